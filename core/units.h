@@ -49,16 +49,28 @@ using Seconds = std::chrono::duration<double>;
 constexpr Seconds operator/(Bytes amount, BytesPerSecond rate) {
   return Seconds{static_cast<double>(amount.count()) / rate.count()};
 }
-constexpr Seconds operator/(Flops amount, FlopsPerSecond rate) { return Seconds{amount.count() / rate.count()}; }
+constexpr Seconds operator/(Flops amount, FlopsPerSecond rate) {
+  return Seconds{amount.count() / rate.count()};
+}
 
 /// The ratio of two amounts of one kind, as a plain number.
-constexpr double ratio(Bytes a, Bytes b) { return static_cast<double>(a.count()) / static_cast<double>(b.count()); }
+constexpr double ratio(Bytes a, Bytes b) {
+  return static_cast<double>(a.count()) / static_cast<double>(b.count());
+}
 
 namespace literals {
-constexpr Bytes operator""_B(unsigned long long n) { return Bytes(static_cast<std::int64_t>(n)); }
-constexpr Bytes operator""_KiB(unsigned long long n) { return Bytes(static_cast<std::int64_t>(n) << 10); }
-constexpr Bytes operator""_MiB(unsigned long long n) { return Bytes(static_cast<std::int64_t>(n) << 20); }
-constexpr Bytes operator""_GiB(unsigned long long n) { return Bytes(static_cast<std::int64_t>(n) << 30); }
+constexpr Bytes operator""_B(unsigned long long n) {
+  return Bytes(static_cast<std::int64_t>(n));
+}
+constexpr Bytes operator""_KiB(unsigned long long n) {
+  return Bytes(static_cast<std::int64_t>(n) << 10);
+}
+constexpr Bytes operator""_MiB(unsigned long long n) {
+  return Bytes(static_cast<std::int64_t>(n) << 20);
+}
+constexpr Bytes operator""_GiB(unsigned long long n) {
+  return Bytes(static_cast<std::int64_t>(n) << 30);
+}
 }  // namespace literals
 
 static_assert(Bytes(80LL << 30) > Bytes(2'147'483'647), "sizes above 2 GiB fit");

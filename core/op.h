@@ -1,0 +1,139 @@
+#pragma once
+
+// The closed vocabulary of operations that models are made of.
+//
+// One op kind, three rules: its shape (core/op_shapes.h), its saved tensors, temporaries, FLOPs and bytes
+// (simulator/op_rules.h), its kernel (the executor). A test walks the enum and fails on a missing rule.
+//
+// An op says what is computed, not how: which implementation a framework uses (an RMSNorm written out in fp32 or fused,
+// which attention backend) is part of the runtime (core/runtime.h).
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace fsdp {
+
+enum class OpKind : std::uint8_t {
+  // Dense layers. `parameters` are weight, then bias where there is one.
+  Linear,     ///< x [..., in] -> [..., out]. weight [out, in], or [in, out] with `transposed_weight` (GPT-2's Conv1D).
+  Embedding,  ///< ids [...] -> [..., width]. weight [num_embeddings, width].
+  Conv1d,     ///< x [batch, in, length] -> [batch, out, length']. weight [out, in / groups, kernel].
+  Conv2d,     ///< x [batch, in, height, width] -> [batch, out, ...]. weight [out, in / groups, kernel, kernel].
+  Parameter,  ///< () -> the parameter itself as a value (a position table, a class token). A view of its storage.
+
+  // Normalisation. `parameters` are weight, then bias where there is one; none when not affine.
+  RmsNorm,    ///< x [..., width] -> the same shape.
+  LayerNorm,  ///< x [..., width] -> the same shape.
+  GroupNorm,  ///< x [batch, channels, ...] -> the same shape. Attribute `groups`.
+  BatchNorm,  ///< x [batch, channels, ...] -> the same shape, in training mode.
+
+  // Attention.
+  RotaryTable,  ///< position ids [...] -> cos, sin [..., head_dim], in the activations' dtype.
+  Rotary,       ///< q [batch, seq, heads, dim], k [batch, seq, kv_heads, dim], cos, sin -> q, k.
+  Attention,    ///< q [batch, seq, heads, dim], k, v [batch, key_seq, kv_heads, dim] (, additive bias or mask
+                ///< [batch or 1, heads or 1, seq, key_seq]) -> [batch, seq, heads * dim].
+
+  // Elementwise. Shapes broadcast; the output has the shape of the first input.
+  Silu,
+  Gelu,  ///< Exact, or `approximate` (tanh), which autograd treats alike.
+  Relu,
+  Sigmoid,
+  Tanh,
+  Mul,  ///< Two tensors.
+  Add,
+  Sub,
+  Scale,    ///< By a number: x * c.
+  Softcap,  ///< c * tanh(x / c), as in Gemma-2.
+  Dropout,  ///< Attribute `probability`; nothing happens at 0.
+  Cast,     ///< Attribute `dtype`.
+  Detach,   ///< Cuts the gradient; a view.
+
+  // Shape. The first five are views: no memory moves.
+  Reshape,     ///< Output shape given.
+  Transpose,   ///< Attributes `dim`, `other_dim`.
+  Slice,       ///< Attributes `dim`, `start`, `length`.
+  Select,      ///< Attributes `dim`, `start`: one index, the dimension disappears.
+  Expand,      ///< Output shape given.
+  Split,       ///< Attribute `dim`: equal parts, one per output (chunk, unbind of a fused projection). Views.
+  Contiguous,  ///< A copy in the order of the logical shape.
+  Cat,         ///< Attribute `dim`.
+  Stack,       ///< Attribute `dim`: the new dimension.
+  Index,       ///< x [..., n, ...], indices -> rows picked along `dim` (advanced indexing; a copy).
+  Pad,         ///< Attributes `dim`, `length`: the padded length (zeros or reflection; a copy).
+
+  // Reductions.
+  Softmax,  ///< Along `dim`.
+  Mean,     ///< Along `dim`, kept with size 1 when `keep_dim`.
+  Sum,      ///< Along `dim`, kept with size 1 when `keep_dim`.
+  Std,  ///< sqrt(sum(w * (x - mean)^2)) with inputs x, mean and optional weights w, along `dim` (ECAPA-TDNN's pooling).
+  MaxPool2d,
+  AdaptiveAvgPool2d,  ///< To [batch, channels, length, length].
+
+  // Mixture of experts.
+  Router,   ///< scores [tokens, experts] -> weights [tokens, k], indices [tokens, k]: softmax and top-k.
+  Experts,  ///< x [tokens, hidden], weights, indices -> [tokens, hidden]. Parameters: gate, up, down of each expert in
+            ///< turn.
+
+  // Ends.
+  CrossEntropy,  ///< logits [..., classes], labels [...] -> a scalar. Attribute `shift`: labels are shifted by one
+                 ///< first.
+  MseLoss,       ///< prediction, target -> a scalar.
+  Constant,      ///< () -> a tensor made in the forward pass (a mask, positions). Output shape and `dtype` given.
+};
+
+inline constexpr int kNumOpKinds = static_cast<int>(OpKind::Constant) + 1;
+
+/// snake_case name, as specs write it: "rms_norm".
+std::string_view name_of(OpKind kind);
+std::optional<OpKind> parse_op_kind(std::string_view text);
+
+/// All that any op may want to know. A kind reads only the fields that its comment above names.
+struct OpAttributes {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  bool causal = false;
+  std::int64_t window = 0;  ///< Sliding attention window in tokens; 0: none.
+  double softcap = 0;       ///< Cap on attention scores (Gemma-2); 0: none.
+  double probability = 0;   ///< Dropout, also inside attention.
+  bool partial_rotary = false;
+  bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
+  bool approximate = false;        ///< GELU by tanh.
+  bool transposed_weight = false;  ///< Linear keeps [in, out] (GPT-2's Conv1D).
+  bool shift = false;              ///< Cross entropy over next tokens.
+  bool keep_dim = false;
+  std::int64_t dim = -1;
+  std::int64_t other_dim = -1;
+  std::int64_t start = 0;
+  std::int64_t length = 0;
+  std::int64_t kernel = 1;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
+  std::int64_t num_experts = 0;
+  std::int64_t experts_per_token = 0;
+  double scale = 1;
+  std::optional<Dtype> dtype;
+
+  bool operator==(const OpAttributes&) const = default;
+};
+
+/// One op of a block. Indices point into the block that holds it.
+struct Op {
+  OpKind kind = OpKind::Add;
+  int module = 0;               ///< In `Block::modules`: whose forward runs it.
+  std::vector<int> inputs;      ///< In `Block::values`.
+  std::vector<int> outputs;     ///< In `Block::values`.
+  std::vector<int> parameters;  ///< In `Block::parameters`.
+  OpAttributes attributes;
+
+  bool operator==(const Op&) const = default;
+};
+
+}  // namespace fsdp
