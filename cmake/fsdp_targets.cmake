@@ -1,0 +1,89 @@
+# How a library, a program, a test, a benchmark and a fuzz target are declared. Source files are listed, not globbed, so
+# that a diff shows a new file.
+
+# fsdp_library(NAME SOURCES <file>... DEPENDS <target>...)
+#
+# Defines fsdp_NAME and its alias fsdp::NAME with the project's one set of flags. DEPENDS is the only way to reach
+# another folder; tests/layers_test.py fails if a file includes a folder that its own may not know about.
+function(fsdp_library NAME)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT ARG_SOURCES)
+    add_library(fsdp_${NAME} INTERFACE)
+    add_library(fsdp::${NAME} ALIAS fsdp_${NAME})
+    target_link_libraries(fsdp_${NAME} INTERFACE ${ARG_DEPENDS})
+    return()
+  endif()
+  add_library(fsdp_${NAME} STATIC ${ARG_SOURCES})
+  add_library(fsdp::${NAME} ALIAS fsdp_${NAME})
+  target_compile_features(fsdp_${NAME} PUBLIC cxx_std_20)
+  # Includes start at the project root; the generated folder holds core/version.h under the same name.
+  target_include_directories(fsdp_${NAME} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+  target_link_libraries(fsdp_${NAME} PUBLIC ${ARG_DEPENDS})
+  fsdp_set_warnings(fsdp_${NAME})
+endfunction()
+
+# fsdp_program(NAME SOURCES <file>... DEPENDS <target>...)
+#
+# Defines an executable that is installed.
+function(fsdp_program NAME)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${NAME} ${ARG_SOURCES})
+  target_link_libraries(${NAME} PRIVATE ${ARG_DEPENDS})
+  fsdp_set_warnings(${NAME})
+  install(TARGETS ${NAME} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()
+
+# fsdp_test(FOLDER SOURCES <file>... DEPENDS <target>...)
+#
+# Defines the tests of one folder, each GoogleTest case being one ctest case with the label FOLDER. A bare file name is
+# a file of FOLDER; helpers shared by folders are named from tests/, as in support/x.cpp. Files that end in
+# _hostile_test.cpp feed broken input: they form an executable of their own, whose cases have the label `hostile` too,
+# so that a sanitizer build can build and run just those. Every case runs in the project root.
+function(fsdp_test FOLDER)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  list(TRANSFORM ARG_SOURCES PREPEND ${FOLDER}/ REGEX "^[^/]+$")
+  set(hostile ${ARG_SOURCES})
+  list(FILTER hostile INCLUDE REGEX "_hostile_test\\.cpp$")
+  list(FILTER ARG_SOURCES EXCLUDE REGEX "_hostile_test\\.cpp$")
+  if(ARG_SOURCES)
+    fsdp_test_executable(${FOLDER}_test "${FOLDER}" "${ARG_SOURCES}" "${ARG_DEPENDS}")
+  endif()
+  if(hostile)
+    fsdp_test_executable(${FOLDER}_hostile_test "${FOLDER};hostile" "${hostile}" "${ARG_DEPENDS}")
+    add_dependencies(hostile_tests ${FOLDER}_hostile_test)
+  endif()
+endfunction()
+
+function(fsdp_test_executable NAME LABELS SOURCES DEPENDS)
+  add_executable(${NAME} ${SOURCES})
+  target_link_libraries(${NAME} PRIVATE ${DEPENDS} rapidcheck_gtest GTest::gtest_main)
+  fsdp_set_warnings(${NAME})
+  # Discovery writes its properties into a script, where a list needs its semicolon escaped.
+  string(REPLACE ";" "\\;" labels "${LABELS}")
+  list(GET LABELS 0 prefix)
+  gtest_discover_tests(${NAME}
+    TEST_PREFIX ${prefix}/
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+    DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${labels}" TIMEOUT 300)
+endfunction()
+
+# fsdp_benchmark(NAME SOURCES <file>... DEPENDS <target>...)
+function(fsdp_benchmark NAME)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${NAME} ${ARG_SOURCES})
+  target_link_libraries(${NAME} PRIVATE ${ARG_DEPENDS} benchmark::benchmark)
+  fsdp_set_warnings(${NAME})
+endfunction()
+
+# fsdp_fuzz_target(NAME DEPENDS <target>...)
+#
+# Builds NAME.cpp, which defines LLVMFuzzerTestOneInput, with libFuzzer and the sanitizers.
+function(fsdp_fuzz_target NAME)
+  cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+  add_executable(${NAME} ${NAME}.cpp)
+  target_link_libraries(${NAME} PRIVATE ${ARG_DEPENDS})
+  target_compile_options(${NAME} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${NAME} PRIVATE -fsanitize=fuzzer)
+  fsdp_set_warnings(${NAME})
+endfunction()

@@ -1,0 +1,13 @@
+#include "core/result.h"
+
+#include <fmt/core.h>
+
+namespace fsdp {
+
+std::string to_string(const Error& error) {
+  std::string line = error.where.empty() ? error.what : fmt::format("{}: {}", error.where, error.what);
+  if (!error.hint.empty()) line += " " + error.hint;
+  return line;
+}
+
+}  // namespace fsdp
