@@ -1,0 +1,194 @@
+#pragma once
+
+// The report: what a training step costs. One shape for what is predicted and what is measured, so that two of them can
+// be compared term by term. Its JSON is written by core/report_json.h and described in docs/file_formats.md.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/plan.h"
+#include "core/units.h"
+
+namespace fsdp {
+
+/// The categories of torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, under its names.
+enum class MemoryCategory : std::uint8_t {
+  ShardedParam,
+  UnshardedParam,
+  Buffer,
+  ShardedGrad,
+  UnshardedGrad,
+  Activation,
+  Temp,
+  AllGather,
+  ReduceScatter,
+  OptState,
+  Inputs,
+};
+inline constexpr int kNumMemoryCategories = static_cast<int>(MemoryCategory::Inputs) + 1;
+
+/// "Sharded Param", as the tracker prints it.
+std::string_view name_of(MemoryCategory category);
+
+using BytesByCategory = std::array<Bytes, kNumMemoryCategories>;
+
+enum class Provenance : std::uint8_t { Measured, Published, Assumed, Derived };
+std::string_view name_of(Provenance provenance);
+
+/// A named part of the device's memory outside the allocator's reserve.
+struct DeviceTerm {
+  std::string name;
+  Bytes bytes;
+  Provenance provenance = Provenance::Assumed;
+  std::string source;
+
+  bool operator==(const DeviceTerm&) const = default;
+};
+
+/// Peaks of one phase, or of the whole run.
+struct MemoryPeaks {
+  Bytes live;       ///< Bytes that tensors ask for.
+  Bytes allocated;  ///< torch.cuda.max_memory_allocated: in blocks.
+  Bytes reserved;   ///< torch.cuda.max_memory_reserved: in segments.
+  Bytes device;     ///< reserved + terms outside the allocator.
+
+  bool operator==(const MemoryPeaks&) const = default;
+};
+
+struct PhasePeaks {
+  std::string phase;  ///< "initialisation", "first_step", "steady_step".
+  MemoryPeaks peaks;
+
+  bool operator==(const PhasePeaks&) const = default;
+};
+
+/// A tensor that is alive at the peak; equal ones of repeated blocks are merged.
+struct LiveTensor {
+  std::string name;  ///< "model.layers.{0..27}: mlp.gate_proj output"
+  MemoryCategory category = MemoryCategory::Activation;
+  std::int64_t count = 0;
+  Bytes bytes;  ///< Of all of them.
+
+  bool operator==(const LiveTensor&) const = default;
+};
+
+/// When and where live memory is highest.
+struct PeakMoment {
+  std::string phase;        ///< "forward", "backward", "optimizer", "initialisation".
+  std::string instruction;  ///< "Backward model.layers.27"
+  std::string unit;         ///< FSDP unit at work; "" is the root.
+  std::string op;           ///< Innermost module and op: "mlp.down_proj linear".
+
+  bool operator==(const PeakMoment&) const = default;
+};
+
+struct MemoryReport {
+  Bytes budget;  ///< Total memory of the device.
+  Bytes margin;  ///< Kept free on top of the prediction.
+  MemoryPeaks peaks;
+  PeakMoment peak;
+  BytesByCategory at_peak{};
+  std::vector<LiveTensor> live_at_peak;  ///< Largest first.
+  std::vector<DeviceTerm> device_terms;  ///< Reserved first; they add up to `peaks.device`.
+  std::vector<PhasePeaks> phases;
+  std::int64_t cache_flushes = 0;     ///< Times the allocator must give back its cache to stay below the budget; -1: it
+                                      ///< runs out of memory.
+  Bytes host_pinned;                  ///< Pinned host memory per rank, with CPU offload.
+  std::vector<Bytes> live_over_step;  ///< Live bytes over one steady step, at equal distances in allocation order.
+
+  bool operator==(const MemoryReport&) const = default;
+};
+
+enum class CollectiveKind : std::uint8_t { AllGather, ReduceScatter, AllReduce };
+std::string_view name_of(CollectiveKind kind);
+
+enum class MeshDimension : std::uint8_t { Shard, Replicate };
+std::string_view name_of(MeshDimension dimension);
+
+struct Collective {
+  CollectiveKind kind = CollectiveKind::AllGather;
+  std::string unit;   ///< Its first module; "" is the root.
+  std::string phase;  ///< "forward", "backward", "optimizer".
+  Dtype dtype = Dtype::Float32;
+  std::int64_t elements = 0;  ///< Of the full tensor, padding included.
+  Bytes payload;              ///< Of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
+  MeshDimension group = MeshDimension::Shard;
+  std::int64_t group_size = 1;
+  Seconds time{0};     ///< Predicted or measured duration by itself.
+  Seconds exposed{0};  ///< Time that the compute stream waits for it.
+
+  bool operator==(const Collective&) const = default;
+};
+
+struct TrafficTotal {
+  std::int64_t count = 0;
+  Bytes payload;
+  Bytes sent_per_rank;  ///< What a ring sends.
+
+  bool operator==(const TrafficTotal&) const = default;
+};
+
+struct TrafficReport {
+  std::array<TrafficTotal, 3> totals{};  ///< By CollectiveKind.
+  Bytes sent_inside_node;                ///< Sent per rank and step over links inside a node, and
+  Bytes sent_between_nodes;              ///< over the network, by the worst-placed rank of a ring.
+  std::vector<Collective> collectives;   ///< In issue order of one steady step.
+
+  bool operator==(const TrafficReport&) const = default;
+};
+
+/// One thing that a stream does, for pictures.
+struct TimelineEvent {
+  std::string stream;  ///< "compute", "all_gather", "reduce_scatter", "all_reduce", "copy".
+  std::string name;
+  Seconds start{0};
+  Seconds end{0};
+
+  bool operator==(const TimelineEvent&) const = default;
+};
+
+struct TimeReport {
+  Seconds step{0};
+  Seconds compute{0};                ///< Busy time of the compute stream.
+  Seconds exposed_communication{0};  ///< Time that it waits for collectives.
+  Seconds optimizer{0};              ///< Part of compute.
+  double tokens_per_second_per_gpu = 0;
+  double mfu = 0;
+  Seconds low{0}, high{0};  ///< The step's uncertainty band.
+  std::vector<TimelineEvent> timeline;
+
+  bool operator==(const TimeReport&) const = default;
+};
+
+enum class Verdict : std::uint8_t { Fits, DoesNotFit, Unknown };
+std::string_view name_of(Verdict verdict);
+
+struct StepReport {
+  std::string kind = "predicted";  ///< Or "measured".
+  std::string runtime;
+  std::string runtime_version;
+  Verdict verdict = Verdict::Unknown;
+
+  std::string model;
+  std::int64_t parameters = 0;
+  std::int64_t trainable_parameters = 0;
+  std::int64_t receives_gradient_parameters = 0;
+  Bytes buffers;
+
+  std::string gpu;
+  std::int64_t gpus_per_node = 1;
+  std::int64_t nodes = 1;
+  std::vector<std::string> assumptions;
+
+  Plan plan;
+  MemoryReport memory;
+  TrafficReport traffic;
+  TimeReport time;
+
+  bool operator==(const StepReport&) const = default;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,73 @@
+#pragma once
+
+// How FSDP2 forms units from modules and cuts their parameters: who owns which parameter, in which order it lies in the
+// all-gather buffer, and how many elements each rank holds, padding included.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/model.h"
+#include "core/plan.h"
+#include "core/result.h"
+
+namespace fsdp {
+
+/// One parameter of a unit. With dim-0 sharding over N ranks each holds ceil(rows / N) rows, the last ones padded.
+struct ShardedParameter {
+  int parameter = 0;                ///< In `Model::parameters`.
+  std::int64_t elements = 0;        ///< True elements.
+  std::int64_t shard_elements = 0;  ///< Padded: ceil(rows / N) * row elements; the same on every rank.
+  std::int64_t local_elements = 0;  ///< True elements on the rank in question; 0 on trailing ranks with nothing.
+  bool receives_gradient = true;
+
+  bool operator==(const ShardedParameter&) const = default;
+};
+
+/// A stretch of ops of one call that a module's forward runs.
+struct OpRange {
+  int call = 0;
+  int op_begin = 0;
+  int op_end = 0;
+
+  bool operator==(const OpRange&) const = default;
+};
+
+struct ShardedUnit {
+  std::string name;                          ///< Its first module; "" is the root.
+  std::vector<int> modules;                  ///< In `Model::modules`.
+  std::vector<ShardedParameter> parameters;  ///< In the order of the all-gather buffer.
+  Dtype original_dtype = Dtype::Float32;     ///< Of the sharded parameters.
+  Dtype param_dtype = Dtype::Float32;        ///< Gathered and computed in.
+  Dtype reduce_dtype = Dtype::Float32;       ///< Reduced in.
+  bool mixed_gather = false;                 ///< Different input dtypes: the buffer is gathered as bytes (uint8).
+  std::int64_t shard_elements = 0;           ///< Per rank, of all parameters: S_u.
+  std::int64_t full_elements = 0;            ///< N * S_u: what the all-gather gives.
+  std::int64_t true_elements = 0;            ///< T_u, without padding.
+  std::int64_t reduced_shard_elements = 0;   ///< S_u' and
+  std::int64_t reduced_full_elements = 0;    ///< N * S_u', over parameters that receive a gradient.
+  std::int64_t reduced_true_elements = 0;
+  Bytes gather_shard_bytes;     ///< Bytes per rank that go into the all-gather.
+  ReshardAfterForward reshard;  ///< Resolved: never `Default`.
+  bool is_root = false;
+  std::vector<OpRange> forward_ranges;  ///< Where its modules run, in forward order; nested units' ops included.
+
+  bool operator==(const ShardedUnit&) const = default;
+};
+
+struct Layout {
+  Mesh mesh;
+  std::int64_t rank = 0;               ///< In the shard group.
+  std::vector<ShardedUnit> units;      ///< As in the plan: bottom-up, the root last.
+  std::vector<int> unit_of_parameter;  ///< [num parameters] In `units`.
+  std::vector<Dtype> parameter_dtype;  ///< [num parameters] Of the sharded parameter.
+
+  bool operator==(const Layout&) const = default;
+};
+
+/// Forms the units of a plan, seen from one rank of a shard group. Errors: what `check(plan, model)` finds.
+/// Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _fsdp_param.py.
+Result<Layout> make_layout(const Model& model, const Plan& plan, std::int64_t rank = 0);
+
+}  // namespace fsdp

@@ -1,0 +1,76 @@
+#pragma once
+
+// Predicts what a plan costs: lowers it, walks its memory through a model of the caching allocator, counts its traffic
+// and lays it out in time.
+//
+// A predictor is made once for a model (with its sizes) and a cluster, and asked many times: what depends on neither
+// the units nor the mesh (the allocations of a decoder layer's forward and backward, its FLOPs) is worked out once and
+// kept. The cost of a prediction grows with the number of calls and ops, never with the number of GPUs.
+
+#include <memory>
+
+#include "core/cluster.h"
+#include "core/model.h"
+#include "core/plan.h"
+#include "core/report.h"
+#include "core/result.h"
+
+namespace fsdp::simulator {
+
+/// What one run of a call costs by itself, under one checkpoint mode: what the planner's bounds are made of.
+struct CallCost {
+  Seconds forward{0};
+  Seconds backward{0};   ///< Without the recomputation.
+  Seconds recompute{0};  ///< 0 without checkpointing.
+  Bytes kept;  ///< Activations that it adds to what lives from its forward to its backward (its outputs not counted
+               ///< twice: storages made inside this call only).
+  Bytes backward_peak;  ///< Highest live bytes of its backward (recomputed tensors, gradients, temporaries) above what
+                        ///< is alive outside the call, parameters' gradients not included.
+};
+
+/// How much of the prediction is wanted.
+enum class Detail : std::uint8_t {
+  Time,    ///< Step time only.
+  Live,    ///< And a lower bound of the device total: live bytes per stream, in blocks of 512 bytes.
+  Memory,  ///< And allocator, device total, verdict.
+};
+
+/// The short answer, for searches.
+struct Outcome {
+  Seconds step{0};
+  Seconds compute{0};
+  Seconds exposed_communication{0};
+  Bytes device_lower_bound;  ///< Never above `peaks.device`.
+  MemoryPeaks peaks;         ///< With `Detail::Memory`.
+  bool fits = false;         ///< peaks.device + margin <= budget. With `Detail::Memory`.
+  Bytes margin;
+};
+
+class Predictor {
+ public:
+  Predictor(Model model, Cluster cluster);
+  ~Predictor();
+  Predictor(Predictor&&) noexcept;
+  Predictor& operator=(Predictor&&) noexcept;
+
+  const Model& model() const;
+  const Cluster& cluster() const;
+
+  /// Errors: those of check(plan, model).
+  Result<Outcome> evaluate(const Plan& plan, Detail detail);
+
+  /// The whole report, with the live tensors at the peak and the timeline.
+  Result<StepReport> report(const Plan& plan);
+
+  /// Cost of one run of a call under the precision and runtime of `plan`.
+  CallCost call_cost(const Plan& plan, int call, CheckpointMode mode);
+
+  /// Time of one collective over a dimension of the mesh by itself. `total` is the full tensor.
+  Seconds collective_time(const Mesh& mesh, MeshDimension dimension, CollectiveKind kind, Bytes total);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fsdp::simulator
