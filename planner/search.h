@@ -1,0 +1,82 @@
+#pragma once
+
+// The search: the fastest plan that fits, with the proof that no plan of the space is faster, and the Pareto front of
+// peak memory against step time. The space is written down in planner/space.h.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/cluster.h"
+#include "core/model_spec.h"
+#include "core/plan.h"
+#include "core/report.h"
+#include "core/result.h"
+#include "planner/space.h"
+
+namespace fsdp::planner {
+
+/// A plan with its short prediction.
+struct Candidate {
+  Plan plan;
+  std::string label;  ///< "units of 2 layers, checkpointing 12 of 28, reshard all": what differs from its neighbours.
+  Seconds step{0};
+  Bytes device_peak;
+  Bytes missing;  ///< What it lacks: device peak + margin - budget, when positive.
+
+  bool operator==(const Candidate&) const = default;
+};
+
+/// Why plans were not evaluated in full, by name of the bound, with counts that add up.
+struct RuledOut {
+  std::string reason;  ///< "memory bound", "time bound", "invalid", ...
+  std::int64_t plans = 0;
+
+  bool operator==(const RuledOut&) const = default;
+};
+
+struct Proof {
+  std::int64_t space = 0;      ///< Plans that the space holds.
+  std::int64_t evaluated = 0;  ///< Plans whose memory was predicted in full.
+  std::vector<RuledOut> ruled_out;  ///< evaluated + sum of these = space.
+  double optimality_gap = 0;   ///< Relative: 0 unless a limit stopped the search.
+
+  bool operator==(const Proof&) const = default;
+};
+
+/// What one change to the plan would bring: each is predicted, none is estimated.
+struct Remedy {
+  std::string what;  ///< "checkpoint 8 more layers"
+  std::string flag;  ///< The option that asks for it: "--checkpoint 20".
+  Bytes delta_bytes;
+  Seconds delta_time{0};
+  Verdict verdict = Verdict::Unknown;
+
+  bool operator==(const Remedy&) const = default;
+};
+
+struct Explanation {
+  std::string binding;  ///< One sentence: which moment, unit and term decide the peak.
+  std::vector<Candidate> rejected;  ///< The nearest plans that were faster and did not fit, with the bytes they miss.
+  std::vector<Remedy> remedies;
+
+  bool operator==(const Explanation&) const = default;
+};
+
+struct SearchResult {
+  Verdict verdict = Verdict::Unknown;
+  Candidate best;  ///< The fastest plan that fits; when none does, the one that needs least.
+  StepReport report;  ///< Of `best`.
+  std::vector<Candidate> pareto;  ///< By rising device peak; the last one is the fastest.
+  Proof proof;
+  Explanation explanation;
+  std::vector<std::string> notes;
+
+  bool operator==(const SearchResult&) const = default;
+};
+
+/// Errors: those of the spec, the workload and the fixed choices. "No plan fits" is a result, not an error.
+Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                            const Space& space);
+
+}  // namespace fsdp::planner
