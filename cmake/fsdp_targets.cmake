@@ -35,37 +35,40 @@ endfunction()
 
 # fsdp_test(FOLDER SOURCES <file>... DEPENDS <target>...)
 #
-# Defines the tests of one folder, each GoogleTest case being one ctest case with the label FOLDER. A bare file name is
-# a file of FOLDER; helpers shared by folders are named from tests/, as in support/x.cpp. Files that end in
-# _hostile_test.cpp feed broken input: they form an executable of their own, whose cases have the label `hostile` too,
-# so that a sanitizer build can build and run just those. Every case runs in the project root.
+# Defines the tests of one folder, each GoogleTest case being one ctest case with the label FOLDER. Files that end in
+# _hostile_test.cpp feed broken input: they form an executable of their own, whose cases have the label FOLDER_hostile,
+# so that a sanitizer build can build just those and `ctest -L hostile` runs them. A bare file name is a file of FOLDER;
+# helpers that folders share are named from tests/, as in support/x.cpp, and are linked into both executables.
+# Every case runs in the project root.
 function(fsdp_test FOLDER)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   list(TRANSFORM ARG_SOURCES PREPEND ${FOLDER}/ REGEX "^[^/]+$")
-  set(hostile ${ARG_SOURCES})
+  set(helpers ${ARG_SOURCES})
+  list(FILTER helpers EXCLUDE REGEX "_test\\.cpp$")
+  set(tests ${ARG_SOURCES})
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  set(hostile ${tests})
   list(FILTER hostile INCLUDE REGEX "_hostile_test\\.cpp$")
-  list(FILTER ARG_SOURCES EXCLUDE REGEX "_hostile_test\\.cpp$")
-  if(ARG_SOURCES)
-    fsdp_test_executable(${FOLDER}_test "${FOLDER}" "${ARG_SOURCES}" "${ARG_DEPENDS}")
+  list(FILTER tests EXCLUDE REGEX "_hostile_test\\.cpp$")
+  if(tests)
+    fsdp_test_executable(${FOLDER} "${tests};${helpers}" "${ARG_DEPENDS}")
   endif()
   if(hostile)
-    fsdp_test_executable(${FOLDER}_hostile_test "${FOLDER};hostile" "${hostile}" "${ARG_DEPENDS}")
+    fsdp_test_executable(${FOLDER}_hostile "${hostile};${helpers}" "${ARG_DEPENDS}")
     add_dependencies(hostile_tests ${FOLDER}_hostile_test)
   endif()
 endfunction()
 
-function(fsdp_test_executable NAME LABELS SOURCES DEPENDS)
-  add_executable(${NAME} ${SOURCES})
-  target_link_libraries(${NAME} PRIVATE ${DEPENDS} rapidcheck_gtest GTest::gtest_main)
-  fsdp_set_warnings(${NAME})
-  # Discovery writes its properties into a script, where a list needs its semicolon escaped.
-  string(REPLACE ";" "\\;" labels "${LABELS}")
-  list(GET LABELS 0 prefix)
-  gtest_discover_tests(${NAME}
-    TEST_PREFIX ${prefix}/
+# fsdp_test_executable(LABEL SOURCES DEPENDS): the executable LABEL_test, whose cases are called LABEL/Suite.Case.
+function(fsdp_test_executable LABEL SOURCES DEPENDS)
+  add_executable(${LABEL}_test ${SOURCES})
+  target_link_libraries(${LABEL}_test PRIVATE ${DEPENDS} rapidcheck_gtest GTest::gtest_main)
+  fsdp_set_warnings(${LABEL}_test)
+  gtest_discover_tests(${LABEL}_test
+    TEST_PREFIX ${LABEL}/
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
     DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "${labels}" TIMEOUT 300)
+    PROPERTIES LABELS ${LABEL} TIMEOUT 300)
 endfunction()
 
 # fsdp_benchmark(NAME SOURCES <file>... DEPENDS <target>...)

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Checks the rules of the tree that a compiler does not know.
+
+    layers_test.py [ROOT]          checks a checkout, and prints one sentence a violation
+    layers_test.py --self-test     plants one violation of each rule in a small tree, and expects it to be found
+
+The rules, and where they come from: docs/architecture.md (who may include whom, which folder needs which library) and
+CONTRIBUTING.md (length, listed sources, words).
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+
+MAY_INCLUDE = {
+    "core": set(),
+    "simulator": {"core"},
+    "planner": {"core", "simulator"},
+    "executor": {"core"},
+    "rehearsal": set(),
+    "gui": {"core", "simulator", "planner"},
+    "tests": {"core", "simulator", "planner", "executor", "rehearsal", "gui", "tests"},
+    "benchmarks": {"core", "simulator", "planner", "executor", "benchmarks"},
+}
+# A library that only some folders may use, by the first part of its include path.
+ONLY_FOR = {
+    "CLI": {"planner"},
+    "torch": {"executor"},
+    "ATen": {"executor"},
+    "c10": {"executor"},
+    "nccl.h": {"executor", "rehearsal"},
+    "cuda_runtime.h": {"executor", "rehearsal"},
+}
+SOURCES = {".cpp", ".h", ".cu"}
+TEXTS = SOURCES | {".py", ".sh", ".cmake", ".md", ".txt", ".json", ".yaml", ""}
+MAX_LINES = 400
+MAX_LINES_OF_A_TEST = 500
+# Written in pieces, so that this file does not break its own rule.
+FORBIDDEN = {
+    "a path of somebody's machine": re.compile(r"(?<![\w.])/(?:work|root|home|Users)/|\.\./sha" r"red"),
+    "an unfinished place": re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b"),
+    "a way of working, not the product": re.compile(r"\bthis ses" r"sion\b|\bissue #?[0-9]+ of\b"),
+}
+
+
+def files_of(root):
+    """Every file of ours that is text, in the order of its name; build trees and hidden tool folders left out."""
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        hidden = any(p.startswith(".") and p != ".ci" for p in parts[:-1])
+        if hidden or parts[0] in {"build", "LICENSE"} or "__pycache__" in parts or path.is_symlink():
+            continue
+        if path.is_file() and path.suffix in TEXTS:
+            yield path
+
+
+def include_errors(name, text):
+    folder = name.split("/")[0]
+    if folder not in MAY_INCLUDE:
+        return
+    allowed = MAY_INCLUDE[folder]
+    for included in re.findall(r'^\s*#\s*include\s*"([^"]+)"', text, re.M):
+        other = included.split("/")[0]
+        if "/" not in included:
+            yield f'{name} includes "{included}", but includes of ours start at the root, as in "{folder}/{included}".'
+        elif other in MAY_INCLUDE and other != folder and other not in allowed:
+            yield f"{name} includes {other}/, but {folder}/ may only include {', '.join(sorted(allowed)) or 'nothing'}."
+    for library in re.findall(r'^\s*#\s*include\s*[<"]([^/">]+)', text, re.M):
+        if folder not in {"tests", "benchmarks"} and folder not in ONLY_FOR.get(library, {folder}):
+            yield f"{name} includes {library}, but only {', '.join(sorted(ONLY_FOR[library]))}/ may use that library."
+    if name.endswith(".h") and re.search(r"#\s*include\s*<nlohmann/", text):
+        yield f"{name} includes nlohmann/json, which is slow to compile and belongs in .cpp files only."
+
+
+def length_errors(name, text):
+    limit = MAX_LINES_OF_A_TEST if name.startswith("tests/") else MAX_LINES
+    lines = text.count("\n")
+    if pathlib.Path(name).suffix in SOURCES | {".py", ".cmake"} and lines > limit:
+        yield f"{name} has {lines} lines, but {limit} is the limit: is there a second subject in it?"
+
+
+def word_errors(name, text):
+    for number, line in enumerate(text.split("\n"), start=1):
+        for what, pattern in FORBIDDEN.items():
+            found = pattern.search(line)
+            if found:
+                yield f'{name}:{number} has "{found.group()}", {what}, which does not belong in the project.'
+
+
+def listing_errors(root, name):
+    """A source that no CMakeLists.txt names is never compiled, and a test in it never runs."""
+    if name.split("/")[0] not in MAY_INCLUDE or not name.endswith(".cpp"):
+        return
+    path = pathlib.PurePosixPath(name)
+    for folder in path.parents:
+        lists = root / folder / "CMakeLists.txt"
+        if lists.is_file():
+            inside = str(path.relative_to(folder))
+            # The tests are declared by folder, fuzz targets by the name without its ending.
+            if re.search(rf"(?<![\w/])(?:{re.escape(inside)}|{re.escape(path.name)}|{re.escape(path.stem)})(?!\w)",
+                         lists.read_text()):
+                return
+            yield f"{name} is not listed in {folder}/CMakeLists.txt, so it is never compiled."
+            return
+
+
+def errors_of(root):
+    for path in files_of(root):
+        name = path.relative_to(root).as_posix()
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if path.suffix in SOURCES:
+            yield from include_errors(name, text)
+        yield from length_errors(name, text)
+        yield from word_errors(name, text)
+        yield from listing_errors(root, name)
+
+
+PLANTED = [
+    ("core/CMakeLists.txt", "sources a.cpp b.cpp c.h d.cpp\n", None),
+    ("planner/CMakeLists.txt", "sources fine.cpp\n", None),
+    ("planner/fine.cpp", '#include <CLI/CLI.hpp>\n#include "core/a.h"\n#include "simulator/b.h"\n', None),
+    ("core/a.cpp", '#include "simulator/b.h"\n', "core/a.cpp includes simulator/, but core/ may only include nothing."),
+    ("simulator/c.h", '#include "planner/d.h"\n', "may only include core."),
+    ("core/b.cpp", '#include "a.h"\n', 'as in "core/a.h".'),
+    ("core/d.cpp", "#include <CLI/CLI.hpp>\n", "only planner/ may use that library."),
+    ("core/c.h", "#include <nlohmann/json.hpp>\n", "belongs in .cpp files only."),
+    ("core/forgotten.cpp", "\n", "core/forgotten.cpp is not listed in core/CMakeLists.txt"),
+    ("core/long.h", "\n" * (MAX_LINES + 1), "core/long.h has 401 lines, but 400 is the limit"),
+    ("core/just_right.h", "\n" * MAX_LINES, None),
+    ("tests/long.h", "\n" * (MAX_LINES_OF_A_TEST + 1), "tests/long.h has 501 lines, but 500 is the limit"),
+    ("docs/place.md", "see /ho" "me/me/model.json\n", "docs/place.md:1 has \"/ho" "me/\", a path of somebody's machine"),
+    ("core/later.h", "// TO" "DO\n", "core/later.h:1 has \"TO" "DO\", an unfinished place"),
+    ("build/dev/generated.h", "// TO" "DO\n", None),
+]
+
+
+def self_test():
+    """Returns what is wrong with this test: a planted violation that is not found, or a finding that is not planted."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name, text, _ in PLANTED:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        found = list(errors_of(root))
+    expected = [sentence for _, _, sentence in PLANTED if sentence]
+    missed = [s for s in expected if not any(s in line for line in found)]
+    invented = [line for line in found if not any(s in line for s in expected)]
+    return [f"Not found: {s}" for s in missed] + [f"Found, but not planted: {line}" for line in invented]
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        errors = self_test()
+    else:
+        root = pathlib.Path(arguments[0]) if arguments else pathlib.Path(__file__).resolve().parent.parent
+        errors = list(errors_of(root))
+    for line in errors:
+        print(line)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
