@@ -1,0 +1,79 @@
+#pragma once
+
+// The kinds of blocks that a model spec can name, with their options.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/block_builder.h"
+#include "core/model_spec.h"
+
+namespace fsdp {
+
+enum class OptionType : std::uint8_t {
+  Size,    ///< An integer of at least 1, or an expression that gives one.
+  Count,   ///< The same, but may be 0.
+  Number,  ///< Any finite number or expression.
+  Flag,    ///< true or false.
+  Text,    ///< One of `allowed`, or anything when that is empty.
+  Sizes,   ///< A list of Size.
+};
+
+/// One option of a kind: its name in the spec and what it may be.
+struct OptionRule {
+  std::string_view name;
+  OptionType type = OptionType::Size;
+  bool required = true;
+  std::string_view doc;
+  std::vector<std::string_view> allowed = {};  ///< Of Text.
+};
+
+/// The options of one call, checked against the kind's rules and evaluated.
+class BlockOptions {
+ public:
+  struct Evaluated {
+    std::string name;
+    std::variant<bool, std::string, double, std::vector<std::int64_t>> value;
+    bool operator==(const Evaluated&) const = default;
+  };
+  explicit BlockOptions(std::vector<Evaluated> values) : values_(std::move(values)) {}
+
+  bool has(std::string_view name) const { return find(name) != nullptr; }
+  /// Each returns `otherwise` when the option is not given.
+  std::int64_t integer(std::string_view name, std::int64_t otherwise = 0) const;
+  double number(std::string_view name, double otherwise = 0) const;
+  bool flag(std::string_view name, bool otherwise = false) const;
+  std::string text(std::string_view name, std::string_view otherwise = {}) const;
+  std::vector<std::int64_t> sizes(std::string_view name) const;
+
+ private:
+  const Evaluated* find(std::string_view name) const;
+  std::vector<Evaluated> values_;
+};
+
+/// A kind of block. `build` writes the ops; the class name of the calling module is what the spec says, else
+/// what `class_name` gives for the options.
+struct BlockKind {
+  std::string_view name;
+  std::string_view doc;  ///< One sentence: inputs, outputs and what it stands for.
+  std::vector<OptionRule> options;
+  void (*build)(BlockBuilder& builder, const BlockOptions& options) = nullptr;
+  std::string (*class_name)(const BlockOptions& options) = nullptr;
+};
+
+/// All kinds, in alphabetical order.
+std::span<const BlockKind> block_kinds();
+/// nullptr: there is none of that name.
+const BlockKind* find_block_kind(std::string_view name);
+
+// Each file core/model_blocks_*.cpp gives the kinds of one family; core/block_kinds.cpp puts them together.
+std::vector<BlockKind> common_blocks();   ///< Embeddings, rotary table, norms, heads, losses.
+std::vector<BlockKind> decoder_blocks();  ///< Decoder-only layers: Llama, Mistral, Qwen, Gemma, GPT-2.
+std::vector<BlockKind> moe_blocks();      ///< Decoder layers with experts: Mixtral, Qwen3-MoE.
+std::vector<BlockKind> bert_blocks();
+std::vector<BlockKind> vit_blocks();
+
+}  // namespace fsdp
