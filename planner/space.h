@@ -1,0 +1,113 @@
+#pragma once
+
+// The search space: every plan that the planner considers, written down in one place.
+//
+//   mesh        shard x replicate = all GPUs. Shard: every power of two and every number of whole nodes that divides
+//               the GPUs, and 1 (NO_SHARD).
+//   wrap        Each stack of blocks in units of 1, 2, 4 ... neighbouring blocks, or everything in the root.
+//   ends        Embeddings, heads and other large modules outside the stacks: units of their own, or in the root.
+//               Frozen modules: units of their own, or with the rest.
+//   reshard     The last j units of every stack stay unsharded between forward and backward: j = 0 is
+//               reshard_after_forward=True for all of them, j = all is False. With several nodes also the integer
+//               "GPUs of a node".
+//   checkpoint  The first k blocks of every stack, full or selective; k = 0 is none.
+//   offload     CPUOffloadPolicy, or not.
+//   batch       With a global batch: every micro-batch and accumulation that make it up.
+//   prefetch    Units gathered ahead, explicitly, in forward; in backward.
+//
+// A dimension that is fixed has one value. Two points of the space are never the same plan. The order of the space,
+// which decides between plans that are equally fast, is the order in which the dimensions and their values stand here.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cluster.h"
+#include "core/model.h"
+#include "core/model_spec.h"
+#include "core/plan.h"
+#include "core/result.h"
+
+namespace fsdp::planner {
+
+/// How the blocks of the stacks become units. As text: "blocks" (of one), "4" (blocks in a unit), "root" (no unit but
+/// the root), or patterns of module names separated by commas ("model.layers.*,lm_head").
+struct Wrap {
+  std::int64_t blocks_per_unit = 1;   ///< 0: everything in the root.
+  std::vector<std::string> patterns;  ///< When given: exactly the modules that they match, and the root.
+
+  bool operator==(const Wrap&) const = default;
+};
+
+/// As text: "true", "false", "8" (an integer: the smaller world size) or "keep-last:4".
+struct ReshardChoice {
+  ReshardAfterForward::Kind kind = ReshardAfterForward::Kind::Always;  ///< Of the units that are not kept.
+  std::int64_t world_size = 0;                                         ///< Of Kind::Smaller.
+  std::int64_t keep_last = 0;  ///< Last units of each stack that stay unsharded, with Kind::Always.
+
+  bool operator==(const ReshardChoice&) const = default;
+};
+
+/// As text: "none", "full", "selective" (all blocks), "12" or "full:12", "selective:12" (the first 12 of each stack).
+struct CheckpointChoice {
+  CheckpointMode mode = CheckpointMode::None;
+  std::optional<std::int64_t> blocks;  ///< Empty: all of them.
+
+  bool operator==(const CheckpointChoice&) const = default;
+};
+
+/// Errors: what the text is and what it may be; `where` is the name of the option.
+Result<Wrap> parse_wrap(std::string_view text);
+Result<ReshardChoice> parse_reshard(std::string_view text);
+Result<CheckpointChoice> parse_checkpoint(std::string_view text);
+std::string to_text(const Wrap& wrap);
+std::string to_text(const ReshardChoice& reshard);
+std::string to_text(const CheckpointChoice& checkpoint);
+
+/// What is fixed, and the ranges of what is free.
+struct Space {
+  /// All that is not searched: precision, optimizer, runtime, allocator settings, recipe. Its mesh, units,
+  /// checkpointing, offload, prefetch, dimensions and accumulation are overwritten. base_plan() makes it.
+  Plan base;
+
+  // Fixed by the user; empty: searched.
+  std::optional<std::int64_t> shard;  ///< The mesh: world size / shard replicas.
+  std::optional<Wrap> wrap;
+  std::optional<bool> wrap_ends;  ///< Embeddings and heads as units of their own.
+  std::optional<ReshardChoice> reshard;
+  std::optional<CheckpointChoice> checkpoint;
+  std::optional<bool> cpu_offload;
+  std::optional<std::int64_t> forward_prefetch;
+  std::optional<std::int64_t> backward_prefetch;
+
+  // The batch. Without a global batch, the micro-batch is the workload's dimension `batch` and the accumulation is
+  // that of `base`: nothing is searched.
+  std::optional<std::int64_t> global_batch;  ///< Samples per optimizer step, over all GPUs.
+  std::optional<std::int64_t> micro_batch;   ///< Samples per GPU and micro-batch.
+  std::optional<std::int64_t> accumulation;
+
+  // Ranges of what is free.
+  std::vector<std::int64_t> blocks_per_unit = {1, 2, 4, 0};  ///< 0: everything in the root.
+  std::vector<CheckpointMode> checkpoint_modes = {CheckpointMode::Full, CheckpointMode::Selective};
+  std::vector<bool> cpu_offloads = {false, true};
+  std::vector<std::int64_t> forward_prefetches = {0};   ///< 0: FSDP2's own order.
+  std::vector<std::int64_t> backward_prefetches = {1};  ///< 1: FSDP2's own order.
+  std::int64_t max_micro_batch = 1024;
+
+  // How much is asked beside the best plan.
+  std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/pareto.h says how they are chosen.
+  bool explain = true;             ///< Price remedies.
+
+  bool operator==(const Space&) const = default;
+};
+
+/// The plan that a recipe asks for, before anything is searched: its precision, optimizer and accumulation, the
+/// workload's patterns, AdamW and FSDP2 otherwise. Errors: those of find_recipe.
+Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload);
+
+/// One line for each dimension, "mesh: shard 4, 2 x 2, NO_SHARD", for people.
+std::vector<std::string> describe(const Space& space, const Model& model, const Cluster& cluster);
+
+}  // namespace fsdp::planner
