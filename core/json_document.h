@@ -67,8 +67,4 @@ Result<JsonDocument> parse_json(std::string text, std::string name);
 /// Reads and parses a file; "-" is the standard input. Error: what `read_text_file` or `parse_json` reports.
 Result<JsonDocument> read_json_file(const std::string& path);
 
-/// Reads a file of at most 64 MiB whole; "-" is the standard input. Error: missing (with the nearest name of its
-/// folder), a folder, not readable, empty, too large, or a Git LFS pointer in place of the content.
-Result<std::string> read_text_file(const std::string& path);
-
 }  // namespace fsdp

@@ -58,8 +58,8 @@ class JsonWriter {
 
  private:
   struct Level {
-    char open;
-    bool one_line;
+    char open = 0;
+    bool one_line = false;
     bool empty = true;
     bool flat = false;                ///< A list of plain values that may still end up on one line.
     std::size_t start = 0;            ///< Index in `text_` of a flat list's bracket.

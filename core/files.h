@@ -1,6 +1,6 @@
 #pragma once
 
-// Files that are either whole or not there.
+// Text files: read whole with an error that helps, written so that they are either whole or not there.
 
 #include <string>
 #include <string_view>
@@ -8,6 +8,10 @@
 #include "core/result.h"
 
 namespace fsdp {
+
+/// Reads a file of at most 64 MiB whole; "-" is the standard input. Error: missing (with the nearest name of its
+/// folder), a folder, not readable, empty, too large, or a Git LFS pointer in place of the content.
+Result<std::string> read_text_file(const std::string& path);
 
 enum class Overwrite { Refuse, Allow };
 

@@ -1,0 +1,199 @@
+#include "core/files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "core/json_document.h"
+#include "core/nearest.h"
+
+namespace fsdp {
+
+namespace {
+
+// A folder with more names is no place where a look at each of them helps.
+constexpr std::size_t kMostNames = 4096;
+constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec/";
+
+/// Closes a file when it goes.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { close(); }
+
+  int number() const { return number_; }
+  /// Returns 0, or the error that the system kept for the end.
+  int close() {
+    const int result = number_ > STDIN_FILENO ? ::close(number_) : 0;
+    number_ = -1;
+    return result;
+  }
+
+ private:
+  int number_;
+};
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  DIR* const stream = opendir(folder.c_str());
+  if (stream == nullptr) return names;
+  while (const dirent* entry = readdir(stream)) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+    if (names.size() == kMostNames) break;
+  }
+  closedir(stream);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+tl::unexpected<Errors> missing_file(const std::string& path) {
+  const std::string folder = folder_of(path);
+  struct stat info {};
+  if (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
+    return failure(path, "There is no such file.", fmt::format("The folder \"{}\" does not exist either.", folder));
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const std::optional<std::string> nearest = nearest_name(name, names_in(folder));
+  if (!nearest) return failure(path, "There is no such file.", "Check the path.");
+  const std::string prefix = path.substr(0, path.size() - name.size());
+  return failure(path, "There is no such file.", fmt::format("Did you mean \"{}{}\"?", prefix, *nearest));
+}
+
+std::string reason(int error) {
+  return std::strerror(error);
+}
+
+bool write_all(int file, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t written = write(file, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    content.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+tl::unexpected<Errors> not_written(const std::string& path, int error) {
+  return failure(path, fmt::format("The file cannot be written: {}.", reason(error)),
+                 "Nothing was changed. Choose another place with -o.");
+}
+
+tl::unexpected<Errors> exists_already(const std::string& path) {
+  return failure(path, "The file exists.", "Choose another name, or overwrite it with --force.");
+}
+
+Result<void> write_to_device(const std::string& path, std::string_view content) {
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+  if (file.number() < 0 || !write_all(file.number(), content)) return not_written(path, errno);
+  return {};
+}
+
+/// Gives the temporary file its name. A rename replaces; a link refuses to, in one step, so that of two writers one
+/// wins.
+int publish(const std::string& temporary, const std::string& target, Overwrite overwrite) {
+  if (overwrite == Overwrite::Allow) return rename(temporary.c_str(), target.c_str());
+  if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return -1;
+  // A file system without that flag. A link that succeeds leaves a second name behind, which goes.
+  if (link(temporary.c_str(), target.c_str()) != 0) return -1;
+  unlink(temporary.c_str());
+  return 0;
+}
+
+void sync_folder(const std::string& folder) {
+  const Descriptor directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Some file systems cannot sync a folder; the file itself is safe by then.
+  if (directory.number() >= 0) static_cast<void>(fsync(directory.number()));
+}
+
+/// The permissions of a new file: those of the file it replaces, else what the user's mask allows.
+mode_t wanted_mode(const std::string& target) {
+  struct stat info {};
+  if (stat(target.c_str(), &info) == 0) return info.st_mode & 07777;
+  const mode_t mask = umask(0);
+  umask(mask);
+  return 0666 & ~mask;
+}
+
+}  // namespace
+
+Result<std::string> read_text_file(const std::string& path) {
+  const bool is_standard_input = path == "-";
+  const std::string name = is_standard_input ? "standard input" : path;
+  const Descriptor file(is_standard_input ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (file.number() < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return missing_file(path);
+    return failure(name, fmt::format("The file cannot be read: {}.", reason(errno)), {});
+  }
+  struct stat info {};
+  if (fstat(file.number(), &info) == 0 && S_ISDIR(info.st_mode))
+    return failure(name, "This is a folder, not a file.", "Name a file in it.");
+  std::string text;
+  if (S_ISREG(info.st_mode) && info.st_size > 0 && info.st_size <= static_cast<off_t>(kLargestJsonText))
+    text.reserve(static_cast<std::size_t>(info.st_size) + 1);
+  std::array<char, 65536> buffer;
+  for (;;) {
+    const ssize_t got = read(file.number(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return failure(name, fmt::format("The file cannot be read: {}.", reason(errno)), {});
+    if (got == 0) break;
+    text.append(buffer.data(), static_cast<std::size_t>(got));
+    if (text.size() > kLargestJsonText)
+      return failure(name, "The file has more than 64 MiB.", "No file that this program reads is that large.");
+  }
+  if (text.empty()) return failure(name, "The file is empty.", {});
+  if (text.starts_with(kLfsPointer))
+    return failure(name, "This is a Git LFS pointer, not the file itself.", "Fetch the file with \"git lfs pull\".");
+  return text;
+}
+
+Result<void> write_file_atomically(const std::string& path, std::string_view content, Overwrite overwrite) {
+  std::error_code ignored;
+  std::string target = path;
+  // Replacing a link by a file would cut what it points to off from its other names.
+  if (std::filesystem::is_symlink(path, ignored)) target = std::filesystem::weakly_canonical(path, ignored).string();
+  struct stat info {};
+  if (stat(target.c_str(), &info) == 0) {
+    if (S_ISDIR(info.st_mode)) return failure(path, "This is a folder, not a file.", "Name a file in it.");
+    if (!S_ISREG(info.st_mode)) return write_to_device(path, content);
+    if (overwrite == Overwrite::Refuse) return exists_already(path);
+  }
+  const std::string folder = folder_of(target);
+  if (!std::filesystem::is_directory(folder, ignored))
+    return failure(path, fmt::format("The folder \"{}\" does not exist.", folder), "Create it first.");
+
+  const mode_t mode = wanted_mode(target);
+  std::string temporary = target + ".XXXXXX";
+  Descriptor file(mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.number() < 0) return not_written(path, errno);
+  const bool written = write_all(file.number(), content) && fchmod(file.number(), mode) == 0 &&
+                       fsync(file.number()) == 0 && file.close() == 0 && publish(temporary, target, overwrite) == 0;
+  if (!written) {
+    const int error = errno;
+    unlink(temporary.c_str());
+    if (error == EEXIST) return exists_already(path);
+    return not_written(path, error);
+  }
+  sync_folder(folder);
+  return {};
+}
+
+}  // namespace fsdp
