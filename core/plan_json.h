@@ -1,0 +1,33 @@
+#pragma once
+
+// The plan file: a plan as JSON that people read, edit and keep in git. One unit a line, rows of equal units folded
+// into one line, every choice written out, nothing that depends on the clock or the machine. docs/file_formats.md
+// describes it, model_specs/schemas/plan.schema.json is its schema.
+
+#include <string>
+#include <string_view>
+
+#include "core/json_document.h"
+#include "core/json_writer.h"
+#include "core/object_reader.h"
+#include "core/plan.h"
+#include "core/result.h"
+
+namespace fsdp {
+
+/// What this program writes. It reads files of the same major version that are not newer: a key that it does not know
+/// could change what the plan means.
+inline constexpr std::string_view kPlanFormatVersion = "1.0";
+
+/// Writes the members of a plan's object, `format_version` first. REQUIRES: an object has been begun; the caller may
+/// add members of its own (the command adds `cluster`) and ends it.
+void write_plan_members(JsonWriter& writer, const Plan& plan);
+
+/// Reads the members that `write_plan_members` writes. Keys that another reader of the same object asks for are left
+/// alone; unknown ones are reported by `object.finish()`, which the caller calls.
+void read_plan_members(ObjectReader& object, Plan& plan);
+
+/// Whether a file's `format_version` can be read: the same major version as ours, and not newer.
+bool is_readable_version(std::string_view version, std::string_view ours);
+
+}  // namespace fsdp

@@ -1,0 +1,81 @@
+#include "core/report.h"
+
+namespace fsdp {
+
+std::string_view name_of(MemoryCategory category) {
+  switch (category) {
+    case MemoryCategory::ShardedParam:
+      return "Sharded Param";
+    case MemoryCategory::UnshardedParam:
+      return "Unsharded Param";
+    case MemoryCategory::Buffer:
+      return "Buffer";
+    case MemoryCategory::ShardedGrad:
+      return "Sharded Grad";
+    case MemoryCategory::UnshardedGrad:
+      return "Unsharded Grad";
+    case MemoryCategory::Activation:
+      return "Activation";
+    case MemoryCategory::Temp:
+      return "Temp";
+    case MemoryCategory::AllGather:
+      return "All Gather";
+    case MemoryCategory::ReduceScatter:
+      return "Reduce Scatter";
+    case MemoryCategory::OptState:
+      return "OptState";
+    case MemoryCategory::Inputs:
+      return "Inputs";
+  }
+  return {};
+}
+
+std::string_view name_of(Provenance provenance) {
+  switch (provenance) {
+    case Provenance::Measured:
+      return "measured";
+    case Provenance::Published:
+      return "published";
+    case Provenance::Assumed:
+      return "assumed";
+    case Provenance::Derived:
+      return "derived";
+  }
+  return {};
+}
+
+std::string_view name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::AllGather:
+      return "all_gather";
+    case CollectiveKind::ReduceScatter:
+      return "reduce_scatter";
+    case CollectiveKind::AllReduce:
+      return "all_reduce";
+  }
+  return {};
+}
+
+std::string_view name_of(MeshDimension dimension) {
+  switch (dimension) {
+    case MeshDimension::Shard:
+      return "shard";
+    case MeshDimension::Replicate:
+      return "replicate";
+  }
+  return {};
+}
+
+std::string_view name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::Fits:
+      return "fits";
+    case Verdict::DoesNotFit:
+      return "does_not_fit";
+    case Verdict::Unknown:
+      return "unknown";
+  }
+  return {};
+}
+
+}  // namespace fsdp
