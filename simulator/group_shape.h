@@ -1,0 +1,44 @@
+#pragma once
+
+// The shape of a process group: all that the cost of a collective depends on. A group of 16,384 ranks is as small as a
+// group of two.
+
+#include "core/units.h"
+
+namespace fsdp::simulator {
+
+/// How the GPUs of one node reach each other.
+enum class IntraLink {
+  NvSwitch,  ///< NVLink through a switch: every pair has the full rate of the GPU.
+  NvLink,    ///< NVLink without a switch (mesh or bridge): the rate is split among the neighbours.
+  PciePeer,  ///< PCIe with peer-to-peer copies, under one PCIe switch or with a driver that allows it.
+  PcieHost,  ///< PCIe through host memory (NCCL's SHM transport): most consumer and T4 boxes.
+};
+
+enum class CpuVendor { Unknown, Intel, Amd, Arm };
+
+struct GroupShape {
+  int ranks = 1;           ///< Ranks of the group.
+  int ranks_per_node = 1;  ///< The most ranks of the group that share a node.
+  int nodes = 1;           ///< Nodes that hold at least one rank of the group.
+  int gpus_per_node = 1;   ///< GPUs of a node, in the group or not.
+
+  int compute_capability = 80;  ///< 75 for T4, 80 for A100, 90 for H100.
+  IntraLink intra_link = IntraLink::PcieHost;
+  BytesPerSecond nvlink_bandwidth{};  ///< Nominal, of one GPU, per direction: 450e9 for H100 SXM. 0 without NVLink.
+  int pcie_generation = 4;
+  int pcie_lanes = 16;
+  CpuVendor cpu = CpuVendor::Unknown;
+
+  BytesPerSecond nic_bandwidth{};  ///< Of one NIC, or of all NICs together where one GPU owns several. 0 if one node.
+  int gpus_per_nic = 1;            ///< 8 where all GPUs of a node share one NIC.
+  bool nic_near_gpu = true;        ///< GPU and NIC under one PCIe switch (GPUDirect): NCCL may then use LL128.
+  /// Groups that run the same collective at the same time through one NIC, this one included: with HSDP every GPU of
+  /// a node belongs to another replicate group. NCCL's choice does not see it, the clock does.
+  int groups_per_nic = 1;
+  bool sharp = false;  ///< The network reduces (CollNet plugin loaded).
+
+  bool operator==(const GroupShape&) const = default;
+};
+
+}  // namespace fsdp::simulator
