@@ -1,0 +1,50 @@
+#pragma once
+
+// GPUs and clusters as files: `model_specs/clusters/`, and `--cluster FILE`. The format is that of
+// `model_specs/schemas/cluster.schema.json`.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cluster.h"
+#include "core/json_document.h"
+#include "core/json_writer.h"
+#include "core/result.h"
+
+namespace fsdp {
+
+/// The GPUs and clusters that are shipped, each sorted by name.
+struct ClusterLibrary {
+  std::vector<Gpu> gpus;
+  std::vector<Cluster> clusters;
+};
+
+/// Reads every `gpus/*.json` and `*.json` of a folder. Error: all errors of all files; two that share a name.
+Result<ClusterLibrary> read_cluster_library(const std::string& folder);
+
+/// Reads a GPU card.
+Result<Gpu> read_gpu(const JsonDocument& document);
+
+/// Reads a cluster, whose GPU is a card of its own or the name of one of `gpus`. Where it says nothing about a link, it
+/// has the one that is usual for the GPU, and says so in `assumptions`.
+Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> gpus);
+Result<Cluster> read_cluster_file(const std::string& path, std::span<const Gpu> gpus);
+
+/// The GPU with this name or alias; case, blanks, "-" and "_" do not matter, nor does a leading "NVIDIA". Error:
+/// unknown, with the nearest name; `where` is put in front.
+Result<Gpu> find_gpu(std::string_view name, std::span<const Gpu> gpus, std::string_view where);
+
+/// The shipped cluster with this name or alias, as `find_gpu`.
+Result<Cluster> find_cluster(std::string_view name, std::span<const Cluster> clusters, std::string_view where);
+
+/// Writes the object that `read_gpu` reads back as the same value; with the same calls for a file of the library, the
+/// same bytes.
+void write_gpu(const Gpu& gpu, JsonWriter& json);
+
+/// Writes the object that `read_cluster` reads back as the same value, GPU card included, so that a plan holds all of
+/// it.
+void write_cluster(const Cluster& cluster, JsonWriter& json);
+
+}  // namespace fsdp
