@@ -243,7 +243,6 @@ class BlockBuilder {
   std::vector<int> inputs_;  // Value ids, in the order in which they were asked for.
   Errors errors_;
   int current_ = 0;
-  std::string class_name_;
 };
 
 }  // namespace fsdp

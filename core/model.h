@@ -81,7 +81,8 @@ struct Buffer {
 struct BlockModule {
   std::string name;  ///< Relative: "" is the caller itself, "self_attn.q_proj" a part of it.
   std::string class_name;
-  int parent = -1;  ///< In `Block::modules`.
+  int parent = -1;     ///< In `Block::modules`.
+  bool called = true;  ///< As `Module::called`.
 
   bool operator==(const BlockModule&) const = default;
 };
@@ -153,6 +154,8 @@ struct Model {
 std::int64_t num_parameters(const Model& model);
 std::int64_t num_trainable_parameters(const Model& model);
 std::int64_t num_gradient_parameters(const Model& model);
+/// Those that one token meets: of each Experts op only as many experts as a token is sent to.
+std::int64_t num_active_parameters(const Model& model);
 
 /// Sets `receives_gradient` of every parameter from `trainable` and the graph: a value requires a gradient when it is
 /// made from a trainable parameter or from such a value, other than by a detach; a parameter receives one when its op's

@@ -2,6 +2,8 @@
 
 // What shape an op's outputs have: the first of the three rules of an op kind.
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>

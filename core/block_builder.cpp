@@ -1,0 +1,234 @@
+#include "core/block_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/nearest.h"
+
+namespace fsdp {
+
+BlockBuilder::BlockBuilder(std::string kind, std::string class_name, std::vector<Value> available)
+    : available_(std::move(available)) {
+  definition_.block.kind = std::move(kind);
+  definition_.block.modules.push_back(BlockModule{.name = "", .class_name = std::move(class_name)});
+}
+
+// ---- Modules
+
+std::string BlockBuilder::full_name(std::string_view name) const {
+  const std::string& scope = definition_.block.modules[static_cast<std::size_t>(current_)].name;
+  if (name.empty()) return scope;
+  return scope.empty() ? std::string(name) : fmt::format("{}.{}", scope, name);
+}
+
+int BlockBuilder::find_module(std::string_view full_name) const {
+  const auto& modules = definition_.block.modules;
+  // From the end: what is looked for was mostly made just before.
+  for (std::size_t i = modules.size(); i-- > 0;) {
+    if (modules[i].name == full_name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int BlockBuilder::make_module(std::string_view name, std::string_view class_name, bool called) {
+  const std::string full = full_name(name);
+  if (const int found = find_module(full); found >= 0) return found;
+  const std::size_t dot = full.rfind('.');
+  int parent = 0;
+  if (dot != std::string::npos) {
+    parent = find_module(std::string_view(full).substr(0, dot));
+    if (parent < 0) {
+      fail(fmt::format("The module \"{}\" has no parent \"{}\".", full, full.substr(0, dot)),
+           "Declare the parent first.");
+      parent = 0;
+    }
+  }
+  const bool container = class_name == "ModuleList" || class_name == "ModuleDict";
+  definition_.block.modules.push_back(BlockModule{
+      .name = full, .class_name = std::string(class_name), .parent = parent, .called = called && !container});
+  return static_cast<int>(definition_.block.modules.size()) - 1;
+}
+
+BlockBuilder::Scope BlockBuilder::enter(std::string_view name, std::string_view class_name) {
+  const int previous = current_;
+  current_ = make_module(name, class_name, true);
+  return Scope(*this, previous);
+}
+
+void BlockBuilder::declare(std::string_view name, std::string_view class_name, bool called) {
+  make_module(name, class_name, called);
+}
+
+// ---- Values
+
+BlockValue BlockBuilder::add_value(std::string name, Shape shape, std::optional<Dtype> dtype) {
+  definition_.block.values.push_back(Value{.name = std::move(name), .shape = std::move(shape), .dtype = dtype});
+  return BlockValue{static_cast<int>(definition_.block.values.size()) - 1};
+}
+
+std::optional<BlockValue> BlockBuilder::optional_input(std::string_view name) {
+  for (const int id : inputs_) {
+    if (definition_.block.values[static_cast<std::size_t>(id)].name == name) return BlockValue{id};
+  }
+  const auto found =
+      std::find_if(available_.begin(), available_.end(), [&](const Value& value) { return value.name == name; });
+  if (found == available_.end()) {
+    definition_.absent_inputs.emplace_back(name);
+    return std::nullopt;
+  }
+  const BlockValue value = add_value(found->name, found->shape, found->dtype);
+  inputs_.push_back(value.id);
+  definition_.input_names.push_back(found->name);
+  return value;
+}
+
+BlockValue BlockBuilder::input(std::string_view name) {
+  if (const auto value = optional_input(name)) return *value;
+  std::vector<std::string_view> names;
+  for (const Value& value : available_) names.push_back(value.name);
+  fail(fmt::format("It needs a value \"{}\", which nothing before it gives.", name), suggest_name(name, names));
+  return add_value(std::string(name), {1, 1}, std::nullopt);
+}
+
+void BlockBuilder::output(std::string_view name, BlockValue value) {
+  definition_.block.outputs.push_back(value.id);
+  definition_.output_names.emplace_back(name);
+}
+
+const Shape& BlockBuilder::shape(BlockValue value) const {
+  return definition_.block.values[static_cast<std::size_t>(value.id)].shape;
+}
+
+std::int64_t BlockBuilder::size(BlockValue value, int dim) const {
+  const Shape& sizes = shape(value);
+  const int rank = static_cast<int>(sizes.size());
+  const int index = dim < 0 ? dim + rank : dim;
+  return index < 0 || index >= rank ? 1 : sizes[static_cast<std::size_t>(index)];
+}
+
+// ---- Ops
+
+int BlockBuilder::parameter_of(std::string_view module, std::string_view name, const Shape& shape, bool fixed) {
+  const std::string owner = full_name(module);
+  const std::string full = owner.empty() ? std::string(name) : fmt::format("{}.{}", owner, name);
+  for (std::size_t i = definition_.parameters.size(); i-- > 0;) {
+    if (definition_.parameters[i].name != full) continue;
+    if (definition_.block.parameters[i] != shape) {
+      fail(fmt::format("The parameter \"{}\" is used as {} and as {}.", full,
+                       to_string(definition_.block.parameters[i]), to_string(shape)));
+    }
+    return static_cast<int>(i);
+  }
+  const bool sizes_are_positive = std::all_of(shape.begin(), shape.end(), [](std::int64_t size) { return size >= 1; });
+  if (!sizes_are_positive || !checked_num_elements(shape)) {
+    fail(fmt::format("The parameter \"{}\" would be {}.", full, to_string(shape)),
+         "Sizes start at 1, and a tensor has at most 2^53 elements.");
+  }
+  const int module_id = std::max(find_module(owner), 0);
+  definition_.parameters.push_back(BlockParameter{.name = full, .module = module_id, .fixed = fixed});
+  definition_.block.parameters.push_back(shape);
+  return static_cast<int>(definition_.parameters.size()) - 1;
+}
+
+namespace {
+
+/// The dtype of an output: ids and masks keep theirs, everything else follows the activations.
+std::optional<Dtype> output_dtype(const BlockBuilder::OpRequest& request, std::size_t output,
+                                  const std::vector<Value>& values) {
+  switch (request.kind) {
+    case OpKind::Cast:
+    case OpKind::Constant:
+      return request.attributes.dtype;
+    case OpKind::Router:
+      return output == 1 ? std::optional(Dtype::Int64) : std::nullopt;
+    case OpKind::Embedding:
+    case OpKind::RotaryTable:
+    case OpKind::Parameter:
+    case OpKind::CrossEntropy:
+    case OpKind::MseLoss:
+      return std::nullopt;
+    default:
+      return request.inputs.empty() ? std::nullopt : values[static_cast<std::size_t>(request.inputs[0].id)].dtype;
+  }
+}
+
+}  // namespace
+
+std::vector<BlockValue> BlockBuilder::op(const OpRequest& request) {
+  Block& block = definition_.block;
+  const int module = find_module(full_name(request.module));
+  if (module < 0) fail(fmt::format("An op runs in \"{}\", which is no module.", full_name(request.module)));
+
+  std::vector<Shape> input_shapes;
+  std::vector<Shape> parameter_shapes;
+  Op op;
+  op.kind = request.kind;
+  op.module = std::max(module, 0);
+  op.parameters = request.parameters;
+  op.attributes = request.attributes;
+  for (const BlockValue input : request.inputs) {
+    op.inputs.push_back(input.id);
+    input_shapes.push_back(shape(input));
+  }
+  for (const int parameter : request.parameters) {
+    parameter_shapes.push_back(block.parameters[static_cast<std::size_t>(parameter)]);
+  }
+  auto shapes = infer_output_shapes(request.kind, request.attributes,
+                                    OpShapes{.inputs = input_shapes,
+                                             .parameters = parameter_shapes,
+                                             .requested = request.requested,
+                                             .num_outputs = request.num_outputs});
+  if (!shapes) {
+    const std::string& name = block.modules[static_cast<std::size_t>(op.module)].name;
+    for (const Error& error : shapes.error()) {
+      fail(fmt::format("The op {} in \"{}\" does not work: {}", error.where, name, error.what), error.hint);
+    }
+    shapes = std::vector<Shape>(static_cast<std::size_t>(std::max(request.num_outputs, 2)), Shape{1, 1});
+  }
+
+  std::vector<BlockValue> outputs;
+  const std::string base = block.modules[static_cast<std::size_t>(op.module)].name;
+  for (std::size_t i = 0; i < shapes->size(); ++i) {
+    std::string name = i < request.names.size() ? request.names[i] : std::string(name_of(request.kind));
+    if (i >= request.names.size() && !base.empty()) name = fmt::format("{}.{}", base, name);
+    outputs.push_back(add_value(std::move(name), std::move((*shapes)[i]), output_dtype(request, i, block.values)));
+    op.outputs.push_back(outputs.back().id);
+  }
+  block.ops.push_back(std::move(op));
+  return outputs;
+}
+
+void BlockBuilder::fail(std::string what, std::string hint) {
+  // One wrong size makes many ops fail; the first few say it all.
+  if (errors_.size() < 5) errors_.push_back(Error{.where = {}, .what = std::move(what), .hint = std::move(hint)});
+}
+
+Result<BlockDefinition> BlockBuilder::finish() {
+  if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+  Block& block = definition_.block;
+  // Inputs move to the front, in the order in which they were asked for; all else keeps its order.
+  std::vector<int> position(block.values.size(), -1);
+  int next = 0;
+  for (const int id : inputs_) position[static_cast<std::size_t>(id)] = next++;
+  for (int& p : position) {
+    if (p < 0) p = next++;
+  }
+  std::vector<Value> values(block.values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[static_cast<std::size_t>(position[i])] = std::move(block.values[i]);
+  }
+  block.values = std::move(values);
+  block.num_inputs = static_cast<int>(inputs_.size());
+  const auto move_ids = [&](std::vector<int>& ids) {
+    for (int& id : ids) id = position[static_cast<std::size_t>(id)];
+  };
+  for (Op& op : block.ops) {
+    move_ids(op.inputs);
+    move_ids(op.outputs);
+  }
+  move_ids(block.outputs);
+  return std::move(definition_);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,34 @@
+#include "core/op.h"
+
+#include <algorithm>
+
+namespace fsdp {
+namespace {
+
+// In the order of the enum.
+constexpr std::array<std::string_view, kNumOpKinds> kNames = {
+    "linear",     "embedding",  "conv1d",        "conv2d",     "parameter", "rms_norm",   "layer_norm",
+    "group_norm", "batch_norm", "rotary_table",  "rotary",     "attention", "silu",       "gelu",
+    "relu",       "sigmoid",    "tanh",          "mul",        "add",       "sub",        "scale",
+    "softcap",    "dropout",    "cast",          "detach",     "reshape",   "transpose",  "slice",
+    "select",     "expand",     "split",         "contiguous", "cat",       "stack",      "index",
+    "pad",        "softmax",    "mean",          "sum",        "std",       "max_pool2d", "adaptive_avg_pool2d",
+    "router",     "experts",    "cross_entropy", "mse_loss",   "constant",
+};
+
+static_assert(std::none_of(kNames.begin(), kNames.end(), [](std::string_view name) { return name.empty(); }),
+              "every op kind has a name");
+
+}  // namespace
+
+std::string_view name_of(OpKind kind) {
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::optional<OpKind> parse_op_kind(std::string_view text) {
+  const auto found = std::find(kNames.begin(), kNames.end(), text);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<OpKind>(found - kNames.begin());
+}
+
+}  // namespace fsdp
