@@ -1,0 +1,218 @@
+#include "core/report_json.h"
+
+#include <string>
+
+#include "core/plan_json.h"
+
+namespace fsdp {
+
+namespace {
+
+std::optional<double> dimension(const Plan& plan, std::string_view name) {
+  for (const Dimension& candidate : plan.dimensions) {
+    if (candidate.name == name) return candidate.value;
+  }
+  return std::nullopt;
+}
+
+void write_model(JsonWriter& writer, const StepReport& report) {
+  writer.key("model");
+  writer.begin_object();
+  writer.member("name", report.model);
+  writer.member("parameters", report.parameters);
+  writer.member("trainable_parameters", report.trainable_parameters);
+  writer.member("receives_gradient_parameters", report.receives_gradient_parameters);
+  writer.member("buffers_bytes", report.buffers.count());
+  writer.end_object();
+}
+
+void write_cluster(JsonWriter& writer, const StepReport& report) {
+  writer.key("cluster");
+  writer.begin_object();
+  writer.member("gpu", report.gpu);
+  writer.member("gpus_per_node", report.gpus_per_node);
+  writer.member("nodes", report.nodes);
+  writer.member("memory_bytes", report.memory.budget.count());
+  writer.member("assumptions", report.assumptions);
+  writer.end_object();
+}
+
+void write_workload(JsonWriter& writer, const Plan& plan) {
+  writer.key("workload");
+  writer.begin_object();
+  if (const auto batch = dimension(plan, "batch")) writer.member("micro_batch", *batch);
+  if (const auto seq = dimension(plan, "seq")) writer.member("sequence", *seq);
+  writer.key("dimensions");
+  writer.begin_object();
+  for (const Dimension& each : plan.dimensions) writer.member(each.name, each.value);
+  writer.end_object();
+  writer.member("accumulation", plan.accumulation);
+  writer.member("world_size", plan.mesh.world_size());
+  writer.end_object();
+}
+
+void write_peaks(JsonWriter& writer, const MemoryPeaks& peaks) {
+  writer.member("live_peak_bytes", peaks.live.count());
+  writer.member("allocated_peak_bytes", peaks.allocated.count());
+  writer.member("reserved_peak_bytes", peaks.reserved.count());
+  writer.member("device_peak_bytes", peaks.device.count());
+}
+
+void write_live_at_peak(JsonWriter& writer, const std::vector<LiveTensor>& tensors) {
+  writer.key("live_at_peak");
+  writer.begin_array();
+  for (const LiveTensor& tensor : tensors) {
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("name", tensor.name);
+    writer.member("category", name_of(tensor.category));
+    writer.member("count", tensor.count);
+    writer.member("bytes", tensor.bytes.count());
+    writer.end_object();
+  }
+  writer.end_array();
+}
+
+void write_device_terms(JsonWriter& writer, const std::vector<DeviceTerm>& terms) {
+  writer.key("device_terms");
+  writer.begin_array();
+  for (const DeviceTerm& term : terms) {
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("name", term.name);
+    writer.member("bytes", term.bytes.count());
+    writer.member("provenance", name_of(term.provenance));
+    writer.member("source", term.source);
+    writer.end_object();
+  }
+  writer.end_array();
+}
+
+void write_memory(JsonWriter& writer, const MemoryReport& memory) {
+  writer.key("memory");
+  writer.begin_object();
+  writer.member("budget_bytes", memory.budget.count());
+  writer.member("margin_bytes", memory.margin.count());
+  write_peaks(writer, memory.peaks);
+  writer.key("peak");
+  writer.begin_object();
+  writer.member("phase", memory.peak.phase);
+  writer.member("instruction", memory.peak.instruction);
+  writer.member("unit", memory.peak.unit);
+  writer.member("op", memory.peak.op);
+  writer.end_object();
+  writer.key("at_peak");
+  writer.begin_object();
+  for (int i = 0; i < kNumMemoryCategories; ++i) {
+    writer.member(name_of(static_cast<MemoryCategory>(i)), memory.at_peak[static_cast<std::size_t>(i)].count());
+  }
+  writer.end_object();
+  write_live_at_peak(writer, memory.live_at_peak);
+  write_device_terms(writer, memory.device_terms);
+  writer.key("phases");
+  writer.begin_object();
+  for (const PhasePeaks& phase : memory.phases) {
+    writer.key(phase.phase);
+    writer.begin_object(JsonLayout::OneLine);
+    write_peaks(writer, phase.peaks);
+    writer.end_object();
+  }
+  writer.end_object();
+  writer.member("cache_flushes", memory.cache_flushes);
+  writer.member("host_pinned_bytes", memory.host_pinned.count());
+  writer.key("live_over_step_bytes");
+  writer.begin_array(JsonLayout::OneLine);
+  for (const Bytes live : memory.live_over_step) writer.value(live.count());
+  writer.end_array();
+  writer.end_object();
+}
+
+void write_traffic(JsonWriter& writer, const TrafficReport& traffic) {
+  writer.key("traffic");
+  writer.begin_object();
+  writer.key("totals");
+  writer.begin_object();
+  for (std::size_t i = 0; i < traffic.totals.size(); ++i) {
+    writer.key(name_of(static_cast<CollectiveKind>(i)));
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("count", traffic.totals[i].count);
+    writer.member("payload_bytes", traffic.totals[i].payload.count());
+    writer.member("sent_bytes_per_rank", traffic.totals[i].sent_per_rank.count());
+    writer.end_object();
+  }
+  writer.end_object();
+  writer.member("sent_inside_node_bytes_per_rank", traffic.sent_inside_node.count());
+  writer.member("sent_between_nodes_bytes_per_rank", traffic.sent_between_nodes.count());
+  writer.key("collectives");
+  writer.begin_array();
+  for (const Collective& collective : traffic.collectives) {
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("kind", name_of(collective.kind));
+    writer.member("unit", collective.unit);
+    writer.member("phase", collective.phase);
+    writer.member("dtype", name_of(collective.dtype));
+    writer.member("elements", collective.elements);
+    writer.member("payload_bytes", collective.payload.count());
+    writer.member("group", name_of(collective.group));
+    writer.member("group_size", collective.group_size);
+    writer.member("time", collective.time.count());
+    writer.member("exposed", collective.exposed.count());
+    writer.end_object();
+  }
+  writer.end_array();
+  writer.end_object();
+}
+
+void write_time(JsonWriter& writer, const TimeReport& time) {
+  writer.key("time");
+  writer.begin_object();
+  writer.member("step", time.step.count());
+  writer.member("compute", time.compute.count());
+  writer.member("exposed_communication", time.exposed_communication.count());
+  writer.member("optimizer", time.optimizer.count());
+  writer.member("tokens_per_second_per_gpu", time.tokens_per_second_per_gpu);
+  writer.member("mfu", time.mfu);
+  writer.key("uncertainty");
+  writer.begin_object(JsonLayout::OneLine);
+  writer.member("low", time.low.count());
+  writer.member("high", time.high.count());
+  writer.end_object();
+  writer.end_object();
+}
+
+}  // namespace
+
+void write_report_members(JsonWriter& writer, const StepReport& report) {
+  writer.member("format_version", kReportFormatVersion);
+  writer.member("kind", report.kind);
+  writer.member("runtime", report.runtime);
+  writer.member("runtime_version", report.runtime_version);
+  writer.member("verdict", name_of(report.verdict));
+  write_model(writer, report);
+  write_cluster(writer, report);
+  write_workload(writer, report.plan);
+  writer.key("plan");
+  writer.begin_object();
+  write_plan_members(writer, report.plan);
+  writer.end_object();
+  write_memory(writer, report.memory);
+  write_traffic(writer, report.traffic);
+  write_time(writer, report.time);
+}
+
+void write_timeline(JsonWriter& writer, const TimeReport& time) {
+  writer.begin_object();
+  writer.member("format_version", kReportFormatVersion);
+  writer.key("events");
+  writer.begin_array();
+  for (const TimelineEvent& event : time.timeline) {
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("stream", event.stream);
+    writer.member("name", event.name);
+    writer.member("start", event.start.count());
+    writer.member("end", event.end.count());
+    writer.end_object();
+  }
+  writer.end_array();
+  writer.end_object();
+}
+
+}  // namespace fsdp

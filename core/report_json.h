@@ -1,0 +1,25 @@
+#pragma once
+
+// The report as JSON: the contract for scripts, the same for predicted and measured steps, so that two of them can be
+// compared. Bytes are integers, times are numbers of seconds, and nothing depends on the clock or the machine.
+// docs/file_formats.md describes it, model_specs/schemas/report.schema.json is its schema.
+
+#include <string_view>
+
+#include "core/json_writer.h"
+#include "core/report.h"
+
+namespace fsdp {
+
+/// Keys may be added within a major version, never renamed or dropped.
+inline constexpr std::string_view kReportFormatVersion = "1.0";
+
+/// Writes the members of a report's object, `format_version` first, `time` last. REQUIRES: an object has been begun;
+/// the caller may add members of its own and ends it.
+void write_report_members(JsonWriter& writer, const StepReport& report);
+
+/// Writes the timeline as an object of its own, because it is large: {"format_version", "events": [...]}, one event a
+/// line, in order of start.
+void write_timeline(JsonWriter& writer, const TimeReport& time);
+
+}  // namespace fsdp
