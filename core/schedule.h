@@ -66,12 +66,15 @@ struct Schedule {
 ///  - gradients are reduced (or kept) once per unit with gradients, after the backward of its last op;
 ///  - nothing is unsharded when the optimizer runs, and each unit is sharded at the end.
 /// Errors: `where` is the index of an instruction that breaks one.
-Errors validate(const Schedule& schedule, const Model& model, const Layout& layout);
+Errors validate(const Schedule& schedule, const ModelIndex& index, const Layout& layout);
 
 /// One line per instruction, "Backward model.layers.27 [0, 34)", for golden files and people.
-std::string to_text(const Schedule& schedule, const Model& model, const Layout& layout);
+std::string to_text(const Schedule& schedule, const ModelIndex& index, const Layout& layout);
+
+/// How each call is checkpointed [num_calls].
+std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Checkpointing& checkpointing);
 
 /// PyTorch FSDP2: the schedule of one step. The only place that knows its order of events (core/lower_fsdp2.cpp).
-Schedule lower_fsdp2(const Model& model, const Plan& plan, const Layout& layout);
+Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 }  // namespace fsdp

@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "core/model.h"
+#include "core/model_index.h"
 #include "core/plan.h"
 #include "core/result.h"
 
@@ -25,13 +26,18 @@ struct ShardedParameter {
   bool operator==(const ShardedParameter&) const = default;
 };
 
-/// A stretch of ops of one call that a module's forward runs.
-struct OpRange {
-  int call = 0;
-  int op_begin = 0;
-  int op_end = 0;
+/// One pass through the forward of a unit: positions [begin, end) in `ModelIndex`'s numbering of all ops.
+struct Window {
+  int begin = 0;
+  int end = 0;
+  /// In the backward: the position after whose arrival the unit is unsharded (the last op of the window that takes part
+  /// in the backward), -1 when none does.
+  int pre_backward = -1;
+  /// An input of the pass requires a gradient, so that PyTorch's post-backward hook fires after the first op's
+  /// backward; otherwise the unit is reduced in the callback at the end of backward.
+  bool has_post_backward = false;
 
-  bool operator==(const OpRange&) const = default;
+  bool operator==(const Window&) const = default;
 };
 
 struct ShardedUnit {
@@ -51,7 +57,7 @@ struct ShardedUnit {
   Bytes gather_shard_bytes;     ///< Bytes per rank that go into the all-gather.
   ReshardAfterForward reshard;  ///< Resolved: never `Default`.
   bool is_root = false;
-  std::vector<OpRange> forward_ranges;  ///< Where its modules run, in forward order; nested units' ops included.
+  std::vector<Window> windows;  ///< Where its modules run, in forward order; nested units' ops included.
 
   bool operator==(const ShardedUnit&) const = default;
 };
@@ -66,8 +72,9 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// Forms the units of a plan, seen from one rank of a shard group. Errors: what `check(plan, model)` finds.
-/// Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _fsdp_param.py.
-Result<Layout> make_layout(const Model& model, const Plan& plan, std::int64_t rank = 0);
+/// Forms the units of a plan, seen from one rank of a shard group. Errors: all that is wrong with the plan for this
+/// model: unknown modules, modules without a forward of their own, no root, ties across units, an integer reshard that
+/// does not divide, bad sizes. Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _fsdp_param.py.
+Result<Layout> make_layout(const ModelIndex& index, const Plan& plan, std::int64_t rank = 0);
 
 }  // namespace fsdp

@@ -1,0 +1,362 @@
+// The order of events of one training step under PyTorch FSDP2.
+//
+// The forward walks over all ops. Where the forward of a unit's module begins, FSDP2's pre-forward hook gathers the
+// unit and waits for it; where it ends, the post-forward hook frees the whole parameters again
+// (`reshard_after_forward`) and writes the unit down in the post-forward order. The backward walks back. Where the
+// gradient of a unit's output arrives, the pre-backward hook gathers and waits again, and starts the gather of the unit
+// that stands one earlier in the post-forward order; where the gradients of its inputs are ready, the post-backward
+// hook reshards and reduces. So for a root around units 1..L the collectives come as
+//
+//   AG root, AG 1, .., AG L | AG L, AG L-1, RS L, AG L-2, RS L-1, .., AG 1, RS 2, RS 1, RS root
+//
+// What has no post-backward hook, because none of its inputs needs a gradient (the root, embeddings, the first block
+// after raw data), is reduced in the callback at the end of backward: the root first, then in the order of the modules.
+//
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_state.py (_pre_forward, _post_forward, _pre_backward,
+// _root_post_backward_final_callback), _fsdp_param_group.py (pre_forward, post_forward, pre_backward, post_backward,
+// _backward_prefetch, finalize_backward), torch 2.11.0.
+//
+// Not modelled: set_unshard_in_backward(False), set_reshard_after_backward(False), a forward without gradients in
+// between.
+
+#include <algorithm>
+
+#include "core/schedule.h"
+
+namespace fsdp {
+
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+struct Boundary {
+  int position = 0;
+  int unit = 0;
+  int window = 0;
+};
+
+class Fsdp2Lowering {
+ public:
+  Fsdp2Lowering(const ModelIndex& index, const Plan& plan, const Layout& layout)
+      : index_(index),
+        plan_(plan),
+        layout_(layout),
+        checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
+        units_(layout.units.size()) {
+    for (std::size_t u = 0; u < layout.units.size(); ++u) {
+      if (layout.units[u].is_root) root_ = static_cast<int>(u);
+    }
+    find_boundaries();
+  }
+
+  Schedule run() {
+    for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
+      micro_batch_ = static_cast<int>(m);
+      const bool last = m + 1 == plan_.accumulation;
+      sync_ = last || plan_.sync_every_micro_batch;
+      phase_ = StepPhase::Forward;
+      emit({.what = Do::LoadInputs});
+      forward();
+      phase_ = StepPhase::Backward;
+      backward();
+    }
+    phase_ = StepPhase::Optimizer;
+    if (plan_.optimizer.clip_grad_norm) emit({.what = Do::ClipGradNorm});
+    emit({.what = Do::OptimizerStep});
+    emit({.what = Do::ZeroGrad});
+    return std::move(schedule_);
+  }
+
+ private:
+  struct UnitState {
+    bool gathering = false;  // An all-gather is under way or done, its copy-out is not.
+    bool unsharded = false;
+    bool smaller = false;  // Sharded over the smaller world that an integer reshard_after_forward asks for.
+    bool reduced = false;  // post_backward ran in this backward with gradients.
+    bool post_backward = false;
+    int windows_left = 0;                   // Passes whose backward is still to come.
+    std::vector<int> post_forward_indices;  // In post_forward_order_, one per pass.
+  };
+
+  void emit(Instruction instruction) {
+    instruction.phase = phase_;
+    instruction.micro_batch = micro_batch_;
+    schedule_.instructions.push_back(instruction);
+  }
+  void emit(Do what, int unit) { emit({.what = what, .unit = unit}); }
+
+  bool has_parameters(int unit) const { return !layout_.units[at(unit)].parameters.empty(); }
+
+  // Outer units are entered before and left after the units inside them.
+  void find_boundaries() {
+    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
+      const auto& windows = layout_.units[u].windows;
+      for (std::size_t w = 0; w < windows.size(); ++w) {
+        const int unit = static_cast<int>(u);
+        const int window = static_cast<int>(w);
+        begins_.push_back({windows[w].begin, unit, window});
+        ends_.push_back({windows[w].end, unit, window});
+        if (windows[w].pre_backward >= 0) pre_backwards_.push_back({windows[w].pre_backward, unit, window});
+        if (windows[w].has_post_backward) post_backwards_.push_back({windows[w].begin, unit, window});
+      }
+    }
+    const auto length = [&](const Boundary& b) {
+      const Window& window = layout_.units[at(b.unit)].windows[at(b.window)];
+      return window.end - window.begin;
+    };
+    const auto outer_first = [&](const Boundary& a, const Boundary& b) {
+      return a.position != b.position ? a.position < b.position : length(a) > length(b);
+    };
+    const auto inner_first = [&](const Boundary& a, const Boundary& b) {
+      return a.position != b.position ? a.position < b.position : length(a) < length(b);
+    };
+    std::stable_sort(begins_.begin(), begins_.end(), outer_first);
+    std::stable_sort(ends_.begin(), ends_.end(), inner_first);
+    // Hooks on one tensor run in the order in which they were registered: the inner unit's first, as in post-forward.
+    // An outer unit whose own ops follow is reached first because its last op lies later.
+    std::stable_sort(pre_backwards_.begin(), pre_backwards_.end(), outer_first);
+    std::stable_sort(post_backwards_.begin(), post_backwards_.end(), outer_first);
+  }
+
+  // ---- forward -----------------------------------------------------------------------------------------------------
+
+  void forward() {
+    post_forward_order_.clear();
+    for (UnitState& unit : units_) {
+      unit.post_forward_indices.clear();
+      unit.post_backward = unit.reduced = false;
+      unit.windows_left = 0;
+    }
+    if (has_parameters(root_) && !units_[at(root_)].unsharded) {
+      unshard(root_);
+      wait(root_);
+    }
+    std::size_t next_begin = 0;
+    std::size_t next_end = 0;
+    for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
+      int position = index_.call_begin[c];
+      while (position < index_.call_begin[c + 1]) {
+        leave_units(position, next_end);
+        for (; next_begin < begins_.size() && begins_[next_begin].position <= position; ++next_begin) {
+          pre_forward(begins_[next_begin].unit);
+        }
+        int stop = index_.call_begin[c + 1];
+        if (next_begin < begins_.size()) stop = std::min(stop, begins_[next_begin].position);
+        if (next_end < ends_.size()) stop = std::min(stop, ends_[next_end].position);
+        const int first = index_.call_begin[c];
+        emit({.what = Do::Forward, .call = static_cast<int>(c), .op_begin = position - first, .op_end = stop - first});
+        position = stop;
+      }
+    }
+    leave_units(index_.num_positions(), next_end);
+  }
+
+  void leave_units(int position, std::size_t& next_end) {
+    for (; next_end < ends_.size() && ends_[next_end].position <= position; ++next_end) {
+      post_forward(ends_[next_end]);
+    }
+  }
+
+  void pre_forward(int unit) {
+    if (!has_parameters(unit)) return;
+    unshard(unit);
+    wait(unit);
+    if (plan_.forward_prefetch == 0) return;
+    std::int64_t ahead = plan_.forward_prefetch;
+    const int self = unit == root_ ? -1 : order_of(unit);
+    for (std::size_t i = static_cast<std::size_t>(self + 1); i < begins_.size() && ahead > 0; ++i) {
+      const int target = begins_[i].unit;
+      if (target == root_ || target == unit || !has_parameters(target)) continue;
+      unshard(target);
+      --ahead;
+    }
+  }
+
+  int order_of(int unit) const {
+    for (std::size_t i = 0; i < begins_.size(); ++i) {
+      if (begins_[i].unit == unit) return static_cast<int>(i);
+    }
+    return -1;
+  }
+
+  void post_forward(const Boundary& end) {
+    const ShardedUnit& unit = layout_.units[at(end.unit)];
+    UnitState& state = units_[at(end.unit)];
+    if (has_parameters(end.unit)) {
+      if (unit.reshard.kind != ReshardAfterForward::Kind::Never && state.unsharded) {
+        state.smaller = unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
+        reshard(end.unit);
+      }
+      state.post_forward_indices.push_back(static_cast<int>(post_forward_order_.size()));
+      post_forward_order_.push_back(end.unit);
+      const bool runs_backward = unit.windows[at(end.window)].has_post_backward;
+      state.windows_left += runs_backward ? 1 : 0;
+    }
+    if (end.unit == root_) emit({.what = Do::DropAllGather});
+  }
+
+  // ---- backward ----------------------------------------------------------------------------------------------------
+
+  void backward() {
+    std::size_t next_pre = pre_backwards_.size();
+    std::size_t next_post = post_backwards_.size();
+    int position = index_.num_positions();
+    int recomputed_call = -1;
+    while (position > 0) {
+      if (!index_.in_backward[at(position - 1)]) {
+        --position;
+        finish_units(position, next_post);
+        continue;
+      }
+      enter_units(position - 1, next_pre);
+      int stop = position - 1;
+      const int call = index_.call_at(stop);
+      const int call_begin = index_.call_begin[at(call)];
+      if (call != recomputed_call) unshard_for_recompute(call);
+      recomputed_call = call;
+      while (stop > call_begin && index_.in_backward[at(stop - 1)] && !is_boundary(stop, next_pre, next_post)) --stop;
+      emit({.what = Do::Backward, .call = call, .op_begin = stop - call_begin, .op_end = position - call_begin});
+      position = stop;
+      finish_units(position, next_post);
+    }
+    final_callback();
+  }
+
+  // Recomputing a checkpointed block runs the pre-forward hooks of the units inside it; they stay unsharded afterwards.
+  void unshard_for_recompute(int call) {
+    if (checkpoint_modes_[at(call)] == CheckpointMode::None) return;
+    const int begin = index_.call_begin[at(call)];
+    const int end = index_.call_begin[at(call) + 1];
+    for (const Boundary& boundary : begins_) {
+      if (boundary.position < begin || boundary.position >= end || !has_parameters(boundary.unit)) continue;
+      unshard(boundary.unit);
+      wait(boundary.unit);
+    }
+  }
+
+  // A hook fires between the ops `position` and `position - 1`.
+  bool is_boundary(int position, std::size_t next_pre, std::size_t next_post) const {
+    return (next_pre > 0 && pre_backwards_[next_pre - 1].position == position - 1) ||
+           (next_post > 0 && post_backwards_[next_post - 1].position == position);
+  }
+
+  void enter_units(int position, std::size_t& next_pre) {
+    for (; next_pre > 0 && pre_backwards_[next_pre - 1].position >= position; --next_pre) {
+      pre_backward(pre_backwards_[next_pre - 1].unit);
+    }
+  }
+
+  void finish_units(int position, std::size_t& next_post) {
+    for (; next_post > 0 && post_backwards_[next_post - 1].position >= position; --next_post) {
+      post_backward(post_backwards_[next_post - 1].unit, false);
+    }
+  }
+
+  void pre_backward(int unit) {
+    if (!has_parameters(unit)) return;
+    UnitState& state = units_[at(unit)];
+    unshard(unit);
+    wait(unit);
+    if (state.post_forward_indices.empty()) return;
+    const int self = state.post_forward_indices.back();
+    state.post_forward_indices.pop_back();
+    for (int ahead = 1; ahead <= plan_.backward_prefetch && self - ahead >= 0; ++ahead) {
+      unshard(post_forward_order_[at(self - ahead)]);
+    }
+  }
+
+  // The gradient of a parameter that several passes use is complete after the earliest of them only.
+  void post_backward(int unit, bool final) {
+    if (!has_parameters(unit)) return;
+    UnitState& state = units_[at(unit)];
+    state.post_backward = true;
+    if (!final && --state.windows_left > 0) {
+      reshard(unit);
+      return;
+    }
+    const bool has_gradients = layout_.units[at(unit)].reduced_true_elements > 0 && !state.reduced;
+    reshard(unit);
+    if (has_gradients && !sync_) emit(Do::AccumulateGrads, unit);
+    if (has_gradients && sync_) emit(Do::ReduceGrads, unit);
+    state.reduced = state.reduced || has_gradients;
+  }
+
+  void final_callback() {
+    std::vector<int> in_module_order(layout_.units.size());
+    for (std::size_t u = 0; u < in_module_order.size(); ++u) in_module_order[u] = static_cast<int>(u);
+    std::stable_sort(in_module_order.begin(), in_module_order.end(), [&](int a, int b) {
+      return layout_.units[at(a)].modules.front() < layout_.units[at(b)].modules.front();
+    });
+    for (const int unit : in_module_order) {
+      if (!units_[at(unit)].post_backward || units_[at(unit)].windows_left > 0) post_backward(unit, true);
+      // finalize_backward drops the output of a prefetch that nobody waited for, and what an integer
+      // reshard_after_forward kept of a unit that had no backward.
+      if (units_[at(unit)].gathering) reshard(unit);
+      if (units_[at(unit)].smaller) emit(Do::Reshard, unit);
+      units_[at(unit)].smaller = false;
+    }
+    emit({.what = Do::FinishReduce});
+  }
+
+  // ---- units -------------------------------------------------------------------------------------------------------
+
+  void unshard(int unit) {
+    UnitState& state = units_[at(unit)];
+    if (state.unsharded || state.gathering) return;
+    state.gathering = true;
+    emit({.what = Do::Unshard, .unit = unit, .smaller_group = state.smaller});
+  }
+
+  void wait(int unit) {
+    UnitState& state = units_[at(unit)];
+    if (!state.gathering) return;
+    state.gathering = false;
+    state.unsharded = true;
+    state.smaller = false;
+    emit(Do::WaitForUnshard, unit);
+  }
+
+  void reshard(int unit) {
+    UnitState& state = units_[at(unit)];
+    if (!state.unsharded && !state.gathering) return;
+    state.unsharded = state.gathering = false;
+    emit(Do::Reshard, unit);
+  }
+
+  const ModelIndex& index_;
+  const Plan& plan_;
+  const Layout& layout_;
+  std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
+  std::vector<UnitState> units_;
+  std::vector<Boundary> begins_, ends_, pre_backwards_, post_backwards_;
+  std::vector<int> post_forward_order_;
+  Schedule schedule_;
+  StepPhase phase_ = StepPhase::Forward;
+  int root_ = 0;
+  int micro_batch_ = 0;
+  bool sync_ = true;
+};
+
+}  // namespace
+
+std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Checkpointing& checkpointing) {
+  const Model& model = *index.model;
+  std::vector<CheckpointMode> of_module(model.modules.size(), CheckpointMode::None);
+  for (const Checkpointing::Entry& entry : checkpointing.entries) {
+    if (const int module = index.find(entry.module); module >= 0) of_module[at(module)] = entry.mode;
+  }
+  std::vector<CheckpointMode> modes;
+  modes.reserve(model.calls.size());
+  for (const Call& call : model.calls) {
+    modes.push_back(call.repeated && call.module >= 0 ? of_module[at(call.module)] : CheckpointMode::None);
+  }
+  return modes;
+}
+
+Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  return Fsdp2Lowering(index, plan, layout).run();
+}
+
+}  // namespace fsdp

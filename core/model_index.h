@@ -1,0 +1,48 @@
+#pragma once
+
+// What follows from a model alone and is asked again and again: names, where each module runs, which values carry a
+// gradient. Made once per model; refers to it.
+//
+// All ops of a model are numbered in forward order: the ops of call c have the positions
+// [call_begin[c], call_begin[c + 1]).
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/model.h"
+
+namespace fsdp {
+
+/// Positions [begin, end).
+struct Span {
+  int begin = 0;
+  int end = 0;
+
+  bool operator==(const Span&) const = default;
+};
+
+struct ModelIndex {
+  const Model* model = nullptr;
+  std::vector<int> call_begin;                          ///< [num_calls + 1]
+  std::vector<std::pair<std::string_view, int>> names;  ///< Modules, sorted by name.
+  std::vector<std::vector<Span>> runs;                  ///< [num_modules] One span per run of the module's forward.
+  std::vector<int> last_descendant;  ///< [num_modules] Modules [m, last_descendant[m]] are m and all below it.
+  GradientFlow flow;
+  std::vector<bool> in_backward;  ///< [num positions] The op has a backward: its output requires a gradient and leads
+                                  ///< to the loss.
+
+  /// The module of that name, or -1.
+  int find(std::string_view name) const;
+  bool contains(int ancestor, int module) const {
+    return ancestor <= module && module <= last_descendant[static_cast<std::size_t>(ancestor)];
+  }
+  int num_positions() const { return call_begin.back(); }
+  /// The call that holds a position.
+  int call_at(int position) const;
+};
+
+/// REQUIRES: modules in pre-order (a parent, then its subtree, then its next sibling).
+ModelIndex index_of(const Model& model);
+
+}  // namespace fsdp

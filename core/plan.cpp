@@ -1,0 +1,75 @@
+#include "core/plan.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/model_index.h"
+#include "core/nearest.h"
+#include "core/sharding.h"
+
+namespace fsdp {
+
+namespace {
+
+// FNV-1a: the same on every machine, and quick. It tells plans apart, it protects nothing.
+class Hash {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) add_byte(static_cast<unsigned char>(c));
+    add_byte(0xff);
+  }
+  void add(std::int64_t number) {
+    for (int shift = 0; shift < 64; shift += 8) add_byte(static_cast<unsigned char>(number >> shift));
+  }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  void add_byte(unsigned char byte) { state_ = (state_ ^ byte) * 0x100000001b3ULL; }
+  std::uint64_t state_ = 0xcbf29ce484222325ULL;
+};
+
+void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex& index, Errors& errors) {
+  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
+    const int module = index.find(entry.module);
+    bool repeated = false;
+    for (const Call& call : model.calls) repeated = repeated || (call.module == module && call.repeated);
+    if (module >= 0 && repeated) continue;
+    std::vector<std::string> known;
+    for (const Call& call : model.calls) {
+      if (call.repeated) known.push_back(model.modules[static_cast<std::size_t>(call.module)].name);
+    }
+    errors.push_back({"checkpointing", fmt::format("\"{}\" is not a repeated block of the model.", entry.module),
+                      suggest_name(entry.module, known)});
+  }
+}
+
+}  // namespace
+
+std::string fingerprint_of(const Model& model) {
+  Hash hash;
+  for (const Parameter& parameter : model.parameters) {
+    hash.add(parameter.name);
+    for (const std::int64_t size : parameter.shape) hash.add(size);
+    for (const std::string& alias : parameter.tied_names) hash.add(alias);
+  }
+  return fmt::format("{:016x}", hash.value());
+}
+
+Errors check(const Plan& plan, const Model& model) {
+  Errors errors;
+  if (!plan.model_fingerprint.empty() && plan.model_fingerprint != fingerprint_of(model)) {
+    errors.push_back({"model_fingerprint",
+                      fmt::format("The plan was made for another model ({}), not for {}: their parameters differ.",
+                                  plan.model, model.name),
+                      "Plan this model anew, or name the model file that the plan was made for."});
+    return errors;
+  }
+  const ModelIndex index = index_of(model);
+  if (auto layout = make_layout(index, plan); !layout) errors = std::move(layout).error();
+  check_checkpointing(plan, model, index, errors);
+  return errors;
+}
+
+}  // namespace fsdp

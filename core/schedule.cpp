@@ -1,0 +1,203 @@
+#include "core/schedule.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <iterator>
+
+namespace fsdp {
+
+namespace {
+
+constexpr std::array<std::string_view, kNumDo> kNames = {
+    "LoadInputs",      "Unshard",     "WaitForUnshard", "DropAllGather", "Forward",       "Reshard",  "Backward",
+    "AccumulateGrads", "ReduceGrads", "FinishReduce",   "ClipGradNorm",  "OptimizerStep", "ZeroGrad",
+};
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+enum class UnitState { Sharded, Gathering, Unsharded };
+
+// Replays a schedule and writes down each broken promise.
+class Validator {
+ public:
+  Validator(const ModelIndex& index, const Layout& layout)
+      : index_(index), layout_(layout), states_(layout.units.size(), UnitState::Sharded) {
+    start_micro_batch();
+  }
+
+  Errors run(const Schedule& schedule) {
+    for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+      where_ = fmt::format("instruction {}", i);
+      step(schedule.instructions[i]);
+    }
+    where_ = "end";
+    finish_micro_batch();
+    for (std::size_t u = 0; u < states_.size(); ++u) {
+      if (states_[u] != UnitState::Sharded) wrong(fmt::format("Unit \"{}\" is left unsharded.", layout_.units[u].name));
+    }
+    return std::move(errors_);
+  }
+
+ private:
+  void wrong(std::string what) { errors_.push_back({where_, std::move(what), ""}); }
+
+  void start_micro_batch() {
+    next_forward_ = 0;
+    next_backward_ = index_.num_positions();
+    reduced_.assign(layout_.units.size(), 0);
+  }
+
+  void finish_micro_batch() {
+    if (next_forward_ != index_.num_positions()) wrong("The forward is not complete.");
+    while (next_backward_ > 0 && !index_.in_backward[at(next_backward_ - 1)]) --next_backward_;
+    if (next_backward_ != 0) wrong("The backward is not complete.");
+    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
+      const int expected = layout_.units[u].reduced_true_elements > 0 ? 1 : 0;
+      if (reduced_[u] != expected)
+        wrong(fmt::format("The gradients of unit \"{}\" are reduced {} times.", layout_.units[u].name, reduced_[u]));
+    }
+  }
+
+  void step(const Instruction& instruction) {
+    switch (instruction.what) {
+      case Do::LoadInputs:
+        if (instruction.micro_batch > 0) finish_micro_batch();
+        start_micro_batch();
+        return;
+      case Do::Unshard:
+        return move(instruction.unit, UnitState::Sharded, UnitState::Gathering, "unsharded twice");
+      case Do::WaitForUnshard:
+        return move(instruction.unit, UnitState::Gathering, UnitState::Unsharded, "waited for without an unshard");
+      case Do::Reshard:
+        // A prefetch that nobody used is dropped before its copy-out.
+        if (states_[at(instruction.unit)] == UnitState::Sharded && !keeps_smaller_shard(instruction.unit)) {
+          wrong("A sharded unit is resharded.");
+        }
+        states_[at(instruction.unit)] = UnitState::Sharded;
+        return;
+      case Do::Forward:
+        return forward(instruction);
+      case Do::Backward:
+        return backward(instruction);
+      case Do::ReduceGrads:
+      case Do::AccumulateGrads:
+        ++reduced_[at(instruction.unit)];
+        return check_backward_done(instruction.unit);
+      case Do::OptimizerStep:
+        for (const UnitState state : states_) {
+          if (state != UnitState::Sharded) wrong("The optimizer runs while a unit is unsharded.");
+        }
+        return;
+      case Do::DropAllGather:
+      case Do::FinishReduce:
+      case Do::ClipGradNorm:
+      case Do::ZeroGrad:
+        return;
+    }
+  }
+
+  bool keeps_smaller_shard(int unit) const {
+    return layout_.units[at(unit)].reshard.kind == ReshardAfterForward::Kind::Smaller;
+  }
+
+  void move(int unit, UnitState from, UnitState to, std::string_view complaint) {
+    if (states_[at(unit)] != from) wrong(fmt::format("Unit \"{}\" is {}.", layout_.units[at(unit)].name, complaint));
+    states_[at(unit)] = to;
+  }
+
+  void forward(const Instruction& instruction) {
+    const int begin = index_.call_begin[at(instruction.call)] + instruction.op_begin;
+    if (begin != next_forward_) wrong("An op is skipped or run twice in forward.");
+    next_forward_ = begin + instruction.op_end - instruction.op_begin;
+    check_parameters(instruction);
+  }
+
+  void backward(const Instruction& instruction) {
+    const int end = index_.call_begin[at(instruction.call)] + instruction.op_end;
+    for (int p = end; p < next_backward_; ++p) {
+      if (index_.in_backward[at(p)]) wrong("An op is skipped in backward.");
+    }
+    if (end > next_backward_) wrong("An op is run twice in backward.");
+    next_backward_ = end - (instruction.op_end - instruction.op_begin);
+    check_parameters(instruction);
+  }
+
+  void check_parameters(const Instruction& instruction) {
+    const Call& call = index_.model->calls[at(instruction.call)];
+    const Block& block = index_.model->blocks[at(call.block)];
+    for (int o = instruction.op_begin; o < instruction.op_end; ++o) {
+      for (const int local : block.ops[at(o)].parameters) {
+        const int unit = layout_.unit_of_parameter[at(call.parameters[at(local)])];
+        if (states_[at(unit)] == UnitState::Unsharded) continue;
+        wrong(fmt::format("An op of \"{}\" runs while its parameters are sharded.", layout_.units[at(unit)].name));
+        return;
+      }
+    }
+  }
+
+  void check_backward_done(int unit) {
+    for (const Window& window : layout_.units[at(unit)].windows) {
+      for (int p = window.begin; p < std::min(window.end, next_backward_); ++p) {
+        if (!index_.in_backward[at(p)]) continue;
+        wrong(fmt::format("The gradients of \"{}\" are taken before its backward is done.",
+                          layout_.units[at(unit)].name));
+        return;
+      }
+    }
+  }
+
+  const ModelIndex& index_;
+  const Layout& layout_;
+  std::vector<UnitState> states_;
+  std::vector<int> reduced_;
+  int next_forward_ = 0;
+  int next_backward_ = 0;
+  std::string where_;
+  Errors errors_;
+};
+
+}  // namespace
+
+std::string_view name_of(Do what) {
+  return kNames[static_cast<std::size_t>(what)];
+}
+
+std::string_view name_of(StepPhase phase) {
+  switch (phase) {
+    case StepPhase::Forward:
+      return "forward";
+    case StepPhase::Backward:
+      return "backward";
+    case StepPhase::Optimizer:
+      return "optimizer";
+  }
+  return "";
+}
+
+Errors validate(const Schedule& schedule, const ModelIndex& index, const Layout& layout) {
+  return Validator(index, layout).run(schedule);
+}
+
+std::string to_text(const Schedule& schedule, const ModelIndex& index, const Layout& layout) {
+  std::string text;
+  for (const Instruction& step : schedule.instructions) {
+    auto out = std::back_inserter(text);
+    fmt::format_to(out, "{}", name_of(step.what));
+    if (step.unit >= 0) fmt::format_to(out, " \"{}\"", layout.units[at(step.unit)].name);
+    if (step.call >= 0) {
+      const Call& call = index.model->calls[at(step.call)];
+      const std::string_view name =
+          call.module < 0 ? "outside" : std::string_view(index.model->modules[at(call.module)].name);
+      fmt::format_to(out, " {}:{} [{}, {})", name, index.model->blocks[at(call.block)].kind, step.op_begin,
+                     step.op_end);
+    }
+    if (step.smaller_group) text += " from the smaller group";
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace fsdp
