@@ -13,17 +13,11 @@
 
 #include "core/dtype.h"
 #include "core/object_reader.h"
+#include "core/provenance.h"
 #include "core/result.h"
 #include "core/units.h"
 
 namespace fsdp {
-
-enum class Provenance {
-  Measured,   ///< Somebody read it off a machine of this kind.
-  Published,  ///< The maker's data sheet or documentation says so.
-  Assumed,    ///< An estimate; the source says how it was made.
-  Given,      ///< The user said so. Never in a file of the library.
-};
 
 /// A figure, and what it rests on.
 template <class T>

@@ -38,6 +38,8 @@ std::string_view name_of(Provenance provenance) {
       return "published";
     case Provenance::Assumed:
       return "assumed";
+    case Provenance::Given:
+      return "given";
     case Provenance::Derived:
       return "derived";
   }

@@ -6,10 +6,12 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/dtype.h"
 #include "core/plan.h"
+#include "core/provenance.h"
 #include "core/units.h"
 
 namespace fsdp {
@@ -34,9 +36,6 @@ inline constexpr int kNumMemoryCategories = static_cast<int>(MemoryCategory::Inp
 std::string_view name_of(MemoryCategory category);
 
 using BytesByCategory = std::array<Bytes, kNumMemoryCategories>;
-
-enum class Provenance : std::uint8_t { Measured, Published, Assumed, Derived };
-std::string_view name_of(Provenance provenance);
 
 /// A named part of the device's memory outside the allocator's reserve.
 struct DeviceTerm {
