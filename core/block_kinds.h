@@ -74,6 +74,9 @@ std::vector<BlockKind> common_blocks();   ///< Embeddings, rotary table, norms, 
 std::vector<BlockKind> decoder_blocks();  ///< Decoder-only layers: Llama, Mistral, Qwen, Gemma, GPT-2.
 std::vector<BlockKind> moe_blocks();      ///< Decoder layers with experts: Mixtral, Qwen3-MoE.
 std::vector<BlockKind> bert_blocks();
+std::vector<BlockKind> conv_blocks();             ///< ResNet.
+std::vector<BlockKind> encoder_decoder_blocks();  ///< T5, Whisper.
+std::vector<BlockKind> qwen3_tts_blocks();
 std::vector<BlockKind> vit_blocks();
 
 }  // namespace fsdp
