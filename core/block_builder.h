@@ -76,10 +76,10 @@ struct LinearOptions {
 };
 
 struct NormOptions {
-  bool affine = true;           ///< Has a weight.
-  bool bias = true;             ///< LayerNorm, GroupNorm and BatchNorm: has a bias too.
-  bool unit_offset = false;     ///< RMSNorm: multiplies by 1 + weight (Gemma).
-  std::string_view class_name;  ///< Empty: PyTorch's own ("LayerNorm").
+  bool affine = true;                ///< Has a weight.
+  bool bias = true;                  ///< LayerNorm, GroupNorm and BatchNorm: has a bias too.
+  bool unit_offset = false;          ///< RMSNorm: multiplies by 1 + weight (Gemma).
+  std::string_view class_name = {};  ///< Empty: PyTorch's own ("LayerNorm").
 };
 
 struct ConvOptions {
@@ -89,7 +89,7 @@ struct ConvOptions {
   std::int64_t dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
-  std::string_view class_name;  ///< Empty: PyTorch's own ("Conv1d").
+  std::string_view class_name = {};  ///< Empty: PyTorch's own ("Conv1d").
 };
 
 struct AttentionOptions {
@@ -97,7 +97,7 @@ struct AttentionOptions {
   std::int64_t window = 0;
   double softcap = 0;
   double dropout = 0;
-  BlockValue bias;  ///< Additive bias or mask [batch or 1, heads or 1, seq, key_seq]; none by default.
+  BlockValue bias = {};  ///< Additive bias or mask [batch or 1, heads or 1, seq, key_seq]; none by default.
 };
 
 class BlockBuilder {
@@ -208,13 +208,13 @@ class BlockBuilder {
   /// Everything else, and what the functions above are made of.
   struct OpRequest {
     OpKind kind = OpKind::Add;
-    std::string_view module;  ///< Relative; must exist. "" is the scope's own.
-    std::vector<BlockValue> inputs;
-    std::vector<int> parameters;  ///< From `parameter_of`.
-    OpAttributes attributes;
-    Shape requested;  ///< As in OpShapes.
+    std::string_view module = {};  ///< Relative; must exist. "" is the scope's own.
+    std::vector<BlockValue> inputs = {};
+    std::vector<int> parameters = {};  ///< From `parameter_of`.
+    OpAttributes attributes = {};
+    Shape requested = {};  ///< As in OpShapes.
     int num_outputs = 1;
-    std::vector<std::string> names;  ///< Of the outputs; empty: made from the module or the kind.
+    std::vector<std::string> names = {};  ///< Of the outputs; empty: made from the module or the kind.
   };
   std::vector<BlockValue> op(const OpRequest& request);
   /// Registers a parameter of a module on first use; the same name again gives the same one.

@@ -32,9 +32,9 @@ std::int64_t num_elements(const Shape& shape);
 /// A tensor between ops. `dtype` empty: the precision of the activations, which the plan decides (param_dtype, or the
 /// dtype of the parameters where there is no mixed precision).
 struct Value {
-  std::string name;
-  Shape shape;
-  std::optional<Dtype> dtype;
+  std::string name = {};
+  Shape shape = {};
+  std::optional<Dtype> dtype = {};
 
   bool operator==(const Value&) const = default;
 };

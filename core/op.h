@@ -119,7 +119,7 @@ struct OpAttributes {
   std::int64_t num_experts = 0;
   std::int64_t experts_per_token = 0;
   double scale = 1;
-  std::optional<Dtype> dtype;
+  std::optional<Dtype> dtype = {};
 
   bool operator==(const OpAttributes&) const = default;
 };

@@ -16,10 +16,10 @@ namespace fsdp {
 
 /// All that a shape rule may look at.
 struct OpShapes {
-  std::span<const Shape> inputs;
-  std::span<const Shape> parameters;
-  Shape requested;      ///< Reshape, Expand and Constant: the shape that is asked for.
-  int num_outputs = 1;  ///< Split: into how many parts.
+  std::span<const Shape> inputs = {};
+  std::span<const Shape> parameters = {};
+  Shape requested = {};  ///< Reshape, Expand and Constant: the shape that is asked for.
+  int num_outputs = 1;   ///< Split: into how many parts.
 };
 
 /// The shapes of the outputs of an op, in order.
