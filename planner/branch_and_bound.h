@@ -1,0 +1,144 @@
+#pragma once
+
+// Best-first branch and bound over boxes of points: exact, lazy, and able to say how each point was ruled out.
+//
+// It knows nothing of FSDP. A cost model gives it a space as disjoint boxes and, for each box, bounds of time and
+// memory in several levels, each dearer and tighter than the one before. The same search runs on the predictor
+// (planner/predicted_cost.h) and on the cost model of PyTorch's own planner (planner/fsdp_ilp.h).
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp::planner {
+
+/// Both ends included.
+struct Interval {
+  std::int32_t first = 0;
+  std::int32_t last = 0;
+
+  std::int64_t size() const { return static_cast<std::int64_t>(last) - first + 1; }
+  bool operator==(const Interval&) const = default;
+};
+
+inline constexpr int kMaxCoordinates = 8;
+
+/// All points of one family whose coordinates lie in the intervals.
+struct Box {
+  std::int32_t family = 0;
+  std::int32_t num_coordinates = 0;
+  std::array<Interval, kMaxCoordinates> ranges{};
+
+  std::int64_t size() const;
+  bool is_point() const { return size() == 1; }
+  /// The point with the least coordinates: the first one in the order of the space.
+  Box first_point() const;
+  bool operator==(const Box&) const = default;
+};
+
+/// The order of the space: by family, then by coordinates, the first one deciding first.
+bool comes_before(const Box& a, const Box& b);
+
+/// Of a point: what it costs. Of a box: no point in it costs less in either.
+struct Bound {
+  double time = 0;
+  std::int64_t memory = 0;
+
+  bool operator==(const Bound&) const = default;
+};
+
+class CostModel {
+ public:
+  virtual ~CostModel() = default;
+
+  /// Disjoint boxes; together they are the space.
+  virtual std::vector<Box> space() const = 0;
+
+  /// Levels of bounds, cheapest first: at least 2. Boxes have the levels [0, num_levels - 1); points have one more, the
+  /// last, which is exact.
+  virtual int num_levels() const = 0;
+  /// "formula", "live bytes": for the reasons in a proof.
+  virtual std::string level_name(int level) const = 0;
+  virtual Bound bound(const Box& box, int level) = 0;
+
+  /// The coordinate to cut in two. Any answer with a size above 1 is right. The default is the widest.
+  virtual int split_coordinate(const Box& box) const;
+};
+
+enum class Objective : std::uint8_t {
+  Time,    ///< The fastest point within the budget; of equals the first in the order of the space.
+  Memory,  ///< The point with the least memory; of equals the first in the order of the space.
+};
+
+/// Points that were not evaluated to the last level, by the level that ruled them out.
+struct LevelCounts {
+  std::vector<std::int64_t> too_large;  ///< [num_levels] The bound of memory was above the budget.
+  std::vector<std::int64_t> too_slow;   ///< [num_levels] The bound of the objective was not better than the best point.
+  std::int64_t evaluated = 0;           ///< Points whose last level was asked.
+  std::int64_t space = 0;
+
+  bool operator==(const LevelCounts&) const = default;
+};
+
+struct EvaluatedPoint {
+  Box point;
+  Bound cost;
+
+  bool operator==(const EvaluatedPoint&) const = default;
+};
+
+/// One search. `next` may be asked again with a smaller budget: what was ruled out stays ruled out, so a whole Pareto
+/// front costs little more than its first point.
+class BranchAndBound {
+ public:
+  BranchAndBound(CostModel& model, Objective objective);
+
+  /// The best point with memory <= budget; none: no point of the space fits. REQUIRES: budgets that never rise.
+  std::optional<EvaluatedPoint> next(std::int64_t budget);
+
+  /// After `next`: why no other point is better. evaluated + all counts = space.
+  LevelCounts counts() const;
+  /// Points that were evaluated and are above the budget, in the order of evaluation.
+  const std::vector<EvaluatedPoint>& too_large() const { return too_large_; }
+  /// How far the last answer may be from the best, relative: 0 unless a limit stopped the search.
+  double gap() const { return gap_; }
+  /// Points that turned out cheaper than a bound of a box that held them. Above 0 the model's bounds are wrong, and the
+  /// answer is not proven.
+  std::int64_t num_broken_bounds() const { return num_broken_bounds_; }
+
+  /// Bounds asked for in levels above 0, after which the search settles for the first point that fits.
+  void set_limit(std::int64_t num_bounds) { limit_ = num_bounds; }
+
+ private:
+  struct Node {
+    double key = 0;
+    Bound bound;
+    Box box;
+    int level = 0;  ///< The last level that was asked.
+  };
+  struct IsWorse {
+    bool hurried = false;
+    bool operator()(const Node& a, const Node& b) const;
+  };
+
+  void push(const Box& box, int level, const Bound& least, std::int64_t budget);
+  Node pop();
+  void hurry();
+  double lowest_key() const;
+
+  CostModel& model_;
+  Objective objective_;
+  int last_level_;
+  std::vector<Node> open_;  ///< A heap.
+  IsWorse is_worse_;
+  std::vector<EvaluatedPoint> too_large_;
+  LevelCounts counts_;
+  std::int64_t asked_ = 0;
+  std::int64_t limit_ = 0;  ///< 0: none.
+  double gap_ = 0;
+  std::int64_t num_broken_bounds_ = 0;
+};
+
+}  // namespace fsdp::planner
