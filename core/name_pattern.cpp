@@ -1,0 +1,42 @@
+#include "core/name_pattern.h"
+
+#include <cstddef>
+
+namespace fsdp {
+namespace {
+
+// Greedy matching with one point to return to: the last "*" seen. Linear in practice, quadratic at worst.
+bool glob(std::string_view pattern, std::string_view name, bool or_module) {
+  std::size_t p = 0;
+  std::size_t n = 0;
+  std::size_t star = std::string_view::npos;
+  std::size_t resume = 0;
+  while (true) {
+    const bool pattern_ended = p == pattern.size();
+    if (pattern_ended && (n == name.size() || (or_module && n > 0 && name[n] == '.'))) return true;
+    if (!pattern_ended && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (!pattern_ended && n < name.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos && resume < name.size()) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+}
+
+}  // namespace
+
+bool matches(std::string_view pattern, std::string_view name) {
+  return glob(pattern, name, true);
+}
+
+bool matches_exactly(std::string_view pattern, std::string_view name) {
+  return glob(pattern, name, false);
+}
+
+}  // namespace fsdp
