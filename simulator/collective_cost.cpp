@@ -14,6 +14,9 @@
 //   several nodes     1.5  3   0.95
 //   one PCIe node     1    1   0.7
 //
+// Where somebody measured the bus bandwidth that large all-gathers reach inside such a node, eta is that figure over
+// the bus of NCCL's rings (not for NVLS, which all-gathers do not use).
+//
 // The curve is made monotone (NCCL's own table is not: its tree correction jumps at powers of two) and stored at 4
 // sizes to the octave, so that asking for a size is a look-up whatever the number of ranks.
 //
@@ -42,6 +45,7 @@
 #include <cassert>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 
 namespace fsdp::simulator {
 
@@ -63,6 +67,14 @@ ClockCorrection correction_of(LinkClass link_class) {
       return {.latency_factor = 1.5, .ramp = 3, .efficiency = .95};
   }
   return {1, 0, 1};
+}
+
+// What a measured bus bandwidth says about the rings that NCCL believes in. An all-gather says nothing about NVLS.
+std::optional<double> measured_efficiency(const NcclTuning& tuning, const NcclChoice& choice, const GroupShape& shape) {
+  const bool in_switch = choice.algorithm == NcclAlgorithm::Nvls;
+  if (shape.nodes > 1 || in_switch || shape.bus_bandwidth <= BytesPerSecond(0)) return std::nullopt;
+  const NcclGraph& ring = tuning.topology.ring;
+  return shape.bus_bandwidth.count() / (1e9 * ring.channels * ring.intra_bandwidth);
 }
 
 LinkClass link_class_of(const GroupShape& shape) {
@@ -124,7 +136,22 @@ Bands bands_of(LinkClass link_class) {
   return {};
 }
 
+// Two owners' boxes of the same GPUs and links differ by up to 15 percent at large sizes.
+constexpr UncertaintyBand kPlateauKnown{.low = .85, .high = 1.2};
+
 constexpr Bytes kSmall(64LL << 20);
+
+std::string provenance_of(const CollectiveCost& cost, const NcclTuning& tuning) {
+  const double plateau = 1e-9 * cost.shape.bus_bandwidth.count();
+  const std::string measured =
+      cost.shape.nodes == 1 && plateau > 0 ? fmt::format(" at the {:.3g} GB/s measured on such nodes", plateau) : "";
+  return fmt::format(
+      "NCCL {} tuning tables on {}, corrected for {}{}; not calibrated on this machine: the true time is expected at "
+      "{} "
+      "to {} times this ({} to {} times below 64 MiB).",
+      tuning.regime == NcclRegime::From2_28 ? ">=2.28" : "<=2.27", describe(tuning.topology),
+      to_string(cost.link_class), measured, cost.band.low, cost.band.high, cost.small_band.low, cost.small_band.high);
+}
 
 }  // namespace
 
@@ -145,10 +172,11 @@ Seconds corrected_time(const NcclTuning& tuning, LinkClass link_class, const Gro
   const ClockCorrection correction = correction_of(link_class);
   const NcclChoice choice = nccl_choice(tuning, kind, total);
   const double sharing = shape.nodes > 1 ? std::max(1, shape.groups_per_nic) : 1;
+  const double efficiency = measured_efficiency(tuning, choice, shape).value_or(correction.efficiency);
   const double latency = 1e6 * choice.latency.count();
   const double transfer = 1e6 * choice.transfer.count() * sharing;
-  return Seconds(1e-6 * (correction.latency_factor * latency + correction.ramp * std::sqrt(transfer) +
-                         transfer / correction.efficiency));
+  return Seconds(1e-6 *
+                 (correction.latency_factor * latency + correction.ramp * std::sqrt(transfer) + transfer / efficiency));
 }
 
 CollectiveCost collective_cost(const GroupShape& shape, NcclRegime regime) {
@@ -159,18 +187,16 @@ CollectiveCost collective_cost(const GroupShape& shape, NcclRegime regime) {
     return cost;
   }
   const Bands bands = bands_of(cost.link_class);
+  // A measured plateau says which of the boxes of this kind it is.
+  const bool plateau_known = shape.nodes == 1 && shape.bus_bandwidth > BytesPerSecond(0);
+  cost.band = plateau_known ? kPlateauKnown : bands.large;
   cost.small_band = bands.small;
-  cost.band = bands.large;
   const NcclTuning tuning = nccl_tuning(nccl_topology(shape), regime);
   for (int kind = 0; kind < kNumCollectiveKinds; ++kind) {
     cost.tables[static_cast<std::size_t>(kind)] =
         tabulate(tuning, cost.link_class, shape, static_cast<CollectiveKind>(kind));
   }
-  cost.provenance = fmt::format(
-      "NCCL {} tuning tables on {}, corrected for {}; not calibrated on this machine: "
-      "the true time is expected at {} to {} times this ({} to {} times below 64 MiB).",
-      regime == NcclRegime::From2_28 ? ">=2.28" : "<=2.27", describe(tuning.topology), to_string(cost.link_class),
-      cost.band.low, cost.band.high, cost.small_band.low, cost.small_band.high);
+  cost.provenance = provenance_of(cost, tuning);
   return cost;
 }
 

@@ -3,23 +3,14 @@
 // The shape of a process group: all that the cost of a collective depends on. A group of 16,384 ranks is as small as a
 // group of two.
 
+#include "core/cluster.h"
 #include "core/units.h"
 
 namespace fsdp::simulator {
 
-/// How the GPUs of one node reach each other.
-enum class IntraLink {
-  NvSwitch,  ///< NVLink through a switch: every pair has the full rate of the GPU.
-  NvLink,    ///< NVLink without a switch (mesh or bridge): the rate is split among the neighbours.
-  PciePeer,  ///< PCIe with peer-to-peer copies, under one PCIe switch or with a driver that allows it.
-  PcieHost,  ///< PCIe through host memory (NCCL's SHM transport): most consumer and T4 boxes.
-};
-
-enum class CpuVendor { Unknown, Intel, Amd, Arm };
-
 struct GroupShape {
   int ranks = 1;           ///< Ranks of the group.
-  int ranks_per_node = 1;  ///< The most ranks of the group that share a node.
+  int ranks_per_node = 1;  ///< Ranks of the group on one node; rounded up where nodes differ.
   int nodes = 1;           ///< Nodes that hold at least one rank of the group.
   int gpus_per_node = 1;   ///< GPUs of a node, in the group or not.
 
@@ -28,6 +19,8 @@ struct GroupShape {
   BytesPerSecond nvlink_bandwidth{};  ///< Nominal, of one GPU, per direction: 450e9 for H100 SXM. 0 without NVLink.
   int pcie_generation = 4;
   int pcie_lanes = 16;
+  /// Bus bandwidth (as nccl-tests defines it) that was measured for large all-gathers inside such a node. 0: none was.
+  BytesPerSecond bus_bandwidth{};
   CpuVendor cpu = CpuVendor::Unknown;
 
   BytesPerSecond nic_bandwidth{};  ///< Of one NIC, or of all NICs together where one GPU owns several. 0 if one node.
@@ -40,5 +33,15 @@ struct GroupShape {
 
   bool operator==(const GroupShape&) const = default;
 };
+
+/// The shape of a group of `ranks` ranks that lie `stride` apart. Where groups of one mesh dimension lie differently on
+/// the nodes, it is the one that spans most nodes. REQUIRES: at least one rank, stride 1 or more.
+GroupShape group_shape(const Cluster& cluster, int ranks, int stride);
+
+/// The shard group of a mesh (replicate, shard): `shard` consecutive ranks.
+GroupShape shard_group(const Cluster& cluster, int shard);
+
+/// The replicate group of a mesh (replicate, shard): the ranks that hold the same shard, `shard` apart.
+GroupShape replicate_group(const Cluster& cluster, int replicate, int shard);
 
 }  // namespace fsdp::simulator

@@ -1,0 +1,333 @@
+#include "simulator/collective_cost.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace fsdp::simulator {
+namespace {
+
+using namespace fsdp::literals;
+using enum CollectiveKind;
+
+GroupShape h100(int nodes, int ranks_per_node) {
+  return {.ranks = nodes * ranks_per_node,
+          .ranks_per_node = ranks_per_node,
+          .nodes = nodes,
+          .gpus_per_node = 8,
+          .compute_capability = 90,
+          .intra_link = IntraLink::NvSwitch,
+          .nvlink_bandwidth = BytesPerSecond(450e9),
+          .pcie_generation = 5,
+          .cpu = CpuVendor::Intel,
+          .nic_bandwidth = BytesPerSecond(50e9)};
+}
+
+GroupShape pcie(int gpus, int compute_capability, int generation, CpuVendor cpu) {
+  return {.ranks = gpus,
+          .ranks_per_node = gpus,
+          .gpus_per_node = gpus,
+          .compute_capability = compute_capability,
+          .intra_link = IntraLink::PcieHost,
+          .pcie_generation = generation,
+          .cpu = cpu};
+}
+
+GroupShape a100_nodes(int nodes, int ranks_per_node, IntraLink link, int gpus_per_nic) {
+  return {.ranks = nodes * ranks_per_node,
+          .ranks_per_node = ranks_per_node,
+          .nodes = nodes,
+          .gpus_per_node = ranks_per_node,
+          .compute_capability = 80,
+          .intra_link = link,
+          .nvlink_bandwidth = BytesPerSecond(300e9),
+          .cpu = CpuVendor::Amd,
+          .nic_bandwidth = BytesPerSecond(25e9),
+          .gpus_per_nic = gpus_per_nic};
+}
+
+GroupShape four_v100_of_eight() {
+  return {.ranks = 4,
+          .ranks_per_node = 4,
+          .gpus_per_node = 8,
+          .compute_capability = 70,
+          .intra_link = IntraLink::NvLink,
+          .nvlink_bandwidth = BytesPerSecond(150e9),
+          .pcie_generation = 3,
+          .cpu = CpuVendor::Intel};
+}
+
+CollectiveCost cost_of(const GroupShape& shape) {
+  return collective_cost(shape, NcclRegime::From2_28);
+}
+
+// ---- Laws ----
+
+GroupShape any_shape() {
+  const int ranks_per_node = *rc::gen::element(1, 2, 3, 4, 8);
+  const int nodes = *rc::gen::element(1, 2, 3, 16, 2048);
+  GroupShape shape{
+      .ranks = nodes * ranks_per_node,
+      .ranks_per_node = ranks_per_node,
+      .nodes = nodes,
+      .gpus_per_node = 8,
+      .compute_capability = *rc::gen::element(70, 75, 80, 86, 89, 90, 100, 120),
+      .intra_link = *rc::gen::element(IntraLink::NvSwitch, IntraLink::NvLink, IntraLink::PciePeer, IntraLink::PcieHost),
+      .pcie_generation = *rc::gen::inRange(3, 6),
+      .cpu = *rc::gen::element(CpuVendor::Unknown, CpuVendor::Intel, CpuVendor::Amd, CpuVendor::Arm),
+      .nic_bandwidth = BytesPerSecond(*rc::gen::element(1.25e9, 12.5e9, 25e9, 50e9)),
+      .gpus_per_nic = *rc::gen::element(1, 2, 8),
+      .nic_near_gpu = *rc::gen::arbitrary<bool>(),
+      .groups_per_nic = *rc::gen::element(1, 8),
+      .sharp = *rc::gen::arbitrary<bool>()};
+  const bool nvlink = shape.intra_link == IntraLink::NvSwitch || shape.intra_link == IntraLink::NvLink;
+  if (nvlink) shape.nvlink_bandwidth = BytesPerSecond(*rc::gen::element(56e9, 150e9, 300e9, 450e9, 900e9));
+  return shape;
+}
+
+CollectiveKind any_kind() {
+  return *rc::gen::element(AllGather, ReduceScatter, AllReduce);
+}
+NcclRegime any_regime() {
+  return *rc::gen::element(NcclRegime::UpTo2_27, NcclRegime::From2_28);
+}
+Bytes any_size() {
+  const int octave = *rc::gen::inRange(0, 42);
+  return Bytes((std::int64_t{1} << octave) + *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << octave));
+}
+
+RC_GTEST_PROP(CollectiveCost, MoreBytesNeverTakeLess, ()) {
+  const CollectiveCost cost = collective_cost(any_shape(), any_regime());
+  const CollectiveKind kind = any_kind();
+  const auto [fewer, more] = std::minmax({any_size(), any_size()});
+  RC_ASSERT(collective_time(cost, kind, fewer) <= collective_time(cost, kind, more));
+}
+
+RC_GTEST_PROP(CollectiveCost, EveryTimeIsPositiveAndFiniteUnlessThereIsOneRank, ()) {
+  const GroupShape shape = any_shape();
+  const Seconds time = collective_time(collective_cost(shape, any_regime()), any_kind(), any_size());
+  RC_ASSERT(std::isfinite(time.count()));
+  RC_ASSERT((time > Seconds(0)) == (shape.ranks > 1));
+}
+
+// No algorithm moves a rank's part of the buffer faster than the links of its GPU do. Eta is at most 1, and NVLS saves
+// at most half of a ring's bytes.
+RC_GTEST_PROP(CollectiveCost, NothingIsFasterThanTheLinksOfOneGpu, ()) {
+  GroupShape shape = any_shape();
+  shape.ranks_per_node = shape.ranks = *rc::gen::element(2, 4, 8);
+  shape.nodes = 1;
+  shape.intra_link = IntraLink::NvSwitch;
+  shape.nvlink_bandwidth = BytesPerSecond(*rc::gen::element(150e9, 300e9, 450e9, 900e9));
+  const Bytes total = any_size();
+  const Bytes sent = ring_bytes_sent(AllGather, total, shape.ranks);
+  const Seconds time = collective_time(collective_cost(shape, any_regime()), any_kind(), total);
+  RC_ASSERT(time >= .99 * (sent / shape.nvlink_bandwidth));
+}
+
+// Between two knots the clock rises smoothly, but for the jumps of NCCL's choice.
+RC_GTEST_PROP(CollectiveCost, TheTableKeepsTheClockWithinThreePercentOnARing, ()) {
+  const GroupShape shape = h100(1, 8);
+  const CollectiveCost cost = cost_of(shape);
+  const NcclTuning tuning = nccl_tuning(nccl_topology(shape), NcclRegime::From2_28);
+  const Bytes total(*rc::gen::inRange<std::int64_t>(256, std::int64_t{1} << 40));
+  const Seconds exact = corrected_time(tuning, cost.link_class, shape, AllGather, total);
+  RC_ASSERT(std::abs(collective_time(cost, AllGather, total) / exact - 1) < .03);
+}
+
+TEST(CollectiveCost, ASingleRankAlreadyHasEverything) {
+  const CollectiveCost cost = cost_of(h100(1, 1));
+  EXPECT_EQ(collective_time(cost, AllGather, 1_GiB), Seconds(0));
+  EXPECT_EQ(cost.provenance, "A group of one rank sends nothing.");
+}
+
+TEST(CollectiveCost, NothingToSendTakesNoTime) {
+  EXPECT_EQ(collective_time(cost_of(h100(1, 8)), AllReduce, 0_B), Seconds(0));
+}
+
+TEST(CollectiveCost, BeyondTheTableTheLastSlopeGoesOn) {
+  const CollectiveCost cost = cost_of(h100(1, 8));
+  const Bytes tebibyte(std::int64_t{1} << 40);
+  const double ratio = collective_time(cost, AllGather, 4 * tebibyte) / collective_time(cost, AllGather, tebibyte);
+  EXPECT_NEAR(ratio, 4, .005);
+}
+
+TEST(CollectiveCost, SixteenThousandRanksAreAsEasyToAskAsTwo) {
+  // 16383 steps over 2048 nodes: 6.6 + 14336 x 1 + 2047 x 2.7 us of latency even for the smallest message.
+  const CollectiveCost cost = cost_of(h100(2048, 8));
+  EXPECT_NEAR(collective_time(cost, AllGather, 1_KiB).count(), 1.5 * 19.87e-3, .1e-3);
+}
+
+TEST(CollectiveCost, GroupsThatShareANicWaitForEachOther) {
+  GroupShape shape = h100(2, 1);
+  const Seconds alone = collective_time(cost_of(shape), AllReduce, 1_GiB);
+  shape.groups_per_nic = 8;
+  // A little less than eight: the ramp grows with the square root only.
+  EXPECT_NEAR(collective_time(cost_of(shape), AllReduce, 1_GiB) / alone, 8, .15);
+}
+
+TEST(CollectiveCost, TheProvenanceSaysWhatWasAssumedAndHowWideTheBandIs) {
+  EXPECT_EQ(cost_of(pcie(4, 75, 3, CpuVendor::Intel)).provenance,
+            "NCCL >=2.28 tuning tables on 1 ring channel x 10.0 GB/s, corrected for one PCIe node; not calibrated on "
+            "this machine: the true time is expected at 0.5 to 4 times this (0.5 to 4 times below 64 MiB).");
+}
+
+// ---- Bytes sent under a ring ----
+
+TEST(RingBytesSent, ThreeOfFourPartsLeaveEachRankAndAllReduceSendsThemTwice) {
+  EXPECT_EQ(ring_bytes_sent(AllGather, 4000_B, 4), 3000_B);
+  EXPECT_EQ(ring_bytes_sent(ReduceScatter, 4000_B, 4), 3000_B);
+  EXPECT_EQ(ring_bytes_sent(AllReduce, 4000_B, 4), 6000_B);
+  EXPECT_EQ(ring_bytes_sent(AllGather, 4000_B, 1), 0_B);
+  // 5 bytes over 4 ranks: parts of at most 2 bytes; 15/4 rounds up to 4.
+  EXPECT_EQ(ring_bytes_sent(AllGather, 5_B, 4), 4_B);
+}
+
+// The oracle: send one part per hop.
+RC_GTEST_PROP(RingBytesSent, TheClosedFormAgreesWithWalkingTheRing, ()) {
+  const int ranks = *rc::gen::inRange(1, 100);
+  const Bytes part(*rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 45));
+  Bytes walked;
+  for (int hop = 1; hop < ranks; ++hop) walked += part;
+  RC_ASSERT(ring_bytes_sent(AllGather, part * ranks, ranks) == walked);
+}
+
+// ---- Measured tables: tests/golden/nccl/README.md says where they are from ----
+
+struct Measured {
+  CollectiveKind kind;
+  Bytes bytes;
+  Seconds time;
+};
+
+std::map<std::string, std::vector<Measured>> read_measured() {
+  std::map<std::string, std::vector<Measured>> tables;
+  std::ifstream file("tests/golden/nccl/measured_times.csv");
+  std::string line;
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    std::istringstream fields(line);
+    std::string table, kind, bytes, time;
+    std::getline(fields, table, ',');
+    std::getline(fields, kind, ',');
+    std::getline(fields, bytes, ',');
+    std::getline(fields, time, ',');
+    tables[table].push_back({.kind = kind == "all_gather"       ? AllGather
+                                     : kind == "reduce_scatter" ? ReduceScatter
+                                                                : AllReduce,
+                             .bytes = Bytes(std::stoll(bytes)),
+                             .time = Seconds(1e-6 * std::stod(time))});
+  }
+  return tables;
+}
+
+struct Machine {
+  const char* table;
+  GroupShape shape;
+  NcclRegime regime;
+  int gpus_per_process;   // Of the measurement: one process that drives several pays about 5.3 us for each.
+  double expected_error;  // Mean of |predicted / measured - 1|.
+};
+
+const std::vector<Machine>& machines() {
+  using enum NcclRegime;
+  static const std::vector<Machine> kMachines = {
+      {"xx_h100_1n4g_all_reduce", h100(1, 4), From2_28, 1, .03},
+      {"xx_h100_1n8g_all_gather", h100(1, 8), From2_28, 1, .03},
+      {"xx_h100_1n8g_reduce_scatter", h100(1, 8), From2_28, 1, .04},
+      {"vtrain_a100_8g_ar", a100_nodes(1, 8, IntraLink::NvSwitch, 1), UpTo2_27, 8, .05},
+      {"vtrain_v100_4g_ar", four_v100_of_eight(), UpTo2_27, 4, .13},
+      {"gdr116_v100_4x16g_ar", pcie(4, 70, 3, CpuVendor::Intel), UpTo2_27, 4, .08},
+      {"b4090_8g_shm_ar", pcie(8, 89, 4, CpuVendor::Amd), UpTo2_27, 8, .19},
+      {"sm02_a100pcie_4g_ar", pcie(4, 80, 4, CpuVendor::Intel), UpTo2_27, 4, .17},
+      {"kal_4090x4_docker_ar", pcie(4, 89, 4, CpuVendor::Amd), UpTo2_27, 4, .54},
+      {"xx_h100_10n80g_all_gather", h100(10, 8), From2_28, 1, .15},
+      {"xx_h100_10n80g_reduce_scatter", h100(10, 8), From2_28, 1, .17},
+      {"xx_h100_10n40g_all_gather", h100(10, 4), From2_28, 1, .15},
+      {"sophia_a100_2n16g_all_gather", a100_nodes(2, 8, IntraLink::NvSwitch, 1), UpTo2_27, 1, .22},
+      {"p5_2n16g_ar_v2.22.3", h100(2, 8), UpTo2_27, 1, .34},
+      {"polaris221_2n8g_all_gather", a100_nodes(2, 4, IntraLink::NvLink, 2), UpTo2_27, 1, .46},
+  };
+  return kMachines;
+}
+
+// Predicted over measured, for each point of a table.
+std::vector<double> ratios(const Machine& machine, const std::vector<Measured>& points) {
+  const CollectiveCost cost = collective_cost(machine.shape, machine.regime);
+  const Seconds floor(machine.gpus_per_process > 1 ? 5.3e-6 * machine.gpus_per_process : 0);
+  std::vector<double> result;
+  for (const Measured& point : points) {
+    result.push_back(std::max(floor, collective_time(cost, point.kind, point.bytes)) / point.time);
+  }
+  return result;
+}
+
+double mean_error(const std::vector<double>& ratios) {
+  double sum = 0;
+  for (const double ratio : ratios) sum += std::abs(ratio - 1);
+  return sum / static_cast<double>(ratios.size());
+}
+
+TEST(MeasuredTables, TheErrorOfEachMachineIsTheStatedOne) {
+  const auto tables = read_measured();
+  ASSERT_EQ(tables.size(), machines().size());
+  for (const Machine& machine : machines()) {
+    EXPECT_NEAR(mean_error(ratios(machine, tables.at(machine.table))), machine.expected_error, .006) << machine.table;
+  }
+}
+
+struct Band {
+  LinkClass link_class;
+  int index;  // 0 below 1 MiB, 1 up to 64 MiB, 2 above.
+  double expected_error;
+};
+
+TEST(MeasuredTables, TheErrorOfEachClassAndSizeBandIsTheStatedOne) {
+  const auto tables = read_measured();
+  std::map<std::pair<LinkClass, int>, std::vector<double>> bands;
+  for (const Machine& machine : machines()) {
+    const auto& points = tables.at(machine.table);
+    const std::vector<double> values = ratios(machine, points);
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      const int band = points[i].bytes < 1_MiB ? 0 : points[i].bytes <= 64_MiB ? 1 : 2;
+      bands[{collective_cost(machine.shape).link_class, band}].push_back(values[i]);
+    }
+  }
+  const std::vector<Band> expected = {
+      {LinkClass::NvlinkNode, 1, .11},   {LinkClass::NvlinkNode, 2, .03},   {LinkClass::PcieNode, 0, .15},
+      {LinkClass::PcieNode, 1, .34},     {LinkClass::PcieNode, 2, .37},     {LinkClass::SeveralNodes, 0, .50},
+      {LinkClass::SeveralNodes, 1, .31}, {LinkClass::SeveralNodes, 2, .12},
+  };
+  EXPECT_EQ(bands.size(), expected.size());
+  for (const Band& band : expected) {
+    EXPECT_NEAR(mean_error(bands.at({band.link_class, band.index})), band.expected_error, .006)
+        << to_string(band.link_class) << ", band " << band.index;
+  }
+}
+
+TEST(MeasuredTables, NineOfTenPointsLieInTheBandThatTheCostStates) {
+  const auto tables = read_measured();
+  int inside = 0;
+  int all = 0;
+  for (const Machine& machine : machines()) {
+    const CollectiveCost cost = collective_cost(machine.shape, machine.regime);
+    const auto& points = tables.at(machine.table);
+    const std::vector<double> values = ratios(machine, points);
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      const UncertaintyBand band = uncertainty(cost, points[i].bytes);
+      const double factor = 1 / values[i];
+      inside += band.low <= factor && factor <= band.high;
+      ++all;
+    }
+  }
+  EXPECT_GE(inside, .9 * all) << inside << " of " << all;
+}
+
+}  // namespace
+}  // namespace fsdp::simulator
