@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "core/name_ranges.h"
 #include "core/plan_names.h"
+#include "core/unit_rows.h"
 #include "core/version.h"
 
 namespace fsdp {
@@ -37,65 +36,15 @@ void write_reshard(JsonWriter& writer, const ReshardAfterForward& reshard) {
   }
 }
 
-/// A row of names under construction: nothing yet, one name, or a range.
-struct Row {
-  std::optional<std::string_view> single;
-  std::optional<NameRange> range;
-
-  bool take(std::string_view name) {
-    if (range) return extend(*range, name);
-    if (single) {
-      range = range_of(*single, name);
-      return range.has_value();
-    }
-    single = name;
-    return true;
-  }
-  bool take_all(const std::vector<std::string>& names) {
-    for (const std::string& name : names) {
-      if (!take(name)) return false;
-    }
-    return true;
-  }
-};
-
-/// Where the units from `begin` on stop being one row: each as long as the first (the last may be shorter), with
-/// modules that go on counting where the unit before stopped.
-std::size_t end_of_row(const std::vector<Unit>& units, std::size_t begin, Row& row) {
-  const Unit& first = units[begin];
-  std::size_t end = begin + 1;
-  if (!row.take_all(first.modules)) return end;
-  while (end < units.size()) {
-    const Unit& unit = units[end];
-    Row longer = row;
-    if (unit.modules.empty() || unit.modules.size() > first.modules.size() ||
-        unit.reshard_after_forward != first.reshard_after_forward || !longer.take_all(unit.modules)) {
-      break;
-    }
-    row = std::move(longer);
-    ++end;
-    if (unit.modules.size() < first.modules.size()) break;
-  }
-  const bool is_worth_it = row.range && (row.range->step == 1 || end - begin >= 3);
-  return is_worth_it ? end : begin + 1;
-}
-
 void write_units(JsonWriter& writer, const std::vector<Unit>& units) {
   writer.key("units");
   writer.begin_array();
-  for (std::size_t i = 0; i < units.size();) {
-    Row row;
-    const std::size_t end = end_of_row(units, i, row);
+  for (const UnitRow& row : fold_units(units)) {
     writer.begin_object(JsonLayout::OneLine);
-    if (end - i >= 2) {
-      writer.member("modules", std::vector<std::string>{to_string(*row.range)});
-      writer.member("modules_per_unit", units[i].modules.size());
-    } else {
-      writer.member("modules", fold_names(units[i].modules));
-    }
-    write_reshard(writer, units[i].reshard_after_forward);
+    writer.member("modules", row.modules);
+    if (row.count > 1) writer.member("modules_per_unit", row.modules_per_unit);
+    write_reshard(writer, row.reshard_after_forward);
     writer.end_object();
-    i = end;
   }
   writer.end_array();
 }

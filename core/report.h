@@ -84,6 +84,14 @@ struct PeakMoment {
   bool operator==(const PeakMoment&) const = default;
 };
 
+/// Where a phase of the step begins in `MemoryReport::live_over_step`.
+struct PhaseMark {
+  std::string phase;  ///< "forward", "backward", "optimizer".
+  std::int64_t index = 0;
+
+  bool operator==(const PhaseMark&) const = default;
+};
+
 struct MemoryReport {
   Bytes budget;  ///< Total memory of the device.
   Bytes margin;  ///< Kept free on top of the prediction.
@@ -97,6 +105,7 @@ struct MemoryReport {
                                       ///< runs out of memory.
   Bytes host_pinned;                  ///< Pinned host memory per rank, with CPU offload.
   std::vector<Bytes> live_over_step;  ///< Live bytes over one steady step, at equal distances in allocation order.
+  std::vector<PhaseMark> phase_marks;  ///< In it, in order; with accumulation, of each micro-batch.
 
   bool operator==(const MemoryReport&) const = default;
 };

@@ -122,6 +122,15 @@ void write_memory(JsonWriter& writer, const MemoryReport& memory) {
   writer.begin_array(JsonLayout::OneLine);
   for (const Bytes live : memory.live_over_step) writer.value(live.count());
   writer.end_array();
+  writer.key("phase_marks");
+  writer.begin_array();
+  for (const PhaseMark& mark : memory.phase_marks) {
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("phase", mark.phase);
+    writer.member("index", mark.index);
+    writer.end_object();
+  }
+  writer.end_array();
   writer.end_object();
 }
 

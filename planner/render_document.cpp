@@ -1,0 +1,226 @@
+#include "planner/render_document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/json_writer.h"
+#include "core/parse_units.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr int kGap = 2;  // Blanks between the columns of a table.
+
+std::string padding(int columns) {
+  return std::string(static_cast<std::size_t>(std::max(columns, 0)), ' ');
+}
+
+/// Columns that the labels take, a gap included.
+int label_width(const Document& document) {
+  int width = 0;
+  for (const Block& block : document) {
+    const Entry* entry = std::get_if<Entry>(&block);
+    const std::string& label = entry != nullptr ? entry->label : std::get<Table>(block).name;
+    // A long verdict such as DOES NOT FIT does not push everything else to the right.
+    if (display_width(label) <= 8) width = std::max(width, display_width(label));
+  }
+  return width + kGap;
+}
+
+std::string to_text(const Entry& entry, int indent, const Terminal& terminal) {
+  std::string text;
+  std::string prefix = styled(entry.label, entry.style, terminal);
+  int begin = std::max(indent, display_width(entry.label) + kGap);
+  prefix += padding(begin - display_width(entry.label));
+  if (entry.lines.empty()) return prefix.substr(0, prefix.find_last_not_of(' ') + 1) + "\n";
+  for (const std::string& line : entry.lines) {
+    for (const std::string& part : wrap(line, terminal.width - begin)) {
+      text += prefix + part;
+      while (text.ends_with(' ')) text.pop_back();
+      text += "\n";
+      begin = indent;
+      prefix = padding(indent);
+    }
+  }
+  return text;
+}
+
+std::vector<int> column_widths(const Table& table) {
+  std::vector<int> widths;
+  for (const Column& column : table.columns) widths.push_back(display_width(column.title));
+  for (const auto& row : table.rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i].text));
+  }
+  return widths;
+}
+
+std::string aligned(std::string_view text, int width, bool right, bool last, Style style, const Terminal& terminal) {
+  const std::string space = padding(width - display_width(text));
+  const std::string shown = styled(text, style, terminal);
+  if (right) return space + shown;
+  return last ? shown : shown + space;
+}
+
+/// One row below the other, a column a line: for terminals that the table does not fit.
+std::string as_records(const Table& table, int indent, const Terminal& terminal) {
+  int title_width = 0;
+  for (const Column& column : table.columns) title_width = std::max(title_width, display_width(column.title));
+  std::string text;
+  std::string prefix = styled(table.name, Style::Strong, terminal) + padding(indent - display_width(table.name));
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    if (r > 0) text += "\n";
+    for (std::size_t i = 0; i < table.rows[r].size(); ++i) {
+      const Cell& cell = table.rows[r][i];
+      const std::string title = aligned(table.columns[i].title, title_width, false, false, Style::Faint, terminal);
+      const int begin = indent + title_width + kGap;
+      bool first = true;
+      for (const std::string& part : wrap(cell.text, terminal.width - begin)) {
+        text += (first ? prefix + title + padding(kGap) : padding(begin)) + styled(part, cell.style, terminal) + "\n";
+        first = false;
+      }
+      prefix = padding(indent);
+    }
+  }
+  return text;
+}
+
+std::string to_text(const Table& table, int indent, const Terminal& terminal) {
+  const std::vector<int> widths = column_widths(table);
+  int total = indent;
+  for (const int width : widths) total += width + kGap;
+  if (total - kGap > terminal.width && terminal.is_terminal) return as_records(table, indent, terminal);
+
+  std::string text;
+  const auto begin_line = [&](bool is_head) {
+    const int label = is_head ? display_width(table.name) : 0;
+    text += (is_head ? styled(table.name, Style::Strong, terminal) : "") + padding(indent - label);
+  };
+  begin_line(true);
+  const std::size_t last = table.columns.size() - 1;
+  for (std::size_t i = 0; i <= last; ++i) {
+    text += aligned(table.columns[i].title, widths[i], table.columns[i].numeric, i == last, Style::Faint, terminal);
+    if (i < last) text += padding(kGap);
+  }
+  text += "\n";
+  for (const auto& row : table.rows) {
+    begin_line(false);
+    for (std::size_t i = 0; i <= last; ++i) {
+      text += aligned(row[i].text, widths[i], table.columns[i].numeric, i == last, row[i].style, terminal);
+      if (i < last) text += padding(kGap);
+    }
+    while (text.ends_with(' ')) text.pop_back();
+    text += "\n";
+  }
+  return text;
+}
+
+std::string csv_field(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + "\"";
+}
+
+std::string markdown_field(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '|' || c == '*' || c == '_' || c == '`' || c == '<') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+}  // namespace
+
+Cell cell(std::int64_t count) {
+  return {fmt::format("{}", count)};
+}
+
+Cell cell(Bytes bytes) {
+  return {format_bytes(bytes), fmt::format("{}", bytes.count())};
+}
+
+Cell cell(Seconds time) {
+  return {format_time(time), shortest(time.count())};
+}
+
+Cell signed_cell(Bytes bytes) {
+  if (bytes == Bytes(0)) return {"0 B", "0"};
+  const bool more = bytes > Bytes(0);
+  return {fmt::format("{}{}", more ? "+" : "-", format_bytes(more ? bytes : -bytes)), fmt::format("{}", bytes.count()),
+          more ? Style::Bad : Style::Good};
+}
+
+Cell signed_cell(Seconds time) {
+  if (time == Seconds(0)) return {"0 s", "0"};
+  const bool more = time > Seconds(0);
+  return {fmt::format("{}{}", more ? "+" : "-", format_time(more ? time : -time)), shortest(time.count()),
+          more ? Style::Bad : Style::Good};
+}
+
+std::string to_text(const Document& document, const Terminal& terminal) {
+  const int indent = label_width(document);
+  std::string text;
+  for (const Block& block : document) {
+    text += std::visit([&](const auto& part) { return to_text(part, indent, terminal); }, block);
+  }
+  return text;
+}
+
+std::string to_markdown(const Document& document) {
+  std::string text;
+  for (const Block& block : document) {
+    if (!text.empty()) text += "\n";
+    if (const Entry* entry = std::get_if<Entry>(&block)) {
+      if (entry->only_for_people) {
+        if (!text.empty()) text.pop_back();
+        continue;
+      }
+      text += fmt::format("**{}**", markdown_field(entry->label));
+      if (entry->lines.size() == 1) {
+        text += fmt::format(" {}\n", markdown_field(entry->lines[0]));
+        continue;
+      }
+      text += "\n\n";
+      for (const std::string& line : entry->lines) text += fmt::format("- {}\n", markdown_field(line));
+      continue;
+    }
+    const Table& table = std::get<Table>(block);
+    text += fmt::format("**{}**\n\n|", markdown_field(table.name));
+    for (const Column& column : table.columns) text += fmt::format(" {} |", markdown_field(column.title));
+    text += "\n|";
+    for (const Column& column : table.columns) text += column.numeric ? " ---: |" : " --- |";
+    text += "\n";
+    for (const auto& row : table.rows) {
+      text += "|";
+      for (const Cell& field : row) text += fmt::format(" {} |", markdown_field(field.text));
+      text += "\n";
+    }
+  }
+  return text;
+}
+
+std::string to_csv(const Document& document) {
+  std::string text;
+  for (const Block& block : document) {
+    const Table* table = std::get_if<Table>(&block);
+    if (table == nullptr) continue;
+    if (!text.empty()) text += "\n";
+    text += "table";
+    for (const Column& column : table->columns) text += "," + csv_field(column.name);
+    text += "\n";
+    for (const auto& row : table->rows) {
+      text += csv_field(table->name);
+      for (const Cell& field : row) text += "," + csv_field(field.exact);
+      text += "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace fsdp::planner
