@@ -170,12 +170,12 @@ class CachingAllocator {
   /// Lowers every peak to the current value: `torch.cuda.reset_peak_memory_stats()`.
   void reset_peak();
 
-  Bytes allocated_bytes() const { return Bytes(allocated_bytes_.all.current); }
-  Bytes active_bytes() const { return Bytes(active_bytes_.all.current); }
-  Bytes reserved_bytes() const { return Bytes(reserved_bytes_.all.current); }
-  Bytes peak_allocated_bytes() const { return Bytes(allocated_bytes_.all.peak); }
-  Bytes peak_active_bytes() const { return Bytes(active_bytes_.all.peak); }
-  Bytes peak_reserved_bytes() const { return Bytes(reserved_bytes_.all.peak); }
+  Bytes allocated_bytes() const { return Bytes(allocated_bytes_.current); }
+  Bytes active_bytes() const { return Bytes(active_bytes_.current); }
+  Bytes reserved_bytes() const { return Bytes(reserved_bytes_.current); }
+  Bytes peak_allocated_bytes() const { return Bytes(allocated_bytes_.peak); }
+  Bytes peak_active_bytes() const { return Bytes(active_bytes_.peak); }
+  Bytes peak_reserved_bytes() const { return Bytes(reserved_bytes_.peak); }
   /// Memory of the device that the allocator holds, in the driver's units of 2 MiB.
   Bytes device_used_bytes() const { return Bytes(device_used_); }
 

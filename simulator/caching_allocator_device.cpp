@@ -117,7 +117,7 @@ std::int32_t CachingAllocator::allocate_from_device(const Request& request) {
 std::int32_t CachingAllocator::allocate_segment(const Request& request) {
   const std::int64_t size = segment_size(request);
   // Also where an expandable segment would grow by less.
-  if (is_limited_ && reserved_bytes_.all.current + size > allowed_) return kNone;
+  if (is_limited_ && reserved_bytes_.current + size > allowed_) return kNone;
   return settings_.expandable_segments ? allocate_expandable(request) : device_malloc(request, size);
 }
 
@@ -220,7 +220,7 @@ void CachingAllocator::collect_garbage() {
   if (!is_limited_ || settings_.garbage_collection_threshold <= 0) return;
   const auto threshold =
       static_cast<std::int64_t>(settings_.garbage_collection_threshold * static_cast<double>(allowed_));
-  const std::int64_t target = reserved_bytes_.all.current - threshold;
+  const std::int64_t target = reserved_bytes_.current - threshold;
   if (target <= 0) return;
   std::vector<std::int32_t> whole;
   std::int64_t total_age = 0;

@@ -13,7 +13,7 @@ AllocatorStat stat_of(const allocator_detail::Tally& tally) {
 }
 
 AllocatorStats stats_of(const allocator_detail::PoolTally& tally) {
-  return {.all = stat_of(tally.all), .small = stat_of(tally.pools[0]), .large = stat_of(tally.pools[1])};
+  return {.all = stat_of(tally.all()), .small = stat_of(tally.pools[0]), .large = stat_of(tally.pools[1])};
 }
 
 }  // namespace
