@@ -2,8 +2,8 @@
 
 // The search space: every plan that the planner considers, written down in one place.
 //
-//   mesh        shard x replicate = all GPUs. Shard: every power of two and every number of whole nodes that divides
-//               the GPUs, and 1 (NO_SHARD).
+//   mesh        shard x replicate = all GPUs. Shard: every divisor of a node's GPUs (1 is NO_SHARD) and every number of
+//               whole nodes that divides the GPUs.
 //   wrap        Each stack of blocks in units of 1, 2, 4 ... neighbouring blocks, or everything in the root.
 //   ends        Embeddings, heads and other large modules outside the stacks: units of their own, or in the root.
 //               Frozen modules: units of their own, or with the rest.

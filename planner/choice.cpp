@@ -1,0 +1,333 @@
+#include "planner/choice.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "planner/strategy_names.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+using Kind = ReshardAfterForward::Kind;
+
+template <class T>
+std::vector<T> fixed_or(const std::optional<T>& fixed, const std::vector<T>& range) {
+  return fixed ? std::vector<T>{*fixed} : range;
+}
+
+std::string wrapping_label(std::int64_t blocks_per_unit, bool has_blocks, bool ends, bool frozen) {
+  std::string label;
+  if (blocks_per_unit == 0 || !has_blocks) {
+    label = ends || frozen ? "the stacks in the root" : "everything in the root";
+  } else if (blocks_per_unit == 1) {
+    label = "a unit for each block";
+  } else {
+    label = fmt::format("units of {} blocks", blocks_per_unit);
+  }
+  if (ends) label += ", embeddings and heads apart";
+  if (frozen) label += ", frozen modules apart";
+  return label;
+}
+
+/// Every way of wrapping once: without stacks or ends some of them are the same.
+Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model& model) {
+  if (space.wrap && !space.wrap->patterns.empty()) {
+    FSDP_TRY(Wrapping wrapping, wrapping_of_patterns(model, space.wrap->patterns));
+    return std::vector{
+        NamedWrapping{std::move(wrapping), fmt::format("units {}", to_text(*space.wrap)), 1, false, false}};
+  }
+  const Wrappables wrappables = wrappables_of(model);
+  const std::vector<std::int64_t> groups =
+      space.wrap ? std::vector{space.wrap->blocks_per_unit} : space.blocks_per_unit;
+  std::vector<bool> ends = {true, false};
+  if (space.wrap_ends) ends = {*space.wrap_ends};
+  // "root" means the root alone, unless the ends were asked for by name.
+  if (space.wrap && space.wrap->blocks_per_unit == 0 && !space.wrap_ends) ends = {false};
+  std::vector<NamedWrapping> wrappings;
+  for (const std::int64_t group : groups) {
+    for (const bool with_ends : ends) {
+      for (const bool with_frozen : {true, false}) {
+        if (group == 0 && with_frozen && space.wrap && !space.wrap_ends) continue;
+        NamedWrapping named;
+        named.wrapping = wrapping_of(model, wrappables, group, with_ends, with_frozen);
+        named.blocks_per_unit = group;
+        named.ends = with_ends && !wrappables.ends.empty();
+        named.frozen = with_frozen && !wrappables.frozen.empty();
+        named.label = wrapping_label(group, !wrappables.stacks.empty(), named.ends, named.frozen);
+        const bool is_new = std::none_of(wrappings.begin(), wrappings.end(),
+                                         [&](const NamedWrapping& other) { return other.wrapping == named.wrapping; });
+        if (is_new) wrappings.push_back(std::move(named));
+      }
+    }
+  }
+  return wrappings;
+}
+
+struct Reshard {
+  Kind kind = Kind::Always;
+  std::int64_t world_size = 0;
+  Interval kept;
+};
+
+/// The ways to reshard the units of a wrapping on a mesh.
+std::vector<Reshard> reshards_of(const Space& space, const Cluster& cluster, const Mesh& mesh,
+                                 const Wrapping& wrapping) {
+  const auto longest = static_cast<std::int32_t>(wrapping.longest());
+  if (longest == 0) return {Reshard{}};
+  if (space.reshard) {
+    const ReshardChoice& fixed = *space.reshard;
+    if (fixed.kind == Kind::Never) return {Reshard{Kind::Always, 0, {longest, longest}}};
+    if (fixed.kind == Kind::Smaller) {
+      if (mesh.shard % fixed.world_size != 0 || mesh.shard == fixed.world_size) return {};
+      return {Reshard{Kind::Smaller, fixed.world_size, {0, 0}}};
+    }
+    const auto kept = static_cast<std::int32_t>(std::min<std::int64_t>(fixed.keep_last, longest));
+    return {Reshard{Kind::Always, 0, {kept, kept}}};
+  }
+  std::vector<Reshard> reshards = {{Kind::Always, 0, {0, longest}}};
+  const std::int64_t node = cluster.gpus_per_node;
+  if (cluster.nodes > 1 && node > 1 && mesh.shard > node && mesh.shard % node == 0) {
+    reshards.push_back({Kind::Smaller, node, {0, 0}});
+  }
+  return reshards;
+}
+
+struct Checkpoint {
+  CheckpointMode mode = CheckpointMode::Full;
+  Interval blocks;
+};
+
+/// No checkpointing is in the range of the first mode only, so that it is one point of the space.
+std::vector<Checkpoint> checkpoints_of(const Space& space, std::int64_t longest_stack) {
+  const auto all = static_cast<std::int32_t>(longest_stack);
+  if (all == 0) return {Checkpoint{}};
+  if (space.checkpoint) {
+    if (space.checkpoint->mode == CheckpointMode::None) return {Checkpoint{}};
+    const auto blocks = static_cast<std::int32_t>(std::min<std::int64_t>(space.checkpoint->blocks.value_or(all), all));
+    return {Checkpoint{space.checkpoint->mode, {blocks, blocks}}};
+  }
+  std::vector<Checkpoint> checkpoints;
+  for (const CheckpointMode mode : space.checkpoint_modes) {
+    checkpoints.push_back({mode, {checkpoints.empty() ? 0 : 1, all}});
+  }
+  if (checkpoints.empty()) checkpoints.push_back({});
+  return checkpoints;
+}
+
+Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) {
+  const std::int64_t world = world_size(cluster);
+  std::vector<std::int64_t> shards = shard_sizes(cluster);
+  if (space.shard) {
+    if (*space.shard < 1 || world % *space.shard != 0) {
+      std::string sizes;
+      for (const std::int64_t shard : shards) sizes += (sizes.empty() ? "" : ", ") + std::to_string(shard);
+      return failure("--shard", fmt::format("{} does not divide {} GPUs.", *space.shard, world),
+                     fmt::format("Write one of {}.", sizes));
+    }
+    shards = {*space.shard};
+  }
+  std::vector<Mesh> meshes;
+  for (const std::int64_t shard : shards) meshes.push_back({world / shard, shard});
+  return meshes;
+}
+
+template <class T>
+void keep_errors(const Result<T>& result, Errors& errors) {
+  if (!result) errors.insert(errors.end(), result.error().begin(), result.error().end());
+}
+
+std::vector<std::vector<std::string>> blocks_of(const Model& model) {
+  std::vector<std::vector<std::string>> stacks;
+  for (const Stack& stack : model.stacks) {
+    std::vector<std::string> blocks;
+    for (const int call : stack.calls) {
+      const int module = model.calls[static_cast<std::size_t>(call)].module;
+      const std::string& name = model.modules[static_cast<std::size_t>(module)].name;
+      if (std::find(blocks.begin(), blocks.end(), name) == blocks.end()) blocks.push_back(name);
+    }
+    stacks.push_back(std::move(blocks));
+  }
+  return stacks;
+}
+
+}  // namespace
+
+std::int64_t Families::size() const {
+  std::int64_t points = 0;
+  for (const Family& family : families) points += family.size();
+  return points;
+}
+
+std::int64_t Families::num_blocks() const {
+  std::size_t count = 0;
+  for (const auto& stack : blocks) count += stack.size();
+  return static_cast<std::int64_t>(count);
+}
+
+std::int64_t Families::longest_stack() const {
+  std::size_t longest = 0;
+  for (const auto& stack : blocks) longest = std::max(longest, stack.size());
+  return static_cast<std::int64_t>(longest);
+}
+
+std::vector<std::int64_t> shard_sizes(const Cluster& cluster) {
+  const std::int64_t world = world_size(cluster);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t shard = world; shard >= 1; --shard) {
+    if (world % shard != 0) continue;
+    // A group that covers a node and a half has its neighbours on two networks; nobody runs that.
+    const bool is_inside_node = cluster.gpus_per_node % shard == 0;
+    const bool is_whole_nodes = shard % cluster.gpus_per_node == 0;
+    if (shard == world || is_inside_node || is_whole_nodes) {
+      sizes.push_back(shard);
+    }
+  }
+  return sizes;
+}
+
+Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster) {
+  const std::int64_t world = world_size(cluster);
+  if (!space.global_batch) {
+    return std::vector{Batch{space.micro_batch.value_or(0), space.accumulation.value_or(space.base.accumulation)}};
+  }
+  const std::int64_t global = *space.global_batch;
+  if (global < 1 || global % world != 0) {
+    return failure("--global-batch", fmt::format("{} samples cannot be shared out evenly to {} GPUs.", global, world),
+                   fmt::format("Write a multiple of {}.", world));
+  }
+  const std::int64_t per_gpu = global / world;
+  std::vector<Batch> batches;
+  for (std::int64_t micro = std::min(per_gpu, space.max_micro_batch); micro >= 1; --micro) {
+    if (per_gpu % micro != 0) continue;
+    if (space.micro_batch && *space.micro_batch != micro) continue;
+    if (space.accumulation && *space.accumulation != per_gpu / micro) continue;
+    batches.push_back({micro, per_gpu / micro});
+  }
+  if (batches.empty()) {
+    return failure("--global-batch",
+                   fmt::format("{} samples are {} for each of {} GPUs, and micro-batch x accumulation makes another "
+                               "number.",
+                               global, per_gpu, world),
+                   "Leave one of --global-batch, --micro-batch and --accumulation out.");
+  }
+  return batches;
+}
+
+Result<Families> families_of(const Space& space, const Model& model, const Cluster& cluster) {
+  Errors errors;
+  auto wrappings = wrappings_of(space, model);
+  const auto meshes = meshes_of(space, cluster);
+  const auto batches = batches_of(space, cluster);
+  keep_errors(wrappings, errors);
+  keep_errors(meshes, errors);
+  keep_errors(batches, errors);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+
+  Families result;
+  result.wrappings = *std::move(wrappings);
+  result.blocks = blocks_of(model);
+  const std::vector<Checkpoint> checkpoints = checkpoints_of(space, result.longest_stack());
+  const auto add_with = [&](Family family) {
+    for (const bool offload : fixed_or(space.cpu_offload, space.cpu_offloads)) {
+      for (const Batch& batch : *batches) {
+        for (const std::int64_t forward : fixed_or(space.forward_prefetch, space.forward_prefetches)) {
+          for (const std::int64_t backward : fixed_or(space.backward_prefetch, space.backward_prefetches)) {
+            family.cpu_offload = offload;
+            family.micro_batch = batch.micro_batch;
+            family.accumulation = batch.accumulation;
+            family.forward_prefetch = forward;
+            family.backward_prefetch = backward;
+            result.families.push_back(family);
+          }
+        }
+      }
+    }
+  };
+  for (const Mesh& mesh : *meshes) {
+    for (std::size_t w = 0; w < result.wrappings.size(); ++w) {
+      for (const Reshard& reshard : reshards_of(space, cluster, mesh, result.wrappings[w].wrapping)) {
+        for (const Checkpoint& checkpoint : checkpoints) {
+          Family family;
+          family.mesh = mesh;
+          family.wrapping = static_cast<int>(w);
+          family.reshard = reshard.kind;
+          family.reshard_world_size = reshard.world_size;
+          family.kept = reshard.kept;
+          family.mode = checkpoint.mode;
+          family.checkpointed = checkpoint.blocks;
+          add_with(family);
+        }
+      }
+    }
+  }
+  if (result.families.empty()) {
+    return failure("--reshard", fmt::format("{} does not divide any of the shard sizes.", space.reshard->world_size),
+                   "Write true, false, or a number that divides the shard size and is neither 1 nor all of it.");
+  }
+  return result;
+}
+
+std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::int64_t kept) {
+  const ReshardAfterForward resharded{family.reshard, family.reshard_world_size};
+  const ReshardAfterForward never{Kind::Never, 0};
+  std::vector<Unit> units;
+  for (const std::vector<UnitModules>& stack : wrapping.stacks) {
+    for (std::size_t i = 0; i < stack.size(); ++i) {
+      const bool is_kept = static_cast<std::int64_t>(stack.size() - i) <= kept;
+      units.push_back({stack[i], is_kept ? never : resharded});
+    }
+  }
+  const bool all_kept = wrapping.has_units() && kept >= wrapping.longest();
+  for (const UnitModules& other : wrapping.others) units.push_back({other, all_kept ? never : resharded});
+  units.push_back({{""}, {}});
+  return units;
+}
+
+Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
+  const Family& family = families.families[static_cast<std::size_t>(choice.family)];
+  Plan plan = base;
+  plan.mesh = family.mesh;
+  plan.units = units_of(families.wrappings[static_cast<std::size_t>(family.wrapping)].wrapping, family, choice.kept);
+  plan.checkpointing.entries.clear();
+  for (const std::vector<std::string>& stack : families.blocks) {
+    const std::size_t count = std::min(stack.size(), static_cast<std::size_t>(choice.checkpointed));
+    for (std::size_t i = 0; i < count; ++i) plan.checkpointing.entries.push_back({stack[i], family.mode});
+  }
+  plan.cpu_offload = family.cpu_offload;
+  plan.accumulation = family.accumulation;
+  plan.forward_prefetch = family.forward_prefetch;
+  plan.backward_prefetch = family.backward_prefetch;
+  return plan;
+}
+
+std::string label_of(const Families& families, const Choice& choice) {
+  const Family& family = families.families[static_cast<std::size_t>(choice.family)];
+  const NamedWrapping& wrapping = families.wrappings[static_cast<std::size_t>(family.wrapping)];
+  Plan plan;
+  plan.mesh = family.mesh;
+  plan.units = units_of(wrapping.wrapping, family, choice.kept);
+  std::string label = fsdp1_name(plan);
+  if (family.mesh.replicate > 1 && family.mesh.shard > 1) {
+    label += fmt::format(" {} x {}", family.mesh.replicate, family.mesh.shard);
+  }
+  if (family.reshard == Kind::Smaller) label += fmt::format(" resharding to {}", family.reshard_world_size);
+  label += ", " + wrapping.label;
+  std::int64_t checkpointed = 0;
+  for (const auto& stack : families.blocks) {
+    checkpointed += std::min<std::int64_t>(static_cast<std::int64_t>(stack.size()), choice.checkpointed);
+  }
+  if (checkpointed > 0) {
+    label +=
+        fmt::format(", {} checkpointing of {} of {} blocks", family.mode == CheckpointMode::Full ? "full" : "selective",
+                    checkpointed, families.num_blocks());
+  }
+  if (family.cpu_offload) label += ", CPU offload";
+  if (family.micro_batch > 0) label += fmt::format(", micro-batch {} x {}", family.micro_batch, family.accumulation);
+  if (family.forward_prefetch != 0) label += fmt::format(", forward prefetch {}", family.forward_prefetch);
+  if (family.backward_prefetch != 1) label += fmt::format(", backward prefetch {}", family.backward_prefetch);
+  return label;
+}
+
+}  // namespace fsdp::planner

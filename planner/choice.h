@@ -1,0 +1,95 @@
+#pragma once
+
+// Points of the search space, as small numbers, and the plans that they mean.
+//
+// A family is a choice of all that is not a matter of degree (mesh, units, checkpoint mode, batch, ...). Inside a
+// family two numbers are free: how many units of each stack stay unsharded, and how many blocks of each stack are
+// checkpointed. Step time and memory move one way with each of them, which is what the search's bounds rest on.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/cluster.h"
+#include "core/model.h"
+#include "core/plan.h"
+#include "core/result.h"
+#include "planner/branch_and_bound.h"
+#include "planner/space.h"
+#include "planner/wrapping.h"
+
+namespace fsdp::planner {
+
+struct Family {
+  Mesh mesh;
+  int wrapping = 0;                                                       ///< In `Families::wrappings`.
+  ReshardAfterForward::Kind reshard = ReshardAfterForward::Kind::Always;  ///< Of the units that are not kept.
+  std::int64_t reshard_world_size = 0;
+  CheckpointMode mode = CheckpointMode::Full;  ///< Of the blocks that are checkpointed.
+  bool cpu_offload = false;
+  std::int64_t micro_batch = 0;  ///< 0: as the workload says.
+  std::int64_t accumulation = 1;
+  std::int64_t forward_prefetch = 0;
+  std::int64_t backward_prefetch = 1;
+  Interval kept;          ///< Last units of each stack that stay unsharded; all of them: the others too.
+  Interval checkpointed;  ///< First blocks of each stack that are checkpointed.
+
+  std::int64_t size() const { return kept.size() * checkpointed.size(); }
+  bool operator==(const Family&) const = default;
+};
+
+/// A way of wrapping with what to call it.
+struct NamedWrapping {
+  Wrapping wrapping;
+  std::string label;  ///< "units of 2 blocks, ends apart"
+  std::int64_t blocks_per_unit = 1;
+  bool ends = false;
+  bool frozen = false;
+};
+
+/// The space of one model on one cluster.
+struct Families {
+  std::vector<NamedWrapping> wrappings;
+  std::vector<Family> families;                  ///< In the order of the space.
+  std::vector<std::vector<std::string>> blocks;  ///< [stack][block] Names of the blocks that can be checkpointed.
+
+  std::int64_t size() const;
+  std::int64_t num_blocks() const;
+  std::int64_t longest_stack() const;
+};
+
+/// A point.
+struct Choice {
+  int family = 0;
+  std::int32_t kept = 0;
+  std::int32_t checkpointed = 0;
+
+  bool operator==(const Choice&) const = default;
+};
+
+/// Writes the space out. Errors: fixed choices that no plan can meet, all of them.
+Result<Families> families_of(const Space& space, const Model& model, const Cluster& cluster);
+
+/// The plan of a point: `base` with everything that the point decides. Dimensions are left to the caller.
+Plan plan_of(const Plan& base, const Families& families, const Choice& choice);
+
+/// The units of a family with `kept` units of each stack left unsharded: bottom-up, the root last.
+std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::int64_t kept);
+
+/// "FULL_SHARD, units of 2 blocks, full checkpointing of 12 of 28 blocks": what tells it from its neighbours.
+std::string label_of(const Families& families, const Choice& choice);
+
+/// Sizes of shard groups for a number of GPUs, the largest first: parts of a node and whole nodes that
+/// divide it.
+std::vector<std::int64_t> shard_sizes(const Cluster& cluster);
+
+/// The micro-batches and accumulations that make up the global batch; the workload's own without one.
+struct Batch {
+  std::int64_t micro_batch = 0;
+  std::int64_t accumulation = 1;
+
+  bool operator==(const Batch&) const = default;
+};
+Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,170 @@
+#include "planner/space.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/nearest.h"
+#include "planner/choice.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+using Kind = ReshardAfterForward::Kind;
+
+/// A positive number and nothing else.
+std::optional<std::int64_t> parse_count(std::string_view text) {
+  std::int64_t count = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc{} || rest != text.data() + text.size() || count < 0) return std::nullopt;
+  return count;
+}
+
+template <class T>
+std::string join(const std::vector<T>& parts) {
+  std::string text;
+  for (const T& part : parts) text += fmt::format("{}{}", text.empty() ? "" : ", ", part);
+  return text;
+}
+
+std::string_view name_of_mode(CheckpointMode mode) {
+  return mode == CheckpointMode::None ? "none" : mode == CheckpointMode::Full ? "full" : "selective";
+}
+
+std::string range_text(std::int64_t first, std::int64_t last) {
+  return first == last ? std::to_string(first) : fmt::format("{} to {}", first, last);
+}
+
+}  // namespace
+
+Result<Wrap> parse_wrap(std::string_view text) {
+  if (text == "blocks") return Wrap{1, {}};
+  if (text == "root") return Wrap{0, {}};
+  if (const auto count = parse_count(text)) {
+    if (*count == 0) return failure("--wrap", "0 blocks make no unit.", "Write \"root\" for no unit but the root.");
+    return Wrap{*count, {}};
+  }
+  Wrap wrap;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view pattern = text.substr(begin, end - begin);
+    if (pattern.empty()) {
+      return failure("--wrap", fmt::format("\"{}\" has an empty pattern.", text),
+                     "Write \"blocks\", \"root\", a number of blocks, or patterns such as \"model.layers.*,lm_head\".");
+    }
+    wrap.patterns.emplace_back(pattern);
+    begin = end + 1;
+  }
+  return wrap;
+}
+
+Result<ReshardChoice> parse_reshard(std::string_view text) {
+  if (text == "true" || text == "True") return ReshardChoice{Kind::Always, 0, 0};
+  if (text == "false" || text == "False") return ReshardChoice{Kind::Never, 0, 0};
+  constexpr std::string_view kKeepLast = "keep-last:";
+  const bool keeps = text.starts_with(kKeepLast);
+  const auto count = parse_count(keeps ? text.substr(kKeepLast.size()) : text);
+  if (keeps && count) return ReshardChoice{Kind::Always, 0, *count};
+  if (count == 1) return failure("--reshard", "1 means false in FSDP2.", "Write false.");
+  if (count && *count > 1) return ReshardChoice{Kind::Smaller, *count, 0};
+  return failure("--reshard", fmt::format("\"{}\" is not a way to reshard.", text),
+                 "Write true, false, a world size such as 8, or keep-last:4.");
+}
+
+Result<CheckpointChoice> parse_checkpoint(std::string_view text) {
+  std::string_view mode_text = text;
+  std::optional<std::int64_t> blocks;
+  if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {
+    mode_text = text.substr(0, colon);
+    blocks = parse_count(text.substr(colon + 1));
+    if (!blocks) {
+      return failure("--checkpoint", fmt::format("\"{}\" is not a number of blocks.", text.substr(colon + 1)),
+                     "Write \"full:12\" for the first 12 blocks of each stack.");
+    }
+  } else if (const auto count = parse_count(text)) {
+    mode_text = "full";
+    blocks = count;
+  }
+  CheckpointMode mode = CheckpointMode::None;
+  if (mode_text == "full") {
+    mode = CheckpointMode::Full;
+  } else if (mode_text == "selective") {
+    mode = CheckpointMode::Selective;
+  } else if (mode_text != "none" || blocks) {
+    return failure("--checkpoint", fmt::format("\"{}\" is not a way to checkpoint.", text),
+                   "Write none, full, selective, or a number of blocks such as 12, full:12 or selective:12.");
+  }
+  if (blocks == 0) return CheckpointChoice{};
+  return CheckpointChoice{mode, blocks};
+}
+
+std::string to_text(const Wrap& wrap) {
+  if (!wrap.patterns.empty()) {
+    std::string text;
+    for (const std::string& pattern : wrap.patterns) text += (text.empty() ? "" : ",") + pattern;
+    return text;
+  }
+  if (wrap.blocks_per_unit == 0) return "root";
+  return wrap.blocks_per_unit == 1 ? "blocks" : std::to_string(wrap.blocks_per_unit);
+}
+
+std::string to_text(const ReshardChoice& reshard) {
+  if (reshard.kind == Kind::Never) return "false";
+  if (reshard.kind == Kind::Smaller) return std::to_string(reshard.world_size);
+  return reshard.keep_last > 0 ? fmt::format("keep-last:{}", reshard.keep_last) : "true";
+}
+
+std::string to_text(const CheckpointChoice& checkpoint) {
+  std::string text(name_of_mode(checkpoint.mode));
+  if (checkpoint.mode != CheckpointMode::None && checkpoint.blocks) text += fmt::format(":{}", *checkpoint.blocks);
+  return text;
+}
+
+Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {
+  FSDP_TRY(const Recipe recipe, find_recipe(spec, workload.recipe));
+  Plan plan;
+  plan.model = spec.name;
+  plan.model_file = spec.file_name;
+  plan.recipe = recipe.name;
+  plan.trainable = workload.trainable;
+  plan.frozen = workload.frozen;
+  plan.parameter_dtype = recipe.parameter_dtype;
+  plan.mixed_precision = recipe.mixed_precision;
+  plan.optimizer = recipe.optimizer;
+  plan.accumulation = recipe.accumulation;
+  return plan;
+}
+
+std::vector<std::string> describe(const Space& space, const Model& model, const Cluster& cluster) {
+  const auto families = families_of(space, model, cluster);
+  if (!families) return {};
+  std::vector<std::string> meshes, wraps, reshards, checkpoints, offloads, batches, prefetches;
+  const auto add = [](std::vector<std::string>& texts, std::string text) {
+    if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(std::move(text));
+  };
+  for (const NamedWrapping& wrapping : families->wrappings) wraps.push_back(wrapping.label);
+  for (const Family& family : families->families) {
+    add(meshes, fmt::format("{} x {}", family.mesh.replicate, family.mesh.shard));
+    add(reshards, family.reshard == Kind::Smaller
+                      ? fmt::format("to {}", family.reshard_world_size)
+                      : fmt::format("all but the last {} units", range_text(family.kept.first, family.kept.last)));
+    add(checkpoints, family.checkpointed.last == 0
+                         ? "none"
+                         : fmt::format("{} of the first {} blocks", name_of_mode(family.mode),
+                                       range_text(family.checkpointed.first, family.checkpointed.last)));
+    add(offloads, family.cpu_offload ? "yes" : "no");
+    if (family.micro_batch > 0) add(batches, fmt::format("{} x {}", family.micro_batch, family.accumulation));
+    add(prefetches, fmt::format("{} forward and {} backward", family.forward_prefetch, family.backward_prefetch));
+  }
+  std::vector<std::string> lines = {"mesh (replicate x shard): " + join(meshes), "units: " + join(wraps),
+                                    "reshard after forward: " + join(reshards), "checkpoint: " + join(checkpoints),
+                                    "CPU offload: " + join(offloads)};
+  if (!batches.empty()) lines.push_back("micro-batch x accumulation: " + join(batches));
+  lines.push_back("prefetch: " + join(prefetches));
+  lines.push_back(fmt::format("plans: {}", families->size()));
+  return lines;
+}
+
+}  // namespace fsdp::planner

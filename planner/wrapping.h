@@ -1,0 +1,48 @@
+#pragma once
+
+// Which modules of a model become FSDP units, for each way of wrapping that the space knows.
+
+#include <string>
+#include <vector>
+
+#include "core/model.h"
+#include "core/plan.h"
+#include "core/result.h"
+#include "planner/space.h"
+
+namespace fsdp::planner {
+
+/// Names of the modules of one unit.
+using UnitModules = std::vector<std::string>;
+
+/// The units below the root.
+struct Wrapping {
+  std::vector<std::vector<UnitModules>> stacks;  ///< [stack][unit], in forward order. Empty stacks are left out.
+  std::vector<UnitModules> others;               ///< Ends, frozen modules, matches of patterns; children first.
+
+  bool has_units() const { return !stacks.empty() || !others.empty(); }
+  /// Units of the stack that has most; 1 where there are only others.
+  std::int64_t longest() const;
+  bool operator==(const Wrapping&) const = default;
+};
+
+/// What a model has to wrap.
+struct Wrappables {
+  std::vector<std::vector<int>> stacks;  ///< [stack][block] In `Model::modules`: blocks that may be units.
+  std::vector<int> ends;                 ///< Embeddings, heads and other large modules outside of the stacks.
+  std::vector<int> frozen;               ///< Modules outside of the stacks without a trained parameter.
+};
+
+/// A module may be a unit when its forward is called, it has parameters, and it holds every parameter that it shares
+/// with others as a whole. Ends have at least a million parameters; smaller modules (a final norm) stay in the root,
+/// where they save a collective of their own.
+Wrappables wrappables_of(const Model& model);
+
+/// Stacks in units of `blocks_per_unit` neighbours (0: none), and the ends and frozen modules that are asked for.
+Wrapping wrapping_of(const Model& model, const Wrappables& wrappables, std::int64_t blocks_per_unit, bool ends,
+                     bool frozen);
+
+/// Exactly the modules that match. Error: a pattern that matches no module that can be a unit.
+Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std::string>& patterns);
+
+}  // namespace fsdp::planner
