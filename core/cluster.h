@@ -61,11 +61,15 @@ struct HostLink {
   bool operator==(const HostLink&) const = default;
 };
 
+/// The most GPUs that a node may have, and as `Network::gpus_per_nic`: all GPUs of the node, however many.
+inline constexpr int kMostGpusPerNode = 1024;
+inline constexpr int kMostNodes = 1'000'000;
+
 /// What lies between the nodes.
 struct Network {
   NetworkKind kind = NetworkKind::Ethernet;
   Sourced<BytesPerSecond> nic_bandwidth;  ///< Of one NIC per direction, or of all NICs that one GPU owns, together.
-  int gpus_per_nic = 1;                   ///< The GPUs of a node that share one NIC; a larger number means all of them.
+  int gpus_per_nic = kMostGpusPerNode;    ///< The GPUs that share one NIC; more than a node has means all of it.
   bool nic_near_gpu = false;              ///< NIC and GPU under one PCIe switch (GPUDirect).
   bool sharp = false;                     ///< The switches reduce (NCCL's CollNet plugin).
   Sourced<Seconds> latency;               ///< Of one hop.

@@ -5,8 +5,6 @@
 
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "core/cluster.h"
 #include "core/json_document.h"
@@ -15,15 +13,6 @@
 
 namespace fsdp {
 
-/// The GPUs and clusters that are shipped, each sorted by name.
-struct ClusterLibrary {
-  std::vector<Gpu> gpus;
-  std::vector<Cluster> clusters;
-};
-
-/// Reads every `gpus/*.json` and `*.json` of a folder. Error: all errors of all files; two that share a name.
-Result<ClusterLibrary> read_cluster_library(const std::string& folder);
-
 /// Reads a GPU card.
 Result<Gpu> read_gpu(const JsonDocument& document);
 
@@ -31,13 +20,6 @@ Result<Gpu> read_gpu(const JsonDocument& document);
 /// has the one that is usual for the GPU, and says so in `assumptions`.
 Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> gpus);
 Result<Cluster> read_cluster_file(const std::string& path, std::span<const Gpu> gpus);
-
-/// The GPU with this name or alias; case, blanks, "-" and "_" do not matter, nor does a leading "NVIDIA". Error:
-/// unknown, with the nearest name; `where` is put in front.
-Result<Gpu> find_gpu(std::string_view name, std::span<const Gpu> gpus, std::string_view where);
-
-/// The shipped cluster with this name or alias, as `find_gpu`.
-Result<Cluster> find_cluster(std::string_view name, std::span<const Cluster> clusters, std::string_view where);
 
 /// Writes the object that `read_gpu` reads back as the same value; with the same calls for a file of the library, the
 /// same bytes.

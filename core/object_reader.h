@@ -20,8 +20,9 @@
 //     return object.finish();                            // Unknown keys and missing ones.
 //   }
 //
-// A type joins by an overload of `read_json` in its own namespace: true when the value was good. After an error the
-// output is unspecified but valid, and reading goes on.
+// A type joins by an overload of `read_json` in its own namespace (not in an unnamed one, where it is not found; make
+// it static instead): true when the value was good. After an error the output is unspecified but valid, and reading
+// goes on.
 
 #include <cstdint>
 #include <limits>
