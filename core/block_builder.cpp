@@ -34,15 +34,16 @@ int BlockBuilder::find_module(std::string_view full_name) const {
 int BlockBuilder::make_module(std::string_view name, std::string_view class_name, bool called) {
   const std::string full = full_name(name);
   if (const int found = find_module(full); found >= 0) return found;
-  const std::size_t dot = full.rfind('.');
+  // Parents that nobody declared are plain containers; the model names their class.
   int parent = 0;
-  if (dot != std::string::npos) {
-    parent = find_module(std::string_view(full).substr(0, dot));
-    if (parent < 0) {
-      fail(fmt::format("The module \"{}\" has no parent \"{}\".", full, full.substr(0, dot)),
-           "Declare the parent first.");
-      parent = 0;
+  for (std::size_t dot = full.find('.'); dot != std::string::npos; dot = full.find('.', dot + 1)) {
+    const std::string prefix = full.substr(0, dot);
+    const int found = find_module(prefix);
+    if (found < 0) {
+      definition_.block.modules.push_back(
+          BlockModule{.name = prefix, .class_name = {}, .parent = parent, .called = false});
     }
+    parent = found < 0 ? static_cast<int>(definition_.block.modules.size()) - 1 : found;
   }
   const bool container = class_name == "ModuleList" || class_name == "ModuleDict";
   definition_.block.modules.push_back(BlockModule{

@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/block_builder.h"
@@ -14,12 +16,13 @@
 namespace fsdp {
 
 enum class OptionType : std::uint8_t {
-  Size,    ///< An integer of at least 1, or an expression that gives one.
-  Count,   ///< The same, but may be 0.
-  Number,  ///< Any finite number or expression.
-  Flag,    ///< true or false.
-  Text,    ///< One of `allowed`, or anything when that is empty.
-  Sizes,   ///< A list of Size.
+  Size,     ///< An integer of at least 1, or an expression that gives one.
+  Count,    ///< The same, but may be 0.
+  Integer,  ///< Any integer, or an expression that gives one.
+  Number,   ///< Any finite number or expression.
+  Flag,     ///< true or false.
+  Text,     ///< One of `allowed`, or anything when that is empty.
+  Sizes,    ///< A list of Size.
 };
 
 /// One option of a kind: its name in the spec and what it may be.
