@@ -201,7 +201,7 @@ CollectiveCost collective_cost(const GroupShape& shape, NcclRegime regime) {
 }
 
 Seconds collective_time(const CollectiveCost& cost, CollectiveKind kind, Bytes total) {
-  if (cost.shape.ranks <= 1 || total <= Bytes(0)) return Seconds(0);
+  if (total <= Bytes(0)) return Seconds(0);
   return Seconds(look_up(cost.tables[static_cast<std::size_t>(kind)], total.count()));
 }
 

@@ -48,7 +48,7 @@ struct CollectiveCost {
   UncertaintyBand small_band;  ///< Below 64 MiB, where latency and ramp weigh most.
   UncertaintyBand band;        ///< From 64 MiB on: where FSDP's large units are.
   std::string provenance;      ///< One sentence: where the times come from, and how good they are.
-  std::array<TimeTable, kNumCollectiveKinds> tables;  ///< [kind]
+  std::array<TimeTable, kNumCollectiveKinds> tables;  ///< [kind]; all 0 for one rank.
 
   bool operator==(const CollectiveCost&) const = default;
 };

@@ -103,11 +103,30 @@ Bytes any_size() {
   return Bytes((std::int64_t{1} << octave) + *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << octave));
 }
 
+// Neighbouring sizes, because that is where the clock by itself can fall: when NCCL goes over to another algorithm.
 RC_GTEST_PROP(CollectiveCost, MoreBytesNeverTakeLess, ()) {
   const CollectiveCost cost = collective_cost(any_shape(), any_regime());
   const CollectiveKind kind = any_kind();
-  const auto [fewer, more] = std::minmax({any_size(), any_size()});
+  const Bytes fewer = any_size();
+  const Bytes more = fewer + Bytes(*rc::gen::inRange<std::int64_t>(0, fewer.count()));
   RC_ASSERT(collective_time(cost, kind, fewer) <= collective_time(cost, kind, more));
+}
+
+// The same on machines whose clock does fall.
+TEST(CollectiveCost, TimeDoesNotFallWhereTheClockByItselfDoes) {
+  int falls = 0;
+  for (const int nodes : {2, 3, 4, 8, 16, 64}) {
+    const GroupShape shape = h100(nodes, 8);
+    const NcclTuning tuning = nccl_tuning(nccl_topology(shape), NcclRegime::UpTo2_27);
+    const CollectiveCost cost = collective_cost(shape, NcclRegime::UpTo2_27);
+    const auto clock = [&](Bytes n) { return corrected_time(tuning, cost.link_class, shape, AllReduce, n); };
+    for (Bytes size = 1_KiB; size < 1_GiB; size = 2 * size) {
+      falls += clock(size - 1_B) > clock(size);
+      EXPECT_LE(collective_time(cost, AllReduce, size - Bytes(size.count() / 8)),
+                collective_time(cost, AllReduce, size));
+    }
+  }
+  EXPECT_GT(falls, 0);
 }
 
 RC_GTEST_PROP(CollectiveCost, EveryTimeIsPositiveAndFiniteUnlessThereIsOneRank, ()) {
@@ -156,6 +175,9 @@ TEST(CollectiveCost, BeyondTheTableTheLastSlopeGoesOn) {
   const Bytes tebibyte(std::int64_t{1} << 40);
   const double ratio = collective_time(cost, AllGather, 4 * tebibyte) / collective_time(cost, AllGather, tebibyte);
   EXPECT_NEAR(ratio, 4, .005);
+  // Three more tebibytes cost three times what one more costs.
+  const auto time = [&](std::int64_t n) { return collective_time(cost, AllGather, n * tebibyte).count(); };
+  EXPECT_NEAR((time(4) - time(1)) / (time(2) - time(1)), 3, 1e-6);
 }
 
 TEST(CollectiveCost, SixteenThousandRanksAreAsEasyToAskAsTwo) {
