@@ -22,6 +22,7 @@ Cluster h100_nodes(int nodes, int gpus_per_node = 8) {
   cluster.host_link.pcie_generation = 5;
   cluster.host_link.bandwidth.value = BytesPerSecond(63e9);
   cluster.network.nic_bandwidth.value = BytesPerSecond(50e9);
+  cluster.network.gpus_per_nic = 1;
   cluster.network.nic_near_gpu = true;
   return cluster;
 }
@@ -43,7 +44,7 @@ TEST(GroupShape, AReplicateGroupOfWholeNodesHasOneRankOnEach) {
 
 TEST(GroupShape, EightReplicateGroupsShareTheOnlyNicOfANode) {
   Cluster cluster = h100_nodes(4);
-  cluster.network.gpus_per_nic = 1000;  // More than there are: all of them.
+  cluster.network.gpus_per_nic = kMostGpusPerNode;  // More than there are: all of them.
   const GroupShape shape = replicate_group(cluster, 4, 8);
   EXPECT_EQ(shape.gpus_per_nic, 8);
   EXPECT_EQ(shape.groups_per_nic, 8);
