@@ -14,7 +14,7 @@
 //   several nodes     1.5  3   0.95
 //   one PCIe node     1    1   0.7
 //
-// Where somebody measured the bus bandwidth that large all-gathers reach inside such a node, eta is that figure over
+// Where the cluster states the bus bandwidth that large all-gathers reach inside a node, eta is that figure over
 // the bus of NCCL's rings (not for NVLS, which all-gathers do not use).
 //
 // The curve is made monotone (NCCL's own table is not: its tree correction jumps at powers of two) and stored at 4
@@ -69,10 +69,14 @@ ClockCorrection correction_of(LinkClass link_class) {
   return {1, 0, 1};
 }
 
-// What a measured bus bandwidth says about the rings that NCCL believes in. An all-gather says nothing about NVLS.
-std::optional<double> measured_efficiency(const NcclTuning& tuning, const NcclChoice& choice, const GroupShape& shape) {
+bool knows_plateau(const GroupShape& shape) {
+  return shape.nodes == 1 && shape.bus_bandwidth > BytesPerSecond(0);
+}
+
+// What a known bus bandwidth says about the rings that NCCL believes in. An all-gather says nothing about NVLS.
+std::optional<double> known_efficiency(const NcclTuning& tuning, const NcclChoice& choice, const GroupShape& shape) {
   const bool in_switch = choice.algorithm == NcclAlgorithm::Nvls;
-  if (shape.nodes > 1 || in_switch || shape.bus_bandwidth <= BytesPerSecond(0)) return std::nullopt;
+  if (!knows_plateau(shape) || in_switch) return std::nullopt;
   const NcclGraph& ring = tuning.topology.ring;
   return shape.bus_bandwidth.count() / (1e9 * ring.channels * ring.intra_bandwidth);
 }
@@ -136,21 +140,33 @@ Bands bands_of(LinkClass link_class) {
   return {};
 }
 
-// Two owners' boxes of the same GPUs and links differ by up to 15 percent at large sizes.
-constexpr UncertaintyBand kPlateauKnown{.low = .85, .high = 1.2};
+// A known plateau narrows the band by as much as it speaks for this very node. Two owners' NVLink boxes of one kind
+// differ by up to 15 percent; PCIe boxes of one kind reach anything from 2 to 15 GB/s, so there only the user knows.
+Bands bands_with_plateau(LinkClass link_class, Provenance provenance) {
+  Bands bands = bands_of(link_class);
+  const bool speaks_for_this_node =
+      provenance == Provenance::Given || (provenance == Provenance::Measured && link_class == LinkClass::NvlinkNode);
+  if (speaks_for_this_node) {
+    bands.large = {.low = .85, .high = 1.2};
+  } else if (link_class == LinkClass::PcieNode) {
+    bands = {.small = {.low = .3, .high = 2.5}, .large = {.low = .3, .high = 2.5}};
+  }
+  return bands;
+}
 
 constexpr Bytes kSmall(64LL << 20);
 
 std::string provenance_of(const CollectiveCost& cost, const NcclTuning& tuning) {
-  const double plateau = 1e-9 * cost.shape.bus_bandwidth.count();
-  const std::string measured =
-      cost.shape.nodes == 1 && plateau > 0 ? fmt::format(" at the {:.3g} GB/s measured on such nodes", plateau) : "";
+  const std::string plateau = knows_plateau(cost.shape)
+                                  ? fmt::format(" at {:.3g} GB/s ({})", 1e-9 * cost.shape.bus_bandwidth.count(),
+                                                name_of(cost.shape.bus_bandwidth_provenance))
+                                  : "";
   return fmt::format(
       "NCCL {} tuning tables on {}, corrected for {}{}; not calibrated on this machine: the true time is expected at "
       "{} "
       "to {} times this ({} to {} times below 64 MiB).",
       tuning.regime == NcclRegime::From2_28 ? ">=2.28" : "<=2.27", describe(tuning.topology),
-      to_string(cost.link_class), measured, cost.band.low, cost.band.high, cost.small_band.low, cost.small_band.high);
+      to_string(cost.link_class), plateau, cost.band.low, cost.band.high, cost.small_band.low, cost.small_band.high);
 }
 
 }  // namespace
@@ -172,7 +188,7 @@ Seconds corrected_time(const NcclTuning& tuning, LinkClass link_class, const Gro
   const ClockCorrection correction = correction_of(link_class);
   const NcclChoice choice = nccl_choice(tuning, kind, total);
   const double sharing = shape.nodes > 1 ? std::max(1, shape.groups_per_nic) : 1;
-  const double efficiency = measured_efficiency(tuning, choice, shape).value_or(correction.efficiency);
+  const double efficiency = known_efficiency(tuning, choice, shape).value_or(correction.efficiency);
   const double latency = 1e6 * choice.latency.count();
   const double transfer = 1e6 * choice.transfer.count() * sharing;
   return Seconds(1e-6 *
@@ -186,11 +202,10 @@ CollectiveCost collective_cost(const GroupShape& shape, NcclRegime regime) {
     cost.provenance = "A group of one rank sends nothing.";
     return cost;
   }
-  const Bands bands = bands_of(cost.link_class);
-  // A measured plateau says which of the boxes of this kind it is.
-  const bool plateau_known = shape.nodes == 1 && shape.bus_bandwidth > BytesPerSecond(0);
-  cost.band = plateau_known ? kPlateauKnown : bands.large;
+  const Bands bands = knows_plateau(shape) ? bands_with_plateau(cost.link_class, shape.bus_bandwidth_provenance)
+                                           : bands_of(cost.link_class);
   cost.small_band = bands.small;
+  cost.band = bands.large;
   const NcclTuning tuning = nccl_tuning(nccl_topology(shape), regime);
   for (int kind = 0; kind < kNumCollectiveKinds; ++kind) {
     cost.tables[static_cast<std::size_t>(kind)] =

@@ -82,6 +82,7 @@ GroupShape group_shape(const Cluster& cluster, int ranks, int stride) {
   const bool like_the_whole_node = shape.intra_link != IntraLink::NvLink || ranks == cluster.gpus_per_node;
   if (cluster.intra_node.bus_bandwidth && like_the_whole_node) {
     shape.bus_bandwidth = cluster.intra_node.bus_bandwidth->value;
+    shape.bus_bandwidth_provenance = cluster.intra_node.bus_bandwidth->provenance;
   }
   shape.cpu = cluster.cpu;
   if (shape.nodes == 1) return shape;

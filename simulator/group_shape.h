@@ -19,8 +19,9 @@ struct GroupShape {
   BytesPerSecond nvlink_bandwidth{};  ///< Nominal, of one GPU, per direction: 450e9 for H100 SXM. 0 without NVLink.
   int pcie_generation = 4;
   int pcie_lanes = 16;
-  /// Bus bandwidth (as nccl-tests defines it) that was measured for large all-gathers inside such a node. 0: none was.
+  /// Bus bandwidth (as nccl-tests defines it) that large all-gathers reach inside such a node. 0: nobody says.
   BytesPerSecond bus_bandwidth{};
+  Provenance bus_bandwidth_provenance = Provenance::Assumed;
   CpuVendor cpu = CpuVendor::Unknown;
 
   BytesPerSecond nic_bandwidth{};  ///< Of one NIC, or of all NICs together where one GPU owns several. 0 if one node.

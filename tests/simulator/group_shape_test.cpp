@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 
 #include "simulator/collective_cost.h"
 
@@ -113,7 +114,19 @@ TEST(GroupShape, AMeasuredBusBandwidthIsWhatLargeCollectivesReach) {
   cluster.intra_node.bus_bandwidth = {BytesPerSecond(5e9), Provenance::Measured, "nccl-tests"};
   const CollectiveCost cost = collective_cost(shard_group(cluster, 4));
   EXPECT_NEAR(collective_time(cost, CollectiveKind::AllGather, Bytes(1'000'000'000)).count(), .150, .001);
-  EXPECT_EQ(cost.band, (UncertaintyBand{.low = .85, .high = 1.2}));
+  // But PCIe boxes of one kind differ, so another one's figure leaves a wide band. The user's own does not.
+  EXPECT_EQ(cost.band, (UncertaintyBand{.low = .3, .high = 2.5}));
+  EXPECT_NE(cost.provenance.find("one PCIe node at 5 GB/s (measured); not calibrated"), std::string::npos);
+  cluster.intra_node.bus_bandwidth->provenance = Provenance::Given;
+  EXPECT_EQ(collective_cost(shard_group(cluster, 4)).band, (UncertaintyBand{.low = .85, .high = 1.2}));
+}
+
+TEST(GroupShape, AMeasuredBusBandwidthOfNvlinkHoldsForOtherNodesOfTheKindAnAssumedOneSaysNothingMore) {
+  Cluster cluster = h100_nodes(1);
+  cluster.intra_node.bus_bandwidth = {BytesPerSecond(358e9), Provenance::Measured, "nccl-tests"};
+  EXPECT_EQ(collective_cost(shard_group(cluster, 8)).band, (UncertaintyBand{.low = .85, .high = 1.2}));
+  cluster.intra_node.bus_bandwidth->provenance = Provenance::Assumed;
+  EXPECT_EQ(collective_cost(shard_group(cluster, 8)).band, (UncertaintyBand{.low = .85, .high = 1.25}));
 }
 
 }  // namespace
