@@ -212,10 +212,9 @@ Result<Gpu> read_gpu(const JsonDocument& document) {
   return std::move(errors).result(std::move(gpu));
 }
 
-Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> gpus) {
-  JsonErrors errors(document);
-  ObjectReader object(document.root, errors);
-  Cluster cluster;
+bool read_json(const JsonValue& value, Cluster& cluster, JsonErrors& errors, std::span<const Gpu> gpus) {
+  ObjectReader object(value, errors);
+  cluster = {};
   read_head(object, FileKind::Cluster);
   object.required("name", cluster.name);
   object.optional("aliases", cluster.aliases);
@@ -231,7 +230,7 @@ Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> 
   object.optional("host_link", cluster.host_link);
   const bool has_network = object.optional("network", cluster.network);
   object.optional("assumptions", cluster.assumptions);
-  object.finish();
+  const bool good = object.finish();
   if (!has_link && cluster.gpus_per_node > 1) {
     cluster.assumptions.push_back(fmt::format("The GPUs of a node are linked by {}, as is usual for {}.",
                                               describe(cluster.intra_node.kind), cluster.gpu.name));
@@ -240,6 +239,13 @@ Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> 
     cluster.assumptions.push_back(fmt::format("The nodes are linked by {}, as is usual for {}.",
                                               describe(cluster.network.kind), cluster.gpu.name));
   }
+  return good;
+}
+
+Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> gpus) {
+  JsonErrors errors(document);
+  Cluster cluster;
+  read_json(document.root, cluster, errors, gpus);
   return std::move(errors).result(std::move(cluster));
 }
 

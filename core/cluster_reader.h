@@ -19,6 +19,8 @@ Result<Gpu> read_gpu(const JsonDocument& document);
 /// Reads a cluster, whose GPU is a card of its own or the name of one of `gpus`. Where it says nothing about a link, it
 /// has the one that is usual for the GPU, and says so in `assumptions`.
 Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> gpus);
+/// Reads a cluster that stands inside another document, as in a plan file.
+bool read_json(const JsonValue& value, Cluster& cluster, JsonErrors& errors, std::span<const Gpu> gpus);
 Result<Cluster> read_cluster_file(const std::string& path, std::span<const Gpu> gpus);
 
 /// Writes the object that `read_gpu` reads back as the same value; with the same calls for a file of the library, the

@@ -20,7 +20,7 @@ namespace fsdp {
 inline constexpr std::string_view kPlanFormatVersion = "1.0";
 
 /// Writes the members of a plan's object, `format_version` first. REQUIRES: an object has been begun; the caller may
-/// add members of its own (the command adds `cluster`) and ends it.
+/// add members of its own (core/plan_file.h adds `cluster`) and ends it.
 void write_plan_members(JsonWriter& writer, const Plan& plan);
 
 /// Reads the members that `write_plan_members` writes. Keys that another reader of the same object asks for are left

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "core/plan_json.h"
+#include "core/plan_file.h"
 
 namespace fsdp {
 
@@ -26,7 +26,7 @@ void write_model(JsonWriter& writer, const StepReport& report) {
   writer.end_object();
 }
 
-void write_cluster(JsonWriter& writer, const StepReport& report) {
+void write_machines(JsonWriter& writer, const StepReport& report) {
   writer.key("cluster");
   writer.begin_object();
   writer.member("gpu", report.gpu);
@@ -189,19 +189,17 @@ void write_time(JsonWriter& writer, const TimeReport& time) {
 
 }  // namespace
 
-void write_report_members(JsonWriter& writer, const StepReport& report) {
+void write_report_members(JsonWriter& writer, const StepReport& report, const Cluster* cluster) {
   writer.member("format_version", kReportFormatVersion);
   writer.member("kind", report.kind);
   writer.member("runtime", report.runtime);
   writer.member("runtime_version", report.runtime_version);
   writer.member("verdict", name_of(report.verdict));
   write_model(writer, report);
-  write_cluster(writer, report);
+  write_machines(writer, report);
   write_workload(writer, report.plan);
   writer.key("plan");
-  writer.begin_object();
-  write_plan_members(writer, report.plan);
-  writer.end_object();
+  write_plan(writer, report.plan, cluster);
   write_memory(writer, report.memory);
   write_traffic(writer, report.traffic);
   write_time(writer, report.time);

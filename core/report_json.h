@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "core/cluster.h"
 #include "core/json_writer.h"
 #include "core/report.h"
 
@@ -14,9 +15,9 @@ namespace fsdp {
 /// Keys may be added within a major version, never renamed or dropped.
 inline constexpr std::string_view kReportFormatVersion = "1.0";
 
-/// Writes the members of a report's object, `format_version` first, `time` last. REQUIRES: an object has been begun;
-/// the caller may add members of its own and ends it.
-void write_report_members(JsonWriter& writer, const StepReport& report);
+/// Writes the members of a report's object, `format_version` first, `time` last. With `cluster`, its plan is a whole
+/// plan file. REQUIRES: an object has been begun; the caller may add members of its own and ends it.
+void write_report_members(JsonWriter& writer, const StepReport& report, const Cluster* cluster = nullptr);
 
 /// Writes the timeline as an object of its own, because it is large: {"format_version", "events": [...]}, one event a
 /// line, in order of start.

@@ -1,0 +1,34 @@
+#pragma once
+
+// A plan as a file of its own: the plan, and the cluster that it was made for with every figure, so that the file holds
+// all that is needed to predict it again (with the model spec, whose fingerprint it carries).
+
+#include <optional>
+#include <string>
+
+#include "core/cluster.h"
+#include "core/json_document.h"
+#include "core/json_writer.h"
+#include "core/plan.h"
+#include "core/result.h"
+
+namespace fsdp {
+
+struct PlanFile {
+  Plan plan;
+  std::optional<Cluster> cluster;  ///< Plans written by hand may leave it out.
+
+  bool operator==(const PlanFile&) const = default;
+};
+
+/// Writes the object of a plan file; `cluster` may be null.
+void write_plan(JsonWriter& writer, const Plan& plan, const Cluster* cluster);
+
+/// The text of a plan file.
+std::string to_text(const PlanFile& file);
+
+/// Reads a plan file. Error: everything that is wrong with it.
+Result<PlanFile> read_plan(const JsonDocument& document);
+Result<PlanFile> read_plan_file(const std::string& path);
+
+}  // namespace fsdp
