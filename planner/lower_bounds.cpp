@@ -1,0 +1,293 @@
+// Time. The compute stream runs every op of every micro-batch, and the recomputation of checkpointed blocks.
+// All-gathers and reduce-scatters share one communicator and run one after the other, all-reduces have their own.
+// Nothing runs before the root is gathered, and its gradients are reduced after everything else. So a step takes at
+// least
+//
+//   max(root gather + compute + root reduce, gathers + reduces, all-reduces).
+//
+// Not counted: copies in and out of the buffers, waiting, clipping, the optimizer.
+//
+// Memory. When the backward of a call has its highest moment, a rank holds its shards of parameters and optimizer
+// states, the unsharded root, the unsharded unit of the call, the units before it that were never resharded, the
+// activations that earlier calls keep, and what the call's own backward needs. The bound is the largest such sum over a
+// few calls that are likely to be the peak: the last block of each stack, the blocks on both sides of the border of
+// checkpointing, and the calls outside of the stacks with the largest backward. Every one of them is a lower bound, so
+// their maximum is.
+//
+// Not counted: communication buffers, gradients of other units, fragmentation, what lies outside of the allocator.
+//
+// Both bounds are of one corner of a box: time falls with the units that stay unsharded and rises with the blocks that
+// are checkpointed, memory does the opposite.
+
+#include "planner/lower_bounds.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace fsdp::planner {
+
+namespace {
+
+using simulator::CallCost;
+using simulator::Predictor;
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+std::int64_t bytes_of(std::int64_t elements, Dtype dtype) {
+  return elements * size_of(dtype).count();
+}
+
+/// Bytes of optimizer state for each element of a parameter.
+double state_bytes(const Optimizer& optimizer, Dtype dtype) {
+  const double moments = optimizer.kind == OptimizerKind::Sgd ? (optimizer.momentum > 0 ? 1 : 0) : 2;
+  switch (optimizer.states) {
+    case OptimizerStates::AsParameter:
+      return moments * static_cast<double>(size_of(dtype).count());
+    case OptimizerStates::BFloat16:
+      return moments * 2;
+    case OptimizerStates::EightBit:
+      return moments;
+  }
+  return 0;
+}
+
+}  // namespace
+
+LowerBounds::LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of)
+    : base_(base), families_(families), predictor_of_(std::move(predictor_of)) {
+  const std::int64_t micro_batch = families.families.empty() ? 0 : families.families.front().micro_batch;
+  const Model& model = predictor_of_(micro_batch).model();
+  index_ = index_of(model);
+  block_of_call_.assign(model.calls.size(), {-1, -1});
+  for (std::size_t s = 0; s < families.blocks.size(); ++s) {
+    StackOfCalls stack;
+    for (const std::string& name : families.blocks[s]) {
+      const int module = index_.find(name);
+      stack.all_calls.emplace_back();
+      for (std::size_t c = 0; c < model.calls.size(); ++c) {
+        if (model.calls[c].module != module || !model.calls[c].repeated) continue;
+        stack.all_calls.back().push_back(static_cast<int>(c));
+        block_of_call_[c] = {static_cast<int>(s), static_cast<int>(stack.calls.size())};
+      }
+      assert(!stack.all_calls.back().empty());
+      stack.calls.push_back(stack.all_calls.back().front());
+    }
+    stacks_.push_back(std::move(stack));
+  }
+}
+
+LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family) {
+  Predictor& predictor = predictor_of_(family.micro_batch);
+  const std::size_t num_calls = block_of_call_.size();
+  CallSums sums;
+  std::vector<CallCost> costs;
+  std::vector<CallCost> mode_costs;
+  std::int64_t kept = 0;
+  Seconds compute{0};
+  for (std::size_t c = 0; c < num_calls; ++c) {
+    costs.push_back(predictor.call_cost(base_, static_cast<int>(c), CheckpointMode::None));
+    const bool can_checkpoint = block_of_call_[c].first >= 0;
+    mode_costs.push_back(can_checkpoint ? predictor.call_cost(base_, static_cast<int>(c), family.mode) : costs[c]);
+    sums.kept.push_back(kept);
+    sums.peak.push_back(costs[c].backward_peak.count());
+    sums.mode_peak.push_back(mode_costs[c].backward_peak.count());
+    kept += costs[c].kept.count();
+    compute += costs[c].forward + costs[c].backward + costs[c].recompute;
+  }
+  sums.compute.push_back(compute);
+  for (std::int64_t block = 0; block < families_.longest_stack(); ++block) {
+    for (const StackOfCalls& stack : stacks_) {
+      if (at(block) >= stack.calls.size()) continue;
+      for (const int call : stack.all_calls[at(block)]) {
+        const CallCost& none = costs[static_cast<std::size_t>(call)];
+        const CallCost& mode = mode_costs[static_cast<std::size_t>(call)];
+        compute += mode.forward + mode.backward + mode.recompute - none.forward - none.backward - none.recompute;
+      }
+    }
+    sums.compute.push_back(compute);
+  }
+  for (const StackOfCalls& stack : stacks_) {
+    sums.saved.push_back({0});
+    for (const std::vector<int>& calls : stack.all_calls) {
+      std::int64_t saved = sums.saved.back().back();
+      for (const int call : calls) {
+        const std::size_t c = static_cast<std::size_t>(call);
+        saved += std::min<std::int64_t>(0, mode_costs[c].kept.count() - costs[c].kept.count());
+      }
+      sums.saved.back().push_back(saved);
+    }
+  }
+  for (std::size_t c = 0; c < num_calls; ++c) {
+    if (block_of_call_[c].first < 0) sums.outside.push_back(static_cast<int>(c));
+  }
+  const auto height = [&](int call) {
+    return sums.kept[static_cast<std::size_t>(call)] + sums.peak[static_cast<std::size_t>(call)];
+  };
+  std::stable_sort(sums.outside.begin(), sums.outside.end(), [&](int a, int b) { return height(a) > height(b); });
+  if (sums.outside.size() > 2) sums.outside.resize(2);
+  return sums;
+}
+
+void LowerBounds::add_stack_units(const Family& family, const Layout& layout, Predictor& predictor, UnitSums& sums) {
+  const Wrapping& wrapping = families_.wrappings[static_cast<std::size_t>(family.wrapping)].wrapping;
+  const Mesh backward_mesh = family.reshard == ReshardAfterForward::Kind::Smaller
+                                 ? Mesh{family.mesh.world_size() / family.reshard_world_size, family.reshard_world_size}
+                                 : family.mesh;
+  const auto gather_again = [&](const ShardedUnit& unit) {
+    // A unit without trained parameters may have no backward at all.
+    if (unit.reduced_full_elements == 0) return Seconds{0};
+    return predictor.collective_time(backward_mesh, MeshDimension::Shard, CollectiveKind::AllGather,
+                                     unit.gather_shard_bytes * family.mesh.shard);
+  };
+  sums.backward_gathers.assign(at(wrapping.longest()) + 1, Seconds{0});
+  std::size_t next = 0;
+  for (const auto& stack : wrapping.stacks) {
+    sums.unsharded.push_back({0});
+    for (std::size_t i = 0; i < stack.size(); ++i) {
+      const ShardedUnit& unit = layout.units[next++];
+      sums.unsharded.back().push_back(sums.unsharded.back().back() + bytes_of(unit.full_elements, unit.param_dtype));
+      const Seconds gather = gather_again(unit);
+      for (std::size_t kept = 0; kept < stack.size() - i; ++kept) sums.backward_gathers[kept] += gather;
+    }
+  }
+  for (std::size_t i = 0; i < wrapping.others.size(); ++i) {
+    const Seconds gather = gather_again(layout.units[next++]);
+    for (std::int64_t kept = 0; kept < wrapping.longest(); ++kept) sums.backward_gathers[at(kept)] += gather;
+  }
+}
+
+LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
+  Predictor& predictor = predictor_of_(family.micro_batch);
+  const Wrapping& wrapping = families_.wrappings[static_cast<std::size_t>(family.wrapping)].wrapping;
+  Plan plan = base_;
+  plan.mesh = family.mesh;
+  plan.units = units_of(wrapping, family, 0);
+  plan.checkpointing.entries.clear();
+  const auto layout = make_layout(index_, plan);
+  assert(layout.has_value());
+
+  UnitSums sums;
+  double optimizer = 0;
+  for (const ShardedUnit& unit : layout->units) {
+    sums.states += bytes_of(unit.shard_elements, unit.original_dtype);
+    sums.gradients += bytes_of(unit.reduced_shard_elements, unit.original_dtype);
+    for (const ShardedParameter& parameter : unit.parameters) {
+      if (!parameter.receives_gradient) continue;
+      optimizer += static_cast<double>(parameter.local_elements) * state_bytes(base_.optimizer, unit.original_dtype);
+    }
+    Seconds gather{0};
+    if (unit.full_elements > 0) {
+      gather = predictor.collective_time(family.mesh, MeshDimension::Shard, CollectiveKind::AllGather,
+                                         unit.gather_shard_bytes * family.mesh.shard);
+    }
+    Seconds reduce{0};
+    if (unit.reduced_full_elements > 0) {
+      const Bytes full(bytes_of(unit.reduced_full_elements, unit.reduce_dtype));
+      reduce = predictor.collective_time(family.mesh, MeshDimension::Shard, CollectiveKind::ReduceScatter, full);
+      const Bytes shard(bytes_of(unit.reduced_shard_elements, unit.reduce_dtype));
+      sums.all_reduces +=
+          predictor.collective_time(family.mesh, MeshDimension::Replicate, CollectiveKind::AllReduce, shard);
+    }
+    sums.forward_gathers += gather;
+    sums.reduces += reduce;
+    if (!unit.is_root) continue;
+    sums.root = bytes_of(unit.full_elements, unit.param_dtype);
+    sums.root_gather = gather;
+    sums.root_reduce = reduce;
+  }
+  sums.states += static_cast<std::int64_t>(optimizer);
+  if (family.cpu_offload) sums.states = sums.gradients = 0;
+  add_stack_units(family, *layout, predictor, sums);
+
+  const Model& model = predictor.model();
+  for (const Call& call : model.calls) {
+    std::int64_t largest = 0;
+    for (const int parameter : call.parameters) {
+      const int owner = layout->unit_of_parameter[static_cast<std::size_t>(parameter)];
+      const ShardedUnit& unit = layout->units[static_cast<std::size_t>(owner)];
+      if (!unit.is_root) largest = std::max(largest, bytes_of(unit.full_elements, unit.param_dtype));
+    }
+    sums.unit_of_call.push_back(largest);
+  }
+  return sums;
+}
+
+const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family) {
+  const auto key = std::tuple(family.micro_batch, family.mode);
+  const auto found = call_sums_.find(key);
+  return found != call_sums_.end() ? found->second : call_sums_.emplace(key, make_call_sums(family)).first->second;
+}
+
+const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
+  const auto key =
+      std::tuple(family.micro_batch, family.mesh.shard, family.wrapping, family.reshard, family.cpu_offload);
+  const auto found = unit_sums_.find(key);
+  return found != unit_sums_.end() ? found->second : unit_sums_.emplace(key, make_unit_sums(family)).first->second;
+}
+
+std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls, const UnitSums& units, int call,
+                                    std::int64_t kept, std::int64_t checkpointed) const {
+  const std::size_t c = static_cast<std::size_t>(call);
+  const auto [own_stack, own_block] = block_of_call_[c];
+  std::int64_t bytes = units.states + units.root + units.unit_of_call[c] + calls.kept[c];
+  if (family.accumulation > 1 && base_.sync_every_micro_batch) bytes += units.gradients;
+  bytes += own_block >= 0 && own_block < checkpointed ? calls.mode_peak[c] : calls.peak[c];
+  for (std::size_t s = 0; s < stacks_.size(); ++s) {
+    const StackOfCalls& stack = stacks_[s];
+    const bool is_own = own_stack == static_cast<int>(s);
+    // Blocks of this stack that ran before the call.
+    const auto ran = is_own                      ? static_cast<std::int64_t>(own_block)
+                     : stack.calls.back() < call ? static_cast<std::int64_t>(stack.calls.size())
+                                                 : 0;
+    bytes += calls.saved[s][at(std::min(ran, checkpointed))];
+  }
+  for (std::size_t s = 0; s < std::min(units.unsharded.size(), stacks_.size()); ++s) {
+    const std::vector<std::int64_t>& unsharded = units.unsharded[s];
+    const std::int64_t num_units = static_cast<std::int64_t>(unsharded.size()) - 1;
+    const std::int64_t first_kept = std::max<std::int64_t>(0, num_units - kept);
+    // Only where the units are made of all blocks of all stacks do unit and block numbers go together.
+    const std::int64_t group = families_.wrappings[at(family.wrapping)].blocks_per_unit;
+    const std::int64_t num_blocks = static_cast<std::int64_t>(stacks_[s].calls.size());
+    if (units.unsharded.size() != stacks_.size() || (num_blocks + group - 1) / group != num_units) continue;
+    std::int64_t passed = 0;
+    if (own_stack == static_cast<int>(s)) {
+      passed = own_block / group;
+    } else if (stacks_[s].calls.back() < call) {
+      passed = num_units;
+    }
+    if (passed > first_kept) bytes += unsharded[at(passed)] - unsharded[at(first_kept)];
+  }
+  return bytes;
+}
+
+std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,
+                                 std::int64_t checkpointed) const {
+  std::int64_t highest = units.states + units.gradients;
+  const auto look_at = [&](int call) {
+    highest = std::max(highest, memory_at(family, calls, units, call, kept, checkpointed));
+  };
+  for (const StackOfCalls& stack : stacks_) {
+    if (stack.calls.empty()) continue;
+    const auto last = static_cast<std::int64_t>(stack.calls.size()) - 1;
+    look_at(stack.calls[at(last)]);
+    if (checkpointed > 0) look_at(stack.calls[at(std::min(checkpointed - 1, last))]);
+  }
+  for (const int call : calls.outside) look_at(call);
+  return highest;
+}
+
+Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpointed) {
+  const CallSums& calls = call_sums(family);
+  const UnitSums& units = unit_sums(family);
+  const double micro_batches = static_cast<double>(family.accumulation);
+  const double reductions = base_.sync_every_micro_batch ? micro_batches : 1;
+  const Seconds compute = micro_batches * calls.compute[at(checkpointed.first)];
+  const Seconds gathers = micro_batches * (units.forward_gathers + units.backward_gathers[at(kept.last)]);
+  const Seconds time = std::max({units.root_gather + compute + units.root_reduce, gathers + reductions * units.reduces,
+                                 reductions * units.all_reduces});
+  return {time.count(), memory(family, calls, units, kept.first, checkpointed.last)};
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,85 @@
+#pragma once
+
+// Bounds of a plan's step time and device memory from sums, without simulating it.
+//
+// They never exceed the prediction, cost some tens of nanoseconds, and decide which families of plans deserve a
+// simulation at all. lower_bounds.cpp has the formulas.
+
+#include <functional>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/model_index.h"
+#include "core/sharding.h"
+#include "planner/branch_and_bound.h"
+#include "planner/choice.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::planner {
+
+/// The predictor of a micro-batch (0: the workload's own).
+using PredictorOf = std::function<simulator::Predictor&(std::int64_t micro_batch)>;
+
+class LowerBounds {
+ public:
+  /// REQUIRES: the arguments outlive this object; every wrapping passes check().
+  LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of);
+
+  /// Below the step time and the device memory of every point of the family in these ranges.
+  Bound bound(const Family& family, Interval kept, Interval checkpointed);
+
+ private:
+  /// Sums over calls, for one micro-batch and one mode of checkpointing.
+  struct CallSums {
+    std::vector<Seconds> compute;         ///< [checkpointed blocks] Of one micro-batch.
+    std::vector<std::int64_t> kept;       ///< [call] Activations of the calls before it, nothing checkpointed.
+    std::vector<std::int64_t> peak;       ///< [call] Of its backward, not checkpointed.
+    std::vector<std::int64_t> mode_peak;  ///< [call] Of its backward, checkpointed.
+    /// [stack][blocks] What checkpointing the first blocks takes off the kept activations: not positive.
+    std::vector<std::vector<std::int64_t>> saved;
+    std::vector<int> outside;  ///< Calls outside of the stacks whose backward may be the peak.
+  };
+
+  /// Sums over units, for one mesh, wrapping and way to reshard.
+  struct UnitSums {
+    std::int64_t states = 0;                 ///< Sharded parameters and optimizer states of a rank.
+    std::int64_t gradients = 0;              ///< Sharded gradients of a rank.
+    std::int64_t root = 0;                   ///< Unsharded parameters of the root.
+    std::vector<std::int64_t> unit_of_call;  ///< [call] Unsharded bytes of the unit that runs it; 0: the root.
+    std::vector<std::vector<std::int64_t>> unsharded;  ///< [stack][units] Of the first units of the stack.
+    std::vector<Seconds> backward_gathers;             ///< [kept]
+    Seconds forward_gathers{0};
+    Seconds reduces{0};
+    Seconds all_reduces{0};
+    Seconds root_gather{0};  ///< Nothing runs before it,
+    Seconds root_reduce{0};  ///< and nothing after it.
+  };
+
+  struct StackOfCalls {
+    std::vector<int> calls;                   ///< [block] The first call of each block.
+    std::vector<std::vector<int>> all_calls;  ///< [block] All calls of each block.
+  };
+
+  const CallSums& call_sums(const Family& family);
+  const UnitSums& unit_sums(const Family& family);
+  CallSums make_call_sums(const Family& family);
+  UnitSums make_unit_sums(const Family& family);
+  void add_stack_units(const Family& family, const Layout& layout, simulator::Predictor& predictor, UnitSums& sums);
+  std::int64_t memory_at(const Family& family, const CallSums& calls, const UnitSums& units, int call,
+                         std::int64_t kept, std::int64_t checkpointed) const;
+  std::int64_t memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,
+                      std::int64_t checkpointed) const;
+
+  const Plan& base_;
+  const Families& families_;
+  PredictorOf predictor_of_;
+  ModelIndex index_;
+  std::vector<StackOfCalls> stacks_;
+  std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.
+  std::map<std::tuple<std::int64_t, CheckpointMode>, CallSums> call_sums_;
+  std::map<std::tuple<std::int64_t, std::int64_t, int, ReshardAfterForward::Kind, bool>, UnitSums> unit_sums_;
+};
+
+}  // namespace fsdp::planner

@@ -1,0 +1,145 @@
+// A box holds the plans of one family whose number of kept units and of checkpointed blocks lie in two intervals.
+//
+// Keeping one more unit unsharded takes an all-gather and a copy out of the backward, and holds that unit from its
+// forward to its backward: time does not rise, memory does not fall. Checkpointing one more block adds its
+// recomputation and drops what it kept: time does not fall, memory does not rise. So one plan of a box, the one that
+// keeps most and recomputes least, is its fastest, and one, the opposite, is its smallest. Their predictions bound the
+// box: the step time of the fastest, and the live bytes of the smallest. (The allocator's reserve is no such bound: it
+// can shrink when a tensor is added. That is why a point within the budget by its live bytes is always predicted in
+// full.)
+//
+// These are laws of the simulator, not of every possible one. The tests hold them to brute force, and the search counts
+// every point that turns out cheaper than a bound said.
+
+#include "planner/predicted_cost.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace fsdp::planner {
+
+namespace {
+
+using simulator::Detail;
+using simulator::Outcome;
+
+/// Times are compared in whole nanoseconds. Bounds are rounded down by one more: sums in another order differ in the
+/// last digits.
+double rounded(Seconds time) {
+  return std::round(time.count() * 1e9);
+}
+double rounded_down(Seconds time) {
+  return std::floor(time.count() * 1e9 * (1 - 1e-12)) - 1;
+}
+
+}  // namespace
+
+Bytes budget_of(const Cluster& cluster) {
+  return cluster.gpu.usable_memory.value;
+}
+
+PredictedCost::PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of)
+    : base_(base),
+      families_(families),
+      predictor_of_(std::move(predictor_of)),
+      lower_bounds_(base, families, predictor_of_) {
+  std::int64_t points = 0;
+  for (const Family& family : families.families) {
+    first_point_.push_back(points);
+    points += family.size();
+  }
+}
+
+std::vector<Box> PredictedCost::space() const {
+  std::vector<Box> boxes;
+  for (std::size_t i = 0; i < families_.families.size(); ++i) {
+    Box box;
+    box.family = static_cast<std::int32_t>(i);
+    box.num_coordinates = 2;
+    box.ranges[0] = families_.families[i].kept;
+    box.ranges[1] = families_.families[i].checkpointed;
+    boxes.push_back(box);
+  }
+  return boxes;
+}
+
+std::string PredictedCost::level_name(int level) const {
+  switch (static_cast<CostLevel>(level)) {
+    case CostLevel::Sums:
+      return "sums over units and blocks";
+    case CostLevel::Time:
+      return "step time";
+    case CostLevel::Live:
+      return "live bytes";
+    case CostLevel::Memory:
+      return "device memory";
+  }
+  return "";
+}
+
+Choice PredictedCost::choice_of(const Box& point) {
+  assert(point.is_point());
+  return {point.family, point.ranges[0].first, point.ranges[1].first};
+}
+
+simulator::Predictor& PredictedCost::predictor_of(const Choice& choice) {
+  return predictor_of_(families_.families[static_cast<std::size_t>(choice.family)].micro_batch);
+}
+
+Plan PredictedCost::plan_of(const Choice& choice) {
+  Plan plan = planner::plan_of(base_, families_, choice);
+  plan.dimensions = predictor_of(choice).model().dimensions;
+  return plan;
+}
+
+const Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
+  const Family& family = families_.families[static_cast<std::size_t>(choice.family)];
+  const std::int64_t number = first_point_[static_cast<std::size_t>(choice.family)] +
+                              (choice.kept - family.kept.first) * family.checkpointed.size() +
+                              (choice.checkpointed - family.checkpointed.first);
+  const auto found = known_.find(number);
+  if (found != known_.end() && found->second.detail >= detail) return found->second.outcome;
+  (detail == Detail::Time ? asked_.time : detail == Detail::Live ? asked_.live : asked_.memory) += 1;
+  auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), detail);
+  assert(outcome.has_value());
+  return known_.insert_or_assign(number, Known{*std::move(outcome), detail}).first->second.outcome;
+}
+
+std::int64_t PredictedCost::needed_bytes(const Outcome& outcome, Bytes budget) {
+  const std::int64_t needed = (outcome.peaks.device + outcome.margin).count();
+  // The predictor may know more than the sum, such as an allocator that runs out of memory before it.
+  return outcome.fits ? std::min(needed, budget.count()) : std::max(needed, budget.count() + 1);
+}
+
+Bound PredictedCost::bound(const Box& box, int level) {
+  const Family& family = families_.families[static_cast<std::size_t>(box.family)];
+  const Choice fastest{box.family, box.ranges[0].last, box.ranges[1].first};
+  const Choice smallest{box.family, box.ranges[0].first, box.ranges[1].last};
+  const double no_time = -std::numeric_limits<double>::infinity();
+  const std::int64_t no_memory = std::numeric_limits<std::int64_t>::min();
+  switch (static_cast<CostLevel>(level)) {
+    case CostLevel::Sums: {
+      Bound bound = lower_bounds_.bound(family, box.ranges[0], box.ranges[1]);
+      bound.time = rounded_down(Seconds(bound.time));
+      return bound;
+    }
+    case CostLevel::Time: {
+      const Seconds step = outcome(fastest, Detail::Time).step;
+      return {box.is_point() ? rounded(step) : rounded_down(step), no_memory};
+    }
+    case CostLevel::Live: {
+      const Outcome& live = outcome(smallest, Detail::Live);
+      return {no_time, (live.device_lower_bound + live.margin).count()};
+    }
+    case CostLevel::Memory: {
+      const Outcome& exact = outcome(fastest, Detail::Memory);
+      return {rounded(exact.step), needed_bytes(exact, budget_of(predictor_of(fastest).cluster()))};
+    }
+  }
+  return {no_time, no_memory};
+}
+
+}  // namespace fsdp::planner

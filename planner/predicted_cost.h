@@ -1,0 +1,72 @@
+#pragma once
+
+// The cost of the points of the search space, by the predictor: what the search runs on.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/branch_and_bound.h"
+#include "planner/choice.h"
+#include "planner/lower_bounds.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::planner {
+
+/// Levels of bounds, the cheapest first. predicted_cost.cpp says why each is one.
+enum class CostLevel : int {
+  Sums,    ///< Sums over units and calls.
+  Time,    ///< Step time of the fastest plan of the box.
+  Live,    ///< Live bytes of the smallest plan of the box.
+  Memory,  ///< The prediction. Points only.
+};
+
+class PredictedCost : public CostModel {
+ public:
+  /// REQUIRES: the arguments outlive this object; every wrapping passes check().
+  PredictedCost(const Plan& base, const Families& families, PredictorOf predictor_of);
+
+  std::vector<Box> space() const override;
+  int num_levels() const override { return 4; }
+  std::string level_name(int level) const override;
+  Bound bound(const Box& box, int level) override;
+
+  /// REQUIRES: a point.
+  static Choice choice_of(const Box& point);
+  /// The plan of a point, with the dimensions of its micro-batch.
+  Plan plan_of(const Choice& choice);
+  simulator::Predictor& predictor_of(const Choice& choice);
+  /// The prediction, kept from the search where it made one.
+  const simulator::Outcome& outcome(const Choice& choice, simulator::Detail detail);
+
+  /// How often the predictor was asked, by detail: for benchmarks and notes.
+  struct Asked {
+    std::int64_t time = 0, live = 0, memory = 0;
+  };
+  const Asked& asked() const { return asked_; }
+
+  /// What decides: the device's peak and the margin, above the budget when the predictor says that it does not fit.
+  static std::int64_t needed_bytes(const simulator::Outcome& outcome, Bytes budget);
+
+ private:
+  struct Known {
+    simulator::Outcome outcome;
+    simulator::Detail detail = simulator::Detail::Time;
+  };
+
+  const Plan& base_;
+  const Families& families_;
+  PredictorOf predictor_of_;
+  LowerBounds lower_bounds_;
+  std::map<std::int64_t, Known> known_;    ///< By the number of the point in the space.
+  std::vector<std::int64_t> first_point_;  ///< [family] The number of its first point.
+  Asked asked_;
+};
+
+/// The memory of a device that a process may use: what a plan must fit in.
+Bytes budget_of(const Cluster& cluster);
+
+}  // namespace fsdp::planner
