@@ -1,0 +1,168 @@
+#include "simulator/kernel_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::simulator {
+
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context) : block_(block), context_(context) {
+  program_.value_slot.assign(block.values.size(), -1);
+  for (int v = 0; v < block.num_inputs; ++v) {
+    const Value& value = block.values[at(v)];
+    const Dtype dtype = value.dtype.value_or(context.activation);
+    const std::int64_t elements = num_elements(value.shape);
+    program_.storages.push_back({Storage::Kind::Input, v, elements * size_of(dtype).count(), -1});
+    program_.slots.push_back({v, elements, dtype, is_floating_point(dtype)});
+    program_.value_slot[at(v)] = v;
+  }
+  for (std::size_t p = 0; p < block.parameters.size(); ++p) {
+    const std::int64_t elements = num_elements(block.parameters[p]);
+    const int storage = static_cast<int>(program_.storages.size());
+    program_.storages.push_back(
+        {Storage::Kind::Parameter, static_cast<int>(p), elements * size_of(context.activation).count(), -1});
+    program_.parameter_slot.push_back(static_cast<int>(program_.slots.size()));
+    program_.slots.push_back({storage, elements, context.activation, true});
+  }
+}
+
+void KernelWriter::start_op(int op) {
+  op_ = op;
+}
+
+int KernelWriter::input(int index) const {
+  return program_.value_slot[at(op().inputs[at(index)])];
+}
+int KernelWriter::parameter(int index) const {
+  return program_.parameter_slot[at(op().parameters[at(index)])];
+}
+const Shape& KernelWriter::input_shape(int index) const {
+  return block_.values[at(op().inputs[at(index)])].shape;
+}
+const Shape& KernelWriter::output_shape(int index) const {
+  return block_.values[at(op().outputs[at(index)])].shape;
+}
+const Shape& KernelWriter::parameter_shape(int index) const {
+  return block_.parameters[at(op().parameters[at(index)])];
+}
+
+void KernelWriter::set_output(int index, int slot) {
+  program_.value_slot[at(op().outputs[at(index)])] = slot;
+}
+
+int KernelWriter::make(std::int64_t elements, Dtype dtype, bool differentiable) {
+  const int storage = static_cast<int>(program_.storages.size());
+  program_.storages.push_back({Storage::Kind::Inside, -1, elements * size_of(dtype).count(), op_});
+  program_.slots.push_back({storage, elements, dtype, differentiable && is_floating_point(dtype)});
+  return static_cast<int>(program_.slots.size()) - 1;
+}
+
+int KernelWriter::alias(int of, std::int64_t elements) {
+  Slot slot = program_.slots[at(of)];
+  slot.elements = elements;
+  program_.slots.push_back(slot);
+  return static_cast<int>(program_.slots.size()) - 1;
+}
+
+Kernel& KernelWriter::add(KernelKind kind, std::vector<KernelInput> inputs, std::vector<int> outputs) {
+  Kernel kernel;
+  kernel.kind = kind;
+  kernel.op = op_;
+  kernel.inputs = std::move(inputs);
+  kernel.outputs = std::move(outputs);
+  program_.kernels.push_back(std::move(kernel));
+  return program_.kernels.back();
+}
+
+int KernelWriter::unary(int x, bool saves_input, bool saves_result) {
+  const int y = make(elements(x), slot(x).dtype);
+  Kernel& kernel = add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
+  if (saves_input) kernel.saved.push_back({x, 0});
+  if (saves_result) kernel.saved.push_back({y, 0});
+  return y;
+}
+
+int KernelWriter::mul(int x, int y) {
+  const bool wider = size_of(slot(y).dtype) > size_of(slot(x).dtype);
+  const int product = make(elements(x), wider ? slot(y).dtype : slot(x).dtype);
+  // `other` before `self`, as the generated MulBackward0 goes through its arguments by name.
+  Kernel& kernel = add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Fresh}}, {product});
+  kernel.saved = {{y, 1}, {x, 0}};
+  // The gradient of a broadcast operand is a full product, summed afterwards.
+  if (elements(y) < elements(x) && slot(y).differentiable) kernel.backward_temps.push_back(bytes(product));
+  return product;
+}
+
+int KernelWriter::sum_of(int x, int y) {
+  const bool broadcast = elements(y) < elements(x);
+  const int result = make(elements(x), slot(x).dtype);
+  add(KernelKind::Elementwise, {{x, GradRule::Alias}, {y, broadcast ? GradRule::Fresh : GradRule::Alias}}, {result});
+  return result;
+}
+
+int KernelWriter::scale(int x) {
+  return unary(x, false, false);
+}
+
+int KernelWriter::cast(int x, Dtype dtype) {
+  if (slot(x).dtype == dtype) return x;
+  const int y = make(elements(x), dtype, slot(x).differentiable);
+  add(KernelKind::Elementwise, {{x, slot(x).differentiable ? GradRule::Fresh : GradRule::None}}, {y});
+  return y;
+}
+
+int KernelWriter::reduce(int x, std::int64_t elements, bool fresh_gradient) {
+  const int y = make(elements, slot(x).dtype);
+  add(KernelKind::Elementwise, {{x, fresh_gradient ? GradRule::Fresh : GradRule::Alias}}, {y});
+  return y;
+}
+
+int KernelWriter::view(int x, std::int64_t elements) {
+  const int y = alias(x, elements);
+  add(KernelKind::View, {{x, GradRule::Alias}}, {y});
+  return y;
+}
+
+int KernelWriter::slice(int x, std::int64_t elements) {
+  const int y = alias(x, elements);
+  add(KernelKind::View, {{x, GradRule::Fresh}}, {y});
+  return y;
+}
+
+int KernelWriter::copy(int x, std::int64_t elements) {
+  const int y = make(elements, slot(x).dtype, slot(x).differentiable);
+  const GradRule grad = elements > this->elements(x) ? GradRule::Fresh : GradRule::Alias;
+  add(KernelKind::Elementwise, {{x, grad}}, {y});
+  return y;
+}
+
+int KernelWriter::cat(const std::vector<int>& parts) {
+  std::int64_t total = 0;
+  std::vector<KernelInput> inputs;
+  for (const int part : parts) {
+    total += elements(part);
+    inputs.push_back({part, GradRule::Alias});
+  }
+  const int y = make(total, slot(parts.front()).dtype);
+  add(KernelKind::Elementwise, std::move(inputs), {y});
+  return y;
+}
+
+int KernelWriter::matmul(int a, int b, std::int64_t batches, std::int64_t rows, std::int64_t inner,
+                         std::int64_t columns) {
+  const int y = make(batches * rows * columns, slot(a).dtype);
+  Kernel& kernel = add(KernelKind::Gemm, {{b, GradRule::Fresh}, {a, GradRule::Fresh}}, {y});
+  kernel.saved = {{a, 0}, {b, 1}};
+  kernel.flops = 2.0 * static_cast<double>(batches) * static_cast<double>(rows) * static_cast<double>(inner) *
+                 static_cast<double>(columns);
+  return y;
+}
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,97 @@
+#pragma once
+
+// What the op rules write with. A rule reads like the Python that it stands for: `mul(x, y)` makes the output tensor,
+// notes what autograd saves and how the gradients come about, and returns the output.
+
+#include <initializer_list>
+#include <vector>
+
+#include "core/model.h"
+#include "simulator/kernels.h"
+#include "simulator/op_rules.h"
+
+namespace fsdp::simulator {
+
+class KernelWriter {
+ public:
+  KernelWriter(const Block& block, const OpRuleContext& context);
+
+  const Block& block() const { return block_; }
+  const OpRuleContext& context() const { return context_; }
+  Dtype activation() const { return context_.activation; }
+  KernelProgram take() { return std::move(program_); }
+
+  /// The op whose kernels follow.
+  void start_op(int op);
+  const Op& op() const { return block_.ops[static_cast<std::size_t>(op_)]; }
+
+  /// The slots of the op's operands. REQUIRES: the index exists.
+  int input(int index) const;
+  int parameter(int index) const;
+  bool has_input(int index) const { return index < static_cast<int>(op().inputs.size()); }
+  bool has_parameter(int index) const { return index < static_cast<int>(op().parameters.size()); }
+  const Shape& input_shape(int index) const;
+  const Shape& output_shape(int index) const;
+  const Shape& parameter_shape(int index) const;
+  /// Says which slot is an output of the op.
+  void set_output(int index, int slot);
+
+  const Slot& slot(int index) const { return program_.slots[static_cast<std::size_t>(index)]; }
+  std::int64_t elements(int index) const { return slot(index).elements; }
+  std::int64_t bytes(int index) const { return slot(index).bytes(); }
+
+  /// A new tensor, made by the next kernel.
+  int make(std::int64_t elements, Dtype dtype, bool differentiable = true);
+  /// Another name of the same storage, of the same or another number of elements.
+  int alias(int of, std::int64_t elements);
+  int alias(int of) { return alias(of, elements(of)); }
+
+  /// A kernel of the current op.
+  Kernel& add(KernelKind kind, std::vector<KernelInput> inputs, std::vector<int> outputs);
+
+  // The calls that many rules share.
+
+  /// f(x), saving its input or its result.
+  int unary(int x, bool saves_input, bool saves_result);
+  /// x * y, y broadcast to x where it is smaller.
+  int mul(int x, int y);
+  /// x + y, y broadcast to x where it is smaller.
+  int sum_of(int x, int y);
+  /// x * number.
+  int scale(int x);
+  /// x.to(dtype); x itself where it has that dtype already.
+  int cast(int x, Dtype dtype);
+  /// A reduction of x to fewer elements whose gradient is made anew (mean) or is a view (sum).
+  int reduce(int x, std::int64_t elements, bool fresh_gradient);
+  /// softmax or log_softmax: saves its result.
+  int softmax(int x) { return unary(x, false, true); }
+  /// A view of x whose gradient is a view of the output's (reshape, transpose).
+  int view(int x, std::int64_t elements);
+  int view(int x) { return view(x, elements(x)); }
+  /// A view of a part of x: its gradient is a zero-filled tensor of x's size.
+  int slice(int x, std::int64_t elements);
+  /// A copy in memory order; the gradient passes through.
+  int copy(int x, std::int64_t elements);
+  int copy(int x) { return copy(x, elements(x)); }
+  /// Tensors one behind the other; the gradients are views.
+  int cat(const std::vector<int>& parts);
+  /// [rows, inner] x [inner, columns] in `batches` batches. The gradient of b comes first, as autograd makes it.
+  int matmul(int a, int b, std::int64_t batches, std::int64_t rows, std::int64_t inner, std::int64_t columns);
+
+ private:
+  const Block& block_;
+  const OpRuleContext& context_;
+  KernelProgram program_;
+  int op_ = 0;
+};
+
+// One function per family of op kinds; each writes the kernels of the writer's current op.
+void write_dense_op(KernelWriter& w);        // op_rules_dense.cpp
+void write_norm_op(KernelWriter& w);         // op_rules_norm.cpp
+void write_attention_op(KernelWriter& w);    // op_rules_attention.cpp
+void write_elementwise_op(KernelWriter& w);  // op_rules_elementwise.cpp
+void write_shape_op(KernelWriter& w);        // op_rules_shape.cpp
+void write_expert_op(KernelWriter& w);       // op_rules_experts.cpp
+void write_loss_op(KernelWriter& w);         // op_rules_loss.cpp
+
+}  // namespace fsdp::simulator

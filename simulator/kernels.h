@@ -1,0 +1,92 @@
+#pragma once
+
+// A block as PyTorch runs it: the ATen calls behind its ops, with what each allocates, saves for backward and moves.
+//
+// An op says what is computed ("rms_norm"); the runtime's implementation decides how: one fused kernel, or eight calls
+// in fp32 with eight temporaries. The op rules (simulator/op_rules.h) write a block out as kernels; one generic walk
+// over them (simulator/tape.h) plays autograd, so that a rule never says when a tensor dies.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/model.h"
+#include "core/report.h"
+
+namespace fsdp::simulator {
+
+/// A tensor as one name of it: several slots can share one storage (views).
+struct Slot {
+  int storage = -1;  ///< In `KernelProgram::storages`.
+  std::int64_t elements = 0;
+  Dtype dtype = Dtype::Float32;
+  bool differentiable = true;  ///< False for indices, masks and random states.
+
+  std::int64_t bytes() const { return elements * size_of(dtype).count(); }
+};
+
+/// What is allocated and freed as one.
+struct Storage {
+  enum class Kind : std::uint8_t {
+    Inside,     ///< Made by a kernel of this block.
+    Input,      ///< Made by another call; `index` is the block input.
+    Parameter,  ///< An unsharded parameter; `index` is the block parameter.
+  };
+  Kind kind = Kind::Inside;
+  int index = -1;
+  std::int64_t bytes = 0;
+  int op = -1;  ///< In `Block::ops`: who makes it.
+};
+
+/// Where the gradient of an input comes from.
+enum class GradRule : std::uint8_t {
+  None,       ///< Not differentiable in this input.
+  Fresh,      ///< A new tensor.
+  FreshView,  ///< A new tensor, handed on as a view of another shape: autograd never adds to it in place.
+  Alias,      ///< The gradient of the output itself, or a view of it.
+};
+
+struct KernelInput {
+  int slot = -1;
+  GradRule grad = GradRule::None;
+};
+
+struct SavedSlot {
+  int slot = -1;
+  int needed_for = -1;  ///< Index of the input whose gradient needs it; -1: any.
+};
+
+enum class KernelKind : std::uint8_t {
+  View,         ///< Nothing runs on the device.
+  Elementwise,  ///< Bound by memory bandwidth: pointwise, reductions, copies, normalisation.
+  Gemm,         ///< A matrix product by cuBLAS, which wants its workspace.
+  GemmLt,       ///< With a bias, by cuBLASLt: its workspace, too.
+  Convolution,
+  Attention,  ///< Fused attention.
+};
+
+/// One ATen call.
+struct Kernel {
+  KernelKind kind = KernelKind::Elementwise;
+  int op = 0;                       ///< In `Block::ops`.
+  std::vector<KernelInput> inputs;  ///< In the order in which the backward makes their gradients.
+  std::vector<int> outputs;         ///< Slots, in order of allocation.
+  std::vector<SavedSlot> saved;
+  std::vector<int> holds;                    ///< Slots that a local variable keeps alive until this call returns.
+  std::vector<std::int64_t> forward_temps;   ///< Bytes, allocated after the outputs, freed when the call returns.
+  std::vector<std::int64_t> backward_temps;  ///< Bytes, allocated after the gradients, freed when the node returns.
+  double flops = 0;           ///< Of the forward. The backward costs as much for each Fresh gradient of a product,
+  double backward_flops = 0;  ///< or this, where it is not 0.
+  double extra_bytes = 0;     ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.
+};
+
+/// A block written out in kernels.
+struct KernelProgram {
+  std::vector<Slot> slots;
+  std::vector<Storage> storages;
+  std::vector<Kernel> kernels;      ///< In forward order; those of one op are neighbours.
+  std::vector<int> value_slot;      ///< [num block values]
+  std::vector<int> parameter_slot;  ///< [num block parameters]
+};
+
+}  // namespace fsdp::simulator

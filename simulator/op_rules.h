@@ -1,0 +1,26 @@
+#pragma once
+
+// The second rule of an op kind: what it allocates, saves for backward, computes and moves.
+
+#include <cstdint>
+
+#include "core/model.h"
+#include "core/runtime.h"
+#include "simulator/kernels.h"
+
+namespace fsdp::simulator {
+
+/// What the rules may look at beside the op.
+struct OpRuleContext {
+  Dtype activation = Dtype::BFloat16;  ///< Precision of activations and of unsharded parameters.
+  Implementations implementations;
+  int compute_capability = 90;  ///< Of the GPU: 90 is sm_90.
+  int num_sms = 132;
+
+  bool operator==(const OpRuleContext&) const = default;
+};
+
+/// Writes a block out in the ATen calls that the runtime makes of its ops.
+KernelProgram expand_block(const Block& block, const OpRuleContext& context);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,103 @@
+// Elementwise functions and reductions.
+//
+// What autograd keeps follows one rule: a function whose derivative is written in its input saves the input (silu,
+// gelu, a product), one whose derivative is written in its result saves the result (sigmoid, tanh, relu, softmax), and
+// one whose derivative needs neither saves nothing (sums, casts, scaling).
+//
+// Source: tools/autograd/derivatives.yaml, torch 2.11.
+
+#include "simulator/kernel_writer.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+// Inputs in either order; the larger one gives the shape.
+int product(KernelWriter& w, int x, int y) {
+  return w.elements(x) >= w.elements(y) ? w.mul(x, y) : w.mul(y, x);
+}
+
+int sum(KernelWriter& w, int x, int y) {
+  return w.elements(x) >= w.elements(y) ? w.sum_of(x, y) : w.sum_of(y, x);
+}
+
+int difference(KernelWriter& w, int x, int y) {
+  const int result = w.make(w.elements(x), w.slot(x).dtype);
+  w.add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Alias}}, {result});
+  return result;
+}
+
+int dropout(KernelWriter& w, int x) {
+  if (w.op().attributes.probability == 0) return x;
+  const int y = w.make(w.elements(x), w.slot(x).dtype);
+  const int mask = w.make(w.elements(x), Dtype::Bool, false);
+  w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, mask}).saved = {{mask, 0}};
+  return y;
+}
+
+int softcap(KernelWriter& w, int x) {
+  return w.scale(w.unary(w.scale(x), false, true));
+}
+
+// sqrt(clamp(sum(weights * (x - mean)^2), eps)): ECAPA-TDNN's attentive statistics.
+int deviation(KernelWriter& w) {
+  const int centred = difference(w, w.input(0), w.input(1));
+  int squares = w.unary(centred, true, false);
+  if (w.has_input(2)) squares = product(w, squares, w.input(2));
+  const int total = w.reduce(squares, num_elements(w.output_shape(0)), false);
+  return w.unary(w.unary(total, true, false), false, true);
+}
+
+int max_pool(KernelWriter& w, int x) {
+  const std::int64_t elements = num_elements(w.output_shape(0));
+  const int y = w.make(elements, w.slot(x).dtype);
+  const int indices = w.make(elements, Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, indices}).saved = {{x, 0}, {indices, 0}};
+  return y;
+}
+
+int compute(KernelWriter& w) {
+  const int x = w.input(0);
+  switch (w.op().kind) {
+    case OpKind::Silu:
+    case OpKind::Gelu:
+      return w.unary(x, true, false);
+    case OpKind::Relu:
+    case OpKind::Sigmoid:
+    case OpKind::Tanh:
+    case OpKind::Softmax:
+      return w.unary(x, false, true);
+    case OpKind::Mul:
+      return product(w, x, w.input(1));
+    case OpKind::Add:
+      return sum(w, x, w.input(1));
+    case OpKind::Sub:
+      return difference(w, x, w.input(1));
+    case OpKind::Scale:
+      return w.scale(x);
+    case OpKind::Softcap:
+      return softcap(w, x);
+    case OpKind::Dropout:
+      return dropout(w, x);
+    case OpKind::Cast:
+      return w.cast(x, w.op().attributes.dtype.value_or(w.activation()));
+    case OpKind::Mean:
+      return w.reduce(x, num_elements(w.output_shape(0)), true);
+    case OpKind::Sum:
+      return w.reduce(x, num_elements(w.output_shape(0)), false);
+    case OpKind::Std:
+      return deviation(w);
+    case OpKind::MaxPool2d:
+      return max_pool(w, x);
+    default:  // AdaptiveAvgPool2d, a mean over the pixels.
+      return w.reduce(x, num_elements(w.output_shape(0)), true);
+  }
+}
+
+}  // namespace
+
+void write_elementwise_op(KernelWriter& w) {
+  w.set_output(0, compute(w));
+}
+
+}  // namespace fsdp::simulator

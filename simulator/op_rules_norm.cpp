@@ -1,0 +1,99 @@
+// Normalisation.
+//
+// RMSNorm, y = x / sqrt(mean(x^2) + eps) * w, comes in three implementations which keep different bytes for backward (N
+// rows of H, 16-bit activations): written out as Hugging Face does it 6 N H + 4 N beside the output, as a composite
+// 8 N H + 4 N, fused 2 N H + 4 N, of which 2 N H are its own input.
+//
+// Sources: transformers modeling_llama.py and modeling_gemma2.py (the order of the calls), torch/nn/modules/
+// normalization.py, aten/src/ATen/native/layer_norm.cpp (rms_norm_composite, _fused_rms_norm), native/cuda/
+// layer_norm_kernel.cu, derivatives.yaml (native_layer_norm, native_group_norm, native_batch_norm, pow, rsqrt).
+//
+// Not modelled: the partial sums that layer-norm backward keeps for very tall inputs, cuDNN batch norm's reserve.
+
+#include "simulator/kernel_writer.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+// x.pow(2): its backward builds x.pow(1) and twice that before the product.
+int square(KernelWriter& w, int x) {
+  const int y = w.make(w.elements(x), w.slot(x).dtype);
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
+  kernel.saved = {{x, 0}};
+  kernel.backward_temps = {w.bytes(x), w.bytes(x)};
+  return y;
+}
+
+// x * rsqrt(mean(x^2) + eps), on fp32.
+int normalise(KernelWriter& w, int x, std::int64_t rows) {
+  const int squares = square(w, x);
+  const int mean = w.reduce(squares, rows, true);
+  const int shifted = w.make(rows, w.slot(x).dtype);
+  w.add(KernelKind::Elementwise, {{mean, GradRule::Alias}}, {shifted});
+  const int inverse = w.make(rows, w.slot(x).dtype);
+  Kernel& rsqrt = w.add(KernelKind::Elementwise, {{shifted, GradRule::Fresh}}, {inverse});
+  rsqrt.saved = {{inverse, 0}};
+  rsqrt.backward_temps = {w.bytes(inverse), w.bytes(inverse)};
+  return w.mul(x, inverse);
+}
+
+void write_rms_norm(KernelWriter& w) {
+  const int x = w.input(0);
+  const std::int64_t width = w.input_shape(0).back();
+  const std::int64_t rows = w.elements(x) / width;
+  const Dtype own = w.slot(x).dtype;
+  if (w.context().implementations.rms_norm == RmsNormImplementation::Fused && !w.op().attributes.unit_offset) {
+    const int y = w.make(w.elements(x), own);
+    const int inverse = w.make(rows, Dtype::Float32, false);
+    Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, inverse});
+    kernel.saved = {{x, -1}, {inverse, -1}};
+    if (w.has_parameter(0)) kernel.inputs.push_back({w.parameter(0), GradRule::Fresh});
+    w.set_output(0, y);
+    return;
+  }
+  const int normalised = normalise(w, w.cast(x, Dtype::Float32), rows);
+  if (!w.has_parameter(0)) {
+    w.set_output(0, w.cast(normalised, own));
+  } else if (w.op().attributes.unit_offset) {
+    // Gemma: normalised * (1 + weight.float()), cast last.
+    const int weight = w.cast(w.parameter(0), Dtype::Float32);
+    const int offset = w.make(w.elements(weight), Dtype::Float32);
+    w.add(KernelKind::Elementwise, {{weight, GradRule::Alias}}, {offset});
+    w.set_output(0, w.cast(w.mul(normalised, offset), own));
+  } else if (w.context().implementations.rms_norm == RmsNormImplementation::WrittenOut) {
+    w.set_output(0, w.mul(w.cast(normalised, own), w.parameter(0)));
+  } else {
+    w.set_output(0, w.cast(w.mul(normalised, w.parameter(0)), own));
+  }
+}
+
+// One fused kernel with a mean and an inverse deviation per row or channel.
+void write_fused_norm(KernelWriter& w, std::int64_t statistics) {
+  const int x = w.input(0);
+  const int y = w.make(w.elements(x), w.slot(x).dtype);
+  const int mean = w.make(statistics, Dtype::Float32, false);
+  const int inverse = w.make(statistics, Dtype::Float32, false);
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, mean, inverse});
+  kernel.saved = {{x, -1}, {mean, -1}, {inverse, -1}};
+  for (int p = 0; w.has_parameter(p); ++p) kernel.inputs.push_back({w.parameter(p), GradRule::Fresh});
+  w.set_output(0, y);
+}
+
+}  // namespace
+
+void write_norm_op(KernelWriter& w) {
+  const Shape& shape = w.input_shape(0);
+  switch (w.op().kind) {
+    case OpKind::RmsNorm:
+      return write_rms_norm(w);
+    case OpKind::LayerNorm:
+      return write_fused_norm(w, w.elements(w.input(0)) / shape.back());
+    case OpKind::GroupNorm:
+      return write_fused_norm(w, shape[0] * w.op().attributes.groups);
+    default:
+      return write_fused_norm(w, shape[1]);
+  }
+}
+
+}  // namespace fsdp::simulator
