@@ -210,7 +210,7 @@ Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster
                    fmt::format("{} samples are {} for each of {} GPUs, and micro-batch x accumulation makes another "
                                "number.",
                                global, per_gpu, world),
-                   "Leave one of --global-batch, --micro-batch and --accumulation out.");
+                   "Leave one of --global-batch, --batch and --accumulate out.");
   }
   return batches;
 }

@@ -36,10 +36,10 @@ struct RuledOut {
 };
 
 struct Proof {
-  std::int64_t space = 0;      ///< Plans that the space holds.
-  std::int64_t evaluated = 0;  ///< Plans whose memory was predicted in full.
+  std::int64_t space = 0;           ///< Plans that the space holds.
+  std::int64_t evaluated = 0;       ///< Plans whose memory was predicted in full.
   std::vector<RuledOut> ruled_out;  ///< evaluated + sum of these = space.
-  double optimality_gap = 0;   ///< Relative: 0 unless a limit stopped the search.
+  double optimality_gap = 0;        ///< Relative: 0 unless a limit stopped the search.
 
   bool operator==(const Proof&) const = default;
 };
@@ -56,17 +56,20 @@ struct Remedy {
 };
 
 struct Explanation {
-  std::string binding;  ///< One sentence: which moment, unit and term decide the peak.
+  std::string binding;              ///< One sentence: which moment, unit and term decide the peak.
   std::vector<Candidate> rejected;  ///< The nearest plans that were faster and did not fit, with the bytes they miss.
   std::vector<Remedy> remedies;
 
   bool operator==(const Explanation&) const = default;
 };
 
+/// A point of the Pareto front needs at least one part in so many less than the next one.
+inline constexpr std::int64_t kParetoStep = 16;
+
 struct SearchResult {
   Verdict verdict = Verdict::Unknown;
-  Candidate best;  ///< The fastest plan that fits; when none does, the one that needs least.
-  StepReport report;  ///< Of `best`.
+  Candidate best;                 ///< The fastest plan that fits; when none does, the one that needs least.
+  StepReport report;              ///< Of `best`.
   std::vector<Candidate> pareto;  ///< By rising device peak; the last one is the fastest.
   Proof proof;
   Explanation explanation;

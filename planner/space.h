@@ -97,8 +97,10 @@ struct Space {
   std::int64_t max_micro_batch = 1024;
 
   // How much is asked beside the best plan.
-  std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/pareto.h says how they are chosen.
+  std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/search.h has their distance.
   bool explain = true;             ///< Price remedies.
+  /// Predictions after which the search settles for the first plan that fits, and prints its gap; 0: none.
+  std::int64_t max_predictions = 0;
 
   bool operator==(const Space&) const = default;
 };

@@ -1,0 +1,37 @@
+#include "planner/predictors.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace fsdp::planner {
+
+Workload with_dimension(Workload workload, std::string_view name, double value) {
+  std::erase_if(workload.dimensions, [&](const Dimension& dimension) { return dimension.name == name; });
+  workload.dimensions.push_back({std::string(name), value});
+  return workload;
+}
+
+Workload with_micro_batch(Workload workload, std::int64_t micro_batch) {
+  if (micro_batch == 0) return workload;
+  return with_dimension(std::move(workload), kBatchDimension, static_cast<double>(micro_batch));
+}
+
+Result<Predictors> Predictors::make(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                                    const std::vector<std::int64_t>& micro_batches) {
+  Predictors predictors;
+  for (const std::int64_t micro_batch : micro_batches) {
+    if (predictors.predictors_.contains(micro_batch)) continue;
+    FSDP_TRY(Model model, build_model(spec, with_micro_batch(workload, micro_batch)));
+    predictors.predictors_.emplace(micro_batch, simulator::Predictor(std::move(model), cluster));
+  }
+  return predictors;
+}
+
+simulator::Predictor& Predictors::of(std::int64_t micro_batch) {
+  const auto found = predictors_.find(micro_batch);
+  assert(found != predictors_.end());
+  return found->second;
+}
+
+}  // namespace fsdp::planner

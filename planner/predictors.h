@@ -1,0 +1,38 @@
+#pragma once
+
+// The predictors of one search: one for each micro-batch, because a micro-batch changes the sizes of the model.
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "core/cluster.h"
+#include "core/model_spec.h"
+#include "core/result.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::planner {
+
+/// The name of the dimension that counts the samples of a micro-batch.
+inline constexpr const char* kBatchDimension = "batch";
+
+/// The workload with another micro-batch; 0 leaves it.
+Workload with_micro_batch(Workload workload, std::int64_t micro_batch);
+
+/// The workload with one of its dimensions set.
+Workload with_dimension(Workload workload, std::string_view name, double value);
+
+class Predictors {
+ public:
+  /// Builds the model once for each micro-batch (0: the workload's own). Errors: those of build_model.
+  static Result<Predictors> make(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                                 const std::vector<std::int64_t>& micro_batches);
+
+  /// REQUIRES: one of the micro-batches that it was made for.
+  simulator::Predictor& of(std::int64_t micro_batch);
+
+ private:
+  std::map<std::int64_t, simulator::Predictor> predictors_;
+};
+
+}  // namespace fsdp::planner
