@@ -155,6 +155,7 @@ struct SpecClass {
   std::string module;
   std::string class_name;
   bool called = true;
+  std::string where;
 
   bool operator==(const SpecClass&) const = default;
 };

@@ -69,6 +69,7 @@ void read_classes(const JsonValue& value, ModelSpec& spec, JsonErrors& errors) {
   for (const JsonMember& member : value.members) {
     SpecClass& entry = spec.classes.emplace_back();
     entry.module = member.key;
+    entry.where = errors.document().where(member.key_offset);
     if (member.value.type == JsonType::String) {
       entry.class_name = member.value.text;
       continue;

@@ -1,8 +1,12 @@
 #include "core/spec_ops.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <map>
 
+#include "core/nearest.h"
 #include "core/op_arity.h"
 
 namespace fsdp {
@@ -188,6 +192,9 @@ std::span<const OptionRule> attribute_rules(OpKind kind) {
   return rules[static_cast<std::size_t>(kind)];
 }
 
+namespace {
+
+/// One op whose inputs are known.
 std::vector<BlockValue> write_plain_op(BlockBuilder& builder, const SpecOp& op, const BlockOptions& attributes,
                                        const std::vector<BlockValue>& inputs) {
   const OpArity arity = arity_of(op.kind);
@@ -215,6 +222,47 @@ std::vector<BlockValue> write_plain_op(BlockBuilder& builder, const SpecOp& op, 
     request.attributes.kv_heads = inputs.size() > 1 ? builder.size(inputs[1], 2) : 1;
   }
   return builder.op(request);
+}
+
+}  // namespace
+
+void write_plain_ops(BlockBuilder& builder, const SpecModule& module,
+                     const std::vector<std::vector<BlockOptions::Evaluated>>& attributes) {
+  std::map<std::string, BlockValue, std::less<>> local;
+  std::vector<BlockValue> last;
+  std::vector<std::string> last_names;
+  for (std::size_t i = 0; i < module.ops.size(); ++i) {
+    const SpecOp& op = module.ops[i];
+    std::vector<BlockValue> inputs;
+    for (const std::string& name : op.inputs) {
+      const auto found = local.find(name);
+      inputs.push_back(found == local.end() ? builder.input(name) : found->second);
+    }
+    if (op.inputs.empty() && op.kind != OpKind::Constant && op.kind != OpKind::Parameter) inputs = last;
+    last = write_plain_op(builder, op, BlockOptions(attributes[i]), inputs);
+    last_names = op.outputs;
+    if (op.outputs.size() > last.size()) {
+      builder.fail(fmt::format("The op {} gives {} values, not {}.", name_of(op.kind), last.size(), op.outputs.size()));
+    }
+    for (std::size_t o = 0; o < std::min(op.outputs.size(), last.size()); ++o) {
+      local.insert_or_assign(op.outputs[o], last[o]);
+    }
+  }
+  if (module.outputs.empty()) {
+    if (last_names.empty()) builder.fail("The last op does not name its output.", "Add \"outputs\" to it.");
+    for (const std::string& name : last_names) builder.output(name, local.at(name));
+    return;
+  }
+  for (const SpecRename& rename : module.outputs) {
+    const auto found = local.find(rename.inside);
+    if (found != local.end()) {
+      builder.output(rename.inside, found->second);
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const auto& [name, value] : local) names.push_back(name);
+    builder.fail(fmt::format("No op gives \"{}\".", rename.inside), suggest_name(rename.inside, names));
+  }
 }
 
 }  // namespace fsdp

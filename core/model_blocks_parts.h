@@ -1,0 +1,30 @@
+#pragma once
+
+// Parts that several kinds of blocks share. Only core/model_blocks_*.cpp include this.
+
+#include <string>
+
+#include "core/block_kinds.h"
+
+namespace fsdp {
+
+/// The options that `decoder_attention` reads; blocks that use it append these to their own.
+std::vector<OptionRule> decoder_attention_rules();
+
+/// Self-attention of a Llama-like decoder below "self_attn": q, k, v, (norms of q and k,) rotary, attention, o.
+/// x [batch, seq, hidden] -> the same shape. Takes the values cos and sin, and attention_mask where the model has one.
+BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, BlockValue x);
+
+/// down(activation(gate(x)) * up(x)) below `module`. [..., hidden] -> the same shape.
+BlockValue gated_mlp(BlockBuilder& b, const BlockOptions& options, std::string_view module, BlockValue x);
+
+/// The first word of the class names: "Qwen3" of "Qwen3DecoderLayer".
+std::string family_of(const BlockOptions& options);
+
+/// An additive mask or bias for attention where the model has the input "attention_mask", else none.
+BlockValue attention_mask(BlockBuilder& b);
+
+/// Splits [batch, seq, heads * dim] into [batch, seq, heads, dim]. Fails where it does not divide.
+BlockValue split_heads(BlockBuilder& b, BlockValue x, std::int64_t heads);
+
+}  // namespace fsdp

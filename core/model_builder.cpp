@@ -1,0 +1,401 @@
+// Makes a Model of a spec and a workload.
+//
+// Numbers are evaluated first, all of them, so that every bad one is reported. Then the entries are taken in order. An
+// entry is written once as a block, on the shapes that its inputs have; each repetition only binds that block to its
+// own modules and parameters. A repetition whose inputs have other shapes, or other options in turn, gets a block of
+// its own. Blocks that come out equal are one. At the end ties are made, everything is put into PyTorch's order of
+// registration, and the gradient flow is derived.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/block_builder.h"
+#include "core/block_kinds.h"
+#include "core/dimensions.h"
+#include "core/model_spec.h"
+#include "core/module_tree.h"
+#include "core/nearest.h"
+#include "core/op_shapes.h"
+#include "core/spec_ops.h"
+#include "core/trainable_patterns.h"
+
+namespace fsdp {
+namespace {
+
+// More than any training run has; sums of this many elements of 8 bytes stay far below 2^63.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 53;
+constexpr std::size_t kMostTensors = 4'000'000;
+
+using EvaluatedOptions = std::vector<BlockOptions::Evaluated>;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+void append(Errors& errors, Errors more) {
+  errors.insert(errors.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+/// One entry with its numbers evaluated. Several sets of options where some vary by layer.
+struct Entry {
+  const SpecModule* spec = nullptr;
+  const BlockKind* kind = nullptr;           ///< Null: plain ops.
+  std::vector<EvaluatedOptions> options;     ///< [num_variations]
+  std::vector<EvaluatedOptions> op_options;  ///< [num_ops]
+};
+
+/// A block as one entry wrote it, with what it may be used again for.
+struct WrittenBlock {
+  std::size_t variation = 0;
+  BlockDefinition definition;
+  int block = 0;  ///< In `Model::blocks`.
+};
+
+class Builder {
+ public:
+  Builder(const ModelSpec& spec, const Workload& workload) : spec_(spec), workload_(workload), tree_(model_) {}
+
+  Result<Model> run();
+
+ private:
+  Entry evaluate_entry(const SpecModule& module, const DimensionValues& dimensions);
+  void add_inputs(const DimensionValues& dimensions);
+  void add_classes();
+  void add_entry(const Entry& entry);
+  std::vector<Value> available_to(const SpecModule& module) const;
+  bool fits(const WrittenBlock& written, const SpecModule& module) const;
+  Result<WrittenBlock> write_block(const Entry& entry, std::size_t variation);
+  int share_block(const Block& block);
+  void bind(const Entry& entry, const WrittenBlock& written, const std::string& base);
+  void add_outputs(const SpecModule& module, const WrittenBlock& written, const std::string& base, Call& call);
+  void add_to_stack(const SpecModule& module, int call);
+  void finish(const DimensionValues& dimensions, const Recipe& recipe);
+  void set_trainable(const Recipe& recipe);
+
+  const ModelSpec& spec_;
+  const Workload& workload_;
+  Model model_;
+  ModuleTree tree_;
+  std::map<std::string, int, std::less<>> values_;  ///< The value that a name stands for now.
+  std::int64_t num_value_elements_ = 0;
+  std::int64_t num_parameter_elements_ = 0;
+  Errors errors_;
+};
+
+/// What the entry calls a value of the model inside its block, and the other way round.
+const std::string& outside_name(const std::vector<SpecRename>& renames, const std::string& inside) {
+  for (const SpecRename& rename : renames) {
+    if (rename.inside == inside) return rename.outside;
+  }
+  return inside;
+}
+
+Entry Builder::evaluate_entry(const SpecModule& module, const DimensionValues& dimensions) {
+  Entry entry{.spec = &module, .kind = find_block_kind(module.block), .options = {}, .op_options = {}};
+  if (entry.kind == nullptr) {
+    entry.options.emplace_back();
+    for (const SpecOp& op : module.ops) {
+      entry.op_options.push_back(dimensions.options(op.attributes, attribute_rules(op.kind), errors_));
+    }
+    return entry;
+  }
+  const EvaluatedOptions fixed = dimensions.options(module.options, entry.kind->options, errors_);
+  std::size_t num_variations = 1;
+  for (const SpecVariation& variation : module.variations) {
+    num_variations = std::max(num_variations, variation.values.size());
+    if (variation.values.size() != module.variations.front().values.size()) {
+      errors_.push_back(
+          Error{module.where,
+                fmt::format("\"per_layer\" gives {} values of \"{}\" and {} of \"{}\".", variation.values.size(),
+                            variation.name, module.variations.front().values.size(), module.variations.front().name),
+                "All lists of one entry are equally long."});
+    }
+  }
+  for (std::size_t v = 0; v < num_variations; ++v) {
+    std::vector<SpecOption> varied;
+    for (const SpecVariation& variation : module.variations) {
+      varied.push_back(variation.values[v % variation.values.size()]);
+    }
+    EvaluatedOptions options = dimensions.options(varied, entry.kind->options, errors_);
+    options.insert(options.end(), fixed.begin(), fixed.end());
+    entry.options.push_back(std::move(options));
+  }
+  return entry;
+}
+
+void Builder::add_inputs(const DimensionValues& dimensions) {
+  for (const SpecInput& input : spec_.inputs) {
+    Value value{.name = input.name, .shape = {}, .dtype = input.dtype};
+    bool good = true;
+    for (const SpecNumber& size : input.shape) {
+      const auto evaluated = dimensions.integer(size, 1);
+      if (!evaluated) append(errors_, evaluated.error());
+      good = good && evaluated.has_value();
+      value.shape.push_back(evaluated.value_or(1));
+    }
+    if (good && !checked_num_elements(value.shape)) {
+      errors_.push_back(Error{input.where,
+                              fmt::format("The input \"{}\" would be {}.", input.name, to_string(value.shape)),
+                              "A tensor has at most 2^53 elements."});
+    }
+    const int id = static_cast<int>(model_.values.size());
+    values_.insert_or_assign(input.name, id);
+    model_.inputs.push_back(id);
+    model_.values.push_back(std::move(value));
+  }
+}
+
+void Builder::add_classes() {
+  for (const SpecClass& entry : spec_.classes) {
+    const auto module = tree_.find(entry.module);
+    if (module) {
+      tree_.describe(*module, entry.class_name, entry.called);
+    } else {
+      errors_.push_back(tree_.unknown_module(entry.module, entry.where));
+    }
+  }
+}
+
+std::vector<Value> Builder::available_to(const SpecModule& module) const {
+  std::vector<Value> available;
+  for (const SpecRename& rename : module.inputs) {
+    const auto found = values_.find(rename.outside);
+    if (found == values_.end()) continue;
+    available.push_back(model_.values[at(found->second)]);
+    available.back().name = rename.inside;
+  }
+  for (const auto& [name, id] : values_) {
+    const bool is_renamed = std::any_of(module.inputs.begin(), module.inputs.end(),
+                                        [&](const SpecRename& rename) { return rename.inside == name; });
+    if (is_renamed) continue;
+    available.push_back(model_.values[at(id)]);
+    available.back().name = name;
+  }
+  return available;
+}
+
+bool Builder::fits(const WrittenBlock& written, const SpecModule& module) const {
+  const BlockDefinition& definition = written.definition;
+  for (std::size_t i = 0; i < definition.input_names.size(); ++i) {
+    const auto found = values_.find(outside_name(module.inputs, definition.input_names[i]));
+    if (found == values_.end()) return false;
+    const Value& now = model_.values[at(found->second)];
+    const Value& then = definition.block.values[i];
+    if (now.shape != then.shape || now.dtype != then.dtype) return false;
+  }
+  return std::none_of(definition.absent_inputs.begin(), definition.absent_inputs.end(),
+                      [&](const std::string& name) { return values_.contains(outside_name(module.inputs, name)); });
+}
+
+Result<WrittenBlock> Builder::write_block(const Entry& entry, std::size_t variation) {
+  const SpecModule& module = *entry.spec;
+  for (const SpecRename& rename : module.inputs) {
+    if (values_.contains(rename.outside)) continue;
+    std::vector<std::string> names;
+    for (const auto& [name, id] : values_) names.push_back(name);
+    return failure(module.where, fmt::format("Nothing before it gives \"{}\".", rename.outside),
+                   suggest_name(rename.outside, names));
+  }
+  const BlockOptions options(entry.options[variation]);
+  std::string class_name = module.class_name;
+  if (class_name.empty() && entry.kind != nullptr && entry.kind->class_name != nullptr) {
+    class_name = entry.kind->class_name(options);
+  }
+  BlockBuilder builder(entry.kind == nullptr ? "ops" : std::string(entry.kind->name), class_name, available_to(module));
+  if (entry.kind == nullptr) {
+    write_plain_ops(builder, module, entry.op_options);
+  } else {
+    entry.kind->build(builder, options);
+  }
+  auto definition = builder.finish();
+  if (!definition) {
+    Errors errors = std::move(definition).error();
+    for (Error& error : errors) error.where = module.where;
+    return tl::unexpected(std::move(errors));
+  }
+  for (const SpecRename& rename : module.outputs) {
+    const auto& names = definition->output_names;
+    if (std::find(names.begin(), names.end(), rename.inside) != names.end()) continue;
+    return failure(module.where, fmt::format("The block gives no \"{}\".", rename.inside),
+                   suggest_name(rename.inside, names));
+  }
+  WrittenBlock written{.variation = variation, .definition = *std::move(definition)};
+  written.block = share_block(written.definition.block);
+  return written;
+}
+
+int Builder::share_block(const Block& block) {
+  const auto same = std::find(model_.blocks.begin(), model_.blocks.end(), block);
+  if (same != model_.blocks.end()) return static_cast<int>(same - model_.blocks.begin());
+  model_.blocks.push_back(block);
+  return static_cast<int>(model_.blocks.size()) - 1;
+}
+
+void Builder::add_entry(const Entry& entry) {
+  const SpecModule& module = *entry.spec;
+  std::vector<WrittenBlock> written;
+  for (std::int64_t i = module.first; i <= module.last && errors_.empty(); ++i) {
+    const std::size_t variation = static_cast<std::size_t>(i - module.first) % entry.options.size();
+    auto block = std::find_if(written.begin(), written.end(), [&](const WrittenBlock& candidate) {
+      return candidate.variation == variation && fits(candidate, module);
+    });
+    if (block == written.end()) {
+      auto fresh = write_block(entry, variation);
+      if (!fresh) {
+        append(errors_, fresh.error());
+        return;
+      }
+      written.push_back(*std::move(fresh));
+      block = written.end() - 1;
+    }
+    const std::string base = module.repeated ? fmt::format("{}.{}", module.name, i) : module.name;
+    bind(entry, *block, base);
+  }
+}
+
+void Builder::bind(const Entry& entry, const WrittenBlock& written, const std::string& base) {
+  const SpecModule& module = *entry.spec;
+  const BlockDefinition& definition = written.definition;
+  const auto below = [&](const std::string& name) {
+    if (base.empty() || name.empty()) return base + name;
+    return fmt::format("{}.{}", base, name);
+  };
+  Call call;
+  call.block = written.block;
+  call.repeated = module.repeated;
+  for (const BlockModule& part : definition.block.modules) {
+    call.modules.push_back(tree_.module(below(part.name)));
+    tree_.describe(call.modules.back(), part.class_name, part.called && module.called);
+  }
+  call.module = call.modules.front();
+  for (std::size_t i = 0; i < definition.parameters.size(); ++i) {
+    const BlockParameter& parameter = definition.parameters[i];
+    const Shape& shape = definition.block.parameters[i];
+    const std::size_t before = model_.parameters.size();
+    const auto id = tree_.parameter(below(parameter.name), call.modules[at(parameter.module)], shape, spec_.dtype,
+                                    parameter.fixed, module.where);
+    if (!id) {
+      append(errors_, id.error());
+      return;
+    }
+    if (model_.parameters.size() > before) num_parameter_elements_ += num_elements(shape);
+    call.parameters.push_back(*id);
+  }
+  for (const BlockBuffer& buffer : definition.buffers) {
+    tree_.buffer(below(buffer.name), buffer.shape, buffer.dtype, buffer.persistent);
+  }
+  for (const Value& value : definition.block.values) {
+    if (num_value_elements_ <= kMostElements) num_value_elements_ += num_elements(value.shape);
+  }
+  const std::size_t num_tensors = model_.parameters.size() + model_.modules.size() + model_.calls.size();
+  if (num_parameter_elements_ > kMostElements || num_value_elements_ > kMostElements || num_tensors > kMostTensors) {
+    errors_.push_back(Error{module.where,
+                            num_tensors > kMostTensors ? "The model has more than 4 million modules and parameters."
+                                                       : "The model has more than 2^53 elements in all.",
+                            "Take smaller sizes."});
+    return;
+  }
+  if (!module.called) return;
+  for (const std::string& name : definition.input_names) {
+    call.inputs.push_back(values_.find(outside_name(module.inputs, name))->second);
+  }
+  add_outputs(module, written, base, call);
+  model_.calls.push_back(std::move(call));
+  if (module.repeated) add_to_stack(module, static_cast<int>(model_.calls.size()) - 1);
+}
+
+void Builder::add_outputs(const SpecModule& module, const WrittenBlock& written, const std::string& base, Call& call) {
+  const BlockDefinition& definition = written.definition;
+  for (std::size_t i = 0; i < definition.output_names.size(); ++i) {
+    const std::string& outside = outside_name(module.outputs, definition.output_names[i]);
+    const Value& inside = definition.block.values[at(definition.block.outputs[i])];
+    const int id = static_cast<int>(model_.values.size());
+    model_.values.push_back(Value{.name = base.empty() ? outside : fmt::format("{}.{}", base, outside),
+                                  .shape = inside.shape,
+                                  .dtype = inside.dtype});
+    values_.insert_or_assign(outside, id);
+    call.outputs.push_back(id);
+  }
+}
+
+void Builder::add_to_stack(const SpecModule& module, int call) {
+  const bool continues = !model_.stacks.empty() && model_.stacks.back().name == module.name;
+  if (!continues) {
+    const Module& called = model_.modules[at(model_.calls[at(call)].module)];
+    model_.stacks.push_back(Stack{.name = module.name, .class_name = called.class_name, .calls = {}});
+  }
+  model_.stacks.back().calls.push_back(call);
+}
+
+void Builder::set_trainable(const Recipe& recipe) {
+  const auto is_fixed = [&](std::size_t parameter) { return tree_.is_fixed(parameter); };
+  append(errors_, apply_patterns(spec_.trainable, spec_.frozen, is_fixed, model_));
+  append(errors_, apply_patterns(recipe.trainable, recipe.frozen, is_fixed, model_));
+  append(errors_, apply_patterns(patterns_of(workload_.trainable, "--trainable"),
+                                 patterns_of(workload_.frozen, "--frozen"), is_fixed, model_));
+}
+
+void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
+  const auto loss = values_.find(spec_.loss);
+  if (loss == values_.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, id] : values_) names.push_back(name);
+    errors_.push_back(Error{spec_.file_name, fmt::format("No module gives the loss \"{}\".", spec_.loss),
+                            suggest_name(spec_.loss, names)});
+  } else {
+    model_.loss = loss->second;
+    const Shape& shape = model_.values[at(model_.loss)].shape;
+    if (!shape.empty()) {
+      errors_.push_back(Error{spec_.file_name, fmt::format("The loss \"{}\" is {}.", spec_.loss, to_string(shape)),
+                              "A loss is a scalar."});
+    }
+  }
+  append(errors_, tree_.tie(spec_.tied));
+  append(errors_, tree_.finish(spec_.registration));
+  set_trainable(recipe);
+
+  SpecNumber tokens{.text = dimensions.has("seq") ? "batch * seq" : "batch", .where = spec_.file_name};
+  if (spec_.tokens_per_step) tokens = *spec_.tokens_per_step;
+  const auto num_tokens = dimensions.integer(tokens, 1);
+  if (!num_tokens) append(errors_, num_tokens.error());
+  model_.tokens_per_step = num_tokens.value_or(0);
+  model_.notes = spec_.notes;
+  model_.notes.insert(model_.notes.end(), recipe.notes.begin(), recipe.notes.end());
+}
+
+Result<Model> Builder::run() {
+  FSDP_TRY(const Recipe recipe, find_recipe(spec_, workload_.recipe));
+  const DimensionValues dimensions(spec_, recipe, workload_, errors_);
+  if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+  model_.name = spec_.name;
+  model_.source = spec_.source;
+  model_.dimensions = dimensions.values();
+  add_inputs(dimensions);
+  std::vector<Entry> entries;
+  for (const SpecModule& module : spec_.modules) {
+    const bool is_left_out = !module.recipes.empty() && std::find(module.recipes.begin(), module.recipes.end(),
+                                                                  recipe.name) == module.recipes.end();
+    if (!is_left_out) entries.push_back(evaluate_entry(module, dimensions));
+  }
+  // After a bad entry nothing is known of what it gives, and later messages would only repeat it.
+  for (const Entry& entry : entries) {
+    if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+    add_entry(entry);
+  }
+  if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+  add_classes();
+  finish(dimensions, recipe);
+  if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+  derive_gradient_flow(model_);
+  return std::move(model_);
+}
+
+}  // namespace
+
+Result<Model> build_model(const ModelSpec& spec, const Workload& workload) {
+  return Builder(spec, workload).run();
+}
+
+}  // namespace fsdp
