@@ -36,7 +36,8 @@ std::string to_text(const Entry& entry, int indent, const Terminal& terminal) {
   prefix += padding(begin - display_width(entry.label));
   if (entry.lines.empty()) return prefix.substr(0, prefix.find_last_not_of(' ') + 1) + "\n";
   for (const std::string& line : entry.lines) {
-    for (const std::string& part : wrap(line, terminal.width - begin)) {
+    const std::vector<std::string> parts = entry.is_picture ? std::vector{line} : wrap(line, terminal.width - begin);
+    for (const std::string& part : parts) {
       text += prefix + part;
       while (text.ends_with(' ')) text.pop_back();
       text += "\n";
@@ -167,6 +168,8 @@ std::string to_text(const Document& document, const Terminal& terminal) {
   const int indent = label_width(document);
   std::string text;
   for (const Block& block : document) {
+    const Table* table = std::get_if<Table>(&block);
+    if (table != nullptr && table->only_for_scripts) continue;
     text += std::visit([&](const auto& part) { return to_text(part, indent, terminal); }, block);
   }
   return text;
@@ -175,12 +178,11 @@ std::string to_text(const Document& document, const Terminal& terminal) {
 std::string to_markdown(const Document& document) {
   std::string text;
   for (const Block& block : document) {
+    const Entry* entry = std::get_if<Entry>(&block);
+    const bool is_left_out = entry != nullptr ? entry->is_picture : std::get<Table>(block).only_for_scripts;
+    if (is_left_out) continue;
     if (!text.empty()) text += "\n";
-    if (const Entry* entry = std::get_if<Entry>(&block)) {
-      if (entry->only_for_people) {
-        if (!text.empty()) text.pop_back();
-        continue;
-      }
+    if (entry != nullptr) {
       text += fmt::format("**{}**", markdown_field(entry->label));
       if (entry->lines.size() == 1) {
         text += fmt::format(" {}\n", markdown_field(entry->lines[0]));

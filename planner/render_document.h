@@ -46,14 +46,15 @@ struct Table {
   std::string name;  ///< "traffic": the label for people, the first column in CSV.
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows;  ///< [rows][columns]
+  bool only_for_scripts = false;        ///< Says again what sentences say: CSV only.
 };
 
 /// A label and what belongs to it. Each line is wrapped by itself.
 struct Entry {
   std::string label;
   std::vector<std::string> lines;
-  Style style = Style::Strong;   ///< Of the label.
-  bool only_for_people = false;  ///< A picture made of characters: left out of Markdown.
+  Style style = Style::Strong;  ///< Of the label.
+  bool is_picture = false;      ///< Made of characters: printed as it is, and left out of Markdown.
 };
 
 using Block = std::variant<Entry, Table>;

@@ -1,0 +1,139 @@
+#include "planner/cli_options.h"
+
+#include <array>
+#include <cassert>
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::array kCommands = {
+    CommandInfo{Command::Plan, 'p', "plan", "MODEL", "Find the fastest plan that fits; the default."},
+    CommandInfo{Command::Simulate, 's', "simulate", "PLAN", "Predict what the plan of a file costs."},
+    CommandInfo{Command::Explain, 'e', "explain", "PLAN",
+                "Say what decides a plan's peak, and what each remedy would bring."},
+    CommandInfo{Command::Schema, 'c', "schema", "[NAME]", "Print the JSON Schema of model, cluster, plan or report."},
+    CommandInfo{Command::Models, 'm', "models", "", "List the models that are shipped."},
+    CommandInfo{Command::Gpus, 'g', "gpus", "", "List the GPUs and clusters that are shipped."},
+    CommandInfo{Command::Doctor, 'd', "doctor", "", "Say what is installed and what is missing."},
+    CommandInfo{Command::Completions, 'k', "completions", "SHELL", "Print completions for bash, zsh or fish."},
+};
+
+constexpr std::string_view kMachines = "Machines";
+constexpr std::string_view kWork = "Work";
+constexpr std::string_view kPlan = "Plan (what is not fixed is searched)";
+constexpr std::string_view kOutput = "Output";
+
+constexpr std::array kOptions = {
+    OptionInfo{Option::Gpus, "--gpus,--nproc-per-node", "N", "", kMachines, "GPUs per node", "pse"},
+    OptionInfo{Option::Nodes, "--nodes,--nnodes", "N", "", kMachines, "Nodes; 1 when not given", "pse"},
+    OptionInfo{Option::GpuName, "--gpu", "NAME", "", kMachines, "GPU, such as T4 or \"H100 SXM\" (see fsdp-plan gpus)",
+               "pse"},
+    OptionInfo{Option::Memory, "--mem,--memory", "SIZE", "", kMachines, "Memory of a GPU, such as 16G", "pse"},
+    OptionInfo{Option::ClusterFile, "--cluster", "FILE|NAME", "", kMachines, "Cluster, from a file or by its name",
+               "pse"},
+
+    OptionInfo{Option::Recipe, "--recipe", "NAME", "", kWork, "Way to train, of those that the model has", "pe"},
+    OptionInfo{Option::Batch, "--batch", "N", "", kWork, "Samples per GPU and micro-batch", "pe"},
+    OptionInfo{Option::Sequence, "--seq", "N", "", kWork, "Tokens per sample", "pe"},
+    OptionInfo{Option::GlobalBatch, "--global-batch", "N", "", kWork,
+               "Samples per optimizer step, over all GPUs; micro-batch and accumulation are searched", "pe"},
+    OptionInfo{Option::Accumulate, "--accumulate", "N", "", kWork, "Micro-batches per optimizer step", "pe"},
+    OptionInfo{Option::SetDimension, "--set", "NAME=VALUE", "", kWork, "Size of any other dimension of the model", "pe",
+               true},
+    OptionInfo{Option::Trainable, "--trainable", "PATTERN...", "", kWork, "Train only the parameters that match", "pe",
+               true, true},
+    OptionInfo{Option::Freeze, "--freeze", "PATTERN...", "", kWork, "Freeze the parameters that match", "pe", true,
+               true},
+    OptionInfo{Option::Precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32", kWork,
+               "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce", "pe"},
+    OptionInfo{Option::ReduceDtype, "--reduce-dtype", "DTYPE", "float32|bfloat16|float16", kWork,
+               "Gradients are reduced in it", "pe"},
+    OptionInfo{Option::OptimizerName, "--optimizer", "NAME", "adamw|adam|sgd", kWork, "Optimizer", "pe"},
+    OptionInfo{Option::OptimizerImpl, "--optimizer-impl", "NAME", "foreach|fused|for_loop", kWork,
+               "How PyTorch runs it", "pe"},
+    OptionInfo{Option::OptimizerStatesName, "--states", "NAME", "as_parameter|bfloat16|8bit", kWork,
+               "Precision of its moments", "pe"},
+    OptionInfo{Option::Clip, "--clip", "NORM", "none", kWork, "Clip the gradient norm; none: do not", "pe"},
+    OptionInfo{Option::Flavour, "--flavour", "NAME", "transformers|transformers-repeat-kv|torchtitan", kWork,
+               "Whose model code runs", "pe"},
+    OptionInfo{Option::AllocConf, "--alloc-conf", "TEXT", "", kWork,
+               "PYTORCH_ALLOC_CONF, such as expandable_segments:True", "pe"},
+
+    OptionInfo{Option::Strategy, "--strategy", "NAME",
+               "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2", kPlan,
+               "Sharding strategy in FSDP1's names", "pe"},
+    OptionInfo{Option::Shard, "--shard", "N", "", kPlan, "GPUs that share one copy of the model", "pe"},
+    OptionInfo{Option::Replicate, "--replicate", "N", "", kPlan, "Copies of the model", "pe"},
+    OptionInfo{Option::Reshard, "--reshard", "WHAT", "true|false", kPlan,
+               "reshard_after_forward: true, false, a smaller world size, keep-last:4", "pe"},
+    OptionInfo{Option::Wrap, "--wrap", "WHAT", "blocks|root", kPlan,
+               "Units: blocks, 4 (blocks in one), root, or patterns of module names", "pe"},
+    OptionInfo{Option::WrapEnds, "--wrap-ends", "yes|no", "yes|no", kPlan, "Embeddings and heads as units of their own",
+               "pe"},
+    OptionInfo{Option::Checkpoint, "--checkpoint", "WHAT", "none|full|selective", kPlan,
+               "Activation checkpointing: none, full, selective, 12 (blocks), selective:12", "pe"},
+    OptionInfo{Option::Offload, "--offload", "yes|no", "yes|no", kPlan,
+               "Parameters, gradients and optimizer on the host", "pe"},
+    OptionInfo{Option::Prefetch, "--prefetch", "N", "", kPlan, "Units gathered ahead in forward", "pe"},
+    OptionInfo{Option::BackwardPrefetch, "--backward-prefetch", "N", "", kPlan, "Units gathered ahead in backward",
+               "pe"},
+
+    OptionInfo{Option::Output, "-o,--output", "FILE", "", kOutput, "Write the plan to a file", "pe"},
+    OptionInfo{Option::Force, "--force", "", "", kOutput, "Overwrite files", "pse"},
+    OptionInfo{Option::Json, "--json", "", "", kOutput, "Same as --format json", "psemgd"},
+    OptionInfo{Option::OutputFormat, "--format", "NAME", "table|json|csv|md", kOutput, "How to print the result",
+               "psemgd"},
+    OptionInfo{Option::Events, "--events", "FILE", "", kOutput, "Write the predicted timeline to a file, as JSON",
+               "pse"},
+    OptionInfo{Option::Color, "--color", "WHEN", "auto|always|never", kOutput, "Colours", "*"},
+    OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Say more: all terms, sources and plans of the front",
+               "pse"},
+    OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only", "pse"},
+    OptionInfo{Option::Help, "-h,--help", "", "", kOutput, "Show this help", "*"},
+    OptionInfo{Option::Version, "--version", "", "", kOutput, "Show the version", "*"},
+};
+
+constexpr bool follows_the_enums() {
+  for (std::size_t i = 0; i < kOptions.size(); ++i) {
+    if (static_cast<std::size_t>(kOptions[i].option) != i) return false;
+  }
+  for (std::size_t i = 0; i < kCommands.size(); ++i) {
+    if (static_cast<std::size_t>(kCommands[i].command) != i) return false;
+  }
+  return kOptions.size() == static_cast<std::size_t>(Option::Version) + 1 &&
+         kCommands.size() == static_cast<std::size_t>(Command::Completions) + 1;
+}
+static_assert(follows_the_enums(), "info_of takes the enumerator as the index");
+
+}  // namespace
+
+std::span<const CommandInfo> commands() {
+  return kCommands;
+}
+
+const CommandInfo& info_of(Command command) {
+  return kCommands[static_cast<std::size_t>(command)];
+}
+
+std::span<const OptionInfo> options() {
+  return kOptions;
+}
+
+const OptionInfo& info_of(Option option) {
+  return kOptions[static_cast<std::size_t>(option)];
+}
+
+std::string_view flag_of(Option option) {
+  const std::string_view names = info_of(option).names;
+  const std::size_t begin = names.find("--");
+  return names.substr(begin, names.find(',', begin) - begin);
+}
+
+std::optional<std::string> CommandLine::value(Option option) const {
+  const std::vector<std::string>& given = all(option);
+  if (given.empty()) return std::nullopt;
+  return given.back();
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,108 @@
+#pragma once
+
+// The options of fsdp-plan: one table, from which the parser, the help and the completions of the shells are made.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+
+namespace fsdp::planner {
+
+enum class Command { Plan, Simulate, Explain, Schema, Models, Gpus, Doctor, Completions };
+
+struct CommandInfo {
+  Command command = Command::Plan;
+  char key = 'p';  ///< What `OptionInfo::commands` says for it.
+  std::string_view name;
+  std::string_view argument;  ///< "MODEL"; empty: none.
+  std::string_view summary;   ///< One sentence.
+};
+std::span<const CommandInfo> commands();
+const CommandInfo& info_of(Command command);
+
+enum class Option {
+  // The machines.
+  Gpus,
+  Nodes,
+  GpuName,
+  Memory,
+  ClusterFile,
+  // The work.
+  Recipe,
+  Batch,
+  Sequence,
+  GlobalBatch,
+  Accumulate,
+  SetDimension,
+  Trainable,
+  Freeze,
+  Precision,
+  ReduceDtype,
+  OptimizerName,
+  OptimizerImpl,
+  OptimizerStatesName,
+  Clip,
+  Flavour,
+  AllocConf,
+  // The plan.
+  Strategy,
+  Shard,
+  Replicate,
+  Reshard,
+  Wrap,
+  WrapEnds,
+  Checkpoint,
+  Offload,
+  Prefetch,
+  BackwardPrefetch,
+  // The output.
+  Output,
+  Force,
+  Json,
+  OutputFormat,
+  Events,
+  Color,
+  Verbose,
+  Quiet,
+  Help,
+  Version,
+};
+
+struct OptionInfo {
+  Option option = Option::Help;
+  std::string_view names;     ///< "--gpus,--nproc-per-node": the first is what messages say.
+  std::string_view value;     ///< "N"; empty: a flag.
+  std::string_view choices;   ///< "bf16|mixed": what it may be, for completions; empty: anything.
+  std::string_view group;     ///< Heading in the help.
+  std::string_view help;      ///< A sentence without its full stop.
+  std::string_view commands;  ///< Keys of those that take it; "*": all.
+  bool repeatable = false;    ///< May be given several times; else the last one counts.
+  bool many = false;          ///< Takes all words up to the next option.
+};
+std::span<const OptionInfo> options();
+const OptionInfo& info_of(Option option);
+
+/// "--gpus": what messages call it.
+std::string_view flag_of(Option option);
+
+/// What a command line says, before anybody asks what it means.
+struct CommandLine {
+  Command command = Command::Plan;
+  std::vector<std::string> arguments;            ///< Without the command's name.
+  std::vector<std::vector<std::string>> values;  ///< [options] A flag that is given has one empty value.
+
+  bool has(Option option) const { return !values[static_cast<std::size_t>(option)].empty(); }
+  /// The last value; nothing when it was not given.
+  std::optional<std::string> value(Option option) const;
+  const std::vector<std::string>& all(Option option) const { return values[static_cast<std::size_t>(option)]; }
+};
+
+/// Errors: every unknown option, with the nearest one; options that the command does not take; missing values; too
+/// many or too few arguments.
+Result<CommandLine> parse_command_line(std::span<const std::string> arguments);
+
+}  // namespace fsdp::planner

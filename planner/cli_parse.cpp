@@ -1,0 +1,186 @@
+// Parses the command line with CLI11, and wraps what CLI11 2.1 does not give: all errors at once instead of the first,
+// the nearest name of a mistyped option, and texts that say what to do. So every option is registered as plain text,
+// and what the text means is checked later, by the code that uses it.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "core/nearest.h"
+#include "planner/cli_options.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::string_view kHelpHint = "Run \"fsdp-plan --help\" for all options.";
+
+std::vector<std::string_view> names_of(const OptionInfo& info) {
+  std::vector<std::string_view> names;
+  for (std::string_view rest = info.names; !rest.empty();) {
+    const std::size_t comma = rest.find(',');
+    names.push_back(rest.substr(0, comma));
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+  }
+  return names;
+}
+
+const OptionInfo* find_option(std::string_view name) {
+  for (const OptionInfo& info : options()) {
+    const std::vector<std::string_view> names = names_of(info);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return &info;
+  }
+  return nullptr;
+}
+
+/// "--gpus" of "--gpus=4"; empty for what is not an option: a word, "-" and a negative number.
+std::string_view option_name(std::string_view word) {
+  if (word.size() < 2 || word[0] != '-' || word == "--") return {};
+  if (word[1] >= '0' && word[1] <= '9') return {};
+  if (word[1] == '.') return {};
+  return word.substr(0, word.find('='));
+}
+
+bool takes(const OptionInfo& info, Command command) {
+  return info.commands == "*" || info.commands.find(info_of(command).key) != std::string_view::npos;
+}
+
+Error unknown_option(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const OptionInfo& info : options()) {
+    for (const std::string_view candidate : names_of(info)) known.push_back(candidate);
+  }
+  const std::optional<std::string> nearest = nearest_name(name, known);
+  return {std::string(name), "There is no such option.",
+          nearest ? fmt::format("Did you mean {}?", *nearest) : std::string(kHelpHint)};
+}
+
+/// Finds what CLI11 would stop at, in the order of the line: unknown options and missing values. Returns the words
+/// without the unknown options, so that the rest can still be parsed.
+std::vector<std::string> check_words(std::span<const std::string> words, Errors& errors) {
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--") {
+      kept.insert(kept.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+      break;
+    }
+    const std::string_view name = option_name(words[i]);
+    if (name.empty()) {
+      kept.push_back(words[i]);
+      continue;
+    }
+    const OptionInfo* info = find_option(name);
+    if (info == nullptr) {
+      errors.push_back(unknown_option(name));
+      // A word after it is probably its value, unless it is written as --name=value.
+      const bool has_value = name.size() < words[i].size();
+      if (!has_value && i + 1 < words.size() && option_name(words[i + 1]).empty() && !kept.empty()) ++i;
+      continue;
+    }
+    const bool has_value = name.size() < words[i].size();
+    if (info->value.empty() && has_value) {
+      errors.push_back({std::string(name), "This option takes no value.", fmt::format("Write {} alone.", name)});
+      continue;
+    }
+    const bool is_last = i + 1 == words.size();
+    if (!info->value.empty() && !has_value && (is_last || find_option(option_name(words[i + 1])) != nullptr)) {
+      errors.push_back({std::string(name), "The value is missing.", fmt::format("Write {} {}.", name, info->value)});
+      continue;
+    }
+    kept.push_back(words[i]);
+    if (info->value.empty() || has_value) continue;
+    kept.push_back(words[++i]);
+  }
+  return kept;
+}
+
+/// Takes the command's name off the front of the words, and checks their number.
+void take_command(CommandLine& line, std::vector<std::string> words, bool had_errors, Errors& errors) {
+  if (!words.empty()) {
+    for (const CommandInfo& info : commands()) {
+      if (words[0] != info.name) continue;
+      line.command = info.command;
+      words.erase(words.begin());
+      break;
+    }
+  }
+  line.arguments = std::move(words);
+  if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;
+  const CommandInfo& info = info_of(line.command);
+  const std::size_t most = info.argument.empty() ? 0 : 1;
+  const bool needs_one = most == 1 && info.argument[0] != '[';
+  if (line.arguments.size() > most) {
+    std::string hint = most == 0 ? fmt::format("\"fsdp-plan {}\" takes none.", info.name)
+                                 : fmt::format("\"fsdp-plan {}\" takes one {}.", info.name, info.argument);
+    if (line.command == Command::Plan) {
+      std::vector<std::string_view> names;
+      for (const CommandInfo& each : commands()) names.push_back(each.name);
+      const std::optional<std::string> nearest = nearest_name(line.arguments[0], names);
+      if (nearest) hint += fmt::format(" Did you mean the command \"{}\"?", *nearest);
+    }
+    errors.push_back({"", fmt::format("\"{}\" is one argument too many.", line.arguments[most]), hint});
+  }
+  if (needs_one && line.arguments.empty()) {
+    const bool swallowed = line.has(Option::Trainable) || line.has(Option::Freeze);
+    errors.push_back({"", fmt::format("The {} is missing.", info.argument),
+                      swallowed ? "Write it before --trainable and --freeze, which take all words that follow."
+                                : fmt::format("Write fsdp-plan {} {}.", info.name, info.argument)});
+  }
+}
+
+void check_options(const CommandLine& line, Errors& errors) {
+  for (const OptionInfo& info : options()) {
+    if (!line.has(info.option)) continue;
+    if (!takes(info, line.command)) {
+      errors.push_back({std::string(flag_of(info.option)),
+                        fmt::format("The command {} does not take this option.", info_of(line.command).name), ""});
+    }
+    if (!info.repeatable && !info.value.empty() && line.all(info.option).size() > 1) {
+      errors.push_back({std::string(flag_of(info.option)), fmt::format("Given {} times.", line.all(info.option).size()),
+                        "Give it once."});
+    }
+  }
+}
+
+}  // namespace
+
+Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
+  Errors errors;
+  std::vector<std::string> words = check_words(arguments, errors);
+  const bool had_errors = !errors.empty();
+
+  CommandLine line;
+  line.values.resize(options().size());
+  std::vector<std::string> positional;
+  std::vector<char> flags(options().size(), 0);
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  app.add_option("words", positional);
+  for (std::size_t i = 0; i < options().size(); ++i) {
+    const OptionInfo& info = options()[i];
+    const std::string names(info.names);
+    if (info.value.empty()) {
+      app.add_flag_callback(names, [&flags, i] { flags[i] = 1; });
+    } else {
+      app.add_option(names, line.values[i])->allow_extra_args(info.many);
+    }
+  }
+  try {
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the back.
+    app.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    errors.push_back({"", fmt::format("The command line cannot be read: {}.", error.what()), std::string(kHelpHint)});
+    return tl::unexpected(std::move(errors));
+  }
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i] != 0) line.values[i].emplace_back();
+  }
+  take_command(line, std::move(positional), had_errors, errors);
+  if (!line.has(Option::Help) && !line.has(Option::Version)) check_options(line, errors);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return line;
+}
+
+}  // namespace fsdp::planner

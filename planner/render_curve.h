@@ -1,0 +1,17 @@
+#pragma once
+
+// The memory of one step as a picture made of block characters.
+
+#include <string>
+#include <vector>
+
+#include "core/report.h"
+
+namespace fsdp::planner {
+
+/// Live bytes over the step as lines of at most `width` columns: `height` rows of blocks with the highest value beside
+/// the first, then a line with the phases. Empty when the report holds no curve. Each column shows the highest of the
+/// values that fall into it, so that a short peak stays visible.
+std::vector<std::string> memory_curve(const MemoryReport& memory, int width, int height = 4);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,245 @@
+#include "planner/render_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/json_writer.h"
+#include "core/parse_units.h"
+#include "planner/render_curve.h"
+#include "planner/render_plan.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::string_view kDot = " · ";
+constexpr std::size_t kMostCategories = 6;
+constexpr std::size_t kMostLiveTensors = 20;
+constexpr int kCurveIndent = 12;  // Labels take at most 10 columns.
+
+std::string percent(double share) {
+  return fmt::format("{:.0f} %", share * 100);
+}
+
+std::string join(const std::vector<std::string>& parts) {
+  return fmt::format("{}", fmt::join(parts, kDot));
+}
+
+/// "backward, Backward model.layers.27 (mlp.down_proj linear)".
+std::string moment(const PeakMoment& peak) {
+  std::string text = peak.instruction.empty() ? peak.phase : fmt::format("{}: {}", peak.phase, peak.instruction);
+  if (!peak.op.empty()) text += fmt::format(" ({})", peak.op);
+  return text;
+}
+
+/// The largest categories with their bytes, then the rest as one.
+std::string categories(const BytesByCategory& at_peak) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < at_peak.size(); ++i) {
+    if (at_peak[i] > Bytes(0)) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return at_peak[a] > at_peak[b]; });
+  std::vector<std::string> parts;
+  Bytes rest;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const Bytes bytes = at_peak[order[i]];
+    if (i < kMostCategories || order.size() == kMostCategories + 1) {
+      parts.push_back(fmt::format("{} {}", name_of(static_cast<MemoryCategory>(order[i])), format_bytes(bytes)));
+    } else {
+      rest += bytes;
+    }
+  }
+  if (rest > Bytes(0)) parts.push_back(fmt::format("other {}", format_bytes(rest)));
+  return join(parts);
+}
+
+/// The phase in which the device total is highest.
+std::string binding_phase(const MemoryReport& memory) {
+  for (const PhasePeaks& phase : memory.phases) {
+    if (phase.peaks.device != memory.peaks.device) continue;
+    std::string name = phase.phase;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    return name;
+  }
+  return "";
+}
+
+void add_device(Document& document, const MemoryReport& memory, const View& view) {
+  if (!view.verbose) {
+    std::vector<std::string> parts;
+    for (const DeviceTerm& term : memory.device_terms) {
+      parts.push_back(fmt::format("{} {}", term.name, format_bytes(term.bytes)));
+    }
+    document.push_back(Entry{.label = "device", .lines = {join(parts)}});
+    return;
+  }
+  Table table{.name = "device",
+              .columns = {{"term", "term"}, {"bytes", "bytes", true}, {"is", "provenance"}, {"source", "source"}}};
+  for (const DeviceTerm& term : memory.device_terms) {
+    table.rows.push_back({term.name, cell(term.bytes), std::string(name_of(term.provenance)), term.source});
+  }
+  document.push_back(std::move(table));
+}
+
+void add_phases(Document& document, const MemoryReport& memory) {
+  Table table{.name = "phases",
+              .columns = {{"phase", "phase"},
+                          {"live", "live_peak_bytes", true},
+                          {"allocated", "allocated_peak_bytes", true},
+                          {"reserved", "reserved_peak_bytes", true},
+                          {"device", "device_peak_bytes", true}}};
+  for (const PhasePeaks& phase : memory.phases) {
+    const MemoryPeaks& peaks = phase.peaks;
+    table.rows.push_back(
+        {phase.phase, cell(peaks.live), cell(peaks.allocated), cell(peaks.reserved), cell(peaks.device)});
+  }
+  if (!table.rows.empty()) document.push_back(std::move(table));
+}
+
+void add_live_tensors(Document& document, const MemoryReport& memory) {
+  Table table{.name = "live",
+              .columns = {{"bytes", "bytes", true},
+                          {"count", "count", true},
+                          {"category", "category"},
+                          {"tensor at the peak", "name"}}};
+  Bytes rest;
+  for (const LiveTensor& tensor : memory.live_at_peak) {
+    if (table.rows.size() < kMostLiveTensors) {
+      table.rows.push_back(
+          {cell(tensor.bytes), cell(tensor.count), std::string(name_of(tensor.category)), tensor.name});
+    } else {
+      rest += tensor.bytes;
+    }
+  }
+  if (rest > Bytes(0)) table.rows.push_back({cell(rest), "", "", "smaller ones"});
+  if (!table.rows.empty()) document.push_back(std::move(table));
+}
+
+void add_collectives(Document& document, const TrafficReport& traffic) {
+  Table table{.name = "issued",
+              .columns = {{"kind", "kind"},
+                          {"unit", "unit"},
+                          {"phase", "phase"},
+                          {"dtype", "dtype"},
+                          {"size", "payload_bytes", true},
+                          {"count", "elements", true},
+                          {"ranks", "group_size", true},
+                          {"time", "time", true},
+                          {"exposed", "exposed", true}}};
+  for (const Collective& each : traffic.collectives) {
+    table.rows.push_back({std::string(name_of(each.kind)), each.unit.empty() ? Cell{"root", ""} : Cell{each.unit},
+                          each.phase, std::string(name_of(each.dtype)), cell(each.payload), cell(each.elements),
+                          cell(each.group_size), cell(each.time), cell(each.exposed)});
+  }
+  if (!table.rows.empty()) document.push_back(std::move(table));
+}
+
+}  // namespace
+
+Entry verdict_of(const StepReport& report) {
+  const MemoryReport& memory = report.memory;
+  const Bytes needed = memory.peaks.device + memory.margin;
+  const std::string step = fmt::format("step {} ({} to {})", format_time(report.time.step),
+                                       format_time(report.time.low), format_time(report.time.high));
+  const std::string peak =
+      fmt::format("peak {} of {} ({})", format_bytes(memory.peaks.device), format_bytes(memory.budget),
+                  memory.budget > Bytes(0) ? percent(ratio(memory.peaks.device, memory.budget)) : "-");
+  switch (report.verdict) {
+    case Verdict::Fits: {
+      const std::string left = fmt::format("{} free beside a margin of {}", format_bytes(memory.budget - needed),
+                                           format_bytes(memory.margin));
+      std::string line = peak + ", " + left + kDot.data() + step;
+      if (memory.cache_flushes > 0) {
+        line += fmt::format(" · the allocator must empty its cache {} a step", counted(memory.cache_flushes, "time"));
+      }
+      return {.label = "FITS", .lines = {std::move(line)}, .style = Style::Good};
+    }
+    case Verdict::DoesNotFit:
+      return {.label = "DOES NOT FIT",
+              .lines = {fmt::format("{}; with the margin of {} it lacks {} · {}", peak, format_bytes(memory.margin),
+                                    format_bytes(needed - memory.budget), step)},
+              .style = Style::Bad};
+    case Verdict::Unknown:
+      break;
+  }
+  return {.label = "UNKNOWN", .lines = {peak + kDot.data() + step}, .style = Style::Warning};
+}
+
+Table summary_of(const StepReport& report) {
+  return {.name = "summary",
+          .columns = {{"verdict", "verdict"},
+                      {"budget", "budget_bytes", true},
+                      {"margin", "margin_bytes", true},
+                      {"live", "live_peak_bytes", true},
+                      {"allocated", "allocated_peak_bytes", true},
+                      {"reserved", "reserved_peak_bytes", true},
+                      {"device", "device_peak_bytes", true},
+                      {"step", "step", true},
+                      {"compute", "compute", true},
+                      {"exposed", "exposed_communication", true},
+                      {"tokens/s per GPU", "tokens_per_second_per_gpu", true},
+                      {"MFU", "mfu", true}},
+          .rows = {{std::string(name_of(report.verdict)), cell(report.memory.budget), cell(report.memory.margin),
+                    cell(report.memory.peaks.live), cell(report.memory.peaks.allocated),
+                    cell(report.memory.peaks.reserved), cell(report.memory.peaks.device), cell(report.time.step),
+                    cell(report.time.compute), cell(report.time.exposed_communication),
+                    shortest(report.time.tokens_per_second_per_gpu), shortest(report.time.mfu)}},
+          .only_for_scripts = true};
+}
+
+void add_plan_and_memory(Document& document, const StepReport& report, const View& view) {
+  const MemoryReport& memory = report.memory;
+  document.push_back(Entry{.label = "plan", .lines = describe(report.plan)});
+  const std::string phase = binding_phase(memory);
+  document.push_back(Entry{
+      .label = "peak",
+      .lines = {moment(memory.peak) + (phase.empty() ? "" : ", highest in the " + phase), categories(memory.at_peak)}});
+  add_device(document, memory, view);
+  if (view.pictures) {
+    std::vector<std::string> curve = memory_curve(memory, view.width - kCurveIndent);
+    if (!curve.empty()) document.push_back(Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});
+  }
+  if (!view.verbose) return;
+  add_live_tensors(document, memory);
+  add_phases(document, memory);
+}
+
+void add_traffic_and_time(Document& document, const StepReport& report, const View& view) {
+  Table table{.name = "traffic",
+              .columns = {{"per step", "kind"},
+                          {"count", "count", true},
+                          {"payload", "payload_bytes", true},
+                          {"sent per rank", "sent_bytes_per_rank", true}}};
+  for (std::size_t i = 0; i < report.traffic.totals.size(); ++i) {
+    const TrafficTotal& total = report.traffic.totals[i];
+    if (total.count == 0) continue;
+    table.rows.push_back({std::string(name_of(static_cast<CollectiveKind>(i))), cell(total.count), cell(total.payload),
+                          cell(total.sent_per_rank)});
+  }
+  if (table.rows.empty()) {
+    document.push_back(Entry{.label = "traffic", .lines = {"none"}});
+  } else {
+    document.push_back(std::move(table));
+  }
+  if (report.nodes > 1) {
+    document.push_back(Entry{.label = "links",
+                             .lines = {fmt::format("sent per rank and step: {} inside a node, {} between nodes",
+                                                   format_bytes(report.traffic.sent_inside_node),
+                                                   format_bytes(report.traffic.sent_between_nodes))}});
+  }
+  if (view.verbose) add_collectives(document, report.traffic);
+  const TimeReport& time = report.time;
+  document.push_back(
+      Entry{.label = "time",
+            .lines = {fmt::format("compute {} · exposed communication {} · {} tokens/s per GPU · MFU {}",
+                                  format_time(time.compute), format_time(time.exposed_communication),
+                                  grouped(static_cast<std::int64_t>(time.tokens_per_second_per_gpu + 0.5)),
+                                  percent(time.mfu))}});
+}
+
+void add_assumptions(Document& document, const std::vector<std::string>& assumptions) {
+  if (!assumptions.empty()) document.push_back(Entry{.label = "assume", .lines = assumptions});
+}
+
+}  // namespace fsdp::planner
