@@ -78,6 +78,7 @@ std::vector<BlockKind> decoder_blocks();  ///< Decoder-only layers: Llama, Mistr
 std::vector<BlockKind> moe_blocks();      ///< Decoder layers with experts: Mixtral, Qwen3-MoE.
 std::vector<BlockKind> bert_blocks();
 std::vector<BlockKind> conv_blocks();             ///< ResNet.
+std::vector<BlockKind> ecapa_tdnn_blocks();       ///< A speaker encoder.
 std::vector<BlockKind> encoder_decoder_blocks();  ///< T5, Whisper.
 std::vector<BlockKind> qwen3_tts_blocks();
 std::vector<BlockKind> vit_blocks();

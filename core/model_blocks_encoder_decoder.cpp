@@ -92,14 +92,21 @@ BlockValue t5_attention_layer(BlockBuilder& b, BlockValue hidden, std::optional<
 
 BlockValue t5_feed_forward(BlockBuilder& b, BlockValue x, std::int64_t intermediate, bool gated, double dropout) {
   const auto scope = b.enter("DenseReluDense", gated ? "T5DenseGatedActDense" : "T5DenseActDense");
-  BlockValue inner;
   if (gated) {
-    const BlockValue gate = b.gelu(b.linear("wi_0", x, intermediate), true);
-    inner = b.mul(gate, b.linear("wi_1", x, intermediate));
+    b.declare("wi_0", "Linear");
+    b.declare("wi_1", "Linear");
   } else {
-    inner = b.relu(b.linear("wi", x, intermediate));
+    b.declare("wi", "Linear");
   }
   b.declare("wo", "Linear");
+  b.declare("dropout", "Dropout");
+  BlockValue inner;
+  if (gated) {
+    const BlockValue gate = b.activation("act", OpKind::Gelu, b.linear("wi_0", x, intermediate), "NewGELUActivation");
+    inner = b.mul(gate, b.linear("wi_1", x, intermediate));
+  } else {
+    inner = b.activation("act", OpKind::Relu, b.linear("wi", x, intermediate), "ReLU");
+  }
   return b.linear("wo", b.dropout("dropout", inner, dropout), b.size(x, -1));
 }
 
@@ -161,7 +168,8 @@ void build_whisper_layer(BlockBuilder& b, const BlockOptions& options, bool deco
   b.declare("fc1", "Linear");
   b.declare("fc2", "Linear");
   normed = b.layer_norm("final_layer_norm", hidden);
-  const BlockValue inner = b.gelu(b.linear("fc1", normed, options.integer("intermediate_size"), {.bias = true}), false);
+  const BlockValue up = b.linear("fc1", normed, options.integer("intermediate_size"), {.bias = true});
+  const BlockValue inner = b.activation("activation_fn", OpKind::Gelu, up, "GELUActivation");
   b.output("hidden", b.add(hidden, b.linear("fc2", inner, b.size(hidden, -1), {.bias = true})));
 }
 

@@ -20,7 +20,7 @@
 //
 // Sources: modeling_qwen3_tts.py of the package qwen-tts 0.1.1; finetuning/sft_12hz.py and dataset.py of
 // github.com/QwenLM/Qwen3-TTS at 022e286. Tensor names and shapes equal those of the released checkpoints.
-// The speaker encoder: Desplanques et al., "ECAPA-TDNN", Interspeech 2020.
+// The speaker encoder has a file of its own, core/model_blocks_ecapa_tdnn.cpp.
 //
 // Not modelled: the copies of K and V that a cache makes (use_cache is left on in training; the bytes held stay the
 // same), the talker's table of three position channels [3, batch, seq, head_dim] before each layer interleaves it, and
@@ -34,112 +34,54 @@
 namespace fsdp {
 namespace {
 
-// ---- Speaker encoder.
+constexpr NormOptions kNorm = {.class_name = "Qwen3TTSRMSNorm"};
 
-/// Conv1d of PyTorch with padding "same" and mode "reflect": pads into a copy first, even by nothing.
-BlockValue same_conv1d(BlockBuilder& b, std::string_view module, BlockValue x, std::int64_t channels,
-                       std::int64_t kernel, std::int64_t dilation) {
-  const std::int64_t length = b.size(x, -1);
-  const BlockValue padded = b.pad(x, -1, length + dilation * (kernel - 1));
-  return b.conv1d(module, padded, channels, {.kernel = kernel, .dilation = dilation});
+// ---- Layers.
+
+/// Grouped-query attention with norms on queries and keys. The talker makes its rotary table in every layer anew, from
+/// three channels of positions; the predictor's layers share one.
+BlockValue self_attention(BlockBuilder& b, BlockValue x, const BlockOptions& options, bool talker) {
+  const std::string_view class_name = talker ? "Qwen3TTSTalkerAttention" : "Qwen3TTSAttention";
+  const auto scope = b.enter("self_attn", class_name);
+  for (const std::string_view name : {"q_proj", "k_proj", "v_proj", "o_proj"}) b.declare(name, "Linear");
+  const std::int64_t batch = b.size(x, 0), seq = b.size(x, 1), head_dim = options.integer("head_dim");
+  const std::int64_t heads = options.integer("heads"), kv_heads = options.integer("kv_heads");
+  const auto split_heads = [&](BlockValue y, std::int64_t count) {
+    return b.reshape(y, {batch, seq, count, head_dim});
+  };
+
+  BlockValue q = split_heads(b.linear("q_proj", x, heads * head_dim), heads);
+  q = b.rms_norm("q_norm", q, kNorm);
+  BlockValue k = split_heads(b.linear("k_proj", x, kv_heads * head_dim), kv_heads);
+  k = b.rms_norm("k_norm", k, kNorm);
+  const BlockValue v = split_heads(b.linear("v_proj", x, kv_heads * head_dim), kv_heads);
+  const BlockBuilder::CosSin table =
+      talker ? b.rotary_table(b.input("position_ids"), head_dim) : BlockBuilder::CosSin{b.input("cos"), b.input("sin")};
+  const BlockBuilder::QueryKey rotated = b.rotary(q, k, table);
+  return b.linear("o_proj", b.attention(rotated.query, rotated.key, v, {.causal = true}), b.size(x, -1));
 }
 
-BlockValue time_delay_block(BlockBuilder& b, std::string_view name, BlockValue x, std::int64_t channels,
-                            std::int64_t kernel, std::int64_t dilation) {
-  const auto scope = b.enter(name, "TimeDelayNetBlock");
-  const BlockValue y = same_conv1d(b, "conv", x, channels, kernel, dilation);
-  return b.activation("activation", OpKind::Relu, y, "ReLU");
+BlockValue gated_mlp(BlockBuilder& b, BlockValue x, std::int64_t intermediate_size) {
+  const auto scope = b.enter("mlp", "Qwen3TTSTalkerTextMLP");
+  for (const std::string_view name : {"gate_proj", "up_proj", "down_proj"}) b.declare(name, "Linear");
+  const BlockValue gate =
+      b.activation("act_fn", OpKind::Silu, b.linear("gate_proj", x, intermediate_size), "SiLUActivation");
+  return b.linear("down_proj", b.mul(gate, b.linear("up_proj", x, intermediate_size)), b.size(x, -1));
 }
 
-/// Channels in `scale` groups; each group but the first convolves itself plus the result of the group before.
-BlockValue res2net_block(BlockBuilder& b, BlockValue x, std::int64_t scale, std::int64_t kernel,
-                         std::int64_t dilation) {
-  const auto scope = b.enter("res2net_block", "Res2NetBlock");
-  b.declare("blocks", "ModuleList", false);
-  const std::int64_t width = b.size(x, 1) / scale;
-  std::vector<BlockValue> parts = b.split(x, static_cast<int>(scale), 1);
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    const BlockValue sum = i == 1 ? parts[i] : b.add(parts[i], parts[i - 1]);
-    parts[i] = time_delay_block(b, fmt::format("blocks.{}", i - 1), sum, width, kernel, dilation);
-  }
-  return b.cat(parts, 1);
+void build_qwen3_tts_layer(BlockBuilder& b, const BlockOptions& options) {
+  const bool talker = options.flag("talker");
+  BlockValue hidden = b.input("hidden");
+  b.declare("self_attn", talker ? "Qwen3TTSTalkerAttention" : "Qwen3TTSAttention");
+  b.declare("mlp", "Qwen3TTSTalkerTextMLP");
+  const BlockValue normed = b.rms_norm("input_layernorm", hidden, kNorm);
+  hidden = b.add(hidden, self_attention(b, normed, options, talker));
+  const BlockValue post = b.rms_norm("post_attention_layernorm", hidden, kNorm);
+  b.output("hidden", b.add(hidden, gated_mlp(b, post, options.integer("intermediate_size"))));
 }
 
-BlockValue squeeze_excitation(BlockBuilder& b, BlockValue x, std::int64_t channels) {
-  const auto scope = b.enter("se_block", "SqueezeExcitationBlock");
-  BlockValue gate = b.mean(x, 2, true);
-  gate = b.activation("relu", OpKind::Relu, same_conv1d(b, "conv1", gate, channels, 1, 1), "ReLU");
-  gate = same_conv1d(b, "conv2", gate, b.size(x, 1), 1, 1);
-  return b.mul(x, b.activation("sigmoid", OpKind::Sigmoid, gate, "Sigmoid"));
-}
-
-struct Statistics {
-  BlockValue mean, std;  ///< [batch, channels].
-};
-
-/// Mean and standard deviation over time, under weights that sum to one.
-Statistics weighted_statistics(BlockBuilder& b, BlockValue x, BlockValue weights) {
-  const BlockValue mean = b.sum(b.mul(x, weights), 2, false);
-  const BlockValue column = b.reshape(mean, {b.size(x, 0), b.size(x, 1), 1});
-  OpAttributes attributes;
-  attributes.dim = 2;
-  const std::vector<BlockValue> std =
-      b.op({.kind = OpKind::Std, .inputs = {x, column, weights}, .attributes = attributes});
-  return {mean, std.front()};
-}
-
-/// [batch, channels] to [batch, channels, length], in memory of its own (`repeat`).
-BlockValue repeat_in_time(BlockBuilder& b, BlockValue x, std::int64_t length) {
-  const std::int64_t batch = b.size(x, 0), channels = b.size(x, 1);
-  return b.contiguous(b.expand(b.reshape(x, {batch, channels, 1}), {batch, channels, length}));
-}
-
-/// [batch, channels, length] to [batch, 2 * channels, 1].
-BlockValue attentive_pooling(BlockBuilder& b, BlockValue x, std::int64_t attention_channels) {
-  const auto scope = b.enter("asp", "AttentiveStatisticsPooling");
-  const std::int64_t batch = b.size(x, 0), channels = b.size(x, 1), length = b.size(x, 2);
-  const Statistics global = weighted_statistics(b, x, b.constant({batch, 1, length}));
-  const BlockValue context =
-      b.cat({x, repeat_in_time(b, global.mean, length), repeat_in_time(b, global.std, length)}, 1);
-  BlockValue attention = time_delay_block(b, "tdnn", context, attention_channels, 1, 1);
-  attention = b.activation("tanh", OpKind::Tanh, attention, "Tanh");
-  attention = same_conv1d(b, "conv", attention, channels, 1, 1);
-  // Padded positions are filled with minus infinity; a sum with a mask costs the same bytes.
-  attention = b.softmax(b.add(attention, b.constant({batch, 1, length})), 2);
-  const Statistics pooled = weighted_statistics(b, x, attention);
-  return b.reshape(b.cat({pooled.mean, pooled.std}, 1), {batch, 2 * channels, 1});
-}
-
-void build_ecapa_tdnn(BlockBuilder& b, const BlockOptions& options) {
-  const std::vector<std::int64_t> channels = options.sizes("channels");
-  const std::vector<std::int64_t> kernels = options.sizes("kernels");
-  const std::vector<std::int64_t> dilations = options.sizes("dilations");
-  const std::int64_t scale = options.integer("res2net_scale", 8);
-  if (channels.size() < 3 || channels.size() != kernels.size() || channels.size() != dilations.size()) {
-    return b.fail("channels, kernels and dilations must be lists of one length, of at least 3.");
-  }
-  for (const std::int64_t width : channels) {
-    if (width % scale != 0) return b.fail(fmt::format("{} channels do not divide by res2net_scale {}.", width, scale));
-  }
-
-  // The mel frames come in fp32 and are cast by hand; a cast without a dtype gives that of the activations.
-  const BlockValue mels = b.op({.kind = OpKind::Cast, .inputs = {b.input("ref_mels")}}).front();
-  b.declare("blocks", "ModuleList", false);
-  BlockValue x =
-      time_delay_block(b, "blocks.0", b.transpose(mels, 1, 2), channels.front(), kernels.front(), dilations.front());
-  std::vector<BlockValue> features;
-  for (std::size_t i = 1; i + 1 < channels.size(); ++i) {
-    const auto scope = b.enter(fmt::format("blocks.{}", i), "SqueezeExcitationRes2NetBlock");
-    BlockValue y = time_delay_block(b, "tdnn1", x, channels[i], 1, 1);
-    y = res2net_block(b, y, scale, kernels[i], dilations[i]);
-    y = time_delay_block(b, "tdnn2", y, channels[i], 1, 1);
-    x = b.add(squeeze_excitation(b, y, options.integer("se_channels", 128)), x);
-    features.push_back(x);
-  }
-  x = time_delay_block(b, "mfa", b.cat(features, 1), channels.back(), kernels.back(), dilations.back());
-  x = attentive_pooling(b, x, options.integer("attention_channels", 128));
-  x = same_conv1d(b, "fc", x, options.integer("embedding_size"), 1, 1);
-  b.output("speaker_embedding", b.reshape(x, {b.size(x, 0), b.size(x, 1)}));
+std::string layer_class(const BlockOptions& options) {
+  return options.flag("talker") ? "Qwen3TTSTalkerDecoderLayer" : "Qwen3TTSDecoderLayer";
 }
 
 // ---- Embeddings of the talker.
@@ -163,8 +105,11 @@ BlockValue text_projection(BlockBuilder& b, BlockValue text, std::int64_t hidden
   b.declare("talker.text_projection", "Qwen3TTSTalkerResizeMLP", applied);
   const auto scope = b.enter("talker.text_projection", "Qwen3TTSTalkerResizeMLP");
   if (applied) {
-    const BlockValue inner = b.silu(b.linear("linear_fc1", text, text_hidden, {.bias = true}));
-    return b.linear("linear_fc2", inner, hidden, {.bias = true});
+    b.declare("linear_fc1", "Linear");
+    b.declare("linear_fc2", "Linear");
+    const BlockValue inner = b.linear("linear_fc1", text, text_hidden, {.bias = true});
+    const BlockValue active = b.activation("act_fn", OpKind::Silu, inner, "SiLUActivation");
+    return b.linear("linear_fc2", active, hidden, {.bias = true});
   }
   for (const auto& [name, out] : {std::pair{"linear_fc1", text_hidden}, std::pair{"linear_fc2", hidden}}) {
     b.declare(name, "Linear", false);
@@ -172,6 +117,7 @@ BlockValue text_projection(BlockBuilder& b, BlockValue text, std::int64_t hidden
     b.unused_parameter("weight", {out, text_hidden});
     b.unused_parameter("bias", {out});
   }
+  b.declare("act_fn", "SiLUActivation", false);
   return text;
 }
 
@@ -260,10 +206,6 @@ void build_codec_heads(BlockBuilder& b, const BlockOptions& options) {
   b.output("loss", b.cross_entropy(b.stack(logits, 1), labels, true));
 }
 
-std::string speaker_encoder_class(const BlockOptions& /*options*/) {
-  return "Qwen3TTSSpeakerEncoder";
-}
-
 std::string root_class(const BlockOptions& /*options*/) {
   return "Qwen3TTSForConditionalGeneration";
 }
@@ -300,18 +242,16 @@ std::vector<BlockKind> qwen3_tts_blocks() {
         {"project_text", OptionType::Flag, false, "Run text_projection; false: it is registered and never called."}},
        build_dual_track_embedding,
        root_class},
-      {"ecapa_tdnn",
-       "ref_mels [batch, frames, mel bins] -> speaker_embedding [batch, embedding_size]: the ECAPA-TDNN speaker "
-       "encoder.",
-       {{"embedding_size", OptionType::Size, true, "Width of the speaker embedding."},
-        {"channels", OptionType::Sizes, true, "Of the first block, the residual blocks and the aggregation."},
-        {"kernels", OptionType::Sizes, true, "Kernel sizes of the same."},
-        {"dilations", OptionType::Sizes, true, "Dilations of the same."},
-        {"res2net_scale", OptionType::Size, false, "Groups of channels in a residual block; 8."},
-        {"se_channels", OptionType::Size, false, "Bottleneck of squeeze and excitation; 128."},
-        {"attention_channels", OptionType::Size, false, "Bottleneck of the pooling's attention; 128."}},
-       build_ecapa_tdnn,
-       speaker_encoder_class},
+      {"qwen3_tts_layer",
+       "hidden [batch, seq, width], position_ids (talker) or cos and sin -> hidden: a decoder layer with norms on "
+       "queries and keys (Qwen3-TTS).",
+       {{"heads", OptionType::Size, true, "Query heads."},
+        {"kv_heads", OptionType::Size, true, "Key and value heads."},
+        {"head_dim", OptionType::Size, true, "Width of a head."},
+        {"intermediate_size", OptionType::Size, true, "Width of the MLP."},
+        {"talker", OptionType::Flag, false, "Makes its rotary table itself, from position_ids."}},
+       build_qwen3_tts_layer,
+       layer_class},
   };
 }
 
