@@ -1,0 +1,87 @@
+#pragma once
+
+// A number for every tensor that a training step can hold, so that the walk, the allocator and the explanation agree on
+// who is who without a table of names. Numbers are dense and fixed per plan.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model.h"
+#include "core/sharding.h"
+
+namespace fsdp::simulator {
+
+/// Tensors of one parameter.
+enum class ParameterTensor : std::uint8_t {
+  Sharded,
+  Unsharded,
+  Grad,             ///< Unsharded.
+  SecondGrad,       ///< Of another use, until it is added to the first.
+  AccumulatedGrad,  ///< Over micro-batches, in the reduce dtype.
+  SmallerShard,     ///< What an integer reshard_after_forward keeps.
+  FirstMoment,      ///< Also SGD's momentum.
+  SecondMoment,
+  StepCount,
+  FirstScale,  ///< Of 8-bit moments.
+  SecondScale,
+  OptimizerTemp,
+  SecondOptimizerTemp,
+  Full,  ///< Before it is sharded, at initialisation.
+};
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::Full) + 1;
+
+/// Tensors of one unit.
+enum class UnitTensor : std::uint8_t {
+  HostCopy,  ///< Shards brought from the host, with CPU offload.
+  Cast,      ///< Shards in param_dtype, on their way into the all-gather.
+  AllGather,
+  ReduceScatterInput,
+  ReduceScatterOutput,
+  ShardedGrad,
+  NewShardedGrad,  ///< Of a later micro-batch, until it is added.
+};
+inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::NewShardedGrad) + 1;
+
+/// Tensors that exist once.
+enum class SingleTensor : std::uint8_t {
+  CopyMetadata,
+  ForwardWorkspace,
+  BackwardWorkspace,
+  ForwardLtWorkspace,
+  BackwardLtWorkspace,
+  LossGrad,
+  ClipBuffer,
+  ClipNorms,
+  ClipTotal,
+};
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ClipTotal) + 1;
+
+struct MemoryIds {
+  int num_parameters = 0;
+  int num_units = 0;
+  int num_buffers = 0;
+  int num_inputs = 0;
+  std::vector<int> call_base;  ///< [num_calls + 1] First number of each call's storages.
+  int total = 0;
+
+  int of(ParameterTensor what, int parameter) const { return static_cast<int>(what) * num_parameters + parameter; }
+  int of(UnitTensor what, int unit) const { return units_base() + static_cast<int>(what) * num_units + unit; }
+  int of(SingleTensor what) const { return singles_base() + static_cast<int>(what); }
+  int buffer(int index) const { return buffers_base() + index; }
+  /// Two per model input, since the next batch arrives before the last one goes; and a copy in param_dtype.
+  int input(int index, int turn) const { return inputs_base() + 3 * index + turn; }
+  int input_cast(int index) const { return inputs_base() + 3 * index + 2; }
+  /// The sum of two gradients of a value that several calls use.
+  int grad_sum(int value) const { return sums_base + value; }
+
+  int units_base() const { return kNumParameterTensors * num_parameters; }
+  int singles_base() const { return units_base() + kNumUnitTensors * num_units; }
+  int buffers_base() const { return singles_base() + kNumSingleTensors; }
+  int inputs_base() const { return buffers_base() + num_buffers; }
+  int sums_base = 0;
+};
+
+/// Numbers for a model whose calls have `num_storages` [num_calls] tensors each.
+MemoryIds number_tensors(const Model& model, const Layout& layout, const std::vector<int>& num_storages);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,145 @@
+#pragma once
+
+// Who listens to the memory walk: a plain count, the caching allocator, or the one that finds out what is alive at the
+// peak. All have the same three calls.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/report.h"
+#include "simulator/caching_allocator.h"
+
+namespace fsdp::simulator {
+
+/// Streams of FSDP2's communication context, as the allocator's pools see them.
+enum class MemoryStream : std::uint8_t { Compute, AllGatherCopyIn, ReduceScatter, AllReduce };
+inline constexpr int kNumMemoryStreams = 4;
+
+/// Counts bytes per stream, in blocks of 512 bytes: what the allocator cannot stay below.
+class LiveSink {
+ public:
+  explicit LiveSink(int num_ids) : bytes_(static_cast<std::size_t>(num_ids), 0), stream_(bytes_.size()) {}
+
+  void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
+    const auto slot = static_cast<std::size_t>(id);
+    const std::int64_t rounded = (bytes + 511) / 512 * 512;
+    bytes_[slot] = rounded;
+    stream_[slot] = stream;
+    auto& live = live_[static_cast<std::size_t>(stream)];
+    live += rounded;
+    auto& peak = peak_[static_cast<std::size_t>(stream)];
+    peak = std::max(peak, live);
+  }
+  void free(int id) {
+    const auto slot = static_cast<std::size_t>(id);
+    live_[static_cast<std::size_t>(stream_[slot])] -= bytes_[slot];
+    bytes_[slot] = 0;
+  }
+  void mark() {}
+
+  /// No allocator reserves less: memory of one stream's pool never serves another.
+  Bytes reserved_lower_bound() const {
+    std::int64_t sum = 0;
+    for (const std::int64_t peak : peak_) sum += peak;
+    return Bytes(sum);
+  }
+
+ private:
+  std::vector<std::int64_t> bytes_;
+  std::vector<MemoryStream> stream_;
+  std::array<std::int64_t, kNumMemoryStreams> live_{};
+  std::array<std::int64_t, kNumMemoryStreams> peak_{};
+};
+
+/// Feeds the caching allocator and counts live bytes beside it.
+class AllocatorSink {
+ public:
+  AllocatorSink(int num_ids, CachingAllocator& allocator)
+      : bytes_(static_cast<std::size_t>(num_ids), 0), allocator_(allocator) {}
+
+  void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
+    bytes_[static_cast<std::size_t>(id)] = bytes;
+    live_ += bytes;
+    peak_ = std::max(peak_, live_);
+    allocator_.malloc(static_cast<AllocationId>(id), Bytes(bytes), static_cast<AllocatorStream>(stream));
+  }
+  void free(int id) {
+    live_ -= bytes_[static_cast<std::size_t>(id)];
+    allocator_.free(static_cast<AllocationId>(id));
+  }
+  void mark() {}
+
+  Bytes live() const { return Bytes(live_); }
+  Bytes peak_live() const { return Bytes(peak_); }
+  void reset_peak() {
+    peak_ = live_;
+    allocator_.reset_peak();
+  }
+  CachingAllocator& allocator() { return allocator_; }
+
+ private:
+  std::vector<std::int64_t> bytes_;
+  std::int64_t live_ = 0;
+  std::int64_t peak_ = 0;
+  CachingAllocator& allocator_;
+};
+
+/// Finds the moment of the highest live bytes, and replays up to a moment to see who is alive.
+class PeakSink {
+ public:
+  explicit PeakSink(int num_ids, std::int64_t stop_after = -1)
+      : bytes_(static_cast<std::size_t>(num_ids), 0), category_(bytes_.size()), stop_after_(stop_after) {}
+
+  void alloc(int id, std::int64_t bytes, MemoryStream /*stream*/, MemoryCategory category) {
+    if (stopped()) return;
+    const auto slot = static_cast<std::size_t>(id);
+    bytes_[slot] = bytes;
+    category_[slot] = category;
+    live_ += bytes;
+    ++num_events_;
+    if (live_ > peak_) {
+      peak_ = live_;
+      peak_event_ = num_events_;
+      peak_mark_ = num_marks_;
+      peak_id_ = id;
+    }
+  }
+  void free(int id) {
+    if (stopped()) return;
+    live_ -= bytes_[static_cast<std::size_t>(id)];
+    bytes_[static_cast<std::size_t>(id)] = 0;
+    ++num_events_;
+  }
+  /// An instruction begins.
+  void mark() {
+    ++num_marks_;
+    live_at_mark_.push_back(live_);
+  }
+
+  std::int64_t peak_event() const { return peak_event_; }
+  std::int64_t peak_mark() const { return peak_mark_; }
+  int peak_id() const { return peak_id_; }
+  const std::vector<std::int64_t>& live_at_mark() const { return live_at_mark_; }
+  std::int64_t bytes_of(int id) const { return bytes_[static_cast<std::size_t>(id)]; }
+  MemoryCategory category_of(int id) const { return category_[static_cast<std::size_t>(id)]; }
+  int num_ids() const { return static_cast<int>(bytes_.size()); }
+
+ private:
+  bool stopped() const { return stop_after_ >= 0 && num_events_ >= stop_after_; }
+
+  std::vector<std::int64_t> bytes_;
+  std::vector<MemoryCategory> category_;
+  std::vector<std::int64_t> live_at_mark_;
+  std::int64_t stop_after_;
+  std::int64_t live_ = 0;
+  std::int64_t peak_ = 0;
+  std::int64_t num_events_ = 0;
+  std::int64_t num_marks_ = 0;
+  std::int64_t peak_event_ = 0;
+  std::int64_t peak_mark_ = 0;
+  int peak_id_ = -1;
+};
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,85 @@
+// Dispatch of the schedule's instructions to the parts of the walk.
+
+#include "simulator/memory_walk.h"
+
+#include "simulator/memory_walk_calls.h"
+#include "simulator/memory_walk_optimizer.h"
+#include "simulator/memory_walk_units.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class MemoryWalk<Sink>::Impl {
+ public:
+  Impl(const WalkInput& input, Sink& sink)
+      : in_(input), sink_(sink), units_(in_, sink), calls_(in_, sink, units_), optimizer_(in_, sink) {}
+
+  void initialise() { optimizer_.initialise(); }
+
+  void step() {
+    for (const Instruction& instruction : in_.schedule->instructions) {
+      sink_.mark();
+      run(instruction);
+    }
+  }
+
+ private:
+  void run(const Instruction& step) {
+    switch (step.what) {
+      case Do::LoadInputs:
+        calls_.begin_micro_batch();
+        return calls_.load_inputs();
+      case Do::Unshard:
+        if (step.phase == StepPhase::Backward) calls_.begin_whole_backward();
+        return units_.unshard(step);
+      case Do::WaitForUnshard:
+        return units_.wait(step);
+      case Do::DropAllGather:
+        return units_.drop_held_gather();
+      case Do::Forward:
+        return calls_.forward(step);
+      case Do::Reshard:
+        return units_.reshard(step);
+      case Do::Backward:
+        return calls_.backward(step);
+      case Do::AccumulateGrads:
+        return units_.accumulate(step);
+      case Do::ReduceGrads:
+        return units_.reduce(step);
+      case Do::FinishReduce:
+        units_.finish();
+        return calls_.end_backward();
+      case Do::ClipGradNorm:
+        return optimizer_.clip();
+      case Do::OptimizerStep:
+        return optimizer_.step();
+      case Do::ZeroGrad:
+        return units_.zero_grad();
+    }
+  }
+
+  const WalkInput in_;
+  Sink& sink_;
+  UnitWalk<Sink> units_;
+  CallWalk<Sink> calls_;
+  OptimizerWalk<Sink> optimizer_;
+};
+
+template <class Sink>
+MemoryWalk<Sink>::MemoryWalk(const WalkInput& input, Sink& sink) : impl_(std::make_unique<Impl>(input, sink)) {}
+template <class Sink>
+MemoryWalk<Sink>::~MemoryWalk() = default;
+template <class Sink>
+void MemoryWalk<Sink>::initialise() {
+  impl_->initialise();
+}
+template <class Sink>
+void MemoryWalk<Sink>::step() {
+  impl_->step();
+}
+
+template class MemoryWalk<LiveSink>;
+template class MemoryWalk<AllocatorSink>;
+template class MemoryWalk<PeakSink>;
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,50 @@
+#pragma once
+
+// The memory walk: expands each instruction of a schedule into allocations and frees, per stream, in the order in which
+// the CPU issues them. memory_walk.cpp says what each instruction holds and drops.
+
+#include <memory>
+#include <vector>
+
+#include "core/model_index.h"
+#include "core/plan.h"
+#include "core/schedule.h"
+#include "core/sharding.h"
+#include "simulator/memory_ids.h"
+#include "simulator/memory_sinks.h"
+#include "simulator/tape.h"
+
+namespace fsdp::simulator {
+
+/// All that a walk needs. Refers to its parts.
+struct WalkInput {
+  const ModelIndex* index = nullptr;
+  const Plan* plan = nullptr;
+  const Layout* layout = nullptr;
+  const Schedule* schedule = nullptr;
+  const std::vector<const Tape*>* tapes = nullptr;  ///< [num_calls]
+  const MemoryIds* ids = nullptr;
+  Bytes cublas_workspace{8519680};
+  Dtype activation = Dtype::BFloat16;
+};
+
+/// Walks a run: initialisation, then steps. Keeps what lives between steps.
+template <class Sink>
+class MemoryWalk {
+ public:
+  MemoryWalk(const WalkInput& input, Sink& sink);
+  ~MemoryWalk();
+
+  void initialise();
+  void step();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+extern template class MemoryWalk<LiveSink>;
+extern template class MemoryWalk<AllocatorSink>;
+extern template class MemoryWalk<PeakSink>;
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,242 @@
+#pragma once
+
+// The part of the memory walk that replays the tapes of the calls and keeps count of what passes between them: values
+// that several calls use, and their gradients.
+
+#include <cstdint>
+#include <vector>
+
+#include "simulator/memory_walk.h"
+#include "simulator/memory_walk_units.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class CallWalk {
+ public:
+  CallWalk(const WalkInput& input, Sink& sink, UnitWalk<Sink>& units)
+      : in_(input),
+        model_(*input.index->model),
+        sink_(sink),
+        units_(units),
+        refs_(at(input.ids->total), 0),
+        storage_of_value_(model_.values.size(), -1),
+        grad_of_value_(model_.values.size()) {
+    consumers_.assign(model_.values.size(), 0);
+    for (const Call& call : model_.calls) {
+      for (const int value : call.inputs) ++consumers_[at(value)];
+    }
+  }
+
+  void load_inputs() {
+    for (std::size_t i = 0; i < model_.inputs.size(); ++i) {
+      const int index = static_cast<int>(i);
+      const Value& value = model_.values[at(model_.inputs[i])];
+      const Dtype dtype = value.dtype.value_or(in_.activation);
+      const int id = in_.ids->input(index, turn_);
+      sink_.alloc(id, num_elements(value.shape) * size_of(dtype).count(), MemoryStream::Compute,
+                  MemoryCategory::Inputs);
+      if (has_inputs_) drop(in_.ids->input(index, 1 - turn_));
+      // The caller's batch, and the calls that will use it.
+      refs_[at(id)] = 1 + consumers_[at(model_.inputs[i])];
+      storage_of_value_[at(model_.inputs[i])] = id;
+    }
+    has_inputs_ = true;
+    turn_ = 1 - turn_;
+  }
+
+  void forward(const Instruction& step) {
+    const Tape& tape = tape_of(step.call);
+    const std::int32_t first = tape.forward_of_op[at(step.op_begin)].first;
+    const std::int32_t last = tape.forward_of_op[at(step.op_end - 1)].last;
+    // An input that is handed out as it is must not go with the call's own reference.
+    if (step.op_begin == 0) publish_outputs(step.call, tape, Storage::Kind::Input);
+    play(tape.forward, first, last, step.call);
+    if (at(step.op_end) == tape.forward_of_op.size()) publish_outputs(step.call, tape, Storage::Kind::Inside);
+  }
+
+  void backward(const Instruction& step) {
+    const Tape& tape = tape_of(step.call);
+    if (!in_backward_of_ || current_call_ != step.call) begin_backward(step.call, tape);
+    const std::int32_t first = tape.backward_of_op[at(step.op_end - 1)].first;
+    const std::int32_t last = tape.backward_of_op[at(step.op_begin)].last;
+    play(tape.backward, first, last, step.call);
+  }
+
+  void begin_micro_batch() {
+    in_backward_of_ = false;
+    is_backward_ = false;
+  }
+
+  /// The loss is one scalar per loss value; its gradient is a one.
+  void begin_whole_backward() {
+    if (is_backward_) return;
+    is_backward_ = true;
+    sink_.alloc(in_.ids->of(SingleTensor::LossGrad), 4, MemoryStream::Compute, MemoryCategory::Temp);
+  }
+
+  /// After backward: what nobody has used (losses, unused outputs) and gradients of values that nothing waits for.
+  void end_backward() {
+    if (is_backward_) sink_.free(in_.ids->of(SingleTensor::LossGrad));
+    for (const int id : unused_) drop(id);
+    unused_.clear();
+    for (ValueGrad& grad : grad_of_value_) {
+      if (grad.id >= 0) drop(grad.id);
+      grad = {};
+    }
+  }
+
+ private:
+  struct ValueGrad {
+    int id = -1;
+    bool is_view = false;
+  };
+
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+  const Tape& tape_of(int call) const { return *(*in_.tapes)[at(call)]; }
+
+  void drop(int id) {
+    if (id >= 0 && --refs_[at(id)] == 0) sink_.free(id);
+  }
+
+  void begin_backward(int call, const Tape& tape) {
+    begin_whole_backward();
+    in_backward_of_ = true;
+    current_call_ = call;
+    play(tape.recompute, 0, static_cast<std::int32_t>(tape.recompute.size()), call);
+  }
+
+  void publish_outputs(int c, const Tape& tape, Storage::Kind kind) {
+    const Call& call = model_.calls[at(c)];
+    for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+      const Storage& where = tape.output[o];
+      if (where.kind != kind) continue;
+      int id = -1;
+      if (where.kind == Storage::Kind::Inside) id = in_.ids->call_base[at(c)] + where.index;
+      if (where.kind == Storage::Kind::Input) id = storage_of_value_[at(call.inputs[at(where.index)])];
+      storage_of_value_[at(call.outputs[o])] = id;
+      if (id < 0) continue;
+      const int users = consumers_[at(call.outputs[o])];
+      refs_[at(id)] += users;
+      if (where.kind == Storage::Kind::Inside && tape.output_is_kept[o] && is_first_name(tape, o)) ++refs_[at(id)];
+      if (refs_[at(id)] == 0) {
+        refs_[at(id)] = 1;
+        unused_.push_back(id);
+      }
+    }
+  }
+
+  // Two outputs can be views of one storage, which the call itself holds once.
+  static bool is_first_name(const Tape& tape, std::size_t output) {
+    for (std::size_t o = 0; o < output; ++o) {
+      if (tape.output[o].kind == Storage::Kind::Inside && tape.output[o].index == tape.output[output].index)
+        return false;
+    }
+    return true;
+  }
+
+  void play(const std::vector<TapeEvent>& events, std::int32_t first, std::int32_t last, int c) {
+    const Call& call = model_.calls[at(c)];
+    const int base = in_.ids->call_base[at(c)];
+    for (std::int32_t e = first; e < last; ++e) {
+      const TapeEvent& event = events[at(e)];
+      switch (event.kind) {
+        case TapeEvent::Kind::Alloc:
+          sink_.alloc(base + event.storage, event.bytes, MemoryStream::Compute, event.category);
+          break;
+        case TapeEvent::Kind::Free:
+          sink_.free(base + event.storage);
+          break;
+        case TapeEvent::Kind::AllocParamGrad:
+          units_.make_grad(call.parameters[at(event.storage)], event.bytes, event.category);
+          break;
+        case TapeEvent::Kind::AddParamGrad:
+          units_.add_grad(call.parameters[at(event.storage)]);
+          break;
+        case TapeEvent::Kind::ReleaseInput:
+          drop(storage_of_value_[at(call.inputs[at(event.storage)])]);
+          break;
+        case TapeEvent::Kind::ReleaseOutput:
+          drop(base + event.storage);
+          break;
+        case TapeEvent::Kind::ReleaseGradOut:
+          release_grad_out(call, event.storage);
+          break;
+        case TapeEvent::Kind::EmitGrad:
+          refs_[at(base + event.storage)] = 1;
+          add_value_grad(call.inputs[at(static_cast<int>(event.bytes))], {base + event.storage, event.is_view});
+          break;
+        case TapeEvent::Kind::ForwardGradOut:
+          forward_grad(call, event);
+          break;
+        case TapeEvent::Kind::Workspace:
+          workspace(event.storage == 1);
+          break;
+      }
+    }
+  }
+
+  void release_grad_out(const Call& call, int output) {
+    ValueGrad& grad = grad_of_value_[at(call.outputs[at(output)])];
+    if (grad.id >= 0) drop(grad.id);
+    grad = {};
+  }
+
+  void forward_grad(const Call& call, const TapeEvent& event) {
+    const ValueGrad grad = grad_of_value_[at(call.outputs[at(event.storage)])];
+    if (grad.id < 0) return;
+    ++refs_[at(grad.id)];
+    add_value_grad(call.inputs[at(static_cast<int>(event.bytes))], {grad.id, grad.is_view || event.is_view});
+  }
+
+  // As inside a tape: in place where one of the two is owned by nobody else and is no view.
+  void add_value_grad(int value, ValueGrad grad) {
+    ValueGrad& held = grad_of_value_[at(value)];
+    if (held.id < 0) {
+      held = grad;
+    } else if (refs_[at(held.id)] == 1 && !held.is_view) {
+      drop(grad.id);
+    } else if (refs_[at(grad.id)] == 1 && !grad.is_view) {
+      drop(held.id);
+      held = grad;
+    } else {
+      const int sum = in_.ids->grad_sum(value);
+      const Value& of = model_.values[at(value)];
+      sink_.alloc(sum, num_elements(of.shape) * size_of(of.dtype.value_or(in_.activation)).count(),
+                  MemoryStream::Compute, MemoryCategory::Temp);
+      refs_[at(sum)] = 1;
+      drop(held.id);
+      drop(grad.id);
+      held = {sum, false};
+    }
+  }
+
+  // Per thread: the forward runs on the caller's, the backward on autograd's.
+  void workspace(bool lt) {
+    const int which = 2 * (lt ? 1 : 0) + (is_backward_ ? 1 : 0);
+    if (has_workspace_[which]) return;
+    has_workspace_[which] = true;
+    constexpr SingleTensor kTensors[] = {SingleTensor::ForwardWorkspace, SingleTensor::BackwardWorkspace,
+                                         SingleTensor::ForwardLtWorkspace, SingleTensor::BackwardLtWorkspace};
+    const Bytes bytes = lt ? in_.plan->runtime.quirks.cublaslt_workspace : in_.cublas_workspace;
+    sink_.alloc(in_.ids->of(kTensors[which]), bytes.count(), MemoryStream::Compute, MemoryCategory::Temp);
+  }
+
+  const WalkInput& in_;
+  const Model& model_;
+  Sink& sink_;
+  UnitWalk<Sink>& units_;
+  std::vector<int> refs_;              // [num ids] Of what passes between calls.
+  std::vector<int> storage_of_value_;  // [num values]
+  std::vector<ValueGrad> grad_of_value_;
+  std::vector<int> consumers_;  // [num values]
+  std::vector<int> unused_;
+  bool has_workspace_[4] = {};
+  bool has_inputs_ = false;
+  bool in_backward_of_ = false;
+  bool is_backward_ = false;
+  int current_call_ = -1;
+  int turn_ = 0;
+};
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,206 @@
+#pragma once
+
+// The part of the memory walk between steps: initialisation, gradient clipping, the optimizer.
+//
+// AdamW's moments are made in the first step, parameter by parameter, before any update. Its foreach implementation,
+// the default on CUDA, then needs one temporary of each parameter's size at once (sqrt of the second moments); fused
+// needs none; the loop two of one parameter at a time.
+//
+// Sources: torch/optim/adam.py (_init_group, _multi_tensor_adam, _single_tensor_adam), sgd.py, torch/nn/utils/
+// clip_grad.py, torch 2.11; bitsandbytes optim/optimizer.py for 8-bit states (blocks of 256, tensors of at least 4096
+// elements).
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "simulator/memory_walk.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class OptimizerWalk {
+ public:
+  OptimizerWalk(const WalkInput& input, Sink& sink) : in_(input), model_(*input.index->model), sink_(sink) {
+    for (const ShardedUnit& unit : in_.layout->units) {
+      for (const ShardedParameter& p : unit.parameters) shards_.push_back({p, unit.original_dtype});
+    }
+    std::sort(shards_.begin(), shards_.end(),
+              [](const Shard& a, const Shard& b) { return a.parameter.parameter < b.parameter.parameter; });
+  }
+
+  void initialise() {
+    buffers();
+    switch (in_.plan->initialisation) {
+      case Initialisation::Meta:
+        for (const Shard& shard : shards_) make_shard(shard.parameter);
+        return;
+      case Initialisation::Device:
+        for (const Shard& shard : shards_) make_full(shard.parameter);
+        for (const ShardedUnit& unit : in_.layout->units) cut(unit);
+        return;
+      case Initialisation::Cpu:
+        for (const ShardedUnit& unit : in_.layout->units) {
+          for (const ShardedParameter& p : unit.parameters) make_full(p);
+          cut(unit);
+        }
+        return;
+    }
+  }
+
+  void clip() {
+    if (in_.plan->cpu_offload) return;
+    constexpr std::int64_t kChunk = 65536;  // Elements that one block of the norm kernel sums.
+    std::int64_t count = 0;
+    std::int64_t chunks = 1;
+    for (const Shard& shard : shards_) {
+      if (!shard.parameter.receives_gradient) continue;
+      ++count;
+      chunks = std::max(chunks, (shard.parameter.local_elements + kChunk - 1) / kChunk);
+    }
+    const int buffer = in_.ids->of(SingleTensor::ClipBuffer);
+    const int norms = in_.ids->of(SingleTensor::ClipNorms);
+    const int total = in_.ids->of(SingleTensor::ClipTotal);
+    sink_.alloc(buffer, 4 * count * chunks, MemoryStream::Compute, MemoryCategory::Temp);
+    sink_.alloc(norms, 512 * count, MemoryStream::Compute, MemoryCategory::Temp);
+    sink_.free(buffer);
+    sink_.alloc(total, 4 * count, MemoryStream::Compute, MemoryCategory::Temp);
+    sink_.free(norms);
+    sink_.free(total);
+  }
+
+  void step() {
+    if (in_.plan->cpu_offload) return;
+    if (!has_states_) make_states();
+    has_states_ = true;
+    switch (in_.plan->optimizer.implementation) {
+      case OptimizerImplementation::Fused:
+        return;
+      case OptimizerImplementation::Foreach:
+        return foreach_temporaries();
+      case OptimizerImplementation::ForLoop:
+        return loop_temporaries();
+    }
+  }
+
+ private:
+  struct Shard {
+    ShardedParameter parameter;
+    Dtype unit_dtype;
+  };
+
+  std::int64_t element_size(int p) const {
+    return size_of(in_.layout->parameter_dtype[static_cast<std::size_t>(p)]).count();
+  }
+
+  void make_shard(const ShardedParameter& p) {
+    if (in_.plan->cpu_offload) return;
+    sink_.alloc(in_.ids->of(ParameterTensor::Sharded, p.parameter), p.shard_elements * element_size(p.parameter),
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
+
+  void make_full(const ShardedParameter& p) {
+    sink_.alloc(in_.ids->of(ParameterTensor::Full, p.parameter), p.elements * element_size(p.parameter),
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
+
+  void cut(const ShardedUnit& unit) {
+    for (const ShardedParameter& p : unit.parameters) {
+      make_shard(p);
+      sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
+    }
+  }
+
+  void buffers() {
+    for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
+      const Buffer& buffer = model_.buffers[b];
+      sink_.alloc(in_.ids->buffer(static_cast<int>(b)), num_elements(buffer.shape) * size_of(buffer.dtype).count(),
+                  MemoryStream::Compute, MemoryCategory::Buffer);
+    }
+  }
+
+  bool is_updated(const Shard& shard) const {
+    return shard.parameter.receives_gradient && shard.parameter.local_elements > 0;
+  }
+
+  void make_states() {
+    const Optimizer& optimizer = in_.plan->optimizer;
+    const bool adam = optimizer.kind != OptimizerKind::Sgd;
+    if (!adam && optimizer.momentum == 0) return;
+    for (const Shard& shard : shards_) {
+      if (!is_updated(shard)) continue;
+      const int p = shard.parameter.parameter;
+      if (adam && optimizer.implementation == OptimizerImplementation::Fused) {
+        alloc(ParameterTensor::StepCount, p, 4, MemoryCategory::OptState);
+      }
+      moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard.parameter);
+      if (adam) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, shard.parameter);
+    }
+  }
+
+  void moment(ParameterTensor what, ParameterTensor scale, const ShardedParameter& p) {
+    constexpr std::int64_t kSmallest = 4096;  // Smaller tensors keep fp32 moments.
+    constexpr std::int64_t kBlock = 256;      // Elements that share one fp32 scale.
+    const std::int64_t n = p.local_elements;
+    switch (in_.plan->optimizer.states) {
+      case OptimizerStates::AsParameter:
+        return alloc(what, p.parameter, n * element_size(p.parameter), MemoryCategory::OptState);
+      case OptimizerStates::BFloat16:
+        return alloc(what, p.parameter, 2 * n, MemoryCategory::OptState);
+      case OptimizerStates::EightBit:
+        if (n < kSmallest) return alloc(what, p.parameter, 4 * n, MemoryCategory::OptState);
+        alloc(what, p.parameter, n, MemoryCategory::OptState);
+        return alloc(scale, p.parameter, 4 * ((n + kBlock - 1) / kBlock), MemoryCategory::OptState);
+    }
+  }
+
+  void alloc(ParameterTensor what, int p, std::int64_t bytes, MemoryCategory category) {
+    sink_.alloc(in_.ids->of(what, p), bytes, MemoryStream::Compute, category);
+  }
+
+  void temporaries(ParameterTensor what) {
+    for (const Shard& shard : shards_) {
+      if (!is_updated(shard)) continue;
+      const int p = shard.parameter.parameter;
+      alloc(what, p, shard.parameter.local_elements * element_size(p), MemoryCategory::Temp);
+    }
+  }
+
+  void drop_temporaries(ParameterTensor what) {
+    for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard) {
+      if (is_updated(*shard)) sink_.free(in_.ids->of(what, shard->parameter.parameter));
+    }
+  }
+
+  // Weight decay that is added to the gradients (Adam, SGD) makes a new list of them; AdamW's works in place.
+  void foreach_temporaries() {
+    const Optimizer& optimizer = in_.plan->optimizer;
+    const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
+    if (adds_decay) temporaries(ParameterTensor::SecondOptimizerTemp);
+    if (optimizer.kind != OptimizerKind::Sgd) {
+      temporaries(ParameterTensor::OptimizerTemp);
+      drop_temporaries(ParameterTensor::OptimizerTemp);
+    }
+    if (adds_decay) drop_temporaries(ParameterTensor::SecondOptimizerTemp);
+  }
+
+  void loop_temporaries() {
+    for (const Shard& shard : shards_) {
+      if (!is_updated(shard)) continue;
+      const int p = shard.parameter.parameter;
+      const std::int64_t bytes = shard.parameter.local_elements * element_size(p);
+      alloc(ParameterTensor::OptimizerTemp, p, bytes, MemoryCategory::Temp);
+      alloc(ParameterTensor::SecondOptimizerTemp, p, bytes, MemoryCategory::Temp);
+      sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, p));
+      sink_.free(in_.ids->of(ParameterTensor::SecondOptimizerTemp, p));
+    }
+  }
+
+  const WalkInput& in_;
+  const Model& model_;
+  Sink& sink_;
+  std::vector<Shard> shards_;  // In the order of model.parameters().
+  bool has_states_ = false;
+};
+
+}  // namespace fsdp::simulator

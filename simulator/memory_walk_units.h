@@ -1,0 +1,314 @@
+#pragma once
+
+// The part of the memory walk that gathers, frees and reduces units.
+//
+// For a unit with S elements per rank over N ranks (F = N S whole, p / r / o bytes per element of param, reduce and
+// original dtype), in the order of FSDP2:
+//
+//   Unshard         [cast p S] on the copy-in stream where p != o, all-gather output p F there; the cast goes
+//   WaitForUnshard  unsharded parameters, p F in all, on the compute stream; then the all-gather output goes: in
+//                   backward at once, in forward when the next unit has been copied out (three units at that moment)
+//   Reshard         the unsharded parameters go; an integer reshard_after_forward first copies p F / M
+//   ReduceGrads     the input of the unit before goes; input r F' on the compute stream, gradients go, output r S' on
+//   the
+//                   reduce-scatter stream, cast to o S' where r != o: that buffer is the sharded gradient
+//
+// F' and S' count only parameters that have a gradient. The input stays until the next unit's ReduceGrads.
+//
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather, foreach_all_gather_copy_out,
+// foreach_reduce), _fsdp_param.py, torch 2.11; aten/src/ATen/native/cuda/TensorShape.cu for the metadata of the copies.
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "simulator/memory_walk.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class UnitWalk {
+ public:
+  UnitWalk(const WalkInput& input, Sink& sink)
+      : in_(input), sink_(sink), units_(input.layout->units.size()), params_(input.layout->unit_of_parameter.size()) {}
+
+  /// A parameter's gradient comes into being, or a second one that will be added to it.
+  void make_grad(int p, std::int64_t bytes, MemoryCategory category) {
+    const bool second = params_[at(p)].has_grad;
+    sink_.alloc(in_.ids->of(second ? ParameterTensor::SecondGrad : ParameterTensor::Grad, p), bytes,
+                MemoryStream::Compute, category);
+  }
+  void add_grad(int p) {
+    if (params_[at(p)].has_grad) sink_.free(in_.ids->of(ParameterTensor::SecondGrad, p));
+    params_[at(p)].has_grad = true;
+  }
+
+  void unshard(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    const bool casts = !step.smaller_group && (in_.plan->cpu_offload || needs_cast(unit));
+    const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
+    const int copy = in_.ids->of(UnitTensor::HostCopy, step.unit);
+    if (in_.plan->cpu_offload && !step.smaller_group) {
+      sink_.alloc(copy, unit.shard_elements * size_of(unit.original_dtype).count(), MemoryStream::AllGatherCopyIn,
+                  MemoryCategory::AllGather);
+    }
+    if (casts && needs_cast(unit)) {
+      sink_.alloc(cast, cast_bytes(unit), MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
+    }
+    sink_.alloc(in_.ids->of(UnitTensor::AllGather, step.unit), in_.layout->mesh.shard * unit.gather_shard_bytes.count(),
+                MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
+    if (casts && needs_cast(unit)) sink_.free(cast);
+    if (in_.plan->cpu_offload && !step.smaller_group) sink_.free(copy);
+    units_[at(step.unit)].gathered = true;
+  }
+
+  void wait(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    const std::int64_t shard = in_.layout->mesh.shard;
+    if (held_gather_ >= 0 && !in_.plan->runtime.quirks.forward_all_gather_output_kept) drop_held_gather();
+    for (const ShardedParameter& p : unit.parameters) {
+      sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter),
+                  shard * p.shard_elements * gathered_size(unit, p.parameter), MemoryStream::Compute,
+                  MemoryCategory::UnshardedParam);
+    }
+    metadata(copy_out_metadata(unit));
+    drop_smaller(step.unit);
+    UnitState& state = units_[at(step.unit)];
+    state.gathered = false;
+    state.unsharded = true;
+    drop_held_gather();
+    if (step.phase == StepPhase::Forward) {
+      held_gather_ = step.unit;
+    } else {
+      sink_.free(in_.ids->of(UnitTensor::AllGather, step.unit));
+    }
+  }
+
+  void drop_held_gather() {
+    if (held_gather_ >= 0) sink_.free(in_.ids->of(UnitTensor::AllGather, held_gather_));
+    held_gather_ = -1;
+  }
+
+  void reshard(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    UnitState& state = units_[at(step.unit)];
+    if (state.gathered) sink_.free(in_.ids->of(UnitTensor::AllGather, step.unit));
+    state.gathered = false;
+    if (!state.unsharded) return drop_smaller(step.unit);
+    if (step.phase == StepPhase::Forward && unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
+      keep_smaller(step.unit);
+    }
+    for (const ShardedParameter& p : unit.parameters) {
+      sink_.free(in_.ids->of(ParameterTensor::Unsharded, p.parameter));
+    }
+    state.unsharded = false;
+  }
+
+  void accumulate(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    for (const ShardedParameter& p : unit.parameters) {
+      ParameterState& state = params_[at(p.parameter)];
+      if (!state.has_grad) continue;
+      if (state.has_accumulated) {
+        drop_grad(p.parameter);
+      } else if (unit.reduce_dtype != unit.param_dtype) {
+        sink_.alloc(in_.ids->of(ParameterTensor::AccumulatedGrad, p.parameter),
+                    p.elements * size_of(unit.reduce_dtype).count(), MemoryStream::Compute,
+                    MemoryCategory::UnshardedGrad);
+        drop_grad(p.parameter);
+        state.has_accumulated = true;
+      }
+    }
+  }
+
+  void reduce(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    UnitState& state = units_[at(step.unit)];
+    for (const ShardedParameter& p : unit.parameters) {
+      if (params_[at(p.parameter)].has_grad && params_[at(p.parameter)].has_accumulated) drop_grad(p.parameter);
+    }
+    drop_reduce_input();
+    const std::int64_t reduced = size_of(unit.reduce_dtype).count();
+    sink_.alloc(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit), unit.reduced_full_elements * reduced,
+                MemoryStream::Compute, MemoryCategory::ReduceScatter);
+    reduce_input_ = step.unit;
+    metadata(copy_in_metadata(unit));
+    int last = -1;
+    for (const ShardedParameter& p : unit.parameters) {
+      if (has_any_grad(p.parameter)) last = p.parameter;
+    }
+    const bool keeps_last = in_.plan->runtime.quirks.last_gradient_kept_in_reduce;
+    for (auto p = unit.parameters.rbegin(); p != unit.parameters.rend(); ++p) {
+      if (p->parameter != last || !keeps_last) drop_any_grad(p->parameter);
+    }
+    sink_.alloc(in_.ids->of(UnitTensor::ReduceScatterOutput, step.unit), unit.reduced_shard_elements * reduced,
+                MemoryStream::ReduceScatter, MemoryCategory::ReduceScatter);
+    make_sharded_grad(step.unit, unit, state);
+    if (last >= 0) drop_any_grad(last);
+  }
+
+  void finish() {
+    drop_reduce_input();
+    for (const int unit : kept_outputs_) sink_.free(in_.ids->of(UnitTensor::ReduceScatterOutput, unit));
+    kept_outputs_.clear();
+  }
+
+  void zero_grad() {
+    if (in_.plan->cpu_offload) return;
+    // A unit's buffer goes with the last of its gradients, in the order of the parameters.
+    std::vector<std::pair<int, int>> order;
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (!units_[u].has_sharded_grad) continue;
+      int last = -1;
+      for (const ShardedParameter& p : in_.layout->units[u].parameters) {
+        if (p.receives_gradient) last = std::max(last, p.parameter);
+      }
+      order.emplace_back(last, static_cast<int>(u));
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [parameter, u] : order) {
+      sink_.free(in_.ids->of(units_[at(u)].grad_tensor, u));
+      units_[at(u)].has_sharded_grad = false;
+    }
+  }
+
+ private:
+  struct UnitState {
+    bool gathered = false;
+    bool unsharded = false;
+    bool has_smaller = false;
+    bool has_sharded_grad = false;
+    UnitTensor grad_tensor = UnitTensor::ShardedGrad;
+  };
+  struct ParameterState {
+    bool has_grad = false;
+    bool has_accumulated = false;
+  };
+
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+  const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[at(step.unit)]; }
+
+  std::int64_t gathered_size(const ShardedUnit& unit, int p) const {
+    const Dtype own = in_.layout->parameter_dtype[at(p)];
+    if (!is_floating_point(own)) return size_of(own).count();
+    return size_of(in_.plan->mixed_precision.param_dtype ? unit.param_dtype : own).count();
+  }
+
+  bool needs_cast(const ShardedUnit& unit) const { return cast_bytes(unit) > 0; }
+
+  // Only what changes its dtype is cast; the rest is copied from the shard itself.
+  std::int64_t cast_bytes(const ShardedUnit& unit) const {
+    if (!in_.plan->mixed_precision.param_dtype) return 0;
+    std::int64_t bytes = 0;
+    for (const ShardedParameter& p : unit.parameters) {
+      const Dtype own = in_.layout->parameter_dtype[at(p.parameter)];
+      if (is_floating_point(own) && own != unit.param_dtype) {
+        bytes += p.shard_elements * size_of(unit.param_dtype).count();
+      }
+    }
+    return bytes;
+  }
+
+  void metadata(std::int64_t bytes) {
+    const int id = in_.ids->of(SingleTensor::CopyMetadata);
+    sink_.alloc(id, bytes, MemoryStream::Compute, MemoryCategory::Temp);
+    sink_.free(id);
+  }
+
+  static constexpr std::int64_t kBytesPerCopyBlock = 2048;
+  static std::int64_t copy_blocks(std::int64_t bytes) { return (bytes + kBytesPerCopyBlock - 1) / kBytesPerCopyBlock; }
+
+  // split_with_sizes_copy: addresses, sizes and offsets per parameter, and who works for whom per block of threads.
+  std::int64_t copy_out_metadata(const ShardedUnit& unit) const {
+    std::int64_t numbers = 4 * static_cast<std::int64_t>(unit.parameters.size()) + 1;
+    for (const ShardedParameter& p : unit.parameters) {
+      numbers += copy_blocks(p.shard_elements * gathered_size(unit, p.parameter));
+    }
+    return 8 * numbers;
+  }
+
+  // _chunk_cat: the same over the gradients, in the reduce dtype.
+  std::int64_t copy_in_metadata(const ShardedUnit& unit) const {
+    std::int64_t numbers = 2;
+    for (const ShardedParameter& p : unit.parameters) {
+      if (!p.receives_gradient) continue;
+      numbers += 6 + copy_blocks(p.shard_elements * size_of(unit.reduce_dtype).count());
+    }
+    return 8 * numbers;
+  }
+
+  void keep_smaller(int u) {
+    const ShardedUnit& unit = in_.layout->units[at(u)];
+    for (const ShardedParameter& p : unit.parameters) {
+      sink_.alloc(
+          in_.ids->of(ParameterTensor::SmallerShard, p.parameter),
+          in_.layout->mesh.shard * p.shard_elements * gathered_size(unit, p.parameter) / unit.reshard.world_size,
+          MemoryStream::Compute, MemoryCategory::ShardedParam);
+    }
+    units_[at(u)].has_smaller = true;
+  }
+
+  void drop_smaller(int u) {
+    if (!units_[at(u)].has_smaller) return;
+    for (const ShardedParameter& p : in_.layout->units[at(u)].parameters) {
+      sink_.free(in_.ids->of(ParameterTensor::SmallerShard, p.parameter));
+    }
+    units_[at(u)].has_smaller = false;
+  }
+
+  bool has_any_grad(int p) const { return params_[at(p)].has_grad || params_[at(p)].has_accumulated; }
+
+  void drop_grad(int p) {
+    sink_.free(in_.ids->of(ParameterTensor::Grad, p));
+    params_[at(p)].has_grad = false;
+  }
+
+  void drop_any_grad(int p) {
+    if (params_[at(p)].has_accumulated) sink_.free(in_.ids->of(ParameterTensor::AccumulatedGrad, p));
+    params_[at(p)].has_accumulated = false;
+    if (params_[at(p)].has_grad) drop_grad(p);
+  }
+
+  void drop_reduce_input() {
+    if (reduce_input_ >= 0) sink_.free(in_.ids->of(UnitTensor::ReduceScatterInput, reduce_input_));
+    reduce_input_ = -1;
+  }
+
+  void make_sharded_grad(int u, const ShardedUnit& unit, UnitState& state) {
+    const int output = in_.ids->of(UnitTensor::ReduceScatterOutput, u);
+    const bool hybrid = in_.layout->mesh.replicate > 1;
+    UnitTensor made = UnitTensor::ReduceScatterOutput;
+    if (unit.reduce_dtype != unit.original_dtype) {
+      made = state.has_sharded_grad ? UnitTensor::NewShardedGrad : UnitTensor::ShardedGrad;
+      sink_.alloc(in_.ids->of(made, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),
+                  hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter, MemoryCategory::ShardedGrad);
+      if (hybrid && in_.plan->runtime.quirks.all_reduce_output_kept) {
+        kept_outputs_.push_back(u);
+      } else {
+        sink_.free(output);
+      }
+    } else if (!state.has_sharded_grad) {
+      // The output itself becomes the gradient; the next micro-batch needs another number for its own.
+      sink_.free(output);
+      made = UnitTensor::ShardedGrad;
+      sink_.alloc(in_.ids->of(made, u), unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(),
+                  MemoryStream::ReduceScatter, MemoryCategory::ShardedGrad);
+    }
+    if (in_.plan->cpu_offload || state.has_sharded_grad) {
+      sink_.free(in_.ids->of(made, u));  // Copied to the host, or added to the gradient that is there.
+      return;
+    }
+    state.has_sharded_grad = true;
+    state.grad_tensor = made;
+  }
+
+  const WalkInput& in_;
+  Sink& sink_;
+  std::vector<UnitState> units_;
+  std::vector<ParameterState> params_;
+  std::vector<int> kept_outputs_;
+  int held_gather_ = -1;
+  int reduce_input_ = -1;
+};
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,87 @@
+#pragma once
+
+// A tape: what one run of a block allocates and frees, forward and backward, in the order in which PyTorch does it.
+//
+// The tape is recorded once for a kind of call (the same block, the same trainable parameters, the same checkpoint
+// mode) and replayed for every layer. tape.cpp says how autograd is played.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model.h"
+#include "core/plan.h"
+#include "core/report.h"
+#include "simulator/kernels.h"
+
+namespace fsdp::simulator {
+
+struct TapeEvent {
+  enum class Kind : std::uint8_t {
+    Alloc,           ///< Storage `storage` comes into being with `bytes`.
+    Free,            ///< It goes.
+    AllocParamGrad,  ///< The gradient of block parameter `storage` is made.
+    AddParamGrad,    ///< and joins what the parameter's gradient already holds.
+    ReleaseInput,    ///< The call is done with block input `storage`.
+    ReleaseOutput,   ///< The call is done with its own output in storage `storage`.
+    ReleaseGradOut,  ///< The gradient of block output `storage` has been used.
+    EmitGrad,        ///< Storage `storage` is the gradient of block input `bytes`.
+    ForwardGradOut,  ///< The gradient of block output `storage` is also that of block input `bytes`.
+    Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt's.
+  };
+  Kind kind = Kind::Alloc;
+  bool is_view = false;  ///< Of EmitGrad and ForwardGradOut: autograd will not add to it in place.
+  MemoryCategory category = MemoryCategory::Activation;
+  std::int32_t storage = 0;
+  std::int64_t bytes = 0;
+};
+
+/// Work of one op on the device.
+struct OpWork {
+  struct Part {
+    double gemm_flops = 0;       ///< Matrix products and convolutions.
+    double attention_flops = 0;  ///< Fused attention.
+    double bytes = 0;            ///< Read and written by the other kernels.
+    int num_kernels = 0;
+  };
+  Part forward;
+  Part backward;
+};
+
+struct Tape {
+  /// Events [first, last) of one op.
+  struct Range {
+    std::int32_t first = 0;
+    std::int32_t last = 0;
+  };
+  int num_storages = 0;
+  std::vector<TapeEvent> forward;
+  std::vector<Range> forward_of_op;  ///< [num ops]
+  std::vector<TapeEvent> recompute;  ///< Before the backward of the call; empty without checkpointing.
+  std::vector<TapeEvent> backward;
+  std::vector<Range> backward_of_op;  ///< [num ops] The last op's events come first.
+  /// Per block output: where it lies. Kind Input: it is that input; Parameter: an unsharded parameter.
+  std::vector<Storage> output;       ///< [num outputs]; `index` is the storage for Inside.
+  std::vector<bool> output_is_kept;  ///< [num outputs] The call itself holds it until a ReleaseOutput.
+  std::vector<int> storage_op;       ///< [num storages] The op that makes it.
+  std::vector<OpWork> work;          ///< [num ops]
+  std::vector<bool> recomputed;      ///< [num ops] Run again before the backward.
+  std::int64_t kept_bytes = 0;       ///< Lives from forward to backward: made inside, outputs not counted.
+  std::int64_t backward_peak = 0;    ///< Highest bytes inside during recomputation and backward.
+};
+
+/// What distinguishes the calls of one block.
+struct TapeContext {
+  std::vector<bool> input_requires_grad;      ///< [num inputs]
+  std::vector<bool> output_reaches_loss;      ///< [num outputs]
+  std::vector<bool> parameter_requires_grad;  ///< [num parameters]
+  CheckpointMode mode = CheckpointMode::None;
+  std::vector<bool> op_is_kept;  ///< [num ops] Selective checkpointing keeps its outputs.
+  bool early_stop = true;
+  bool keep_logits = false;
+
+  bool operator==(const TapeContext&) const = default;
+};
+
+Tape record_tape(const Block& block, const KernelProgram& program, const TapeContext& context);
+
+}  // namespace fsdp::simulator
