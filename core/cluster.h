@@ -135,15 +135,15 @@ std::optional<Sourced<FlopsPerSecond>> peak_rate(const Gpu& gpu, Dtype dtype, bo
 
 /// What the user says about a cluster, over what the library or a file says.
 struct ClusterOverrides {
-  std::optional<int> gpus_per_node;
-  std::optional<int> nodes;
-  std::optional<Bytes> memory;  ///< Total device memory of a GPU.
-  std::optional<IntraLink> intra_link;
-  std::optional<BytesPerSecond> intra_bandwidth;  ///< Nominal, of one GPU, per direction.
-  std::optional<NetworkKind> network;
-  std::optional<BytesPerSecond> nic_bandwidth;
-  std::optional<int> gpus_per_nic;
-  std::optional<Bytes> host_memory;  ///< Of one node.
+  std::optional<int> gpus_per_node = {};
+  std::optional<int> nodes = {};
+  std::optional<Bytes> memory = {};  ///< Total device memory of a GPU.
+  std::optional<IntraLink> intra_link = {};
+  std::optional<BytesPerSecond> intra_bandwidth = {};  ///< Nominal, of one GPU, per direction.
+  std::optional<NetworkKind> network = {};
+  std::optional<BytesPerSecond> nic_bandwidth = {};
+  std::optional<int> gpus_per_nic = {};
+  std::optional<Bytes> host_memory = {};  ///< Of one node.
 };
 
 /// The cluster with what the user said. Error: each number that makes no sense, named by its flag (`--gpus`, `--mem`,

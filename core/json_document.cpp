@@ -9,6 +9,7 @@
 
 #include "core/files.h"
 #include "core/json_parser.h"
+#include "core/json_writer.h"
 
 namespace fsdp {
 
@@ -17,10 +18,12 @@ namespace {
 // Beyond this many, a file has one mistake that repeats.
 constexpr std::size_t kMostErrors = 50;
 
-/// Escapes a key for a JSON pointer.
+/// Appends a key as a token of a JSON pointer. Control characters are escaped as in the file, so that a message is a
+/// line.
 void append_token(std::string& pointer, std::string_view key) {
+  const std::string quoted = json_quoted(key);
   pointer += '/';
-  for (const char c : key) {
+  for (const char c : std::string_view(quoted).substr(1, quoted.size() - 2)) {
     if (c == '~') {
       pointer += "~0";
     } else if (c == '/') {

@@ -350,7 +350,7 @@ class Parser {
     if (c == '\n' || c == '\r') return "a line break";
     if (c == '\t') return "a tab";
     const std::size_t length = utf8_length(text_.substr(offset));
-    if (length == 0 || (length == 1 && static_cast<unsigned char>(c) < 0x20))
+    if (length == 0 || (length == 1 && static_cast<unsigned char>(c) < 0x20) || c == 0x7F)
       return fmt::format("the byte 0x{:02X}", static_cast<unsigned char>(c));
     return fmt::format("'{}'", text_.substr(offset, length));
   }

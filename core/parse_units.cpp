@@ -154,11 +154,10 @@ Result<double> parse_real(std::string_view text, std::string_view where, const K
     return failure(std::string(where), std::move(what), std::string(kind.hint));
   };
   if (parts.unit.empty()) return fail(fmt::format("{} has no unit.", quoted(text)));
+  // Before the units are compared in small letters: "GB/s" is not "Gb/s".
+  if (is_bits(parts.unit)) return fail(fmt::format("{} counts bits; divide it by 8.", quoted(text)));
   const std::optional<double> scale = scale_of(parts.unit, units);
-  if (!scale) {
-    if (is_bits(parts.unit)) return fail(fmt::format("{} counts bits; divide it by 8.", quoted(text)));
-    return fail(fmt::format("{} is not a unit of {}.", quoted(parts.unit), kind.noun));
-  }
+  if (!scale) return fail(fmt::format("{} is not a unit of {}.", quoted(parts.unit), kind.noun));
   // Dividing by a whole number rounds once: 3.5 us is the double nearest to 3.5e-6, 3.5 * 1e-6 need not be.
   const double value = *scale < 1 ? parts.number / std::round(1 / *scale) : parts.number * *scale;
   if (!std::isfinite(value)) return fail(fmt::format("{} is out of range.", quoted(text)));
@@ -166,19 +165,20 @@ Result<double> parse_real(std::string_view text, std::string_view where, const K
   return value;
 }
 
-/// The shortest number of the largest unit that reads back as `value`. The last unit has to be exact for every value.
+/// The number and unit that read back as `value`: the largest unit of which there is at least one, or else the shortest
+/// text. One of the units has the scale 1 and is exact for every value.
 std::string exact_real(double value, std::span<const Unit> largest_first) {
-  std::string best;
+  std::string shortest_text;
   for (const Unit& unit : largest_first) {
-    const double number = unit.scale < 1 ? value * std::round(1 / unit.scale) : value / unit.scale;
-    const double back = unit.scale < 1 ? number / std::round(1 / unit.scale) : number * unit.scale;
+    const double per_unit = std::round(1 / unit.scale);
+    const double number = unit.scale < 1 ? value * per_unit : value / unit.scale;
+    const double back = unit.scale < 1 ? number / per_unit : number * unit.scale;
     if (back != value || !std::isfinite(number)) continue;
-    std::string text = shortest(number);
-    text += unit.suffix;
-    const bool is_shorter = best.empty() || text.size() < best.size();
-    if (is_shorter) best = std::move(text);
+    std::string text = shortest(number) + std::string(unit.suffix);
+    if (number >= 1) return text;
+    if (shortest_text.empty() || text.size() < shortest_text.size()) shortest_text = std::move(text);
   }
-  return best;
+  return shortest_text;
 }
 
 /// Three significant digits or so: "1.23", "12.3", "123".
