@@ -22,15 +22,13 @@ constexpr std::int64_t kMostExperts = 4096;
 /// What the two families call their parts.
 struct ExpertNames {
   std::string_view moe;
-  std::string_view moe_class;
-  std::string_view expert_class;
+  std::string_view experts_class;              ///< Mixtral's list of experts has a forward of its own.
   std::array<std::string_view, 3> registered;  ///< In order of registration.
   std::string_view gate, up, down;
 };
-constexpr ExpertNames kMixtral = {
-    "block_sparse_moe", "SparseMoeBlock", "BlockSparseTop2MLP", {"w1", "w2", "w3"}, "w1", "w3", "w2"};
-constexpr ExpertNames kQwen = {"mlp",       "SparseMoeBlock", "MLP",      {"gate_proj", "up_proj", "down_proj"},
-                               "gate_proj", "up_proj",        "down_proj"};
+constexpr ExpertNames kMixtral = {"block_sparse_moe", "MixtralExperts", {"w1", "w2", "w3"}, "w1", "w3", "w2"};
+constexpr ExpertNames kQwen = {"mlp",       "ModuleList", {"gate_proj", "up_proj", "down_proj"},
+                               "gate_proj", "up_proj",    "down_proj"};
 
 /// Makes the modules and parameters of all experts; returns gate, up and down of each in turn.
 std::vector<int> expert_parameters(BlockBuilder& b, const ExpertNames& names, const std::string& family,
@@ -38,9 +36,9 @@ std::vector<int> expert_parameters(BlockBuilder& b, const ExpertNames& names, co
   const Shape inward = {intermediate, hidden};
   const Shape outward = {hidden, intermediate};
   std::vector<int> parameters;
-  const auto list = b.enter("experts", "ModuleList");
+  const auto list = b.enter("experts", names.experts_class);
   for (std::int64_t e = 0; e < num_experts; ++e) {
-    const auto scope = b.enter(std::to_string(e), fmt::format("{}{}", family, names.expert_class));
+    const auto scope = b.enter(std::to_string(e), family + "MLP");
     std::array<int, 3> by_order{};
     for (std::size_t i = 0; i < by_order.size(); ++i) {
       b.declare(names.registered[i], "Linear");
@@ -65,7 +63,7 @@ BlockValue mixture(BlockBuilder& b, const BlockOptions& options, const ExpertNam
   }
   const std::int64_t hidden = b.size(x, -1);
   const std::int64_t per_token = options.integer("num_experts_per_tok", 1);
-  const auto scope = b.enter(names.moe, fmt::format("{}{}", family, names.moe_class));
+  const auto scope = b.enter(names.moe, family + "SparseMoeBlock");
   const BlockValue tokens = b.reshape(x, {b.size(x, 0) * b.size(x, 1), hidden});
   const BlockValue scores = b.linear("gate", tokens, num_experts);
   const auto routed = b.op({.kind = OpKind::Router,
@@ -86,7 +84,7 @@ void moe_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::string norm_class = family + "RMSNorm";
   const ExpertNames& names = options.text("naming", "qwen") == "mixtral" ? kMixtral : kQwen;
   b.declare("self_attn", family + "Attention");
-  b.declare(names.moe, fmt::format("{}{}", family, names.moe_class));
+  b.declare(names.moe, family + "SparseMoeBlock");
   b.declare("input_layernorm", norm_class);
   b.declare("post_attention_layernorm", norm_class);
 

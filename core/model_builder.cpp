@@ -250,7 +250,7 @@ void Builder::add_entry(const Entry& entry) {
       written.push_back(*std::move(fresh));
       block = written.end() - 1;
     }
-    const std::string base = module.repeated ? fmt::format("{}.{}", module.name, i) : module.name;
+    const std::string base = module.repeated ? fmt::format("{}{}", module.name, i) : module.name;
     bind(entry, *block, base);
   }
 }
@@ -321,10 +321,11 @@ void Builder::add_outputs(const SpecModule& module, const WrittenBlock& written,
 }
 
 void Builder::add_to_stack(const SpecModule& module, int call) {
-  const bool continues = !model_.stacks.empty() && model_.stacks.back().name == module.name;
-  if (!continues) {
+  // "model.layers." and "encoder.layers.encoder_layer_" are both named by the list that holds them.
+  const std::string name = module.name.substr(0, std::min(module.name.rfind('.'), module.name.size()));
+  if (model_.stacks.empty() || model_.stacks.back().name != name) {
     const Module& called = model_.modules[at(model_.calls[at(call)].module)];
-    model_.stacks.push_back(Stack{.name = module.name, .class_name = called.class_name, .calls = {}});
+    model_.stacks.push_back(Stack{.name = name, .class_name = called.class_name, .calls = {}});
   }
   model_.stacks.back().calls.push_back(call);
 }

@@ -50,9 +50,9 @@ void read_name(const JsonValue& value, SpecModule& out, JsonErrors& errors) {
   }
   out.name = name;
   if (name.find_first_of("{}") == std::string::npos) return;
-  const std::size_t dot = name.rfind(".{");
-  const auto range = dot == std::string::npos ? std::nullopt : parse_range(std::string_view(name).substr(dot + 1));
-  if (!range || name.find('{') != dot + 1) {
+  const std::size_t brace = name.find('{');
+  const auto range = parse_range(std::string_view(name).substr(std::min(brace, name.size())));
+  if (!range || brace == 0) {
     errors.add(value, fmt::format("\"{}\" is not a repetition.", name),
                "Write it at the end, as in \"model.layers.{0..27}\".");
     return;
@@ -62,7 +62,7 @@ void read_name(const JsonValue& value, SpecModule& out, JsonErrors& errors) {
                fmt::format("The last number is at least the first; up to {} repetitions are read.", kMostRepetitions));
     return;
   }
-  out.name = name.substr(0, dot);
+  out.name = name.substr(0, brace);
   out.repeated = true;
   out.first = range->first;
   out.last = range->second;
