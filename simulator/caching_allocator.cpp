@@ -51,7 +51,6 @@ std::int64_t round_up(std::int64_t value, std::int64_t power_of_2) {
 }  // namespace
 
 std::int64_t CachingAllocator::round_size(std::int64_t bytes) const {
-  if (bytes < kMinBlockSize) return kMinBlockSize;
   if (rounds_to_power2_) [[unlikely]] {
     const int log2 = 63 - std::countl_zero(static_cast<std::uint64_t>(bytes));
     const std::int64_t divisions = settings_.roundup_power2_divisions[std::clamp(log2 - 20, 0, 15)];
@@ -144,7 +143,6 @@ std::int32_t CachingAllocator::split_front(std::int32_t index, const Request& re
   rest.address += request.size;
   rest.size -= request.size;
   rest.state = BlockState::Free;
-  rest.idle_since = num_searches_[request.is_large];
   if (rest.segment == kNone) {
     if (was_split) {
       inactive_split_bytes_.remove(request.is_large, request.size);

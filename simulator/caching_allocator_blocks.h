@@ -25,7 +25,9 @@ struct alignas(64) Block {
   std::int64_t address = 0;
   std::int64_t size = 0;
   std::int64_t requested = 0;
-  std::int64_t idle_since = 0;  ///< Searches of the pool that had been made when the block became free.
+  /// Searches of the pool that had been made when the block was freed. Only whole plain segments are asked for it, and
+  /// only a free makes one whole.
+  std::int64_t idle_since = 0;
   std::int32_t prev = kNone;
   std::int32_t next = kNone;
   std::int32_t segment = kNone;      ///< Index of the expandable segment; none for a plain one.

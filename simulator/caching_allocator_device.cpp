@@ -228,6 +228,7 @@ void CachingAllocator::collect_garbage() {
   for (std::size_t bin = 1; bin < free_.size(); bin += 2) {
     for (std::size_t i = 0; i < free_[bin].size(); ++i) {
       const std::int32_t index = free_[bin].block(i);
+      // An expandable segment is longer than the device, so no block of it is whole.
       if (blocks_[index].prev != kNone || blocks_[index].next != kNone) continue;
       whole.push_back(index);
       total_age += age(index);
@@ -240,7 +241,7 @@ void CachingAllocator::collect_garbage() {
     has_released = false;
     std::vector<std::int32_t> kept;
     for (const std::int32_t index : whole) {
-      if (blocks_[index].segment != kNone || static_cast<double>(age(index)) < old) {
+      if (static_cast<double>(age(index)) < old) {
         kept.push_back(index);
         continue;
       }

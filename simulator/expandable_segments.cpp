@@ -125,7 +125,6 @@ bool CachingAllocator::map_block(std::int32_t index, std::int64_t size) {
   block.state = BlockState::Free;
   merge_same_state(index, block.prev);
   merge_same_state(index, block.next);
-  block.idle_since = num_searches_[is_large];
   free_[block.bin].insert(block, index);
   reserved_bytes_.add(is_large, mapped);
   ++num_device_alloc_;
@@ -153,7 +152,6 @@ void CachingAllocator::unmap_block(std::int32_t index) {
     leftover.segment = blocks_[index].segment;
     leftover.bin = blocks_[index].bin;
     leftover.state = BlockState::Free;
-    leftover.idle_since = num_searches_[is_large];
     free.insert(leftover, leftover_index);
     return leftover_index;
   };

@@ -1,0 +1,35 @@
+#include "simulator/device_terms.h"
+
+#include "simulator/group_shape.h"
+#include "simulator/nccl_memory.h"
+
+namespace fsdp::simulator {
+
+std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) {
+  const auto& context = cluster.gpu.context;
+  std::vector<DeviceTerm> terms = {{"CUDA context", context.value, context.provenance, context.source}};
+  // The norm of clipped gradients is all-reduced over the shard group.
+  const bool clips = plan.optimizer.clip_grad_norm.has_value();
+  const int shard = static_cast<int>(plan.mesh.shard);
+  const int replicate = static_cast<int>(plan.mesh.replicate);
+  for (const NcclCommunicator& communicator :
+       {NcclCommunicator{"shard group", shard_group(cluster, shard), clips},
+        NcclCommunicator{"replicate group", replicate_group(cluster, replicate, shard), true}}) {
+    for (DeviceTerm& term : nccl_memory(communicator)) terms.push_back(std::move(term));
+  }
+  return terms;
+}
+
+Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, const MarginRule& rule) {
+  double bytes = rule.of_reserved * static_cast<double>(reserved.count());
+  for (const DeviceTerm& term : terms) {
+    if (term.provenance != Provenance::Measured) bytes += rule.of_assumed * static_cast<double>(term.bytes.count());
+  }
+  return Bytes(static_cast<std::int64_t>(bytes));
+}
+
+Bytes cublas_workspace(int compute_capability) {
+  return compute_capability == 90 ? Bytes(32LL << 20) : Bytes(8519680);
+}
+
+}  // namespace fsdp::simulator

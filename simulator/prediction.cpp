@@ -1,0 +1,149 @@
+#include "simulator/prediction.h"
+
+#include <algorithm>
+
+#include "simulator/device_terms.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+Result<AllocatorSettings> settings_of(const Plan& plan) {
+  return parse_allocator_settings(plan.runtime.allocator_settings);
+}
+
+MemoryPeaks peaks_of(const AllocatorSink& sink, Bytes outside) {
+  const CachingAllocator& allocator = const_cast<AllocatorSink&>(sink).allocator();
+  return {.live = sink.peak_live(),
+          .allocated = allocator.peak_allocated_bytes(),
+          .reserved = allocator.peak_reserved_bytes(),
+          .device = allocator.peak_reserved_bytes() + outside};
+}
+
+MemoryPeaks highest(const MemoryPeaks& a, const MemoryPeaks& b) {
+  return {std::max(a.live, b.live), std::max(a.allocated, b.allocated), std::max(a.reserved, b.reserved),
+          std::max(a.device, b.device)};
+}
+
+Bytes sum_of(const std::vector<DeviceTerm>& terms) {
+  Bytes sum;
+  for (const DeviceTerm& term : terms) sum += term.bytes;
+  return sum;
+}
+
+// No limit: what a run would take if it could.
+constexpr Bytes kEndless{std::int64_t{1} << 50};
+
+}  // namespace
+
+Dtype activation_dtype(const Model& model, const Plan& plan) {
+  if (plan.mixed_precision.param_dtype) return *plan.mixed_precision.param_dtype;
+  if (plan.parameter_dtype) return *plan.parameter_dtype;
+  for (const Parameter& parameter : model.parameters) {
+    if (is_floating_point(parameter.dtype)) return parameter.dtype;
+  }
+  return Dtype::Float32;
+}
+
+TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu) {
+  TapeSettings settings;
+  settings.rules = {.activation = activation_dtype(model, plan),
+                    .implementations = plan.runtime.implementations,
+                    .compute_capability = gpu.compute_capability,
+                    .num_sms = gpu.num_sms.value};
+  settings.selective_keep = plan.checkpointing.selective_keep;
+  settings.every_second_linear = plan.checkpointing.every_second_linear;
+  settings.early_stop = plan.checkpointing.early_stop;
+  settings.costs = compute_costs(gpu, settings.rules.activation);
+  return settings;
+}
+
+WalkInput PreparedPlan::walk_input() const {
+  return {.index = index,
+          .plan = &plan,
+          .layout = &layout,
+          .schedule = &schedule,
+          .tapes = &tapes,
+          .ids = &ids,
+          .cublas_workspace = cublas_workspace(cluster->gpu.compute_capability),
+          .activation = activation};
+}
+
+TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, bool with_events) const {
+  const TimelineInput input{.index = index,
+                            .layout = &layout,
+                            .schedule = &schedule,
+                            .calls = &times,
+                            .units = &unit_times,
+                            .optimizer = optimizer_time(layout, plan, costs),
+                            .clip = clip_time(layout, plan, mesh, costs),
+                            .launch = costs.launch};
+  return lay_out(input, with_events);
+}
+
+Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
+                             TapeLibrary& library) {
+  PreparedPlan prepared;
+  prepared.index = &index;
+  prepared.cluster = &cluster;
+  prepared.plan = plan;
+  FSDP_TRY(prepared.layout, make_layout(index, plan));
+  prepared.schedule = lower_fsdp2(index, plan, prepared.layout);
+  const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu);
+  prepared.activation = settings.rules.activation;
+  prepared.costs = settings.costs;
+  const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
+  std::vector<int> num_storages;
+  for (std::size_t c = 0; c < modes.size(); ++c) {
+    const TimedTape& timed = library.tape(settings, static_cast<int>(c), modes[c]);
+    prepared.tapes.push_back(&timed.tape);
+    prepared.times.push_back(&timed.times);
+    num_storages.push_back(timed.tape.num_storages);
+  }
+  prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
+  prepared.ids = number_tensors(*index.model, prepared.layout, num_storages);
+  return prepared;
+}
+
+Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator) {
+  FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
+  allocator.reset({.total = kEndless}, settings);
+  MemoryPrediction result;
+  result.outside = outside_terms(*prepared.cluster, prepared.plan);
+  const Bytes outside = sum_of(result.outside);
+  AllocatorSink sink(prepared.ids.total, allocator);
+  MemoryWalk<AllocatorSink> walk(prepared.walk_input(), sink);
+  walk.initialise();
+  result.phases.push_back({"initialisation", peaks_of(sink, outside)});
+  sink.reset_peak();
+  walk.step();
+  result.phases.push_back({"first_step", peaks_of(sink, outside)});
+  MemoryPeaks steady;
+  for (int step = 1; step < kNumSteps; ++step) {
+    sink.reset_peak();
+    walk.step();
+    steady = highest(steady, peaks_of(sink, outside));
+  }
+  result.phases.push_back({"steady_step", steady});
+  for (const PhasePeaks& phase : result.phases) result.peaks = highest(result.peaks, phase.peaks);
+  result.margin = margin(result.peaks.reserved, result.outside);
+  return result;
+}
+
+Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
+                                   CachingAllocator& allocator) {
+  FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
+  allocator.reset({.total = prepared.cluster->gpu.usable_memory.value, .used_by_others = sum_of(outside)}, settings);
+  AllocatorSink sink(prepared.ids.total, allocator);
+  MemoryWalk<AllocatorSink> walk(prepared.walk_input(), sink);
+  walk.initialise();
+  for (int step = 0; step < kNumSteps; ++step) walk.step();
+  const AllocatorStatistics statistics = allocator.statistics();
+  return statistics.num_ooms > 0 ? -1 : statistics.num_alloc_retries;
+}
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,71 @@
+#pragma once
+
+// One plan on its way through the simulator: lowered, its tapes and durations looked up. Shared by the short answer
+// (predictor.cpp) and the whole report (report_builder.cpp).
+
+#include <vector>
+
+#include "core/cluster.h"
+#include "core/model_index.h"
+#include "core/plan.h"
+#include "core/report.h"
+#include "core/result.h"
+#include "core/schedule.h"
+#include "core/sharding.h"
+#include "simulator/caching_allocator.h"
+#include "simulator/memory_walk.h"
+#include "simulator/plan_times.h"
+#include "simulator/tape_library.h"
+#include "simulator/timeline.h"
+
+namespace fsdp::simulator {
+
+/// Steps that are walked: the first, the steady one, and one more, because which block a request gets depends on the
+/// step before.
+inline constexpr int kNumSteps = 3;
+
+struct PreparedPlan {
+  const ModelIndex* index = nullptr;
+  const Cluster* cluster = nullptr;
+  Plan plan;
+  Layout layout;
+  Schedule schedule;
+  Dtype activation = Dtype::BFloat16;
+  ComputeCosts costs;
+  std::vector<const Tape*> tapes;       ///< [num_calls]
+  std::vector<const CallTimes*> times;  ///< [num_calls]
+  std::vector<UnitTimes> unit_times;    ///< [num_units]
+  MemoryIds ids;
+
+  WalkInput walk_input() const;
+  TimelineResult timeline(const MeshCosts& mesh, bool with_events) const;
+};
+
+/// Precision of activations under a plan: param_dtype, or that of the parameters.
+Dtype activation_dtype(const Model& model, const Plan& plan);
+
+/// What the tapes of a plan depend on.
+TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu);
+
+/// Errors: those of make_layout.
+Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
+                             TapeLibrary& library);
+
+struct MemoryPrediction {
+  MemoryPeaks peaks;
+  std::vector<PhasePeaks> phases;
+  Bytes margin;
+  std::vector<DeviceTerm> outside;
+};
+
+/// Walks initialisation and steps through the allocator. Error: settings of the allocator that it does not know.
+Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator);
+
+/// How often the allocator must flush its cache to stay within the device; -1 when it runs out of memory all the same.
+Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
+                                   CachingAllocator& allocator);
+
+/// The whole report.
+Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, CachingAllocator& allocator);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,200 @@
+// Puts the whole report together: peaks, who is alive at the highest one, traffic, times.
+
+#include <algorithm>
+#include <map>
+
+#include "simulator/device_terms.h"
+#include "simulator/prediction.h"
+#include "simulator/report_traffic.h"
+#include "simulator/tensor_names.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+// The run as the peak finder sees it: all marks (instructions) and where the highest one lies.
+struct PeakWalk {
+  PeakSink sink;
+  std::int64_t marks_before_last_step = 0;
+};
+
+PeakWalk walk_to_peak(const PreparedPlan& prepared, std::int64_t stop_after) {
+  PeakWalk result{PeakSink(prepared.ids.total, stop_after), 0};
+  MemoryWalk<PeakSink> walk(prepared.walk_input(), result.sink);
+  walk.initialise();
+  walk.step();
+  result.marks_before_last_step = static_cast<std::int64_t>(result.sink.live_at_mark().size());
+  walk.step();
+  return result;
+}
+
+PeakMoment moment_of(const PreparedPlan& prepared, const PeakSink& sink) {
+  const auto& instructions = prepared.schedule.instructions;
+  if (sink.peak_mark() == 0) return {"initialisation", "", "", ""};
+  const Instruction& step = instructions[at((sink.peak_mark() - 1) % static_cast<std::int64_t>(instructions.size()))];
+  PeakMoment moment;
+  moment.phase = name_of(step.phase);
+  moment.instruction = name_of(step.what);
+  const Model& model = *prepared.index->model;
+  if (step.call >= 0) {
+    const int module = model.calls[at(step.call)].module;
+    const std::string name = module < 0 ? "outside" : model.modules[at(module)].name;
+    const std::string& kind = model.blocks[at(model.calls[at(step.call)].block)].kind;
+    moment.instruction += " " + (name.empty() ? kind : name);
+    moment.op = op_name(prepared, sink.peak_id());
+    for (const ShardedUnit& unit : prepared.layout.units) {
+      for (const int m : unit.modules) {
+        if (module >= 0 && prepared.index->contains(m, module) && !unit.is_root) moment.unit = unit.name;
+      }
+    }
+  }
+  if (step.unit >= 0) {
+    moment.unit = prepared.layout.units[at(step.unit)].name;
+    moment.instruction += " " + (moment.unit.empty() ? "root" : moment.unit);
+  }
+  return moment;
+}
+
+void describe_peak(const PreparedPlan& prepared, MemoryReport& memory) {
+  const PeakWalk found = walk_to_peak(prepared, -1);
+  memory.peak = moment_of(prepared, found.sink);
+  const PeakWalk stopped = walk_to_peak(prepared, found.sink.peak_event());
+  std::map<std::pair<MemoryCategory, std::string>, LiveTensor> merged;
+  for (int id = 0; id < stopped.sink.num_ids(); ++id) {
+    const std::int64_t bytes = stopped.sink.bytes_of(id);
+    if (bytes == 0) continue;
+    const MemoryCategory category = stopped.sink.category_of(id);
+    memory.at_peak[static_cast<std::size_t>(category)] += Bytes(bytes);
+    LiveTensor& tensor = merged[{category, tensor_name(prepared, id)}];
+    ++tensor.count;
+    tensor.bytes += Bytes(bytes);
+  }
+  for (auto& [key, tensor] : merged) {
+    tensor.category = key.first;
+    tensor.name = key.second;
+    memory.live_at_peak.push_back(tensor);
+  }
+  std::stable_sort(memory.live_at_peak.begin(), memory.live_at_peak.end(),
+                   [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });
+  const auto& marks = found.sink.live_at_mark();
+  for (std::size_t m = at(found.marks_before_last_step); m < marks.size(); ++m) {
+    memory.live_over_step.push_back(Bytes(marks[m]));
+  }
+}
+
+Bytes host_pinned(const PreparedPlan& prepared) {
+  if (!prepared.plan.cpu_offload) return Bytes(0);
+  // Pinned blocks are rounded up to powers of two, one per parameter and one per gradient.
+  Bytes sum;
+  for (const ShardedUnit& unit : prepared.layout.units) {
+    for (const ShardedParameter& p : unit.parameters) {
+      const std::int64_t bytes = p.shard_elements * size_of(unit.original_dtype).count();
+      std::int64_t block = 1;
+      while (block < bytes) block *= 2;
+      sum += Bytes(p.receives_gradient ? 2 * block : block);
+    }
+  }
+  return sum;
+}
+
+Result<MemoryReport> memory_report(const PreparedPlan& prepared, CachingAllocator& allocator) {
+  FSDP_TRY(MemoryPrediction prediction, predict_memory(prepared, allocator));
+  MemoryReport memory;
+  memory.budget = prepared.cluster->gpu.usable_memory.value;
+  memory.margin = prediction.margin;
+  memory.peaks = prediction.peaks;
+  memory.phases = std::move(prediction.phases);
+  memory.device_terms.push_back({"reserved by PyTorch's allocator", memory.peaks.reserved, Provenance::Derived,
+                                 "the caching allocator's rules of torch " + prepared.plan.runtime.version});
+  for (const DeviceTerm& term : prediction.outside) memory.device_terms.push_back(term);
+  memory.host_pinned = host_pinned(prepared);
+  if (memory.peaks.device > memory.budget) {
+    FSDP_TRY(memory.cache_flushes, count_flushes(prepared, prediction.outside, allocator));
+  }
+  describe_peak(prepared, memory);
+  return memory;
+}
+
+// Arithmetic of forward and backward without recomputation, as MFU counts it.
+double model_flops(const PreparedPlan& prepared) {
+  double flops = 0;
+  for (const Tape* tape : prepared.tapes) {
+    for (const OpWork& work : tape->work) {
+      flops += work.forward.gemm_flops + work.forward.attention_flops + work.backward.gemm_flops;
+      flops += 2 * work.forward.attention_flops * (work.backward.attention_flops > 0 ? 1 : 0);
+    }
+  }
+  return flops * static_cast<double>(prepared.plan.accumulation);
+}
+
+// Kernels reach 0.7 to 1.15 of the assumed efficiencies on most cards; collectives have bands of their own.
+constexpr double kComputeLow = 0.85;
+constexpr double kComputeHigh = 1.4;
+
+TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, TimelineResult& timeline) {
+  TimeReport time;
+  time.step = timeline.step;
+  time.compute = timeline.compute;
+  time.exposed_communication = timeline.exposed;
+  time.optimizer = timeline.optimizer;
+  time.timeline = std::move(timeline.events);
+  Bytes largest;
+  for (const ShardedUnit& unit : prepared.layout.units) {
+    largest = std::max(largest, unit.gather_shard_bytes * prepared.layout.mesh.shard);
+  }
+  const UncertaintyBand band = uncertainty(mesh.shard, largest);
+  const Seconds busy = timeline.step - timeline.exposed;
+  time.low = kComputeLow * busy + band.low * timeline.exposed;
+  time.high = kComputeHigh * busy + band.high * timeline.exposed;
+  const double step = time.step.count();
+  if (step <= 0) return time;
+  const auto tokens = static_cast<double>(prepared.index->model->tokens_per_step * prepared.plan.accumulation);
+  time.tokens_per_second_per_gpu = tokens / step;
+  time.mfu = model_flops(prepared) / (step * prepared.costs.peak.count());
+  return time;
+}
+
+void describe_model(const Model& model, StepReport& report) {
+  report.model = model.name;
+  report.parameters = num_parameters(model);
+  report.trainable_parameters = num_trainable_parameters(model);
+  report.receives_gradient_parameters = num_gradient_parameters(model);
+  for (const Buffer& buffer : model.buffers) report.buffers += size_of(buffer.dtype) * num_elements(buffer.shape);
+}
+
+std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const MeshCosts& mesh) {
+  std::vector<std::string> lines = prepared.cluster->assumptions;
+  if (!peak_rate(prepared.cluster->gpu, prepared.activation)) {
+    lines.push_back(prepared.cluster->gpu.name + " has no hardware for " + std::string(name_of(prepared.activation)) +
+                    ": compute is timed at its fp32 rate.");
+  }
+  if (prepared.layout.mesh.shard > 1) lines.push_back(mesh.shard.provenance);
+  return lines;
+}
+
+}  // namespace
+
+Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, CachingAllocator& allocator) {
+  StepReport report;
+  report.runtime = prepared.plan.runtime.name;
+  report.runtime_version = prepared.plan.runtime.version;
+  describe_model(*prepared.index->model, report);
+  report.gpu = prepared.cluster->gpu.name;
+  report.gpus_per_node = prepared.cluster->gpus_per_node;
+  report.nodes = prepared.cluster->nodes;
+  report.assumptions = assumptions_of(prepared, mesh);
+  report.plan = prepared.plan;
+  FSDP_TRY(report.memory, memory_report(prepared, allocator));
+  const bool fits = report.memory.peaks.device + report.memory.margin <= report.memory.budget;
+  report.verdict = fits ? Verdict::Fits : Verdict::DoesNotFit;
+  TimelineResult timeline = prepared.timeline(mesh, true);
+  report.traffic = count_traffic(prepared, mesh, timeline);
+  report.time = time_report(prepared, mesh, timeline);
+  return report;
+}
+
+}  // namespace fsdp::simulator

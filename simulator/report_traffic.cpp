@@ -1,0 +1,141 @@
+// The traffic of a plan: one entry per collective, in issue order, read off the schedule.
+//
+// Payload is the size of the full tensor (all-gather output, reduce-scatter input, all-reduce buffer), padding
+// included, as the collective API is called. Sent bytes are those of a ring; a ring over several nodes crosses the
+// network once per node and direction, so the worst-placed rank sends all of its bytes over the network.
+//
+// Source: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, torch/nn/utils/clip_grad.py, torch 2.11.
+
+#include "simulator/report_traffic.h"
+
+#include "simulator/collective_cost.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+class TrafficCounter {
+ public:
+  TrafficCounter(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time)
+      : prepared_(prepared), mesh_(mesh), time_(time), quirks_(prepared.plan.runtime.quirks) {}
+
+  TrafficReport count() {
+    for (const Instruction& step : prepared_.schedule.instructions) {
+      if (step.what == Do::Unshard) gather(step);
+      if (step.what == Do::ReduceGrads) reduce(step);
+      if (step.what == Do::ClipGradNorm) clip(step);
+    }
+    return std::move(report_);
+  }
+
+ private:
+  const ShardedUnit& unit_of(const Instruction& step) const {
+    return prepared_.layout.units[static_cast<std::size_t>(step.unit)];
+  }
+
+  Seconds next_exposed() {
+    const std::size_t slot = next_slot_++;
+    return slot < time_.exposed_of_collective.size() ? time_.exposed_of_collective[slot] : Seconds(0);
+  }
+
+  void gather(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    const Seconds exposed = next_exposed();
+    const std::int64_t shard = prepared_.layout.mesh.shard;
+    const std::int64_t group = step.smaller_group ? unit.reshard.world_size : shard;
+    const Bytes payload = unit.gather_shard_bytes * shard;
+    const Dtype dtype = unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype;
+    const UnitTimes& times = prepared_.unit_times[static_cast<std::size_t>(step.unit)];
+    add({.kind = CollectiveKind::AllGather,
+         .unit = unit.name,
+         .phase = std::string(name_of(step.phase)),
+         .dtype = dtype,
+         .elements = payload.count() / size_of(dtype).count(),
+         .payload = payload,
+         .group = MeshDimension::Shard,
+         .group_size = group,
+         .time = step.smaller_group ? times.small_gather : times.all_gather,
+         .exposed = exposed});
+  }
+
+  void reduce(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    const UnitTimes& times = prepared_.unit_times[static_cast<std::size_t>(step.unit)];
+    const Mesh& mesh = prepared_.layout.mesh;
+    Collective collective{.kind = CollectiveKind::ReduceScatter,
+                          .unit = unit.name,
+                          .phase = std::string(name_of(step.phase)),
+                          .dtype = unit.reduce_dtype,
+                          .elements = unit.reduced_full_elements,
+                          .payload = size_of(unit.reduce_dtype) * unit.reduced_full_elements,
+                          .group = MeshDimension::Shard,
+                          .group_size = mesh.shard,
+                          .time = times.reduce_scatter,
+                          .exposed = next_exposed()};
+    add(collective);
+    if (mesh.replicate == 1) return;
+    collective.kind = CollectiveKind::AllReduce;
+    collective.elements = unit.reduced_shard_elements;
+    collective.payload = size_of(unit.reduce_dtype) * unit.reduced_shard_elements;
+    collective.group = MeshDimension::Replicate;
+    collective.group_size = mesh.replicate;
+    collective.time = times.all_reduce;
+    collective.exposed = next_exposed();
+    add(collective);
+  }
+
+  void clip(const Instruction& step) {
+    std::int64_t norms = 0;
+    Dtype dtype = Dtype::Float32;
+    for (const ShardedUnit& unit : prepared_.layout.units) {
+      for (const ShardedParameter& p : unit.parameters) norms += p.receives_gradient ? 1 : 0;
+      if (unit.is_root) dtype = unit.original_dtype;
+    }
+    const std::int64_t elements = quirks_.clip_reduces_each_norm ? norms : 1;
+    const Bytes payload = size_of(dtype) * elements;
+    add({.kind = CollectiveKind::AllReduce,
+         .unit = "",
+         .phase = std::string(name_of(step.phase)),
+         .dtype = dtype,
+         .elements = elements,
+         .payload = payload,
+         .group = MeshDimension::Shard,
+         .group_size = prepared_.layout.mesh.shard,
+         .time = collective_time(mesh_.shard, CollectiveKind::AllReduce, payload),
+         .exposed = Seconds(0)});
+  }
+
+  void add(Collective collective) {
+    if (collective.group_size == 1 && quirks_.skip_collectives_of_one) return;
+    const Bytes sent = ring_bytes_sent(collective.kind, collective.payload, static_cast<int>(collective.group_size));
+    TrafficTotal& total = report_.totals[static_cast<std::size_t>(collective.kind)];
+    ++total.count;
+    total.payload += collective.payload;
+    total.sent_per_rank += sent;
+    (crosses_nodes(collective) ? report_.sent_between_nodes : report_.sent_inside_node) += sent;
+    report_.collectives.push_back(std::move(collective));
+  }
+
+  bool crosses_nodes(const Collective& collective) const {
+    const std::int64_t per_node = prepared_.cluster->gpus_per_node;
+    const std::int64_t shard = prepared_.layout.mesh.shard;
+    const bool strided = collective.group == MeshDimension::Replicate;
+    const std::int64_t span = strided ? shard * collective.group_size : collective.group_size;
+    return span > per_node || per_node % span != 0;
+  }
+
+  const PreparedPlan& prepared_;
+  const MeshCosts& mesh_;
+  const TimelineResult& time_;
+  const Quirks& quirks_;
+  TrafficReport report_;
+  std::size_t next_slot_ = 0;
+};
+
+}  // namespace
+
+TrafficReport count_traffic(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time) {
+  return TrafficCounter(prepared, mesh, time).count();
+}
+
+}  // namespace fsdp::simulator

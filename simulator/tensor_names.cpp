@@ -1,0 +1,122 @@
+#include "simulator/tensor_names.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "core/op.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors = {
+    "sharded parameter",
+    "unsharded parameter",
+    "gradient",
+    "gradient of another use",
+    "accumulated gradient",
+    "smaller shard",
+    "first moment",
+    "second moment",
+    "step count",
+    "scales of first moment",
+    "scales of second moment",
+    "optimizer temporary",
+    "optimizer temporary",
+    "whole parameter",
+};
+
+constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
+    "shards from the host",  "shards cast for the all-gather", "all-gather output",
+    "reduce-scatter input",  "reduce-scatter output",          "sharded gradients",
+    "new sharded gradients",
+};
+
+constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
+    "metadata of a copy",
+    "cuBLAS workspace (forward)",
+    "cuBLAS workspace (backward)",
+    "cuBLASLt workspace (forward)",
+    "cuBLASLt workspace (backward)",
+    "gradient of the loss",
+    "gradient norms",
+    "gradient norms",
+    "gradient norms",
+};
+
+// "model.layers.12.mlp" becomes "model.layers.*.mlp".
+std::string merged(const std::string& name) {
+  std::string result;
+  for (std::size_t i = 0; i < name.size();) {
+    std::size_t end = name.find('.', i);
+    if (end == std::string::npos) end = name.size();
+    const std::string part = name.substr(i, end - i);
+    const bool number =
+        !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+    if (!result.empty()) result += '.';
+    result += number ? "*" : part;
+    i = end + 1;
+  }
+  return result;
+}
+
+struct CallTensor {
+  int call = -1;
+  int storage = -1;
+};
+
+CallTensor find_call(const MemoryIds& ids, int id) {
+  const auto after = std::upper_bound(ids.call_base.begin(), ids.call_base.end(), id);
+  const int call = static_cast<int>(after - ids.call_base.begin()) - 1;
+  return call < 0 ? CallTensor{} : CallTensor{call, id - ids.call_base[at(call)]};
+}
+
+// The module that runs the op, relative to the call, and the op's kind.
+std::string op_of(const PreparedPlan& prepared, const CallTensor& tensor, bool whole_name) {
+  const Model& model = *prepared.index->model;
+  const Call& call = model.calls[at(tensor.call)];
+  const Block& block = model.blocks[at(call.block)];
+  const int op = prepared.tapes[at(tensor.call)]->storage_op[at(tensor.storage)];
+  if (op < 0) return {};
+  const int module = call.modules[at(block.ops[at(op)].module)];
+  std::string where =
+      whole_name && module >= 0 ? model.modules[at(module)].name : block.modules[at(block.ops[at(op)].module)].name;
+  if (!where.empty()) where += whole_name ? ": " : " ";
+  return where + std::string(name_of(block.ops[at(op)].kind));
+}
+
+}  // namespace
+
+std::string op_name(const PreparedPlan& prepared, int id) {
+  const CallTensor tensor = find_call(prepared.ids, id);
+  return tensor.call < 0 ? std::string() : op_of(prepared, tensor, false);
+}
+
+std::string tensor_name(const PreparedPlan& prepared, int id) {
+  const MemoryIds& ids = prepared.ids;
+  const Model& model = *prepared.index->model;
+  if (id < ids.units_base()) {
+    const auto what = kParameterTensors[at(id / ids.num_parameters)];
+    return merged(model.parameters[at(id % ids.num_parameters)].name) + ": " + std::string(what);
+  }
+  if (id < ids.singles_base()) {
+    const int offset = id - ids.units_base();
+    const std::string& unit = prepared.layout.units[at(offset % ids.num_units)].name;
+    return (unit.empty() ? "root" : merged(unit)) + ": " + std::string(kUnitTensors[at(offset / ids.num_units)]);
+  }
+  if (id < ids.buffers_base()) return std::string(kSingles[at(id - ids.singles_base())]);
+  if (id < ids.inputs_base()) return merged(model.buffers[at(id - ids.buffers_base())].name) + ": buffer";
+  if (id < ids.sums_base) {
+    return model.values[at(model.inputs[at((id - ids.inputs_base()) / 3)])].name + ": input";
+  }
+  const CallTensor tensor = find_call(ids, id);
+  if (tensor.call < 0) return model.values[at(id - ids.sums_base)].name + ": gradient";
+  return merged(op_of(prepared, tensor, true));
+}
+
+}  // namespace fsdp::simulator
