@@ -31,6 +31,12 @@ enum class Option {
   GpuName,
   Memory,
   ClusterFile,
+  IntraLinkName,
+  IntraBandwidth,
+  NetworkName,
+  NicBandwidth,
+  GpusPerNic,
+  HostMemory,
   // The work.
   Recipe,
   Batch,

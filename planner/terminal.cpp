@@ -77,17 +77,18 @@ Terminal terminal_of(bool is_terminal, std::optional<int> terminal_width, ColorM
           .color = takes_color(is_terminal, color, environment)};
 }
 
-Terminal terminal_of_descriptor(int descriptor, ColorMode color) {
-  const bool is_terminal = isatty(descriptor) == 1;
-  std::optional<int> width;
+TerminalEnvironment environment_of_process() {
+  return {.no_color = variable("NO_COLOR"),
+          .clicolor_force = variable("CLICOLOR_FORCE"),
+          .force_color = variable("FORCE_COLOR"),
+          .term = variable("TERM"),
+          .columns = variable("COLUMNS")};
+}
+
+std::optional<int> terminal_width(int descriptor) {
+  if (isatty(descriptor) != 1) return std::nullopt;
   winsize size{};
-  if (is_terminal && ioctl(descriptor, TIOCGWINSZ, &size) == 0) width = size.ws_col;
-  return terminal_of(is_terminal, width, color,
-                     {.no_color = variable("NO_COLOR"),
-                      .clicolor_force = variable("CLICOLOR_FORCE"),
-                      .force_color = variable("FORCE_COLOR"),
-                      .term = variable("TERM"),
-                      .columns = variable("COLUMNS")});
+  return ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 std::string styled(std::string_view text, Style style, const Terminal& terminal) {

@@ -34,8 +34,11 @@ struct TerminalEnvironment {
 Terminal terminal_of(bool is_terminal, std::optional<int> terminal_width, ColorMode color,
                      const TerminalEnvironment& environment);
 
-/// The terminal behind a file descriptor of this process.
-Terminal terminal_of_descriptor(int descriptor, ColorMode color);
+/// The environment of this process.
+TerminalEnvironment environment_of_process();
+
+/// Columns of the terminal behind a file descriptor; nothing when it is none, 0 when it does not say.
+std::optional<int> terminal_width(int descriptor);
 
 enum class Style { Plain, Good, Bad, Warning, Strong, Faint };
 

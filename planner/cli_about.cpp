@@ -1,0 +1,205 @@
+// schema, models, gpus, doctor and completions: what the program says about itself and its library.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "core/cluster_library.h"
+#include "core/files.h"
+#include "core/json_writer.h"
+#include "core/model_spec.h"
+#include "core/nearest.h"
+#include "core/parse_units.h"
+#include "core/version.h"
+#include "planner/cli_commands.h"
+#include "planner/cli_help.h"
+#include "planner/cli_library.h"
+#include "planner/render_plan.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kSchemas = {"model", "cluster", "plan", "report"};
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+/// The table as the rows of a JSON array, each an object of the exact values.
+std::string to_json(const Table& table) {
+  JsonWriter writer;
+  writer.begin_object();
+  writer.member("format_version", "1.0");
+  writer.key(table.name);
+  writer.begin_array();
+  for (const auto& row : table.rows) {
+    writer.begin_object(JsonLayout::OneLine);
+    for (std::size_t i = 0; i < row.size(); ++i) writer.member(table.columns[i].name, row[i].exact);
+    writer.end_object();
+  }
+  writer.end_array();
+  writer.end_object();
+  return std::move(writer).take();
+}
+
+void print(const Table& table, const Output& output) {
+  if (output.format == Format::Json) {
+    output.console.out << to_json(table);
+  } else {
+    output.print({table});
+  }
+}
+
+/// One thing that the doctor looks for.
+struct Check {
+  std::string what;
+  bool found = false;
+  std::string detail;
+  bool is_needed = false;  ///< Without it nothing can be planned.
+};
+
+/// The first of the paths that is there.
+std::string first_of(std::initializer_list<const char*> paths) {
+  for (const char* path : paths) {
+    if (is_there(path)) return path;
+  }
+  return "";
+}
+
+std::vector<Check> checks(const Output& output) {
+  const std::string& library = output.console.library;
+  std::vector<Check> found;
+  const std::size_t models = model_names(library).size();
+  found.push_back({"model specs", models > 0, fmt::format("{} in {}", models, library), true});
+  const Result<ClusterLibrary> clusters = read_cluster_library(library + "/clusters");
+  found.push_back({"clusters", clusters.has_value(),
+                   clusters ? fmt::format("{}, {}", counted(static_cast<std::int64_t>(clusters->gpus.size()), "GPU"),
+                                          counted(static_cast<std::int64_t>(clusters->clusters.size()), "cluster"))
+                            : to_string(clusters.error().front()),
+                   true});
+  bool schemas = true;
+  for (const std::string_view name : kSchemas) {
+    schemas = schemas && is_there(fmt::format("{}/schemas/{}.schema.json", library, name));
+  }
+  found.push_back({"schemas", schemas, library + "/schemas", true});
+  // Nothing below is needed to plan: a GPU and its libraries count once a plan is run.
+  const std::string driver = first_of({"/proc/driver/nvidia/version"});
+  found.push_back({"NVIDIA driver", !driver.empty(), driver.empty() ? "not needed to plan" : driver});
+  const std::string gpu = first_of({"/dev/nvidia0"});
+  found.push_back({"GPU", !gpu.empty(), gpu.empty() ? "not needed to plan" : gpu});
+  const std::string nccl =
+      first_of({"/usr/lib/x86_64-linux-gnu/libnccl.so.2", "/usr/lib/aarch64-linux-gnu/libnccl.so.2",
+                "/usr/local/lib/libnccl.so.2", "/usr/lib64/libnccl.so.2"});
+  found.push_back({"NCCL", !nccl.empty(), nccl.empty() ? "not needed to plan" : nccl});
+  return found;
+}
+
+}  // namespace
+
+Outcome schema_command(const CommandLine& line, const Output& output) {
+  if (line.arguments.empty()) {
+    Table table{.name = "schemas", .columns = {{"name", "name"}, {"describes", "describes"}}};
+    table.rows = {{"model", "a model spec"},
+                  {"cluster", "a cluster or a GPU"},
+                  {"plan", "a plan, as -o writes it"},
+                  {"report", "a report, as --json prints it"}};
+    print(table, output);
+    return kExitYes;
+  }
+  const std::string& name = line.arguments.front();
+  if (std::find(kSchemas.begin(), kSchemas.end(), name) == kSchemas.end()) {
+    return input_failure({{"schema", fmt::format("There is no schema \"{}\".", name), suggest_name(name, kSchemas)}});
+  }
+  const Result<std::string> text =
+      read_text_file(fmt::format("{}/schemas/{}.schema.json", output.console.library, name));
+  if (!text) return input_failure(text.error());
+  output.console.out << *text;
+  return kExitYes;
+}
+
+Outcome models_command(const CommandLine& /*line*/, const Output& output) {
+  Table table{.name = "models",
+              .columns = {{"name", "name"}, {"parameters", "parameters", true}, {"recipes", "recipes"}}};
+  Errors errors;
+  for (const std::string& name : model_names(output.console.library)) {
+    const Result<ModelSpec> spec = read_model_spec(fmt::format("{}/{}.json", output.console.library, name));
+    const Result<Model> model = spec ? build_model(*spec) : tl::unexpected(spec.error());
+    if (!model) {
+      errors.insert(errors.end(), model.error().begin(), model.error().end());
+      continue;
+    }
+    std::string recipes;
+    for (const Recipe& recipe : spec->recipes) recipes += (recipes.empty() ? "" : ", ") + recipe.name;
+    table.rows.push_back({name, {grouped(num_parameters(*model)), fmt::format("{}", num_parameters(*model))}, recipes});
+  }
+  if (!errors.empty()) return input_failure(std::move(errors));
+  if (table.rows.empty()) {
+    return input_failure({{output.console.library, "There are no model specs in this folder.",
+                           "Set FSDP_PLAN_MODEL_SPECS to the folder that has them."}});
+  }
+  print(table, output);
+  return kExitYes;
+}
+
+Outcome gpus_command(const CommandLine& /*line*/, const Output& output) {
+  const Result<ClusterLibrary> library = read_cluster_library(output.console.library + "/clusters");
+  if (!library) return input_failure(library.error());
+  Table gpus{.name = "gpus",
+             .columns = {{"GPU", "gpu"},
+                         {"memory", "memory_bytes", true},
+                         {"bandwidth", "memory_bandwidth", true},
+                         {"bf16", "bf16", true},
+                         {"in a node", "intra_node"}}};
+  for (const Gpu& gpu : library->gpus) {
+    gpus.rows.push_back(
+        {gpu.name,
+         cell(gpu.usable_memory.value),
+         {format_bandwidth(gpu.memory_bandwidth.value), shortest(gpu.memory_bandwidth.value.count())},
+         gpu.bf16 ? Cell{format_flops_rate(gpu.bf16->value), shortest(gpu.bf16->value.count())} : Cell{"none", ""},
+         std::string(describe(gpu.intra_node.kind))});
+  }
+  Table clusters{
+      .name = "clusters",
+      .columns = {
+          {"cluster", "cluster"}, {"nodes", "nodes", true}, {"GPUs each", "gpus_per_node", true}, {"GPU", "gpu"}}};
+  for (const Cluster& cluster : library->clusters) {
+    clusters.rows.push_back(
+        {cluster.name, cell(std::int64_t{cluster.nodes}), cell(std::int64_t{cluster.gpus_per_node}), cluster.gpu.name});
+  }
+  if (output.format == Format::Json) {
+    print(gpus, output);
+  } else {
+    output.print({gpus, clusters});
+  }
+  return kExitYes;
+}
+
+Outcome doctor_command(const CommandLine& /*line*/, const Output& output) {
+  Table table{.name = "doctor", .columns = {{"part", "part"}, {"state", "state"}, {"detail", "detail"}}};
+  table.rows.push_back({"fsdp-plan", {"ok", "ok", Style::Good}, std::string(kVersion)});
+  bool can_plan = true;
+  for (const Check& check : checks(output)) {
+    can_plan = can_plan && (check.found || !check.is_needed);
+    const Cell state = check.found       ? Cell{"ok", "ok", Style::Good}
+                       : check.is_needed ? Cell{"missing", "missing", Style::Bad}
+                                         : Cell{"none", "none", Style::Faint};
+    table.rows.push_back({check.what, state, check.detail});
+  }
+  print(table, output);
+  return can_plan ? kExitYes : kExitNo;
+}
+
+Outcome completions_command(const CommandLine& line, const Output& output) {
+  const Result<std::string> script = completions(line.arguments.front());
+  if (!script) return input_failure(script.error());
+  output.console.out << *script;
+  return kExitYes;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,36 @@
+#pragma once
+
+// What a command line means: the model, the workload, the machines and the space to search.
+
+#include <string>
+
+#include "core/cluster.h"
+#include "core/cluster_library.h"
+#include "core/model_spec.h"
+#include "core/result.h"
+#include "planner/cli_options.h"
+#include "planner/space.h"
+
+namespace fsdp::planner {
+
+struct PlanRequest {
+  ModelSpec spec;
+  Workload workload;
+  Cluster cluster;
+  Space space;
+};
+
+/// Errors: everything that is wrong with the options and with the files that they name, in one go.
+Result<PlanRequest> read_request(const CommandLine& line, const std::string& library);
+
+/// The machines of a command line. Without any option about them: nothing is given, and nothing is assumed. Errors:
+/// unknown names, sizes that make no sense, options that exclude each other.
+Result<Cluster> read_machines(const CommandLine& line, const std::string& library);
+
+/// True when an option about machines is given.
+bool names_machines(const CommandLine& line);
+
+/// A machine option over the machines of a plan file: `--mem` alone changes the memory of its GPUs.
+Result<Cluster> override_machines(const CommandLine& line, const Cluster& cluster, const std::string& library);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,89 @@
+#include "planner/cli_values.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include "core/nearest.h"
+#include "core/parse_units.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::int64_t kLargestCount = std::int64_t{1} << 31;
+
+}  // namespace
+
+std::optional<std::int64_t> parse_integer(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
+  return number;
+}
+
+std::optional<std::int64_t> OptionReader::count(Option option, std::int64_t min) {
+  const std::optional<std::string> text = line_.value(option);
+  if (!text) return std::nullopt;
+  const std::optional<std::int64_t> number = parse_integer(*text);
+  if (!number || *number < min || *number > kLargestCount) {
+    fail(option, fmt::format("\"{}\" is not a whole number from {} to {}.", *text, min, kLargestCount));
+    return std::nullopt;
+  }
+  return number;
+}
+
+std::optional<double> OptionReader::number(Option option) {
+  const std::optional<std::string> text = line_.value(option);
+  if (!text) return std::nullopt;
+  const std::optional<double> number = parse_number(*text);
+  if (!number || *number <= 0) {
+    fail(option, fmt::format("\"{}\" is not a number above 0.", *text));
+    return std::nullopt;
+  }
+  return number;
+}
+
+std::optional<Bytes> OptionReader::size(Option option) {
+  const std::optional<std::string> text = line_.value(option);
+  if (!text) return std::nullopt;
+  return keep(parse_size(*text, flag_of(option)));
+}
+
+std::optional<bool> OptionReader::yes_or_no(Option option) {
+  const std::optional<std::string> text = line_.value(option);
+  if (!text) return std::nullopt;
+  if (*text == "yes" || *text == "true" || *text == "on") return true;
+  if (*text == "no" || *text == "false" || *text == "off") return false;
+  fail(option, fmt::format("\"{}\" is neither yes nor no.", *text), "Write yes or no.");
+  return std::nullopt;
+}
+
+void OptionReader::fail(Option option, std::string what, std::string hint) {
+  errors_.push_back({std::string(flag_of(option)), std::move(what), std::move(hint)});
+}
+
+bool OptionReader::is_same_name(std::string_view text, std::string_view name) {
+  if (text.size() != name.size()) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char given = text[i] == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(text[i])));
+    if (given != name[i]) return false;
+  }
+  return true;
+}
+
+void OptionReader::fail_choice(Option option, std::string_view text, std::string_view noun,
+                               const std::vector<std::string_view>& names) {
+  fail(option, fmt::format("Unknown {} \"{}\".", noun, text), suggest_name(text, names));
+}
+
+}  // namespace fsdp::planner
