@@ -111,7 +111,7 @@ BlockValue t5_feed_forward(BlockBuilder& b, BlockValue x, std::int64_t intermedi
 }
 
 void build_t5_block(BlockBuilder& b, const BlockOptions& options) {
-  const T5Options t5 = {.heads = options.integer("heads"),
+  const T5Options t5 = {.heads = options.integer("num_attention_heads"),
                         .head_dim = options.integer("head_dim"),
                         .dropout = options.number("dropout", 0.1)};
   const bool decoder = options.flag("decoder");
@@ -155,7 +155,7 @@ BlockValue whisper_attention(BlockBuilder& b, std::string_view name, BlockValue 
 
 /// One layer: self-attention, attention over the encoder where there are `keys`, MLP; each after a LayerNorm.
 void build_whisper_layer(BlockBuilder& b, const BlockOptions& options, bool decoder) {
-  const std::int64_t heads = options.integer("heads");
+  const std::int64_t heads = options.integer("num_attention_heads");
   BlockValue hidden = b.input("hidden");
   b.declare("self_attn", "WhisperAttention");
   BlockValue normed = b.layer_norm("self_attn_layer_norm", hidden);
@@ -225,7 +225,7 @@ std::string whisper_decoder_layer_class(const BlockOptions& /*options*/) {
 }  // namespace
 
 std::vector<BlockKind> encoder_decoder_blocks() {
-  const OptionRule heads = {"heads", OptionType::Size, true, "Attention heads."};
+  const OptionRule heads = {"num_attention_heads", OptionType::Size, true, "Attention heads."};
   const OptionRule intermediate = {"intermediate_size", OptionType::Size, true, "Width of the MLP."};
   const OptionRule hidden_size = {"hidden_size", OptionType::Size, true, "Width of the model."};
   const OptionRule max_positions = {"max_positions", OptionType::Size, true, "Rows of the position table."};

@@ -45,7 +45,7 @@ BlockValue self_attention(BlockBuilder& b, BlockValue x, const BlockOptions& opt
   const auto scope = b.enter("self_attn", class_name);
   for (const std::string_view name : {"q_proj", "k_proj", "v_proj", "o_proj"}) b.declare(name, "Linear");
   const std::int64_t batch = b.size(x, 0), seq = b.size(x, 1), head_dim = options.integer("head_dim");
-  const std::int64_t heads = options.integer("heads"), kv_heads = options.integer("kv_heads");
+  const std::int64_t heads = options.integer("num_attention_heads"), kv_heads = options.integer("num_key_value_heads");
   const auto split_heads = [&](BlockValue y, std::int64_t count) {
     return b.reshape(y, {batch, seq, count, head_dim});
   };
@@ -245,8 +245,8 @@ std::vector<BlockKind> qwen3_tts_blocks() {
       {"qwen3_tts_layer",
        "hidden [batch, seq, width], position_ids (talker) or cos and sin -> hidden: a decoder layer with norms on "
        "queries and keys (Qwen3-TTS).",
-       {{"heads", OptionType::Size, true, "Query heads."},
-        {"kv_heads", OptionType::Size, true, "Key and value heads."},
+       {{"num_attention_heads", OptionType::Size, true, "Query heads."},
+        {"num_key_value_heads", OptionType::Size, true, "Key and value heads."},
         {"head_dim", OptionType::Size, true, "Width of a head."},
         {"intermediate_size", OptionType::Size, true, "Width of the MLP."},
         {"talker", OptionType::Flag, false, "Makes its rotary table itself, from position_ids."}},

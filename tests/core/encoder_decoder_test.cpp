@@ -101,7 +101,7 @@ TEST(T5, AGatedBlockHasTwoInputProjections) {
     "dimensions": {"batch": 2, "seq": 8},
     "inputs": {"hidden": {"shape": ["batch", "seq", 16]}, "target": {"shape": ["batch", "seq", 16]}},
     "modules": [
-      {"name": "block", "block": "t5_block", "heads": 2, "head_dim": 4, "intermediate_size": 32, "gated": true,
+      {"name": "block", "block": "t5_block", "num_attention_heads": 2, "head_dim": 4, "intermediate_size": 32, "gated": true,
        "relative_attention_buckets": 32},
       {"name": "", "class": "Root", "ops": [{"op": "mse_loss", "inputs": ["hidden", "target"], "outputs": ["loss"]}]}
     ]})",
