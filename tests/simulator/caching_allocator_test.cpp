@@ -163,7 +163,7 @@ TEST(CachingAllocator, SaysWhyItIsOutOfMemory) {
 
 TEST(CachingAllocator, TheMemoryFractionLimitsWhatIsReserved) {
   CachingAllocator allocator({.total = 100_MiB}, {.per_process_memory_fraction = 0.5});
-  EXPECT_EQ(allocator.malloc(id(0), 40_MiB, kDefault), AllocationOutcome::Allocated);
+  EXPECT_EQ(allocator.malloc(id(0), 50_MiB, kDefault), AllocationOutcome::Allocated);
   EXPECT_EQ(allocator.malloc(id(1), 20_MiB, kDefault), AllocationOutcome::OutOfMemory);
   EXPECT_EQ(allocator.driver_calls().num_malloc_failed, 0) << "The device was not even asked.";
   allocator.set_memory_fraction(1);
@@ -171,10 +171,12 @@ TEST(CachingAllocator, TheMemoryFractionLimitsWhatIsReserved) {
 }
 
 TEST(CachingAllocator, AnotherUserOfTheDeviceTakesItsShare) {
-  CachingAllocator allocator({.total = 100_MiB}, {});
-  allocator.set_used_by_others(50_MiB);
-  EXPECT_EQ(allocator.malloc(id(0), 60_MiB, kDefault), AllocationOutcome::OutOfMemory);
-  EXPECT_EQ(allocator.malloc(id(0), 50_MiB, kDefault), AllocationOutcome::Allocated);
+  for (const AllocatorSettings& settings : {AllocatorSettings{}, kExpandable}) {
+    CachingAllocator allocator({.total = 100_MiB}, settings);
+    allocator.set_used_by_others(40_MiB);
+    EXPECT_EQ(allocator.malloc(id(0), 70_MiB, kDefault), AllocationOutcome::OutOfMemory);
+    EXPECT_EQ(allocator.malloc(id(0), 60_MiB, kDefault), AllocationOutcome::Allocated);
+  }
 }
 
 TEST(RecordStream, KeepsAFreedBlockActiveUntilTheOtherStreamIsPastIt) {
@@ -243,6 +245,49 @@ TEST(Settings, ChangeWhileRunning) {
   allocator.malloc(id(0), 63_MiB + 512_KiB, kDefault);
   EXPECT_EQ(allocator.allocated_bytes(), 63_MiB + 512_KiB);
   EXPECT_EQ(allocator.reserved_bytes(), 64_MiB);
+}
+
+TEST(Settings, ABlockAboveTheSplitLimitIsCutOnceExpandableSegmentsAreOn) {
+  CachingAllocator allocator = after({64 * kMiB, -1}, {.max_split_size = 32_MiB});
+  allocator.set_settings({.max_split_size = 32_MiB, .expandable_segments = true});
+  allocator.malloc(id(0), 50_MiB, kDefault);
+  EXPECT_EQ(allocator.block_bytes(id(0)), 50_MiB);
+}
+
+TEST(MaxSplitSize, AllowsABlockThatIsLessThanTheRoundingLarger) {
+  // 24 + 20 MiB is too much for a request of 24, 42 is not.
+  const AllocatorSettings settings{.max_split_size = 24_MiB};
+  CachingAllocator allocator = after({44 * kMiB, -1}, settings);
+  allocator.malloc(id(0), 24_MiB, kDefault);
+  EXPECT_EQ(allocator.reserved_bytes(), 68_MiB);
+  allocator = after({42 * kMiB, -1}, settings);
+  allocator.malloc(id(0), 24_MiB, kDefault);
+  EXPECT_EQ(allocator.reserved_bytes(), 42_MiB);
+  EXPECT_EQ(allocator.block_bytes(id(0)), 42_MiB);
+}
+
+TEST(MaxSplitSize, GivesBackTheLargestBlocksFirstAndNoMoreThanNeeded) {
+  // 44, 50 and 56 MiB are cached: 56 and 50 are more than the 60 that are wanted, and 44 stay.
+  CachingAllocator allocator =
+      after({44 * kMiB, 50 * kMiB, 56 * kMiB, -1, -2, -3}, {.max_split_size = 40_MiB}, {.total = 154_MiB});
+  EXPECT_EQ(allocator.malloc(id(0), 60_MiB, kDefault), AllocationOutcome::Allocated);
+  EXPECT_EQ(allocator.reserved_bytes(), 104_MiB);
+  EXPECT_EQ(allocator.statistics().num_alloc_retries, 0);
+  EXPECT_EQ(allocator.statistics().oversize_segments.current, 2);
+}
+
+TEST(MaxSplitSize, LeavesSmallerBlocksToTheLastResort) {
+  // 44 MiB alone are too little for 60, so the whole cache goes.
+  CachingAllocator allocator = after({44 * kMiB, 30 * kMiB, -1, -2}, {.max_split_size = 40_MiB}, {.total = 80_MiB});
+  EXPECT_EQ(allocator.malloc(id(0), 60_MiB, kDefault), AllocationOutcome::Allocated);
+  EXPECT_EQ(allocator.statistics().num_alloc_retries, 1);
+}
+
+TEST(CachingAllocator, TheDeviceGivesAddressesInUnitsOfTwoMebibytes) {
+  CachingAllocator allocator = after({5 * kMiB, 9 * kMiB}, {.large_segment_size = 13_MiB});
+  EXPECT_EQ(allocator.address(id(1)), 14 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 26_MiB);
+  EXPECT_EQ(allocator.device_used_bytes(), 28_MiB);
 }
 
 struct Step {

@@ -39,9 +39,9 @@ TEST_P(RecordedTrace, GivesTheAddressesSizesAndStatisticsOfPyTorchLineByLine) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, RecordedTrace,
                          testing::Values("borders_of_sizes", "expandable_out_of_memory", "garbage_collection",
-                                         "large_segment_size", "max_split_size", "record_stream",
-                                         "roundup_power2_divisions", "settings_changed_at_run_time", "training",
-                                         "training_expandable", "training_record_stream_small_device"),
+                                         "garbage_collection_two_streams", "large_segment_size", "max_split_size",
+                                         "record_stream", "roundup_power2_divisions", "settings_changed_at_run_time",
+                                         "training", "training_expandable", "training_record_stream_small_device"),
                          [](const testing::TestParamInfo<std::string>& info) { return info.param; });
 
 TEST(RecordedTraces, AreAllReplayed) {
@@ -49,7 +49,7 @@ TEST(RecordedTraces, AreAllReplayed) {
   for (const auto& entry : std::filesystem::directory_iterator("tests/golden/allocator")) {
     if (entry.path().extension() == ".txt") ++num_files;
   }
-  EXPECT_EQ(num_files, 11U) << "A new trace needs its name in the list above.";
+  EXPECT_EQ(num_files, 12U) << "A new trace needs its name in the list above.";
 }
 
 TEST(TraceReader, ReportsAnOperationThatMakesNoSense) {
