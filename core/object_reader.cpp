@@ -221,9 +221,15 @@ bool ObjectReader::finish() {
   std::vector<std::string_view> absent;
   std::copy_if(known_.begin(), known_.end(), std::back_inserter(absent),
                [&](std::string_view key) { return value_.find(key) == nullptr; });
+  std::size_t num_unknown = 0;
   for (std::size_t i = 0; i < value_.members.size(); ++i) {
     if (asked_[i]) continue;
     const JsonMember& unknown = value_.members[i];
+    // Of hundreds of errors only the first are shown; the rest need no hint.
+    if (++num_unknown > kMostErrors) {
+      good_ = errors_.add(unknown.key_offset, "Unknown key.");
+      continue;
+    }
     const std::optional<std::string> meant = nearest_name(unknown.key, absent);
     std::string hint = meant ? fmt::format("Did you mean \"{}\"?", *meant) : suggest_name("", known_);
     good_ = errors_.add(unknown.key_offset, fmt::format("Unknown key {}.", quoted(unknown.key)), std::move(hint));
