@@ -11,7 +11,7 @@ namespace fsdp {
 BlockBuilder::BlockBuilder(std::string kind, std::string class_name, std::vector<Value> available)
     : available_(std::move(available)) {
   definition_.block.kind = std::move(kind);
-  definition_.block.modules.push_back(BlockModule{.name = "", .class_name = std::move(class_name)});
+  add_module("", class_name, -1, true);
 }
 
 // ---- Modules
@@ -23,32 +23,30 @@ std::string BlockBuilder::full_name(std::string_view name) const {
 }
 
 int BlockBuilder::find_module(std::string_view full_name) const {
-  const auto& modules = definition_.block.modules;
-  // From the end: what is looked for was mostly made just before.
-  for (std::size_t i = modules.size(); i-- > 0;) {
-    if (modules[i].name == full_name) return static_cast<int>(i);
-  }
-  return -1;
+  const auto found = module_ids_.find(full_name);
+  return found == module_ids_.end() ? -1 : found->second;
+}
+
+int BlockBuilder::add_module(std::string name, std::string_view class_name, int parent, bool called) {
+  const int id = static_cast<int>(definition_.block.modules.size());
+  module_ids_.emplace(name, id);
+  definition_.block.modules.push_back(
+      BlockModule{.name = std::move(name), .class_name = std::string(class_name), .parent = parent, .called = called});
+  return id;
 }
 
 int BlockBuilder::make_module(std::string_view name, std::string_view class_name, bool called) {
-  const std::string full = full_name(name);
+  std::string full = full_name(name);
   if (const int found = find_module(full); found >= 0) return found;
   // Parents that nobody declared are plain containers; the model names their class.
   int parent = 0;
   for (std::size_t dot = full.find('.'); dot != std::string::npos; dot = full.find('.', dot + 1)) {
-    const std::string prefix = full.substr(0, dot);
+    std::string prefix = full.substr(0, dot);
     const int found = find_module(prefix);
-    if (found < 0) {
-      definition_.block.modules.push_back(
-          BlockModule{.name = prefix, .class_name = {}, .parent = parent, .called = false});
-    }
-    parent = found < 0 ? static_cast<int>(definition_.block.modules.size()) - 1 : found;
+    parent = found >= 0 ? found : add_module(std::move(prefix), {}, parent, false);
   }
   const bool container = class_name == "ModuleList" || class_name == "ModuleDict";
-  definition_.block.modules.push_back(BlockModule{
-      .name = full, .class_name = std::string(class_name), .parent = parent, .called = called && !container});
-  return static_cast<int>(definition_.block.modules.size()) - 1;
+  return add_module(std::move(full), class_name, parent, called && !container);
 }
 
 BlockBuilder::Scope BlockBuilder::enter(std::string_view name, std::string_view class_name) {
@@ -113,13 +111,12 @@ std::int64_t BlockBuilder::size(BlockValue value, int dim) const {
 int BlockBuilder::parameter_of(std::string_view module, std::string_view name, const Shape& shape, bool fixed) {
   const std::string owner = full_name(module);
   const std::string full = owner.empty() ? std::string(name) : fmt::format("{}.{}", owner, name);
-  for (std::size_t i = definition_.parameters.size(); i-- > 0;) {
-    if (definition_.parameters[i].name != full) continue;
-    if (definition_.block.parameters[i] != shape) {
-      fail(fmt::format("The parameter \"{}\" is used as {} and as {}.", full,
-                       to_string(definition_.block.parameters[i]), to_string(shape)));
+  if (const auto known = parameter_ids_.find(full); known != parameter_ids_.end()) {
+    const Shape& used_as = definition_.block.parameters[static_cast<std::size_t>(known->second)];
+    if (used_as != shape) {
+      fail(fmt::format("The parameter \"{}\" is used as {} and as {}.", full, to_string(used_as), to_string(shape)));
     }
-    return static_cast<int>(i);
+    return known->second;
   }
   const bool sizes_are_positive = std::all_of(shape.begin(), shape.end(), [](std::int64_t size) { return size >= 1; });
   if (!sizes_are_positive || !checked_num_elements(shape)) {
@@ -127,9 +124,11 @@ int BlockBuilder::parameter_of(std::string_view module, std::string_view name, c
          "Sizes start at 1, and a tensor has at most 2^53 elements.");
   }
   const int module_id = std::max(find_module(owner), 0);
+  const int id = static_cast<int>(definition_.parameters.size());
+  parameter_ids_.emplace(full, id);
   definition_.parameters.push_back(BlockParameter{.name = full, .module = module_id, .fixed = fixed});
   definition_.block.parameters.push_back(shape);
-  return static_cast<int>(definition_.parameters.size()) - 1;
+  return id;
 }
 
 namespace {

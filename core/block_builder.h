@@ -19,6 +19,8 @@
 // and reported by `finish`; until then the builder goes on with what it has.
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -229,6 +231,7 @@ class BlockBuilder {
  private:
   std::string full_name(std::string_view name) const;
   int find_module(std::string_view full_name) const;
+  int add_module(std::string name, std::string_view class_name, int parent, bool called);
   int make_module(std::string_view name, std::string_view class_name, bool called);
   BlockValue add_value(std::string name, Shape shape, std::optional<Dtype> dtype);
   BlockValue unary(OpKind kind, BlockValue x, const OpAttributes& attributes = {});
@@ -242,6 +245,8 @@ class BlockBuilder {
   std::vector<Value> available_;
   std::vector<int> inputs_;  // Value ids, in the order in which they were asked for.
   Errors errors_;
+  std::map<std::string, int, std::less<>> module_ids_;
+  std::map<std::string, int, std::less<>> parameter_ids_;
   int current_ = 0;
 };
 

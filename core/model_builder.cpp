@@ -258,15 +258,20 @@ void Builder::add_entry(const Entry& entry) {
 void Builder::bind(const Entry& entry, const WrittenBlock& written, const std::string& base) {
   const SpecModule& module = *entry.spec;
   const BlockDefinition& definition = written.definition;
-  const auto below = [&](const std::string& name) {
-    if (base.empty() || name.empty()) return base + name;
-    return fmt::format("{}.{}", base, name);
+  std::string full;
+  const auto below = [&](const std::string& name) -> const std::string& {
+    full = base;
+    if (!base.empty() && !name.empty()) full += '.';
+    return full += name;
   };
   Call call;
   call.block = written.block;
   call.repeated = module.repeated;
+  call.modules.reserve(definition.block.modules.size());
+  call.parameters.reserve(definition.parameters.size());
   for (const BlockModule& part : definition.block.modules) {
-    call.modules.push_back(tree_.module(below(part.name)));
+    call.modules.push_back(part.parent < 0 ? tree_.module(below(part.name))
+                                           : tree_.module(below(part.name), call.modules[at(part.parent)]));
     tree_.describe(call.modules.back(), part.class_name, part.called && module.called);
   }
   call.module = call.modules.front();

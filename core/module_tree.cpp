@@ -49,14 +49,18 @@ ModuleTree::ModuleTree(Model& model) : model_(model) {
 int ModuleTree::module(const std::string& name) {
   if (const auto found = module_ids_.find(name); found != module_ids_.end()) return found->second;
   const std::size_t dot = name.rfind('.');
-  const int parent = dot == std::string::npos ? 0 : module(name.substr(0, dot));
+  return module(name, dot == std::string::npos ? 0 : module(name.substr(0, dot)));
+}
+
+int ModuleTree::module(const std::string& name, int parent) {
   const int id = static_cast<int>(model_.modules.size());
+  const auto [entry, is_new] = module_ids_.try_emplace(name, id);
+  if (!is_new) return entry->second;
   Module& made = model_.modules.emplace_back();
   made.name = name;
   made.parent = parent;
   made.called = false;
   model_.modules[at(parent)].children.push_back(id);
-  module_ids_.emplace(name, id);
   return id;
 }
 
@@ -79,13 +83,13 @@ void ModuleTree::describe(int module, std::string_view class_name, bool called) 
 
 Result<int> ModuleTree::parameter(const std::string& name, int module, const Shape& shape, Dtype dtype, bool fixed,
                                   const std::string& where) {
-  if (const auto found = parameter_ids_.find(name); found != parameter_ids_.end()) {
-    const Shape& known = model_.parameters[at(found->second)].shape;
-    if (known == shape) return found->second;
+  const int id = static_cast<int>(model_.parameters.size());
+  if (const auto [entry, is_new] = parameter_ids_.try_emplace(name, id); !is_new) {
+    const Shape& known = model_.parameters[at(entry->second)].shape;
+    if (known == shape) return entry->second;
     return failure(
         where, fmt::format("The parameter \"{}\" is {} here and {} before.", name, to_string(shape), to_string(known)));
   }
-  const int id = static_cast<int>(model_.parameters.size());
   Parameter& made = model_.parameters.emplace_back();
   made.name = name;
   made.shape = shape;
@@ -93,7 +97,6 @@ Result<int> ModuleTree::parameter(const std::string& name, int module, const Sha
   made.trainable = !fixed;
   made.module = module;
   model_.modules[at(module)].parameters.push_back(id);
-  parameter_ids_.emplace(name, id);
   tied_to_.push_back(id);
   fixed_.push_back(fixed);
   return id;

@@ -19,9 +19,10 @@ class ModuleTree {
  public:
   explicit ModuleTree(Model& model);
 
-  /// The module of that name, made with its parents if it is not there. REQUIRES: parents come before their children in
-  /// the calls that name classes.
+  /// The module of that name, made with its parents if it is not there.
   int module(const std::string& name);
+  /// The same where the parent is known already.
+  int module(const std::string& name, int parent);
   /// The module of that name, if it is there.
   std::optional<int> find(const std::string& name) const;
   /// "There is no module ...", with the nearest name.
