@@ -14,8 +14,8 @@
 // Weak Supervision", 2022.
 //
 // Not modelled: the few integer tensors from which T5 computes its buckets, one of [seq, key_seq] excepted; the copies
-// of K and V that a cache makes; LayerDrop. T5 writes its attention out and never calls
-// scaled_dot_product_attention, so plan it with the "eager" attention backend.
+// of K and V that a cache makes; LayerDrop; that T5LayerNorm, in bf16, holds its input beside the fp32 copy. T5 writes
+// its attention out and never calls scaled_dot_product_attention, so plan it with the "eager" attention backend.
 
 #include <fmt/format.h>
 
