@@ -142,4 +142,33 @@ class PeakSink {
   int peak_id_ = -1;
 };
 
+/// One allocation (bytes of 0 and more) or free (-1).
+struct MemoryEvent {
+  int id = 0;
+  std::int64_t bytes = 0;
+  MemoryStream stream = MemoryStream::Compute;
+  MemoryCategory category = MemoryCategory::Temp;
+
+  bool is_free() const { return bytes < 0; }
+  bool operator==(const MemoryEvent&) const = default;
+};
+
+/// Writes everything down.
+class TraceSink {
+ public:
+  void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory category) {
+    events_.push_back({id, bytes, stream, category});
+  }
+  void free(int id) { events_.push_back({id, -1, MemoryStream::Compute, MemoryCategory::Temp}); }
+  void mark() { marks_.push_back(events_.size()); }
+
+  const std::vector<MemoryEvent>& events() const { return events_; }
+  /// Number of events before each instruction.
+  const std::vector<std::size_t>& marks() const { return marks_; }
+
+ private:
+  std::vector<MemoryEvent> events_;
+  std::vector<std::size_t> marks_;
+};
+
 }  // namespace fsdp::simulator

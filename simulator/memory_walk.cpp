@@ -81,5 +81,6 @@ void MemoryWalk<Sink>::step() {
 template class MemoryWalk<LiveSink>;
 template class MemoryWalk<AllocatorSink>;
 template class MemoryWalk<PeakSink>;
+template class MemoryWalk<TraceSink>;
 
 }  // namespace fsdp::simulator

@@ -46,5 +46,6 @@ class MemoryWalk {
 extern template class MemoryWalk<LiveSink>;
 extern template class MemoryWalk<AllocatorSink>;
 extern template class MemoryWalk<PeakSink>;
+extern template class MemoryWalk<TraceSink>;
 
 }  // namespace fsdp::simulator
