@@ -77,7 +77,7 @@ class AllocatorSink {
     peak_ = live_;
     allocator_.reset_peak();
   }
-  CachingAllocator& allocator() { return allocator_; }
+  const CachingAllocator& allocator() const { return allocator_; }
 
  private:
   std::vector<std::int64_t> bytes_;

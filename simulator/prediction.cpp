@@ -8,16 +8,12 @@ namespace fsdp::simulator {
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
 Result<AllocatorSettings> settings_of(const Plan& plan) {
   return parse_allocator_settings(plan.runtime.allocator_settings);
 }
 
 MemoryPeaks peaks_of(const AllocatorSink& sink, Bytes outside) {
-  const CachingAllocator& allocator = const_cast<AllocatorSink&>(sink).allocator();
+  const CachingAllocator& allocator = sink.allocator();
   return {.live = sink.peak_live(),
           .allocated = allocator.peak_allocated_bytes(),
           .reserved = allocator.peak_reserved_bytes(),
