@@ -117,4 +117,49 @@ std::optional<std::int64_t> checked_num_elements(const Shape& shape) {
   return product;
 }
 
+namespace {
+
+/// Whether all indices are below `size`; the first that is not becomes an error.
+bool are_below(std::span<const int> indices, std::size_t size, std::string_view what, std::size_t op, Errors& errors) {
+  for (const int index : indices) {
+    if (index >= 0 && static_cast<std::size_t>(index) < size) continue;
+    errors.push_back(Error{fmt::format("op {}", op), fmt::format("It points to {} {} of {}.", what, index, size), {}});
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Errors check_block(const Block& block) {
+  Errors errors;
+  for (std::size_t i = 0; i < block.ops.size(); ++i) {
+    const Op& op = block.ops[i];
+    const int module[] = {op.module};
+    const bool points_well = are_below(op.inputs, block.values.size(), "value", i, errors) &&
+                             are_below(op.outputs, block.values.size(), "value", i, errors) &&
+                             are_below(op.parameters, block.parameters.size(), "parameter", i, errors) &&
+                             are_below(module, block.modules.size(), "module", i, errors);
+    if (!points_well) continue;
+    std::vector<Shape> inputs;
+    std::vector<Shape> parameters;
+    std::vector<Shape> outputs;
+    for (const int id : op.inputs) inputs.push_back(block.values[static_cast<std::size_t>(id)].shape);
+    for (const int id : op.outputs) outputs.push_back(block.values[static_cast<std::size_t>(id)].shape);
+    for (const int id : op.parameters) parameters.push_back(block.parameters[static_cast<std::size_t>(id)]);
+    const auto inferred = infer_output_shapes(op.kind, op.attributes,
+                                              OpShapes{.inputs = inputs,
+                                                       .parameters = parameters,
+                                                       .requested = outputs.empty() ? Shape{} : outputs[0],
+                                                       .num_outputs = static_cast<int>(outputs.size())});
+    const std::string where = fmt::format("op {} ({})", i, name_of(op.kind));
+    if (!inferred) {
+      errors.push_back(Error{where, inferred.error().front().what, inferred.error().front().hint});
+    } else if (*inferred != outputs) {
+      errors.push_back(Error{where, "Its outputs have other shapes than its rule gives.", {}});
+    }
+  }
+  return errors;
+}
+
 }  // namespace fsdp

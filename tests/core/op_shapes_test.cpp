@@ -1,0 +1,211 @@
+#include "core/op_shapes.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "core/op_arity.h"
+
+namespace fsdp {
+namespace {
+
+using Shapes = std::vector<Shape>;
+
+/// One call of a rule and what must come out.
+struct Example {
+  OpAttributes attributes = {};
+  Shapes inputs = {};
+  Shapes parameters = {};
+  Shape requested = {};
+  int num_outputs = 1;
+  Shapes outputs = {};
+};
+
+Result<Shapes> infer(OpKind kind, const Example& example) {
+  return infer_output_shapes(kind, example.attributes,
+                             OpShapes{.inputs = example.inputs,
+                                      .parameters = example.parameters,
+                                      .requested = example.requested,
+                                      .num_outputs = example.num_outputs});
+}
+
+/// Shapes in comments are [batch 2, seq 3, ...] where the op is about sequences.
+const std::map<OpKind, Example>& examples() {
+  static const std::map<OpKind, Example> all = {
+      {OpKind::Linear, {.inputs = {{2, 3, 4}}, .parameters = {{5, 4}, {5}}, .outputs = {{2, 3, 5}}}},
+      {OpKind::Embedding, {.inputs = {{2, 3}}, .parameters = {{100, 4}}, .outputs = {{2, 3, 4}}}},
+      // floor((10 + 2 * 1 - 2 * (3 - 1) - 1) / 2) + 1 = 4
+      {OpKind::Conv1d,
+       {.attributes = {.kernel = 3, .stride = 2, .padding = 1, .dilation = 2, .groups = 2},
+        .inputs = {{2, 4, 10}},
+        .parameters = {{6, 2, 3}, {6}},
+        .outputs = {{2, 6, 4}}}},
+      // floor((224 - 16) / 16) + 1 = 14
+      {OpKind::Conv2d,
+       {.attributes = {.kernel = 16, .stride = 16},
+        .inputs = {{2, 3, 224, 224}},
+        .parameters = {{768, 3, 16, 16}},
+        .outputs = {{2, 768, 14, 14}}}},
+      {OpKind::Parameter, {.parameters = {{1, 1, 4}}, .outputs = {{1, 1, 4}}}},
+      {OpKind::RmsNorm, {.inputs = {{2, 3, 4}}, .parameters = {{4}}, .outputs = {{2, 3, 4}}}},
+      {OpKind::LayerNorm, {.inputs = {{2, 3, 4}}, .parameters = {{4}, {4}}, .outputs = {{2, 3, 4}}}},
+      {OpKind::GroupNorm,
+       {.attributes = {.groups = 2}, .inputs = {{2, 4, 8, 8}}, .parameters = {{4}, {4}}, .outputs = {{2, 4, 8, 8}}}},
+      {OpKind::BatchNorm, {.inputs = {{2, 4, 8, 8}}, .parameters = {{4}, {4}}, .outputs = {{2, 4, 8, 8}}}},
+      {OpKind::RotaryTable, {.attributes = {.head_dim = 8}, .inputs = {{1, 3}}, .outputs = {{1, 3, 8}, {1, 3, 8}}}},
+      {OpKind::Rotary,
+       {.inputs = {{2, 3, 4, 8}, {2, 3, 2, 8}, {1, 3, 8}, {1, 3, 8}}, .outputs = {{2, 3, 4, 8}, {2, 3, 2, 8}}}},
+      {OpKind::Attention,
+       {.inputs = {{2, 3, 4, 8}, {2, 5, 2, 8}, {2, 5, 2, 8}, {1, 1, 3, 5}}, .outputs = {{2, 3, 32}}}},
+      {OpKind::Silu, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Gelu, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Relu, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Sigmoid, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Tanh, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Mul, {.inputs = {{2, 3, 4}, {2, 3, 1}}, .outputs = {{2, 3, 4}}}},
+      {OpKind::Add, {.inputs = {{2, 3, 4}, {1, 3, 4}}, .outputs = {{2, 3, 4}}}},
+      {OpKind::Sub, {.inputs = {{2, 3, 4}, {4}}, .outputs = {{2, 3, 4}}}},
+      {OpKind::Scale, {.inputs = {{}}, .outputs = {{}}}},
+      {OpKind::Softcap, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Dropout, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Cast, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Detach, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Reshape, {.inputs = {{2, 3, 4}}, .requested = {6, 4}, .outputs = {{6, 4}}}},
+      {OpKind::Transpose, {.attributes = {.dim = 1, .other_dim = -1}, .inputs = {{2, 3, 4}}, .outputs = {{2, 4, 3}}}},
+      {OpKind::Slice,
+       {.attributes = {.dim = 1, .start = 2, .length = 3}, .inputs = {{2, 5, 4}}, .outputs = {{2, 3, 4}}}},
+      {OpKind::Select, {.attributes = {.dim = 1, .start = 4}, .inputs = {{2, 5, 4}}, .outputs = {{2, 4}}}},
+      {OpKind::Expand, {.inputs = {{1, 1, 4}}, .requested = {2, 1, 4}, .outputs = {{2, 1, 4}}}},
+      {OpKind::Split,
+       {.attributes = {.dim = -1}, .inputs = {{2, 6}}, .num_outputs = 3, .outputs = {{2, 2}, {2, 2}, {2, 2}}}},
+      {OpKind::Contiguous, {.inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Cat, {.attributes = {.dim = 1}, .inputs = {{2, 1, 4}, {2, 5, 4}}, .outputs = {{2, 6, 4}}}},
+      {OpKind::Stack, {.attributes = {.dim = 1}, .inputs = {{2, 4}, {2, 4}, {2, 4}}, .outputs = {{2, 3, 4}}}},
+      {OpKind::Index, {.attributes = {.dim = 0}, .inputs = {{7, 4}, {2, 3}}, .outputs = {{2, 3, 4}}}},
+      {OpKind::Pad, {.attributes = {.dim = -1, .length = 12}, .inputs = {{2, 10}}, .outputs = {{2, 12}}}},
+      {OpKind::Softmax, {.attributes = {.dim = -1}, .inputs = {{2, 3}}, .outputs = {{2, 3}}}},
+      {OpKind::Mean, {.attributes = {.keep_dim = true, .dim = 1}, .inputs = {{2, 3, 4}}, .outputs = {{2, 1, 4}}}},
+      {OpKind::Sum, {.attributes = {.dim = 1}, .inputs = {{2, 3, 4}}, .outputs = {{2, 4}}}},
+      {OpKind::Std, {.attributes = {.dim = 2}, .inputs = {{2, 3, 4}, {2, 3, 1}, {2, 3, 4}}, .outputs = {{2, 3}}}},
+      // floor((112 + 2 - 3) / 2) + 1 = 56
+      {OpKind::MaxPool2d,
+       {.attributes = {.kernel = 3, .stride = 2, .padding = 1},
+        .inputs = {{2, 64, 112, 112}},
+        .outputs = {{2, 64, 56, 56}}}},
+      {OpKind::AdaptiveAvgPool2d,
+       {.attributes = {.length = 1}, .inputs = {{2, 512, 7, 7}}, .outputs = {{2, 512, 1, 1}}}},
+      {OpKind::Router, {.attributes = {.experts_per_token = 2}, .inputs = {{6, 8}}, .outputs = {{6, 2}, {6, 2}}}},
+      {OpKind::Experts,
+       {.attributes = {.num_experts = 2, .experts_per_token = 1},
+        .inputs = {{6, 4}, {6, 1}, {6, 1}},
+        .parameters = {{8, 4}, {8, 4}, {4, 8}, {8, 4}, {8, 4}, {4, 8}},
+        .outputs = {{6, 4}}}},
+      {OpKind::CrossEntropy, {.attributes = {.shift = true}, .inputs = {{2, 3, 100}, {2, 3}}, .outputs = {{}}}},
+      {OpKind::MseLoss, {.inputs = {{2, 3}, {2, 3}}, .outputs = {{}}}},
+      {OpKind::Constant, {.requested = {1, 3}, .outputs = {{1, 3}}}},
+  };
+  return all;
+}
+
+TEST(OpShapes, EveryKindHasARuleAndANameOfItsOwn) {
+  std::set<std::string_view> names;
+  for (int i = 0; i < kNumOpKinds; ++i) {
+    const auto kind = static_cast<OpKind>(i);
+    names.insert(name_of(kind));
+    EXPECT_EQ(parse_op_kind(name_of(kind)), kind);
+    ASSERT_TRUE(examples().contains(kind)) << "no example of " << name_of(kind);
+    const auto outputs = infer(kind, examples().at(kind));
+    ASSERT_TRUE(outputs.has_value()) << name_of(kind) << ": " << to_string(outputs.error().front());
+    EXPECT_EQ(*outputs, examples().at(kind).outputs) << name_of(kind);
+  }
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kNumOpKinds));
+  EXPECT_EQ(parse_op_kind("matmul"), std::nullopt);
+}
+
+TEST(OpShapes, EveryKindRefusesTheWrongNumberOfInputs) {
+  for (const auto& [kind, example] : examples()) {
+    const OpArity arity = arity_of(kind);
+    if (arity.max_inputs == kAnyNumber) continue;
+    Example wrong = example;
+    wrong.inputs.resize(static_cast<std::size_t>(arity.max_inputs) + 1, Shape{2, 3});
+    EXPECT_FALSE(infer(kind, wrong).has_value()) << name_of(kind);
+  }
+}
+
+/// What does not go together, and the sentence that says so.
+TEST(OpShapes, SayWhatDoesNotGoTogether) {
+  struct Case {
+    OpKind kind;
+    Example example;
+    std::string message;
+  };
+  const std::vector<Case> cases = {
+      {OpKind::Linear,
+       {.inputs = {{2, 3}}, .parameters = {{5, 4}}},
+       "linear: The input [2, 3] does not end in 4, as the weight wants."},
+      {OpKind::Linear, {.inputs = {{2, 4}}, .parameters = {{5, 4}, {4}}}, "linear: The bias is [4], not [5]."},
+      {OpKind::Attention,
+       {.inputs = {{2, 3, 4, 8}, {2, 3, 3, 8}, {2, 3, 3, 8}}},
+       "attention: 4 heads do not divide by 3 key and value heads."},
+      {OpKind::Add, {.inputs = {{1, 3}, {2, 3}}}, "add: [2, 3] does not broadcast to [1, 3]."},
+      {OpKind::Reshape, {.inputs = {{2, 3}}, .requested = {7}}, "reshape: [2, 3] does not reshape to [7]."},
+      {OpKind::Slice,
+       {.attributes = {.dim = 1, .start = 3, .length = 3}, .inputs = {{2, 5}}},
+       "slice: 3 from 3 on are not within dimension 1 of [2, 5]."},
+      {OpKind::Transpose,
+       {.attributes = {.dim = 0, .other_dim = 2}, .inputs = {{2, 3}}},
+       "transpose: [2, 3] has no dimension 2."},
+      {OpKind::Conv1d,
+       {.attributes = {.kernel = 5}, .inputs = {{2, 4, 3}}, .parameters = {{6, 4, 5}}},
+       "conv1d: The output [2, 6, 0] has a size below 1."},
+      {OpKind::CrossEntropy,
+       {.attributes = {.shift = true}, .inputs = {{2, 1, 9}, {2, 1}}},
+       "cross_entropy: Labels [2, 1] are too short to be shifted."},
+      {OpKind::Router,
+       {.attributes = {.experts_per_token = 9}, .inputs = {{6, 8}}},
+       "router: Scores [6, 8] do not give 9 experts per token."},
+      {OpKind::Expand,
+       {.inputs = {{1}}, .requested = {std::int64_t{1} << 40, std::int64_t{1} << 40}},
+       "expand: The output [1099511627776, 1099511627776] has more than 2^53 elements."},
+      {OpKind::Silu, {.inputs = {{}}}, "silu: An input is a scalar."},
+      {OpKind::Rotary,
+       {.inputs = {{2, 3, 4, 8}, {2, 3, 2, 8}, {1, 4, 8}, {1, 4, 8}}},
+       "rotary: The table [1, 4, 8] has not 3 positions."},
+  };
+  for (const Case& c : cases) {
+    const auto outputs = infer(c.kind, c.example);
+    ASSERT_FALSE(outputs.has_value()) << c.message;
+    EXPECT_EQ(to_string(outputs.error().front()), c.message);
+  }
+}
+
+TEST(OpShapes, ElementsAreCountedWithoutOverflow) {
+  EXPECT_EQ(checked_num_elements({}), 1);
+  EXPECT_EQ(checked_num_elements({3, 4}), 12);
+  EXPECT_EQ(checked_num_elements({std::int64_t{1} << 53}), std::int64_t{1} << 53);
+  EXPECT_EQ(checked_num_elements({std::int64_t{1} << 53, 2}), std::nullopt);
+  EXPECT_EQ(checked_num_elements({-1}), std::nullopt);
+}
+
+TEST(OpShapes, ABlockIsCheckedAgainstItsRules) {
+  Block block;
+  block.modules = {BlockModule{.name = "", .class_name = "Linear"}};
+  block.parameters = {{5, 4}};
+  block.values = {Value{.name = "x", .shape = {2, 4}}, Value{.name = "y", .shape = {2, 5}}};
+  Op op;
+  op.kind = OpKind::Linear;
+  op.inputs = {0};
+  op.outputs = {1};
+  op.parameters = {0};
+  block.ops = {op};
+  EXPECT_TRUE(check_block(block).empty());
+
+  block.values[1].shape = {2, 6};
+  EXPECT_EQ(to_string(check_block(block).at(0)), "op 0 (linear): Its outputs have other shapes than its rule gives.");
+  block.ops[0].parameters = {1};
+  EXPECT_EQ(to_string(check_block(block).at(0)), "op 0: It points to parameter 1 of 1.");
+}
+
+}  // namespace
+}  // namespace fsdp
