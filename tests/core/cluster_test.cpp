@@ -260,6 +260,25 @@ TEST(AssumedCluster, StandsInByTheMemoryGiven) {
   EXPECT_EQ(like(1000_GiB), "B200");
 }
 
+TEST(AssumedCluster, InAClassOfLikeMemoryTheSlowestStandsIn) {
+  const auto card = [](std::string name, Bytes memory, double bandwidth) {
+    Gpu made = gpu("L4");
+    made.name = std::move(name);
+    made.memory.value = memory;
+    made.memory_bandwidth.value = BytesPerSecond(bandwidth);
+    return made;
+  };
+  const auto like = [](const std::vector<Gpu>& gpus) { return assumed_cluster(gpus, 1, 1, 20_GiB)->gpu.name; };
+  const Gpu fast = card("fast", 20_GiB, 900e9);
+  EXPECT_EQ(like({fast, card("slow", 21_GiB, 300e9)}), "slow with 20.0 GiB");
+  // 25 GiB are another class, however slow.
+  EXPECT_EQ(like({fast, card("slow", 25_GiB, 300e9)}), "fast with 20.0 GiB");
+  // A GPU without bf16 never stands in.
+  Gpu old = card("old", 20_GiB, 300e9);
+  old.bf16.reset();
+  EXPECT_EQ(like({fast, old}), "fast with 20.0 GiB");
+}
+
 TEST(AssumedCluster, NoMemoryIsAnError) {
   EXPECT_EQ(message(assumed_cluster(library().gpus, 4, 1, 0_B)),
             "--mem: A GPU without memory can hold nothing. Write it as \"16G\".");

@@ -1,5 +1,6 @@
 #include "core/files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -127,6 +128,18 @@ TEST_F(Files, FollowsALinkAndKeepsIt) {
 TEST_F(Files, DoesNotReplaceADeviceByAFile) {
   EXPECT_TRUE(write_file_atomically("/dev/null", "new", Overwrite::Refuse));
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(Files, APipeIsWrittenToAndStaysAPipe) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  const int reader = open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  EXPECT_EQ(write_message("pipe"), "good");
+  std::string got(8, '\0');
+  EXPECT_EQ(read(reader, got.data(), got.size()), 3);
+  close(reader);
+  EXPECT_EQ(got.substr(0, 3), "new");
+  EXPECT_TRUE(fs::is_fifo(path("pipe")));
 }
 
 TEST_F(Files, AFolderThatIsInTheWayOrMissingIsNamed) {

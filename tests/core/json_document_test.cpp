@@ -147,6 +147,9 @@ TEST(ParseJson, DepthIsLimited) {
   EXPECT_EQ(messages(std::string(100, '[') + std::string(100, ']')), "good");
   EXPECT_EQ(messages(std::string(101, '[') + std::string(101, ']')),
             "spec.json:1:101: The text is nested deeper than 100 levels.");
+  std::string objects;
+  for (int i = 0; i < 101; ++i) objects += "{\"a\":";
+  EXPECT_EQ(messages(objects), "spec.json:1:501: The text is nested deeper than 100 levels.");
   EXPECT_EQ(messages(std::string(1'000'000, '[')), "spec.json:1:101: The text is nested deeper than 100 levels.");
 }
 

@@ -64,6 +64,7 @@ TEST(ParseSize, WholeNumbersAreExactAndEndAt2To62) {
       size_message("4611686018427387905B"),
       "--mem: \"4611686018427387905B\" is more than 2^62 bytes. Write a number and K, M, G, T (powers of 1024), KiB "
       "to TiB or KB to TB, such as \"16G\".");
+  EXPECT_EQ(parse_size("4194305T", "").error().front().what, "\"4194305T\" is more than 2^62 bytes.");
   EXPECT_EQ(parse_size("4194304.5T", "").error().front().what, "\"4194304.5T\" is more than 2^62 bytes.");
   EXPECT_EQ(parse_size("99999999999999999999B", "").error().front().what,
             "\"99999999999999999999B\" is more than 2^62 bytes.");
