@@ -184,10 +184,10 @@ struct ModelSpec {
 
 /// What the user asks of a spec.
 struct Workload {
-  std::string recipe;                  ///< Empty: the first one.
-  std::vector<Dimension> dimensions;   ///< Override the spec's and the recipe's, by name.
-  std::vector<std::string> trainable;  ///< Patterns; when given, everything else is frozen.
-  std::vector<std::string> frozen;     ///< Patterns; what they match is frozen, whatever else was said.
+  std::string recipe = {};                  ///< Empty: the first one.
+  std::vector<Dimension> dimensions = {};   ///< Override the spec's and the recipe's, by name.
+  std::vector<std::string> trainable = {};  ///< Patterns; when given, everything else is frozen.
+  std::vector<std::string> frozen = {};     ///< Patterns; what they match is frozen, whatever else was said.
 };
 
 /// Reads a spec from a file ("-": the standard input). Error: everything that is wrong with it.

@@ -33,11 +33,11 @@ const Buffer* find_buffer(const Model& model, std::string_view name);
 
 /// An op where it runs: with the shapes of one call.
 struct PlacedOp {
-  std::string module;  ///< Fully qualified.
+  std::string module = {};  ///< Fully qualified.
   OpKind kind = OpKind::Add;
-  OpAttributes attributes;
-  std::vector<Shape> inputs;
-  std::vector<Shape> outputs;
+  OpAttributes attributes = {};
+  std::vector<Shape> inputs = {};
+  std::vector<Shape> outputs = {};
 };
 
 /// Every op that runs in the forward of this module itself, in forward order.
