@@ -141,8 +141,6 @@ class UnitWalk {
     for (auto p = unit.parameters.rbegin(); p != unit.parameters.rend(); ++p) {
       if (p->parameter != last || !keeps_last) drop_any_grad(p->parameter);
     }
-    sink_.alloc(in_.ids->of(UnitTensor::ReduceScatterOutput, step.unit), unit.reduced_shard_elements * reduced,
-                MemoryStream::ReduceScatter, MemoryCategory::ReduceScatter);
     make_sharded_grad(step.unit, unit, state);
     if (last >= 0) drop_any_grad(last);
   }
@@ -167,7 +165,7 @@ class UnitWalk {
     }
     std::sort(order.begin(), order.end());
     for (const auto& [parameter, u] : order) {
-      sink_.free(in_.ids->of(units_[at(u)].grad_tensor, u));
+      sink_.free(in_.ids->of(UnitTensor::ShardedGrad, u));
       units_[at(u)].has_sharded_grad = false;
     }
   }
@@ -178,7 +176,6 @@ class UnitWalk {
     bool unsharded = false;
     bool has_smaller = false;
     bool has_sharded_grad = false;
-    UnitTensor grad_tensor = UnitTensor::ShardedGrad;
   };
   struct ParameterState {
     bool has_grad = false;
@@ -274,32 +271,29 @@ class UnitWalk {
     reduce_input_ = -1;
   }
 
+  // The output of the reduction is the sharded gradient, or is cast to it. A gradient of an earlier micro-batch takes
+  // the new one in.
   void make_sharded_grad(int u, const ShardedUnit& unit, UnitState& state) {
-    const int output = in_.ids->of(UnitTensor::ReduceScatterOutput, u);
+    const UnitTensor grad = state.has_sharded_grad ? UnitTensor::NewShardedGrad : UnitTensor::ShardedGrad;
+    const bool casts = unit.reduce_dtype != unit.original_dtype;
     const bool hybrid = in_.layout->mesh.replicate > 1;
-    UnitTensor made = UnitTensor::ReduceScatterOutput;
-    if (unit.reduce_dtype != unit.original_dtype) {
-      made = state.has_sharded_grad ? UnitTensor::NewShardedGrad : UnitTensor::ShardedGrad;
-      sink_.alloc(in_.ids->of(made, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),
+    const int output = in_.ids->of(casts ? UnitTensor::ReduceScatterOutput : grad, u);
+    sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
+                casts ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
+    if (casts) {
+      sink_.alloc(in_.ids->of(grad, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),
                   hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter, MemoryCategory::ShardedGrad);
       if (hybrid && in_.plan->runtime.quirks.all_reduce_output_kept) {
         kept_outputs_.push_back(u);
       } else {
         sink_.free(output);
       }
-    } else if (!state.has_sharded_grad) {
-      // The output itself becomes the gradient; the next micro-batch needs another number for its own.
-      sink_.free(output);
-      made = UnitTensor::ShardedGrad;
-      sink_.alloc(in_.ids->of(made, u), unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(),
-                  MemoryStream::ReduceScatter, MemoryCategory::ShardedGrad);
     }
     if (in_.plan->cpu_offload || state.has_sharded_grad) {
-      sink_.free(in_.ids->of(made, u));  // Copied to the host, or added to the gradient that is there.
-      return;
+      sink_.free(in_.ids->of(grad, u));  // Copied to the host, or added to the gradient that is there.
+    } else {
+      state.has_sharded_grad = true;
     }
-    state.has_sharded_grad = true;
-    state.grad_tensor = made;
   }
 
   const WalkInput& in_;

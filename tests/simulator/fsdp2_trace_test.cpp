@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "simulator/prediction.h"
-#include "support/assemble_model.h"
+#include "tests/support/assemble_model.h"
 
 namespace fsdp::simulator {
 namespace {

@@ -1,4 +1,4 @@
-#include "support/assemble_model.h"
+#include "tests/support/assemble_model.h"
 
 #include <cstdlib>
 #include <iostream>
