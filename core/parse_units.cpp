@@ -189,7 +189,7 @@ std::string few_digits(double number) {
 }
 
 std::string format_scaled(double value, std::span<const Unit> largest_first) {
-  if (value < 0) return "-" + format_scaled(-value, largest_first);
+  if (value < 0) return fmt::format("-{}", format_scaled(-value, largest_first));
   for (const Unit& unit : largest_first) {
     // 999.7 of a unit prints as 1.00 of the next.
     if (value >= unit.scale * 0.9995) return few_digits(value / unit.scale) + " " + std::string(unit.suffix);
@@ -257,7 +257,7 @@ bool is_decimal_size(std::string_view text) {
 
 std::string format_bytes(Bytes size) {
   constexpr std::array units = {Unit{"TiB", kTebi}, Unit{"GiB", kGibi}, Unit{"MiB", kMebi}, Unit{"KiB", kKibi}};
-  if (size < Bytes(0)) return "-" + format_bytes(-size);
+  if (size < Bytes(0)) return fmt::format("-{}", format_bytes(-size));
   if (size < Bytes(1024)) return fmt::format("{} B", size.count());
   return format_scaled(static_cast<double>(size.count()), units);
 }
