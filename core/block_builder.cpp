@@ -61,7 +61,8 @@ void BlockBuilder::declare(std::string_view name, std::string_view class_name, b
 
 // ---- Values
 
-BlockValue BlockBuilder::add_value(std::string name, Shape shape, std::optional<Dtype> dtype) {
+BlockValue BlockBuilder::add_value(std::string name, Shape shape, std::optional<Dtype> dtype, bool broken) {
+  broken_values_.push_back(broken);
   definition_.block.values.push_back(Value{.name = std::move(name), .shape = std::move(shape), .dtype = dtype});
   return BlockValue{static_cast<int>(definition_.block.values.size()) - 1};
 }
@@ -87,7 +88,7 @@ BlockValue BlockBuilder::input(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Value& value : available_) names.push_back(value.name);
   fail(fmt::format("It needs a value \"{}\", which nothing before it gives.", name), suggest_name(name, names));
-  return add_value(std::string(name), {1, 1}, std::nullopt);
+  return add_value(std::string(name), {1, 1}, std::nullopt, true);
 }
 
 void BlockBuilder::output(std::string_view name, BlockValue value) {
@@ -119,10 +120,12 @@ int BlockBuilder::parameter_of(std::string_view module, std::string_view name, c
     return known->second;
   }
   const bool sizes_are_positive = std::all_of(shape.begin(), shape.end(), [](std::int64_t size) { return size >= 1; });
-  if (!sizes_are_positive || !checked_num_elements(shape)) {
+  const bool is_good = sizes_are_positive && checked_num_elements(shape);
+  if (!is_good) {
     fail(fmt::format("The parameter \"{}\" would be {}.", full, to_string(shape)),
          "Sizes start at 1, and a tensor has at most 2^53 elements.");
   }
+  broken_parameters_.push_back(!is_good);
   const int module_id = std::max(find_module(owner), 0);
   const int id = static_cast<int>(definition_.parameters.size());
   parameter_ids_.emplace(full, id);
@@ -155,44 +158,58 @@ std::optional<Dtype> output_dtype(const BlockBuilder::OpRequest& request, std::s
 
 }  // namespace
 
+bool BlockBuilder::is_broken(const OpRequest& request) const {
+  return std::any_of(request.inputs.begin(), request.inputs.end(),
+                     [&](BlockValue input) { return broken_values_[static_cast<std::size_t>(input.id)]; }) ||
+         std::any_of(request.parameters.begin(), request.parameters.end(),
+                     [&](int parameter) { return broken_parameters_[static_cast<std::size_t>(parameter)]; });
+}
+
+Result<std::vector<Shape>> BlockBuilder::output_shapes(const OpRequest& request) const {
+  std::vector<Shape> inputs;
+  std::vector<Shape> parameters;
+  for (const BlockValue input : request.inputs) inputs.push_back(shape(input));
+  for (const int parameter : request.parameters) {
+    parameters.push_back(definition_.block.parameters[static_cast<std::size_t>(parameter)]);
+  }
+  return infer_output_shapes(request.kind, request.attributes,
+                             OpShapes{.inputs = inputs,
+                                      .parameters = parameters,
+                                      .requested = request.requested,
+                                      .num_outputs = request.num_outputs});
+}
+
 std::vector<BlockValue> BlockBuilder::op(const OpRequest& request) {
   Block& block = definition_.block;
   const int module = find_module(full_name(request.module));
   if (module < 0) fail(fmt::format("An op runs in \"{}\", which is no module.", full_name(request.module)));
-
-  std::vector<Shape> input_shapes;
-  std::vector<Shape> parameter_shapes;
   Op op;
   op.kind = request.kind;
   op.module = std::max(module, 0);
   op.parameters = request.parameters;
   op.attributes = request.attributes;
-  for (const BlockValue input : request.inputs) {
-    op.inputs.push_back(input.id);
-    input_shapes.push_back(shape(input));
-  }
-  for (const int parameter : request.parameters) {
-    parameter_shapes.push_back(block.parameters[static_cast<std::size_t>(parameter)]);
-  }
-  auto shapes = infer_output_shapes(request.kind, request.attributes,
-                                    OpShapes{.inputs = input_shapes,
-                                             .parameters = parameter_shapes,
-                                             .requested = request.requested,
-                                             .num_outputs = request.num_outputs});
-  if (!shapes) {
-    const std::string& name = block.modules[static_cast<std::size_t>(op.module)].name;
-    for (const Error& error : shapes.error()) {
-      fail(fmt::format("The op {} in \"{}\" does not work: {}", error.where, name, error.what), error.hint);
+  for (const BlockValue input : request.inputs) op.inputs.push_back(input.id);
+
+  const std::string base = block.modules[static_cast<std::size_t>(op.module)].name;
+  bool broken = is_broken(request);
+  Result<std::vector<Shape>> shapes = std::vector<Shape>{};
+  if (!broken) {
+    shapes = output_shapes(request);
+    broken = !shapes;
+    if (broken) {
+      const Error& error = shapes.error().front();
+      fail(fmt::format("The op {} in \"{}\" does not work: {}", error.where, base, error.what), error.hint);
     }
-    shapes = std::vector<Shape>(static_cast<std::size_t>(std::max(request.num_outputs, 2)), Shape{1, 1});
   }
+  // Enough stand-ins for any kind: no op but a split gives more than two values.
+  if (broken) shapes = std::vector<Shape>(static_cast<std::size_t>(std::max(request.num_outputs, 2)), Shape{1, 1});
 
   std::vector<BlockValue> outputs;
-  const std::string base = block.modules[static_cast<std::size_t>(op.module)].name;
   for (std::size_t i = 0; i < shapes->size(); ++i) {
     std::string name = i < request.names.size() ? request.names[i] : std::string(name_of(request.kind));
     if (i >= request.names.size() && !base.empty()) name = fmt::format("{}.{}", base, name);
-    outputs.push_back(add_value(std::move(name), std::move((*shapes)[i]), output_dtype(request, i, block.values)));
+    outputs.push_back(
+        add_value(std::move(name), std::move((*shapes)[i]), output_dtype(request, i, block.values), broken));
     op.outputs.push_back(outputs.back().id);
   }
   block.ops.push_back(std::move(op));

@@ -233,7 +233,9 @@ class BlockBuilder {
   int find_module(std::string_view full_name) const;
   int add_module(std::string name, std::string_view class_name, int parent, bool called);
   int make_module(std::string_view name, std::string_view class_name, bool called);
-  BlockValue add_value(std::string name, Shape shape, std::optional<Dtype> dtype);
+  BlockValue add_value(std::string name, Shape shape, std::optional<Dtype> dtype, bool broken = false);
+  Result<std::vector<Shape>> output_shapes(const OpRequest& request) const;
+  bool is_broken(const OpRequest& request) const;
   BlockValue unary(OpKind kind, BlockValue x, const OpAttributes& attributes = {});
   BlockValue binary(OpKind kind, BlockValue a, BlockValue b);
   BlockValue norm(OpKind kind, std::string_view module, BlockValue x, std::int64_t width, const NormOptions& options,
@@ -243,7 +245,9 @@ class BlockBuilder {
 
   BlockDefinition definition_;
   std::vector<Value> available_;
-  std::vector<int> inputs_;  // Value ids, in the order in which they were asked for.
+  std::vector<int> inputs_;          // Value ids, in the order in which they were asked for.
+  std::vector<bool> broken_values_;  // What follows from a reported mistake is not reported again.
+  std::vector<bool> broken_parameters_;
   Errors errors_;
   std::map<std::string, int, std::less<>> module_ids_;
   std::map<std::string, int, std::less<>> parameter_ids_;

@@ -53,6 +53,9 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
   const std::int64_t kv_heads = options.integer("num_key_value_heads", heads);
   const std::int64_t head_dim = options.integer("head_dim", std::max<std::int64_t>(hidden / heads, 1));
   const LinearOptions qkv = {.bias = options.flag("qkv_bias")};
+  if (!options.has("head_dim") && hidden % heads != 0) {
+    b.fail(fmt::format("A width of {} does not divide into {} heads.", hidden, heads), "Give \"head_dim\" too.");
+  }
 
   const auto scope = b.enter("self_attn", family + "Attention");
   for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) b.declare(name, "Linear");

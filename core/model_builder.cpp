@@ -26,7 +26,7 @@ namespace {
 
 // More than any training run has; sums of this many elements of 8 bytes stay far below 2^63.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 53;
-constexpr std::size_t kMostTensors = 4'000'000;
+constexpr std::size_t kMostTensors = 500'000;
 
 using EvaluatedOptions = std::vector<BlockOptions::Evaluated>;
 
@@ -297,7 +297,7 @@ void Builder::bind(const Entry& entry, const WrittenBlock& written, const std::s
   const std::size_t num_tensors = model_.parameters.size() + model_.modules.size() + model_.calls.size();
   if (num_parameter_elements_ > kMostElements || num_value_elements_ > kMostElements || num_tensors > kMostTensors) {
     errors_.push_back(Error{module.where,
-                            num_tensors > kMostTensors ? "The model has more than 4 million modules and parameters."
+                            num_tensors > kMostTensors ? "The model has more than half a million modules and parameters."
                                                        : "The model has more than 2^53 elements in all.",
                             "Take smaller sizes."});
     return;

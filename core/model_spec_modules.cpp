@@ -195,7 +195,9 @@ bool read_number(const JsonValue& value, SpecNumber& out, const std::vector<Spec
   for (const SpecDimension& dimension : dimensions) known.push_back(dimension.name);
   for (const std::string& name : names_in(value.text)) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    return errors.add(value, fmt::format("\"{}\" uses \"{}\", which is no dimension.", value.text, name),
+    return errors.add(value,
+                      value.text == name ? fmt::format("There is no dimension \"{}\".", name)
+                                         : fmt::format("\"{}\" uses \"{}\", which is no dimension.", value.text, name),
                       suggest_name(name, known));
   }
   // Values are checked when the model is built; here only that it is an expression.

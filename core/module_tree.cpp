@@ -38,6 +38,12 @@ std::vector<int> inverse(const std::vector<int>& order, std::size_t size) {
   return position;
 }
 
+/// The nearest name only: a model has too many to list.
+std::string hint_of(std::string_view name, const std::vector<std::string>& names) {
+  const auto nearest = nearest_name(name, names);
+  return nearest ? fmt::format("Did you mean \"{}\"?", *nearest) : "Write its fully qualified name.";
+}
+
 }  // namespace
 
 ModuleTree::ModuleTree(Model& model) : model_(model) {
@@ -71,8 +77,10 @@ std::optional<int> ModuleTree::find(const std::string& name) const {
 
 Error ModuleTree::unknown_module(const std::string& name, const std::string& where) const {
   std::vector<std::string> names;
-  for (const Module& module : model_.modules) names.push_back(module.name);
-  return Error{where, fmt::format("There is no module \"{}\".", name), suggest_name(name, names)};
+  for (const Module& module : model_.modules) {
+    if (!module.name.empty()) names.push_back(module.name);
+  }
+  return Error{where, fmt::format("There is no module \"{}\".", name), hint_of(name, names)};
 }
 
 void ModuleTree::describe(int module, std::string_view class_name, bool called) {
@@ -117,7 +125,7 @@ Errors ModuleTree::tie(const std::vector<SpecTie>& ties) {
     if (found != parameter_ids_.end()) return found->second;
     std::vector<std::string> names;
     for (const Parameter& parameter : model_.parameters) names.push_back(parameter.name);
-    errors.push_back(Error{where, fmt::format("There is no parameter \"{}\".", name), suggest_name(name, names)});
+    errors.push_back(Error{where, fmt::format("There is no parameter \"{}\".", name), hint_of(name, names)});
     return -1;
   };
   for (const SpecTie& tie : ties) {

@@ -141,6 +141,7 @@ TEST(BlockBuilder, ReportsWhatDoesNotFit) {
   const BlockValue hidden = b.input("hidde");
   b.linear("fc", b.input("hidden"), 4);
   b.linear("fc", b.input("hidden"), 5);
+  b.reshape(b.input("hidden"), {7});
   b.output("hidden", b.add(hidden, b.input("hidden")));
   const auto definition = b.finish();
   ASSERT_FALSE(definition.has_value());
@@ -149,7 +150,8 @@ TEST(BlockBuilder, ReportsWhatDoesNotFit) {
   EXPECT_EQ(messages, (std::vector<std::string>{
                           "It needs a value \"hidde\", which nothing before it gives. Did you mean \"hidden\"?",
                           "The parameter \"fc.weight\" is used as [4, 8] and as [5, 8].",
-                          "The op add in \"\" does not work: [2, 3, 8] does not broadcast to [1, 1]."}));
+                          "The op reshape in \"\" does not work: [2, 3, 8] does not reshape to [7]."}));
+  // The sum with the missing value would only repeat the first message.
 }
 
 }  // namespace
