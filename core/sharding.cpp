@@ -158,6 +158,7 @@ class LayoutMaker {
     if (owner_of_module_[at(module)] != u) return;
     for (const int child : model_.modules[at(module)].children) collect(child, u);
     for (const int p : model_.modules[at(module)].parameters) {
+      if (layout_.unit_of_parameter[at(p)] >= 0) continue;  // Tied: it appears once, at its first place.
       layout_.unit_of_parameter[at(p)] = u;
       layout_.units[at(u)].parameters.push_back({.parameter = p});
     }
