@@ -18,6 +18,7 @@
 #include "core/module_tree.h"
 #include "core/nearest.h"
 #include "core/op_shapes.h"
+#include "core/spec_entry.h"
 #include "core/spec_ops.h"
 #include "core/trainable_patterns.h"
 
@@ -28,8 +29,6 @@ namespace {
 constexpr std::int64_t kMostElements = std::int64_t{1} << 53;
 constexpr std::size_t kMostTensors = 500'000;
 
-using EvaluatedOptions = std::vector<BlockOptions::Evaluated>;
-
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
@@ -37,14 +36,6 @@ std::size_t at(int index) {
 void append(Errors& errors, Errors more) {
   errors.insert(errors.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
-
-/// One entry with its numbers evaluated. Several sets of options where some vary by layer.
-struct Entry {
-  const SpecModule* spec = nullptr;
-  const BlockKind* kind = nullptr;           ///< Null: plain ops.
-  std::vector<EvaluatedOptions> options;     ///< [num_variations]
-  std::vector<EvaluatedOptions> op_options;  ///< [num_ops]
-};
 
 /// A block as one entry wrote it, with what it may be used again for.
 struct WrittenBlock {
@@ -60,15 +51,14 @@ class Builder {
   Result<Model> run();
 
  private:
-  Entry evaluate_entry(const SpecModule& module, const DimensionValues& dimensions);
   void add_inputs(const DimensionValues& dimensions);
   void add_classes();
-  void add_entry(const Entry& entry);
+  void add_entry(const SpecEntry& entry);
   std::vector<Value> available_to(const SpecModule& module) const;
   bool fits(const WrittenBlock& written, const SpecModule& module) const;
-  Result<WrittenBlock> write_block(const Entry& entry, std::size_t variation);
+  Result<WrittenBlock> write_block(const SpecEntry& entry, std::size_t variation);
   int share_block(const Block& block);
-  void bind(const Entry& entry, const WrittenBlock& written, const std::string& base);
+  void bind(const SpecEntry& entry, const WrittenBlock& written, const std::string& base);
   void add_outputs(const SpecModule& module, const WrittenBlock& written, const std::string& base, Call& call);
   void add_to_stack(const SpecModule& module, int call);
   void finish(const DimensionValues& dimensions, const Recipe& recipe);
@@ -90,39 +80,6 @@ const std::string& outside_name(const std::vector<SpecRename>& renames, const st
     if (rename.inside == inside) return rename.outside;
   }
   return inside;
-}
-
-Entry Builder::evaluate_entry(const SpecModule& module, const DimensionValues& dimensions) {
-  Entry entry{.spec = &module, .kind = find_block_kind(module.block), .options = {}, .op_options = {}};
-  if (entry.kind == nullptr) {
-    entry.options.emplace_back();
-    for (const SpecOp& op : module.ops) {
-      entry.op_options.push_back(dimensions.options(op.attributes, attribute_rules(op.kind), errors_));
-    }
-    return entry;
-  }
-  const EvaluatedOptions fixed = dimensions.options(module.options, entry.kind->options, errors_);
-  std::size_t num_variations = 1;
-  for (const SpecVariation& variation : module.variations) {
-    num_variations = std::max(num_variations, variation.values.size());
-    if (variation.values.size() != module.variations.front().values.size()) {
-      errors_.push_back(
-          Error{module.where,
-                fmt::format("\"per_layer\" gives {} values of \"{}\" and {} of \"{}\".", variation.values.size(),
-                            variation.name, module.variations.front().values.size(), module.variations.front().name),
-                "All lists of one entry are equally long."});
-    }
-  }
-  for (std::size_t v = 0; v < num_variations; ++v) {
-    std::vector<SpecOption> varied;
-    for (const SpecVariation& variation : module.variations) {
-      varied.push_back(variation.values[v % variation.values.size()]);
-    }
-    EvaluatedOptions options = dimensions.options(varied, entry.kind->options, errors_);
-    options.insert(options.end(), fixed.begin(), fixed.end());
-    entry.options.push_back(std::move(options));
-  }
-  return entry;
 }
 
 void Builder::add_inputs(const DimensionValues& dimensions) {
@@ -189,7 +146,7 @@ bool Builder::fits(const WrittenBlock& written, const SpecModule& module) const 
                       [&](const std::string& name) { return values_.contains(outside_name(module.inputs, name)); });
 }
 
-Result<WrittenBlock> Builder::write_block(const Entry& entry, std::size_t variation) {
+Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t variation) {
   const SpecModule& module = *entry.spec;
   for (const SpecRename& rename : module.inputs) {
     if (values_.contains(rename.outside)) continue;
@@ -233,7 +190,7 @@ int Builder::share_block(const Block& block) {
   return static_cast<int>(model_.blocks.size()) - 1;
 }
 
-void Builder::add_entry(const Entry& entry) {
+void Builder::add_entry(const SpecEntry& entry) {
   const SpecModule& module = *entry.spec;
   std::vector<WrittenBlock> written;
   for (std::int64_t i = module.first; i <= module.last && errors_.empty(); ++i) {
@@ -255,7 +212,7 @@ void Builder::add_entry(const Entry& entry) {
   }
 }
 
-void Builder::bind(const Entry& entry, const WrittenBlock& written, const std::string& base) {
+void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const std::string& base) {
   const SpecModule& module = *entry.spec;
   const BlockDefinition& definition = written.definition;
   std::string full;
@@ -297,8 +254,9 @@ void Builder::bind(const Entry& entry, const WrittenBlock& written, const std::s
   const std::size_t num_tensors = model_.parameters.size() + model_.modules.size() + model_.calls.size();
   if (num_parameter_elements_ > kMostElements || num_value_elements_ > kMostElements || num_tensors > kMostTensors) {
     errors_.push_back(Error{module.where,
-                            num_tensors > kMostTensors ? "The model has more than half a million modules and parameters."
-                                                       : "The model has more than 2^53 elements in all.",
+                            num_tensors > kMostTensors
+                                ? "The model has more than half a million modules and parameters."
+                                : "The model has more than 2^53 elements in all.",
                             "Take smaller sizes."});
     return;
   }
@@ -379,14 +337,14 @@ Result<Model> Builder::run() {
   model_.source = spec_.source;
   model_.dimensions = dimensions.values();
   add_inputs(dimensions);
-  std::vector<Entry> entries;
+  std::vector<SpecEntry> entries;
   for (const SpecModule& module : spec_.modules) {
     const bool is_left_out = !module.recipes.empty() && std::find(module.recipes.begin(), module.recipes.end(),
                                                                   recipe.name) == module.recipes.end();
-    if (!is_left_out) entries.push_back(evaluate_entry(module, dimensions));
+    if (!is_left_out) entries.push_back(evaluate_entry(module, dimensions, errors_));
   }
   // After a bad entry nothing is known of what it gives, and later messages would only repeat it.
-  for (const Entry& entry : entries) {
+  for (const SpecEntry& entry : entries) {
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     add_entry(entry);
   }
