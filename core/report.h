@@ -142,7 +142,7 @@ struct TrafficTotal {
 struct TrafficReport {
   std::array<TrafficTotal, 3> totals{};  ///< By CollectiveKind.
   Bytes sent_inside_node;                ///< Sent per rank and step over links inside a node, and
-  Bytes sent_between_nodes;              ///< over the network, by the worst-placed rank of a ring.
+  Bytes sent_between_nodes;              ///< over the network.
   std::vector<Collective> collectives;   ///< In issue order of one steady step.
 
   bool operator==(const TrafficReport&) const = default;

@@ -8,6 +8,9 @@
 
 #include "simulator/report_traffic.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "simulator/collective_cost.h"
 
 namespace fsdp::simulator {
@@ -112,16 +115,20 @@ class TrafficCounter {
     ++total.count;
     total.payload += collective.payload;
     total.sent_per_rank += sent;
-    (crosses_nodes(collective) ? report_.sent_between_nodes : report_.sent_inside_node) += sent;
+    const Bytes between(sent.count() / ranks_per_exit(collective));
+    report_.sent_between_nodes += between;
+    report_.sent_inside_node += sent - between;
     report_.collectives.push_back(std::move(collective));
   }
 
-  bool crosses_nodes(const Collective& collective) const {
+  // NCCL makes one ring for each GPU of a node to leave it by, so that each sends one part in so many over the network.
+  std::int64_t ranks_per_exit(const Collective& collective) const {
     const std::int64_t per_node = prepared_.cluster->gpus_per_node;
-    const std::int64_t shard = prepared_.layout.mesh.shard;
     const bool strided = collective.group == MeshDimension::Replicate;
-    const std::int64_t span = strided ? shard * collective.group_size : collective.group_size;
-    return span > per_node || per_node % span != 0;
+    const std::int64_t stride = strided ? prepared_.layout.mesh.shard : 1;
+    const std::int64_t span = stride * collective.group_size;
+    if (span <= per_node && per_node % span == 0) return std::numeric_limits<std::int64_t>::max();
+    return std::max<std::int64_t>(1, per_node / stride);
   }
 
   const PreparedPlan& prepared_;
