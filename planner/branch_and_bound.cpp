@@ -15,6 +15,10 @@
 // A smaller budget only drops more boxes, so the search for the next point of the Pareto front goes on from the same
 // heap.
 //
+// With a limit the search becomes a hurried one: boxes whose bound of memory is well below the budget go first, because
+// their points are likely to fit. The answer is then the best of these, and its gap the distance to the best open
+// bound.
+//
 // Sources: A. H. Land, A. G. Doig, "An automatic method of solving discrete programming problems", Econometrica 28,
 // 1960; best-first order as in P. E. Hart, N. J. Nilsson, B. Raphael, "A formal basis for the heuristic determination
 // of minimum cost paths", IEEE Trans. SSC 4, 1968.
@@ -26,6 +30,13 @@
 #include <limits>
 
 namespace fsdp::planner {
+
+namespace {
+
+/// In a hurry a bound must leave one part in so many of the budget free to go first: bounds of memory are low.
+constexpr std::int64_t kHurrySlack = 5;
+
+}  // namespace
 
 std::int64_t Box::size() const {
   std::int64_t points = 1;
@@ -58,9 +69,9 @@ int CostModel::split_coordinate(const Box& box) const {
 }
 
 bool BranchAndBound::IsWorse::operator()(const Node& a, const Node& b) const {
-  // In a hurry, what is nearest to an answer goes first.
-  if (hurried && a.level != b.level) return a.level < b.level;
-  if (hurried && a.box.size() != b.box.size()) return a.box.size() > b.box.size();
+  if (comfortable && (a.bound.memory > *comfortable) != (b.bound.memory > *comfortable)) {
+    return a.bound.memory > *comfortable;
+  }
   if (a.key != b.key) return a.key > b.key;
   return comes_before(b.box, a.box);
 }
@@ -80,7 +91,6 @@ BranchAndBound::BranchAndBound(CostModel& model, Objective objective)
 void BranchAndBound::push(const Box& box, int level, const Bound& least, std::int64_t budget) {
   const bool is_exact = level == last_level_;
   Bound bound = model_.bound(box, level);
-  if (level > 0) ++asked_;
   if (is_exact) {
     ++counts_.evaluated;
     if (bound.time < least.time || bound.memory < least.memory) ++num_broken_bounds_;
@@ -108,8 +118,8 @@ BranchAndBound::Node BranchAndBound::pop() {
   return node;
 }
 
-void BranchAndBound::hurry() {
-  is_worse_.hurried = true;
+void BranchAndBound::order_by(std::optional<std::int64_t> comfortable) {
+  is_worse_.comfortable = comfortable;
   std::make_heap(open_.begin(), open_.end(), is_worse_);
 }
 
@@ -119,9 +129,13 @@ double BranchAndBound::lowest_key() const {
   return lowest;
 }
 
-std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget) {
+std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget, std::int64_t limit) {
+  const std::int64_t last_evaluated = counts_.evaluated + limit;
+  if (is_worse_.comfortable) order_by(std::nullopt);
   while (!open_.empty()) {
-    if (limit_ > 0 && asked_ >= limit_ && !is_worse_.hurried) hurry();
+    if (limit > 0 && counts_.evaluated >= last_evaluated && !is_worse_.comfortable) {
+      order_by(budget - budget / kHurrySlack);
+    }
     const Node node = pop();
     if (node.bound.memory > budget) {
       // Pushed under a larger budget.
@@ -133,7 +147,7 @@ std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget) {
       continue;
     }
     if (node.level == last_level_) {
-      const double lowest = is_worse_.hurried ? lowest_key() : node.key;
+      const double lowest = is_worse_.comfortable ? lowest_key() : node.key;
       gap_ = lowest < node.key ? (node.key - lowest) / std::max(lowest, 1e-300) : 0;
       // It stays open: a proof counts it, and a later call with the same budget finds it again.
       open_.push_back(node);

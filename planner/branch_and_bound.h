@@ -95,8 +95,9 @@ class BranchAndBound {
  public:
   BranchAndBound(CostModel& model, Objective objective);
 
-  /// The best point with memory <= budget; none: no point of the space fits. REQUIRES: budgets that never rise.
-  std::optional<EvaluatedPoint> next(std::int64_t budget);
+  /// The best point with memory <= budget; none: no point of the space fits. After `limit` exact costs (0: no limit)
+  /// it settles for a good one, and gap() says how good. REQUIRES: budgets that never rise.
+  std::optional<EvaluatedPoint> next(std::int64_t budget, std::int64_t limit = 0);
 
   /// After `next`: why no other point is better. evaluated + all counts = space.
   LevelCounts counts() const;
@@ -108,9 +109,6 @@ class BranchAndBound {
   /// answer is not proven.
   std::int64_t num_broken_bounds() const { return num_broken_bounds_; }
 
-  /// Bounds asked for in levels above 0, after which the search settles for the first point that fits.
-  void set_limit(std::int64_t num_bounds) { limit_ = num_bounds; }
-
  private:
   struct Node {
     double key = 0;
@@ -119,13 +117,14 @@ class BranchAndBound {
     int level = 0;  ///< The last level that was asked.
   };
   struct IsWorse {
-    bool hurried = false;
+    /// In a hurry: what is well below the budget goes first.
+    std::optional<std::int64_t> comfortable;
     bool operator()(const Node& a, const Node& b) const;
   };
 
   void push(const Box& box, int level, const Bound& least, std::int64_t budget);
   Node pop();
-  void hurry();
+  void order_by(std::optional<std::int64_t> comfortable);
   double lowest_key() const;
 
   CostModel& model_;
@@ -135,8 +134,6 @@ class BranchAndBound {
   IsWorse is_worse_;
   std::vector<EvaluatedPoint> too_large_;
   LevelCounts counts_;
-  std::int64_t asked_ = 0;
-  std::int64_t limit_ = 0;  ///< 0: none.
   double gap_ = 0;
   std::int64_t num_broken_bounds_ = 0;
 };

@@ -12,6 +12,8 @@ namespace {
 
 using Kind = ReshardAfterForward::Kind;
 
+constexpr std::int32_t kCheckpointSteps = 14;
+
 template <class T>
 std::vector<T> fixed_or(const std::optional<T>& fixed, const std::vector<T>& range) {
   return fixed ? std::vector<T>{*fixed} : range;
@@ -65,10 +67,28 @@ Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model&
   return wrappings;
 }
 
+/// 0, the powers of two, and all; or every number.
+std::vector<std::int32_t> kept_numbers(const Space& space, std::int32_t all) {
+  std::vector<std::int32_t> numbers = {0};
+  for (std::int32_t n = 1; n < all; n = space.every_number ? n + 1 : 2 * n) numbers.push_back(n);
+  numbers.push_back(all);
+  return numbers;
+}
+
+/// Equal steps up to all of the blocks.
+std::vector<std::int32_t> checkpoint_numbers(const Space& space, bool with_none, std::int32_t all) {
+  const std::int32_t step = space.every_number ? 1 : (all + kCheckpointSteps - 1) / kCheckpointSteps;
+  std::vector<std::int32_t> numbers;
+  if (with_none) numbers.push_back(0);
+  for (std::int32_t n = step; n < all; n += step) numbers.push_back(n);
+  numbers.push_back(all);
+  return numbers;
+}
+
 struct Reshard {
   Kind kind = Kind::Always;
   std::int64_t world_size = 0;
-  Interval kept;
+  std::vector<std::int32_t> kept = {0};
 };
 
 /// The ways to reshard the units of a wrapping on a mesh.
@@ -78,25 +98,25 @@ std::vector<Reshard> reshards_of(const Space& space, const Cluster& cluster, con
   if (longest == 0) return {Reshard{}};
   if (space.reshard) {
     const ReshardChoice& fixed = *space.reshard;
-    if (fixed.kind == Kind::Never) return {Reshard{Kind::Always, 0, {longest, longest}}};
+    if (fixed.kind == Kind::Never) return {Reshard{Kind::Always, 0, {longest}}};
     if (fixed.kind == Kind::Smaller) {
       if (mesh.shard % fixed.world_size != 0 || mesh.shard == fixed.world_size) return {};
-      return {Reshard{Kind::Smaller, fixed.world_size, {0, 0}}};
+      return {Reshard{Kind::Smaller, fixed.world_size, {0}}};
     }
     const auto kept = static_cast<std::int32_t>(std::min<std::int64_t>(fixed.keep_last, longest));
-    return {Reshard{Kind::Always, 0, {kept, kept}}};
+    return {Reshard{Kind::Always, 0, {kept}}};
   }
-  std::vector<Reshard> reshards = {{Kind::Always, 0, {0, longest}}};
+  std::vector<Reshard> reshards = {{Kind::Always, 0, kept_numbers(space, longest)}};
   const std::int64_t node = cluster.gpus_per_node;
   if (cluster.nodes > 1 && node > 1 && mesh.shard > node && mesh.shard % node == 0) {
-    reshards.push_back({Kind::Smaller, node, {0, 0}});
+    reshards.push_back({Kind::Smaller, node, {0}});
   }
   return reshards;
 }
 
 struct Checkpoint {
   CheckpointMode mode = CheckpointMode::Full;
-  Interval blocks;
+  std::vector<std::int32_t> blocks = {0};
 };
 
 /// No checkpointing is in the range of the first mode only, so that it is one point of the space.
@@ -106,11 +126,11 @@ std::vector<Checkpoint> checkpoints_of(const Space& space, std::int64_t longest_
   if (space.checkpoint) {
     if (space.checkpoint->mode == CheckpointMode::None) return {Checkpoint{}};
     const auto blocks = static_cast<std::int32_t>(std::min<std::int64_t>(space.checkpoint->blocks.value_or(all), all));
-    return {Checkpoint{space.checkpoint->mode, {blocks, blocks}}};
+    return {Checkpoint{space.checkpoint->mode, {blocks}}};
   }
   std::vector<Checkpoint> checkpoints;
   for (const CheckpointMode mode : space.checkpoint_modes) {
-    checkpoints.push_back({mode, {checkpoints.empty() ? 0 : 1, all}});
+    checkpoints.push_back({mode, checkpoint_numbers(space, checkpoints.empty(), all)});
   }
   if (checkpoints.empty()) checkpoints.push_back({});
   return checkpoints;

@@ -3,8 +3,9 @@
 // Points of the search space, as small numbers, and the plans that they mean.
 //
 // A family is a choice of all that is not a matter of degree (mesh, units, checkpoint mode, batch, ...). Inside a
-// family two numbers are free: how many units of each stack stay unsharded, and how many blocks of each stack are
-// checkpointed. Step time and memory move one way with each of them, which is what the search's bounds rest on.
+// family two numbers are free (both rising): how many units of each stack stay unsharded, and how many blocks of each
+// stack are checkpointed. Step time and memory move one way with each of them, which is what the search's bounds rest
+// on.
 
 #include <cstdint>
 #include <string>
@@ -31,10 +32,10 @@ struct Family {
   std::int64_t accumulation = 1;
   std::int64_t forward_prefetch = 0;
   std::int64_t backward_prefetch = 1;
-  Interval kept;          ///< Last units of each stack that stay unsharded; all of them: the others too.
-  Interval checkpointed;  ///< First blocks of each stack that are checkpointed.
+  std::vector<std::int32_t> kept;  ///< Last units of each stack that stay unsharded; all of them: the others too.
+  std::vector<std::int32_t> checkpointed;  ///< First blocks of each stack that are checkpointed.
 
-  std::int64_t size() const { return kept.size() * checkpointed.size(); }
+  std::int64_t size() const { return static_cast<std::int64_t>(kept.size() * checkpointed.size()); }
   bool operator==(const Family&) const = default;
 };
 

@@ -1,20 +1,20 @@
-// Time. The compute stream runs every op of every micro-batch, and the recomputation of checkpointed blocks.
-// All-gathers and reduce-scatters share one communicator and run one after the other, all-reduces have their own.
-// Nothing runs before the root is gathered, and its gradients are reduced after everything else. So a step takes at
-// least
+// Time. The compute stream runs every op of every micro-batch, the recomputation of checkpointed blocks, the copies out
+// of gathered buffers and the copies of gradients into reduced ones. All-gathers and reduce-scatters share one
+// communicator and run one after the other, all-reduces have their own. Nothing runs before the root is gathered; the
+// optimizer waits for the last reduction, and that for all compute. So a step takes at least
 //
-//   max(root gather + compute + root reduce, gathers + reduces, all-reduces).
+//   optimizer + max(root gather + compute + shortest reduce-scatter, gathers + reduce-scatters, all-reduces).
 //
-// Not counted: copies in and out of the buffers, waiting, clipping, the optimizer.
+// Not counted: waiting in between, and a CPU that is slower than the device.
 //
 // Memory. When the backward of a call has its highest moment, a rank holds its shards of parameters and optimizer
 // states, the unsharded root, the unsharded unit of the call, the units before it that were never resharded, the
 // activations that earlier calls keep, and what the call's own backward needs. The bound is the largest such sum over a
 // few calls that are likely to be the peak: the last block of each stack, the blocks on both sides of the border of
 // checkpointing, and the calls outside of the stacks with the largest backward. Every one of them is a lower bound, so
-// their maximum is.
+// their maximum is. What lies outside of the allocator and the margin are added.
 //
-// Not counted: communication buffers, gradients of other units, fragmentation, what lies outside of the allocator.
+// Not counted: communication buffers, gradients of other units, fragmentation.
 //
 // Both bounds are of one corner of a box: time falls with the units that stay unsharded and rises with the blocks that
 // are checkpointed, memory does the opposite.
@@ -23,6 +23,11 @@
 
 #include <algorithm>
 #include <cassert>
+
+#include "simulator/device_terms.h"
+#include "simulator/plan_times.h"
+#include "simulator/prediction.h"
+#include "simulator/roofline.h"
 
 namespace fsdp::planner {
 
@@ -130,32 +135,44 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family) {
   return sums;
 }
 
-void LowerBounds::add_stack_units(const Family& family, const Layout& layout, Predictor& predictor, UnitSums& sums) {
-  const Wrapping& wrapping = families_.wrappings[static_cast<std::size_t>(family.wrapping)].wrapping;
-  const Mesh backward_mesh = family.reshard == ReshardAfterForward::Kind::Smaller
-                                 ? Mesh{family.mesh.world_size() / family.reshard_world_size, family.reshard_world_size}
-                                 : family.mesh;
-  const auto gather_again = [&](const ShardedUnit& unit) {
-    // A unit without trained parameters may have no backward at all.
-    if (unit.reduced_full_elements == 0) return Seconds{0};
-    return predictor.collective_time(backward_mesh, MeshDimension::Shard, CollectiveKind::AllGather,
-                                     unit.gather_shard_bytes * family.mesh.shard);
-  };
-  sums.backward_gathers.assign(at(wrapping.longest()) + 1, Seconds{0});
-  std::size_t next = 0;
+void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
+                            const Model& model, UnitSums& sums) const {
+  const simulator::MeshCosts mesh = simulator::mesh_costs(cluster, family.mesh);
+  const simulator::ComputeCosts costs = simulator::compute_costs(cluster.gpu, simulator::activation_dtype(model, plan));
+  const std::vector<simulator::UnitTimes> times = simulator::unit_times(layout, plan, mesh, cluster, costs);
+  const Wrapping& wrapping = families_.wrappings[at(family.wrapping)].wrapping;
+  const std::size_t longest = at(wrapping.longest());
+  sums.gathers.assign(longest + 1, Seconds{0});
+  sums.copies.assign(longest + 1, Seconds{0});
+  // Up to how many kept units a unit is still resharded. The root never is.
+  std::vector<std::size_t> resharded;
   for (const auto& stack : wrapping.stacks) {
-    sums.unsharded.push_back({0});
-    for (std::size_t i = 0; i < stack.size(); ++i) {
-      const ShardedUnit& unit = layout.units[next++];
-      sums.unsharded.back().push_back(sums.unsharded.back().back() + bytes_of(unit.full_elements, unit.param_dtype));
-      const Seconds gather = gather_again(unit);
-      for (std::size_t kept = 0; kept < stack.size() - i; ++kept) sums.backward_gathers[kept] += gather;
+    for (std::size_t i = 0; i < stack.size(); ++i) resharded.push_back(stack.size() - i);
+  }
+  resharded.resize(layout.units.size() - 1, longest);
+  resharded.push_back(0);
+
+  Seconds least_reduce = Seconds::max();
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    const ShardedUnit& unit = layout.units[u];
+    // What never runs is never gathered, and what trains nothing may have no backward.
+    if (unit.windows.empty() || unit.full_elements == 0) continue;
+    const Seconds again =
+        family.reshard == ReshardAfterForward::Kind::Smaller ? times[u].small_gather : times[u].all_gather;
+    for (std::size_t kept = 0; kept <= longest; ++kept) {
+      const bool has_backward_gather = kept < resharded[u] && unit.reduced_full_elements > 0;
+      sums.gathers[kept] += times[u].all_gather + (has_backward_gather ? again : Seconds{0});
+      sums.copies[kept] += times[u].copy_out * (has_backward_gather ? 2 : 1);
     }
+    if (unit.is_root) sums.root_gather = times[u].copy_in + times[u].all_gather;
+    if (unit.reduced_full_elements == 0) continue;
+    sums.reduces += times[u].reduce_scatter;
+    sums.reduce_copies += times[u].reduce_copy;
+    if (family.mesh.replicate > 1) sums.all_reduces += times[u].all_reduce;
+    least_reduce = std::min(least_reduce, times[u].reduce_scatter);
   }
-  for (std::size_t i = 0; i < wrapping.others.size(); ++i) {
-    const Seconds gather = gather_again(layout.units[next++]);
-    for (std::int64_t kept = 0; kept < wrapping.longest(); ++kept) sums.backward_gathers[at(kept)] += gather;
-  }
+  if (least_reduce != Seconds::max()) sums.last_reduce = least_reduce;
+  sums.optimizer = simulator::optimizer_time(layout, plan, costs) + simulator::clip_time(layout, plan, mesh, costs);
 }
 
 LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
@@ -164,11 +181,16 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   Plan plan = base_;
   plan.mesh = family.mesh;
   plan.units = units_of(wrapping, family, 0);
+  plan.cpu_offload = family.cpu_offload;
   plan.checkpointing.entries.clear();
   const auto layout = make_layout(index_, plan);
   assert(layout.has_value());
 
   UnitSums sums;
+  sums.outside = simulator::outside_terms(predictor.cluster(), plan);
+  std::size_t units_to_go = 0;
+  for (const auto& stack : wrapping.stacks) units_to_go += stack.size();
+  std::size_t units_of_stack = 0;
   double optimizer = 0;
   for (const ShardedUnit& unit : layout->units) {
     sums.states += bytes_of(unit.shard_elements, unit.original_dtype);
@@ -177,29 +199,20 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
       if (!parameter.receives_gradient) continue;
       optimizer += static_cast<double>(parameter.local_elements) * state_bytes(base_.optimizer, unit.original_dtype);
     }
-    Seconds gather{0};
-    if (unit.full_elements > 0) {
-      gather = predictor.collective_time(family.mesh, MeshDimension::Shard, CollectiveKind::AllGather,
-                                         unit.gather_shard_bytes * family.mesh.shard);
+    if (unit.is_root) sums.root = bytes_of(unit.full_elements, unit.param_dtype);
+    if (!unit.is_root && units_to_go > 0) {
+      --units_to_go;
+      if (units_of_stack == 0) {
+        sums.unsharded.push_back({0});
+        units_of_stack = wrapping.stacks[sums.unsharded.size() - 1].size();
+      }
+      --units_of_stack;
+      sums.unsharded.back().push_back(sums.unsharded.back().back() + bytes_of(unit.full_elements, unit.param_dtype));
     }
-    Seconds reduce{0};
-    if (unit.reduced_full_elements > 0) {
-      const Bytes full(bytes_of(unit.reduced_full_elements, unit.reduce_dtype));
-      reduce = predictor.collective_time(family.mesh, MeshDimension::Shard, CollectiveKind::ReduceScatter, full);
-      const Bytes shard(bytes_of(unit.reduced_shard_elements, unit.reduce_dtype));
-      sums.all_reduces +=
-          predictor.collective_time(family.mesh, MeshDimension::Replicate, CollectiveKind::AllReduce, shard);
-    }
-    sums.forward_gathers += gather;
-    sums.reduces += reduce;
-    if (!unit.is_root) continue;
-    sums.root = bytes_of(unit.full_elements, unit.param_dtype);
-    sums.root_gather = gather;
-    sums.root_reduce = reduce;
   }
   sums.states += static_cast<std::int64_t>(optimizer);
   if (family.cpu_offload) sums.states = sums.gradients = 0;
-  add_stack_units(family, *layout, predictor, sums);
+  add_times(family, plan, *layout, predictor.cluster(), predictor.model(), sums);
 
   const Model& model = predictor.model();
   for (const Call& call : model.calls) {
@@ -275,7 +288,9 @@ std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, co
     if (checkpointed > 0) look_at(stack.calls[at(std::min(checkpointed - 1, last))]);
   }
   for (const int call : calls.outside) look_at(call);
-  return highest;
+  Bytes device(highest);
+  for (const DeviceTerm& term : units.outside) device += term.bytes;
+  return (device + simulator::margin(Bytes(highest), units.outside)).count();
 }
 
 Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpointed) {
@@ -284,9 +299,11 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   const double micro_batches = static_cast<double>(family.accumulation);
   const double reductions = base_.sync_every_micro_batch ? micro_batches : 1;
   const Seconds compute = micro_batches * calls.compute[at(checkpointed.first)];
-  const Seconds gathers = micro_batches * (units.forward_gathers + units.backward_gathers[at(kept.last)]);
-  const Seconds time = std::max({units.root_gather + compute + units.root_reduce, gathers + reductions * units.reduces,
-                                 reductions * units.all_reduces});
+  const std::size_t most_kept = at(kept.last);
+  const Seconds stream = compute + micro_batches * units.copies[most_kept] + reductions * units.reduce_copies;
+  const Seconds communicator = micro_batches * units.gathers[most_kept] + reductions * units.reduces;
+  const Seconds time = units.optimizer + std::max({units.root_gather + stream + units.last_reduce, communicator,
+                                                   reductions * units.all_reduces});
   return {time.count(), memory(family, calls, units, kept.first, checkpointed.last)};
 }
 

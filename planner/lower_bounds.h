@@ -27,7 +27,8 @@ class LowerBounds {
   /// REQUIRES: the arguments outlive this object; every wrapping passes check().
   LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of);
 
-  /// Below the step time and the device memory of every point of the family in these ranges.
+  /// Below the step time and the device memory of every point of the family with these numbers of kept units and
+  /// checkpointed blocks.
   Bound bound(const Family& family, Interval kept, Interval checkpointed);
 
  private:
@@ -49,12 +50,15 @@ class LowerBounds {
     std::int64_t root = 0;                   ///< Unsharded parameters of the root.
     std::vector<std::int64_t> unit_of_call;  ///< [call] Unsharded bytes of the unit that runs it; 0: the root.
     std::vector<std::vector<std::int64_t>> unsharded;  ///< [stack][units] Of the first units of the stack.
-    std::vector<Seconds> backward_gathers;             ///< [kept]
-    Seconds forward_gathers{0};
-    Seconds reduces{0};
+    std::vector<Seconds> gathers;                      ///< [kept] All-gathers of one micro-batch,
+    std::vector<Seconds> copies;                       ///< [kept] and their copies out, on the compute stream.
+    Seconds reduces{0};                                ///< Reduce-scatters of one micro-batch,
+    Seconds reduce_copies{0};                          ///< and the copies of the gradients into their buffers.
     Seconds all_reduces{0};
     Seconds root_gather{0};  ///< Nothing runs before it,
-    Seconds root_reduce{0};  ///< and nothing after it.
+    Seconds last_reduce{0};  ///< and nothing but the optimizer after the last one, which takes at least so long.
+    Seconds optimizer{0};    ///< Clipping included.
+    std::vector<DeviceTerm> outside;
   };
 
   struct StackOfCalls {
@@ -66,7 +70,8 @@ class LowerBounds {
   const UnitSums& unit_sums(const Family& family);
   CallSums make_call_sums(const Family& family);
   UnitSums make_unit_sums(const Family& family);
-  void add_stack_units(const Family& family, const Layout& layout, simulator::Predictor& predictor, UnitSums& sums);
+  void add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
+                 const Model& model, UnitSums& sums) const;
   std::int64_t memory_at(const Family& family, const CallSums& calls, const UnitSums& units, int call,
                          std::int64_t kept, std::int64_t checkpointed) const;
   std::int64_t memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,

@@ -19,6 +19,8 @@
 #include <limits>
 #include <utility>
 
+#include "simulator/device_terms.h"
+
 namespace fsdp::planner {
 
 namespace {
@@ -45,13 +47,7 @@ PredictedCost::PredictedCost(const Plan& base, const Families& families, Predict
     : base_(base),
       families_(families),
       predictor_of_(std::move(predictor_of)),
-      lower_bounds_(base, families, predictor_of_) {
-  std::int64_t points = 0;
-  for (const Family& family : families.families) {
-    first_point_.push_back(points);
-    points += family.size();
-  }
-}
+      lower_bounds_(base, families, predictor_of_) {}
 
 std::vector<Box> PredictedCost::space() const {
   std::vector<Box> boxes;
@@ -59,8 +55,8 @@ std::vector<Box> PredictedCost::space() const {
     Box box;
     box.family = static_cast<std::int32_t>(i);
     box.num_coordinates = 2;
-    box.ranges[0] = families_.families[i].kept;
-    box.ranges[1] = families_.families[i].checkpointed;
+    box.ranges[0].last = static_cast<std::int32_t>(families_.families[i].kept.size()) - 1;
+    box.ranges[1].last = static_cast<std::int32_t>(families_.families[i].checkpointed.size()) - 1;
     boxes.push_back(box);
   }
   return boxes;
@@ -80,9 +76,15 @@ std::string PredictedCost::level_name(int level) const {
   return "";
 }
 
-Choice PredictedCost::choice_of(const Box& point) {
+Choice PredictedCost::choice_at(int family, std::int32_t kept, std::int32_t checkpointed) const {
+  const Family& numbers = families_.families[static_cast<std::size_t>(family)];
+  return {family, numbers.kept[static_cast<std::size_t>(kept)],
+          numbers.checkpointed[static_cast<std::size_t>(checkpointed)]};
+}
+
+Choice PredictedCost::choice_of(const Box& point) const {
   assert(point.is_point());
-  return {point.family, point.ranges[0].first, point.ranges[1].first};
+  return choice_at(point.family, point.ranges[0].first, point.ranges[1].first);
 }
 
 simulator::Predictor& PredictedCost::predictor_of(const Choice& choice) {
@@ -96,10 +98,7 @@ Plan PredictedCost::plan_of(const Choice& choice) {
 }
 
 const Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
-  const Family& family = families_.families[static_cast<std::size_t>(choice.family)];
-  const std::int64_t number = first_point_[static_cast<std::size_t>(choice.family)] +
-                              (choice.kept - family.kept.first) * family.checkpointed.size() +
-                              (choice.checkpointed - family.checkpointed.first);
+  const std::array<std::int32_t, 3> number = {choice.family, choice.kept, choice.checkpointed};
   const auto found = known_.find(number);
   if (found != known_.end() && found->second.detail >= detail) return found->second.outcome;
   (detail == Detail::Time ? asked_.time : detail == Detail::Live ? asked_.live : asked_.memory) += 1;
@@ -114,15 +113,26 @@ std::int64_t PredictedCost::needed_bytes(const Outcome& outcome, Bytes budget) {
   return outcome.fits ? std::min(needed, budget.count()) : std::max(needed, budget.count() + 1);
 }
 
+Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
+  const Family& family = families_.families[static_cast<std::size_t>(choice.family)];
+  Plan plan = base_;
+  plan.mesh = family.mesh;
+  const auto terms = simulator::outside_terms(predictor_of(choice).cluster(), plan);
+  Bytes reserved = device;
+  for (const DeviceTerm& term : terms) reserved -= term.bytes;
+  return device + simulator::margin(reserved, terms);
+}
+
 Bound PredictedCost::bound(const Box& box, int level) {
   const Family& family = families_.families[static_cast<std::size_t>(box.family)];
-  const Choice fastest{box.family, box.ranges[0].last, box.ranges[1].first};
-  const Choice smallest{box.family, box.ranges[0].first, box.ranges[1].last};
+  const Choice fastest = choice_at(box.family, box.ranges[0].last, box.ranges[1].first);
+  const Choice smallest = choice_at(box.family, box.ranges[0].first, box.ranges[1].last);
   const double no_time = -std::numeric_limits<double>::infinity();
   const std::int64_t no_memory = std::numeric_limits<std::int64_t>::min();
   switch (static_cast<CostLevel>(level)) {
     case CostLevel::Sums: {
-      Bound bound = lower_bounds_.bound(family, box.ranges[0], box.ranges[1]);
+      Bound bound =
+          lower_bounds_.bound(family, {smallest.kept, fastest.kept}, {fastest.checkpointed, smallest.checkpointed});
       bound.time = rounded_down(Seconds(bound.time));
       return bound;
     }
@@ -132,7 +142,7 @@ Bound PredictedCost::bound(const Box& box, int level) {
     }
     case CostLevel::Live: {
       const Outcome& live = outcome(smallest, Detail::Live);
-      return {no_time, (live.device_lower_bound + live.margin).count()};
+      return {no_time, with_margin(live.device_lower_bound, smallest).count()};
     }
     case CostLevel::Memory: {
       const Outcome& exact = outcome(fastest, Detail::Memory);

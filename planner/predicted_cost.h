@@ -2,6 +2,7 @@
 
 // The cost of the points of the search space, by the predictor: what the search runs on.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -35,7 +36,7 @@ class PredictedCost : public CostModel {
   Bound bound(const Box& box, int level) override;
 
   /// REQUIRES: a point.
-  static Choice choice_of(const Box& point);
+  Choice choice_of(const Box& point) const;
   /// The plan of a point, with the dimensions of its micro-batch.
   Plan plan_of(const Choice& choice);
   simulator::Predictor& predictor_of(const Choice& choice);
@@ -52,6 +53,12 @@ class PredictedCost : public CostModel {
   static std::int64_t needed_bytes(const simulator::Outcome& outcome, Bytes budget);
 
  private:
+  /// The plan of a box's coordinates: indices of the family's numbers.
+  Choice choice_at(int family, std::int32_t kept, std::int32_t checkpointed) const;
+
+  /// What a plan of this mesh needs at least, when its device peak is at least `device`.
+  Bytes with_margin(Bytes device, const Choice& choice);
+
   struct Known {
     simulator::Outcome outcome;
     simulator::Detail detail = simulator::Detail::Time;
@@ -61,8 +68,7 @@ class PredictedCost : public CostModel {
   const Families& families_;
   PredictorOf predictor_of_;
   LowerBounds lower_bounds_;
-  std::map<std::int64_t, Known> known_;    ///< By the number of the point in the space.
-  std::vector<std::int64_t> first_point_;  ///< [family] The number of its first point.
+  std::map<std::array<std::int32_t, 3>, Known> known_;  ///< By family, kept units and checkpointed blocks.
   Asked asked_;
 };
 

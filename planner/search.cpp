@@ -66,7 +66,7 @@ std::vector<Candidate> pareto_of(BranchAndBound& search, PredictedCost& cost, co
   std::vector<Candidate> front;
   std::optional<EvaluatedPoint> point = best;
   while (point && static_cast<std::int64_t>(front.size()) < max_points) {
-    front.push_back(candidate_of(cost, families, PredictedCost::choice_of(point->point)));
+    front.push_back(candidate_of(cost, families, cost.choice_of(point->point)));
     point = search.next(point->cost.memory - point->cost.memory / kParetoStep - 1);
   }
   std::reverse(front.begin(), front.end());
@@ -84,8 +84,8 @@ Result<Families> families_for(const Space& space, const Model& model, const Clus
     });
     is_valid.push_back(false);
     if (family == families.families.end()) continue;
-    const Choice choice{static_cast<int>(family - families.families.begin()), family->kept.first,
-                        family->checkpointed.first};
+    const Choice choice{static_cast<int>(family - families.families.begin()), family->kept.front(),
+                        family->checkpointed.front()};
     Errors found = check(plan_of(space.base, families, choice), model);
     is_valid.back() = found.empty();
     if (errors.empty()) errors = std::move(found);
@@ -113,8 +113,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   PredictedCost cost(filled.base, families,
                      [&](std::int64_t micro_batch) -> simulator::Predictor& { return predictors.of(micro_batch); });
   BranchAndBound fastest(cost, Objective::Time);
-  fastest.set_limit(space.max_predictions);
-  std::optional<EvaluatedPoint> best = fastest.next(budget_of(cluster).count());
+  std::optional<EvaluatedPoint> best = fastest.next(budget_of(cluster).count(), space.max_predictions);
 
   SearchResult result;
   result.verdict = best ? Verdict::Fits : Verdict::DoesNotFit;
@@ -124,8 +123,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     result.pareto = pareto_of(fastest, cost, families, *best, space.pareto_points);
   } else {
     BranchAndBound smallest(cost, Objective::Memory);
-    smallest.set_limit(space.max_predictions);
-    best = smallest.next(std::numeric_limits<std::int64_t>::max());
+    best = smallest.next(std::numeric_limits<std::int64_t>::max(), space.max_predictions);
     assert(best.has_value());
   }
   if (fastest.num_broken_bounds() > 0) {
@@ -133,12 +131,12 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
         fmt::format("{} plans were cheaper than a bound said: the proof does not hold for this model.",
                     fastest.num_broken_bounds()));
   }
-  const Choice choice = PredictedCost::choice_of(best->point);
+  const Choice choice = cost.choice_of(best->point);
   result.best = candidate_of(cost, families, choice);
   FSDP_TRY(result.report, cost.predictor_of(choice).report(result.best.plan));
   std::vector<Candidate> candidates;
   for (const EvaluatedPoint& point : rejected) {
-    candidates.push_back(candidate_of(cost, families, PredictedCost::choice_of(point.point)));
+    candidates.push_back(candidate_of(cost, families, cost.choice_of(point.point)));
   }
   result.explanation.binding = binding_of(result.report);
   result.explanation.rejected = nearest_rejected(std::move(candidates), result.best, result.verdict);

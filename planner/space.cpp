@@ -33,10 +33,6 @@ std::string_view name_of_mode(CheckpointMode mode) {
   return mode == CheckpointMode::None ? "none" : mode == CheckpointMode::Full ? "full" : "selective";
 }
 
-std::string range_text(std::int64_t first, std::int64_t last) {
-  return first == last ? std::to_string(first) : fmt::format("{} to {}", first, last);
-}
-
 }  // namespace
 
 Result<Wrap> parse_wrap(std::string_view text) {
@@ -147,13 +143,12 @@ std::vector<std::string> describe(const Space& space, const Model& model, const 
   for (const NamedWrapping& wrapping : families->wrappings) wraps.push_back(wrapping.label);
   for (const Family& family : families->families) {
     add(meshes, fmt::format("{} x {}", family.mesh.replicate, family.mesh.shard));
-    add(reshards, family.reshard == Kind::Smaller
-                      ? fmt::format("to {}", family.reshard_world_size)
-                      : fmt::format("all but the last {} units", range_text(family.kept.first, family.kept.last)));
-    add(checkpoints, family.checkpointed.last == 0
-                         ? "none"
-                         : fmt::format("{} of the first {} blocks", name_of_mode(family.mode),
-                                       range_text(family.checkpointed.first, family.checkpointed.last)));
+    add(reshards, family.reshard == Kind::Smaller ? fmt::format("to {}", family.reshard_world_size)
+                                                  : fmt::format("all but the last {} units", join(family.kept)));
+    add(checkpoints,
+        family.checkpointed.back() == 0
+            ? "none"
+            : fmt::format("{} of the first {} blocks", name_of_mode(family.mode), join(family.checkpointed)));
     add(offloads, family.cpu_offload ? "yes" : "no");
     if (family.micro_batch > 0) add(batches, fmt::format("{} x {}", family.micro_batch, family.accumulation));
     add(prefetches, fmt::format("{} forward and {} backward", family.forward_prefetch, family.backward_prefetch));

@@ -8,9 +8,10 @@
 //   ends        Embeddings, heads and other large modules outside the stacks: units of their own, or in the root.
 //               Frozen modules: units of their own, or with the rest.
 //   reshard     The last j units of every stack stay unsharded between forward and backward: j = 0 is
-//               reshard_after_forward=True for all of them, j = all is False. With several nodes also the integer
-//               "GPUs of a node".
-//   checkpoint  The first k blocks of every stack, full or selective; k = 0 is none.
+//               reshard_after_forward=True for all of them, j = all is False; between them the powers of two. With
+//               several nodes also the integer "GPUs of a node".
+//   checkpoint  The first k blocks of every stack, full or selective; k = 0 is none, and up to 14 equal steps lead to
+//               all of them.
 //   offload     CPUOffloadPolicy, or not.
 //   batch       With a global batch: every micro-batch and accumulation that make it up.
 //   prefetch    Units gathered ahead, explicitly, in forward; in backward.
@@ -95,12 +96,15 @@ struct Space {
   std::vector<std::int64_t> forward_prefetches = {0};   ///< 0: FSDP2's own order.
   std::vector<std::int64_t> backward_prefetches = {1};  ///< 1: FSDP2's own order.
   std::int64_t max_micro_batch = 1024;
+  bool every_number = false;  ///< Every j and every k, not only some of them.
 
   // How much is asked beside the best plan.
   std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/search.h has their distance.
   bool explain = true;             ///< Price remedies.
-  /// Predictions after which the search settles for the first plan that fits, and prints its gap; 0: none.
-  std::int64_t max_predictions = 0;
+  /// Full predictions after which the search settles for a good plan, and prints its gap; 0: no limit.
+  std::int64_t max_predictions = 1000;
+  /// The same for each further point of the front.
+  std::int64_t max_predictions_of_front = 6;
 
   bool operator==(const Space&) const = default;
 };

@@ -148,8 +148,7 @@ RC_GTEST_PROP(BranchAndBound, InAHurryTheGapSaysHowFarTheAnswerMayBe, ()) {
   for (auto& [point, cost] : model.costs) cost.time += 10;  // The gap is relative: away from zero.
   const std::int64_t budget = *rc::gen::inRange(0, 13);
   BranchAndBound search(model, Objective::Time);
-  search.set_limit(*rc::gen::inRange(1, 20));
-  const auto found = search.next(budget);
+  const auto found = search.next(budget, *rc::gen::inRange(1, 10));
   const auto best = brute_force(model, Objective::Time, budget);
   RC_ASSERT(found.has_value() == best.has_value());
   if (best) {
