@@ -20,10 +20,11 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   return terms;
 }
 
-Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, const MarginRule& rule) {
-  double bytes = rule.of_reserved * static_cast<double>(reserved.count());
+Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, bool expandable_segments, const MarginRule& rule) {
+  const double share = expandable_segments ? rule.of_reserved_expandable : rule.of_reserved;
+  double bytes = share * static_cast<double>(reserved.count());
   for (const DeviceTerm& term : terms) {
-    if (term.provenance != Provenance::Measured) bytes += rule.of_assumed * static_cast<double>(term.bytes.count());
+    if (term.provenance != Provenance::Measured) bytes += rule.of_unmeasured * static_cast<double>(term.bytes.count());
   }
   return Bytes(static_cast<std::int64_t>(bytes));
 }
