@@ -290,7 +290,7 @@ std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, co
   for (const int call : calls.outside) look_at(call);
   Bytes device(highest);
   for (const DeviceTerm& term : units.outside) device += term.bytes;
-  return (device + simulator::margin(Bytes(highest), units.outside)).count();
+  return (device + simulator::margin(Bytes(highest), units.outside, base_)).count();
 }
 
 Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpointed) {

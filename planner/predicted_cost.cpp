@@ -120,7 +120,7 @@ Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
   const auto terms = simulator::outside_terms(predictor_of(choice).cluster(), plan);
   Bytes reserved = device;
   for (const DeviceTerm& term : terms) reserved -= term.bytes;
-  return device + simulator::margin(reserved, terms);
+  return device + simulator::margin(reserved, terms, plan);
 }
 
 Bound PredictedCost::bound(const Box& box, int level) {

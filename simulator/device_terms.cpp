@@ -1,5 +1,6 @@
 #include "simulator/device_terms.h"
 
+#include "simulator/allocator_settings.h"
 #include "simulator/group_shape.h"
 #include "simulator/nccl_memory.h"
 
@@ -20,7 +21,9 @@ std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) 
   return terms;
 }
 
-Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, bool expandable_segments, const MarginRule& rule) {
+Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, const Plan& plan, const MarginRule& rule) {
+  const auto settings = parse_allocator_settings(plan.runtime.allocator_settings);
+  const bool expandable_segments = settings && settings->expandable_segments;
   const double share = expandable_segments ? rule.of_reserved_expandable : rule.of_reserved;
   double bytes = share * static_cast<double>(reserved.count());
   for (const DeviceTerm& term : terms) {

@@ -126,7 +126,7 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAll
   }
   result.phases.push_back({"steady_step", steady});
   for (const PhasePeaks& phase : result.phases) result.peaks = highest(result.peaks, phase.peaks);
-  result.margin = margin(result.peaks.reserved, result.outside, settings.expandable_segments);
+  result.margin = margin(result.peaks.reserved, result.outside, prepared.plan);
   return result;
 }
 
