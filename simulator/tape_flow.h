@@ -1,0 +1,31 @@
+#pragma once
+
+// Which tensors of a block carry a gradient, and which of its kernels the backward reaches.
+
+#include <vector>
+
+#include "core/model.h"
+#include "simulator/kernels.h"
+#include "simulator/tape.h"
+
+namespace fsdp::simulator {
+
+/// The autograd graph of one run of a block.
+struct TapeFlow {
+  std::vector<bool> requires_grad;  ///< [num slots]
+  std::vector<bool> recorded;       ///< [num kernels] A node of the graph.
+  std::vector<bool> active;         ///< [num kernels] A node that the backward reaches.
+
+  /// The kernel's node holds the tensor for its backward.
+  bool is_saved(const Kernel& kernel, const SavedSlot& saved) const {
+    return saved.needed_for < 0 ||
+           requires_grad[static_cast<std::size_t>(kernel.inputs[static_cast<std::size_t>(saved.needed_for)].slot)];
+  }
+};
+
+TapeFlow find_flow(const Block& block, const KernelProgram& program, const TapeContext& context);
+
+/// Work of each op on the device, forward and backward [num ops].
+std::vector<OpWork> measure_work(const Block& block, const KernelProgram& program, const TapeFlow& flow);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,111 @@
+#pragma once
+
+// Plays one run of a block and writes its tape. Of use to tape*.cpp only; tape.cpp says how autograd is played.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/model.h"
+#include "simulator/kernels.h"
+#include "simulator/tape.h"
+#include "simulator/tape_flow.h"
+
+namespace fsdp::simulator {
+
+class TapeRecorder {
+ public:
+  TapeRecorder(const Block& block, const KernelProgram& program, const TapeContext& context);
+
+  Tape record();
+
+ private:
+  using Kind = TapeEvent::Kind;
+
+  /// A gradient as one name of it.
+  struct Grad {
+    int storage = -1;  // In grads_.
+    bool is_view = false;
+  };
+  struct GradStorage {
+    int refs = 0;
+    int tape_storage = -1;  // Of a fresh one.
+    int block_output = -1;  // Of a gradient that came from outside.
+    int parameter = -1;     // Of a parameter's gradient.
+    std::int64_t bytes = 0;
+  };
+
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+  bool is_checkpointed() const;
+  bool is_kept(std::size_t kernel) const;
+
+  // References (tape.cpp).
+  int storage_of(int slot) const { return program_.slots[at(slot)].storage; }
+  bool is_saved(const Kernel& kernel, const SavedSlot& saved) const { return flow_.is_saved(kernel, saved); }
+  void count_uses(std::size_t end);
+  void count_saves();
+  bool is_escaping(int storage) const { return is_output_[at(storage)] && !recomputing_; }
+  void bind_outputs();
+  bool is_held_by_active(int storage) const;
+
+  template <class Visit>
+  void for_each_logits(Visit visit) {
+    for (const Op& op : block_.ops) {
+      if (op.kind == OpKind::CrossEntropy) visit(storage_of(program_.value_slot[at(op.inputs.front())]));
+    }
+  }
+
+  // Events (tape.cpp).
+  void emit(Kind kind, int storage, std::int64_t bytes = 0, MemoryCategory category = MemoryCategory::Activation) {
+    events_->push_back({kind, false, category, storage, bytes});
+  }
+  void allocate(int storage, MemoryCategory category);
+  void free(int storage);
+  void drop_if_dead(int storage);
+  int new_storage(std::int64_t bytes, int op);
+  void temporaries(const std::vector<std::int64_t>& sizes, int op, MemoryCategory category);
+  void workspace(const Kernel& kernel);
+  void note_peak() {
+    if (in_backward_) tape_.backward_peak = std::max(tape_.backward_peak, inside_);
+  }
+
+  // Forward and recomputation (tape_forward.cpp).
+  void forward();
+  void checkpointed_forward();
+  void recompute();
+  void run_forward(std::size_t kernel, bool exists_already);
+  void run_all_ops();
+  void end_of_forward();
+  std::int64_t kept_inside() const;
+  std::size_t end_of_recomputation() const;
+
+  // Backward (tape_backward.cpp).
+  void backward();
+  void seed(int output);
+  void run_backward(const Kernel& kernel);
+  Grad gradient_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out);
+  void release(int grad);
+  void release_saved(int storage);
+  void accumulate(int slot, Grad grad, int op);
+  bool owns(const Grad& grad) const { return grads_[at(grad.storage)].refs == 1 && !grad.is_view; }
+  void end_of_backward();
+
+  const Block& block_;
+  const KernelProgram& program_;
+  const TapeContext& context_;
+  const TapeFlow flow_;
+  Tape tape_;
+  std::vector<TapeEvent>* events_ = nullptr;
+  std::vector<int> uses_, saves_;          // [num storages] References by kernels to come, and by nodes of the graph.
+  std::vector<bool> alive_, is_output_;    // [num storages]
+  std::vector<std::int64_t> extra_bytes_;  // Of storages that only the tape knows.
+  std::vector<Grad> grad_of_slot_;
+  std::vector<GradStorage> grads_;
+  std::int64_t inside_ = 0;
+  bool checkpointing_ = false;
+  bool recomputing_ = false;
+  bool in_backward_ = false;
+};
+
+}  // namespace fsdp::simulator
