@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <string_view>
 
@@ -247,7 +249,7 @@ class Parser {
     const char* const end = value.text.data() + value.text.size();
     if (is_integer) value.is_integer = std::from_chars(value.text.data(), end, value.integer).ec == std::errc{};
     const auto parsed = std::from_chars(value.text.data(), end, value.real);
-    // Too small for a double is zero; too large has no value. The sign of the exponent tells them apart.
+    // Too small for a double is zero; too large has no value.
     if (parsed.ec == std::errc::result_out_of_range) {
       if (!is_tiny(value.text)) return fail(start, fmt::format("{} is too large for a number.", excerpt(start)), {});
       value.real = 0;
@@ -255,11 +257,8 @@ class Parser {
     return true;
   }
 
-  static bool is_tiny(const std::string& number) {
-    // Without a negative exponent, only leading zeros make a number small, and then all of its digits are zeros.
-    return number.find("e-") != std::string::npos || number.find("E-") != std::string::npos ||
-           number.starts_with("0.") || number.starts_with("-0.");
-  }
+  // from_chars does not say at which end a number left the range; strtod gives 0 or infinity.
+  static bool is_tiny(const std::string& number) { return std::abs(std::strtod(number.c_str(), nullptr)) < 1; }
 
   bool parse_word(JsonValue& value) {
     const std::size_t start = at_;
