@@ -98,13 +98,13 @@ Plan PredictedCost::plan_of(const Choice& choice) {
 }
 
 const Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
-  const std::array<std::int32_t, 3> number = {choice.family, choice.kept, choice.checkpointed};
-  const auto found = known_.find(number);
-  if (found != known_.end() && found->second.detail >= detail) return found->second.outcome;
+  const Point point = {choice.family, choice.kept, choice.checkpointed};
+  std::map<Point, Outcome>& known = known_[static_cast<std::size_t>(detail)];
+  if (const auto found = known.find(point); found != known.end()) return found->second;
   (detail == Detail::Time ? asked_.time : detail == Detail::Live ? asked_.live : asked_.memory) += 1;
   auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), detail);
   assert(outcome.has_value());
-  return known_.insert_or_assign(number, Known{*std::move(outcome), detail}).first->second.outcome;
+  return known.emplace(point, *std::move(outcome)).first->second;
 }
 
 std::int64_t PredictedCost::needed_bytes(const Outcome& outcome, Bytes budget) {

@@ -59,16 +59,16 @@ class PredictedCost : public CostModel {
   /// What a plan of this mesh needs at least, when its device peak is at least `device`.
   Bytes with_margin(Bytes device, const Choice& choice);
 
-  struct Known {
-    simulator::Outcome outcome;
-    simulator::Detail detail = simulator::Detail::Time;
-  };
+  /// By family, kept units and checkpointed blocks.
+  using Point = std::array<std::int32_t, 3>;
 
   const Plan& base_;
   const Families& families_;
   PredictorOf predictor_of_;
   LowerBounds lower_bounds_;
-  std::map<std::array<std::int32_t, 3>, Known> known_;  ///< By family, kept units and checkpointed blocks.
+  /// [detail] An answer of one detail does not stand in for another: the lower bound of live bytes is a law of boxes,
+  /// the exact peak of a plan is not.
+  std::array<std::map<Point, simulator::Outcome>, 3> known_;
   Asked asked_;
 };
 

@@ -222,6 +222,19 @@ Workload sized_workload(const RemedyRequest& request) {
   return workload;
 }
 
+/// "codec_embedding.*.weight": one pattern for a row of names.
+std::string without_numbers(const std::string& name) {
+  std::string pattern;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    pattern += (begin == 0 ? "" : ".") + (is_number ? "*" : part);
+    begin = end + 1;
+  }
+  return pattern;
+}
+
 /// Freezes each embedding table that is trained.
 void try_freezing(RemedyList& list) {
   const RemedyRequest& request = list.request();
@@ -238,7 +251,8 @@ void try_freezing(RemedyList& list) {
           std::find(workload.frozen.begin(), workload.frozen.end(), parameter.name) == workload.frozen.end();
       if (!parameter.receives_gradient || !is_new || num_elements(parameter.shape) < 1'000'000) continue;
       workload.frozen.push_back(parameter.name);
-      names += (names.empty() ? "" : " ") + parameter.name;
+      const std::string pattern = without_numbers(parameter.name);
+      if (names.find(pattern) == std::string::npos) names += (names.empty() ? "" : " ") + pattern;
     }
   }
   if (names.empty()) return;

@@ -3,8 +3,9 @@
 // The space is written out as families (planner/choice.h), each family is a box of the branch and bound
 // (planner/branch_and_bound.h), and the predictor prices what is left (planner/predicted_cost.h). The Pareto front is
 // the same search going on: after the best plan within a budget, the next smaller point of the front is the best plan
-// within a budget that is a step below what the last one needs. So every point of the front is the fastest plan of the
-// space within its own memory; points less than a step apart are not told apart.
+// within a budget that is a step below what the last one needs. A search that ends by itself gives the fastest plan of
+// the space within that memory. One that needs too many predictions settles for a good plan, and the largest gap of the
+// front is noted. Points less than a step apart are not told apart.
 //
 // When no plan fits, the same search with the other objective finds the plan that needs least.
 
@@ -60,16 +61,26 @@ Proof proof_of(const BranchAndBound& search, const PredictedCost& cost) {
   return proof;
 }
 
-/// The front below the best plan: by rising device peak, the best plan last.
-std::vector<Candidate> pareto_of(BranchAndBound& search, PredictedCost& cost, const Families& families,
-                                 const EvaluatedPoint& best, std::int64_t max_points) {
-  std::vector<Candidate> front;
+struct Front {
+  std::vector<Candidate> points;  ///< By rising device peak, the best plan last.
+  double gap = 0;                 ///< The largest one.
+};
+
+Front front_of(BranchAndBound& search, PredictedCost& cost, const Families& families, const EvaluatedPoint& best,
+               const Space& space) {
+  Front front;
   std::optional<EvaluatedPoint> point = best;
-  while (point && static_cast<std::int64_t>(front.size()) < max_points) {
-    front.push_back(candidate_of(cost, families, cost.choice_of(point->point)));
-    point = search.next(point->cost.memory - point->cost.memory / kParetoStep - 1);
+  while (point && static_cast<std::int64_t>(front.points.size()) < space.pareto_points) {
+    Candidate candidate = candidate_of(cost, families, cost.choice_of(point->point));
+    front.gap = std::max(front.gap, search.gap());
+    // A point that was settled for may be slower than a later, smaller one.
+    std::erase_if(front.points, [&](const Candidate& other) {
+      return other.step >= candidate.step && other.label != label_of(families, cost.choice_of(best.point));
+    });
+    front.points.push_back(std::move(candidate));
+    point = search.next(point->cost.memory - point->cost.memory / kParetoStep - 1, space.max_predictions_of_front);
   }
-  std::reverse(front.begin(), front.end());
+  std::reverse(front.points.begin(), front.points.end());
   return front;
 }
 
@@ -120,7 +131,12 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   result.proof = proof_of(fastest, cost);
   std::vector<EvaluatedPoint> rejected = fastest.too_large();
   if (best) {
-    result.pareto = pareto_of(fastest, cost, families, *best, space.pareto_points);
+    Front front = front_of(fastest, cost, families, *best, space);
+    result.pareto = std::move(front.points);
+    if (front.gap > 0) {
+      result.notes.push_back(fmt::format(
+          "The smaller plans of the front are within {:.1f} % of the fastest of their size.", 100 * front.gap));
+    }
   } else {
     BranchAndBound smallest(cost, Objective::Memory);
     best = smallest.next(std::numeric_limits<std::int64_t>::max(), space.max_predictions);

@@ -99,7 +99,7 @@ struct Space {
   bool every_number = false;  ///< Every j and every k, not only some of them.
 
   // How much is asked beside the best plan.
-  std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/search.h has their distance.
+  std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/search.cpp has how they are found.
   bool explain = true;             ///< Price remedies.
   /// Full predictions after which the search settles for a good plan, and prints its gap; 0: no limit.
   std::int64_t max_predictions = 1000;

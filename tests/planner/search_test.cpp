@@ -1,0 +1,236 @@
+// The search with the real predictor against brute force with the real predictor.
+
+#include "planner/search.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "planner/choice.h"
+#include "planner/predicted_cost.h"
+#include "planner/predictors.h"
+#include "tests/support/small_models.h"
+
+namespace fsdp::planner {
+namespace {
+
+constexpr Bytes kPlenty(std::int64_t{64} << 30);
+
+/// A point with its full prediction.
+struct Priced {
+  Box box;
+  double nanoseconds = 0;
+  std::int64_t needed = 0;
+};
+
+/// A model on a cluster, with all that a search needs but its budget.
+struct Case {
+  ModelSpec spec;
+  Workload workload;
+  Cluster cluster;
+  Space space;
+};
+
+Case random_case() {
+  Case c;
+  SmallTransformer sizes;
+  sizes.layers = *rc::gen::inRange(1, 4);
+  sizes.hidden = *rc::gen::element(64, 256, 512);
+  sizes.vocabulary = *rc::gen::element(256, 4096);
+  sizes.batch = *rc::gen::inRange(1, 4);
+  sizes.sequence = *rc::gen::element(16, 128, 512);
+  sizes.tied = *rc::gen::arbitrary<bool>();
+  sizes.mixed_precision = *rc::gen::arbitrary<bool>();
+  c.spec = small_transformer(sizes);
+  const auto [gpus, nodes] = *rc::gen::element(std::pair(1, 1), std::pair(2, 1), std::pair(4, 1), std::pair(2, 2));
+  c.cluster = small_cluster(gpus, nodes, kPlenty);
+  c.space.base = *base_plan(c.spec, c.workload);
+  c.space.every_number = true;
+  // A part of the space at a time: all of it would take seconds by brute force.
+  c.space.cpu_offload = *rc::gen::arbitrary<bool>();
+  c.space.blocks_per_unit = *rc::gen::element(std::vector<std::int64_t>{1, 0}, std::vector<std::int64_t>{2});
+  c.space.wrap_ends = *rc::gen::arbitrary<bool>();
+  c.space.checkpoint_modes = {*rc::gen::element(CheckpointMode::Full, CheckpointMode::Selective)};
+  c.space.base.optimizer.implementation =
+      *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Fused);
+  c.space.base.accumulation = *rc::gen::element(1, 1, 2);
+  return c;
+}
+
+/// The parts of a search, put together as search() does.
+struct Engine {
+  explicit Engine(const Case& c)
+      : predictors(*Predictors::make(c.spec, c.workload, c.cluster, {0})),
+        families(*families_of(c.space, predictors.of(0).model(), c.cluster)),
+        cost(c.space.base, families,
+             [this](std::int64_t micro) -> simulator::Predictor& { return predictors.of(micro); }) {}
+
+  Predictors predictors;
+  Families families;
+  PredictedCost cost;
+};
+
+std::vector<Priced> price_all(Engine& engine) {
+  std::vector<Priced> points;
+  for (const Box& box : engine.cost.space()) {
+    for (std::int32_t x = box.ranges[0].first; x <= box.ranges[0].last; ++x) {
+      for (std::int32_t y = box.ranges[1].first; y <= box.ranges[1].last; ++y) {
+        Box point = box;
+        point.ranges[0] = {x, x};
+        point.ranges[1] = {y, y};
+        const Bound cost = engine.cost.bound(point, static_cast<int>(CostLevel::Memory));
+        points.push_back({point, cost.time, cost.memory});
+      }
+    }
+  }
+  return points;
+}
+
+const Priced* fastest_within(const std::vector<Priced>& points, std::int64_t budget) {
+  const Priced* best = nullptr;
+  for (const Priced& point : points) {
+    if (point.needed <= budget && (best == nullptr || point.nanoseconds < best->nanoseconds)) best = &point;
+  }
+  return best;
+}
+
+std::int64_t counted(const LevelCounts& counts) {
+  return counts.evaluated + std::accumulate(counts.too_large.begin(), counts.too_large.end(), std::int64_t{0}) +
+         std::accumulate(counts.too_slow.begin(), counts.too_slow.end(), std::int64_t{0});
+}
+
+/// A budget near the points: between the smallest and the largest, or just outside.
+std::int64_t random_budget(const std::vector<Priced>& points) {
+  const Priced& point = points[static_cast<std::size_t>(*rc::gen::inRange<int>(0, static_cast<int>(points.size())))];
+  return point.needed + *rc::gen::inRange(-1, 2) * *rc::gen::element(0, 1, 1 << 20);
+}
+
+// 100 models with 12 budgets each: 1,200 searches.
+RC_GTEST_PROP(Search, FindsWhatBruteForceFinds, ()) {
+  Case c = random_case();
+  Engine all(c);
+  const std::vector<Priced> points = price_all(all);
+  for (int i = 0; i < 12; ++i) {
+    const std::int64_t budget = random_budget(points);
+    c.cluster.gpu.usable_memory.value = Bytes(budget);
+    Engine engine(c);
+    BranchAndBound search(engine.cost, Objective::Time);
+    const auto found = search.next(budget);
+    const Priced* best = fastest_within(points, budget);
+    RC_ASSERT(found.has_value() == (best != nullptr));
+    if (best != nullptr) {
+      RC_ASSERT(found->cost.time == best->nanoseconds);
+      RC_ASSERT(found->point == best->box);
+    }
+    RC_ASSERT(search.num_broken_bounds() == 0);
+    RC_ASSERT(counted(search.counts()) == static_cast<std::int64_t>(points.size()));
+    RC_ASSERT(search.gap() == 0);
+  }
+}
+
+RC_GTEST_PROP(Search, TheSmallestPlanIsThatOfBruteForce, ()) {
+  const Case c = random_case();
+  Engine all(c);
+  const std::vector<Priced> points = price_all(all);
+  Engine engine(c);
+  BranchAndBound search(engine.cost, Objective::Memory);
+  const auto found = search.next(std::numeric_limits<std::int64_t>::max());
+  const auto least = std::min_element(points.begin(), points.end(),
+                                      [](const Priced& a, const Priced& b) { return a.needed < b.needed; });
+  RC_ASSERT(found->cost.memory == least->needed);
+  RC_ASSERT(found->point == least->box);
+}
+
+RC_GTEST_PROP(Search, NoBoundOfABoxIsAboveAPointInIt, ()) {
+  const Case c = random_case();
+  Engine engine(c);
+  for (const Priced& point : price_all(engine)) {
+    // A box of the point's family around it.
+    Box box = engine.cost.space()[static_cast<std::size_t>(point.box.family)];
+    for (int i = 0; i < 2; ++i) {
+      Interval& range = box.ranges[static_cast<std::size_t>(i)];
+      const std::int32_t at = point.box.ranges[static_cast<std::size_t>(i)].first;
+      range = {*rc::gen::inRange(range.first, at + 1), *rc::gen::inRange(at, range.last + 1)};
+    }
+    for (const CostLevel level : {CostLevel::Sums, CostLevel::Time, CostLevel::Live}) {
+      const Bound bound = engine.cost.bound(box, static_cast<int>(level));
+      RC_LOG() << label_of(engine.families, engine.cost.choice_of(point.box)) << ", level " << static_cast<int>(level)
+               << ", box " << box.ranges[0].first << ".." << box.ranges[0].last << " x " << box.ranges[1].first << ".."
+               << box.ranges[1].last << "\n";
+      RC_ASSERT(bound.time <= point.nanoseconds);
+      RC_ASSERT(bound.memory <= point.needed);
+    }
+  }
+}
+
+Case standard_case(Bytes memory) {
+  Case c;
+  c.spec = small_transformer({.layers = 4, .hidden = 512, .vocabulary = 8192, .batch = 4, .sequence = 512});
+  c.cluster = small_cluster(4, 1, memory);
+  c.space.base = *base_plan(c.spec, c.workload);
+  return c;
+}
+
+TEST(Search, TheProofAddsUpToTheSpace) {
+  const Case c = standard_case(kPlenty);
+  const auto result = search(c.spec, c.workload, c.cluster, c.space);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->verdict, Verdict::Fits);
+  std::int64_t counted = result->proof.evaluated;
+  for (const RuledOut& ruled_out : result->proof.ruled_out) counted += ruled_out.plans;
+  EXPECT_EQ(counted, result->proof.space);
+  EXPECT_GT(result->proof.space, 1000);
+  EXPECT_EQ(result->proof.optimality_gap, 0);
+}
+
+TEST(Search, TheFrontRisesInMemoryAndFallsInTimeAndEndsWithTheBestPlan) {
+  const Case c = standard_case(kPlenty);
+  const auto result = search(c.spec, c.workload, c.cluster, c.space);
+  ASSERT_TRUE(result.has_value());
+  ASSERT_GE(result->pareto.size(), 2U);
+  for (std::size_t i = 1; i < result->pareto.size(); ++i) {
+    EXPECT_LT(result->pareto[i - 1].device_peak, result->pareto[i].device_peak);
+    EXPECT_GT(result->pareto[i - 1].step, result->pareto[i].step);
+  }
+  EXPECT_EQ(result->pareto.back(), result->best);
+}
+
+TEST(Search, WhenNothingFitsThePlanThatNeedsLeastSaysHowMuchItMisses) {
+  const Case c = standard_case(Bytes(600 << 20));
+  const auto result = search(c.spec, c.workload, c.cluster, c.space);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->verdict, Verdict::DoesNotFit);
+  EXPECT_GT(result->best.missing, Bytes(0));
+  EXPECT_TRUE(result->pareto.empty());
+  EXPECT_EQ(result->report.plan, result->best.plan);
+  // With what it misses it fits.
+  const Case larger = standard_case(Bytes(600 << 20) + result->best.missing);
+  EXPECT_EQ(search(larger.spec, larger.workload, larger.cluster, larger.space)->verdict, Verdict::Fits);
+}
+
+TEST(Search, TheSameInputGivesTheSameResult) {
+  const Case c = standard_case(Bytes(1LL << 30));
+  EXPECT_EQ(*search(c.spec, c.workload, c.cluster, c.space), *search(c.spec, c.workload, c.cluster, c.space));
+}
+
+TEST(Search, AGlobalBatchIsSharedOutOverMicroBatches) {
+  Case c = standard_case(kPlenty);
+  c.space.global_batch = 32;  // 8 for each of 4 GPUs: 8 x 1, 4 x 2, 2 x 4 or 1 x 8.
+  const auto result = search(c.spec, c.workload, c.cluster, c.space);
+  ASSERT_TRUE(result.has_value());
+  double batch = 0;
+  for (const Dimension& dimension : result->best.plan.dimensions) {
+    if (dimension.name == "batch") batch = dimension.value;
+  }
+  EXPECT_EQ(batch * static_cast<double>(result->best.plan.accumulation), 8);
+}
+
+}  // namespace
+}  // namespace fsdp::planner

@@ -1,0 +1,60 @@
+#include "tests/support/small_models.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "core/cluster_library.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+template <class T>
+T value_or_exit(Result<T> result) {
+  if (result) return *std::move(result);
+  for (const Error& error : result.error()) std::fprintf(stderr, "%s\n", to_string(error).c_str());
+  std::exit(1);
+}
+
+}  // namespace
+
+ModelSpec small_transformer(const SmallTransformer& sizes) {
+  const std::string precision =
+      sizes.mixed_precision
+          ? R"("parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "float32"},)"
+          : "";
+  const std::string tied = sizes.tied ? R"("tied": {"lm_head.weight": "model.embed_tokens.weight"},)" : "";
+  const std::string text = fmt::format(
+      R"({{"format_version": "1.0", "name": "small", "source": "a test", "dtype": "bfloat16",
+  "dimensions": {{"batch": {batch}, "seq": {seq}}},
+  "inputs": {{"input_ids": {{"shape": ["batch", "seq"], "dtype": "int64"}},
+             "labels": {{"shape": ["batch", "seq"], "dtype": "int64"}}}},
+  "modules": [
+    {{"name": "model.embed_tokens", "block": "token_embedding", "vocab_size": {vocab}, "hidden_size": {hidden}}},
+    {{"name": "model.rotary_emb", "block": "rotary_table", "head_dim": {head_dim}}},
+    {{"name": "model.layers.{{0..{last}}}", "block": "decoder_layer", "num_attention_heads": {heads},
+     "num_key_value_heads": {heads}, "intermediate_size": {intermediate}}},
+    {{"name": "model.norm", "block": "rms_norm"}},
+    {{"name": "lm_head", "block": "lm_head", "vocab_size": {vocab}}},
+    {{"name": "", "block": "cross_entropy", "shift": true}}],
+  {tied}
+  "recipes": {{"train": {{"description": "All of it.", {precision} "optimizer": {{"kind": "adamw"}}}}}}}})",
+      fmt::arg("batch", sizes.batch), fmt::arg("seq", sizes.sequence), fmt::arg("vocab", sizes.vocabulary),
+      fmt::arg("hidden", sizes.hidden), fmt::arg("head_dim", sizes.hidden / sizes.heads),
+      fmt::arg("last", sizes.layers - 1), fmt::arg("heads", sizes.heads), fmt::arg("intermediate", 3 * sizes.hidden),
+      fmt::arg("tied", tied), fmt::arg("precision", precision));
+  return value_or_exit(parse_model_spec(text, "small.json"));
+}
+
+Cluster small_cluster(int gpus_per_node, int nodes, Bytes usable_memory) {
+  static const ClusterLibrary library = value_or_exit(read_cluster_library("model_specs/clusters"));
+  Cluster cluster =
+      value_or_exit(make_cluster(value_or_exit(find_gpu("T4", library.gpus, "test")), gpus_per_node, nodes));
+  cluster.gpu.usable_memory.value = usable_memory;
+  return cluster;
+}
+
+}  // namespace fsdp::planner

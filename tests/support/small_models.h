@@ -1,0 +1,30 @@
+#pragma once
+
+// Small transformers and clusters for the tests of the planner.
+
+#include <cstdint>
+#include <string>
+
+#include "core/cluster.h"
+#include "core/model_spec.h"
+
+namespace fsdp::planner {
+
+struct SmallTransformer {
+  int layers = 3;
+  int hidden = 64;
+  int heads = 2;
+  int vocabulary = 256;
+  int batch = 2;
+  int sequence = 64;
+  bool tied = false;
+  bool mixed_precision = true;
+};
+
+/// A decoder-only transformer: embedding, layers, norm, head, loss.
+ModelSpec small_transformer(const SmallTransformer& sizes = {});
+
+/// T4s over PCIe, with this much memory for a process.
+Cluster small_cluster(int gpus_per_node, int nodes, Bytes usable_memory);
+
+}  // namespace fsdp::planner
