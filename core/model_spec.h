@@ -18,7 +18,8 @@
 //   }
 //
 // `modules` stand in forward order. Each is one call of a block: the block finds its inputs by name among the values
-// that earlier calls and `inputs` gave, and its outputs are found by later ones. docs/file_formats.md has every key.
+// that earlier calls and `inputs` gave, and its outputs are found by later ones. Every key is described in
+// model_specs/schemas/model.schema.json.
 
 #include <cstdint>
 #include <optional>

@@ -32,7 +32,8 @@ OptionRule dtype_rule(bool required) {
           {"float64", "float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}};
 }
 
-Rules rules_of(OpKind kind) {
+/// Of ops that have parameters or a kernel.
+Rules rules_of_layer(OpKind kind) {
   switch (kind) {
     case OpKind::Linear:
       return {{"out_features", OptionType::Size, true, "Width of the output."},
@@ -63,6 +64,13 @@ Rules rules_of(OpKind kind) {
       return {kBias};
     case OpKind::GroupNorm:
       return {{"groups", OptionType::Size, true, "Groups of channels."}, kBias};
+    default:
+      return {};
+  }
+}
+
+Rules rules_of(OpKind kind) {
+  switch (kind) {
     case OpKind::RotaryTable:
       return {{"head_dim", OptionType::Size, true, "Width of a head."}};
     case OpKind::Attention:
@@ -111,7 +119,7 @@ Rules rules_of(OpKind kind) {
     case OpKind::CrossEntropy:
       return {{"shift", OptionType::Flag, false, "Labels are the next tokens: shifted by one first."}};
     default:
-      return {};
+      return rules_of_layer(kind);
   }
 }
 
