@@ -27,18 +27,22 @@ constexpr std::array kMachineOptions = {
     Option::NicBandwidth, Option::GpusPerNic,    Option::HostMemory,
 };
 
-std::optional<int> small_count(OptionReader& reader, Option option) {
-  // From zero: the cluster has its own words for a machine without GPUs.
-  const std::optional<std::int64_t> count = reader.count(option, 0);
+/// Any integer: the cluster has its own words for a machine without GPUs.
+std::optional<int> small_count(OptionReader& reader, const CommandLine& line, Option option) {
+  const std::optional<std::string> text = line.value(option);
+  if (!text) return std::nullopt;
+  const std::optional<std::int64_t> count = parse_integer(*text);
+  if (!count) reader.fail(option, fmt::format("\"{}\" is not a whole number.", *text));
   if (!count) return std::nullopt;
-  return static_cast<int>(std::min<std::int64_t>(*count, std::numeric_limits<int>::max()));
+  using Limits = std::numeric_limits<int>;
+  return static_cast<int>(std::clamp<std::int64_t>(*count, Limits::min(), Limits::max()));
 }
 
 ClusterOverrides read_overrides(const CommandLine& line, Errors& errors) {
   OptionReader reader(line, errors);
   ClusterOverrides overrides;
-  overrides.gpus_per_node = small_count(reader, Option::Gpus);
-  overrides.nodes = small_count(reader, Option::Nodes);
+  overrides.gpus_per_node = small_count(reader, line, Option::Gpus);
+  overrides.nodes = small_count(reader, line, Option::Nodes);
   overrides.memory = reader.size(Option::Memory);
   overrides.intra_link = reader.choice(Option::IntraLinkName, kIntraLinkNames);
   if (const auto rate = line.value(Option::IntraBandwidth)) {
@@ -48,7 +52,7 @@ ClusterOverrides read_overrides(const CommandLine& line, Errors& errors) {
   if (const auto rate = line.value(Option::NicBandwidth)) {
     overrides.nic_bandwidth = reader.keep(parse_bandwidth(*rate, flag_of(Option::NicBandwidth)));
   }
-  overrides.gpus_per_nic = small_count(reader, Option::GpusPerNic);
+  overrides.gpus_per_nic = small_count(reader, line, Option::GpusPerNic);
   overrides.host_memory = reader.size(Option::HostMemory);
   return overrides;
 }

@@ -108,11 +108,12 @@ void take_command(CommandLine& line, std::vector<std::string> words, bool had_er
   line.arguments = std::move(words);
   if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;
   const CommandInfo& info = info_of(line.command);
+  const std::string command = line.command == Command::Plan ? "fsdp-plan" : fmt::format("fsdp-plan {}", info.name);
   const std::size_t most = info.argument.empty() ? 0 : 1;
   const bool needs_one = most == 1 && info.argument[0] != '[';
   if (line.arguments.size() > most) {
-    std::string hint = most == 0 ? fmt::format("\"fsdp-plan {}\" takes none.", info.name)
-                                 : fmt::format("\"fsdp-plan {}\" takes one {}.", info.name, info.argument);
+    std::string hint = most == 0 ? fmt::format("\"{}\" takes none.", command)
+                                 : fmt::format("\"{}\" takes one {}.", command, info.argument);
     if (line.command == Command::Plan) {
       std::vector<std::string_view> names;
       for (const CommandInfo& each : commands()) names.push_back(each.name);
@@ -125,7 +126,7 @@ void take_command(CommandLine& line, std::vector<std::string> words, bool had_er
     const bool swallowed = line.has(Option::Trainable) || line.has(Option::Freeze);
     errors.push_back({"", fmt::format("The {} is missing.", info.argument),
                       swallowed ? "Write it before --trainable and --freeze, which take all words that follow."
-                                : fmt::format("Write fsdp-plan {} {}.", info.name, info.argument)});
+                                : fmt::format("Write {} {}.", command, info.argument)});
   }
 }
 

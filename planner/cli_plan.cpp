@@ -53,9 +53,16 @@ Errors check_outputs(const CommandLine& line) {
   Errors errors;
   for (const Option option : {Option::Output, Option::Events}) {
     const std::optional<std::string> path = line.value(option);
+    if (!path || *path == "-") continue;
     std::error_code ignored;
-    if (!path || line.has(Option::Force) || !std::filesystem::is_regular_file(*path, ignored)) continue;
-    errors.push_back({*path, "The file exists.", "Add --force to overwrite it, or give another name."});
+    const std::filesystem::path folder = std::filesystem::path(*path).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+      errors.push_back({*path, fmt::format("There is no folder \"{}\".", folder.string()), "Create it first."});
+    } else if (std::filesystem::is_directory(*path, ignored)) {
+      errors.push_back({*path, "This is a folder.", "Give the name of a file."});
+    } else if (!line.has(Option::Force) && std::filesystem::is_regular_file(*path, ignored)) {
+      errors.push_back({*path, "The file exists.", "Add --force to overwrite it, or give another name."});
+    }
   }
   if (line.has(Option::Output) && line.value(Option::Output) == line.value(Option::Events)) {
     errors.push_back({"--events", "The plan goes to the same file.", "Give another name."});
@@ -220,7 +227,7 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
     return code_of(report->verdict);
   }
   Document document = {verdict_of(*report), summary_of(*report)};
-  add_explanation(document, explanation);
+  add_explanation(document, explanation, !output.quiet);
   if (!output.quiet) {
     View view = output.view();
     view.verbose = true;

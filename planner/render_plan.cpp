@@ -21,7 +21,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return fmt::format("{}", fmt::join(parts, separator));
 }
 
-std::string describe_row(const UnitRow& row) {
+std::string describe_modules(const UnitRow& row) {
   if (row.count > 1) {
     return row.modules_per_unit == 1
                ? fmt::format("{} {}", counted(row.count, "unit"), row.modules[0])
@@ -31,17 +31,28 @@ std::string describe_row(const UnitRow& row) {
   return join(row.modules, " + ");
 }
 
+/// With `mixed`, the reshard of the row is said where it is not the usual one.
+std::string describe_row(const UnitRow& row, bool mixed) {
+  std::string text = describe_modules(row);
+  if (mixed && row.reshard_after_forward.kind == ReshardAfterForward::Kind::Never) text += " (kept unsharded)";
+  return text;
+}
+
 std::string describe_units(const Plan& plan) {
   const std::vector<UnitRow> rows = fold_units(plan.units);
+  const bool mixed = std::any_of(rows.begin(), rows.end(), [&](const UnitRow& row) {
+    return row.reshard_after_forward.kind != ReshardAfterForward::Kind::Default &&
+           row.reshard_after_forward != rows.front().reshard_after_forward;
+  });
   std::vector<std::string> parts;
   for (const UnitRow& row : rows) {
     if (parts.size() + 1 == kMostUnitRows && rows.size() > kMostUnitRows) {
       const std::size_t rest = rows.size() - parts.size() - 1;
-      parts.push_back(fmt::format("{} more", counted(static_cast<std::int64_t>(rest), "row")));
-      parts.push_back(describe_row(rows.back()));
+      parts.push_back(fmt::format("{} more rows", rest));
+      parts.push_back(describe_row(rows.back(), mixed));
       break;
     }
-    parts.push_back(describe_row(row));
+    parts.push_back(describe_row(row, mixed));
   }
   return fmt::format("{}: {}", counted(static_cast<std::int64_t>(plan.units.size()), "unit"), join(parts, kDot));
 }

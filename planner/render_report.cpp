@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/json_writer.h"
 #include "core/parse_units.h"
@@ -67,10 +68,15 @@ std::string binding_phase(const MemoryReport& memory) {
 
 void add_device(Document& document, const MemoryReport& memory, const View& view) {
   if (!view.verbose) {
-    std::vector<std::string> parts;
+    // "nccl shard group: ring" and its like are one term here.
+    std::vector<std::pair<std::string, Bytes>> groups;
     for (const DeviceTerm& term : memory.device_terms) {
-      parts.push_back(fmt::format("{} {}", term.name, format_bytes(term.bytes)));
+      const std::string name = term.name.substr(0, term.name.find(": "));
+      if (groups.empty() || groups.back().first != name) groups.emplace_back(name, Bytes(0));
+      groups.back().second += term.bytes;
     }
+    std::vector<std::string> parts;
+    for (const auto& [name, bytes] : groups) parts.push_back(fmt::format("{} {}", name, format_bytes(bytes)));
     document.push_back(Entry{.label = "device", .lines = {join(parts)}});
     return;
   }

@@ -16,7 +16,7 @@ Document document_of(const SearchResult& result, const View& view, const std::ve
 /// The answer for a plan that was given, verdict first.
 Document document_of(const StepReport& report, const View& view, const std::vector<std::string>& next_commands);
 
-/// Why the peak is where it is, and what would lower it.
-void add_explanation(Document& document, const Explanation& explanation);
+/// The nearest faster plans and what would lower the peak; with `verbose` also why it is where it is, and all remedies.
+void add_explanation(Document& document, const Explanation& explanation, bool verbose);
 
 }  // namespace fsdp::planner
