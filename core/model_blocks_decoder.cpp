@@ -171,7 +171,8 @@ void gpt2_layer(BlockBuilder& b, const BlockOptions& options) {
     BlockValue inner = b.linear("c_fc", normed_middle, options.integer("intermediate_size", 4 * width), conv1d);
     {
       const auto act = b.enter("act", "NewGELUActivation");
-      inner = b.gelu(inner, true);
+      inner = b.op({.kind = OpKind::Gelu, .inputs = {inner}, .attributes = {.approximate = true, .written_out = true}})
+                  .front();
     }
     mlp = b.dropout("dropout", b.linear("c_proj", inner, width, conv1d), dropout);
   }

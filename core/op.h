@@ -40,7 +40,8 @@ enum class OpKind : std::uint8_t {
 
   // Elementwise. Shapes broadcast; the output has the shape of the first input.
   Silu,
-  Gelu,  ///< Exact, or `approximate` (tanh), which autograd treats alike.
+  Gelu,  ///< Exact, or `approximate` (tanh), which autograd treats alike; `written_out` (Hugging Face's
+         ///< NewGELUActivation): the tanh form in eight elementwise calls, which keep four tensors and not one.
   Relu,
   Sigmoid,
   Tanh,
@@ -104,6 +105,7 @@ struct OpAttributes {
   bool partial_rotary = false;
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
   bool approximate = false;        ///< GELU by tanh.
+  bool written_out = false;        ///< GELU by tanh, call by call.
   bool transposed_weight = false;  ///< Linear keeps [in, out] (GPT-2's Conv1D).
   bool shift = false;              ///< Cross entropy over next tokens.
   bool keep_dim = false;

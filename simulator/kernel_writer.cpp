@@ -111,6 +111,12 @@ int KernelWriter::scale(int x) {
   return unary(x, false, false);
 }
 
+int KernelWriter::shifted(int x) {
+  const int y = make(elements(x), slot(x).dtype);
+  add(KernelKind::Elementwise, {{x, GradRule::Alias}}, {y});
+  return y;
+}
+
 int KernelWriter::cast(int x, Dtype dtype) {
   if (slot(x).dtype == dtype) return x;
   const int y = make(elements(x), dtype, slot(x).differentiable);

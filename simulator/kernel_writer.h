@@ -46,6 +46,8 @@ class KernelWriter {
   int alias(int of, std::int64_t elements);
   int alias(int of) { return alias(of, elements(of)); }
 
+  /// The kernel that was added last, to add to it what a shared call does not know. REQUIRES: there is one.
+  Kernel& last_kernel() { return program_.kernels.back(); }
   /// A kernel of the current op.
   Kernel& add(KernelKind kind, std::vector<KernelInput> inputs, std::vector<int> outputs);
 
@@ -59,6 +61,8 @@ class KernelWriter {
   int sum_of(int x, int y);
   /// x * number.
   int scale(int x);
+  /// x + number: the gradient passes through.
+  int shifted(int x);
   /// x.to(dtype); x itself where it has that dtype already.
   int cast(int x, Dtype dtype);
   /// A reduction of x to fewer elements whose gradient is made anew (mean) or is a view (sum).

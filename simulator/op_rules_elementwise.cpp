@@ -39,6 +39,17 @@ int softcap(KernelWriter& w, int x) {
   return w.scale(w.unary(w.scale(x), false, true));
 }
 
+// 0.5 * x * (1.0 + tanh(sqrt(2 / pi) * (x + 0.044715 * pow(x, 3)))): Hugging Face's NewGELUActivation.
+int gelu_written_out(KernelWriter& w, int x) {
+  const int half = w.scale(x);
+  const int cube = w.unary(x, true, false);
+  const std::int64_t bytes = w.bytes(x);
+  w.last_kernel().backward_temps = {bytes, bytes};  // 3 * x.pow(2), as the backward of pow builds it.
+  const int inner = w.sum_of(x, w.scale(cube));
+  const int tanh = w.unary(w.scale(inner), false, true);
+  return w.mul(half, w.shifted(tanh));
+}
+
 // sqrt(clamp(sum(weights * (x - mean)^2), eps)): ECAPA-TDNN's attentive statistics.
 int deviation(KernelWriter& w) {
   const int centred = difference(w, w.input(0), w.input(1));
@@ -60,8 +71,9 @@ int compute(KernelWriter& w) {
   const int x = w.input(0);
   switch (w.op().kind) {
     case OpKind::Silu:
-    case OpKind::Gelu:
       return w.unary(x, true, false);
+    case OpKind::Gelu:
+      return w.op().attributes.written_out ? gelu_written_out(w, x) : w.unary(x, true, false);
     case OpKind::Relu:
     case OpKind::Sigmoid:
     case OpKind::Tanh:
