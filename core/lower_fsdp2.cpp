@@ -73,10 +73,10 @@ class Fsdp2Lowering {
   struct UnitState {
     bool gathering = false;  // An all-gather is under way or done, its copy-out is not.
     bool unsharded = false;
-    bool smaller = false;  // Sharded over the smaller world that an integer reshard_after_forward asks for.
-    bool reduced = false;  // post_backward ran in this backward with gradients.
-    bool post_backward = false;
-    int windows_left = 0;                   // Passes whose backward is still to come.
+    bool smaller = false;        // Sharded over the smaller world that an integer reshard_after_forward asks for.
+    bool post_backward = false;  // The last hook of this backward was the post-backward one.
+    bool reduced = false;        // This micro-batch's gradients are reduced or kept.
+    bool accumulated = false;    // Gradients of earlier micro-batches are kept.
     std::vector<int> post_forward_indices;  // In post_forward_order_, one per pass.
   };
 
@@ -127,7 +127,6 @@ class Fsdp2Lowering {
     for (UnitState& unit : units_) {
       unit.post_forward_indices.clear();
       unit.post_backward = unit.reduced = false;
-      unit.windows_left = 0;
     }
     if (has_parameters(root_) && !units_[at(root_)].unsharded) {
       unshard(root_);
@@ -191,8 +190,6 @@ class Fsdp2Lowering {
       }
       state.post_forward_indices.push_back(static_cast<int>(post_forward_order_.size()));
       post_forward_order_.push_back(end.unit);
-      const bool runs_backward = unit.windows[at(end.window)].has_post_backward;
-      state.windows_left += runs_backward ? 1 : 0;
     }
     if (end.unit == root_) emit({.what = Do::DropAllGather});
   }
@@ -250,13 +247,15 @@ class Fsdp2Lowering {
 
   void finish_units(int position, std::size_t& next_post) {
     for (; next_post > 0 && post_backwards_[next_post - 1].position >= position; --next_post) {
-      post_backward(post_backwards_[next_post - 1].unit, false);
+      const Boundary& hook = post_backwards_[next_post - 1];
+      post_backward(hook.unit, is_first_pass(hook));
     }
   }
 
   void pre_backward(int unit) {
     if (!has_parameters(unit)) return;
     UnitState& state = units_[at(unit)];
+    state.post_backward = false;
     unshard(unit);
     wait(unit);
     if (state.post_forward_indices.empty()) return;
@@ -267,20 +266,24 @@ class Fsdp2Lowering {
     }
   }
 
-  // The gradient of a parameter that several passes use is complete after the earliest of them only.
-  void post_backward(int unit, bool final) {
+  // The gradient of a parameter that several passes use is complete after the backward of the first of them.
+  bool is_first_pass(const Boundary& hook) const {
+    const std::vector<Window>& windows = layout_.units[at(hook.unit)].windows;
+    return std::none_of(windows.begin(), windows.begin() + hook.window,
+                        [](const Window& window) { return window.pre_backward >= 0; });
+  }
+
+  // What is there is reduced: between two passes that are the gradients of earlier micro-batches alone.
+  void post_backward(int unit, bool gradients_complete) {
     if (!has_parameters(unit)) return;
     UnitState& state = units_[at(unit)];
     state.post_backward = true;
-    if (!final && --state.windows_left > 0) {
-      reshard(unit);
-      return;
-    }
-    const bool has_gradients = layout_.units[at(unit)].reduced_true_elements > 0 && !state.reduced;
     reshard(unit);
-    if (has_gradients && !sync_) emit(Do::AccumulateGrads, unit);
-    if (has_gradients && sync_) emit(Do::ReduceGrads, unit);
-    state.reduced = state.reduced || has_gradients;
+    const bool fresh = gradients_complete && layout_.units[at(unit)].reduced_true_elements > 0 && !state.reduced;
+    if (fresh && !sync_) emit(Do::AccumulateGrads, unit);
+    if (sync_ && (fresh || state.accumulated)) emit(Do::ReduceGrads, unit);
+    state.accumulated = !sync_ && (state.accumulated || fresh);
+    state.reduced = state.reduced || fresh;
   }
 
   void final_callback() {
@@ -290,7 +293,7 @@ class Fsdp2Lowering {
       return layout_.units[at(a)].modules.front() < layout_.units[at(b)].modules.front();
     });
     for (const int unit : in_module_order) {
-      if (!units_[at(unit)].post_backward || units_[at(unit)].windows_left > 0) post_backward(unit, true);
+      if (!units_[at(unit)].post_backward) post_backward(unit, true);
       // finalize_backward drops the output of a prefetch that nobody waited for, and what an integer
       // reshard_after_forward kept of a unit that had no backward.
       if (units_[at(unit)].gathering) reshard(unit);

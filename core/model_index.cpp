@@ -21,10 +21,25 @@ std::vector<int> last_descendants(const Model& model) {
   return last;
 }
 
-// A module runs once per call that it lies in or below; a module above several neighbouring calls runs once over all of
-// them.
+// Modules with calls below them: their forward goes on from one call to the next.
+std::vector<bool> modules_above_calls(const Model& model) {
+  std::vector<bool> above(model.modules.size(), false);
+  if (!above.empty()) above.front() = true;
+  for (const Call& call : model.calls) {
+    if (call.module <= 0) continue;
+    int module = model.modules[static_cast<std::size_t>(call.module)].parent;
+    for (; module >= 0; module = model.modules[static_cast<std::size_t>(module)].parent) {
+      above[static_cast<std::size_t>(module)] = true;
+    }
+  }
+  return above;
+}
+
+// A module runs once per call that it lies in. A module above several calls runs once over all that follow each other,
+// ops of its own forward between them included.
 void add_runs(const Model& model, ModelIndex& index) {
   index.runs.resize(model.modules.size());
+  const std::vector<bool> above_calls = modules_above_calls(model);
   for (std::size_t c = 0; c < model.calls.size(); ++c) {
     const Call& call = model.calls[c];
     const Block& block = model.blocks[static_cast<std::size_t>(call.block)];
@@ -33,9 +48,8 @@ void add_runs(const Model& model, ModelIndex& index) {
       int module = call.modules[static_cast<std::size_t>(block.ops[o].module)];
       for (; module >= 0; module = model.modules[static_cast<std::size_t>(module)].parent) {
         auto& runs = index.runs[static_cast<std::size_t>(module)];
-        const bool above_call = call.module < 0 || (module != call.module && index.contains(module, call.module));
-        const bool joins = !runs.empty() && runs.back().end == position && (o > 0 || above_call);
-        if (joins) {
+        const bool goes_on = o > 0 || above_calls[static_cast<std::size_t>(module)];
+        if (goes_on && !runs.empty() && runs.back().end == position) {
           runs.back().end = position + 1;
         } else {
           runs.push_back({position, position + 1});

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 
@@ -24,7 +25,7 @@ enum class UnitState { Sharded, Gathering, Unsharded };
 class Validator {
  public:
   Validator(const ModelIndex& index, const Layout& layout)
-      : index_(index), layout_(layout), states_(layout.units.size(), UnitState::Sharded) {
+      : index_(index), layout_(layout), states_(layout.units.size(), UnitState::Sharded), kept_(layout.units.size()) {
     start_micro_batch();
   }
 
@@ -82,10 +83,12 @@ class Validator {
         return forward(instruction);
       case Do::Backward:
         return backward(instruction);
-      case Do::ReduceGrads:
       case Do::AccumulateGrads:
+        kept_[at(instruction.unit)] = true;
         ++reduced_[at(instruction.unit)];
         return check_backward_done(instruction.unit);
+      case Do::ReduceGrads:
+        return reduce(instruction.unit);
       case Do::OptimizerStep:
         for (const UnitState state : states_) {
           if (state != UnitState::Sharded) wrong("The optimizer runs while a unit is unsharded.");
@@ -97,6 +100,15 @@ class Validator {
       case Do::ZeroGrad:
         return;
     }
+  }
+
+  // Between two passes of a module, FSDP2 reduces what earlier micro-batches left, alone.
+  void reduce(int unit) {
+    const bool only_kept = kept_[at(unit)] && !is_backward_done(unit);
+    kept_[at(unit)] = false;
+    if (only_kept) return;
+    ++reduced_[at(unit)];
+    check_backward_done(unit);
   }
 
   bool keeps_smaller_shard(int unit) const {
@@ -138,21 +150,25 @@ class Validator {
     }
   }
 
-  void check_backward_done(int unit) {
+  bool is_backward_done(int unit) const {
     for (const Window& window : layout_.units[at(unit)].windows) {
       for (int p = window.begin; p < std::min(window.end, next_backward_); ++p) {
-        if (!index_.in_backward[at(p)]) continue;
-        wrong(fmt::format("The gradients of \"{}\" are taken before its backward is done.",
-                          layout_.units[at(unit)].name));
-        return;
+        if (index_.in_backward[at(p)]) return false;
       }
     }
+    return true;
+  }
+
+  void check_backward_done(int unit) {
+    if (is_backward_done(unit)) return;
+    wrong(fmt::format("The gradients of \"{}\" are taken before its backward is done.", layout_.units[at(unit)].name));
   }
 
   const ModelIndex& index_;
   const Layout& layout_;
   std::vector<UnitState> states_;
   std::vector<int> reduced_;
+  std::vector<bool> kept_;  // Gradients of earlier micro-batches.
   int next_forward_ = 0;
   int next_backward_ = 0;
   std::string where_;

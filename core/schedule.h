@@ -63,7 +63,8 @@ struct Schedule {
 ///  - an op runs only while every unit that owns a parameter of it is unsharded;
 ///  - Unshard comes only when sharded, WaitForUnshard only after Unshard, Reshard only after WaitForUnshard;
 ///  - the ops of a micro-batch run forward once in order, then backward once in reverse order;
-///  - gradients are reduced (or kept) once per unit with gradients, after the backward of its last op;
+///  - gradients are reduced (or kept) once per unit and micro-batch, after the backward of all its ops; those kept from
+///    earlier micro-batches may be reduced before;
 ///  - nothing is unsharded when the optimizer runs, and each unit is sharded at the end.
 /// Errors: `where` is the index of an instruction that breaks one.
 Errors validate(const Schedule& schedule, const ModelIndex& index, const Layout& layout);

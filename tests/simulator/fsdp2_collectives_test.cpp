@@ -1,0 +1,65 @@
+// Every collective of a training step, in order, against what the real FSDP2 issued (tests/golden/fsdp2_collectives).
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/schedule.h"
+#include "simulator/prediction.h"
+#include "simulator/report_traffic.h"
+#include "tests/support/collective_cases.h"
+
+namespace fsdp::simulator {
+namespace {
+
+std::vector<CollectiveCase> golden_cases() {
+  return read_collective_cases("tests/golden/fsdp2_collectives/collectives.txt");
+}
+
+std::string text_of(const std::vector<SeenCollective>& collectives) {
+  std::string text;
+  for (const SeenCollective& seen : collectives) text += to_string(seen) + "\n";
+  return text;
+}
+
+/// What count_traffic reads off a schedule, without times.
+std::vector<SeenCollective> collectives_of(const Plan& plan, const Layout& layout, const Schedule& schedule) {
+  Cluster cluster;
+  cluster.gpus_per_node = 8;
+  PreparedPlan prepared;
+  prepared.cluster = &cluster;
+  prepared.plan = plan;
+  prepared.layout = layout;
+  prepared.schedule = schedule;
+  prepared.unit_times.resize(layout.units.size());
+  std::vector<SeenCollective> seen;
+  for (const Collective& one : count_traffic(prepared, MeshCosts{}, TimelineResult{}).collectives) {
+    seen.push_back({.kind = std::string(name_of(one.kind)),
+                    .phase = one.phase,
+                    .unit = one.unit,
+                    .elements = one.elements,
+                    .dtype = std::string(name_of(one.dtype)),
+                    .group_size = one.group_size});
+  }
+  return seen;
+}
+
+TEST(Fsdp2Collectives, AreThoseOfTheRealFsdp2InItsOrder) {
+  const std::vector<CollectiveCase> cases = golden_cases();
+  ASSERT_FALSE(cases.empty());
+  std::size_t compared = 0;
+  for (const CollectiveCase& wanted : cases) {
+    SCOPED_TRACE(wanted.name);
+    const ModelIndex index = index_of(wanted.model);
+    const auto layout = make_layout(index, wanted.plan);
+    ASSERT_TRUE(layout.has_value()) << to_string(layout.error().front());
+    const Schedule schedule = lower_fsdp2(index, wanted.plan, *layout);
+    for (const Error& error : validate(schedule, index, *layout)) ADD_FAILURE() << to_string(error);
+    EXPECT_EQ(text_of(collectives_of(wanted.plan, *layout, schedule)), text_of(wanted.collectives));
+    compared += wanted.collectives.size();
+  }
+  EXPECT_GT(compared, 500u);
+}
+
+}  // namespace
+}  // namespace fsdp::simulator
