@@ -13,9 +13,9 @@ namespace fsdp {
 namespace {
 
 constexpr const char* kLargeBase = "qwen3_tts.json";
-constexpr const char* kLargeCustomVoice = "qwen3_tts_1.7b_custom_voice.json";
-constexpr const char* kSmallBase = "qwen3_tts_0.6b_base.json";
-constexpr const char* kSmallCustomVoice = "qwen3_tts_0.6b_custom_voice.json";
+constexpr const char* kLargeCustomVoice = "qwen3_tts_1_7b_custom_voice.json";
+constexpr const char* kSmallBase = "qwen3_tts_0_6b_base.json";
+constexpr const char* kSmallCustomVoice = "qwen3_tts_0_6b_custom_voice.json";
 
 struct Tensor {
   std::string name;
