@@ -34,7 +34,7 @@ namespace fsdp::planner {
 namespace {
 
 /// In a hurry a bound must leave one part in so many of the budget free to go first: bounds of memory are low.
-constexpr std::int64_t kHurrySlack = 5;
+constexpr std::int64_t kHurrySlack = 4;
 
 }  // namespace
 
@@ -91,6 +91,7 @@ BranchAndBound::BranchAndBound(CostModel& model, Objective objective)
 void BranchAndBound::push(const Box& box, int level, const Bound& least, std::int64_t budget) {
   const bool is_exact = level == last_level_;
   Bound bound = model_.bound(box, level);
+  if (level > 1) ++num_dear_;
   if (is_exact) {
     ++counts_.evaluated;
     if (bound.time < least.time || bound.memory < least.memory) ++num_broken_bounds_;
@@ -130,10 +131,10 @@ double BranchAndBound::lowest_key() const {
 }
 
 std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget, std::int64_t limit) {
-  const std::int64_t last_evaluated = counts_.evaluated + limit;
+  const std::int64_t last_dear = num_dear_ + limit;
   if (is_worse_.comfortable) order_by(std::nullopt);
   while (!open_.empty()) {
-    if (limit > 0 && counts_.evaluated >= last_evaluated && !is_worse_.comfortable) {
+    if (limit > 0 && num_dear_ >= last_dear && !is_worse_.comfortable) {
       order_by(budget - budget / kHurrySlack);
     }
     const Node node = pop();
@@ -155,8 +156,9 @@ std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget, std::int
       return EvaluatedPoint{node.box, node.bound};
     }
     const bool is_point = node.box.is_point();
-    if (node.level + 1 < last_level_ || is_point) {
-      push(node.box, node.level + 1, node.bound, budget);
+    const bool hurries = is_worse_.comfortable && node.level >= 1;
+    if (is_point || (node.level + 1 < last_level_ && !hurries)) {
+      push(node.box, hurries ? last_level_ : node.level + 1, node.bound, budget);
       continue;
     }
     const auto coordinate = static_cast<std::size_t>(model_.split_coordinate(node.box));

@@ -95,8 +95,8 @@ class BranchAndBound {
  public:
   BranchAndBound(CostModel& model, Objective objective);
 
-  /// The best point with memory <= budget; none: no point of the space fits. After `limit` exact costs (0: no limit)
-  /// it settles for a good one, and gap() says how good. REQUIRES: budgets that never rise.
+  /// The best point with memory <= budget; none: no point of the space fits. After `limit` bounds above level 1 (0: no
+  /// limit) it settles for a good one, and gap() says how good. REQUIRES: budgets that never rise.
   std::optional<EvaluatedPoint> next(std::int64_t budget, std::int64_t limit = 0);
 
   /// After `next`: why no other point is better. evaluated + all counts = space.
@@ -134,6 +134,7 @@ class BranchAndBound {
   IsWorse is_worse_;
   std::vector<EvaluatedPoint> too_large_;
   LevelCounts counts_;
+  std::int64_t num_dear_ = 0;  ///< Bounds asked for above level 1.
   double gap_ = 0;
   std::int64_t num_broken_bounds_ = 0;
 };

@@ -333,6 +333,9 @@ std::string label_of(const Families& families, const Choice& choice) {
     label += fmt::format(" {} x {}", family.mesh.replicate, family.mesh.shard);
   }
   if (family.reshard == Kind::Smaller) label += fmt::format(" resharding to {}", family.reshard_world_size);
+  if (family.mesh.shard == 1 && choice.kept > 0) {
+    label += fmt::format(" without freeing the last {} {}", choice.kept, choice.kept == 1 ? "unit" : "units");
+  }
   label += ", " + wrapping.label;
   std::int64_t checkpointed = 0;
   for (const auto& stack : families.blocks) {

@@ -144,6 +144,12 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   const std::size_t longest = at(wrapping.longest());
   sums.gathers.assign(longest + 1, Seconds{0});
   sums.copies.assign(longest + 1, Seconds{0});
+  // The layout is that of units that reshard to all ranks; the times of a smaller group are worked out here.
+  const bool to_smaller = family.reshard == ReshardAfterForward::Kind::Smaller;
+  const simulator::MeshCosts smaller =
+      to_smaller ? simulator::mesh_costs(
+                       cluster, {family.mesh.world_size() / family.reshard_world_size, family.reshard_world_size})
+                 : mesh;
   // Up to how many kept units a unit is still resharded. The root never is.
   std::vector<std::size_t> resharded;
   for (const auto& stack : wrapping.stacks) {
@@ -157,8 +163,9 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
     const ShardedUnit& unit = layout.units[u];
     // What never runs is never gathered, and what trains nothing may have no backward.
     if (unit.windows.empty() || unit.full_elements == 0) continue;
-    const Seconds again =
-        family.reshard == ReshardAfterForward::Kind::Smaller ? times[u].small_gather : times[u].all_gather;
+    const Seconds again = to_smaller ? simulator::collective_time(smaller.shard, CollectiveKind::AllGather,
+                                                                  unit.gather_shard_bytes * family.mesh.shard)
+                                     : times[u].all_gather;
     for (std::size_t kept = 0; kept <= longest; ++kept) {
       const bool has_backward_gather = kept < resharded[u] && unit.reduced_full_elements > 0;
       sums.gathers[kept] += times[u].all_gather + (has_backward_gather ? again : Seconds{0});
@@ -175,16 +182,27 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   sums.optimizer = simulator::optimizer_time(layout, plan, costs) + simulator::clip_time(layout, plan, mesh, costs);
 }
 
+const Layout& LowerBounds::layout_of(const Family& family) {
+  const auto key = std::tuple(family.mesh.shard, family.wrapping);
+  const auto found = layouts_.find(key);
+  if (found != layouts_.end()) return found->second;
+  Plan plan = base_;
+  plan.mesh = family.mesh;
+  Family resharding = family;
+  resharding.reshard = ReshardAfterForward::Kind::Always;
+  plan.units = units_of(families_.wrappings[at(family.wrapping)].wrapping, resharding, 0);
+  auto layout = make_layout(index_, plan);
+  assert(layout.has_value());
+  return layouts_.emplace(key, *std::move(layout)).first->second;
+}
+
 LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   Predictor& predictor = predictor_of_(family.micro_batch);
   const Wrapping& wrapping = families_.wrappings[static_cast<std::size_t>(family.wrapping)].wrapping;
   Plan plan = base_;
   plan.mesh = family.mesh;
-  plan.units = units_of(wrapping, family, 0);
   plan.cpu_offload = family.cpu_offload;
-  plan.checkpointing.entries.clear();
-  const auto layout = make_layout(index_, plan);
-  assert(layout.has_value());
+  const Layout& layout = layout_of(family);
 
   UnitSums sums;
   sums.outside = simulator::outside_terms(predictor.cluster(), plan);
@@ -192,7 +210,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   for (const auto& stack : wrapping.stacks) units_to_go += stack.size();
   std::size_t units_of_stack = 0;
   double optimizer = 0;
-  for (const ShardedUnit& unit : layout->units) {
+  for (const ShardedUnit& unit : layout.units) {
     sums.states += bytes_of(unit.shard_elements, unit.original_dtype);
     sums.gradients += bytes_of(unit.reduced_shard_elements, unit.original_dtype);
     for (const ShardedParameter& parameter : unit.parameters) {
@@ -212,14 +230,14 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   }
   sums.states += static_cast<std::int64_t>(optimizer);
   if (family.cpu_offload) sums.states = sums.gradients = 0;
-  add_times(family, plan, *layout, predictor.cluster(), predictor.model(), sums);
+  add_times(family, plan, layout, predictor.cluster(), predictor.model(), sums);
 
   const Model& model = predictor.model();
   for (const Call& call : model.calls) {
     std::int64_t largest = 0;
     for (const int parameter : call.parameters) {
-      const int owner = layout->unit_of_parameter[static_cast<std::size_t>(parameter)];
-      const ShardedUnit& unit = layout->units[static_cast<std::size_t>(owner)];
+      const int owner = layout.unit_of_parameter[static_cast<std::size_t>(parameter)];
+      const ShardedUnit& unit = layout.units[static_cast<std::size_t>(owner)];
       if (!unit.is_root) largest = std::max(largest, bytes_of(unit.full_elements, unit.param_dtype));
     }
     sums.unit_of_call.push_back(largest);

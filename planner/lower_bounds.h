@@ -68,6 +68,7 @@ class LowerBounds {
 
   const CallSums& call_sums(const Family& family);
   const UnitSums& unit_sums(const Family& family);
+  const Layout& layout_of(const Family& family);
   CallSums make_call_sums(const Family& family);
   UnitSums make_unit_sums(const Family& family);
   void add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
@@ -83,6 +84,7 @@ class LowerBounds {
   ModelIndex index_;
   std::vector<StackOfCalls> stacks_;
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.
+  std::map<std::tuple<std::int64_t, int>, Layout> layouts_;  ///< By shard size and wrapping.
   std::map<std::tuple<std::int64_t, CheckpointMode>, CallSums> call_sums_;
   std::map<std::tuple<std::int64_t, std::int64_t, int, ReshardAfterForward::Kind, bool>, UnitSums> unit_sums_;
 };

@@ -123,6 +123,13 @@ Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
   return device + simulator::margin(reserved, terms, plan);
 }
 
+Bound LiveCost::bound(const Box& box, int level) {
+  Bound bound = cost_.bound(box, level);
+  // The last level of a point is exact in both.
+  if (level == num_levels() - 1) bound.time = cost_.bound(box, static_cast<int>(CostLevel::Time)).time;
+  return bound;
+}
+
 Bound PredictedCost::bound(const Box& box, int level) {
   const Family& family = families_.families[static_cast<std::size_t>(box.family)];
   const Choice fastest = choice_at(box.family, box.ranges[0].last, box.ranges[1].first);

@@ -72,6 +72,21 @@ class PredictedCost : public CostModel {
   Asked asked_;
 };
 
+/// The same space, where a point's memory is the lower bound from its live bytes: an order of plans by memory that
+/// needs no full predictions. For the Pareto front.
+class LiveCost : public CostModel {
+ public:
+  explicit LiveCost(PredictedCost& cost) : cost_(cost) {}
+
+  std::vector<Box> space() const override { return cost_.space(); }
+  int num_levels() const override { return 3; }
+  std::string level_name(int level) const override { return cost_.level_name(level); }
+  Bound bound(const Box& box, int level) override;
+
+ private:
+  PredictedCost& cost_;
+};
+
 /// The memory of a device that a process may use: what a plan must fit in.
 Bytes budget_of(const Cluster& cluster);
 

@@ -1,11 +1,14 @@
 // From a model, a cluster and a space to the best plan with its proof.
 //
 // The space is written out as families (planner/choice.h), each family is a box of the branch and bound
-// (planner/branch_and_bound.h), and the predictor prices what is left (planner/predicted_cost.h). The Pareto front is
-// the same search going on: after the best plan within a budget, the next smaller point of the front is the best plan
-// within a budget that is a step below what the last one needs. A search that ends by itself gives the fastest plan of
-// the space within that memory. One that needs too many predictions settles for a good plan, and the largest gap of the
-// front is noted. Points less than a step apart are not told apart.
+// (planner/branch_and_bound.h), and the predictor prices what is left (planner/predicted_cost.h).
+//
+// The Pareto front below the best plan is found by the same engine on the same boxes, memory being the lower bound from
+// live bytes: there a point needs no full prediction, and no plan has to be tried only because the allocator's part of
+// it is unknown. Each further point is the fastest plan of the space whose live bytes are at least one part in
+// kParetoStep below those of the point before. It is then predicted in full, and left out when its peak is not lower.
+// So the front is exact in live bytes, at that distance; in device memory another plan that fragments less may lie a
+// little below it.
 //
 // When no plan fits, the same search with the other objective finds the plan that needs least.
 
@@ -61,26 +64,23 @@ Proof proof_of(const BranchAndBound& search, const PredictedCost& cost) {
   return proof;
 }
 
-struct Front {
-  std::vector<Candidate> points;  ///< By rising device peak, the best plan last.
-  double gap = 0;                 ///< The largest one.
-};
-
-Front front_of(BranchAndBound& search, PredictedCost& cost, const Families& families, const EvaluatedPoint& best,
-               const Space& space) {
-  Front front;
-  std::optional<EvaluatedPoint> point = best;
-  while (point && static_cast<std::int64_t>(front.points.size()) < space.pareto_points) {
+/// By rising device peak, the best plan last.
+std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, const EvaluatedPoint& best,
+                                std::int64_t max_points) {
+  if (max_points == 0) return {};
+  LiveCost live(cost);
+  BranchAndBound search(live, Objective::Time);
+  std::vector<Candidate> front = {candidate_of(cost, families, cost.choice_of(best.point))};
+  std::int64_t memory = live.bound(best.point, live.num_levels() - 1).memory;
+  while (static_cast<std::int64_t>(front.size()) < max_points) {
+    const auto point = search.next(memory - memory / kParetoStep - 1);
+    if (!point) break;
+    memory = point->cost.memory;
     Candidate candidate = candidate_of(cost, families, cost.choice_of(point->point));
-    front.gap = std::max(front.gap, search.gap());
-    // A point that was settled for may be slower than a later, smaller one.
-    std::erase_if(front.points, [&](const Candidate& other) {
-      return other.step >= candidate.step && other.label != label_of(families, cost.choice_of(best.point));
-    });
-    front.points.push_back(std::move(candidate));
-    point = search.next(point->cost.memory - point->cost.memory / kParetoStep - 1, space.max_predictions_of_front);
+    // Live bytes are no more than a bound of the peak: a plan that the allocator makes larger is not on the front.
+    if (candidate.device_peak < front.back().device_peak) front.push_back(std::move(candidate));
   }
-  std::reverse(front.points.begin(), front.points.end());
+  std::reverse(front.begin(), front.end());
   return front;
 }
 
@@ -131,12 +131,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   result.proof = proof_of(fastest, cost);
   std::vector<EvaluatedPoint> rejected = fastest.too_large();
   if (best) {
-    Front front = front_of(fastest, cost, families, *best, space);
-    result.pareto = std::move(front.points);
-    if (front.gap > 0) {
-      result.notes.push_back(fmt::format(
-          "The smaller plans of the front are within {:.1f} % of the fastest of their size.", 100 * front.gap));
-    }
+    result.pareto = front_of(cost, families, *best, space.pareto_points);
   } else {
     BranchAndBound smallest(cost, Objective::Memory);
     best = smallest.next(std::numeric_limits<std::int64_t>::max(), space.max_predictions);

@@ -63,14 +63,15 @@ struct Explanation {
   bool operator==(const Explanation&) const = default;
 };
 
-/// A point of the Pareto front needs at least one part in so many less than the next one.
-inline constexpr std::int64_t kParetoStep = 16;
+/// Neighbours on the Pareto front differ by at least one part in so many in their live bytes.
+inline constexpr std::int64_t kParetoStep = 10;
 
 struct SearchResult {
   Verdict verdict = Verdict::Unknown;
   Candidate best;                 ///< The fastest plan that fits; when none does, the one that needs least.
   StepReport report;              ///< Of `best`.
-  std::vector<Candidate> pareto;  ///< By rising device peak; the last one is the fastest.
+  std::vector<Candidate> pareto;  ///< By rising device peak; the last one is the fastest. search.cpp says what is
+                                  ///< exact about it.
   Proof proof;
   Explanation explanation;
   std::vector<std::string> notes;

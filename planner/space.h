@@ -101,10 +101,8 @@ struct Space {
   // How much is asked beside the best plan.
   std::int64_t pareto_points = 8;  ///< At most; 0: no front. planner/search.cpp has how they are found.
   bool explain = true;             ///< Price remedies.
-  /// Full predictions after which the search settles for a good plan, and prints its gap; 0: no limit.
-  std::int64_t max_predictions = 1000;
-  /// The same for each further point of the front.
-  std::int64_t max_predictions_of_front = 6;
+  /// Predictions of memory after which the search settles for a good plan, and prints its gap; 0: no limit.
+  std::int64_t max_predictions = 2000;
 
   bool operator==(const Space&) const = default;
 };

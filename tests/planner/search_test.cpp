@@ -148,6 +148,27 @@ RC_GTEST_PROP(Search, TheSmallestPlanIsThatOfBruteForce, ()) {
   RC_ASSERT(found->point == least->box);
 }
 
+RC_GTEST_PROP(Search, TheFrontIsExactInLiveBytes, ()) {
+  const Case c = random_case();
+  Engine engine(c);
+  LiveCost live(engine.cost);
+  std::vector<Priced> points = price_all(engine);
+  for (Priced& point : points) {
+    const Bound cost = live.bound(point.box, live.num_levels() - 1);
+    RC_ASSERT(cost.time == point.nanoseconds);
+    point.needed = cost.memory;
+  }
+  BranchAndBound search(live, Objective::Time);
+  std::int64_t budget = std::numeric_limits<std::int64_t>::max();
+  for (auto found = search.next(budget); found; found = search.next(budget)) {
+    const Priced* best = fastest_within(points, budget);
+    RC_ASSERT(best != nullptr);
+    RC_ASSERT(found->point == best->box);
+    budget = found->cost.memory - found->cost.memory / kParetoStep - 1;
+  }
+  RC_ASSERT(fastest_within(points, budget) == nullptr);
+}
+
 RC_GTEST_PROP(Search, NoBoundOfABoxIsAboveAPointInIt, ()) {
   const Case c = random_case();
   Engine engine(c);

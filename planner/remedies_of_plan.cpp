@@ -1,0 +1,129 @@
+// Changes of the plan alone: less kept, or kept elsewhere, or kept in fewer bytes.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "planner/remedy_list.h"
+#include "planner/wrapping.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// The blocks of all stacks, by stack.
+std::vector<std::vector<std::string>> blocks_of(const Model& model) {
+  std::vector<std::vector<std::string>> stacks;
+  for (const Stack& stack : model.stacks) {
+    stacks.emplace_back();
+    for (const int call : stack.calls) {
+      const int module = model.calls[static_cast<std::size_t>(call)].module;
+      stacks.back().push_back(model.modules[static_cast<std::size_t>(module)].name);
+    }
+  }
+  return stacks;
+}
+
+Plan with_checkpointing(Plan plan, const std::vector<std::vector<std::string>>& stacks, std::size_t blocks,
+                        CheckpointMode mode) {
+  plan.checkpointing.entries.clear();
+  for (const auto& stack : stacks) {
+    for (std::size_t i = 0; i < std::min(blocks, stack.size()); ++i) {
+      plan.checkpointing.entries.push_back({stack[i], mode});
+    }
+  }
+  return plan;
+}
+
+void try_checkpointing(RemedyList& list) {
+  const auto stacks = blocks_of(list.request().predictor.model());
+  std::size_t longest = 0;
+  for (const auto& stack : stacks) longest = std::max(longest, stack.size());
+  if (longest == 0) return;
+  const auto& entries = list.plan().checkpointing.entries;
+  std::size_t now = 0;
+  for (const auto& stack : stacks) {
+    const auto is_checkpointed = [&](const std::string& block) {
+      return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) { return entry.module == block; });
+    };
+    now = std::max(now, static_cast<std::size_t>(std::count_if(stack.begin(), stack.end(), is_checkpointed)));
+  }
+  const bool is_selective = !entries.empty() && entries.front().mode == CheckpointMode::Selective;
+  const CheckpointMode mode = is_selective ? CheckpointMode::Selective : CheckpointMode::Full;
+  const std::string name = is_selective ? "selective" : "full";
+  const std::size_t more = std::min(longest, now + std::max<std::size_t>(1, longest / 4));
+  if (more > now && more < longest) {
+    list.try_plan(fmt::format("checkpoint {} more {}", more - now, more - now == 1 ? "block" : "blocks"),
+                  fmt::format("--checkpoint {}:{}", name, more), with_checkpointing(list.plan(), stacks, more, mode));
+  }
+  if (now < longest) {
+    list.try_plan("checkpoint all blocks", fmt::format("--checkpoint {}", name),
+                  with_checkpointing(list.plan(), stacks, longest, mode));
+  }
+  const CheckpointMode other = is_selective ? CheckpointMode::Full : CheckpointMode::Selective;
+  const std::string other_name = is_selective ? "full" : "selective";
+  list.try_plan(fmt::format("{} checkpointing of all blocks", other_name), fmt::format("--checkpoint {}", other_name),
+                with_checkpointing(list.plan(), stacks, longest, other));
+}
+
+void try_optimizer(RemedyList& list) {
+  Plan plan = list.plan();
+  if (plan.optimizer.implementation == OptimizerImplementation::Foreach) {
+    plan.optimizer.implementation = OptimizerImplementation::Fused;
+    list.try_plan("use the fused optimizer", "--optimizer-impl fused", plan);
+  }
+  plan = list.plan();
+  if (plan.optimizer.states == OptimizerStates::AsParameter && plan.optimizer.kind != OptimizerKind::Sgd) {
+    plan.optimizer.states = OptimizerStates::BFloat16;
+    list.try_plan("keep the optimizer states in bfloat16", "--states bfloat16", plan);
+    plan.optimizer.states = OptimizerStates::EightBit;
+    list.try_plan("keep the optimizer states in 8 bits", "--states 8bit", plan);
+  }
+}
+
+void try_allocator(RemedyList& list) {
+  Plan plan = list.plan();
+  std::string& settings = plan.runtime.allocator_settings;
+  if (settings.find("expandable_segments") != std::string::npos) return;
+  settings += settings.empty() ? "expandable_segments:True" : ",expandable_segments:True";
+  list.try_plan("let the allocator grow its segments", fmt::format("--alloc-conf {}", settings), plan);
+}
+
+void try_offload(RemedyList& list) {
+  Plan plan = list.plan();
+  if (plan.cpu_offload) return;
+  plan.cpu_offload = true;
+  list.try_plan("keep shards, gradients and optimizer on the CPU", "--offload yes", plan);
+}
+
+bool is_unit(const Plan& plan, const std::string& module) {
+  return std::any_of(plan.units.begin(), plan.units.end(), [&](const Unit& unit) {
+    return std::find(unit.modules.begin(), unit.modules.end(), module) != unit.modules.end();
+  });
+}
+
+void try_ends(RemedyList& list) {
+  const Model& model = list.request().predictor.model();
+  Plan plan = list.plan();
+  for (const int end : wrappables_of(model).ends) {
+    const std::string& name = model.modules[static_cast<std::size_t>(end)].name;
+    if (!is_unit(plan, name)) plan.units.insert(plan.units.end() - 1, Unit{{name}, {}});
+  }
+  if (plan.units != list.plan().units) {
+    list.try_plan("make units of embeddings and heads", "--wrap-ends yes", plan);
+  }
+}
+
+}  // namespace
+
+void try_plan_changes(RemedyList& list) {
+  try_checkpointing(list);
+  try_offload(list);
+  try_optimizer(list);
+  try_allocator(list);
+  try_ends(list);
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,50 @@
+#pragma once
+
+// The parts of planner/remedies.cpp: a list that prices what is tried, and the groups of things to try.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planner/remedies.h"
+
+namespace fsdp::planner {
+
+/// Predicts changed plans and keeps the changes that help.
+class RemedyList {
+ public:
+  /// REQUIRES: `request` outlives this object.
+  explicit RemedyList(const RemedyRequest& request) : request_(request), plan_(request.best.plan) {}
+
+  /// A change of the plan alone.
+  void try_plan(std::string what, std::string flag, const Plan& plan);
+
+  /// A change of the sizes, of what is trained, or of the machine. False when it does not fit or cannot be.
+  bool try_rebuilt(std::string what, std::string flag, const Plan& plan, const Workload& workload,
+                   const Cluster& cluster);
+
+  /// The prediction alone. Errors: those of build_model and of the predictor.
+  Result<simulator::Outcome> predict(const Plan& plan, const Workload& workload, const Cluster& cluster) const;
+
+  /// Those that fit first, then by what they save.
+  std::vector<Remedy> take();
+
+  const RemedyRequest& request() const { return request_; }
+  const Plan& plan() const { return plan_; }
+
+ private:
+  void add(std::string what, std::string flag, const Result<simulator::Outcome>& outcome);
+
+  const RemedyRequest& request_;
+  const Plan& plan_;
+  std::vector<Remedy> remedies_;
+};
+
+/// Checkpointing, offload, optimizer, allocator, units (remedies_of_plan.cpp).
+void try_plan_changes(RemedyList& list);
+
+/// Frozen embeddings, batch and lengths, GPUs, memory (remedies_of_sizes.cpp). When the plan does not fit, those sizes
+/// with which it does are searched for.
+void try_size_changes(RemedyList& list);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,146 @@
+// The plans that points of the space mean.
+
+#include "planner/choice.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "planner/strategy_names.h"
+#include "tests/support/small_models.h"
+
+namespace fsdp::planner {
+namespace {
+
+using Kind = ReshardAfterForward::Kind;
+
+struct Points {
+  explicit Points(const SmallTransformer& sizes, int gpus = 4, int nodes = 1)
+      : model(*build_model(small_transformer(sizes))), cluster(small_cluster(gpus, nodes, Bytes(1 << 30))) {
+    space.base = *base_plan(small_transformer(sizes), {});
+    space.every_number = true;
+  }
+
+  std::vector<Choice> all() {
+    families = *families_of(space, model, cluster);
+    std::vector<Choice> choices;
+    for (std::size_t f = 0; f < families.families.size(); ++f) {
+      for (const std::int32_t kept : families.families[f].kept) {
+        for (const std::int32_t blocks : families.families[f].checkpointed) {
+          choices.push_back({static_cast<int>(f), kept, blocks});
+        }
+      }
+    }
+    return choices;
+  }
+
+  Model model;
+  Cluster cluster;
+  Space space;
+  Families families;
+};
+
+void expect_valid_and_distinct(Points points) {
+  std::set<std::string> labels;
+  std::vector<Plan> plans;
+  const std::vector<Choice> all = points.all();
+  EXPECT_EQ(static_cast<std::int64_t>(all.size()), points.families.size());
+  for (const Choice& choice : all) {
+    const Plan plan = plan_of(points.space.base, points.families, choice);
+    const std::string label = label_of(points.families, choice);
+    EXPECT_EQ(check(plan, points.model), Errors{}) << label;
+    EXPECT_EQ(plan.mesh.world_size(), world_size(points.cluster)) << label;
+    EXPECT_EQ(plan.units.back().modules, std::vector<std::string>{""}) << label;
+    labels.insert(label);
+    plans.push_back(plan);
+  }
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    for (std::size_t j = i + 1; j < plans.size(); ++j) {
+      ASSERT_FALSE(plans[i] == plans[j]) << label_of(points.families, all[i]);
+    }
+  }
+  EXPECT_EQ(labels.size(), all.size()) << "two plans have one label";
+}
+
+TEST(Choice, EveryPlanOfASmallSpaceIsValidAndNoTwoAreTheSame) {
+  expect_valid_and_distinct(Points({.layers = 3, .hidden = 256, .vocabulary = 8192}));
+}
+
+TEST(Choice, TiedTablesStayInOneUnit) {
+  expect_valid_and_distinct(Points({.layers = 2, .hidden = 256, .vocabulary = 8192, .tied = true}));
+}
+
+TEST(Choice, SeveralNodesHaveAnIntegerReshard) {
+  Points points({.layers = 2, .hidden = 256, .vocabulary = 8192}, 2, 2);
+  expect_valid_and_distinct(points);
+  points.all();
+  bool has_integer = false;
+  for (const Family& family : points.families.families) has_integer = has_integer || family.reshard == Kind::Smaller;
+  EXPECT_TRUE(has_integer);
+}
+
+TEST(Choice, TheLastUnitsOfAStackAreKeptAndTheFirstBlocksCheckpointed) {
+  Points points({.layers = 5, .hidden = 256, .vocabulary = 8192});
+  points.space.shard = 4;
+  points.space.wrap = Wrap{2, {}};
+  points.space.wrap_ends = true;
+  points.space.cpu_offload = false;
+  points.space.reshard = ReshardChoice{Kind::Always, 0, 1};
+  points.space.checkpoint = CheckpointChoice{CheckpointMode::Selective, 3};
+  const std::vector<Choice> all = points.all();
+  ASSERT_EQ(all.size(), 1U);
+  const Plan plan = plan_of(points.space.base, points.families, all[0]);
+  // Blocks 0 1 | 2 3 | 4: three units, of which the last stays unsharded; then both tables, then the root.
+  ASSERT_EQ(plan.units.size(), 6U);
+  EXPECT_EQ(plan.units[0].modules, (std::vector<std::string>{"model.layers.0", "model.layers.1"}));
+  EXPECT_EQ(plan.units[0].reshard_after_forward.kind, Kind::Always);
+  EXPECT_EQ(plan.units[2].modules, (std::vector<std::string>{"model.layers.4"}));
+  EXPECT_EQ(plan.units[2].reshard_after_forward.kind, Kind::Never);
+  EXPECT_EQ(plan.units[3].modules, (std::vector<std::string>{"model.embed_tokens"}));
+  EXPECT_EQ(plan.units[4].modules, (std::vector<std::string>{"lm_head"}));
+  EXPECT_EQ(plan.units[5].reshard_after_forward.kind, Kind::Default);
+  ASSERT_EQ(plan.checkpointing.entries.size(), 3U);
+  EXPECT_EQ(plan.checkpointing.entries[2].module, "model.layers.2");
+  EXPECT_EQ(plan.checkpointing.entries[2].mode, CheckpointMode::Selective);
+  EXPECT_EQ(label_of(points.families, all[0]),
+            "FULL_SHARD, 1 unit as SHARD_GRAD_OP, units of 2 blocks, embeddings and heads apart, selective "
+            "checkpointing of 3 of 5 blocks");
+}
+
+TEST(Choice, PatternsWrapExactlyWhatTheyMatch) {
+  Points points({.layers = 2, .hidden = 256, .vocabulary = 8192});
+  points.space.wrap = Wrap{1, {"model.layers.?", "model.layers.*.mlp"}};
+  points.all();
+  const Wrapping& wrapping = points.families.wrappings.at(0).wrapping;
+  const std::vector<UnitModules> expected = {
+      {"model.layers.0.mlp"}, {"model.layers.0"}, {"model.layers.1.mlp"}, {"model.layers.1"}};
+  EXPECT_EQ(wrapping.others, expected);
+  expect_valid_and_distinct(points);
+}
+
+TEST(StrategyNames, ArePrintedInBothVocabularies) {
+  Plan plan;
+  plan.mesh = {1, 4};
+  plan.units = {{{"a"}, {Kind::Always, 0}}, {{"b"}, {Kind::Always, 0}}, {{""}, {}}};
+  EXPECT_EQ(fsdp1_name(plan), "FULL_SHARD");
+  EXPECT_EQ(fsdp2_name(plan), "mesh (1, 4), reshard_after_forward=True");
+  plan.units[1].reshard_after_forward.kind = Kind::Never;
+  EXPECT_EQ(fsdp1_name(plan), "FULL_SHARD, 1 unit as SHARD_GRAD_OP");
+  EXPECT_EQ(fsdp2_name(plan), "mesh (1, 4), reshard_after_forward=True for 1 unit, False for 1 unit");
+  plan.units[0].reshard_after_forward.kind = Kind::Never;
+  EXPECT_EQ(fsdp1_name(plan), "SHARD_GRAD_OP");
+  plan.mesh = {2, 2};
+  EXPECT_EQ(fsdp1_name(plan), "_HYBRID_SHARD_ZERO2");
+  plan.units[0].reshard_after_forward = plan.units[1].reshard_after_forward = {Kind::Smaller, 2};
+  EXPECT_EQ(fsdp2_name(plan), "mesh (2, 2), reshard_after_forward=2");
+  plan.mesh = {4, 1};
+  EXPECT_EQ(fsdp1_name(plan), "NO_SHARD");
+  plan.mesh = {1, 4};
+  plan.units = {{{""}, {}}};
+  EXPECT_EQ(fsdp1_name(plan), "SHARD_GRAD_OP") << "the root alone is never resharded after forward";
+}
+
+}  // namespace
+}  // namespace fsdp::planner

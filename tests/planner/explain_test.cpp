@@ -1,0 +1,144 @@
+// What the search says about its answer.
+
+#include "planner/explain.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "planner/predictors.h"
+#include "planner/search.h"
+#include "tests/support/small_models.h"
+
+namespace fsdp::planner {
+namespace {
+
+struct Question {
+  ModelSpec spec = small_transformer({.layers = 6, .hidden = 512, .vocabulary = 8192, .batch = 8, .sequence = 512});
+  Workload workload;
+  Cluster cluster;
+  Space space;
+
+  explicit Question(Bytes memory) : cluster(small_cluster(2, 1, memory)) {
+    // The driver's total and what a process may use are one figure here.
+    cluster.gpu.memory.value = memory;
+    space.base = *base_plan(spec, workload);
+    space.cpu_offload = false;
+    space.shard = 2;
+  }
+
+  SearchResult answer() const { return *search(spec, workload, cluster, space); }
+};
+
+/// What the smallest plan needs.
+Bytes least_memory() {
+  const Bytes too_little(560LL << 20);
+  return too_little + Question(too_little).answer().best.missing;
+}
+
+const Remedy* find(const SearchResult& result, const std::string& flag) {
+  for (const Remedy& remedy : result.explanation.remedies) {
+    if (remedy.flag.starts_with(flag)) return &remedy;
+  }
+  return nullptr;
+}
+
+TEST(Explain, TheBindingSentenceNamesMomentUnitAndTerms) {
+  StepReport report;
+  report.memory.peaks = {Bytes(6LL << 30), Bytes(6LL << 30), Bytes(7LL << 30), Bytes(8LL << 30)};
+  report.memory.peak = {"backward", "Backward model.layers.3", "model.layers.3", "mlp.down_proj linear"};
+  report.memory.at_peak[static_cast<std::size_t>(MemoryCategory::Activation)] = Bytes(4LL << 30);
+  report.memory.at_peak[static_cast<std::size_t>(MemoryCategory::OptState)] = Bytes(2LL << 30);
+  EXPECT_EQ(binding_of(report),
+            "The peak of 8.00 GiB comes in backward, at Backward model.layers.3 (mlp.down_proj linear), while "
+            "model.layers.3 is at work: Activation 4.00 GiB and OptState 2.00 GiB are the largest of 6.00 GiB of live "
+            "tensors; the allocator holds 1.00 GiB more, and 1.00 GiB lie outside of it.");
+}
+
+Candidate candidate(std::string label, double step, std::int64_t missing) {
+  Candidate made;
+  made.plan.model = label;
+  made.label = std::move(label);
+  made.step = Seconds(step);
+  made.missing = Bytes(missing);
+  return made;
+}
+
+TEST(Explain, TheNearestRejectedPlansAreFasterAndMissLeast) {
+  const Candidate best = candidate("best", 2, 0);
+  const std::vector<Candidate> rejected =
+      nearest_rejected({candidate("far", 1, 300), candidate("near", 1.5, 10), candidate("slower", 3, 1),
+                        candidate("fits", 1, 0), candidate("middle", 1, 20)},
+                       best, Verdict::Fits);
+  ASSERT_EQ(rejected.size(), 3U);
+  EXPECT_EQ(rejected[0].label, "near");
+  EXPECT_EQ(rejected[1].label, "middle");
+  EXPECT_EQ(rejected[2].label, "far");
+}
+
+TEST(Explain, ARejectedPlanFitsWithWhatItMisses) {
+  const Bytes memory = least_memory() + Bytes(60LL << 20);
+  const SearchResult tight = Question(memory).answer();
+  ASSERT_EQ(tight.verdict, Verdict::Fits);
+  ASSERT_FALSE(tight.explanation.rejected.empty());
+  const Candidate& rejected = tight.explanation.rejected.front();
+  EXPECT_LE(rejected.step, tight.best.step);
+  EXPECT_GT(rejected.missing, Bytes(0));
+  const Question larger(memory + rejected.missing);
+  EXPECT_LE(larger.answer().best.step, rejected.step);
+}
+
+TEST(Explain, EachRemedyIsAPredictionOfItsOwnPlan) {
+  const Question question(Bytes(8LL << 30));
+  const SearchResult result = question.answer();
+  const Remedy* fused = find(result, "--optimizer-impl fused");
+  ASSERT_NE(fused, nullptr);
+  Plan plan = result.best.plan;
+  plan.optimizer.implementation = OptimizerImplementation::Fused;
+  Predictors predictors = *Predictors::make(question.spec, question.workload, question.cluster, {0});
+  const auto outcome = predictors.of(0).evaluate(plan, simulator::Detail::Memory);
+  EXPECT_EQ(fused->delta_bytes, outcome->peaks.device - result.best.device_peak);
+  EXPECT_EQ(fused->delta_time, outcome->step - result.best.step);
+  EXPECT_EQ(fused->verdict, Verdict::Fits);
+}
+
+TEST(Explain, WhatSavesNeitherBytesNorTimeIsNoRemedy) {
+  for (const Remedy& remedy : Question(Bytes(8LL << 30)).answer().explanation.remedies) {
+    EXPECT_TRUE(remedy.delta_bytes < Bytes(0) || remedy.delta_time < Seconds(0)) << remedy.what;
+    EXPECT_FALSE(remedy.flag.empty()) << remedy.what;
+  }
+}
+
+TEST(Explain, WhenNothingFitsItSaysHowMuchMemoryAndHowManyGpusWouldDo) {
+  const Question question(Bytes(560LL << 20));
+  const SearchResult result = question.answer();
+  ASSERT_EQ(result.verdict, Verdict::DoesNotFit);
+  const Remedy* memory = find(result, "--mem");
+  ASSERT_NE(memory, nullptr);
+  EXPECT_EQ(memory->verdict, Verdict::Fits);
+  const std::int64_t gib = std::stoll(memory->flag.substr(std::string("--mem ").size()));
+  EXPECT_EQ(Question(Bytes(gib << 30)).answer().verdict, Verdict::Fits);
+  EXPECT_EQ(Question(Bytes((gib - 1) << 30)).answer().verdict, Verdict::DoesNotFit);
+  // Remedies that make it fit come first.
+  const auto& remedies = result.explanation.remedies;
+  EXPECT_TRUE(std::is_partitioned(remedies.begin(), remedies.end(),
+                                  [](const Remedy& remedy) { return remedy.verdict == Verdict::Fits; }));
+}
+
+TEST(Explain, TheLargestBatchThatFitsIsFoundByPredictions) {
+  const Question question(least_memory() - Bytes(30LL << 20));
+  const SearchResult result = question.answer();
+  ASSERT_EQ(result.verdict, Verdict::DoesNotFit);
+  const Remedy* batch = find(result, "--batch");
+  ASSERT_NE(batch, nullptr);
+  EXPECT_EQ(batch->verdict, Verdict::Fits);
+  // One more sample does not fit with this plan.
+  const std::int64_t most = std::stoll(batch->flag.substr(std::string("--batch ").size()));
+  const Workload larger = with_micro_batch(question.workload, most + 1);
+  Predictors predictors = *Predictors::make(question.spec, larger, question.cluster, {0});
+  EXPECT_FALSE(predictors.of(0).evaluate(result.best.plan, simulator::Detail::Memory)->fits);
+}
+
+}  // namespace
+}  // namespace fsdp::planner

@@ -1,0 +1,154 @@
+// What users write for the choices of a plan, and which plans the space holds.
+
+#include "planner/space.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "planner/choice.h"
+#include "planner/strategy_names.h"
+#include "tests/support/small_models.h"
+
+namespace fsdp::planner {
+namespace {
+
+using Kind = ReshardAfterForward::Kind;
+
+TEST(SpaceText, WrapIsANumberOfBlocksOrTheRootOrPatterns) {
+  EXPECT_EQ(*parse_wrap("blocks"), (Wrap{1, {}}));
+  EXPECT_EQ(*parse_wrap("4"), (Wrap{4, {}}));
+  EXPECT_EQ(*parse_wrap("root"), (Wrap{0, {}}));
+  EXPECT_EQ(parse_wrap("model.layers.*,lm_head")->patterns, (std::vector<std::string>{"model.layers.*", "lm_head"}));
+  EXPECT_EQ(to_string(parse_wrap("0").error().at(0)),
+            "--wrap: 0 blocks make no unit. Write \"root\" for no unit but the root.");
+  EXPECT_EQ(
+      to_string(parse_wrap("a,,b").error().at(0)),
+      "--wrap: \"a,,b\" has an empty pattern. Write \"blocks\", \"root\", a number of blocks, or patterns such as "
+      "\"model.layers.*,lm_head\".");
+}
+
+TEST(SpaceText, ReshardIsTrueFalseASmallerWorldOrTheLastUnitsKept) {
+  EXPECT_EQ(*parse_reshard("true"), (ReshardChoice{Kind::Always, 0, 0}));
+  EXPECT_EQ(*parse_reshard("false"), (ReshardChoice{Kind::Never, 0, 0}));
+  EXPECT_EQ(*parse_reshard("8"), (ReshardChoice{Kind::Smaller, 8, 0}));
+  EXPECT_EQ(*parse_reshard("keep-last:3"), (ReshardChoice{Kind::Always, 0, 3}));
+  EXPECT_EQ(to_string(parse_reshard("1").error().at(0)), "--reshard: 1 means false in FSDP2. Write false.");
+  EXPECT_EQ(to_string(parse_reshard("maybe").error().at(0)),
+            "--reshard: \"maybe\" is not a way to reshard. Write true, false, a world size such as 8, or keep-last:4.");
+}
+
+TEST(SpaceText, CheckpointIsAModeANumberOfBlocksOrBoth) {
+  EXPECT_EQ(*parse_checkpoint("none"), (CheckpointChoice{CheckpointMode::None, std::nullopt}));
+  EXPECT_EQ(*parse_checkpoint("full"), (CheckpointChoice{CheckpointMode::Full, std::nullopt}));
+  EXPECT_EQ(*parse_checkpoint("12"), (CheckpointChoice{CheckpointMode::Full, 12}));
+  EXPECT_EQ(*parse_checkpoint("selective:3"), (CheckpointChoice{CheckpointMode::Selective, 3}));
+  EXPECT_EQ(*parse_checkpoint("0"), (CheckpointChoice{CheckpointMode::None, std::nullopt}));
+  EXPECT_EQ(to_string(parse_checkpoint("full:x").error().at(0)),
+            "--checkpoint: \"x\" is not a number of blocks. Write \"full:12\" for the first 12 blocks of each stack.");
+  EXPECT_EQ(
+      to_string(parse_checkpoint("some").error().at(0)),
+      "--checkpoint: \"some\" is not a way to checkpoint. Write none, full, selective, or a number of blocks such "
+      "as 12, full:12 or selective:12.");
+}
+
+TEST(SpaceText, WhatIsWrittenReadsBackTheSame) {
+  for (const std::string text : {"blocks", "4", "root", "a.*,b"}) EXPECT_EQ(to_text(*parse_wrap(text)), text);
+  for (const std::string text : {"true", "false", "8", "keep-last:3"}) EXPECT_EQ(to_text(*parse_reshard(text)), text);
+  for (const std::string text : {"none", "full", "selective", "full:12"}) {
+    EXPECT_EQ(to_text(*parse_checkpoint(text)), text);
+  }
+}
+
+TEST(Space, ShardSizesAreDivisorsOfANodeAndWholeNodes) {
+  const auto sizes = [](int gpus, int nodes) { return shard_sizes(small_cluster(gpus, nodes, Bytes(1 << 30))); };
+  EXPECT_EQ(sizes(4, 1), (std::vector<std::int64_t>{4, 2, 1}));
+  EXPECT_EQ(sizes(6, 1), (std::vector<std::int64_t>{6, 3, 2, 1}));
+  EXPECT_EQ(sizes(4, 6), (std::vector<std::int64_t>{24, 12, 8, 4, 2, 1}));
+}
+
+TEST(Space, EveryMicroBatchThatMakesUpTheGlobalBatch) {
+  Space space;
+  space.global_batch = 48;  // 12 for each of 4 GPUs.
+  const auto batches = batches_of(space, small_cluster(4, 1, Bytes(1 << 30)));
+  EXPECT_EQ(*batches, (std::vector<Batch>{{12, 1}, {6, 2}, {4, 3}, {3, 4}, {2, 6}, {1, 12}}));
+  space.accumulation = 3;
+  EXPECT_EQ(*batches_of(space, small_cluster(4, 1, Bytes(1 << 30))), (std::vector<Batch>{{4, 3}}));
+  space.global_batch = 50;
+  EXPECT_EQ(to_string(batches_of(space, small_cluster(4, 1, Bytes(1 << 30))).error().at(0)),
+            "--global-batch: 50 samples cannot be shared out evenly to 4 GPUs. Write a multiple of 4.");
+}
+
+struct Fixture {
+  ModelSpec spec = small_transformer({.layers = 8, .hidden = 256, .vocabulary = 8192});
+  Cluster cluster = small_cluster(4, 1, Bytes(std::int64_t{8} << 30));
+  Model model = *build_model(spec);
+  Space space = [this] {
+    Space made;
+    made.base = *base_plan(spec, {});
+    return made;
+  }();
+
+  std::int64_t size() const { return families_of(space, model, cluster)->size(); }
+};
+
+TEST(Space, ItsSizeIsTheProductOfItsDimensions) {
+  Fixture f;
+  // Per mesh (4, 2, 1) and offload (no, yes): 9 full + 8 selective numbers of blocks, times the kept units: units of 1,
+  // 2 and 4 blocks keep {0,1,2,4,8}, {0,1,2,4} and {0,1,2}, ends apart or not; the root alone keeps nothing {0}, with
+  // ends apart {0,1}.
+  EXPECT_EQ(f.size(), 3 * 2 * 17 * (2 * (5 + 4 + 3) + 1 + 2));
+}
+
+TEST(Space, EachFixedChoiceTakesAwayItsDimension) {
+  Fixture f;
+  f.space.shard = 4;
+  f.space.cpu_offload = false;
+  f.space.checkpoint = CheckpointChoice{CheckpointMode::Full, 3};
+  EXPECT_EQ(f.size(), 2 * (5 + 4 + 3) + 1 + 2);
+  f.space.wrap = Wrap{1, {}};
+  EXPECT_EQ(f.size(), 2 * 5);
+  f.space.wrap_ends = true;
+  f.space.reshard = ReshardChoice{Kind::Always, 0, 2};
+  EXPECT_EQ(f.size(), 1);
+}
+
+TEST(Space, AFixedChoiceThatNoPlanMeetsIsAnError) {
+  Fixture f;
+  f.space.shard = 3;
+  f.space.wrap = Wrap{1, {"model.layer.*"}};
+  const auto families = families_of(f.space, f.model, f.cluster);
+  ASSERT_FALSE(families.has_value());
+  ASSERT_EQ(families.error().size(), 2U);
+  EXPECT_EQ(families.error()[0].what, "\"model.layer.*\" matches no module that can be a unit.");
+  EXPECT_EQ(to_string(families.error()[1]), "--shard: 3 does not divide 4 GPUs. Write one of 4, 2, 1.");
+}
+
+TEST(Space, DescriptionsNameEveryDimension) {
+  Fixture f;
+  const std::vector<std::string> lines = describe(f.space, f.model, f.cluster);
+  ASSERT_EQ(lines.size(), 7U);
+  EXPECT_EQ(lines[0], "mesh (replicate x shard): 1 x 4, 2 x 2, 4 x 1");
+  EXPECT_EQ(lines[6], "plans: " + std::to_string(f.size()));
+}
+
+TEST(StrategyNames, FixShardAndReshard) {
+  Space space;
+  const Cluster two_nodes = small_cluster(4, 2, Bytes(1 << 30));
+  ASSERT_TRUE(apply_strategy("_HYBRID_SHARD_ZERO2", two_nodes, space));
+  EXPECT_EQ(space.shard, 4);
+  EXPECT_EQ(space.reshard->kind, Kind::Never);
+  ASSERT_TRUE(apply_strategy("FULL_SHARD", two_nodes, space));
+  EXPECT_EQ(space.shard, 8);
+  EXPECT_EQ(space.reshard->kind, Kind::Always);
+  EXPECT_EQ(to_string(apply_strategy("FULLSHARD", two_nodes, space).error().at(0)),
+            "--strategy: \"FULLSHARD\" is not a sharding strategy. Did you mean \"FULL_SHARD\"?");
+  EXPECT_EQ(to_string(apply_strategy("HYBRID_SHARD", small_cluster(4, 1, Bytes(1 << 30)), space).error().at(0)),
+            "--strategy: HYBRID_SHARD shards inside a node, and there is only one node. Write FULL_SHARD, or --shard "
+            "with fewer GPUs than 4.");
+}
+
+}  // namespace
+}  // namespace fsdp::planner
