@@ -6,7 +6,8 @@ namespace fsdp {
 namespace {
 
 // Greedy matching with one point to return to: the last "*" seen. Linear in practice, quadratic at worst.
-bool glob(std::string_view pattern, std::string_view name, bool or_module) {
+bool glob(std::string_view pattern, std::string_view name, bool or_module, bool over_dots = true) {
+  const auto can_take = [&](char c) { return over_dots || c != '.'; };
   std::size_t p = 0;
   std::size_t n = 0;
   std::size_t star = std::string_view::npos;
@@ -17,10 +18,11 @@ bool glob(std::string_view pattern, std::string_view name, bool or_module) {
     if (!pattern_ended && pattern[p] == '*') {
       star = p++;
       resume = n;
-    } else if (!pattern_ended && n < name.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+    } else if (!pattern_ended && n < name.size() &&
+               ((pattern[p] == '?' && can_take(name[n])) || pattern[p] == name[n])) {
       ++p;
       ++n;
-    } else if (star != std::string_view::npos && resume < name.size()) {
+    } else if (star != std::string_view::npos && resume < name.size() && can_take(name[resume])) {
       p = star + 1;
       n = ++resume;
     } else {
@@ -37,6 +39,10 @@ bool matches(std::string_view pattern, std::string_view name) {
 
 bool matches_exactly(std::string_view pattern, std::string_view name) {
   return glob(pattern, name, false);
+}
+
+bool matches_module(std::string_view pattern, std::string_view name) {
+  return glob(pattern, name, false, false);
 }
 
 }  // namespace fsdp

@@ -13,4 +13,8 @@ bool matches(std::string_view pattern, std::string_view name);
 /// The same, but the whole name must match.
 bool matches_exactly(std::string_view pattern, std::string_view name);
 
+/// For choosing modules: the whole name must match, and "*" and "?" stay between two dots, so that "model.layers.*" means
+/// the layers and not their parts.
+bool matches_module(std::string_view pattern, std::string_view name);
+
 }  // namespace fsdp

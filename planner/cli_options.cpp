@@ -78,7 +78,7 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Reshard, "--reshard", "WHAT", "true|false", kPlan,
                "reshard_after_forward: true, false, a smaller world size, keep-last:4", "pe"},
     OptionInfo{Option::Wrap, "--wrap", "WHAT", "blocks|root", kPlan,
-               "Units: blocks, 4 (blocks in one), root, or patterns of module names", "pe"},
+               "Units: blocks, 4 (blocks in one), root, or names with commas: model.layers.*, class names", "pe"},
     OptionInfo{Option::WrapEnds, "--wrap-ends", "yes|no", "yes|no", kPlan, "Embeddings and heads as units of their own",
                "pe"},
     OptionInfo{Option::Checkpoint, "--checkpoint", "WHAT", "none|full|selective", kPlan,

@@ -6,6 +6,7 @@
 
 #include "core/model_index.h"
 #include "core/name_pattern.h"
+#include "core/name_ranges.h"
 #include "core/nearest.h"
 
 namespace fsdp::planner {
@@ -130,17 +131,29 @@ Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std:
   const std::vector<Subtree> subtrees = subtrees_of(model);
   std::vector<bool> chosen(model.modules.size(), false);
   Errors errors;
-  for (const std::string& pattern : patterns) {
-    bool matched = false;
-    std::vector<std::string> known;
-    for (std::size_t i = 1; i < model.modules.size(); ++i) {
-      if (!can_be_unit(model, subtrees, static_cast<int>(i))) continue;
-      known.push_back(model.modules[i].name);
-      if (!matches_exactly(pattern, model.modules[i].name)) continue;
-      chosen[i] = true;
-      matched = true;
+  std::vector<std::string> known;
+  std::vector<int> wrappable;
+  for (std::size_t i = 1; i < model.modules.size(); ++i) {
+    if (!can_be_unit(model, subtrees, static_cast<int>(i))) continue;
+    wrappable.push_back(static_cast<int>(i));
+    known.push_back(model.modules[i].name);
+  }
+  for (const std::string& text : patterns) {
+    auto unfolded = unfold_name(text, "--wrap");
+    if (!unfolded) {
+      errors.insert(errors.end(), unfolded.error().begin(), unfolded.error().end());
+      continue;
     }
-    if (!matched) {
+    for (const std::string& pattern : *unfolded) {
+      bool matched = false;
+      for (const int module : wrappable) {
+        const Module& candidate = at(model, module);
+        // A class name means all of its modules, as in FSDP1's transformer_auto_wrap_policy.
+        if (!matches_module(pattern, candidate.name) && pattern != candidate.class_name) continue;
+        chosen[static_cast<std::size_t>(module)] = true;
+        matched = true;
+      }
+      if (matched) continue;
       errors.push_back({"--wrap", fmt::format("\"{}\" matches no module that can be a unit.", pattern),
                         suggest_name(pattern, known)});
     }

@@ -49,5 +49,14 @@ RC_GTEST_PROP(NamePattern, AgreesWithItsDefinition, ()) {
   RC_ASSERT(matches(pattern, name) == naive_module(pattern, name));
 }
 
+TEST(MatchesModule, AStarStaysBetweenTwoDots) {
+  EXPECT_TRUE(matches_module("model.layers.*", "model.layers.12"));
+  EXPECT_FALSE(matches_module("model.layers.*", "model.layers.12.mlp"));
+  EXPECT_TRUE(matches_module("model.layers.*.mlp", "model.layers.12.mlp"));
+  EXPECT_TRUE(matches_module("*.layers.?", "model.layers.3"));
+  EXPECT_FALSE(matches_module("model?layers.3", "model.layers.3"));
+  EXPECT_FALSE(matches_module("model", "model.layers"));
+}
+
 }  // namespace
 }  // namespace fsdp
