@@ -45,7 +45,10 @@ class LayoutMaker {
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     assign_parameters();
     check_ties();
-    for (ShardedUnit& unit : layout_.units) measure(unit);
+    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
+      check_dtypes(layout_.units[u], fmt::format("units/{}", u));
+      measure(layout_.units[u]);
+    }
     for (ShardedUnit& unit : layout_.units) find_windows(unit);
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     return std::move(layout_);
@@ -118,6 +121,14 @@ class LayoutMaker {
         return;
       }
     }
+    for (int above = model_.modules[at(module)].parent; above > 0; above = model_.modules[at(above)].parent) {
+      if (owner_of_module_[at(above)] < 0 || owner_of_module_[at(above)] == u) continue;
+      wrong(
+          where,
+          fmt::format("\"{}\" lies within \"{}\", which an earlier unit wraps.", name, model_.modules[at(above)].name),
+          "fully_shard is called bottom-up: put the inner unit first.");
+      return;
+    }
     owner_of_module_[at(module)] = u;
     unit.modules.push_back(module);
   }
@@ -175,6 +186,23 @@ class LayoutMaker {
         wrong("units", fmt::format("\"{}\" and \"{}\" are one parameter, but in two units.", parameter.name, alias),
               "Wrap both modules as one unit, or leave both to the root.");
       }
+    }
+  }
+
+  void check_dtypes(const ShardedUnit& unit, const std::string& where) {
+    const Parameter* first = nullptr;
+    for (const ShardedParameter& shard : unit.parameters) {
+      const Parameter& parameter = model_.parameters[at(shard.parameter)];
+      if (!parameter.trainable) continue;
+      if (first == nullptr) first = &parameter;
+      const Dtype expected = layout_.parameter_dtype[static_cast<std::size_t>(first - model_.parameters.data())];
+      const Dtype found = layout_.parameter_dtype[at(shard.parameter)];
+      if (found == expected) continue;
+      wrong(where,
+            fmt::format("\"{}\" is {} and \"{}\" is {}, but the trainable parameters of a unit have one dtype.",
+                        first->name, name_of(expected), parameter.name, name_of(found)),
+            "Set parameter_dtype, or wrap them apart.");
+      return;
     }
   }
 

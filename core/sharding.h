@@ -73,8 +73,9 @@ struct Layout {
 };
 
 /// Forms the units of a plan, seen from one rank of a shard group. Errors: all that is wrong with the plan for this
-/// model: unknown modules, modules without a forward of their own, no root, ties across units, an integer reshard that
-/// does not divide, bad sizes. Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _fsdp_param.py.
+/// model: unknown modules, modules without a forward of their own, no root, an outer unit before one inside it, ties
+/// across units, trainable parameters of several dtypes in one unit, an integer reshard that does not divide, bad
+/// sizes. Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _fsdp_param.py.
 Result<Layout> make_layout(const ModelIndex& index, const Plan& plan, std::int64_t rank = 0);
 
 }  // namespace fsdp
