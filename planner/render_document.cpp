@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/json_writer.h"
 #include "core/parse_units.h"
@@ -12,6 +13,7 @@ namespace fsdp::planner {
 namespace {
 
 constexpr int kGap = 2;  // Blanks between the columns of a table.
+constexpr int kNarrowestColumn = 14;
 
 std::string padding(int columns) {
   return std::string(static_cast<std::size_t>(std::max(columns, 0)), ' ');
@@ -87,33 +89,75 @@ std::string as_records(const Table& table, int indent, const Terminal& terminal)
   return text;
 }
 
-std::string to_text(const Table& table, int indent, const Terminal& terminal) {
-  const std::vector<int> widths = column_widths(table);
-  int total = indent;
+/// Narrows the widest columns of text until the table fits; false when it cannot.
+bool narrow(const Table& table, int available, std::vector<int>& widths) {
+  int total = -kGap;
   for (const int width : widths) total += width + kGap;
-  if (total - kGap > terminal.width && terminal.is_terminal) return as_records(table, indent, terminal);
-
-  std::string text;
-  const auto begin_line = [&](bool is_head) {
-    const int label = is_head ? display_width(table.name) : 0;
-    text += (is_head ? styled(table.name, Style::Strong, terminal) : "") + padding(indent - label);
-  };
-  begin_line(true);
-  const std::size_t last = table.columns.size() - 1;
-  for (std::size_t i = 0; i <= last; ++i) {
-    text += aligned(table.columns[i].title, widths[i], table.columns[i].numeric, i == last, Style::Faint, terminal);
-    if (i < last) text += padding(kGap);
+  while (total > available) {
+    std::size_t widest = widths.size();
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      if (table.columns[i].numeric) continue;
+      if (widest == widths.size() || widths[i] > widths[widest]) widest = i;
+    }
+    if (widest == widths.size() || widths[widest] <= kNarrowestColumn) return false;
+    --widths[widest];
+    --total;
   }
-  text += "\n";
-  for (const auto& row : table.rows) {
-    begin_line(false);
-    for (std::size_t i = 0; i <= last; ++i) {
-      text += aligned(row[i].text, widths[i], table.columns[i].numeric, i == last, row[i].style, terminal);
-      if (i < last) text += padding(kGap);
+  return true;
+}
+
+/// The lines of a cell. A name that is longer than its column goes on below, after a dot where there is one.
+std::vector<std::string> cell_lines(const std::string& text, int width) {
+  std::vector<std::string> lines;
+  for (std::string part : wrap(text, width)) {
+    while (display_width(part) > width && static_cast<int>(part.size()) == display_width(part)) {
+      const std::size_t most = static_cast<std::size_t>(width);
+      const std::size_t dot = part.rfind('.', most - 1);
+      const std::size_t length = dot == std::string::npos ? most : dot + 1;
+      lines.push_back(part.substr(0, length));
+      part.erase(0, length);
+    }
+    lines.push_back(std::move(part));
+  }
+  return lines;
+}
+
+/// One row, its cells wrapped to the widths of their columns.
+std::string row_text(const Table& table, const std::vector<Cell>& row, const std::vector<int>& widths,
+                     const std::string& prefix, const std::string& next_prefix, const Terminal& terminal) {
+  std::vector<std::vector<std::string>> parts;
+  std::size_t num_lines = 1;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const bool fits = display_width(row[i].text) <= widths[i];
+    parts.push_back(fits ? std::vector{row[i].text} : cell_lines(row[i].text, widths[i]));
+    num_lines = std::max(num_lines, parts.back().size());
+  }
+  std::string text;
+  for (std::size_t line = 0; line < num_lines; ++line) {
+    text += line == 0 ? prefix : next_prefix;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string_view part = line < parts[i].size() ? std::string_view(parts[i][line]) : std::string_view();
+      text += aligned(part, widths[i], table.columns[i].numeric, i + 1 == row.size(), row[i].style, terminal);
+      if (i + 1 < row.size()) text += padding(kGap);
     }
     while (text.ends_with(' ')) text.pop_back();
     text += "\n";
   }
+  return text;
+}
+
+std::string to_text(const Table& table, int indent, const Terminal& terminal) {
+  std::vector<int> widths = column_widths(table);
+  // Into a pipe a row is a line, however long; a terminal would break it anywhere.
+  if (terminal.is_terminal && !narrow(table, terminal.width - indent, widths)) {
+    return as_records(table, indent, terminal);
+  }
+  const std::string space = padding(indent);
+  const std::string head = styled(table.name, Style::Strong, terminal) + padding(indent - display_width(table.name));
+  std::vector<Cell> titles;
+  for (const Column& column : table.columns) titles.emplace_back(column.title, "", Style::Faint);
+  std::string text = row_text(table, titles, widths, head, space, terminal);
+  for (const auto& row : table.rows) text += row_text(table, row, widths, space, space, terminal);
   return text;
 }
 

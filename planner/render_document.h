@@ -60,8 +60,8 @@ struct Entry {
 using Block = std::variant<Entry, Table>;
 using Document = std::vector<Block>;
 
-/// Labels in the first columns, text beside them, tables as wide as they need. A table that is too wide for the
-/// terminal prints its rows one below the other.
+/// Labels in the first columns, text beside them. A table that is too wide for a terminal wraps its columns of text,
+/// and prints its rows one below the other when that is not enough; into a pipe every row is one line.
 std::string to_text(const Document& document, const Terminal& terminal);
 std::string to_markdown(const Document& document);
 /// The tables only, one after the other with an empty line between; the first column is the table's name. RFC 4180.
