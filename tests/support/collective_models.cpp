@@ -236,7 +236,8 @@ Model mlp(const Sizes& sizes, Dtype dtype) {
     for (const std::string& width : split(widths, ',')) blocks.back().push_back(std::stoll(width));
   }
   ModelAssembler model("mlp", dtype);
-  model.input(sizes.number("in") > 0 ? "x" : "hidden", {4, sizes.number("in", blocks[0][0])}, std::nullopt);
+  model.input(sizes.number("in") > 0 ? "x" : "hidden", {4, sizes.number("in") > 0 ? sizes.number("in") : blocks[0][0]},
+              std::nullopt);
   if (sizes.number("in") > 0) {
     BlockBuilder stem = model.block("stem", "Linear");
     stem.output("hidden", stem.linear("", stem.input("x"), blocks[0][0], {.bias = true}));

@@ -1,0 +1,291 @@
+// The order of events of a step under FSDP2, on small models. What the real FSDP2 issued for many more is in
+// tests/simulator/fsdp2_collectives_test.cpp.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/schedule.h"
+#include "tests/support/collective_models.h"
+
+namespace fsdp {
+namespace {
+
+using Kind = ReshardAfterForward::Kind;
+
+/// stem, blocks of two linears each, head, and a loss in the root.
+Model chain(int blocks, Words more = {}) {
+  Words sizes = {{"in", "6"}, {"out", "5"}};
+  for (int b = 0; b < blocks; ++b) sizes["blocks"] += b == 0 ? "8,12,8" : ";8,12,8";
+  for (const auto& [key, value] : more) sizes[key] = value;
+  return collective_model("mlp", sizes, Dtype::Float32);
+}
+
+Model llama(int layers) {
+  const Words sizes = {{"hidden", "32"}, {"layers", std::to_string(layers)},
+                       {"heads", "4"},   {"kv_heads", "2"},
+                       {"ffn", "88"},    {"vocab", "101"}};
+  return collective_model("llama", sizes, Dtype::Float32);
+}
+
+void freeze(Model& model, const std::string& prefix) {
+  for (Parameter& parameter : model.parameters) {
+    if (parameter.name.starts_with(prefix)) parameter.trainable = false;
+  }
+  derive_gradient_flow(model);
+}
+
+Plan plan_of(const std::vector<std::vector<std::string>>& units) {
+  Plan plan;
+  plan.mesh = {1, 4};
+  for (const auto& modules : units) plan.units.push_back({modules, {}});
+  plan.units.push_back({{""}, {}});
+  return plan;
+}
+
+Plan plan_of_blocks(int blocks) {
+  std::vector<std::vector<std::string>> units;
+  for (int b = 0; b < blocks; ++b) units.push_back({fmt::format("blocks.{}", b)});
+  return plan_of(units);
+}
+
+Schedule lower(const Model& model, const Plan& plan, std::string* text = nullptr) {
+  const ModelIndex index = index_of(model);
+  const auto layout = make_layout(index, plan);
+  EXPECT_TRUE(layout.has_value()) << to_string(layout.error().front());
+  Schedule schedule = lower_fsdp2(index, plan, *layout);
+  for (const Error& error : validate(schedule, index, *layout)) ADD_FAILURE() << to_string(error);
+  if (text != nullptr) *text = to_text(schedule, index, *layout);
+  return schedule;
+}
+
+/// What happens to units in one phase of one micro-batch: "AG" for Unshard, "use" for WaitForUnshard, "free" for
+/// Reshard, "RS" for ReduceGrads, "keep" for AccumulateGrads, with the last part of the unit's name ("root" for "").
+std::string events(const Model& model, const Plan& plan, StepPhase phase, std::string_view wanted,
+                   int micro_batch = 0) {
+  const Schedule schedule = lower(model, plan);
+  std::string text;
+  for (const Instruction& step : schedule.instructions) {
+    if (step.phase != phase || step.micro_batch != micro_batch || step.unit < 0) continue;
+    std::string_view word;
+    if (step.what == Do::Unshard) word = "AG";
+    if (step.what == Do::WaitForUnshard) word = "use";
+    if (step.what == Do::Reshard) word = "free";
+    if (step.what == Do::ReduceGrads) word = "RS";
+    if (step.what == Do::AccumulateGrads) word = "keep";
+    if (wanted.find(word) == std::string_view::npos) continue;
+    std::string name = plan.units[static_cast<std::size_t>(step.unit)].modules.front();
+    name = name.empty() ? "root" : name.starts_with("blocks.") ? name.substr(7) : name;
+    if (name.starts_with("model.layers.")) name = name.substr(13);
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", word, name, step.smaller_group ? " small" : "");
+  }
+  return text;
+}
+
+std::string collectives(const Model& model, const Plan& plan, int micro_batch = 0) {
+  return events(model, plan, StepPhase::Forward, "AG", micro_batch) + " | " +
+         events(model, plan, StepPhase::Backward, "AG RS", micro_batch);
+}
+
+TEST(LowerFsdp2, AStepReadsLikeThis) {
+  std::string text;
+  lower(chain(2), plan_of_blocks(2), &text);
+  EXPECT_EQ(text, R"(LoadInputs
+Unshard ""
+WaitForUnshard ""
+Forward stem:stem [0, 1)
+Unshard "blocks.0"
+WaitForUnshard "blocks.0"
+Forward blocks.0:block [0, 4)
+Reshard "blocks.0"
+Unshard "blocks.1"
+WaitForUnshard "blocks.1"
+Forward blocks.1:block [0, 4)
+Reshard "blocks.1"
+Forward head:head [0, 1)
+Forward :loss [0, 3)
+DropAllGather
+Unshard "blocks.1"
+Backward :loss [0, 3)
+Backward head:head [0, 1)
+WaitForUnshard "blocks.1"
+Unshard "blocks.0"
+Backward blocks.1:block [0, 4)
+Reshard "blocks.1"
+ReduceGrads "blocks.1"
+WaitForUnshard "blocks.0"
+Backward blocks.0:block [0, 4)
+Reshard "blocks.0"
+ReduceGrads "blocks.0"
+Backward stem:stem [0, 1)
+Reshard ""
+ReduceGrads ""
+FinishReduce
+OptimizerStep
+ZeroGrad
+)");
+}
+
+TEST(LowerFsdp2, GathersComeInForwardOrderAndBackwardOneAhead) {
+  EXPECT_EQ(collectives(chain(3), plan_of_blocks(3)),
+            "AG root, AG 0, AG 1, AG 2 | AG 2, AG 1, RS 2, AG 0, RS 1, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, UnitsAreFreedAfterTheirForwardAndBeforeTheirReduction) {
+  EXPECT_EQ(events(chain(2), plan_of_blocks(2), StepPhase::Forward, "AG use free"),
+            "AG root, use root, AG 0, use 0, free 0, AG 1, use 1, free 1");
+  EXPECT_EQ(events(chain(2), plan_of_blocks(2), StepPhase::Backward, "AG use free RS"),
+            "AG 1, use 1, AG 0, free 1, RS 1, use 0, free 0, RS 0, free root, RS root");
+}
+
+TEST(LowerFsdp2, WithoutReshardingBackwardGathersNothing) {
+  Plan plan = plan_of_blocks(3);
+  for (Unit& unit : plan.units) unit.reshard_after_forward = {Kind::Never, 0};
+  EXPECT_EQ(collectives(chain(3), plan), "AG root, AG 0, AG 1, AG 2 | RS 2, RS 1, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, AnIntegerGathersFromTheSmallerGroupInBackward) {
+  Plan plan = plan_of_blocks(2);
+  for (Unit& unit : plan.units) unit.reshard_after_forward = {Kind::Smaller, 2};
+  EXPECT_EQ(collectives(chain(2), plan),
+            "AG root, AG 0, AG 1 | AG root small, AG 1 small, AG 0 small, RS 1, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, ARootThatReshardsIsGatheredAgainFirst) {
+  Plan plan = plan_of_blocks(2);
+  plan.units.back().reshard_after_forward = {Kind::Always, 0};
+  EXPECT_EQ(collectives(chain(2), plan), "AG root, AG 0, AG 1 | AG root, AG 1, AG 0, RS 1, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, WithoutSyncGradientsAreKeptUntilTheLastMicroBatch) {
+  Plan plan = plan_of_blocks(2);
+  plan.accumulation = 2;
+  plan.sync_every_micro_batch = false;
+  EXPECT_EQ(events(chain(2), plan, StepPhase::Backward, "AG RS keep", 0), "AG 1, AG 0, keep 1, keep 0, keep root");
+  EXPECT_EQ(events(chain(2), plan, StepPhase::Backward, "AG RS keep", 1), "AG 1, AG 0, RS 1, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, WithSyncEachMicroBatchIsReduced) {
+  Plan plan = plan_of_blocks(2);
+  plan.accumulation = 2;
+  EXPECT_EQ(collectives(chain(2), plan, 0), collectives(chain(2), plan, 1));
+  EXPECT_EQ(collectives(chain(2), plan, 1), "AG root, AG 0, AG 1 | AG 1, AG 0, RS 1, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, ForwardPrefetchGathersTheNextUnitsAfterTheOwnCopyOut) {
+  Plan plan = plan_of_blocks(3);
+  plan.forward_prefetch = 1;
+  EXPECT_EQ(events(chain(3), plan, StepPhase::Forward, "AG use"),
+            "AG root, use root, AG 0, use 0, AG 1, use 1, AG 2, use 2");
+  plan.forward_prefetch = 2;
+  EXPECT_EQ(events(chain(3), plan, StepPhase::Forward, "AG use"),
+            "AG root, use root, AG 0, AG 1, use 0, AG 2, use 1, use 2");
+}
+
+TEST(LowerFsdp2, BackwardPrefetchReachesFurtherBack) {
+  Plan plan = plan_of_blocks(3);
+  plan.backward_prefetch = 2;
+  EXPECT_EQ(collectives(chain(3), plan), "AG root, AG 0, AG 1, AG 2 | AG 2, AG 1, AG 0, RS 2, RS 1, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, AFrozenPrefixIsGatheredOnceForNothing) {
+  Model model = chain(3);
+  for (const char* name : {"stem", "blocks.0", "blocks.1"}) freeze(model, name);
+  EXPECT_EQ(events(model, plan_of_blocks(3), StepPhase::Backward, "AG use free RS"),
+            "AG 2, use 2, AG 1, free root, RS root, free 1, free 2, RS 2");
+}
+
+TEST(LowerFsdp2, AFrozenUnitInTheMiddleIsGatheredAndNotReduced) {
+  Model model = chain(3);
+  freeze(model, "blocks.1");
+  EXPECT_EQ(collectives(model, plan_of_blocks(3)), "AG root, AG 0, AG 1, AG 2 | AG 2, AG 1, RS 2, AG 0, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, AFirstBlockOnRawDataIsReducedAfterTheRoot) {
+  EXPECT_EQ(collectives(chain(2, {{"in", "0"}}), plan_of_blocks(2)),
+            "AG root, AG 0, AG 1 | AG 1, AG 0, RS 1, RS root, RS 0");
+}
+
+TEST(LowerFsdp2, AModuleThatIsCalledTwiceIsGatheredTwiceAndReducedOnce) {
+  EXPECT_EQ(collectives(chain(2, {{"reuse", "2"}}), plan_of_blocks(2)),
+            "AG root, AG 0, AG 0, AG 1, AG 1 | AG 1, AG 1, AG 0, RS 1, AG 0, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, WhatEarlierMicroBatchesLeftIsReducedAfterTheFirstBackwardOfSuchAModule) {
+  Plan plan = plan_of_blocks(1);
+  plan.accumulation = 2;
+  plan.sync_every_micro_batch = false;
+  EXPECT_EQ(collectives(chain(1, {{"reuse", "2"}}), plan, 1), "AG root, AG 0, AG 0 | AG 0, RS 0, AG 0, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, ACalledAgainFirstBlockOnRawDataWaitsForTheEndOfBackward) {
+  EXPECT_EQ(collectives(chain(1, {{"reuse", "2"}, {"in", "0"}}), plan_of_blocks(1)),
+            "AG root, AG 0, AG 0 | AG 0, AG 0, RS root, RS 0");
+}
+
+Plan nested_plan() {
+  return plan_of({{"model.layers.0.self_attn"},
+                  {"model.layers.0.mlp"},
+                  {"model.layers.0"},
+                  {"model.layers.1.self_attn"},
+                  {"model.layers.1.mlp"},
+                  {"model.layers.1"}});
+}
+
+TEST(LowerFsdp2, NestedUnitsAreEnteredFromOutsideAndLeftFromInside) {
+  EXPECT_EQ(events(llama(2), nested_plan(), StepPhase::Forward, "AG free"),
+            "AG root, AG 0, AG 0.self_attn, free 0.self_attn, AG 0.mlp, free 0.mlp, free 0, AG 1, AG 1.self_attn, free "
+            "1.self_attn, AG 1.mlp, free 1.mlp, free 1");
+  EXPECT_EQ(events(llama(2), nested_plan(), StepPhase::Backward, "AG RS"),
+            "AG 1, AG 1.mlp, AG 1.self_attn, RS 1.mlp, AG 0, RS 1.self_attn, RS 1, AG 0.mlp, AG 0.self_attn, RS 0.mlp, "
+            "RS 0.self_attn, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, RecomputationUsesTheUnitsInsideTheBlockInForwardOrder) {
+  Plan plan = nested_plan();
+  plan.checkpointing.entries = {{"model.layers.0", CheckpointMode::Full}, {"model.layers.1", CheckpointMode::Full}};
+  EXPECT_EQ(events(llama(2), plan, StepPhase::Backward, "AG use RS"),
+            "AG 1, use 1, AG 1.mlp, AG 1.self_attn, use 1.self_attn, use 1.mlp, RS 1.mlp, AG 0, RS 1.self_attn, RS 1, "
+            "use 0, AG 0.mlp, AG 0.self_attn, use 0.self_attn, use 0.mlp, RS 0.mlp, RS 0.self_attn, RS 0, RS root");
+}
+
+TEST(LowerFsdp2, CheckpointingOfWholeUnitsChangesNothing) {
+  Plan plan = plan_of({{"model.layers.0"}, {"model.layers.1"}});
+  const std::string without = collectives(llama(2), plan);
+  plan.checkpointing.entries = {{"model.layers.0", CheckpointMode::Full}, {"model.layers.1", CheckpointMode::Full}};
+  EXPECT_EQ(collectives(llama(2), plan), without);
+}
+
+TEST(LowerFsdp2, AUnitOfSeveralModulesLivesFromItsFirstToItsLast) {
+  const Plan plan = plan_of({{"stem"}, {"blocks.0", "blocks.1"}, {"blocks.2"}});
+  EXPECT_EQ(events(chain(3), plan, StepPhase::Forward, "AG free"),
+            "AG root, AG stem, free stem, AG 0, free 0, AG 2, free 2");
+  EXPECT_EQ(events(chain(3), plan, StepPhase::Backward, "AG RS"), "AG 2, AG 0, RS 2, AG stem, RS 0, RS root, RS stem");
+}
+
+TEST(LowerFsdp2, AUnitWithoutParametersIssuesNothing) {
+  const Plan plan = plan_of({{"stem"}, {"blocks.0"}, {"head"}});
+  EXPECT_EQ(collectives(chain(1), plan), "AG stem, AG 0, AG head | AG head, AG 0, RS head, AG stem, RS 0, RS stem");
+}
+
+TEST(LowerFsdp2, HsdpDoesNotChangeTheOrder) {
+  Plan hybrid = plan_of_blocks(3);
+  hybrid.mesh = {2, 4};
+  EXPECT_EQ(lower(chain(3), hybrid), lower(chain(3), plan_of_blocks(3)));
+}
+
+TEST(LowerFsdp2, GradientsAreClippedBeforeTheOptimizerWhenAskedFor) {
+  Plan plan = plan_of_blocks(1);
+  const auto tail = [&] {
+    std::vector<Do> kinds;
+    for (const Instruction& step : lower(chain(1), plan).instructions) {
+      if (step.phase == StepPhase::Optimizer) kinds.push_back(step.what);
+    }
+    return kinds;
+  };
+  EXPECT_EQ(tail(), (std::vector<Do>{Do::OptimizerStep, Do::ZeroGrad}));
+  plan.optimizer.clip_grad_norm = 1.0;
+  EXPECT_EQ(tail(), (std::vector<Do>{Do::ClipGradNorm, Do::OptimizerStep, Do::ZeroGrad}));
+}
+
+}  // namespace
+}  // namespace fsdp
