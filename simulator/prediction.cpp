@@ -66,7 +66,14 @@ WalkInput PreparedPlan::walk_input() const {
           .tapes = &tapes,
           .ids = &ids,
           .cublas_workspace = cublas_workspace(cluster->gpu.compute_capability),
-          .activation = activation};
+          .activation = activation,
+          .limits = launch_limits(cluster->gpu.num_sms.value, cluster->gpu.compute_capability)};
+}
+
+WalkInput PreparedPlan::short_walk_input() const {
+  WalkInput input = walk_input();
+  if (!short_schedule.instructions.empty()) input.schedule = &short_schedule;
+  return input;
 }
 
 TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, bool with_events) const {
@@ -82,13 +89,18 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, bool with_events) c
 }
 
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
-                             TapeLibrary& library) {
+                             TapeLibrary& library, std::int64_t rank) {
   PreparedPlan prepared;
   prepared.index = &index;
   prepared.cluster = &cluster;
   prepared.plan = plan;
-  FSDP_TRY(prepared.layout, make_layout(index, plan));
+  FSDP_TRY(prepared.layout, make_layout(index, plan, rank));
   prepared.schedule = lower_fsdp2(index, plan, prepared.layout);
+  if (plan.accumulation > kNumMicroBatches) {
+    Plan shorter = plan;
+    shorter.accumulation = kNumMicroBatches;
+    prepared.short_schedule = lower_fsdp2(index, shorter, prepared.layout);
+  }
   const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu);
   prepared.activation = settings.rules.activation;
   prepared.costs = settings.costs;
@@ -112,7 +124,7 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAll
   result.outside = outside_terms(*prepared.cluster, prepared.plan);
   const Bytes outside = sum_of(result.outside);
   AllocatorSink sink(prepared.ids.total, allocator);
-  MemoryWalk<AllocatorSink> walk(prepared.walk_input(), sink);
+  MemoryWalk<AllocatorSink> walk(prepared.short_walk_input(), sink);
   walk.initialise();
   result.phases.push_back({"initialisation", peaks_of(sink, outside)});
   sink.reset_peak();
@@ -135,7 +147,7 @@ Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vect
   FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
   allocator.reset({.total = prepared.cluster->gpu.usable_memory.value, .used_by_others = sum_of(outside)}, settings);
   AllocatorSink sink(prepared.ids.total, allocator);
-  MemoryWalk<AllocatorSink> walk(prepared.walk_input(), sink);
+  MemoryWalk<AllocatorSink> walk(prepared.short_walk_input(), sink);
   walk.initialise();
   for (int step = 0; step < kNumSteps; ++step) walk.step();
   const AllocatorStatistics statistics = allocator.statistics();

@@ -24,6 +24,10 @@ namespace fsdp::simulator {
 /// step before.
 inline constexpr int kNumSteps = 3;
 
+/// Micro-batches of a step that are walked when there are more: the first makes the sharded gradients, the second adds
+/// to them, the last may be the one that reduces. Those left out repeat the second.
+inline constexpr std::int64_t kNumMicroBatches = 3;
+
 struct PreparedPlan {
   const ModelIndex* index = nullptr;
   const Cluster* cluster = nullptr;
@@ -37,7 +41,11 @@ struct PreparedPlan {
   std::vector<UnitTimes> unit_times;    ///< [num_units]
   MemoryIds ids;
 
+  Schedule short_schedule;  ///< With no more than `kNumMicroBatches`; empty where `schedule` has no more.
+
   WalkInput walk_input() const;
+  /// With the short schedule: the same peaks for less.
+  WalkInput short_walk_input() const;
   TimelineResult timeline(const MeshCosts& mesh, bool with_events) const;
 };
 
@@ -47,9 +55,10 @@ Dtype activation_dtype(const Model& model, const Plan& plan);
 /// What the tapes of a plan depend on.
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu);
 
+/// `rank` is that in the shard group: shards and optimizer states differ where rows do not divide. Rank 0 holds most.
 /// Errors: those of make_layout.
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
-                             TapeLibrary& library);
+                             TapeLibrary& library, std::int64_t rank = 0);
 
 struct MemoryPrediction {
   MemoryPeaks peaks;

@@ -65,7 +65,7 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail) {
   outcome.exposed_communication = time.exposed;
   if (detail == Detail::Live) {
     LiveSink sink(prepared.ids.total);
-    MemoryWalk<LiveSink> walk(prepared.walk_input(), sink);
+    MemoryWalk<LiveSink> walk(prepared.short_walk_input(), sink);
     walk.initialise();
     // Optimizer states exist from the first step on, so that the second holds the peak.
     walk.step();
