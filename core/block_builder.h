@@ -199,7 +199,7 @@ class BlockBuilder {
   BlockValue cat(const std::vector<BlockValue>& parts, std::int64_t dim);
   BlockValue stack(const std::vector<BlockValue>& parts, std::int64_t dim);
   BlockValue index(BlockValue x, BlockValue indices, std::int64_t dim);
-  BlockValue pad(BlockValue x, std::int64_t dim, std::int64_t length);
+  BlockValue pad(BlockValue x, std::int64_t dim, std::int64_t length, bool reflect = false);
 
   BlockValue softmax(BlockValue x, std::int64_t dim);
   BlockValue mean(BlockValue x, std::int64_t dim, bool keep_dim);

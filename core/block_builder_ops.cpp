@@ -244,8 +244,8 @@ BlockValue BlockBuilder::stack(const std::vector<BlockValue>& parts, std::int64_
 BlockValue BlockBuilder::index(BlockValue x, BlockValue indices, std::int64_t dim) {
   return op({.kind = OpKind::Index, .inputs = {x, indices}, .attributes = {.dim = dim}})[0];
 }
-BlockValue BlockBuilder::pad(BlockValue x, std::int64_t dim, std::int64_t length) {
-  return unary(OpKind::Pad, x, {.dim = dim, .length = length});
+BlockValue BlockBuilder::pad(BlockValue x, std::int64_t dim, std::int64_t length, bool reflect) {
+  return unary(OpKind::Pad, x, {.reflect = reflect, .dim = dim, .length = length});
 }
 
 // ---- Reductions and ends

@@ -23,7 +23,7 @@ namespace {
 BlockValue same_conv1d(BlockBuilder& b, std::string_view module, BlockValue x, std::int64_t channels,
                        std::int64_t kernel, std::int64_t dilation) {
   const std::int64_t length = b.size(x, -1);
-  const BlockValue padded = b.pad(x, -1, length + dilation * (kernel - 1));
+  const BlockValue padded = b.pad(x, -1, length + dilation * (kernel - 1), true);
   return b.conv1d(module, padded, channels, {.kernel = kernel, .dilation = dilation});
 }
 

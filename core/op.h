@@ -108,6 +108,7 @@ struct OpAttributes {
   bool written_out = false;        ///< GELU by tanh, call by call.
   bool transposed_weight = false;  ///< Linear keeps [in, out] (GPT-2's Conv1D).
   bool shift = false;              ///< Cross entropy over next tokens.
+  bool reflect = false;            ///< Pad with reflected values; its backward keeps the input.
   bool keep_dim = false;
   std::int64_t dim = -1;
   std::int64_t other_dim = -1;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "simulator/reduction_scratch.h"
+
 namespace fsdp::simulator {
 
 namespace {
@@ -89,21 +91,39 @@ int KernelWriter::unary(int x, bool saves_input, bool saves_result) {
   return y;
 }
 
-int KernelWriter::mul(int x, int y) {
+int KernelWriter::softmax(int x) {
+  const int y = unary(x, false, true);
+  program_.kernels.back().backward_temps = {{bytes(y), TempLife::Late}};
+  return y;
+}
+
+void KernelWriter::note_sum(Kernel& kernel, std::int64_t outputs, std::int64_t inputs, bool sums_rows) const {
+  const LaunchLimits limits = launch_limits(context_.num_sms, context_.compute_capability);
+  for (const std::int64_t bytes : reduction_scratch(outputs, inputs, sums_rows, limits)) {
+    kernel.backward_temps.push_back({bytes, TempLife::Brief});
+  }
+}
+
+int KernelWriter::mul(int x, int y, bool per_row) {
   const bool wider = size_of(slot(y).dtype) > size_of(slot(x).dtype);
   const int product = make(elements(x), wider ? slot(y).dtype : slot(x).dtype);
   // `other` before `self`, as the generated MulBackward0 goes through its arguments by name.
   Kernel& kernel = add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Fresh}}, {product});
   kernel.saved = {{y, 1}, {x, 0}};
   // The gradient of a broadcast operand is a full product, summed afterwards.
-  if (elements(y) < elements(x) && slot(y).differentiable) kernel.backward_temps.push_back(bytes(product));
+  if (elements(y) < elements(x) && slot(y).differentiable) {
+    kernel.backward_temps.push_back({bytes(product), TempLife::Late});
+    note_sum(kernel, elements(y), elements(x) / elements(y), per_row);
+  }
   return product;
 }
 
 int KernelWriter::sum_of(int x, int y) {
   const bool broadcast = elements(y) < elements(x);
   const int result = make(elements(x), slot(x).dtype);
-  add(KernelKind::Elementwise, {{x, GradRule::Alias}, {y, broadcast ? GradRule::Fresh : GradRule::Alias}}, {result});
+  Kernel& kernel = add(KernelKind::Elementwise,
+                       {{x, GradRule::Alias}, {y, broadcast ? GradRule::Fresh : GradRule::Alias}}, {result});
+  if (broadcast && slot(y).differentiable) note_sum(kernel, elements(y), elements(x) / elements(y), false);
   return result;
 }
 
@@ -133,6 +153,12 @@ int KernelWriter::reduce(int x, std::int64_t elements, bool fresh_gradient) {
 int KernelWriter::view(int x, std::int64_t elements) {
   const int y = alias(x, elements);
   add(KernelKind::View, {{x, GradRule::Alias}}, {y});
+  return y;
+}
+
+int KernelWriter::view_with_copied_gradient(int x) {
+  const int y = alias(x);
+  add(KernelKind::View, {{x, GradRule::Fresh}}, {y});
   return y;
 }
 

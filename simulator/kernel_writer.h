@@ -48,6 +48,9 @@ class KernelWriter {
 
   /// The kernel that was added last, to add to it what a shared call does not know. REQUIRES: there is one.
   Kernel& last_kernel() { return program_.kernels.back(); }
+  /// Notes the temporaries of a sum from `inputs` values to each of `outputs` in the backward.
+  void note_sum(Kernel& kernel, std::int64_t outputs, std::int64_t inputs, bool sums_rows) const;
+
   /// A kernel of the current op.
   Kernel& add(KernelKind kind, std::vector<KernelInput> inputs, std::vector<int> outputs);
 
@@ -55,8 +58,8 @@ class KernelWriter {
 
   /// f(x), saving its input or its result.
   int unary(int x, bool saves_input, bool saves_result);
-  /// x * y, y broadcast to x where it is smaller.
-  int mul(int x, int y);
+  /// x * y, y broadcast to x where it is smaller: along the first dimensions, or (`per_row`) along the last.
+  int mul(int x, int y, bool per_row = false);
   /// x + y, y broadcast to x where it is smaller.
   int sum_of(int x, int y);
   /// x * number.
@@ -67,13 +70,16 @@ class KernelWriter {
   int cast(int x, Dtype dtype);
   /// A reduction of x to fewer elements whose gradient is made anew (mean) or is a view (sum).
   int reduce(int x, std::int64_t elements, bool fresh_gradient);
-  /// softmax or log_softmax: saves its result.
-  int softmax(int x) { return unary(x, false, true); }
+  /// softmax: saves its result, and multiplies it with the gradient before the backward's kernel runs.
+  int softmax(int x);
+  int log_softmax(int x) { return unary(x, false, true); }
   /// A view of x whose gradient is a view of the output's (reshape, transpose).
   int view(int x, std::int64_t elements);
   int view(int x) { return view(x, elements(x)); }
   /// A view of a part of x: its gradient is a zero-filled tensor of x's size.
   int slice(int x, std::int64_t elements);
+  /// A view whose gradient arrives in another memory order and is copied.
+  int view_with_copied_gradient(int x);
   /// A copy in memory order; the gradient passes through.
   int copy(int x, std::int64_t elements);
   int copy(int x) { return copy(x, elements(x)); }

@@ -42,7 +42,7 @@ struct Storage {
 enum class GradRule : std::uint8_t {
   None,       ///< Not differentiable in this input.
   Fresh,      ///< A new tensor.
-  FreshView,  ///< A new tensor, handed on as a view of another shape: autograd never adds to it in place.
+  FreshView,  ///< A new tensor, handed on as a view (reshaped, transposed): autograd never adds to it in place.
   Alias,      ///< The gradient of the output itself, or a view of it.
 };
 
@@ -56,11 +56,24 @@ struct SavedSlot {
   int needed_for = -1;  ///< Index of the input whose gradient needs it; -1: any.
 };
 
+/// When a temporary of a backward node lives.
+enum class TempLife : std::uint8_t {
+  Whole,  ///< From before the gradients until the node returns.
+  Early,  ///< Before the gradients are made.
+  Late,   ///< From after the gradients until the node returns.
+  Brief,  ///< After the gradients, with the other Brief ones next to it in the list.
+};
+
+struct BackwardTemp {
+  std::int64_t bytes = 0;
+  TempLife life = TempLife::Late;
+};
+
 enum class KernelKind : std::uint8_t {
   View,         ///< Nothing runs on the device.
   Elementwise,  ///< Bound by memory bandwidth: pointwise, reductions, copies, normalisation.
   Gemm,         ///< A matrix product by cuBLAS, which wants its workspace.
-  GemmLt,       ///< With a bias, by cuBLASLt: its workspace, too.
+  GemmLt,       ///< With a bias: its forward by cuBLASLt, which has a workspace of its own beside cuBLAS's.
   Convolution,
   Attention,  ///< Fused attention.
 };
@@ -72,9 +85,9 @@ struct Kernel {
   std::vector<KernelInput> inputs;  ///< In the order in which the backward makes their gradients.
   std::vector<int> outputs;         ///< Slots, in order of allocation.
   std::vector<SavedSlot> saved;
-  std::vector<int> holds;                    ///< Slots that a local variable keeps alive until this call returns.
-  std::vector<std::int64_t> forward_temps;   ///< Bytes, allocated after the outputs, freed when the call returns.
-  std::vector<std::int64_t> backward_temps;  ///< Bytes, allocated after the gradients, freed when the node returns.
+  std::vector<int> holds;                   ///< Slots that a local variable keeps alive until this call returns.
+  std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.
+  std::vector<BackwardTemp> backward_temps;
   double flops = 0;           ///< Of the forward. The backward costs as much for each Fresh gradient of a product,
   double backward_flops = 0;  ///< or this, where it is not 0.
   double extra_bytes = 0;     ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.

@@ -26,14 +26,17 @@ enum class ParameterTensor : std::uint8_t {
   SecondScale,
   OptimizerTemp,
   SecondOptimizerTemp,
-  Full,  ///< Before it is sharded, at initialisation.
+  Full,        ///< Before it is sharded, at initialisation.
+  SummedGrad,  ///< Of several uses, where autograd did not add in place.
+  PaddedGrad,  ///< On its way into a reduce-scatter that pads one gradient at a time.
+  HostCopy,    ///< Its shard brought from the host, with CPU offload, and
+  CastShard,   ///< the same in param_dtype.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::Full) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::CastShard) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
-  HostCopy,  ///< Shards brought from the host, with CPU offload.
-  Cast,      ///< Shards in param_dtype, on their way into the all-gather.
+  Cast,  ///< Shards in param_dtype, on their way into the all-gather.
   AllGather,
   ReduceScatterInput,
   ReduceScatterOutput,
@@ -51,10 +54,16 @@ enum class SingleTensor : std::uint8_t {
   BackwardLtWorkspace,
   LossGrad,
   ClipBuffer,
-  ClipNorms,
-  ClipTotal,
+  ClipNorms,  ///< Four of them: stacked, and in the places of their reduction.
+  ClipNorms2,
+  ClipNorms3,
+  ClipNorms4,
+  ClipScalar,  ///< Four: the total norm, its reduced copy, the factor, the factor clamped.
+  ClipScalar2,
+  ClipScalar3,
+  ClipScalar4,
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ClipTotal) + 1;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ClipScalar4) + 1;
 
 struct MemoryIds {
   int num_parameters = 0;

@@ -12,6 +12,7 @@
 #include "core/sharding.h"
 #include "simulator/memory_ids.h"
 #include "simulator/memory_sinks.h"
+#include "simulator/reduction_scratch.h"
 #include "simulator/tape.h"
 
 namespace fsdp::simulator {
@@ -26,6 +27,7 @@ struct WalkInput {
   const MemoryIds* ids = nullptr;
   Bytes cublas_workspace{8519680};
   Dtype activation = Dtype::BFloat16;
+  LaunchLimits limits;
 };
 
 /// Walks a run: initialisation, then steps. Keeps what lives between steps.

@@ -148,7 +148,7 @@ class CallWalk {
           sink_.free(base + event.storage);
           break;
         case TapeEvent::Kind::AllocParamGrad:
-          units_.make_grad(call.parameters[at(event.storage)], event.bytes, event.category);
+          units_.make_grad(call.parameters[at(event.storage)], event.bytes, event.is_view);
           break;
         case TapeEvent::Kind::AddParamGrad:
           units_.add_grad(call.parameters[at(event.storage)]);

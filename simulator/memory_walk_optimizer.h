@@ -58,15 +58,33 @@ class OptimizerWalk {
       ++count;
       chunks = std::max(chunks, (shard.parameter.local_elements + kChunk - 1) / kChunk);
     }
-    const int buffer = in_.ids->of(SingleTensor::ClipBuffer);
-    const int norms = in_.ids->of(SingleTensor::ClipNorms);
-    const int total = in_.ids->of(SingleTensor::ClipTotal);
-    sink_.alloc(buffer, 4 * count * chunks, MemoryStream::Compute, MemoryCategory::Temp);
-    sink_.alloc(norms, 512 * count, MemoryStream::Compute, MemoryCategory::Temp);
-    sink_.free(buffer);
-    sink_.alloc(total, 4 * count, MemoryStream::Compute, MemoryCategory::Temp);
-    sink_.free(norms);
-    sink_.free(total);
+    if (count == 0) return;
+    const auto make = [&](SingleTensor what, std::int64_t bytes) {
+      sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
+    };
+    const auto drop = [&](SingleTensor what) { sink_.free(in_.ids->of(what)); };
+    using enum SingleTensor;
+    make(ClipBuffer, 4 * count * chunks);
+    std::int64_t norms = 0;
+    for (const Shard& shard : shards_) {
+      if (!shard.parameter.receives_gradient) continue;
+      const int p = shard.parameter.parameter;
+      alloc(ParameterTensor::OptimizerTemp, p, element_size(p), MemoryCategory::Temp);
+      norms += element_size(p);
+    }
+    drop(ClipBuffer);
+    for (const SingleTensor stack : {ClipNorms, ClipNorms2, ClipNorms3, ClipNorms4}) make(stack, norms);
+    for (const SingleTensor stack : {ClipNorms4, ClipNorms3}) drop(stack);
+    make(ClipScalar, 4);
+    for (const SingleTensor stack : {ClipNorms2, ClipNorms}) drop(stack);
+    for (const Shard& shard : shards_) {
+      if (!shard.parameter.receives_gradient) continue;
+      sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, shard.parameter.parameter));
+    }
+    for (const SingleTensor scalar : {ClipScalar2, ClipScalar3, ClipScalar4}) make(scalar, 4);
+    for (const SingleTensor scalar : {ClipScalar2, ClipScalar3}) drop(scalar);
+    make(ClipScalar2, 4);
+    for (const SingleTensor scalar : {ClipScalar2, ClipScalar4, ClipScalar}) drop(scalar);
   }
 
   void step() {

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "simulator/copy_metadata.h"
 #include "simulator/memory_walk.h"
 
 namespace fsdp::simulator {
@@ -32,33 +33,45 @@ class UnitWalk {
   UnitWalk(const WalkInput& input, Sink& sink)
       : in_(input), sink_(sink), units_(input.layout->units.size()), params_(input.layout->unit_of_parameter.size()) {}
 
-  /// A parameter's gradient comes into being, or a second one that will be added to it.
-  void make_grad(int p, std::int64_t bytes, MemoryCategory category) {
-    const bool second = params_[at(p)].has_grad;
-    sink_.alloc(in_.ids->of(second ? ParameterTensor::SecondGrad : ParameterTensor::Grad, p), bytes,
-                MemoryStream::Compute, category);
+  /// A parameter's gradient comes into being. In one backward a second one is added to it by autograd's input buffer:
+  /// in place when the first is no view, else the sum is a new tensor. A later micro-batch adds in place.
+  void make_grad(int p, std::int64_t bytes, bool is_view) {
+    ParameterState& state = params_[at(p)];
+    state.bytes = bytes;
+    state.next_is_view = is_view;
+    sink_.alloc(in_.ids->of(state.has_grad ? ParameterTensor::SecondGrad : state.grad, p), bytes, MemoryStream::Compute,
+                MemoryCategory::UnshardedGrad);
   }
   void add_grad(int p) {
-    if (params_[at(p)].has_grad) sink_.free(in_.ids->of(ParameterTensor::SecondGrad, p));
-    params_[at(p)].has_grad = true;
+    ParameterState& state = params_[at(p)];
+    if (!state.has_grad) {
+      state.has_grad = true;
+      state.is_view = state.next_is_view;
+      state.backward = backward_;
+      return;
+    }
+    if (state.is_view && state.backward == backward_) {
+      const ParameterTensor sum =
+          state.grad == ParameterTensor::Grad ? ParameterTensor::SummedGrad : ParameterTensor::Grad;
+      sink_.alloc(in_.ids->of(sum, p), state.bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
+      sink_.free(in_.ids->of(state.grad, p));
+      state.grad = sum;
+      state.is_view = false;
+    }
+    sink_.free(in_.ids->of(ParameterTensor::SecondGrad, p));
   }
 
   void unshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
-    const bool casts = !step.smaller_group && (in_.plan->cpu_offload || needs_cast(unit));
+    const bool from_host = in_.plan->cpu_offload && !step.smaller_group;
+    const bool casts = !from_host && !step.smaller_group && cast_bytes(unit) > 0;
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
-    const int copy = in_.ids->of(UnitTensor::HostCopy, step.unit);
-    if (in_.plan->cpu_offload && !step.smaller_group) {
-      sink_.alloc(copy, unit.shard_elements * size_of(unit.original_dtype).count(), MemoryStream::AllGatherCopyIn,
-                  MemoryCategory::AllGather);
-    }
-    if (casts && needs_cast(unit)) {
-      sink_.alloc(cast, cast_bytes(unit), MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
-    }
+    if (from_host) fetch(unit);
+    if (casts) sink_.alloc(cast, cast_bytes(unit), MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
     sink_.alloc(in_.ids->of(UnitTensor::AllGather, step.unit), in_.layout->mesh.shard * unit.gather_shard_bytes.count(),
                 MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
-    if (casts && needs_cast(unit)) sink_.free(cast);
-    if (in_.plan->cpu_offload && !step.smaller_group) sink_.free(copy);
+    if (casts) sink_.free(cast);
+    if (from_host) drop_fetched(unit);
     units_[at(step.unit)].gathered = true;
   }
 
@@ -71,7 +84,11 @@ class UnitWalk {
                   shard * p.shard_elements * gathered_size(unit, p.parameter), MemoryStream::Compute,
                   MemoryCategory::UnshardedParam);
     }
-    metadata(copy_out_metadata(unit));
+    chunks_.clear();
+    for (const ShardedParameter& p : unit.parameters) {
+      chunks_.push_back(p.shard_elements * gathered_size(unit, p.parameter));
+    }
+    metadata(copy_out_metadata(chunks_, shard, in_.limits));
     drop_smaller(step.unit);
     UnitState& state = units_[at(step.unit)];
     state.gathered = false;
@@ -132,7 +149,7 @@ class UnitWalk {
     sink_.alloc(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit), unit.reduced_full_elements * reduced,
                 MemoryStream::Compute, MemoryCategory::ReduceScatter);
     reduce_input_ = step.unit;
-    metadata(copy_in_metadata(unit));
+    copy_in(unit);
     int last = -1;
     for (const ShardedParameter& p : unit.parameters) {
       if (has_any_grad(p.parameter)) last = p.parameter;
@@ -146,6 +163,7 @@ class UnitWalk {
   }
 
   void finish() {
+    ++backward_;
     drop_reduce_input();
     for (const int unit : kept_outputs_) sink_.free(in_.ids->of(UnitTensor::ReduceScatterOutput, unit));
     kept_outputs_.clear();
@@ -178,7 +196,12 @@ class UnitWalk {
     bool has_sharded_grad = false;
   };
   struct ParameterState {
+    ParameterTensor grad = ParameterTensor::Grad;  // Which tensor is the gradient, where there is one.
+    std::int64_t bytes = 0;
+    int backward = 0;  // In which the gradient came.
     bool has_grad = false;
+    bool is_view = false;
+    bool next_is_view = false;
     bool has_accumulated = false;
   };
 
@@ -191,17 +214,37 @@ class UnitWalk {
     return size_of(in_.plan->mixed_precision.param_dtype ? unit.param_dtype : own).count();
   }
 
-  bool needs_cast(const ShardedUnit& unit) const { return cast_bytes(unit) > 0; }
+  bool is_cast(const ShardedUnit& unit, int p) const {
+    const Dtype own = in_.layout->parameter_dtype[at(p)];
+    return in_.plan->mixed_precision.param_dtype && is_floating_point(own) && own != unit.param_dtype;
+  }
+
+  // With offload each shard is copied from the host and cast by itself.
+  void fetch(const ShardedUnit& unit) {
+    for (const ShardedParameter& p : unit.parameters) {
+      const int copy = in_.ids->of(ParameterTensor::HostCopy, p.parameter);
+      sink_.alloc(copy, p.shard_elements * size_of(in_.layout->parameter_dtype[at(p.parameter)]).count(),
+                  MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
+      if (!is_cast(unit, p.parameter)) continue;
+      sink_.alloc(in_.ids->of(ParameterTensor::CastShard, p.parameter),
+                  p.shard_elements * size_of(unit.param_dtype).count(), MemoryStream::AllGatherCopyIn,
+                  MemoryCategory::AllGather);
+      sink_.free(copy);
+    }
+  }
+
+  void drop_fetched(const ShardedUnit& unit) {
+    for (const ShardedParameter& p : unit.parameters) {
+      const bool cast = is_cast(unit, p.parameter);
+      sink_.free(in_.ids->of(cast ? ParameterTensor::CastShard : ParameterTensor::HostCopy, p.parameter));
+    }
+  }
 
   // Only what changes its dtype is cast; the rest is copied from the shard itself.
   std::int64_t cast_bytes(const ShardedUnit& unit) const {
-    if (!in_.plan->mixed_precision.param_dtype) return 0;
     std::int64_t bytes = 0;
     for (const ShardedParameter& p : unit.parameters) {
-      const Dtype own = in_.layout->parameter_dtype[at(p.parameter)];
-      if (is_floating_point(own) && own != unit.param_dtype) {
-        bytes += p.shard_elements * size_of(unit.param_dtype).count();
-      }
+      if (is_cast(unit, p.parameter)) bytes += p.shard_elements * size_of(unit.param_dtype).count();
     }
     return bytes;
   }
@@ -212,26 +255,26 @@ class UnitWalk {
     sink_.free(id);
   }
 
-  static constexpr std::int64_t kBytesPerCopyBlock = 2048;
-  static std::int64_t copy_blocks(std::int64_t bytes) { return (bytes + kBytesPerCopyBlock - 1) / kBytesPerCopyBlock; }
-
-  // split_with_sizes_copy: addresses, sizes and offsets per parameter, and who works for whom per block of threads.
-  std::int64_t copy_out_metadata(const ShardedUnit& unit) const {
-    std::int64_t numbers = 4 * static_cast<std::int64_t>(unit.parameters.size()) + 1;
-    for (const ShardedParameter& p : unit.parameters) {
-      numbers += copy_blocks(p.shard_elements * gathered_size(unit, p.parameter));
+  // The fused copy takes equal dtypes and bf16 into fp32. For anything else the gradients are copied one by one, those
+  // that do not divide padded first.
+  void copy_in(const ShardedUnit& unit) {
+    if (unit.param_dtype == unit.reduce_dtype ||
+        (unit.param_dtype == Dtype::BFloat16 && unit.reduce_dtype == Dtype::Float32)) {
+      return metadata(copy_in_metadata(unit));
     }
-    return 8 * numbers;
-  }
-
-  // _chunk_cat: the same over the gradients, in the reduce dtype.
-  std::int64_t copy_in_metadata(const ShardedUnit& unit) const {
-    std::int64_t numbers = 2;
+    const std::int64_t shard = in_.layout->mesh.shard;
+    const auto is_padded = [&](const ShardedParameter& p) {
+      return p.receives_gradient && shard * p.shard_elements != p.elements;
+    };
     for (const ShardedParameter& p : unit.parameters) {
-      if (!p.receives_gradient) continue;
-      numbers += 6 + copy_blocks(p.shard_elements * size_of(unit.reduce_dtype).count());
+      if (!is_padded(p)) continue;
+      sink_.alloc(in_.ids->of(ParameterTensor::PaddedGrad, p.parameter),
+                  shard * p.shard_elements * size_of(unit.param_dtype).count(), MemoryStream::Compute,
+                  MemoryCategory::Temp);
     }
-    return 8 * numbers;
+    for (const ShardedParameter& p : unit.parameters) {
+      if (is_padded(p)) sink_.free(in_.ids->of(ParameterTensor::PaddedGrad, p.parameter));
+    }
   }
 
   void keep_smaller(int u) {
@@ -256,8 +299,9 @@ class UnitWalk {
   bool has_any_grad(int p) const { return params_[at(p)].has_grad || params_[at(p)].has_accumulated; }
 
   void drop_grad(int p) {
-    sink_.free(in_.ids->of(ParameterTensor::Grad, p));
+    sink_.free(in_.ids->of(params_[at(p)].grad, p));
     params_[at(p)].has_grad = false;
+    params_[at(p)].grad = ParameterTensor::Grad;
   }
 
   void drop_any_grad(int p) {
@@ -278,6 +322,8 @@ class UnitWalk {
     const bool casts = unit.reduce_dtype != unit.original_dtype;
     const bool hybrid = in_.layout->mesh.replicate > 1;
     const int output = in_.ids->of(casts ? UnitTensor::ReduceScatterOutput : grad, u);
+    // A unit that is reduced twice in one backward keeps the last buffer only.
+    if (std::erase(kept_outputs_, u) > 0) sink_.free(output);
     sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
                 casts ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
     if (casts) {
@@ -301,8 +347,10 @@ class UnitWalk {
   std::vector<UnitState> units_;
   std::vector<ParameterState> params_;
   std::vector<int> kept_outputs_;
+  std::vector<std::int64_t> chunks_;  // Kept between calls for its memory.
   int held_gather_ = -1;
   int reduce_input_ = -1;
+  int backward_ = 0;
 };
 
 }  // namespace fsdp::simulator

@@ -32,18 +32,31 @@ void write_linear(KernelWriter& w) {
   const bool bias = w.has_parameter(1);
   // Above two dimensions x is flattened first, and its gradient handed back as a view.
   const GradRule of_x = w.input_shape(0).size() > 2 ? GradRule::FreshView : GradRule::Fresh;
+  // x.matmul(weight.t()): the gradient of the transposed weight is handed back as a view.
+  const GradRule of_weight = w.op().attributes.transposed_weight ? GradRule::Fresh : GradRule::FreshView;
   Kernel& kernel = w.add(bias ? KernelKind::GemmLt : KernelKind::Gemm, {}, {y});
   if (bias) {
     // AddmmBackward0 goes through mat1, mat2, self.
-    kernel.inputs = {{x, of_x}, {weight, GradRule::Fresh}, {w.parameter(1), GradRule::Fresh}};
+    kernel.inputs = {{x, of_x}, {weight, of_weight}, {w.parameter(1), GradRule::Fresh}};
     kernel.saved = {{x, 1}, {weight, 0}};
+    w.note_sum(kernel, columns, rows, false);
   } else {
     // MmBackward0 goes through mat2, self.
-    kernel.inputs = {{weight, GradRule::Fresh}, {x, of_x}};
+    kernel.inputs = {{weight, of_weight}, {x, of_x}};
     kernel.saved = {{x, 0}, {weight, 1}};
   }
   kernel.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
   w.set_output(0, y);
+}
+
+// cub's temporary storage, as seen on sm_90: two more arrays of indices and a table per tile of 4608.
+std::int64_t sort_scratch(std::int64_t rows) {
+  const std::int64_t array = (8 * rows + 255) / 256 * 256;
+  return 2 * array + 1024 * ((rows + 4607) / 4608) + 16895;
+}
+
+std::int64_t scan_scratch(std::int64_t rows) {
+  return 1279 + 256 * (rows / 16384);
 }
 
 void write_embedding(KernelWriter& w) {
@@ -59,8 +72,23 @@ void write_embedding(KernelWriter& w) {
   kernel.extra_bytes = static_cast<double>(w.bytes(y)) - static_cast<double>(w.bytes(table));
   if (rows > kSortedEmbeddingRows) {
     const std::int64_t segments = std::min(rows, entries);
-    kernel.backward_temps = {8 * rows, 8 * rows, 8 * segments, 8 * (rows / 10 + segments),
-                             4 * width * (rows / 10 + segments)};
+    const std::int64_t parts = rows / 10 + segments;
+    kernel.backward_temps = {
+        {8 * rows, TempLife::Whole},                // Sorted indices,
+        {8 * rows, TempLife::Whole},                // and where they were;
+        {8 * rows, TempLife::Early},                // before the sort.
+        {sort_scratch(rows), TempLife::Early},      //
+        {8 * rows, TempLife::Late},                 // Where each value begins,
+        {8, TempLife::Late},                        // how many there are,
+        {8 * rows, TempLife::Brief},                //
+        {scan_scratch(1), TempLife::Brief},         //
+        {8 * segments, TempLife::Late},             // in how many parts of ten each is cut,
+        {8 * segments, TempLife::Late},             // where those begin,
+        {scan_scratch(segments), TempLife::Brief},  //
+        {8, TempLife::Late},                        //
+        {8 * parts, TempLife::Late},                //
+        {4 * width * parts, TempLife::Late},        // and their sums.
+    };
   }
   w.set_output(0, y);
 }
@@ -71,8 +99,11 @@ void write_convolution(KernelWriter& w) {
   const int y = w.make(num_elements(w.output_shape(0)), w.activation());
   Kernel& kernel = w.add(KernelKind::Convolution, {{x, GradRule::Fresh}, {weight, GradRule::Fresh}}, {y});
   kernel.saved = {{x, 1}, {weight, 0}};
-  if (w.has_parameter(1)) kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});
   const std::int64_t out_channels = w.parameter_shape(0).front();
+  if (w.has_parameter(1)) {
+    kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});
+    w.note_sum(kernel, out_channels, w.elements(y) / out_channels, true);
+  }
   kernel.flops = 2.0 * static_cast<double>(w.elements(y)) * static_cast<double>(w.elements(weight) / out_channels);
   w.set_output(0, y);
 }

@@ -44,7 +44,7 @@ int gelu_written_out(KernelWriter& w, int x) {
   const int half = w.scale(x);
   const int cube = w.unary(x, true, false);
   const std::int64_t bytes = w.bytes(x);
-  w.last_kernel().backward_temps = {bytes, bytes};  // 3 * x.pow(2), as the backward of pow builds it.
+  w.last_kernel().backward_temps = {{bytes}, {bytes}};  // 3 * x.pow(2), as the backward of pow builds it.
   const int inner = w.sum_of(x, w.scale(cube));
   const int tanh = w.unary(w.scale(inner), false, true);
   return w.mul(half, w.shifted(tanh));
@@ -77,8 +77,9 @@ int compute(KernelWriter& w) {
     case OpKind::Relu:
     case OpKind::Sigmoid:
     case OpKind::Tanh:
-    case OpKind::Softmax:
       return w.unary(x, false, true);
+    case OpKind::Softmax:
+      return w.softmax(x);
     case OpKind::Mul:
       return product(w, x, w.input(1));
     case OpKind::Add:

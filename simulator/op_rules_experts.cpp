@@ -26,7 +26,7 @@ void write_router(KernelWriter& w) {
   w.add(KernelKind::Elementwise, {{probabilities, GradRule::Fresh}}, {weights, indices}).saved = {{indices, 0}};
   // Divided by their sum, then cast.
   const std::int64_t tokens = w.output_shape(0).front();
-  const int normalised = w.mul(weights, w.reduce(weights, tokens, false));
+  const int normalised = w.mul(weights, w.reduce(weights, tokens, false), true);
   w.set_output(0, w.cast(normalised, w.slot(w.input(0)).dtype));
   w.set_output(1, indices);
 }
@@ -53,7 +53,7 @@ int run_expert(KernelWriter& w, int expert, int rows_index, std::int64_t rows, i
   const int share = w.make(rows, w.activation());
   Kernel& pick_weight = w.add(KernelKind::Elementwise, {{w.input(1), GradRule::Fresh}}, {share});
   pick_weight.saved = {{rows_index, 0}};
-  const int weighted = w.mul(down, share);
+  const int weighted = w.mul(down, share, true);
   // index_add_ works in place; the gradient of the sum passes through, that of the rows is picked anew.
   const int added = w.alias(sum);
   Kernel& add = w.add(KernelKind::Elementwise, {{sum, GradRule::Alias}, {weighted, GradRule::Fresh}}, {added});

@@ -26,7 +26,7 @@ void write_cross_entropy(KernelWriter& w) {
   }
   const bool upcast = w.context().implementations.upcast_logits;
   const int wide = upcast ? w.cast(logits, Dtype::Float32) : logits;
-  const int log_probabilities = w.softmax(wide);
+  const int log_probabilities = w.log_softmax(wide);
   const int loss = w.make(1, w.slot(wide).dtype);
   const int total_weight = w.make(1, w.slot(wide).dtype, false);
   Kernel& nll = w.add(KernelKind::Elementwise, {{log_probabilities, GradRule::Fresh}}, {loss, total_weight});
@@ -39,9 +39,12 @@ void write_cross_entropy(KernelWriter& w) {
 
 void write_mse(KernelWriter& w) {
   const int prediction = w.input(0);
-  const int loss = w.make(1, w.slot(prediction).dtype);
+  // The squares are made in the result's own storage, which is not given back when the result becomes their mean.
+  const int squares = w.make(w.elements(prediction), w.slot(prediction).dtype);
+  const int loss = w.alias(squares, 1);
   Kernel& kernel =
       w.add(KernelKind::Elementwise, {{prediction, GradRule::Fresh}, {w.input(1), GradRule::Fresh}}, {loss});
+  kernel.forward_temps = {w.bytes(squares)};
   kernel.saved = {{prediction, -1}, {w.input(1), -1}};
   w.set_output(0, loss);
 }

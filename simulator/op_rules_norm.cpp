@@ -8,7 +8,9 @@
 // normalization.py, aten/src/ATen/native/layer_norm.cpp (rms_norm_composite, _fused_rms_norm), native/cuda/
 // layer_norm_kernel.cu, derivatives.yaml (native_layer_norm, native_group_norm, native_batch_norm, pow, rsqrt).
 //
-// Not modelled: the partial sums that layer-norm backward keeps for very tall inputs, cuDNN batch norm's reserve.
+// Not modelled: cuDNN batch norm's reserve.
+
+#include <algorithm>
 
 #include "simulator/kernel_writer.h"
 
@@ -21,7 +23,7 @@ int square(KernelWriter& w, int x) {
   const int y = w.make(w.elements(x), w.slot(x).dtype);
   Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
   kernel.saved = {{x, 0}};
-  kernel.backward_temps = {w.bytes(x), w.bytes(x)};
+  kernel.backward_temps = {{w.bytes(x)}, {w.bytes(x)}};
   return y;
 }
 
@@ -34,8 +36,23 @@ int normalise(KernelWriter& w, int x, std::int64_t rows) {
   const int inverse = w.make(rows, w.slot(x).dtype);
   Kernel& rsqrt = w.add(KernelKind::Elementwise, {{shifted, GradRule::Fresh}}, {inverse});
   rsqrt.saved = {{inverse, 0}};
-  rsqrt.backward_temps = {w.bytes(inverse), w.bytes(inverse)};
-  return w.mul(x, inverse);
+  rsqrt.backward_temps = {{w.bytes(inverse)}, {w.bytes(inverse)}};
+  return w.mul(x, inverse, true);
+}
+
+// Of very many short rows, the gradients of weight and bias are summed in two steps.
+void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, std::int64_t width) {
+  constexpr std::int64_t kTall = 65536;
+  constexpr std::int64_t kWarp = 32;
+  const std::int64_t warps = (width + kWarp - 1) / kWarp;
+  if (rows <= kTall || warps >= w.context().num_sms / 2) return;
+  const std::int64_t parts = std::min((rows + kWarp - 1) / kWarp, 32768 / warps);
+  const std::int64_t size = size_of(w.activation()).count();
+  for (std::size_t p = 1; p < kernel.inputs.size(); ++p) kernel.backward_temps.push_back({size * parts * width});
+  for (std::size_t p = 1; p < kernel.inputs.size(); ++p) {
+    kernel.backward_temps.push_back({size * width});
+    w.note_sum(kernel, width, parts, false);
+  }
 }
 
 void write_rms_norm(KernelWriter& w) {
@@ -49,6 +66,7 @@ void write_rms_norm(KernelWriter& w) {
     Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, inverse});
     kernel.saved = {{x, -1}, {inverse, -1}};
     if (w.has_parameter(0)) kernel.inputs.push_back({w.parameter(0), GradRule::Fresh});
+    add_partial_sums(w, kernel, rows, width);
     w.set_output(0, y);
     return;
   }
@@ -69,30 +87,46 @@ void write_rms_norm(KernelWriter& w) {
 }
 
 // One fused kernel with a mean and an inverse deviation per row or channel.
-void write_fused_norm(KernelWriter& w, std::int64_t statistics) {
+Kernel& write_fused_norm(KernelWriter& w, std::int64_t statistics, Dtype dtype) {
   const int x = w.input(0);
   const int y = w.make(w.elements(x), w.slot(x).dtype);
-  const int mean = w.make(statistics, Dtype::Float32, false);
-  const int inverse = w.make(statistics, Dtype::Float32, false);
+  const int mean = w.make(statistics, dtype, false);
+  const int inverse = w.make(statistics, dtype, false);
   Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, mean, inverse});
   kernel.saved = {{x, -1}, {mean, -1}, {inverse, -1}};
   for (int p = 0; w.has_parameter(p); ++p) kernel.inputs.push_back({w.parameter(p), GradRule::Fresh});
   w.set_output(0, y);
+  return kernel;
+}
+
+void write_layer_norm(KernelWriter& w) {
+  const std::int64_t width = w.input_shape(0).back();
+  const std::int64_t rows = w.elements(w.input(0)) / width;
+  add_partial_sums(w, write_fused_norm(w, rows, Dtype::Float32), rows, width);
+}
+
+// Scale and shift of each channel of each sample in fp32 beside the statistics, which have the dtype of x.
+void write_group_norm(KernelWriter& w) {
+  const Shape& shape = w.input_shape(0);
+  const std::int64_t groups = shape[0] * w.op().attributes.groups;
+  const std::int64_t channels = 4 * shape[0] * shape[1];
+  Kernel& kernel = write_fused_norm(w, groups, w.slot(w.input(0)).dtype);
+  kernel.forward_temps = {channels, channels};
+  kernel.backward_temps = {{channels}, {channels}, {4 * groups}, {4 * groups}, {channels}};
 }
 
 }  // namespace
 
 void write_norm_op(KernelWriter& w) {
-  const Shape& shape = w.input_shape(0);
   switch (w.op().kind) {
     case OpKind::RmsNorm:
       return write_rms_norm(w);
     case OpKind::LayerNorm:
-      return write_fused_norm(w, w.elements(w.input(0)) / shape.back());
+      return write_layer_norm(w);
     case OpKind::GroupNorm:
-      return write_fused_norm(w, shape[0] * w.op().attributes.groups);
+      return write_group_norm(w);
     default:
-      return write_fused_norm(w, shape[1]);
+      write_fused_norm(w, w.input_shape(0)[1], Dtype::Float32);
   }
 }
 

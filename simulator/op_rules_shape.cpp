@@ -28,8 +28,25 @@ int index(KernelWriter& w) {
   if (w.has_input(1)) kernel.saved = {{w.input(1), 0}};
   // index_put_ with accumulation sorts its indices.
   const std::int64_t rows = w.has_input(1) ? w.elements(w.input(1)) : 0;
-  if (rows > 0) kernel.backward_temps = {8 * rows, 8 * rows, 8 * rows};
+  if (rows > 0) kernel.backward_temps = {{8 * rows}, {8 * rows}, {8 * rows}, {8 * rows}, {1}};
+  if (rows > 0) kernel.backward_temps.insert(kernel.backward_temps.begin(), {8 * rows, TempLife::Brief});
   return y;
+}
+
+// qkv.view(batch, seq, 3, heads, dim).permute(2, 0, 3, 1, 4).unbind(0): the gradients of the parts are stacked in the
+// order of the permuted shape, so that the view's backward must copy them into its own.
+bool leads_to_permuted_split(const KernelWriter& w) {
+  const Block& block = w.block();
+  int value = w.op().outputs.front();
+  bool permuted = false;
+  for (const Op& op : block.ops) {
+    if (op.inputs.empty() || op.inputs.front() != value) continue;
+    if (op.kind == OpKind::Split) return permuted;
+    if (op.kind != OpKind::Transpose) return false;
+    permuted = true;
+    value = op.outputs.front();
+  }
+  return false;
 }
 
 int compute(KernelWriter& w) {
@@ -53,8 +70,11 @@ int compute(KernelWriter& w) {
       return elements == w.elements(w.input(0)) ? w.view(w.input(0)) : w.slice(w.input(0), elements);
     case OpKind::Contiguous:
       return w.copy(w.input(0));
-    case OpKind::Pad:
-      return w.copy(w.input(0), elements);
+    case OpKind::Pad: {
+      const int y = w.copy(w.input(0), elements);
+      if (w.op().attributes.reflect) w.last_kernel().saved = {{w.input(0), 0}};
+      return y;
+    }
     case OpKind::Index:
       return index(w);
     case OpKind::Cat:
@@ -63,7 +83,9 @@ int compute(KernelWriter& w) {
       for (int i = 0; w.has_input(i); ++i) parts.push_back(w.input(i));
       return w.cat(parts);
     }
-    default:  // Reshape, Transpose.
+    case OpKind::Reshape:
+      return leads_to_permuted_split(w) ? w.view_with_copied_gradient(w.input(0)) : w.view(w.input(0));
+    default:  // Transpose.
       return w.view(w.input(0));
   }
 }

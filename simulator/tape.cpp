@@ -129,24 +129,25 @@ int TapeRecorder::new_storage(std::int64_t bytes, int op) {
   return tape_.num_storages++;
 }
 
+int TapeRecorder::make_temporary(std::int64_t bytes, int op, MemoryCategory category) {
+  const int storage = new_storage(bytes, op);
+  emit(Kind::Alloc, storage, bytes, category);
+  inside_ += bytes;
+  note_peak();
+  return storage;
+}
+
+void TapeRecorder::drop_temporary(int storage) {
+  emit(Kind::Free, storage);
+  inside_ -= extra_bytes_[at(storage) - program_.storages.size()];
+}
+
 void TapeRecorder::temporaries(const std::vector<std::int64_t>& sizes, int op, MemoryCategory category) {
   std::vector<int> made;
   for (const std::int64_t bytes : sizes) {
-    if (bytes == 0) continue;
-    made.push_back(new_storage(bytes, op));
-    emit(Kind::Alloc, made.back(), bytes, category);
-    inside_ += bytes;
+    if (bytes > 0) made.push_back(make_temporary(bytes, op, category));
   }
-  note_peak();
-  for (auto i = made.rbegin(); i != made.rend(); ++i) {
-    emit(Kind::Free, *i);
-    inside_ -= extra_bytes_[at(*i) - program_.storages.size()];
-  }
-}
-
-void TapeRecorder::workspace(const Kernel& kernel) {
-  if (kernel.kind == KernelKind::Gemm) emit(Kind::Workspace, 0);
-  if (kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 1);
+  for (auto i = made.rbegin(); i != made.rend(); ++i) drop_temporary(*i);
 }
 
 Tape record_tape(const Block& block, const KernelProgram& program, const TapeContext& context) {

@@ -29,7 +29,7 @@ struct TapeEvent {
     Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt's.
   };
   Kind kind = Kind::Alloc;
-  bool is_view = false;  ///< Of EmitGrad and ForwardGradOut: autograd will not add to it in place.
+  bool is_view = false;  ///< Of EmitGrad, ForwardGradOut and AllocParamGrad: autograd will not add to it in place.
   MemoryCategory category = MemoryCategory::Activation;
   std::int32_t storage = 0;
   std::int64_t bytes = 0;

@@ -42,13 +42,14 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     if (grad_out.storage < 0) grad_out = grad_of_slot_[at(slot)];
   }
   if (grad_out.storage < 0) return;
+  const std::vector<int> whole = start_temporaries(kernel);
   std::vector<std::pair<int, Grad>> made;
   for (const KernelInput& input : kernel.inputs) {
     if (input.grad == GradRule::None || !flow_.requires_grad[at(input.slot)]) continue;
     made.emplace_back(input.slot, gradient_of(kernel, input, grad_out));
   }
-  if (kernel.kind != KernelKind::View) workspace(kernel);
-  temporaries(kernel.backward_temps, kernel.op, MemoryCategory::Temp);
+  if (kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 0);
+  end_temporaries(kernel, whole);
   for (const int slot : kernel.outputs) {
     if (grad_of_slot_[at(slot)].storage >= 0) release(grad_of_slot_[at(slot)].storage);
     grad_of_slot_[at(slot)] = {};
@@ -57,6 +58,36 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     if (is_saved(kernel, saved)) release_saved(storage_of(saved.slot));
   }
   for (const auto& [slot, grad] : made) accumulate(slot, grad, kernel.op);
+}
+
+std::vector<int> TapeRecorder::start_temporaries(const Kernel& kernel) {
+  std::vector<int> whole;
+  std::vector<int> early;
+  for (const BackwardTemp& temp : kernel.backward_temps) {
+    if (temp.life != TempLife::Whole && temp.life != TempLife::Early) continue;
+    auto& made = temp.life == TempLife::Whole ? whole : early;
+    made.push_back(make_temporary(temp.bytes, kernel.op, MemoryCategory::Temp));
+  }
+  for (auto i = early.rbegin(); i != early.rend(); ++i) drop_temporary(*i);
+  return whole;
+}
+
+void TapeRecorder::end_temporaries(const Kernel& kernel, const std::vector<int>& whole) {
+  std::vector<int> late;
+  std::vector<int> brief;
+  const auto drop_all = [&](std::vector<int>& made) {
+    for (auto i = made.rbegin(); i != made.rend(); ++i) drop_temporary(*i);
+    made.clear();
+  };
+  for (const BackwardTemp& temp : kernel.backward_temps) {
+    if (temp.life == TempLife::Whole || temp.life == TempLife::Early) continue;
+    if (temp.life == TempLife::Late) drop_all(brief);
+    auto& made = temp.life == TempLife::Late ? late : brief;
+    made.push_back(make_temporary(temp.bytes, kernel.op, MemoryCategory::Temp));
+  }
+  drop_all(brief);
+  drop_all(late);
+  for (auto i = whole.rbegin(); i != whole.rend(); ++i) drop_temporary(*i);
 }
 
 TapeRecorder::Grad TapeRecorder::gradient_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out) {
@@ -69,7 +100,8 @@ TapeRecorder::Grad TapeRecorder::gradient_of(const Kernel& kernel, const KernelI
   GradStorage grad{.refs = 1, .tape_storage = -1, .block_output = -1, .parameter = -1, .bytes = bytes};
   if (of.kind == Storage::Kind::Parameter) {
     grad.parameter = of.index;
-    emit(Kind::AllocParamGrad, of.index, bytes, MemoryCategory::UnshardedGrad);
+    events_->push_back(
+        {Kind::AllocParamGrad, input.grad == GradRule::FreshView, MemoryCategory::UnshardedGrad, of.index, bytes});
   } else {
     grad.tape_storage = new_storage(bytes, kernel.op);
     emit(Kind::Alloc, grad.tape_storage, bytes, MemoryCategory::Temp);
@@ -126,9 +158,6 @@ void TapeRecorder::accumulate(int slot, Grad grad, int op) {
   }
   if (owns(held)) {
     release(grad.storage);
-  } else if (owns(grad)) {
-    release(held.storage);
-    held = grad;
   } else {
     const std::int64_t bytes = program_.slots[at(slot)].bytes();
     const int sum = new_storage(bytes, op);

@@ -15,7 +15,9 @@ void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
       alive_[at(storage)] = true;
       allocate(storage, MemoryCategory::Activation);
     }
-    workspace(kernel);
+    const bool product = kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt;
+    if (product) emit(Kind::Workspace, 0);
+    if (kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 1);
     temporaries(kernel.forward_temps, kernel.op, MemoryCategory::Activation);
   }
   for (const KernelInput& input : kernel.inputs) --uses_[at(storage_of(input.slot))];

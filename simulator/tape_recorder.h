@@ -65,7 +65,8 @@ class TapeRecorder {
   void drop_if_dead(int storage);
   int new_storage(std::int64_t bytes, int op);
   void temporaries(const std::vector<std::int64_t>& sizes, int op, MemoryCategory category);
-  void workspace(const Kernel& kernel);
+  int make_temporary(std::int64_t bytes, int op, MemoryCategory category);
+  void drop_temporary(int storage);
   void note_peak() {
     if (in_backward_) tape_.backward_peak = std::max(tape_.backward_peak, inside_);
   }
@@ -84,6 +85,8 @@ class TapeRecorder {
   void backward();
   void seed(int output);
   void run_backward(const Kernel& kernel);
+  std::vector<int> start_temporaries(const Kernel& kernel);
+  void end_temporaries(const Kernel& kernel, const std::vector<int>& whole);
   Grad gradient_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out);
   void release(int grad);
   void release_saved(int storage);

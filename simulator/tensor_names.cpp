@@ -29,12 +29,15 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "optimizer temporary",
     "optimizer temporary",
     "whole parameter",
+    "gradient of several uses",
+    "padded gradient",
+    "shard from the host",
+    "shard cast for the all-gather",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
-    "shards from the host",  "shards cast for the all-gather", "all-gather output",
-    "reduce-scatter input",  "reduce-scatter output",          "sharded gradients",
-    "new sharded gradients",
+    "shards cast for the all-gather", "all-gather output", "reduce-scatter input",
+    "reduce-scatter output",          "sharded gradients", "new sharded gradients",
 };
 
 constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
@@ -47,6 +50,12 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "gradient norms",
     "gradient norms",
     "gradient norms",
+    "gradient norms",
+    "gradient norms",
+    "gradient norm",
+    "gradient norm",
+    "gradient norm",
+    "gradient norm",
 };
 
 // "model.layers.12.mlp" becomes "model.layers.*.mlp".

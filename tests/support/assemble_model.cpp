@@ -1,5 +1,6 @@
 #include "tests/support/assemble_model.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
@@ -13,10 +14,9 @@ std::size_t at(int index) {
 
 }  // namespace
 
-ModelAssembler::ModelAssembler(std::string name, Dtype dtype) {
+ModelAssembler::ModelAssembler(std::string name, Dtype dtype) : dtype_(dtype) {
   model_.name = std::move(name);
   model_.modules.push_back({.name = "", .class_name = "Model"});
-  (void)dtype;
 }
 
 void ModelAssembler::input(const std::string& name, Shape shape, std::optional<Dtype> dtype, bool loaded) {
@@ -39,6 +39,14 @@ int ModelAssembler::value_of(const std::string& name) const {
     if (model_.values[v].name == name) return static_cast<int>(v);
   }
   std::cerr << "no value " << name << "\n";
+  std::abort();
+}
+
+int ModelAssembler::parameter_of(const std::string& name) const {
+  for (std::size_t p = 0; p < model_.parameters.size(); ++p) {
+    if (model_.parameters[p].name == name) return static_cast<int>(p);
+  }
+  std::cerr << "no parameter " << name << "\n";
   std::abort();
 }
 
@@ -71,9 +79,15 @@ void ModelAssembler::call(const std::string& name, BlockBuilder builder, bool re
   if (!outside) call.module = call.modules.front();
   for (std::size_t p = 0; p < made.parameters.size(); ++p) {
     const int module = call.modules[at(made.parameters[p].module)];
-    const int parameter = static_cast<int>(model_.parameters.size());
     const std::string full = (name.empty() ? "" : name + ".") + made.parameters[p].name;
-    model_.parameters.push_back({.name = full, .shape = made.block.parameters[p], .module = module});
+    const auto known = std::find_if(model_.parameters.begin(), model_.parameters.end(),
+                                    [&](const Parameter& parameter) { return parameter.name == full; });
+    const int parameter = static_cast<int>(known - model_.parameters.begin());
+    if (known != model_.parameters.end()) {  // The module is called again.
+      call.parameters.push_back(parameter);
+      continue;
+    }
+    model_.parameters.push_back({.name = full, .shape = made.block.parameters[p], .dtype = dtype_, .module = module});
     model_.modules[at(module)].parameters.push_back(parameter);
     call.parameters.push_back(parameter);
   }
@@ -88,51 +102,28 @@ void ModelAssembler::call(const std::string& name, BlockBuilder builder, bool re
   model_.calls.push_back(std::move(call));
 }
 
+void ModelAssembler::tie(const std::string& alias, const std::string& kept) {
+  const int from = parameter_of(alias);
+  const int to = parameter_of(kept);
+  for (Call& call : model_.calls) std::replace(call.parameters.begin(), call.parameters.end(), from, to);
+  for (Module& module : model_.modules) std::erase(module.parameters, from);
+  model_.parameters[at(to)].tied_names.push_back(alias);
+  model_.parameters.erase(model_.parameters.begin() + from);
+  const auto move_up = [&](int& parameter) { parameter -= parameter > from ? 1 : 0; };
+  for (Call& call : model_.calls) std::for_each(call.parameters.begin(), call.parameters.end(), move_up);
+  for (Module& module : model_.modules) std::for_each(module.parameters.begin(), module.parameters.end(), move_up);
+}
+
+void ModelAssembler::freeze(const std::string& prefix) {
+  for (Parameter& parameter : model_.parameters) {
+    if (parameter.name.starts_with(prefix)) parameter.trainable = false;
+  }
+}
+
 Model ModelAssembler::finish(const std::string& loss) {
   model_.loss = value_of(loss);
   derive_gradient_flow(model_);
   return std::move(model_);
-}
-
-Model traced_llama() {
-  constexpr std::int64_t kBatch = 2, kSeq = 256, kHidden = 256, kHeads = 4, kKvHeads = 2, kDim = 64, kFfn = 704;
-  constexpr std::int64_t kVocabulary = 4000;
-  ModelAssembler model("traced Llama", Dtype::Float32);
-  model.input("ids", {kBatch, kSeq}, Dtype::Int64);
-  model.input("labels", {kBatch, kSeq}, Dtype::Int64);
-  model.input("cos", {1, kSeq, kDim}, std::nullopt, false);
-  model.input("sin", {1, kSeq, kDim}, std::nullopt, false);
-  BlockBuilder embed = model.block("embedding", "Embedding");
-  embed.output("hidden", embed.embedding("", embed.input("ids"), kVocabulary, kHidden));
-  model.call("embed", std::move(embed));
-  for (int layer = 0; layer < 3; ++layer) {
-    BlockBuilder b = model.block("layer", "LlamaBlock");
-    for (const char* name : {"attention_norm", "ffn_norm"}) b.declare(name, "RMSNorm");
-    for (const char* name : {"wq", "wk", "wv", "wo", "w1", "w3", "w2"}) b.declare(name, "Linear");
-    const BlockValue x = b.input("hidden");
-    const BlockValue normed = b.rms_norm("attention_norm", x);
-    const BlockValue q = b.reshape(b.linear("wq", normed, kHeads * kDim), {kBatch, kSeq, kHeads, kDim});
-    const BlockValue k = b.reshape(b.linear("wk", normed, kKvHeads * kDim), {kBatch, kSeq, kKvHeads, kDim});
-    const BlockValue v = b.reshape(b.linear("wv", normed, kKvHeads * kDim), {kBatch, kSeq, kKvHeads, kDim});
-    const auto turned = b.rotary(q, k, {b.input("cos"), b.input("sin")});
-    const BlockValue attended = b.attention(turned.query, turned.key, v, {});
-    const BlockValue y = b.add(x, b.linear("wo", attended, kHidden));
-    const BlockValue middle = b.rms_norm("ffn_norm", y);
-    const BlockValue gate = b.silu(b.linear("w1", middle, kFfn));
-    const BlockValue up = b.linear("w3", middle, kFfn);
-    b.output("hidden", b.add(y, b.linear("w2", b.mul(gate, up), kHidden)));
-    model.call("blocks." + std::to_string(layer), std::move(b), true);
-  }
-  BlockBuilder norm = model.block("norm", "RMSNorm");
-  norm.output("hidden", norm.rms_norm("", norm.input("hidden")));
-  model.call("norm", std::move(norm));
-  BlockBuilder head = model.block("head", "Linear");
-  head.output("logits", head.linear("", head.input("hidden"), kVocabulary));
-  model.call("head", std::move(head));
-  BlockBuilder loss = model.block("loss", "Loss");
-  loss.output("loss", loss.cross_entropy(loss.input("logits"), loss.input("labels"), false));
-  model.call("", std::move(loss), false, true);
-  return model.finish("loss");
 }
 
 }  // namespace fsdp

@@ -1,0 +1,26 @@
+#pragma once
+
+// What a sum over many rows needs beside its result.
+
+#include <cstdint>
+#include <vector>
+
+namespace fsdp::simulator {
+
+/// What decides how many blocks of threads a kernel of PyTorch's is cut into.
+struct LaunchLimits {
+  int num_sms = 132;
+  int max_threads_per_sm = 2048;
+
+  bool operator==(const LaunchLimits&) const = default;
+};
+
+/// Limits of a GPU; `compute_capability` 90 is sm_90.
+LaunchLimits launch_limits(int num_sms, int compute_capability);
+
+/// Temporaries of at::sum from [outputs, inputs] (`sums_rows`) or [inputs, outputs] to [outputs], in bytes: a buffer
+/// for the partial sums of the blocks that share an output, and their semaphores. Empty when one block sums an output.
+std::vector<std::int64_t> reduction_scratch(std::int64_t outputs, std::int64_t inputs, bool sums_rows,
+                                            const LaunchLimits& limits);
+
+}  // namespace fsdp::simulator
