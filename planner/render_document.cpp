@@ -24,6 +24,7 @@ int label_width(const Document& document) {
   int width = 0;
   for (const Block& block : document) {
     const Entry* entry = std::get_if<Entry>(&block);
+    if (entry == nullptr && std::get<Table>(block).only_for_scripts) continue;
     const std::string& label = entry != nullptr ? entry->label : std::get<Table>(block).name;
     // A long verdict such as DOES NOT FIT does not push everything else to the right.
     if (display_width(label) <= 8) width = std::max(width, display_width(label));

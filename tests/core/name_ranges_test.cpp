@@ -21,6 +21,10 @@ TEST(FoldNames, AStepOtherThanOneNeedsThreeNames) {
   EXPECT_EQ(fold_names(Names{"a.0", "a.2"}), (Names{"a.0", "a.2"}));
 }
 
+TEST(FoldNames, AGapEndsARow) {
+  EXPECT_EQ(fold_names(Names{"a.0", "a.1", "a.3"}), (Names{"a.{0..1}", "a.3"}));
+}
+
 TEST(FoldNames, WhatDoesNotCountUpStaysAsItIs) {
   const Names names = {"", "lm_head", "a.1", "a.0", "a.01", "a.2.x", "b.3.x"};
   EXPECT_EQ(fold_names(names), names);
