@@ -9,6 +9,10 @@
 //
 //   AG root, AG 1, .., AG L | AG L, AG L-1, RS L, AG L-2, RS L-1, .., AG 1, RS 2, RS 1, RS root
 //
+// Explicit prefetch is modelled as these calls: with forward_prefetch = k, set_modules_to_forward_prefetch of each unit
+// with the k units that are entered next for the first time; with backward_prefetch = k > 1,
+// set_modules_to_backward_prefetch with the k units whose forward ended before it for the first time.
+//
 // What has no post-backward hook, because none of its inputs needs a gradient (the root, embeddings, the first block
 // after raw data), is reduced in the callback at the end of backward: the root first, then in the order of the modules.
 //
@@ -20,6 +24,7 @@
 // between.
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/schedule.h"
 
@@ -29,6 +34,18 @@ namespace {
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
+}
+
+// Ops whose backward needs sizes alone, no tensor of the forward.
+constexpr OpKind kSaveNothing[] = {
+    OpKind::Parameter, OpKind::Constant, OpKind::Add,     OpKind::Sub,        OpKind::Scale,
+    OpKind::Cast,      OpKind::Detach,   OpKind::Reshape, OpKind::Transpose,  OpKind::Slice,
+    OpKind::Select,    OpKind::Expand,   OpKind::Split,   OpKind::Contiguous, OpKind::Cat,
+    OpKind::Stack,     OpKind::Pad,      OpKind::Mean,    OpKind::Sum,
+};
+
+bool saves_tensors(OpKind kind) {
+  return std::find(std::begin(kSaveNothing), std::end(kSaveNothing), kind) == std::end(kSaveNothing);
 }
 
 struct Boundary {
@@ -74,7 +91,8 @@ class Fsdp2Lowering {
     bool gathering = false;  // An all-gather is under way or done, its copy-out is not.
     bool unsharded = false;
     bool smaller = false;        // Sharded over the smaller world that an integer reshard_after_forward asks for.
-    bool post_backward = false;  // The last hook of this backward was the post-backward one.
+    bool pre_backward = false;   // Of this backward's hooks, the last one was pre_backward, or
+    bool post_backward = false;  // post_backward.
     bool reduced = false;        // This micro-batch's gradients are reduced or kept.
     bool accumulated = false;    // Gradients of earlier micro-batches are kept.
     std::vector<int> post_forward_indices;  // In post_forward_order_, one per pass.
@@ -118,6 +136,18 @@ class Fsdp2Lowering {
     // An outer unit whose own ops follow is reached first because its last op lies later.
     std::stable_sort(pre_backwards_.begin(), pre_backwards_.end(), outer_first);
     std::stable_sort(post_backwards_.begin(), post_backwards_.end(), outer_first);
+    forward_order_ = distinct_units(begins_);
+    backward_order_ = distinct_units(ends_);
+    std::reverse(backward_order_.begin(), backward_order_.end());
+  }
+
+  std::vector<int> distinct_units(const std::vector<Boundary>& boundaries) const {
+    std::vector<int> order;
+    for (const Boundary& boundary : boundaries) {
+      const bool is_new = std::find(order.begin(), order.end(), boundary.unit) == order.end();
+      if (is_new && has_parameters(boundary.unit)) order.push_back(boundary.unit);
+    }
+    return order;
   }
 
   // ---- forward -----------------------------------------------------------------------------------------------------
@@ -126,7 +156,7 @@ class Fsdp2Lowering {
     post_forward_order_.clear();
     for (UnitState& unit : units_) {
       unit.post_forward_indices.clear();
-      unit.post_backward = unit.reduced = false;
+      unit.pre_backward = unit.post_backward = unit.reduced = false;
     }
     if (has_parameters(root_) && !units_[at(root_)].unsharded) {
       unshard(root_);
@@ -163,27 +193,19 @@ class Fsdp2Lowering {
     unshard(unit);
     wait(unit);
     if (plan_.forward_prefetch == 0) return;
-    std::int64_t ahead = plan_.forward_prefetch;
-    const int self = unit == root_ ? -1 : order_of(unit);
-    for (std::size_t i = static_cast<std::size_t>(self + 1); i < begins_.size() && ahead > 0; ++i) {
-      const int target = begins_[i].unit;
-      if (target == root_ || target == unit || !has_parameters(target)) continue;
-      unshard(target);
-      --ahead;
-    }
+    prefetch(std::find(forward_order_.begin(), forward_order_.end(), unit) + 1, forward_order_.end(),
+             plan_.forward_prefetch);
   }
 
-  int order_of(int unit) const {
-    for (std::size_t i = 0; i < begins_.size(); ++i) {
-      if (begins_[i].unit == unit) return static_cast<int>(i);
-    }
-    return -1;
+  template <class Iterator>
+  void prefetch(Iterator next, Iterator end, std::int64_t count) {
+    for (; next != end && count > 0; ++next, --count) unshard(*next);
   }
 
   void post_forward(const Boundary& end) {
     const ShardedUnit& unit = layout_.units[at(end.unit)];
     UnitState& state = units_[at(end.unit)];
-    if (has_parameters(end.unit)) {
+    if (has_parameters(end.unit) && unit.windows[at(end.window)].is_left) {
       if (unit.reshard.kind != ReshardAfterForward::Kind::Never && state.unsharded) {
         state.smaller = unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
         reshard(end.unit);
@@ -211,7 +233,7 @@ class Fsdp2Lowering {
       int stop = position - 1;
       const int call = index_.call_at(stop);
       const int call_begin = index_.call_begin[at(call)];
-      if (call != recomputed_call) unshard_for_recompute(call);
+      if (call != recomputed_call) recompute(call, stop, next_pre);
       recomputed_call = call;
       while (stop > call_begin && index_.in_backward[at(stop - 1)] && !is_boundary(stop, next_pre, next_post)) --stop;
       emit({.what = Do::Backward, .call = call, .op_begin = stop - call_begin, .op_end = position - call_begin});
@@ -221,15 +243,20 @@ class Fsdp2Lowering {
     final_callback();
   }
 
-  // Recomputing a checkpointed block runs the pre-forward hooks of the units inside it; they stay unsharded afterwards.
-  void unshard_for_recompute(int call) {
+  // A checkpointed block is recomputed when the first saved tensor is asked for. That runs the pre-forward hooks of the
+  // units inside that have not been entered by then, with their prefetches; the units stay unsharded afterwards.
+  void recompute(int call, int position, std::size_t& next_pre) {
     if (checkpoint_modes_[at(call)] == CheckpointMode::None) return;
     const int begin = index_.call_begin[at(call)];
     const int end = index_.call_begin[at(call) + 1];
+    const Block& block = index_.model->blocks[at(index_.model->calls[at(call)].block)];
+    while (position > begin &&
+           !(index_.in_backward[at(position)] && saves_tensors(block.ops[at(position - begin)].kind)))
+      --position;
+    enter_units(position, next_pre);
     for (const Boundary& boundary : begins_) {
-      if (boundary.position < begin || boundary.position >= end || !has_parameters(boundary.unit)) continue;
-      unshard(boundary.unit);
-      wait(boundary.unit);
+      if (boundary.position < begin || boundary.position >= end) continue;
+      if (!units_[at(boundary.unit)].pre_backward) pre_forward(boundary.unit);
     }
   }
 
@@ -255,15 +282,24 @@ class Fsdp2Lowering {
   void pre_backward(int unit) {
     if (!has_parameters(unit)) return;
     UnitState& state = units_[at(unit)];
+    state.pre_backward = true;
     state.post_backward = false;
     unshard(unit);
     wait(unit);
+    const auto self = std::find(backward_order_.begin(), backward_order_.end(), unit);
+    if (plan_.backward_prefetch > 1 && self + 1 != backward_order_.end()) {
+      prefetch(self + 1, backward_order_.end(), plan_.backward_prefetch);
+    } else {
+      prefetch_by_default(state);
+    }
+  }
+
+  // The unit whose forward ended one earlier, passes of one module counted apart, whether it needs a backward or not.
+  void prefetch_by_default(UnitState& state) {
     if (state.post_forward_indices.empty()) return;
     const int self = state.post_forward_indices.back();
     state.post_forward_indices.pop_back();
-    for (int ahead = 1; ahead <= plan_.backward_prefetch && self - ahead >= 0; ++ahead) {
-      unshard(post_forward_order_[at(self - ahead)]);
-    }
+    if (self > 0) unshard(post_forward_order_[at(self - 1)]);
   }
 
   // The gradient of a parameter that several passes use is complete after the backward of the first of them.
@@ -277,6 +313,7 @@ class Fsdp2Lowering {
   void post_backward(int unit, bool gradients_complete) {
     if (!has_parameters(unit)) return;
     UnitState& state = units_[at(unit)];
+    state.pre_backward = false;
     state.post_backward = true;
     reshard(unit);
     const bool fresh = gradients_complete && layout_.units[at(unit)].reduced_true_elements > 0 && !state.reduced;
@@ -334,6 +371,8 @@ class Fsdp2Lowering {
   std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
   std::vector<UnitState> units_;
   std::vector<Boundary> begins_, ends_, pre_backwards_, post_backwards_;
+  std::vector<int> forward_order_,
+      backward_order_;  // Units with parameters, each once: what explicit prefetch follows.
   std::vector<int> post_forward_order_;
   Schedule schedule_;
   StepPhase phase_ = StepPhase::Forward;
@@ -343,20 +382,6 @@ class Fsdp2Lowering {
 };
 
 }  // namespace
-
-std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Checkpointing& checkpointing) {
-  const Model& model = *index.model;
-  std::vector<CheckpointMode> of_module(model.modules.size(), CheckpointMode::None);
-  for (const Checkpointing::Entry& entry : checkpointing.entries) {
-    if (const int module = index.find(entry.module); module >= 0) of_module[at(module)] = entry.mode;
-  }
-  std::vector<CheckpointMode> modes;
-  modes.reserve(model.calls.size());
-  for (const Call& call : model.calls) {
-    modes.push_back(call.repeated && call.module >= 0 ? of_module[at(call.module)] : CheckpointMode::None);
-  }
-  return modes;
-}
 
 Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout) {
   return Fsdp2Lowering(index, plan, layout).run();

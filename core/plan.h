@@ -121,8 +121,10 @@ struct Plan {
   MixedPrecision mixed_precision;
   Checkpointing checkpointing;
   bool cpu_offload = false;  ///< CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host.
-  std::int64_t forward_prefetch = 0;   ///< Units gathered ahead explicitly in forward; 0: FSDP2's implicit order.
-  std::int64_t backward_prefetch = 1;  ///< Units gathered ahead in backward; 1: FSDP2's default.
+  std::int64_t forward_prefetch = 0;   ///< Units gathered ahead explicitly in forward (each unit's
+                                       ///< set_modules_to_forward_prefetch); 0: FSDP2's implicit order.
+  std::int64_t backward_prefetch = 1;  ///< Units gathered ahead in backward; 1: FSDP2's default; more: each unit's
+                                       ///< set_modules_to_backward_prefetch.
   std::int64_t accumulation = 1;       ///< Micro-batches per optimizer step.
   bool sync_every_micro_batch = true;  ///< False: set_requires_gradient_sync(False) but for the last one.
   Optimizer optimizer;

@@ -216,4 +216,18 @@ std::string to_text(const Schedule& schedule, const ModelIndex& index, const Lay
   return text;
 }
 
+std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Checkpointing& checkpointing) {
+  const Model& model = *index.model;
+  std::vector<CheckpointMode> of_module(model.modules.size(), CheckpointMode::None);
+  for (const Checkpointing::Entry& entry : checkpointing.entries) {
+    if (const int module = index.find(entry.module); module >= 0) of_module[at(module)] = entry.mode;
+  }
+  std::vector<CheckpointMode> modes;
+  modes.reserve(model.calls.size());
+  for (const Call& call : model.calls) {
+    modes.push_back(call.repeated && call.module >= 0 ? of_module[at(call.module)] : CheckpointMode::None);
+  }
+  return modes;
+}
+
 }  // namespace fsdp

@@ -265,7 +265,7 @@ class LayoutMaker {
     }
   }
 
-  // A unit of several modules is unsharded from the first module that runs to the last one.
+  // A unit of several modules is unsharded when the first of them runs and left when each has run.
   void join_runs(ShardedUnit& unit) {
     struct Run {
       Span span;
@@ -276,15 +276,15 @@ class LayoutMaker {
       for (const Span& span : index_.runs[at(module)]) runs.push_back({span, module});
     }
     std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.span.begin < b.span.begin; });
-    std::vector<int> seen;
+    std::vector<int> to_run;  // What FSDP2 calls _modules_to_run_forward.
     for (const Run& run : runs) {
-      const bool again = std::find(seen.begin(), seen.end(), run.module) != seen.end();
-      if (seen.empty() || again || seen.size() == unit.modules.size()) {
+      if (to_run.empty()) {
+        to_run = unit.modules;
         unit.windows.push_back({run.span.begin, run.span.end});
-        seen.clear();
       }
+      std::erase(to_run, run.module);
       unit.windows.back().end = run.span.end;
-      seen.push_back(run.module);
+      unit.windows.back().is_left = to_run.empty();
     }
   }
 

@@ -240,12 +240,13 @@ TEST(LowerFsdp2, NestedUnitsAreEnteredFromOutsideAndLeftFromInside) {
             "RS 0.self_attn, RS 0, RS root");
 }
 
-TEST(LowerFsdp2, RecomputationUsesTheUnitsInsideTheBlockInForwardOrder) {
+TEST(LowerFsdp2, RecomputationUsesTheUnitsInsideTheBlockThatWereNotEnteredYet) {
   Plan plan = nested_plan();
   plan.checkpointing.entries = {{"model.layers.0", CheckpointMode::Full}, {"model.layers.1", CheckpointMode::Full}};
+  // The feed-forward is entered with the gradient of its output, before anything is recomputed.
   EXPECT_EQ(events(llama(2), plan, StepPhase::Backward, "AG use RS"),
-            "AG 1, use 1, AG 1.mlp, AG 1.self_attn, use 1.self_attn, use 1.mlp, RS 1.mlp, AG 0, RS 1.self_attn, RS 1, "
-            "use 0, AG 0.mlp, AG 0.self_attn, use 0.self_attn, use 0.mlp, RS 0.mlp, RS 0.self_attn, RS 0, RS root");
+            "AG 1, use 1, AG 1.mlp, use 1.mlp, AG 1.self_attn, use 1.self_attn, RS 1.mlp, AG 0, RS 1.self_attn, RS 1, "
+            "use 0, AG 0.mlp, use 0.mlp, AG 0.self_attn, use 0.self_attn, RS 0.mlp, RS 0.self_attn, RS 0, RS root");
 }
 
 TEST(LowerFsdp2, CheckpointingOfWholeUnitsChangesNothing) {
