@@ -59,6 +59,19 @@ PeakMoment moment_of(const PreparedPlan& prepared, const PeakSink& sink) {
   return moment;
 }
 
+// Where forward, backward and optimizer begin among the instructions of a step.
+std::vector<PhaseMark> phase_marks(const Schedule& schedule) {
+  std::vector<PhaseMark> marks;
+  const Instruction* before = nullptr;
+  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+    const Instruction& step = schedule.instructions[i];
+    const bool begins = before == nullptr || before->phase != step.phase || before->micro_batch != step.micro_batch;
+    if (begins) marks.push_back({std::string(name_of(step.phase)), static_cast<std::int64_t>(i)});
+    before = &step;
+  }
+  return marks;
+}
+
 void describe_peak(const PreparedPlan& prepared, MemoryReport& memory) {
   const PeakWalk found = walk_to_peak(prepared, -1);
   memory.peak = moment_of(prepared, found.sink);
@@ -84,6 +97,7 @@ void describe_peak(const PreparedPlan& prepared, MemoryReport& memory) {
   for (std::size_t m = at(found.marks_before_last_step); m < marks.size(); ++m) {
     memory.live_over_step.push_back(Bytes(marks[m]));
   }
+  memory.phase_marks = phase_marks(prepared.schedule);
 }
 
 Bytes host_pinned(const PreparedPlan& prepared) {
