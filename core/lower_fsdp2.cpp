@@ -21,7 +21,8 @@
 // _backward_prefetch, finalize_backward), torch 2.11.0.
 //
 // Not modelled: set_unshard_in_backward(False), set_reshard_after_backward(False), a forward without gradients in
-// between.
+// between; a frozen unit inside a checkpointed block that is called again and whose first pass needs no backward, which
+// FSDP2 leaves unsharded between steps.
 
 #include <algorithm>
 #include <iterator>
@@ -190,6 +191,7 @@ class Fsdp2Lowering {
 
   void pre_forward(int unit) {
     if (!has_parameters(unit)) return;
+    units_[at(unit)].post_backward = false;
     unshard(unit);
     wait(unit);
     if (plan_.forward_prefetch == 0) return;

@@ -1,5 +1,6 @@
 // What holds for every schedule, on random small models and plans.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -76,6 +77,19 @@ Plan any_plan_for(const Model& model) {
   return plan;
 }
 
+/// What a counterexample is.
+std::string describe(const Model& model, const Plan& plan) {
+  std::string text = fmt::format("{}, {} calls, {} micro-batches, sync {}, prefetch {} and {}, {} checkpointed; units",
+                                 model.name, model.calls.size(), plan.accumulation, plan.sync_every_micro_batch,
+                                 plan.forward_prefetch, plan.backward_prefetch, plan.checkpointing.entries.size());
+  for (const Unit& unit : plan.units) {
+    text += fmt::format(" \"{}\" {}", unit.modules[0], static_cast<int>(unit.reshard_after_forward.kind));
+  }
+  text += "; frozen";
+  for (const Parameter& parameter : model.parameters) text += parameter.trainable ? "" : " " + parameter.name;
+  return text;
+}
+
 std::int64_t gathered_elements(const Schedule& schedule, const Layout& layout) {
   std::int64_t sum = 0;
   for (const Instruction& step : schedule.instructions) {
@@ -91,7 +105,7 @@ RC_GTEST_PROP(LowerFsdp2Properties, EveryScheduleKeepsItsPromises, ()) {
   const auto layout = make_layout(index, plan);
   RC_ASSERT(layout.has_value());
   const Errors errors = validate(lower_fsdp2(index, plan, *layout), index, *layout);
-  if (!errors.empty()) RC_FAIL(to_string(errors.front()));
+  if (!errors.empty()) RC_FAIL(to_string(errors.front()) + "\n" + describe(model, plan));
 }
 
 RC_GTEST_PROP(LowerFsdp2Properties, EveryParameterIsInOneUnitAndNoElementIsLost, ()) {
@@ -144,7 +158,9 @@ RC_GTEST_PROP(LowerFsdp2Properties, MicroBatchesThatSyncAreAllAlike, ()) {
     step.micro_batch = 0;
     list.push_back(step);
   }
-  for (const auto& list : lists) RC_ASSERT(list == lists.front());
+  for (const auto& list : lists) {
+    if (list != lists.front()) RC_FAIL(describe(model, plan));
+  }
 }
 
 }  // namespace
