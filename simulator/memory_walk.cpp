@@ -15,6 +15,7 @@ class MemoryWalk<Sink>::Impl {
       : in_(input), sink_(sink), units_(in_, sink), calls_(in_, sink, units_), optimizer_(in_, sink) {}
 
   void initialise() { optimizer_.initialise(); }
+  void make_states() { optimizer_.make_states_once(); }
 
   void step() {
     for (const Instruction& instruction : in_.schedule->instructions) {
@@ -72,6 +73,10 @@ MemoryWalk<Sink>::~MemoryWalk() = default;
 template <class Sink>
 void MemoryWalk<Sink>::initialise() {
   impl_->initialise();
+}
+template <class Sink>
+void MemoryWalk<Sink>::make_states() {
+  impl_->make_states();
 }
 template <class Sink>
 void MemoryWalk<Sink>::step() {

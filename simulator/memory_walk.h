@@ -38,6 +38,8 @@ class MemoryWalk {
   ~MemoryWalk();
 
   void initialise();
+  /// Makes the optimizer's states, which else come with the first step: the next step is then like all later ones.
+  void make_states();
   void step();
 
  private:

@@ -89,8 +89,7 @@ class OptimizerWalk {
 
   void step() {
     if (in_.plan->cpu_offload) return;
-    if (!has_states_) make_states();
-    has_states_ = true;
+    make_states_once();
     switch (in_.plan->optimizer.implementation) {
       case OptimizerImplementation::Fused:
         return;
@@ -99,6 +98,12 @@ class OptimizerWalk {
       case OptimizerImplementation::ForLoop:
         return loop_temporaries();
     }
+  }
+
+  void make_states_once() {
+    if (has_states_ || in_.plan->cpu_offload) return;
+    make_states();
+    has_states_ = true;
   }
 
  private:

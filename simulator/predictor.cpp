@@ -67,8 +67,8 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail) {
     LiveSink sink(prepared.ids.total);
     MemoryWalk<LiveSink> walk(prepared.short_walk_input(), sink);
     walk.initialise();
-    // Optimizer states exist from the first step on, so that the second holds the peak.
-    walk.step();
+    // A steady step holds the most: what the first one holds, and the optimizer's states.
+    walk.make_states();
     walk.step();
     outcome.device_lower_bound = sink.reserved_lower_bound();
     for (const DeviceTerm& term : outside_terms(impl_->cluster, plan)) outcome.device_lower_bound += term.bytes;
