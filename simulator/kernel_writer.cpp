@@ -97,10 +97,11 @@ int KernelWriter::softmax(int x) {
   return y;
 }
 
-void KernelWriter::note_sum(Kernel& kernel, std::int64_t outputs, std::int64_t inputs, bool sums_rows) const {
+void KernelWriter::note_sum(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const {
   const LaunchLimits limits = launch_limits(context_.num_sms, context_.compute_capability);
-  for (const std::int64_t bytes : reduction_scratch(outputs, inputs, sums_rows, limits)) {
-    kernel.backward_temps.push_back({bytes, TempLife::Brief});
+  const std::int64_t outputs = elements(kernel.inputs[at(input)].slot);
+  for (const std::int64_t bytes : reduction_scratch(outputs, terms, sums_rows, limits)) {
+    kernel.backward_temps.push_back({bytes, TempLife::Brief, input});
   }
 }
 
@@ -111,9 +112,9 @@ int KernelWriter::mul(int x, int y, bool per_row) {
   Kernel& kernel = add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Fresh}}, {product});
   kernel.saved = {{y, 1}, {x, 0}};
   // The gradient of a broadcast operand is a full product, summed afterwards.
-  if (elements(y) < elements(x) && slot(y).differentiable) {
-    kernel.backward_temps.push_back({bytes(product), TempLife::Late});
-    note_sum(kernel, elements(y), elements(x) / elements(y), per_row);
+  if (elements(y) < elements(x)) {
+    kernel.backward_temps.push_back({bytes(product), TempLife::Late, 0});
+    note_sum(kernel, 0, elements(x) / elements(y), per_row);
   }
   return product;
 }
@@ -123,7 +124,7 @@ int KernelWriter::sum_of(int x, int y) {
   const int result = make(elements(x), slot(x).dtype);
   Kernel& kernel = add(KernelKind::Elementwise,
                        {{x, GradRule::Alias}, {y, broadcast ? GradRule::Fresh : GradRule::Alias}}, {result});
-  if (broadcast && slot(y).differentiable) note_sum(kernel, elements(y), elements(x) / elements(y), false);
+  if (broadcast) note_sum(kernel, 1, elements(x) / elements(y), false);
   return result;
 }
 

@@ -48,8 +48,9 @@ class KernelWriter {
 
   /// The kernel that was added last, to add to it what a shared call does not know. REQUIRES: there is one.
   Kernel& last_kernel() { return program_.kernels.back(); }
-  /// Notes the temporaries of a sum from `inputs` values to each of `outputs` in the backward.
-  void note_sum(Kernel& kernel, std::int64_t outputs, std::int64_t inputs, bool sums_rows) const;
+  /// Notes the temporaries of the sum that makes the gradient of the kernel's input number `input`, from `terms` values
+  /// to each of its elements. Rows are summed along the last dimension.
+  void note_sum(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const;
 
   /// A kernel of the current op.
   Kernel& add(KernelKind kind, std::vector<KernelInput> inputs, std::vector<int> outputs);

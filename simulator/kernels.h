@@ -67,6 +67,7 @@ enum class TempLife : std::uint8_t {
 struct BackwardTemp {
   std::int64_t bytes = 0;
   TempLife life = TempLife::Late;
+  int needed_for = -1;  ///< Index of the input whose gradient needs it; -1: any.
 };
 
 enum class KernelKind : std::uint8_t {

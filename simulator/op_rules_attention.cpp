@@ -98,6 +98,7 @@ void write_rotary(KernelWriter& w) {
 
 struct AttentionSizes {
   std::int64_t batch, queries, keys, heads, kv_heads, dim, value_dim;
+  bool repeated = false;  // K and V were copied to all query heads.
 
   std::int64_t q_elements() const { return batch * queries * heads * dim; }
   std::int64_t scores() const { return batch * heads * queries * keys; }
@@ -200,9 +201,8 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
     // A bias that is trained (T5's relative positions) gets a gradient of the scores' size, summed afterwards.
     kernel.inputs.push_back({bias, GradRule::Fresh});
     kernel.saved.push_back({bias, -1});
-    if (w.slot(bias).differentiable) {
-      kernel.backward_temps.push_back({s.scores() * size_of(w.slot(q).dtype).count()});
-    }
+    const std::int64_t whole = s.scores() * size_of(w.slot(q).dtype).count();
+    if (w.bytes(bias) < whole) kernel.backward_temps.push_back({whole, TempLife::Late, 3});
   }
   const std::int64_t delta = 4 * s.batch * s.heads * s.queries;
   const bool half = w.slot(q).dtype != Dtype::Float32;
@@ -242,7 +242,7 @@ int causal_mask(KernelWriter& w, const AttentionSizes& s, Dtype dtype) {
 int add_in_place(KernelWriter& w, int scores, int mask) {
   const int masked = w.alias(scores);
   Kernel& kernel = w.add(KernelKind::Elementwise, {{scores, GradRule::Alias}, {mask, GradRule::Fresh}}, {masked});
-  if (w.slot(mask).differentiable) w.note_sum(kernel, w.elements(mask), w.elements(scores) / w.elements(mask), false);
+  w.note_sum(kernel, 1, w.elements(scores) / w.elements(mask), false);
   return masked;
 }
 
@@ -256,7 +256,7 @@ int safe_softmax(KernelWriter& w, int scores, const AttentionSizes& s) {
 // aten::_scaled_dot_product_attention_math: everything in fp32, q and k scaled, scores, softmax, times v.
 int math(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const Dtype own = w.slot(q).dtype;
-  const bool grouped = s.kv_heads != s.heads;
+  const bool grouped = s.repeated || s.kv_heads != s.heads;
   const int wide_q = w.cast(q, Dtype::Float32);
   const int wide_k = w.cast(k, Dtype::Float32);
   const int wide_v = w.cast(v, Dtype::Float32);
@@ -294,7 +294,7 @@ int add_mask(KernelWriter& w, int scores, const AttentionSizes& s) {
 
 // Hugging Face's eager_attention_forward: scores in the activations' dtype, softmax in fp32.
 int eager(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
-  const bool grouped = s.kv_heads != s.heads;
+  const bool grouped = s.repeated || s.kv_heads != s.heads;
   const int all_k = repeat(w, k, s);
   const int all_v = repeat(w, v, s);
   int scores = w.scale(w.matmul(contiguous_heads(w, q, false), contiguous_heads(w, all_k, grouped), s.batch * s.heads,
@@ -315,7 +315,10 @@ void write_attention(KernelWriter& w) {
   AttentionSizes run = s;
   // Hugging Face asks for enable_gqa only without a mask.
   const bool repeats = (w.context().implementations.repeat_kv || mask) && s.kv_heads != s.heads;
-  if (repeats) run.kv_heads = s.heads;
+  if (repeats) {
+    run.kv_heads = s.heads;
+    run.repeated = true;
+  }
   const AttentionBackend backend = choose_attention({.dtype = w.slot(w.input(0)).dtype,
                                                      .head_dim = s.dim,
                                                      .grouped = run.kv_heads != run.heads,

@@ -39,7 +39,7 @@ void write_linear(KernelWriter& w) {
     // AddmmBackward0 goes through mat1, mat2, self.
     kernel.inputs = {{x, of_x}, {weight, of_weight}, {w.parameter(1), GradRule::Fresh}};
     kernel.saved = {{x, 1}, {weight, 0}};
-    w.note_sum(kernel, columns, rows, false);
+    w.note_sum(kernel, 2, rows, false);
   } else {
     // MmBackward0 goes through mat2, self.
     kernel.inputs = {{weight, of_weight}, {x, of_x}};
@@ -102,7 +102,7 @@ void write_convolution(KernelWriter& w) {
   const std::int64_t out_channels = w.parameter_shape(0).front();
   if (w.has_parameter(1)) {
     kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});
-    w.note_sum(kernel, out_channels, w.elements(y) / out_channels, true);
+    w.note_sum(kernel, 2, w.elements(y) / out_channels, true);
   }
   kernel.flops = 2.0 * static_cast<double>(w.elements(y)) * static_cast<double>(w.elements(weight) / out_channels);
   w.set_output(0, y);

@@ -48,10 +48,13 @@ void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, 
   if (rows <= kTall || warps >= w.context().num_sms / 2) return;
   const std::int64_t parts = std::min((rows + kWarp - 1) / kWarp, 32768 / warps);
   const std::int64_t size = size_of(w.activation()).count();
-  for (std::size_t p = 1; p < kernel.inputs.size(); ++p) kernel.backward_temps.push_back({size * parts * width});
-  for (std::size_t p = 1; p < kernel.inputs.size(); ++p) {
-    kernel.backward_temps.push_back({size * width});
-    w.note_sum(kernel, width, parts, false);
+  const int num_inputs = static_cast<int>(kernel.inputs.size());
+  for (int p = 1; p < num_inputs; ++p) {
+    kernel.backward_temps.push_back({size * parts * width, TempLife::Late, p});
+  }
+  for (int p = 1; p < num_inputs; ++p) {
+    kernel.backward_temps.push_back({size * width, TempLife::Late, p});
+    w.note_sum(kernel, p, parts, false);
   }
 }
 

@@ -64,7 +64,7 @@ std::vector<int> TapeRecorder::start_temporaries(const Kernel& kernel) {
   std::vector<int> whole;
   std::vector<int> early;
   for (const BackwardTemp& temp : kernel.backward_temps) {
-    if (temp.life != TempLife::Whole && temp.life != TempLife::Early) continue;
+    if (!is_needed(kernel, temp) || (temp.life != TempLife::Whole && temp.life != TempLife::Early)) continue;
     auto& made = temp.life == TempLife::Whole ? whole : early;
     made.push_back(make_temporary(temp.bytes, kernel.op, MemoryCategory::Temp));
   }
@@ -80,7 +80,7 @@ void TapeRecorder::end_temporaries(const Kernel& kernel, const std::vector<int>&
     made.clear();
   };
   for (const BackwardTemp& temp : kernel.backward_temps) {
-    if (temp.life == TempLife::Whole || temp.life == TempLife::Early) continue;
+    if (!is_needed(kernel, temp) || temp.life == TempLife::Whole || temp.life == TempLife::Early) continue;
     if (temp.life == TempLife::Late) drop_all(brief);
     auto& made = temp.life == TempLife::Late ? late : brief;
     made.push_back(make_temporary(temp.bytes, kernel.op, MemoryCategory::Temp));

@@ -85,6 +85,9 @@ class TapeRecorder {
   void backward();
   void seed(int output);
   void run_backward(const Kernel& kernel);
+  bool is_needed(const Kernel& kernel, const BackwardTemp& temp) const {
+    return temp.bytes > 0 && (temp.needed_for < 0 || flow_.requires_grad[at(kernel.inputs[at(temp.needed_for)].slot)]);
+  }
   std::vector<int> start_temporaries(const Kernel& kernel);
   void end_temporaries(const Kernel& kernel, const std::vector<int>& whole);
   Grad gradient_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out);

@@ -1,0 +1,333 @@
+// What op rules save for backward, in closed form, and that there is a rule for each kind of op.
+
+#include "simulator/op_rules.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/prepared_plan.h"
+#include "tests/support/spec_models.h"
+#include "tests/support/taped_block.h"
+
+namespace fsdp::simulator {
+namespace {
+
+constexpr Dtype kLong = Dtype::Int64;
+
+BlockBuilder builder(std::vector<Value> inputs) {
+  BlockBuilder b("op", "Op", inputs);
+  for (const Value& input : inputs) b.input(input.name);
+  return b;
+}
+
+// ---- every kind ----------------------------------------------------------------------------------------------------
+
+BlockValue op(BlockBuilder& b, OpKind kind, std::vector<BlockValue> inputs, const OpAttributes& attributes = {}) {
+  return b.op({.kind = kind, .inputs = std::move(inputs), .attributes = attributes})[0];
+}
+
+BlockValue experts(BlockBuilder& b) {
+  const BlockValue tokens = b.reshape(b.input("x"), {8, 16});
+  const auto routed = b.op({.kind = OpKind::Router,
+                            .inputs = {b.linear("gate", tokens, 4)},
+                            .attributes = {.num_experts = 4, .experts_per_token = 2},
+                            .names = {"weights", "indices"}});
+  std::vector<int> parameters;
+  for (int e = 0; e < 4; ++e) {
+    const std::string name = "experts" + std::to_string(e);
+    b.declare(name, "Expert");
+    parameters.push_back(b.parameter_of(name, "gate", {32, 16}));
+    parameters.push_back(b.parameter_of(name, "up", {32, 16}));
+    parameters.push_back(b.parameter_of(name, "down", {16, 32}));
+  }
+  return b.op({.kind = OpKind::Experts,
+               .inputs = {tokens, routed[0], routed[1]},
+               .parameters = parameters,
+               .attributes = {.num_experts = 4, .experts_per_token = 2}})[0];
+}
+
+BlockValue layer_of_kind(BlockBuilder& b, OpKind kind) {
+  const BlockValue x = b.input("x");          // [2, 4, 16]
+  const BlockValue image = b.input("image");  // [2, 4, 8, 8]
+  const BlockValue heads = b.input("heads");  // [2, 4, 2, 8]
+  switch (kind) {
+    case OpKind::Linear:
+      return b.linear("l", x, 8);
+    case OpKind::Embedding:
+      return b.embedding("e", b.input("ids"), 10, 8);
+    case OpKind::Conv1d:
+      return b.conv1d("c", x, 8, {.kernel = 3});
+    case OpKind::Conv2d:
+      return b.conv2d("c", image, 8, {.kernel = 3});
+    case OpKind::Parameter:
+      return b.add(x, b.parameter("table", {1, 4, 16}));
+    case OpKind::RmsNorm:
+      return b.rms_norm("n", x);
+    case OpKind::LayerNorm:
+      return b.layer_norm("n", x);
+    case OpKind::GroupNorm:
+      return b.group_norm("n", image, 2);
+    case OpKind::BatchNorm:
+      return b.batch_norm("n", image);
+    case OpKind::RotaryTable:
+      return b.rotary_table(b.input("ids"), 8).cos;
+    case OpKind::Rotary: {
+      const auto table = b.rotary_table(b.input("ids"), 8);
+      return b.rotary(heads, heads, table).key;
+    }
+    case OpKind::Attention:
+      return b.attention(heads, heads, heads, {});
+    case OpKind::Mul:
+    case OpKind::Add:
+    case OpKind::Sub:
+      return op(b, kind, {x, b.scale(x, 2)});
+    case OpKind::Std:
+      return op(b, kind, {x, b.mean(x, 2, true)}, {.dim = 2});
+    case OpKind::Silu:
+    case OpKind::Gelu:
+    case OpKind::Relu:
+    case OpKind::Sigmoid:
+    case OpKind::Tanh:
+      return op(b, kind, {x});
+    case OpKind::Scale:
+      return b.scale(x, 2);
+    case OpKind::Softcap:
+      return b.softcap(x, 30);
+    case OpKind::Dropout:
+      return b.dropout("", x, 0.1);
+    case OpKind::Cast:
+      return b.cast(x, Dtype::Float32);
+    case OpKind::Detach:
+      return b.detach(x);
+    case OpKind::Reshape:
+      return b.reshape(x, {8, 16});
+    case OpKind::Transpose:
+      return b.transpose(x, 0, 1);
+    case OpKind::Slice:
+      return b.slice(x, 1, 0, 2);
+    case OpKind::Select:
+      return b.select(x, 1, 0);
+    case OpKind::Expand:
+      return b.expand(b.select(x, 1, 0), {3, 2, 16});
+    case OpKind::Split:
+      return b.split(x, 2, 1)[1];
+    case OpKind::Contiguous:
+      return b.contiguous(x);
+    case OpKind::Cat:
+      return b.cat({x, x}, 1);
+    case OpKind::Stack:
+      return b.stack({x, x}, 1);
+    case OpKind::Index:
+      return b.index(x, b.input("rows"), 1);
+    case OpKind::Pad:
+      return b.pad(x, 2, 20);
+    case OpKind::Softmax:
+      return b.softmax(x, -1);
+    case OpKind::Mean:
+      return b.mean(x, 1, false);
+    case OpKind::Sum:
+      return b.sum(x, 1, false);
+    case OpKind::MaxPool2d:
+      return op(b, kind, {image}, {.kernel = 2, .stride = 2});
+    case OpKind::AdaptiveAvgPool2d:
+      return op(b, kind, {image}, {.length = 1});
+    case OpKind::Router:
+    case OpKind::Experts:
+      return experts(b);
+    case OpKind::CrossEntropy:
+      return b.cross_entropy(x, b.input("ids"), false);
+    case OpKind::MseLoss:
+      return op(b, kind, {x, b.scale(x, 2)});
+    case OpKind::Constant:
+      return b.add(x, b.constant({2, 4, 16}));
+  }
+  return x;
+}
+
+TEST(OpRules, EveryKindOfOpGivesEachOfItsOutputsATensor) {
+  for (int k = 0; k < kNumOpKinds; ++k) {
+    const auto kind = static_cast<OpKind>(k);
+    SCOPED_TRACE(name_of(kind));
+    BlockBuilder b = builder({{"x", {2, 4, 16}},
+                              {"image", {2, 4, 8, 8}},
+                              {"heads", {2, 4, 2, 8}},
+                              {"ids", {2, 4}, kLong},
+                              {"rows", {3}, kLong}});
+    b.output("y", layer_of_kind(b, kind));
+    const TapedBlock taped = tape_block(std::move(b));
+    bool found = false;
+    for (const Op& each : taped.block.ops) {
+      found = found || each.kind == kind;
+      for (const int value : each.outputs) {
+        const int slot = taped.program.value_slot[static_cast<std::size_t>(value)];
+        ASSERT_GE(slot, 0) << name_of(each.kind);
+        EXPECT_EQ(taped.program.slots[static_cast<std::size_t>(slot)].elements,
+                  num_elements(taped.block.values[static_cast<std::size_t>(value)].shape))
+            << name_of(each.kind);
+      }
+    }
+    EXPECT_TRUE(found);
+  }
+}
+
+// ---- what is saved -------------------------------------------------------------------------------------------------
+
+constexpr std::int64_t kRows = 512;   // N
+constexpr std::int64_t kWidth = 256;  // H
+
+TapedBlock rms_norm(RmsNormImplementation implementation, bool unit_offset = false, bool trained = true) {
+  BlockBuilder b = builder({{"x", {2, kRows / 2, kWidth}}});
+  b.output("y", b.rms_norm("norm", b.input("x"), {.unit_offset = unit_offset}));
+  TapedSettings settings;
+  settings.rules.implementations.rms_norm = implementation;
+  settings.parameters = {trained};
+  return tape_block(std::move(b), settings);
+}
+
+TEST(OpRules, RmsNormSavesSixEightOrTwoBytesPerElementByImplementation) {
+  const std::int64_t nh = kRows * kWidth;
+  // fp32 copy 4 N H, inverse root 4 N, normalised in bf16 2 N H.
+  EXPECT_EQ(rms_norm(RmsNormImplementation::WrittenOut).saved_bytes(), 6 * nh + 4 * kRows);
+  // The normalised values stay in fp32.
+  EXPECT_EQ(rms_norm(RmsNormImplementation::Composite).saved_bytes(), 8 * nh + 4 * kRows);
+  // Gemma: and 1 + weight in fp32.
+  EXPECT_EQ(rms_norm(RmsNormImplementation::WrittenOut, true).saved_bytes(), 8 * nh + 4 * kRows + 4 * kWidth);
+  // Its own input and the inverse root.
+  EXPECT_EQ(rms_norm(RmsNormImplementation::Fused).saved_bytes(), 2 * nh + 4 * kRows);
+}
+
+TEST(OpRules, ANormWithAFrozenWeightDoesNotKeepItsNormalisedValues) {
+  EXPECT_EQ(rms_norm(RmsNormImplementation::WrittenOut, false, false).saved_bytes(), 4 * kRows * kWidth + 4 * kRows);
+}
+
+TEST(OpRules, LayerNormSavesItsInputAndTwoNumbersPerRow) {
+  BlockBuilder b = builder({{"x", {kRows, kWidth}}});
+  b.output("y", b.layer_norm("norm", b.input("x")));
+  EXPECT_EQ(tape_block(std::move(b)).saved_bytes(), 2 * kRows * kWidth + 8 * kRows);
+}
+
+TEST(OpRules, AGatedMlpKeepsFourTensorsOfItsWidth) {
+  constexpr std::int64_t kFfn = 1024;
+  BlockBuilder b = builder({{"x", {kRows, kWidth}}});
+  const BlockValue x = b.input("x");
+  const BlockValue gate = b.silu(b.linear("gate", x, kFfn));
+  b.output("y", b.linear("down", b.mul(gate, b.linear("up", x, kFfn)), kWidth));
+  // gate, silu, up and their product, 2 bytes each, and the input of the first two linears.
+  EXPECT_EQ(tape_block(std::move(b)).saved_bytes(), 4 * 2 * kRows * kFfn + 2 * kRows * kWidth);
+}
+
+TEST(OpRules, DropoutSavesOneBytePerElement) {
+  BlockBuilder b = builder({{"x", {kRows, kWidth}}});
+  b.output("y", b.dropout("", b.input("x"), 0.1));
+  EXPECT_EQ(tape_block(std::move(b)).saved_bytes(), kRows * kWidth);
+}
+
+TEST(OpRules, ReflectionPaddingKeepsItsInputAndZeroPaddingDoesNot) {
+  for (const bool reflect : {true, false}) {
+    BlockBuilder b = builder({{"x", {2, 8, 100}}});
+    b.output("y", b.pad(b.scale(b.input("x"), 2), 2, 104, reflect));
+    EXPECT_EQ(tape_block(std::move(b)).saved_bytes(), reflect ? 2 * 2 * 8 * 100 : 0);
+  }
+}
+
+TapedBlock cross_entropy(bool upcast, std::int64_t rows, std::int64_t classes) {
+  BlockBuilder b = builder({{"x", {rows, kWidth}}, {"labels", {rows}, kLong}});
+  const BlockValue logits = b.linear("head", b.input("x"), classes);
+  b.output("loss", b.cross_entropy(logits, b.input("labels"), false));
+  TapedSettings settings;
+  settings.rules.implementations.upcast_logits = upcast;
+  settings.inputs = {true, false};
+  return tape_block(std::move(b), settings);
+}
+
+TEST(OpRules, CrossEntropyPeaksAtTenBytesPerLogitForwardAndTwelveBackward) {
+  constexpr std::int64_t kClasses = 8000;
+  const std::int64_t nv = kRows * kClasses;
+  const TapedBlock wide = cross_entropy(true, kRows, kClasses);
+  // Logits 2, their copy 4, log_softmax 4; and the loss and the total weight, 4 bytes each.
+  EXPECT_EQ(peak_of(wide.tape.forward), 10 * nv + 8);
+  // log_softmax 4 stays (total weight beside it); gradients of nll_loss 4 and of log_softmax 4 on top.
+  EXPECT_EQ(wide.tape.backward_peak, 12 * nv + 4);
+  const TapedBlock narrow = cross_entropy(false, kRows, kClasses);
+  EXPECT_EQ(peak_of(narrow.tape.forward), 4 * nv + 4);
+}
+
+TapedBlock attention(AttentionBackend backend, double dropout = 0) {
+  constexpr std::int64_t kBatch = 2, kSeq = 256, kHeads = 8, kKvHeads = 2, kDim = 64;
+  BlockBuilder b = builder({{"q", {kBatch, kSeq, kHeads, kDim}},
+                            {"k", {kBatch, kSeq, kKvHeads, kDim}},
+                            {"v", {kBatch, kSeq, kKvHeads, kDim}}});
+  const BlockValue q = b.input("q"), k = b.input("k");
+  b.output("y", b.attention(q, k, b.input("v"), {.dropout = dropout}));
+  TapedSettings settings;
+  settings.rules.implementations.attention = backend;
+  return tape_block(std::move(b), settings);
+}
+
+TEST(OpRules, FlashKeepsQueriesKeysValuesItsOutputAndOneNumberPerRow) {
+  const std::int64_t n = 2 * 256, q = 8 * 64, k = 2 * 64;
+  // rng_state is two numbers of 8 bytes, the unused tensor one.
+  EXPECT_EQ(attention(AttentionBackend::Flash).saved_bytes(), 2 * n * (q + k + k + q) + 4 * n * 8 + 24);
+}
+
+TEST(OpRules, MathKeepsTheScoresInFp32) {
+  const std::int64_t n = 2 * 256, q = 8 * 64, scores = 2 * 8 * 256 * 256;
+  // Scaled q, k and v for all heads in fp32, and the softmax of the scores.
+  EXPECT_EQ(attention(AttentionBackend::Math).saved_bytes(), 3 * 4 * n * q + 4 * scores);
+}
+
+// ---- whole blocks --------------------------------------------------------------------------------------------------
+
+TapedBlock llama(RmsNormImplementation norm) {
+  constexpr std::int64_t kHeads = 4, kKvHeads = 2, kDim = 64, kFfn = 704;
+  BlockBuilder b =
+      builder({{"hidden", {2, kRows / 2, kWidth}}, {"cos", {1, kRows / 2, 64}}, {"sin", {1, kRows / 2, 64}}});
+  const BlockValue x = b.input("hidden");
+  const BlockValue normed = b.rms_norm("attention_norm", x);
+  const Shape heads = {2, kRows / 2, kHeads, kDim}, kv_heads = {2, kRows / 2, kKvHeads, kDim};
+  const BlockValue q = b.reshape(b.linear("wq", normed, kHeads * kDim), heads);
+  const BlockValue k = b.reshape(b.linear("wk", normed, kKvHeads * kDim), kv_heads);
+  const BlockValue v = b.reshape(b.linear("wv", normed, kKvHeads * kDim), kv_heads);
+  const auto turned = b.rotary(q, k, {b.input("cos"), b.input("sin")});
+  const BlockValue y = b.add(x, b.linear("wo", b.attention(turned.query, turned.key, v, {}), kWidth));
+  const BlockValue middle = b.rms_norm("ffn_norm", y);
+  const BlockValue gate = b.silu(b.linear("w1", middle, kFfn));
+  b.output("out", b.add(y, b.linear("w2", b.mul(gate, b.linear("w3", middle, kFfn)), kWidth)));
+  TapedSettings settings;
+  settings.rules.implementations.rms_norm = norm;
+  settings.inputs = {true, false, false};
+  return tape_block(std::move(b), settings);
+}
+
+TEST(OpRules, ALlamaBlockKeepsWhatTheClosedFormSays) {
+  constexpr std::int64_t n = kRows, h = kWidth, q = 256, k = 128, heads = 4, ffn = 704;
+  const std::int64_t tables = 2 * 2 * (kRows / 2) * 64;
+  const std::int64_t random_state = 24;
+  const std::int64_t attention = 2 * n * (2 * q + 2 * k) + 4 * n * heads + random_state;
+  // Norms in fp32 keep 6 H + 4 and their outputs 2 H.
+  EXPECT_EQ(llama(RmsNormImplementation::WrittenOut).saved_bytes() - tables,
+            16 * n * h + 8 * n + attention + 8 * n * ffn);
+  // Fused ones keep their inputs and outputs.
+  EXPECT_EQ(llama(RmsNormImplementation::Fused).saved_bytes() - tables, 8 * n * h + 8 * n + attention + 8 * n * ffn);
+}
+
+TEST(OpRules, TheLayersOfQwen3TtsKeepThePublishedBytesPerToken) {
+  const Model model = model_of("qwen3_tts.json");
+  const ModelIndex index = index_of(model);
+  TapeLibrary library(index);
+  TapeSettings settings;
+  const auto kept_per_token = [&](const std::string& module) {
+    for (std::size_t c = 0; c < model.calls.size(); ++c) {
+      const Call& call = model.calls[c];
+      if (call.module < 0 || model.modules[static_cast<std::size_t>(call.module)].name != module) continue;
+      const Shape& hidden = model.values[static_cast<std::size_t>(call.outputs.front())].shape;
+      const std::int64_t kept = library.tape(settings, static_cast<int>(c), CheckpointMode::None).tape.kept_bytes;
+      return static_cast<double>(kept - 24) / static_cast<double>(hidden[0] * hidden[1]);
+    }
+    return 0.0;
+  };
+  EXPECT_EQ(kept_per_token("talker.model.layers.3"), 113320);
+  EXPECT_EQ(kept_per_token("talker.code_predictor.model.layers.2"), 71848);
+}
+
+}  // namespace
+}  // namespace fsdp::simulator
