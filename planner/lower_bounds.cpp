@@ -259,12 +259,16 @@ const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
 }
 
 std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls, const UnitSums& units, int call,
-                                    std::int64_t kept, std::int64_t checkpointed) const {
+                                    std::int64_t kept, Interval checkpointed_range) const {
+  const std::int64_t checkpointed = checkpointed_range.last;
   const std::size_t c = static_cast<std::size_t>(call);
   const auto [own_stack, own_block] = block_of_call_[c];
   std::int64_t bytes = units.states + units.root + units.unit_of_call[c] + calls.kept[c];
   if (family.accumulation > 1 && base_.sync_every_micro_batch) bytes += units.gradients;
-  bytes += own_block >= 0 && own_block < checkpointed ? calls.mode_peak[c] : calls.peak[c];
+  // In some plans of the box the block is checkpointed, in others not; recomputing can need more than having kept.
+  const bool may_be = own_block >= 0 && own_block < checkpointed;
+  const bool must_be = own_block >= 0 && own_block < checkpointed_range.first;
+  bytes += !may_be ? calls.peak[c] : must_be ? calls.mode_peak[c] : std::min(calls.mode_peak[c], calls.peak[c]);
   for (std::size_t s = 0; s < stacks_.size(); ++s) {
     const StackOfCalls& stack = stacks_[s];
     const bool is_own = own_stack == static_cast<int>(s);
@@ -294,10 +298,11 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
 }
 
 std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,
-                                 std::int64_t checkpointed) const {
+                                 Interval checkpointed_range) const {
+  const std::int64_t checkpointed = checkpointed_range.last;
   std::int64_t highest = units.states + units.gradients;
   const auto look_at = [&](int call) {
-    highest = std::max(highest, memory_at(family, calls, units, call, kept, checkpointed));
+    highest = std::max(highest, memory_at(family, calls, units, call, kept, checkpointed_range));
   };
   for (const StackOfCalls& stack : stacks_) {
     if (stack.calls.empty()) continue;
@@ -322,7 +327,21 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   const Seconds communicator = micro_batches * units.gathers[most_kept] + reductions * units.reduces;
   const Seconds time = units.optimizer + std::max({units.root_gather + stream + units.last_reduce, communicator,
                                                    reductions * units.all_reduces});
-  return {time.count(), memory(family, calls, units, kept.first, checkpointed.last)};
+  return {time.count(), memory(family, calls, units, kept.first, checkpointed)};
+}
+
+std::int64_t LowerBounds::live_slack(const Family& family) {
+  const CallSums& calls = call_sums(family);
+  const UnitSums& units = unit_sums(family);
+  std::int64_t recompute = 0;
+  for (std::size_t c = 0; c < calls.peak.size(); ++c) {
+    recompute = std::max(recompute, calls.mode_peak[c] - calls.peak[c]);
+  }
+  std::int64_t unit = 0;
+  for (const std::vector<std::int64_t>& unsharded : units.unsharded) {
+    for (std::size_t u = 1; u < unsharded.size(); ++u) unit = std::max(unit, unsharded[u] - unsharded[u - 1]);
+  }
+  return recompute + 2 * unit;
 }
 
 }  // namespace fsdp::planner

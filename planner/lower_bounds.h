@@ -31,6 +31,11 @@ class LowerBounds {
   /// checkpointed blocks.
   Bound bound(const Family& family, Interval kept, Interval checkpointed);
 
+  /// By how many bytes the live peak of a plan can lie below that of the plan of its family that keeps fewer units
+  /// unsharded and checkpoints more blocks. Live bytes are not quite monotonic: recomputing a block can need more than
+  /// having kept it, and a unit that stays unsharded is not gathered into a buffer again.
+  std::int64_t live_slack(const Family& family);
+
  private:
   /// Sums over calls, for one micro-batch and one mode of checkpointing.
   struct CallSums {
@@ -74,9 +79,9 @@ class LowerBounds {
   void add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
                  const Model& model, UnitSums& sums) const;
   std::int64_t memory_at(const Family& family, const CallSums& calls, const UnitSums& units, int call,
-                         std::int64_t kept, std::int64_t checkpointed) const;
+                         std::int64_t kept, Interval checkpointed) const;
   std::int64_t memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,
-                      std::int64_t checkpointed) const;
+                      Interval checkpointed) const;
 
   const Plan& base_;
   const Families& families_;

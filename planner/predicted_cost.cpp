@@ -149,7 +149,8 @@ Bound PredictedCost::bound(const Box& box, int level) {
     }
     case CostLevel::Live: {
       const Outcome& live = outcome(smallest, Detail::Live);
-      return {no_time, with_margin(live.device_lower_bound, smallest).count()};
+      const Bytes slack(box.is_point() ? 0 : lower_bounds_.live_slack(family));
+      return {no_time, with_margin(live.device_lower_bound - slack, smallest).count()};
     }
     case CostLevel::Memory: {
       const Outcome& exact = outcome(fastest, Detail::Memory);
