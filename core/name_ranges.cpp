@@ -8,7 +8,7 @@ namespace fsdp {
 
 namespace {
 
-/// A number between dots as PyTorch writes it: digits, no sign, no leading zero.
+/// A number between dots or after an underscore, as PyTorch and torchvision write it: digits, no sign, no leading zero.
 std::optional<std::int64_t> parse_index(std::string_view text) {
   if (text.empty() || (text.size() > 1 && text[0] == '0')) return std::nullopt;
   std::int64_t number = 0;
@@ -32,7 +32,7 @@ std::string to_string(const NameRange& range) {
 std::optional<NameRange> range_of(std::string_view name, std::string_view next) {
   std::size_t begin = 0;
   for (std::size_t i = 0; i < name.size() && i < next.size() && name[i] == next[i]; ++i) {
-    if (name[i] == '.') begin = i + 1;
+    if (name[i] == '.' || name[i] == '_') begin = i + 1;
   }
   const std::string_view number = component_at(name, begin);
   const std::string_view next_number = component_at(next, begin);

@@ -1,7 +1,8 @@
 #pragma once
 
-// Rows of module names, written short: "model.layers.{0..27}" for the 28 names from "model.layers.0" on, and
-// "model.layers.{0..26..2}" for every second one. Files and reports use them so that a change reads as one line.
+// Rows of module names, written short: "model.layers.{0..27}" for the 28 names from "model.layers.0" on,
+// "model.layers.{0..26..2}" for every second one, and "encoder_layer_{0..11}" where the number follows an underscore.
+// Files and reports use them so that a change reads as one line.
 
 #include <cstdint>
 #include <optional>
@@ -14,9 +15,9 @@
 
 namespace fsdp {
 
-/// A row of names that differ in one number between dots.
+/// A row of names that differ in one number, which is a whole part between dots or the end of one after an underscore.
 struct NameRange {
-  std::string before;  ///< "model.layers."
+  std::string before;  ///< "model.layers.", or "encoder.layers.encoder_layer_"
   std::string after;   ///< "", or ".mlp"
   std::int64_t first = 0;
   std::int64_t last = 0;

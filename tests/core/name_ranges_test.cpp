@@ -30,14 +30,21 @@ TEST(FoldNames, WhatDoesNotCountUpStaysAsItIs) {
   EXPECT_EQ(fold_names(names), names);
 }
 
-TEST(FoldNames, OnlyNumbersBetweenDotsCount) {
-  const Names names = {"layer1", "layer2", "layer3"};
+TEST(FoldNames, ANumberAfterAnUnderscoreCountsToo) {
+  EXPECT_EQ(fold_names(Names{"encoder.layers.encoder_layer_9", "encoder.layers.encoder_layer_10"}),
+            Names{"encoder.layers.encoder_layer_{9..10}"});
+  EXPECT_EQ(fold_names(Names{"layer_0.mlp", "layer_1.mlp"}), Names{"layer_{0..1}.mlp"});
+}
+
+TEST(FoldNames, OtherNumbersInsideOfAPartAreLeftAlone) {
+  const Names names = {"layer1", "layer2", "layer3", "a_1_b", "a_2_b", "b_1x", "b_2x", "c_01", "c_02"};
   EXPECT_EQ(fold_names(names), names);
 }
 
 TEST(UnfoldName, ARangeIsEachOfItsNames) {
   EXPECT_EQ(unfold_name("a.{8..10}.b", "x"), (Names{"a.8.b", "a.9.b", "a.10.b"}));
   EXPECT_EQ(unfold_name("a.{0..5..2}", "x"), (Names{"a.0", "a.2", "a.4"}));
+  EXPECT_EQ(unfold_name("layer_{1..2}.b", "x"), (Names{"layer_1.b", "layer_2.b"}));
   EXPECT_EQ(unfold_name("lm_head", "x"), Names{"lm_head"});
 }
 
@@ -72,10 +79,10 @@ TEST(UnfoldName, TheLargestStepDoesNotOverflow) {
 RC_GTEST_PROP(FoldNames, UnfoldingGivesTheSameNamesInTheSameOrder, ()) {
   // Few stems and small numbers, so that rows, breaks and repeated names are all common.
   const auto names = *rc::gen::container<Names>(
-      rc::gen::map(rc::gen::tuple(rc::gen::element<std::string>("a", "a.b", ""), rc::gen::inRange(0, 6),
-                                  rc::gen::element<std::string>("", ".c", ".1")),
+      rc::gen::map(rc::gen::tuple(rc::gen::element<std::string>("a.", "a.b.", ".", "a_", "a_b_"),
+                                  rc::gen::inRange(0, 6), rc::gen::element<std::string>("", ".c", ".1", "_1", "_c")),
                    [](const std::tuple<std::string, int, std::string>& parts) {
-                     return std::get<0>(parts) + "." + std::to_string(std::get<1>(parts)) + std::get<2>(parts);
+                     return std::get<0>(parts) + std::to_string(std::get<1>(parts)) + std::get<2>(parts);
                    }));
   Names unfolded;
   for (const std::string& folded : fold_names(names)) {
