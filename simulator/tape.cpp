@@ -29,7 +29,10 @@ namespace fsdp::simulator {
 TapeRecorder::TapeRecorder(const Block& block, const KernelProgram& program, const TapeContext& context)
     : block_(block), program_(program), context_(context), flow_(find_flow(block, program, context)) {
   tape_.num_storages = static_cast<int>(program.storages.size());
-  for (const Storage& storage : program.storages) tape_.storage_op.push_back(storage.op);
+  for (const Storage& storage : program.storages) {
+    name_.push_back(static_cast<int>(name_.size()));
+    tape_.storage_op.push_back(storage.op);
+  }
   is_output_.assign(program.storages.size(), false);
   for (const int value : block.outputs) is_output_[at(storage_of(program.value_slot[at(value)]))] = true;
 }
@@ -105,7 +108,7 @@ void TapeRecorder::bind_outputs() {
 }
 
 void TapeRecorder::allocate(int storage, MemoryCategory category) {
-  emit(Kind::Alloc, storage, program_.storages[at(storage)].bytes, category);
+  emit(Kind::Alloc, name_[at(storage)], program_.storages[at(storage)].bytes, category);
   inside_ += program_.storages[at(storage)].bytes;
 }
 
@@ -119,7 +122,7 @@ void TapeRecorder::drop_if_dead(int storage) {
 void TapeRecorder::free(int storage) {
   if (!alive_[at(storage)]) return;
   alive_[at(storage)] = false;
-  emit(Kind::Free, storage);
+  emit(Kind::Free, name_[at(storage)]);
   inside_ -= program_.storages[at(storage)].bytes;
 }
 

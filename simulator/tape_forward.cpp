@@ -113,7 +113,9 @@ void TapeRecorder::recompute() {
   std::vector<bool> cached(alive_);
   // The output of the call is another tensor this time.
   for (std::size_t s = 0; s < is_output_.size(); ++s) {
-    if (is_output_[s]) cached[s] = alive_[s] = false;
+    if (!is_output_[s] || program_.storages[s].kind != Storage::Kind::Inside) continue;
+    cached[s] = alive_[s] = false;
+    name_[s] = new_storage(program_.storages[s].bytes, program_.storages[s].op);
   }
   count_uses(end);
   count_saves();

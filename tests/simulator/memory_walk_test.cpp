@@ -1,0 +1,260 @@
+// The memory walk on a chain of linears, whose bytes can be written down.
+
+#include "simulator/memory_walk.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "tests/support/assemble_model.h"
+#include "tests/support/prepared_plan.h"
+
+namespace fsdp::simulator {
+namespace {
+
+using enum MemoryCategory;
+
+// `layers` linears of [width, width], each a unit, and a head of [width / 2, width] in the root.
+Model chain(std::int64_t width, std::int64_t layers) {
+  ModelAssembler model("chain", Dtype::Float32);
+  model.input("hidden", {1, 4, width}, std::nullopt);
+  model.input("labels", {1, 4}, Dtype::Int64);
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    BlockBuilder b = model.block("layer", "Linear");
+    b.output("hidden", b.linear("", b.input("hidden"), width));
+    model.call("layers." + std::to_string(layer), std::move(b), true);
+  }
+  BlockBuilder head = model.block("head", "Linear");
+  head.output("logits", head.linear("", head.input("hidden"), width / 2));
+  model.call("head", std::move(head));
+  BlockBuilder loss = model.block("loss", "Loss");
+  loss.output("loss", loss.cross_entropy(loss.input("logits"), loss.input("labels"), false));
+  model.call("", std::move(loss), false, true);
+  return model.finish("loss");
+}
+
+constexpr std::int64_t kWidth = 64;
+constexpr std::int64_t kLayers = 5;
+constexpr std::int64_t kRanks = 4;
+constexpr std::int64_t kF = kWidth * kWidth;         // Elements of a layer,
+constexpr std::int64_t kHead = kWidth * kWidth / 2;  // and of the root.
+
+Plan plan_of(const Mesh& mesh, std::int64_t layers = kLayers, ReshardAfterForward reshard = {}) {
+  Plan plan;
+  plan.mesh = mesh;
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    plan.units.push_back({{"layers." + std::to_string(layer)}, reshard});
+  }
+  plan.units.push_back({{""}, {}});
+  plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
+  return plan;
+}
+
+using Bytes8 = std::array<std::int64_t, 32>;  // Per category.
+
+// What lives at the peak of some categories during each instruction of the second step, and at its end.
+struct Moment {
+  Instruction instruction;
+  std::int64_t peak = 0;
+  Bytes8 at_end{};
+};
+
+class Walked {
+ public:
+  Walked(Model model, const Plan& plan, std::vector<MemoryCategory> counted, int steps = 2)
+      : run_(std::move(model), plan) {
+    TraceSink sink;
+    MemoryWalk<TraceSink> walk(run_.prepared().walk_input(), sink);
+    walk.initialise();
+    for (int step = 0; step < steps; ++step) walk.step();
+    const auto& instructions = run_.prepared().schedule.instructions;
+    const std::size_t first = sink.marks().size() - instructions.size();
+    std::vector<MemoryEvent> live(static_cast<std::size_t>(run_.prepared().ids.total));
+    Bytes8 now{};
+    std::size_t next = 0;
+    const auto counted_bytes = [&] {
+      std::int64_t sum = 0;
+      for (const MemoryCategory category : counted) sum += now[static_cast<std::size_t>(category)];
+      return sum;
+    };
+    for (std::size_t m = 0; m < sink.marks().size(); ++m) {
+      for (; next < sink.marks()[m]; ++next) play(sink.events()[next], live, now);
+      const std::size_t end = m + 1 < sink.marks().size() ? sink.marks()[m + 1] : sink.events().size();
+      Moment moment{.instruction = instructions[m % instructions.size()], .peak = counted_bytes()};
+      for (; next < end; ++next) {
+        play(sink.events()[next], live, now);
+        moment.peak = std::max(moment.peak, counted_bytes());
+      }
+      moment.at_end = now;
+      if (m >= first) moments_.push_back(moment);
+    }
+  }
+
+  // The moment of an instruction of a unit or of the call with that number, in one phase.
+  const Moment& at(Do what, StepPhase phase, int which = -1, int micro_batch = 0) const {
+    for (const Moment& moment : moments_) {
+      const Instruction& i = moment.instruction;
+      const int number = what == Do::Forward || what == Do::Backward ? i.call : i.unit;
+      if (i.what == what && i.phase == phase && (which < 0 || number == which) && i.micro_batch == micro_batch) {
+        return moment;
+      }
+    }
+    ADD_FAILURE() << "no such moment";
+    return moments_.front();
+  }
+
+ private:
+  static void play(const MemoryEvent& event, std::vector<MemoryEvent>& live, Bytes8& now) {
+    MemoryEvent& slot = live[static_cast<std::size_t>(event.id)];
+    if (event.is_free()) {
+      now[static_cast<std::size_t>(slot.category)] -= slot.bytes;
+    } else {
+      slot = event;
+      now[static_cast<std::size_t>(event.category)] += event.bytes;
+    }
+  }
+
+  PreparedRun run_;
+  std::vector<Moment> moments_;
+};
+
+std::int64_t bytes_of(const Moment& moment, MemoryCategory category) {
+  return moment.at_end[static_cast<std::size_t>(category)];
+}
+
+const std::vector<MemoryCategory> kModelState = {ShardedParam,  UnshardedParam, AllGather,
+                                                 UnshardedGrad, ReduceScatter,  ShardedGrad};
+
+// Of the chain on four ranks with bf16 compute and fp32 reduction.
+constexpr std::int64_t kS = 4 * (kLayers * kF + kHead) / kRanks;  // All shards,
+constexpr std::int64_t kU = 2 * kF;                               // a unit unsharded, and its all-gather output,
+constexpr std::int64_t kRoot = 2 * kHead;                         // the root unsharded,
+constexpr std::int64_t kRI = 4 * kF;                              // the input of a reduce-scatter,
+constexpr std::int64_t kG = 2 * kF;                               // the gradients of a unit,
+constexpr std::int64_t kShardedGrad = 4 * kF / kRanks;            // and what is left of them.
+
+TEST(MemoryWalk, ForwardCopiesOutWhileThreeUnitsLive) {
+  const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}), kModelState);
+  // The all-gather output of the unit before lives until the copy-out is done.
+  EXPECT_EQ(walked.at(Do::WaitForUnshard, StepPhase::Forward, 2).peak, kS + kRoot + 3 * kU);
+  EXPECT_EQ(walked.at(Do::Forward, StepPhase::Forward, 2).peak, kS + kRoot + 2 * kU);
+}
+
+TEST(MemoryWalk, BackwardHoldsTheUnitItsGradientsThePrefetchedOneAndTheLastReduceInput) {
+  const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}), kModelState);
+  const std::int64_t head_gradient = 2 * kHead;
+  // Layer 2: layers 3 and 4 are reduced.
+  const std::int64_t base = kS + 2 * kShardedGrad + kRoot + head_gradient;
+  EXPECT_EQ(walked.at(Do::Backward, StepPhase::Backward, 2).peak, base + kU + kG + kU + kRI);
+  // The unit is resharded, the input of the unit before is gone; the last gradient outlives the reduction.
+  EXPECT_EQ(walked.at(Do::ReduceGrads, StepPhase::Backward, 2).peak, base + kG + kRI + kShardedGrad + kU);
+}
+
+TEST(MemoryWalk, WithoutReshardingAllUnitsStayUnsharded) {
+  const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}, kLayers, {ReshardAfterForward::Kind::Never, 0}),
+                      {UnshardedParam});
+  EXPECT_EQ(bytes_of(walked.at(Do::Forward, StepPhase::Forward, kLayers), UnshardedParam), kLayers * kU + kRoot);
+}
+
+TEST(MemoryWalk, AnIntegerReshardKeepsAShardOfTheSmallerWorld) {
+  const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}, kLayers, {ReshardAfterForward::Kind::Smaller, 2}),
+                      {ShardedParam});
+  EXPECT_EQ(bytes_of(walked.at(Do::Forward, StepPhase::Forward, kLayers), ShardedParam), kS + kLayers * kU / 2);
+  EXPECT_EQ(bytes_of(walked.at(Do::FinishReduce, StepPhase::Backward), ShardedParam), kS);
+}
+
+TEST(MemoryWalk, WithoutSyncTheWholeGradientsStayInTheReduceDtype) {
+  Plan plan = plan_of({1, kRanks});
+  plan.accumulation = 2;
+  plan.sync_every_micro_batch = false;
+  const Walked walked(chain(kWidth, kLayers), plan, {UnshardedGrad});
+  const Moment& first = walked.at(Do::FinishReduce, StepPhase::Backward);
+  EXPECT_EQ(bytes_of(first, UnshardedGrad), 4 * (kLayers * kF + kHead));
+  EXPECT_EQ(bytes_of(first, ShardedGrad), 0);
+  const Moment& last = walked.at(Do::FinishReduce, StepPhase::Backward, -1, 1);
+  EXPECT_EQ(bytes_of(last, UnshardedGrad), 0);
+  EXPECT_EQ(bytes_of(last, ShardedGrad), kS);
+}
+
+TEST(MemoryWalk, HybridShardingKeepsEveryReducedBufferWhenTheDtypesDiffer) {
+  Plan plan = plan_of({2, kRanks});
+  plan.mixed_precision.reduce_dtype = Dtype::BFloat16;
+  const Walked walked(chain(kWidth, kLayers), plan, {ReduceScatter});
+  // Layer 0 takes raw data and is reduced last, after the root: the buffers of all are there, and its own input.
+  EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0), ReduceScatter),
+            2 * (kLayers * kF + kHead) / kRanks + 2 * kF);
+  EXPECT_EQ(bytes_of(walked.at(Do::FinishReduce, StepPhase::Backward), ReduceScatter), 0);
+  plan.runtime.quirks.all_reduce_output_kept = false;
+  const Walked without(chain(kWidth, kLayers), plan, {ReduceScatter});
+  EXPECT_EQ(bytes_of(without.at(Do::ReduceGrads, StepPhase::Backward, 0), ReduceScatter), 2 * kF);
+}
+
+TEST(MemoryWalk, OffloadLeavesNothingOfTheModelOnTheDeviceBetweenSteps) {
+  Plan plan = plan_of({1, kRanks});
+  plan.cpu_offload = true;
+  const Walked walked(chain(kWidth, kLayers), plan, kModelState);
+  const Moment& end = walked.at(Do::ZeroGrad, StepPhase::Optimizer);
+  for (const MemoryCategory category : kModelState) EXPECT_EQ(bytes_of(end, category), 0);
+  EXPECT_EQ(bytes_of(end, OptState), 0);
+}
+
+// ---- optimizer -----------------------------------------------------------------------------------------------------
+
+Walked stepped(const Optimizer& optimizer, std::int64_t width = kWidth) {
+  Plan plan = plan_of({1, kRanks});
+  plan.optimizer = optimizer;
+  return Walked(chain(width, kLayers), plan, {Temp});
+}
+
+TEST(MemoryWalk, ForeachAdamNeedsOneTemporaryOfEachShardFusedNoneALoopTwoOfOne) {
+  const auto temporaries = [](OptimizerImplementation implementation) {
+    const Walked walked = stepped({.implementation = implementation});
+    const Moment& step = walked.at(Do::OptimizerStep, StepPhase::Optimizer);
+    return step.peak - bytes_of(step, Temp);
+  };
+  EXPECT_EQ(temporaries(OptimizerImplementation::Foreach), kS);
+  EXPECT_EQ(temporaries(OptimizerImplementation::Fused), 0);
+  EXPECT_EQ(temporaries(OptimizerImplementation::ForLoop), 2 * kShardedGrad);
+}
+
+std::int64_t state_bytes(const Optimizer& optimizer, std::int64_t width = kWidth) {
+  return bytes_of(stepped(optimizer, width).at(Do::OptimizerStep, StepPhase::Optimizer), OptState);
+}
+
+TEST(MemoryWalk, StatesAreTwoMomentsOneMomentOrNone) {
+  EXPECT_EQ(state_bytes({}), 2 * kS);
+  // Fused keeps the step count of each of six parameters on the device.
+  EXPECT_EQ(state_bytes({.implementation = OptimizerImplementation::Fused}), 2 * kS + 4 * (kLayers + 1));
+  EXPECT_EQ(state_bytes({.kind = OptimizerKind::Sgd, .momentum = 0.9}), kS);
+  EXPECT_EQ(state_bytes({.kind = OptimizerKind::Sgd}), 0);
+  EXPECT_EQ(state_bytes({.states = OptimizerStates::BFloat16}), kS);
+}
+
+TEST(MemoryWalk, EightBitStatesTakeAByteAndAScalePer256ElementsButSmallTensorsStayInFp32) {
+  // Shards of 1024 and 512 elements are below 4096.
+  EXPECT_EQ(state_bytes({.states = OptimizerStates::EightBit}), 2 * kS);
+  // Of width 256 they have 16384 and 8192: n bytes and n / 256 scales of 4 bytes, twice.
+  EXPECT_EQ(state_bytes({.states = OptimizerStates::EightBit}, 256), 2 * (kLayers * (16384 + 4 * 64) + 8192 + 4 * 32));
+}
+
+TEST(MemoryWalk, EightGigabytesOfParametersNeed32GigabytesOfStatesOnOneRankAnd8OnEachOfFour) {
+  // Two billion fp32 parameters: 50 layers of 6328^2 are 2 002 179 200, and their gradients and two moments as much.
+  constexpr std::int64_t kWide = 6328, kMany = 50;
+  for (const std::int64_t ranks : {1, 4}) {
+    const Walked walked(chain(kWide, kMany), plan_of({1, ranks}, kMany), {});
+    const Moment& step = walked.at(Do::OptimizerStep, StepPhase::Optimizer);
+    const std::int64_t elements = (kMany * kWide * kWide + kWide * kWide / 2) / ranks;
+    EXPECT_EQ(bytes_of(step, ShardedParam) + bytes_of(step, ShardedGrad) + bytes_of(step, OptState), 16 * elements);
+    EXPECT_NEAR(static_cast<double>(16 * elements), 32e9 / static_cast<double>(ranks), 0.4e9);
+  }
+}
+
+TEST(MemoryWalk, TheSecondStepBeginsWithTheMomentsAndTheThirdIsLikeIt) {
+  const Walked second(chain(kWidth, kLayers), plan_of({1, kRanks}), {Temp, Activation, OptState}, 2);
+  const Walked third(chain(kWidth, kLayers), plan_of({1, kRanks}), {Temp, Activation, OptState}, 3);
+  EXPECT_EQ(second.at(Do::Forward, StepPhase::Forward, 2).peak, third.at(Do::Forward, StepPhase::Forward, 2).peak);
+  EXPECT_EQ(bytes_of(second.at(Do::LoadInputs, StepPhase::Forward), OptState), 2 * kS);
+}
+
+}  // namespace
+}  // namespace fsdp::simulator

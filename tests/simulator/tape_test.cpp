@@ -1,0 +1,198 @@
+// How autograd is played: what lives from forward to backward, what is run again, when gradients are added in place.
+
+#include "simulator/tape.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/taped_block.h"
+
+namespace fsdp::simulator {
+namespace {
+
+using Kind = TapeEvent::Kind;
+
+constexpr std::int64_t kRows = 64;
+constexpr std::int64_t kWidth = 128;
+constexpr std::int64_t kBytes = 2 * kRows * kWidth;  // Of x, in bf16.
+
+BlockBuilder builder() {
+  BlockBuilder b("op", "Op", {{"x", {1, kRows, kWidth}}, {"labels", {1, kRows}, Dtype::Int64}});
+  b.input("x");
+  return b;
+}
+
+// x + down(silu(up(x)))
+TapedBlock mlp(const TapedSettings& settings) {
+  BlockBuilder b = builder();
+  const BlockValue x = b.input("x");
+  const BlockValue wide = b.silu(b.linear("up", x, 4 * kWidth));
+  b.output("y", b.add(x, b.linear("down", wide, kWidth)));
+  return tape_block(std::move(b), settings);
+}
+constexpr std::int64_t kWide = 4 * kBytes;
+
+int count(const std::vector<TapeEvent>& events, Kind kind) {
+  return static_cast<int>(
+      std::count_if(events.begin(), events.end(), [&](const TapeEvent& event) { return event.kind == kind; }));
+}
+
+TEST(Tape, SavesWhatTheGradientsNeed) {
+  const TapedBlock all = mlp({});
+  EXPECT_EQ(all.tape.kept_bytes, 2 * kWide);  // up's output for silu, silu's for down's weight.
+  EXPECT_TRUE(all.keeps_input(0));
+}
+
+TEST(Tape, FrozenWeightsSaveLess) {
+  const TapedBlock frozen = mlp({.parameters = {false, false}});
+  EXPECT_EQ(frozen.tape.kept_bytes, kWide);  // silu's input only.
+  EXPECT_FALSE(frozen.keeps_input(0));
+  EXPECT_EQ(count(frozen.tape.backward, Kind::AllocParamGrad), 0);
+}
+
+TEST(Tape, WithNothingToDifferentiateNothingIsKeptAndNothingRunsBackward) {
+  const TapedBlock none = mlp({.inputs = {false}, .parameters = {false, false}});
+  EXPECT_EQ(none.tape.kept_bytes, 0);
+  EXPECT_TRUE(none.tape.backward.empty());
+}
+
+TEST(Tape, AnInputWithoutGradientGetsNone) {
+  const TapedBlock first = mlp({.inputs = {false}});
+  EXPECT_EQ(count(first.tape.backward, Kind::EmitGrad) + count(first.tape.backward, Kind::ForwardGradOut), 0);
+  EXPECT_EQ(count(first.tape.backward, Kind::AllocParamGrad), 2);
+}
+
+TEST(Tape, FullCheckpointingKeepsTheInputAndRunsTheForwardAgain) {
+  const TapedBlock full = mlp({.mode = CheckpointMode::Full});
+  EXPECT_EQ(full.tape.kept_bytes, 0);
+  EXPECT_TRUE(full.keeps_input(0));
+  EXPECT_FALSE(full.tape.recompute.empty());
+  EXPECT_EQ(count(full.tape.backward, Kind::AllocParamGrad), 2);
+}
+
+TEST(Tape, RecomputationStopsAtTheLastSavedTensor) {
+  // Ops: up, silu, down, add. Down's input is packed before it runs, and add saves nothing.
+  EXPECT_EQ(mlp({.mode = CheckpointMode::Full}).tape.recomputed, (std::vector<bool>{true, true, false, false}));
+  EXPECT_EQ(mlp({.mode = CheckpointMode::Full, .early_stop = false}).tape.recomputed,
+            (std::vector<bool>{true, true, true, true}));
+}
+
+TEST(Tape, SelectiveCheckpointingKeepsTheOutputsItNamesAndDoesNotMakeThemAgain) {
+  const TapedBlock some = mlp({.mode = CheckpointMode::Selective, .kept = {true, false, false, false}});
+  EXPECT_EQ(some.tape.kept_bytes, kWide);
+  EXPECT_EQ(some.tape.recomputed, (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(allocations(some.tape.recompute), (AllocationCounts{{kWide, 1}}));
+}
+
+TEST(Tape, CheckpointingDoesNotChangeTheGradients) {
+  const auto gradients = [](CheckpointMode mode) { return allocations(mlp({.mode = mode}).tape.backward); };
+  EXPECT_EQ(gradients(CheckpointMode::Full), gradients(CheckpointMode::None));
+  EXPECT_EQ(gradients(CheckpointMode::Selective), gradients(CheckpointMode::None));
+}
+
+TEST(Tape, AGraphThatLeadsNowhereLivesDuringTheCallAndDiesWithIt) {
+  const auto branch = [](bool trained) {
+    BlockBuilder b = builder();
+    const BlockValue x = b.input("x");
+    BlockValue y = b.linear("first", x, kWidth);
+    for (const char* name : {"second", "third", "fourth"}) y = b.silu(b.linear(name, y, kWidth));
+    b.output("y", b.detach(y));
+    return tape_block(std::move(b), {.inputs = {false}, .parameters = std::vector<bool>(4, trained)});
+  };
+  const TapedBlock detached = branch(true);
+  EXPECT_EQ(detached.tape.kept_bytes, 0);
+  EXPECT_TRUE(detached.tape.backward.empty());
+  // Inputs of linears 2 to 4 and of the silus, and the result; without a graph an input and an output at a time.
+  EXPECT_EQ(peak_of(detached.tape.forward), 7 * kBytes);
+  EXPECT_EQ(peak_of(branch(false).tape.forward), 2 * kBytes);
+}
+
+// Gradients of x's size that the backward makes when two ops use x.
+int gradients_of_x(BlockValue (*use)(BlockBuilder&, BlockValue, const char*)) {
+  BlockBuilder b = builder();
+  const BlockValue x = b.input("x");
+  const BlockValue first = use(b, x, "first");
+  b.output("y", b.mean(b.add(first, use(b, x, "second")), -1, false));
+  const AllocationCounts counts = allocations(tape_block(std::move(b), {.parameters = {false, false}}).tape.backward);
+  return counts.at(kBytes);
+}
+
+TEST(Tape, ASecondGradientIsAddedInPlaceWhenNobodyElseHoldsTheFirst) {
+  // The mean's gradient, and one for each use; the second is added to the first.
+  BlockBuilder b = builder();
+  const BlockValue x = b.input("x");
+  const BlockValue first = b.silu(x);
+  b.output("y", b.mean(b.add(first, b.gelu(x, false)), -1, false));
+  EXPECT_EQ(allocations(tape_block(std::move(b)).tape.backward).at(kBytes), 3);
+}
+
+TEST(Tape, ASecondGradientIsANewTensorWhenTheFirstIsAView) {
+  // Linear hands its gradient back reshaped: the mean's, one for each use, and the sum.
+  EXPECT_EQ(gradients_of_x([](BlockBuilder& b, BlockValue x, const char* name) { return b.linear(name, x, kWidth); }),
+            4);
+}
+
+TEST(Tape, AResidualSumHandsOneGradientToBothSides) {
+  BlockBuilder b = builder();
+  const BlockValue x = b.input("x");
+  b.output("y", b.add(x, b.silu(x)));
+  // silu's gradient is added to that of y, which by then nobody else holds, and that goes on as x's.
+  const Tape tape = tape_block(std::move(b)).tape;
+  EXPECT_EQ(allocations(tape.backward), (AllocationCounts{{kBytes, 1}}));
+  EXPECT_EQ(count(tape.backward, Kind::ForwardGradOut), 1);
+}
+
+TEST(Tape, LogitsThatTheCallerKeepsLiveUntilTheEndOfTheBackward) {
+  const auto loss = [](bool keep) {
+    BlockBuilder b = builder();
+    const BlockValue logits = b.linear("head", b.input("x"), 1000);
+    b.output("loss", b.cross_entropy(logits, b.input("labels"), false));
+    return tape_block(std::move(b), {.keep_logits = keep, .inputs = {true, false}}).tape;
+  };
+  EXPECT_EQ(loss(true).kept_bytes - loss(false).kept_bytes, 2 * kRows * 1000);
+}
+
+// ---- properties ----------------------------------------------------------------------------------------------------
+
+// Replays all events: nothing is freed twice or used after it is gone, and what is left are outputs and gradients that
+// the call hands out.
+void expect_balanced(const TapedBlock& taped) {
+  std::vector<int> alive(static_cast<std::size_t>(taped.tape.num_storages), 0);
+  std::vector<int> handed_out(alive.size(), 0);
+  for (const Storage& output : taped.tape.output) {
+    if (output.kind == Storage::Kind::Inside) handed_out[static_cast<std::size_t>(output.index)] = 1;
+  }
+  for (const auto* events : {&taped.tape.forward, &taped.tape.recompute, &taped.tape.backward}) {
+    for (const TapeEvent& event : *events) {
+      const auto storage = static_cast<std::size_t>(event.storage);
+      if (event.kind == Kind::Alloc) {
+        EXPECT_EQ(alive[storage]++, 0);
+      } else if (event.kind == Kind::Free) {
+        EXPECT_EQ(alive[storage]--, 1);
+      } else if (event.kind == Kind::EmitGrad) {
+        handed_out[storage] = 1;
+      }
+    }
+  }
+  for (std::size_t s = 0; s < alive.size(); ++s) EXPECT_EQ(alive[s], handed_out[s]) << "storage " << s;
+}
+
+TEST(Tape, WhateverIsTrainedAndCheckpointedNothingLeaksAndNothingIsFreedTwice) {
+  for (const CheckpointMode mode : {CheckpointMode::None, CheckpointMode::Selective, CheckpointMode::Full}) {
+    for (const bool early_stop : {true, false}) {
+      for (int trained = 0; trained < 8; ++trained) {
+        const TapedBlock taped = mlp({.mode = mode,
+                                      .early_stop = early_stop,
+                                      .inputs = {(trained & 1) != 0},
+                                      .parameters = {(trained & 2) != 0, (trained & 4) != 0},
+                                      .kept = {false, true, false, false}});
+        SCOPED_TRACE(trained);
+        expect_balanced(taped);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::simulator
