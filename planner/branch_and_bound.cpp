@@ -15,6 +15,10 @@
 // A smaller budget only drops more boxes, so the search for the next point of the Pareto front goes on from the same
 // heap.
 //
+// The exact level need not be exact far above the budget, nor, when memory is the objective, above the least memory
+// that any point had so far: such a point is never the answer, whatever its true cost. The model is told so, and may
+// stop there. How far is decided by the nearest points above the budget, which are to be told exactly.
+//
 // With a limit the search becomes a hurried one: boxes whose bound of memory is well below the budget go first, because
 // their points are likely to fit. The answer is then the best of these, and its gap the distance to the best open
 // bound.
@@ -35,6 +39,9 @@ namespace {
 
 /// In a hurry a bound must leave one part in so many of the budget free to go first: bounds of memory are low.
 constexpr std::int64_t kHurrySlack = 4;
+
+/// Boxes between two reports of progress: some milliseconds.
+constexpr std::int64_t kBoxesPerReport = 8;
 
 }  // namespace
 
@@ -77,7 +84,10 @@ bool BranchAndBound::IsWorse::operator()(const Node& a, const Node& b) const {
 }
 
 BranchAndBound::BranchAndBound(CostModel& model, Objective objective)
-    : model_(model), objective_(objective), last_level_(model.num_levels() - 1) {
+    : model_(model),
+      objective_(objective),
+      last_level_(model.num_levels() - 1),
+      least_memory_(std::numeric_limits<std::int64_t>::max()) {
   assert(last_level_ >= 1);
   counts_.too_large.assign(static_cast<std::size_t>(last_level_) + 1, 0);
   counts_.too_slow.assign(static_cast<std::size_t>(last_level_) + 1, 0);
@@ -88,9 +98,25 @@ BranchAndBound::BranchAndBound(CostModel& model, Objective objective)
   }
 }
 
+Bound BranchAndBound::exact_bound(const Box& point, const Bound& least, std::int64_t budget) {
+  constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+  std::int64_t most = nearest_.size() < kNumNearest ? kAll : std::max(budget, nearest_.back());
+  if (objective_ == Objective::Memory) most = std::min(budget, least_memory_);
+  most = std::max(most, least.memory);
+  model_.care_up_to(most);
+  const Bound bound = model_.bound(point, last_level_);
+  model_.care_up_to(kAll);
+  least_memory_ = std::min(least_memory_, bound.memory);
+  if (bound.memory > budget && bound.memory <= most) {
+    nearest_.insert(std::upper_bound(nearest_.begin(), nearest_.end(), bound.memory), bound.memory);
+    if (nearest_.size() > kNumNearest) nearest_.pop_back();
+  }
+  return bound;
+}
+
 void BranchAndBound::push(const Box& box, int level, const Bound& least, std::int64_t budget) {
   const bool is_exact = level == last_level_;
-  Bound bound = model_.bound(box, level);
+  Bound bound = is_exact ? exact_bound(box, least, budget) : model_.bound(box, level);
   if (level > 1) ++num_dear_;
   if (is_exact) {
     ++counts_.evaluated;
@@ -119,6 +145,15 @@ BranchAndBound::Node BranchAndBound::pop() {
   return node;
 }
 
+void BranchAndBound::tell(double key) {
+  // In a hurry the top of the heap is not the lowest.
+  if (!is_worse_.comfortable) at_least_ = key;
+  if (++num_boxes_ % kBoxesPerReport != 0 || !told_) return;
+  std::int64_t settled = counts_.evaluated;
+  for (const std::int64_t points : counts_.too_large) settled += points;
+  told_(settled, at_least_);
+}
+
 void BranchAndBound::order_by(std::optional<std::int64_t> comfortable) {
   is_worse_.comfortable = comfortable;
   std::make_heap(open_.begin(), open_.end(), is_worse_);
@@ -138,6 +173,7 @@ std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget, std::int
       order_by(budget - budget / kHurrySlack);
     }
     const Node node = pop();
+    tell(node.key);
     if (node.bound.memory > budget) {
       // Pushed under a larger budget.
       if (node.level == last_level_) {

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,6 +64,10 @@ class CostModel {
   virtual std::string level_name(int level) const = 0;
   virtual Bound bound(const Box& box, int level) = 0;
 
+  /// From now on memory above this decides nothing: for an exact one above it, the last level may give any number
+  /// between the two. At first there is no such limit. A model may ignore it.
+  virtual void care_up_to(std::int64_t /*memory*/) {}
+
   /// The coordinate to cut in two. Any answer with a size above 1 is right. The default is the widest.
   virtual int split_coordinate(const Box& box) const;
 };
@@ -89,6 +94,9 @@ struct EvaluatedPoint {
   bool operator==(const EvaluatedPoint&) const = default;
 };
 
+/// Of the points above the budget, so many are told exactly.
+inline constexpr std::size_t kNumNearest = 5;
+
 /// One search. `next` may be asked again with a smaller budget: what was ruled out stays ruled out, so a whole Pareto
 /// front costs little more than its first point.
 class BranchAndBound {
@@ -101,7 +109,11 @@ class BranchAndBound {
 
   /// After `next`: why no other point is better. evaluated + all counts = space.
   LevelCounts counts() const;
-  /// Points that were evaluated and are above the budget, in the order of evaluation.
+  /// Called every few boxes, with the points that are settled so far and the lowest objective that is still possible.
+  using OnProgress = std::function<void(std::int64_t settled, double at_least)>;
+  void on_progress(OnProgress told) { told_ = std::move(told); }
+  /// Points that were evaluated and are above the budget, in the order of evaluation. The memory of the
+  /// kNumNearest lowest is exact; that of others need not be, but is not below it (CostModel::care_up_to).
   const std::vector<EvaluatedPoint>& too_large() const { return too_large_; }
   /// How far the last answer may be from the best, relative: 0 unless a limit stopped the search.
   double gap() const { return gap_; }
@@ -122,8 +134,11 @@ class BranchAndBound {
     bool operator()(const Node& a, const Node& b) const;
   };
 
+  /// Asks the last level for what the search needs of it.
+  Bound exact_bound(const Box& point, const Bound& least, std::int64_t budget);
   void push(const Box& box, int level, const Bound& least, std::int64_t budget);
   Node pop();
+  void tell(double key);
   void order_by(std::optional<std::int64_t> comfortable);
   double lowest_key() const;
 
@@ -135,8 +150,13 @@ class BranchAndBound {
   std::vector<EvaluatedPoint> too_large_;
   LevelCounts counts_;
   std::int64_t num_dear_ = 0;  ///< Bounds asked for above level 1.
+  OnProgress told_;
+  double at_least_ = 0;
+  std::int64_t num_boxes_ = 0;  ///< Taken from the heap.
   double gap_ = 0;
   std::int64_t num_broken_bounds_ = 0;
+  std::int64_t least_memory_;          ///< Of the points that were evaluated.
+  std::vector<std::int64_t> nearest_;  ///< The kNumNearest lowest memories above the budget, rising.
 };
 
 }  // namespace fsdp::planner

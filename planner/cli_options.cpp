@@ -96,6 +96,7 @@ constexpr std::array kOptions = {
                "psemgd"},
     OptionInfo{Option::Events, "--events", "FILE", "", kOutput, "Write the predicted timeline to a file, as JSON",
                "pse"},
+    OptionInfo{Option::Rank, "--rank", "N", "", kOutput, "Report the memory of this rank; 0 when not given", "pse"},
     OptionInfo{Option::Color, "--color", "WHEN", "auto|always|never", kOutput, "Colours", "*"},
     OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Say more: all terms, sources and plans of the front",
                "pse"},

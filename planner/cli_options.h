@@ -71,6 +71,7 @@ enum class Option {
   Json,
   OutputFormat,
   Events,
+  Rank,
   Color,
   Verbose,
   Quiet,

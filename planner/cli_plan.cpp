@@ -14,7 +14,9 @@
 #include "planner/cli_commands.h"
 #include "planner/cli_library.h"
 #include "planner/cli_request.h"
+#include "planner/cli_values.h"
 #include "planner/explain.h"
+#include "planner/progress_line.h"
 #include "planner/remedies.h"
 #include "planner/render_plan.h"
 #include "planner/render_search.h"
@@ -46,6 +48,14 @@ void note_decimal_sizes(const CommandLine& line, const Output& output) {
     output.note(fmt::format("{} {} is {} bytes, {}. Write G for powers of two.", flag_of(option), *text,
                             grouped(size->count()), format_bytes(*size)));
   }
+}
+
+/// Of which rank the report is to be. Whether the machines have it is for those who know them.
+Result<std::int64_t> read_rank(const CommandLine& line) {
+  Errors errors;
+  const std::int64_t rank = OptionReader(line, errors).count(Option::Rank, 0).value_or(0);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return rank;
 }
 
 /// Where a plan and its timeline are to be written, checked before anything is computed.
@@ -157,11 +167,16 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line);
   Result<PlanRequest> request = read_request(line, output.console.library);
   if (!request) errors.insert(errors.end(), request.error().begin(), request.error().end());
+  const auto rank = read_rank(line);
+  if (!rank) errors.insert(errors.end(), rank.error().begin(), rank.error().end());
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
   request->space.explain = !output.quiet;
   if (output.quiet || (!output.verbose && output.format == Format::Table)) request->space.pareto_points = 0;
-  const auto result = search(request->spec, request->workload, request->cluster, request->space);
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(now); }};
+  const auto result = search(request->spec, request->workload, request->cluster, request->space, options);
+  progress.erase();
   if (!result) return input_failure(result.error());
 
   const auto written = write_outputs(line, output, result->report, request->cluster);
@@ -182,9 +197,11 @@ Outcome simulate_command(const CommandLine& line, const Output& output) {
   Result<Given> given = read_given(line, output);
   if (!given) errors.insert(errors.end(), given.error().begin(), given.error().end());
   if (!errors.empty()) return input_failure(std::move(errors));
+  const auto rank = read_rank(line);
+  if (!rank) return input_failure(rank.error());
   note_decimal_sizes(line, output);
   simulator::Predictor predictor(given->model, given->cluster);
-  const Result<StepReport> report = predictor.report(given->file.plan);
+  const Result<StepReport> report = predictor.report(given->file.plan, *rank);
   if (!report) return input_failure(report.error());
   const auto written = write_outputs(line, output, *report, given->cluster);
   if (!written) return tl::unexpected(written.error());
@@ -204,9 +221,11 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
   Result<Given> given = read_given(line, output);
   if (!given) errors.insert(errors.end(), given.error().begin(), given.error().end());
   if (!errors.empty()) return input_failure(std::move(errors));
+  const auto rank = read_rank(line);
+  if (!rank) return input_failure(rank.error());
   note_decimal_sizes(line, output);
   simulator::Predictor predictor(given->model, given->cluster);
-  const Result<StepReport> report = predictor.report(given->file.plan);
+  const Result<StepReport> report = predictor.report(given->file.plan, *rank);
   if (!report) return input_failure(report.error());
 
   Candidate candidate{.plan = given->file.plan,

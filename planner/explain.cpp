@@ -12,7 +12,6 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::size_t kMostRejected = 5;
 constexpr std::size_t kMostTerms = 3;
 
 /// "Activation 5.1 GiB, OptState 2.7 GiB and Sharded Param 1.4 GiB": the largest terms.

@@ -6,16 +6,20 @@
 #include <vector>
 
 #include "core/report.h"
+#include "planner/branch_and_bound.h"
 #include "planner/remedies.h"
 #include "planner/search.h"
 
 namespace fsdp::planner {
 
+/// Rejected plans that are told.
+inline constexpr std::size_t kMostRejected = kNumNearest;
+
 /// One sentence: the moment, the unit and the terms that decide the device's peak.
 std::string binding_of(const StepReport& report);
 
-/// Of plans that do not fit, those that miss least, at most five, the nearest first. When `best` fits only plans that
-/// are faster than it count.
+/// Of plans that do not fit, those that miss least, at most kMostRejected, the nearest first. When `best` fits only
+/// plans that are faster than it count.
 std::vector<Candidate> nearest_rejected(std::vector<Candidate> candidates, const Candidate& best, Verdict verdict);
 
 }  // namespace fsdp::planner

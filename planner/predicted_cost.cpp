@@ -97,11 +97,26 @@ Plan PredictedCost::plan_of(const Choice& choice) {
   return plan;
 }
 
+const Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough) {
+  const Point point = {choice.family, choice.kept, choice.checkpointed};
+  std::map<Point, Outcome>& known = known_[static_cast<std::size_t>(Detail::Memory)];
+  const auto found = known.find(point);
+  if (found != known.end()) {
+    const Outcome& outcome = found->second;
+    if (outcome.is_whole || outcome.peaks.device + outcome.margin > enough) return outcome;
+  }
+  ++asked_.memory;
+  auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), Detail::Memory, enough);
+  assert(outcome.has_value());
+  return known.insert_or_assign(point, *std::move(outcome)).first->second;
+}
+
 const Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
+  if (detail == Detail::Memory) return outcome_up_to(choice, simulator::kWholePrediction);
   const Point point = {choice.family, choice.kept, choice.checkpointed};
   std::map<Point, Outcome>& known = known_[static_cast<std::size_t>(detail)];
   if (const auto found = known.find(point); found != known.end()) return found->second;
-  (detail == Detail::Time ? asked_.time : detail == Detail::Live ? asked_.live : asked_.memory) += 1;
+  (detail == Detail::Time ? asked_.time : asked_.live) += 1;
   auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), detail);
   assert(outcome.has_value());
   return known.emplace(point, *std::move(outcome)).first->second;
@@ -153,7 +168,7 @@ Bound PredictedCost::bound(const Box& box, int level) {
       return {no_time, with_margin(live.device_lower_bound - slack, smallest).count()};
     }
     case CostLevel::Memory: {
-      const Outcome& exact = outcome(fastest, Detail::Memory);
+      const Outcome& exact = outcome_up_to(fastest, enough_);
       return {rounded(exact.step), needed_bytes(exact, budget_of(predictor_of(fastest).cluster()))};
     }
   }

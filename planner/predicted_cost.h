@@ -34,6 +34,7 @@ class PredictedCost : public CostModel {
   int num_levels() const override { return 4; }
   std::string level_name(int level) const override;
   Bound bound(const Box& box, int level) override;
+  void care_up_to(std::int64_t memory) override { enough_ = Bytes(memory); }
 
   /// REQUIRES: a point.
   Choice choice_of(const Box& point) const;
@@ -42,6 +43,8 @@ class PredictedCost : public CostModel {
   simulator::Predictor& predictor_of(const Choice& choice);
   /// The prediction, kept from the search where it made one.
   const simulator::Outcome& outcome(const Choice& choice, simulator::Detail detail);
+  /// The same with `Detail::Memory`, but the prediction may end above `enough` (Predictor::evaluate).
+  const simulator::Outcome& outcome_up_to(const Choice& choice, Bytes enough);
 
   /// How often the predictor was asked, by detail: for benchmarks and notes.
   struct Asked {
@@ -70,6 +73,7 @@ class PredictedCost : public CostModel {
   /// the exact peak of a plan is not.
   std::array<std::map<Point, simulator::Outcome>, 3> known_;
   Asked asked_;
+  Bytes enough_ = simulator::kWholePrediction;
 };
 
 /// The same space, where a point's memory is the lower bound from its live bytes: an order of plans by memory that

@@ -33,11 +33,17 @@ bool RemedyList::try_rebuilt(std::string what, std::string flag, const Plan& pla
   return outcome && outcome->fits;
 }
 
-Result<simulator::Outcome> RemedyList::predict(const Plan& plan, const Workload& workload,
-                                               const Cluster& cluster) const {
+Result<simulator::Outcome> RemedyList::predict(const Plan& plan, const Workload& workload, const Cluster& cluster,
+                                               Bytes enough) const {
   FSDP_TRY(Model model, build_model(request_.spec, workload));
   simulator::Predictor predictor(std::move(model), cluster);
-  return predictor.evaluate(plan, simulator::Detail::Memory);
+  return predictor.evaluate(plan, simulator::Detail::Memory, enough);
+}
+
+std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload, const Cluster& cluster) const {
+  const auto outcome = predict(plan, workload, cluster, cluster.gpu.usable_memory.value);
+  if (!outcome) return std::nullopt;
+  return outcome->fits;
 }
 
 void RemedyList::add(std::string what, std::string flag, const Result<simulator::Outcome>& outcome) {

@@ -126,9 +126,8 @@ void find_size(RemedyList& list, const Size& size) {
   while (too_large - fits > 1) {
     const std::int64_t middle = fits + (too_large - fits) / 2;
     const auto [plan, workload] = with_size(request, size, middle);
-    const auto outcome = list.predict(plan, workload, request.cluster);
     // A size that the model cannot have counts as too small to matter: the search goes on above it.
-    (outcome && !outcome->fits ? too_large : fits) = middle;
+    (list.fits(plan, workload, request.cluster).value_or(true) ? fits : too_large) = middle;
   }
   if (fits > 0) try_size(list, size, fits);
 }
@@ -180,8 +179,7 @@ void find_gpus(RemedyList& list) {
     std::tie(gpus, nodes) = twice(gpus, nodes);
     const auto machine = on_gpus(list.request(), gpus, nodes);
     if (!machine) return;
-    const auto outcome = list.predict(machine->plan, sized_workload(list.request()), machine->cluster);
-    if (outcome && outcome->fits) {
+    if (list.fits(machine->plan, sized_workload(list.request()), machine->cluster).value_or(false)) {
       try_gpus(list, gpus, nodes);
       return;
     }

@@ -2,6 +2,7 @@
 
 // The parts of planner/remedies.cpp: a list that prices what is tried, and the groups of things to try.
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +25,11 @@ class RemedyList {
                    const Cluster& cluster);
 
   /// The prediction alone. Errors: those of build_model and of the predictor.
-  Result<simulator::Outcome> predict(const Plan& plan, const Workload& workload, const Cluster& cluster) const;
+  Result<simulator::Outcome> predict(const Plan& plan, const Workload& workload, const Cluster& cluster,
+                                     Bytes enough = simulator::kWholePrediction) const;
+
+  /// Whether it fits, which costs less to find out than by how much; nothing when the change makes no valid plan.
+  std::optional<bool> fits(const Plan& plan, const Workload& workload, const Cluster& cluster) const;
 
   /// Those that fit first, then by what they save.
   std::vector<Remedy> take();

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -64,12 +65,64 @@ Proof proof_of(const BranchAndBound& search, const PredictedCost& cost) {
   return proof;
 }
 
+/// Tells the listener of a search, if there is one.
+void tell(const SearchOptions& options, const SearchProgress& progress) {
+  if (options.on_progress) options.on_progress(progress);
+}
+
+BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stage, const Families& families) {
+  if (!options.on_progress) return {};
+  return [&options, stage, space = families.size()](std::int64_t settled, double at_least) {
+    SearchProgress progress{.stage = stage, .space = space, .settled = settled};
+    const bool is_known = stage == SearchStage::Fastest && at_least > 0;
+    if (is_known) progress.at_least = Seconds(at_least * 1e-9);
+    options.on_progress(progress);
+  };
+}
+
+/// Plans that were predicted and do not fit, the nearest first. Most were predicted no further than was needed to know
+/// that; those that are told are predicted in full.
+std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families,
+                                   const std::vector<EvaluatedPoint>& points, const Candidate& best, Verdict verdict) {
+  struct Entry {
+    Choice choice;
+    std::int64_t needed = 0;
+    bool is_whole = false;
+  };
+  std::vector<Entry> entries;
+  const auto look_up = [&](const Choice& choice, Bytes enough) {
+    const Outcome& outcome = cost.outcome_up_to(choice, enough);
+    const Bytes budget = budget_of(cost.predictor_of(choice).cluster());
+    return Entry{choice, PredictedCost::needed_bytes(outcome, budget), outcome.is_whole};
+  };
+  for (const EvaluatedPoint& point : points) {
+    const Choice choice = cost.choice_of(point.point);
+    if (verdict == Verdict::Fits && cost.outcome_up_to(choice, Bytes(0)).step > best.step) continue;
+    entries.push_back(look_up(choice, Bytes(0)));
+  }
+  // One more than is told, because the best plan may be among them.
+  const std::size_t num_told = std::min(entries.size(), kMostRejected + 1);
+  const auto end = entries.begin() + static_cast<std::ptrdiff_t>(num_told);
+  while (true) {
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Entry& a, const Entry& b) { return a.needed < b.needed; });
+    const auto part = std::find_if(entries.begin(), end, [](const Entry& entry) { return !entry.is_whole; });
+    if (part == end) break;
+    *part = look_up(part->choice, simulator::kWholePrediction);
+  }
+  std::vector<Candidate> candidates;
+  std::transform(entries.begin(), end, std::back_inserter(candidates),
+                 [&](const Entry& entry) { return candidate_of(cost, families, entry.choice); });
+  return nearest_rejected(std::move(candidates), best, verdict);
+}
+
 /// By rising device peak, the best plan last.
 std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, const EvaluatedPoint& best,
-                                std::int64_t max_points) {
+                                std::int64_t max_points, const SearchOptions& options) {
   if (max_points == 0) return {};
   LiveCost live(cost);
   BranchAndBound search(live, Objective::Time);
+  search.on_progress(teller(options, SearchStage::Front, families));
   std::vector<Candidate> front = {candidate_of(cost, families, cost.choice_of(best.point))};
   std::int64_t memory = live.bound(best.point, live.num_levels() - 1).memory;
   while (static_cast<std::int64_t>(front.size()) < max_points) {
@@ -109,8 +162,11 @@ Result<Families> families_for(const Space& space, const Model& model, const Clus
 
 }  // namespace
 
-Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
-                            const Space& space) {
+Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
+                            const SearchOptions& options) {
+  if (Errors errors = simulator::check_rank(options.rank, cluster); !errors.empty()) {
+    return tl::unexpected(std::move(errors));
+  }
   FSDP_TRY(const std::vector<Batch> batches, batches_of(space, cluster));
   std::vector<std::int64_t> micro_batches;
   for (const Batch& batch : batches) micro_batches.push_back(batch.micro_batch);
@@ -124,16 +180,17 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   PredictedCost cost(filled.base, families,
                      [&](std::int64_t micro_batch) -> simulator::Predictor& { return predictors.of(micro_batch); });
   BranchAndBound fastest(cost, Objective::Time);
+  fastest.on_progress(teller(options, SearchStage::Fastest, families));
   std::optional<EvaluatedPoint> best = fastest.next(budget_of(cluster).count(), space.max_predictions);
 
   SearchResult result;
   result.verdict = best ? Verdict::Fits : Verdict::DoesNotFit;
   result.proof = proof_of(fastest, cost);
-  std::vector<EvaluatedPoint> rejected = fastest.too_large();
   if (best) {
-    result.pareto = front_of(cost, families, *best, space.pareto_points);
+    result.pareto = front_of(cost, families, *best, space.pareto_points, options);
   } else {
     BranchAndBound smallest(cost, Objective::Memory);
+    smallest.on_progress(teller(options, SearchStage::Smallest, families));
     best = smallest.next(std::numeric_limits<std::int64_t>::max(), space.max_predictions);
     assert(best.has_value());
   }
@@ -144,14 +201,11 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   }
   const Choice choice = cost.choice_of(best->point);
   result.best = candidate_of(cost, families, choice);
-  FSDP_TRY(result.report, cost.predictor_of(choice).report(result.best.plan));
-  std::vector<Candidate> candidates;
-  for (const EvaluatedPoint& point : rejected) {
-    candidates.push_back(candidate_of(cost, families, cost.choice_of(point.point)));
-  }
+  FSDP_TRY(result.report, cost.predictor_of(choice).report(result.best.plan, options.rank));
   result.explanation.binding = binding_of(result.report);
-  result.explanation.rejected = nearest_rejected(std::move(candidates), result.best, result.verdict);
+  result.explanation.rejected = rejected_of(cost, families, fastest.too_large(), result.best, result.verdict);
   if (space.explain) {
+    tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space, .settled = result.proof.space});
     FSDP_TRY(result.explanation.remedies,
              remedies_for({spec, workload, cluster, cost.predictor_of(choice), result.best, result.verdict}));
   }

@@ -4,6 +4,8 @@
 // peak memory against step time. The space is written down in planner/space.h.
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,8 +81,29 @@ struct SearchResult {
   bool operator==(const SearchResult&) const = default;
 };
 
-/// Errors: those of the spec, the workload and the fixed choices. "No plan fits" is a result, not an error.
-Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
-                            const Space& space);
+enum class SearchStage {
+  Fastest,   ///< The fastest plan that fits.
+  Smallest,  ///< None fits: the one that needs least.
+  Front,     ///< The Pareto front.
+  Remedies,
+};
+
+/// How far a search is.
+struct SearchProgress {
+  SearchStage stage = SearchStage::Fastest;
+  std::int64_t space = 0;           ///< Plans.
+  std::int64_t settled = 0;         ///< Of these, ruled out or predicted.
+  std::optional<Seconds> at_least;  ///< With SearchStage::Fastest: no plan that fits takes less.
+};
+
+struct SearchOptions {
+  std::int64_t rank = 0;  ///< Of the world: the report is of this one. Plans are compared by rank 0, which holds most.
+  std::function<void(const SearchProgress&)> on_progress;  ///< Called every some milliseconds. Decides nothing.
+};
+
+/// Errors: those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a result, not an
+/// error.
+Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
+                            const SearchOptions& options = {});
 
 }  // namespace fsdp::planner

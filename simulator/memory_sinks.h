@@ -17,6 +17,9 @@ namespace fsdp::simulator {
 enum class MemoryStream : std::uint8_t { Compute, AllGatherCopyIn, ReduceScatter, AllReduce };
 inline constexpr int kNumMemoryStreams = 4;
 
+/// No limit: what a run would take if it could.
+inline constexpr Bytes kEndlessMemory{std::int64_t{1} << 50};
+
 /// Counts bytes per stream, in blocks of 512 bytes: what the allocator cannot stay below.
 class LiveSink {
  public:
@@ -56,8 +59,9 @@ class LiveSink {
 /// Feeds the caching allocator and counts live bytes beside it.
 class AllocatorSink {
  public:
-  AllocatorSink(int num_ids, CachingAllocator& allocator)
-      : bytes_(static_cast<std::size_t>(num_ids), 0), allocator_(allocator) {}
+  /// The walk ends when more than `enough` bytes are reserved.
+  AllocatorSink(int num_ids, CachingAllocator& allocator, Bytes enough = kEndlessMemory)
+      : bytes_(static_cast<std::size_t>(num_ids), 0), allocator_(allocator), enough_(enough) {}
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
     bytes_[static_cast<std::size_t>(id)] = bytes;
@@ -71,6 +75,7 @@ class AllocatorSink {
   }
   void mark() {}
 
+  bool has_enough() const { return allocator_.reserved_bytes() > enough_; }
   Bytes live() const { return Bytes(live_); }
   Bytes peak_live() const { return Bytes(peak_); }
   void reset_peak() {
@@ -84,6 +89,7 @@ class AllocatorSink {
   std::int64_t live_ = 0;
   std::int64_t peak_ = 0;
   CachingAllocator& allocator_;
+  Bytes enough_;
 };
 
 /// Finds the moment of the highest live bytes, and replays up to a moment to see who is alive.

@@ -21,6 +21,9 @@ class MemoryWalk<Sink>::Impl {
     for (const Instruction& instruction : in_.schedule->instructions) {
       sink_.mark();
       run(instruction);
+      if constexpr (requires { sink_.has_enough(); }) {
+        if (sink_.has_enough()) return;
+      }
     }
   }
 

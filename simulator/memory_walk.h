@@ -40,6 +40,7 @@ class MemoryWalk {
   void initialise();
   /// Makes the optimizer's states, which else come with the first step: the next step is then like all later ones.
   void make_states();
+  /// Returns early, and the walk is then over, when the sink has enough.
   void step();
 
  private:

@@ -31,8 +31,19 @@ Bytes sum_of(const std::vector<DeviceTerm>& terms) {
   return sum;
 }
 
-// No limit: what a run would take if it could.
-constexpr Bytes kEndless{std::int64_t{1} << 50};
+/// The most that may be reserved for the device peak and its margin to stay within `enough`. The margin grows with what
+/// is reserved, so this is a bisection.
+Bytes most_reserved(Bytes enough, const std::vector<DeviceTerm>& outside, const Plan& plan) {
+  if (enough >= kEndlessMemory) return kEndlessMemory;
+  std::int64_t within = -1;
+  std::int64_t above = std::max<std::int64_t>(0, enough.count()) + 1;
+  while (above - within > 1) {
+    const std::int64_t middle = within + (above - within) / 2;
+    const bool is_within = Bytes(middle) + sum_of(outside) + margin(Bytes(middle), outside, plan) <= enough;
+    (is_within ? within : above) = middle;
+  }
+  return Bytes(within);
+}
 
 }  // namespace
 
@@ -89,14 +100,14 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, bool with_events) c
 }
 
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
-                             TapeLibrary& library, std::int64_t rank) {
+                             TapeLibrary& library, std::int64_t rank, PreparedFor use) {
   PreparedPlan prepared;
   prepared.index = &index;
   prepared.cluster = &cluster;
   prepared.plan = plan;
   FSDP_TRY(prepared.layout, make_layout(index, plan, rank));
   prepared.schedule = lower_fsdp2(index, plan, prepared.layout);
-  if (plan.accumulation > kNumMicroBatches) {
+  if (plan.accumulation > kNumMicroBatches && use == PreparedFor::Everything) {
     Plan shorter = plan;
     shorter.accumulation = kNumMicroBatches;
     prepared.short_schedule = lower_fsdp2(index, shorter, prepared.layout);
@@ -113,17 +124,17 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
     num_storages.push_back(timed.tape.num_storages);
   }
   prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
-  prepared.ids = number_tensors(*index.model, prepared.layout, num_storages);
+  if (use == PreparedFor::Everything) prepared.ids = number_tensors(*index.model, prepared.layout, num_storages);
   return prepared;
 }
 
-Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator) {
+Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator, Bytes enough) {
   FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
-  allocator.reset({.total = kEndless}, settings);
+  allocator.reset({.total = kEndlessMemory}, settings);
   MemoryPrediction result;
   result.outside = outside_terms(*prepared.cluster, prepared.plan);
   const Bytes outside = sum_of(result.outside);
-  AllocatorSink sink(prepared.ids.total, allocator);
+  AllocatorSink sink(prepared.ids.total, allocator, most_reserved(enough, result.outside, prepared.plan));
   MemoryWalk<AllocatorSink> walk(prepared.short_walk_input(), sink);
   walk.initialise();
   result.phases.push_back({"initialisation", peaks_of(sink, outside)});
@@ -131,12 +142,13 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAll
   walk.step();
   result.phases.push_back({"first_step", peaks_of(sink, outside)});
   MemoryPeaks steady;
-  for (int step = 1; step < kNumSteps; ++step) {
+  for (int step = 1; step < kNumSteps && !sink.has_enough(); ++step) {
     sink.reset_peak();
     walk.step();
     steady = highest(steady, peaks_of(sink, outside));
   }
   result.phases.push_back({"steady_step", steady});
+  result.is_whole = !sink.has_enough();
   for (const PhasePeaks& phase : result.phases) result.peaks = highest(result.peaks, phase.peaks);
   result.margin = margin(result.peaks.reserved, result.outside, prepared.plan);
   return result;

@@ -55,20 +55,28 @@ Dtype activation_dtype(const Model& model, const Plan& plan);
 /// What the tapes of a plan depend on.
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu);
 
+enum class PreparedFor {
+  Everything,
+  Times,  ///< The timeline only: no tensor ids and no short schedule.
+};
+
 /// `rank` is that in the shard group: shards and optimizer states differ where rows do not divide. Rank 0 holds most.
 /// Errors: those of make_layout.
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
-                             TapeLibrary& library, std::int64_t rank = 0);
+                             TapeLibrary& library, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything);
 
 struct MemoryPrediction {
   MemoryPeaks peaks;
   std::vector<PhasePeaks> phases;
   Bytes margin;
   std::vector<DeviceTerm> outside;
+  bool is_whole = true;  ///< False: the walk ended above `enough`, and the peaks are those up to there.
 };
 
-/// Walks initialisation and steps through the allocator. Error: settings of the allocator that it does not know.
-Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator);
+/// Walks initialisation and steps through the allocator, until the device peak and the margin are above `enough`.
+/// Error: settings of the allocator that it does not know.
+Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator,
+                                        Bytes enough = kEndlessMemory);
 
 /// How often the allocator must flush its cache to stay within the device; -1 when it runs out of memory all the same.
 Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,

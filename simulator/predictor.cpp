@@ -1,5 +1,6 @@
 #include "simulator/predictor.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 
@@ -19,9 +20,26 @@ struct Predictor::Impl {
     return meshes.emplace_back(mesh_costs(cluster, wanted));
   }
 
-  Result<PreparedPlan> prepared(const Plan& plan) {
+  Result<PreparedPlan> prepared(const Plan& plan, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything) {
     if (Errors errors = check_world(plan); !errors.empty()) return tl::unexpected(std::move(errors));
-    return prepare(index, cluster, plan, mesh(plan.mesh), library);
+    // Shard groups are neighbours: the mesh counts replicas first.
+    return prepare(index, cluster, plan, mesh(plan.mesh), library, rank % plan.mesh.shard, use);
+  }
+
+  Result<Bytes> live_bytes(Plan plan) {
+    const std::vector<DeviceTerm> outside = outside_terms(cluster, plan);
+    // Only the walk is asked for, and it needs no more micro-batches than these.
+    plan.accumulation = std::min(plan.accumulation, kNumMicroBatches);
+    FSDP_TRY(const PreparedPlan short_plan, prepared(plan));
+    LiveSink sink(short_plan.ids.total);
+    MemoryWalk<LiveSink> walk(short_plan.walk_input(), sink);
+    walk.initialise();
+    // A steady step holds the most: what the first one holds, and the optimizer's states.
+    walk.make_states();
+    walk.step();
+    Bytes bytes = sink.reserved_lower_bound();
+    for (const DeviceTerm& term : outside) bytes += term.bytes;
+    return bytes;
   }
 
   Errors check_world(const Plan& plan) const {
@@ -43,6 +61,13 @@ struct Predictor::Impl {
   CachingAllocator allocator;
 };
 
+Errors check_rank(std::int64_t rank, const Cluster& cluster) {
+  if (rank >= 0 && rank < world_size(cluster)) return {};
+  return {{"--rank",
+           "There is no rank " + std::to_string(rank) + " in a world of " + std::to_string(world_size(cluster)) + ".",
+           "Ranks are counted from 0: write one from 0 to " + std::to_string(world_size(cluster) - 1) + "."}};
+}
+
 Predictor::Predictor(Model model, Cluster cluster)
     : impl_(std::make_unique<Impl>(std::move(model), std::move(cluster))) {}
 Predictor::~Predictor() = default;
@@ -56,36 +81,38 @@ const Cluster& Predictor::cluster() const {
   return impl_->cluster;
 }
 
-Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail) {
-  FSDP_TRY(const PreparedPlan prepared, impl_->prepared(plan));
-  const TimelineResult time = prepared.timeline(impl_->mesh(plan.mesh), false);
+Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enough) {
   Outcome outcome;
+  if (detail == Detail::Live) {
+    FSDP_TRY(outcome.device_lower_bound, impl_->live_bytes(plan));
+    return outcome;
+  }
+  const PreparedFor use = detail == Detail::Time ? PreparedFor::Times : PreparedFor::Everything;
+  FSDP_TRY(const PreparedPlan prepared, impl_->prepared(plan, 0, use));
+  const TimelineResult time = prepared.timeline(impl_->mesh(plan.mesh), false);
   outcome.step = time.step;
   outcome.compute = time.compute;
   outcome.exposed_communication = time.exposed;
-  if (detail == Detail::Live) {
-    LiveSink sink(prepared.ids.total);
-    MemoryWalk<LiveSink> walk(prepared.short_walk_input(), sink);
-    walk.initialise();
-    // A steady step holds the most: what the first one holds, and the optimizer's states.
-    walk.make_states();
-    walk.step();
-    outcome.device_lower_bound = sink.reserved_lower_bound();
-    for (const DeviceTerm& term : outside_terms(impl_->cluster, plan)) outcome.device_lower_bound += term.bytes;
-  }
   if (detail == Detail::Memory) {
-    FSDP_TRY(const MemoryPrediction memory, predict_memory(prepared, impl_->allocator));
+    FSDP_TRY(const MemoryPrediction memory, predict_memory(prepared, impl_->allocator, enough));
     outcome.peaks = memory.peaks;
     outcome.device_lower_bound = memory.peaks.device;
     outcome.margin = memory.margin;
+    outcome.is_whole = memory.is_whole;
     outcome.fits = memory.peaks.device + memory.margin <= impl_->cluster.gpu.usable_memory.value;
   }
   return outcome;
 }
 
-Result<StepReport> Predictor::report(const Plan& plan) {
-  FSDP_TRY(const PreparedPlan prepared, impl_->prepared(plan));
-  return build_report(prepared, impl_->mesh(plan.mesh), impl_->allocator);
+Result<StepReport> Predictor::report(const Plan& plan, std::int64_t rank) {
+  if (Errors errors = check_rank(rank, impl_->cluster); !errors.empty()) return tl::unexpected(std::move(errors));
+  FSDP_TRY(const PreparedPlan prepared, impl_->prepared(plan, rank));
+  FSDP_TRY(StepReport report, build_report(prepared, impl_->mesh(plan.mesh), impl_->allocator));
+  if (rank > 0) {
+    report.assumptions.push_back("Memory is that of rank " + std::to_string(rank) + ", number " +
+                                 std::to_string(rank % plan.mesh.shard) + " of its shard group.");
+  }
+  return report;
 }
 
 CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {

@@ -30,9 +30,9 @@ struct CallCost {
 
 /// How much of the prediction is wanted.
 enum class Detail : std::uint8_t {
-  Time,    ///< Step time only.
-  Live,    ///< And a lower bound of the device total: live bytes per stream, in blocks of 512 bytes.
-  Memory,  ///< And allocator, device total, verdict.
+  Time,    ///< Times only.
+  Live,    ///< A lower bound of the device total only: live bytes per stream, in blocks of 512 bytes.
+  Memory,  ///< Times, allocator, device total, verdict.
 };
 
 /// The short answer, for searches.
@@ -44,7 +44,14 @@ struct Outcome {
   MemoryPeaks peaks;         ///< With `Detail::Memory`.
   bool fits = false;         ///< peaks.device + margin <= budget. With `Detail::Memory`.
   Bytes margin;
+  bool is_whole = true;  ///< False: memory was walked only until it was above `enough`, and does not fit in that.
 };
+
+/// No limit for Predictor::evaluate.
+inline constexpr Bytes kWholePrediction{std::int64_t{1} << 50};
+
+/// The ranks of a cluster are 0 to world size - 1. Error: `rank` is none of them.
+Errors check_rank(std::int64_t rank, const Cluster& cluster);
 
 class Predictor {
  public:
@@ -56,11 +63,14 @@ class Predictor {
   const Model& model() const;
   const Cluster& cluster() const;
 
-  /// Errors: those of check(plan, model).
-  Result<Outcome> evaluate(const Plan& plan, Detail detail);
+  /// With `Detail::Memory` the prediction ends as soon as device peak and margin are above `enough`: who only asks
+  /// whether a plan fits need not know by how much it does not. Errors: those of check(plan, model).
+  Result<Outcome> evaluate(const Plan& plan, Detail detail, Bytes enough = kWholePrediction);
 
-  /// The whole report, with the live tensors at the peak and the timeline.
-  Result<StepReport> report(const Plan& plan);
+  /// The whole report, with the live tensors at the peak and the timeline, of one rank of the world: shards and
+  /// optimizer states differ where rows do not divide, and the first rank of a shard group holds most. Errors: those of
+  /// check(plan, model) and check_rank.
+  Result<StepReport> report(const Plan& plan, std::int64_t rank = 0);
 
   /// Cost of one run of a call under the precision and runtime of `plan`.
   CallCost call_cost(const Plan& plan, int call, CheckpointMode mode);

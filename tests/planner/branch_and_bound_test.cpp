@@ -38,11 +38,14 @@ class TableModel : public CostModel {
     }
     if (level == 2) ++num_exact;
     const double slack = level == 0 ? weakness : level == 1 ? weakness / 2 : 0;
+    if (level == 2 && least.memory > enough) least.memory = enough + 1;
     return {least.time - slack, least.memory - static_cast<std::int64_t>(slack)};
   }
+  void care_up_to(std::int64_t memory) override { enough = memory; }
 
   static Point point_of(const Box& box) { return {box.family, box.ranges[0].first, box.ranges[1].first}; }
   int num_exact = 0;
+  std::int64_t enough = INT64_MAX;
 
  private:
   static bool is_in(const Point& point, const Box& box) {

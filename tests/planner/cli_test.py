@@ -299,6 +299,16 @@ def test_options(tester):
     tester.check(all(entry["mode"] == "full" for entry in plan["activation_checkpointing"]["modules"]), "--checkpoint.")
 
 
+def test_rank(tester):
+    """simulate and plan report of the rank that is asked for, and say so."""
+    for command in ("simulate plan.json", "qwen3_tts --gpus 4 --mem 16G"):
+        code, out, _ = tester.run(f"{command} --rank 3 --json")
+        said = "Memory is that of rank 3" in out
+        tester.check(code == 0 and said, f"{command} does not report of rank 3.")
+        code, out, err = tester.run(f"{command} --rank 4 --json")
+        tester.check(code == 2 and not out and "There is no rank 4 in a world of 4." in err, f"{command}: {err}")
+
+
 def test_completions(tester):
     for shell in ("bash", "zsh", "fish"):
         code, out, _ = tester.run(f"completions {shell}")

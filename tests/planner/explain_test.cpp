@@ -103,6 +103,18 @@ TEST(Explain, EachRemedyIsAPredictionOfItsOwnPlan) {
   EXPECT_EQ(fused->verdict, Verdict::Fits);
 }
 
+TEST(Explain, ThePlansThatWereRejectedArePredictedInFull) {
+  const Question question(Bytes(2LL << 30));
+  const SearchResult result = question.answer();
+  ASSERT_FALSE(result.explanation.rejected.empty());
+  Predictors predictors = *Predictors::make(question.spec, question.workload, question.cluster, {0});
+  for (const Candidate& rejected : result.explanation.rejected) {
+    const auto outcome = predictors.of(0).evaluate(rejected.plan, simulator::Detail::Memory);
+    EXPECT_EQ(rejected.device_peak, outcome->peaks.device) << rejected.label;
+    EXPECT_EQ(rejected.missing, outcome->peaks.device + outcome->margin - question.cluster.gpu.usable_memory.value);
+  }
+}
+
 TEST(Explain, WhatSavesNeitherBytesNorTimeIsNoRemedy) {
   for (const Remedy& remedy : Question(Bytes(8LL << 30)).answer().explanation.remedies) {
     EXPECT_TRUE(remedy.delta_bytes < Bytes(0) || remedy.delta_time < Seconds(0)) << remedy.what;

@@ -241,6 +241,23 @@ TEST(Search, TheSameInputGivesTheSameResult) {
   EXPECT_EQ(*search(c.spec, c.workload, c.cluster, c.space), *search(c.spec, c.workload, c.cluster, c.space));
 }
 
+TEST(Search, TheReportIsOfTheRankThatWasAskedFor) {
+  Case c = standard_case(kPlenty);
+  // 8190 rows over 4 ranks: 2048 on the first three, 2046 on the last.
+  c.spec = small_transformer({.layers = 2, .hidden = 512, .vocabulary = 8190, .batch = 4, .sequence = 512});
+  c.space.shard = 4;
+  c.space.cpu_offload = false;
+  const auto states_of = [&](std::int64_t rank) {
+    const auto result = search(c.spec, c.workload, c.cluster, c.space, {.rank = rank});
+    return result->report.memory.at_peak[static_cast<std::size_t>(MemoryCategory::OptState)];
+  };
+  EXPECT_EQ(states_of(2), states_of(0));
+  EXPECT_LT(states_of(3), states_of(0));
+  const auto outside = search(c.spec, c.workload, c.cluster, c.space, {.rank = 4});
+  ASSERT_FALSE(outside.has_value());
+  EXPECT_EQ(outside.error().front().what, "There is no rank 4 in a world of 4.");
+}
+
 TEST(Search, AGlobalBatchIsSharedOutOverMicroBatches) {
   Case c = standard_case(kPlenty);
   c.space.global_batch = 32;  // 8 for each of 4 GPUs: 8 x 1, 4 x 2, 2 x 4 or 1 x 8.

@@ -1,0 +1,44 @@
+#pragma once
+
+// One line that says how far a search is, for people who wait for it.
+
+#include <functional>
+#include <ostream>
+#include <string>
+
+#include "core/units.h"
+#include "planner/search.h"
+#include "planner/terminal.h"
+
+namespace fsdp::planner {
+
+/// What the line says: "searching: 12,345 of 73,530 plans ruled out or predicted, none that fits takes less than
+/// 3.90 s".
+std::string text_of(const SearchProgress& progress);
+
+/// Rewrites one line in place. Writes nothing where the stream is no terminal, when it is not wanted, and during the
+/// first second; leaves nothing behind.
+class ProgressLine {
+ public:
+  /// `clock` says the time since any moment. REQUIRES: `err` outlives this object.
+  ProgressLine(std::ostream& err, const Terminal& terminal, bool is_wanted, std::function<Seconds()> clock);
+  ~ProgressLine() { erase(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void show(const SearchProgress& progress);
+  void erase();
+
+ private:
+  std::ostream& err_;
+  int width_;
+  bool is_shown_;
+  std::function<Seconds()> clock_;
+  Seconds next_;
+  int written_ = 0;  ///< Columns on the screen.
+};
+
+/// A clock for it.
+Seconds seconds_of_this_process();
+
+}  // namespace fsdp::planner

@@ -1,0 +1,58 @@
+#include "planner/progress_line.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace fsdp::planner {
+namespace {
+
+constexpr Terminal kTerminal{.is_terminal = true, .width = 80};
+const SearchProgress kProgress{
+    .stage = SearchStage::Fastest, .space = 73530, .settled = 12345, .at_least = Seconds(3.9)};
+
+/// A line with a clock that the test moves.
+struct Screen {
+  std::ostringstream err;
+  Seconds now{100};
+  std::string shown_at(Seconds time, const Terminal& terminal = kTerminal, bool is_wanted = true) {
+    ProgressLine line(err, terminal, is_wanted, [&] { return now; });
+    now += time;
+    line.show(kProgress);
+    return err.str();
+  }
+};
+
+TEST(ProgressLine, SaysHowFarTheSearchIs) {
+  EXPECT_EQ(text_of(kProgress),
+            "searching: 12,345 of 73,530 plans ruled out or predicted, none that fits takes less than 3.90 s");
+}
+
+TEST(ProgressLine, ComesAfterASecondAndFitsTheTerminal) {
+  EXPECT_EQ(Screen().shown_at(Seconds(0.9)), "");
+  EXPECT_EQ(Screen().shown_at(Seconds(1.1)), text_of(kProgress).substr(0, 79));
+}
+
+TEST(ProgressLine, IsNotShownInAPipeNorWhenNotWanted) {
+  EXPECT_EQ(Screen().shown_at(Seconds(2), {.is_terminal = false, .width = 80}), "");
+  EXPECT_EQ(Screen().shown_at(Seconds(2), kTerminal, false), "");
+}
+
+TEST(ProgressLine, IsRewrittenInPlaceAndErasedAtTheEnd) {
+  Screen screen;
+  {
+    ProgressLine line(screen.err, kTerminal, true, [&] { return screen.now; });
+    screen.now += Seconds(2);
+    line.show(kProgress);
+    screen.now += Seconds(0.05);
+    line.show(kProgress);  // Too soon.
+    screen.now += Seconds(0.1);
+    line.show({.stage = SearchStage::Remedies});
+  }
+  const std::string first = text_of(kProgress).substr(0, 79);
+  EXPECT_EQ(screen.err.str(),
+            first + "\r" + std::string(79, ' ') + "\rpricing changes\r" + std::string(15, ' ') + "\r");
+}
+
+}  // namespace
+}  // namespace fsdp::planner
