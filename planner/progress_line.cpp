@@ -24,9 +24,9 @@ std::string text_of(const SearchProgress& progress) {
   switch (progress.stage) {
     case SearchStage::Fastest:
       if (!progress.at_least) return "searching: " + settled;
-      return fmt::format("searching: {}, none that fits takes less than {}", settled, format_time(*progress.at_least));
+      return fmt::format("searching: {}, at least {}", settled, format_time(*progress.at_least));
     case SearchStage::Smallest:
-      return "no plan fits; searching the one that needs least: " + settled;
+      return "no plan fits; least memory: " + settled;
     case SearchStage::Front:
       return "searching smaller plans: " + settled;
     case SearchStage::Remedies:

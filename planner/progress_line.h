@@ -12,8 +12,7 @@
 
 namespace fsdp::planner {
 
-/// What the line says: "searching: 12,345 of 73,530 plans ruled out or predicted, none that fits takes less than
-/// 3.90 s".
+/// What the line says: "searching: 12,345 of 73,530 plans ruled out or predicted, at least 3.90 s".
 std::string text_of(const SearchProgress& progress);
 
 /// Rewrites one line in place. Writes nothing where the stream is no terminal, when it is not wanted, and during the
