@@ -5,18 +5,18 @@
 // For a unit with S elements per rank over N ranks (F = N S whole, p / r / o bytes per element of param, reduce and
 // original dtype), in the order of FSDP2:
 //
-//   Unshard         [cast p S] on the copy-in stream where p != o, all-gather output p F there; the cast goes
+//   Unshard         [cast p S] on the copy-in stream where p != o, all-gather output p F there; the cast goes. With
+//                   offload each shard comes from the host first, o S, and is cast by itself
 //   WaitForUnshard  unsharded parameters, p F in all, on the compute stream; then the all-gather output goes: in
 //                   backward at once, in forward when the next unit has been copied out (three units at that moment)
 //   Reshard         the unsharded parameters go; an integer reshard_after_forward first copies p F / M
 //   ReduceGrads     the input of the unit before goes; input r F' on the compute stream, gradients go, output r S' on
-//   the
-//                   reduce-scatter stream, cast to o S' where r != o: that buffer is the sharded gradient
+//                   the reduce-scatter stream, cast to o S' where r != o: that buffer is the sharded gradient
 //
 // F' and S' count only parameters that have a gradient. The input stays until the next unit's ReduceGrads.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather, foreach_all_gather_copy_out,
-// foreach_reduce), _fsdp_param.py, torch 2.11; aten/src/ATen/native/cuda/TensorShape.cu for the metadata of the copies.
+// foreach_reduce), _fsdp_param.py, torch/csrc/autograd/input_buffer.cpp, torch 2.11.
 
 #include <algorithm>
 #include <cstdint>
