@@ -45,7 +45,9 @@ class JsonErrors {
   explicit JsonErrors(const JsonDocument& document) : document_(document) {}
 
   /// Adds an error about a value. Returns false, so that a reader can end with `return errors.add(...)`.
-  bool add(const JsonValue& at, std::string what, std::string hint = {}) { return add(at.offset, what, hint); }
+  bool add(const JsonValue& at, std::string what, std::string hint = {}) {
+    return add(at.offset, std::move(what), std::move(hint));
+  }
   /// Adds an error about the byte at `offset`: a key's or a value's.
   bool add(std::uint32_t offset, std::string what, std::string hint = {});
 
