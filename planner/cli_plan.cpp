@@ -161,6 +161,27 @@ void print_quietly(const Output& output, const StepReport& report) {
   output.print({verdict_of(report), summary_of(report)});
 }
 
+struct PlanPrediction {
+  Given given;
+  simulator::Predictor predictor;
+  StepReport report;
+};
+
+// What both commands on a plan file begin with: read it, and predict it for the rank that was asked for.
+tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line);
+  Result<Given> given = read_given(line, output);
+  if (!given) errors.insert(errors.end(), given.error().begin(), given.error().end());
+  if (!errors.empty()) return input_failure(std::move(errors));
+  const auto rank = read_rank(line);
+  if (!rank) return input_failure(rank.error());
+  note_decimal_sizes(line, output);
+  simulator::Predictor predictor(given->model, given->cluster);
+  Result<StepReport> report = predictor.report(given->file.plan, *rank);
+  if (!report) return input_failure(report.error());
+  return PlanPrediction{*std::move(given), std::move(predictor), *std::move(report)};
+}
+
 }  // namespace
 
 Outcome plan_command(const CommandLine& line, const Output& output) {
@@ -193,70 +214,56 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
 }
 
 Outcome simulate_command(const CommandLine& line, const Output& output) {
-  Errors errors = check_outputs(line);
-  Result<Given> given = read_given(line, output);
-  if (!given) errors.insert(errors.end(), given.error().begin(), given.error().end());
-  if (!errors.empty()) return input_failure(std::move(errors));
-  const auto rank = read_rank(line);
-  if (!rank) return input_failure(rank.error());
-  note_decimal_sizes(line, output);
-  simulator::Predictor predictor(given->model, given->cluster);
-  const Result<StepReport> report = predictor.report(given->file.plan, *rank);
-  if (!report) return input_failure(report.error());
-  const auto written = write_outputs(line, output, *report, given->cluster);
+  auto prediction = predict_plan_file(line, output);
+  if (!prediction) return tl::unexpected(std::move(prediction).error());
+  auto& [given, predictor, report] = *prediction;
+  const auto written = write_outputs(line, output, report, given.cluster);
   if (!written) return tl::unexpected(written.error());
-  if (writes_to_stdout(line)) return code_of(report->verdict);
+  if (writes_to_stdout(line)) return code_of(report.verdict);
   if (output.format == Format::Json) {
-    output.console.out << to_json(*report, &given->cluster);
+    output.console.out << to_json(report, &given.cluster);
   } else if (output.quiet) {
-    print_quietly(output, *report);
+    print_quietly(output, report);
   } else {
-    output.print(document_of(*report, output.view(), {fmt::format("fsdp-plan explain {}", given->path)}));
+    output.print(document_of(report, output.view(), {fmt::format("fsdp-plan explain {}", given.path)}));
   }
-  return code_of(report->verdict);
+  return code_of(report.verdict);
 }
 
 Outcome explain_command(const CommandLine& line, const Output& output) {
-  Errors errors = check_outputs(line);
-  Result<Given> given = read_given(line, output);
-  if (!given) errors.insert(errors.end(), given.error().begin(), given.error().end());
-  if (!errors.empty()) return input_failure(std::move(errors));
-  const auto rank = read_rank(line);
-  if (!rank) return input_failure(rank.error());
-  note_decimal_sizes(line, output);
-  simulator::Predictor predictor(given->model, given->cluster);
-  const Result<StepReport> report = predictor.report(given->file.plan, *rank);
-  if (!report) return input_failure(report.error());
+  auto prediction = predict_plan_file(line, output);
+  if (!prediction) return tl::unexpected(std::move(prediction).error());
+  auto& [given, predictor, report] = *prediction;
 
-  Candidate candidate{.plan = given->file.plan,
-                      .label = given->path,
-                      .step = report->time.step,
-                      .device_peak = report->memory.peaks.device};
-  candidate.missing = std::max(Bytes(0), report->memory.peaks.device + report->memory.margin - report->memory.budget);
+  Candidate candidate{.plan = given.file.plan,
+                      .label = given.path,
+                      .step = report.time.step,
+                      .device_peak = report.memory.peaks.device};
+  candidate.missing = std::max(Bytes(0), report.memory.peaks.device + report.memory.margin - report.memory.budget);
   Result<std::vector<Remedy>> remedies =
-      remedies_for({given->spec, given->workload, given->cluster, predictor, candidate, report->verdict});
+      remedies_for({given.spec, given.workload, given.cluster, predictor, candidate, report.verdict});
   if (!remedies) return input_failure(remedies.error());
-  const Explanation explanation{.binding = binding_of(*report), .remedies = std::move(*remedies)};
+  const Explanation explanation{.binding = binding_of(report), .remedies = std::move(*remedies)};
 
-  const auto written = write_outputs(line, output, *report, given->cluster);
+  const auto written = write_outputs(line, output, report, given.cluster);
   if (!written) return tl::unexpected(written.error());
-  if (writes_to_stdout(line)) return code_of(report->verdict);
+  if (writes_to_stdout(line)) return code_of(report.verdict);
   if (output.format == Format::Json) {
-    output.console.out << to_json(*report, &given->cluster, &explanation);
-    return code_of(report->verdict);
+    output.console.out << to_json(report, &given.cluster, &explanation);
+    return code_of(report.verdict);
   }
-  Document document = {verdict_of(*report), summary_of(*report)};
+  Document document = {verdict_of(report), summary_of(report)};
   add_explanation(document, explanation, !output.quiet);
   if (!output.quiet) {
     View view = output.view();
     view.verbose = true;
-    add_plan_and_memory(document, *report, view);
+    add_plan_and_memory(document, report, view);
     view.verbose = output.verbose;
-    add_traffic_and_time(document, *report, view);
-    add_assumptions(document, report->assumptions);
+    add_traffic_and_time(document, report, view);
+    add_assumptions(document, report.assumptions);
   }
   output.print(document);
-  return code_of(report->verdict);
+  return code_of(report.verdict);
 }
 
 }  // namespace fsdp::planner
