@@ -5,9 +5,9 @@
 
 find_package(Qt6 QUIET COMPONENTS Widgets Svg Concurrent)
 find_package(CUDAToolkit QUIET)
-find_path(FSDP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+include(fsdp_rehearsal)
 find_path(FSDP_TORCH_CONFIG TorchConfig.cmake PATH_SUFFIXES share/cmake/Torch lib/cmake/Torch Torch)
-mark_as_advanced(FSDP_NCCL_INCLUDE FSDP_TORCH_CONFIG FSDP_CCACHE Qt6_DIR)
+mark_as_advanced(FSDP_TORCH_CONFIG FSDP_CCACHE Qt6_DIR)
 
 set(FSDP_OPTIONAL_PARTS_BUILT "")
 set(FSDP_PARTS_LEFT_OUT "")
@@ -40,7 +40,8 @@ fsdp_optional_part(executor "runs a plan on real GPUs"
   NEEDS LibTorch FSDP_TORCH_CONFIG CUDA CUDAToolkit_FOUND NCCL FSDP_NCCL_INCLUDE
   ADD "./scripts/bootstrap --with executor")
 fsdp_optional_part(rehearsal "runs a training script on a GPU that is not there"
-  ADD "./scripts/bootstrap --with executor")
+  NEEDS "the headers of CUDA 13" FSDP_CUDA_INCLUDE "the headers of NCCL" FSDP_NCCL_INCLUDE
+  ADD "./scripts/bootstrap --with rehearsal")
 fsdp_optional_part(gui "the what-if explorer"
   NEEDS Qt6 Qt6_FOUND
   ADD "./scripts/bootstrap --with gui")

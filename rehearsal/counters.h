@@ -1,0 +1,57 @@
+#pragma once
+
+// How often things happened. A counter costs one atomic addition, so nothing needs to be switched on.
+
+#include <cstdint>
+#include <string_view>
+
+namespace fsdp::rehearsal {
+
+/// What is counted; counters.cpp has the names by which a program asks.
+enum class Counter {
+  Malloc,
+  MallocFailed,
+  Free,
+  AddressReserve,
+  Create,
+  CreateFailed,
+  Map,
+  Unmap,
+  HostAlloc,
+  Copy,
+  Readback,
+  Kernel,
+  Gemm,
+  LtMatmul,
+  Cudnn,
+  EventRecord,
+  EventQuery,
+  AllocatorEventQuery,
+  EventSynchronize,
+  StreamSynchronize,
+  DeviceSynchronize,
+  StreamWaitEvent,
+  Communicator,
+  Collective,
+  AllGather,
+  ReduceScatter,
+  AllReduce,
+  Broadcast,
+  Reduce,
+  AllToAll,
+  Send,
+  Recv,
+  Gather,
+  Scatter,
+};
+
+/// One more.
+void count(Counter counter);
+
+/// How many so far; 0 for a name that no counter has.
+uint64_t counted(std::string_view name);
+
+/// The name of a counter, as "all_gather".
+const char* name_of(Counter counter);
+
+}  // namespace fsdp::rehearsal

@@ -1,0 +1,77 @@
+// The driver's devices and contexts, and the way to its functions.
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include "rehearsal/devices.h"
+#include "rehearsal/exported.h"
+
+using namespace fsdp::rehearsal;
+
+// Who comes through the driver alone (the run-time compiler does) is told that there is no device, and that the driver
+// has no private tables. Compiling for the card then works; told otherwise, NVRTC follows tables that are not there.
+FSDP_STUB CUresult cuInit(unsigned int) {
+  return CUDA_ERROR_NO_DEVICE;
+}
+FSDP_STUB CUresult cuGetExportTable(const void**, const CUuuid*) {
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+FSDP_STUB CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return device_exists(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+// The attributes of driver and runtime have the same numbers.
+FSDP_STUB CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  const cudaError_t error = cudaDeviceGetAttribute(value, static_cast<cudaDeviceAttr>(attribute), device);
+  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// A context always exists, and any will do: PyTorch only makes sure that there is one.
+FSDP_STUB CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = reinterpret_cast<CUcontext>(fresh_handle());
+  return CUDA_SUCCESS;
+}
+FSDP_STUB CUresult cuCtxSetCurrent(CUcontext) {
+  return CUDA_SUCCESS;
+}
+FSDP_STUB CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned int* flags, int* active) {
+  *flags = 0;
+  *active = 1;
+  return CUDA_SUCCESS;
+}
+FSDP_STUB CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  *context = reinterpret_cast<CUcontext>(fresh_handle());
+  return CUDA_SUCCESS;
+}
+
+FSDP_STUB CUresult cuGetErrorString(CUresult error, const char** text) {
+  *text = error == CUDA_SUCCESS               ? "no error"
+          : error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory"
+          : error == CUDA_ERROR_NOT_SUPPORTED ? "operation not supported by the stub GPU"
+                                              : "error of the stub GPU";
+  return CUDA_SUCCESS;
+}
+
+FSDP_STUB CUresult cuPointerGetAttribute(void* value, CUpointer_attribute, CUdeviceptr) {
+  *static_cast<int*>(value) = 0;
+  return CUDA_SUCCESS;
+}
+
+namespace {
+int driver_function_is_missing() {
+  note_missing("a function of the driver");
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+}  // namespace
+
+// PyTorch fills a table of driver functions at its first use and insists on an address for each; those that we do not
+// have answer "not supported" if they are ever called.
+FSDP_STUB cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int,
+                                                       unsigned long long, cudaDriverEntryPointQueryResult* result) {
+  *function = dlsym(RTLD_DEFAULT, symbol);
+  if (*function == nullptr) *function = reinterpret_cast<void*>(driver_function_is_missing);
+  if (result != nullptr) *result = cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}

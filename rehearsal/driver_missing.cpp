@@ -1,0 +1,22 @@
+// The parts of the driver that the stub does not have, but that PyTorch or Triton may ask for. No CUDA header here.
+#include "rehearsal/exported.h"
+
+namespace {
+constexpr int kNotSupported = 801;  // CUDA_ERROR_NOT_SUPPORTED
+}  // namespace
+
+// Memory shared with other processes, or through NVSwitch (symmetric memory).
+FSDP_STUB_MISSING(cuMemExportToShareableHandle, kNotSupported)
+FSDP_STUB_MISSING(cuMemImportFromShareableHandle, kNotSupported)
+FSDP_STUB_MISSING(cuMulticastAddDevice, kNotSupported)
+FSDP_STUB_MISSING(cuMulticastBindMem, kNotSupported)
+FSDP_STUB_MISSING(cuMulticastCreate, kNotSupported)
+FSDP_STUB_MISSING(cuMulticastUnbind, kNotSupported)
+
+// Linking pieces of machine code that were compiled at run time.
+FSDP_STUB_MISSING(cuLinkCreate_v2, kNotSupported)
+FSDP_STUB_MISSING(cuLinkAddData_v2, kNotSupported)
+FSDP_STUB_MISSING(cuLinkComplete, kNotSupported)
+
+// Descriptions of tensors for the copy engine of Hopper: made for kernels, which do not run.
+FSDP_STUB_SUCCEEDS(cuTensorMapEncodeTiled)

@@ -1,0 +1,63 @@
+// Kernels that are compiled at run time (PyTorch's "jiterator", Triton) come to the driver as modules. They are taken
+// and launched like any other kernel.
+#include <cuda.h>
+
+#include "rehearsal/exported.h"
+#include "rehearsal/kernels.h"
+
+using namespace fsdp::rehearsal;
+
+namespace {
+
+template <class Handle>
+CUresult create(Handle* handle) {
+  *handle = reinterpret_cast<Handle>(fresh_handle());
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+FSDP_STUB CUresult cuModuleLoad(CUmodule* module, const char*) {
+  return create(module);
+}
+FSDP_STUB CUresult cuModuleLoadData(CUmodule* module, const void*) {
+  return create(module);
+}
+FSDP_STUB CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned int, CUjit_option*, void**) {
+  return create(module);
+}
+FSDP_STUB CUresult cuModuleUnload(CUmodule) {
+  return CUDA_SUCCESS;
+}
+FSDP_STUB CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) {
+  return create(function);
+}
+
+FSDP_STUB CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
+  *value = 0;
+  return CUDA_SUCCESS;
+}
+FSDP_STUB CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int) {
+  return CUDA_SUCCESS;
+}
+FSDP_STUB CUresult cuFuncSetCacheConfig(CUfunction, CUfunc_cache) {
+  return CUDA_SUCCESS;
+}
+
+FSDP_STUB CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, size_t) {
+  *blocks = 1;
+  return CUDA_SUCCESS;
+}
+
+FSDP_STUB CUresult cuLaunchKernel(CUfunction, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                                  unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int,
+                                  CUstream, void**, void**) {
+  const cudaError_t error = launch("(module)", dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z));
+  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+FSDP_STUB CUresult cuLaunchCooperativeKernel(CUfunction, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                                             unsigned int block_x, unsigned int block_y, unsigned int block_z,
+                                             unsigned int, CUstream, void**) {
+  const cudaError_t error = launch("(module)", dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z));
+  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

@@ -1,0 +1,150 @@
+// NCCL's collectives. They move nothing but small known contents (known_contents.h), which are passed on as if every
+// other rank had sent the same: so that shapes that DDP compares are equal, and sizes of gathered objects are sizes.
+#include <nccl.h>
+
+#include <cstring>
+#include <string>
+
+#include "rehearsal/collectives_log.h"
+#include "rehearsal/device_memory.h"
+#include "rehearsal/exported.h"
+#include "rehearsal/known_contents.h"
+#include "rehearsal/nccl_communicator.h"
+
+using namespace fsdp::rehearsal;
+
+namespace {
+
+/// What `size` bytes at `from` are, and then `copies` times at `to`; unknown if they were.
+void pass_on(void* to, const void* from, size_t size, int copies) {
+  const std::optional<std::string> bytes = recall(address_of(from), size);
+  for (int i = 0; i < copies; ++i) {
+    const uint64_t target = address_of(to) + size * static_cast<size_t>(i);
+    bytes ? remember(target, bytes->data(), size) : forget(target, size);
+  }
+}
+
+template <class Number>
+void multiply(std::string& bytes, int factor) {
+  for (size_t at = 0; at + sizeof(Number) <= bytes.size(); at += sizeof(Number)) {
+    Number value;
+    std::memcpy(&value, &bytes[at], sizeof(Number));
+    value = static_cast<Number>(value * static_cast<Number>(factor));
+    std::memcpy(&bytes[at], &value, sizeof(Number));
+  }
+}
+
+/// Adds equal contents of all ranks up. False for types that programs do not count in.
+bool add_up(std::string& bytes, ncclDataType_t type, int ranks) {
+  switch (type) {
+    case ncclInt32:
+    case ncclUint32:
+      multiply<uint32_t>(bytes, ranks);
+      return true;
+    case ncclInt64:
+    case ncclUint64:
+      multiply<uint64_t>(bytes, ranks);
+      return true;
+    case ncclFloat32:
+      multiply<float>(bytes, ranks);
+      return true;
+    case ncclFloat64:
+      multiply<double>(bytes, ranks);
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// The result of a reduction at `to`: sums are sums, and the mean, the largest and the smallest of equal values are
+/// those.
+void reduce(void* to, const void* from, size_t elements, ncclDataType_t type, ncclRedOp_t operation, int ranks) {
+  const size_t size = elements * bytes_of(type);
+  std::optional<std::string> bytes = recall(address_of(from), size);
+  const bool same = operation == ncclMax || operation == ncclMin || operation == ncclAvg;
+  if (bytes && (same || (operation == ncclSum && add_up(*bytes, type, ranks)))) {
+    remember(address_of(to), bytes->data(), size);
+  } else {
+    forget(address_of(to), size);
+  }
+}
+
+uint64_t full(const Communicator& communicator, size_t elements) {
+  return elements * static_cast<uint64_t>(communicator.ranks);
+}
+
+}  // namespace
+
+FSDP_STUB ncclResult_t ncclAllReduce(const void* from, void* to, size_t elements, ncclDataType_t type,
+                                     ncclRedOp_t operation, ncclComm_t handle, cudaStream_t) {
+  log_collective(Counter::AllReduce, elements, type, behind(handle));
+  reduce(to, from, elements, type, operation, behind(handle).ranks);
+  return ncclSuccess;
+}
+
+FSDP_STUB ncclResult_t ncclReduce(const void* from, void* to, size_t elements, ncclDataType_t type,
+                                  ncclRedOp_t operation, int root, ncclComm_t handle, cudaStream_t) {
+  log_collective(Counter::Reduce, elements, type, behind(handle));
+  if (behind(handle).rank == root) reduce(to, from, elements, type, operation, behind(handle).ranks);
+  return ncclSuccess;
+}
+
+FSDP_STUB ncclResult_t ncclReduceScatter(const void*, void* to, size_t elements, ncclDataType_t type, ncclRedOp_t,
+                                         ncclComm_t handle, cudaStream_t) {
+  log_collective(Counter::ReduceScatter, full(behind(handle), elements), type, behind(handle));
+  forget(address_of(to), elements * bytes_of(type));
+  return ncclSuccess;
+}
+
+FSDP_STUB ncclResult_t ncclAllGather(const void* from, void* to, size_t elements, ncclDataType_t type,
+                                     ncclComm_t handle, cudaStream_t) {
+  log_collective(Counter::AllGather, full(behind(handle), elements), type, behind(handle));
+  pass_on(to, from, elements * bytes_of(type), behind(handle).ranks);
+  return ncclSuccess;
+}
+
+// What the root sends is taken to be what we have.
+FSDP_STUB ncclResult_t ncclBroadcast(const void* from, void* to, size_t elements, ncclDataType_t type, int,
+                                     ncclComm_t handle, cudaStream_t) {
+  log_collective(Counter::Broadcast, elements, type, behind(handle));
+  if (from != nullptr && to != nullptr && from != to) pass_on(to, from, elements * bytes_of(type), 1);
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclBcast(void*, size_t elements, ncclDataType_t type, int, ncclComm_t handle, cudaStream_t) {
+  log_collective(Counter::Broadcast, elements, type, behind(handle));
+  return ncclSuccess;
+}
+
+// Each rank sends us what we send ourselves.
+FSDP_STUB ncclResult_t ncclAlltoAll(const void* from, void* to, size_t elements, ncclDataType_t type, ncclComm_t handle,
+                                    cudaStream_t) {
+  const Communicator& communicator = behind(handle);
+  log_collective(Counter::AllToAll, full(communicator, elements), type, communicator);
+  const size_t size = elements * bytes_of(type);
+  pass_on(to, static_cast<const char*>(from) + size * static_cast<size_t>(communicator.rank), size, communicator.ranks);
+  return ncclSuccess;
+}
+
+FSDP_STUB ncclResult_t ncclGather(const void* from, void* to, size_t elements, ncclDataType_t type, int root,
+                                  ncclComm_t handle, cudaStream_t) {
+  log_collective(Counter::Gather, full(behind(handle), elements), type, behind(handle));
+  if (behind(handle).rank == root) pass_on(to, from, elements * bytes_of(type), behind(handle).ranks);
+  return ncclSuccess;
+}
+
+FSDP_STUB ncclResult_t ncclScatter(const void*, void* to, size_t elements, ncclDataType_t type, int, ncclComm_t handle,
+                                   cudaStream_t) {
+  log_collective(Counter::Scatter, full(behind(handle), elements), type, behind(handle));
+  forget(address_of(to), elements * bytes_of(type));
+  return ncclSuccess;
+}
+
+// A reduction with a factor: an operation of its own, whose results are unknown.
+FSDP_STUB ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* operation, void*, ncclDataType_t, ncclScalarResidence_t,
+                                                ncclComm_t) {
+  *operation = ncclNumOps;
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclRedOpDestroy(ncclRedOp_t, ncclComm_t) {
+  return ncclSuccess;
+}

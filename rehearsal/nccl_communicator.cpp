@@ -1,0 +1,186 @@
+// NCCL's communicators. Each is made at once, whatever its size: the other ranks are not there to wait for. PyTorch's
+// real ProcessGroupNCCL runs on top, with its futures, tensor lifetimes and flattened copies.
+#include "rehearsal/nccl_communicator.h"
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "rehearsal/device_memory.h"
+#include "rehearsal/devices.h"
+#include "rehearsal/exported.h"
+#include "rehearsal/options.h"
+#include "rehearsal/stub_gpu.h"
+
+namespace fsdp::rehearsal {
+namespace {
+
+std::mutex split_mutex;
+
+/// Colour of a split to the ranks that share it.
+std::map<int, int>& split_sizes() {
+  static auto* const sizes = new std::map<int, int>;
+  return *sizes;
+}
+
+/// Takes the device memory of a communicator, which may be what does not fit.
+ncclResult_t make(ncclComm_t* handle, int ranks, int rank) {
+  static std::atomic<int> next{0};
+  *handle = nullptr;
+  if (ranks < 1 || rank < 0 || rank >= ranks) return ncclInvalidArgument;
+  const uint64_t bytes = nccl_bytes_of(ranks);
+  if (!charge(current_device(), bytes, ChargedTo::Nccl)) return ncclUnhandledCudaError;
+  count(Counter::Communicator);
+  const int number = next++;
+  trace(Trace::Nccl, "communicator %d: rank %d of %d, %lu bytes", number, rank, ranks, bytes);
+  *handle = reinterpret_cast<ncclComm_t>(new Communicator{number, ranks, rank, current_device(), bytes});
+  return ncclSuccess;
+}
+
+/// Gives the memory back. The handle stays: the watchdog thread of ProcessGroupNCCL may still ask it for errors.
+ncclResult_t drop(ncclComm_t handle) {
+  if (handle == nullptr) return ncclSuccess;
+  Communicator& communicator = behind(handle);
+  discharge(communicator.device, communicator.bytes, ChargedTo::Nccl);
+  communicator.bytes = 0;
+  return ncclSuccess;
+}
+
+}  // namespace
+
+uint64_t bytes_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+    case ncclUint8:
+    case ncclFloat8e4m3:
+    case ncclFloat8e5m2:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt32:
+    case ncclUint32:
+    case ncclFloat32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+}  // namespace fsdp::rehearsal
+
+using namespace fsdp::rehearsal;
+
+FSDP_STUB ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  std::memset(id, 1, sizeof(*id));
+  return ncclSuccess;
+}
+
+FSDP_STUB ncclResult_t ncclCommInitRank(ncclComm_t* handle, int ranks, ncclUniqueId, int rank) {
+  return make(handle, ranks, rank);
+}
+FSDP_STUB ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int ranks, ncclUniqueId, int rank, ncclConfig_t*) {
+  return make(handle, ranks, rank);
+}
+FSDP_STUB ncclResult_t ncclCommInitRankScalable(ncclComm_t* handle, int ranks, int rank, int, ncclUniqueId*,
+                                                ncclConfig_t*) {
+  return make(handle, ranks, rank);
+}
+
+// One process with several cards (DataParallel): a communicator for each.
+FSDP_STUB ncclResult_t ncclCommInitAll(ncclComm_t* handles, int ranks, const int*) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (const ncclResult_t result = make(handles + rank, ranks, rank); result != ncclSuccess) return result;
+  }
+  return ncclSuccess;
+}
+
+// How many ranks share our colour only they know; stub_gpu_split_size has been told. PyTorch gives our rank in the new
+// group as the key.
+FSDP_STUB ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* handle, ncclConfig_t*) {
+  *handle = nullptr;
+  if (colour == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
+  int ranks = behind(parent).ranks;
+  {
+    const std::lock_guard lock(split_mutex);
+    if (const auto told = split_sizes().find(colour); told != split_sizes().end()) ranks = told->second;
+  }
+  return make(handle, ranks, key);
+}
+FSDP_STUB ncclResult_t ncclCommShrink(ncclComm_t parent, int* left_out, int number, ncclComm_t* handle, ncclConfig_t*,
+                                      int) {
+  int before_us = 0;
+  for (int i = 0; i < number; ++i) before_us += left_out[i] < behind(parent).rank ? 1 : 0;
+  return make(handle, behind(parent).ranks - number, behind(parent).rank - before_us);
+}
+
+FSDP_STUB ncclResult_t ncclCommDestroy(ncclComm_t handle) {
+  return drop(handle);
+}
+FSDP_STUB ncclResult_t ncclCommAbort(ncclComm_t handle) {
+  return drop(handle);
+}
+FSDP_STUB ncclResult_t ncclCommFinalize(ncclComm_t) {
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclCommRevoke(ncclComm_t, int) {
+  return ncclSuccess;
+}
+
+FSDP_STUB ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
+  *error = ncclSuccess;
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclCommCount(const ncclComm_t handle, int* ranks) {
+  *ranks = behind(handle).ranks;
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclCommUserRank(const ncclComm_t handle, int* rank) {
+  *rank = behind(handle).rank;
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclCommCuDevice(const ncclComm_t handle, int* device) {
+  *device = behind(handle).device;
+  return ncclSuccess;
+}
+
+FSDP_STUB const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclSuccess              ? "no error"
+         : result == ncclUnhandledCudaError ? "unhandled cuda error"
+                                            : "error of the stub NCCL";
+}
+FSDP_STUB const char* ncclGetLastError(ncclComm_t) {
+  return "";
+}
+
+// Registered buffers make transfers faster and change nothing else.
+FSDP_STUB ncclResult_t ncclCommRegister(const ncclComm_t, void* buffer, size_t, void** handle) {
+  *handle = buffer;
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclCommDeregister(const ncclComm_t, void*) {
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclCommWindowRegister(ncclComm_t, void* buffer, size_t, ncclWindow_t* window, int) {
+  *window = reinterpret_cast<ncclWindow_t>(buffer);
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
+  return ncclSuccess;
+}
+FSDP_STUB ncclResult_t ncclMemAlloc(void** pointer, size_t size) {
+  return cudaMalloc(pointer, size) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+FSDP_STUB ncclResult_t ncclMemFree(void* pointer) {
+  return cudaFree(pointer) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+void stub_gpu_split_size(int32_t colour, int32_t ranks) {
+  const std::lock_guard lock(split_mutex);
+  split_sizes()[colour] = ranks;
+}

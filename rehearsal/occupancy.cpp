@@ -1,0 +1,41 @@
+// How many blocks of a kernel a multiprocessor holds, and what a kernel is like.
+//
+// The true answer needs the registers and the shared memory of each kernel, which are in its machine code. Ours counts
+// threads only. It reaches allocations through the grid sizes of a few reductions of cub, whose temporaries have some
+// KiB.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "rehearsal/exported.h"
+#include "rehearsal/options.h"
+
+using namespace fsdp::rehearsal;
+
+// CUTLASS and cub read the binary version, to know for which architecture a kernel was compiled; ours says: for this
+// card.
+FSDP_STUB cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  const Card& card = options().card;
+  *attributes = cudaFuncAttributes{};
+  attributes->maxThreadsPerBlock = 1024;
+  attributes->numRegs = 32;
+  attributes->maxDynamicSharedSizeBytes = 49152;
+  attributes->binaryVersion = attributes->ptxVersion = card.compute_capability;
+  return cudaSuccess;
+}
+
+// More shared memory for one kernel than the default: granted.
+FSDP_STUB cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+
+FSDP_STUB cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int threads,
+                                                                             size_t, unsigned int) {
+  constexpr int kMostBlocks = 16;  // of the smallest architecture that is played; more do not change a grid
+  *blocks = std::clamp(options().card.threads_per_sm / std::max(threads, 1), 1, kMostBlocks);
+  return cudaSuccess;
+}
+FSDP_STUB cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
+                                                                    size_t shared) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, kernel, threads, shared, 0);
+}

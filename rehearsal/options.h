@@ -1,0 +1,69 @@
+#pragma once
+
+// Which GPU is played, and how: the environment variables STUB_GPU_*, read once.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp::rehearsal {
+
+/// The card: what steers the choices of PyTorch and of the libraries above the driver.
+struct Card {
+  std::string name = "NVIDIA H100 80GB HBM3";
+  int compute_capability = 90;  ///< 90 is 9.0.
+  int sms = 132;
+  int l2_bytes = 50 << 20;
+  int shared_per_block_bytes = 232448;  ///< The opt-in maximum.
+  int shared_per_sm_bytes = 233472;
+  int threads_per_sm = 2048;
+  int bus_bits = 5120;
+  uint64_t total_bytes = uint64_t{81080} << 20;  ///< What cudaMemGetInfo says.
+
+  int major() const { return compute_capability / 10; }
+  int minor() const { return compute_capability % 10; }
+};
+
+/// When recorded work counts as finished.
+enum class EventTiming {
+  Done,  ///< At once.
+  Hold,  ///< Only when the host has waited for it.
+  Lag,   ///< When so many kernels were launched after it, or the host has waited for it.
+};
+
+/// What is written to stderr.
+enum class Trace { Memory, Kernels, Nccl, Calls };
+
+struct Options {
+  Card card;
+  uint64_t context_bytes = 0;  ///< Device memory that a process takes by existing.
+  int devices = 1;
+  std::map<int, uint64_t> nccl_bytes;  ///< Group size to bytes of one communicator.
+  uint64_t nccl_bytes_otherwise = 0;   ///< Of a size that is not listed.
+  uint64_t cudnn_workspace_bytes = 0;  ///< What each cuDNN plan asks for.
+  EventTiming events = EventTiming::Done;
+  uint64_t event_lag = 0;  ///< Kernels, of EventTiming::Lag.
+  bool addresses_go_down = false;
+  std::vector<Trace> traces;
+};
+
+/// How the parser reads a variable; the environment, or a test's own table.
+using Lookup = std::optional<std::string> (*)(const char* name);
+
+/// Reads the variables. Each mistake adds a sentence to `errors`.
+Options parse_options(Lookup lookup, std::vector<std::string>& errors);
+
+/// The options of this process. Mistakes end the process with status 3, all of them said: a rehearsal of another card
+/// than the one asked for would be worse than none.
+const Options& options();
+
+/// Device memory of a communicator of so many ranks. 0 for one rank, which needs no peers.
+uint64_t nccl_bytes_of(int ranks);
+
+/// Writes a line to stderr if this kind of trace was asked for.
+void trace(Trace which, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+}  // namespace fsdp::rehearsal

@@ -1,0 +1,80 @@
+#include "rehearsal/pinned_memory.h"
+
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+
+#include <map>
+#include <mutex>
+
+#include "rehearsal/device_memory.h"
+#include "rehearsal/errors.h"
+#include "rehearsal/exported.h"
+
+// Pinned memory is ordinary memory of zeros here. Pages that nobody touches cost nothing, so that a rehearsal with
+// offloading needs less host memory than the real run, which locks all of it.
+
+namespace fsdp::rehearsal {
+namespace {
+
+struct Pinned {
+  std::mutex mutex;
+  std::map<uint64_t, uint64_t> ranges;  // address to bytes
+};
+
+Pinned& pinned() {
+  static Pinned* const instance = new Pinned;  // never destroyed: static destructors still call us
+  return *instance;
+}
+
+}  // namespace
+
+bool is_pinned(const void* pointer) {
+  Pinned& p = pinned();
+  const std::lock_guard lock(p.mutex);
+  const auto after = p.ranges.upper_bound(address_of(pointer));
+  if (after == p.ranges.begin()) return false;
+  const auto& [start, bytes] = *std::prev(after);
+  return address_of(pointer) < start + bytes;
+}
+
+}  // namespace fsdp::rehearsal
+
+using namespace fsdp::rehearsal;
+
+FSDP_STUB cudaError_t cudaHostAlloc(void** pointer, size_t size, unsigned int) {
+  *pointer = nullptr;
+  if (size == 0) return cudaSuccess;
+  void* const got = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (got == MAP_FAILED) return report(cudaErrorMemoryAllocation);
+  count(Counter::HostAlloc);
+  Pinned& p = pinned();
+  const std::lock_guard lock(p.mutex);
+  p.ranges[address_of(got)] = size;
+  *pointer = got;
+  return cudaSuccess;
+}
+
+FSDP_STUB cudaError_t cudaFreeHost(void* pointer) {
+  if (pointer == nullptr) return cudaSuccess;
+  Pinned& p = pinned();
+  const std::lock_guard lock(p.mutex);
+  const auto found = p.ranges.find(address_of(pointer));
+  if (found == p.ranges.end()) return report(cudaErrorInvalidValue);
+  munmap(pointer, found->second);
+  p.ranges.erase(found);
+  return cudaSuccess;
+}
+
+// Memory that the program has already becomes pinned; it stays the program's own.
+FSDP_STUB cudaError_t cudaHostRegister(void* pointer, size_t size, unsigned int) {
+  Pinned& p = pinned();
+  const std::lock_guard lock(p.mutex);
+  p.ranges[address_of(pointer)] = size;
+  return cudaSuccess;
+}
+
+FSDP_STUB cudaError_t cudaHostUnregister(void* pointer) {
+  Pinned& p = pinned();
+  const std::lock_guard lock(p.mutex);
+  return p.ranges.erase(address_of(pointer)) == 1 ? cudaSuccess : report(cudaErrorInvalidValue);
+}

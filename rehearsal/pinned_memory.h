@@ -1,0 +1,10 @@
+#pragma once
+
+// Host memory that the card may read by itself.
+
+namespace fsdp::rehearsal {
+
+/// Whether a host address lies in memory from cudaHostAlloc or cudaHostRegister.
+bool is_pinned(const void* pointer);
+
+}  // namespace fsdp::rehearsal

@@ -1,0 +1,75 @@
+#include "rehearsal/readback.h"
+
+#include <dlfcn.h>
+#include <unwind.h>
+
+#include <atomic>
+#include <string_view>
+
+#include "rehearsal/counters.h"
+#include "rehearsal/stub_gpu.h"
+
+// The copy itself does not say why the host wants the bytes: `item`, `nonzero`, `unique` all end in the same
+// cudaMemcpyAsync. The native stack does. It is walked only when unknown bytes are copied and somebody listens.
+
+namespace fsdp::rehearsal {
+namespace {
+
+using Callback = void (*)(const char*, uint64_t);
+std::atomic<Callback> listener{nullptr};
+
+struct Operation {
+  std::string_view part;  // of a C++ symbol of libtorch
+  const char* name;
+};
+
+// The first that any frame matches, so the more telling ones come first: masked_select is made of nonzero.
+constexpr Operation kOperations[] = {
+    {"masked_select", "masked_select"},
+    {"repeat_interleave", "repeat_interleave"},
+    {"_unique", "unique"},
+    {"unique_", "unique"},
+    {"nonzero", "nonzero"},
+    {"_local_scalar_dense", "item"},
+};
+constexpr size_t kCopy = std::size(kOperations);
+
+struct Walk {
+  size_t best = kCopy;
+  int frames = 0;
+};
+
+_Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
+  constexpr int kFramesAtMost = 200;  // PyTorch's part of a stack is shorter; below it is the interpreter
+  Walk& walk = *static_cast<Walk*>(argument);
+  if (++walk.frames > kFramesAtMost) return _URC_END_OF_STACK;
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(_Unwind_GetIP(context)), &info) == 0 || info.dli_sname == nullptr) {
+    return _URC_NO_REASON;
+  }
+  const std::string_view symbol = info.dli_sname;
+  for (size_t i = 0; i < walk.best; ++i) {
+    if (symbol.find(kOperations[i].part) != std::string_view::npos) walk.best = i;
+  }
+  return _URC_NO_REASON;
+}
+
+const char* asking_operation() {
+  Walk walk;
+  _Unwind_Backtrace(visit, &walk);
+  return walk.best == kCopy ? "copy" : kOperations[walk.best].name;
+}
+
+}  // namespace
+
+void notice_readback(uint64_t bytes) {
+  count(Counter::Readback);
+  const Callback callback = listener;
+  if (callback != nullptr) callback(asking_operation(), bytes);
+}
+
+}  // namespace fsdp::rehearsal
+
+void stub_gpu_on_readback(void (*callback)(const char* operation, uint64_t bytes)) {
+  fsdp::rehearsal::listener = callback;
+}

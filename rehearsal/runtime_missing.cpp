@@ -1,0 +1,35 @@
+// The parts of the CUDA runtime that the stub does not have. A program that comes here gets "not supported", and the
+// record of the rehearsal names the function. No CUDA header here: these need no arguments.
+#include "rehearsal/exported.h"
+
+namespace {
+constexpr int kNotSupported = 801;  // cudaErrorNotSupported
+}  // namespace
+
+// The driver's own allocator (PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync).
+FSDP_STUB_MISSING(cudaMallocAsync, kNotSupported)
+FSDP_STUB_MISSING(cudaFreeAsync, kNotSupported)
+FSDP_STUB_MISSING(cudaDeviceGetDefaultMemPool, kNotSupported)
+FSDP_STUB_MISSING(cudaMemPoolGetAttribute, kNotSupported)
+FSDP_STUB_MISSING(cudaMemPoolSetAccess, kNotSupported)
+FSDP_STUB_MISSING(cudaMemPoolSetAttribute, kNotSupported)
+FSDP_STUB_MISSING(cudaMemPoolTrimTo, kNotSupported)
+
+// Memory and events of other processes, and of other cards.
+FSDP_STUB_MISSING(cudaDeviceEnablePeerAccess, kNotSupported)
+FSDP_STUB_MISSING(cudaIpcCloseMemHandle, kNotSupported)
+FSDP_STUB_MISSING(cudaIpcGetEventHandle, kNotSupported)
+FSDP_STUB_MISSING(cudaIpcGetMemHandle, kNotSupported)
+FSDP_STUB_MISSING(cudaIpcOpenEventHandle, kNotSupported)
+FSDP_STUB_MISSING(cudaIpcOpenMemHandle, kNotSupported)
+
+// CUDA graphs.
+FSDP_STUB_MISSING(cudaStreamBeginCapture, kNotSupported)
+FSDP_STUB_MISSING(cudaStreamEndCapture, kNotSupported)
+FSDP_STUB_MISSING(cudaGraphDebugDotPrint, kNotSupported)
+FSDP_STUB_MISSING(cudaGraphDestroy, kNotSupported)
+FSDP_STUB_MISSING(cudaGraphExecDestroy, kNotSupported)
+FSDP_STUB_MISSING(cudaGraphGetNodes, kNotSupported)
+FSDP_STUB_MISSING(cudaGraphInstantiateWithFlags, kNotSupported)
+FSDP_STUB_MISSING(cudaGraphLaunch, kNotSupported)
+FSDP_STUB_MISSING(cudaGraphNodeGetDependencies, kNotSupported)

@@ -1,0 +1,58 @@
+// Streams: an order of work, and nothing that runs.
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+
+#include "rehearsal/errors.h"
+#include "rehearsal/events.h"
+#include "rehearsal/exported.h"
+#include "rehearsal/work.h"
+
+using namespace fsdp::rehearsal;
+
+// PyTorch makes 32 streams for each device and priority, and never destroys them.
+FSDP_STUB cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int) {
+  *stream = reinterpret_cast<cudaStream_t>(fresh_handle());
+  return cudaSuccess;
+}
+FSDP_STUB cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithPriority(stream, 0, 0);
+}
+FSDP_STUB cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int) {
+  return cudaStreamCreateWithPriority(stream, 0, 0);
+}
+FSDP_STUB cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
+
+FSDP_STUB cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
+  *priority = 0;
+  return cudaSuccess;
+}
+
+FSDP_STUB cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return is_idle(stream) ? cudaSuccess : report(cudaErrorNotReady);
+}
+
+FSDP_STUB cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  count(Counter::StreamSynchronize);
+  finish_stream(stream);
+  return cudaSuccess;
+}
+
+FSDP_STUB cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  count(Counter::StreamWaitEvent);
+  wait_for(stream, mark_of(event));
+  return cudaSuccess;
+}
+
+// Host functions run at once: by the order of the stream all that they wait for has been submitted.
+FSDP_STUB cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data,
+                                            unsigned int) {
+  callback(stream, cudaSuccess, data);
+  return cudaSuccess;
+}
+FSDP_STUB cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
+  function(data);
+  return cudaSuccess;
+}

@@ -1,0 +1,127 @@
+#include "rehearsal/work.h"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "rehearsal/options.h"
+
+// When work is finished matters to memory that was given to another stream with record_stream: PyTorch reuses it once
+// an event recorded there is done. Kernels take no time here, so the answer is a choice between two extremes. `done`:
+// work is finished when it is submitted. `hold`: not before the host has waited for it, directly, through a stream, or
+// through an event of a stream that waits for this one. A real run lies between; `lag:N` is a crude picture of a host
+// that runs N kernels ahead of the device.
+//
+// What the host has waited for is kept in either case, so that a run under `done` knows whether `hold` could differ.
+
+namespace fsdp::rehearsal {
+namespace {
+
+struct Dependency {
+  uint64_t ticket;  // of the stream that waits
+  Mark on;
+};
+
+struct Stream {
+  uint64_t submitted = 0;
+  uint64_t waited_for = 0;
+  std::deque<Dependency> dependencies;  // by rising ticket
+};
+
+struct Work {
+  std::mutex mutex;
+  uint64_t kernels = 0;
+  std::unordered_map<cudaStream_t, Stream> streams;
+};
+
+Work& work() {
+  static Work* const instance = new Work;  // never destroyed: static destructors still call us
+  return *instance;
+}
+
+/// Follows the waits between streams with a list of its own, since a chain of them can be long. The caller holds the
+/// mutex.
+void finish_with_dependencies(Work& w, Mark first) {
+  std::vector<Mark> open{std::move(first)};
+  while (!open.empty()) {
+    const Mark mark = open.back();
+    open.pop_back();
+    Stream& stream = w.streams[mark.stream];
+    if (mark.ticket <= stream.waited_for) continue;
+    stream.waited_for = mark.ticket;
+    while (!stream.dependencies.empty() && stream.dependencies.front().ticket <= mark.ticket) {
+      open.push_back(stream.dependencies.front().on);
+      stream.dependencies.pop_front();
+    }
+  }
+}
+
+}  // namespace
+
+Mark submit(cudaStream_t stream) {
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  return Mark{stream, ++w.streams[stream].submitted, w.kernels};
+}
+
+void wait_for(cudaStream_t stream, const Mark& mark) {
+  if (mark.ticket == 0) return;
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  if (mark.ticket <= w.streams[mark.stream].waited_for) return;
+  Stream& waiting = w.streams[stream];
+  waiting.dependencies.push_back(Dependency{++waiting.submitted, mark});
+}
+
+bool is_finished(const Mark& mark) {
+  if (options().events == EventTiming::Done) return true;
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  const bool overtaken = options().events == EventTiming::Lag && w.kernels - mark.kernels >= options().event_lag;
+  return overtaken || mark.ticket <= w.streams[mark.stream].waited_for;
+}
+
+bool was_waited_for(const Mark& mark) {
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  return mark.ticket <= w.streams[mark.stream].waited_for;
+}
+
+void finish(const Mark& mark) {
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  finish_with_dependencies(w, mark);
+}
+
+void finish_stream(cudaStream_t stream) {
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  finish_with_dependencies(w, Mark{stream, w.streams[stream].submitted, 0});
+}
+
+void finish_everything() {
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  for (auto& [handle, stream] : w.streams) {
+    stream.waited_for = stream.submitted;
+    stream.dependencies.clear();
+  }
+}
+
+bool is_idle(cudaStream_t stream) {
+  if (options().events == EventTiming::Done) return true;
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  return w.streams[stream].waited_for == w.streams[stream].submitted;
+}
+
+void kernel_launched() {
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  ++w.kernels;
+}
+
+}  // namespace fsdp::rehearsal

@@ -1,0 +1,45 @@
+#pragma once
+
+// What has been handed to the streams, and how much of it counts as finished.
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace fsdp::rehearsal {
+
+/// A place in a stream, which an event marks.
+struct Mark {
+  cudaStream_t stream = nullptr;
+  uint64_t ticket = 0;   ///< The stream's work up to here; 0 for an event that was never recorded.
+  uint64_t kernels = 0;  ///< Kernels launched before it, on all streams.
+};
+
+/// One piece of work at the end of a stream.
+Mark submit(cudaStream_t stream);
+
+/// Work of `stream` from here on starts after the mark.
+void wait_for(cudaStream_t stream, const Mark& mark);
+
+/// Whether the work up to the mark counts as finished, by STUB_GPU_EVENTS.
+bool is_finished(const Mark& mark);
+
+/// Whether the host has waited for it: the latest time at which it can have finished.
+bool was_waited_for(const Mark& mark);
+
+/// The host waited for the mark: it is finished, and all that it had to wait for.
+void finish(const Mark& mark);
+
+/// The host waited for all work of a stream.
+void finish_stream(cudaStream_t stream);
+
+/// The host waited for the devices.
+void finish_everything();
+
+/// Whether a stream has no unfinished work.
+bool is_idle(cudaStream_t stream);
+
+/// One more kernel was launched.
+void kernel_launched();
+
+}  // namespace fsdp::rehearsal
