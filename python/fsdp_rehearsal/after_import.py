@@ -1,0 +1,71 @@
+"""Calls a function right after a module has been imported, and changes nothing else about the import.
+
+The loader of the module stays the loader that it would have had: only its `exec_module` is wrapped, on that one object.
+A module that somebody merely looks for (importlib.util.find_spec) keeps its actions until it is really imported.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+from fsdp_rehearsal.guard import failed
+
+Action = Callable[[ModuleType], None]
+
+_actions: dict[str, list[Action]] = {}
+
+
+def after_import(name: str, action: Action) -> None:
+    """Calls `action(module)` once `name` is imported; at once if it is already. The actions of a module run in order."""
+    module = sys.modules.get(name)
+    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        _run(action, module)
+        return
+    _actions.setdefault(name, []).append(action)
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self) -> None:
+        self._asking: set[str] = set()
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in _actions or name in self._asking:
+            return None
+        self._asking.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asking.discard(name)
+        if spec is not None and spec.loader is not None:
+            _wrap(name, spec.loader)
+        return spec
+
+
+def _wrap(name: str, loader) -> None:
+    real = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        real(module)
+        for action in _actions.pop(name, []):
+            _run(action, module)
+
+    try:
+        loader.exec_module = exec_module
+    except AttributeError:  # a loader without room for it: the module is imported, its actions are not run
+        pass
+
+
+def _run(action: Action, module: ModuleType) -> None:
+    try:
+        action(module)
+    except Exception as error:
+        failed(f"What follows the import of {module.__name__}", error)
+
+
+_finder = _Finder()

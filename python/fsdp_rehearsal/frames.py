@@ -1,0 +1,72 @@
+"""Which line of a Python stack is the user's own, for naming what an allocation is for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable
+from typing import Any, Optional
+
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STANDARD = tuple(
+    os.path.realpath(p) + os.sep for p in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")} if p
+)
+_kinds: dict[str, int] = {}
+
+USER, LIBRARY, FRAMEWORK, HIDDEN = range(4)
+
+
+def kind_of(file: str) -> int:
+    """USER code; a LIBRARY in site-packages; the FRAMEWORK (torch); or HIDDEN: the standard library, ours, no file at all."""
+    known = _kinds.get(file)
+    if known is None:
+        known = _kinds[file] = _classify(file)
+    return known
+
+
+def _classify(file: str) -> int:
+    if file.startswith("<") or file.startswith(_OURS) or not file:
+        return HIDDEN
+    if "/torch/" in file and ("/site-packages/" in file or "/dist-packages/" in file):
+        return FRAMEWORK
+    if "/site-packages/" in file or "/dist-packages/" in file:
+        return LIBRARY
+    if os.path.realpath(file).startswith(_STANDARD):
+        return HIDDEN
+    return USER
+
+
+def named(frames: Iterable[dict[str, Any]]) -> Optional[dict[str, Any]]:
+    """The frame to name an allocation by, of a stack with the innermost frame first: the user's innermost, else a library's,
+    else the framework's."""
+    best, rank = None, HIDDEN
+    for frame in frames:
+        kind = kind_of(frame["file"])
+        if kind < rank:
+            best, rank = frame, kind
+            if kind == USER:
+                break
+    return best
+
+
+def user_frame(depth: int = 1) -> Optional[dict[str, Any]]:
+    """The frame to name the running Python code by."""
+    frame: Any = sys._getframe(depth)
+    frames = []
+    while frame is not None:
+        frames.append({"file": frame.f_code.co_filename, "line": frame.f_lineno, "function": frame.f_code.co_name})
+        frame = frame.f_back
+    return named(frames)
+
+
+def short(file: str) -> str:
+    """A file's path as an error message would show it: below site-packages, or from the folder that the script runs in."""
+    for marker in ("/site-packages/", "/dist-packages/"):
+        if marker in file:
+            return file.split(marker, 1)[1]
+    try:
+        below = os.path.relpath(file)
+    except (OSError, ValueError):
+        return file
+    return file if below.startswith("..") else below

@@ -1,0 +1,66 @@
+"""Puts the pieces together in a process that has the stub."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import ModuleType
+
+from fsdp_rehearsal import groups, store
+from fsdp_rehearsal.after_import import after_import
+from fsdp_rehearsal.faults import Faults
+from fsdp_rehearsal.guard import failed
+from fsdp_rehearsal.history import History
+from fsdp_rehearsal.launchers import Launchers
+from fsdp_rehearsal.meter import Meter
+from fsdp_rehearsal.modules import Modules
+from fsdp_rehearsal.phases import Phases
+from fsdp_rehearsal.readbacks import Readbacks
+from fsdp_rehearsal.record import Record
+from fsdp_rehearsal.settings import Settings
+from fsdp_rehearsal.steps import Steps
+from fsdp_rehearsal.stub import Stub
+from fsdp_rehearsal.ties import Ties
+from fsdp_rehearsal.units import Units
+from fsdp_rehearsal.versions import Versions
+from fsdp_rehearsal.watchdog import Watchdog
+
+
+def install(settings: Settings, is_owner: bool) -> None:
+    """Has everything replaced that docs/rehearsal_inside.md lists, each when its module is imported."""
+    record = Record(settings, is_owner, time.perf_counter())
+    stub = record.stub = Stub()
+    meter = record.meter = Meter(stub, record.began)
+    history = record.history = History(meter, keep_all=bool(settings.snapshot or settings.trace))
+    phases = record.phases = Phases(meter, history, stub)
+    modules = record.modules = Modules(phases)
+    units = record.units = Units(stub, phases, modules)
+    steps = record.steps = Steps(meter, phases, history, settings.steps, record.stop)
+    ties, versions = record.ties, record.versions = Ties(), Versions()
+    faults = record.faults = Faults(record.finish)
+    record.readbacks = Readbacks()
+    watchdog = Watchdog(settings.pause)
+    phases.after_backward.append(watchdog.wait)
+    steps.at_end.append(watchdog.wait)
+
+    faults.install()
+    Launchers(settings).install()
+
+    def with_torch(torch: ModuleType) -> None:
+        if torch.version.cuda is None:  # nothing to measure in a build for CPUs
+            return
+        for part in (meter, history, phases, modules, steps, watchdog, ties):
+            try:
+                part.install(torch)
+            except Exception as error:
+                failed(type(part).__name__, error)
+        record.readbacks.install(stub)
+
+    after_import("torch", with_torch)
+    after_import("torch.distributed", store.install)
+    after_import("torch.distributed", groups.install)
+    after_import("torch.distributed.fsdp._fully_shard._fsdp_param_group", units.install_fsdp2)
+    after_import("torch.distributed.fsdp._runtime_utils", units.install_fsdp1)
+    after_import("torch.distributed.fsdp._fully_shard._fully_shard", ties.install_fsdp2)
+    after_import("torch.distributed.fsdp.fully_sharded_data_parallel", ties.install_fsdp1)
+    after_import("transformers.training_args", versions.install_transformers)

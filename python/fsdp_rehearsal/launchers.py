@@ -1,0 +1,145 @@
+"""Launchers start one process per GPU. Here each becomes, by one exec, the only process that is rehearsed.
+
+torchrun, torch.distributed.run and the launchers of accelerate all end in torch.distributed.launcher.api.launch_agent, with a
+command or with a function (notebook_launcher, elastic_launch). DeepSpeed's has a program of its own for the ranks of a node.
+torch.multiprocessing.spawn starts processes from a function; its rank is played in place.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+from fsdp_rehearsal.after_import import after_import
+from fsdp_rehearsal.bootstrap import environment_of_rank
+from fsdp_rehearsal.guard import guarded, warn
+from fsdp_rehearsal.settings import Settings
+
+
+class Launchers:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def install(self) -> None:
+        after_import("torch.distributed.launcher.api", self._torchrun)
+        after_import("torch.multiprocessing.spawn", self._spawn)
+        after_import("accelerate.commands.launch", self._accelerate)
+        after_import("deepspeed.launcher.runner", self._deepspeed_runner)
+        after_import("deepspeed.launcher.launch", self._deepspeed_launch)
+
+    def _ranks(self, world_size: int, local_world_size: int) -> tuple[int, int, int]:
+        """Rank, ranks and ranks of a node: as the command says, else as the launcher's arguments do."""
+        settings = self._settings
+        if settings.world_size is not None:
+            world_size = settings.world_size
+            local_world_size = settings.local_world_size or min(local_world_size, world_size)
+        if settings.rank >= world_size:
+            print(
+                f"rehearse: rank {settings.rank} was asked for, but the launcher starts {world_size} ranks, "
+                "the first of them 0.",
+                file=sys.stderr,
+                flush=True,
+            )
+            os._exit(2)
+        return settings.rank, world_size, local_world_size
+
+    @guarded("torchrun")
+    def _torchrun(self, api: ModuleType) -> None:
+        def launch_agent(config: Any, entrypoint: Any, args: Sequence[Any]) -> Any:
+            local = config.nproc_per_node
+            rank, world, local = self._ranks(local * config.max_nodes, local)
+            environment_of_rank(rank, world, local)
+            if callable(entrypoint):
+                return {rank: entrypoint(*args)}
+            become([entrypoint, *map(str, args)])
+
+        api.launch_agent = launch_agent
+
+    @guarded("torch.multiprocessing.spawn")
+    def _spawn(self, spawn: ModuleType) -> None:
+        class Done:
+            """What spawn(join=False) returns: everything has happened already."""
+
+            processes: list[Any] = []
+
+            def join(self, *args: Any, **kwargs: Any) -> bool:
+                return True
+
+            def pids(self) -> list[int]:
+                return [os.getpid()]
+
+        def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+            index = self._settings.rank % nprocs
+            warn("spawned", f"torch.multiprocessing would start {nprocs} processes; number {index} was played in place.")
+            fn(index, *args)
+            return None if join else Done()
+
+        def spawn_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+            return start_processes(fn, args, nprocs, join, daemon, start_method)
+
+        spawn.start_processes, spawn.spawn = start_processes, spawn_processes
+        package = sys.modules.get("torch.multiprocessing")
+        for name, function in (("start_processes", start_processes), ("spawn", spawn_processes)):
+            if package is not None and callable(getattr(package, name, None)):
+                setattr(package, name, function)
+
+    @guarded("accelerate launch")
+    def _accelerate(self, launch: ModuleType) -> None:
+        """One process of accelerate is a child of its own; here the launcher turns into it."""
+        launch.subprocess = _Executing(launch.subprocess, lambda command: True)
+
+    @guarded("DeepSpeed's launcher")
+    def _deepspeed_runner(self, runner: ModuleType) -> None:
+        """The outer program starts the inner one, on one node or through ssh on several."""
+        runner.subprocess = _Executing(
+            runner.subprocess, lambda command: any("deepspeed.launcher.launch" in str(part) for part in command)
+        )
+
+    @guarded("DeepSpeed's launcher")
+    def _deepspeed_launch(self, launch: ModuleType) -> None:
+        def main() -> None:
+            import base64
+            import json
+
+            args = launch.parse_args()
+            nodes = json.loads(base64.urlsafe_b64decode(args.world_info).decode())
+            slots = [len(n) if isinstance(n, list) else int(n) for n in nodes.values()]
+            rank, world, local = self._ranks(sum(slots), slots[0])
+            environment_of_rank(rank, world, local)
+            command = [] if args.no_python else [sys.executable, "-u"]
+            if args.module:
+                command.append("-m")
+            command.append(args.training_script)
+            if not args.no_local_rank:
+                command.append(f"--local_rank={rank % local}")
+            become(command + args.training_script_args)
+
+        launch.main = main
+
+
+class _Executing:
+    """The module subprocess, where Popen of a command that is the rank turns this process into it."""
+
+    def __init__(self, real: ModuleType, is_rank: Callable[[Sequence[Any]], bool]) -> None:
+        self._real, self._is_rank = real, is_rank
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def Popen(self, command: Sequence[Any], *args: Any, env: Any = None, **kwargs: Any) -> Any:
+        if isinstance(command, (list, tuple)) and self._is_rank(command):
+            if env is not None:
+                os.environ.clear()
+                os.environ.update(env)
+            become([str(part) for part in command])
+        return self._real.Popen(command, *args, env=env, **kwargs)
+
+
+def become(command: Sequence[str]) -> NoReturn:
+    """Turns this process into `command`; a Python there finds the hook again, and the same process number."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvp(command[0], list(command))

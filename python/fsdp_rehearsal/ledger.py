@@ -1,0 +1,181 @@
+"""Replays the allocator's history, to say when the peak was, in what code, and what was alive then.
+
+Sizes are as requested, so the peak meant here is that of requested bytes; the curve over a step rounds each allocation up to
+512 bytes as the allocator does, and does not know of the remainders of blocks that it left unsplit.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fsdp_rehearsal import frames as frames_of
+
+_MOST_POINTS_KEPT = 20_000_000
+_COUNTED = ("alloc", "free_requested", "free_completed")
+
+
+@dataclass(frozen=True)
+class Label:
+    """What the program was doing when it allocated."""
+
+    phase: str
+    module: str = ""
+    backward_at: Optional[tuple[str, int, str]] = None  # file, line, function of the backward call, in a backward
+
+
+Resolve = Callable[[str, int], Label]  # the metadata of an entry, and how many events came before it
+
+
+@dataclass
+class Peak:
+    bytes: int = 0
+    position: int = -1  # event number
+    place: int = -1
+    label: Label = Label("initialisation")
+    alive: dict[tuple[int, Label], list[int]] = field(default_factory=dict)  # (place, label) -> count, bytes
+
+
+class Ledger:
+    """Fed with the entries of one device's history, in order, in one or more pieces."""
+
+    def __init__(self) -> None:
+        self.peak = Peak()
+        self.position = 0
+        self.rounded = array("q")  # rounded bytes after each event
+        self.places: list[tuple[dict[str, Any], ...]] = []  # stacks, innermost frame first
+        self.failures: list[dict[str, Any]] = []  # allocations that ended in an out-of-memory error
+        self._numbers: dict[tuple, int] = {}
+        self._alive: dict[int, tuple[int, int, Label]] = {}  # address -> bytes, place, label
+        self._requested = 0
+        self._rounded = 0
+
+    def feed(self, entries: Sequence[dict[str, Any]], resolve: Resolve) -> None:
+        """Takes the next piece of the history; `resolve` says what the program was doing at an entry."""
+        before, began, requested = dict(self._alive), self.position, self._requested
+        places = _Places(self)
+        highest, top = self.peak.bytes, -1
+        for entry in entries:
+            action = entry["action"]
+            if action == "alloc":
+                size = entry["size"]
+                label = resolve(entry.get("user_metadata", ""), self.position)
+                self._alive[entry["addr"]] = (size, places.of(entry), label)
+                self._requested += size
+                self._rounded += _rounded(size)
+                if self._requested > highest:
+                    highest, top = self._requested, self.position
+            elif action == "free_requested":
+                size = self._alive.pop(entry["addr"], (0,))[0]
+                self._requested -= size
+                self._rounded -= _rounded(size)
+            elif action == "oom":
+                label = resolve(entry.get("user_metadata", ""), self.position)
+                self.failures.append({**entry, "place": places.of(entry), "label": label, "position": self.position})
+                continue
+            elif action != "free_completed":
+                continue
+            self.position += 1
+            if len(self.rounded) < _MOST_POINTS_KEPT:
+                self.rounded.append(self._rounded)
+        if top >= 0:
+            self._note_peak(entries, before, began, requested, top, resolve)
+
+    def _note_peak(self, entries, alive: dict, position: int, requested: int, top: int, resolve: Resolve) -> None:
+        """Replays the piece up to the event number `top`, which begins at `position` with `alive`."""
+        places = _Places(self)
+        for entry in entries:
+            action = entry["action"]
+            if action == "alloc":
+                label = resolve(entry.get("user_metadata", ""), position)
+                alive[entry["addr"]] = (entry["size"], places.of(entry), label)
+                requested += entry["size"]
+                if position == top:
+                    self.peak = Peak(requested, top, places.of(entry), label)
+                    break
+            elif action == "free_requested":
+                requested -= alive.pop(entry["addr"], (0,))[0]
+            position += action in _COUNTED
+        for size, place, label in alive.values():
+            row = self.peak.alive.setdefault((place, label), [0, 0])
+            row[0] += 1
+            row[1] += size
+
+
+class _Places:
+    """Numbers of stacks; a stack that was seen in the same piece of history is found by the identity of its frames."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._by_identity: dict[tuple[int, ...], int] = {}
+
+    def of(self, entry: dict[str, Any]) -> int:
+        frames = entry.get("frames") or ()
+        identity = tuple(map(id, frames))
+        known = self._by_identity.get(identity)
+        if known is None:
+            known = self._by_identity[identity] = self._number(frames)
+        return known
+
+    def _number(self, frames: Iterable[dict[str, Any]]) -> int:
+        stack = tuple((f["filename"], f["line"], f["name"]) for f in frames)
+        numbers, places = self._ledger._numbers, self._ledger.places
+        if stack not in numbers:
+            numbers[stack] = len(places)
+            places.append(tuple({"file": f, "line": line, "function": name} for f, line, name in stack))
+        return numbers[stack]
+
+
+def _rounded(size: int) -> int:
+    return max(512, (size + 511) // 512 * 512)
+
+
+def stack_of(ledger: Ledger, place: int, label: Label) -> list[dict[str, Any]]:
+    """The stack of a place, innermost first. The autograd engine allocates in a thread without Python frames: then it is
+    the call of backward."""
+    stack = [f for f in ledger.places[place] if frames_of.kind_of(f["file"]) != frames_of.HIDDEN]
+    if not stack and label.backward_at is not None:
+        file, line, function = label.backward_at
+        return [{"file": file, "line": line, "function": function}]
+    return stack
+
+
+def rows_at_peak(ledger: Ledger, most: int = 20) -> list[dict[str, Any]]:
+    """What was alive at the peak by line of Python, largest first; what comes after `most` rows is one row with file ""."""
+    rows: dict[tuple, list[int]] = {}
+    for (place, label), (count, size) in ledger.peak.alive.items():
+        stack = stack_of(ledger, place, label)
+        frame = frames_of.named(stack) or {"file": "", "line": 0, "function": label.phase}
+        inner = next((f for f in stack if frames_of.kind_of(f["file"]) != frames_of.USER), None)
+        framework = f"{frames_of.short(inner['file'])}:{inner['line']} {inner['function']}" if inner else ""
+        if not ledger.places[place] and label.backward_at is not None:
+            framework = "autograd"
+        key = (frame["file"], frame["line"], frame["function"], framework if inner is not frame else "")
+        row = rows.setdefault(key, [0, 0])
+        row[0] += count
+        row[1] += size
+    ordered = sorted(rows.items(), key=lambda item: (-item[1][1], item[0]))
+    result = [
+        {"file": f, "line": line, "function": name, "framework": framework, "count": count, "bytes": size}
+        for (f, line, name, framework), (count, size) in ordered[:most]
+    ]
+    rest = ordered[most:]
+    if rest:
+        count, size = (sum(row[i] for _, row in rest) for i in (0, 1))
+        result.append({"file": "", "line": 0, "function": "", "framework": "", "count": count, "bytes": size})
+    return result
+
+
+def curve(points: Sequence[int], begin: int, end: int, at_begin: int, most: int = 512) -> tuple[list[int], int]:
+    """Bytes over the events [begin, end), at most `most` points, each the highest of its events; and the events per point.
+
+    `at_begin` is what the allocator itself said at `begin`, so the whole curve is moved to meet it.
+    """
+    end = min(end, len(points))
+    if end <= begin:
+        return [], 1
+    shift = at_begin - (points[begin - 1] if begin > 0 else 0)
+    width = -(-(end - begin) // most)
+    return [max(points[i : min(i + width, end)]) + shift for i in range(begin, end, width)], width

@@ -1,0 +1,116 @@
+"""The record's memory: peaks, phases, the moment of the peak and the curve over a steady step."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from fsdp_rehearsal import ledger as ledgers
+from fsdp_rehearsal.guard import guarded
+from fsdp_rehearsal.history import History
+from fsdp_rehearsal.meter import KINDS, Cut, Meter
+from fsdp_rehearsal.stub import Stub
+
+_MOST_FRAMES = 40
+
+
+class Timeline:
+    """The cuts of a run, put together to its initialisation and its steps."""
+
+    def __init__(self, cuts: list[Cut], calls_per_step: Optional[int]) -> None:
+        first = 1 if cuts and cuts[0].name == "initialisation" else 0
+        self.initialisation = cuts[:first]
+        calls = [c for c in cuts[first:] if c.name == "step"]
+        self.rest = [c for c in cuts[first:] if c.name != "step"]
+        n = calls_per_step or max(1, len(calls))
+        self.steps = [calls[i : i + n] for i in range(0, len(calls), n)]
+        if self.steps and len(self.steps[-1]) < n:
+            self.rest = self.steps.pop() + self.rest
+
+    @property
+    def begin(self) -> Optional[Cut]:
+        return self.initialisation[-1] if self.initialisation else None
+
+    def step_at(self, position: int) -> int:
+        """The step, from 1, that an allocator event belongs to; 0 is the initialisation."""
+        if self.begin is None or position < self.begin.position:
+            return 0
+        return 1 + sum(step[-1].position <= position for step in self.steps)
+
+    def phases(self) -> list[dict[str, Any]]:
+        """Peaks of the initialisation, the first step and all others. An unfinished step counts to the others."""
+        parts = {"initialisation": self.initialisation, "first_step": self.steps[0] if self.steps else self.rest}
+        if self.steps:
+            parts["steady_step"] = [c for step in self.steps[1:] for c in step] + (self.rest if len(self.steps) > 1 else [])
+        return [
+            {"phase": name, **{k: max(c.peaks.get(k, 0) for c in cuts) for k in (*KINDS, "device")}}
+            for name, cuts in parts.items()
+            if cuts
+        ]
+
+
+@guarded("The memory", {})
+def describe(meter: Meter, history: History, stub: Stub, timeline: Timeline) -> dict[str, Any]:
+    """The "memory" part of the record. The history has been moved into the ledger."""
+    peaks = meter.peaks()
+    stats = meter.stats() if meter.running else {}
+    return {
+        "peaks": peaks,
+        "device_terms": _device_terms(peaks, stub),
+        "phases": timeline.phases(),
+        "at_end_allocated": stats["allocated_bytes"]["all"]["current"] if stats else 0,
+        "cache_flushes": stats.get("num_alloc_retries", 0),
+        "out_of_memory_errors": stats.get("num_ooms", 0),
+        **(_moment(history, timeline) or {}),
+        "over_step": _over_step(history, timeline) or {"allocated": [], "marks": []},
+    }
+
+
+def _device_terms(peaks: dict[str, int], stub: Stub) -> list[dict[str, Any]]:
+    terms = [("CUDA context", stub.counter("context_bytes")), ("NCCL", stub.counter("nccl_bytes"))]
+    rest = peaks["device"] - peaks["reserved"] - sum(size for _, size in terms)
+    if rest > 0:
+        terms.append(("other", rest))
+    return [{"name": name, "bytes": size} for name, size in terms if size > 0]
+
+
+@guarded("The moment of the peak")
+def _moment(history: History, timeline: Timeline) -> dict[str, Any]:
+    ledger = history.ledger
+    if ledger.peak.place < 0:
+        return {"peak": None, "at_peak": []}
+    label = ledger.peak.label
+    result: dict[str, Any] = {
+        "peak": {
+            "phase": label.phase,
+            "step": timeline.step_at(ledger.peak.position),
+            "module": label.module,
+            "requested": ledger.peak.bytes,
+            "stack": ledgers.stack_of(ledger, ledger.peak.place, label)[:_MOST_FRAMES],
+        },
+        "at_peak": ledgers.rows_at_peak(ledger),
+    }
+    if ledger.failures:
+        last = ledger.failures[-1]
+        label = last["label"]
+        result["failed_allocation"] = {
+            "bytes": last["size"],
+            "device_free": last.get("device_free", 0),
+            "phase": label.phase,
+            "step": timeline.step_at(last["position"]),
+            "module": label.module,
+            "stack": ledgers.stack_of(ledger, last["place"], label)[:_MOST_FRAMES],
+        }
+    return result
+
+
+@guarded("The curve over a step")
+def _over_step(history: History, timeline: Timeline) -> Optional[dict[str, Any]]:
+    if not timeline.steps:
+        return None
+    before = timeline.steps[-2][-1] if len(timeline.steps) > 1 else timeline.begin
+    if before is None:
+        return None
+    begin, end = before.position, timeline.steps[-1][-1].position
+    points, width = ledgers.curve(history.ledger.rounded, begin, end, before.allocated)
+    inside = [{"phase": m.phase, "index": (m.position - begin) // width} for m in history.marks if begin <= m.position < end]
+    return {"allocated": points, "marks": inside}

@@ -1,0 +1,88 @@
+"""Which module runs, by global forward hooks: they see every call, change no argument and no result.
+
+The roots, modules called from outside any other with gradients on, are what is being trained.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from fsdp_rehearsal.guard import guarded
+from fsdp_rehearsal.phases import Phases
+
+_WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
+
+
+def clean(name: str) -> str:
+    """A module's or parameter's name without the parts that wrappers add."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+class Modules:
+    def __init__(self, phases: Phases) -> None:
+        self.roots: list[Any] = []  # weak references, in the order of their first call
+        self.autocast: set[str] = set()  # dtypes that the roots were called under
+        self._phases = phases
+        self._names: Any = weakref.WeakKeyDictionary()
+        self._mapped: Any = weakref.WeakSet()
+        self._stack: list[tuple[int, str]] = []
+        self._torch: Any = None
+
+    def install(self, torch: Any) -> None:
+        self._torch = torch
+        module = torch.nn.modules.module
+        module.register_module_forward_pre_hook(self._before)
+        module.register_module_forward_hook(self._after, always_call=True)
+
+    def name_of(self, module: Any) -> str:
+        """The module's name below its root; "" for a root, and for a module that was never seen."""
+        return self._names.get(module, "")
+
+    @guarded("The running module")
+    def _before(self, module: Any, args: Any) -> None:
+        if self._torch.compiler.is_compiling():
+            return
+        if not self._stack and self._phases.phase != "backward":
+            self._root(module)
+        name = self._names.get(module)
+        if name is None:  # made after the root was looked at, or not below a root
+            name = self._stack[-1][1] if self._stack else type(module).__name__
+        self._stack.append((id(module), name))
+        self._phases.enter_module(name)
+
+    @guarded("The running module")
+    def _after(self, module: Any, args: Any, output: Any) -> None:
+        if self._torch.compiler.is_compiling():
+            return
+        for depth in range(len(self._stack) - 1, -1, -1):
+            if self._stack[depth][0] == id(module):
+                del self._stack[depth:]
+                break
+        self._phases.enter_module(self._stack[-1][1] if self._stack else "")
+
+    def _root(self, module: Any) -> None:
+        torch = self._torch
+        if not torch.is_grad_enabled() or not any(p.requires_grad for p in module.parameters()):
+            return
+        if torch.is_autocast_enabled("cuda"):
+            self.autocast.add(str(torch.get_autocast_dtype("cuda")))
+        if module not in self._mapped:
+            self._map(module)
+        self._phases.enter("forward")
+
+    def _map(self, root: Any) -> None:
+        """Names all modules below a root. A part of a root that was seen is not a root of its own."""
+        self._mapped.add(root)
+        if root in self._names:
+            return
+        strip = "module." if hasattr(root, "module") and type(root).__name__ in _HOLDERS else ""
+        for name, module in root.named_modules():
+            name = clean(name)
+            self._names[module] = name.removeprefix(strip) if strip else name
+        below = {id(m) for m in root.modules()}
+        self.roots = [r for r in self.roots if r() is not None and id(r()) not in below]
+        self.roots.append(weakref.ref(root))
+
+
+_HOLDERS = {"DistributedDataParallel", "DeepSpeedEngine", "DataParallel"}

@@ -1,0 +1,98 @@
+"""What the program is doing: initialisation, forward, backward or optimizer; and in which module.
+
+Initialisation ends where a module with parameters to train is first called with gradients on. Forward lasts until a backward
+begins, so the input data and the loss belong to it; what comes between backward and the end of the optimizer step, clipping
+for one, is called optimizer.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Optional
+
+from fsdp_rehearsal import frames
+from fsdp_rehearsal.guard import guarded
+from fsdp_rehearsal.history import History, Mark
+from fsdp_rehearsal.meter import Meter
+from fsdp_rehearsal.stub import Stub
+
+
+class Phases:
+    """The current phase; every change is a mark."""
+
+    def __init__(self, meter: Meter, history: History, stub: Stub) -> None:
+        self.phase = "initialisation"
+        self.backwards = 0  # outermost calls of backward so far
+        self.after_backward: list[Callable[[], None]] = []
+        self._meter, self._history, self._stub = meter, history, stub
+        self._module = ""
+        self._backward_module = ""
+        self._backward_at: Optional[tuple[str, int, str]] = None
+        self._depth = 0
+
+    def install(self, torch: Any) -> None:
+        """Wraps the two functions that every backward pass goes through."""
+        torch.autograd.backward = self._wrap(torch.autograd.backward)
+        torch.autograd.grad = self._wrap(torch.autograd.grad)
+
+    @property
+    def in_backward(self) -> bool:
+        return self._depth > 0
+
+    @guarded("The phase of the step")
+    def enter(self, phase: str) -> None:
+        """Begins a phase, if it is not the current one."""
+        if phase == self.phase:
+            return
+        if self.phase == "initialisation":
+            self._meter.cut("initialisation")
+        self.phase = phase
+        where = self._backward_at if phase == "backward" else None
+        self._history.begin_phase(Mark(phase, self._meter.position(), self._stub.collective_count(), where))
+        self._label()
+
+    def enter_module(self, name: str) -> None:
+        """The module that runs now; "" between modules."""
+        self._module = name
+        self._label()
+
+    def enter_backward_of(self, name: str) -> None:
+        """The unit whose backward runs now."""
+        self._backward_module = name
+        self._label()
+
+    def _label(self) -> None:
+        self._history.in_module(self._module or (self._backward_module if self.phase == "backward" else ""))
+
+    def _wrap(self, real: Callable) -> Callable:
+        @functools.wraps(real)
+        def backward(*args, **kwargs):
+            if self._depth > 0:  # checkpointing runs a backward within the backward
+                return real(*args, **kwargs)
+            before = self._begin_backward()
+            self._depth += 1
+            try:
+                return real(*args, **kwargs)
+            finally:
+                self._depth -= 1
+                self._end_backward(before)
+
+        return backward
+
+    @guarded("The beginning of a backward", "forward")
+    def _begin_backward(self) -> str:
+        before = self.phase
+        frame = frames.user_frame()
+        self._backward_at = (frame["file"], frame["line"], frame["function"]) if frame else None
+        self.backwards += 1
+        self._backward_module = ""
+        self.enter("backward")
+        return "forward" if before == "initialisation" else before
+
+    @guarded("The end of a backward")
+    def _end_backward(self, before: str) -> None:
+        for action in self.after_backward:
+            action()
+        # A gradient taken inside the forward of a module, a penalty for one, does not end the forward.
+        self.enter(before if self._module else "optimizer")

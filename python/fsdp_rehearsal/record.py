@@ -1,0 +1,216 @@
+"""Writes the record of this process, once, whatever the end is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import sys
+import time
+from typing import Any
+
+from fsdp_rehearsal import applied, collectives, environment, memory, trace
+from fsdp_rehearsal.faults import Faults
+from fsdp_rehearsal.guard import failed, guarded, warn, warnings
+from fsdp_rehearsal.history import History
+from fsdp_rehearsal.meter import Meter
+from fsdp_rehearsal.modules import Modules
+from fsdp_rehearsal.phases import Phases
+from fsdp_rehearsal.readbacks import Readbacks
+from fsdp_rehearsal.settings import Settings
+from fsdp_rehearsal.steps import Steps
+from fsdp_rehearsal.stub import Stub
+from fsdp_rehearsal.ties import Ties
+from fsdp_rehearsal.units import Units
+from fsdp_rehearsal.versions import Versions
+
+_leave = os._exit  # faults.py puts another in its place
+
+
+class Record:
+    stub: Stub
+    meter: Meter
+    history: History
+    phases: Phases
+    modules: Modules
+    units: Units
+    steps: Steps
+    ties: Ties
+    versions: Versions
+    faults: Faults
+    readbacks: Readbacks
+
+    def __init__(self, settings: Settings, is_owner: bool, began: float) -> None:
+        self.began = began
+        self._settings = settings
+        self._is_owner = is_owner
+        self._process = os.getpid()
+        self._written = False
+
+    def stop(self) -> None:
+        """Ends the process after the steps that were asked for."""
+        if os.getpid() == self._process:
+            self._write("steps_reached")
+            _end_children()
+            logging.shutdown()
+            _flush()
+            _leave(0)
+
+    def finish(self) -> None:
+        """Writes the record of a process that ends by itself. A process that has one to write ends here and now: what
+        comes after this, in the destructors of PyTorch and NCCL, concerns nobody."""
+        if self._write(self._why()):
+            _flush()
+            _leave(0)
+
+    def _why(self) -> str:
+        error = self.faults.exception
+        if error is None and self._gave_up_out_of_memory():
+            return "out_of_memory"
+        if error is None:
+            return "script_ended"
+        return "out_of_memory" if error["out_of_memory"] else "exception"
+
+    @guarded("The number of out-of-memory errors", False)
+    def _gave_up_out_of_memory(self) -> bool:
+        """Whether the last thing that happened was an out-of-memory error that the program caught."""
+        if not self.meter.running or not self.meter.stats()["num_ooms"]:
+            return False
+        self.history.drain()
+        cuts, failures = self.meter.cuts, self.history.ledger.failures
+        return bool(failures) and (not cuts or failures[-1]["position"] >= cuts[-1].position)
+
+    def _write(self, why: str) -> bool:
+        if self._written or not self._is_mine():
+            return False
+        self._written = True
+        try:
+            contents = self._contents(why)
+        except Exception as error:
+            failed("The run as a whole", error)
+            contents = {"format_version": "1.0", "end": self._end(why), "warnings": warnings}
+        self._write_snapshot()
+        if self._settings.record and not self._is_better_one_there():
+            _write_whole(self._settings.record, json.dumps(contents, default=str).encode())
+        return True
+
+    def _is_mine(self) -> bool:
+        """Children of the script have a record only if they train: a rank that the script starts by itself."""
+        if not self._settings.record or os.getpid() != self._process:
+            return False
+        rank = os.environ.get("RANK", "")
+        return self._is_owner or (self.steps.calls > 0 and rank in ("", str(self._settings.rank)))
+
+    def _is_better_one_there(self) -> bool:
+        """Whether a child has trained and written, and this process only waited for it."""
+        try:
+            with open(self._settings.record, encoding="utf-8") as text:
+                return json.load(text).get("steps", 0) > self.steps.done
+        except (OSError, ValueError):
+            return False
+
+    def _end(self, why: str) -> dict[str, Any]:
+        return {"why": why, "exception": self.faults.exception, "exit_status": self.faults.exit_status}
+
+    def _contents(self, why: str) -> dict[str, Any]:
+        meter, history, steps = self.meter, self.history, self.steps
+        meter.cut("end")
+        history.drain()
+        timeline = memory.Timeline(meter.cuts, steps.calls_per_step)
+        what = applied.describe(self.modules, [o for o in (r() for r in steps.optimizers) if o is not None])
+        self.ties.check([r for r in (w() for w in self.modules.roots) if r is not None])
+        self.versions.check(what["wrappers"])
+        ends = [step[-1] for step in timeline.steps]
+        begin = timeline.begin
+        self._warn_of_limits()
+        times = [begin.seconds if begin else 0.0] + [c.seconds for c in ends]
+        return {
+            "format_version": "1.0",
+            "end": self._end(why),
+            "environment": environment.describe(),
+            "job": environment.job(),
+            "steps": len(ends),
+            "seconds": {
+                "total": round(time.perf_counter() - self.began, 3),
+                "steps": [round(b - a, 3) for a, b in zip(times, times[1:])],
+            },
+            "host_peak_bytes": environment.host_peak_bytes(),
+            "gpu": self._gpu(),
+            "memory": memory.describe(meter, history, self.stub, timeline),
+            "collectives": collectives.describe(
+                self.stub.collectives(),
+                [c.collectives for c in ends],
+                begin.collectives if begin else 0,
+                history.marks,
+                self.units,
+                any(w["name"] == "DDP" for w in what["wrappers"]),
+            ),
+            "applied": what,
+            "warnings": warnings,
+            "limits": self._limits(),
+        }
+
+    @guarded("The GPU")
+    def _gpu(self) -> Any:
+        if not self.meter.running:
+            return None
+        properties = sys.modules["torch"].cuda.get_device_properties(self.meter.device)
+        return {"name": properties.name, "total_bytes": properties.total_memory}
+
+    def _warn_of_limits(self) -> None:
+        for row in self.readbacks.rows():
+            if row["steers_sizes"]:
+                warn(
+                    "readback",
+                    f"{row['operation']} makes a tensor whose size depends on device contents, which are not there "
+                    f"({row['count']} times).",
+                    row["file"] or None,
+                    row["line"] or None,
+                )
+        for name in self.stub.missing_functions():
+            warn("missing_function", f"The stub GPU does not have {name}, which the program called.")
+
+    def _limits(self) -> dict[str, Any]:
+        rows = self.readbacks.rows()
+        return {
+            "readbacks": rows,
+            "missing_functions": self.stub.missing_functions(),
+            "allocator_event_queries": self.stub.counter("allocator_event_query"),
+            "cudnn_plans": self.stub.counter("cudnn"),
+            "triton": "triton.runtime.driver" in sys.modules,
+            "cuda_graphs": self.stub.counter("graph") > 0,
+            "data_dependent_routing": any(row["steers_sizes"] for row in rows),
+        }
+
+    @guarded("The snapshot")
+    def _write_snapshot(self) -> None:
+        if self._settings.snapshot:
+            _write_whole(self._settings.snapshot, pickle.dumps(self.history.snapshot))
+        if self._settings.trace:
+            traces = self.history.snapshot.get("device_traces", [])
+            entries = traces[self.meter.device] if traces else []
+            _write_whole(self._settings.trace, trace.text(entries, self.meter.cuts, self.history.marks).encode())
+
+
+def _write_whole(path: str, contents: bytes) -> None:
+    """A reader finds the whole file or none."""
+    unfinished = f"{path}.{os.getpid()}.part"
+    with open(unfinished, "wb") as out:
+        out.write(contents)
+    os.replace(unfinished, path)
+
+
+def _end_children() -> None:
+    """Workers of data loaders would notice only after some seconds that nobody reads what they make."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    for child in multiprocessing.active_children() if multiprocessing else []:
+        child.terminate()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass

@@ -1,0 +1,72 @@
+"""The environment variables by which the command speaks to this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Optional
+
+_PREFIX = "FSDP_REHEARSAL_"
+
+
+class SettingsError(ValueError):
+    """Every variable that cannot be used, one sentence each."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command asks of this process."""
+
+    stub: str  # the library that stands in for the GPU
+    record: str = ""  # file for the record; "" writes none
+    steps: int = 3  # stop after so many optimizer steps; 0: run to the end
+    rank: int = 0
+    world_size: Optional[int] = None  # None: what the launcher or the script says
+    local_world_size: Optional[int] = None
+    snapshot: str = ""  # file for PyTorch's memory viewer
+    trace: str = ""  # file for every allocator event
+    pause: Optional[float] = None  # seconds of sleep after a step of DDP; None: wait for NCCL's watchdog instead
+    routing: str = "none"
+
+
+def read(environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings in `environ`. Raises SettingsError."""
+    wrong: list[str] = []
+
+    def number(name: str, kind, default, least):
+        text = environ.get(_PREFIX + name, "")
+        if text == "":
+            return default
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or value < least:
+            wrong.append(f"{_PREFIX}{name} is {text!r}, but it must be a number of at least {least}.")
+            return default
+        return value
+
+    stub = environ.get(_PREFIX + "STUB", "")
+    if not os.path.isfile(stub):
+        wrong.append(f"{_PREFIX}STUB is {stub!r}, which is not a file.")
+    routing = environ.get(_PREFIX + "ROUTING", "") or "none"
+    if routing not in ("none", "balanced"):
+        wrong.append(f"{_PREFIX}ROUTING is {routing!r}, but it must be none or balanced.")
+    settings = Settings(
+        stub=os.path.abspath(stub),
+        record=environ.get(_PREFIX + "RECORD", ""),
+        steps=number("STEPS", int, 3, 0),
+        rank=number("RANK", int, 0, 0),
+        world_size=number("WORLD_SIZE", int, None, 1),
+        local_world_size=number("LOCAL_WORLD_SIZE", int, None, 1),
+        snapshot=environ.get(_PREFIX + "SNAPSHOT", ""),
+        trace=environ.get(_PREFIX + "TRACE", ""),
+        pause=number("PAUSE", float, None, 0),
+        routing=routing,
+    )
+    if settings.world_size is not None and settings.rank >= settings.world_size:
+        wrong.append(f"{_PREFIX}RANK is {settings.rank}, but there are {settings.world_size} ranks, the first of them 0.")
+    if wrong:
+        raise SettingsError(" ".join(wrong))
+    return settings

@@ -1,0 +1,54 @@
+"""How many parameters a model has, whoever has sharded it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+class Total:
+    """Counts the parameters of several models, each parameter once."""
+
+    def __init__(self) -> None:
+        self.parameters = 0
+        self.trainable = 0
+        self.dtypes: dict[str, int] = {}
+        self._seen: set[int] = set()
+
+    def add(self, root: Any) -> None:
+        """Counts what is below `root`."""
+        self._flat(root)
+        for parameter in root.parameters():
+            self._count(parameter, elements_of(parameter), parameter.requires_grad)
+
+    def _count(self, parameter: Any, elements: int, trainable: bool) -> None:
+        if id(parameter) in self._seen:
+            return
+        self._seen.add(id(parameter))
+        self.parameters += elements
+        self.trainable += elements if trainable else 0
+        dtype = str(parameter.dtype)
+        self.dtypes[dtype] = self.dtypes.get(dtype, 0) + elements
+
+    def _flat(self, root: Any) -> None:
+        """FSDP1: the flat parameters know the sizes of the original ones, and hide those."""
+        api = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
+        if api is None:
+            return
+        for module in root.modules():
+            handle = module._handle if isinstance(module, api.FullyShardedDataParallel) else None
+            if handle is None:
+                continue
+            flat = handle.flat_param
+            originals = getattr(flat, "_params", None) or [None] * len(flat._numels)
+            if flat._params is None:
+                self._count(flat, sum(flat._numels), flat.requires_grad)
+                continue
+            self._seen.add(id(flat))
+            for parameter, elements in zip(originals, flat._numels):
+                self._count(parameter, elements, parameter.requires_grad)
+
+
+def elements_of(parameter: Any) -> int:
+    """Elements of the whole parameter: a DTensor's are global already, ZeRO-3 keeps them aside."""
+    return int(getattr(parameter, "ds_numel", None) or parameter.numel())

@@ -1,0 +1,54 @@
+"""A version of FSDP that was asked for and is not the one that was applied.
+
+HF Trainer's `fsdp_config` and accelerate have a key for it, whose name has changed; a release that does not know the key
+ignores it without a word.
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import Any
+
+from fsdp_rehearsal.guard import guarded, warn
+
+_KEYS = ("version", "fsdp_version")
+
+
+class Versions:
+    def __init__(self) -> None:
+        self._asked: list[tuple[int, str]] = []
+
+    @guarded("transformers' TrainingArguments")
+    def install_transformers(self, module: ModuleType) -> None:
+        """After transformers.training_args."""
+        kind = module.TrainingArguments
+        real = kind.__post_init__
+
+        def __post_init__(arguments, *args, **kwargs):
+            self._note(getattr(arguments, "fsdp_config", None), "fsdp_config of TrainingArguments")
+            return real(arguments, *args, **kwargs)
+
+        kind.__post_init__ = __post_init__
+
+    @guarded("transformers' TrainingArguments")
+    def _note(self, config: Any, where: str) -> None:
+        if isinstance(config, str) and os.path.isfile(config):
+            import json
+
+            with open(config, encoding="utf-8") as text:
+                config = json.load(text)
+        for key in _KEYS:
+            if isinstance(config, dict) and str(config.get(key)) in ("1", "2"):
+                self._asked.append((int(config[key]), f'"{key}" in the {where}'))
+
+    @guarded("The asked version of FSDP")
+    def check(self, wrappers: list[dict[str, Any]]) -> None:
+        """Warns where FSDP was applied in another version than was asked for."""
+        applied = {int(w["name"][4]) for w in wrappers if w["name"] in ("FSDP1", "FSDP2")}
+        asked = list(self._asked)
+        if os.environ.get("FSDP_VERSION") in ("1", "2"):
+            asked.append((int(os.environ["FSDP_VERSION"]), "FSDP_VERSION in the environment (accelerate's fsdp_version)"))
+        for version, where in asked:
+            if applied and version not in applied:
+                warn("ignored_version", f"{where} asks for FSDP{version}, but FSDP{min(applied)} was applied.")

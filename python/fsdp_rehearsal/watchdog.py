@@ -1,0 +1,53 @@
+"""Makes DDP's memory repeatable, by letting NCCL's watchdog catch up.
+
+ProcessGroupNCCL keeps a list of the collectives under way, and its watchdog thread drops finished ones when it polls: every
+100 ms of the host's time. Until then they hold their tensors. On the stub a step takes milliseconds, so whether a tensor is
+gone when the next one is made would depend on how busy the host is. Waiting until that list is empty, which PyTorch has a
+function for, chooses the case of a real job, whose steps are longer than a poll.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Optional
+
+from fsdp_rehearsal.guard import guarded, warn
+
+
+class Watchdog:
+    def __init__(self, pause: Optional[float]) -> None:
+        self._pause = pause
+        self._needed = False
+        self.waits = 0
+
+    def install(self, torch) -> None:
+        """Waits only in programs that make a DistributedDataParallel."""
+        ddp = torch.nn.parallel.DistributedDataParallel
+        real = ddp.__init__
+
+        def __init__(module, *args, **kwargs):
+            self._needed = True
+            real(module, *args, **kwargs)
+
+        ddp.__init__ = __init__
+
+    @guarded("NCCL's watchdog")
+    def wait(self) -> None:
+        """Returns when no collective is under way."""
+        if not self._needed:
+            return
+        if self._pause is not None:
+            time.sleep(self._pause)
+            return
+        if self.waits == 0:
+            warn("ddp_pause", "DDP: waited after each backward and step until NCCL's watchdog had dropped what was done.")
+        self.waits += 1
+        c10d = sys.modules["torch.distributed.distributed_c10d"]
+        device = sys.modules["torch"].device("cuda")
+        for group in list(c10d._world.pg_map):
+            backend = group._get_backend(device)
+            if hasattr(backend, "_wait_for_pending_works"):
+                backend._wait_for_pending_works()
+            elif backend.name() == "nccl":
+                group._wait_for_pending_works()

@@ -1,0 +1,41 @@
+"""Loaded by every Python that `fsdp-plan rehearse` starts, and by their children, because its folder leads PYTHONPATH.
+
+It hands over to the package fsdp_rehearsal, and then gives the sitecustomize that it hides its turn. What goes wrong here
+is said on stderr; it never stops the program of the user.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def _rehearse() -> None:
+    sys.path.append(os.path.dirname(_FOLDER))
+    wrote_bytecode = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        from fsdp_rehearsal import bootstrap
+
+        bootstrap.start()
+    except Exception as error:
+        print(f"rehearse: this Python is not rehearsed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        sys.dont_write_bytecode = wrote_bytecode
+
+
+def _hidden_sitecustomize() -> None:
+    """Runs the sitecustomize that Python would have found without this one."""
+    others = [entry for entry in sys.path if os.path.abspath(entry or ".") != _FOLDER]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+if os.environ.get("FSDP_REHEARSAL") == "1":
+    _rehearse()
+_hidden_sitecustomize()
