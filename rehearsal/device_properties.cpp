@@ -1,26 +1,15 @@
 // What the card says of itself.
 #include <cuda_runtime_api.h>
 
-#include <cstdio>
-#include <cstring>
-
+#include "rehearsal/card_facts.h"
 #include "rehearsal/devices.h"
 #include "rehearsal/errors.h"
 #include "rehearsal/exported.h"
-#include "rehearsal/options.h"
+#include "rehearsal/loaded_library.h"
 
-using namespace fsdp::rehearsal;
+namespace fsdp::rehearsal {
 
-namespace {
-
-constexpr int kWarp = 32;
-constexpr int kMostThreadsPerBlock = 1024;
-constexpr int kRegisters = 65536;              // of a block and of a multiprocessor, on every architecture since 3.5
-constexpr int kSharedPerBlock = 48 << 10;      // without opting in to more
-constexpr int kReservedSharedPerBlock = 1024;  // taken by the driver
-constexpr int kConstantBytes = 64 << 10;
-
-/// Blocks that a multiprocessor holds: CUDA C++ Programming Guide, technical specifications per compute capability.
+// CUDA C++ Programming Guide, technical specifications per compute capability.
 int most_blocks_per_sm(int compute_capability) {
   switch (compute_capability) {
     case 75:
@@ -36,39 +25,13 @@ int most_blocks_per_sm(int compute_capability) {
   }
 }
 
-}  // namespace
+}  // namespace fsdp::rehearsal
 
-// Fields that are not written are 0, among them everything about textures and surfaces.
-FSDP_STUB cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
+using namespace fsdp::rehearsal;
+
+FSDP_STUB cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (!device_exists(device)) return report(cudaErrorInvalidDevice);
-  const Card& card = options().card;
-  std::memset(p, 0, sizeof(*p));
-  std::snprintf(p->name, sizeof(p->name), "%s", card.name.c_str());
-  p->uuid.bytes[0] = static_cast<char>(device + 1);
-  p->totalGlobalMem = card.total_bytes;
-  p->sharedMemPerBlock = kSharedPerBlock;
-  p->regsPerBlock = p->regsPerMultiprocessor = kRegisters;
-  p->warpSize = kWarp;
-  p->maxThreadsPerBlock = kMostThreadsPerBlock;
-  p->maxThreadsDim[0] = p->maxThreadsDim[1] = kMostThreadsPerBlock;
-  p->maxThreadsDim[2] = 64;
-  p->maxGridSize[0] = 2147483647;
-  p->maxGridSize[1] = p->maxGridSize[2] = 65535;
-  p->totalConstMem = kConstantBytes;
-  p->major = card.major();
-  p->minor = card.minor();
-  p->textureAlignment = 512;
-  p->multiProcessorCount = card.sms;
-  p->memoryBusWidth = card.bus_bits;
-  p->l2CacheSize = card.l2_bytes;
-  p->maxThreadsPerMultiProcessor = card.threads_per_sm;
-  p->sharedMemPerMultiprocessor = static_cast<size_t>(card.shared_per_sm_bytes);
-  p->sharedMemPerBlockOptin = static_cast<size_t>(card.shared_per_block_bytes);
-  p->maxBlocksPerMultiProcessor = most_blocks_per_sm(card.compute_capability);
-  p->reservedSharedMemPerBlock = kReservedSharedPerBlock;
-  p->pciBusID = device + 1;
-  p->unifiedAddressing = p->canMapHostMemory = p->concurrentKernels = p->cooperativeLaunch = 1;
-  p->managedMemory = p->asyncEngineCount = p->streamPrioritiesSupported = 1;
+  describe_card(*properties, device);
   return cudaSuccess;
 }
 
@@ -83,12 +46,12 @@ FSDP_STUB cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
       case cudaDevAttrMaxBlockDimY:
         return kMostThreadsPerBlock;
       case cudaDevAttrMaxBlockDimZ:
-        return 64;
+        return kMostBlockZ;
       case cudaDevAttrMaxGridDimX:
-        return 2147483647;
+        return kMostGridX;
       case cudaDevAttrMaxGridDimY:
       case cudaDevAttrMaxGridDimZ:
-        return 65535;
+        return kMostGridYZ;
       case cudaDevAttrMaxSharedMemoryPerBlock:
         return kSharedPerBlock;
       case cudaDevAttrMaxSharedMemoryPerBlockOptin:
@@ -130,12 +93,13 @@ FSDP_STUB cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
   return cudaSuccess;
 }
 
-// The driver is as new as the runtime.
-FSDP_STUB cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
+// The version of the real runtime that is loaded beside us, since libraries compare it with the one they were built
+// with; the driver is as new as the runtime.
+FSDP_STUB cudaError_t cudaRuntimeGetVersion(int* version) {
+  static const int real = real_version("libcudart.so", "cudaRuntimeGetVersion", CUDART_VERSION);
+  *version = real;
   return cudaSuccess;
 }
-FSDP_STUB cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
+FSDP_STUB cudaError_t cudaDriverGetVersion(int* version) {
+  return cudaRuntimeGetVersion(version);
 }

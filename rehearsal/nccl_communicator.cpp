@@ -10,6 +10,7 @@
 #include "rehearsal/device_memory.h"
 #include "rehearsal/devices.h"
 #include "rehearsal/exported.h"
+#include "rehearsal/loaded_library.h"
 #include "rehearsal/options.h"
 #include "rehearsal/stub_gpu.h"
 
@@ -72,8 +73,10 @@ uint64_t bytes_of(ncclDataType_t type) {
 
 using namespace fsdp::rehearsal;
 
+// The version of the real NCCL that is loaded beside us: programs print it, and ask for features by it.
 FSDP_STUB ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  static const int real = real_version("libnccl.so", "ncclGetVersion", NCCL_VERSION_CODE);
+  *version = real;
   return ncclSuccess;
 }
 FSDP_STUB ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
