@@ -4,8 +4,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <map>
-#include <mutex>
 
 #include "rehearsal/device_memory.h"
 #include "rehearsal/devices.h"
@@ -17,13 +15,7 @@
 namespace fsdp::rehearsal {
 namespace {
 
-std::mutex split_mutex;
-
-/// Colour of a split to the ranks that share it.
-std::map<int, int>& split_sizes() {
-  static auto* const sizes = new std::map<int, int>;
-  return *sizes;
-}
+std::atomic<int> ranks_of_next_split{0};
 
 /// Takes the device memory of a communicator, which may be what does not fit.
 ncclResult_t make(ncclComm_t* handle, int ranks, int rank) {
@@ -103,17 +95,15 @@ FSDP_STUB ncclResult_t ncclCommInitAll(ncclComm_t* handles, int ranks, const int
   return ncclSuccess;
 }
 
-// How many ranks share our colour only they know; stub_gpu_split_size has been told. PyTorch gives our rank in the new
-// group as the key.
+// How many ranks share our colour only they know, and stub_gpu_next_split, if it was told. The colour says nothing:
+// PyTorch takes a hash of the ranks, or the first of them, by its version. It gives our rank in the new group as the
+// key.
 FSDP_STUB ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* handle, ncclConfig_t*) {
   *handle = nullptr;
   if (colour == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
-  int ranks = behind(parent).ranks;
-  {
-    const std::lock_guard lock(split_mutex);
-    if (const auto told = split_sizes().find(colour); told != split_sizes().end()) ranks = told->second;
-  }
-  return make(handle, ranks, key);
+  const int told = ranks_of_next_split.exchange(0);
+  if (told == 0) note_missing("the size of a group made by ncclCommSplit");
+  return make(handle, told == 0 ? behind(parent).ranks : told, key);
 }
 FSDP_STUB ncclResult_t ncclCommShrink(ncclComm_t parent, int* left_out, int number, ncclComm_t* handle, ncclConfig_t*,
                                       int) {
@@ -183,7 +173,6 @@ FSDP_STUB ncclResult_t ncclMemFree(void* pointer) {
   return cudaFree(pointer) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-void stub_gpu_split_size(int32_t colour, int32_t ranks) {
-  const std::lock_guard lock(split_mutex);
-  split_sizes()[colour] = ranks;
+void stub_gpu_next_split(int32_t ranks) {
+  ranks_of_next_split = ranks;
 }

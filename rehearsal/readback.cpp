@@ -27,8 +27,12 @@ struct Operation {
 constexpr Operation kOperations[] = {
     {"masked_select", "masked_select"},
     {"repeat_interleave", "repeat_interleave"},
-    {"_unique", "unique"},
-    {"unique_", "unique"},
+    {"bincount", "bincount"},
+    {"_unique_cuda", "unique"},
+    {"_unique2", "unique"},
+    {"unique_dim", "unique"},
+    {"unique_consecutive", "unique"},
+    {"is_nonzero", "item"},  // bool(tensor)
     {"nonzero", "nonzero"},
     {"_local_scalar_dense", "item"},
 };

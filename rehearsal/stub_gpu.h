@@ -35,9 +35,10 @@ FSDP_STUB_API void stub_gpu_reset_peak(void);
 /// Copies the records from index `from`, at most `room` of them, and returns how many there are in all.
 FSDP_STUB_API uint64_t stub_gpu_collectives(struct stub_gpu_collective* out, uint64_t from, uint64_t room);
 
-/// Says how many ranks share a colour of ncclCommSplit. NCCL learns it from the other ranks, which are not there; who
-/// knows the group (torch.distributed's new_group) says so before the split. Not said: as many as the parent has.
-FSDP_STUB_API void stub_gpu_split_size(int32_t colour, int32_t ranks);
+/// Says how many ranks the group of the next ncclCommSplit has. NCCL learns it from the other ranks, which are not
+/// there; who makes the group (torch.distributed) knows. Not said: as many as the parent, and stub_gpu_missing has a
+/// line about it.
+FSDP_STUB_API void stub_gpu_next_split(int32_t ranks);
 
 /// Has `callback` called, outside every lock, each time that unknown device contents are copied to the host: with the
 /// operation that asked ("nonzero", "item", "copy", ...) and the bytes. Null: no more.
