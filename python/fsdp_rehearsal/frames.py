@@ -37,6 +37,11 @@ def _classify(file: str) -> int:
     return USER
 
 
+def without_plumbing(frames: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A stack without what says nothing: ours, the standard library, and the frames between a module and its forward."""
+    return [f for f in frames if kind_of(f["file"]) != HIDDEN and not f["file"].endswith("/torch/nn/modules/module.py")]
+
+
 def named(frames: Iterable[dict[str, Any]]) -> Optional[dict[str, Any]]:
     """The frame to name an allocation by, of a stack with the innermost frame first: the user's innermost, else a library's,
     else the framework's."""

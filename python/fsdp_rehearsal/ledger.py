@@ -135,7 +135,7 @@ def _rounded(size: int) -> int:
 def stack_of(ledger: Ledger, place: int, label: Label) -> list[dict[str, Any]]:
     """The stack of a place, innermost first. The autograd engine allocates in a thread without Python frames: then it is
     the call of backward."""
-    stack = [f for f in ledger.places[place] if frames_of.kind_of(f["file"]) != frames_of.HIDDEN]
+    stack = frames_of.without_plumbing(ledger.places[place]) or list(ledger.places[place])
     if not stack and label.backward_at is not None:
         file, line, function = label.backward_at
         return [{"file": file, "line": line, "function": function}]
@@ -148,11 +148,12 @@ def rows_at_peak(ledger: Ledger, most: int = 20) -> list[dict[str, Any]]:
     for (place, label), (count, size) in ledger.peak.alive.items():
         stack = stack_of(ledger, place, label)
         frame = frames_of.named(stack) or {"file": "", "line": 0, "function": label.phase}
-        inner = next((f for f in stack if frames_of.kind_of(f["file"]) != frames_of.USER), None)
-        framework = f"{frames_of.short(inner['file'])}:{inner['line']} {inner['function']}" if inner else ""
-        if not ledger.places[place] and label.backward_at is not None:
+        framework = ""
+        if stack and stack[0] is not frame:
+            framework = f"{frames_of.short(stack[0]['file'])}:{stack[0]['line']} {stack[0]['function']}"
+        elif not ledger.places[place] and label.backward_at is not None:
             framework = "autograd"
-        key = (frame["file"], frame["line"], frame["function"], framework if inner is not frame else "")
+        key = (frame["file"], frame["line"], frame["function"], framework)
         row = rows.setdefault(key, [0, 0])
         row[0] += count
         row[1] += size

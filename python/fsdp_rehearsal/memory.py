@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from fsdp_rehearsal import frames
 from fsdp_rehearsal import ledger as ledgers
 from fsdp_rehearsal.guard import guarded
 from fsdp_rehearsal.history import History
+from fsdp_rehearsal.ledger import Label, Ledger
 from fsdp_rehearsal.meter import KINDS, Cut, Meter
 from fsdp_rehearsal.stub import Stub
 
@@ -78,29 +80,31 @@ def _moment(history: History, timeline: Timeline) -> dict[str, Any]:
     ledger = history.ledger
     if ledger.peak.place < 0:
         return {"peak": None, "at_peak": []}
-    label = ledger.peak.label
+    peak = ledger.peak
     result: dict[str, Any] = {
-        "peak": {
-            "phase": label.phase,
-            "step": timeline.step_at(ledger.peak.position),
-            "module": label.module,
-            "requested": ledger.peak.bytes,
-            "stack": ledgers.stack_of(ledger, ledger.peak.place, label)[:_MOST_FRAMES],
-        },
+        "peak": {"requested": peak.bytes, **_where(ledger, timeline, peak.position, peak.place, peak.label)},
         "at_peak": ledgers.rows_at_peak(ledger),
     }
     if ledger.failures:
         last = ledger.failures[-1]
-        label = last["label"]
         result["failed_allocation"] = {
             "bytes": last["size"],
             "device_free": last.get("device_free", 0),
-            "phase": label.phase,
-            "step": timeline.step_at(last["position"]),
-            "module": label.module,
-            "stack": ledgers.stack_of(ledger, last["place"], label)[:_MOST_FRAMES],
+            **_where(ledger, timeline, last["position"], last["place"], last["label"]),
         }
     return result
+
+
+def _where(ledger: Ledger, timeline: Timeline, position: int, place: int, label: Label) -> dict[str, Any]:
+    """The moment and the code of an allocation; "at" is the frame to name it by, the user's own if there is one."""
+    stack = ledgers.stack_of(ledger, place, label)[:_MOST_FRAMES]
+    return {
+        "phase": label.phase,
+        "step": timeline.step_at(position),
+        "module": label.module,
+        "at": frames.named(stack),
+        "stack": stack,
+    }
 
 
 @guarded("The curve over a step")
