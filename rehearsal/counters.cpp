@@ -25,6 +25,7 @@ constexpr std::array kNames = {
     "gemm",
     "lt_matmul",
     "cudnn",
+    "fft",
     "event_record",
     "event_query",
     "allocator_event_query",

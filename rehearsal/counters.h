@@ -24,6 +24,7 @@ enum class Counter {
   Gemm,
   LtMatmul,
   Cudnn,
+  Fft,
   EventRecord,
   EventQuery,
   AllocatorEventQuery,

@@ -1,18 +1,11 @@
-// cuDNN's older interface: batch normalization, recurrent nets, CTC, pooling, dropout, spatial transformers.
-// Descriptors are made by the real cuDNN, which needs no card for them; work with our invented handles must not reach
-// it, and says "not supported". torch.backends.cudnn.enabled = False takes PyTorch's own kernels instead.
+// cuDNN's older interface: recurrent nets, CTC, pooling, dropout, spatial transformers, convolutions as before
+// version 8. Descriptors are made by the real cuDNN, which needs no card for them; work with our invented handles must
+// not reach it, and says "not supported". torch.backends.cudnn.enabled = False takes PyTorch's own kernels instead.
 #include "rehearsal/exported.h"
 
 namespace {
 constexpr int kNotSupported = 3000;  // CUDNN_STATUS_NOT_SUPPORTED of cuDNN 9
 }  // namespace
-
-FSDP_STUB_MISSING(cudnnBatchNormalizationBackwardEx, kNotSupported)
-FSDP_STUB_MISSING(cudnnBatchNormalizationForwardInference, kNotSupported)
-FSDP_STUB_MISSING(cudnnBatchNormalizationForwardTrainingEx, kNotSupported)
-FSDP_STUB_MISSING(cudnnGetBatchNormalizationBackwardExWorkspaceSize, kNotSupported)
-FSDP_STUB_MISSING(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, kNotSupported)
-FSDP_STUB_MISSING(cudnnGetBatchNormalizationTrainingExReserveSpaceSize, kNotSupported)
 
 FSDP_STUB_MISSING(cudnnCTCLoss, kNotSupported)
 FSDP_STUB_MISSING(cudnnCTCLoss_v8, kNotSupported)
@@ -23,6 +16,15 @@ FSDP_STUB_MISSING(cudnnConvolutionBackwardData, kNotSupported)
 FSDP_STUB_MISSING(cudnnConvolutionBackwardFilter, kNotSupported)
 FSDP_STUB_MISSING(cudnnConvolutionBiasActivationForward, kNotSupported)
 FSDP_STUB_MISSING(cudnnConvolutionForward, kNotSupported)
+FSDP_STUB_MISSING(cudnnFindConvolutionBackwardDataAlgorithmEx, kNotSupported)
+FSDP_STUB_MISSING(cudnnFindConvolutionBackwardFilterAlgorithmEx, kNotSupported)
+FSDP_STUB_MISSING(cudnnFindConvolutionForwardAlgorithmEx, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionBackwardDataAlgorithm_v7, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionBackwardDataWorkspaceSize, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionBackwardFilterAlgorithm_v7, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionBackwardFilterWorkspaceSize, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionForwardAlgorithm_v7, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionForwardWorkspaceSize, kNotSupported)
 
 FSDP_STUB_MISSING(cudnnDropoutGetStatesSize, kNotSupported)
 FSDP_STUB_MISSING(cudnnSetDropoutDescriptor, kNotSupported)

@@ -1,7 +1,6 @@
-// The driver's devices and contexts, and the way to its functions.
+// The driver's devices and contexts.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 #include "rehearsal/devices.h"
 #include "rehearsal/exported.h"
@@ -36,6 +35,15 @@ FSDP_STUB CUresult cuCtxGetCurrent(CUcontext* context) {
 FSDP_STUB CUresult cuCtxSetCurrent(CUcontext) {
   return CUDA_SUCCESS;
 }
+// Triton sizes the buffer of a kernel's printf.
+FSDP_STUB CUresult cuCtxGetLimit(size_t* value, CUlimit) {
+  constexpr size_t kDefaultPrintfBuffer = 1 << 20;
+  *value = kDefaultPrintfBuffer;
+  return CUDA_SUCCESS;
+}
+FSDP_STUB CUresult cuCtxSetLimit(CUlimit, size_t) {
+  return CUDA_SUCCESS;
+}
 FSDP_STUB CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned int* flags, int* active) {
   *flags = 0;
   *active = 1;
@@ -57,21 +65,4 @@ FSDP_STUB CUresult cuGetErrorString(CUresult error, const char** text) {
 FSDP_STUB CUresult cuPointerGetAttribute(void* value, CUpointer_attribute, CUdeviceptr) {
   *static_cast<int*>(value) = 0;
   return CUDA_SUCCESS;
-}
-
-namespace {
-int driver_function_is_missing() {
-  note_missing("a function of the driver");
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-}  // namespace
-
-// PyTorch fills a table of driver functions at its first use and insists on an address for each; those that we do not
-// have answer "not supported" if they are ever called.
-FSDP_STUB cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int,
-                                                       unsigned long long, cudaDriverEntryPointQueryResult* result) {
-  *function = dlsym(RTLD_DEFAULT, symbol);
-  if (*function == nullptr) *function = reinterpret_cast<void*>(driver_function_is_missing);
-  if (result != nullptr) *result = cudaDriverEntryPointSuccess;
-  return cudaSuccess;
 }

@@ -33,8 +33,13 @@ FSDP_STUB CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const cha
   return create(function);
 }
 
-FSDP_STUB CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
-  *value = 0;
+// Triton refuses a kernel whose warps exceed the first, and reports the second.
+FSDP_STUB CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction) {
+  constexpr int kThreads = 1024;
+  constexpr int kRegisters = 32;
+  *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? kThreads
+           : attribute == CU_FUNC_ATTRIBUTE_NUM_REGS            ? kRegisters
+                                                                : 0;
   return CUDA_SUCCESS;
 }
 FSDP_STUB CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int) {
@@ -49,10 +54,20 @@ FSDP_STUB CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfu
   return CUDA_SUCCESS;
 }
 
+FSDP_STUB CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig*) {
+  *clusters = 1;
+  return CUDA_SUCCESS;
+}
+
 FSDP_STUB CUresult cuLaunchKernel(CUfunction, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                   unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int,
                                   CUstream, void**, void**) {
   const cudaError_t error = launch("(module)", dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z));
+  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+FSDP_STUB CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**, void**) {
+  const cudaError_t error = launch("(module)", dim3(config->gridDimX, config->gridDimY, config->gridDimZ),
+                                   dim3(config->blockDimX, config->blockDimY, config->blockDimZ));
   return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 FSDP_STUB CUresult cuLaunchCooperativeKernel(CUfunction, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,

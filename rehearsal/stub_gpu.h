@@ -44,6 +44,13 @@ FSDP_STUB_API void stub_gpu_next_split(int32_t ranks);
 /// operation that asked ("nonzero", "item", "copy", ...) and the bytes. Null: no more.
 FSDP_STUB_API void stub_gpu_on_readback(void (*callback)(const char* operation, uint64_t bytes));
 
+/// Leaves a value for the next read of unknown device contents by this thread, of at most `bytes` bytes; several are
+/// handed out in order.
+FSDP_STUB_API void stub_gpu_answer_readback(const void* value, uint64_t bytes);
+
+/// Takes back the answers of this thread that nobody asked for.
+FSDP_STUB_API void stub_gpu_forget_answers(void);
+
 /// The functions that were called although the stub does not have them, sorted, separated by newlines, as much as fits
 /// with a final 0. Returns the bytes of the whole list without the 0.
 FSDP_STUB_API uint64_t stub_gpu_missing(char* out, uint64_t room);
