@@ -1,7 +1,7 @@
 """Launchers start one process per GPU. Here each becomes, by one exec, the only process that is rehearsed.
 
 torchrun, torch.distributed.run and the launchers of accelerate all end in torch.distributed.launcher.api.launch_agent, with a
-command or with a function (notebook_launcher, elastic_launch). DeepSpeed's has a program of its own for the ranks of a node.
+command or with a function (notebook_launcher, elastic_launch). DeepSpeed's is in launch_deepspeed.py.
 torch.multiprocessing.spawn starts processes from a function; its rank is played in place.
 """
 
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from fsdp_rehearsal.after_import import after_import
 from fsdp_rehearsal.bootstrap import environment_of_rank
 from fsdp_rehearsal.guard import guarded, warn
+from fsdp_rehearsal.launch_deepspeed import DeepSpeedLauncher
 from fsdp_rehearsal.settings import Settings
 
 
@@ -27,8 +28,7 @@ class Launchers:
         after_import("torch.distributed.launcher.api", self._torchrun)
         after_import("torch.multiprocessing.spawn", self._spawn)
         after_import("accelerate.commands.launch", self._accelerate)
-        after_import("deepspeed.launcher.runner", self._deepspeed_runner)
-        after_import("deepspeed.launcher.launch", self._deepspeed_launch)
+        DeepSpeedLauncher(self._begin, become).install()
 
     def _ranks(self, world_size: int, local_world_size: int) -> tuple[int, int, int]:
         """Rank, ranks and ranks of a node: as the command says, else as the launcher's arguments do."""
@@ -46,14 +46,20 @@ class Launchers:
             os._exit(2)
         return settings.rank, world_size, local_world_size
 
+    def _begin(self, world_size: int, local_world_size: int) -> int:
+        """Sets the environment of the rank; returns its number in its node."""
+        rank, world_size, local_world_size = self._ranks(world_size, local_world_size)
+        environment_of_rank(rank, world_size, local_world_size)
+        return rank % local_world_size
+
     @guarded("torchrun")
     def _torchrun(self, api: ModuleType) -> None:
         def launch_agent(config: Any, entrypoint: Any, args: Sequence[Any]) -> Any:
             local = config.nproc_per_node
-            rank, world, local = self._ranks(local * config.max_nodes, local)
-            environment_of_rank(rank, world, local)
+            self._begin(local * config.max_nodes, local)
+            _remove_folder_of_logs(config)
             if callable(entrypoint):
-                return {rank: entrypoint(*args)}
+                return {self._settings.rank: entrypoint(*args)}
             become([entrypoint, *map(str, args)])
 
         api.launch_agent = launch_agent
@@ -91,33 +97,13 @@ class Launchers:
         """One process of accelerate is a child of its own; here the launcher turns into it."""
         launch.subprocess = _Executing(launch.subprocess, lambda command: True)
 
-    @guarded("DeepSpeed's launcher")
-    def _deepspeed_runner(self, runner: ModuleType) -> None:
-        """The outer program starts the inner one, on one node or through ssh on several."""
-        runner.subprocess = _Executing(
-            runner.subprocess, lambda command: any("deepspeed.launcher.launch" in str(part) for part in command)
-        )
 
-    @guarded("DeepSpeed's launcher")
-    def _deepspeed_launch(self, launch: ModuleType) -> None:
-        def main() -> None:
-            import base64
-            import json
-
-            args = launch.parse_args()
-            nodes = json.loads(base64.urlsafe_b64decode(args.world_info).decode())
-            slots = [len(n) if isinstance(n, list) else int(n) for n in nodes.values()]
-            rank, world, local = self._ranks(sum(slots), slots[0])
-            environment_of_rank(rank, world, local)
-            command = [] if args.no_python else [sys.executable, "-u"]
-            if args.module:
-                command.append("-m")
-            command.append(args.training_script)
-            if not args.no_local_rank:
-                command.append(f"--local_rank={rank % local}")
-            become(command + args.training_script_args)
-
-        launch.main = main
+@guarded("torchrun's folder of logs")
+def _remove_folder_of_logs(config: Any) -> None:
+    """torchrun has made an empty one in the folder of temporary files, unless the user named one."""
+    folder = str(config.logs_specs.root_log_dir)
+    if os.path.basename(folder).startswith("torchelastic_") and os.path.isdir(folder) and not os.listdir(folder):
+        os.rmdir(folder)
 
 
 class _Executing:
