@@ -18,6 +18,9 @@ FSDP_STUB int cublasGetPointerMode_v2(void*, int* mode) {
   return *mode = 0;
 }
 
+// How much of the card a product may use.
+FSDP_STUB_SUCCEEDS(cublasSetSmCountTarget)
+
 // Matrix times matrix, matrix times vector, dot products.
 FSDP_STUB_COUNTED(cublasGemmEx, Gemm)
 FSDP_STUB_COUNTED(cublasGemmStridedBatchedEx, Gemm)
