@@ -1,0 +1,117 @@
+"""python -m fsdp_plan_runner JOB.json [--device cuda|cpu]
+
+JOB.json is {"format_version": "1.0", "model": an expanded model, "plan": the object of a plan file, "dimensions": {...},
+"steps": 3}. Exit: 0 trained, 2 the job cannot be run (every reason is printed), else what Python gives an exception.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from fsdp_plan_runner.expanded_model import ExpandedModel
+from fsdp_plan_runner.limits import problems_of
+from fsdp_plan_runner.plan import Plan
+
+JOB_FORMAT_VERSION = "1.0"
+
+
+class Refused(Exception):
+    """The job cannot be run; the arguments are the reasons."""
+
+
+def read_job(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            job = json.load(file)
+    except (OSError, ValueError) as error:
+        raise Refused(f"{path}: {error}") from None
+    missing = [key for key in ("format_version", "model", "plan", "steps") if key not in job]
+    if missing:
+        raise Refused(*[f'{path}: the key "{key}" is missing.' for key in missing])
+    if job["format_version"].split(".")[0] != JOB_FORMAT_VERSION.split(".")[0]:
+        raise Refused(f"{path}: the format has version {job['format_version']}, and {JOB_FORMAT_VERSION} is read.")
+    return job
+
+
+def read_parts(path: str, job: dict[str, Any]) -> tuple[ExpandedModel, Plan]:
+    reasons = []
+    parts: list[Any] = []
+    for key, kind in (("model", ExpandedModel), ("plan", Plan)):
+        try:
+            parts.append(kind(job[key]))
+        except KeyError as error:
+            reasons.append(f"{path}: {key}: the key {error} is missing.")
+        except (TypeError, ValueError) as error:
+            reasons.append(f"{path}: {key}: {error}.")
+    if reasons:
+        raise Refused(*reasons)
+    return parts[0], parts[1]
+
+
+def set_allocator(settings: str) -> None:
+    """Before torch is imported, which reads them once. REQUIRES: torch is not imported yet."""
+    if not settings:
+        return
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        given = os.environ.get(name)
+        if given is not None and given != settings:
+            raise Refused(f'plan/runtime/allocator_settings: the plan says "{settings}", and {name} is "{given}". '
+                          "Unset the variable, or write the same into the plan.")
+    os.environ["PYTORCH_ALLOC_CONF"] = settings
+
+
+def run(arguments: argparse.Namespace) -> None:
+    job = read_job(arguments.job)
+    model, plan = read_parts(arguments.job, job)
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    problems = problems_of(model, plan, world_size)
+    try:
+        set_allocator(plan.allocator_settings)
+    except Refused as refused:
+        problems += refused.args
+    if problems:
+        raise Refused(*problems)
+
+    import torch
+
+    from fsdp_plan_runner.kernels import KERNELS
+    from fsdp_plan_runner.training import Job, train
+
+    problems = problems_of(model, plan, world_size, list(KERNELS))
+    if problems:
+        raise Refused(*problems)
+    if plan.runtime_version != torch.__version__.partition("+")[0]:
+        print(f"note: the plan is written for PyTorch {plan.runtime_version}; this is {torch.__version__}.",
+              file=sys.stderr)
+    device = torch.device("cpu")
+    if arguments.device == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    root = train(Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
+                     "MASTER_ADDR" in os.environ))
+    total = sum(parameter.numel() for parameter in root.parameters())
+    trained = sum(parameter.numel() for parameter in root.parameters() if parameter.requires_grad)
+    print(f"{model.name}: {total} parameters, {trained} trained, {len(plan.units)} units, {job['steps']} steps.",
+          file=sys.stderr)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m fsdp_plan_runner", description="Trains a plan with FSDP2.")
+    parser.add_argument("job", help="file of the job")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda",
+                        help="cpu: real tensors on the CPU, collectives that move nothing")
+    try:
+        run(parser.parse_args())
+    except Refused as refused:
+        for reason in refused.args:
+            print(f"error: {reason}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

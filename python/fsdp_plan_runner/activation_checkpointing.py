@@ -1,0 +1,51 @@
+"""Activation checkpointing of the blocks that a plan names: torch.utils.checkpoint, non-reentrant, around the block's
+forward and inside its FSDP unit."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from fsdp_plan_runner.expanded_model import Call, ExpandedModel
+from fsdp_plan_runner.modules import PlannedModule, RunningOp
+from fsdp_plan_runner.plan import Plan
+
+
+def kept_ops(model: ExpandedModel, plan: Plan, call: Call) -> list[int]:
+    """Positions of the ops of a call whose outputs selective checkpointing keeps. Of the linear layers, counted in each
+    call, every second one is run again, as torchtitan does, where the plan says so."""
+    kept, linears = [], 0
+    for position in range(call.first_op, call.first_op + call.num_ops):
+        kind = model.ops[position].kind
+        linears += kind == "linear"
+        skipped = kind == "linear" and plan.every_second_linear and linears % 2 == 0
+        if kind in plan.selective_keep and not skipped:
+            kept.append(position)
+    return kept
+
+
+def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> None:
+    kept: list[int] = []
+    for call in model.calls:
+        if plan.checkpointed.get(call.module) == "selective":
+            kept += kept_ops(model, plan, call)
+    root.running.kept_ops = frozenset(kept)
+    for name, mode in plan.checkpointed.items():
+        block = root.get_submodule(name)
+        options: dict[str, Any] = {"use_reentrant": False, "early_stop": plan.early_stop}
+        if mode == "selective":
+            options["context_fn"] = functools.partial(_contexts, root.running)
+        block.forward = functools.partial(checkpoint, block.forward, **options)
+
+
+def _contexts(running: RunningOp) -> Any:
+    def policy(ctx: Any, function: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        # Keeping a view would keep the tensor that it shows a part of.
+        if running.is_kept and not (isinstance(function, torch._ops.OpOverload) and function.is_view):
+            return CheckpointPolicy.MUST_SAVE
+        return CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)

@@ -1,0 +1,99 @@
+"""An expanded model as `fsdp-plan models NAME --expanded` writes it. Its keys are described in docs/file_formats.md."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+FORMAT_VERSION = "1.0"
+
+# The defaults of an op's attributes: a model leaves out those that have them.
+DEFAULT_ATTRIBUTES: dict[str, Any] = {
+    "heads": 0, "kv_heads": 0, "head_dim": 0, "causal": False, "window": 0, "softcap": 0.0, "probability": 0.0,
+    "partial_rotary": False, "unit_offset": False, "approximate": False, "written_out": False,
+    "transposed_weight": False, "shift": False, "reflect": False, "keep_dim": False, "dim": -1, "other_dim": -1,
+    "start": 0, "length": 0, "kernel": 1, "stride": 1, "padding": 0, "dilation": 1, "groups": 1, "num_experts": 0,
+    "experts_per_token": 0, "scale": 1.0, "dtype": None,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    name: str  # Fully qualified; "" is the root.
+    class_name: str
+    called: bool  # Entered through its own forward.
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str  # As stored in the checkpoint.
+    trainable: bool
+    receives_gradient: bool
+    tied_to: str | None  # The name under which the same parameter stands first; None for that one itself.
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffer:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    persistent: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str | None  # None: the precision of the activations.
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    module: str
+    repeated: bool
+    first_op: int
+    num_ops: int
+
+
+class Op:
+    """One op of the forward. `attributes` holds all of them, defaults included."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self.kind: str = value["kind"]
+        self.module: str = value["module"]
+        self.inputs: tuple[int, ...] = tuple(value["inputs"])
+        self.outputs: tuple[int, ...] = tuple(value["outputs"])
+        self.parameters: tuple[str, ...] = tuple(value["parameters"])
+        self.attributes: dict[str, Any] = {**DEFAULT_ATTRIBUTES, **value["attributes"]}
+
+
+class ExpandedModel:
+    """Modules in pre-order, parameters in order of registration, ops in forward order."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        version = value["format_version"]
+        if version.split(".")[0] != FORMAT_VERSION.split(".")[0]:
+            raise ValueError(f"the expanded model has version {version}, and {FORMAT_VERSION} is read")
+        self.name: str = value["name"]
+        self.fingerprint: str = value["fingerprint"]
+        self.dimensions: dict[str, float] = value["dimensions"]
+        self.modules = [Module(m["name"], m["class"], m["called"]) for m in value["modules"]]
+        self.parameters = [Parameter(p["name"], tuple(p["shape"]), p["dtype"], p["trainable"], p["receives_gradient"],
+                                     p["tied_to"]) for p in value["parameters"]]
+        self.buffers = [Buffer(b["name"], tuple(b["shape"]), b["dtype"], b["persistent"]) for b in value["buffers"]]
+        self.tensors = [Tensor(t["name"], tuple(t["shape"]), t["dtype"]) for t in value["tensors"]]
+        self.inputs: list[int] = value["inputs"]
+        self.loss: int = value["loss"]
+        self.calls = [Call(c["module"], c["repeated"], c["first_op"], c["num_ops"]) for c in value["calls"]]
+        self.ops = [Op(op) for op in value["ops"]]
+
+
+def parent_name(name: str) -> str:
+    """The module that holds a module, a parameter or a buffer; "" is the root."""
+    return name.rpartition(".")[0]
+
+
+def last_part(name: str) -> str:
+    return name.rpartition(".")[2]

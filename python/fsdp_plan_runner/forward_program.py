@@ -1,0 +1,171 @@
+"""What the forward of each module does: which ops of its own, which calls of other modules, in which order.
+
+An expanded model is one list of ops, each in the forward of some module. Here it becomes what a person would have
+written: the forward of a module takes the tensors that are read inside and made outside, runs its own ops and calls the
+modules below it, and returns the tensors that are made inside and read outside. So the hooks of FSDP2, which hang on
+the inputs and outputs of modules, see what they see in a real model.
+
+A module runs once over ops that follow each other (core/model_index.cpp says the same in C++): within a call always, and
+from one call to the next where the module holds calls. A module that is not `called` (a ModuleList, a part whose weight
+is used but whose forward is not) has no forward; its ops belong to the nearest one above it that has.
+
+A tensor is dropped after its last use, as a variable that is overwritten or goes out of scope.
+"""
+
+from __future__ import annotations
+
+from fsdp_plan_runner.expanded_model import ExpandedModel, Op, parent_name
+
+
+class OpStep:
+    """Runs one op."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.inputs = op.inputs
+        self.outputs = op.outputs
+        self.frees: list[int] = []  # Tensors that nothing reads after this step.
+
+
+class CallStep:
+    """Calls a module below; its run number says which of that module's forwards it is."""
+
+    def __init__(self, module: str, run: int, forward: ModuleForward) -> None:
+        self.module = module
+        self.run = run
+        self.inputs = tuple(forward.arguments)
+        self.outputs = tuple(forward.results)
+        self.frees: list[int] = []
+
+
+class ModuleForward:
+    """One run of a module: `begin` and `end` are positions in the list of ops."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin = begin
+        self.end = end
+        self.arguments: list[int] = []
+        self.results: list[int] = []
+        self.steps: list[OpStep | CallStep] = []
+
+
+class ForwardProgram:
+    """All runs of all modules. `keep` are tensors that the root returns beside the loss."""
+
+    def __init__(self, model: ExpandedModel, keep: tuple[int, ...] = ()) -> None:
+        self.model = model
+        self.runs: dict[str, list[ModuleForward]] = {}
+        self._called = {module.name: module.called for module in model.modules}
+        self._called[""] = True
+        self._call_starts = {call.first_op for call in model.calls}
+        self._above_calls = _modules_above_calls(model)
+        self._chains = {module.name: self._chain(module.name) for module in model.modules}
+        self._maker = [-1] * len(model.tensors)
+        self._last_read = [-1] * len(model.tensors)
+        for position, op in enumerate(model.ops):
+            for tensor in op.inputs:
+                self._last_read[tensor] = position
+            for tensor in op.outputs:
+                self._maker[tensor] = position
+        for tensor in (model.loss, *keep):
+            self._last_read[tensor] = len(model.ops)
+        self._build("", 0, len(model.ops))
+        root = self.runs[""][0]
+        root.arguments = list(model.inputs)
+        root.results = [model.loss, *keep]
+
+    def _chain(self, name: str) -> list[str]:
+        """The modules with a forward from the root down to `name`."""
+        chain = [name] if self._called[name] else []
+        while name:
+            name = parent_name(name)
+            if self._called.get(name, False):
+                chain.append(name)
+        return chain[::-1]
+
+    def _build(self, module: str, begin: int, end: int) -> int:
+        """Writes the run [begin, end) of a module; returns its number."""
+        forward = ModuleForward(begin, end)
+        runs = self.runs.setdefault(module, [])
+        number = len(runs)
+        runs.append(forward)
+        depth = len(self._chains[module])
+        position = begin
+        while position < end:
+            chain = self._chains[self.model.ops[position].module]
+            if len(chain) == depth:
+                forward.steps.append(OpStep(self.model.ops[position]))
+                position += 1
+                continue
+            child = chain[depth]
+            stop = position + 1
+            while stop < end and self._goes_on(child, depth, stop):
+                stop += 1
+            run = self._build(child, position, stop)
+            forward.steps.append(CallStep(child, run, self.runs[child][run]))
+            position = stop
+        self._connect(forward)
+        return number
+
+    def _goes_on(self, child: str, depth: int, position: int) -> bool:
+        chain = self._chains[self.model.ops[position].module]
+        if len(chain) <= depth or chain[depth] != child:
+            return False
+        return position not in self._call_starts or child in self._above_calls
+
+    def _connect(self, forward: ModuleForward) -> None:
+        """Finds arguments, results and where each tensor is used for the last time."""
+        last_use: dict[int, int] = {}
+        for index, step in enumerate(forward.steps):
+            for tensor in step.inputs:
+                if tensor not in last_use and not forward.begin <= self._maker[tensor] < forward.end:
+                    forward.arguments.append(tensor)
+                last_use[tensor] = index
+            for tensor in step.outputs:
+                last_use[tensor] = index
+                if self._last_read[tensor] >= forward.end:
+                    forward.results.append(tensor)
+        for tensor, index in last_use.items():
+            if tensor not in forward.results:
+                forward.steps[index].frees.append(tensor)
+
+
+def _modules_above_calls(model: ExpandedModel) -> set[str]:
+    """Modules with calls below them: their forward goes on from one call to the next."""
+    above = {""}
+    for call in model.calls:
+        name = call.module
+        while name:
+            name = parent_name(name)
+            above.add(name)
+    return above
+
+
+def unit_windows(program: ForwardProgram, modules: tuple[str, ...]) -> list[tuple[int, int]]:
+    """The passes [begin, end) of a unit through its forward, as FSDP2 counts them: a unit of several modules is entered
+    with the first of them and left when each has run."""
+    runs = sorted((run.begin, run.end, module) for module in modules for run in program.runs.get(module, []))
+    windows: list[tuple[int, int]] = []
+    to_run: set[str] = set()
+    for begin, end, module in runs:
+        if not to_run:
+            to_run = set(modules)
+            windows.append((begin, end))
+        to_run.discard(module)
+        windows[-1] = (windows[-1][0], end)
+    return windows
+
+
+def forward_order(windows: list[list[tuple[int, int]]]) -> list[int]:
+    """Units in the order in which they are entered for the first time, outer ones first."""
+    return _distinct(sorted((begin, begin - end, unit) for unit, passes in enumerate(windows) for begin, end in passes))
+
+
+def backward_order(windows: list[list[tuple[int, int]]]) -> list[int]:
+    """Units in the reverse of the order in which they are left for the first time, inner ones first."""
+    return _distinct(sorted((end, end - begin, unit) for unit, passes in enumerate(windows)
+                            for begin, end in passes))[::-1]
+
+
+def _distinct(boundaries: list[tuple[int, int, int]]) -> list[int]:
+    return list(dict.fromkeys(unit for _, _, unit in boundaries))

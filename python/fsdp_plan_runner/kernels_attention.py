@@ -1,0 +1,144 @@
+"""Rotary embeddings and attention.
+
+Sources: transformers models/llama/modeling_llama.py (apply_rotary_pos_emb, LlamaRotaryEmbedding,
+eager_attention_forward) and integrations/sdpa_attention.py; torchtitan models/llama3 (apply_rotary_emb).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from fsdp_plan_runner.expanded_model import Op
+from fsdp_plan_runner.kernels import KernelContext, Tensors, kernel
+
+_ROTARY_BASE = 10000.0
+
+
+# ---- Rotary embeddings: q and k are [batch, seq, heads, dim]; the tables [batch or 1, seq, dim].
+
+def _inverse_frequencies(op: Op, context: KernelContext) -> torch.Tensor:
+    """The buffer that the model keeps them in; where it has none, they are made."""
+    size = op.attributes["head_dim"] // 2
+    for name in context.buffers:
+        if name.endswith("inv_freq") and context.buffer(name).numel() == size:
+            return context.buffer(name)
+    exponents = torch.arange(0, 2 * size, 2, device=context.device) / (2 * size)
+    return _ROTARY_BASE ** -exponents.float()
+
+
+@kernel("rotary_table")
+@torch.no_grad()
+def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
+    positions = inputs[0]
+    frequencies = _inverse_frequencies(op, context)[None, :, None].float().expand(positions.shape[0], -1, 1)
+    angles = (frequencies @ positions[:, None, :].float()).transpose(1, 2)
+    if context.implementations.rotary == "complex":
+        # One table of complex numbers has the bytes of cos and sin; torchtitan makes it once, before training.
+        table = torch.polar(torch.ones_like(angles), angles)
+        return table, table
+    both = torch.cat((angles, angles), dim=-1)
+    cos, sin = both.cos() * 1.0, both.sin() * 1.0
+    return cos.to(dtype=context.activation), sin.to(dtype=context.activation)
+
+
+def _rotate_half(x: torch.Tensor) -> torch.Tensor:
+    first, second = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2:]
+    return torch.cat((-second, first), dim=-1)
+
+
+def _rotate_complex(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    numbers = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(numbers * table).flatten(3).type_as(x)
+
+
+@kernel("rotary")
+def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
+    q, k, cos, sin = inputs
+    cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
+    if cos.is_complex():
+        return _rotate_complex(q, cos), _rotate_complex(k, cos)
+    width = cos.shape[-1]
+    if width == q.shape[-1]:
+        return (q * cos) + (_rotate_half(q) * sin), (k * cos) + (_rotate_half(k) * sin)
+    parts = []
+    for x in (q, k):
+        turned, kept = x[..., :width], x[..., width:]
+        parts.append(torch.cat(((turned * cos) + (_rotate_half(turned) * sin), kept), dim=-1))
+    return parts[0], parts[1]
+
+
+# ---- Attention: [batch, seq, heads, dim] comes in and [batch, seq, heads * dim] goes out.
+
+def _repeat(x: torch.Tensor, copies: int) -> torch.Tensor:
+    """[batch, kv_heads, seq, dim] copied to all query heads."""
+    if copies == 1:
+        return x
+    batch, heads, seq, dim = x.shape
+    return x[:, :, None, :, :].expand(batch, heads, copies, seq, dim).reshape(batch, heads * copies, seq, dim)
+
+
+def _causal_mask(op: Op, queries: int, keys: int, like: torch.Tensor) -> torch.Tensor:
+    """[queries, keys]: what a position may not see is the lowest number."""
+    lowest = torch.finfo(like.dtype).min
+    mask = torch.full((queries, keys), lowest, dtype=like.dtype, device=like.device).triu_(1)
+    if 0 < op.attributes["window"] < keys:
+        mask.add_(torch.full_like(mask, lowest).tril_(-op.attributes["window"]))
+    return mask
+
+
+def _eager(op: Op, context: KernelContext, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+           mask: torch.Tensor | None) -> torch.Tensor:
+    copies = q.shape[1] // k.shape[1]
+    k, v = _repeat(k, copies), _repeat(v, copies)
+    weights = torch.matmul(q, k.transpose(2, 3)) * q.shape[-1] ** -0.5
+    if op.attributes["softcap"] > 0:
+        weights = torch.tanh(weights / op.attributes["softcap"]) * op.attributes["softcap"]
+    if mask is not None:
+        weights = weights + mask
+    elif op.attributes["causal"]:
+        weights = weights + _causal_mask(op, q.shape[2], k.shape[2], weights)
+    weights = F.softmax(weights, dim=-1, dtype=torch.float32).to(q.dtype)
+    if op.attributes["probability"] > 0:
+        weights = F.dropout(weights, p=op.attributes["probability"], training=True)
+    return torch.matmul(weights, v).transpose(1, 2).contiguous()
+
+
+def _flash_with_window(op: Op, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The flash kernel itself, because scaled_dot_product_attention has no argument for a window."""
+    return torch.ops.aten._flash_attention_forward(
+        q, k, v, None, None, q.shape[1], k.shape[1], op.attributes["probability"], op.attributes["causal"], False,
+        window_size_left=op.attributes["window"] - 1, window_size_right=0)[0]
+
+
+@kernel("attention")
+def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    q, k, v = (x.transpose(1, 2) for x in inputs[:3])
+    mask = inputs[3] if len(inputs) > 3 else None
+    use = context.implementations
+    copies = q.shape[1] // k.shape[1]
+    # enable_gqa is asked for only without a mask.
+    if copies > 1 and (use.repeat_kv or mask is not None):
+        k, v = _repeat(k, copies), _repeat(v, copies)
+    shape = context.shapes[op.outputs[0]]
+    windowed = op.attributes["causal"] and mask is None and 0 < op.attributes["window"] < k.shape[2]
+    if use.attention == "eager" or op.attributes["softcap"] > 0:
+        return _eager(op, context, q, k, v, mask).reshape(shape)
+    if windowed and use.attention in ("automatic", "flash") and q.is_cuda and q.dtype.itemsize == 2:
+        return _flash_with_window(op, *(x.transpose(1, 2) for x in (q, k, v))).reshape(shape)
+    if windowed:
+        mask = _causal_mask(op, q.shape[2], k.shape[2], q)
+    y = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=op.attributes["probability"],
+        is_causal=op.attributes["causal"] and mask is None, enable_gqa=q.shape[1] != k.shape[1])
+    return y.transpose(1, 2).contiguous().reshape(shape)
+
+
+def choose_backends(attention: str, prefer_cudnn: bool) -> None:
+    """Allows scaled_dot_product_attention only what the plan's runtime allows."""
+    cuda = torch.backends.cuda
+    automatic = attention in ("automatic", "eager")
+    cuda.enable_flash_sdp(automatic or attention == "flash")
+    cuda.enable_mem_efficient_sdp(automatic or attention == "memory_efficient")
+    cuda.enable_math_sdp(automatic or attention == "math")
+    cuda.enable_cudnn_sdp(attention == "cudnn" or (automatic and prefer_cudnn))

@@ -1,0 +1,83 @@
+"""Views, copies and indexing, and tensors that are made in the forward."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from fsdp_plan_runner.expanded_model import Op
+from fsdp_plan_runner.kernels import KernelContext, Tensors, dtype_of, kernel
+
+
+@kernel("detach")
+def detach(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].detach()
+
+
+@kernel("reshape")
+def reshape(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].reshape(context.shapes[op.outputs[0]])
+
+
+@kernel("transpose")
+def transpose(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].transpose(op.attributes["dim"], op.attributes["other_dim"])
+
+
+@kernel("slice")
+def slice_(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].narrow(op.attributes["dim"], op.attributes["start"], op.attributes["length"])
+
+
+@kernel("select")
+def select(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].select(op.attributes["dim"], op.attributes["start"])
+
+
+@kernel("expand")
+def expand(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].expand(context.shapes[op.outputs[0]])
+
+
+@kernel("split")
+def split(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
+    return inputs[0].chunk(len(op.outputs), dim=op.attributes["dim"])
+
+
+@kernel("contiguous")
+def contiguous(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    # The model says that there is a copy; .contiguous() would make none of a tensor that lies in order already.
+    return inputs[0].clone(memory_format=torch.contiguous_format)
+
+
+@kernel("cat")
+def cat(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return torch.cat(list(inputs), dim=op.attributes["dim"])
+
+
+@kernel("stack")
+def stack(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return torch.stack(list(inputs), dim=op.attributes["dim"])
+
+
+@kernel("index")
+def index(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    dim = op.attributes["dim"] % inputs[0].dim()
+    return inputs[0][(slice(None),) * dim + (inputs[1],)]
+
+
+@kernel("pad")
+def pad(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    """Half of what is missing in front, the rest behind, as convolutions with padding "same" do."""
+    x = inputs[0]
+    dim = op.attributes["dim"] % x.dim()
+    missing = op.attributes["length"] - x.shape[dim]
+    sizes = [0, 0] * (x.dim() - 1 - dim) + [missing // 2, missing - missing // 2]
+    return F.pad(x, sizes, mode="reflect" if op.attributes["reflect"] else "constant")
+
+
+@kernel("constant")
+def constant(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    name = op.attributes["dtype"]
+    return torch.zeros(context.shapes[op.outputs[0]], dtype=dtype_of(name) if name else context.activation,
+                       device=context.device)

@@ -1,0 +1,89 @@
+"""What of a job cannot be run. All of it is said at once, by the name that the plan file has for it, and nothing is run
+in its place."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from fsdp_plan_runner.expanded_model import ExpandedModel
+from fsdp_plan_runner.forward_program import ForwardProgram
+from fsdp_plan_runner.plan import QUIRKS, Plan
+
+
+def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
+    """One line for each problem: where it is, what it is, what would do. `known_kinds`: ops that have a kernel."""
+    return [*_fit(model, plan, world_size), *_units(model, plan), *_checkpointing(model, plan), *_optimizer(model, plan),
+            *_runtime(plan), *_kinds(model, known_kinds)]
+
+
+def _fit(model: ExpandedModel, plan: Plan, world_size: int) -> list[str]:
+    found = []
+    if plan.fingerprint and plan.fingerprint != model.fingerprint:
+        found.append(f"plan/model/fingerprint: the plan is for another model ({plan.fingerprint}, and {model.name} has "
+                     f"{model.fingerprint}). Expand the model that the plan names.")
+    if plan.world_size != world_size:
+        found.append(f"plan/mesh: {plan.replicate} x {plan.shard} is {plan.world_size} ranks, and WORLD_SIZE is "
+                     f"{world_size}. Start as many ranks as the mesh has.")
+    return found
+
+
+def _units(model: ExpandedModel, plan: Plan) -> list[str]:
+    names = {module.name for module in model.modules}
+    runs = ForwardProgram(model).runs
+    found = []
+    for i, unit in enumerate(plan.units):
+        for name in unit.modules:
+            if name not in names:
+                found.append(f'plan/units/{i}: the model has no module "{name}". {_nearest(name, names)}')
+            elif name not in runs:
+                found.append(f'plan/units/{i}: the forward of "{name}" is never entered, so FSDP2 would never gather '
+                             "it. Wrap the modules below it, or leave them to the unit above.")
+    if not plan.units or plan.units[-1].modules != ("",):
+        found.append('plan/units: the last unit is not the root. Put {"modules": [""]} at the end.')
+    return found
+
+
+def _checkpointing(model: ExpandedModel, plan: Plan) -> list[str]:
+    repeated = {call.module for call in model.calls if call.repeated}
+    return [f'plan/activation_checkpointing/modules: "{name}" is not a repeated block. {_nearest(name, repeated)}'
+            for name in plan.checkpointed if name not in repeated]
+
+
+def _optimizer(model: ExpandedModel, plan: Plan) -> list[str]:
+    states = plan.optimizer.states
+    trained = {plan.parameter_dtype or p.dtype for p in model.parameters if p.trainable}
+    if states == "8bit":
+        return ["plan/optimizer/states: 8bit is not in PyTorch, and no other library is used here. "
+                "Write as_parameter."]
+    if states == "bfloat16" and trained != {"bfloat16"}:
+        return [f"plan/optimizer/states: PyTorch's optimizers keep their states in the parameters' dtype "
+                f"({', '.join(sorted(trained))}), not in bfloat16. Write as_parameter."]
+    return []
+
+
+def _runtime(plan: Plan) -> list[str]:
+    found = []
+    if plan.runtime_name != "pytorch-fsdp2":
+        found.append(f'plan/runtime/name: "{plan.runtime_name}" is not run here. Write pytorch-fsdp2.')
+    for name, real in QUIRKS.items():
+        if plan.quirks[name] != real:
+            found.append(f"plan/runtime/quirks/{name}: this PyTorch has {_json(real)}, and the plan asks for "
+                         f"{_json(plan.quirks[name])}, which no option of it brings about.")
+    return found
+
+
+def _kinds(model: ExpandedModel, known: list[str] | None) -> list[str]:
+    if known is None:
+        return []
+    return [f'model/ops: the kind "{kind}" has no kernel here. {_nearest(kind, set(known))}'
+            for kind in dict.fromkeys(op.kind for op in model.ops) if kind not in known]
+
+
+def _nearest(name: str, names: set[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(names), 1)
+    return f'Did you mean "{close[0]}"?' if close else ""
+
+
+def _json(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,159 @@
+"""The model as a tree of torch.nn.Module with the names and classes of the spec."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+
+import torch
+
+from fsdp_plan_runner.expanded_model import ExpandedModel, last_part, parent_name
+from fsdp_plan_runner.forward_program import ForwardProgram, ModuleForward, OpStep
+from fsdp_plan_runner.kernels import KERNELS, KernelContext, dtype_of
+from fsdp_plan_runner.plan import Implementations, Plan
+
+
+class RunningOp:
+    """Which op is running now: what selective checkpointing asks about the calls of PyTorch that it sees."""
+
+    def __init__(self) -> None:
+        self.is_kept = False
+        self.kept_ops: frozenset[int] = frozenset()  # Positions in the list of ops.
+
+
+class PlannedModule(torch.nn.Module):
+    """A module of the model. Its forward takes the number of its run, and then tensors."""
+
+    name = ""
+    context: KernelContext
+    running: RunningOp
+
+    def prepare(self, forwards: list[ModuleForward], root: torch.nn.Module, positions: dict[int, int]) -> None:
+        """Looks up what the steps of the forwards name. REQUIRES: the whole tree."""
+        self._forwards = [
+            (forward.arguments, [_Step(step, root, positions) for step in forward.steps], forward.results)
+            for forward in forwards]
+
+    def forward(self, run: int, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        arguments, steps, results = self._forwards[run]
+        values = dict(zip(arguments, tensors, strict=True))
+        del tensors
+        for step in steps:
+            step.run(values, self.context, self.running)
+        if len(results) == 1:
+            return values[results[0]]
+        return tuple(values[tensor] for tensor in results)
+
+
+class _Step:
+    """A step of a forward with the modules that it needs. No tensor outlives `run`."""
+
+    def __init__(self, step: object, root: torch.nn.Module, positions: dict[int, int]) -> None:
+        self.inputs = step.inputs
+        self.outputs = step.outputs
+        self.frees = step.frees
+        self.op = None
+        if isinstance(step, OpStep):
+            self.op = step.op
+            self.position = positions[id(step.op)]
+            self.kernel = KERNELS[step.op.kind]
+            # FSDP2 puts another Parameter object into the module at each unshard, so that it is looked up each time.
+            self.parameters = [(root.get_submodule(parent_name(name)), last_part(name)) for name in step.op.parameters]
+        else:
+            # A list, so that torch.nn.Module does not take the module called for a child of the caller.
+            self.called = [root.get_submodule(step.module)]
+            self.number = step.run
+
+    def run(self, values: dict[int, torch.Tensor], context: KernelContext, running: RunningOp) -> None:
+        inputs = [values[tensor] for tensor in self.inputs]
+        if self.op is None:
+            result = self.called[0](self.number, *inputs)
+        else:
+            parameters = [getattr(module, name) for module, name in self.parameters]
+            running.is_kept = self.position in running.kept_ops
+            try:
+                result = self.kernel(self.op, context, inputs, parameters)
+            finally:
+                running.is_kept = False
+        if len(self.outputs) == 1:
+            values[self.outputs[0]] = result
+        else:
+            values.update(zip(self.outputs, result, strict=True))
+        for tensor in self.frees:
+            del values[tensor]
+
+
+@functools.cache
+def _class_named(name: str) -> type[PlannedModule]:
+    return type(name, (PlannedModule,), {})
+
+
+def activation_dtype(model: ExpandedModel, plan: Plan) -> torch.dtype:
+    """Of tensors that say no dtype: what the plan computes in."""
+    named = plan.mixed_precision.param_dtype or plan.parameter_dtype
+    if named:
+        return dtype_of(named)
+    dtypes = [dtype_of(parameter.dtype) for parameter in model.parameters]
+    return next((dtype for dtype in dtypes if dtype.is_floating_point), torch.float32)
+
+
+def logits_of(model: ExpandedModel) -> tuple[int, ...]:
+    """What a model returns beside its loss when the caller keeps its outputs."""
+    return tuple(dict.fromkeys(op.inputs[0] for op in model.ops if op.kind == "cross_entropy"))
+
+
+def build_model(model: ExpandedModel, implementations: Implementations, activation: torch.dtype, device: torch.device,
+                compute_device: torch.device, parameter_dtype: torch.dtype | None = None) -> PlannedModule:
+    """The tree with its parameters and buffers on `device` ("meta" for none), to compute on `compute_device`.
+    `parameter_dtype` is that of trainable parameters where it is not the checkpoint's."""
+    keep = logits_of(model) if implementations.keep_logits else ()
+    program = ForwardProgram(model, keep)
+    modules: dict[str, PlannedModule] = {}
+    context = KernelContext(implementations, activation, compute_device, [t.shape for t in model.tensors], {})
+    running = RunningOp()
+    for module in model.modules:
+        made = _class_named(module.class_name)()
+        made.name, made.context, made.running = module.name, context, running
+        modules[module.name] = made
+        if module.name:
+            modules[parent_name(module.name)].add_module(last_part(module.name), made)
+    for buffer in model.buffers:
+        tensor = torch.zeros(buffer.shape, dtype=dtype_of(buffer.dtype), device=device)
+        owner = modules[parent_name(buffer.name)]
+        owner.register_buffer(last_part(buffer.name), tensor, persistent=buffer.persistent)
+        context.buffers[buffer.name] = owner
+    _add_parameters(model, modules, device, parameter_dtype)
+    root = modules[""]
+    positions = {id(op): position for position, op in enumerate(model.ops)}
+    for name, module in modules.items():
+        module.prepare(program.runs.get(name, []), root, positions)
+    root.program = program
+    return root
+
+
+def _add_parameters(model: ExpandedModel, modules: dict[str, PlannedModule], device: torch.device,
+                    parameter_dtype: torch.dtype | None) -> None:
+    made: dict[str, torch.nn.Parameter] = {}
+    for parameter in model.parameters:
+        if parameter.tied_to is None:
+            dtype = dtype_of(parameter.dtype)
+            if parameter_dtype is not None and parameter.trainable and dtype.is_floating_point:
+                dtype = parameter_dtype
+            tensor = torch.empty(parameter.shape, dtype=dtype, device=device)
+            made[parameter.name] = torch.nn.Parameter(tensor, requires_grad=parameter.trainable)
+    for parameter in model.parameters:
+        owner = modules[parent_name(parameter.name)]
+        owner.register_parameter(last_part(parameter.name), made[parameter.tied_to or parameter.name])
+
+
+@contextlib.contextmanager
+def untied(model: ExpandedModel, root: torch.nn.Module) -> Iterator[None]:
+    """Inside, a tied parameter stands under its first name only: to_empty would give each name a parameter of its own."""
+    aliases = [parameter for parameter in model.parameters if parameter.tied_to is not None]
+    for parameter in aliases:
+        delattr(root.get_submodule(parent_name(parameter.name)), last_part(parameter.name))
+    yield
+    for parameter in aliases:
+        owner = root.get_submodule(parent_name(parameter.name))
+        owner.register_parameter(last_part(parameter.name), root.get_parameter(parameter.tied_to))

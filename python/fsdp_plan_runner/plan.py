@@ -1,0 +1,118 @@
+"""The object of a plan file with its rows of names written out and its defaults filled in (core/plan.h)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+_RANGE = re.compile(r"^([^{}]*)\{(\d+)\.\.(\d+)(?:\.\.(\d+))?\}([^{}]*)$")
+
+
+def unfold(text: str) -> list[str]:
+    """The names of a row: "layers.{0..2}" is layers.0, layers.1, layers.2; a third number is the step."""
+    if "{" not in text and "}" not in text:
+        return [text]
+    match = _RANGE.match(text)
+    if not match:
+        raise ValueError(f'"{text}" is not a row of names such as "model.layers.{{0..27}}"')
+    before, first, last, step, after = match.groups()
+    if int(last) < int(first) or step == "0":
+        raise ValueError(f'"{text}" is a range that does not rise')
+    return [f"{before}{number}{after}" for number in range(int(first), int(last) + 1, int(step or 1))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    modules: tuple[str, ...]
+    reshard_after_forward: bool | int | None  # None: FSDP2's default.
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedPrecision:
+    param_dtype: str | None = None
+    reduce_dtype: str | None = None
+    output_dtype: str | None = None
+    cast_forward_inputs: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    kind: str = "adamw"
+    implementation: str = "foreach"
+    states: str = "as_parameter"
+    weight_decay: float = 0.01
+    momentum: float = 0.0
+    clip_grad_norm: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Implementations:
+    rms_norm: str = "written_out"
+    rotary: str = "halves"
+    attention: str = "automatic"
+    repeat_kv: bool = False
+    upcast_logits: bool = True
+    keep_logits: bool = False
+    prefer_cudnn_attention: bool = False
+
+
+# What a flavour sets of the implementations (core/runtime.cpp); a plan file has them all, one written by hand may not.
+FLAVOURS: dict[str, dict[str, Any]] = {
+    "transformers": {},
+    "transformers-repeat-kv": {"repeat_kv": True},
+    "torchtitan": {"rms_norm": "fused", "rotary": "complex"},
+}
+
+# What the real PyTorch does, where a plan may ask a prediction for something else.
+QUIRKS: dict[str, Any] = {
+    "forward_all_gather_output_kept": True, "last_gradient_kept_in_reduce": True, "all_reduce_output_kept": True,
+    "clip_reduces_each_norm": True, "skip_collectives_of_one": True, "cublaslt_workspace_bytes": 1 << 20,
+}
+
+
+class Plan:
+    """What a plan file says. Raises ValueError for rows of names that are none, KeyError for a missing required key."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self.fingerprint: str = value["model"].get("fingerprint", "")
+        self.replicate: int = value["mesh"]["replicate"]
+        self.shard: int = value["mesh"]["shard"]
+        self.units = [unit for row in value["units"] for unit in _units(row)]
+        self.parameter_dtype: str | None = value.get("parameter_dtype")
+        self.mixed_precision = MixedPrecision(**value.get("mixed_precision", {}))
+        checkpointing = value.get("activation_checkpointing", {})
+        self.checkpointed: dict[str, str] = {
+            name: row["mode"] for row in checkpointing.get("modules", []) for name in unfold(row["module"])
+            if row["mode"] != "none"}
+        self.selective_keep: list[str] = checkpointing.get("selective_keep", ["attention", "linear"])
+        self.every_second_linear: bool = checkpointing.get("every_second_linear", True)
+        self.early_stop: bool = checkpointing.get("early_stop", True)
+        self.cpu_offload: bool = value.get("cpu_offload", False)
+        self.forward_prefetch: int = value.get("forward_prefetch", 0)
+        self.backward_prefetch: int = value.get("backward_prefetch", 1)
+        self.accumulation: int = value.get("accumulation", 1)
+        self.sync_every_micro_batch: bool = value.get("sync_every_micro_batch", True)
+        self.optimizer = Optimizer(**value.get("optimizer", {}))
+        self.initialisation: str = value.get("initialisation", "meta")
+        runtime = value.get("runtime", {})
+        self.runtime_name: str = runtime.get("name", "pytorch-fsdp2")
+        self.runtime_version: str = runtime.get("version", "2.11.0")
+        self.flavour: str = runtime.get("flavour", "transformers")
+        self.allocator_settings: str = runtime.get("allocator_settings", "")
+        self.implementations = Implementations(
+            **{**FLAVOURS.get(self.flavour, {}), **runtime.get("implementations", {})})
+        self.quirks: dict[str, Any] = {**QUIRKS, **runtime.get("quirks", {})}
+
+    @property
+    def world_size(self) -> int:
+        return self.replicate * self.shard
+
+
+def _units(row: dict[str, Any]) -> list[Unit]:
+    """An entry of `units`: one unit, or a row of them with `modules_per_unit` modules each."""
+    names = [name for text in row["modules"] for name in unfold(text)]
+    reshard = row.get("reshard_after_forward", "default")
+    size = row.get("modules_per_unit", len(names))
+    return [Unit(tuple(names[i:i + size]), None if reshard == "default" else reshard)
+            for i in range(0, len(names), size)]

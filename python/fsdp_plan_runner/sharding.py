@@ -1,0 +1,81 @@
+"""Wraps a model in the units of a plan with fully_shard, and brings its parameters into being."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from fsdp_plan_runner.expanded_model import ExpandedModel
+from fsdp_plan_runner.forward_program import backward_order, forward_order, unit_windows
+from fsdp_plan_runner.kernels import dtype_of
+from fsdp_plan_runner.modules import PlannedModule, untied
+from fsdp_plan_runner.plan import Plan
+
+
+def make_mesh(plan: Plan, device_type: str) -> DeviceMesh:
+    """One dimension, or two where there are copies. Ranks of a shard group are neighbours."""
+    if plan.replicate == 1:
+        return init_device_mesh(device_type, (plan.shard,), mesh_dim_names=("shard",))
+    return init_device_mesh(device_type, (plan.replicate, plan.shard), mesh_dim_names=("replicate", "shard"))
+
+
+def _precision(plan: Plan) -> MixedPrecisionPolicy:
+    given = plan.mixed_precision
+    return MixedPrecisionPolicy(
+        param_dtype=dtype_of(given.param_dtype) if given.param_dtype else None,
+        reduce_dtype=dtype_of(given.reduce_dtype) if given.reduce_dtype else None,
+        output_dtype=dtype_of(given.output_dtype) if given.output_dtype else None,
+        cast_forward_inputs=given.cast_forward_inputs)
+
+
+def shard(root: PlannedModule, plan: Plan, mesh: DeviceMesh) -> None:
+    """One call of fully_shard for each unit, in the order of the plan, and the prefetches that it asks for."""
+    options: dict[str, Any] = {"mesh": mesh, "mp_policy": _precision(plan)}
+    if plan.cpu_offload:
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=True)
+    for unit in plan.units:
+        modules = [root.get_submodule(name) for name in unit.modules]
+        fully_shard(modules if len(modules) > 1 else modules[0], reshard_after_forward=unit.reshard_after_forward,
+                    **options)
+    _prefetch(root, plan)
+
+
+def _prefetch(root: PlannedModule, plan: Plan) -> None:
+    """Asks for `forward_prefetch` units that are entered next, and `backward_prefetch` that were left before; 0 and 1
+    leave FSDP2 its own order."""
+    windows = [unit_windows(root.program, unit.modules) for unit in plan.units]
+    first_modules = [root.get_submodule(unit.modules[0]) for unit in plan.units]
+
+    def holds_parameters(unit: int) -> bool:
+        return first_modules[unit]._get_fsdp_state()._fsdp_param_group is not None
+
+    def neighbours(order: list[int], count: int) -> list[tuple[FSDPModule, list[FSDPModule]]]:
+        units = [first_modules[unit] for unit in order if holds_parameters(unit)]
+        return [(module, units[i + 1:i + 1 + count]) for i, module in enumerate(units) if units[i + 1:]]
+
+    if plan.forward_prefetch > 0:
+        for module, others in neighbours(forward_order(windows), plan.forward_prefetch):
+            module.set_modules_to_forward_prefetch(others)
+    if plan.backward_prefetch > 1:
+        for module, others in neighbours(backward_order(windows), plan.backward_prefetch):
+            module.set_modules_to_backward_prefetch(others)
+
+
+def materialise(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
+    """Gives shards that are still on the meta device memory, and all of them values. No collective is called."""
+    if plan.initialisation == "meta":
+        with untied(model, root):
+            root.to_empty(device="cpu" if plan.cpu_offload else device)
+    with torch.no_grad():
+        for buffer_name, owner in root.context.buffers.items():
+            name = buffer_name.rpartition(".")[2]
+            setattr(owner, name, getattr(owner, name).to(device).zero_())
+        for parameter in root.parameters():
+            local = parameter.to_local()
+            if local.is_cuda:
+                local.normal_(std=0.02)
+            else:
+                local.fill_(0.02)  # Random numbers for billions of parameters take minutes on a CPU.

@@ -1,0 +1,124 @@
+"""The training loop: what the simulator's schedule assumes of a script.
+
+    for each micro-batch:  batch on the device, forward with its loss, backward
+    clip the gradient norm, optimizer step, zero_grad
+
+The tensors of a batch are made one by one, each taking the place of the one before; the loss goes with the backward.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+import torch.distributed as dist
+
+from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
+from fsdp_plan_runner.expanded_model import ExpandedModel
+from fsdp_plan_runner.kernels import dtype_of
+from fsdp_plan_runner.kernels_attention import choose_backends
+from fsdp_plan_runner.modules import PlannedModule, activation_dtype, build_model
+from fsdp_plan_runner.plan import Plan
+from fsdp_plan_runner.sharding import make_mesh, materialise, shard
+
+_LEARNING_RATE = 1e-4
+
+
+@dataclasses.dataclass
+class Job:
+    model: ExpandedModel
+    plan: Plan
+    steps: int
+    device: torch.device
+    rank: int
+    world_size: int
+    has_rendezvous: bool  # A launcher has set the address of a store.
+
+
+def start_process_group(job: Job) -> None:
+    """NCCL, and gloo beside it for gradient norms that lie on the host; on the CPU a group that moves nothing."""
+    if job.device.type == "cpu":
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", store=FakeStore(), rank=job.rank, world_size=job.world_size)
+        return
+    on_host = job.plan.cpu_offload and job.plan.optimizer.clip_grad_norm is not None
+    backend = "cpu:gloo,cuda:nccl" if on_host else "nccl"
+    if job.has_rendezvous:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+
+
+def prepare(job: Job) -> PlannedModule:
+    """The model of the job, checkpointed, sharded and with memory."""
+    model, plan = job.model, job.plan
+    use = plan.implementations
+    choose_backends(use.attention, use.prefer_cudnn_attention)
+    where = {"meta": torch.device("meta"), "cpu": torch.device("cpu"), "device": job.device}[plan.initialisation]
+    root = build_model(model, use, activation_dtype(model, plan), where, job.device,
+                       dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None)
+    checkpoint_blocks(root, model, plan)
+    shard(root, plan, make_mesh(plan, job.device.type))
+    materialise(root, model, plan, job.device)
+    return root
+
+
+def make_optimizer(root: torch.nn.Module, plan: Plan) -> torch.optim.Optimizer:
+    given = plan.optimizer
+    parameters = [parameter for parameter in root.parameters() if parameter.requires_grad]
+    implementation = {"foreach": given.implementation == "foreach", "fused": given.implementation == "fused"}
+    if given.kind == "sgd":
+        return torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=given.momentum,
+                               weight_decay=given.weight_decay, **implementation)
+    kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[given.kind]
+    return kind(parameters, lr=_LEARNING_RATE, weight_decay=given.weight_decay, **implementation)
+
+
+class Batch:
+    """The tensors that a data loader would put on the device."""
+
+    def __init__(self, model: ExpandedModel, activation: torch.dtype, device: torch.device) -> None:
+        self._tensors = [model.tensors[tensor] for tensor in model.inputs]
+        self._activation = activation
+        self._device = device
+        self.values: list[torch.Tensor | None] = [None] * len(self._tensors)
+
+    def load(self) -> None:
+        for i, tensor in enumerate(self._tensors):
+            dtype = dtype_of(tensor.dtype) if tensor.dtype else self._activation
+            if dtype.is_floating_point:
+                self.values[i] = torch.randn(tensor.shape, dtype=dtype, device=self._device)
+            elif dtype == torch.bool:
+                self.values[i] = torch.ones(tensor.shape, dtype=dtype, device=self._device)
+            else:
+                self.values[i] = torch.zeros(tensor.shape, dtype=dtype, device=self._device)
+
+
+def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan) -> None:
+    for micro_batch in range(plan.accumulation):
+        if not plan.sync_every_micro_batch:
+            root.set_requires_gradient_sync(micro_batch + 1 == plan.accumulation)
+        batch.load()
+        result = root(0, *batch.values)
+        loss = result[0] if isinstance(result, tuple) else result
+        loss.backward()
+        del result, loss
+    if plan.optimizer.clip_grad_norm is not None:
+        torch.nn.utils.clip_grad_norm_(root.parameters(), plan.optimizer.clip_grad_norm)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def train(job: Job) -> PlannedModule:
+    """Runs the whole job. Whatever PyTorch raises passes through."""
+    start_process_group(job)
+    root = prepare(job)
+    optimizer = make_optimizer(root, job.plan)
+    batch = Batch(job.model, root.context.activation, job.device)
+    root.train()
+    for _ in range(job.steps):
+        run_step(root, batch, optimizer, job.plan)
+    if job.device.type == "cuda":
+        torch.cuda.synchronize()
+    return root
