@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from fsdp_rehearsal import compilers
 from fsdp_rehearsal import settings as settings_of
 from fsdp_rehearsal import stub
 
@@ -39,6 +40,7 @@ def _start_again(settings: settings_of.Settings) -> None:
     if not sys.executable:
         raise RuntimeError("this Python does not know its own executable")
     set_rank(settings)
+    compilers.prepare(os.environ, settings.stub)
     os.environ["LD_PRELOAD"] = ":".join([settings.stub] + preloaded)
     os.execve(sys.executable, [sys.executable] + sys.orig_argv[1:], os.environ)
 

@@ -6,7 +6,7 @@ import sys
 import time
 from types import ModuleType
 
-from fsdp_rehearsal import groups, store
+from fsdp_rehearsal import groups, known_values, store
 from fsdp_rehearsal.after_import import after_import
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import failed
@@ -38,15 +38,20 @@ def install(settings: Settings, is_owner: bool) -> None:
     steps = record.steps = Steps(meter, phases, history, settings.steps, record.stop)
     ties, versions = record.ties, record.versions = Ties(), Versions()
     faults = record.faults = Faults(record.finish)
-    record.readbacks = Readbacks()
+    record.readbacks = Readbacks(phases)
+    progress = record.progress
     watchdog = Watchdog(settings.pause)
     phases.after_backward.append(watchdog.wait)
     steps.at_end.append(watchdog.wait)
 
+    steps.at_end.append(lambda: progress.step(steps.done + 1))
+    phases.at_first_forward.append(lambda: progress.step(1))
+    progress.say("importing")
     faults.install()
     Launchers(settings).install()
 
     def with_torch(torch: ModuleType) -> None:
+        progress.say("initialising")
         if torch.version.cuda is None:  # nothing to measure in a build for CPUs
             return
         for part in (meter, history, phases, modules, steps, watchdog, ties):
@@ -55,10 +60,14 @@ def install(settings: Settings, is_owner: bool) -> None:
             except Exception as error:
                 failed(type(part).__name__, error)
         record.readbacks.install(stub)
+        try:
+            known_values.install(torch, stub, settings.routing == "balanced")
+        except Exception as error:
+            failed("Values known to the host", error)
 
     after_import("torch", with_torch)
     after_import("torch.distributed", store.install)
-    after_import("torch.distributed", groups.install)
+    after_import("torch.distributed", lambda dist: groups.install(dist, stub))
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param_group", units.install_fsdp2)
     after_import("torch.distributed.fsdp._runtime_utils", units.install_fsdp1)
     after_import("torch.distributed.fsdp._fully_shard._fully_shard", ties.install_fsdp2)

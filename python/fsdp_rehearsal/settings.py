@@ -26,8 +26,9 @@ class Settings:
     local_world_size: Optional[int] = None
     snapshot: str = ""  # file for PyTorch's memory viewer
     trace: str = ""  # file for every allocator event
+    progress: str = ""  # file for one short text, what the process is at
     pause: Optional[float] = None  # seconds of sleep after a step of DDP; None: wait for NCCL's watchdog instead
-    routing: str = "none"
+    routing: str = "balanced"  # what a router of experts picks; none: always the first expert
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Settings:
@@ -50,7 +51,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
     stub = environ.get(_PREFIX + "STUB", "")
     if not os.path.isfile(stub):
         wrong.append(f"{_PREFIX}STUB is {stub!r}, which is not a file.")
-    routing = environ.get(_PREFIX + "ROUTING", "") or "none"
+    routing = environ.get(_PREFIX + "ROUTING", "") or "balanced"
     if routing not in ("none", "balanced"):
         wrong.append(f"{_PREFIX}ROUTING is {routing!r}, but it must be none or balanced.")
     settings = Settings(
@@ -62,6 +63,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         local_world_size=number("LOCAL_WORLD_SIZE", int, None, 1),
         snapshot=environ.get(_PREFIX + "SNAPSHOT", ""),
         trace=environ.get(_PREFIX + "TRACE", ""),
+        progress=environ.get(_PREFIX + "PROGRESS", ""),
         pause=number("PAUSE", float, None, 0),
         routing=routing,
     )

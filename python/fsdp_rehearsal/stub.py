@@ -40,7 +40,10 @@ class Stub:
         self._reset_peak = _function(library, "stub_gpu_reset_peak", None)
         self._collectives = _function(library, "stub_gpu_collectives", number, ctypes.c_void_p, number, number)
         self._on_readback = _function(library, "stub_gpu_on_readback", None, _READBACK)
+        self._answer = _function(library, "stub_gpu_answer_readback", None, text, number)
+        self._forget_answers = _function(library, "stub_gpu_forget_answers", None)
         self._missing = _function(library, "stub_gpu_missing", number, text, number)
+        self._next_split = _function(library, "stub_gpu_next_split", None, ctypes.c_int32)
         self._version = _function(library, "stub_gpu_version", text)
         self.can_reset_peak = self._reset_peak is not None
         self._callback: Any = None
@@ -81,6 +84,22 @@ class Stub:
         if self._on_readback:
             self._callback = _READBACK(lambda operation, size: call((operation or b"").decode(), size))
             self._on_readback(self._callback)
+
+    def answer_readbacks(self, values: list[bytes]) -> None:
+        """Leaves values for the next reads of unknown device contents by this thread, in order."""
+        for value in values:
+            if self._answer:
+                self._answer(value, len(value))
+
+    def forget_answers(self) -> None:
+        """Takes back what nobody read."""
+        if self._forget_answers:
+            self._forget_answers()
+
+    def tell_next_split(self, ranks: int) -> None:
+        """Says how many ranks the group of the next split of a communicator has."""
+        if self._next_split and ranks:
+            self._next_split(ranks)
 
     def missing_functions(self) -> list[str]:
         """Functions that PyTorch called although the stub does not have them."""

@@ -1,0 +1,224 @@
+"""Values that the host knows, followed through the device.
+
+On the stub GPU no kernel computes, so a size that is read back from the device (torch.nonzero, the number of tokens of an
+expert, whether a mask is all ones) would be zero. Such sizes come from few integers: ids, masks and counts that the host
+sent, and the choice of experts. They are followed: each call on known tensors runs on their host copies too
+(known_copies.py), and a read-back is answered from those. Memory is still PyTorch's own, since the real call runs and the
+stub hands it the number that it waits for.
+
+What nobody can know is which experts a router picks. It is stated instead (`--routing balanced`): of E experts, token t
+takes k, those from (t k) mod E on, so that every expert gets the same number of tokens.
+
+It is a torch function mode. A dispatch mode would see more, but PyTorch allocates differently while one is active:
+autograd does not add gradients in place then (isTensorSubclassLike in ATen/TensorSubclassLikeUtils.h).
+
+Not followed: what floating point work on unknown values yields; calls without a CPU version; code that torch.compile has
+compiled, which is why its first use ends all of this.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Callable, Optional
+
+from fsdp_rehearsal import frames
+from fsdp_rehearsal.guard import failed, warn
+from fsdp_rehearsal.known_copies import KnownCopies
+from fsdp_rehearsal.stub import Stub
+
+MOST_EXPERTS = 1024  # a topk over more scores is not a choice of experts
+
+# Random, or of unknown contents; or with the contents of the argument, which share its storage.
+_NOT_FOLLOWED = frozenset(
+    "__get__ __set__ __len__ __repr__ __hash__ __format__ size dim numel stride is_contiguous data_ptr untyped_storage "
+    "storage_offset element_size nelement requires_grad_ register_hook record_stream is_floating_point is_complex pin_memory "
+    "empty empty_like empty_strided new_empty new_empty_strided randn rand randint randperm rand_like randn_like randint_like "
+    "normal bernoulli multinomial dropout manual_seed view view_as reshape_as expand expand_as permute transpose unsqueeze "
+    "squeeze t detach alias narrow split chunk unbind select movedim swapaxes".split()
+)
+_OVERWRITES = ("copy_", "fill_", "zero_")
+_READS = ("item", "__bool__", "__int__", "__index__", "__float__", "equal", "is_nonzero")
+
+
+def install(torch: Any, stub: Stub, balanced_routing: bool) -> KnownValues:
+    """Follows known values from now on, in this thread and in those that autograd starts for it."""
+    from torch.overrides import TorchFunctionMode
+
+    values = KnownValues(torch, stub, balanced_routing)
+
+    class Following(TorchFunctionMode):
+        def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.Tensor.backward:
+                return _backward(self, torch, *args, **(kwargs or {}))
+            return values.call(func, args, kwargs or {})
+
+    mode = Following()
+    mode.__enter__()
+
+    def compile_and_end(*args: Any, **kwargs: Any) -> Any:
+        _leave(torch, mode)
+        return compiled(*args, **kwargs)
+
+    compiled = torch.compile
+    torch.compile = compile_and_end
+    return values
+
+
+def _backward(mode: Any, torch: Any, tensor: Any, gradient: Any = None, retain_graph: Any = None,
+              create_graph: bool = False, inputs: Any = None) -> None:
+    with mode:  # what checkpointing computes again is followed as well
+        torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+def _leave(torch: Any, mode: Any) -> None:
+    """Takes the mode out of the stack of modes, wherever in it it is. torch.compile would trace through it."""
+    from torch.overrides import _pop_mode, _push_mode
+
+    others = []
+    while torch._C._len_torch_function_stack() > 0:
+        others.append(_pop_mode())
+    for other in reversed(others):
+        if other is not mode:
+            _push_mode(other)
+    if mode in others:
+        warn("not_followed", "torch.compile was used, so values that are read back from the device are not followed.")
+
+
+class KnownValues:
+    def __init__(self, torch: Any, stub: Stub, balanced_routing: bool) -> None:
+        self.copies = KnownCopies(torch)
+        self.routed = 0  # choices of experts that were stated
+        self._torch = torch
+        self._stub = stub
+        self._balanced_routing = balanced_routing
+        self._broken = False
+
+    def call(self, func: Callable, args: Any, kwargs: dict[str, Any]) -> Any:
+        """`func` as it is, and on the copies when all that it reads is known."""
+        name = getattr(func, "__name__", "")
+        if name in _NOT_FOLLOWED or self._broken:
+            return func(*args, **kwargs)
+        on_host = answers = None
+        try:
+            on_host = self._on_host(func, name, args, kwargs)
+            answers = self._answers(name, args, on_host)
+        except Exception:  # there is no CPU version, or not for these arguments
+            on_host, answers = None, []
+        self._stub.answer_readbacks(answers)
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            if answers:
+                self._stub.forget_answers()
+        try:
+            self._follow(name, args, kwargs, result, on_host)
+        except Exception as error:
+            self._broken = True
+            failed("Values known to the host", error)
+        return result
+
+    def _on_host(self, func: Callable, name: str, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
+        """The results on the copies, in a flat list; nothing when an input is not known."""
+        if getattr(func, "namespace", "aten") != "aten":  # collectives, for one
+            return None
+        inputs = [x for x in self._flat((args, kwargs)) if isinstance(x, self._torch.Tensor) and x.is_cuda]
+        if not inputs:
+            return self._from_host(func, name, args, kwargs)
+        target = args[0] if name in _OVERWRITES else None
+        if any(x is not target and self.copies.of(x) is None for x in inputs):
+            return self._routing(name, args, kwargs)
+        host_args, host_kwargs = self._torch.utils._pytree.tree_map(self._to_host, (args, kwargs))
+        host_kwargs.pop("non_blocking", None)
+        with self._torch.no_grad():
+            if name == "histc":  # has no CPU version for integers
+                return [func(host_args[0].double(), *host_args[1:], **host_kwargs).to(host_args[0].dtype)]
+            return self._flat(func(*host_args, **host_kwargs))
+
+    def _from_host(self, func: Callable, name: str, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
+        """A tensor that is sent to the device, or made there from numbers."""
+        if name == "cuda":
+            return [args[0]]
+        if name == "to":
+            moved = func(*self._torch.utils._pytree.tree_map(self._to_host, args), **self._host_keywords(kwargs))
+            return [moved]
+        device = kwargs.get("device")
+        if device is None or self._torch.device(device).type != "cuda":
+            return None
+        return self._flat(func(*args, **self._host_keywords(kwargs)))
+
+    def _host_keywords(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        kept = {key: self._to_host(value) for key, value in kwargs.items() if key not in ("non_blocking", "pin_memory")}
+        if isinstance(kept.get("device"), int):
+            kept["device"] = "cpu"
+        return kept
+
+    def _to_host(self, value: Any) -> Any:
+        if isinstance(value, self._torch.Tensor) and value.is_cuda:
+            copy = self.copies.of(value)
+            return copy if copy is not None else self._torch.empty(value.shape, dtype=value.dtype)
+        if isinstance(value, self._torch.device) or isinstance(value, str) and value.startswith("cuda"):
+            return "cpu"
+        return value
+
+    def _flat(self, tree: Any) -> list[Any]:
+        return self._torch.utils._pytree.tree_flatten(tree)[0]
+
+    def _routing(self, name: str, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
+        """The stated choice of experts, as (values, indices); the values stay unknown."""
+        if not self._balanced_routing or name != "topk" or not args or not self.copies.on_device(args[0]):
+            return None
+        scores = args[0]
+        k = args[1] if len(args) > 1 else kwargs["k"]
+        dimension = args[2] if len(args) > 2 else kwargs.get("dim", -1)
+        experts = scores.size(-1) if scores.dim() else 0
+        if dimension not in (-1, scores.dim() - 1) or not k < experts <= MOST_EXPERTS:
+            return None
+        self.routed += 1
+        frame = frames.user_frame(4) or {"file": None, "line": None}
+        text = f"Routing is taken to be balanced: each of {experts} experts gets the same number of tokens, {k} experts a token."
+        warn("balanced_routing", text, frame["file"], frame["line"])
+        tokens = scores.numel() // experts
+        return [None, (self._torch.arange(tokens * k) % experts).view(*scores.shape[:-1], k)]
+
+    def _answers(self, name: str, args: Any, on_host: Optional[list[Any]]) -> list[bytes]:
+        """What the device is about to be asked, in order."""
+        if name in ("__getitem__", "__setitem__", "masked_select"):  # what is selected from need not be known
+            index = args[1] if isinstance(args[1], (tuple, list)) else (args[1],)
+            masks = [i for i in index if isinstance(i, self._torch.Tensor) and i.is_cuda and i.dtype == self._torch.bool]
+            copies = [self.copies.of(mask) for mask in masks]
+            return [] if any(c is None for c in copies) else [_integer(int(c.count_nonzero())) for c in copies]
+        if on_host is None:
+            return []
+        if name == "nonzero" or name == "where" and len(args) == 1:
+            return [_integer(on_host[0].size(0))]
+        if name in _READS and len(on_host) == 1:
+            value = on_host[0]
+            if isinstance(value, float):
+                return [struct.pack("<d" if args[0].dtype == self._torch.float64 else "<f", value)]
+            return [_integer(int(value))]
+        return []
+
+    def _follow(self, name: str, args: Any, kwargs: dict[str, Any], result: Any, on_host: Optional[list[Any]]) -> None:
+        in_place = name == "__setitem__" or name.endswith("_") and not name.endswith("__")
+        if on_host is None:
+            if name.startswith(("_foreach_", "_fused_")):
+                written = self._flat((args, kwargs))
+            else:
+                written = ([args[0]] if in_place and args else []) + self._flat(kwargs.get("out"))
+            for tensor in written:
+                self.copies.forget(tensor)
+            return
+        if in_place and name not in _OVERWRITES:
+            return  # ran on the copy
+        for tensor, value in zip(self._flat(result), on_host):
+            if not isinstance(tensor, self._torch.Tensor) or not isinstance(value, self._torch.Tensor):
+                continue
+            if self.copies.on_device(tensor):
+                self.copies.learn(tensor, value)
+            elif not tensor.is_cuda and tensor.data_ptr() != value.data_ptr():
+                with self._torch.no_grad():
+                    tensor.copy_(value)
+
+
+def _integer(value: int) -> bytes:
+    return struct.pack("<q", value)

@@ -1,0 +1,71 @@
+"""Sizes that are read back from the device: masks, the choice of experts; and where following them ends.
+
+    known_values_test.py STUB        STUB: path of libfsdp-stub-gpu.so
+"""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import hook_test
+from hook_test import SCRIPTS, Run
+
+
+class Experts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.balanced = Run(SCRIPTS / "experts.py")
+        cls.one = Run(SCRIPTS / "experts.py", FSDP_REHEARSAL_ROUTING="none")
+
+    def test_balanced_routing_reaches_every_expert(self):
+        # The gate, and two matrices of each of 8 experts.
+        self.assertIn("with gradient 17", self.balanced.output)
+
+    def test_it_is_stated_with_the_line_of_the_router(self):
+        (warning,) = self.balanced.warnings("balanced_routing")
+        self.assertIn("each of 8 experts", warning["text"])
+        line = (SCRIPTS / "experts.py").read_text().split("\n")[warning["line"] - 1]
+        self.assertIn("torch.topk", line)
+        self.assertEqual(self.balanced.warnings("readback"), [])
+
+    def test_without_it_the_reads_are_warned_about(self):
+        """Zeros send every token nowhere, so the script finds nothing to learn from."""
+        self.assertIn("does not require grad", self.one["end"]["exception"]["message"])
+        self.assertEqual(self.one.warnings("balanced_routing"), [])
+        lines = (SCRIPTS / "experts.py").read_text().split("\n")
+        found = {lines[w["line"] - 1].strip() for w in self.one.warnings("readback")}
+        self.assertTrue(any(".nonzero()" in line for line in found), found)
+        self.assertTrue(self.one["limits"]["data_dependent_routing"])
+
+    def test_more_tokens_take_more_memory(self):
+        """What is kept for backward grows by the experts' own activations: two of 512 and two of 256 numbers for each of the
+        two choices of a token, at least."""
+        twice = Run(SCRIPTS / "experts.py", "--tokens", 2048)
+        grown = twice.phase("steady_step")["requested"] - self.balanced.phase("steady_step")["requested"]
+        self.assertGreater(grown, 1024 * 2 * (2 * 512 + 2 * 256) * 4)
+
+
+class Masks(unittest.TestCase):
+    def test_a_mask_from_the_host_selects_what_it_says(self):
+        run = Run(SCRIPTS / "experts.py", "--padded")
+        self.assertIn("tokens 512\n", run.output)
+        self.assertEqual((run["end"]["why"], run.warnings("readback")), ("steps_reached", []))
+
+
+class Compiled(unittest.TestCase):
+    def test_triton_runs_and_following_ends(self):
+        run = Run(SCRIPTS / "compiled.py")
+        self.assertEqual(run["end"]["why"], "steps_reached", run.errors)
+        self.assertTrue(run["limits"]["triton"])
+        self.assertEqual(run["limits"]["missing_functions"], [])
+        (warning,) = run.warnings("not_followed")
+        self.assertIn("torch.compile", warning["text"])
+        # 2 x 512 x 2048 weights and their biases, in float32, with gradients and two states.
+        parameters = 2 * 512 * 2048 + 2048 + 512
+        self.assertGreater(run["memory"]["peaks"]["requested"], 16 * parameters)
+
+
+if __name__ == "__main__":
+    hook_test.STUB = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
