@@ -60,10 +60,11 @@ def install(settings: Settings, is_owner: bool) -> None:
             except Exception as error:
                 failed(type(part).__name__, error)
         record.readbacks.install(stub)
-        try:
-            known_values.install(torch, stub, settings.routing == "balanced")
-        except Exception as error:
-            failed("Values known to the host", error)
+        if settings.follow_values:
+            try:
+                known_values.install(torch, stub, settings.routing == "balanced")
+            except Exception as error:
+                failed("Values known to the host", error)
 
     after_import("torch", with_torch)
     after_import("torch.distributed", store.install)

@@ -28,6 +28,7 @@ class Settings:
     trace: str = ""  # file for every allocator event
     progress: str = ""  # file for one short text, what the process is at
     pause: Optional[float] = None  # seconds of sleep after a step of DDP; None: wait for NCCL's watchdog instead
+    follow_values: bool = True  # answer reads of device contents that the host can know
     routing: str = "balanced"  # what a router of experts picks; none: always the first expert
 
 
@@ -54,6 +55,9 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
     routing = environ.get(_PREFIX + "ROUTING", "") or "balanced"
     if routing not in ("none", "balanced"):
         wrong.append(f"{_PREFIX}ROUTING is {routing!r}, but it must be none or balanced.")
+    values = environ.get(_PREFIX + "VALUES", "") or "follow"
+    if values not in ("follow", "zeros"):
+        wrong.append(f"{_PREFIX}VALUES is {values!r}, but it must be follow or zeros.")
     settings = Settings(
         stub=os.path.abspath(stub),
         record=environ.get(_PREFIX + "RECORD", ""),
@@ -65,6 +69,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         trace=environ.get(_PREFIX + "TRACE", ""),
         progress=environ.get(_PREFIX + "PROGRESS", ""),
         pause=number("PAUSE", float, None, 0),
+        follow_values=values == "follow",
         routing=routing,
     )
     if settings.world_size is not None and settings.rank >= settings.world_size:

@@ -5,6 +5,7 @@
 
 import pathlib
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -51,6 +52,26 @@ class Masks(unittest.TestCase):
         run = Run(SCRIPTS / "experts.py", "--padded")
         self.assertIn("tokens 512\n", run.output)
         self.assertEqual((run["end"]["why"], run.warnings("readback")), ("steps_reached", []))
+
+
+class Intrusion(unittest.TestCase):
+    def test_following_values_changes_no_allocation(self):
+        """Where nothing steers sizes, every event of the allocator is the same with and without it."""
+        with tempfile.TemporaryDirectory() as folder:
+            traces = []
+            for values in ("follow", "zeros"):
+                trace = pathlib.Path(folder) / values
+                run = Run(
+                    SCRIPTS / "fsdp2.py",
+                    FSDP_REHEARSAL_VALUES=values,
+                    FSDP_REHEARSAL_TRACE=trace,
+                    FSDP_REHEARSAL_RANK=0,
+                    FSDP_REHEARSAL_WORLD_SIZE=4,
+                )
+                self.assertEqual(run["end"]["why"], "steps_reached", run.errors)
+                traces.append(trace.read_text().split("\n"))
+        self.assertGreater(len(traces[0]), 1000)
+        self.assertEqual(traces[0], traces[1])
 
 
 class Compiled(unittest.TestCase):
