@@ -7,16 +7,19 @@ here, the same way.
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 from fsdp_rehearsal.guard import guarded
+from fsdp_rehearsal.stub import Stub
 
 backends: list[str] = []  # of the default group and of others, in the order of their first use
 
 
-def install(dist: ModuleType) -> None:
+def install(dist: ModuleType, stub: Stub) -> None:
     """Called after torch.distributed is imported."""
     if not dist.is_available():
         return
@@ -25,7 +28,9 @@ def install(dist: ModuleType) -> None:
     os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
     _replace_gloo(c10d)
     _answer_objects(c10d)
+    _answer_on_cpu(c10d)
     _note_backends(c10d)
+    _split_alone(c10d, stub)
 
 
 @guarded("Gloo")
@@ -36,7 +41,11 @@ def _replace_gloo(c10d: ModuleType) -> None:
     if real is None:
         return
 
-    class ProcessGroupGloo:
+    class Kind(type):
+        def __instancecheck__(cls, group: Any) -> bool:
+            return isinstance(group, FakeProcessGroup)
+
+    class ProcessGroupGloo(metaclass=Kind):
         _Options = getattr(real, "_Options", None)
 
         def __new__(cls, store: Any, rank: int, size: int, *args: Any, **kwargs: Any):
@@ -46,6 +55,9 @@ def _replace_gloo(c10d: ModuleType) -> None:
         def create_device(*args: Any, **kwargs: Any) -> None:
             return None
 
+    # What the fake group does not have, and a group of Gloo is asked for when it is made.
+    FakeProcessGroup._set_sequence_number_for_group = lambda self: None
+    FakeProcessGroup._get_sequence_number_for_group = lambda self: 0
     if not hasattr(FakeProcessGroup, "options"):
         FakeProcessGroup.options = property(lambda self: SimpleNamespace())
     c10d.ProcessGroupGloo = ProcessGroupGloo
@@ -83,6 +95,37 @@ def _answer_objects(c10d: ModuleType) -> None:
                 setattr(module, name, function)
 
 
+@guarded("Collectives on the CPU")
+def _answer_on_cpu(c10d: ModuleType) -> None:
+    """The fake group copies what it gathers, and leaves sums and exchanges undone. Every rank has what this one has: a sum is
+    a multiple, and each rank sends here the part that this one would send to itself."""
+    import torch.distributed as dist
+
+    reduce, exchange = c10d.all_reduce, c10d.all_to_all_single
+
+    @functools.wraps(reduce)
+    def all_reduce(tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
+        alone = tensor.clone() if tensor.device.type == "cpu" and op == dist.ReduceOp.SUM else None
+        work = reduce(tensor, op, group, async_op)  # comes here again if a torch function mode is active
+        if alone is not None and not c10d._rank_not_in_group(group):
+            tensor.copy_(alone.mul_(c10d.get_world_size(group)))
+        return work
+
+    @functools.wraps(exchange)
+    def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
+        work = exchange(output, input, output_split_sizes, input_split_sizes, group, async_op)
+        if output.device.type == "cpu" and not c10d._rank_not_in_group(group) and not output_split_sizes:
+            size, rank = c10d.get_world_size(group), c10d.get_rank(group)
+            part = input.split(input_split_sizes)[rank] if input_split_sizes else input.chunk(size)[rank]
+            if part.numel() * size == output.numel():
+                output.copy_(part.repeat(size, *[1] * (part.dim() - 1)))
+        return work
+
+    for function in (all_reduce, all_to_all_single):
+        setattr(c10d, function.__name__, function)
+        setattr(dist, function.__name__, function)
+
+
 @guarded("The backends")
 def _note_backends(c10d: ModuleType) -> None:
     real = c10d._new_process_group_helper
@@ -102,10 +145,37 @@ def _note(c10d: ModuleType, group: Any) -> None:
         backends.append(str(known[0]))
 
 
-def members() -> tuple[int, int] | None:
-    """Rank and number of ranks of the default group, if there is one."""
-    import sys
+@guarded("Groups that are split from others")
+def _split_alone(c10d: ModuleType, stub: Stub) -> None:
+    """NCCL learns the size of a group that is split from another from the other ranks, so the stub has to be told. A group
+    that also has the stand-in for Gloo, which cannot be split, is made like any new group."""
+    color, split = c10d._process_group_color, c10d.split_group
 
+    def _process_group_color(ranks):
+        stub.tell_next_split(len(ranks))
+        return color(ranks)
+
+    @functools.wraps(split)
+    def split_group(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, **kwargs):
+        parent = parent_pg or c10d._get_default_group()
+        globally = {of_group: of_all for of_all, of_group in c10d._world.pg_group_ranks[parent].items()}
+        splits = [sorted(ranks) for ranks in split_ranks or []]
+        if "gloo" in str(c10d._world.pg_map[parent][0]) and splits:
+            made = [c10d.new_group([globally[r] for r in s], timeout=timeout, group_desc=group_desc) for s in splits]
+            return next((m for m in made if m is not c10d.GroupMember.NON_GROUP_MEMBER), None)
+        mine = next((s for s in splits if c10d.get_rank(parent) in s), [])
+        stub.tell_next_split(len(mine))
+        return split(parent_pg, split_ranks, timeout, pg_options, group_desc, **kwargs)
+
+    c10d._process_group_color = _process_group_color
+    for name in ("torch.distributed", "torch.distributed.distributed_c10d", "torch.distributed.device_mesh"):
+        module = sys.modules.get(name)
+        if module is not None and hasattr(module, "split_group"):
+            module.split_group = split_group
+
+
+def members() -> Optional[tuple[int, int]]:
+    """Rank and number of ranks of the default group, if there is one."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None

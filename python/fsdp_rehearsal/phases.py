@@ -24,6 +24,7 @@ class Phases:
     def __init__(self, meter: Meter, history: History, stub: Stub) -> None:
         self.phase = "initialisation"
         self.backwards = 0  # outermost calls of backward so far
+        self.at_first_forward: list[Callable[[], None]] = []
         self.after_backward: list[Callable[[], None]] = []
         self._meter, self._history, self._stub = meter, history, stub
         self._module = ""
@@ -47,6 +48,8 @@ class Phases:
             return
         if self.phase == "initialisation":
             self._meter.cut("initialisation")
+            for action in self.at_first_forward:
+                action()
         self.phase = phase
         where = self._backward_at if phase == "backward" else None
         self._history.begin_phase(Mark(phase, self._meter.position(), self._stub.collective_count(), where))

@@ -7,15 +7,17 @@ from typing import Any
 
 from fsdp_rehearsal import frames
 from fsdp_rehearsal.guard import guarded
+from fsdp_rehearsal.phases import Phases
 from fsdp_rehearsal.stub import Stub
 
 # Operations whose result decides how large a tensor is.
-_STEERING = {"nonzero", "unique", "masked_select", "repeat_interleave", "masked_scatter", "bincount", "index_put", "where"}
+_STEERING = {"nonzero", "unique", "masked_select", "repeat_interleave", "bincount"}
 
 
 class Readbacks:
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, str, int], int] = {}
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
+        self._rows: dict[tuple[str, str, int, str], int] = {}
         self._busy = threading.local()
 
     def install(self, stub: Stub) -> None:
@@ -28,7 +30,7 @@ class Readbacks:
         self._busy.now = True
         try:
             frame = frames.user_frame(2) or {"file": "", "line": 0}
-            key = (operation, frame["file"], frame["line"])
+            key = (operation, frame["file"], frame["line"], self._phases.phase)
             self._rows[key] = self._rows.get(key, 0) + 1
         finally:
             self._busy.now = False
@@ -36,7 +38,14 @@ class Readbacks:
     def rows(self) -> list[dict[str, Any]]:
         """One row per operation and line, those that decide sizes first."""
         rows = [
-            {"operation": op, "file": file, "line": line, "count": count, "steers_sizes": op in _STEERING}
-            for (op, file, line), count in self._rows.items()
+            {
+                "operation": operation,
+                "file": file,
+                "line": line,
+                "phase": phase,
+                "count": count,
+                "steers_sizes": operation in _STEERING,
+            }
+            for (operation, file, line, phase), count in self._rows.items()
         ]
         return sorted(rows, key=lambda r: (not r["steers_sizes"], -r["count"], r["file"], r["line"], r["operation"]))

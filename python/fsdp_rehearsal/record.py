@@ -10,13 +10,14 @@ import sys
 import time
 from typing import Any
 
-from fsdp_rehearsal import applied, collectives, environment, memory, trace
+from fsdp_rehearsal import applied, children, collectives, environment, memory, trace
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import failed, guarded, warn, warnings
 from fsdp_rehearsal.history import History
 from fsdp_rehearsal.meter import Meter
 from fsdp_rehearsal.modules import Modules
 from fsdp_rehearsal.phases import Phases
+from fsdp_rehearsal.progress import Progress
 from fsdp_rehearsal.readbacks import Readbacks
 from fsdp_rehearsal.settings import Settings
 from fsdp_rehearsal.steps import Steps
@@ -43,6 +44,7 @@ class Record:
 
     def __init__(self, settings: Settings, is_owner: bool, began: float) -> None:
         self.began = began
+        self.progress = Progress(settings.progress if is_owner else "", settings.steps)
         self._settings = settings
         self._is_owner = is_owner
         self._process = os.getpid()
@@ -52,7 +54,7 @@ class Record:
         """Ends the process after the steps that were asked for."""
         if os.getpid() == self._process:
             self._write("steps_reached")
-            _end_children()
+            children.end()
             logging.shutdown()
             _flush()
             _leave(0)
@@ -85,6 +87,7 @@ class Record:
         if self._written or not self._is_mine():
             return False
         self._written = True
+        self.progress.say("writing the record")
         try:
             contents = self._contents(why)
         except Exception as error:
@@ -180,7 +183,7 @@ class Record:
             "cudnn_plans": self.stub.counter("cudnn"),
             "triton": "triton.runtime.driver" in sys.modules,
             "cuda_graphs": self.stub.counter("graph") > 0,
-            "data_dependent_routing": any(row["steers_sizes"] for row in rows),
+            "data_dependent_routing": any(row["steers_sizes"] and row["phase"] != "initialisation" for row in rows),
         }
 
     @guarded("The snapshot")
@@ -199,13 +202,6 @@ def _write_whole(path: str, contents: bytes) -> None:
     with open(unfinished, "wb") as out:
         out.write(contents)
     os.replace(unfinished, path)
-
-
-def _end_children() -> None:
-    """Workers of data loaders would notice only after some seconds that nobody reads what they make."""
-    multiprocessing = sys.modules.get("multiprocessing")
-    for child in multiprocessing.active_children() if multiprocessing else []:
-        child.terminate()
 
 
 def _flush() -> None:

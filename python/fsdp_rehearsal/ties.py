@@ -116,4 +116,4 @@ def _both_parameters(one: Any, two: Any) -> bool:
     """FSDP1 without original parameters leaves plain tensors, views of its flat one, in the modules."""
     from torch.nn import Parameter
 
-    return isinstance(one, Parameter) and isinstance(two, Parameter) and one.numel() > 0 and two.numel() > 0
+    return isinstance(one, Parameter) and isinstance(two, Parameter)
