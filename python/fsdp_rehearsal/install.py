@@ -41,9 +41,9 @@ def install(settings: Settings, is_owner: bool) -> None:
     record.readbacks = Readbacks(phases)
     progress = record.progress
     watchdog = Watchdog(settings.pause)
+    phases.at_first_forward.append(watchdog.wait)
     phases.after_backward.append(watchdog.wait)
     steps.at_end.append(watchdog.wait)
-
     steps.at_end.append(lambda: progress.step(steps.done + 1))
     phases.at_first_forward.append(lambda: progress.step(1))
     progress.say("importing")

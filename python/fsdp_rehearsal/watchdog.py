@@ -14,6 +14,11 @@ from typing import Optional
 
 from fsdp_rehearsal.guard import guarded, warn
 
+_TEXT = (
+    "DDP: waited at the end of the initialisation and after each backward and step until NCCL's watchdog had dropped what was "
+    "done. A real job whose steps are shorter than the watchdog's 100 ms may hold more."
+)
+
 
 class Watchdog:
     def __init__(self, pause: Optional[float]) -> None:
@@ -41,7 +46,7 @@ class Watchdog:
             time.sleep(self._pause)
             return
         if self.waits == 0:
-            warn("ddp_pause", "DDP: waited after each backward and step until NCCL's watchdog had dropped what was done.")
+            warn("ddp_pause", _TEXT)
         self.waits += 1
         c10d = sys.modules["torch.distributed.distributed_c10d"]
         device = sys.modules["torch"].device("cuda")

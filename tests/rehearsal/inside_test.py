@@ -1,0 +1,262 @@
+"""The parts of a rehearsed process that need no torch: what makes a step, when the peak was, whose line it is."""
+
+import importlib
+import json
+import pathlib
+import sys
+import sysconfig
+import tempfile
+import unittest
+from array import array
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+sys.dont_write_bytecode = True
+
+from fsdp_rehearsal import after_import, faults, frames, guard, settings  # noqa: E402
+from fsdp_rehearsal.ledger import Label, Ledger, curve, rows_at_peak  # noqa: E402
+from fsdp_rehearsal.memory import Timeline  # noqa: E402
+from fsdp_rehearsal.meter import Cut  # noqa: E402
+from fsdp_rehearsal.steps import Steps  # noqa: E402
+
+
+class Optimizer:
+    """Anything that can be called again, and referred to weakly."""
+
+
+class Program:
+    """Says to Steps what a training script does."""
+
+    def __init__(self, limit=0):
+        self.backwards, self.phase, self.in_backward, self.stopped_at = 0, "forward", False, None
+        self.steps = Steps(self, self, self, limit, self.stop)
+        self.calls = 0
+
+    def enter(self, phase):
+        self.phase = phase
+
+    def cut(self, name):
+        pass
+
+    def drain_if_long(self):
+        pass
+
+    def stop(self):
+        self.stopped_at = self.stopped_at or self.calls
+
+    def backward(self):
+        self.backwards += 1
+
+    def call(self, *optimizers):
+        for optimizer in optimizers:
+            self.calls += 1
+            self.steps._called(optimizer, (), {})
+
+
+class WhatMakesAStep(unittest.TestCase):
+    def test_one_optimizer(self):
+        program, optimizer = Program(limit=3), Optimizer()
+        for _ in range(3):
+            program.backward()
+            program.call(optimizer)
+        self.assertEqual((program.steps.done, program.stopped_at), (3, 3))
+
+    def test_accumulation_of_gradients(self):
+        program, optimizer = Program(), Optimizer()
+        for _ in range(2):
+            for _ in range(4):
+                program.backward()
+            program.call(optimizer)
+        self.assertEqual(program.steps.done, 2)
+
+    def test_several_optimizers_side_by_side(self):
+        program, parts = Program(limit=2), [Optimizer() for _ in range(3)]
+        for _ in range(2):
+            program.backward()
+            program.call(*parts)
+        self.assertEqual((program.steps.calls_per_step, program.steps.done, program.stopped_at), (3, 2, 6))
+
+    def test_two_optimizers_in_turn(self):
+        """As in a GAN: the discriminator's backward and step, then the generator's."""
+        program, one, two = Program(limit=2), Optimizer(), Optimizer()
+        for _ in range(2):
+            for optimizer in (one, two):
+                program.backward()
+                program.call(optimizer)
+        self.assertEqual((program.steps.calls_per_step, program.stopped_at), (2, 4))
+
+    def test_the_same_optimizer_once_a_group_of_parameters(self):
+        """As in ZeRO-3."""
+        program, optimizer = Program(), Optimizer()
+        for _ in range(2):
+            program.backward()
+            program.call(*[optimizer] * 5)
+        self.assertEqual((program.steps.calls_per_step, program.steps.done), (5, 2))
+
+    def test_one_optimizer_a_parameter_inside_backward(self):
+        program, parts = Program(), [Optimizer() for _ in range(4)]
+        program.in_backward = True
+        for _ in range(3):
+            program.backward()
+            program.call(*parts)
+        self.assertEqual((program.steps.calls_per_step, program.steps.done), (4, 3))
+
+
+def events(*texts):
+    """"+a 100" allocates 100 bytes at a, "-a" asks for their free and completes it."""
+    entries = []
+    for text in texts:
+        name, *size = text[1:].split()
+        if text[0] == "+":
+            frame = [{"filename": f"/job/{name}.py", "line": 7, "name": "f"}]
+            entries.append({"action": "alloc", "addr": name, "size": int(size[0]), "frames": frame})
+        else:
+            entries.append({"action": "free_requested", "addr": name, "size": 0})
+            entries.append({"action": "free_completed", "addr": name, "size": 0})
+    return entries
+
+
+def nothing_known(text, position):
+    return Label("forward")
+
+
+class TheMomentOfThePeak(unittest.TestCase):
+    script = events("+a 100", "+b 1000", "-a", "+c 600", "-b", "-c", "+d 1500")
+
+    def check(self, ledger):
+        self.assertEqual((ledger.peak.bytes, ledger.peak.position), (1600, 4))
+        alive = {(row["file"], row["bytes"]) for row in rows_at_peak(ledger)}
+        self.assertEqual(alive, {("/job/b.py", 1000), ("/job/c.py", 600)})
+        # Each rounded up to 512: 512, 1536, 1024 twice, 2048, 1024 twice, 0 twice, 1536.
+        self.assertEqual(list(ledger.rounded), [512, 1536, 1024, 1024, 2048, 1024, 1024, 0, 0, 1536])
+
+    def test_in_one_piece(self):
+        ledger = Ledger()
+        ledger.feed(self.script, nothing_known)
+        self.check(ledger)
+
+    def test_in_pieces_at_any_place(self):
+        for at in range(len(self.script)):
+            ledger = Ledger()
+            ledger.feed(self.script[:at], nothing_known)
+            ledger.feed(self.script[at:], nothing_known)
+            with self.subTest(at=at):
+                self.check(ledger)
+
+    def test_rows_beyond_the_limit_are_one(self):
+        ledger = Ledger()
+        ledger.feed(events(*[f"+x{i} {i + 1}" for i in range(30)]), nothing_known)
+        rows = rows_at_peak(ledger, most=20)
+        self.assertEqual((len(rows), rows[0]["bytes"], rows[-1]["file"]), (21, 30, ""))
+        self.assertEqual((rows[-1]["count"], rows[-1]["bytes"]), (10, sum(range(1, 11))))
+
+    def test_an_allocation_in_a_backward_without_python_is_the_call_of_backward(self):
+        ledger = Ledger()
+        label = Label("backward", "", ("/job/train.py", 14, "main"))
+        ledger.feed([{"action": "alloc", "addr": 1, "size": 8, "frames": []}], lambda text, position: label)
+        (row,) = rows_at_peak(ledger)
+        self.assertEqual((row["file"], row["line"], row["framework"]), ("/job/train.py", 14, "autograd"))
+
+    def test_a_failed_allocation_is_kept(self):
+        ledger = Ledger()
+        ledger.feed(events("+a 100") + [{"action": "oom", "size": 900, "frames": []}], nothing_known)
+        self.assertEqual([(f["size"], f["position"]) for f in ledger.failures], [(900, 1)])
+
+    def test_a_curve_keeps_the_highest_of_each_point(self):
+        points = array("q", [10, 50, 20, 30, 90, 40])
+        self.assertEqual(curve(points, 1, 6, 10, most=3), ([50, 90, 40], 2))
+        self.assertEqual(curve(points, 1, 6, 15, most=3), ([55, 95, 45], 2), "moved to what the allocator said")
+        self.assertEqual(curve(points, 3, 3, 0), ([], 1))
+
+
+class StepsOfARun(unittest.TestCase):
+    def cuts(self, *names):
+        return [Cut(n, 10 * i, 0, float(i), 0, {"allocated": i, "device": i}) for i, n in enumerate(names, 1)]
+
+    def test_two_calls_a_step(self):
+        timeline = Timeline(self.cuts("initialisation", "step", "step", "step", "step", "end"), 2)
+        self.assertEqual([[c.position for c in s] for s in timeline.steps], [[20, 30], [40, 50]])
+        self.assertEqual([timeline.step_at(p) for p in (0, 9, 10, 29, 30, 49, 50)], [0, 0, 1, 1, 2, 2, 3])
+        rows = {p["phase"]: p["allocated"] for p in timeline.phases()}
+        self.assertEqual(rows, {"initialisation": 1, "first_step": 3, "steady_step": 6})
+
+    def test_a_run_that_fails_in_its_first_step(self):
+        timeline = Timeline(self.cuts("initialisation", "end"), None)
+        self.assertEqual(timeline.steps, [])
+        self.assertEqual({p["phase"]: p["allocated"] for p in timeline.phases()}, {"initialisation": 1, "first_step": 2})
+
+
+class WhoseLineItIs(unittest.TestCase):
+    def frame(self, file, line=1):
+        return {"file": file, "line": line, "function": "f"}
+
+    def test_the_users_innermost_line_names_a_stack(self):
+        torch, library = "/x/lib/python3.11/site-packages/torch/nn/a.py", "/x/lib/python3.11/site-packages/titan/t.py"
+        standard = sysconfig.get_path("stdlib") + "/threading.py"
+        stack = [self.frame(p) for p in (torch, "/job/model.py", library, "/job/train.py", standard)]
+        self.assertEqual(frames.named(stack)["file"], "/job/model.py")
+        self.assertEqual(frames.named([self.frame(p) for p in (torch, library, standard)])["file"], library)
+        self.assertEqual(frames.named([self.frame(torch)])["file"], torch)
+        self.assertIsNone(frames.named([self.frame("<string>"), self.frame(standard)]))
+        self.assertEqual(frames.short(torch), "torch/nn/a.py")
+
+
+class AfterImport(unittest.TestCase):
+    def test_actions_run_in_order_once_the_module_is_there(self):
+        calls = []
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "a_module_of_this_test.py").write_text("value = 1\n")
+            sys.path.insert(0, folder)
+            try:
+                for name in "ab":
+                    after_import.after_import("a_module_of_this_test", lambda m, n=name: calls.append((n, m.value)))
+                self.assertIsNotNone(importlib.util.find_spec("a_module_of_this_test"))
+                self.assertEqual(calls, [], "looking for a module is not importing it")
+                module = importlib.import_module("a_module_of_this_test")
+                after_import.after_import("a_module_of_this_test", lambda m: calls.append(("late", m.value)))
+            finally:
+                sys.path.remove(folder)
+        self.assertEqual(calls, [("a", 1), ("b", 1), ("late", 1)])
+        self.assertEqual(type(module.__spec__.loader).__name__, "SourceFileLoader")
+
+    def test_an_action_that_fails_is_a_warning(self):
+        before = len(guard.warnings)
+        after_import.after_import("json", lambda module: module.no_such_name)
+        self.assertEqual([w["kind"] for w in guard.warnings[before:]], ["probe"])
+        self.assertEqual(json.loads("1"), 1)
+
+
+class Faults(unittest.TestCase):
+    def test_the_whole_chain_is_looked_at(self):
+        class OutOfMemoryError(RuntimeError):
+            pass
+
+        noted = faults.Faults(lambda: None)
+        try:
+            try:
+                raise OutOfMemoryError("CUDA out of memory")
+            except OutOfMemoryError as error:
+                raise ValueError("wrapped") from error
+        except ValueError as error:
+            noted.note(error)
+        self.assertTrue(noted.exception["out_of_memory"])
+        self.assertEqual([t.split(".")[-1] for t in noted.exception["types"]], ["ValueError", "OutOfMemoryError"])
+
+
+class Settings(unittest.TestCase):
+    def test_everything_that_is_wrong_is_said_at_once(self):
+        with self.assertRaises(settings.SettingsError) as raised:
+            settings.read(
+                {
+                    "FSDP_REHEARSAL_STUB": __file__,
+                    "FSDP_REHEARSAL_RANK": "8",
+                    "FSDP_REHEARSAL_WORLD_SIZE": "8",
+                    "FSDP_REHEARSAL_STEPS": "-1",
+                }
+            )
+        self.assertIn("FSDP_REHEARSAL_RANK is 8, but there are 8 ranks", str(raised.exception))
+        self.assertIn("FSDP_REHEARSAL_STEPS is '-1'", str(raised.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
