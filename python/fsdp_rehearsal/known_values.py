@@ -37,6 +37,9 @@ _NOT_FOLLOWED = frozenset(
     "squeeze t detach alias narrow split chunk unbind select movedim swapaxes".split()
 )
 _OVERWRITES = ("copy_", "fill_", "zero_")
+_INDEXES = ("__getitem__", "__setitem__")
+_INDEX_NODES = ("IndexBackward0", "IndexPutBackward0")
+_DEPTH_OF_INDEX = 4  # views that an index with slices beside the mask puts after it
 _READS = ("item", "__bool__", "__int__", "__index__", "__float__", "equal", "is_nonzero")
 
 
@@ -111,6 +114,8 @@ class KnownValues:
             if answers:
                 self._stub.forget_answers()
         try:
+            if answers and name in _INDEXES:
+                self._answer_in_backward(args[0] if name == "__setitem__" else result, answers)
             self._follow(name, args, kwargs, result, on_host)
         except Exception as error:
             self._broken = True
@@ -182,7 +187,7 @@ class KnownValues:
 
     def _answers(self, name: str, args: Any, on_host: Optional[list[Any]]) -> list[bytes]:
         """What the device is about to be asked, in order."""
-        if name in ("__getitem__", "__setitem__", "masked_select"):  # what is selected from need not be known
+        if name in (*_INDEXES, "masked_select"):  # what is selected from need not be known
             index = args[1] if isinstance(args[1], (tuple, list)) else (args[1],)
             masks = [i for i in index if isinstance(i, self._torch.Tensor) and i.is_cuda and i.dtype == self._torch.bool]
             copies = [self.copies.of(mask) for mask in masks]
@@ -197,6 +202,18 @@ class KnownValues:
                 return [struct.pack("<d" if args[0].dtype == self._torch.float64 else "<f", value)]
             return [_integer(int(value))]
         return []
+
+    def _answer_in_backward(self, indexed: Any, answers: list[bytes]) -> None:
+        """Backward looks through the same masks again: for the gradient of what is indexed, and of what was put there."""
+        node = indexed.grad_fn
+        for _ in range(_DEPTH_OF_INDEX):
+            if node is None or node.name() in _INDEX_NODES:
+                break
+            node = node.next_functions[0][0] if node.next_functions else None
+        if node is None or node.name() not in _INDEX_NODES:
+            return
+        wanted = sum(source is not None for source, _ in node.next_functions)
+        node.register_prehook(lambda gradients: self._stub.answer_readbacks(answers * wanted))
 
     def _follow(self, name: str, args: Any, kwargs: dict[str, Any], result: Any, on_host: Optional[list[Any]]) -> None:
         in_place = name == "__setitem__" or name.endswith("_") and not name.endswith("__")

@@ -4,15 +4,21 @@ ProcessGroupNCCL keeps a list of the collectives under way, and its watchdog thr
 100 ms of the host's time. Until then they hold their tensors. On the stub a step takes milliseconds, so whether a tensor is
 gone when the next one is made would depend on how busy the host is. Waiting until that list is empty, which PyTorch has a
 function for, chooses the case of a real job, whose steps are longer than a poll.
+
+Where the stub holds events back (STUB_GPU_EVENTS), collectives finish only when the program itself waits for the device: then
+the list does not become empty, and the wait is given up.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import Optional
 
 from fsdp_rehearsal.guard import guarded, warn
+
+_SECONDS = 1.0  # ten polls
 
 _TEXT = (
     "DDP: waited at the end of the initialisation and after each backward and step until NCCL's watchdog had dropped what was "
@@ -24,6 +30,7 @@ class Watchdog:
     def __init__(self, pause: Optional[float]) -> None:
         self._pause = pause
         self._needed = False
+        self._waiting: Optional[threading.Thread] = None
         self.waits = 0
 
     def install(self, torch) -> None:
@@ -48,11 +55,14 @@ class Watchdog:
         if self.waits == 0:
             warn("ddp_pause", _TEXT)
         self.waits += 1
-        c10d = sys.modules["torch.distributed.distributed_c10d"]
-        device = sys.modules["torch"].device("cuda")
-        for group in list(c10d._world.pg_map):
-            backend = group._get_backend(device)
-            if hasattr(backend, "_wait_for_pending_works"):
-                backend._wait_for_pending_works()
-            elif backend.name() == "nccl":
-                group._wait_for_pending_works()
+        if self._waiting is None or not self._waiting.is_alive():
+            self._waiting = threading.Thread(target=guarded("NCCL's watchdog")(_wait_for_all), daemon=True)
+            self._waiting.start()
+        self._waiting.join(_SECONDS)
+
+
+def _wait_for_all() -> None:
+    groups = sys.modules["torch.distributed.distributed_c10d"]._world.pg_map
+    for group, (backends, _) in list(groups.items()):
+        if "nccl" in str(backends):
+            group._wait_for_pending_works()
