@@ -87,7 +87,10 @@ class Ties:
             config = getattr(module, "config", None)
             if not getattr(config, "tie_word_embeddings", False) or not hasattr(module, "get_output_embeddings"):
                 continue
-            ends = (module.get_input_embeddings(), module.get_output_embeddings())
+            try:
+                ends = (module.get_input_embeddings(), module.get_output_embeddings())
+            except (AttributeError, NotImplementedError):  # a model that does not say which they are
+                return
             weights = [getattr(end, "weight", None) for end in ends]
             if not told and None not in weights and weights[0] is not weights[1] and _both_parameters(*weights):
                 warn(

@@ -51,6 +51,7 @@ class Masks(unittest.TestCase):
     def test_a_mask_from_the_host_selects_what_it_says(self):
         run = Run(SCRIPTS / "experts.py", "--padded")
         self.assertIn("tokens 512\n", run.output)
+        self.assertIn("rows 256\n", run.output)  # backward looks through this mask again
         self.assertEqual((run["end"]["why"], run.warnings("readback")), ("steps_reached", []))
 
 

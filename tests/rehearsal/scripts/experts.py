@@ -45,6 +45,9 @@ def main():
             assert not keep.all()
         y = model(x)
         print("tokens", x.size(1))
+        if arguments.padded:
+            y = y[:, keep[: x.size(1)]]
+            print("rows", y.size(1))
         y.square().mean().backward()
         print("with gradient", sum(p.grad is not None for p in model.parameters()))
         optimizer.step()
