@@ -213,7 +213,7 @@ bool ObjectReader::fail(std::string_view key, std::string what, std::string hint
   return keep(errors_.add(member == nullptr ? value_ : *member, std::move(what), std::move(hint)));
 }
 
-bool ObjectReader::finish() {
+bool ObjectReader::finish(UnknownKeys unknown_keys) {
   if (!is_object_) return false;
   std::sort(known_.begin(), known_.end());
   known_.erase(std::unique(known_.begin(), known_.end()), known_.end());
@@ -223,7 +223,7 @@ bool ObjectReader::finish() {
                [&](std::string_view key) { return value_.find(key) == nullptr; });
   std::size_t num_unknown = 0;
   for (std::size_t i = 0; i < value_.members.size(); ++i) {
-    if (asked_[i]) continue;
+    if (asked_[i] || unknown_keys == UnknownKeys::Ignore) continue;
     const JsonMember& unknown = value_.members[i];
     // Of hundreds of errors only the first are shown; the rest need no hint.
     if (++num_unknown > kMostErrors) {

@@ -166,6 +166,10 @@ bool read_json(const JsonValue& value, std::optional<T>& out, JsonErrors& errors
   return read_json(value, out.emplace(), errors, args...);
 }
 
+/// What to do with keys that nobody asked for: of files that people write they are slips, of files that a newer program
+/// of the same major version wrote they are news.
+enum class UnknownKeys { Refuse, Ignore };
+
 /// The fields of one object. When the value is no object, says so once and finds nothing.
 /// REQUIRES: value and errors outlive it; `finish` is called last.
 class ObjectReader {
@@ -200,7 +204,7 @@ class ObjectReader {
   JsonErrors& errors() { return errors_; }
 
   /// Reports unknown keys, with the nearest known one, and missing ones. True when all of the object was good.
-  bool finish();
+  bool finish(UnknownKeys unknown = UnknownKeys::Refuse);
 
  private:
   bool keep(bool good) {

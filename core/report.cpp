@@ -54,6 +54,20 @@ std::string_view name_of(CollectiveKind kind) {
       return "reduce_scatter";
     case CollectiveKind::AllReduce:
       return "all_reduce";
+    case CollectiveKind::Broadcast:
+      return "broadcast";
+    case CollectiveKind::Reduce:
+      return "reduce";
+    case CollectiveKind::AllToAll:
+      return "all_to_all";
+    case CollectiveKind::Send:
+      return "send";
+    case CollectiveKind::Recv:
+      return "recv";
+    case CollectiveKind::Gather:
+      return "gather";
+    case CollectiveKind::Scatter:
+      return "scatter";
   }
   return {};
 }
@@ -64,6 +78,8 @@ std::string_view name_of(MeshDimension dimension) {
       return "shard";
     case MeshDimension::Replicate:
       return "replicate";
+    case MeshDimension::Other:
+      return "other";
   }
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "core/dtype.h"
 #include "core/plan.h"
 #include "core/provenance.h"
+#include "core/report_rehearsal.h"
 #include "core/units.h"
 
 namespace fsdp {
@@ -110,10 +112,28 @@ struct MemoryReport {
   bool operator==(const MemoryReport&) const = default;
 };
 
-enum class CollectiveKind : std::uint8_t { AllGather, ReduceScatter, AllReduce };
+/// The first three are those of FSDP, which are predicted; a measured script may run any.
+enum class CollectiveKind : std::uint8_t {
+  AllGather,
+  ReduceScatter,
+  AllReduce,
+  Broadcast,
+  Reduce,
+  AllToAll,
+  Send,
+  Recv,
+  Gather,
+  Scatter,
+};
+inline constexpr int kNumTrafficKinds = static_cast<int>(CollectiveKind::Scatter) + 1;
+/// "all_gather"
 std::string_view name_of(CollectiveKind kind);
 
-enum class MeshDimension : std::uint8_t { Shard, Replicate };
+enum class MeshDimension : std::uint8_t {
+  Shard,
+  Replicate,
+  Other,  ///< Of a measured collective only the size of its group is known.
+};
 std::string_view name_of(MeshDimension dimension);
 
 struct Collective {
@@ -140,10 +160,10 @@ struct TrafficTotal {
 };
 
 struct TrafficReport {
-  std::array<TrafficTotal, 3> totals{};  ///< By CollectiveKind.
-  Bytes sent_inside_node;                ///< Sent per rank and step over links inside a node, and
-  Bytes sent_between_nodes;              ///< over the network.
-  std::vector<Collective> collectives;   ///< In issue order of one steady step.
+  std::array<TrafficTotal, kNumTrafficKinds> totals{};  ///< By CollectiveKind.
+  Bytes sent_inside_node;                               ///< Sent per rank and step inside a node (-1: not known), and
+  Bytes sent_between_nodes;                             ///< over the network.
+  std::vector<Collective> collectives;                  ///< In issue order of one steady step.
 
   bool operator==(const TrafficReport&) const = default;
 };
@@ -183,18 +203,19 @@ struct StepReport {
   std::string model;
   std::int64_t parameters = 0;
   std::int64_t trainable_parameters = 0;
-  std::int64_t receives_gradient_parameters = 0;
-  Bytes buffers;
+  std::int64_t receives_gradient_parameters = 0;  ///< -1: not known.
+  Bytes buffers{0};                               ///< -1: not known.
 
   std::string gpu;
   std::int64_t gpus_per_node = 1;
   std::int64_t nodes = 1;
   std::vector<std::string> assumptions;
 
-  Plan plan;
+  Plan plan;  ///< Without units: there is none, as of a script that was measured.
   MemoryReport memory;
   TrafficReport traffic;
-  TimeReport time;
+  TimeReport time;                     ///< Zero: not known.
+  std::optional<Rehearsal> rehearsal;  ///< Of kind "measured".
 
   bool operator==(const StepReport&) const = default;
 };

@@ -21,8 +21,10 @@ void write_model(JsonWriter& writer, const StepReport& report) {
   writer.member("name", report.model);
   writer.member("parameters", report.parameters);
   writer.member("trainable_parameters", report.trainable_parameters);
-  writer.member("receives_gradient_parameters", report.receives_gradient_parameters);
-  writer.member("buffers_bytes", report.buffers.count());
+  if (report.receives_gradient_parameters >= 0) {
+    writer.member("receives_gradient_parameters", report.receives_gradient_parameters);
+  }
+  if (report.buffers >= Bytes(0)) writer.member("buffers_bytes", report.buffers.count());
   writer.end_object();
 }
 
@@ -86,7 +88,7 @@ void write_device_terms(JsonWriter& writer, const std::vector<DeviceTerm>& terms
   writer.end_array();
 }
 
-void write_memory(JsonWriter& writer, const MemoryReport& memory) {
+void write_memory(JsonWriter& writer, const MemoryReport& memory, bool has_categories) {
   writer.key("memory");
   writer.begin_object();
   writer.member("budget_bytes", memory.budget.count());
@@ -99,12 +101,15 @@ void write_memory(JsonWriter& writer, const MemoryReport& memory) {
   writer.member("unit", memory.peak.unit);
   writer.member("op", memory.peak.op);
   writer.end_object();
-  writer.key("at_peak");
-  writer.begin_object();
-  for (int i = 0; i < kNumMemoryCategories; ++i) {
-    writer.member(name_of(static_cast<MemoryCategory>(i)), memory.at_peak[static_cast<std::size_t>(i)].count());
+  // Only a prediction knows what each tensor is for.
+  if (has_categories) {
+    writer.key("at_peak");
+    writer.begin_object();
+    for (int i = 0; i < kNumMemoryCategories; ++i) {
+      writer.member(name_of(static_cast<MemoryCategory>(i)), memory.at_peak[static_cast<std::size_t>(i)].count());
+    }
+    writer.end_object();
   }
-  writer.end_object();
   write_live_at_peak(writer, memory.live_at_peak);
   write_device_terms(writer, memory.device_terms);
   writer.key("phases");
@@ -134,12 +139,14 @@ void write_memory(JsonWriter& writer, const MemoryReport& memory) {
   writer.end_object();
 }
 
-void write_traffic(JsonWriter& writer, const TrafficReport& traffic) {
+void write_traffic(JsonWriter& writer, const TrafficReport& traffic, bool has_times) {
   writer.key("traffic");
   writer.begin_object();
   writer.key("totals");
   writer.begin_object();
   for (std::size_t i = 0; i < traffic.totals.size(); ++i) {
+    const bool always = i <= static_cast<std::size_t>(CollectiveKind::AllReduce);
+    if (!always && traffic.totals[i].count == 0) continue;
     writer.key(name_of(static_cast<CollectiveKind>(i)));
     writer.begin_object(JsonLayout::OneLine);
     writer.member("count", traffic.totals[i].count);
@@ -148,8 +155,10 @@ void write_traffic(JsonWriter& writer, const TrafficReport& traffic) {
     writer.end_object();
   }
   writer.end_object();
-  writer.member("sent_inside_node_bytes_per_rank", traffic.sent_inside_node.count());
-  writer.member("sent_between_nodes_bytes_per_rank", traffic.sent_between_nodes.count());
+  if (traffic.sent_inside_node >= Bytes(0)) {
+    writer.member("sent_inside_node_bytes_per_rank", traffic.sent_inside_node.count());
+    writer.member("sent_between_nodes_bytes_per_rank", traffic.sent_between_nodes.count());
+  }
   writer.key("collectives");
   writer.begin_array();
   for (const Collective& collective : traffic.collectives) {
@@ -162,8 +171,10 @@ void write_traffic(JsonWriter& writer, const TrafficReport& traffic) {
     writer.member("payload_bytes", collective.payload.count());
     writer.member("group", name_of(collective.group));
     writer.member("group_size", collective.group_size);
-    writer.member("time", collective.time.count());
-    writer.member("exposed", collective.exposed.count());
+    if (has_times) {
+      writer.member("time", collective.time.count());
+      writer.member("exposed", collective.exposed.count());
+    }
     writer.end_object();
   }
   writer.end_array();
@@ -197,12 +208,16 @@ void write_report_members(JsonWriter& writer, const StepReport& report, const Cl
   writer.member("verdict", name_of(report.verdict));
   write_model(writer, report);
   write_machines(writer, report);
-  write_workload(writer, report.plan);
-  writer.key("plan");
-  write_plan(writer, report.plan, cluster);
-  write_memory(writer, report.memory);
-  write_traffic(writer, report.traffic);
-  write_time(writer, report.time);
+  if (!report.plan.units.empty()) {
+    write_workload(writer, report.plan);
+    writer.key("plan");
+    write_plan(writer, report.plan, cluster);
+  }
+  const bool has_times = report.time.step > Seconds(0);
+  write_memory(writer, report.memory, !report.rehearsal);
+  write_traffic(writer, report.traffic, has_times);
+  if (has_times) write_time(writer, report.time);
+  if (report.rehearsal) write_rehearsal(writer, *report.rehearsal);
 }
 
 void write_timeline(JsonWriter& writer, const TimeReport& time) {

@@ -15,9 +15,13 @@ namespace fsdp {
 /// Keys may be added within a major version, never renamed or dropped.
 inline constexpr std::string_view kReportFormatVersion = "1.0";
 
-/// Writes the members of a report's object, `format_version` first, `time` last. With `cluster`, its plan is a whole
-/// plan file. REQUIRES: an object has been begun; the caller may add members of its own and ends it.
+/// Writes the members of a report's object, `format_version` first. With `cluster`, its plan is a whole plan file. What
+/// a report does not know is left out: the plan of a script, the times of a stub GPU. REQUIRES: an object has been
+/// begun; the caller may add members of its own and ends it.
 void write_report_members(JsonWriter& writer, const StepReport& report, const Cluster* cluster = nullptr);
+
+/// Writes the member `rehearsal`.
+void write_rehearsal(JsonWriter& writer, const Rehearsal& rehearsal);
 
 /// Writes the timeline as an object of its own, because it is large: {"format_version", "events": [...]}, one event a
 /// line, in order of start.

@@ -50,6 +50,10 @@ Outcome run_command(const CommandLine& line, const Output& output) {
       return simulate_command(line, output);
     case Command::Explain:
       return explain_command(line, output);
+    case Command::Rehearse:
+      return rehearse_command(line, output);
+    case Command::Compare:
+      return compare_command(line, output);
     case Command::Schema:
       return schema_command(line, output);
     case Command::Models:

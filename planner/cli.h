@@ -12,10 +12,11 @@
 namespace fsdp::planner {
 
 enum ExitCode {
-  kExitYes = 0,    ///< Done; the plan fits.
-  kExitNo = 1,     ///< Answered, and the answer is no: nothing fits.
-  kExitInput = 2,  ///< The command line or a file is wrong; nothing was written.
-  kExitRun = 3,    ///< The machine failed: a disk that is full.
+  kExitYes = 0,            ///< Done; the plan fits.
+  kExitNo = 1,             ///< Answered, and the answer is no: nothing fits.
+  kExitInput = 2,          ///< The command line or a file is wrong; nothing was written.
+  kExitRun = 3,            ///< The machine failed, such as a full disk, or a script did.
+  kExitInterrupted = 130,  ///< Somebody asked a rehearsal to end: Ctrl-C.
 };
 
 /// Where a command reads its surroundings and writes its answers.

@@ -38,6 +38,8 @@ using Outcome = tl::expected<ExitCode, Failure>;
 Outcome plan_command(const CommandLine& line, const Output& output);
 Outcome simulate_command(const CommandLine& line, const Output& output);
 Outcome explain_command(const CommandLine& line, const Output& output);
+Outcome rehearse_command(const CommandLine& line, const Output& output);
+Outcome compare_command(const CommandLine& line, const Output& output);
 Outcome schema_command(const CommandLine& line, const Output& output);
 Outcome models_command(const CommandLine& line, const Output& output);
 Outcome gpus_command(const CommandLine& line, const Output& output);

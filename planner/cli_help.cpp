@@ -21,6 +21,29 @@ constexpr std::string_view kExamples = R"(Examples:
   fsdp-plan simulate plan.json --json
 )";
 
+constexpr std::string_view kRehearsal =
+    R"(Run a training script as it is, with the real PyTorch, on a GPU that is not
+there: two or three steps of any rank of any number of GPUs, on any Linux
+machine. Says what was applied, the peaks of memory with their lines of Python,
+the collectives of a step, or the out-of-memory error of the rented machine.
+
+Usage: fsdp-plan rehearse [options] -- COMMAND...
+       fsdp-plan rehearse PLAN [options]
+
+COMMAND is python, torchrun, accelerate launch or deepspeed, as you would type
+it. The number of GPUs comes from its arguments, unless --gpus and --nodes say
+it. Nothing is computed: losses are zeros, and no time is that of a GPU.
+
+Examples:
+  fsdp-plan rehearse -- torchrun --nproc-per-node 8 train.py
+  fsdp-plan rehearse --gpu T4 --gpus 4 --rank worst -- python train.py
+  fsdp-plan rehearse --against plan.json -- torchrun --nproc-per-node 4 train.py
+  fsdp-plan rehearse plan.json --tolerance 2%
+
+Exit codes: 0 it fits, 1 it runs out of memory or is outside --tolerance, 2 the
+input is wrong, 3 the script failed, 130 it was interrupted.
+)";
+
 std::string spaced(std::string_view names) {
   std::string text;
   for (const char c : names) {
@@ -183,6 +206,8 @@ std::string long_help(Command command) {
           row(std::string(info.name) + (info.argument.empty() ? "" : " " + std::string(info.argument)), info.summary);
     }
     text += "\nMODEL is the name of a shipped model, a file, or - for the standard input.\n";
+  } else if (command == Command::Rehearse) {
+    text += kRehearsal;
   } else {
     text += fmt::format("{}\n\nUsage: fsdp-plan {}{}{} [options]\n", asked.summary, asked.name,
                         asked.argument.empty() ? "" : " ", asked.argument);
@@ -203,7 +228,7 @@ std::string long_help(Command command) {
     text += row(spaced(info.names) + (info.value.empty() ? "" : " " + std::string(info.value)), help);
   }
   if (command == Command::Plan) {
-    text += "\nExit codes: 0 the plan fits, 1 no plan fits, 2 the input is wrong, 3 the machine\nfailed.\n";
+    text += "\nExit codes: 0 the plan fits, 1 no plan fits, 2 the input is wrong, 3 the machine\nor a script failed.\n";
   }
   return text;
 }

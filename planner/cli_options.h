@@ -12,13 +12,13 @@
 
 namespace fsdp::planner {
 
-enum class Command { Plan, Simulate, Explain, Schema, Models, Gpus, Doctor, Completions };
+enum class Command { Plan, Simulate, Explain, Rehearse, Compare, Schema, Models, Gpus, Doctor, Completions };
 
 struct CommandInfo {
   Command command = Command::Plan;
   char key = 'p';  ///< What `OptionInfo::commands` says for it.
   std::string_view name;
-  std::string_view argument;  ///< "MODEL"; empty: none.
+  std::string_view argument;  ///< "MODEL"; empty: none; "[NAME]": may be left out; "A B": both are needed.
   std::string_view summary;   ///< One sentence.
 };
 std::span<const CommandInfo> commands();
@@ -65,10 +65,24 @@ enum class Option {
   Offload,
   Prefetch,
   BackwardPrefetch,
+  // A rehearsal.
+  Steps,
+  Timeout,
+  RecordStream,
+  Routing,
+  NcclBytes,
+  ContextBytes,
+  CudnnWorkspace,
+  Python,
+  Snapshot,
+  AllocatorTrace,
+  Against,
+  Tolerance,
   // The output.
   Output,
   Force,
   Json,
+  Expanded,
   OutputFormat,
   Events,
   Rank,
@@ -100,6 +114,7 @@ std::string_view flag_of(Option option);
 struct CommandLine {
   Command command = Command::Plan;
   std::vector<std::string> arguments;            ///< Without the command's name.
+  std::vector<std::string> script;               ///< Of rehearse: the words after "--".
   std::vector<std::vector<std::string>> values;  ///< [options] A flag that is given has one empty value.
 
   bool has(Option option) const { return !values[static_cast<std::size_t>(option)].empty(); }

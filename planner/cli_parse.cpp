@@ -61,10 +61,6 @@ Error unknown_option(std::string_view name) {
 std::vector<std::string> check_words(std::span<const std::string> words, Errors& errors) {
   std::vector<std::string> kept;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == "--") {
-      kept.insert(kept.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
-      break;
-    }
     const std::string_view name = option_name(words[i]);
     if (name.empty()) {
       kept.push_back(words[i]);
@@ -95,8 +91,67 @@ std::vector<std::string> check_words(std::span<const std::string> words, Errors&
   return kept;
 }
 
-/// Takes the command's name off the front of the words, and checks their number.
-void take_command(CommandLine& line, std::vector<std::string> words, bool had_errors, Errors& errors) {
+/// The commands of which an argument is probably a slip.
+std::string nearest_command(const std::string& word) {
+  std::vector<std::string_view> names;
+  for (const CommandInfo& each : commands()) names.push_back(each.name);
+  const std::optional<std::string> nearest = nearest_name(word, names);
+  return nearest ? fmt::format(" Did you mean the command \"{}\"?", *nearest) : "";
+}
+
+/// How many arguments a command takes.
+std::size_t most_arguments(const CommandInfo& info) {
+  if (info.argument.empty()) return 0;
+  return info.command == Command::Compare ? 2 : 1;
+}
+
+/// A rehearsal has one plan, or a command after "--".
+void check_rehearsal(const CommandLine& line, bool has_dashes, Errors& errors) {
+  const std::string example = "fsdp-plan rehearse -- python train.py";
+  if (has_dashes && line.script.empty()) {
+    errors.push_back({"--", "The command is missing.", fmt::format("Write it behind: {}.", example)});
+  } else if (has_dashes && !line.arguments.empty()) {
+    errors.push_back({"", fmt::format("\"{}\" stands before --.", line.arguments[0]),
+                      "Give a plan, or a command behind --, and not both."});
+  } else if (!has_dashes && line.arguments.size() > 1) {
+    errors.push_back({"", fmt::format("\"{}\" is one argument too many.", line.arguments[1]),
+                      fmt::format("A command stands behind --: {}.", example)});
+  } else if (!has_dashes && line.arguments.empty()) {
+    errors.push_back({"", "There is nothing to rehearse.", fmt::format("Write {}, or the name of a plan.", example)});
+  }
+}
+
+void check_arguments(const CommandLine& line, Errors& errors) {
+  const CommandInfo& info = info_of(line.command);
+  const std::string command = line.command == Command::Plan ? "fsdp-plan" : fmt::format("fsdp-plan {}", info.name);
+  const std::size_t most = most_arguments(info);
+  const std::size_t least = most > 0 && info.argument[0] == '[' ? 0 : most;
+  if (line.arguments.size() > most) {
+    std::string hint = most == 0   ? fmt::format("\"{}\" takes none.", command)
+                       : most == 1 ? fmt::format("\"{}\" takes one {}.", command, info.argument)
+                                   : fmt::format("Write {} {}.", command, info.argument);
+    if (line.command == Command::Plan) hint += nearest_command(line.arguments[0]);
+    errors.push_back({"", fmt::format("\"{}\" is one argument too many.", line.arguments[most]), hint});
+  }
+  if (line.arguments.size() < least) {
+    const bool swallowed = line.has(Option::Trainable) || line.has(Option::Freeze);
+    const std::string_view missing = info.argument.substr(line.arguments.empty() ? 0 : info.argument.find(' ') + 1);
+    const std::string_view first = missing.substr(0, missing.find(' '));
+    errors.push_back({"", fmt::format("The {} is missing.", first),
+                      swallowed ? "Write it before --trainable and --freeze, which take all words that follow."
+                                : fmt::format("Write {} {}.", command, info.argument)});
+  }
+}
+
+/// Takes the command's name off the front of the words, and checks their number. `dashed` are the words after "--".
+void take_command(CommandLine& line, std::vector<std::string> words, std::optional<std::vector<std::string>> dashed,
+                  bool had_errors, Errors& errors) {
+  const bool is_script = !words.empty() && words[0] == info_of(Command::Rehearse).name;
+  if (dashed && is_script) {
+    line.script = *dashed;
+  } else if (dashed) {
+    words.insert(words.end(), dashed->begin(), dashed->end());
+  }
   if (!words.empty()) {
     for (const CommandInfo& info : commands()) {
       if (words[0] != info.name) continue;
@@ -107,26 +162,10 @@ void take_command(CommandLine& line, std::vector<std::string> words, bool had_er
   }
   line.arguments = std::move(words);
   if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;
-  const CommandInfo& info = info_of(line.command);
-  const std::string command = line.command == Command::Plan ? "fsdp-plan" : fmt::format("fsdp-plan {}", info.name);
-  const std::size_t most = info.argument.empty() ? 0 : 1;
-  const bool needs_one = most == 1 && info.argument[0] != '[';
-  if (line.arguments.size() > most) {
-    std::string hint = most == 0 ? fmt::format("\"{}\" takes none.", command)
-                                 : fmt::format("\"{}\" takes one {}.", command, info.argument);
-    if (line.command == Command::Plan) {
-      std::vector<std::string_view> names;
-      for (const CommandInfo& each : commands()) names.push_back(each.name);
-      const std::optional<std::string> nearest = nearest_name(line.arguments[0], names);
-      if (nearest) hint += fmt::format(" Did you mean the command \"{}\"?", *nearest);
-    }
-    errors.push_back({"", fmt::format("\"{}\" is one argument too many.", line.arguments[most]), hint});
-  }
-  if (needs_one && line.arguments.empty()) {
-    const bool swallowed = line.has(Option::Trainable) || line.has(Option::Freeze);
-    errors.push_back({"", fmt::format("The {} is missing.", info.argument),
-                      swallowed ? "Write it before --trainable and --freeze, which take all words that follow."
-                                : fmt::format("Write {} {}.", command, info.argument)});
+  if (line.command == Command::Rehearse) {
+    check_rehearsal(line, dashed.has_value(), errors);
+  } else {
+    check_arguments(line, errors);
   }
 }
 
@@ -148,7 +187,12 @@ void check_options(const CommandLine& line, Errors& errors) {
 
 Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   Errors errors;
-  std::vector<std::string> words = check_words(arguments, errors);
+  // What stands behind "--" is nobody's option but that of the command there.
+  const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+  std::optional<std::vector<std::string>> dashed;
+  if (dashes != arguments.end()) dashed.emplace(dashes + 1, arguments.end());
+  std::vector<std::string> words =
+      check_words(arguments.first(static_cast<std::size_t>(dashes - arguments.begin())), errors);
   const bool had_errors = !errors.empty();
 
   CommandLine line;
@@ -178,7 +222,7 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   for (std::size_t i = 0; i < flags.size(); ++i) {
     if (flags[i] != 0) line.values[i].emplace_back();
   }
-  take_command(line, std::move(positional), had_errors, errors);
+  take_command(line, std::move(positional), std::move(dashed), had_errors, errors);
   if (!line.has(Option::Help) && !line.has(Option::Version)) check_options(line, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return line;

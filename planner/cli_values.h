@@ -24,6 +24,10 @@ class OptionReader {
   /// A number above zero.
   std::optional<double> number(Option option);
   std::optional<Bytes> size(Option option);
+  /// "2%" or "0.02": zero or more.
+  std::optional<double> share(Option option);
+  /// A time above zero: "90s".
+  std::optional<Seconds> time(Option option);
   /// "yes" or "no".
   std::optional<bool> yes_or_no(Option option);
 

@@ -43,12 +43,23 @@ ProgressLine::ProgressLine(std::ostream& err, const Terminal& terminal, bool is_
       next_(clock_() + kBeforeTheFirst) {}
 
 void ProgressLine::show(const SearchProgress& progress) {
-  if (!is_shown_) return;
+  if (is_due()) write(text_of(progress));
+}
+
+void ProgressLine::show(const std::string& text) {
+  if (is_due()) write(text);
+}
+
+bool ProgressLine::is_due() {
+  if (!is_shown_) return false;
   const Seconds now = clock_();
-  if (now < next_) return;
+  if (now < next_) return false;
   next_ = now + kBetween;
+  return true;
+}
+
+void ProgressLine::write(std::string text) {
   // A line that breaks could not be rewritten.
-  std::string text = text_of(progress);
   text.resize(std::min(text.size(), static_cast<std::size_t>(width_ - 1)));
   erase();
   err_ << text << std::flush;

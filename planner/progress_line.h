@@ -1,6 +1,6 @@
 #pragma once
 
-// One line that says how far a search is, for people who wait for it.
+// One line that says how far a search or a rehearsal is, for people who wait for it.
 
 #include <functional>
 #include <ostream>
@@ -26,9 +26,14 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   void show(const SearchProgress& progress);
+  /// Any text.
+  void show(const std::string& text);
   void erase();
 
  private:
+  bool is_due();
+  void write(std::string text);
+
   std::ostream& err_;
   int width_;
   bool is_shown_;

@@ -1,0 +1,119 @@
+#include "core/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace fsdp {
+
+namespace {
+
+class TermList {
+ public:
+  void bytes(std::string name, Bytes predicted, Bytes measured) {
+    terms_.push_back({std::move(name), TermUnit::Bytes, predicted.count(), measured.count()});
+  }
+  void count(std::string name, std::int64_t predicted, std::int64_t measured) {
+    terms_.push_back({std::move(name), TermUnit::Count, predicted, measured});
+  }
+
+  void peaks(const std::string& phase, const MemoryPeaks& predicted, const MemoryPeaks& measured) {
+    bytes(phase + "device peak", predicted.device, measured.device);
+    bytes(phase + "reserved peak", predicted.reserved, measured.reserved);
+    bytes(phase + "allocated peak", predicted.allocated, measured.allocated);
+    bytes(phase + "live peak", predicted.live, measured.live);
+  }
+
+  std::vector<ComparedTerm> take() && { return std::move(terms_); }
+
+ private:
+  std::vector<ComparedTerm> terms_;
+};
+
+const PhasePeaks* find_phase(const std::vector<PhasePeaks>& phases, const std::string& name) {
+  const auto found = std::find_if(phases.begin(), phases.end(), [&](const auto& each) { return each.phase == name; });
+  return found == phases.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> notes_on(const StepReport& predicted, const StepReport& measured) {
+  std::vector<std::string> notes;
+  const auto world = [](const StepReport& report) { return report.gpus_per_node * report.nodes; };
+  if (world(predicted) != world(measured)) {
+    notes.push_back(
+        fmt::format("The first report is of {} ranks, the second of {}.", world(predicted), world(measured)));
+  }
+  if (predicted.memory.budget != measured.memory.budget) {
+    notes.push_back(fmt::format("The first report is of a GPU with {} bytes, the second of one with {}.",
+                                predicted.memory.budget.count(), measured.memory.budget.count()));
+  }
+  if (predicted.verdict != measured.verdict) {
+    notes.push_back(
+        fmt::format("The verdicts differ: \"{}\" and \"{}\".", name_of(predicted.verdict), name_of(measured.verdict)));
+  }
+  return notes;
+}
+
+}  // namespace
+
+double ComparedTerm::relative() const {
+  if (predicted == measured) return 0;
+  if (measured == 0) return std::numeric_limits<double>::infinity() * (predicted > 0 ? 1 : -1);
+  // As doubles: sums of bytes stay far below the range, differences of counts need not stay within 64 bits.
+  return (static_cast<double>(predicted) - static_cast<double>(measured)) / std::abs(static_cast<double>(measured));
+}
+
+Comparison compare(const StepReport& predicted, const StepReport& measured) {
+  TermList list;
+  list.peaks("", predicted.memory.peaks, measured.memory.peaks);
+  for (const PhasePeaks& phase : predicted.memory.phases) {
+    const PhasePeaks* same = find_phase(measured.memory.phases, phase.phase);
+    if (same == nullptr) continue;
+    std::string name = phase.phase;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    list.peaks(name + ": ", phase.peaks, same->peaks);
+  }
+  for (std::size_t i = 0; i < predicted.traffic.totals.size(); ++i) {
+    const TrafficTotal& first = predicted.traffic.totals[i];
+    const TrafficTotal& second = measured.traffic.totals[i];
+    if (first.count == 0 && second.count == 0) continue;
+    const std::string kind(name_of(static_cast<CollectiveKind>(i)));
+    list.count(kind + " count", first.count, second.count);
+    list.bytes(kind + " payload", first.payload, second.payload);
+  }
+  list.count("parameters", predicted.parameters, measured.parameters);
+  list.count("trainable parameters", predicted.trainable_parameters, measured.trainable_parameters);
+
+  Comparison comparison{.terms = std::move(list).take(), .notes = notes_on(predicted, measured)};
+  std::stable_sort(comparison.terms.begin(), comparison.terms.end(),
+                   [](const auto& a, const auto& b) { return std::abs(a.relative()) > std::abs(b.relative()); });
+  return comparison;
+}
+
+bool is_within(const Comparison& comparison, double tolerance) {
+  return std::all_of(comparison.terms.begin(), comparison.terms.end(),
+                     [&](const ComparedTerm& term) { return std::abs(term.relative()) <= tolerance; });
+}
+
+void write_comparison(JsonWriter& writer, const Comparison& comparison) {
+  writer.key("comparison");
+  writer.begin_object();
+  writer.key("terms");
+  writer.begin_array();
+  for (const ComparedTerm& term : comparison.terms) {
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("name", term.name);
+    writer.member("unit", term.unit == TermUnit::Bytes ? "bytes" : "count");
+    writer.member("predicted", term.predicted);
+    writer.member("measured", term.measured);
+    writer.member("difference", term.difference());
+    writer.member("relative", term.relative());
+    writer.end_object();
+  }
+  writer.end_array();
+  writer.member("notes", comparison.notes);
+  writer.end_object();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,80 @@
+// compare: two report files, term by term.
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/compare.h"
+#include "core/files.h"
+#include "core/report_json.h"
+#include "core/report_reader.h"
+#include "planner/cli_commands.h"
+#include "planner/cli_plan_file.h"
+#include "planner/cli_values.h"
+#include "planner/render_comparison.h"
+#include "planner/render_plan.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+Entry verdict_of(const Comparison& comparison, const std::optional<double>& tolerance) {
+  const ComparedTerm& worst = comparison.terms.front();
+  std::string line =
+      worst.difference() == 0
+          ? fmt::format("{} compared", counted(static_cast<std::int64_t>(comparison.terms.size()), "term"))
+          : fmt::format("{}: {}", worst.name, relative_text(worst));
+  if (!tolerance) {
+    return {.label = worst.difference() == 0 ? "EQUAL" : "WORST", .lines = {std::move(line)}};
+  }
+  const bool within = is_within(comparison, *tolerance);
+  line += fmt::format(" · tolerance {:g} %", *tolerance * 100);
+  return {
+      .label = within ? "WITHIN" : "OUTSIDE", .lines = {std::move(line)}, .style = within ? Style::Good : Style::Bad};
+}
+
+std::string to_json(const Comparison& comparison) {
+  JsonWriter writer;
+  writer.begin_object();
+  writer.member("format_version", kReportFormatVersion);
+  write_comparison(writer, comparison);
+  writer.end_object();
+  return std::move(writer).take();
+}
+
+}  // namespace
+
+Outcome compare_command(const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line, {Option::Output});
+  const std::optional<double> tolerance = OptionReader(line, errors).share(Option::Tolerance);
+  const auto predicted = read_report_file(line.arguments[0]);
+  const auto measured = read_report_file(line.arguments[1]);
+  for (const auto* report : {&predicted, &measured}) {
+    if (!*report) errors.insert(errors.end(), report->error().begin(), report->error().end());
+  }
+  if (!errors.empty()) return input_failure(std::move(errors));
+
+  const Comparison comparison = compare(*predicted, *measured);
+  const ExitCode code = !tolerance || is_within(comparison, *tolerance) ? kExitYes : kExitNo;
+  const std::string path = line.value(Option::Output).value_or("");
+  if (!path.empty() && path != "-") {
+    const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+    const auto written = write_file_atomically(path, to_json(comparison), overwrite);
+    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  }
+  if (output.format == Format::Json || path == "-") {
+    output.console.out << to_json(comparison);
+    return code;
+  }
+  Document document = {verdict_of(comparison, tolerance)};
+  if (!output.quiet) {
+    const double mark = tolerance.value_or(std::numeric_limits<double>::infinity());
+    add_comparison(document, comparison, mark, std::numeric_limits<std::size_t>::max());
+  }
+  output.print(document);
+  return code;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,110 @@
+#include "planner/cli_plan_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/parse_units.h"
+#include "planner/cli_library.h"
+#include "planner/cli_request.h"
+#include "planner/cli_values.h"
+#include "planner/render_plan.h"
+
+namespace fsdp::planner {
+
+Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library) {
+  Given given;
+  given.path = path;
+  FSDP_TRY(given.file, read_plan_file(given.path));
+  const Plan& plan = given.file.plan;
+  if (plan.model_file == "-") {
+    return failure(given.path + ": /model/file", "The model was read from the standard input.",
+                   "Save the model and write its file name here.");
+  }
+  const std::string folder = std::filesystem::path(given.path).parent_path().string();
+  FSDP_TRY(const std::string model_path, find_model_file(plan.model_file, library, folder));
+  FSDP_TRY(given.spec, read_model_spec(model_path));
+  given.workload = {
+      .recipe = plan.recipe, .dimensions = plan.dimensions, .trainable = plan.trainable, .frozen = plan.frozen};
+  FSDP_TRY(given.model, build_model(given.spec, given.workload));
+  if (given.file.cluster) {
+    FSDP_TRY(given.cluster, override_machines(line, *given.file.cluster, library));
+  } else if (names_machines(line)) {
+    FSDP_TRY(given.cluster, read_machines(line, library));
+  } else {
+    return failure(given.path, "The plan says nothing about its machines.",
+                   "Write --gpus 4 --mem 16G, or --gpu T4 --gpus 4, or --cluster FILE.");
+  }
+  Errors errors = check(plan, given.model);
+  for (Error& error : errors) error.where = given.path + (error.where.empty() ? "" : ": " + error.where);
+  if (plan.mesh.world_size() != world_size(given.cluster)) {
+    errors.push_back({given.path + ": /mesh",
+                      fmt::format("The mesh has {} ranks, the machines have {}.", plan.mesh.world_size(),
+                                  counted(world_size(given.cluster), "GPU")),
+                      "Plan again for these machines."});
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return given;
+}
+
+tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line, {Option::Output, Option::Events});
+  Result<Given> given = read_given(line, line.arguments.front(), output.console.library);
+  if (!given) errors.insert(errors.end(), given.error().begin(), given.error().end());
+  if (!errors.empty()) return input_failure(std::move(errors));
+  const auto rank = read_rank(line);
+  if (!rank) return input_failure(rank.error());
+  note_decimal_sizes(line, output);
+  simulator::Predictor predictor(given->model, given->cluster);
+  Result<StepReport> report = predictor.report(given->file.plan, *rank);
+  if (!report) return input_failure(report.error());
+  return PlanPrediction{*std::move(given), std::move(predictor), *std::move(report)};
+}
+
+Result<std::int64_t> read_rank(const CommandLine& line) {
+  Errors errors;
+  const std::int64_t rank = OptionReader(line, errors).count(Option::Rank, 0).value_or(0);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return rank;
+}
+
+Errors check_outputs(const CommandLine& line, std::initializer_list<Option> files) {
+  Errors errors;
+  std::vector<std::string> taken;
+  for (const Option option : files) {
+    const std::optional<std::string> path = line.value(option);
+    if (!path) continue;
+    if (std::find(taken.begin(), taken.end(), *path) != taken.end()) {
+      errors.push_back({std::string(flag_of(option)), "Something else goes to the same file.", "Give another name."});
+    }
+    taken.push_back(*path);
+    if (*path == "-") continue;
+    std::error_code ignored;
+    const std::filesystem::path folder = std::filesystem::path(*path).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+      errors.push_back({*path, fmt::format("There is no folder \"{}\".", folder.string()), "Create it first."});
+    } else if (std::filesystem::is_directory(*path, ignored)) {
+      errors.push_back({*path, "This is a folder.", "Give the name of a file."});
+    } else if (!line.has(Option::Force) && std::filesystem::is_regular_file(*path, ignored)) {
+      errors.push_back({*path, "The file exists.", "Add --force to overwrite it, or give another name."});
+    }
+  }
+  return errors;
+}
+
+void note_decimal_sizes(const CommandLine& line, const Output& output) {
+  for (const Option option : {Option::Memory, Option::HostMemory}) {
+    const std::optional<std::string> text = line.value(option);
+    if (!text || !is_decimal_size(*text)) continue;
+    const Result<Bytes> size = parse_size(*text, flag_of(option));
+    if (!size) continue;
+    output.note(fmt::format("{} {} is {} bytes, {}. Write G for powers of two.", flag_of(option), *text,
+                            grouped(size->count()), format_bytes(*size)));
+  }
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,48 @@
+#pragma once
+
+// What the commands on a plan file begin with: read it, check where the answers go, predict it.
+
+#include <initializer_list>
+#include <string>
+
+#include "core/model_spec.h"
+#include "core/plan_file.h"
+#include "planner/cli_commands.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::planner {
+
+/// A plan of a file with its model and its machines.
+struct Given {
+  std::string path;
+  PlanFile file;
+  ModelSpec spec;
+  Workload workload;
+  Cluster cluster;
+  Model model;
+};
+
+/// Reads a plan file, its model and its machines; options about machines change them. Errors: everything that is wrong
+/// with the files, another model than the plan's, another number of GPUs.
+Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library);
+
+struct PlanPrediction {
+  Given given;
+  simulator::Predictor predictor;
+  StepReport report;
+};
+
+/// Reads the plan file that is the argument of a command, and predicts it for the rank that was asked for.
+tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output);
+
+/// Of which rank the report is to be. Whether the machines have it is for those who know them.
+Result<std::int64_t> read_rank(const CommandLine& line);
+
+/// Where answers are to be written, checked before anything is computed: folders that are not there, files that are,
+/// two answers in one file.
+Errors check_outputs(const CommandLine& line, std::initializer_list<Option> files);
+
+/// A size in powers of ten is seldom what was meant: says once what was understood.
+void note_decimal_sizes(const CommandLine& line, const Output& output);
+
+}  // namespace fsdp::planner

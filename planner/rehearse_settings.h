@@ -1,0 +1,92 @@
+#pragma once
+
+// What is to be rehearsed, and on what.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cluster.h"
+#include "core/report.h"
+#include "core/result.h"
+#include "planner/cli_options.h"
+#include "planner/rehearse_command.h"
+
+namespace fsdp::planner {
+
+/// Where the parts of a rehearsal are.
+struct RehearsalPlaces {
+  std::string stub;    ///< The library that stands in for the GPU.
+  std::string python;  ///< Folder with hook/, fsdp_rehearsal/ and fsdp_plan_runner/.
+  std::string path;    ///< PATH.
+
+  bool operator==(const RehearsalPlaces&) const = default;
+};
+
+/// FSDP_PLAN_STUB_GPU and FSDP_PLAN_PYTHON_PATH, or their places beside the running program.
+RehearsalPlaces rehearsal_places_of_process();
+
+/// Which ranks are run.
+struct RankChoice {
+  enum class Kind : std::uint8_t {
+    Numbers,
+    All,
+    Worst,  ///< Those that may need most: all up to 8, else the first two, the middle, the last, and the first of
+            ///< node 2.
+  };
+  Kind kind = Kind::Numbers;
+  std::vector<std::int64_t> numbers = {0};
+
+  bool operator==(const RankChoice&) const = default;
+};
+/// The ranks of a world, ascending, each once. Error: a rank that is not there.
+Result<std::vector<std::int64_t>> ranks_of(const RankChoice& choice, std::int64_t world_size,
+                                           std::int64_t gpus_per_node);
+
+/// When work that was recorded counts as finished: memory that another stream used is free then.
+enum class EventBound : std::uint8_t { Done, Hold };
+
+/// Device memory of one communicator.
+struct CommunicatorMemory {
+  int ranks = 0;
+  DeviceTerm term;
+
+  bool operator==(const CommunicatorMemory&) const = default;
+};
+
+struct RehearsalSettings {
+  RehearsalPlaces places;
+  std::vector<std::string> command;        ///< As typed.
+  std::vector<std::string> shown_command;  ///< What the report says instead; empty: the command.
+  std::string program;                     ///< Its first word, found.
+  Launch launch;
+  Cluster cluster;            ///< How many GPUs is a guess before anything ran, unless `counts_known`.
+  bool counts_known = false;  ///< Somebody said how many GPUs there are: an option, or the launcher's arguments.
+  bool counts_given = false;  ///< An option did: it overrules the launcher.
+  RankChoice ranks;
+  std::int64_t steps = 3;  ///< 0: to the end.
+  Seconds timeout{600};
+  std::optional<EventBound> bound;  ///< Empty: both, where it matters.
+  std::string routing;
+  std::vector<CommunicatorMemory> nccl;  ///< By ranks; the last serves for all other sizes.
+  DeviceTerm context;
+  Bytes cudnn_workspace;
+  std::string snapshot;  ///< File to write; empty: none.
+  std::string trace;
+  std::vector<std::string> assumptions;
+};
+
+/// The settings of a command behind "--". Errors: everything that is wrong with options, machines, command and the
+/// installation.
+Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
+                                         const RehearsalPlaces& places);
+
+/// Adds what is missing of the installation.
+void check_places(const RehearsalPlaces& places, Errors& errors);
+
+/// What `read_rehearsal` takes from the options but not from the command and the machines: for plans.
+/// `settings.cluster` is set. Adds to `errors`.
+void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings, Errors& errors);
+
+}  // namespace fsdp::planner

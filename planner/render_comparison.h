@@ -1,0 +1,17 @@
+#pragma once
+
+// Two reports side by side, for people.
+
+#include "core/compare.h"
+#include "planner/render_document.h"
+
+namespace fsdp::planner {
+
+/// "+1.7 %", "none measured".
+std::string relative_text(const ComparedTerm& term);
+
+/// The terms, worst first, and what may make the two incomparable. Terms further off than `tolerance` are marked;
+/// `most`: how many rows are shown.
+void add_comparison(Document& document, const Comparison& comparison, double tolerance, std::size_t most);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,126 @@
+#include "core/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/report_json.h"
+#include "core/report_reader.h"
+
+namespace fsdp {
+namespace {
+
+using namespace literals;
+
+StepReport small_report() {
+  StepReport report{.runtime = "pytorch-fsdp2", .runtime_version = "2.11.0", .verdict = Verdict::Fits, .model = "m"};
+  report.parameters = 100;
+  report.trainable_parameters = 90;
+  report.gpu = "T4";
+  report.gpus_per_node = 4;
+  report.memory.budget = 1000_B;
+  report.memory.peaks = {.live = 90_B, .allocated = 100_B, .reserved = 200_B, .device = 300_B};
+  report.memory.phases = {{"first_step", report.memory.peaks}};
+  report.traffic.totals[0] = {.count = 10, .payload = 1000_B, .sent_per_rank = 750_B};
+  return report;
+}
+
+TEST(Compare, PutsTheWorstTermFirst) {
+  const StepReport predicted = small_report();
+  StepReport measured = small_report();
+  measured.memory.peaks.reserved = 160_B;         // 40 of 160 too much: +25 %.
+  measured.traffic.totals[0].payload = 2000_B;    // 1000 of 2000 too little: -50 %.
+  const Comparison comparison = compare(predicted, measured);
+  ASSERT_GE(comparison.terms.size(), 2);
+  EXPECT_EQ(comparison.terms[0], (ComparedTerm{"all_gather payload", TermUnit::Bytes, 1000, 2000}));
+  EXPECT_EQ(comparison.terms[0].difference(), -1000);
+  EXPECT_EQ(comparison.terms[0].relative(), -0.5);
+  EXPECT_EQ(comparison.terms[1], (ComparedTerm{"reserved peak", TermUnit::Bytes, 200, 160}));
+  EXPECT_EQ(comparison.terms[1].relative(), 0.25);
+  for (std::size_t i = 2; i < comparison.terms.size(); ++i) EXPECT_EQ(comparison.terms[i].relative(), 0);
+  EXPECT_FALSE(is_within(comparison, 0.49));
+  EXPECT_TRUE(is_within(comparison, 0.5));
+}
+
+TEST(Compare, OfEqualReportsEveryTermIsExact) {
+  const Comparison comparison = compare(small_report(), small_report());
+  // Four peaks of the run and four of its phase, all-gathers by count and payload, two counts of parameters.
+  EXPECT_EQ(comparison.terms.size(), 12);
+  EXPECT_TRUE(is_within(comparison, 0));
+  EXPECT_TRUE(comparison.notes.empty());
+}
+
+TEST(Compare, WhatWasNeverMeasuredIsInfinitelyFarOff) {
+  const StepReport predicted = small_report();
+  StepReport measured = small_report();
+  measured.traffic.totals[0] = {};
+  measured.traffic.totals[static_cast<std::size_t>(CollectiveKind::AllToAll)] = {.count = 2, .payload = 8_B};
+  const Comparison comparison = compare(predicted, measured);
+  EXPECT_EQ(comparison.terms[0].name, "all_gather count");
+  EXPECT_TRUE(std::isinf(comparison.terms[0].relative()));
+  EXPECT_EQ(comparison.terms[2].name, "all_to_all count");
+  EXPECT_EQ(comparison.terms[2].relative(), -1);
+  EXPECT_FALSE(is_within(comparison, 1e9));
+}
+
+TEST(Compare, OnlyPhasesThatBothHaveAreCompared) {
+  const StepReport predicted = small_report();
+  StepReport measured = small_report();
+  measured.memory.phases[0].phase = "initialisation";
+  EXPECT_EQ(compare(predicted, measured).terms.size(), 8);
+}
+
+TEST(Compare, SaysWhyTwoReportsMayNotBeAboutTheSame) {
+  const StepReport predicted = small_report();
+  StepReport measured = small_report();
+  measured.nodes = 2;
+  measured.memory.budget = 500_B;
+  measured.verdict = Verdict::DoesNotFit;
+  EXPECT_EQ(compare(predicted, measured).notes,
+            (std::vector<std::string>{"The first report is of 4 ranks, the second of 8.",
+                                      "The first report is of a GPU with 1000 bytes, the second of one with 500.",
+                                      "The verdicts differ: \"fits\" and \"does_not_fit\"."}));
+}
+
+std::string text_of(const StepReport& report) {
+  JsonWriter writer;
+  writer.begin_object();
+  write_report_members(writer, report);
+  writer.end_object();
+  return std::move(writer).take();
+}
+
+TEST(ReportReader, ReadsBackWhatIsCompared) {
+  StepReport report = small_report();
+  report.kind = "measured";
+  report.memory.phases.push_back({"steady_step", {.live = 1_B, .allocated = 2_B, .reserved = 3_B, .device = 4_B}});
+  report.memory.cache_flushes = -1;
+  report.traffic.totals[static_cast<std::size_t>(CollectiveKind::Send)] = {2, 64_B, 64_B};
+  report.rehearsal.emplace();
+  const auto document = parse_json(text_of(report), "r.json");
+  ASSERT_TRUE(document);
+  const auto again = read_report(*document);
+  ASSERT_TRUE(again) << to_string(again.error().front());
+  report.rehearsal.reset();
+  EXPECT_EQ(*again, report);
+}
+
+TEST(ReportReader, NamesEverythingThatIsWrong) {
+  const auto document = parse_json(R"({"format_version": "2.0", "kind": "mesured", "runtime": "r", "verdict": "fits",
+ "model": {"name": "m", "parameters": -1, "trainable_parameters": 1}, "cluster": 3, "memory": {}, "news": 1})",
+                                   "r.json");
+  ASSERT_TRUE(document);
+  const auto report = read_report(*document);
+  ASSERT_FALSE(report);
+  std::string text;
+  for (const Error& error : report.error()) text += to_string(error) + "\n";
+  for (const char* part : {"/format_version: This is format \"2.0\".", "Did you mean \"measured\"?",
+                           "\"runtime_version\" is missing", "/model/parameters", "/cluster: Expected an object",
+                           "\"device_peak_bytes\" is missing", "\"traffic\" is missing"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+  EXPECT_EQ(text.find("news"), std::string::npos) << "Keys may be added.";
+}
+
+}  // namespace
+}  // namespace fsdp
