@@ -22,6 +22,7 @@ constexpr std::array kNames = {
     "copy",
     "readback",
     "kernel",
+    "module_kernel",  // of these, compiled at run time
     "gemm",
     "lt_matmul",
     "cudnn",

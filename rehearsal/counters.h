@@ -21,6 +21,7 @@ enum class Counter {
   Copy,
   Readback,
   Kernel,
+  ModuleKernel,
   Gemm,
   LtMatmul,
   Cudnn,

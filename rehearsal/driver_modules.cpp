@@ -2,6 +2,7 @@
 // and launched like any other kernel.
 #include <cuda.h>
 
+#include "rehearsal/counters.h"
 #include "rehearsal/exported.h"
 #include "rehearsal/kernels.h"
 
@@ -13,6 +14,11 @@ template <class Handle>
 CUresult create(Handle* handle) {
   *handle = reinterpret_cast<Handle>(fresh_handle());
   return CUDA_SUCCESS;
+}
+
+CUresult launch_of_module(dim3 grid, dim3 block) {
+  count(Counter::ModuleKernel);
+  return launch("(module)", grid, block) == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -62,17 +68,14 @@ FSDP_STUB CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const
 FSDP_STUB CUresult cuLaunchKernel(CUfunction, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                   unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int,
                                   CUstream, void**, void**) {
-  const cudaError_t error = launch("(module)", dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z));
-  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return launch_of_module(dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z));
 }
 FSDP_STUB CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**, void**) {
-  const cudaError_t error = launch("(module)", dim3(config->gridDimX, config->gridDimY, config->gridDimZ),
-                                   dim3(config->blockDimX, config->blockDimY, config->blockDimZ));
-  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return launch_of_module(dim3(config->gridDimX, config->gridDimY, config->gridDimZ),
+                          dim3(config->blockDimX, config->blockDimY, config->blockDimZ));
 }
 FSDP_STUB CUresult cuLaunchCooperativeKernel(CUfunction, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                              unsigned int block_x, unsigned int block_y, unsigned int block_z,
                                              unsigned int, CUstream, void**) {
-  const cudaError_t error = launch("(module)", dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z));
-  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return launch_of_module(dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z));
 }
