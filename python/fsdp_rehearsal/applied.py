@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from fsdp_rehearsal import sizes
 from fsdp_rehearsal.guard import failed, warn
-from fsdp_rehearsal.modules import Modules, clean
+from fsdp_rehearsal.modules import Modules, class_name, clean
 from fsdp_rehearsal.units import ROOT
 
 
@@ -77,7 +77,7 @@ def _fsdp2(root: Any, modules: Modules) -> Optional[dict[str, Any]]:
     wrapped = [(n, m) for n, m in root.named_modules() if isinstance(m, api.FSDPModule)] if api else []
     if not wrapped:
         return None
-    entry = _entry("FSDP2", "torch.distributed.fsdp.FSDPModule", _class(root))
+    entry = _entry("FSDP2", "torch.distributed.fsdp.FSDPModule", class_name(root))
     seen: set[int] = set()
     for name, module in wrapped:
         state = module._get_fsdp_state()
@@ -102,19 +102,12 @@ def _fsdp2_unit(entry: dict[str, Any], name: str, module: Any, group: Any) -> No
     entry["units"].append(
         {
             "name": name,
-            "class": _class(module),
+            "class": class_name(module),
             "parameters": len(parameters),
             "elements": sum(p.sharded_param.numel() for p in parameters),
             "reshard_after_forward": after is not None,
         }
     )
-
-
-def _class(module: Any) -> str:
-    """The class that the user wrote: FSDP2 gives each module one of its own, made of FSDPModule and the user's."""
-    kind = type(module)
-    ours = kind.__name__.startswith("FSDP") and len(kind.__bases__) == 2 and kind.__bases__[0].__name__ == "FSDPModule"
-    return kind.__bases__[1].__name__ if ours else kind.__name__
 
 
 def _fsdp1(root: Any, modules: Modules) -> Optional[dict[str, Any]]:
@@ -135,7 +128,7 @@ def _fsdp1(root: Any, modules: Modules) -> Optional[dict[str, Any]]:
             entry["units"].append(
                 {
                     "name": clean(name) or ROOT,
-                    "class": type(module.module).__name__,
+                    "class": class_name(module.module),
                     "parameters": len(handle.flat_param._numels),
                     "elements": sum(handle.flat_param._numels),
                 }
@@ -149,7 +142,7 @@ def _ddp(root: Any, modules: Modules) -> Optional[dict[str, Any]]:
     kind = torch.nn.parallel.DistributedDataParallel
     for _, module in root.named_modules():
         if isinstance(module, kind):
-            entry = _entry("DDP", "torch.nn.parallel.DistributedDataParallel", type(module.module).__name__)
+            entry = _entry("DDP", "torch.nn.parallel.DistributedDataParallel", class_name(module.module))
             logged = module._get_ddp_logging_data()
             sizes_of_buckets = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""
             entry["bucket_bytes"] = [int(s) for s in str(sizes_of_buckets).split(",") if s.strip()]

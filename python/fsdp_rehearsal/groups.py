@@ -55,9 +55,10 @@ def _replace_gloo(c10d: ModuleType) -> None:
         def create_device(*args: Any, **kwargs: Any) -> None:
             return None
 
-    # What the fake group does not have, and a group of Gloo is asked for when it is made.
+    # What the fake group does not have, and a group of Gloo is asked for.
     FakeProcessGroup._set_sequence_number_for_group = lambda self: None
     FakeProcessGroup._get_sequence_number_for_group = lambda self: 0
+    FakeProcessGroup._set_default_timeout = lambda self, timeout: None
     if not hasattr(FakeProcessGroup, "options"):
         FakeProcessGroup.options = property(lambda self: SimpleNamespace())
     c10d.ProcessGroupGloo = ProcessGroupGloo

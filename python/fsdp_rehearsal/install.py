@@ -71,6 +71,6 @@ def install(settings: Settings, is_owner: bool) -> None:
     after_import("torch.distributed", lambda dist: groups.install(dist, stub))
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param_group", units.install_fsdp2)
     after_import("torch.distributed.fsdp._runtime_utils", units.install_fsdp1)
-    after_import("torch.distributed.fsdp._fully_shard._fully_shard", ties.install_fsdp2)
+    after_import("torch.distributed.fsdp._fully_shard._fsdp_param_group", ties.install_fsdp2)
     after_import("torch.distributed.fsdp.fully_sharded_data_parallel", ties.install_fsdp1)
     after_import("transformers.training_args", versions.install_transformers)

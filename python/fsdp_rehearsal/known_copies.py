@@ -27,6 +27,13 @@ class KnownCopies:
         """Whether `value` is a device tensor itself, and not a DTensor or another wrapper around some."""
         return type(value) in self._plain and value.is_cuda
 
+    def has_room(self, tensor: Any, size: int = -1) -> bool:
+        """Whether a copy of so many bytes would be kept; without `size`, of the tensor's own."""
+        if tensor.is_complex():
+            return False
+        limit = LARGEST_FLOATS if tensor.is_floating_point() else LARGEST_INTEGERS
+        return (size if size >= 0 else tensor.numel() * tensor.element_size()) <= limit
+
     def of(self, tensor: Any) -> Optional[Any]:
         """The copy of a device tensor; nothing when its value is not known."""
         if not self.on_device(tensor):
@@ -40,8 +47,7 @@ class KnownCopies:
     def learn(self, tensor: Any, value: Any) -> None:
         """Notes what a device tensor holds. Of a storage that is not known yet, only the whole can be learnt."""
         storage = tensor.untyped_storage()
-        limit = LARGEST_FLOATS if tensor.is_floating_point() else LARGEST_INTEGERS
-        if tensor.is_complex() or storage.nbytes() == 0 or storage.nbytes() > limit:
+        if storage.nbytes() == 0 or not self.has_room(tensor, storage.nbytes()):
             return
         if storage._cdata not in self._storages:
             if tensor.numel() * tensor.element_size() != storage.nbytes():

@@ -13,7 +13,7 @@ It is a torch function mode. A dispatch mode would see more, but PyTorch allocat
 autograd does not add gradients in place then (isTensorSubclassLike in ATen/TensorSubclassLikeUtils.h).
 
 Not followed: what floating point work on unknown values yields; calls without a CPU version; code that torch.compile has
-compiled, which is why its first use ends all of this.
+compiled, which is why its first call ends all of this.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import struct
 from typing import Any, Callable, Optional
 
 from fsdp_rehearsal import frames
+from fsdp_rehearsal.after_import import after_import
 from fsdp_rehearsal.guard import failed, warn
 from fsdp_rehearsal.known_copies import KnownCopies
 from fsdp_rehearsal.stub import Stub
@@ -58,13 +59,20 @@ def install(torch: Any, stub: Stub, balanced_routing: bool) -> KnownValues:
     mode = Following()
     mode.__enter__()
 
-    def compile_and_end(*args: Any, **kwargs: Any) -> Any:
-        _leave(torch, mode)
-        return compiled(*args, **kwargs)
-
-    compiled = torch.compile
-    torch.compile = compile_and_end
+    after_import("torch._dynamo.eval_frame", lambda module: _end_with_compiled_code(module, torch, mode))
     return values
+
+
+def _end_with_compiled_code(eval_frame: Any, torch: Any, mode: Any) -> None:
+    """Many libraries decorate functions with torch.compile that are never called: what ends it is the first call."""
+    real = eval_frame._callback_from_stance
+
+    def _callback_from_stance(callback: Any) -> Any:
+        if callback not in (None, False):
+            _leave(torch, mode)
+        return real(callback)
+
+    eval_frame._callback_from_stance = _callback_from_stance
 
 
 def _backward(mode: Any, torch: Any, tensor: Any, gradient: Any = None, retain_graph: Any = None,
@@ -84,7 +92,7 @@ def _leave(torch: Any, mode: Any) -> None:
         if other is not mode:
             _push_mode(other)
     if mode in others:
-        warn("not_followed", "torch.compile was used, so values that are read back from the device are not followed.")
+        warn("not_followed", "Code of torch.compile was called, so values that are read back from the device are not followed.")
 
 
 class KnownValues:
@@ -130,6 +138,8 @@ class KnownValues:
         if not inputs:
             return self._from_host(func, name, args, kwargs)
         target = args[0] if name in _OVERWRITES else None
+        if target is not None and not self.copies.has_room(target):
+            return None
         if any(x is not target and self.copies.of(x) is None for x in inputs):
             return self._routing(name, args, kwargs)
         host_args, host_kwargs = self._torch.utils._pytree.tree_map(self._to_host, (args, kwargs))
@@ -141,6 +151,8 @@ class KnownValues:
 
     def _from_host(self, func: Callable, name: str, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
         """A tensor that is sent to the device, or made there from numbers."""
+        if name in ("cuda", "to") and not self.copies.has_room(args[0]):
+            return None
         if name == "cuda":
             return [args[0]]
         if name == "to":
@@ -149,7 +161,10 @@ class KnownValues:
         device = kwargs.get("device")
         if device is None or self._torch.device(device).type != "cuda":
             return None
-        return self._flat(func(*args, **self._host_keywords(kwargs)))
+        keywords = self._host_keywords(kwargs)
+        if not all(self.copies.has_room(tensor) for tensor in self._flat(func(*args, **{**keywords, "device": "meta"}))):
+            return None
+        return self._flat(func(*args, **keywords))
 
     def _host_keywords(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         kept = {key: self._to_host(value) for key, value in kwargs.items() if key not in ("non_blocking", "pin_memory")}

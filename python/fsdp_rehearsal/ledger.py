@@ -133,13 +133,13 @@ def _rounded(size: int) -> int:
 
 
 def stack_of(ledger: Ledger, place: int, label: Label) -> list[dict[str, Any]]:
-    """The stack of a place, innermost first. The autograd engine allocates in a thread without Python frames: then it is
-    the call of backward."""
-    stack = frames_of.without_plumbing(ledger.places[place]) or list(ledger.places[place])
-    if not stack and label.backward_at is not None:
+    """The stack of a place, innermost first. The thread of the autograd engine has no Python frames but those of hooks; the
+    call of backward is added, since it is where the program stands meanwhile."""
+    stack = frames_of.without_plumbing(ledger.places[place])
+    if label.backward_at is not None and not any(frames_of.kind_of(f["file"]) == frames_of.USER for f in stack):
         file, line, function = label.backward_at
-        return [{"file": file, "line": line, "function": function}]
-    return stack
+        stack.append({"file": file, "line": line, "function": function})
+    return stack or list(ledger.places[place])
 
 
 def rows_at_peak(ledger: Ledger, most: int = 20) -> list[dict[str, Any]]:

@@ -19,6 +19,13 @@ def clean(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
+def class_name(module: Any) -> str:
+    """The class that the user wrote: FSDP2 gives each module one of its own, made of FSDPModule and the user's."""
+    kind = type(module)
+    of_fsdp2 = len(kind.__bases__) == 2 and kind.__bases__[0].__name__ == "FSDPModule"
+    return kind.__bases__[1].__name__ if of_fsdp2 else kind.__name__
+
+
 class Modules:
     def __init__(self, phases: Phases) -> None:
         self.roots: list[Any] = []  # weak references, in the order of their first call

@@ -44,6 +44,7 @@ class Record:
 
     def __init__(self, settings: Settings, is_owner: bool, began: float) -> None:
         self.began = began
+        self._started = time.time()
         self.progress = Progress(settings.progress if is_owner else "", settings.steps)
         self._settings = settings
         self._is_owner = is_owner
@@ -106,12 +107,15 @@ class Record:
         return self._is_owner or (self.steps.calls > 0 and rank in ("", str(self._settings.rank)))
 
     def _is_better_one_there(self) -> bool:
-        """Whether a child has trained and written, and this process only waited for it."""
+        """Whether a child of this process has trained and written meanwhile; or a training before this process, which is
+        some other program of the same command and has nothing to say."""
         try:
             with open(self._settings.record, encoding="utf-8") as text:
-                return json.load(text).get("steps", 0) > self.steps.done
+                steps = json.load(text).get("steps", 0)
+            meanwhile = os.path.getmtime(self._settings.record) > self._started
         except (OSError, ValueError):
             return False
+        return steps > self.steps.done and (meanwhile or "torch" not in sys.modules)
 
     def _end(self, why: str) -> dict[str, Any]:
         return {"why": why, "exception": self.faults.exception, "exit_status": self.faults.exit_status}
@@ -181,7 +185,7 @@ class Record:
             "missing_functions": self.stub.missing_functions(),
             "allocator_event_queries": self.stub.counter("allocator_event_query"),
             "cudnn_plans": self.stub.counter("cudnn"),
-            "triton": "triton.runtime.driver" in sys.modules,
+            "triton": self.stub.counter("module_kernel") > 0 and "triton.runtime.driver" in sys.modules,
             "cuda_graphs": self.stub.counter("graph") > 0,
             "data_dependent_routing": any(row["steers_sizes"] and row["phase"] != "initialisation" for row in rows),
         }

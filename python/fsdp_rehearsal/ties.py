@@ -12,11 +12,17 @@ from typing import Any
 
 from fsdp_rehearsal import frames
 from fsdp_rehearsal.guard import guarded, warn
+from fsdp_rehearsal.modules import class_name
+
+
+_MARK = "_rehearsal_wrapped"
+Place = tuple[Any, str]  # weak reference to a module, name of a parameter below it
 
 
 class Ties:
     def __init__(self) -> None:
-        self._seen: list[tuple[Any, list[tuple[str, str]], str, dict[str, Any]]] = []
+        self._seen: list[tuple[Place, Place, str, dict[str, Any]]] = []
+        self._wrapped: dict[int, Place] = {}  # id of a parameter that FSDP2 took -> where it was
 
     @guarded("Tied weights")
     def install(self, torch: Any) -> None:
@@ -29,17 +35,30 @@ class Ties:
 
     @guarded("Tied weights")
     def install_fsdp2(self, module: Any) -> None:
-        """FSDP2's function is known under several names; all of them call this one."""
-        if hasattr(module, "_init_param_group"):
-            real = module._init_param_group
+        """FSDP2 replaces a unit's parameters at once, so the other module of a tie may be wrapped with the old one."""
+        group = module.FSDPParamGroup
+        real = group.__init__
 
-            @functools.wraps(real)
-            def _init_param_group(state, params, modules, *args, **kwargs):
-                for root in modules:
-                    self.note(root, "fully_shard")
-                return real(state, params, modules, *args, **kwargs)
+        @functools.wraps(real)
+        def __init__(unit, params, modules, *args, **kwargs):
+            for owner in modules if isinstance(modules, (tuple, list)) else (modules,):
+                self._note_unit(owner)
+            real(unit, params, modules, *args, **kwargs)
 
-            module._init_param_group = _init_param_group
+        group.__init__ = __init__
+
+    @guarded("Tied weights")
+    def _note_unit(self, owner: Any) -> None:
+        self.note(owner, "fully_shard")
+        for name, parameter in owner.named_parameters():
+            # A mark, since ids come again; not a weak reference: PyTorch cannot swap a tensor that has one.
+            place = self._wrapped.get(id(parameter)) if getattr(parameter, _MARK, False) is True else None
+            if place is not None:
+                here = (weakref.ref(owner), name)
+                self._seen.append((place, here, "fully_shard took it in two units", frames.user_frame() or {}))
+            else:
+                setattr(parameter, _MARK, True)
+                self._wrapped[id(parameter)] = (weakref.ref(owner), name)
 
     def _wrap(self, owner: Any, name: str, what: str, argument: int = 0) -> None:
         real = getattr(owner, name)
@@ -58,27 +77,29 @@ class Ties:
         names: dict[int, list[str]] = {}
         for name, parameter in root.named_parameters(remove_duplicate=False):
             names.setdefault(id(parameter), []).append(name)
-        pairs = [(group[0], other) for group in names.values() for other in group[1:]]
-        if pairs:
-            self._seen.append((weakref.ref(root), pairs, what, frames.user_frame() or {}))
+        frame = frames.user_frame() or {}
+        reference = weakref.ref(root)
+        for first, *others in names.values():
+            for other in others:
+                self._seen.append(((reference, first), (reference, other), what, frame))
 
     @guarded("Tied weights")
     def check(self, roots: list[Any]) -> None:
         """Warns about ties that are gone."""
-        told: set[tuple[str, str]] = set()
-        for reference, pairs, what, frame in self._seen:
-            root = reference()
-            for pair in pairs:
-                if root is None or pair in told or not _untied(root, *pair):
-                    continue
-                told.add(pair)
-                warn(
-                    "untied_weights",
-                    f"{pair[0]} and {pair[1]} were one parameter before {what}, and are two now: "
-                    "their memory is held twice, and they are trained apart.",
-                    frame.get("file"),
-                    frame.get("line"),
-                )
+        told: set[tuple[int, ...]] = set()
+        for first, second, what, frame in self._seen:
+            one, two = _lookup(first), _lookup(second)
+            if one is None or two is None or one is two or not _both_parameters(one, two) or (id(one), id(two)) in told:
+                continue
+            told.add((id(one), id(two)))
+            names = " and ".join(_name(place) for place in (first, second))
+            warn(
+                "untied_weights",
+                f"{names} were one parameter before {what}, and are two now: their memory is held twice, and they are "
+                "trained apart.",
+                frame.get("file"),
+                frame.get("line"),
+            )
         for root in roots:
             self._check_config(root, bool(told))
 
@@ -101,18 +122,16 @@ class Ties:
             return
 
 
-def _untied(root: Any, first: str, second: str) -> bool:
-    one, two = (_lookup(root, name) for name in (first, second))
-    return one is not None and two is not None and one is not two and _both_parameters(one, two)
-
-
-def _lookup(root: Any, name: str) -> Any:
-    at = root
-    for part in name.split("."):
+def _lookup(place: Place) -> Any:
+    at = place[0]()
+    for part in place[1].split("."):
         at = getattr(at, part, None)
-        if at is None:
-            return None
     return at
+
+
+def _name(place: Place) -> str:
+    owner = place[0]()
+    return place[1] if owner is None or "." in place[1] else f"{class_name(owner)}.{place[1]}"
 
 
 def _both_parameters(one: Any, two: Any) -> bool:
