@@ -20,3 +20,10 @@ FSDP_STUB_MISSING(cuLinkComplete, kNotSupported)
 
 // Descriptions of tensors for the copy engine of Hopper: made for kernels, which do not run.
 FSDP_STUB_SUCCEEDS(cuTensorMapEncodeTiled)
+
+// Messages of the driver go to a function of PyTorch 2.14. There are none.
+FSDP_STUB int cuLogsRegisterCallback(void*, void*, void** registration) {
+  if (registration != nullptr) *registration = fsdp::rehearsal::fresh_handle();
+  return 0;
+}
+FSDP_STUB_SUCCEEDS(cuLogsUnregisterCallback)
