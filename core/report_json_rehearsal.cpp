@@ -27,6 +27,15 @@ void write_frame(JsonWriter& writer, const PythonFrame& frame) {
   write_if(writer, "function", frame.function);
 }
 
+/// A line of Python, where there is one.
+void write_frame_member(JsonWriter& writer, std::string_view key, const PythonFrame& frame) {
+  if (frame.file.empty()) return;
+  writer.key(key);
+  writer.begin_object(kOneLine);
+  write_frame(writer, frame);
+  writer.end_object();
+}
+
 /// A list, an object on a line for each element.
 template <class T, class Write>
 void write_rows(JsonWriter& writer, std::string_view key, const std::vector<T>& rows, Write write) {
@@ -91,6 +100,7 @@ void write_wrapper(JsonWriter& writer, const AppliedWrapper& wrapper) {
   write_if(writer, "buffer_dtype", wrapper.buffer_dtype);
   write_if(writer, "reshard_after_forward", wrapper.reshard_after_forward);
   writer.member("offload", wrapper.offload);
+  writer.member("autocast", wrapper.autocast);
   write_rows(writer, "units", wrapper.units, [&](const AppliedUnit& unit) {
     writer.member("name", unit.name);
     writer.member("class", unit.class_name);
@@ -132,6 +142,8 @@ void write_limits(JsonWriter& writer, const RehearsalLimits& limits) {
   writer.member("missing_functions", limits.missing_functions);
   writer.member("allocator_event_queries", limits.allocator_event_queries);
   writer.member("cudnn_plans", limits.cudnn_plans);
+  writer.member("cudnn_workspace_bytes", limits.cudnn_workspace.count());
+  writer.member("routing", limits.routing);
   writer.member("triton", limits.triton);
   writer.member("cuda_graphs", limits.cuda_graphs);
   writer.member("data_dependent_routing", limits.data_dependent_routing);
@@ -155,6 +167,8 @@ void write_end(JsonWriter& writer, const Rehearsal& rehearsal) {
   writer.member("phase", rehearsal.failed->phase);
   writer.member("step", rehearsal.failed->step);
   writer.member("module", rehearsal.failed->module);
+  writer.member("device_free_bytes", rehearsal.failed->free.count());
+  write_frame_member(writer, "at", rehearsal.failed->at);
   write_frames(writer, "stack", rehearsal.failed->stack);
   writer.end_object();
 }
@@ -173,9 +187,11 @@ void write_rehearsal(JsonWriter& writer, const Rehearsal& rehearsal) {
   writer.member("out_of_memory_errors", rehearsal.out_of_memory_errors);
   writer.member("at_end_allocated_bytes", rehearsal.at_end_allocated.count());
   write_applied(writer, rehearsal);
+  write_frame_member(writer, "peak_at", rehearsal.peak_at);
   write_frames(writer, "peak_stack", rehearsal.peak_stack);
   write_rows(writer, "allocations_at_peak", rehearsal.allocations, [&](const AllocationSite& site) {
     write_frame(writer, site.frame);
+    write_if(writer, "through", site.through);
     writer.member("count", site.count);
     writer.member("bytes", site.bytes.count());
   });

@@ -23,6 +23,8 @@ struct PythonFrame {
 /// Memory that is alive at the peak, by the line of Python that asked for it.
 struct AllocationSite {
   PythonFrame frame;  ///< An empty file: all smaller ones together.
+  std::string
+      through;  ///< What it called there: "torch/nn/functional.py:3504 cross_entropy", "autograd"; may be empty.
   std::int64_t count = 0;
   Bytes bytes;
 
@@ -53,6 +55,7 @@ struct AppliedWrapper {
   std::string buffer_dtype;
   std::string reshard_after_forward;  ///< "true", "false", a world size, or empty where nobody says.
   bool offload = false;
+  std::vector<std::string> autocast;  ///< Types of torch.autocast in forward.
 
   bool operator==(const AppliedWrapper&) const = default;
 };
@@ -99,7 +102,9 @@ struct RehearsalLimits {
   std::vector<Readback> readbacks;
   std::vector<std::string> missing_functions;  ///< Of CUDA's libraries: called, and not there.
   std::int64_t allocator_event_queries = 0;    ///< Above 0: reserved memory depends on when kernels finish.
-  std::int64_t cudnn_plans = 0;                ///< Their workspaces are a stated guess.
+  std::int64_t cudnn_plans = 0;                ///< Run; each has `cudnn_workspace`.
+  Bytes cudnn_workspace;                       ///< A stated term: cuDNN itself would say it.
+  std::string routing = "none";                ///< Or "balanced": which experts tokens went to.
   bool triton = false;
   bool cuda_graphs = false;
   bool data_dependent_routing = false;  ///< Mixture of experts: tokens go where the device says.
@@ -140,6 +145,8 @@ struct FailedAllocation {
   std::string phase;
   std::int64_t step = 0;  ///< From 1; 0: initialisation.
   std::string module;
+  Bytes free;                      ///< Of the device, then.
+  PythonFrame at;                  ///< The script's own line, if there is one.
   std::vector<PythonFrame> stack;  ///< Innermost first.
 
   bool operator==(const FailedAllocation&) const = default;
@@ -175,7 +182,8 @@ struct Rehearsal {
   std::vector<AppliedWrapper> wrappers;
   std::vector<ElementsOfDtype> parameter_dtypes;
   std::vector<AppliedOptimizer> optimizers;
-  std::vector<PythonFrame> peak_stack;      ///< Innermost first.
+  PythonFrame peak_at;                      ///< The line of the script at the peak, and
+  std::vector<PythonFrame> peak_stack;      ///< what it had called, innermost first.
   std::vector<AllocationSite> allocations;  ///< At the peak, largest first.
   std::vector<RehearsalWarning> warnings;
   RehearsalLimits limits;

@@ -99,6 +99,7 @@ Result<RehearsalSettings> read_plan_rehearsal(const CommandLine& line, const Giv
   settings.counts_known = settings.counts_given = true;
   settings.assumptions = given.cluster.assumptions;
   read_rehearsal_options(line, settings, errors);
+  read_device_terms(line, settings, errors);
   if (!line.has(Option::NcclBytes)) charge_groups(settings, given);
   reader.keep(ranks_of(settings.ranks, world_size(settings.cluster), settings.cluster.gpus_per_node));
   if (!errors.empty()) return tl::unexpected(std::move(errors));

@@ -123,6 +123,7 @@ void read_moment(const JsonValue& value, RehearsalRecord& record, JsonErrors& er
   std::int64_t step = 0;
   if (object.optional("step", step, kRecordedCount) && step > 0) peak.instruction = fmt::format("step {}", step);
   read_text(object, "module", peak.op);
+  if (const JsonValue* at = value_unless_null(object, "at")) read_place(*at, record.seen.peak_at, errors);
   if (const JsonValue* stack = object.optional_value("stack")) read_stack(*stack, record.seen.peak_stack, errors);
   object.finish(UnknownKeys::Ignore);
 }

@@ -57,9 +57,14 @@ void read_any(ObjectReader& object, std::string_view key, std::string& out) {
 }
 
 /// "torch.bfloat16" is "bfloat16" here.
+std::string without_torch(std::string_view name) {
+  constexpr std::string_view kPrefix = "torch.";
+  return std::string(name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name);
+}
+
 void read_dtype(ObjectReader& object, std::string_view key, std::string& out) {
   read_text(object, key, out);
-  if (out.starts_with("torch.")) out.erase(0, 6);
+  out = without_torch(out);
 }
 
 void read_frame(ObjectReader& object, PythonFrame& frame) {
@@ -118,6 +123,10 @@ void read_wrapper(ObjectReader& object, AppliedWrapper& wrapper) {
   }
   read_any(object, "reshard_after_forward", wrapper.reshard_after_forward);
   read_flag(object, "offload", wrapper.offload);
+  if (const JsonValue* autocast = value_unless_null(object, "autocast")) {
+    read_json(*autocast, wrapper.autocast, object.errors());
+    for (std::string& dtype : wrapper.autocast) dtype = without_torch(dtype);
+  }
 }
 
 }  // namespace
@@ -137,6 +146,12 @@ void read_text(ObjectReader& object, std::string_view key, std::string& out) {
   if (value != nullptr) read_json(*value, out, object.errors());
 }
 
+void read_place(const JsonValue& value, PythonFrame& frame, JsonErrors& errors) {
+  ObjectReader object(value, errors);
+  read_frame(object, frame);
+  object.finish(UnknownKeys::Ignore);
+}
+
 void read_stack(const JsonValue& value, std::vector<PythonFrame>& stack, JsonErrors& errors) {
   read_rows(value, errors, [&](ObjectReader& object) { read_frame(object, stack.emplace_back()); });
 }
@@ -147,6 +162,10 @@ void read_failed_allocation(const JsonValue& value, FailedAllocation& failed, Js
   read_text(object, "phase", failed.phase);
   read_number(object, "step", failed.step);
   read_text(object, "module", failed.module);
+  std::int64_t free = 0;
+  read_number(object, "device_free", free);
+  failed.free = Bytes(free);
+  if (const JsonValue* at = value_unless_null(object, "at")) read_place(*at, failed.at, errors);
   if (const JsonValue* stack = value_unless_null(object, "stack")) read_stack(*stack, failed.stack, errors);
   object.finish(UnknownKeys::Ignore);
 }
@@ -155,6 +174,7 @@ void read_sites(const JsonValue& value, std::vector<AllocationSite>& sites, Json
   read_rows(value, errors, [&](ObjectReader& object) {
     AllocationSite& site = sites.emplace_back();
     read_frame(object, site.frame);
+    read_text(object, "framework", site.through);
     read_number(object, "count", site.count);
     read_bytes(object, "bytes", site.bytes);
   });
@@ -190,7 +210,7 @@ void read_applied(const JsonValue& value, RehearsalRecord& record, JsonErrors& e
   const JsonValue* dtypes = value_unless_null(object, "parameter_dtypes");
   if (dtypes != nullptr && expect_type(*dtypes, JsonType::Object, "an object", errors)) {
     for (const JsonMember& member : dtypes->members) {
-      ElementsOfDtype row{.dtype = member.key.starts_with("torch.") ? member.key.substr(6) : member.key};
+      ElementsOfDtype row{.dtype = without_torch(member.key)};
       if (read_json(member.value, row.elements, errors, kRecordedCount))
         record.seen.parameter_dtypes.push_back(std::move(row));
     }

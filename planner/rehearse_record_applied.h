@@ -25,6 +25,7 @@ void read_bytes(ObjectReader& object, std::string_view key, Bytes& out);
 /// A text that may be missing or null.
 void read_text(ObjectReader& object, std::string_view key, std::string& out);
 
+void read_place(const JsonValue& value, PythonFrame& frame, JsonErrors& errors);
 void read_stack(const JsonValue& value, std::vector<PythonFrame>& stack, JsonErrors& errors);
 void read_failed_allocation(const JsonValue& value, FailedAllocation& failed, JsonErrors& errors);
 void read_sites(const JsonValue& value, std::vector<AllocationSite>& sites, JsonErrors& errors);

@@ -156,6 +156,8 @@ StepReport measured_report(const RehearsalSettings& settings, const std::vector<
 
   Rehearsal seen = record.seen;
   seen.command = settings.shown_command.empty() ? settings.command : settings.shown_command;
+  seen.limits.cudnn_workspace = settings.cudnn_workspace;
+  seen.limits.routing = settings.routing;
   seen.rank = worst.job.rank;
   seen.ranks = rows_of(runs);
   seen.timing_decides = does_timing_decide(runs);

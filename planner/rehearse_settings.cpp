@@ -193,6 +193,12 @@ void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings
   settings.routing =
       one_of<std::string>(line, Option::Routing, {{"none", "none"}, {"balanced", "balanced"}}, errors).value_or("none");
   settings.cudnn_workspace = reader.size(Option::CudnnWorkspace).value_or(Bytes(0));
+  settings.snapshot = line.value(Option::Snapshot).value_or("");
+  settings.trace = line.value(Option::AllocatorTrace).value_or("");
+}
+
+void read_device_terms(const CommandLine& line, RehearsalSettings& settings, Errors& errors) {
+  OptionReader reader(line, errors);
   settings.nccl = communicators_of(settings, reader.size(Option::NcclBytes));
   const auto& context = settings.cluster.gpu.context;
   settings.context = {"CUDA context", context.value, context.provenance, context.source};
@@ -206,8 +212,6 @@ void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings
                                   format_bytes(settings.context.bytes), format_bytes(usable)),
                       ""});
   }
-  settings.snapshot = line.value(Option::Snapshot).value_or("");
-  settings.trace = line.value(Option::AllocatorTrace).value_or("");
 }
 
 Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
@@ -216,13 +220,17 @@ Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::str
   RehearsalSettings settings{.places = places, .command = line.script, .launch = read_launch(line.script)};
   check_places(places, errors);
   OptionReader reader(line, errors);
+  read_rehearsal_options(line, settings, errors);
   settings.program = reader.keep(find_program(line.script.front(), places.path)).value_or("");
   std::optional<Cluster> cluster = reader.keep(machines_of_script(line, library, settings));
-  if (!cluster) return tl::unexpected(std::move(errors));
+  if (!cluster) {
+    for (const Option size : {Option::NcclBytes, Option::ContextBytes}) reader.size(size);
+    return tl::unexpected(std::move(errors));
+  }
   settings.cluster = *std::move(cluster);
   settings.assumptions.insert(settings.assumptions.end(), settings.cluster.assumptions.begin(),
                               settings.cluster.assumptions.end());
-  read_rehearsal_options(line, settings, errors);
+  read_device_terms(line, settings, errors);
   if (settings.counts_known) {
     reader.keep(ranks_of(settings.ranks, world_size(settings.cluster), settings.cluster.gpus_per_node));
   }

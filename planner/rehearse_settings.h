@@ -68,7 +68,7 @@ struct RehearsalSettings {
   std::int64_t steps = 3;  ///< 0: to the end.
   Seconds timeout{600};
   std::optional<EventBound> bound;  ///< Empty: both, where it matters.
-  std::string routing;
+  std::string routing = "none";
   std::vector<CommunicatorMemory> nccl;  ///< By ranks; the last serves for all other sizes.
   DeviceTerm context;
   Bytes cudnn_workspace;
@@ -85,8 +85,10 @@ Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::str
 /// Adds what is missing of the installation.
 void check_places(const RehearsalPlaces& places, Errors& errors);
 
-/// What `read_rehearsal` takes from the options but not from the command and the machines: for plans.
-/// `settings.cluster` is set. Adds to `errors`.
+/// Fills in what the options say by themselves, whatever is rehearsed on whatever machines. Adds to `errors`.
 void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings, Errors& errors);
+
+/// Fills in the memory outside of the allocator. REQUIRES: `settings.cluster` is set. Adds to `errors`.
+void read_device_terms(const CommandLine& line, RehearsalSettings& settings, Errors& errors);
 
 }  // namespace fsdp::planner

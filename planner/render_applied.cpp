@@ -62,6 +62,7 @@ std::string wrapper_text(const AppliedWrapper& wrapper) {
   if (!wrapper.reduce_dtype.empty()) dtypes.push_back("reduced in " + wrapper.reduce_dtype);
   if (!wrapper.buffer_dtype.empty()) dtypes.push_back("buffers " + wrapper.buffer_dtype);
   if (!dtypes.empty()) text += fmt::format(" · mixed precision: {}", fmt::join(dtypes, ", "));
+  if (!wrapper.autocast.empty()) text += fmt::format(" · autocast {}", fmt::join(wrapper.autocast, ", "));
   if (wrapper.offload) text += " · offloaded to the host";
   return text;
 }

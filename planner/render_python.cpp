@@ -9,7 +9,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::size_t kMostFrames = 5;
+constexpr std::size_t kMostFrames = 4;
 
 bool is_in_torch(const PythonFrame& frame) {
   return frame.file.find("/site-packages/torch/") != std::string::npos;
@@ -34,7 +34,7 @@ std::string command_text(const std::vector<std::string>& words) {
 }
 
 std::string short_path(const std::string& file, const std::string& folder) {
-  for (const std::string_view place : {"/site-packages/", "/dist-packages/"}) {
+  for (const std::string_view place : {"/site-packages/", "/dist-packages/", "/share/fsdp-plan/python/"}) {
     const std::size_t at = file.rfind(place);
     if (at != std::string::npos) return file.substr(at + place.size());
   }
@@ -49,15 +49,28 @@ std::string frame_text(const PythonFrame& frame, const std::string& folder) {
   return text;
 }
 
-void add_stack(std::vector<std::string>& lines, const std::vector<PythonFrame>& stack, const std::string& folder,
-               bool all) {
-  const bool hides_torch = !all && !std::all_of(stack.begin(), stack.end(), is_in_torch);
+std::string through_text(const std::string& through) {
+  const std::size_t blank = through.rfind(' ');
+  if (blank == std::string::npos) return through;
+  const std::string function = through.substr(blank + 1);
+  if (function != "forward" && function != "__call__") return function;
+  const std::string file = through.substr(through.rfind('/', blank) + 1);
+  return file.substr(0, file.find('.'));
+}
+
+void add_stack(std::vector<std::string>& lines, const PythonFrame& at, const std::vector<PythonFrame>& stack,
+               const std::string& folder, bool all) {
   std::size_t shown = 0;
-  for (const PythonFrame& frame : stack) {
-    if (hides_torch && is_in_torch(frame)) continue;
-    if (!all && ++shown > kMostFrames) break;
-    lines.push_back(frame_text(frame, folder));
+  if (!at.file.empty()) {
+    lines.push_back(frame_text(at, folder));
+    ++shown;
   }
+  for (const PythonFrame& frame : stack) {
+    if (!all && (is_in_torch(frame) || frame == at || shown == kMostFrames)) continue;
+    lines.push_back(frame_text(frame, folder));
+    ++shown;
+  }
+  if (shown == 0 && !stack.empty()) lines.push_back(frame_text(stack.front(), folder));
 }
 
 }  // namespace fsdp::planner

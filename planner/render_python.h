@@ -18,9 +18,13 @@ std::string short_path(const std::string& file, const std::string& folder);
 /// "train.py:41 main"
 std::string frame_text(const PythonFrame& frame, const std::string& folder);
 
-/// The frames that say most, innermost first: without those inside torch, unless there are no others; at most 5, or
-/// all.
-void add_stack(std::vector<std::string>& lines, const std::vector<PythonFrame>& stack, const std::string& folder,
-               bool all);
+/// What a line called, in a word: "cross_entropy" of "torch/nn/functional.py:3504 cross_entropy", "linear" of
+/// "torch/nn/modules/linear.py:134 forward".
+std::string through_text(const std::string& through);
+
+/// The frames that say most: the script's own line `at`, then others, innermost first, without those inside torch; at
+/// most 4, or all.
+void add_stack(std::vector<std::string>& lines, const PythonFrame& at, const std::vector<PythonFrame>& stack,
+               const std::string& folder, bool all);
 
 }  // namespace fsdp::planner

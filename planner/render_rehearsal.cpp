@@ -27,8 +27,15 @@ std::string percent(double share) {
 
 /// "4.20 GiB", or "4.20 to 5.00 GiB" at the two bounds.
 std::string range_text(const PeakRange& range) {
-  if (range.low == range.high) return format_bytes(range.high);
-  return fmt::format("{} to {}", format_bytes(range.low), format_bytes(range.high));
+  const std::string low = format_bytes(range.low);
+  const std::string high = format_bytes(range.high);
+  if (low == high) return high;
+  // One unit is enough where both have it.
+  const std::size_t low_unit = low.find(' ');
+  const std::size_t high_unit = high.find(' ');
+  const bool same_unit =
+      low_unit != std::string::npos && low.substr(low_unit) == high.substr(std::min(high_unit, high.size()));
+  return fmt::format("{} to {}", same_unit ? low.substr(0, low_unit) : low, high);
 }
 
 /// "backward of step 2, in model.layers.3.mlp".
@@ -51,22 +58,21 @@ void add_out_of_memory(Document& document, const StepReport& report, const Rehea
   if (report.verdict != Verdict::DoesNotFit) return;
   if (seen.error) document.push_back(Entry{.label = "says", .lines = {seen.error->message}});
   if (!seen.failed) return;
-  Entry entry{.label = "failed",
-              .lines = {fmt::format("{} in the {}", format_bytes(seen.failed->bytes),
-                                    moment(seen.failed->phase, seen.failed->step, seen.failed->module))}};
-  add_stack(entry.lines, seen.failed->stack, view.folder, view.view.verbose);
+  Entry entry{.label = "failed", .lines = {moment(seen.failed->phase, seen.failed->step, seen.failed->module)}};
+  add_stack(entry.lines, seen.failed->at, seen.failed->stack, view.folder, view.view.verbose);
   document.push_back(std::move(entry));
 }
 
 void add_run(Document& document, const StepReport& report, const RunFacts& facts) {
   const Rehearsal& seen = *report.rehearsal;
+  const std::string where =
+      seen.measured_on == "GPU" ? report.gpu : fmt::format("a {} of {}", seen.measured_on, report.gpu);
   document.push_back(Entry{
       .label = "ran",
       .lines = {
           command_text(seen.command),
-          fmt::format("{} on a {} · torch {}, Python {} · {}, {} of host memory", counted(seen.steps, "step"),
-                      seen.measured_on == "GPU" ? report.gpu : fmt::format("{} of {}", seen.measured_on, report.gpu),
-                      seen.torch, seen.python, format_time(facts.seconds), format_bytes(facts.host_peak))}});
+          fmt::format("{} on {} · torch {}, Python {}", counted(seen.steps, "step"), where, seen.torch, seen.python),
+          fmt::format("took {} and {} of host memory", format_time(facts.seconds), format_bytes(facts.host_peak))}});
 }
 
 void add_peaks(Document& document, const MemoryReport& memory) {
@@ -126,13 +132,15 @@ void add_moment(Document& document, const StepReport& report, const RehearsalVie
   if (!peak.instruction.empty() && peak.phase != "initialisation") where += " of " + peak.instruction;
   if (!peak.op.empty()) where += ", in " + peak.op;
   Entry entry{.label = "peak", .lines = {std::move(where)}};
-  add_stack(entry.lines, report.rehearsal->peak_stack, view.folder, view.view.verbose);
+  add_stack(entry.lines, report.rehearsal->peak_at, report.rehearsal->peak_stack, view.folder, view.view.verbose);
   document.push_back(std::move(entry));
 }
 
 void add_allocations(Document& document, const Rehearsal& seen, const RehearsalView& view) {
-  Table table{.name = "at peak",
-              .columns = {{"bytes", "bytes", true}, {"count", "count", true}, {"asked for by", "line"}}};
+  Table table{
+      .name = "at peak",
+      .columns = {
+          {"bytes", "bytes", true}, {"count", "count", true}, {"asked for by", "line"}, {"through", "through"}}};
   const std::size_t most = view.view.verbose ? seen.allocations.size() : kMostAllocations;
   Bytes rest;
   std::int64_t rest_count = 0;
@@ -141,10 +149,11 @@ void add_allocations(Document& document, const Rehearsal& seen, const RehearsalV
       rest += site.bytes;
       rest_count += site.count;
     } else {
-      table.rows.push_back({cell(site.bytes), cell(site.count), frame_text(site.frame, view.folder)});
+      table.rows.push_back({cell(site.bytes), cell(site.count), frame_text(site.frame, view.folder),
+                            Cell{through_text(site.through), site.through}});
     }
   }
-  if (rest > Bytes(0)) table.rows.push_back({cell(rest), cell(rest_count), "other lines"});
+  if (rest > Bytes(0)) table.rows.push_back({cell(rest), cell(rest_count), "other lines", ""});
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
@@ -172,9 +181,27 @@ void add_list(Document& document, const std::string& label, std::vector<std::str
   if (!lines.empty()) document.push_back(Entry{.label = label, .lines = std::move(lines), .style = style});
 }
 
-std::vector<std::string> warnings_of(const StepReport& report, const std::string& folder) {
+void add_readbacks(Document& document, const RehearsalLimits& limits, const std::string& folder) {
+  Table table{.name = "read",
+              .columns = {{"from the device by", "line"},
+                          {"operation", "operation"},
+                          {"count", "count", true},
+                          {"sizes follow", "steers_sizes"}}};
+  for (const Readback& each : limits.readbacks) {
+    table.rows.push_back({frame_text({.file = each.file, .line = each.line}, folder), each.operation, cell(each.count),
+                          each.steers_sizes ? "yes" : "no"});
+  }
+  if (!table.rows.empty()) document.push_back(std::move(table));
+}
+
+/// Warnings about what the script did, or about how it was rehearsed.
+std::vector<std::string> warnings_of(const StepReport& report, const std::string& folder, bool about_rehearsal) {
+  constexpr std::string_view kOfRehearsal[] = {"ddp_pause", "spawned", "probe", "missing_function"};
   std::vector<std::string> lines;
   for (const RehearsalWarning& warning : report.rehearsal->warnings) {
+    const bool is_of_it =
+        std::find(std::begin(kOfRehearsal), std::end(kOfRehearsal), warning.kind) != std::end(kOfRehearsal);
+    if (is_of_it != about_rehearsal) continue;
     const std::string place = frame_text({.file = warning.file, .line = warning.line}, folder);
     lines.push_back(warning.file.empty() ? warning.text : fmt::format("{}: {}", place, warning.text));
   }
@@ -197,7 +224,12 @@ Entry rehearsal_verdict(const StepReport& report) {
   const MemoryReport& memory = report.memory;
   const Rehearsal& seen = *report.rehearsal;
   if (report.verdict == Verdict::DoesNotFit) {
-    std::string line = fmt::format("of {} · {}", format_bytes(memory.budget), ranks_text(report));
+    std::string line = fmt::format("{} with {}", report.gpu, format_bytes(memory.budget));
+    if (seen.failed) {
+      line = fmt::format("{} asked for in the {}, {} free · {}", format_bytes(seen.failed->bytes),
+                         moment(seen.failed->phase, seen.failed->step, ""), format_bytes(seen.failed->free), line);
+    }
+    line += " · " + ranks_text(report);
     if (seen.timing_decides) line += " · it depends on timing: see ranks";
     return {.label = "OUT OF MEMORY", .lines = {std::move(line)}, .style = Style::Bad};
   }
@@ -247,13 +279,16 @@ std::vector<std::string> limits_of(const StepReport& report) {
                                 counted(report.rehearsal->out_of_memory_errors, "time")));
   }
   if (limits.data_dependent_routing) {
-    lines.emplace_back("Sizes of tensors depend on values on the device, which are not computed: a real run differs.");
+    lines.push_back(
+        fmt::format("Sizes of tensors depend on values on the device, which are not computed{}: a real run "
+                    "differs.",
+                    limits.routing == "none" ? "" : ", but for a balanced routing"));
   }
   if (limits.triton) lines.emplace_back("Kernels of Triton did not run; memory that they would ask for is not seen.");
   if (limits.cuda_graphs) lines.emplace_back("CUDA graphs were captured; their private pools may differ on a GPU.");
   if (limits.cudnn_plans > 0) {
-    lines.push_back(fmt::format("cuDNN made {}; their workspaces are those of --cudnn-workspace, not cuDNN's.",
-                                counted(limits.cudnn_plans, "plan")));
+    lines.push_back(fmt::format("cuDNN ran {}; each is charged a workspace of {} (--cudnn-workspace), not cuDNN's own.",
+                                counted(limits.cudnn_plans, "time"), format_bytes(limits.cudnn_workspace)));
   }
   if (!report.rehearsal->both_bounds && limits.allocator_event_queries > 0) {
     lines.emplace_back("Reserved memory depends on when kernels finish (record_stream); only one bound was run.");
@@ -267,8 +302,13 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
   add_out_of_memory(document, report, view);
   add_run(document, report, facts);
   add_applied(document, report, view.view.verbose);
+  add_list(document, "warn", warnings_of(report, view.folder, false), Style::Warning);
   add_peaks(document, report.memory);
   add_ranks(document, seen, view.view.verbose);
+  if (view.comparison != nullptr) {
+    const std::size_t most = view.view.verbose ? view.comparison->terms.size() : kMostTerms;
+    add_comparison(document, *view.comparison, view.tolerance, most);
+  }
   if (view.view.pictures) {
     std::vector<std::string> curve = memory_curve(report.memory, view.view.width - kCurveIndent);
     if (!curve.empty()) document.push_back(Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});
@@ -276,13 +316,12 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
   if (!seen.failed) add_moment(document, report, view);
   add_allocations(document, seen, view);
   add_device(document, report.memory, view.view.verbose);
-  add_measured_traffic(document, report.traffic, view.view.verbose);
-  if (view.comparison != nullptr) {
-    const std::size_t most = view.view.verbose ? view.comparison->terms.size() : kMostTerms;
-    add_comparison(document, *view.comparison, view.tolerance, most);
-  }
-  add_list(document, "warn", warnings_of(report, view.folder), Style::Warning);
-  add_list(document, "limits", limits_of(report), Style::Warning);
+  // Of a run that did not come to a second step nobody knows what a step sends.
+  if (seen.steps > 0) add_measured_traffic(document, report.traffic, view.view.verbose);
+  if (view.view.verbose) add_readbacks(document, seen.limits, view.folder);
+  std::vector<std::string> limits = limits_of(report);
+  for (std::string& line : warnings_of(report, view.folder, true)) limits.push_back(std::move(line));
+  add_list(document, "limits", std::move(limits), Style::Warning);
   add_list(document, "assume", report.assumptions, Style::Strong);
   add_list(document, "see", hints(report), Style::Strong);
   return document;

@@ -79,7 +79,7 @@ class Tester:
 
     def compare(self, name, text):
         # Wall time differs from run to run.
-        text = re.sub(r"\d+(\.\d+)? m?s,", "<time>,", text).replace(str(self.folder), "<folder>")
+        text = re.sub(r"took [0-9.]+ m?s", "took <time>", text).replace(str(self.folder), "<folder>")
         path = self.golden / name
         if os.environ.get("FSDP_UPDATE_GOLDEN"):
             path.write_text(text, encoding="utf-8")
@@ -334,6 +334,38 @@ def test_comparison(tester):
     code, out, err = tester.rehearse("fits", "--gpus", "4", "--mem", "16G", "--against", "plan.json", "--json")
     names = [t["name"] for t in json.loads(out or "{}").get("comparison", {}).get("terms", [])]
     tester.check(code == 0 and "steady step: reserved peak" in names, f"--against a plan: {code} {err}")
+
+
+def test_plan(tester):
+    """A plan is given to the runner with its model, and compared with its prediction."""
+    tester.run("qwen3_0_6b", "--gpus", "4", "--gpu", "T4", "--seq", "512", "-o", "small.json", "--force")
+
+    def rehearse(mode, *words):
+        python = tester.folder / "python_with_torch"
+        # The first call only asks for torch.
+        python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit 0\nexec ./train.py {mode} "$3"\n')
+        python.chmod(0o755)
+        return tester.run("rehearse", "small.json", "--python", "./python_with_torch", *words)
+
+    code, out, err = rehearse("plan", "--json", "--steps", "4")
+    tester.check(code == 0, f"A plan cannot be rehearsed: {err}")
+    report = json.loads(out)
+    job = json.loads((tester.notes / "job").read_text())
+    plan = json.loads((tester.folder / "small.json").read_text())
+    tester.check(job["steps"] == 4 and job["plan"] == plan and job["dimensions"]["seq"] == 512 and job["model"]["modules"],
+                 "The runner gets another job.")
+    tester.check(report["plan"] == plan and report["model"]["name"] == plan["model"]["name"], "The report has no plan.")
+    terms = {term["name"]: term for term in report["comparison"]["terms"]}
+    predicted = json.loads(tester.run("simulate", "small.json", "--json")[1])["memory"]["reserved_peak_bytes"]
+    tester.check(terms["reserved peak"]["predicted"] == predicted and terms["reserved peak"]["measured"] == 10 * GIB,
+                 f"A plan is compared with something else: {terms['reserved peak']}")
+    tester.check("plan.json" not in out and str(tester.temporary) not in out, "The report names a temporary file.")
+    code, _, err = rehearse("plan", "--tolerance", "1%")
+    tester.check(code == 1, f"A plan that is predicted wrongly ends with {code}. {err}")
+    code, out, err = rehearse("refused_plan")
+    tester.check(code == 2 and out == "" and "an op that the runner does not know" in err, f"A refused plan: {code} {err}")
+    code, _, err = tester.run("rehearse", "small.json", "--python", "/bin/false")
+    tester.check(code == 2 and "--python: /bin/false has no torch." in err, f"A Python without torch: {code} {err}")
 
 
 def main(root, binary):

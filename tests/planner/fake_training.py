@@ -41,11 +41,12 @@ def record(reserved=10 * GIB, **changes):
             "phases": [{"phase": "initialisation", **peaks(GIB)}, {"phase": "first_step", **peaks(reserved - GIB)},
                        {"phase": "steady_step", **peaks(reserved)}],
             "at_end_allocated": GIB, "cache_flushes": 0, "out_of_memory_errors": 0,
-            "peak": {"phase": "backward", "step": 2, "module": "model.layers.3.mlp", "stack": frames},
+            "peak": {"phase": "backward", "step": 2, "module": "model.layers.3.mlp", "at": frames[1], "stack": frames},
             "at_peak": [{"file": os.path.abspath("train.py"), "line": 41, "function": "main", "count": 12,
-                         "bytes": reserved // 2},
+                         "framework": "torch/nn/functional.py:3504 cross_entropy", "bytes": reserved // 2},
                         {"file": "/env/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py",
-                         "line": 180, "function": "forward", "count": 64, "bytes": reserved // 4},
+                         "line": 180, "function": "forward", "framework": "torch/nn/modules/linear.py:134 forward", "count": 64,
+                         "bytes": reserved // 4},
                         {"file": "", "line": 0, "function": "", "count": 90, "bytes": reserved // 8}],
             "over_step": {"allocated": [GIB * (1 + i % 40) // 4 for i in range(80)],
                           "marks": [{"phase": "forward", "index": 0}, {"phase": "backward", "index": 40},
@@ -59,7 +60,7 @@ def record(reserved=10 * GIB, **changes):
                           "version": "2.11.0", "strategy": "FULL_SHARD", "zero_stage": None,
                           "units": [{"name": f"layers.{i}", **unit} for i in range(7)] + [{**unit, "name": "(root)"}],
                           "mixed_precision": {"param_dtype": "torch.bfloat16", "reduce_dtype": "torch.float32"},
-                          "reshard_after_forward": True, "offload": False}],
+                          "reshard_after_forward": True, "offload": False, "autocast": ["torch.bfloat16"]}],
             "parameters": 8_000_000_000, "trainable_parameters": 8_000_000_000,
             "parameter_dtypes": {"torch.float32": 8_000_000_000},
             "optimizers": [{"class": "torch.optim.adamw.AdamW", "foreach": True, "fused": None, "parameters": 72}]},
@@ -86,7 +87,7 @@ def raised(kind, message, why="exception", **changes):
 
 def out_of_memory():
     contents = record()
-    failed = {"bytes": 2 * GIB, "phase": "backward", "step": 1, "module": "model.layers.30.mlp",
+    failed = {"bytes": 2 * GIB, "device_free": 3 * GIB // 2, "at": contents["memory"]["peak"]["at"], "phase": "backward", "step": 1, "module": "model.layers.30.mlp",
               "stack": contents["memory"]["peak"]["stack"]}
     raised("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
            "14.56 GiB of which 1.50 GiB is free.", "out_of_memory",
@@ -164,6 +165,21 @@ def loud():
     write(record())
 
 
+def plan():
+    """What python/fsdp_plan_runner would do; its job is the second word."""
+    with open(sys.argv[2], encoding="utf-8") as job:
+        contents = json.load(job)
+    with open(os.environ["FAKE_NOTES"] + "/job", "w", encoding="utf-8") as out:
+        json.dump(contents, out)
+    write(record())
+
+
+def refused_plan():
+    print("the plan has an op that the runner does not know", file=sys.stderr)
+    write(record(end={"why": "script_ended", "exception": None, "exit_status": 2},
+                 job={"argv": ["python", "-m", "fsdp_plan_runner", "job.json"], "rank": 0, "world_size": 4}))
+
+
 def exit_alone():
     write(record(end={"why": "script_ended", "exception": None, "exit_status": 5}))
     sys.exit(0)
@@ -198,6 +214,8 @@ MODES = {
     "files": files,
     "uneven": uneven,
     "loud": loud,
+    "plan": plan,
+    "refused_plan": refused_plan,
 }
 
 if __name__ == "__main__":
