@@ -5,6 +5,7 @@ The roots, modules called from outside any other with gradients on, are what is 
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
@@ -38,6 +39,8 @@ class Modules:
 
     def install(self, torch: Any) -> None:
         self._torch = torch
+        # torch.compile would tell the user about our hooks, which stay out of what it compiles.
+        warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         module = torch.nn.modules.module
         module.register_module_forward_pre_hook(self._before)
         module.register_module_forward_hook(self._after, always_call=True)

@@ -81,7 +81,6 @@ class Plain(unittest.TestCase):
     def test_stops_after_the_steps_that_were_asked_for(self):
         self.assertEqual((self.measured.status, self.measured["end"]["why"]), (0, "steps_reached"))
         self.assertEqual(self.measured["steps"], 3)
-        self.assertEqual(self.measured.output.count("peak "), 2, "the third step ends before the script prints it")
 
     def test_nothing_is_left_behind(self):
         self.assertEqual(self.measured.left, [])
@@ -95,13 +94,17 @@ class Plain(unittest.TestCase):
         (optimizer,) = self.measured["applied"]["optimizers"]
         self.assertEqual(optimizer["class"], "torch.optim.adamw.AdamW")
 
-    def test_a_script_that_resets_its_peaks_hides_nothing_and_is_not_lied_to(self):
+    def test_a_script_that_resets_its_peaks_hides_nothing(self):
         self.assertEqual(self.measured["memory"]["peaks"], self.quiet["memory"]["peaks"])
         self.assertEqual(self.measured["memory"]["phases"], self.quiet["memory"]["phases"])
-        first = int(self.measured.output.split("peak ")[1].split()[0])
-        self.assertEqual(first, self.measured.phase("first_step")["allocated"])
-        steady = int(self.measured.output.split("peak ")[2].split()[0])
-        self.assertEqual(steady, self.measured.phase("steady_step")["allocated"])
+
+    def test_a_script_that_measures_itself_is_not_lied_to(self):
+        """It reads what it reads on the bare stub."""
+        script = [sys.executable, SCRIPTS / "plain.py", "--measure", "--steps", "3"]
+        alone = subprocess.run(script, env=dict(os.environ, LD_PRELOAD=STUB), capture_output=True, text=True, check=True)
+        lines = [line for line in self.measured.output.splitlines() if line.startswith("peak ")]
+        self.assertEqual(lines, alone.stdout.splitlines())
+        self.assertEqual(len(set(lines)), 2, "the first step begins with less than the others")
 
     def test_peaks_are_those_of_the_history_too(self):
         memory = self.quiet["memory"]
@@ -181,15 +184,15 @@ class Fsdp1(unittest.TestCase):
 
 
 class Fsdp2(unittest.TestCase):
-    """Rank 3 of 8, by the launcher and by the environment."""
+    """Rank 5 of 8 in two nodes, by the launcher and by the environment."""
 
     @classmethod
     def setUpClass(cls):
         script = SCRIPTS / "fsdp2.py"
         cls.launched = Run(
-            *torchrun("--nproc-per-node", 4, "--nnodes", 2, script), FSDP_REHEARSAL_RANK=3
+            *torchrun("--nproc-per-node", 4, "--nnodes", 2, script), FSDP_REHEARSAL_RANK=5
         )
-        cls.run_ = Run(script, **rank(3, 8, FSDP_REHEARSAL_LOCAL_WORLD_SIZE=4))
+        cls.run_ = Run(script, **rank(5, 8, FSDP_REHEARSAL_LOCAL_WORLD_SIZE=4))
 
     block = 12 * 256**2 + 13 * 256
     ends = 2 * 1024 * 256 + 2 * 256
@@ -197,7 +200,7 @@ class Fsdp2(unittest.TestCase):
     def test_the_same_rank_either_way(self):
         for run in (self.launched, self.run_):
             job = run["job"]
-            self.assertEqual((job["rank"], job["world_size"], job["local_rank"], job["local_world_size"]), (3, 8, 3, 4))
+            self.assertEqual((job["rank"], job["world_size"], job["local_rank"], job["local_world_size"]), (5, 8, 1, 4))
         for part in ("memory", "collectives", "applied"):
             self.assertEqual(self.launched[part], self.run_[part], part)
 

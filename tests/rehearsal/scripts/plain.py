@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--workers", type=int, default=0, help="processes that load data")
-    parser.add_argument("--measure", action="store_true", help="print each step's peak, and reset it")
+    parser.add_argument("--measure", action="store_true", help="print the peak at each step's begin, and reset it after backward")
     parser.add_argument("--version", action="store_true", help="ask a Python and a compiler what they are")
     parser.add_argument("--fail-at", type=int, default=-1, help="raise an error in this step")
     args = parser.parse_args()
@@ -40,16 +40,17 @@ def main() -> None:
         multiprocessing_context="spawn" if args.workers else None,
     )
     for step, tokens in enumerate(data):
+        if args.measure:
+            print("peak", torch.cuda.max_memory_allocated(), torch.cuda.memory_stats()["reserved_bytes.all.peak"], flush=True)
         tokens = tokens.cuda()
         loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
         loss.backward()
         if step == args.fail_at:
             raise ValueError("a problem in the script")
+        if args.measure:
+            torch.cuda.reset_peak_memory_stats()
         optimizer.step()
         optimizer.zero_grad()
-        if args.measure:
-            print("peak", torch.cuda.max_memory_allocated(), torch.cuda.memory_stats()["reserved_bytes.all.peak"], flush=True)
-            torch.cuda.reset_peak_memory_stats()
 
 
 if __name__ == "__main__":
