@@ -11,6 +11,7 @@
 #include "core/cluster_library.h"
 #include "core/files.h"
 #include "core/json_writer.h"
+#include "core/model_json.h"
 #include "core/model_spec.h"
 #include "core/nearest.h"
 #include "core/parse_units.h"
@@ -18,6 +19,7 @@
 #include "planner/cli_commands.h"
 #include "planner/cli_help.h"
 #include "planner/cli_library.h"
+#include "planner/cli_request.h"
 #include "planner/render_plan.h"
 
 namespace fsdp::planner {
@@ -123,7 +125,42 @@ Outcome schema_command(const CommandLine& line, const Output& output) {
   return kExitYes;
 }
 
-Outcome models_command(const CommandLine& /*line*/, const Output& output) {
+namespace {
+
+/// One model with all its sizes as numbers.
+Outcome print_expanded(const CommandLine& line, const Output& output) {
+  if (line.arguments.empty()) {
+    return input_failure(
+        {{"--expanded", "It writes one model out, and none is named.", "Write fsdp-plan models NAME --expanded."}});
+  }
+  Errors errors;
+  const Workload workload = read_workload(line, errors);
+  if (!errors.empty()) return input_failure(std::move(errors));
+  const Result<std::string> path = find_model_file(line.arguments.front(), output.console.library);
+  const Result<ModelSpec> spec = path ? read_model_spec(*path) : tl::unexpected(path.error());
+  const Result<Model> model = spec ? build_model(*spec, workload) : tl::unexpected(spec.error());
+  if (!model) return input_failure(model.error());
+  output.console.out << expanded_model_text(*model);
+  return kExitYes;
+}
+
+}  // namespace
+
+Outcome models_command(const CommandLine& line, const Output& output) {
+  if (line.has(Option::Expanded)) return print_expanded(line, output);
+  Errors unused;
+  for (const Option option :
+       {Option::Recipe, Option::Batch, Option::Sequence, Option::SetDimension, Option::Trainable, Option::Freeze}) {
+    if (line.has(option)) {
+      unused.push_back(
+          {std::string(flag_of(option)), "The list of models has no use for it.", "Name a model and add --expanded."});
+    }
+  }
+  if (!line.arguments.empty()) {
+    unused.push_back({line.arguments.front(), "The list is of all models.",
+                      "Add --expanded to write this one out, or plan it with \"fsdp-plan MODEL\"."});
+  }
+  if (!unused.empty()) return input_failure(std::move(unused));
   Table table{.name = "models",
               .columns = {{"name", "name"}, {"parameters", "parameters", true}, {"recipes", "recipes"}}};
   Errors errors;

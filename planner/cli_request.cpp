@@ -48,37 +48,6 @@ void append(Errors& errors, Errors more) {
   errors.insert(errors.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-Workload read_workload(const CommandLine& line, Errors& errors) {
-  OptionReader reader(line, errors);
-  Workload workload;
-  workload.recipe = line.value(Option::Recipe).value_or("");
-  workload.trainable = line.all(Option::Trainable);
-  workload.frozen = line.all(Option::Freeze);
-  const bool searches_batch = line.has(Option::GlobalBatch);
-  if (const auto batch = reader.count(Option::Batch); batch && !searches_batch) {
-    workload.dimensions.push_back({"batch", static_cast<double>(*batch)});
-  }
-  if (const auto seq = reader.count(Option::Sequence)) {
-    workload.dimensions.push_back({"seq", static_cast<double>(*seq)});
-  }
-  for (const std::string& text : line.all(Option::SetDimension)) {
-    const std::size_t equals = text.find('=');
-    const std::optional<double> value =
-        equals == std::string::npos ? std::nullopt : parse_number(std::string_view(text).substr(equals + 1));
-    if (equals == 0 || !value || *value <= 0) {
-      reader.fail(Option::SetDimension, fmt::format("\"{}\" is not a name and a number above 0.", text),
-                  "Write it as --set seconds=10.");
-      continue;
-    }
-    const std::string name = text.substr(0, equals);
-    for (const Dimension& given : workload.dimensions) {
-      if (given.name == name) reader.fail(Option::SetDimension, fmt::format("\"{}\" is given twice.", name));
-    }
-    workload.dimensions.push_back({name, *value});
-  }
-  return workload;
-}
-
 void read_optimizer(OptionReader& reader, const CommandLine& line, Optimizer& optimizer) {
   if (const auto kind = reader.choice(Option::OptimizerName, kOptimizerKindTable)) optimizer.kind = *kind;
   if (const auto implementation = reader.choice(Option::OptimizerImpl, kOptimizerImplementationTable)) {
@@ -164,6 +133,37 @@ void read_mesh(const CommandLine& line, const Cluster& cluster, Space& space, Er
 }
 
 }  // namespace
+
+Workload read_workload(const CommandLine& line, Errors& errors) {
+  OptionReader reader(line, errors);
+  Workload workload;
+  workload.recipe = line.value(Option::Recipe).value_or("");
+  workload.trainable = line.all(Option::Trainable);
+  workload.frozen = line.all(Option::Freeze);
+  const bool searches_batch = line.has(Option::GlobalBatch);
+  if (const auto batch = reader.count(Option::Batch); batch && !searches_batch) {
+    workload.dimensions.push_back({"batch", static_cast<double>(*batch)});
+  }
+  if (const auto seq = reader.count(Option::Sequence)) {
+    workload.dimensions.push_back({"seq", static_cast<double>(*seq)});
+  }
+  for (const std::string& text : line.all(Option::SetDimension)) {
+    const std::size_t equals = text.find('=');
+    const std::optional<double> value =
+        equals == std::string::npos ? std::nullopt : parse_number(std::string_view(text).substr(equals + 1));
+    if (equals == 0 || !value || *value <= 0) {
+      reader.fail(Option::SetDimension, fmt::format("\"{}\" is not a name and a number above 0.", text),
+                  "Write it as --set seconds=10.");
+      continue;
+    }
+    const std::string name = text.substr(0, equals);
+    for (const Dimension& given : workload.dimensions) {
+      if (given.name == name) reader.fail(Option::SetDimension, fmt::format("\"{}\" is given twice.", name));
+    }
+    workload.dimensions.push_back({name, *value});
+  }
+  return workload;
+}
 
 Result<PlanRequest> read_request(const CommandLine& line, const std::string& library) {
   Errors errors;

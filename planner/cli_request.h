@@ -23,6 +23,9 @@ struct PlanRequest {
 /// Errors: everything that is wrong with the options and with the files that they name, in one go.
 Result<PlanRequest> read_request(const CommandLine& line, const std::string& library);
 
+/// The workload of a command line: recipe, sizes, what is trained. Adds what is wrong with it to `errors`.
+Workload read_workload(const CommandLine& line, Errors& errors);
+
 /// The machines of a command line. Without any option about them: nothing is given, and nothing is assumed. Errors:
 /// unknown names, sizes that make no sense, options that exclude each other.
 Result<Cluster> read_machines(const CommandLine& line, const std::string& library);
