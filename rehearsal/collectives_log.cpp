@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "rehearsal/captures.h"
 #include "rehearsal/options.h"
 #include "rehearsal/stub_gpu.h"
 
@@ -54,9 +55,8 @@ const char* name_of(ncclDataType_t type) {
 
 }  // namespace
 
-void log_collective(Counter kind, uint64_t elements, ncclDataType_t type, const Communicator& communicator) {
-  count(Counter::Collective);
-  count(kind);
+void log_collective(Counter kind, uint64_t elements, ncclDataType_t type, const Communicator& communicator,
+                    cudaStream_t stream) {
   stub_gpu_collective record{};
   std::snprintf(record.kind, sizeof(record.kind), "%s", name_of(kind));
   std::snprintf(record.dtype, sizeof(record.dtype), "%s", name_of(type));
@@ -65,8 +65,14 @@ void log_collective(Counter kind, uint64_t elements, ncclDataType_t type, const 
   record.group_size = communicator.ranks;
   record.communicator = communicator.number;
   record.group_rank = communicator.rank;
-  trace(Trace::Nccl, "%s of %lu %s, communicator %d of %d ranks", record.kind, elements, record.dtype,
-        communicator.number, communicator.ranks);
+  if (!captured(stream, record)) log_collective(record);
+}
+
+void log_collective(stub_gpu_collective record) {
+  count(Counter::Collective);
+  count(counter_named(record.kind));
+  trace(Trace::Nccl, "%s of %lu %s, communicator %d of %d ranks", record.kind, record.elements, record.dtype,
+        record.communicator, record.group_size);
   Log& l = log();
   const std::lock_guard lock(l.mutex);
   record.sequence = l.records.size();

@@ -6,10 +6,16 @@
 
 #include "rehearsal/counters.h"
 #include "rehearsal/nccl_communicator.h"
+#include "rehearsal/stub_gpu.h"
 
 namespace fsdp::rehearsal {
 
 /// Adds a record. `kind` is one of the collectives' counters, which it moves; `elements` are those of the full tensor.
-void log_collective(Counter kind, uint64_t elements, ncclDataType_t type, const Communicator& communicator);
+/// On a stream that is capturing it is written down instead, and issued when the graph is launched.
+void log_collective(Counter kind, uint64_t elements, ncclDataType_t type, const Communicator& communicator,
+                    cudaStream_t stream);
+
+/// Adds a record that was captured.
+void log_collective(stub_gpu_collective record);
 
 }  // namespace fsdp::rehearsal

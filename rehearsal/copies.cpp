@@ -7,7 +7,9 @@
 #include <cstring>
 
 #include "rehearsal/answers.h"
+#include "rehearsal/captures.h"
 #include "rehearsal/device_memory.h"
+#include "rehearsal/errors.h"
 #include "rehearsal/exported.h"
 #include "rehearsal/known_contents.h"
 #include "rehearsal/pinned_memory.h"
@@ -46,9 +48,11 @@ uint64_t copy_bytes(void* to, const void* from, size_t size) {
 
 cudaError_t copy(void* to, const void* from, size_t size, cudaStream_t stream) {
   count(Counter::Copy);
+  const bool host_waits = is_device_address(from) && !is_device_address(to) && !is_pinned(to);
+  if (host_waits && capture_of(stream) != 0) return report(cudaErrorStreamCaptureUnsupported);
   const uint64_t unknown = copy_bytes(to, from, size);
   // A copy into pageable memory returns when it is done, and so is all that came before it.
-  if (is_device_address(from) && !is_device_address(to) && !is_pinned(to)) finish_stream(stream);
+  if (host_waits) finish_stream(stream);
   if (unknown > 0) notice_readback(unknown);
   return cudaSuccess;
 }

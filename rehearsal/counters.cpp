@@ -1,7 +1,9 @@
 #include "rehearsal/counters.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cassert>
 
 #include "rehearsal/device_memory.h"
 #include "rehearsal/stub_gpu.h"
@@ -22,6 +24,7 @@ constexpr std::array kNames = {
     "copy",
     "readback",
     "kernel",
+    "graph_launch",
     "module_kernel",  // of these, compiled at run time
     "gemm",
     "lt_matmul",
@@ -55,6 +58,12 @@ std::array<std::atomic<uint64_t>, kNames.size()> values{};
 
 void count(Counter counter) {
   values[static_cast<size_t>(counter)].fetch_add(1, std::memory_order_relaxed);
+}
+
+Counter counter_named(std::string_view name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  assert(found != kNames.end());
+  return static_cast<Counter>(found - kNames.begin());
 }
 
 uint64_t counted(std::string_view name) {

@@ -21,6 +21,7 @@ enum class Counter {
   Copy,
   Readback,
   Kernel,
+  GraphLaunch,
   ModuleKernel,
   Gemm,
   LtMatmul,
@@ -49,6 +50,9 @@ enum class Counter {
 
 /// One more.
 void count(Counter counter);
+
+/// The counter of that name, which must be one.
+Counter counter_named(std::string_view name);
 
 /// How many so far; 0 for a name that no counter has.
 uint64_t counted(std::string_view name);

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "rehearsal/device_memory.h"
+#include "rehearsal/captures.h"
 #include "rehearsal/errors.h"
 #include "rehearsal/exported.h"
 #include "rehearsal/options.h"
@@ -49,6 +49,7 @@ FSDP_STUB cudaError_t cudaSetDevice(int device) {
 // Waiting for a device finishes all that was recorded on it.
 FSDP_STUB cudaError_t cudaDeviceSynchronize() {
   count(Counter::DeviceSynchronize);
+  if (anything_is_captured()) return report(cudaErrorStreamCaptureUnsupported);
   finish_everything();
   return cudaSuccess;
 }

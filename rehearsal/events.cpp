@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "rehearsal/captures.h"
 #include "rehearsal/errors.h"
 #include "rehearsal/exported.h"
 
@@ -64,7 +65,9 @@ FSDP_STUB cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 FSDP_STUB cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   count(Counter::EventRecord);
-  const Mark mark = submit(stream);
+  Mark mark;  // what is captured does not run, so that nothing has to be waited for
+  mark.capture = capture_of(stream);
+  if (mark.capture == 0) mark = submit(stream);
   Event& e = behind(event);
   const std::lock_guard lock(e.mutex);
   e.mark = mark;

@@ -1,23 +1,94 @@
-// CUDA graphs: nothing is ever captured. Starting a capture is among the functions of runtime_missing.cpp.
+// CUDA graphs: a capture is kept as the list of its collectives, and launching one issues them again (captures.h).
+// PyTorch's allocator does the rest: its private pools are real.
+//
+// Not modelled: the device memory that the driver takes for a graph (some KiB for each kernel in it). Graphs that are
+// put together node by node, conditional nodes and graphs that allocate are among the functions of runtime_missing.cpp.
 #include <cuda_runtime_api.h>
 
+#include "rehearsal/captures.h"
+#include "rehearsal/collectives_log.h"
+#include "rehearsal/errors.h"
 #include "rehearsal/exported.h"
+#include "rehearsal/known_contents.h"
+#include "rehearsal/work.h"
 
-FSDP_STUB cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
+using namespace fsdp::rehearsal;
+
+namespace {
+
+CapturedWork& behind(const void* graph) {
+  return *static_cast<CapturedWork*>(const_cast<void*>(graph));
+}
+
+cudaError_t instantiate(cudaGraphExec_t* executable, cudaGraph_t graph) {
+  *executable = reinterpret_cast<cudaGraphExec_t>(new CapturedWork(behind(graph)));
   return cudaSuccess;
 }
-FSDP_STUB cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                               cudaGraph_t* graph, const cudaGraphNode_t** nodes,
-                                               const cudaGraphEdgeData** edges, size_t* number) {
-  *status = cudaStreamCaptureStatusNone;
-  if (id != nullptr) *id = 0;
+
+}  // namespace
+
+FSDP_STUB cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  return begin_capture(stream) ? cudaSuccess : report(cudaErrorIllegalState);
+}
+
+FSDP_STUB cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = reinterpret_cast<cudaGraph_t>(end_capture(stream));
+  return *graph != nullptr ? cudaSuccess : report(cudaErrorIllegalState);
+}
+
+FSDP_STUB cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = capture_of(stream) == 0 ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
+
+// PyTorch reads the status and the number of the capture. Nodes are not kept, so there are none to depend on.
+FSDP_STUB cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                               unsigned long long* id, cudaGraph_t* graph,
+                                               const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
+                                               size_t* number) {
+  if (id != nullptr) *id = capture_of(stream);
   if (graph != nullptr) *graph = nullptr;
   if (nodes != nullptr) *nodes = nullptr;
   if (edges != nullptr) *edges = nullptr;
   if (number != nullptr) *number = 0;
+  return cudaStreamIsCapturing(stream, status);
+}
+
+// Which calls of other threads spoil a capture: none does here.
+FSDP_STUB cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
   return cudaSuccess;
 }
-FSDP_STUB cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
+
+FSDP_STUB cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  return instantiate(executable, graph);
+}
+FSDP_STUB cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                                    unsigned long long) {
+  return instantiate(executable, graph);
+}
+
+// Runs kernels that may write anywhere, and the collectives.
+FSDP_STUB cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  count(Counter::GraphLaunch);
+  kernel_launched();
+  forget_everything();
+  submit(stream);
+  for (const stub_gpu_collective& collective : behind(executable).collectives) log_collective(collective);
+  return cudaSuccess;
+}
+
+// PyTorch warns of an empty graph, and never looks at a node.
+FSDP_STUB cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t* nodes, size_t* number) {
+  if (nodes != nullptr && *number > 0) *nodes = nullptr;
+  *number = 1;
+  return cudaSuccess;
+}
+
+FSDP_STUB cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete &behind(graph);
+  return cudaSuccess;
+}
+FSDP_STUB cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete &behind(executable);
   return cudaSuccess;
 }

@@ -76,65 +76,66 @@ uint64_t full(const Communicator& communicator, size_t elements) {
 }  // namespace
 
 FSDP_STUB ncclResult_t ncclAllReduce(const void* from, void* to, size_t elements, ncclDataType_t type,
-                                     ncclRedOp_t operation, ncclComm_t handle, cudaStream_t) {
-  log_collective(Counter::AllReduce, elements, type, behind(handle));
+                                     ncclRedOp_t operation, ncclComm_t handle, cudaStream_t stream) {
+  log_collective(Counter::AllReduce, elements, type, behind(handle), stream);
   reduce(to, from, elements, type, operation, behind(handle).ranks);
   return ncclSuccess;
 }
 
 FSDP_STUB ncclResult_t ncclReduce(const void* from, void* to, size_t elements, ncclDataType_t type,
-                                  ncclRedOp_t operation, int root, ncclComm_t handle, cudaStream_t) {
-  log_collective(Counter::Reduce, elements, type, behind(handle));
+                                  ncclRedOp_t operation, int root, ncclComm_t handle, cudaStream_t stream) {
+  log_collective(Counter::Reduce, elements, type, behind(handle), stream);
   if (behind(handle).rank == root) reduce(to, from, elements, type, operation, behind(handle).ranks);
   return ncclSuccess;
 }
 
 FSDP_STUB ncclResult_t ncclReduceScatter(const void*, void* to, size_t elements, ncclDataType_t type, ncclRedOp_t,
-                                         ncclComm_t handle, cudaStream_t) {
-  log_collective(Counter::ReduceScatter, full(behind(handle), elements), type, behind(handle));
+                                         ncclComm_t handle, cudaStream_t stream) {
+  log_collective(Counter::ReduceScatter, full(behind(handle), elements), type, behind(handle), stream);
   forget(address_of(to), elements * bytes_of(type));
   return ncclSuccess;
 }
 
 FSDP_STUB ncclResult_t ncclAllGather(const void* from, void* to, size_t elements, ncclDataType_t type,
-                                     ncclComm_t handle, cudaStream_t) {
-  log_collective(Counter::AllGather, full(behind(handle), elements), type, behind(handle));
+                                     ncclComm_t handle, cudaStream_t stream) {
+  log_collective(Counter::AllGather, full(behind(handle), elements), type, behind(handle), stream);
   pass_on(to, from, elements * bytes_of(type), behind(handle).ranks);
   return ncclSuccess;
 }
 
 // What the root sends is taken to be what we have.
 FSDP_STUB ncclResult_t ncclBroadcast(const void* from, void* to, size_t elements, ncclDataType_t type, int,
-                                     ncclComm_t handle, cudaStream_t) {
-  log_collective(Counter::Broadcast, elements, type, behind(handle));
+                                     ncclComm_t handle, cudaStream_t stream) {
+  log_collective(Counter::Broadcast, elements, type, behind(handle), stream);
   if (from != nullptr && to != nullptr && from != to) pass_on(to, from, elements * bytes_of(type), 1);
   return ncclSuccess;
 }
-FSDP_STUB ncclResult_t ncclBcast(void*, size_t elements, ncclDataType_t type, int, ncclComm_t handle, cudaStream_t) {
-  log_collective(Counter::Broadcast, elements, type, behind(handle));
+FSDP_STUB ncclResult_t ncclBcast(void*, size_t elements, ncclDataType_t type, int, ncclComm_t handle,
+                                 cudaStream_t stream) {
+  log_collective(Counter::Broadcast, elements, type, behind(handle), stream);
   return ncclSuccess;
 }
 
 // Each rank sends us what we send ourselves.
 FSDP_STUB ncclResult_t ncclAlltoAll(const void* from, void* to, size_t elements, ncclDataType_t type, ncclComm_t handle,
-                                    cudaStream_t) {
+                                    cudaStream_t stream) {
   const Communicator& communicator = behind(handle);
-  log_collective(Counter::AllToAll, full(communicator, elements), type, communicator);
+  log_collective(Counter::AllToAll, full(communicator, elements), type, communicator, stream);
   const size_t size = elements * bytes_of(type);
   pass_on(to, static_cast<const char*>(from) + size * static_cast<size_t>(communicator.rank), size, communicator.ranks);
   return ncclSuccess;
 }
 
 FSDP_STUB ncclResult_t ncclGather(const void* from, void* to, size_t elements, ncclDataType_t type, int root,
-                                  ncclComm_t handle, cudaStream_t) {
-  log_collective(Counter::Gather, full(behind(handle), elements), type, behind(handle));
+                                  ncclComm_t handle, cudaStream_t stream) {
+  log_collective(Counter::Gather, full(behind(handle), elements), type, behind(handle), stream);
   if (behind(handle).rank == root) pass_on(to, from, elements * bytes_of(type), behind(handle).ranks);
   return ncclSuccess;
 }
 
 FSDP_STUB ncclResult_t ncclScatter(const void*, void* to, size_t elements, ncclDataType_t type, int, ncclComm_t handle,
-                                   cudaStream_t) {
-  log_collective(Counter::Scatter, full(behind(handle), elements), type, behind(handle));
+                                   cudaStream_t stream) {
+  log_collective(Counter::Scatter, full(behind(handle), elements), type, behind(handle), stream);
   forget(address_of(to), elements * bytes_of(type));
   return ncclSuccess;
 }

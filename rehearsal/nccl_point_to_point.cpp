@@ -23,6 +23,7 @@ struct Transfer {
   ncclDataType_t type;
   int peer;
   const Communicator* communicator;
+  cudaStream_t stream;
 
   uint64_t bytes() const { return elements * bytes_of(type); }
 };
@@ -33,7 +34,7 @@ thread_local std::vector<Transfer> grouped;
 
 void log_single(const Transfer& transfer) {
   log_collective(transfer.is_send ? Counter::Send : Counter::Recv, transfer.elements, transfer.type,
-                 *transfer.communicator);
+                 *transfer.communicator, transfer.stream);
 }
 
 const Transfer* with_ourselves(const std::vector<Transfer>& transfers, bool is_send) {
@@ -59,7 +60,7 @@ void log_together(const std::vector<Transfer>& transfers) {
       remember(transfer.buffer, contents->data(), contents->size());
     }
   }
-  log_collective(Counter::AllToAll, sent, own_send->type, *own_send->communicator);
+  log_collective(Counter::AllToAll, sent, own_send->type, *own_send->communicator, own_send->stream);
 }
 
 ncclResult_t transfer(const Transfer& which) {
@@ -75,12 +76,12 @@ ncclResult_t transfer(const Transfer& which) {
 }  // namespace
 
 FSDP_STUB ncclResult_t ncclSend(const void* from, size_t elements, ncclDataType_t type, int peer, ncclComm_t handle,
-                                cudaStream_t) {
-  return transfer({true, address_of(from), elements, type, peer, &behind(handle)});
+                                cudaStream_t stream) {
+  return transfer({true, address_of(from), elements, type, peer, &behind(handle), stream});
 }
 FSDP_STUB ncclResult_t ncclRecv(void* to, size_t elements, ncclDataType_t type, int peer, ncclComm_t handle,
-                                cudaStream_t) {
-  return transfer({false, address_of(to), elements, type, peer, &behind(handle)});
+                                cudaStream_t stream) {
+  return transfer({false, address_of(to), elements, type, peer, &behind(handle), stream});
 }
 
 FSDP_STUB ncclResult_t ncclGroupStart() {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "rehearsal/captures.h"
 #include "rehearsal/errors.h"
 #include "rehearsal/events.h"
 #include "rehearsal/exported.h"
@@ -34,15 +35,20 @@ FSDP_STUB cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return is_idle(stream) ? cudaSuccess : report(cudaErrorNotReady);
 }
 
+// Nobody can wait for work that is being captured: what `item()` or a copy to the host does there is a mistake of the
+// program, and an error as on a card.
 FSDP_STUB cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   count(Counter::StreamSynchronize);
+  if (capture_of(stream) != 0) return report(cudaErrorStreamCaptureUnsupported);
   finish_stream(stream);
   return cudaSuccess;
 }
 
 FSDP_STUB cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
   count(Counter::StreamWaitEvent);
-  wait_for(stream, mark_of(event));
+  const Mark mark = mark_of(event);
+  join_capture(stream, mark.capture);
+  if (capture_of(stream) == 0) wait_for(stream, mark);
   return cudaSuccess;
 }
 

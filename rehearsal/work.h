@@ -13,6 +13,7 @@ struct Mark {
   cudaStream_t stream = nullptr;
   uint64_t ticket = 0;   ///< The stream's work up to here; 0 for an event that was never recorded.
   uint64_t kernels = 0;  ///< Kernels launched before it, on all streams.
+  uint64_t capture = 0;  ///< The capture in which it was recorded (captures.h); 0 for none.
 };
 
 /// One piece of work at the end of a stream.

@@ -163,6 +163,13 @@ class SelfTest(unittest.TestCase):
         for card, result in self.results.items():
             self.assertEqual(result["facts"]["allocator_event_queries"], {"pinned": 0, "record_stream": 1}, card)
 
+    def test_cuda_graphs_have_a_pool_of_their_own(self) -> None:
+        for card, result in self.results.items():
+            self.assertEqual(result["facts"]["cuda_graph"], {
+                "tensors": 2 << 22, "pool": self.version()["graph_pool"],
+                "item": "CUDA error: operation not permitted when stream is capturing",
+            }, card)
+
     def test_training_steps_peak_where_they_did(self) -> None:
         for card, result in self.results.items():
             for mode in ("native", "expandable"):

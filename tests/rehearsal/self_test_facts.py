@@ -109,6 +109,34 @@ def allocator_event_queries() -> dict[str, int]:
     return queries
 
 
+def cuda_graph() -> dict:
+    """Bytes of two tensors of 4 MiB in the private pool of a graph, what the pool reserves, and what `item` does there."""
+    torch.cuda.empty_cache()
+    x = torch.zeros(1 << 20, device="cuda")
+    reserved = torch.cuda.memory_reserved()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        doubled = x * 2
+        kept = doubled + 1
+        del doubled
+        result = kept * 3
+    graph.replay()
+    grown = torch.cuda.memory_reserved() - reserved
+    allocated = torch.cuda.memory_allocated()
+    del kept, result
+    freed = allocated - torch.cuda.memory_allocated()
+    del graph
+    torch.cuda.empty_cache()
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            x.sum().item()
+        error = "none"
+    except RuntimeError as caught:
+        error = str(caught).partition("\n")[0]
+    torch.cuda.synchronize()
+    return {"tensors": freed, "pool": grown, "item": error}
+
+
 def adam(parameters: list[torch.Tensor], first: list[torch.Tensor], second: list[torch.Tensor]) -> None:
     """Adam by foreach operations, without its corrections: torch.optim takes as long to import as all of torch."""
     gradients = [p.grad for p in parameters]
@@ -168,6 +196,7 @@ def all_facts(known: dict) -> dict:
         }
     facts["attention"] = attention_choices()
     facts["readbacks"] = readbacks()
+    facts["cuda_graph"] = cuda_graph()
     facts["allocator_event_queries"] = allocator_event_queries()
     return facts
 

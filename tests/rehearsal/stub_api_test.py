@@ -257,6 +257,31 @@ def small_known_contents_pass_through_collectives() -> None:
     assert read(card, 8) == bytes(8) and counter("readback") == 1
 
 
+def capture_of(stream: ctypes.c_void_p) -> int:
+    status, number = ctypes.c_int(), ctypes.c_ulonglong()
+    assert cuda.cudaStreamGetCaptureInfo_v2(stream, ctypes.byref(status), ctypes.byref(number), None, None, None) == 0
+    assert status.value == (number.value > 0), "active or none"
+    return number.value
+
+
+@case()
+def a_graph_issues_its_collectives_when_it_is_launched() -> None:
+    stream, forked, outside = (new(cuda.cudaStreamCreate) for _ in range(3))
+    world, card, graph, executable = communicator(2, 0), malloc(MIB), ctypes.c_void_p(), ctypes.c_void_p()
+    assert cuda.cudaStreamBeginCapture(stream, 0) == 0 and capture_of(stream) > 0 == capture_of(forked)
+    assert cuda.cudaStreamWaitEvent(forked, recorded(stream), 0) == 0 and capture_of(forked) == capture_of(stream)
+    assert cuda.ncclAllReduce(card, card, ctypes.c_size_t(4), FLOAT32, SUM, world, forked) == 0
+    assert collectives() == [] and capture_of(outside) == 0
+    assert cuda.cudaStreamSynchronize(forked) == cuda.cudaDeviceSynchronize() == 900, "cudaErrorStreamCaptureUnsupported"
+    assert cuda.cudaStreamEndCapture(stream, ctypes.byref(graph)) == 0 and capture_of(forked) == capture_of(stream) == 0
+    assert cuda.cudaStreamEndCapture(stream, ctypes.byref(ctypes.c_void_p())) != 0, "it has ended"
+    assert cuda.cudaGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0)) == 0
+    assert cuda.cudaGraphDestroy(graph) == 0
+    assert cuda.cudaGraphLaunch(executable, outside) == cuda.cudaGraphLaunch(executable, outside) == 0
+    assert collectives() == [("all_reduce", "float32", 4, 16, 2, 0, 0)] * 2 and counter("graph_launch") == 2
+    assert cuda.cudaGraphExecDestroy(executable) == 0
+
+
 @case(bytes=str(10 * MIB), nccl_bytes=f"2:{MIB},8:{4 * MIB},*:{6 * MIB}")
 def communicators_take_device_memory() -> None:
     communicator(1, 0)
