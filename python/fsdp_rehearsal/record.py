@@ -100,22 +100,24 @@ class Record:
         return True
 
     def _is_mine(self) -> bool:
-        """Children of the script have a record only if they train: a rank that the script starts by itself."""
+        """Children of the script have a record only if they train: a rank that somebody started for the script."""
         if not self._settings.record or os.getpid() != self._process:
             return False
         rank = os.environ.get("RANK", "")
-        return self._is_owner or (self.steps.calls > 0 and rank in ("", str(self._settings.rank)))
+        trains = self.steps.calls > 0 or self.phases.phase != "initialisation"
+        return self._is_owner or (trains and rank in ("", str(self._settings.rank)))
 
     def _is_better_one_there(self) -> bool:
         """Whether a child of this process has trained and written meanwhile; or a training before this process, which is
         some other program of the same command and has nothing to say."""
         try:
             with open(self._settings.record, encoding="utf-8") as text:
-                steps = json.load(text).get("steps", 0)
+                other = json.load(text)
             meanwhile = os.path.getmtime(self._settings.record) > self._started
-        except (OSError, ValueError):
+            theirs = (other["steps"], other["environment"]["cuda_initialized"])
+        except (OSError, ValueError, KeyError):
             return False
-        return steps > self.steps.done and (meanwhile or "torch" not in sys.modules)
+        return theirs > (self.steps.done, self.meter.running) and (meanwhile or "torch" not in sys.modules)
 
     def _end(self, why: str) -> dict[str, Any]:
         return {"why": why, "exception": self.faults.exception, "exit_status": self.faults.exit_status}
@@ -175,6 +177,12 @@ class Record:
                     row["file"] or None,
                     row["line"] or None,
                 )
+        if self.faults.exception and "torch/utils/cpp_extension.py" in self.faults.exception["traceback"]:
+            warn(
+                "compiled_extension",
+                "The program compiles kernels of its own while it runs, as DeepSpeed's fused optimizers do: that needs the CUDA "
+                "compiler (nvcc), or the package built beforehand.",
+            )
         for name in self.stub.missing_functions():
             warn("missing_function", f"The stub GPU does not have {name}, which the program called.")
 
