@@ -18,6 +18,7 @@ namespace fsdp::planner {
 namespace {
 
 constexpr std::size_t kTailLines = 25;
+constexpr std::string_view kReadsPath = "Does the command start a Python that reads PYTHONPATH (not python -I or -E)?";
 
 /// Classes that stand for a network that is not there; the last part of the name counts.
 constexpr std::array<std::string_view, 12> kOfNetwork = {"gaierror",
@@ -94,16 +95,24 @@ std::string place_of(const ScriptError& error) {
   return place;
 }
 
+/// "ValueError: shapes differ (train.py:7).", one sentence whatever the message looks like.
+std::string said_by(const ScriptError& error) {
+  std::string text = fmt::format("{}: {}", error.type, first_line(error.message));
+  while (text.ends_with('.') || text.ends_with(' ') || text.ends_with(':')) text.pop_back();
+  const std::string place = place_of(error);
+  return text + (place.empty() ? "." : fmt::format(" ({}).", place));
+}
+
 Error explain_exception(const RehearsalRecord& record, const std::string& where) {
   const ScriptError& error = *record.seen.error;
-  const std::string said = fmt::format("{}: {}", error.type, first_line(error.message));
+  const std::string said = said_by(error);
   if (is_import_of(error, "torch")) {
     return {where, "This Python has no torch.",
             "Run ./scripts/bootstrap --with rehearsal, or name a Python that has it: -- /path/to/python train.py."};
   }
   if (is_without_cuda(record)) {
     return {where,
-            fmt::format("Its torch {} was built without CUDA, so it cannot use a GPU. {}", record.seen.torch, said),
+            fmt::format("Its torch {} was built without CUDA, so it cannot use a GPU: {}", record.seen.torch, said),
             "Install the wheel of torch for CUDA, which is the one that pip takes on Linux."};
   }
   if (needs_network(record)) {
@@ -125,8 +134,7 @@ Error explain_exception(const RehearsalRecord& record, const std::string& where)
     return {where, fmt::format("This Python lacks a module of the script: {}", said),
             "Rehearse it with the Python of its own environment."};
   }
-  const std::string place = place_of(error);
-  return {where, fmt::format("The script raised {}{}", said, place.empty() ? "" : fmt::format(" ({})", place)), ""};
+  return {where, fmt::format("The script raised {}", said), ""};
 }
 
 Error explain_silence(const RankRun& run, const std::string& where) {
@@ -137,10 +145,10 @@ Error explain_silence(const RankRun& run, const std::string& where) {
   }
   if (status.signal != 0) return {where, fmt::format("It crashed: it {}.", describe(status)), ""};
   if (status.code != 0) {
-    return {where, fmt::format("It {} before there was anything to report.", describe(status)), ""};
+    return {where, fmt::format("It {}, and no Python in it said what it did.", describe(status)),
+            std::string(kReadsPath)};
   }
-  return {where, "It ended well, but no Python in it said what it did.",
-          "Does the command start a Python that reads PYTHONPATH (not python -I or -E)?"};
+  return {where, "It ended well, but no Python in it said what it did.", std::string(kReadsPath)};
 }
 
 }  // namespace

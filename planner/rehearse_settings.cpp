@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/nearest.h"
 #include "core/parse_units.h"
 #include "planner/cli_request.h"
 #include "planner/cli_values.h"
@@ -67,13 +68,13 @@ std::optional<T> one_of(const CommandLine& line, Option option,
                         std::initializer_list<std::pair<std::string_view, T>> known, Errors& errors) {
   const std::optional<std::string> text = line.value(option);
   if (!text) return std::nullopt;
-  std::string names;
+  std::vector<std::string_view> names;
   for (const auto& [name, value] : known) {
     if (*text == name) return value;
-    names += (names.empty() ? "" : " or ") + std::string(name);
+    names.push_back(name);
   }
-  errors.push_back(
-      {std::string(flag_of(option)), fmt::format("\"{}\" is not a choice.", *text), fmt::format("Write {}.", names)});
+  errors.push_back({std::string(flag_of(option)), fmt::format("\"{}\" is not a choice.", *text),
+                    fmt::format("Write {}.", join_names(names, " or "))});
   return std::nullopt;
 }
 

@@ -58,10 +58,10 @@ std::string wrapper_text(const AppliedWrapper& wrapper) {
   if (wrapper.reshard_after_forward == "true") text += ", resharded after forward";
   if (wrapper.reshard_after_forward == "false") text += ", kept unsharded after forward";
   std::vector<std::string> dtypes;
-  if (!wrapper.param_dtype.empty()) dtypes.push_back("parameters " + wrapper.param_dtype);
-  if (!wrapper.reduce_dtype.empty()) dtypes.push_back("reduced in " + wrapper.reduce_dtype);
-  if (!wrapper.buffer_dtype.empty()) dtypes.push_back("buffers " + wrapper.buffer_dtype);
-  if (!dtypes.empty()) text += fmt::format(" · mixed precision: {}", fmt::join(dtypes, ", "));
+  if (!wrapper.param_dtype.empty()) dtypes.push_back("computes in " + wrapper.param_dtype);
+  if (!wrapper.reduce_dtype.empty()) dtypes.push_back("reduces in " + wrapper.reduce_dtype);
+  if (!wrapper.buffer_dtype.empty()) dtypes.push_back("buffers in " + wrapper.buffer_dtype);
+  if (!dtypes.empty()) text += fmt::format(" · {}", fmt::join(dtypes, ", "));
   if (!wrapper.autocast.empty()) text += fmt::format(" · autocast {}", fmt::join(wrapper.autocast, ", "));
   if (wrapper.offload) text += " · offloaded to the host";
   return text;

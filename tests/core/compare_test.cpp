@@ -28,8 +28,8 @@ StepReport small_report() {
 TEST(Compare, PutsTheWorstTermFirst) {
   const StepReport predicted = small_report();
   StepReport measured = small_report();
-  measured.memory.peaks.reserved = 160_B;         // 40 of 160 too much: +25 %.
-  measured.traffic.totals[0].payload = 2000_B;    // 1000 of 2000 too little: -50 %.
+  measured.memory.peaks.reserved = 160_B;       // 40 of 160 too much: +25 %.
+  measured.traffic.totals[0].payload = 2000_B;  // 1000 of 2000 too little: -50 %.
   const Comparison comparison = compare(predicted, measured);
   ASSERT_GE(comparison.terms.size(), 2);
   EXPECT_EQ(comparison.terms[0], (ComparedTerm{"all_gather payload", TermUnit::Bytes, 1000, 2000}));

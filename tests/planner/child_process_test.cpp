@@ -105,7 +105,8 @@ TEST(ChildProcess, IsKilledWhenNobodyHoldsItAnyMore) {
   pid_t pid = 0;
   {
     // Deaf to all that asks kindly.
-    auto process = ChildProcess::start(shell("trap '' TERM INT HUP; echo $$ > " + file + "; while :; do sleep 1; done"));
+    auto process =
+        ChildProcess::start(shell("trap '' TERM INT HUP; echo $$ > " + file + "; while :; do sleep 1; done"));
     ASSERT_TRUE(process);
     pid = pid_in(file);
     process->signal_session(SIGTERM);

@@ -88,7 +88,7 @@ class Tester:
 
 
 FAILURES = {  # mode: what the message says
-    "raises": "rank 0: The script raised ValueError: shapes do not match (train.py:7)",
+    "raises": "rank 0: The script raised ValueError: shapes do not match (train.py:7).",
     "network": "rank 0: The script needs the network: requests.exceptions.ConnectionError: HTTPSConnectionPool",
     "other_torch": "wants another torch than 2.11.0+cu130",
     "no_torch": "rank 0: This Python has no torch. Run ./scripts/bootstrap --with rehearsal",
@@ -96,7 +96,7 @@ FAILURES = {  # mode: what the message says
     "imports_nothing": "rank 0: The script imports no torch, so there is nothing to rehearse.",
     "crashes": "rank 0: It crashed: it was ended by signal 11 (Segmentation fault).",
     "killed": "rank 0: It was killed, probably because the machine ran out of its own memory.",
-    "exits": "rank 0: It ended with exit code 64 before there was anything to report.",
+    "exits": "rank 0: It ended with exit code 64, and no Python in it said what it did.",
     "exits_with_record": "rank 0: The script ended itself with exit code 5.",
     "silent": "rank 0: It ended well, but no Python in it said what it did.",
     "cut_record": "rank 0: What it wrote about itself cannot be read.",

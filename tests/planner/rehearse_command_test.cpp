@@ -34,7 +34,8 @@ TEST(RehearseCommand, AcceleratesProcessesAreThoseOfAllMachines) {
             (Launch{"accelerate", "train.py", 8, 2}));
   const std::string config = testing::TempDir() + "rehearse_command_test_" + std::to_string(getpid()) + ".yaml";
   std::ofstream(config) << "compute_environment: LOCAL_MACHINE\nnum_machines: 4\nnum_processes:  32 \n";
-  EXPECT_EQ(launch("accelerate launch --config_file " + config + " train.py"), (Launch{"accelerate", "train.py", 8, 4}));
+  EXPECT_EQ(launch("accelerate launch --config_file " + config + " train.py"),
+            (Launch{"accelerate", "train.py", 8, 4}));
   // What the line says wins over the file.
   EXPECT_EQ(launch("accelerate launch --num_processes 8 --config_file " + config + " train.py"),
             (Launch{"accelerate", "train.py", 2, 4}));
@@ -59,8 +60,10 @@ TEST(RehearseCommand, AProgramIsFoundAsAShellWould) {
   EXPECT_EQ(message("slep"), "slep: There is no such program on PATH. Did you mean sleep?");
   EXPECT_EQ(message("/bin"), "/bin: This is a folder. Write the command as you would type it.");
   // Tests run in the project root.
-  EXPECT_EQ(message("tests/layers_test.pyy"), "tests/layers_test.pyy: There is no such program. Write the command as you would type it.");
-  EXPECT_EQ(message("tests/schemas_test.py"), "tests/schemas_test.py: This file cannot be executed. Write python tests/schemas_test.py.");
+  EXPECT_EQ(message("tests/layers_test.pyy"),
+            "tests/layers_test.pyy: There is no such program. Write the command as you would type it.");
+  EXPECT_EQ(message("tests/schemas_test.py"),
+            "tests/schemas_test.py: This file cannot be executed. Write python tests/schemas_test.py.");
 }
 
 TEST(RehearseRanks, AreThoseThatWereAskedFor) {
@@ -72,7 +75,8 @@ TEST(RehearseRanks, AreThoseThatWereAskedFor) {
   // The first two, the middle, the last, and the first of the second node.
   EXPECT_EQ(ranks_of({Kind::Worst, {}}, 64, 8).value(), (std::vector<std::int64_t>{0, 1, 8, 32, 63}));
   EXPECT_EQ(ranks_of({Kind::Worst, {}}, 16, 16).value(), (std::vector<std::int64_t>{0, 1, 8, 15}));
-  EXPECT_EQ(to_string(ranks_of({Kind::Numbers, {8}}, 8, 8).error().front()), "--rank: There is no rank 8 in a world of 8.");
+  EXPECT_EQ(to_string(ranks_of({Kind::Numbers, {8}}, 8, 8).error().front()),
+            "--rank: There is no rank 8 in a world of 8.");
 }
 
 TEST(RehearseEnvironment, AGpuHasTheNameThatItsDriverGivesIt) {

@@ -36,7 +36,8 @@ TEST(RehearseRecord, IsReadWhole) {
   EXPECT_EQ(record->memory.peak,
             (PeakMoment{.phase = "backward", .instruction = "step 2", .unit = "", .op = "layers.3.mlp"}));
   EXPECT_EQ(record->seen.peak_stack[1], (PythonFrame{"train.py", 41, "main"}));
-  EXPECT_EQ(record->seen.allocations[0], (AllocationSite{{"train.py", 41, "main"}, 3, Bytes(1500000000)}));
+  EXPECT_EQ(record->seen.allocations[0], (AllocationSite{{"train.py", 41, "main"}, "autograd", 3, Bytes(1500000000)}));
+  EXPECT_EQ(record->seen.peak_at, (PythonFrame{"train.py", 41, "main"}));
   EXPECT_EQ(record->memory.live_over_step, (std::vector<Bytes>{Bytes(1), Bytes(5), Bytes(3)}));
   EXPECT_EQ(record->memory.phase_marks[1], (PhaseMark{"backward", 2}));
   EXPECT_EQ(record->parameters, 1000);
@@ -50,12 +51,21 @@ TEST(RehearseRecord, HasWhatWasAppliedInOurWords) {
   EXPECT_EQ(wrapper.param_dtype, "bfloat16");
   EXPECT_EQ(wrapper.buffer_dtype, "");
   EXPECT_EQ(wrapper.reshard_after_forward, "true");
+  EXPECT_EQ(wrapper.autocast, (std::vector<std::string>{"bfloat16"}));
   EXPECT_EQ(wrapper.units.at(1), (AppliedUnit{"", "Llama", 2, 100}));
   EXPECT_EQ(record->seen.parameter_dtypes, (std::vector<ElementsOfDtype>{{"float32", 1000}}));
-  EXPECT_EQ(record->seen.optimizers.at(0),
-            (AppliedOptimizer{"torch.optim.adamw.AdamW", std::nullopt, true, 11}));
+  EXPECT_EQ(record->seen.optimizers.at(0), (AppliedOptimizer{"torch.optim.adamw.AdamW", std::nullopt, true, 11}));
   EXPECT_EQ(record->seen.warnings.at(0), (RehearsalWarning{"one_unit", "One unit only.", "train.py", 12}));
   EXPECT_EQ(record->seen.limits.cudnn_plans, 4);
+}
+
+TEST(RehearseRecord, SaysWhatRanOutOfMemory) {
+  const auto record = read(with(recorded_rank(), "\"at_end_allocated\": 1024,", R"("at_end_allocated": 1024,
+    "failed_allocation": {"bytes": 64, "device_free": 32, "phase": "forward", "step": 1, "module": "m", "at": null,
+    "stack": [{"file": "train.py", "line": 3, "function": "f"}]},)"));
+  ASSERT_TRUE(record) << to_string(record.error().front());
+  EXPECT_EQ(record->seen.failed,
+            (FailedAllocation{Bytes(64), "forward", 1, "m", Bytes(32), {}, {{"train.py", 3, "f"}}}));
 }
 
 TEST(RehearseRecord, HasCollectivesOfAnyKindAndType) {

@@ -119,7 +119,7 @@ TEST(RehearseFailure, ExceptionsAreExplained) {
        "rank 0: The script, or a package of it, wants another torch than 2.11.0+cu130:"},
       {"AttributeError", "module 'torch' has no attribute 'foo'",
        "rank 0: The script, or a package of it, wants another torch than 2.11.0+cu130:"},
-      {"ValueError", "bad\nlines", "rank 0: The script raised ValueError: bad (train.py:7)"},
+      {"ValueError", "bad\nlines", "rank 0: The script raised ValueError: bad (train.py:7)."},
   };
   for (const Case& each : cases) {
     RankRun run = run_of(recorded_rank());

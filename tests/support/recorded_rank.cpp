@@ -5,7 +5,7 @@
 namespace fsdp {
 
 std::string recorded_rank() {
-  return R"({
+  return R"json({
  "format_version": "1.0",
  "end": {"why": "steps_reached", "exception": null, "exit_status": null},
  "environment": {"python": "3.11.2", "torch": "2.11.0+cu130", "cuda": "13.0", "packages": {"transformers": "5.23.0"},
@@ -26,9 +26,11 @@ std::string recorded_rank() {
     "reserved": 3221225472, "device": 4294967296}],
   "at_end_allocated": 1024, "cache_flushes": 1, "out_of_memory_errors": 0,
   "peak": {"phase": "backward", "step": 2, "module": "layers.3.mlp",
+   "at": {"file": "train.py", "line": 41, "function": "main"},
    "stack": [{"file": "/x/site-packages/torch/nn/functional.py", "line": 10, "function": "silu"},
     {"file": "train.py", "line": 41, "function": "main"}]},
-  "at_peak": [{"file": "train.py", "line": 41, "function": "main", "count": 3, "bytes": 1500000000},
+  "at_peak": [{"file": "train.py", "line": 41, "function": "main", "framework": "autograd", "count": 3,
+    "bytes": 1500000000},
    {"file": "", "line": 0, "function": "", "count": 9, "bytes": 500000000}],
   "over_step": {"allocated": [1, 5, 3], "marks": [{"phase": "forward", "index": 0}, {"phase": "backward", "index": 2}]}},
  "collectives": {"steady_step": [
@@ -43,7 +45,7 @@ std::string recorded_rank() {
    "units": [{"name": "layers.0", "class": "Block", "parameters": 9, "elements": 900},
     {"name": "(root)", "class": "Llama", "parameters": 2, "elements": 100}],
    "mixed_precision": {"param_dtype": "torch.bfloat16", "reduce_dtype": "torch.float32", "buffer_dtype": null},
-   "reshard_after_forward": true, "offload": false}],
+   "reshard_after_forward": true, "offload": false, "autocast": ["torch.bfloat16"]}],
   "parameters": 1000, "trainable_parameters": 900, "parameter_dtypes": {"torch.float32": 1000},
   "optimizers": [{"class": "torch.optim.adamw.AdamW", "foreach": null, "fused": true, "parameters": 11}]},
  "warnings": [{"kind": "one_unit", "text": "One unit only.", "file": "train.py", "line": 12}],
@@ -51,7 +53,7 @@ std::string recorded_rank() {
   "missing_functions": [], "allocator_event_queries": 0, "cudnn_plans": 4, "triton": false, "cuda_graphs": false,
   "data_dependent_routing": false}
 }
-)";
+)json";
 }
 
 std::string with(std::string text, const std::string& piece, const std::string& replacement) {
