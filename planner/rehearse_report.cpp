@@ -123,7 +123,7 @@ TrafficReport traffic_of(const RehearsalRecord& record) {
 
 /// What is to be said when the launcher started another number of ranks than the machines were put together for.
 void note_other_world(const RehearsalSettings& settings, const RecordedJob& job, StepReport& report) {
-  if (job.world_size == world_size(settings.cluster) || job.world_size == 1) return;
+  if (settings.nccl.empty() || job.world_size == world_size(settings.cluster) || job.world_size == 1) return;
   report.assumptions.push_back(
       fmt::format("NCCL's buffers are those of communicators of up to {}, not {}: --gpus and --nodes say it before.",
                   counted(settings.nccl.back().ranks, "rank"), job.world_size));
