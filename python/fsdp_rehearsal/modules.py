@@ -30,7 +30,7 @@ def class_name(module: Any) -> str:
 class Modules:
     def __init__(self, phases: Phases) -> None:
         self.roots: list[Any] = []  # weak references, in the order of their first call
-        self.autocast: set[str] = set()  # dtypes that the roots were called under
+        self.autocast: set[str] = set()  # dtypes that modules were called under
         self._phases = phases
         self._names: Any = weakref.WeakKeyDictionary()
         self._mapped: Any = weakref.WeakSet()
@@ -55,6 +55,9 @@ class Modules:
             return
         if not self._stack and self._phases.phase != "backward":
             self._root(module)
+        # accelerate turns it on inside of the forward of the root, so every module is asked.
+        if self._torch.is_autocast_enabled("cuda") and self._torch.is_grad_enabled():
+            self.autocast.add(str(self._torch.get_autocast_dtype("cuda")))
         name = self._names.get(module)
         if name is None:  # made after the root was looked at, or not below a root
             name = self._stack[-1][1] if self._stack else type(module).__name__
@@ -75,8 +78,6 @@ class Modules:
         torch = self._torch
         if not torch.is_grad_enabled() or not any(p.requires_grad for p in module.parameters()):
             return
-        if torch.is_autocast_enabled("cuda"):
-            self.autocast.add(str(torch.get_autocast_dtype("cuda")))
         if module not in self._mapped:
             self._map(module)
         self._phases.enter("forward")
