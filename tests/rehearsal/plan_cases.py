@@ -1,0 +1,115 @@
+"""Plans that plan_runner_test.py trains: small models of the library, and what each is to cover."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+MIXED = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "float32"}}
+
+
+@dataclass
+class Case:
+    """A plan, the ranks that it is seen from, and how near the prediction must come."""
+
+    name: str
+    model: str  # Of the library.
+    shard: int
+    plan: dict[str, Any] = field(default_factory=dict)  # Members of the plan file that differ from its defaults.
+    dimensions: dict[str, float] = field(default_factory=dict)
+    replicate: int = 1
+    rank: int = 0
+    layers: int | None = 3  # Rows of blocks are cut to so many; None: as they are.
+    blocks: str = "model.layers.{0..%d}"
+    units: list[dict[str, Any]] | None = None  # Without: one for each block, and the root.
+    recipe: str = ""
+    frozen: list[str] = field(default_factory=list)
+    gpu: str = "H100 SXM"
+    # Relative differences allowed in each kind of peak; 0: equal in every byte.
+    requested: float = 0
+    allocated: float = 0
+    reserved: float = 0
+
+    def unit_rows(self) -> list[dict[str, Any]]:
+        if self.units is not None:
+            return self.units
+        return [{"modules": [self.blocks % (self.layers - 1)], "modules_per_unit": 1}, {"modules": [""]}]
+
+
+def shrink(spec: dict[str, Any], layers: int | None) -> dict[str, Any]:
+    """The spec with at most so many blocks in each row of them. Blocks of a row are alike, so nothing else changes."""
+    spec = copy.deepcopy(spec)
+    if layers is None:
+        return spec
+
+    def shorter(match: re.Match[str]) -> str:
+        first, last = int(match.group(1)), int(match.group(2))
+        return f"{{{first}..{min(last, max(first, layers - 1))}}}"
+
+    for module in spec["modules"]:
+        module["name"] = re.sub(r"\{(\d+)\.\.(\d+)\}", shorter, module["name"])
+    return spec
+
+
+def write_case(case: Case, library: pathlib.Path, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Writes the case's spec and plan; returns their files."""
+    spec = shrink(json.loads((library / f"{case.model}.json").read_text(encoding="utf-8")), case.layers)
+    spec.pop("$schema", None)
+    spec_file, plan_file = folder / "spec.json", folder / "plan.json"
+    spec_file.write_text(json.dumps(spec), encoding="utf-8")
+    plan = {
+        "format_version": "1.0",
+        "model": {"name": spec["name"], "file": str(spec_file), "recipe": case.recipe, "dimensions": case.dimensions,
+                  "frozen": case.frozen},
+        "mesh": {"replicate": case.replicate, "shard": case.shard},
+        "units": case.unit_rows(),
+        **case.plan,
+    }
+    plan_file.write_text(json.dumps(plan), encoding="utf-8")
+    return spec_file, plan_file
+
+
+def checkpointed(mode: str, layers: int = 3, **options: Any) -> dict[str, Any]:
+    return {"modules": [{"module": "model.layers.{0..%d}" % (layers - 1), "mode": mode}], **options}
+
+
+CASES = [
+    Case("mixed_precision", "llama3_2_1b", 4, {**MIXED, "optimizer": {"clip_grad_norm": 1.0}}, {"batch": 1, "seq": 2048}),
+    Case("gpt2_fp32_fused", "gpt2", 4, {"optimizer": {"implementation": "fused"}}, {"batch": 2, "seq": 512}, rank=3,
+         units=[{"modules": ["transformer.h.{0..2}"], "modules_per_unit": 1, "reshard_after_forward": False},
+                {"modules": [""]}]),
+    Case("vit_sgd", "vit_b_16", 2, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0}}, {"batch": 4},
+         units=[{"modules": ["encoder.layers.encoder_layer_{0..2}"], "modules_per_unit": 1}, {"modules": [""]}]),
+    Case("hsdp_tied_accumulate", "qwen3_0_6b", 2, {**MIXED, "accumulation": 2}, {"batch": 1, "seq": 1024}, replicate=2,
+         rank=3),
+    Case("accumulate_without_sync", "llama3_2_1b", 4,
+         {**MIXED, "accumulation": 3, "sync_every_micro_batch": False, "optimizer": {"clip_grad_norm": 1.0}},
+         {"batch": 1, "seq": 1024},
+         units=[{"modules": ["model.layers.{0..2}"], "modules_per_unit": 1, "reshard_after_forward": 2},
+                {"modules": [""]}]),
+    Case("frozen_part", "qwen3_0_6b", 4, MIXED, {"batch": 1, "seq": 1024},
+         frozen=["model.embed_tokens.*", "model.layers.0.*"]),
+    Case("checkpoint_full", "qwen3_0_6b", 4,
+         {"activation_checkpointing": checkpointed("full", early_stop=False)}, {"batch": 2, "seq": 1024}),
+    Case("checkpoint_selective", "llama3_2_1b", 4,
+         {"activation_checkpointing": checkpointed("selective"),
+          "runtime": {"flavour": "torchtitan", "allocator_settings": "expandable_segments:True"}},
+         {"batch": 2, "seq": 1024}),
+    # Gradient norms on the host are reduced by gloo, which the stub does not see: no clipping here.
+    Case("cpu_offload", "llama3_2_1b", 8, {**MIXED, "cpu_offload": True},
+         {"batch": 1, "seq": 1024}),
+    Case("prefetch_groups", "llama3_1_8b", 4, {**MIXED, "forward_prefetch": 2, "backward_prefetch": 2},
+         {"batch": 1, "seq": 1024}, layers=4,
+         units=[{"modules": ["model.embed_tokens"]}, {"modules": ["model.layers.{0..3}"], "modules_per_unit": 1},
+                {"modules": ["model.norm", "lm_head"]}, {"modules": [""]}]),
+    Case("experts", "mixtral_8x7b", 4, MIXED, {"batch": 1, "seq": 256}, layers=2),
+    Case("qwen3_tts", "qwen3_tts", 4, {"optimizer": {"clip_grad_norm": 1.0}}, {"batch": 2}, layers=None,
+         units=[{"modules": ["talker.model.layers.{0..27}"], "modules_per_unit": 1},
+                {"modules": ["talker.code_predictor.model.layers.{0..4}"], "modules_per_unit": 1},
+                {"modules": ["talker.model.text_embedding"]}, {"modules": ["talker.model.codec_embedding"]},
+                {"modules": [""]}]),
+]

@@ -1,0 +1,129 @@
+"""Trains plans with the real FSDP2 on the stub GPU and holds the predictions to it: collectives, parameters, memory.
+
+    plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Any
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from plan_cases import CASES, Case, write_case  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+WANTED = sys.argv[3:]
+LIBRARY = ROOT / "model_specs"
+STEPS = 3
+LIMIT_SECONDS = 900
+
+
+def fsdp_plan(*words: str) -> dict[str, Any]:
+    done = subprocess.run([str(PROGRAM), *words], capture_output=True, text=True, timeout=LIMIT_SECONDS,
+                          env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(LIBRARY)})
+    # A plan that does not fit is predicted all the same.
+    if done.returncode not in (0, 1):
+        raise AssertionError(f"fsdp-plan {' '.join(words)}\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
+    words = ["models", str(spec_file), "--expanded", "--json"]
+    words += ["--recipe", case.recipe] if case.recipe else []
+    for name, value in case.dimensions.items():
+        words += ["--set", f"{name}={value}"]
+    return fsdp_plan(*words, *(["--freeze", *case.frozen] if case.frozen else []))
+
+
+def predict(case: Case, plan_file: pathlib.Path) -> dict[str, Any]:
+    ranks = case.replicate * case.shard
+    return fsdp_plan("simulate", str(plan_file), "--gpu", case.gpu, "--gpus", str(ranks), "--rank", str(case.rank),
+                     "--json")
+
+
+def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world_size: int) -> dict[str, Any]:
+    """Runs the job as one rank on the stub GPU; returns the hook's record."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "python" / "hook"), "FSDP_REHEARSAL": "1", "FSDP_REHEARSAL_STUB": str(STUB),
+        "FSDP_REHEARSAL_RECORD": str(record_file), "FSDP_REHEARSAL_STEPS": str(STEPS), "OMP_NUM_THREADS": "1",
+        "FSDP_REHEARSAL_RANK": str(rank), "FSDP_REHEARSAL_WORLD_SIZE": str(world_size),
+        "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "STUB_GPU_COUNT": str(world_size),
+    }
+    done = subprocess.run([sys.executable, "-m", "fsdp_plan_runner", str(job_file)], cwd=ROOT / "python",
+                          env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    if not record_file.is_file():
+        raise AssertionError(f"no record, exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    record = json.loads(record_file.read_text(encoding="utf-8"))
+    if record["end"]["why"] != "steps_reached":
+        raise AssertionError(f"{record['end']}\n{done.stderr}")
+    return record
+
+
+def collectives_of(entries: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(c["kind"], c["elements"], c["dtype"], c["group_size"]) for c in entries]
+
+
+def batch_bytes(model: dict[str, Any]) -> int:
+    """At most what the allocator takes for the tensors of one batch."""
+    return sum(8 * math.prod(model["tensors"][tensor]["shape"]) + 512 for tensor in model["inputs"])
+
+
+def percent(measured: int, predicted: int) -> str:
+    return f"{100 * (predicted - measured) / measured:+.3f} %"
+
+
+class PlansUnderTheRealFsdp2(unittest.TestCase):
+    def check(self, case: Case) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            spec_file, plan_file = write_case(case, LIBRARY, folder)
+            predicted = predict(case, plan_file)
+            model = expand(case, spec_file)
+            job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
+                   "dimensions": model["dimensions"], "steps": STEPS}
+            (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+            ranks = case.replicate * case.shard
+            measured = rehearse(folder / "job.json", folder / "record.json", case.rank, ranks)
+        self.assertEqual(collectives_of(measured["collectives"]["steady_step"]),
+                         collectives_of(predicted["traffic"]["collectives"]))
+        self.assertEqual(measured["applied"]["parameters"], predicted["model"]["parameters"])
+        self.assertEqual(measured["applied"]["trainable_parameters"], predicted["model"]["trainable_parameters"])
+        self.assertEqual(measured["limits"]["readbacks"], [])
+        self.compare_memory(case, measured["memory"], predicted["memory"], batch_bytes(model))
+
+    def compare_memory(self, case: Case, measured: dict[str, Any], predicted: dict[str, Any], batch: int) -> None:
+        rows = []
+        for phase in measured["phases"]:
+            forecast = predicted["phases"][phase["phase"]]
+            # Of the run, initialisation lasts until the forward begins, and the batch is there by then.
+            early = batch if phase["phase"] == "initialisation" else 0
+            for kind, key, bound in (("requested", "live_peak_bytes", case.requested),
+                                     ("allocated", "allocated_peak_bytes", case.allocated),
+                                     ("reserved", "reserved_peak_bytes", case.reserved)):
+                rows.append((phase["phase"], kind, phase[kind], forecast[key], bound, early))
+        for phase, kind, bytes_measured, bytes_predicted, *_ in rows:
+            print(f"{case.name:24} {phase:15} {kind:10} {bytes_measured:15} {bytes_predicted:15} "
+                  f"{percent(bytes_measured, bytes_predicted)}", flush=True)
+        for phase, kind, bytes_measured, bytes_predicted, bound, early in rows:
+            with self.subTest(case.name, phase=phase, kind=kind):
+                self.assertLessEqual(bytes_measured - bytes_predicted, bound * bytes_measured + early)
+                self.assertLessEqual(bytes_predicted - bytes_measured, bound * bytes_measured)
+
+
+for _case in CASES:
+    if not WANTED or _case.name in WANTED:
+        setattr(PlansUnderTheRealFsdp2, f"test_{_case.name}", lambda self, case=_case: self.check(case))
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
