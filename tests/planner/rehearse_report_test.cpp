@@ -75,6 +75,17 @@ TEST(RehearseReport, IsThatOfTheRankThatNeedsMost) {
   EXPECT_FALSE(report.rehearsal->both_bounds);
 }
 
+TEST(RehearseReport, ARankThatRanOutOfMemoryIsWorseThanOneThatNeedsMore) {
+  const std::string failed = with(with(recorded_rank(), "\"rank\": 0,", "\"rank\": 5,"), "\"why\": \"steps_reached\"",
+                                  "\"why\": \"out_of_memory\"");
+  const std::string larger = with(recorded_rank(), "\"reserved\": 3221225472,\n   \"device\": 4294967296",
+                                  "\"reserved\": 4294967296,\n   \"device\": 5368709120");
+  const StepReport report = measured_report(settings(), {run_of(larger, {.rank = 0}), run_of(failed, {.rank = 5})});
+  EXPECT_EQ(report.rehearsal->rank, 5);
+  EXPECT_EQ(report.verdict, Verdict::DoesNotFit);
+  EXPECT_EQ(report.memory.peaks.device, 4_GiB);
+}
+
 TEST(RehearseReport, TwoBoundsMakeARangeAndTheWorseOneDecides) {
   const std::string timed = with(recorded_rank(), "\"allocator_event_queries\": 0", "\"allocator_event_queries\": 7");
   const std::string held = with(with(timed, "\"reserved\": 3221225472,\n   \"device\": 4294967296",
