@@ -283,7 +283,9 @@ std::vector<std::string> limits_of(const StepReport& report) {
                     "differs.",
                     limits.routing == "none" ? "" : ", but for a balanced routing"));
   }
-  if (limits.triton) lines.emplace_back("Kernels of Triton did not run; memory that they would ask for is not seen.");
+  if (limits.triton) {
+    lines.emplace_back("Triton's kernels were compiled and did not run; what is chosen by timing them may be another one.");
+  }
   if (limits.cuda_graphs) lines.emplace_back("CUDA graphs were captured; their private pools may differ on a GPU.");
   if (limits.cudnn_plans > 0) {
     lines.push_back(fmt::format("cuDNN ran {}; each is charged a workspace of {} (--cudnn-workspace), not cuDNN's own.",

@@ -28,13 +28,19 @@ def kind_of(file: str) -> int:
 def _classify(file: str) -> int:
     if file.startswith("<") or file.startswith(_OURS) or not file:
         return HIDDEN
-    if "/torch/" in file and ("/site-packages/" in file or "/dist-packages/" in file):
+    if _is_generated(file) or "/torch/" in file and ("/site-packages/" in file or "/dist-packages/" in file):
         return FRAMEWORK
     if "/site-packages/" in file or "/dist-packages/" in file:
         return LIBRARY
     if os.path.realpath(file).startswith(_STANDARD):
         return HIDDEN
     return USER
+
+
+def _is_generated(file: str) -> bool:
+    """Whether torch.compile wrote the file."""
+    cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+    return bool(cache) and os.path.abspath(file).startswith(os.path.join(os.path.abspath(cache), ""))
 
 
 def without_plumbing(frames: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -67,6 +73,8 @@ def user_frame(depth: int = 1) -> Optional[dict[str, Any]]:
 
 def short(file: str) -> str:
     """A file's path as an error message would show it: below site-packages, or from the folder that the script runs in."""
+    if _is_generated(file):
+        return "inductor/" + os.path.basename(file)
     for marker in ("/site-packages/", "/dist-packages/"):
         if marker in file:
             return file.split(marker, 1)[1]

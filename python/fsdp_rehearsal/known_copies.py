@@ -41,7 +41,7 @@ class KnownCopies:
         entry = self._storages.get(tensor.untyped_storage()._cdata)
         if entry is None:
             return None
-        empty = self._torch.empty(0, dtype=tensor.dtype)
+        empty = self._torch.empty(0, dtype=tensor.dtype, device="cpu")
         return empty.set_(entry[1], tensor.storage_offset(), tensor.size(), tensor.stride())
 
     def learn(self, tensor: Any, value: Any) -> None:

@@ -175,7 +175,7 @@ class KnownValues:
     def _to_host(self, value: Any) -> Any:
         if isinstance(value, self._torch.Tensor) and value.is_cuda:
             copy = self.copies.of(value)
-            return copy if copy is not None else self._torch.empty(value.shape, dtype=value.dtype)
+            return copy if copy is not None else self._torch.empty(value.shape, dtype=value.dtype, device="cpu")
         if isinstance(value, self._torch.device) or isinstance(value, str) and value.startswith("cuda"):
             return "cpu"
         return value
@@ -198,7 +198,7 @@ class KnownValues:
         text = f"Routing is taken to be balanced: each of {experts} experts gets the same number of tokens, {k} experts a token."
         warn("balanced_routing", text, frame["file"], frame["line"])
         tokens = scores.numel() // experts
-        return [None, (self._torch.arange(tokens * k) % experts).view(*scores.shape[:-1], k)]
+        return [None, (self._torch.arange(tokens * k, device="cpu") % experts).view(*scores.shape[:-1], k)]
 
     def _answers(self, name: str, args: Any, on_host: Optional[list[Any]]) -> list[bytes]:
         """What the device is about to be asked, in order."""

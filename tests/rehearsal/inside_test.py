@@ -2,12 +2,14 @@
 
 import importlib
 import json
+import os
 import pathlib
 import sys
 import sysconfig
 import tempfile
 import unittest
 from array import array
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "python"))
@@ -256,6 +258,15 @@ class Settings(unittest.TestCase):
             )
         self.assertIn("FSDP_REHEARSAL_RANK is 8, but there are 8 ranks", str(raised.exception))
         self.assertIn("FSDP_REHEARSAL_STEPS is '-1'", str(raised.exception))
+
+
+class GeneratedCode(unittest.TestCase):
+    def test_what_torch_compile_wrote_is_not_the_users_own(self):
+        with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=cache):
+            file = os.path.join(cache, "ab", "cabc.py")
+            self.assertEqual(frames.kind_of(file), frames.FRAMEWORK)
+            self.assertEqual(frames.short(file), "inductor/cabc.py")
+            self.assertEqual(frames.kind_of(os.path.join(os.path.dirname(cache), "train.py")), frames.USER)
 
 
 if __name__ == "__main__":
