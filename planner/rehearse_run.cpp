@@ -174,10 +174,13 @@ class Runner {
     const std::string& path = outcome_.runs[each.index].files.log;
     const std::uintmax_t size = size_of_file(path);
     if (size < each.shown) each.shown = 0;
-    if (observer_.log != nullptr && size > each.shown) {
-      *observer_.log << read_from(path, static_cast<std::streamoff>(each.shown)) << std::flush;
+    if (observer_.log == nullptr) {
+      each.shown = size;
+    } else if (size > each.shown) {
+      const std::string text = read_from(path, static_cast<std::streamoff>(each.shown));
+      *observer_.log << text << std::flush;
+      each.shown += text.size();  // the script goes on writing, so it may be more than `size` said
     }
-    each.shown = size;
     if (size > kLargestLog && truncate(path.c_str(), 0) == 0) each.shown = 0;
   }
 
