@@ -99,7 +99,7 @@ class PlansUnderTheRealFsdp2(unittest.TestCase):
                          collectives_of(predicted["traffic"]["collectives"]))
         self.assertEqual(measured["applied"]["parameters"], predicted["model"]["parameters"])
         self.assertEqual(measured["applied"]["trainable_parameters"], predicted["model"]["trainable_parameters"])
-        self.assertEqual(measured["limits"]["readbacks"], [])
+        self.assertEqual([r for r in measured["limits"]["readbacks"] if r["steers_sizes"]], [])
         self.compare_memory(case, measured["memory"], predicted["memory"], batch_bytes(model))
 
     def compare_memory(self, case: Case, measured: dict[str, Any], predicted: dict[str, Any], batch: int) -> None:
@@ -107,10 +107,13 @@ class PlansUnderTheRealFsdp2(unittest.TestCase):
         for phase in measured["phases"]:
             forecast = predicted["phases"][phase["phase"]]
             # Of the run, initialisation lasts until the forward begins, and the batch is there by then.
-            early = batch if phase["phase"] == "initialisation" else 0
+            is_early = phase["phase"] == "initialisation"
+            early = batch if is_early else 0
             for kind, key, bound in (("requested", "live_peak_bytes", case.requested),
                                      ("allocated", "allocated_peak_bytes", case.allocated),
                                      ("reserved", "reserved_peak_bytes", case.reserved)):
+                if is_early:
+                    bound = max(bound, case.initialisation)
                 rows.append((phase["phase"], kind, phase[kind], forecast[key], bound, early))
         for phase, kind, bytes_measured, bytes_predicted, *_ in rows:
             print(f"{case.name:24} {phase:15} {kind:10} {bytes_measured:15} {bytes_predicted:15} "
