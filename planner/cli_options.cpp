@@ -103,7 +103,7 @@ constexpr std::array kOptions = {
                "(both, where it matters)",
                "r"},
     OptionInfo{Option::Routing, "--routing", "HOW", "none|balanced", kRehearsal,
-               "Which experts tokens go to: none (all zeros, as the stub computes), balanced", "r"},
+               "Which experts tokens go to: balanced (to all the same number), none (all zeros)", "r"},
     OptionInfo{Option::NcclBytes, "--nccl-bytes", "SIZE", "", kRehearsal,
                "Device memory of every NCCL communicator; else by its size and the machines", "r"},
     OptionInfo{Option::ContextBytes, "--context-bytes", "SIZE", "", kRehearsal,

@@ -192,7 +192,7 @@ void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings
                                  {{"auto", Bound()}, {"done", EventBound::Done}, {"hold", EventBound::Hold}}, errors)
                        .value_or(Bound());
   settings.routing =
-      one_of<std::string>(line, Option::Routing, {{"none", "none"}, {"balanced", "balanced"}}, errors).value_or("none");
+      one_of<std::string>(line, Option::Routing, {{"none", "none"}, {"balanced", "balanced"}}, errors).value_or("balanced");
   settings.cudnn_workspace = reader.size(Option::CudnnWorkspace).value_or(Bytes(0));
   settings.snapshot = line.value(Option::Snapshot).value_or("");
   settings.trace = line.value(Option::AllocatorTrace).value_or("");

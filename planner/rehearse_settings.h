@@ -68,7 +68,7 @@ struct RehearsalSettings {
   std::int64_t steps = 3;  ///< 0: to the end.
   Seconds timeout{600};
   std::optional<EventBound> bound;  ///< Empty: both, where it matters.
-  std::string routing = "none";
+  std::string routing = "balanced";
   std::vector<CommunicatorMemory> nccl;  ///< By ranks; the last serves for all other sizes.
   DeviceTerm context;
   Bytes cudnn_workspace;

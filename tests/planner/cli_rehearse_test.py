@@ -228,7 +228,7 @@ def test_environment(tester):
                         "STUB_GPU_THREADS_PER_SM": "1024", "STUB_GPU_COUNT": "4", "STUB_GPU_EVENTS": "done",
                         "FSDP_REHEARSAL": "1", "FSDP_REHEARSAL_RANK": "5", "FSDP_REHEARSAL_WORLD_SIZE": "8",
                         "FSDP_REHEARSAL_LOCAL_WORLD_SIZE": "4", "FSDP_REHEARSAL_STEPS": "2",
-                        "FSDP_REHEARSAL_ROUTING": "none", "PYTHONPATH": f"{tester.python}/hook:/mine"}.items():
+                        "FSDP_REHEARSAL_ROUTING": "balanced", "PYTHONPATH": f"{tester.python}/hook:/mine"}.items():
         tester.check(shown.get(name) == value, f"{name} is {shown.get(name)!r}, not {value!r}.")
     for name in ("CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "STUB_GPU_ADDRESSES", "FSDP_REHEARSAL_OWNER"):
         tester.check(name not in shown, f"{name} shines through.")
@@ -237,11 +237,11 @@ def test_environment(tester):
     tester.check([entry.split(":")[0] for entry in nccl] == ["1", "2", "4", "8", "*"] and sizes[0] == 0 < sizes[1]
                  and sizes[3] == sizes[4], f"NCCL's bytes: {nccl}")
     tester.rehearse("environment", "--context-bytes", "1G", "--nccl-bytes", "2G", "--cudnn-workspace", "64M",
-                    "--record-stream", "hold", "--routing", "balanced")
+                    "--record-stream", "hold", "--routing", "none")
     shown = shown_environment(tester)
     tester.check((shown["STUB_GPU_CONTEXT_BYTES"], shown["STUB_GPU_NCCL_BYTES"], shown["STUB_GPU_EVENTS"],
                   shown["STUB_GPU_CUDNN_WORKSPACE_BYTES"], shown["FSDP_REHEARSAL_ROUTING"])
-                 == (str(GIB), f"1:{2 * GIB},*:{2 * GIB}", "hold", str(64 << 20), "balanced"), f"Options: {shown}")
+                 == (str(GIB), f"1:{2 * GIB},*:{2 * GIB}", "hold", str(64 << 20), "none"), f"Options: {shown}")
     tester.check("FSDP_REHEARSAL_WORLD_SIZE" not in shown, "The number of ranks is made up.")
 
 
