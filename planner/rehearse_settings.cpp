@@ -120,11 +120,13 @@ Result<Cluster> machines_of_script(CommandLine line, const std::string& library,
   const bool launch_counts = launch.gpus_per_node || launch.nodes;
   if (!line.has(Option::Gpus) && launch.gpus_per_node) set(Option::Gpus, fmt::format("{}", *launch.gpus_per_node));
   if (!line.has(Option::Nodes) && launch.nodes) set(Option::Nodes, fmt::format("{}", *launch.nodes));
-  const bool names_gpu = line.has(Option::GpuName) || line.has(Option::Memory) || line.has(Option::ClusterFile);
-  if (!names_gpu) {
+  // Memory alone does not tell which kernels PyTorch takes, and the oldest GPU of that size may be one it no longer has any for.
+  if (!line.has(Option::GpuName) && !line.has(Option::ClusterFile)) {
     set(Option::GpuName, std::string(kDefaultGpu));
     settings.assumptions.push_back(
-        fmt::format("No GPU is named, so it is an {}; --gpu or --mem name yours.", kDefaultGpu));
+        line.has(Option::Memory)
+            ? fmt::format("No GPU is named, so it is an {} with the memory given; --gpu names yours.", kDefaultGpu)
+            : fmt::format("No GPU is named, so it is an {}; --gpu or --mem name yours.", kDefaultGpu));
   }
   // A cluster that is named says how many GPUs there are where the launcher does not.
   settings.counts_given = has_counts || (line.has(Option::ClusterFile) && !launch_counts);
