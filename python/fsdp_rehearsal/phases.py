@@ -76,10 +76,12 @@ class Phases:
             before = self._begin_backward()
             self._depth += 1
             try:
-                return real(*args, **kwargs)
+                result = real(*args, **kwargs)
             finally:
                 self._depth -= 1
-                self._end_backward(before)
+            # One that fails does not end: what it asked for in vain was asked for in backward.
+            self._end_backward(before)
+            return result
 
         return backward
 

@@ -139,7 +139,7 @@ def wrong_run(case: Case, run: dict[str, Any]) -> list[str]:
         return [run["failed"]]
     report = run["report"]
     rehearsal = report["rehearsal"]
-    wrong = compared("The verdict", report["verdict"], "out of memory" if case.runs_out else "fits")
+    wrong = compared("The verdict", report["verdict"], "does_not_fit" if case.runs_out else "fits")
     wrong += compared("The exit status", run["exit"], 1 if case.runs_out else 0)
     wrong += compared("The number of parameters", report["model"]["parameters"], case.parameters or case.model.elements)
     applied = rehearsal["applied"]
@@ -153,8 +153,12 @@ def wrong_run(case: Case, run: dict[str, Any]) -> list[str]:
             wrong += compared(f"The wrapper's {key}", wrapper.get(key), value)
     wrong += compared("The types of parameters", list(applied["parameter_dtypes"]), [case.dtype])
     wrong += compared("The kinds of warnings", sorted({w["kind"] for w in rehearsal["warnings"]}), sorted(case.warnings))
-    if not case.runs_out:
-        wrong += compared("The optimizers", [o["class"].rsplit(".", 1)[-1] for o in applied["optimizers"]], [case.optimizer])
+    if case.runs_out:
+        failed = rehearsal.get("failed_allocation", {})
+        wrong += compared("What ran out of memory", (failed.get("phase"), failed.get("step")), case.runs_out)
+    else:
+        optimizers = [o["class"].rsplit(".", 1)[-1] for o in applied["optimizers"]]
+        wrong += compared("The optimizers", optimizers, list(case.optimizers))
         wrong += compared("The end", rehearsal["end"], "steps_reached")
         wrong += wrong_traffic(case, report)
     return wrong + wrong_figures(case, report)

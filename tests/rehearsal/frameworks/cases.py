@@ -32,10 +32,10 @@ class Case:
     figures: list[Figure]
     wrapper_keys: dict[str, Any] = dataclasses.field(default_factory=dict)  # precision, stage, offload, ...
     dtype: str = "float32"  # of the parameters
-    optimizer: str = "AdamW"
+    optimizers: tuple[str, ...] = ("AdamW",)
     options: list[str] = dataclasses.field(default_factory=list)
     before: list[str] = dataclasses.field(default_factory=list)  # a Python script that makes what the command reads
-    runs_out: bool = False  # of memory
+    runs_out: tuple[str, int] | None = None  # of memory: in which phase of which step
     warnings: list[str] = dataclasses.field(default_factory=list)  # their kinds
     parameters: int = 0  # in all, where more than the model's are there
 
@@ -130,7 +130,7 @@ def _large() -> list[Case]:
     """Llama-3.1-70B on 64 GPUs: what it takes in seconds and host memory."""
     model = shapes.LLAMA_70B
     command = [*TORCHRUN, "--nnodes", "8", "{here}/hf_models.py", "{here}/models/llama-3.1-70b", "fsdp2", "--blocks",
-               "LlamaDecoderLayer", "--batch_size", "1", "--block_size", "4096"]  # fmt: skip
+               "LlamaDecoderLayer", "--batch_size", "1", "--block_size", "1024"]  # fmt: skip
     return [Case("llama-3.1-70b_fsdp2", "transformers llama-3.1-70b, FSDP2, 64 GPUs", "frameworks", ["transformers"], command,
                  "FSDP2", model, 64, 81, expect.fsdp2(model, 64),
                  [expect.fsdp_states(model, 64, H100_WORKSPACES + 24 * MIB)], MIXED)]

@@ -62,7 +62,7 @@ def torchtitan() -> list[Case]:
         rows.append(Case(f"torchtitan_{gpus}", f"torchtitan Llama 3.1 8B, {gpus} GPUs", "torchtitan", ["torchtitan"], command,
                          "FSDP2", model, gpus, 34, expect.fsdp2(last, gpus),
                          [near("memory.reserved_peak_bytes", published * GIB, 0.02, "torchtitan's published benchmark")], MIXED,
-                         options=["--mem", "95.04GiB"], before=["{here}/titan_assets.py"]))  # fmt: skip
+                         options=["--mem", "95.04GiB"], optimizers=("AdamW", "OptimizersContainer"), before=["{here}/titan_assets.py"]))  # fmt: skip
     return rows
 
 
@@ -83,7 +83,7 @@ def qwen_tts() -> list[Case]:
         ("good", "bf16", [], None, None),
         ("good", "mixed", [], 8.89, 13.4),
         ("trap", "bf16", [], None, 20.4),
-        ("trap", "mixed", ["--mem", "16GiB"], None, None),
+        ("trap", "mixed", ["--gpu", "H100", "--mem", "16GiB"], None, None),
     ]:
         reduce = "bfloat16" if precision == "bf16" else "float32"
         if units == "good":
@@ -104,6 +104,6 @@ def qwen_tts() -> list[Case]:
                          {("all_gather", "bfloat16"): gathers, ("reduce_scatter", reduce): reduces}, figures,
                          BF16 | MIXED if precision == "mixed" else {},
                          dtype="bfloat16" if precision == "bf16" else "float32", options=options,
-                         runs_out=options != [], parameters=total))  # fmt: skip
+                         runs_out=("backward", 2) if options else None, parameters=total))  # fmt: skip
     assert good_root + idle == 123_158_336
     return rows
