@@ -62,7 +62,8 @@ def torchtitan() -> list[Case]:
         rows.append(Case(f"torchtitan_{gpus}", f"torchtitan Llama 3.1 8B, {gpus} GPUs", "torchtitan", ["torchtitan"], command,
                          "FSDP2", model, gpus, 34, expect.fsdp2(last, gpus),
                          [near("memory.reserved_peak_bytes", published * GIB, 0.02, "torchtitan's published benchmark")], MIXED,
-                         options=["--mem", "95.04GiB"], optimizers=("AdamW", "OptimizersContainer"), before=["{here}/titan_assets.py"]))  # fmt: skip
+                         options=["--mem", "95.04GiB"], before=["{here}/titan_assets.py"],
+                         optimizers=("AdamW", "OptimizersContainer")))  # fmt: skip
     return rows
 
 
