@@ -58,10 +58,11 @@ struct SavedSlot {
 
 /// When a temporary of a backward node lives.
 enum class TempLife : std::uint8_t {
-  Whole,  ///< From before the gradients until the node returns.
-  Early,  ///< Before the gradients are made.
-  Late,   ///< From after the gradients until the node returns.
-  Brief,  ///< After the gradients, with the other Brief ones next to it in the list.
+  Whole,   ///< From before the gradients until the node returns.
+  Early,   ///< Before the gradients are made.
+  Late,    ///< From after the gradients until the node returns.
+  Brief,   ///< After the gradients, with the other Brief ones next to it in the list.
+  Handed,  ///< As Late, but made while the Brief ones before it in the list are still there.
 };
 
 struct BackwardTemp {

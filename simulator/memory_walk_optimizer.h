@@ -30,10 +30,10 @@ class OptimizerWalk {
   }
 
   void initialise() {
+    if (in_.plan->initialisation == Initialisation::Meta) return to_empty(0);
     buffers();
     switch (in_.plan->initialisation) {
       case Initialisation::Meta:
-        for (const Shard& shard : shards_) make_shard(shard.parameter);
         return;
       case Initialisation::Device:
         for (const Shard& shard : shards_) make_full(shard.parameter);
@@ -116,6 +116,26 @@ class OptimizerWalk {
     return size_of(in_.layout->parameter_dtype[static_cast<std::size_t>(p)]).count();
   }
 
+  // torch.nn.Module.to_empty: what lies below a module, then its own parameters, then its own buffers.
+  void to_empty(int module) {
+    const Module& of = model_.modules[static_cast<std::size_t>(module)];
+    for (const int child : of.children) to_empty(child);
+    for (auto p = of.parameters.begin(); p != of.parameters.end(); ++p) {
+      const bool is_alias = model_.parameters[static_cast<std::size_t>(*p)].module != module ||
+                            std::find(of.parameters.begin(), p, *p) != p;
+      if (is_alias) continue;
+      const auto shard = std::lower_bound(shards_.begin(), shards_.end(), *p, [](const Shard& s, int parameter) {
+        return s.parameter.parameter < parameter;
+      });
+      make_shard(shard->parameter);
+    }
+    for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
+      const std::string& name = model_.buffers[b].name;
+      const std::size_t dot = name.rfind('.');
+      if (of.name == (dot == std::string::npos ? "" : name.substr(0, dot))) make_buffer(b);
+    }
+  }
+
   void make_shard(const ShardedParameter& p) {
     if (in_.plan->cpu_offload) return;
     sink_.alloc(in_.ids->of(ParameterTensor::Sharded, p.parameter), p.shard_elements * element_size(p.parameter),
@@ -135,11 +155,13 @@ class OptimizerWalk {
   }
 
   void buffers() {
-    for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
-      const Buffer& buffer = model_.buffers[b];
-      sink_.alloc(in_.ids->buffer(static_cast<int>(b)), num_elements(buffer.shape) * size_of(buffer.dtype).count(),
-                  MemoryStream::Compute, MemoryCategory::Buffer);
-    }
+    for (std::size_t b = 0; b < model_.buffers.size(); ++b) make_buffer(b);
+  }
+
+  void make_buffer(std::size_t b) {
+    const Buffer& buffer = model_.buffers[b];
+    sink_.alloc(in_.ids->buffer(static_cast<int>(b)), num_elements(buffer.shape) * size_of(buffer.dtype).count(),
+                MemoryStream::Compute, MemoryCategory::Buffer);
   }
 
   bool is_updated(const Shard& shard) const {

@@ -9,7 +9,7 @@
 //                   offload each shard comes from the host first, o S, and is cast by itself
 //   WaitForUnshard  unsharded parameters, p F in all, on the compute stream; then the all-gather output goes: in
 //                   backward at once, in forward when the next unit has been copied out (three units at that moment)
-//   Reshard         the unsharded parameters go; an integer reshard_after_forward first copies p F / M
+//   Reshard         the unsharded parameters go, one by one; an integer reshard_after_forward first copies p F / M
 //   ReduceGrads     the input of the unit before goes; input r F' on the compute stream, gradients go, output r S' on
 //                   the reduce-scatter stream, cast to o S' where r != o: that buffer is the sharded gradient
 //
@@ -64,10 +64,13 @@ class UnitWalk {
   void unshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     const bool from_host = in_.plan->cpu_offload && !step.smaller_group;
-    const bool casts = !from_host && !step.smaller_group && cast_bytes(unit) > 0;
+    // The shards that an integer reshard_after_forward kept are cast already, and copied into one piece all the same.
+    const std::int64_t parts = step.smaller_group ? in_.layout->mesh.shard / unit.reshard.world_size : 1;
+    const std::int64_t cast_size = parts * cast_bytes(unit);
+    const bool casts = !from_host && cast_size > 0;
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
     if (from_host) fetch(unit);
-    if (casts) sink_.alloc(cast, cast_bytes(unit), MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
+    if (casts) sink_.alloc(cast, cast_size, MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
     sink_.alloc(in_.ids->of(UnitTensor::AllGather, step.unit), in_.layout->mesh.shard * unit.gather_shard_bytes.count(),
                 MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
     if (casts) sink_.free(cast);
@@ -112,12 +115,12 @@ class UnitWalk {
     if (state.gathered) sink_.free(in_.ids->of(UnitTensor::AllGather, step.unit));
     state.gathered = false;
     if (!state.unsharded) return drop_smaller(step.unit);
-    if (step.phase == StepPhase::Forward && unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
-      keep_smaller(step.unit);
-    }
+    const bool smaller = step.phase == StepPhase::Forward && unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
     for (const ShardedParameter& p : unit.parameters) {
+      if (smaller) keep_smaller(unit, p);
       sink_.free(in_.ids->of(ParameterTensor::Unsharded, p.parameter));
     }
+    state.has_smaller = state.has_smaller || smaller;
     state.unsharded = false;
   }
 
@@ -165,7 +168,7 @@ class UnitWalk {
   void finish() {
     ++backward_;
     drop_reduce_input();
-    for (const int unit : kept_outputs_) sink_.free(in_.ids->of(UnitTensor::ReduceScatterOutput, unit));
+    for (const KeptOutput& kept : kept_outputs_) sink_.free(kept.id);
     kept_outputs_.clear();
   }
 
@@ -189,6 +192,11 @@ class UnitWalk {
   }
 
  private:
+  struct KeptOutput {
+    int unit = -1;
+    int id = -1;
+    bool operator==(const KeptOutput&) const = default;
+  };
   struct UnitState {
     bool gathered = false;
     bool unsharded = false;
@@ -277,15 +285,10 @@ class UnitWalk {
     }
   }
 
-  void keep_smaller(int u) {
-    const ShardedUnit& unit = in_.layout->units[at(u)];
-    for (const ShardedParameter& p : unit.parameters) {
-      sink_.alloc(
-          in_.ids->of(ParameterTensor::SmallerShard, p.parameter),
-          in_.layout->mesh.shard * p.shard_elements * gathered_size(unit, p.parameter) / unit.reshard.world_size,
-          MemoryStream::Compute, MemoryCategory::ShardedParam);
-    }
-    units_[at(u)].has_smaller = true;
+  void keep_smaller(const ShardedUnit& unit, const ShardedParameter& p) {
+    sink_.alloc(in_.ids->of(ParameterTensor::SmallerShard, p.parameter),
+                in_.layout->mesh.shard * p.shard_elements * gathered_size(unit, p.parameter) / unit.reshard.world_size,
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
   }
 
   void drop_smaller(int u) {
@@ -323,22 +326,28 @@ class UnitWalk {
     const bool hybrid = in_.layout->mesh.replicate > 1;
     const int output = in_.ids->of(casts ? UnitTensor::ReduceScatterOutput : grad, u);
     // A unit that is reduced twice in one backward keeps the last buffer only.
-    if (std::erase(kept_outputs_, u) > 0) sink_.free(output);
+    if (std::erase(kept_outputs_, KeptOutput{u, output}) > 0) sink_.free(output);
     sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
                 casts ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
     if (casts) {
       sink_.alloc(in_.ids->of(grad, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),
                   hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter, MemoryCategory::ShardedGrad);
-      if (hybrid && in_.plan->runtime.quirks.all_reduce_output_kept) {
-        kept_outputs_.push_back(u);
-      } else {
-        sink_.free(output);
-      }
+      drop_output(u, output, hybrid);
     }
+    // Copied to the host, or added to the gradient that is there.
     if (in_.plan->cpu_offload || state.has_sharded_grad) {
-      sink_.free(in_.ids->of(grad, u));  // Copied to the host, or added to the gradient that is there.
+      drop_output(u, in_.ids->of(grad, u), hybrid && !casts);
     } else {
       state.has_sharded_grad = true;
+    }
+  }
+
+  // What was all-reduced lives until the end of backward; FSDPParamGroup._all_reduce_state refers to it.
+  void drop_output(int u, int id, bool was_all_reduced) {
+    if (was_all_reduced && in_.plan->runtime.quirks.all_reduce_output_kept) {
+      kept_outputs_.push_back({u, id});
+    } else {
+      sink_.free(id);
     }
   }
 
@@ -346,7 +355,7 @@ class UnitWalk {
   Sink& sink_;
   std::vector<UnitState> units_;
   std::vector<ParameterState> params_;
-  std::vector<int> kept_outputs_;
+  std::vector<KeptOutput> kept_outputs_;
   std::vector<std::int64_t> chunks_;  // Kept between calls for its memory.
   int held_gather_ = -1;
   int reduce_input_ = -1;

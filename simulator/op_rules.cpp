@@ -1,6 +1,9 @@
-// Dispatch of op kinds to the families of rules.
+// Dispatch of op kinds to the families of rules, and what holds between ops: the arguments of a module's forward live
+// until it returns, since the tuple of them is a variable of torch.nn.Module.__call__.
 
 #include "simulator/op_rules.h"
+
+#include <algorithm>
 
 #include "simulator/kernel_writer.h"
 
@@ -67,6 +70,47 @@ void write_op(KernelWriter& w) {
   }
 }
 
+/// Ops that follow each other in the forward of one module.
+struct ModuleRun {
+  int begin = 0;
+  int end = 0;
+};
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+bool lies_below(const Block& block, int module, int ancestor) {
+  while (module > ancestor) module = block.modules[at(module)].parent;
+  return module == ancestor;
+}
+
+std::vector<ModuleRun> runs_of(const Block& block, int module) {
+  std::vector<ModuleRun> runs;
+  for (int o = 0; o < static_cast<int>(block.ops.size()); ++o) {
+    if (!lies_below(block, block.ops[at(o)].module, module)) continue;
+    if (runs.empty() || runs.back().end < o) runs.push_back({o, o});
+    runs.back().end = o + 1;
+  }
+  return runs;
+}
+
+void hold_arguments(const Block& block, const ModuleRun& run, KernelProgram& program) {
+  std::vector<bool> made(block.values.size(), false);
+  const auto last = std::find_if(program.kernels.rbegin(), program.kernels.rend(),
+                                 [&](const Kernel& kernel) { return kernel.op < run.end; });
+  if (last == program.kernels.rend() || last->op < run.begin) return;
+  for (int o = run.begin; o < run.end; ++o) {
+    for (const int value : block.ops[at(o)].inputs) {
+      const int slot = program.value_slot[at(value)];
+      const auto& held = last->holds;
+      const bool is_new = !made[at(value)] && std::find(held.begin(), held.end(), slot) == held.end();
+      if (is_new) last->holds.push_back(slot);
+    }
+    for (const int value : block.ops[at(o)].outputs) made[at(value)] = true;
+  }
+}
+
 }  // namespace
 
 KernelProgram expand_block(const Block& block, const OpRuleContext& context) {
@@ -75,7 +119,13 @@ KernelProgram expand_block(const Block& block, const OpRuleContext& context) {
     writer.start_op(static_cast<int>(o));
     write_op(writer);
   }
-  return writer.take();
+  KernelProgram program = writer.take();
+  // The block's own inputs are known to live as long as the call.
+  for (int m = 1; m < static_cast<int>(block.modules.size()); ++m) {
+    if (!block.modules[at(m)].called) continue;
+    for (const ModuleRun& run : runs_of(block, m)) hold_arguments(block, run, program);
+  }
+  return program;
 }
 
 }  // namespace fsdp::simulator

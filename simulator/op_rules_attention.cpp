@@ -29,22 +29,24 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 
 // ---- rotary --------------------------------------------------------------------------------------------------------
 
-// emb = cat(freqs, freqs), then cos and sin in fp32, scaled, cast. No gradients.
+// freqs = inv_freq @ positions.float(), a batched product; emb = cat(freqs, freqs), then cos and sin in fp32, scaled,
+// cast. No gradients. The local variables live until the function returns.
 void write_rotary_table(KernelWriter& w) {
   const std::int64_t elements = num_elements(w.output_shape(0));
-  const auto plain = [&](std::vector<int> from, std::int64_t count, Dtype dtype) {
+  const auto plain = [&](int from, std::int64_t count, Dtype dtype, KernelKind kind = KernelKind::Elementwise) {
     const int y = w.make(count, dtype, false);
-    std::vector<KernelInput> inputs;
-    for (const int slot : from) inputs.push_back({slot, GradRule::None});
-    w.add(KernelKind::Elementwise, std::move(inputs), {y});
+    w.add(kind, {{from, GradRule::None}}, {y});
     return y;
   };
-  const int freqs = plain({w.input(0)}, elements / 2, Dtype::Float32);
-  const int angles = plain({freqs}, elements, Dtype::Float32);
-  const int cos = plain({plain({angles}, elements, Dtype::Float32)}, elements, Dtype::Float32);
-  const int sin = plain({plain({angles}, elements, Dtype::Float32)}, elements, Dtype::Float32);
-  w.set_output(0, w.activation() == Dtype::Float32 ? cos : plain({cos}, elements, w.activation()));
-  w.set_output(1, w.activation() == Dtype::Float32 ? sin : plain({sin}, elements, w.activation()));
+  int positions = w.input(0);
+  if (w.slot(positions).dtype != Dtype::Float32) positions = plain(positions, w.elements(positions), Dtype::Float32);
+  const int freqs = plain(positions, elements / 2, Dtype::Float32, KernelKind::Gemm);
+  const int angles = plain(freqs, elements, Dtype::Float32);
+  const int cos = plain(plain(angles, elements, Dtype::Float32), elements, Dtype::Float32);
+  const int sin = plain(plain(angles, elements, Dtype::Float32), elements, Dtype::Float32);
+  w.set_output(0, w.activation() == Dtype::Float32 ? cos : plain(cos, elements, w.activation()));
+  w.set_output(1, w.activation() == Dtype::Float32 ? sin : plain(sin, elements, w.activation()));
+  w.last_kernel().holds = {sin, cos, angles, freqs, positions};
 }
 
 // x * t for a table t that needs no gradient.
@@ -206,10 +208,14 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
   }
   const std::int64_t delta = 4 * s.batch * s.heads * s.queries;
   const bool half = w.slot(q).dtype != Dtype::Float32;
-  if (!half)
+  if (half) {
+    kernel.backward_temps.push_back({delta});
+  } else {
+    // (grad_out.to(float) * out.to(float)).sum(-1).transpose(-2, -1).contiguous()
     kernel.backward_temps.insert(kernel.backward_temps.end(),
-                                 {{w.bytes(y), TempLife::Brief}, {delta, TempLife::Brief}});
-  kernel.backward_temps.insert(kernel.backward_temps.end(), {{delta}, {query_gradient_buffer(s, half)}});
+                                 {{w.bytes(y), TempLife::Brief}, {delta, TempLife::Brief}, {delta, TempLife::Handed}});
+  }
+  kernel.backward_temps.push_back({query_gradient_buffer(s, half)});
   finish_fused(kernel, s);
   return y;
 }

@@ -93,12 +93,24 @@ void write_embedding(KernelWriter& w) {
   w.set_output(0, y);
 }
 
+// flatten(2).transpose(1, 2), as patches become tokens: the gradient comes back in another memory order and is copied.
+bool becomes_tokens(const KernelWriter& w) {
+  int value = w.op().outputs.front();
+  for (const Op& op : w.block().ops) {
+    if (op.inputs.empty() || op.inputs.front() != value) continue;
+    if (op.kind != OpKind::Reshape) return op.kind == OpKind::Transpose;
+    value = op.outputs.front();
+  }
+  return false;
+}
+
 void write_convolution(KernelWriter& w) {
   const int x = w.input(0);
   const int weight = w.parameter(0);
   const int y = w.make(num_elements(w.output_shape(0)), w.activation());
   Kernel& kernel = w.add(KernelKind::Convolution, {{x, GradRule::Fresh}, {weight, GradRule::Fresh}}, {y});
   kernel.saved = {{x, 1}, {weight, 0}};
+  if (becomes_tokens(w)) kernel.backward_temps = {{w.bytes(y), TempLife::Whole}};
   const std::int64_t out_channels = w.parameter_shape(0).front();
   if (w.has_parameter(1)) {
     kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});

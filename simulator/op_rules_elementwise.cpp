@@ -31,7 +31,7 @@ int dropout(KernelWriter& w, int x) {
   if (w.op().attributes.probability == 0) return x;
   const int y = w.make(w.elements(x), w.slot(x).dtype);
   const int mask = w.make(w.elements(x), Dtype::Bool, false);
-  w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, mask}).saved = {{mask, 0}};
+  w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {mask, y}).saved = {{mask, 0}};
   return y;
 }
 

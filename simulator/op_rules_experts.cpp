@@ -44,7 +44,7 @@ int run_expert(KernelWriter& w, int expert, int rows_index, std::int64_t rows, i
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t inner = w.elements(w.parameter(3 * expert)) / width;
   const int x = w.make(rows * width, w.activation());
-  Kernel& pick = w.add(KernelKind::Elementwise, {{w.input(0), GradRule::Fresh}}, {x});
+  Kernel& pick = w.add(KernelKind::Elementwise, {{w.input(0), GradRule::FreshView}}, {x});
   pick.saved = {{rows_index, 0}};
   pick.extra_bytes = static_cast<double>(w.bytes(x) - w.bytes(w.input(0)));
   const int gate = w.unary(linear(w, x, w.parameter(3 * expert), rows, width, inner), true, false);

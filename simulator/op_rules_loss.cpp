@@ -13,19 +13,24 @@ namespace fsdp::simulator {
 
 namespace {
 
+// Each row of labels is padded by one and its first cut off: two small copies, or one where a single row lies in order
+// without its first.
+int shifted_labels(KernelWriter& w) {
+  const int labels = w.input(1);
+  const std::int64_t rows = w.elements(labels) / w.input_shape(1).back();
+  const int padded = w.make(w.elements(labels) + rows, Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{labels, GradRule::None}}, {padded});
+  if (rows == 1) return padded;
+  const int shifted = w.make(w.elements(labels), Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{padded, GradRule::None}}, {shifted});
+  return shifted;
+}
+
 void write_cross_entropy(KernelWriter& w) {
   const int logits = w.input(0);
-  int labels = w.input(1);
-  if (w.op().attributes.shift) {
-    // Labels are padded by one and the first is cut off: two small copies.
-    const int padded = w.make(w.elements(labels), Dtype::Int64, false);
-    w.add(KernelKind::Elementwise, {{labels, GradRule::None}}, {padded});
-    const int shifted = w.make(w.elements(labels), Dtype::Int64, false);
-    w.add(KernelKind::Elementwise, {{padded, GradRule::None}}, {shifted});
-    labels = shifted;
-  }
   const bool upcast = w.context().implementations.upcast_logits;
   const int wide = upcast ? w.cast(logits, Dtype::Float32) : logits;
+  const int labels = w.op().attributes.shift ? shifted_labels(w) : w.input(1);
   const int log_probabilities = w.log_softmax(wide);
   const int loss = w.make(1, w.slot(wide).dtype);
   const int total_weight = w.make(1, w.slot(wide).dtype, false);

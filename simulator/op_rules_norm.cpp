@@ -84,6 +84,7 @@ void write_rms_norm(KernelWriter& w) {
     w.set_output(0, w.cast(w.mul(normalised, offset), own));
   } else if (w.context().implementations.rms_norm == RmsNormImplementation::WrittenOut) {
     w.set_output(0, w.mul(w.cast(normalised, own), w.parameter(0)));
+    w.last_kernel().holds = {normalised};  // A local variable.
   } else {
     w.set_output(0, w.cast(w.mul(normalised, w.parameter(0)), own));
   }

@@ -47,8 +47,9 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   for (const KernelInput& input : kernel.inputs) {
     if (input.grad == GradRule::None || !flow_.requires_grad[at(input.slot)]) continue;
     made.emplace_back(input.slot, gradient_of(kernel, input, grad_out));
+    // The first product asks for it, when its result is there.
+    if (kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 0);
   }
-  if (kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 0);
   end_temporaries(kernel, whole);
   for (const int slot : kernel.outputs) {
     if (grad_of_slot_[at(slot)].storage >= 0) release(grad_of_slot_[at(slot)].storage);
@@ -82,8 +83,9 @@ void TapeRecorder::end_temporaries(const Kernel& kernel, const std::vector<int>&
   for (const BackwardTemp& temp : kernel.backward_temps) {
     if (!is_needed(kernel, temp) || temp.life == TempLife::Whole || temp.life == TempLife::Early) continue;
     if (temp.life == TempLife::Late) drop_all(brief);
-    auto& made = temp.life == TempLife::Late ? late : brief;
+    auto& made = temp.life == TempLife::Brief ? brief : late;
     made.push_back(make_temporary(temp.bytes, kernel.op, MemoryCategory::Temp));
+    if (temp.life == TempLife::Handed) drop_all(brief);
   }
   drop_all(brief);
   drop_all(late);
@@ -96,12 +98,11 @@ TapeRecorder::Grad TapeRecorder::gradient_of(const Kernel& kernel, const KernelI
     return {grad_out.storage, grad_out.is_view || kernel.kind == KernelKind::View};
   }
   const std::int64_t bytes = program_.slots[at(input.slot)].bytes();
-  const Storage& of = program_.storages[at(storage_of(input.slot))];
   GradStorage grad{.refs = 1, .tape_storage = -1, .block_output = -1, .parameter = -1, .bytes = bytes};
-  if (of.kind == Storage::Kind::Parameter) {
-    grad.parameter = of.index;
-    events_->push_back(
-        {Kind::AllocParamGrad, input.grad == GradRule::FreshView, MemoryCategory::UnshardedGrad, of.index, bytes});
+  if (is_parameter(input.slot)) {
+    grad.parameter = program_.storages[at(storage_of(input.slot))].index;
+    events_->push_back({Kind::AllocParamGrad, input.grad == GradRule::FreshView, MemoryCategory::UnshardedGrad,
+                        grad.parameter, bytes});
   } else {
     grad.tape_storage = new_storage(bytes, kernel.op);
     emit(Kind::Alloc, grad.tape_storage, bytes, MemoryCategory::Temp);
@@ -141,8 +142,8 @@ void TapeRecorder::release_saved(int storage) {
 }
 
 void TapeRecorder::accumulate(int slot, Grad grad, int op) {
-  const Storage& of = program_.storages[at(storage_of(slot))];
-  if (of.kind == Storage::Kind::Parameter) {
+  if (is_parameter(slot)) {
+    const Storage& of = program_.storages[at(storage_of(slot))];
     // The gradient of a cast or broadcast parameter can be somebody else's tensor: AccumulateGrad copies it then.
     if (grads_[at(grad.storage)].parameter < 0) {
       emit(Kind::AllocParamGrad, of.index, program_.slots[at(slot)].bytes(), MemoryCategory::UnshardedGrad);

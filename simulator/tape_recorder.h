@@ -42,6 +42,11 @@ class TapeRecorder {
 
   // References (tape.cpp).
   int storage_of(int slot) const { return program_.slots[at(slot)].storage; }
+  /// The parameter itself, and not a view of it.
+  bool is_parameter(int slot) const {
+    const Storage& storage = program_.storages[at(storage_of(slot))];
+    return storage.kind == Storage::Kind::Parameter && program_.parameter_slot[at(storage.index)] == slot;
+  }
   bool is_saved(const Kernel& kernel, const SavedSlot& saved) const { return flow_.is_saved(kernel, saved); }
   void count_uses(std::size_t end);
   void count_saves();

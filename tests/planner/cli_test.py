@@ -165,10 +165,11 @@ def write_bad_files(tester):
     (tester.folder / "ties.json").write_text(json.dumps({**spec, "tied": tied}), encoding="utf-8")
     (tester.folder / "keys.json").write_text(json.dumps({**spec, "modulse": []}), encoding="utf-8")
     plan = (tester.folder / "plan.json").read_text(encoding="utf-8")
-    fingerprint = json.loads(plan)["model"]["fingerprint"]
+    content = json.loads(plan)
+    fingerprint = content["model"]["fingerprint"]
     (tester.folder / "other_model.json").write_text(plan.replace(fingerprint, "0" * 16), encoding="utf-8")
-    (tester.folder / "other_unit.json").write_text(plan.replace('"talker.codec_head"', '"talker.codec_hed"'),
-                                                   encoding="utf-8")
+    content["units"].insert(0, {"modules": ["talker.codec_hed"]})
+    (tester.folder / "other_unit.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def test_bad_input(tester):

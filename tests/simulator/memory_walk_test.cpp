@@ -189,6 +189,23 @@ TEST(MemoryWalk, HybridShardingKeepsEveryReducedBufferWhenTheDtypesDiffer) {
   EXPECT_EQ(bytes_of(without.at(Do::ReduceGrads, StepPhase::Backward, 0), ReduceScatter), 2 * kF);
 }
 
+TEST(MemoryWalk, HybridShardingKeepsTheGradientsOfALaterMicroBatchThatWereAllReduced) {
+  Plan plan = plan_of({2, kRanks});
+  plan.accumulation = 2;
+  const Walked walked(chain(kWidth, kLayers), plan, {ShardedGrad});
+  // Layer 0 is reduced last: beside the sum of both micro-batches, what was added to it of every unit.
+  EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0), ShardedGrad), kS);
+  EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0, 1), ShardedGrad), 2 * kS);
+  EXPECT_EQ(bytes_of(walked.at(Do::FinishReduce, StepPhase::Backward, -1, 1), ShardedGrad), kS);
+}
+
+TEST(MemoryWalk, WhatAnIntegerReshardKeptIsCopiedIntoOnePieceBeforeItIsGathered) {
+  const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}, kLayers, {ReshardAfterForward::Kind::Smaller, 2}),
+                      {AllGather});
+  // Half of a unit, and the output that it is gathered into.
+  EXPECT_EQ(walked.at(Do::Unshard, StepPhase::Backward, 2).peak, kU / 2 + kU);
+}
+
 TEST(MemoryWalk, OffloadLeavesNothingOfTheModelOnTheDeviceBetweenSteps) {
   Plan plan = plan_of({1, kRanks});
   plan.cpu_offload = true;

@@ -274,6 +274,45 @@ TEST(OpRules, CrossEntropyPeaksAtTenBytesPerLogitForwardAndTwelveBackward) {
   EXPECT_EQ(peak_of(narrow.tape.forward), 4 * nv + 4);
 }
 
+TEST(OpRules, ShiftedLabelsArePaddedByOneInEachRowAndASingleRowIsNotCopiedAgain) {
+  for (const std::int64_t rows : {1, 3}) {
+    BlockBuilder b = builder({{"x", {rows, 10, 16}}, {"labels", {rows, 10}, kLong}});
+    b.output("loss", b.cross_entropy(b.input("x"), b.input("labels"), true));
+    const AllocationCounts made = allocations(tape_block(std::move(b), {.inputs = {true, false}}).tape.forward);
+    EXPECT_EQ(made.contains(8 * rows * 11), true);
+    EXPECT_EQ(made.contains(8 * rows * 10), rows > 1);
+  }
+}
+
+TEST(OpRules, ARotaryTableIsABatchedProductThatWantsTheWorkspace) {
+  BlockBuilder b = builder({{"x", {1, 32, 8}}});
+  const auto table = b.rotary_table(b.constant({1, 32}, Dtype::Int64), 64);
+  b.output("cos", table.cos);
+  b.output("sin", table.sin);
+  const TapedBlock taped = tape_block(std::move(b));
+  const auto is_workspace = [](const TapeEvent& event) { return event.kind == TapeEvent::Kind::Workspace; };
+  std::vector<std::int64_t> made;
+  for (const TapeEvent& event : taped.tape.forward) {
+    if (is_workspace(event)) break;
+    if (event.kind == TapeEvent::Kind::Alloc) made.push_back(event.bytes);
+  }
+  // Positions as integers and in fp32, and the product of 32 of them with 32 frequencies.
+  EXPECT_EQ(made, (std::vector<std::int64_t>{8 * 32, 4 * 32, 4 * 32 * 32}));
+  EXPECT_EQ(std::count_if(taped.tape.forward.begin(), taped.tape.forward.end(), is_workspace), 1);
+}
+
+TEST(OpRules, ATokenInFrontOfAllSamplesGetsTheSumOfTheirGradients) {
+  BlockBuilder b = builder({{"x", {8, 4, 16}}});
+  const BlockValue token = b.expand(b.parameter("token", {1, 1, 16}), {8, 1, 16});
+  b.output("y", b.cat({token, b.input("x")}, 1));
+  const TapedBlock taped = tape_block(std::move(b));
+  std::vector<std::int64_t> gradients;
+  for (const TapeEvent& event : taped.tape.backward) {
+    if (event.kind == TapeEvent::Kind::AllocParamGrad) gradients.push_back(event.bytes);
+  }
+  EXPECT_EQ(gradients, (std::vector<std::int64_t>{2 * 16}));
+}
+
 TapedBlock attention(AttentionBackend backend, double dropout = 0) {
   constexpr std::int64_t kBatch = 2, kSeq = 256, kHeads = 8, kKvHeads = 2, kDim = 64;
   BlockBuilder b = builder({{"q", {kBatch, kSeq, kHeads, kDim}},

@@ -133,6 +133,24 @@ TEST(Tape, ASecondGradientIsANewTensorWhenTheFirstIsAView) {
             4);
 }
 
+// scale(x), then two more scalings of it: in a module of their own, or in the block's own forward.
+TapedBlock scaled_thrice(bool in_a_module) {
+  BlockBuilder b = builder();
+  const BlockValue first = b.scale(b.input("x"), 2);
+  BlockValue y;
+  {
+    const auto scope = b.enter(in_a_module ? "inner" : "", "Inner");
+    y = b.scale(b.scale(first, 3), 4);
+  }
+  b.output("y", y);
+  return tape_block(std::move(b), {});
+}
+
+TEST(Tape, TheArgumentsOfAModuleLiveUntilItReturns) {
+  EXPECT_EQ(peak_of(scaled_thrice(false).tape.forward), 2 * kBytes);
+  EXPECT_EQ(peak_of(scaled_thrice(true).tape.forward), 3 * kBytes);
+}
+
 TEST(Tape, AResidualSumHandsOneGradientToBothSides) {
   BlockBuilder b = builder();
   const BlockValue x = b.input("x");
