@@ -185,6 +185,7 @@ void write_rehearsal(JsonWriter& writer, const Rehearsal& rehearsal) {
   writer.member("steps", rehearsal.steps);
   write_ranks(writer, rehearsal);
   writer.member("out_of_memory_errors", rehearsal.out_of_memory_errors);
+  writer.member("at_end_requested_bytes", rehearsal.at_end_requested.count());
   writer.member("at_end_allocated_bytes", rehearsal.at_end_allocated.count());
   write_applied(writer, rehearsal);
   write_frame_member(writer, "peak_at", rehearsal.peak_at);

@@ -157,6 +157,7 @@ void read_memory(const JsonValue& value, RehearsalRecord& record, JsonErrors& er
   }
   if (const JsonValue* terms = object.optional_value("device_terms")) read_terms(*terms, memory, errors);
   if (const JsonValue* phases = object.optional_value("phases")) read_phases(*phases, memory, errors);
+  object.optional("at_end_requested", record.seen.at_end_requested, kInBytes);
   object.optional("at_end_allocated", record.seen.at_end_allocated, kInBytes);
   object.optional("cache_flushes", memory.cache_flushes, kRecordedCount);
   object.optional("out_of_memory_errors", record.seen.out_of_memory_errors, kRecordedCount);

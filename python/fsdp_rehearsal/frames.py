@@ -6,6 +6,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Optional
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -46,6 +47,19 @@ def _is_generated(file: str) -> bool:
 def without_plumbing(frames: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """A stack without what says nothing: ours, the standard library, and the frames between a module and its forward."""
     return [f for f in frames if kind_of(f["file"]) != HIDDEN and not f["file"].endswith("/torch/nn/modules/module.py")]
+
+
+def hide_ours(snapshot: dict[str, Any]) -> None:
+    """Takes our own frames out of the stacks of an allocator snapshot, in place: a viewer shows the script as it is."""
+    done: dict[int, list[dict[str, Any]]] = {}
+    blocks = (block for segment in snapshot.get("segments", []) for block in segment["blocks"])
+    for entry in chain(chain.from_iterable(snapshot.get("device_traces", [])), snapshot.get("segments", []), blocks):
+        stack = entry.get("frames")
+        if stack:
+            # Entries share their stacks, which live as long as the snapshot does.
+            if id(stack) not in done:
+                done[id(stack)] = stack
+                stack[:] = [f for f in stack if not f["filename"].startswith(_OURS)]
 
 
 def named(frames: Iterable[dict[str, Any]]) -> Optional[dict[str, Any]]:

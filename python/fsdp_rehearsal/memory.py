@@ -59,6 +59,7 @@ def describe(meter: Meter, history: History, stub: Stub, timeline: Timeline) -> 
         "peaks": peaks,
         "device_terms": _device_terms(peaks, stub),
         "phases": timeline.phases(),
+        "at_end_requested": stats["requested_bytes"]["all"]["current"] if stats else 0,
         "at_end_allocated": stats["allocated_bytes"]["all"]["current"] if stats else 0,
         "cache_flushes": stats.get("num_alloc_retries", 0),
         "out_of_memory_errors": stats.get("num_ooms", 0),

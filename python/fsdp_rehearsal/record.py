@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from fsdp_rehearsal import applied, children, collectives, environment, memory, trace
+from fsdp_rehearsal import applied, children, collectives, environment, frames, memory, trace
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import failed, guarded, warn, warnings
 from fsdp_rehearsal.history import History
@@ -201,6 +201,7 @@ class Record:
     @guarded("The snapshot")
     def _write_snapshot(self) -> None:
         if self._settings.snapshot:
+            frames.hide_ours(self.history.snapshot)
             _write_whole(self._settings.snapshot, pickle.dumps(self.history.snapshot))
         if self._settings.trace:
             traces = self.history.snapshot.get("device_traces", [])

@@ -40,7 +40,7 @@ def record(reserved=10 * GIB, **changes):
             "peaks": peaks(reserved), "device_terms": [{"name": "CUDA context", "bytes": CONTEXT}],
             "phases": [{"phase": "initialisation", **peaks(GIB)}, {"phase": "first_step", **peaks(reserved - GIB)},
                        {"phase": "steady_step", **peaks(reserved)}],
-            "at_end_allocated": GIB, "cache_flushes": 0, "out_of_memory_errors": 0,
+            "at_end_requested": GIB, "at_end_allocated": GIB, "cache_flushes": 0, "out_of_memory_errors": 0,
             "peak": {"phase": "backward", "step": 2, "module": "model.layers.3.mlp", "at": frames[1], "stack": frames},
             "at_peak": [{"file": os.path.abspath("train.py"), "line": 41, "function": "main", "count": 12,
                          "framework": "torch/nn/functional.py:3504 cross_entropy", "bytes": reserved // 2},

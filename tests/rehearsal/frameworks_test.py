@@ -95,22 +95,24 @@ def compared(what: str, found: Any, wanted: Any) -> list[str]:
     return [] if found == wanted else [f"{what} is {found}, and should be {wanted}."]
 
 
-def traffic_of(report: dict[str, Any]) -> tuple[dict[tuple[str, str], tuple[int, int]], int]:
-    """Count and elements by kind and type, and the bytes of the small ones, which are left out."""
+def traffic_of(case: Case, report: dict[str, Any]) -> tuple[dict[tuple[str, str], tuple[int, int]], int]:
+    """Count and elements by kind and type; and the bytes of those that check and log, which are left out: small all-reduces, and
+    small ones of a kind that no formula names."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     small = 0
     for row in report["traffic"].get("collectives", []):
-        if row["payload_bytes"] < SMALL_COLLECTIVES and not row["unit"]:
+        key = (row["kind"], row["dtype"])
+        is_small = row["payload_bytes"] < SMALL_COLLECTIVES and not row["unit"]
+        if is_small and (row["kind"] == "all_reduce" or key not in case.traffic):
             small += row["payload_bytes"]
             continue
-        key = (row["kind"], row["dtype"])
         count, size = found.get(key, (0, 0))
         found[key] = (count + 1, size + row["elements"])
     return found, small
 
 
 def wrong_traffic(case: Case, report: dict[str, Any]) -> list[str]:
-    found, small = traffic_of(report)
+    found, small = traffic_of(case, report)
     # DistributedDataParallel asks once a step which parameters were used, one int32 for each.
     found.pop(("all_reduce", "int32"), None)
     wrong = [f"There is {kind} of {dtype}: {rows}, which no formula names."

@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -119,6 +120,21 @@ class Plain(unittest.TestCase):
         top = max(memory["over_step"]["allocated"])  # does not know of the remainders of blocks
         self.assertTrue(steady["requested"] <= top <= steady["allocated"] < top + MIB, (top, steady))
         self.assertEqual([m["phase"] for m in memory["over_step"]["marks"]][:3], ["forward", "backward", "optimizer"])
+
+    def test_a_snapshot_shows_the_script_and_none_of_our_frames(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "out.pickle"
+            run = Run(SCRIPTS / "plain.py", FSDP_REHEARSAL_SNAPSHOT=path)
+            snapshot = pickle.loads(path.read_bytes())
+        self.assertEqual(run["memory"]["peaks"], self.quiet["memory"]["peaks"])
+        entries = snapshot["device_traces"][0]
+        blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
+        self.assertGreater(sum(e["action"] == "alloc" for e in entries), 100)
+        self.assertEqual(sum(b["requested_size"] for b in blocks if b["state"] == "active_allocated"),
+                         run["memory"]["at_end_requested"])  # fmt: skip
+        files = {f["filename"] for row in (*entries, *blocks) for f in row["frames"]}
+        self.assertTrue(any(file.endswith("plain.py") for file in files), files)
+        self.assertEqual([file for file in files if "fsdp_rehearsal" in file], [])
 
     def test_python_children_have_the_gpu_and_other_programs_are_left_alone(self):
         self.assertIn("True\n", self.measured.output)

@@ -34,8 +34,8 @@ def near(key: str, value: float, share: float, source: str) -> Figure:
 
 
 def held(value: float, above: float, source: str) -> Figure:
-    """Allocated when the last step has ended: `value` for the states, and workspaces, batches and losses `above` it."""
-    return Figure("rehearsal.at_end_allocated_bytes", value, 0, above, source)
+    """Live when the last step has ended: `value` for the states, and workspaces, batches and losses `above` it."""
+    return Figure("rehearsal.at_end_requested_bytes", value, 0, above, source)
 
 
 def fsdp2(model: Model, ranks: int, reduce: str = "float32", root_again: bool = False) -> Traffic:

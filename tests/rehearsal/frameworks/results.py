@@ -79,7 +79,7 @@ def _figures(result: dict[str, Any]) -> str:
     texts = []
     for figure in result.get("figures", []):
         share = 100 * (figure["measured"] / figure["wanted"] - 1)
-        name = {"rehearsal.at_end_allocated_bytes": "held"}.get(figure["key"], figure["key"].split(".")[-1].split("_")[0])
+        name = {"rehearsal.at_end_requested_bytes": "held"}.get(figure["key"], figure["key"].split(".")[-1].split("_")[0])
         texts.append(f"{name} {share:+.1f} %")
     return ", ".join(texts)
 
