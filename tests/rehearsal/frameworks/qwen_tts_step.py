@@ -1,12 +1,15 @@
 """Fine-tunes the published Qwen3-TTS model code under FSDP2, from random weights: the step of its own fine-tuning script, made
 the forward of the root module, because FSDP2 gathers parameters in forwards.
 
-    torchrun --nproc-per-node 4 qwen_tts_step.py CONFIG_FOLDER --units good|trap --precision bf16|mixed
+    torchrun --nproc-per-node 4 qwen_tts_step.py CONFIG_FOLDER [options]      what may be changed: arguments_of
 """
 
 import argparse
+import fnmatch
+import functools
 import importlib.machinery
 import json
+import math
 import os
 import pathlib
 import sys
@@ -14,6 +17,7 @@ import types
 
 import torch
 import transformers.utils.import_utils  # looks for audio packages, so it comes before the empty ones
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 # Audio packages that the model code imports, and that training does not call.
@@ -28,6 +32,7 @@ from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig  # noqa:
 from qwen_tts.core.models.modeling_qwen3_tts import Qwen3TTSForConditionalGeneration  # noqa: E402
 
 CODE_GROUPS = 16
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "mixed": torch.float32}
 
 
 class Step(torch.nn.Module):
@@ -56,9 +61,11 @@ class Step(torch.nn.Module):
         return outputs.loss + 0.3 * predictor_loss
 
 
-def batch_of(clips: int, seconds: float, text_tokens: int) -> dict[str, torch.Tensor]:
-    """As the data set of the fine-tuning script lays it out: 3 role tokens, the text, 8 marks, one position a frame."""
-    frames = int(12.5 * seconds)
+def batch_of(clips: int, seconds: float) -> dict[str, torch.Tensor]:
+    """As the data set of the fine-tuning script lays it out: 3 role tokens, the text, 8 marks, one position a frame; and 10 s of
+    the speaker.
+    """
+    frames, text_tokens = int(12.5 * seconds), math.ceil(4 * seconds)
     begin = 3 + text_tokens + 7
     length = begin + frames + 1
     at_frames = torch.zeros(clips, length, dtype=torch.bool)
@@ -66,7 +73,7 @@ def batch_of(clips: int, seconds: float, text_tokens: int) -> dict[str, torch.Te
     labels = torch.full((clips, length), -100)
     labels[at_frames] = 0
     return {
-        "mels": torch.randn(clips, int(seconds * 24000) // 256, 128),
+        "mels": torch.randn(clips, 10 * 24000 // 256, 128),
         "text_ids": torch.zeros(clips, length, dtype=torch.long),
         "text_mask": torch.ones(clips, length, dtype=torch.bool),
         "codec_ids": torch.zeros(clips, length, CODE_GROUPS, dtype=torch.long),
@@ -77,49 +84,92 @@ def batch_of(clips: int, seconds: float, text_tokens: int) -> dict[str, torch.Te
     }
 
 
-def main() -> None:
+def units_of(model: torch.nn.Module, choice: str) -> list[torch.nn.Module]:
+    """`trap`: what _no_split_modules names, which are the layers of the code predictor; `blocks`: all layers; `good`: these, and
+    the two embeddings of the talker.
+    """
+    classes = set(model._no_split_modules)
+    if choice != "trap":
+        classes.add("Qwen3TTSTalkerDecoderLayer")
+    units = [module for module in model.modules() if type(module).__name__ in classes]
+    return units + [model.talker.model.text_embedding, model.talker.model.codec_embedding] * (choice == "good")
+
+
+def checkpoint(model: torch.nn.Module, choice: str) -> None:
+    """Inside the units. The cache of keys and values, which training keeps on, would be filled twice: gradient_checkpointing_enable
+    turns it off too.
+    """
+    classes = {"none": (), "talker": ("Qwen3TTSTalkerDecoderLayer",),
+               "all": ("Qwen3TTSTalkerDecoderLayer", "Qwen3TTSDecoderLayer")}[choice]  # fmt: skip
+    for module in model.modules():
+        if type(module).__name__ in classes:
+            module.forward = functools.partial(torch.utils.checkpoint.checkpoint, module.forward, use_reentrant=False)
+
+
+def arguments_of(command: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("config_folder", type=pathlib.Path)
-    parser.add_argument("--units", choices=["good", "trap"], default="good")
-    parser.add_argument("--precision", choices=["bf16", "mixed"], default="bf16")
+    parser.add_argument("--units", choices=["good", "blocks", "trap"], default="good")
+    parser.add_argument("--precision", choices=["bf16", "fp16", "fp32", "mixed"], default="bf16")
     parser.add_argument("--batch_size", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--checkpoint", choices=["none", "talker", "all"], default="none")
+    parser.add_argument("--freeze", nargs="*", default=[], help="patterns of names of parameters")
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--no_sync", action="store_true", help="reduce gradients in the last micro-batch only")
+    parser.add_argument("--no_reshard", action="store_true", help="keep parameters unsharded after forward")
+    parser.add_argument("--replicate", type=int, default=1)
+    parser.add_argument("--optimizer", choices=["foreach", "fused", "loop"], default="foreach")
     parser.add_argument("--steps", type=int, default=4)
-    arguments = parser.parse_args()
+    return parser.parse_args(command)
 
+
+def sharded_step(arguments: argparse.Namespace, device: torch.device) -> torch.nn.Module:
+    config = Qwen3TTSConfig(**json.loads((arguments.config_folder / "config.json").read_text()))
+    if arguments.checkpoint != "none":
+        config.talker_config.use_cache = config.talker_config.code_predictor_config.use_cache = False
+    with torch.device("meta"):
+        model = Qwen3TTSForConditionalGeneration(config)
+    model = model.to(DTYPES[arguments.precision])
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not any(fnmatch.fnmatchcase(name, pattern) for pattern in arguments.freeze))
+    checkpoint(model, arguments.checkpoint)
+    options = {"reshard_after_forward": not arguments.no_reshard}
+    if arguments.precision == "mixed":
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if arguments.replicate > 1:
+        shape = (arguments.replicate, torch.distributed.get_world_size() // arguments.replicate)
+        options["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+    step = Step(model)
+    for unit in units_of(model, arguments.units):
+        fully_shard(unit, **options)
+    fully_shard(step, **options | {"reshard_after_forward": None})
+    step.to_empty(device=device)
+    for parameter in step.parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+    return step
+
+
+def main() -> None:
+    arguments = arguments_of()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     torch.distributed.init_process_group("nccl", device_id=device)
     # The fine-tuning script asks for flash attention by name.
     torch.backends.cuda.enable_cudnn_sdp(False)
-
-    config = Qwen3TTSConfig(**json.loads((arguments.config_folder / "config.json").read_text()))
-    with torch.device("meta"):
-        model = Qwen3TTSForConditionalGeneration(config)
-    step = Step(model.to(torch.bfloat16) if arguments.precision == "bf16" else model)
-    policy = MixedPrecisionPolicy()
-    if arguments.precision == "mixed":
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    classes = set(model._no_split_modules)
-    if arguments.units == "good":
-        classes.add("Qwen3TTSTalkerDecoderLayer")
-    units = [module for module in model.modules() if type(module).__name__ in classes]
-    if arguments.units == "good":
-        units += [model.talker.model.text_embedding, model.talker.model.codec_embedding]
-    for unit in units:
-        fully_shard(unit, mp_policy=policy)
-    fully_shard(step, mp_policy=policy)
-    step.to_empty(device=device)
-    for parameter in step.parameters():
-        torch.nn.init.normal_(parameter, std=0.02)
-
+    step = sharded_step(arguments, device)
     step.train()
-    optimizer = torch.optim.AdamW(step.parameters(), lr=2e-5, weight_decay=0.01)
-    dtype = torch.bfloat16 if arguments.precision == "bf16" else torch.float32
+    kind = {"foreach": {}, "fused": {"fused": True}, "loop": {"foreach": False}}[arguments.optimizer]
+    optimizer = torch.optim.AdamW(step.parameters(), lr=2e-5, weight_decay=0.01, **kind)
     for number in range(arguments.steps):
-        batch = {name: tensor.to(device) for name, tensor in batch_of(arguments.batch_size, 10.0, 40).items()}
-        batch["mels"] = batch["mels"].to(dtype)
-        loss = step(batch)
-        loss.backward()
+        for micro_batch in range(arguments.accumulate):
+            last = micro_batch + 1 == arguments.accumulate
+            step.set_requires_gradient_sync(last or not arguments.no_sync)
+            batch = batch_of(arguments.batch_size, arguments.seconds)
+            batch = {name: tensor.to(device) for name, tensor in batch.items()}
+            batch["mels"] = batch["mels"].to(DTYPES[arguments.precision])
+            loss = step(batch)
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(step.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

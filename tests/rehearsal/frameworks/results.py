@@ -9,7 +9,7 @@ from typing import Any
 from cases import Case
 
 BEGIN, END = "<!-- results: made by ./scripts/rehearsal_proof -->", "<!-- end of results -->"
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 
 
 def lookup(report: dict[str, Any], key: str) -> Any:
@@ -78,9 +78,11 @@ def _figures(result: dict[str, Any]) -> str:
     """How the figures lie to what they should be; the communication of every case is exact, or it would have failed."""
     texts = []
     for figure in result.get("figures", []):
-        share = 100 * (figure["measured"] / figure["wanted"] - 1)
-        name = {"rehearsal.at_end_requested_bytes": "held"}.get(figure["key"], figure["key"].split(".")[-1].split("_")[0])
-        texts.append(f"{name} {share:+.1f} %")
+        above = figure["measured"] - figure["wanted"]
+        if "at_end" in figure["key"]:
+            texts.append(f"states + {above / MIB:.0f} MiB")
+        else:
+            texts.append(f"{figure['key'].split('.')[-1].split('_')[0]} {100 * above / figure['wanted']:+.1f} %")
     return ", ".join(texts)
 
 
