@@ -1,5 +1,6 @@
 #include "core/report_json.h"
 
+#include <numeric>
 #include <string>
 
 #include "core/plan_file.h"
@@ -139,7 +140,19 @@ void write_memory(JsonWriter& writer, const MemoryReport& memory, bool has_categ
   writer.end_object();
 }
 
-void write_traffic(JsonWriter& writer, const TrafficReport& traffic, bool has_times) {
+void write_live(JsonWriter& writer, const Collective& collective) {
+  writer.member("live_bytes", std::accumulate(collective.live.begin(), collective.live.end(), Bytes(0)).count());
+  writer.member("first_step_live_bytes", collective.first_step_live.count());
+  writer.key("live");
+  writer.begin_object(JsonLayout::OneLine);
+  for (int i = 0; i < kNumMemoryCategories; ++i) {
+    const Bytes bytes = collective.live[static_cast<std::size_t>(i)];
+    if (bytes > Bytes(0)) writer.member(name_of(static_cast<MemoryCategory>(i)), bytes.count());
+  }
+  writer.end_object();
+}
+
+void write_traffic(JsonWriter& writer, const TrafficReport& traffic, bool has_times, bool has_categories) {
   writer.key("traffic");
   writer.begin_object();
   writer.key("totals");
@@ -175,6 +188,7 @@ void write_traffic(JsonWriter& writer, const TrafficReport& traffic, bool has_ti
       writer.member("time", collective.time.count());
       writer.member("exposed", collective.exposed.count());
     }
+    if (has_categories) write_live(writer, collective);
     writer.end_object();
   }
   writer.end_array();
@@ -214,8 +228,9 @@ void write_report_members(JsonWriter& writer, const StepReport& report, const Cl
     write_plan(writer, report.plan, cluster);
   }
   const bool has_times = report.time.step > Seconds(0);
-  write_memory(writer, report.memory, !report.rehearsal);
-  write_traffic(writer, report.traffic, has_times);
+  const bool has_categories = !report.rehearsal;
+  write_memory(writer, report.memory, has_categories);
+  write_traffic(writer, report.traffic, has_times, has_categories);
   if (has_times) write_time(writer, report.time);
   if (report.rehearsal) write_rehearsal(writer, *report.rehearsal);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 // Who listens to the memory walk: a plain count, the caching allocator, or the one that finds out what is alive at the
-// peak. All have the same three calls.
+// peak. All have the same four calls.
 
 #include <algorithm>
 #include <array>
@@ -41,6 +41,7 @@ class LiveSink {
     bytes_[slot] = 0;
   }
   void mark() {}
+  void collective() {}
 
   /// No allocator reserves less: memory of one stream's pool never serves another.
   Bytes reserved_lower_bound() const {
@@ -74,6 +75,7 @@ class AllocatorSink {
     allocator_.free(static_cast<AllocationId>(id));
   }
   void mark() {}
+  void collective() {}
 
   bool has_enough() const { return allocator_.reserved_bytes() > enough_; }
   Bytes live() const { return Bytes(live_); }
@@ -104,6 +106,7 @@ class PeakSink {
     bytes_[slot] = bytes;
     category_[slot] = category;
     live_ += bytes;
+    live_by_category_[static_cast<std::size_t>(category)] += Bytes(bytes);
     ++num_events_;
     if (live_ > peak_) {
       peak_ = live_;
@@ -114,8 +117,10 @@ class PeakSink {
   }
   void free(int id) {
     if (stopped()) return;
-    live_ -= bytes_[static_cast<std::size_t>(id)];
-    bytes_[static_cast<std::size_t>(id)] = 0;
+    const auto slot = static_cast<std::size_t>(id);
+    live_ -= bytes_[slot];
+    live_by_category_[static_cast<std::size_t>(category_[slot])] -= Bytes(bytes_[slot]);
+    bytes_[slot] = 0;
     ++num_events_;
   }
   /// An instruction begins.
@@ -123,11 +128,14 @@ class PeakSink {
     ++num_marks_;
     live_at_mark_.push_back(live_);
   }
+  /// A collective is called.
+  void collective() { live_at_collective_.push_back(live_by_category_); }
 
   std::int64_t peak_event() const { return peak_event_; }
   std::int64_t peak_mark() const { return peak_mark_; }
   int peak_id() const { return peak_id_; }
   const std::vector<std::int64_t>& live_at_mark() const { return live_at_mark_; }
+  const std::vector<BytesByCategory>& live_at_collective() const { return live_at_collective_; }
   std::int64_t bytes_of(int id) const { return bytes_[static_cast<std::size_t>(id)]; }
   MemoryCategory category_of(int id) const { return category_[static_cast<std::size_t>(id)]; }
   int num_ids() const { return static_cast<int>(bytes_.size()); }
@@ -138,6 +146,8 @@ class PeakSink {
   std::vector<std::int64_t> bytes_;
   std::vector<MemoryCategory> category_;
   std::vector<std::int64_t> live_at_mark_;
+  std::vector<BytesByCategory> live_at_collective_;
+  BytesByCategory live_by_category_{};
   std::int64_t stop_after_;
   std::int64_t live_ = 0;
   std::int64_t peak_ = 0;
@@ -167,6 +177,7 @@ class TraceSink {
   }
   void free(int id) { events_.push_back({id, -1, MemoryStream::Compute, MemoryCategory::Temp}); }
   void mark() { marks_.push_back(events_.size()); }
+  void collective() {}
 
   const std::vector<MemoryEvent>& events() const { return events_; }
   /// Number of events before each instruction.

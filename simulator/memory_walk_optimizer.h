@@ -49,7 +49,7 @@ class OptimizerWalk {
   }
 
   void clip() {
-    if (in_.plan->cpu_offload) return;
+    if (in_.plan->cpu_offload) return sink_.collective();
     constexpr std::int64_t kChunk = 65536;  // Elements that one block of the norm kernel sums.
     std::int64_t count = 0;
     std::int64_t chunks = 1;
@@ -58,7 +58,7 @@ class OptimizerWalk {
       ++count;
       chunks = std::max(chunks, (shard.parameter.local_elements + kChunk - 1) / kChunk);
     }
-    if (count == 0) return;
+    if (count == 0) return sink_.collective();
     const auto make = [&](SingleTensor what, std::int64_t bytes) {
       sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
     };
@@ -73,7 +73,9 @@ class OptimizerWalk {
       norms += element_size(p);
     }
     drop(ClipBuffer);
-    for (const SingleTensor stack : {ClipNorms, ClipNorms2, ClipNorms3, ClipNorms4}) make(stack, norms);
+    for (const SingleTensor stack : {ClipNorms, ClipNorms2}) make(stack, norms);
+    sink_.collective();
+    for (const SingleTensor stack : {ClipNorms3, ClipNorms4}) make(stack, norms);
     for (const SingleTensor stack : {ClipNorms4, ClipNorms3}) drop(stack);
     make(ClipScalar, 4);
     for (const SingleTensor stack : {ClipNorms2, ClipNorms}) drop(stack);

@@ -73,6 +73,7 @@ class UnitWalk {
     if (casts) sink_.alloc(cast, cast_size, MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
     sink_.alloc(in_.ids->of(UnitTensor::AllGather, step.unit), in_.layout->mesh.shard * unit.gather_shard_bytes.count(),
                 MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
+    sink_.collective();
     if (casts) sink_.free(cast);
     if (from_host) drop_fetched(unit);
     units_[at(step.unit)].gathered = true;
@@ -329,6 +330,8 @@ class UnitWalk {
     if (std::erase(kept_outputs_, KeptOutput{u, output}) > 0) sink_.free(output);
     sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
                 casts ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
+    sink_.collective();
+    if (hybrid) sink_.collective();
     if (casts) {
       sink_.alloc(in_.ids->of(grad, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),
                   hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter, MemoryCategory::ShardedGrad);

@@ -20,15 +20,20 @@ std::size_t at(std::int64_t index) {
 struct PeakWalk {
   PeakSink sink;
   std::int64_t marks_before_last_step = 0;
+  LiveAtCollectives live;
 };
 
 PeakWalk walk_to_peak(const PreparedPlan& prepared, std::int64_t stop_after) {
-  PeakWalk result{PeakSink(prepared.ids.total, stop_after), 0};
+  PeakWalk result{PeakSink(prepared.ids.total, stop_after), 0, {}};
   MemoryWalk<PeakSink> walk(prepared.walk_input(), result.sink);
   walk.initialise();
   walk.step();
   result.marks_before_last_step = static_cast<std::int64_t>(result.sink.live_at_mark().size());
+  const auto in_first_step = static_cast<std::ptrdiff_t>(result.sink.live_at_collective().size());
   walk.step();
+  const std::vector<BytesByCategory>& live = result.sink.live_at_collective();
+  result.live.first_step.assign(live.begin(), live.begin() + in_first_step);
+  result.live.steady_step.assign(live.begin() + in_first_step, live.end());
   return result;
 }
 
@@ -72,8 +77,8 @@ std::vector<PhaseMark> phase_marks(const Schedule& schedule) {
   return marks;
 }
 
-void describe_peak(const PreparedPlan& prepared, MemoryReport& memory) {
-  const PeakWalk found = walk_to_peak(prepared, -1);
+LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memory) {
+  PeakWalk found = walk_to_peak(prepared, -1);
   memory.peak = moment_of(prepared, found.sink);
   const PeakWalk stopped = walk_to_peak(prepared, found.sink.peak_event());
   std::map<std::pair<MemoryCategory, std::string>, LiveTensor> merged;
@@ -98,6 +103,7 @@ void describe_peak(const PreparedPlan& prepared, MemoryReport& memory) {
     memory.live_over_step.push_back(Bytes(marks[m]));
   }
   memory.phase_marks = phase_marks(prepared.schedule);
+  return std::move(found.live);
 }
 
 Bytes host_pinned(const PreparedPlan& prepared) {
@@ -115,7 +121,7 @@ Bytes host_pinned(const PreparedPlan& prepared) {
   return sum;
 }
 
-Result<MemoryReport> memory_report(const PreparedPlan& prepared, CachingAllocator& allocator) {
+Result<MemoryReport> memory_report(const PreparedPlan& prepared, CachingAllocator& allocator, LiveAtCollectives& live) {
   FSDP_TRY(MemoryPrediction prediction, predict_memory(prepared, allocator));
   MemoryReport memory;
   memory.budget = prepared.cluster->gpu.usable_memory.value;
@@ -129,7 +135,7 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, CachingAllocato
   if (memory.peaks.device > memory.budget) {
     FSDP_TRY(memory.cache_flushes, count_flushes(prepared, prediction.outside, allocator));
   }
-  describe_peak(prepared, memory);
+  live = describe_peak(prepared, memory);
   return memory;
 }
 
@@ -202,11 +208,12 @@ Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& m
   report.nodes = prepared.cluster->nodes;
   report.assumptions = assumptions_of(prepared, mesh);
   report.plan = prepared.plan;
-  FSDP_TRY(report.memory, memory_report(prepared, allocator));
+  LiveAtCollectives live;
+  FSDP_TRY(report.memory, memory_report(prepared, allocator, live));
   const bool fits = report.memory.peaks.device + report.memory.margin <= report.memory.budget;
   report.verdict = fits ? Verdict::Fits : Verdict::DoesNotFit;
   TimelineResult timeline = prepared.timeline(mesh, true);
-  report.traffic = count_traffic(prepared, mesh, timeline);
+  report.traffic = count_traffic(prepared, mesh, timeline, live);
   report.time = time_report(prepared, mesh, timeline);
   return report;
 }

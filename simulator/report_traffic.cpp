@@ -19,8 +19,9 @@ namespace {
 
 class TrafficCounter {
  public:
-  TrafficCounter(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time)
-      : prepared_(prepared), mesh_(mesh), time_(time), quirks_(prepared.plan.runtime.quirks) {}
+  TrafficCounter(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time,
+                 const LiveAtCollectives& live)
+      : prepared_(prepared), mesh_(mesh), time_(time), live_(live), quirks_(prepared.plan.runtime.quirks) {}
 
   TrafficReport count() {
     for (const Instruction& step : prepared_.schedule.instructions) {
@@ -109,6 +110,7 @@ class TrafficCounter {
   }
 
   void add(Collective collective) {
+    const std::size_t call = next_call_++;
     if (collective.group_size == 1 && quirks_.skip_collectives_of_one) return;
     const Bytes sent = ring_bytes_sent(collective.kind, collective.payload, static_cast<int>(collective.group_size));
     TrafficTotal& total = report_.totals[static_cast<std::size_t>(collective.kind)];
@@ -118,6 +120,10 @@ class TrafficCounter {
     const Bytes between(sent.count() / ranks_per_exit(collective));
     report_.sent_between_nodes += between;
     report_.sent_inside_node += sent - between;
+    if (call < live_.steady_step.size()) {
+      collective.live = live_.steady_step[call];
+      for (const Bytes bytes : live_.first_step[call]) collective.first_step_live += bytes;
+    }
     report_.collectives.push_back(std::move(collective));
   }
 
@@ -134,15 +140,18 @@ class TrafficCounter {
   const PreparedPlan& prepared_;
   const MeshCosts& mesh_;
   const TimelineResult& time_;
+  const LiveAtCollectives& live_;
   const Quirks& quirks_;
   TrafficReport report_;
   std::size_t next_slot_ = 0;
+  std::size_t next_call_ = 0;
 };
 
 }  // namespace
 
-TrafficReport count_traffic(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time) {
-  return TrafficCounter(prepared, mesh, time).count();
+TrafficReport count_traffic(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time,
+                            const LiveAtCollectives& live) {
+  return TrafficCounter(prepared, mesh, time, live).count();
 }
 
 }  // namespace fsdp::simulator

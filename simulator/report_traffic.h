@@ -2,12 +2,21 @@
 
 // Which collectives a plan runs.
 
+#include <vector>
+
 #include "core/report.h"
 #include "simulator/prediction.h"
 
 namespace fsdp::simulator {
 
-/// All collectives of one steady step on one rank, with their exposed time from the timeline.
-TrafficReport count_traffic(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time);
+/// What is alive when each collective of a step is called, in issue order, those of groups of one included.
+struct LiveAtCollectives {
+  std::vector<BytesByCategory> first_step;
+  std::vector<BytesByCategory> steady_step;
+};
+
+/// All collectives of one steady step on one rank, with their exposed time from the timeline and the memory around them.
+TrafficReport count_traffic(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time,
+                            const LiveAtCollectives& live);
 
 }  // namespace fsdp::simulator

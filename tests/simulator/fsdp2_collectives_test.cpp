@@ -22,7 +22,7 @@ std::string text_of(const std::vector<SeenCollective>& collectives) {
   return text;
 }
 
-/// What count_traffic reads off a schedule, without times.
+/// What count_traffic reads off a schedule, without times and memory.
 std::vector<SeenCollective> collectives_of(const Plan& plan, const Layout& layout, const Schedule& schedule) {
   Cluster cluster;
   cluster.gpus_per_node = 8;
@@ -33,7 +33,7 @@ std::vector<SeenCollective> collectives_of(const Plan& plan, const Layout& layou
   prepared.schedule = schedule;
   prepared.unit_times.resize(layout.units.size());
   std::vector<SeenCollective> seen;
-  for (const Collective& one : count_traffic(prepared, MeshCosts{}, TimelineResult{}).collectives) {
+  for (const Collective& one : count_traffic(prepared, MeshCosts{}, TimelineResult{}, LiveAtCollectives{}).collectives) {
     seen.push_back({.kind = std::string(name_of(one.kind)),
                     .phase = one.phase,
                     .unit = one.unit,
