@@ -112,7 +112,7 @@ enum class SnapshotState { Allocated, PendingFree, Free };
 struct BlockSnapshot {
   std::int64_t address = 0;
   Bytes size{0};
-  Bytes requested{0};  ///< Of the last request that the block served.
+  Bytes requested{0};  ///< Of the last request that the block served; 0 if none.
   SnapshotState state = SnapshotState::Free;
 
   bool operator==(const BlockSnapshot&) const = default;

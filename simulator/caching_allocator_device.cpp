@@ -134,6 +134,7 @@ std::int32_t CachingAllocator::device_malloc(const Request& request, std::int64_
   Block& block = blocks_[index];
   block.address = next_address_;
   block.size = size;
+  block.requested = 0;
   block.prev = kNone;
   block.next = kNone;
   block.segment = kNone;

@@ -76,6 +76,7 @@ std::int32_t CachingAllocator::reserve_expandable_segment(const Request& request
   Block& block = blocks_[index];
   block.address = next_address_;
   block.size = size;
+  block.requested = 0;
   block.prev = kNone;
   block.next = kNone;
   block.segment = static_cast<std::int32_t>(expandable_segments_.size());
@@ -110,6 +111,7 @@ bool CachingAllocator::map_block(std::int32_t index, std::int64_t size) {
     Block& rest = blocks_[rest_index];
     rest.address = block.address + mapped;
     rest.size = block.size - mapped;
+    rest.requested = 0;
     rest.prev = index;
     rest.next = block.next;
     rest.segment = block.segment;
@@ -149,6 +151,7 @@ void CachingAllocator::unmap_block(std::int32_t index) {
     Block& leftover = blocks_[leftover_index];
     leftover.address = address;
     leftover.size = size;
+    leftover.requested = 0;
     leftover.segment = blocks_[index].segment;
     leftover.bin = blocks_[index].bin;
     leftover.state = BlockState::Free;
