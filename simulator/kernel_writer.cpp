@@ -97,10 +97,21 @@ int KernelWriter::softmax(int x) {
   return y;
 }
 
-void KernelWriter::note_sum(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const {
+std::vector<std::int64_t> KernelWriter::scratch_of(std::int64_t outputs, std::int64_t terms, bool sums_rows) const {
   const LaunchLimits limits = launch_limits(context_.num_sms, context_.compute_capability);
-  const std::int64_t outputs = elements(kernel.inputs[at(input)].slot);
-  for (const std::int64_t bytes : reduction_scratch(outputs, terms, sums_rows, limits)) {
+  return reduction_scratch(outputs, terms, sums_rows, limits);
+}
+
+void KernelWriter::note_sum(Kernel& kernel, int input, std::int64_t terms, bool sums_rows,
+                            std::int64_t unsummed) const {
+  KernelInput& of = kernel.inputs[at(input)];
+  of.is_summed = true;
+  of.unsummed = unsummed;
+  of.scratch = scratch_of(elements(of.slot), terms, sums_rows);
+}
+
+void KernelWriter::note_scratch(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const {
+  for (const std::int64_t bytes : scratch_of(elements(kernel.inputs[at(input)].slot), terms, sums_rows)) {
     kernel.backward_temps.push_back({bytes, TempLife::Brief, input});
   }
 }
@@ -112,10 +123,7 @@ int KernelWriter::mul(int x, int y, bool per_row) {
   Kernel& kernel = add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Fresh}}, {product});
   kernel.saved = {{y, 1}, {x, 0}};
   // The gradient of a broadcast operand is a full product, summed afterwards.
-  if (elements(y) < elements(x)) {
-    kernel.backward_temps.push_back({bytes(product), TempLife::Late, 0});
-    note_sum(kernel, 0, elements(x) / elements(y), per_row);
-  }
+  if (elements(y) < elements(x)) note_sum(kernel, 0, elements(x) / elements(y), per_row, bytes(product));
   return product;
 }
 
@@ -145,9 +153,10 @@ int KernelWriter::cast(int x, Dtype dtype) {
   return y;
 }
 
-int KernelWriter::reduce(int x, std::int64_t elements, bool fresh_gradient) {
-  const int y = make(elements, slot(x).dtype);
-  add(KernelKind::Elementwise, {{x, fresh_gradient ? GradRule::Fresh : GradRule::Alias}}, {y});
+int KernelWriter::reduce(int x, std::int64_t outputs, bool fresh_gradient, bool sums_rows) {
+  const int y = make(outputs, slot(x).dtype);
+  Kernel& kernel = add(KernelKind::Elementwise, {{x, fresh_gradient ? GradRule::Fresh : GradRule::Alias}}, {y});
+  kernel.forward_temps = scratch_of(outputs, elements(x) / outputs, sums_rows);
   return y;
 }
 

@@ -48,9 +48,11 @@ class KernelWriter {
 
   /// The kernel that was added last, to add to it what a shared call does not know. REQUIRES: there is one.
   Kernel& last_kernel() { return program_.kernels.back(); }
-  /// Notes the temporaries of the sum that makes the gradient of the kernel's input number `input`, from `terms` values
-  /// to each of its elements. Rows are summed along the last dimension.
-  void note_sum(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const;
+  /// Makes the gradient of the kernel's input number `input` a sum of `terms` values to each of its elements. Rows are
+  /// summed along the last dimension. `unsummed`: bytes that the node makes to be summed; 0: the output's gradient is.
+  void note_sum(Kernel& kernel, int input, std::int64_t terms, bool sums_rows, std::int64_t unsummed = 0) const;
+  /// Notes the temporaries of such a sum that the node itself makes.
+  void note_scratch(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const;
 
   /// A kernel of the current op.
   Kernel& add(KernelKind kind, std::vector<KernelInput> inputs, std::vector<int> outputs);
@@ -69,8 +71,9 @@ class KernelWriter {
   int shifted(int x);
   /// x.to(dtype); x itself where it has that dtype already.
   int cast(int x, Dtype dtype);
-  /// A reduction of x to fewer elements whose gradient is made anew (mean) or is a view (sum).
-  int reduce(int x, std::int64_t elements, bool fresh_gradient);
+  /// A reduction of x to fewer elements whose gradient is made anew (mean) or is a view (sum). `sums_rows`: along the
+  /// last dimension.
+  int reduce(int x, std::int64_t outputs, bool fresh_gradient, bool sums_rows = true);
   /// softmax: saves its result, and multiplies it with the gradient before the backward's kernel runs.
   int softmax(int x);
   int log_softmax(int x) { return unary(x, false, true); }
@@ -90,6 +93,8 @@ class KernelWriter {
   int matmul(int a, int b, std::int64_t batches, std::int64_t rows, std::int64_t inner, std::int64_t columns);
 
  private:
+  std::vector<std::int64_t> scratch_of(std::int64_t outputs, std::int64_t terms, bool sums_rows) const;
+
   const Block& block_;
   const OpRuleContext& context_;
   KernelProgram program_;

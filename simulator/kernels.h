@@ -49,6 +49,10 @@ enum class GradRule : std::uint8_t {
 struct KernelInput {
   int slot = -1;
   GradRule grad = GradRule::None;
+  /// An operand that was broadcast: its gradient is a sum, made when the node and its temporaries are done,
+  bool is_summed = false;
+  std::int64_t unsummed = 0;               ///< of what the node makes, in bytes; 0: of the output's gradient.
+  std::vector<std::int64_t> scratch = {};  ///< Bytes that live while it is summed.
 };
 
 struct SavedSlot {
@@ -89,6 +93,7 @@ struct Kernel {
   std::vector<SavedSlot> saved;
   std::vector<int> holds;                   ///< Slots that a local variable keeps alive until this call returns.
   std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.
+  int late_outputs = 0;                     ///< Of the outputs, so many of the last are made after the temporaries.
   std::vector<BackwardTemp> backward_temps;
   double flops = 0;           ///< Of the forward. The backward costs as much for each Fresh gradient of a product,
   double backward_flops = 0;  ///< or this, where it is not 0.

@@ -2,6 +2,9 @@
 
 #include "simulator/memory_walk.h"
 
+#include <cassert>
+#include <utility>
+
 #include "simulator/memory_walk_calls.h"
 #include "simulator/memory_walk_optimizer.h"
 #include "simulator/memory_walk_units.h"
@@ -17,8 +20,15 @@ class MemoryWalk<Sink>::Impl {
   void initialise() { optimizer_.initialise(); }
   void make_states() { optimizer_.make_states_once(); }
 
+  void load_first_batch() {
+    assert(in_.schedule->instructions.front().what == Do::LoadInputs);
+    run(in_.schedule->instructions.front());
+    first_is_loaded_ = true;
+  }
+
   void step() {
     for (const Instruction& instruction : in_.schedule->instructions) {
+      if (std::exchange(first_is_loaded_, false)) continue;
       sink_.mark();
       run(instruction);
       if constexpr (requires { sink_.has_enough(); }) {
@@ -67,6 +77,7 @@ class MemoryWalk<Sink>::Impl {
   UnitWalk<Sink> units_;
   CallWalk<Sink> calls_;
   OptimizerWalk<Sink> optimizer_;
+  bool first_is_loaded_ = false;
 };
 
 template <class Sink>
@@ -80,6 +91,10 @@ void MemoryWalk<Sink>::initialise() {
 template <class Sink>
 void MemoryWalk<Sink>::make_states() {
   impl_->make_states();
+}
+template <class Sink>
+void MemoryWalk<Sink>::load_first_batch() {
+  impl_->load_first_batch();
 }
 template <class Sink>
 void MemoryWalk<Sink>::step() {

@@ -38,6 +38,8 @@ class MemoryWalk {
   ~MemoryWalk();
 
   void initialise();
+  /// The first batch arrives before the step that uses it: the next step begins after its first LoadInputs.
+  void load_first_batch();
   /// Makes the optimizer's states, which else come with the first step: the next step is then like all later ones.
   void make_states();
   /// Returns early, and the walk is then over, when the sink has enough.

@@ -21,7 +21,8 @@ namespace fsdp::simulator {
 template <class Sink>
 class OptimizerWalk {
  public:
-  OptimizerWalk(const WalkInput& input, Sink& sink) : in_(input), model_(*input.index->model), sink_(sink) {
+  OptimizerWalk(const WalkInput& input, Sink& sink)
+      : in_(input), model_(*input.index->model), sink_(sink), is_unpadded_(model_.parameters.size(), false) {
     for (const ShardedUnit& unit : in_.layout->units) {
       for (const ShardedParameter& p : unit.parameters) shards_.push_back({p, unit.original_dtype});
     }
@@ -129,12 +130,35 @@ class OptimizerWalk {
       const auto shard = std::lower_bound(shards_.begin(), shards_.end(), *p, [](const Shard& s, int parameter) {
         return s.parameter.parameter < parameter;
       });
-      make_shard(shard->parameter);
+      make_local(shard->parameter);
     }
     for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
       const std::string& name = model_.buffers[b].name;
       const std::size_t dot = name.rfind('.');
       if (of.name == (dot == std::string::npos ? "" : name.substr(0, dot))) make_buffer(b);
+    }
+    for (const ShardedUnit& unit : in_.layout->units) {
+      if (std::find(unit.modules.begin(), unit.modules.end(), module) != unit.modules.end()) pad(unit);
+    }
+  }
+
+  // What to_empty makes of a shard has its true size,
+  void make_local(const ShardedParameter& p) {
+    if (in_.plan->cpu_offload) return;
+    if (p.local_elements == p.shard_elements) return make_shard(p);
+    is_unpadded_[static_cast<std::size_t>(p.parameter)] = true;
+    if (p.local_elements == 0) return;
+    sink_.alloc(in_.ids->of(ParameterTensor::Full, p.parameter), p.local_elements * element_size(p.parameter),
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
+
+  // and FSDPModule._apply copies it into one of the padded size (FSDPParam.reset_sharded_param).
+  void pad(const ShardedUnit& unit) {
+    for (const ShardedParameter& p : unit.parameters) {
+      if (!is_unpadded_[static_cast<std::size_t>(p.parameter)]) continue;
+      is_unpadded_[static_cast<std::size_t>(p.parameter)] = false;
+      make_shard(p);
+      if (p.local_elements > 0) sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
     }
   }
 
@@ -246,7 +270,8 @@ class OptimizerWalk {
   const WalkInput& in_;
   const Model& model_;
   Sink& sink_;
-  std::vector<Shard> shards_;  // In the order of model.parameters().
+  std::vector<Shard> shards_;      // In the order of model.parameters().
+  std::vector<bool> is_unpadded_;  // [num parameters] Made, and not padded yet.
   bool has_states_ = false;
 };
 

@@ -111,6 +111,17 @@ void hold_arguments(const Block& block, const ModuleRun& run, KernelProgram& pro
   }
 }
 
+// An op of several calls is a function, whose arguments its caller holds until it returns.
+void hold_operands(const Block& block, KernelProgram& program) {
+  for (std::size_t k = 0; k < program.kernels.size(); ++k) {
+    Kernel& last = program.kernels[k];
+    const bool is_last = k + 1 == program.kernels.size() || program.kernels[k + 1].op != last.op;
+    const bool is_first = k == 0 || program.kernels[k - 1].op != last.op;
+    if (!is_last || is_first) continue;
+    for (const int value : block.ops[at(last.op)].inputs) last.holds.push_back(program.value_slot[at(value)]);
+  }
+}
+
 }  // namespace
 
 KernelProgram expand_block(const Block& block, const OpRuleContext& context) {
@@ -120,6 +131,7 @@ KernelProgram expand_block(const Block& block, const OpRuleContext& context) {
     write_op(writer);
   }
   KernelProgram program = writer.take();
+  hold_operands(block, program);
   // The block's own inputs are known to live as long as the call.
   for (int m = 1; m < static_cast<int>(block.modules.size()); ++m) {
     if (!block.modules[at(m)].called) continue;

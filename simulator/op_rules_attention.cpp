@@ -160,6 +160,7 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const std::int64_t rows = round_up(s.queries, 128);
   const std::int64_t width = round_up(s.dim, s.dim <= 128 ? 32 : 64);
   const std::int64_t splits = flash_splits(w, s);
+  kernel.late_outputs = 2;
   if (splits > 1) {
     const std::int64_t partial = 4 * splits * s.batch * s.heads * s.queries;
     kernel.forward_temps = {partial, partial * width};
@@ -204,7 +205,7 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
     kernel.inputs.push_back({bias, GradRule::Fresh});
     kernel.saved.push_back({bias, -1});
     const std::int64_t whole = s.scores() * size_of(w.slot(q).dtype).count();
-    if (w.bytes(bias) < whole) kernel.backward_temps.push_back({whole, TempLife::Late, 3});
+    if (w.bytes(bias) < whole) w.note_sum(kernel, 3, whole / w.bytes(bias), false, whole);
   }
   const std::int64_t delta = 4 * s.batch * s.heads * s.queries;
   const bool half = w.slot(q).dtype != Dtype::Float32;

@@ -50,12 +50,19 @@ int gelu_written_out(KernelWriter& w, int x) {
   return w.mul(half, w.shifted(tanh));
 }
 
+// Along the dimension of the op's attribute.
+int reduced(KernelWriter& w, int x, bool fresh_gradient) {
+  const auto rank = static_cast<std::int64_t>(w.input_shape(0).size());
+  const bool is_last = (w.op().attributes.dim + rank) % rank == rank - 1;
+  return w.reduce(x, num_elements(w.output_shape(0)), fresh_gradient, is_last);
+}
+
 // sqrt(clamp(sum(weights * (x - mean)^2), eps)): ECAPA-TDNN's attentive statistics.
 int deviation(KernelWriter& w) {
   const int centred = difference(w, w.input(0), w.input(1));
   int squares = w.unary(centred, true, false);
   if (w.has_input(2)) squares = product(w, squares, w.input(2));
-  const int total = w.reduce(squares, num_elements(w.output_shape(0)), false);
+  const int total = reduced(w, squares, false);
   return w.unary(w.unary(total, true, false), false, true);
 }
 
@@ -95,9 +102,9 @@ int compute(KernelWriter& w) {
     case OpKind::Cast:
       return w.cast(x, w.op().attributes.dtype.value_or(w.activation()));
     case OpKind::Mean:
-      return w.reduce(x, num_elements(w.output_shape(0)), true);
+      return reduced(w, x, true);
     case OpKind::Sum:
-      return w.reduce(x, num_elements(w.output_shape(0)), false);
+      return reduced(w, x, false);
     case OpKind::Std:
       return deviation(w);
     case OpKind::MaxPool2d:

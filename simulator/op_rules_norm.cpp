@@ -54,7 +54,7 @@ void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, 
   }
   for (int p = 1; p < num_inputs; ++p) {
     kernel.backward_temps.push_back({size * width, TempLife::Late, p});
-    w.note_sum(kernel, p, parts, false);
+    w.note_scratch(kernel, p, parts, false);
   }
 }
 

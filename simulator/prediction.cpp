@@ -137,6 +137,8 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAll
   AllocatorSink sink(prepared.ids.total, allocator, most_reserved(enough, result.outside, prepared.plan));
   MemoryWalk<AllocatorSink> walk(prepared.short_walk_input(), sink);
   walk.initialise();
+  // As a rehearsal cuts it: until the first forward.
+  walk.load_first_batch();
   result.phases.push_back({"initialisation", peaks_of(sink, outside)});
   sink.reset_peak();
   walk.step();

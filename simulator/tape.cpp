@@ -5,7 +5,8 @@
 // inputs of a block live at least as long as the call, as the caller's variables do.
 //
 // Backward: nodes run in the reverse order of their creation (autograd's queue is sorted by sequence number). A node
-//   1. allocates the gradients of its inputs, where they are not the gradient of its output itself;
+//   1. allocates the gradients of its inputs, where they are not the gradient of its output itself; those of operands
+//      that were broadcast are summed when the node has returned;
 //   2. drops the gradient of its output, then what it had saved;
 //   3. hands the gradients on. A second gradient of one tensor is added in place when the first is owned by nobody else
 //      and is no view; else the sum is a new tensor.
@@ -145,11 +146,16 @@ void TapeRecorder::drop_temporary(int storage) {
   inside_ -= extra_bytes_[at(storage) - program_.storages.size()];
 }
 
-void TapeRecorder::temporaries(const std::vector<std::int64_t>& sizes, int op, MemoryCategory category) {
+std::vector<int> TapeRecorder::make_temporaries(const std::vector<std::int64_t>& sizes, int op,
+                                                MemoryCategory category) {
   std::vector<int> made;
   for (const std::int64_t bytes : sizes) {
     if (bytes > 0) made.push_back(make_temporary(bytes, op, category));
   }
+  return made;
+}
+
+void TapeRecorder::drop_temporaries(const std::vector<int>& made) {
   for (auto i = made.rbegin(); i != made.rend(); ++i) drop_temporary(*i);
 }
 

@@ -44,13 +44,25 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   if (grad_out.storage < 0) return;
   const std::vector<int> whole = start_temporaries(kernel);
   std::vector<std::pair<int, Grad>> made;
+  std::vector<int> unsummed;
+  const auto is_wanted = [&](const KernelInput& input) {
+    return input.grad != GradRule::None && flow_.requires_grad[at(input.slot)];
+  };
   for (const KernelInput& input : kernel.inputs) {
-    if (input.grad == GradRule::None || !flow_.requires_grad[at(input.slot)]) continue;
-    made.emplace_back(input.slot, gradient_of(kernel, input, grad_out));
+    if (!is_wanted(input)) continue;
+    const bool is_early = !input.is_summed;
+    made.emplace_back(input.slot, is_early ? gradient_of(kernel, input, grad_out) : Grad{});
+    unsummed.push_back(input.unsummed > 0 ? make_temporary(input.unsummed, kernel.op, MemoryCategory::Temp) : -1);
     // The first product asks for it, when its result is there.
     if (kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 0);
   }
   end_temporaries(kernel, whole);
+  std::size_t next = 0;
+  for (const KernelInput& input : kernel.inputs) {
+    if (!is_wanted(input)) continue;
+    if (input.is_summed) sum_gradient(kernel, input, unsummed[next], made[next].second, grad_out);
+    ++next;
+  }
   for (const int slot : kernel.outputs) {
     if (grad_of_slot_[at(slot)].storage >= 0) release(grad_of_slot_[at(slot)].storage);
     grad_of_slot_[at(slot)] = {};
@@ -59,6 +71,14 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     if (is_saved(kernel, saved)) release_saved(storage_of(saved.slot));
   }
   for (const auto& [slot, grad] : made) accumulate(slot, grad, kernel.op);
+}
+
+// `validate_outputs` of the engine sums what has the shape of the output.
+void TapeRecorder::sum_gradient(const Kernel& kernel, const KernelInput& input, int unsummed, Grad& grad,
+                                const Grad& grad_out) {
+  grad = gradient_of(kernel, input, grad_out);
+  drop_temporaries(make_temporaries(input.scratch, kernel.op, MemoryCategory::Temp));
+  if (unsummed >= 0) drop_temporary(unsummed);
 }
 
 std::vector<int> TapeRecorder::start_temporaries(const Kernel& kernel) {

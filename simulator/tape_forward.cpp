@@ -9,16 +9,22 @@ namespace fsdp::simulator {
 void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
   const Kernel& kernel = program_.kernels[k];
   if (!exists_already) {
-    for (const int slot : kernel.outputs) {
-      const int storage = storage_of(slot);
-      if (alive_[at(storage)] || program_.storages[at(storage)].kind != Storage::Kind::Inside) continue;
-      alive_[at(storage)] = true;
-      allocate(storage, MemoryCategory::Activation);
-    }
+    const auto make_outputs = [&](std::size_t first, std::size_t last) {
+      for (std::size_t o = first; o < last; ++o) {
+        const int storage = storage_of(kernel.outputs[o]);
+        if (alive_[at(storage)] || program_.storages[at(storage)].kind != Storage::Kind::Inside) continue;
+        alive_[at(storage)] = true;
+        allocate(storage, MemoryCategory::Activation);
+      }
+    };
+    const std::size_t early = kernel.outputs.size() - at(kernel.late_outputs);
+    make_outputs(0, early);
     const bool product = kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt;
     if (product) emit(Kind::Workspace, 0);
     if (kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 1);
-    temporaries(kernel.forward_temps, kernel.op, MemoryCategory::Activation);
+    const std::vector<int> made = make_temporaries(kernel.forward_temps, kernel.op, MemoryCategory::Activation);
+    make_outputs(early, kernel.outputs.size());
+    drop_temporaries(made);
   }
   for (const KernelInput& input : kernel.inputs) --uses_[at(storage_of(input.slot))];
   for (const int slot : kernel.holds) --uses_[at(storage_of(slot))];

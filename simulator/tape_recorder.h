@@ -69,7 +69,8 @@ class TapeRecorder {
   void free(int storage);
   void drop_if_dead(int storage);
   int new_storage(std::int64_t bytes, int op);
-  void temporaries(const std::vector<std::int64_t>& sizes, int op, MemoryCategory category);
+  std::vector<int> make_temporaries(const std::vector<std::int64_t>& sizes, int op, MemoryCategory category);
+  void drop_temporaries(const std::vector<int>& made);
   int make_temporary(std::int64_t bytes, int op, MemoryCategory category);
   void drop_temporary(int storage);
   void note_peak() {
@@ -94,6 +95,7 @@ class TapeRecorder {
     return temp.bytes > 0 && (temp.needed_for < 0 || flow_.requires_grad[at(kernel.inputs[at(temp.needed_for)].slot)]);
   }
   std::vector<int> start_temporaries(const Kernel& kernel);
+  void sum_gradient(const Kernel& kernel, const KernelInput& input, int unsummed, Grad& grad, const Grad& grad_out);
   void end_temporaries(const Kernel& kernel, const std::vector<int>& whole);
   Grad gradient_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out);
   void release(int grad);

@@ -32,7 +32,8 @@ def _inverse_frequencies(op: Op, context: KernelContext) -> torch.Tensor:
 def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     positions = inputs[0]
     frequencies = _inverse_frequencies(op, context)[None, :, None].float().expand(positions.shape[0], -1, 1)
-    angles = (frequencies @ positions[:, None, :].float()).transpose(1, 2)
+    rows = positions[:, None, :].float()
+    angles = (frequencies @ rows).transpose(1, 2)
     if context.implementations.rotary == "complex":
         # One table of complex numbers has the bytes of cos and sin; torchtitan makes it once, before training.
         table = torch.polar(torch.ones_like(angles), angles)
