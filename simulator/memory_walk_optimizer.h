@@ -174,10 +174,8 @@ class OptimizerWalk {
   }
 
   void cut(const ShardedUnit& unit) {
-    for (const ShardedParameter& p : unit.parameters) {
-      make_shard(p);
-      sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
-    }
+    for (const ShardedParameter& p : unit.parameters) make_shard(p);
+    for (const ShardedParameter& p : unit.parameters) sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
   }
 
   void buffers() {
@@ -199,11 +197,12 @@ class OptimizerWalk {
     const bool adam = optimizer.kind != OptimizerKind::Sgd;
     if (!adam && optimizer.momentum == 0) return;
     for (const Shard& shard : shards_) {
-      if (!is_updated(shard)) continue;
       const int p = shard.parameter.parameter;
-      if (adam && optimizer.implementation == OptimizerImplementation::Fused) {
+      // An empty shard has a step count too.
+      if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard.parameter.receives_gradient) {
         alloc(ParameterTensor::StepCount, p, 4, MemoryCategory::OptState);
       }
+      if (!is_updated(shard)) continue;
       moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard.parameter);
       if (adam) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, shard.parameter);
     }

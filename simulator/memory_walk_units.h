@@ -16,14 +16,16 @@
 // F' and S' count only parameters that have a gradient. The input stays until the next unit's ReduceGrads.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather, foreach_all_gather_copy_out,
-// foreach_reduce), _fsdp_param.py, torch/csrc/autograd/input_buffer.cpp, torch 2.11.
+// foreach_reduce), _fsdp_param.py, _fsdp_param_group.py (wait_for_unshard), torch 2.11.
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "simulator/copy_metadata.h"
 #include "simulator/memory_walk.h"
+#include "simulator/memory_walk_gradients.h"
 
 namespace fsdp::simulator {
 
@@ -31,38 +33,17 @@ template <class Sink>
 class UnitWalk {
  public:
   UnitWalk(const WalkInput& input, Sink& sink)
-      : in_(input), sink_(sink), units_(input.layout->units.size()), params_(input.layout->unit_of_parameter.size()) {}
+      : in_(input), sink_(sink), units_(input.layout->units.size()), grads_(in_, sink) {}
 
-  /// A parameter's gradient comes into being. In one backward a second one is added to it by autograd's input buffer:
-  /// in place when the first is no view, else the sum is a new tensor. A later micro-batch adds in place.
-  void make_grad(int p, std::int64_t bytes, bool is_view) {
-    ParameterState& state = params_[at(p)];
-    state.bytes = bytes;
-    state.next_is_view = is_view;
-    sink_.alloc(in_.ids->of(state.has_grad ? ParameterTensor::SecondGrad : state.grad, p), bytes, MemoryStream::Compute,
-                MemoryCategory::UnshardedGrad);
-  }
-  void add_grad(int p) {
-    ParameterState& state = params_[at(p)];
-    if (!state.has_grad) {
-      state.has_grad = true;
-      state.is_view = state.next_is_view;
-      state.backward = backward_;
-      return;
-    }
-    if (state.is_view && state.backward == backward_) {
-      const ParameterTensor sum =
-          state.grad == ParameterTensor::Grad ? ParameterTensor::SummedGrad : ParameterTensor::Grad;
-      sink_.alloc(in_.ids->of(sum, p), state.bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
-      sink_.free(in_.ids->of(state.grad, p));
-      state.grad = sum;
-      state.is_view = false;
-    }
-    sink_.free(in_.ids->of(ParameterTensor::SecondGrad, p));
-  }
+  void make_grad(int p, std::int64_t bytes, bool is_view) { grads_.make(p, bytes, is_view); }
+  void add_grad(int p) { grads_.add(p); }
 
   void unshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
+    if (!gathers()) {
+      units_[at(step.unit)].gathered = true;
+      return sink_.collective();
+    }
     const bool from_host = in_.plan->cpu_offload && !step.smaller_group;
     // The shards that an integer reshard_after_forward kept are cast already, and copied into one piece all the same.
     const std::int64_t parts = step.smaller_group ? in_.layout->mesh.shard / unit.reshard.world_size : 1;
@@ -80,6 +61,7 @@ class UnitWalk {
   }
 
   void wait(const Instruction& step) {
+    if (!gathers()) return copy_shards(step);
     const ShardedUnit& unit = unit_of(step);
     const std::int64_t shard = in_.layout->mesh.shard;
     if (held_gather_ >= 0 && !in_.plan->runtime.quirks.forward_all_gather_output_kept) drop_held_gather();
@@ -88,13 +70,14 @@ class UnitWalk {
                   shard * p.shard_elements * gathered_size(unit, p.parameter), MemoryStream::Compute,
                   MemoryCategory::UnshardedParam);
     }
+    UnitState& state = units_[at(step.unit)];
+    const std::int64_t group = state.has_smaller ? unit.reshard.world_size : shard;
     chunks_.clear();
     for (const ShardedParameter& p : unit.parameters) {
-      chunks_.push_back(p.shard_elements * gathered_size(unit, p.parameter));
+      chunks_.push_back(shard / group * p.shard_elements * gathered_size(unit, p.parameter));
     }
-    metadata(copy_out_metadata(chunks_, shard, in_.limits));
+    metadata(copy_out_metadata(chunks_, group, in_.limits));
     drop_smaller(step.unit);
-    UnitState& state = units_[at(step.unit)];
     state.gathered = false;
     state.unsharded = true;
     drop_held_gather();
@@ -113,7 +96,7 @@ class UnitWalk {
   void reshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[at(step.unit)];
-    if (state.gathered) sink_.free(in_.ids->of(UnitTensor::AllGather, step.unit));
+    if (state.gathered && gathers()) sink_.free(in_.ids->of(UnitTensor::AllGather, step.unit));
     state.gathered = false;
     if (!state.unsharded) return drop_smaller(step.unit);
     const bool smaller = step.phase == StepPhase::Forward && unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
@@ -127,27 +110,13 @@ class UnitWalk {
 
   void accumulate(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
-    for (const ShardedParameter& p : unit.parameters) {
-      ParameterState& state = params_[at(p.parameter)];
-      if (!state.has_grad) continue;
-      if (state.has_accumulated) {
-        drop_grad(p.parameter);
-      } else if (unit.reduce_dtype != unit.param_dtype) {
-        sink_.alloc(in_.ids->of(ParameterTensor::AccumulatedGrad, p.parameter),
-                    p.elements * size_of(unit.reduce_dtype).count(), MemoryStream::Compute,
-                    MemoryCategory::UnshardedGrad);
-        drop_grad(p.parameter);
-        state.has_accumulated = true;
-      }
-    }
+    for (const ShardedParameter& p : unit.parameters) grads_.accumulate(unit, p);
   }
 
   void reduce(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[at(step.unit)];
-    for (const ShardedParameter& p : unit.parameters) {
-      if (params_[at(p.parameter)].has_grad && params_[at(p.parameter)].has_accumulated) drop_grad(p.parameter);
-    }
+    for (const ShardedParameter& p : unit.parameters) grads_.add_to_accumulated(p.parameter);
     drop_reduce_input();
     const std::int64_t reduced = size_of(unit.reduce_dtype).count();
     sink_.alloc(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit), unit.reduced_full_elements * reduced,
@@ -156,18 +125,18 @@ class UnitWalk {
     copy_in(unit);
     int last = -1;
     for (const ShardedParameter& p : unit.parameters) {
-      if (has_any_grad(p.parameter)) last = p.parameter;
+      if (grads_.has_any(p.parameter)) last = p.parameter;
     }
     const bool keeps_last = in_.plan->runtime.quirks.last_gradient_kept_in_reduce;
     for (auto p = unit.parameters.rbegin(); p != unit.parameters.rend(); ++p) {
-      if (p->parameter != last || !keeps_last) drop_any_grad(p->parameter);
+      if (p->parameter != last || !keeps_last) grads_.drop(p->parameter);
     }
     make_sharded_grad(step.unit, unit, state);
-    if (last >= 0) drop_any_grad(last);
+    if (last >= 0) grads_.drop(last);
   }
 
   void finish() {
-    ++backward_;
+    grads_.end_backward();
     drop_reduce_input();
     for (const KeptOutput& kept : kept_outputs_) sink_.free(kept.id);
     kept_outputs_.clear();
@@ -204,18 +173,38 @@ class UnitWalk {
     bool has_smaller = false;
     bool has_sharded_grad = false;
   };
-  struct ParameterState {
-    ParameterTensor grad = ParameterTensor::Grad;  // Which tensor is the gradient, where there is one.
-    std::int64_t bytes = 0;
-    int backward = 0;  // In which the gradient came.
-    bool has_grad = false;
-    bool is_view = false;
-    bool next_is_view = false;
-    bool has_accumulated = false;
-  };
-
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[at(step.unit)]; }
+
+  // Alone in its shard group a rank has all parameters, and calls no collective for them.
+  bool gathers() const { return in_.layout->mesh.shard > 1; }
+
+  // What it does instead: each shard is cast and copied. A cast one lives until the next is there.
+  void copy_shards(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    int before = -1;
+    for (const ShardedParameter& p : unit.parameters) {
+      const std::int64_t elements = p.shard_elements;
+      int cast = -1;
+      if (in_.plan->cpu_offload) {
+        cast = in_.ids->of(ParameterTensor::HostCopy, p.parameter);
+        sink_.alloc(cast, elements * size_of(in_.layout->parameter_dtype[at(p.parameter)]).count(),
+                    MemoryStream::Compute, MemoryCategory::Temp);
+      }
+      if (is_cast(unit, p.parameter)) {
+        const int copied = std::exchange(cast, in_.ids->of(ParameterTensor::CastShard, p.parameter));
+        sink_.alloc(cast, elements * size_of(unit.param_dtype).count(), MemoryStream::Compute, MemoryCategory::Temp);
+        if (copied >= 0) sink_.free(copied);
+      }
+      if (before >= 0) sink_.free(before);
+      before = cast;
+      sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter), elements * gathered_size(unit, p.parameter),
+                  MemoryStream::Compute, MemoryCategory::UnshardedParam);
+    }
+    if (before >= 0) sink_.free(before);
+    units_[at(step.unit)].gathered = false;
+    units_[at(step.unit)].unsharded = true;
+  }
 
   std::int64_t gathered_size(const ShardedUnit& unit, int p) const {
     const Dtype own = in_.layout->parameter_dtype[at(p)];
@@ -300,20 +289,6 @@ class UnitWalk {
     units_[at(u)].has_smaller = false;
   }
 
-  bool has_any_grad(int p) const { return params_[at(p)].has_grad || params_[at(p)].has_accumulated; }
-
-  void drop_grad(int p) {
-    sink_.free(in_.ids->of(params_[at(p)].grad, p));
-    params_[at(p)].has_grad = false;
-    params_[at(p)].grad = ParameterTensor::Grad;
-  }
-
-  void drop_any_grad(int p) {
-    if (params_[at(p)].has_accumulated) sink_.free(in_.ids->of(ParameterTensor::AccumulatedGrad, p));
-    params_[at(p)].has_accumulated = false;
-    if (params_[at(p)].has_grad) drop_grad(p);
-  }
-
   void drop_reduce_input() {
     if (reduce_input_ >= 0) sink_.free(in_.ids->of(UnitTensor::ReduceScatterInput, reduce_input_));
     reduce_input_ = -1;
@@ -328,13 +303,15 @@ class UnitWalk {
     const int output = in_.ids->of(casts ? UnitTensor::ReduceScatterOutput : grad, u);
     // A unit that is reduced twice in one backward keeps the last buffer only.
     if (std::erase(kept_outputs_, KeptOutput{u, output}) > 0) sink_.free(output);
+    const bool is_grad = !state.has_sharded_grad;
     sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
-                casts ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
+                casts || !is_grad ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
     sink_.collective();
     if (hybrid) sink_.collective();
     if (casts) {
       sink_.alloc(in_.ids->of(grad, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),
-                  hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter, MemoryCategory::ShardedGrad);
+                  hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter,
+                  is_grad ? MemoryCategory::ShardedGrad : MemoryCategory::Temp);
       drop_output(u, output, hybrid);
     }
     // Copied to the host, or added to the gradient that is there.
@@ -357,12 +334,11 @@ class UnitWalk {
   const WalkInput& in_;
   Sink& sink_;
   std::vector<UnitState> units_;
-  std::vector<ParameterState> params_;
+  GradientWalk<Sink> grads_;
   std::vector<KeptOutput> kept_outputs_;
   std::vector<std::int64_t> chunks_;  // Kept between calls for its memory.
   int held_gather_ = -1;
   int reduce_input_ = -1;
-  int backward_ = 0;
 };
 
 }  // namespace fsdp::simulator

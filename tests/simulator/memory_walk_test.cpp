@@ -192,11 +192,12 @@ TEST(MemoryWalk, HybridShardingKeepsEveryReducedBufferWhenTheDtypesDiffer) {
 TEST(MemoryWalk, HybridShardingKeepsTheGradientsOfALaterMicroBatchThatWereAllReduced) {
   Plan plan = plan_of({2, kRanks});
   plan.accumulation = 2;
-  const Walked walked(chain(kWidth, kLayers), plan, {ShardedGrad});
-  // Layer 0 is reduced last: beside the sum of both micro-batches, what was added to it of every unit.
+  const Walked walked(chain(kWidth, kLayers), plan, {ShardedGrad, ReduceScatter});
+  // Layer 0 is reduced last: beside the sum of both micro-batches, what was added to it of every unit, and its input.
   EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0), ShardedGrad), kS);
-  EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0, 1), ShardedGrad), 2 * kS);
-  EXPECT_EQ(bytes_of(walked.at(Do::FinishReduce, StepPhase::Backward, -1, 1), ShardedGrad), kS);
+  EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0, 1), ShardedGrad), kS);
+  EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0, 1), ReduceScatter), kS + kRI);
+  EXPECT_EQ(bytes_of(walked.at(Do::FinishReduce, StepPhase::Backward, -1, 1), ReduceScatter), 0);
 }
 
 TEST(MemoryWalk, WhatAnIntegerReshardKeptIsCopiedIntoOnePieceBeforeItIsGathered) {
