@@ -26,13 +26,16 @@ enum class ParameterTensor : std::uint8_t {
   SecondScale,
   OptimizerTemp,
   SecondOptimizerTemp,
-  Full,        ///< Before it is sharded, at initialisation.
-  SummedGrad,  ///< Of several uses, where autograd did not add in place.
-  PaddedGrad,  ///< On its way into a reduce-scatter that pads one gradient at a time.
-  HostCopy,    ///< Its shard brought from the host, with CPU offload, and
-  CastShard,   ///< the same in param_dtype.
+  Full,               ///< Before it is sharded, at initialisation.
+  SummedGrad,         ///< Of several uses, where autograd did not add in place.
+  PaddedGrad,         ///< On its way into a reduce-scatter that pads one gradient at a time.
+  HostCopy,           ///< Its shard brought from the host, with CPU offload, and
+  CastShard,          ///< the same in param_dtype.
+  WaitingGrad,        ///< Of the uses so far in this backward, where an earlier backward has left a gradient, and
+  SummedWaitingGrad,  ///< their sum, where autograd did not add in place.
+  DecayedGrad,        ///< With weight decay, in an optimizer that is a loop.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::CastShard) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::DecayedGrad) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {

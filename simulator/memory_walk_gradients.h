@@ -10,6 +10,7 @@
 // (accumulate_unsharded_grad_if_needed, to_accumulated_grad_if_needed), torch 2.11.
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "simulator/memory_walk.h"
@@ -27,28 +28,21 @@ class GradientWalk {
     State& state = params_[at(p)];
     state.bytes = bytes;
     state.next_is_view = is_view;
-    sink_.alloc(in_.ids->of(state.has_grad ? ParameterTensor::SecondGrad : state.grad, p), bytes, MemoryStream::Compute,
-                MemoryCategory::UnshardedGrad);
+    sink_.alloc(in_.ids->of(tensor_of_next_use(state), p), bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
   }
 
   /// and reaches its parameter.
   void add(int p) {
     State& state = params_[at(p)];
+    if (state.has_grad && state.backward != backward_) return add_to_earlier(p);
+    ++state.uses;
     if (!state.has_grad) {
       state.has_grad = true;
       state.is_view = state.next_is_view;
       state.backward = backward_;
       return;
     }
-    if (state.is_view && state.backward == backward_) {
-      const ParameterTensor sum =
-          state.grad == ParameterTensor::Grad ? ParameterTensor::SummedGrad : ParameterTensor::Grad;
-      sink_.alloc(in_.ids->of(sum, p), state.bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
-      sink_.free(in_.ids->of(state.grad, p));
-      state.grad = sum;
-      state.is_view = false;
-    }
-    sink_.free(in_.ids->of(ParameterTensor::SecondGrad, p));
+    add_in_buffer(p, state.grad, ParameterTensor::Grad, ParameterTensor::SummedGrad, state.is_view);
   }
 
   /// A micro-batch without reduction is over: the gradient is kept in the reduce dtype.
@@ -83,19 +77,63 @@ class GradientWalk {
   struct State {
     ParameterTensor grad = ParameterTensor::Grad;  // Which tensor is the gradient, where there is one.
     std::int64_t bytes = 0;
+    ParameterTensor waiting = ParameterTensor::WaitingGrad;
     int backward = 0;  // In which the gradient came.
+    int uses = 0;      // So many there were in it.
+    int waits = 0;     // So many of this backward wait to be added to it.
     bool has_grad = false;
     bool is_view = false;
     bool next_is_view = false;
+    bool waiting_is_view = false;
     bool has_accumulated = false;
   };
 
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+  ParameterTensor tensor_of_next_use(const State& state) const {
+    if (!state.has_grad) return state.grad;
+    const bool is_first = state.backward != backward_ && state.waits == 0;
+    return is_first ? state.waiting : ParameterTensor::SecondGrad;
+  }
+
+  // The second gradient of a use goes into the first, which is in one of two tensors.
+  void add_in_buffer(int p, ParameterTensor& held, ParameterTensor one, ParameterTensor other, bool& is_view) {
+    if (is_view) {
+      const ParameterTensor sum = held == one ? other : one;
+      sink_.alloc(in_.ids->of(sum, p), params_[at(p)].bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
+      sink_.free(in_.ids->of(held, p));
+      held = sum;
+      is_view = false;
+    }
+    sink_.free(in_.ids->of(ParameterTensor::SecondGrad, p));
+  }
+
+  // The gradient of an earlier backward takes in the sum of all uses, and not one after the other.
+  void add_to_earlier(int p) {
+    State& state = params_[at(p)];
+    if (state.waits++ == 0) {
+      state.waiting_is_view = state.next_is_view;
+    } else {
+      add_in_buffer(p, state.waiting, ParameterTensor::WaitingGrad, ParameterTensor::SummedWaitingGrad,
+                    state.waiting_is_view);
+    }
+    if (state.waits < state.uses) return;
+    sink_.free(in_.ids->of(state.waiting, p));
+    state.waiting = ParameterTensor::WaitingGrad;
+    state.waits = 0;
+  }
+
   void drop_grad(int p) {
-    sink_.free(in_.ids->of(params_[at(p)].grad, p));
-    params_[at(p)].has_grad = false;
-    params_[at(p)].grad = ParameterTensor::Grad;
+    State& state = params_[at(p)];
+    sink_.free(in_.ids->of(state.grad, p));
+    // Reduced between two uses: what waited for the second goes on as the gradient of this backward.
+    const bool goes_on = state.waits > 0;
+    state.has_grad = goes_on;
+    state.grad = goes_on ? state.waiting : ParameterTensor::Grad;
+    state.is_view = state.waiting_is_view;
+    state.backward = backward_;
+    state.uses = std::exchange(state.waits, 0);
+    state.waiting = ParameterTensor::WaitingGrad;
   }
 
   const WalkInput& in_;

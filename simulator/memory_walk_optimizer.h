@@ -4,7 +4,7 @@
 //
 // AdamW's moments are made in the first step, parameter by parameter, before any update. Its foreach implementation,
 // the default on CUDA, then needs one temporary of each parameter's size at once (sqrt of the second moments); fused
-// needs none; the loop two of one parameter at a time.
+// needs none; the loop two of one parameter at a time, beside one of the parameter before.
 //
 // Sources: torch/optim/adam.py (_init_group, _multi_tensor_adam, _single_tensor_adam), sgd.py, torch/nn/utils/
 // clip_grad.py, torch 2.11; bitsandbytes optim/optimizer.py for 8-bit states (blocks of 256, tensors of at least 4096
@@ -254,16 +254,31 @@ class OptimizerWalk {
     if (adds_decay) drop_temporaries(ParameterTensor::SecondOptimizerTemp);
   }
 
+  // Variables of the loop hold what they name until they name the next parameter's.
   void loop_temporaries() {
+    const Optimizer& optimizer = in_.plan->optimizer;
+    const bool adam = optimizer.kind != OptimizerKind::Sgd;
+    const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
+    int before = -1;
+    const auto drop = [&](ParameterTensor what, int p) {
+      if (p >= 0) sink_.free(in_.ids->of(what, p));
+    };
     for (const Shard& shard : shards_) {
       if (!is_updated(shard)) continue;
       const int p = shard.parameter.parameter;
       const std::int64_t bytes = shard.parameter.local_elements * element_size(p);
-      alloc(ParameterTensor::OptimizerTemp, p, bytes, MemoryCategory::Temp);
-      alloc(ParameterTensor::SecondOptimizerTemp, p, bytes, MemoryCategory::Temp);
-      sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, p));
-      sink_.free(in_.ids->of(ParameterTensor::SecondOptimizerTemp, p));
+      if (adds_decay) drop(ParameterTensor::DecayedGrad, before);
+      if (adds_decay) alloc(ParameterTensor::DecayedGrad, p, bytes, MemoryCategory::Temp);
+      if (adam) {
+        alloc(ParameterTensor::OptimizerTemp, p, bytes, MemoryCategory::Temp);
+        alloc(ParameterTensor::SecondOptimizerTemp, p, bytes, MemoryCategory::Temp);
+        drop(ParameterTensor::OptimizerTemp, p);
+        drop(ParameterTensor::SecondOptimizerTemp, before);
+      }
+      before = p;
     }
+    if (adds_decay) drop(ParameterTensor::DecayedGrad, before);
+    if (adam) drop(ParameterTensor::SecondOptimizerTemp, before);
   }
 
   const WalkInput& in_;

@@ -33,6 +33,9 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "padded gradient",
     "shard from the host",
     "shard cast for the all-gather",
+    "gradient before it is added",
+    "gradient of several uses",
+    "optimizer temporary",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
