@@ -333,8 +333,8 @@ class Fsdp2Lowering {
     });
     for (const int unit : in_module_order) {
       if (!units_[at(unit)].post_backward) post_backward(unit, true);
-      // finalize_backward drops the output of a prefetch that nobody waited for, and what an integer
-      // reshard_after_forward kept of a unit that had no backward.
+      // finalize_backward drops the output of a prefetch that nobody waited for. What an integer reshard_after_forward
+      // kept of a unit that had no backward is not gathered again: the unit counts as sharded.
       if (units_[at(unit)].gathering) reshard(unit);
       if (units_[at(unit)].smaller) emit(Do::Reshard, unit);
       units_[at(unit)].smaller = false;

@@ -34,8 +34,9 @@ enum class ParameterTensor : std::uint8_t {
   WaitingGrad,        ///< Of the uses so far in this backward, where an earlier backward has left a gradient, and
   SummedWaitingGrad,  ///< their sum, where autograd did not add in place.
   DecayedGrad,        ///< With weight decay, in an optimizer that is a loop.
+  OtherSmallerShard,  ///< Of the next forward, where a step without a backward has left one.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::DecayedGrad) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::OtherSmallerShard) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {

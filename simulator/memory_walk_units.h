@@ -98,13 +98,22 @@ class UnitWalk {
     UnitState& state = units_[at(step.unit)];
     if (state.gathered && gathers()) sink_.free(in_.ids->of(UnitTensor::AllGather, step.unit));
     state.gathered = false;
-    if (!state.unsharded) return drop_smaller(step.unit);
+    if (!state.unsharded) {
+      // Without a backward the smaller shards are no longer used, and go when the next forward makes new ones.
+      state.left_smaller = state.left_smaller || state.has_smaller;
+      state.has_smaller = false;
+      return;
+    }
     const bool smaller = step.phase == StepPhase::Forward && unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
+    const ParameterTensor left = smaller_shard(state);
+    if (smaller && state.left_smaller) state.is_other_smaller = !state.is_other_smaller;
     for (const ShardedParameter& p : unit.parameters) {
-      if (smaller) keep_smaller(unit, p);
+      if (smaller) keep_smaller(unit, p, smaller_shard(state));
+      if (smaller && state.left_smaller) sink_.free(in_.ids->of(left, p.parameter));
       sink_.free(in_.ids->of(ParameterTensor::Unsharded, p.parameter));
     }
     state.has_smaller = state.has_smaller || smaller;
+    state.left_smaller = state.left_smaller && !smaller;
     state.unsharded = false;
   }
 
@@ -127,7 +136,7 @@ class UnitWalk {
     for (const ShardedParameter& p : unit.parameters) {
       if (grads_.has_any(p.parameter)) last = p.parameter;
     }
-    const bool keeps_last = in_.plan->runtime.quirks.last_gradient_kept_in_reduce;
+    const bool keeps_last = in_.plan->runtime.quirks.last_gradient_kept_in_reduce && gathers();
     for (auto p = unit.parameters.rbegin(); p != unit.parameters.rend(); ++p) {
       if (p->parameter != last || !keeps_last) grads_.drop(p->parameter);
     }
@@ -170,7 +179,9 @@ class UnitWalk {
   struct UnitState {
     bool gathered = false;
     bool unsharded = false;
-    bool has_smaller = false;
+    bool has_smaller = false;   // Shards of an integer reshard_after_forward, that the next all-gather takes in,
+    bool left_smaller = false;  // or that nobody uses any more.
+    bool is_other_smaller = false;
     bool has_sharded_grad = false;
   };
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -275,8 +286,12 @@ class UnitWalk {
     }
   }
 
-  void keep_smaller(const ShardedUnit& unit, const ShardedParameter& p) {
-    sink_.alloc(in_.ids->of(ParameterTensor::SmallerShard, p.parameter),
+  ParameterTensor smaller_shard(const UnitState& state) const {
+    return state.is_other_smaller ? ParameterTensor::OtherSmallerShard : ParameterTensor::SmallerShard;
+  }
+
+  void keep_smaller(const ShardedUnit& unit, const ShardedParameter& p, ParameterTensor what) {
+    sink_.alloc(in_.ids->of(what, p.parameter),
                 in_.layout->mesh.shard * p.shard_elements * gathered_size(unit, p.parameter) / unit.reshard.world_size,
                 MemoryStream::Compute, MemoryCategory::ShardedParam);
   }
@@ -284,7 +299,7 @@ class UnitWalk {
   void drop_smaller(int u) {
     if (!units_[at(u)].has_smaller) return;
     for (const ShardedParameter& p : in_.layout->units[at(u)].parameters) {
-      sink_.free(in_.ids->of(ParameterTensor::SmallerShard, p.parameter));
+      sink_.free(in_.ids->of(smaller_shard(units_[at(u)]), p.parameter));
     }
     units_[at(u)].has_smaller = false;
   }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "simulator/collective_cost.h"
 
@@ -90,11 +91,14 @@ class TrafficCounter {
 
   void clip(const Instruction& step) {
     std::int64_t norms = 0;
-    Dtype dtype = Dtype::Float32;
+    std::optional<Dtype> common;
     for (const ShardedUnit& unit : prepared_.layout.units) {
       for (const ShardedParameter& p : unit.parameters) norms += p.receives_gradient ? 1 : 0;
-      if (unit.is_root) dtype = unit.original_dtype;
+      if (unit.reduced_true_elements == 0) continue;
+      // Norms of several dtypes are stacked in the widest.
+      common = common.value_or(unit.original_dtype) == unit.original_dtype ? unit.original_dtype : Dtype::Float32;
     }
+    const Dtype dtype = common.value_or(Dtype::Float32);
     const std::int64_t elements = quirks_.clip_reduces_each_norm ? norms : 1;
     const Bytes payload = size_of(dtype) * elements;
     add({.kind = CollectiveKind::AllReduce,

@@ -36,6 +36,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "gradient before it is added",
     "gradient of several uses",
     "optimizer temporary",
+    "smaller shard",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
