@@ -15,7 +15,6 @@
 #include <optional>
 #include <vector>
 
-#include "core/json_document.h"
 #include "core/nearest.h"
 
 namespace fsdp {
@@ -135,7 +134,7 @@ mode_t wanted_mode(const std::string& target) {
 
 }  // namespace
 
-Result<std::string> read_text_file(const std::string& path) {
+Result<std::string> read_text_file(const std::string& path, std::size_t most_bytes) {
   const bool is_standard_input = path == "-";
   const std::string name = is_standard_input ? "standard input" : path;
   const Descriptor file(is_standard_input ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
@@ -147,7 +146,7 @@ Result<std::string> read_text_file(const std::string& path) {
   if (fstat(file.number(), &info) == 0 && S_ISDIR(info.st_mode))
     return failure(name, "This is a folder, not a file.", "Name a file in it.");
   std::string text;
-  if (S_ISREG(info.st_mode) && info.st_size > 0 && info.st_size <= static_cast<off_t>(kLargestJsonText))
+  if (S_ISREG(info.st_mode) && info.st_size > 0 && info.st_size <= static_cast<off_t>(most_bytes))
     text.reserve(static_cast<std::size_t>(info.st_size) + 1);
   std::array<char, 65536> buffer;
   for (;;) {
@@ -156,8 +155,9 @@ Result<std::string> read_text_file(const std::string& path) {
     if (got < 0) return failure(name, fmt::format("The file cannot be read: {}.", reason(errno)), {});
     if (got == 0) break;
     text.append(buffer.data(), static_cast<std::size_t>(got));
-    if (text.size() > kLargestJsonText)
-      return failure(name, "The file has more than 64 MiB.", "No file that this program reads is that large.");
+    if (text.size() > most_bytes)
+      return failure(name, fmt::format("The file has more than {} MiB.", most_bytes >> 20),
+                     "No file that this program reads is that large.");
   }
   if (text.empty()) return failure(name, "The file is empty.", {});
   if (text.starts_with(kLfsPointer))

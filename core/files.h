@@ -2,6 +2,7 @@
 
 // Text files: read whole with an error that helps, written so that they are either whole or not there.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -9,9 +10,9 @@
 
 namespace fsdp {
 
-/// Reads a file of at most 64 MiB whole; "-" is the standard input. Error: missing (with the nearest name of its
+/// Reads a file of at most `most_bytes` (64 MiB) whole; "-" is the standard input. Error: missing (with the nearest name of its
 /// folder), a folder, not readable, empty, too large, or a Git LFS pointer in place of the content.
-Result<std::string> read_text_file(const std::string& path);
+Result<std::string> read_text_file(const std::string& path, std::size_t most_bytes = std::size_t{64} << 20);
 
 enum class Overwrite { Refuse, Allow };
 

@@ -17,8 +17,8 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr EnumName<Format> kFormats[] = {
-    {Format::Table, "table"}, {Format::Json, "json"}, {Format::Csv, "csv"}, {Format::Markdown, "md"}};
+constexpr EnumName<Format> kFormats[] = {{Format::Table, "table"}, {Format::Table, "text"},  {Format::Json, "json"},
+                                         {Format::Csv, "csv"},     {Format::Markdown, "md"}, {Format::Trace, "trace"}};
 constexpr EnumName<ColorMode> kColorModes[] = {
     {ColorMode::Auto, "auto"}, {ColorMode::Always, "always"}, {ColorMode::Never, "never"}};
 
@@ -52,6 +52,8 @@ Outcome run_command(const CommandLine& line, const Output& output) {
       return explain_command(line, output);
     case Command::Rehearse:
       return rehearse_command(line, output);
+    case Command::Replay:
+      return replay_command(line, output);
     case Command::Compare:
       return compare_command(line, output);
     case Command::Schema:
@@ -92,6 +94,7 @@ void Output::print(const Document& document) const {
       return;
     case Format::Table:
     case Format::Json:
+    case Format::Trace:
       console.out << to_text(document, out);
       return;
   }
@@ -126,6 +129,9 @@ int run(std::span<const std::string> arguments, Console& console) {
   output.format = read_name(*line, Option::OutputFormat, kFormats, errors).value_or(Format::Table);
   if (line->has(Option::Json) && line->has(Option::OutputFormat) && output.format != Format::Json) {
     errors.push_back({"--json", "--format asks for something else.", "Give one of the two."});
+  }
+  if (output.format == Format::Trace && line->command != Command::Replay) {
+    errors.push_back({"--format", "Only replay prints a trace.", "Choose table, json, csv or md."});
   }
   if (line->has(Option::Json)) output.format = Format::Json;
   output.verbose = line->has(Option::Verbose);

@@ -44,6 +44,26 @@ Exit codes: 0 it fits, 1 it runs out of memory or is outside --tolerance, 2 the
 input is wrong, 3 the script failed, 130 it was interrupted.
 )";
 
+constexpr std::string_view kReplay =
+    R"(Take a recorded run and say what another setting of PyTorch's allocator would
+have done to it: what it reserves, what lies idle, and the request that would
+run out of memory, with its line of Python.
+
+Usage: fsdp-plan replay FILE [options]
+
+FILE is a memory snapshot, as torch.cuda.memory._dump_snapshot and fsdp-plan
+rehearse --snapshot write it, or a text trace of lines such as
+"alloc ID BYTES STREAM" and "free ID". A snapshot is read as data; nothing in it
+is run. - is the standard input.
+
+Examples:
+  fsdp-plan replay snapshot.pickle --alloc-conf expandable_segments:True
+  fsdp-plan replay snapshot.pickle --device-memory 16G
+  fsdp-plan replay trace.txt --format trace
+
+Exit codes: 0 it fits, 1 it runs out of memory, 2 the input is wrong.
+)";
+
 std::string spaced(std::string_view names) {
   std::string text;
   for (const char c : names) {
@@ -208,6 +228,8 @@ std::string long_help(Command command) {
     text += "\nMODEL is the name of a shipped model, a file, or - for the standard input.\n";
   } else if (command == Command::Rehearse) {
     text += kRehearsal;
+  } else if (command == Command::Replay) {
+    text += kReplay;
   } else {
     text += fmt::format("{}\n\nUsage: fsdp-plan {}{}{} [options]\n", asked.summary, asked.name,
                         asked.argument.empty() ? "" : " ", asked.argument);

@@ -14,6 +14,8 @@ constexpr std::array kCommands = {
                 "Say what decides a plan's peak, and what each remedy would bring."},
     CommandInfo{Command::Rehearse, 'r', "rehearse", "PLAN|-- COMMAND",
                 "Run a training script, or a plan, with the real PyTorch on a GPU that is not there."},
+    CommandInfo{Command::Replay, 'y', "replay", "FILE",
+                "Say what another allocator setting would have done to a recorded run."},
     CommandInfo{Command::Compare, 'o', "compare", "PREDICTED MEASURED", "Line up two reports, worst term first."},
     CommandInfo{Command::Schema, 'c', "schema", "[NAME]", "Print the JSON Schema of model, cluster, plan or report."},
     CommandInfo{Command::Models, 'm', "models", "[MODEL]",
@@ -27,6 +29,7 @@ constexpr std::string_view kMachines = "Machines";
 constexpr std::string_view kWork = "Work";
 constexpr std::string_view kPlan = "Plan (what is not fixed is searched)";
 constexpr std::string_view kRehearsal = "Rehearsal";
+constexpr std::string_view kReplay = "Replay";
 constexpr std::string_view kOutput = "Output";
 
 constexpr std::array kOptions = {
@@ -73,7 +76,7 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Flavour, "--flavour", "NAME", "transformers|transformers-repeat-kv|torchtitan", kWork,
                "Whose model code runs", "pe"},
     OptionInfo{Option::AllocConf, "--alloc-conf", "TEXT", "", kWork,
-               "PYTORCH_ALLOC_CONF, such as expandable_segments:True", "pe"},
+               "PYTORCH_ALLOC_CONF, such as expandable_segments:True", "pey"},
 
     OptionInfo{Option::Strategy, "--strategy", "NAME",
                "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2", kPlan,
@@ -119,14 +122,17 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Tolerance, "--tolerance", "SHARE", "", kRehearsal,
                "End with 1 when a compared term is further off than this, such as 2%", "ro"},
 
+    OptionInfo{Option::DeviceMemory, "--device-memory", "SIZE", "", kReplay,
+               "Memory of the device, such as 16G; else the recording's, where it says", "y"},
+
     OptionInfo{Option::Output, "-o,--output", "FILE", "", kOutput,
                "Write the plan to a file; of a rehearsal or a comparison, what --json prints", "pero"},
     OptionInfo{Option::Force, "--force", "", "", kOutput, "Overwrite files", "psero"},
-    OptionInfo{Option::Json, "--json", "", "", kOutput, "Same as --format json", "psemgdro"},
+    OptionInfo{Option::Json, "--json", "", "", kOutput, "Same as --format json", "psemgdroy"},
     OptionInfo{Option::Expanded, "--expanded", "", "", kOutput, "Write every module, tensor and op of a model, as JSON",
                "m"},
-    OptionInfo{Option::OutputFormat, "--format", "NAME", "table|json|csv|md", kOutput, "How to print the result",
-               "psemgdro"},
+    OptionInfo{Option::OutputFormat, "--format", "NAME", "table|text|json|csv|md|trace", kOutput,
+               "How to print the result (trace: of a replay only)", "psemgdroy"},
     OptionInfo{Option::Events, "--events", "FILE", "", kOutput, "Write the predicted timeline to a file, as JSON",
                "pse"},
     OptionInfo{Option::Rank, "--rank", "N", "", kOutput,
@@ -134,8 +140,8 @@ constexpr std::array kOptions = {
                "pser"},
     OptionInfo{Option::Color, "--color", "WHEN", "auto|always|never", kOutput, "Colours", "*"},
     OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Say more: all terms, sources and plans of the front",
-               "psero"},
-    OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only", "psero"},
+               "pseroy"},
+    OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only", "pseroy"},
     OptionInfo{Option::Help, "-h,--help", "", "", kOutput, "Show this help", "*"},
     OptionInfo{Option::Version, "--version", "", "", kOutput, "Show the version", "*"},
 };

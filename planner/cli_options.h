@@ -12,7 +12,7 @@
 
 namespace fsdp::planner {
 
-enum class Command { Plan, Simulate, Explain, Rehearse, Compare, Schema, Models, Gpus, Doctor, Completions };
+enum class Command { Plan, Simulate, Explain, Rehearse, Replay, Compare, Schema, Models, Gpus, Doctor, Completions };
 
 struct CommandInfo {
   Command command = Command::Plan;
@@ -78,6 +78,8 @@ enum class Option {
   AllocatorTrace,
   Against,
   Tolerance,
+  // A replay.
+  DeviceMemory,
   // The output.
   Output,
   Force,

@@ -14,7 +14,7 @@
 
 namespace fsdp::planner {
 
-enum class Format { Table, Json, Csv, Markdown };
+enum class Format { Table, Json, Csv, Markdown, Trace };
 
 /// A cell of a table: what people read, and the exact value that scripts read.
 struct Cell {

@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t kMostErrors = 50;
 /// More than any device; sums of it stay far from an overflow.
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 46;
-constexpr std::size_t kMostLiveIds = std::size_t{1} << 24;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 42;
+constexpr std::size_t kMostLiveIds = std::size_t{1} << 22;
 constexpr std::size_t kMostWords = 5;
 
 constexpr std::string_view kOperations[] = {"alloc",       "free",   "record",   "sync",

@@ -172,6 +172,7 @@ class CachingAllocator {
 
   Bytes allocated_bytes() const { return Bytes(allocated_bytes_.current); }
   Bytes active_bytes() const { return Bytes(active_bytes_.current); }
+  Bytes requested_bytes() const { return Bytes(requested_bytes_.current); }
   Bytes reserved_bytes() const { return Bytes(reserved_bytes_.current); }
   Bytes peak_allocated_bytes() const { return Bytes(allocated_bytes_.peak); }
   Bytes peak_active_bytes() const { return Bytes(active_bytes_.peak); }

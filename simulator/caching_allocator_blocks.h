@@ -38,6 +38,9 @@ struct alignas(64) Block {
 };
 static_assert(sizeof(Block) == 64, "one cache line for each block");
 
+/// Addresses stay below this: 512 TiB, which is what a place among the free blocks can hold. A driver has less.
+inline constexpr std::int64_t kAddressSpace = std::int64_t{1} << 49;
+
 /// The free blocks of one stream and pool, by size and, for equal sizes, by address.
 ///
 /// A flat sorted array: a training step keeps some ten to a few hundred free blocks in each pool, where one memmove of

@@ -123,7 +123,8 @@ std::int32_t CachingAllocator::allocate_segment(const Request& request) {
 
 std::int32_t CachingAllocator::device_malloc(const Request& request, std::int64_t size) {
   const std::int64_t used = round_up(size, kDriverUnit);
-  if (device_used_ + device_.used_by_others.count() + used > device_.total.count()) {
+  if (device_used_ + device_.used_by_others.count() + used > device_.total.count() ||
+      next_address_ + used > allocator_detail::kAddressSpace) {
     ++driver_calls_.num_malloc_failed;
     return kNone;
   }

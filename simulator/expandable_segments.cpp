@@ -22,6 +22,8 @@ namespace fsdp::simulator {
 namespace {
 
 constexpr std::int64_t kSmallPage = 2LL << 20;
+/// Where the device is endless. More than any has, and short enough that all streams find a place for theirs.
+constexpr std::int64_t kLongestRange = std::int64_t{1} << 43;
 
 std::int64_t round_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
@@ -38,6 +40,7 @@ std::int64_t CachingAllocator::size_with_room(std::int32_t index) const {
 
 std::int32_t CachingAllocator::allocate_expandable(const Request& request) {
   std::int32_t index = find_expandable_room(request);
+  if (index == kNone) return kNone;
   if (blocks_[index].state == BlockState::Unmapped && !map_block(index, std::min(blocks_[index].size, request.size))) {
     return kNone;
   }
@@ -52,7 +55,8 @@ std::int32_t CachingAllocator::allocate_expandable(const Request& request) {
   return index;
 }
 
-// The first block, in order of address, of a row of free and unmapped ones that is long enough in all.
+// The first block, in order of address, of a row of free and unmapped ones that is long enough in all. None: the
+// addresses are used up.
 std::int32_t CachingAllocator::find_expandable_room(const Request& request) {
   const auto is_usable = [&](std::int32_t index) {
     return index != kNone && (blocks_[index].state == BlockState::Free || blocks_[index].state == BlockState::Unmapped);
@@ -70,7 +74,11 @@ std::int32_t CachingAllocator::find_expandable_room(const Request& request) {
 std::int32_t CachingAllocator::reserve_expandable_segment(const Request& request) {
   const std::int64_t page_size = request.is_large ? settings_.large_segment_size.count() : kSmallPage;
   const std::int64_t total = device_.total.count();
-  const std::int64_t size = round_up(total + total / 8, page_size);
+  const std::int64_t size = round_up(std::min(total + total / 8, kLongestRange), page_size);
+  // A range that is as long as the device alone refuses by itself what is too much for it.
+  const bool is_cut = total > kLongestRange;
+  if (size == 0 || (is_cut && size < request.size) || next_address_ + size > allocator_detail::kAddressSpace)
+    return kNone;
   ++driver_calls_.num_reserve;
   const std::int32_t index = new_block();
   Block& block = blocks_[index];

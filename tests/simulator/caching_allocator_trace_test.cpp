@@ -107,7 +107,7 @@ TEST(AllocatorTraceReader, ReportsEverythingThatIsWrongWithItsPlace) {
                 "t:3:7: \"a\" is live already. Free it first.",
                 "t:4:1: There is no operation \"aloc\". Did you mean \"alloc\"?",
                 "t:5:8: \"c\" is not live. Only what an alloc made, and no free ended, can be named.",
-                "t:6:9: \"-1\" is not a size in bytes. Write a whole number up to 70368744177664.",
+                "t:6:9: \"-1\" is not a size in bytes. Write a whole number up to 4398046511104.",
                 "t:7:11: \"32767\" is not the number of a stream. Write a whole number up to 32766.",
                 "t:8:1: \"alloc\" has 3 words. Write \"alloc ID BYTES STREAM\".",
                 "t:9:10: \"1.5\" is not a part of the memory. Write a number from 0 to 1.",

@@ -1,0 +1,70 @@
+// replay: what another allocator setting would have done to a run that was recorded.
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "planner/cli_commands.h"
+#include "planner/cli_values.h"
+#include "planner/render_replay.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// What the command line changes; nothing when it changes nothing.
+std::optional<ReplayRequest> read_request(const CommandLine& line, const Recording& recording, Errors& errors) {
+  const std::optional<std::string> settings = line.value(Option::AllocConf);
+  OptionReader reader(line, errors);
+  const std::optional<Bytes> memory = reader.size(Option::DeviceMemory);
+  ReplayRequest request = as_recorded(recording);
+  if (settings) {
+    request.settings_text = *settings;
+    const Result<simulator::AllocatorSettings> read = simulator::parse_allocator_settings(*settings);
+    if (read) request.settings = *read;
+    for (const Error& error : read ? Errors() : read.error()) {
+      reader.fail(Option::AllocConf, fmt::format("{}: {}", error.where, error.what), error.hint);
+    }
+  }
+  if (memory) request.device.total = *memory;
+  if (!settings && !memory) return std::nullopt;
+  return request;
+}
+
+}  // namespace
+
+Outcome replay_command(const CommandLine& line, const Output& output) {
+  Errors errors;
+  // Without a file that can be read the options are still checked.
+  Result<Recording> recording = read_recording(line.arguments.front());
+  if (!recording) errors = recording.error();
+  std::optional<ReplayRequest> request = read_request(line, recording ? *recording : Recording(), errors);
+  if (!errors.empty()) return input_failure(std::move(errors));
+
+  if (output.format == Format::Trace) {
+    const ReplayRequest asked = request ? *request : as_recorded(*recording);
+    output.console.out << simulator::replay_to_text(recording->trace, recording->text, asked.device, asked.settings);
+    return kExitYes;
+  }
+  ReplayAnswer answer{.recording = *recording,
+                      .as_was = as_recorded(*recording),
+                      .recorded = replay(*recording, as_recorded(*recording)),
+                      .request = std::move(request),
+                      .replayed = std::nullopt,
+                      .knows_device = recording->knows_device || line.has(Option::DeviceMemory)};
+  if (answer.request) answer.replayed = replay(*recording, *answer.request);
+  if (output.format == Format::Json) {
+    output.console.out << to_json(answer);
+  } else if (output.quiet) {
+    output.print({replay_verdict(answer)});
+  } else {
+    std::error_code ignored;
+    output.print(document_of(answer, output.view(), std::filesystem::current_path(ignored).string()));
+  }
+  return answer.answer().first_refusal ? kExitNo : kExitYes;
+}
+
+}  // namespace fsdp::planner

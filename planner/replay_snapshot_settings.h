@@ -1,0 +1,20 @@
+#pragma once
+
+// The allocator's settings as a memory snapshot has them.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/pickle.h"
+#include "simulator/allocator_settings.h"
+
+namespace fsdp::planner {
+
+/// The `allocator_settings` of a snapshot, as PYTORCH_ALLOC_CONF would say them, and read. The text that the user wrote
+/// comes first, since it also has what the snapshot leaves out; fields that say something else win, because they were
+/// changed while the program ran. Adds a sentence to `notes` for what cannot be taken over.
+std::pair<std::string, simulator::AllocatorSettings> settings_of_snapshot(const PickleValue& settings,
+                                                                          std::vector<std::string>& notes);
+
+}  // namespace fsdp::planner
