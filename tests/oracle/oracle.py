@@ -1,0 +1,110 @@
+"""Draws cases, has the real FSDP2 run them, and compares; scripts/oracle calls it.
+
+    oracle.py FSDP_PLAN PYTHON STUB [--seed S] [--cases N] [--only NUMBER] [--keep N] [--jobs J] [--document FILE]
+
+--only shows one drawn case. --keep writes the first N cases as goldens, --document the table. Exit: 1 where collectives
+differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+import time
+from collections import Counter, defaultdict
+from typing import Any
+
+sys.dont_write_bytecode = True
+import differences  # noqa: E402
+import goldens  # noqa: E402
+from draw import draw_case  # noqa: E402
+from predict import ROOT  # noqa: E402
+from record import Machine, record  # noqa: E402
+
+GOLDENS = ROOT / "tests" / "golden" / "oracle" / "drawn.jsonl"
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+
+
+class Tally:
+    """Counts by family of models."""
+
+    def __init__(self) -> None:
+        self.cases: Counter[str] = Counter()
+        self.equal: Counter[str] = Counter()
+        self.compared: dict[str, Counter[str]] = defaultdict(Counter)
+        self.differing: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def add(self, family: str, found: differences.Comparison) -> None:
+        self.cases[family] += 1
+        self.equal[family] += found.is_equal
+        self.compared[family] += found.compared
+        self.differing[family] += found.differing
+
+    def _cells(self, families: list[str]) -> str:
+        def of(*names: str) -> str:
+            def total(counts: dict[str, Counter[str]]) -> int:
+                return sum(counts[family][name] for family in families for name in names)
+            return f"{total(self.differing)} of {total(self.compared)}"
+
+        peaks = ("peak, initialisation", "peak, 1", "peak, 2", "peak by category")
+        cases, equal = (sum(counts[family] for family in families) for counts in (self.cases, self.equal))
+        return f"{cases} | {equal} | {of('collectives')} | {of('live bytes')} | {of('live bytes by category')} | {of(*peaks)}"
+
+    def table(self) -> str:
+        lines = ["| models | cases | equal in all | collectives differ | live bytes differ | by category differ | peaks differ |",
+                 "|---|---|---|---|---|---|---|"]
+        families = sorted(self.cases)
+        lines += [f"| {family} | {self._cells([family])} |" for family in families]
+        return "\n".join([*lines, f"| all | {self._cells(families)} |"])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    begin = time.monotonic()
+    numbers = [arguments.only] if arguments.only is not None else range(arguments.cases)
+    pairs = [draw_case(arguments.program, arguments.seed, number) for number in numbers]
+    answers = record(Machine(arguments.python, arguments.stub), pairs, arguments.jobs)
+    tally, kept, failed = Tally(), [], 0
+    for case, prediction in pairs:
+        answer = answers[case.name]
+        if "error" in answer:
+            failed += 1
+            print(f"{case.name}: {answer['error']}")
+            continue
+        merges = differences.merges_gradients(prediction.model)
+        found = differences.compare(prediction.result, answer["result"], merges)
+        tally.add(case.spec["name"].removeprefix("Drawn-"), found)
+        if not found.is_equal:
+            print(f"{case.name} {case.spec['name']}: {dict(found.differing)}")
+            print("\n".join(f"    {line}" for line in found.lines))
+        if len(kept) < arguments.keep:
+            kept.append(goldens.to_line(case, merges, answer["result"], dict(found.differing)))
+    print(f"{tally.table()}\n{failed} did not run. {time.monotonic() - begin:.0f} s.")
+    if kept:
+        GOLDENS.parent.mkdir(parents=True, exist_ok=True)
+        GOLDENS.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    if arguments.document:
+        write_table(arguments.document, f"Seed {arguments.seed}, {len(pairs)} cases, {failed} did not run.\n\n{tally.table()}")
+    return 1 if failed or any(counts["collectives"] for counts in tally.differing.values()) else 0
+
+
+def write_table(document: pathlib.Path, table: str) -> None:
+    before, rest = document.read_text(encoding="utf-8").split(BEGIN)
+    document.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/oracle")
+    for name in ("program", "python", "stub"):
+        parser.add_argument(name, type=lambda text: pathlib.Path(text).absolute())
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cases", type=int, default=300)
+    parser.add_argument("--only", type=int)
+    parser.add_argument("--keep", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--document", type=pathlib.Path)
+    return run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
