@@ -2,14 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <ostream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "planner/cli_commands.h"
 #include "planner/cli_values.h"
 #include "planner/render_replay.h"
+#include "planner/replay_snapshot_settings.h"
 
 namespace fsdp::planner {
 
@@ -22,7 +26,7 @@ std::optional<ReplayRequest> read_request(const CommandLine& line, const Recordi
   const std::optional<Bytes> memory = reader.size(Option::DeviceMemory);
   ReplayRequest request = as_recorded(recording);
   if (settings) {
-    request.settings_text = *settings;
+    request.settings_text = without_blanks(*settings);
     const Result<simulator::AllocatorSettings> read = simulator::parse_allocator_settings(*settings);
     if (read) request.settings = *read;
     for (const Error& error : read ? Errors() : read.error()) {
@@ -32,6 +36,29 @@ std::optional<ReplayRequest> read_request(const CommandLine& line, const Recordi
   if (memory) request.device.total = *memory;
   if (!settings && !memory) return std::nullopt;
   return request;
+}
+
+/// The text with the headers of another device and other settings, so that it is a trace of what is replayed.
+std::string with_headers(std::string_view text, const ReplayRequest& request) {
+  std::string changed = fmt::format("!device_bytes {}\n", request.device.total.count());
+  if (!request.settings_text.empty()) changed += fmt::format("!config {}\n", request.settings_text);
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.starts_with("!device_bytes") || line.starts_with("!config")) continue;
+    changed += line;
+    changed += '\n';
+  }
+  return changed;
+}
+
+void print_trace(const Recording& recording, const std::optional<ReplayRequest>& request, std::ostream& out) {
+  if (!request) {
+    out << simulator::replay_to_text(recording.trace, recording.text);
+  } else {
+    out << simulator::replay_to_text(recording.trace, with_headers(recording.text, *request), request->device,
+                                     request->settings);
+  }
 }
 
 }  // namespace
@@ -45,8 +72,7 @@ Outcome replay_command(const CommandLine& line, const Output& output) {
   if (!errors.empty()) return input_failure(std::move(errors));
 
   if (output.format == Format::Trace) {
-    const ReplayRequest asked = request ? *request : as_recorded(*recording);
-    output.console.out << simulator::replay_to_text(recording->trace, recording->text, asked.device, asked.settings);
+    print_trace(*recording, request, output.console.out);
     return kExitYes;
   }
   ReplayAnswer answer{.recording = *recording,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 
 #include "planner/cli_values.h"
@@ -15,7 +16,7 @@ using simulator::AllocatorSettings;
 
 std::string text_of(const PickleValue& settings, std::string_view key) {
   const std::optional<PickleValue> value = settings.find(key);
-  return std::string(value ? value->as_text().value_or("") : "");
+  return without_blanks(value ? value->as_text().value_or("") : "");
 }
 
 /// What the fields say of the settings that they have, over `base` for the others.
@@ -68,6 +69,14 @@ std::string to_text(const AllocatorSettings& settings) {
 }
 
 }  // namespace
+
+std::string without_blanks(std::string_view settings) {
+  std::string text;
+  for (const char c : settings) {
+    if (std::isspace(static_cast<unsigned char>(c)) == 0) text += c;
+  }
+  return text;
+}
 
 std::pair<std::string, AllocatorSettings> settings_of_snapshot(const PickleValue& settings,
                                                                std::vector<std::string>& notes) {

@@ -3,6 +3,7 @@
 // The allocator's settings as a memory snapshot has them.
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,9 @@
 #include "simulator/allocator_settings.h"
 
 namespace fsdp::planner {
+
+/// Blanks count nowhere in settings; a trace has them as one word.
+std::string without_blanks(std::string_view settings);
 
 /// The `allocator_settings` of a snapshot, as PYTORCH_ALLOC_CONF would say them, and read. The text that the user wrote
 /// comes first, since it also has what the snapshot leaves out; fields that say something else win, because they were

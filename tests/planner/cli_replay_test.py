@@ -130,6 +130,14 @@ class Replay(unittest.TestCase):
             self.assertEqual((code, err), (0, ""))
             self.assertEqual(out, path.read_text(), path.name)
 
+    def test_a_trace_under_other_settings_is_a_trace_of_these(self) -> None:
+        for words in ("trace.txt", "snapshot.pickle"):
+            code, out, _ = self.run_words(f"{words} --alloc-conf 'expandable_segments: True' --device-memory 1G --format trace")
+            self.assertEqual(code, 0)
+            self.assertEqual(out.splitlines()[:2], ["!device_bytes 1073741824", "!config expandable_segments:True"])
+            self.assertIn(" expandable ", out)
+            self.assertEqual(self.run_words("- --format trace", stdin=out.encode())[1], out)
+
     def test_exit_codes(self) -> None:
         self.assertEqual(self.run_words("trace.txt")[0], 0)
         self.assertEqual(self.run_words("trace.txt --quiet --device-memory 200M")[0], 1)

@@ -142,10 +142,11 @@ TEST(Snapshot, MakesFirstWhatWasThereBeforeItBegan) {
 }
 
 TEST(Snapshot, HasItsSettings) {
-  const Recording recording =
-      read(snapshot_of({snapshot_event("alloc", kBase, 512)}, {}, "expandable_segments:True,large_segment_size_mb:32"));
+  const Recording recording = read(
+      snapshot_of({snapshot_event("alloc", kBase, 512)}, {}, " expandable_segments:True, large_segment_size_mb:32\n"));
   EXPECT_TRUE(recording.trace.settings.expandable_segments);
   EXPECT_EQ(recording.trace.settings.large_segment_size, Bytes(32 * kMiB));
+  EXPECT_EQ(simulator::read_allocator_trace(recording.text, "again"), recording.trace) << "blanks are gone";
 }
 
 TEST(Snapshot, SaysAllThatIsWrong) {
