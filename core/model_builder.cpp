@@ -125,7 +125,7 @@ std::vector<Value> Builder::available_to(const SpecModule& module) const {
   }
   for (const auto& [name, id] : values_) {
     const bool is_renamed = std::any_of(module.inputs.begin(), module.inputs.end(),
-                                        [&](const SpecRename& rename) { return rename.inside == name; });
+                                        [&name = name](const SpecRename& rename) { return rename.inside == name; });
     if (is_renamed) continue;
     available.push_back(model_.values[at(id)]);
     available.back().name = name;
