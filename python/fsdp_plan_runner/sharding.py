@@ -22,7 +22,7 @@ def make_mesh(plan: Plan, device_type: str) -> DeviceMesh:
     return init_device_mesh(device_type, (plan.replicate, plan.shard), mesh_dim_names=("replicate", "shard"))
 
 
-def _precision(plan: Plan) -> MixedPrecisionPolicy:
+def policy_of(plan: Plan) -> MixedPrecisionPolicy:
     given = plan.mixed_precision
     return MixedPrecisionPolicy(
         param_dtype=dtype_of(given.param_dtype) if given.param_dtype else None,
@@ -33,7 +33,7 @@ def _precision(plan: Plan) -> MixedPrecisionPolicy:
 
 def shard(root: PlannedModule, plan: Plan, mesh: DeviceMesh) -> None:
     """One call of fully_shard for each unit, in the order of the plan, and the prefetches that it asks for."""
-    options: dict[str, Any] = {"mesh": mesh, "mp_policy": _precision(plan)}
+    options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy_of(plan)}
     if plan.cpu_offload:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=True)
     for unit in plan.units:

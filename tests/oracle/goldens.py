@@ -28,7 +28,7 @@ def to_line(case: Case, merges: bool, result: dict[str, Any], differing: dict[st
     assert [row[:-2] for row in first] == [row[:-2] for row in steady], case.name
     return json.dumps({
         "name": case.name, "spec": case.spec, "plan": case.plan, "rank": case.rank, "frozen": case.frozen,
-        "merges": merges, "differs": differing, "repeats": result["repeats"],
+        "dimensions": case.dimensions, "merges": merges, "differs": differing, "repeats": result["repeats"],
         "rows": [[*row[:-1], _packed(row[-1])] for row in steady], "first_live": [row[-2] for row in first],
         "peaks": {name: [live, _packed(by_category)] for name, (live, by_category) in result["peaks"].items()},
     }, separators=(",", ":"))
@@ -36,7 +36,7 @@ def to_line(case: Case, merges: bool, result: dict[str, Any], differing: dict[st
 
 def from_line(line: str) -> Golden:
     value = json.loads(line)
-    case = Case(value["name"], value["spec"], value["plan"], value["rank"], frozen=value["frozen"])
+    case = Case(value["name"], value["spec"], value["plan"], value["rank"], value["dimensions"], value["frozen"])
     steady = [[*row[:-1], _unpacked(row[-1])] for row in value["rows"]]
     first = [[*row[:-2], live, {}] for row, live in zip(steady, value["first_live"], strict=True)]
     peaks = {name: [live, _unpacked(by_category)] for name, (live, by_category) in value["peaks"].items()}

@@ -23,7 +23,6 @@ from predict import ROOT  # noqa: E402
 from record import Machine, record  # noqa: E402
 
 GOLDENS = ROOT / "tests" / "golden" / "oracle" / "drawn.jsonl"
-BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
 class Tally:
@@ -88,9 +87,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failed or any(counts["collectives"] for counts in tally.differing.values()) else 0
 
 
-def write_table(document: pathlib.Path, table: str) -> None:
-    before, rest = document.read_text(encoding="utf-8").split(BEGIN)
-    document.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+def write_table(document: pathlib.Path, table: str, name: str = "drawn") -> None:
+    """Between the marks of that name."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, rest = document.read_text(encoding="utf-8").split(begin)
+    document.write_text(f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}", encoding="utf-8")
 
 
 def main() -> int:

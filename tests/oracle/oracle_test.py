@@ -25,7 +25,8 @@ from predict import ROOT, predict  # noqa: E402
 from record import Machine, record  # noqa: E402
 
 PROGRAM, *MACHINE = (pathlib.Path(argument).absolute() for argument in sys.argv[1:])
-GOLDENS = ROOT / "tests" / "golden" / "oracle" / "drawn.jsonl"
+FOLDER = ROOT / "tests" / "golden" / "oracle"
+GOLDENS = FOLDER / "drawn.jsonl"
 AFRESH = 16
 
 
@@ -40,6 +41,15 @@ class PredictionsAgainstTheRecordedFsdp2(unittest.TestCase):
                 more = {what: count for what, count in found.differing.items() if count > known.get(what, 0)}
                 self.assertFalse(more, "\n" + "\n".join(found.lines))
         print(f"{compared} values compared, {differing} differ, all of them known", flush=True)
+
+    def test_models_of_transformers_call_the_same_collectives(self) -> None:
+        collectives = 0
+        for case, merges, recorded, known in goldens.read(FOLDER / "transformers.jsonl"):
+            with self.subTest(case.name):
+                found = differences.compare(predict(PROGRAM, case, wants_model=False).result, recorded, merges)
+                self.assertEqual(found.differing["collectives"], known.get("collectives", 0), "\n".join(found.lines))
+                collectives += found.compared["collectives"]
+        print(f"{collectives} collectives compared", flush=True)
 
     def test_a_wrong_prediction_is_found(self) -> None:
         case, merges, recorded, _ = next(g for g in goldens.read(GOLDENS) if not g[3])

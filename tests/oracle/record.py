@@ -22,11 +22,11 @@ class Machine:
     python: pathlib.Path  # With torch.
     stub: pathlib.Path  # The library of the stub GPU.
 
-    def run(self, requests: list[dict[str, Any]], worker: str = "workers.py") -> dict[str, dict[str, Any]]:
+    def run(self, requests: list[dict[str, Any]], *words: str) -> dict[str, dict[str, Any]]:
         """Answers by name, as workers.py writes them."""
         environment = {**os.environ, "LD_PRELOAD": str(self.stub), "OMP_NUM_THREADS": "1",
                        "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run([str(self.python), str(ROOT / "tests" / "oracle" / worker)],
+        done = subprocess.run([str(self.python), str(ROOT / "tests" / "oracle" / "workers.py"), *words],
                               input="".join(json.dumps(request) + "\n" for request in requests), text=True,
                               stdout=subprocess.PIPE, env=environment, timeout=LIMIT_SECONDS)
         answers = [json.loads(line) for line in done.stdout.splitlines()]

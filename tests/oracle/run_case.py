@@ -26,9 +26,9 @@ def start(rank: int, world_size: int) -> torch.device:
     return torch.device("cuda", 0)
 
 
-def run_planned(model_value: dict[str, Any], plan_value: dict[str, Any], rank: int) -> dict[str, Any]:
+def run(request: dict[str, Any]) -> dict[str, Any]:
     """Builds the expanded model, wraps it as the plan says and trains it. ValueError: the plan cannot be run."""
-    model, plan = ExpandedModel(model_value), Plan(plan_value)
+    model, plan, rank = ExpandedModel(request["model"]), Plan(request["plan"]), request["rank"]
     if problems := problems_of(model, plan, plan.world_size):
         raise ValueError("; ".join(problems))
     device = start(rank, plan.world_size)

@@ -1,9 +1,9 @@
 """Runs many cases in one process tree: torch is imported once, and each case is a child that forks from there.
 
-    python workers.py < REQUESTS > ANSWERS      with the stub GPU in front (LD_PRELOAD)
+    python workers.py [transformers] < REQUESTS > ANSWERS      with the stub GPU in front (LD_PRELOAD)
 
 A request is a line of JSON, {"name", "model", "plan", "rank"}; an answer {"name", "seconds", "result"} or {"name",
-"error"}. CUDA and autograd's threads begin in the child only.
+"error"}. CUDA and autograd's threads begin in the child only. With the word, requests have a member "transformers" too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIMIT_SECONDS = 120
 def answer(request: dict[str, Any], run: Any) -> dict[str, Any]:
     begin = time.monotonic()
     try:
-        result = run(request["model"], request["plan"], request["rank"])
+        result = run(request)
         return {"name": request["name"], "seconds": round(time.monotonic() - begin, 3), "result": result}
     except Exception:
         return {"name": request["name"], "error": traceback.format_exc()}
@@ -48,10 +48,12 @@ def in_child(request: dict[str, Any], run: Any) -> str:
 
 
 def main() -> None:
-    from run_case import run_planned
-
+    if sys.argv[1:] == ["transformers"]:
+        from run_transformers import run
+    else:
+        from run_case import run
     for line in sys.stdin:
-        print(in_child(json.loads(line), run_planned), flush=True)
+        print(in_child(json.loads(line), run), flush=True)
 
 
 if __name__ == "__main__":
