@@ -27,12 +27,18 @@ namespace {
 class Run {
  public:
   Run(const Recording& recording, const ReplayRequest& request)
-      : steps_(recording.trace.steps), replay_(recording.trace, request.device, request.settings) {}
+      : recording_(recording),
+        steps_(recording.trace.steps),
+        replay_(recording.trace, request.device, request.settings),
+        is_as_recorded_(request.settings == recording.trace.settings &&
+                        request.device.total >= recording.reserved_before) {}
 
   ReplayResult take() && {
-    const std::size_t num_columns = std::min(kReplayColumns, steps_.size());
+    const std::size_t begin = make_what_was_before();
+    const std::size_t num_steps = steps_.size() - begin;
+    const std::size_t num_columns = std::min(kReplayColumns, num_steps);
     for (std::size_t column = 0; column < num_columns; ++column) {
-      run_column(column * steps_.size() / num_columns, (column + 1) * steps_.size() / num_columns);
+      run_column(begin + column * num_steps / num_columns, begin + (column + 1) * num_steps / num_columns);
     }
     result_.statistics = replay_.allocator().statistics();
     result_.driver_calls = replay_.allocator().driver_calls();
@@ -40,6 +46,18 @@ class Run {
   }
 
  private:
+  /// Returns the step to go on with. What it takes to make free memory is no peak of the recording.
+  std::size_t make_what_was_before() {
+    const std::size_t num_before = recording_.num_before;
+    if (!is_as_recorded_ || recording_.exact_before.empty() || num_before == steps_.size()) return 0;
+    for (const simulator::TraceStep& step : recording_.exact_before) replay_.apply(step);
+    result_.reserved_peak = replay_.allocator().reserved_bytes();
+    result_.reserved_peak_step = std::max<std::size_t>(num_before, 1) - 1;
+    result_.unused_at_peak = replay_.allocator().reserved_bytes() - replay_.allocator().active_bytes();
+    result_.unused_peak = result_.unused_at_peak;
+    return num_before;
+  }
+
   void run_column(std::size_t begin, std::size_t end) {
     const simulator::CachingAllocator& allocator = replay_.allocator();
     Bytes allocated;
@@ -70,8 +88,10 @@ class Run {
     }
   }
 
+  const Recording& recording_;
   const std::vector<simulator::TraceStep>& steps_;
   simulator::AllocatorReplay replay_;
+  bool is_as_recorded_;
   ReplayResult result_;
 };
 

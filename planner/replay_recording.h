@@ -30,7 +30,10 @@ struct Recording {
   /// The first steps of `trace` make what was there before the recording began.
   std::size_t num_before = 0;
   Bytes bytes_before{0};
-  Bytes reserved_before{0};  ///< More than the blocks: what the cache held is not known.
+  /// Steps in place of those first ones that also make the free memory of that moment, under the recorded settings;
+  /// empty where it is not known.
+  std::vector<simulator::TraceStep> exact_before;
+  Bytes reserved_before{0};  ///< More than the blocks, by what the cache held.
   /// Reserved bytes that the recording itself has, after each step; empty when it has none.
   std::vector<Bytes> reserved;
   std::vector<std::string> notes;  ///< What is uncertain about it, a sentence each.

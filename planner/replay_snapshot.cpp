@@ -16,7 +16,7 @@
 // Sources: PyTorch 2.11.0, torch/csrc/cuda/memory_snapshot.cpp for the keys, c10/cuda/CUDACachingAllocator.cpp for when
 // an event is written; snapshots of rehearsals.
 //
-// Not modelled: private pools of CUDA graphs, whose events say no pool; the free blocks that were there before.
+// Not modelled: private pools of CUDA graphs, whose events say no pool.
 
 #include <fmt/format.h>
 
@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "core/parse_units.h"
+#include "planner/replay_before.h"
 #include "planner/replay_recording.h"
 #include "planner/replay_snapshot_history.h"
 
@@ -45,15 +46,16 @@ using Event = SnapshotEvent;
 class TraceMaker {
  public:
   TraceMaker(std::shared_ptr<const PickleDocument> document, SnapshotHistory history)
-      : events_(std::move(history.events)),
-        at_end_(std::move(history.at_end)),
-        reserved_at_end_(history.reserved_at_end) {
+      : history_(std::move(history)),
+        events_(history_.events),
+        at_end_(history_.at_end),
+        reserved_at_end_(history_.reserved_at_end) {
     recording_.snapshot = std::move(document);
     recording_.is_snapshot = true;
-    recording_.device_number = history.device;
-    recording_.notes = std::move(history.notes);
-    recording_.trace.settings_text = std::move(history.settings_text);
-    recording_.trace.settings = history.settings;
+    recording_.device_number = history_.device;
+    recording_.notes = history_.notes;
+    recording_.trace.settings_text = history_.settings_text;
+    recording_.trace.settings = history_.settings;
   }
 
   Recording make() {
@@ -149,6 +151,11 @@ class TraceMaker {
       recording_.bytes_before += Bytes(block.size);
     }
     recording_.num_before = recording_.trace.steps.size();
+    const bool has_twins = recording_.num_before != before.size();
+    if (!has_twins) {
+      recording_.exact_before =
+          steps_to_begin_with(history_, before, [this](std::int64_t handle) { return stream_of(handle); });
+    }
   }
 
   /// One request, with what the allocator did for it before it was written: first the waits that were over, then the
@@ -259,9 +266,10 @@ class TraceMaker {
     }
     if (recording_.num_before > 0) {
       recording_.notes.push_back(
-          fmt::format("{} in {} {} there before the recording began; where they lay among free blocks is not known.",
-                      format_bytes(recording_.bytes_before), recording_.num_before,
-                      recording_.num_before == 1 ? "block was" : "blocks were"));
+          fmt::format("{} in {} {} there before the recording began{}.", format_bytes(recording_.bytes_before),
+                      recording_.num_before, recording_.num_before == 1 ? "block was" : "blocks were",
+                      recording_.exact_before.empty() ? "; how they lay among free ones is not known"
+                                                      : "; other settings begin without its free memory"));
     }
     compact_waits();
     recording_.text = simulator::to_text(recording_.trace);
@@ -278,10 +286,11 @@ class TraceMaker {
 
   static constexpr std::size_t kMostStreams = 8000;
 
+  SnapshotHistory history_;
   Recording recording_;
-  std::vector<Event> events_;
-  std::vector<Event> at_end_;  ///< Blocks that are live there.
-  std::int64_t reserved_at_end_ = 0;
+  const std::vector<Event>& events_;
+  const std::vector<Event>& at_end_;
+  std::int64_t reserved_at_end_;
   std::int64_t most_reserved_ = 0;
   std::int64_t reserved_ = 0;
   std::int64_t refused_ = kUnknownDevice;                ///< The least that was too much to have reserved.

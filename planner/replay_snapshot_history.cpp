@@ -117,6 +117,7 @@ class HistoryReader {
       }
       SnapshotEvent& event = history_.events[i];
       event.action = known->action;
+      history_.has_expandable_segments |= *text == "segment_map" || *text == "segment_unmap";
       const bool is_oom = event.action == SnapshotAction::OutOfMemory;
       event.address = number_of(entry, is_oom ? "device_free" : "addr", where, kMostAddress);
       event.size = size_of(entry, "size", where);
@@ -134,10 +135,14 @@ class HistoryReader {
       const PickleValue segment = segments->at(i);
       const std::string where = fmt::format("segments[{}]", i);
       if (number_of(segment, "device", where, 1 << 20) != static_cast<std::int64_t>(history_.device)) continue;
-      history_.reserved_at_end += size_of(segment, "total_size", where);
+      const std::int64_t total = size_of(segment, "total_size", where);
+      history_.reserved_at_end += total;
       const std::int64_t stream = number_of(segment, "stream", where, kAny);
       const std::optional<PickleValue> blocks = segment.find("blocks");
       std::int64_t address = number_of(segment, "address", where, kMostAddress);
+      history_.segments_at_end.push_back({SnapshotAction::SegmentMade, address, total, stream});
+      const std::optional<PickleValue> expandable = segment.find("is_expandable");
+      history_.has_expandable_segments |= expandable && expandable->as_bool().value_or(false);
       for (std::size_t b = 0; blocks && b < blocks->size(); ++b) {
         const PickleValue block = blocks->at(b);
         const std::string place = fmt::format("{}.blocks[{}]", where, b);

@@ -25,6 +25,8 @@ struct SnapshotHistory {
   std::size_t device = 0;             ///< The one with the longest history.
   std::vector<SnapshotEvent> events;  ///< [of the snapshot] One each.
   std::vector<SnapshotEvent> at_end;  ///< Blocks that are allocated at the end.
+  std::vector<SnapshotEvent> segments_at_end;
+  bool has_expandable_segments = false;
   std::int64_t reserved_at_end = 0;
   std::string settings_text;  ///< PYTORCH_ALLOC_CONF
   simulator::AllocatorSettings settings;

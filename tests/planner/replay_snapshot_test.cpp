@@ -138,7 +138,42 @@ TEST(Snapshot, MakesFirstWhatWasThereBeforeItBegan) {
   ASSERT_EQ(recording.notes.size(), 1U);
   EXPECT_EQ(
       recording.notes[0],
-      "80.0 MiB in 3 blocks were there before the recording began; where they lay among free blocks is not known.");
+      "80.0 MiB in 3 blocks were there before the recording began; other settings begin without its free memory.");
+}
+
+// Live at the beginning: 8 MiB at 0 and 5 MiB at 12 MiB of a segment of 20 MiB, which left 0.5 MiB to the latter; half
+// of a small segment; and nothing of a segment of 32 MiB, which is given back later.
+TEST(Snapshot, BeginsWithTheFreeMemoryOfThatMoment) {
+  constexpr std::int64_t kHalf = kMiB / 2;
+  const Recording recording = read(snapshot_of(
+      {
+          snapshot_event("alloc", kBase + 8 * kMiB, 4 * kMiB),
+          snapshot_event("alloc", kBase + 64 * kMiB, 30 * kMiB),
+          snapshot_event("free_requested", kBase + 64 * kMiB, 30 * kMiB),
+          snapshot_event("free_completed", kBase + 64 * kMiB, 30 * kMiB),
+          snapshot_event("segment_free", kBase + 64 * kMiB, 32 * kMiB),
+      },
+      {snapshot_segment(kBase, {8 * kMiB, 4 * kMiB, 5 * kMiB, -kHalf, 2 * kMiB, -kHalf}),
+       snapshot_segment(kBase + 32 * kMiB, {-kHalf, kMiB, -kHalf})}));
+  EXPECT_EQ(recording.num_before, 4U);
+  EXPECT_EQ(recording.reserved_before, Bytes(54 * kMiB));
+  EXPECT_EQ(trace_of(recording).substr(trace_of(recording).find("alloc 4")),
+            "alloc 4 4194304 0\nalloc 5 31457280 0\nfree 5\nempty_cache\n");
+  const ReplayResult result = replay(recording, as_recorded(recording));
+  EXPECT_EQ(result.reserved_peak, Bytes(54 * kMiB)) << "no request needed a segment";
+  EXPECT_EQ(result.requested_peak, Bytes(50 * kMiB)) << "what fills free memory up at first does not count";
+  simulator::AllocatorReplay again(recording.trace);
+  for (const auto& step : recording.exact_before) again.apply(step);
+  std::vector<std::int64_t> sizes;
+  for (const simulator::SegmentSnapshot& segment : again.allocator().snapshot()) {
+    for (const simulator::BlockSnapshot& block : segment.blocks) {
+      const bool is_free = block.state == simulator::SnapshotState::Free;
+      sizes.push_back(is_free ? -block.size.count() : block.size.count());
+    }
+  }
+  EXPECT_EQ(sizes, (std::vector<std::int64_t>{8 * kMiB, -4 * kMiB, 5 * kMiB + kHalf, 2 * kMiB + kHalf,  //
+                                              -kHalf, kMiB, -kHalf,                                     //
+                                              -32 * kMiB}));
 }
 
 TEST(Snapshot, HasItsSettings) {

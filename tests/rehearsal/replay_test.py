@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,19 @@ class ReplayOfARehearsal(unittest.TestCase):
         script = self.folder / "growing.py"
         script.write_text(GROWING)
         self.check_all_pairs(str(script))
+
+    def test_a_recording_that_began_late_reserves_what_the_run_did(self) -> None:
+        script = self.folder / "growing.py"
+        script.write_text(GROWING)
+        self.rehearse("", "whole", str(script))
+        snapshot = pickle.loads((self.folder / "whole.pickle").read_bytes())
+        events = snapshot["device_traces"][0]
+        for begin in range(1, len(events), len(events) // 24):
+            late = self.folder / "late.pickle"
+            late.write_bytes(pickle.dumps({**snapshot, "device_traces": [events[begin:]]}))
+            _, replayed = fsdp_plan("replay", str(late), "--json")
+            self.assertEqual(replayed["recorded"]["reserved_peak_bytes"], replayed["recording"]["reserved_peak_bytes"],
+                             f"without the first {begin} of {len(events)} events")
 
     def test_fsdp2_with_every_setting_is_what_that_setting_measures(self) -> None:
         self.check_all_pairs("-m", "torch.distributed.run", "--nproc-per-node", "4",
