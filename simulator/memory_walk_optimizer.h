@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "simulator/memory_walk.h"
@@ -32,20 +33,23 @@ class OptimizerWalk {
 
   void initialise() {
     if (in_.plan->initialisation == Initialisation::Meta) return to_empty(0);
-    buffers();
     switch (in_.plan->initialisation) {
       case Initialisation::Meta:
         return;
       case Initialisation::Device:
+        buffers();
         for (const Shard& shard : shards_) make_full(shard.parameter);
         for (const ShardedUnit& unit : in_.layout->units) cut(unit);
         return;
-      case Initialisation::Cpu:
+      case Initialisation::Cpu: {
+        std::vector<bool> is_moved(model_.buffers.size(), false);
         for (const ShardedUnit& unit : in_.layout->units) {
           for (const ShardedParameter& p : unit.parameters) make_full(p);
+          move_buffers(unit, is_moved);
           cut(unit);
         }
         return;
+      }
     }
   }
 
@@ -133,9 +137,7 @@ class OptimizerWalk {
       make_local(shard->parameter);
     }
     for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
-      const std::string& name = model_.buffers[b].name;
-      const std::size_t dot = name.rfind('.');
-      if (of.name == (dot == std::string::npos ? "" : name.substr(0, dot))) make_buffer(b);
+      if (of.name == module_of(model_.buffers[b])) make_buffer(b);
     }
     for (const ShardedUnit& unit : in_.layout->units) {
       if (std::find(unit.modules.begin(), unit.modules.end(), module) != unit.modules.end()) pad(unit);
@@ -180,6 +182,25 @@ class OptimizerWalk {
 
   void buffers() {
     for (std::size_t b = 0; b < model_.buffers.size(); ++b) make_buffer(b);
+  }
+
+  // Those of a unit's modules and of all below them that no unit before has moved.
+  void move_buffers(const ShardedUnit& unit, std::vector<bool>& is_moved) {
+    for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
+      const std::string owner = module_of(model_.buffers[b]);
+      const bool is_inside = std::any_of(unit.modules.begin(), unit.modules.end(), [&](int module) {
+        const std::string& name = model_.modules[static_cast<std::size_t>(module)].name;
+        return name.empty() || owner == name || owner.starts_with(name + ".");
+      });
+      if (!is_inside || is_moved[b]) continue;
+      make_buffer(b);
+      is_moved[b] = true;
+    }
+  }
+
+  static std::string module_of(const Buffer& buffer) {
+    const std::size_t dot = buffer.name.rfind('.');
+    return dot == std::string::npos ? "" : buffer.name.substr(0, dot);
   }
 
   void make_buffer(std::size_t b) {
