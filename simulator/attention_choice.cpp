@@ -12,7 +12,7 @@ AttentionBackend choose_attention(const AttentionCase& which, const Implementati
   }
   if (ampere && half && !which.mask && which.head_dim <= 256) return AttentionBackend::Flash;
   const bool dtype_is_known = ampere || which.dtype != Dtype::BFloat16;
-  if (dtype_is_known && !which.grouped) return AttentionBackend::MemoryEfficient;
+  if (dtype_is_known && !which.grouped && !which.mask_is_strided) return AttentionBackend::MemoryEfficient;
   return AttentionBackend::Math;
 }
 

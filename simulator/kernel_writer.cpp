@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "simulator/reduction_scratch.h"
+#include "simulator/strides.h"
 
 namespace fsdp::simulator {
 
@@ -19,7 +20,9 @@ KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context) : b
   program_.value_slot.assign(block.values.size(), -1);
   for (int v = 0; v < block.num_inputs; ++v) {
     const Value& value = block.values[at(v)];
-    const Dtype dtype = value.dtype.value_or(context.activation);
+    // Scalars that pass between calls are losses.
+    const bool is_loss = value.shape.empty() && context.implementations.upcast_logits;
+    const Dtype dtype = value.dtype.value_or(is_loss ? Dtype::Float32 : context.activation);
     const std::int64_t elements = num_elements(value.shape);
     program_.storages.push_back({Storage::Kind::Input, v, elements * size_of(dtype).count(), -1});
     program_.slots.push_back({v, elements, dtype, is_floating_point(dtype)});
@@ -97,6 +100,15 @@ int KernelWriter::softmax(int x) {
   return y;
 }
 
+int KernelWriter::softmax_in_fp32(int x) {
+  if (slot(x).dtype != Dtype::Float16) return softmax(cast(x, Dtype::Float32));
+  const int y = make(elements(x), Dtype::Float32);
+  Kernel& kernel = add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
+  kernel.saved.push_back({y, 0});
+  kernel.backward_temps = {{bytes(y), TempLife::Late}};
+  return y;
+}
+
 std::vector<std::int64_t> KernelWriter::scratch_of(std::int64_t outputs, std::int64_t terms, bool sums_rows) const {
   const LaunchLimits limits = launch_limits(context_.num_sms, context_.compute_capability);
   return reduction_scratch(outputs, terms, sums_rows, limits);
@@ -123,13 +135,18 @@ int KernelWriter::mul(int x, int y, bool per_row) {
   Kernel& kernel = add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Fresh}}, {product});
   kernel.saved = {{y, 1}, {x, 0}};
   // The gradient of a broadcast operand is a full product, summed afterwards.
-  if (elements(y) < elements(x)) note_sum(kernel, 0, elements(x) / elements(y), per_row, bytes(product));
+  if (elements(y) < elements(x)) {
+    note_sum(kernel, 0, elements(x) / elements(y), per_row, bytes(product));
+    const std::int64_t in_its_dtype = elements(y) * size_of(slot(product).dtype).count();
+    if (in_its_dtype != bytes(y)) kernel.inputs[0].sum_bytes = in_its_dtype;
+  }
   return product;
 }
 
 int KernelWriter::sum_of(int x, int y) {
   const bool broadcast = elements(y) < elements(x);
   const int result = make(elements(x), slot(x).dtype);
+  program_.slots[at(result)].strides = slot(x).strides;
   Kernel& kernel = add(KernelKind::Elementwise,
                        {{x, GradRule::Alias}, {y, broadcast ? GradRule::Fresh : GradRule::Alias}}, {result});
   if (broadcast) note_sum(kernel, 1, elements(x) / elements(y), false);
@@ -160,15 +177,30 @@ int KernelWriter::reduce(int x, std::int64_t outputs, bool fresh_gradient, bool 
   return y;
 }
 
-int KernelWriter::view(int x, std::int64_t elements) {
-  const int y = alias(x, elements);
-  add(KernelKind::View, {{x, GradRule::Alias}}, {y});
+int KernelWriter::reshape(int x, const Shape& from, const Shape& to) {
+  const int y = alias(x);
+  Slot& slot = program_.slots[at(y)];
+  if (!slot.strides.empty()) slot.strides = strides_as(from, slot.strides, to).value_or(Shape{});
+  add(KernelKind::View, {{x, GradRule::Alias}}, {y}).order = {GradientOrder::Kind::Reshaped, from, to};
   return y;
 }
 
-int KernelWriter::view_with_copied_gradient(int x) {
+int KernelWriter::transpose(int x, const Shape& shape, int dim, int other_dim) {
   const int y = alias(x);
-  add(KernelKind::View, {{x, GradRule::Fresh}}, {y});
+  Shape& strides = program_.slots[at(y)].strides;
+  if (strides.empty()) strides = dense_strides(shape);
+  std::swap(strides[at(dim)], strides[at(other_dim)]);
+  add(KernelKind::View, {{x, GradRule::Alias}}, {y}).order = {
+      GradientOrder::Kind::Transposed, shape, {}, dim, other_dim};
+  return y;
+}
+
+int KernelWriter::expand(int x, const Shape& from, const Shape& to) {
+  const int y = slice(x, num_elements(to));
+  Shape strides = slot(x).strides;
+  if (strides.empty() || from.size() != to.size()) return y;
+  for (std::size_t d = 0; d < from.size(); ++d) strides[d] = from[d] == to[d] ? strides[d] : 0;
+  program_.slots[at(y)].strides = std::move(strides);
   return y;
 }
 
@@ -185,7 +217,7 @@ int KernelWriter::copy(int x, std::int64_t elements) {
   return y;
 }
 
-int KernelWriter::cat(const std::vector<int>& parts) {
+int KernelWriter::cat(const std::vector<int>& parts, const GradientOrder& order) {
   std::int64_t total = 0;
   std::vector<KernelInput> inputs;
   for (const int part : parts) {
@@ -193,7 +225,7 @@ int KernelWriter::cat(const std::vector<int>& parts) {
     inputs.push_back({part, GradRule::Alias});
   }
   const int y = make(total, slot(parts.front()).dtype);
-  add(KernelKind::Elementwise, std::move(inputs), {y});
+  add(KernelKind::Elementwise, std::move(inputs), {y}).order = order;
   return y;
 }
 

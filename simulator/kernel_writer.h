@@ -51,6 +51,8 @@ class KernelWriter {
   /// Makes the gradient of the kernel's input number `input` a sum of `terms` values to each of its elements. Rows are
   /// summed along the last dimension. `unsummed`: bytes that the node makes to be summed; 0: the output's gradient is.
   void note_sum(Kernel& kernel, int input, std::int64_t terms, bool sums_rows, std::int64_t unsummed = 0) const;
+  /// The temporaries, in bytes, of `outputs` sums of `terms` values each.
+  std::vector<std::int64_t> scratch_of(std::int64_t outputs, std::int64_t terms, bool sums_rows) const;
   /// Notes the temporaries of such a sum that the node itself makes.
   void note_scratch(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const;
 
@@ -76,25 +78,26 @@ class KernelWriter {
   int reduce(int x, std::int64_t outputs, bool fresh_gradient, bool sums_rows = true);
   /// softmax: saves its result, and multiplies it with the gradient before the backward's kernel runs.
   int softmax(int x);
+  /// The same with its result in fp32: a cast first, but for fp16, which the kernel reads as it is.
+  int softmax_in_fp32(int x);
   int log_softmax(int x) { return unary(x, false, true); }
-  /// A view of x whose gradient is a view of the output's (reshape, transpose).
-  int view(int x, std::int64_t elements);
-  int view(int x) { return view(x, elements(x)); }
+  /// x of shape `from` seen as `to`.
+  int reshape(int x, const Shape& from, const Shape& to);
+  /// x of `shape` with two dimensions in each other's place.
+  int transpose(int x, const Shape& shape, int dim, int other_dim);
+  /// x of shape `from` repeated to `to` as it lies: its gradient is summed.
+  int expand(int x, const Shape& from, const Shape& to);
   /// A view of a part of x: its gradient is a zero-filled tensor of x's size.
   int slice(int x, std::int64_t elements);
-  /// A view whose gradient arrives in another memory order and is copied.
-  int view_with_copied_gradient(int x);
   /// A copy in memory order; the gradient passes through.
   int copy(int x, std::int64_t elements);
   int copy(int x) { return copy(x, elements(x)); }
   /// Tensors one behind the other; the gradients are views.
-  int cat(const std::vector<int>& parts);
+  int cat(const std::vector<int>& parts, const GradientOrder& order = {});
   /// [rows, inner] x [inner, columns] in `batches` batches. The gradient of b comes first, as autograd makes it.
   int matmul(int a, int b, std::int64_t batches, std::int64_t rows, std::int64_t inner, std::int64_t columns);
 
  private:
-  std::vector<std::int64_t> scratch_of(std::int64_t outputs, std::int64_t terms, bool sums_rows) const;
-
   const Block& block_;
   const OpRuleContext& context_;
   KernelProgram program_;
@@ -105,6 +108,7 @@ class KernelWriter {
 void write_dense_op(KernelWriter& w);        // op_rules_dense.cpp
 void write_norm_op(KernelWriter& w);         // op_rules_norm.cpp
 void write_attention_op(KernelWriter& w);    // op_rules_attention.cpp
+void write_rotary_op(KernelWriter& w);       // op_rules_rotary.cpp
 void write_elementwise_op(KernelWriter& w);  // op_rules_elementwise.cpp
 void write_shape_op(KernelWriter& w);        // op_rules_shape.cpp
 void write_expert_op(KernelWriter& w);       // op_rules_experts.cpp

@@ -21,6 +21,7 @@ struct Slot {
   std::int64_t elements = 0;
   Dtype dtype = Dtype::Float32;
   bool differentiable = true;  ///< False for indices, masks and random states.
+  Shape strides = {};          ///< Where they are not those of its shape.
 
   std::int64_t bytes() const { return elements * size_of(dtype).count(); }
 };
@@ -52,6 +53,7 @@ struct KernelInput {
   /// An operand that was broadcast: its gradient is a sum, made when the node and its temporaries are done,
   bool is_summed = false;
   std::int64_t unsummed = 0;               ///< of what the node makes, in bytes; 0: of the output's gradient.
+  std::int64_t sum_bytes = 0;              ///< Of the sum where it is in another dtype, and cast.
   std::vector<std::int64_t> scratch = {};  ///< Bytes that live while it is summed.
 };
 
@@ -66,6 +68,7 @@ enum class TempLife : std::uint8_t {
   Early,   ///< Before the gradients are made.
   Late,    ///< From after the gradients until the node returns.
   Brief,   ///< After the gradients, with the other Brief ones next to it in the list.
+  Next,    ///< As Brief, when the Brief ones before it in the list are gone.
   Handed,  ///< As Late, but made while the Brief ones before it in the list are still there.
 };
 
@@ -73,6 +76,25 @@ struct BackwardTemp {
   std::int64_t bytes = 0;
   TempLife life = TempLife::Late;
   int needed_for = -1;  ///< Index of the input whose gradient needs it; -1: any.
+};
+
+/// What a call does to the memory order of gradients.
+struct GradientOrder {
+  enum class Kind : std::uint8_t {
+    Plain,       ///< Elementwise: gradients lie as the output's does; anything else: in order.
+    Reshaped,    ///< A view of shape `input` as `output`. A gradient that cannot be seen as `input` is copied.
+    Transposed,  ///< Dimensions `dim` and `other_dim` of `input` change places.
+    Cut,         ///< `output` is put together along `dim`: gradients are parts of its gradient.
+    Flattened,   ///< The gradient of `output` is seen as [rows, output.back()], or copied to be.
+    Dense,       ///< The gradient of the output is copied where it does not lie in order.
+    Copied,      ///< The gradient of `output` is copied for the time of the node where it does not lie in order.
+    Followed,    ///< Gradients lie as the inputs do.
+  };
+  Kind kind = Kind::Plain;
+  Shape input = {};
+  Shape output = {};
+  int dim = 0;
+  int other_dim = 0;
 };
 
 enum class KernelKind : std::uint8_t {
@@ -95,6 +117,7 @@ struct Kernel {
   std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.
   int late_outputs = 0;                     ///< Of the outputs, so many of the last are made after the temporaries.
   std::vector<BackwardTemp> backward_temps;
+  GradientOrder order;
   double flops = 0;           ///< Of the forward. The backward costs as much for each Fresh gradient of a product,
   double backward_flops = 0;  ///< or this, where it is not 0.
   double extra_bytes = 0;     ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.

@@ -3,6 +3,7 @@
 // The part of the memory walk that replays the tapes of the calls and keeps count of what passes between them: values
 // that several calls use, and their gradients.
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -72,7 +73,17 @@ class CallWalk {
   void begin_whole_backward() {
     if (is_backward_) return;
     is_backward_ = true;
-    sink_.alloc(in_.ids->of(SingleTensor::LossGrad), 4, MemoryStream::Compute, MemoryCategory::Temp);
+    sink_.alloc(in_.ids->of(SingleTensor::LossGrad), loss_bytes(), MemoryStream::Compute, MemoryCategory::Temp);
+  }
+
+  std::int64_t loss_bytes() const {
+    for (std::size_t c = model_.calls.size(); c-- > 0;) {
+      const std::vector<int>& outputs = model_.calls[c].outputs;
+      for (std::size_t o = 0; o < outputs.size(); ++o) {
+        if (outputs[o] == model_.loss) return (*in_.tapes)[c]->output_bytes[o];
+      }
+    }
+    return 4;
   }
 
   /// After backward: what nobody has used (losses, unused outputs) and gradients of values that nothing waits for.
@@ -155,6 +166,13 @@ class CallWalk {
           break;
         case TapeEvent::Kind::ReleaseInput:
           drop(storage_of_value_[at(call.inputs[at(event.storage)])]);
+          break;
+        case TapeEvent::Kind::HoldInput:
+          unused_.push_back(storage_of_value_[at(call.inputs[at(event.storage)])]);
+          break;
+        case TapeEvent::Kind::HoldOwn:
+          refs_[at(base + event.storage)] = std::max(refs_[at(base + event.storage)], 1);
+          unused_.push_back(base + event.storage);
           break;
         case TapeEvent::Kind::ReleaseOutput:
           drop(base + event.storage);

@@ -26,6 +26,7 @@ void write_op(KernelWriter& w) {
       return write_norm_op(w);
     case OpKind::RotaryTable:
     case OpKind::Rotary:
+      return write_rotary_op(w);
     case OpKind::Attention:
       return write_attention_op(w);
     case OpKind::Silu:

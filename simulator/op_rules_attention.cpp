@@ -1,16 +1,17 @@
-// Rotary embeddings and attention.
+// Attention.
 //
 // Fused attention keeps q, k, v, its output and one fp32 number per row (the log-sum-exp): O(S). The math path and
 // eager attention keep score matrices: O(S^2). Flash rounds the sequence up to 128 in two fp32 scratch tensors of its
 // backward, which is why many short sequences cost as much as few long ones.
 //
-// Sources: transformers modeling_llama.py (apply_rotary_pos_emb, eager_attention_forward), Llama reference code
-// (complex rotary), aten/src/ATen/native/transformers/attention.cpp (_scaled_dot_product_attention_math),
-// transformers/cuda/flash_attn/flash_api.cpp (mha_fwd, mha_bwd), cuda/attention.cu and attention_backward.cu
-// (memory-efficient), mem_eff_attention/kernel_backward.h, torch 2.11; checked against recorded allocations.
+// Sources: transformers modeling_llama.py (eager_attention_forward), aten/src/ATen/native/transformers/attention.cpp
+// (_scaled_dot_product_attention_math), transformers/cuda/flash_attn/flash_api.cpp (mha_fwd, mha_bwd),
+// cuda/attention.cu and attention_backward.cu (memory-efficient), mem_eff_attention/kernel_backward.h,
+// native/cudnn/MHA.cpp, torch 2.11; checked event by event by tests/rehearsal/op_rules_test.py.
 //
-// Not modelled: the padded copies that flash makes of heads whose size is no multiple of 8, cuDNN's workspaces
-// (unknown, taken as none), sliding windows (same bytes, counted at full cost).
+// Not modelled: the padded copies that flash makes of heads whose size is no multiple of 8, workspaces of cuDNN's own
+// plans (unknown, taken as none; what cudnn-frontend adds is counted), sliding windows (same bytes, counted at full
+// cost; the mask that they are without flash is not counted).
 
 #include <algorithm>
 #include <cmath>
@@ -27,80 +28,10 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// ---- rotary --------------------------------------------------------------------------------------------------------
-
-// freqs = inv_freq @ positions.float(), a batched product; emb = cat(freqs, freqs), then cos and sin in fp32, scaled,
-// cast. No gradients. The local variables live until the function returns.
-void write_rotary_table(KernelWriter& w) {
-  const std::int64_t elements = num_elements(w.output_shape(0));
-  const auto plain = [&](int from, std::int64_t count, Dtype dtype, KernelKind kind = KernelKind::Elementwise) {
-    const int y = w.make(count, dtype, false);
-    w.add(kind, {{from, GradRule::None}}, {y});
-    return y;
-  };
-  int positions = w.input(0);
-  if (w.slot(positions).dtype != Dtype::Float32) positions = plain(positions, w.elements(positions), Dtype::Float32);
-  const int freqs = plain(positions, elements / 2, Dtype::Float32, KernelKind::Gemm);
-  const int angles = plain(freqs, elements, Dtype::Float32);
-  const int cos = plain(plain(angles, elements, Dtype::Float32), elements, Dtype::Float32);
-  const int sin = plain(plain(angles, elements, Dtype::Float32), elements, Dtype::Float32);
-  w.set_output(0, w.activation() == Dtype::Float32 ? cos : plain(cos, elements, w.activation()));
-  w.set_output(1, w.activation() == Dtype::Float32 ? sin : plain(sin, elements, w.activation()));
-  w.last_kernel().holds = {sin, cos, angles, freqs, positions};
-}
-
-// x * t for a table t that needs no gradient.
-int mul_table(KernelWriter& w, int x, int table) {
-  const int y = w.make(w.elements(x), w.slot(x).dtype);
-  w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}, {table, GradRule::None}}, {y}).saved = {{table, 0}};
-  return y;
-}
-
-// x * cos + cat(-x2, x1) * sin.
-int rotate_halves(KernelWriter& w, int x, int cos, int sin) {
-  const std::int64_t half = w.elements(x) / 2;
-  const int by_cos = mul_table(w, x, cos);
-  const int first = w.slice(x, half);
-  const int second = w.slice(x, half);
-  const int negated = w.scale(second);
-  const int turned = w.cat({negated, first});
-  const int by_sin = mul_table(w, turned, sin);
-  const int y = w.make(w.elements(x), w.slot(x).dtype);
-  w.add(KernelKind::Elementwise, {{by_cos, GradRule::Alias}, {by_sin, GradRule::Alias}}, {y});
-  return y;
-}
-
-// view_as_complex(x.float()) * freqs, cast back.
-int rotate_complex(KernelWriter& w, int x, int table) {
-  const int wide = w.cast(x, Dtype::Float32);
-  const int turned = mul_table(w, wide, table);
-  // The backward multiplies with the conjugate table, which it writes out.
-  w.last_kernel().backward_temps = {{8 * w.elements(table) / 2, TempLife::Early}};
-  return w.cast(turned, w.slot(x).dtype);
-}
-
-void write_rotary(KernelWriter& w) {
-  const int q = w.input(0);
-  const int k = w.input(1);
-  const bool halves = w.context().implementations.rotary == RotaryImplementation::Halves;
-  const auto rotate = [&](int x) {
-    return halves ? rotate_halves(w, x, w.input(2), w.input(3)) : rotate_complex(w, x, w.input(2));
-  };
-  const int new_q = rotate(q);
-  const int new_k = rotate(k);
-  // `q, k = rotate(q), rotate(k)`: the old q lives until both are done.
-  const int k_view = w.alias(new_k);
-  Kernel& assign = w.add(KernelKind::View, {{new_k, GradRule::Alias}}, {k_view});
-  assign.holds = {k, q};
-  w.set_output(0, new_q);
-  w.set_output(1, k_view);
-}
-
-// ---- attention -----------------------------------------------------------------------------------------------------
-
 struct AttentionSizes {
   std::int64_t batch, queries, keys, heads, kv_heads, dim, value_dim;
   bool repeated = false;  // K and V were copied to all query heads.
+  bool viewed = false;    // A single head of each is seen by all query heads.
 
   std::int64_t q_elements() const { return batch * queries * heads * dim; }
   std::int64_t scores() const { return batch * heads * queries * keys; }
@@ -160,8 +91,8 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const std::int64_t rows = round_up(s.queries, 128);
   const std::int64_t width = round_up(s.dim, s.dim <= 128 ? 32 : 64);
   const std::int64_t splits = flash_splits(w, s);
-  kernel.late_outputs = 2;
   if (splits > 1) {
+    kernel.late_outputs = 2;
     const std::int64_t partial = 4 * splits * s.batch * s.heads * s.queries;
     kernel.forward_temps = {partial, partial * width};
   }
@@ -172,14 +103,30 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
     kernel.backward_temps.insert(kernel.backward_temps.end(), {{expanded}, {expanded}});
   }
   finish_fused(kernel, s);
+  kernel.order.kind = GradientOrder::Kind::Followed;
+  return y;
+}
+
+int cudnn(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+  const int seed = w.make(1, Dtype::Int64, false);
+  const int offset = w.make(1, Dtype::Int64, false);
+  const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
+  const int lse = w.make(s.batch * s.heads * s.queries, Dtype::Float32, false);
+  Kernel& kernel = w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}},
+                         {seed, offset, y, lse});
+  kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}, {seed, -1}, {offset, -1}};
+  // What cudnn-frontend adds to the plan's own workspace: the gradient of q in fp32, and a number for each row.
+  kernel.backward_temps = {{4 * (s.q_elements() + s.batch * s.heads * s.queries)}};
+  finish_fused(kernel, s);
+  kernel.order.kind = GradientOrder::Kind::Followed;
   return y;
 }
 
 // The sum of the gradient of q, in fp32: a tile per block of queries with a lock and a counter in front.
 std::int64_t query_gradient_buffer(const AttentionSizes& s, bool half) {
   const std::int64_t rows = half && s.dim > 64 && s.dim <= 128 ? 128 : 64;
-  const std::int64_t columns = s.dim <= 64 ? 64 : round_up(s.dim, 128);
-  const std::int64_t tiles = (s.queries + rows - 1) / rows;
+  const std::int64_t columns = s.dim <= 64 ? 64 : 128;
+  const std::int64_t tiles = (s.queries + rows - 1) / rows * ((s.dim + columns - 1) / columns);
   return s.batch * s.heads * tiles * (16 + 4 * rows * columns);
 }
 
@@ -209,6 +156,8 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
   }
   const std::int64_t delta = 4 * s.batch * s.heads * s.queries;
   const bool half = w.slot(q).dtype != Dtype::Float32;
+  // Wide heads are done in parts, whose sum does not fit into registers.
+  if (half && s.value_dim > 128) kernel.forward_temps = {4 * w.elements(y)};
   if (half) {
     kernel.backward_temps.push_back({delta});
   } else {
@@ -218,6 +167,7 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
   }
   kernel.backward_temps.push_back({query_gradient_buffer(s, half)});
   finish_fused(kernel, s);
+  kernel.order.kind = GradientOrder::Kind::Followed;
   return y;
 }
 
@@ -226,9 +176,30 @@ int repeat(KernelWriter& w, int x, const AttentionSizes& s) {
   return s.kv_heads == s.heads ? x : w.copy(x, w.elements(x) / s.kv_heads * s.heads);
 }
 
-// Batched products want [batch * heads, rows, columns] in memory order; a transposed view is copied into it first.
-int contiguous_heads(KernelWriter& w, int x, bool is_contiguous) {
-  return is_contiguous ? x : w.copy(x);
+// The same by expand() and reshape(), as Hugging Face has it: a single head is seen many times as it lies.
+int expand(KernelWriter& w, int x, const AttentionSizes& s) {
+  if (s.kv_heads > 1 || s.heads == 1) return repeat(w, x, s);
+  const int y = w.alias(x, w.elements(x) * s.heads);
+  w.add(KernelKind::View, {{x, GradRule::Fresh}}, {y});
+  return y;
+}
+
+// Batched products want [batch * heads, rows, columns] in memory order; a transposed view is copied into it first,
+// unless there is one sample and its heads can be counted through as they lie.
+int contiguous_heads(KernelWriter& w, int x, const AttentionSizes& s, bool is_contiguous) {
+  return is_contiguous || s.batch == 1 ? x : w.copy(x);
+}
+
+// [batch, heads, keys, dim]
+Shape heads_of_keys(const AttentionSizes& s) {
+  return {s.batch, s.heads, s.keys, s.dim};
+}
+
+// The product of weights and values, as [batch, heads, queries, dim] of `dtype`, then transpose(1, 2).contiguous().
+int in_order(KernelWriter& w, int product, const AttentionSizes& s, Dtype dtype) {
+  const Shape by_head = {s.batch, s.heads, s.queries, s.value_dim};
+  const int split = w.reshape(product, {s.batch * s.heads, s.queries, s.value_dim}, by_head);
+  return w.transpose(w.cast(split, dtype), by_head, 1, 2);
 }
 
 // What the local variables of a function hold until it returns.
@@ -241,7 +212,9 @@ int causal_mask(KernelWriter& w, const AttentionSizes& s, Dtype dtype) {
   const int triangle = w.make(s.queries * s.keys, Dtype::Bool, false);
   w.add(KernelKind::Elementwise, {}, {triangle}).forward_temps = {s.queries * s.keys};
   const int mask = w.make(s.queries * s.keys, dtype, false);
-  w.add(KernelKind::Elementwise, {{triangle, GradRule::None}}, {mask}).forward_temps = {4, 4};
+  Kernel& choose = w.add(KernelKind::Elementwise, {{triangle, GradRule::None}}, {mask});
+  choose.forward_temps = {4, 4};  // The two numbers, made first.
+  choose.late_outputs = 1;
   return mask;
 }
 
@@ -251,6 +224,13 @@ int add_in_place(KernelWriter& w, int scores, int mask) {
   Kernel& kernel = w.add(KernelKind::Elementwise, {{scores, GradRule::Alias}, {mask, GradRule::Fresh}}, {masked});
   w.note_sum(kernel, 1, w.elements(scores) / w.elements(mask), false);
   return masked;
+}
+
+int drop_weights(KernelWriter& w, int weights) {
+  const int dropped = w.make(w.elements(weights), w.slot(weights).dtype);
+  const int mask = w.make(w.elements(weights), Dtype::Bool, false);
+  w.add(KernelKind::Elementwise, {{weights, GradRule::Fresh}}, {mask, dropped}).saved = {{mask, 0}};
+  return dropped;
 }
 
 // softmax of which rows without a key become zero.
@@ -272,20 +252,22 @@ int math(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const int mask = causal ? causal_mask(w, s, Dtype::Float32) : (w.has_input(3) ? w.input(3) : -1);
   const int all_k = repeat(w, wide_k, s);
   const int all_v = repeat(w, wide_v, s);
-  const int scaled_k = w.scale(all_k);
-  int scores = w.matmul(contiguous_heads(w, scaled_q, false), contiguous_heads(w, scaled_k, grouped), s.batch * s.heads,
-                        s.queries, s.dim, s.keys);
+  const int scaled_k = w.scale(w.transpose(all_k, heads_of_keys(s), 2, 3));
+  const int rows = contiguous_heads(w, scaled_q, s, false);
+  const int columns = contiguous_heads(w, scaled_k, s, grouped);
+  int scores = w.matmul(rows, columns, s.batch * s.heads, s.queries, s.dim, s.keys);
+  hold(w, {scaled_k});  // An argument.
   if (mask >= 0) scores = add_in_place(w, scores, mask);
-  const int weights = safe_softmax(w, scores, s);
+  int weights = safe_softmax(w, scores, s);
+  if (w.op().attributes.probability > 0) weights = drop_weights(w, weights);
   // The weights are returned too, in the dtype of q, and dropped by the caller.
   const int returned = w.cast(weights, own);
-  const int product =
-      w.matmul(weights, contiguous_heads(w, all_v, grouped), s.batch * s.heads, s.queries, s.keys, s.value_dim);
-  const int y = w.cast(w.view_with_copied_gradient(product), own);
+  const int product = w.matmul(weights, contiguous_heads(w, all_v, s, grouped && (!s.viewed || own != Dtype::Float32)),
+                               s.batch * s.heads, s.queries, s.keys, s.value_dim);
+  const int y = in_order(w, product, s, own);
   std::vector<int> locals = {wide_q, wide_k, wide_v, scaled_q, all_k, all_v, returned};
   if (causal) locals.push_back(mask);
   hold(w, locals);
-  // transpose(1, 2).reshape()
   return w.copy(y);
 }
 
@@ -301,22 +283,45 @@ int add_mask(KernelWriter& w, int scores, const AttentionSizes& s) {
 
 // Hugging Face's eager_attention_forward: scores in the activations' dtype, softmax in fp32.
 int eager(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
-  const bool grouped = s.repeated || s.kv_heads != s.heads;
-  const int all_k = repeat(w, k, s);
-  const int all_v = repeat(w, v, s);
-  int scores = w.scale(w.matmul(contiguous_heads(w, q, false), contiguous_heads(w, all_k, grouped), s.batch * s.heads,
-                                s.queries, s.dim, s.keys));
+  const bool grouped = (s.repeated && !s.viewed) || (s.kv_heads != s.heads && s.kv_heads > 1);
+  const int all_k = expand(w, k, s);
+  const int all_v = expand(w, v, s);
+  const int rows = contiguous_heads(w, q, s, false);
+  const int columns = contiguous_heads(w, w.transpose(all_k, heads_of_keys(s), 2, 3), s, grouped);
+  int scores = w.scale(w.matmul(rows, columns, s.batch * s.heads, s.queries, s.dim, s.keys));
   if (w.op().attributes.softcap > 0) scores = w.scale(w.unary(w.scale(scores), false, true));
   const int masked = add_mask(w, scores, s);
-  const int weights = w.cast(w.softmax(w.cast(masked, Dtype::Float32)), w.slot(q).dtype);
+  int weights = w.cast(w.softmax_in_fp32(masked), w.slot(q).dtype);
   // `attn_weights` names the masked scores until the softmax is back in the activations' dtype.
   hold(w, {masked});
+  if (w.op().attributes.probability > 0) weights = drop_weights(w, weights);
   const int product =
-      w.matmul(weights, contiguous_heads(w, all_v, grouped), s.batch * s.heads, s.queries, s.keys, s.value_dim);
-  return w.copy(w.view_with_copied_gradient(product));  // transpose(1, 2).contiguous()
+      w.matmul(weights, contiguous_heads(w, all_v, s, grouped), s.batch * s.heads, s.queries, s.keys, s.value_dim);
+  return w.copy(in_order(w, product, s, w.slot(q).dtype));
 }
 
-void write_attention(KernelWriter& w) {
+bool is_strided(const KernelWriter& w, int slot) {
+  return !w.slot(slot).strides.empty() && w.slot(slot).strides.back() != 1;
+}
+
+int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, const AttentionSizes& s) {
+  switch (backend) {
+    case AttentionBackend::MemoryEfficient:
+      return memory_efficient(w, q, k, v, s);
+    case AttentionBackend::Math:
+      return math(w, q, k, v, s);
+    case AttentionBackend::Eager:
+      return eager(w, q, k, v, s);
+    case AttentionBackend::Cudnn:
+      return cudnn(w, q, k, v, s);
+    default:
+      return flash(w, q, k, v, s);
+  }
+}
+
+}  // namespace
+
+void write_attention_op(KernelWriter& w) {
   const AttentionSizes s = sizes_of(w);
   const bool mask = w.has_input(3);
   AttentionSizes run = s;
@@ -325,52 +330,26 @@ void write_attention(KernelWriter& w) {
   if (repeats) {
     run.kv_heads = s.heads;
     run.repeated = true;
+    run.viewed = s.kv_heads == 1;
   }
   const AttentionBackend backend = choose_attention({.dtype = w.slot(w.input(0)).dtype,
                                                      .head_dim = s.dim,
                                                      .grouped = run.kv_heads != run.heads,
                                                      .mask = mask,
+                                                     .mask_is_strided = mask && is_strided(w, w.input(3)),
                                                      .softcap = w.op().attributes.softcap > 0,
                                                      .compute_capability = w.context().compute_capability},
                                                     w.context().implementations);
-  // Fused kernels give gradients in the memory order of q, k and v. Batched products and the sums behind repeated heads
-  // give them head by head, so that they are copied on their way back; that of a transposed k happens to fit.
-  const bool products = backend == AttentionBackend::Math || backend == AttentionBackend::Eager;
-  const bool sums = repeats || (products && s.kv_heads != s.heads);
-  const int q = products ? w.view_with_copied_gradient(w.input(0)) : w.input(0);
-  int k = sums ? w.view_with_copied_gradient(w.input(1)) : w.input(1);
-  int v = sums || products ? w.view_with_copied_gradient(w.input(2)) : w.input(2);
+  // [batch, seq, heads, dim] to [batch, heads, seq, dim].
+  const int q = w.transpose(w.input(0), w.input_shape(0), 1, 2);
+  int k = w.transpose(w.input(1), w.input_shape(1), 1, 2);
+  int v = w.transpose(w.input(2), w.input_shape(2), 1, 2);
   if (repeats) {
-    k = repeat(w, k, s);
-    v = repeat(w, v, s);
+    k = expand(w, k, s);
+    v = expand(w, v, s);
   }
-  switch (backend) {
-    case AttentionBackend::MemoryEfficient:
-      w.set_output(0, memory_efficient(w, q, k, v, run));
-      return;
-    case AttentionBackend::Math:
-      w.set_output(0, math(w, q, k, v, run));
-      return;
-    case AttentionBackend::Eager:
-      w.set_output(0, eager(w, q, k, v, run));
-      return;
-    default:
-      w.set_output(0, flash(w, q, k, v, run));
-      return;
-  }
-}
-
-}  // namespace
-
-void write_attention_op(KernelWriter& w) {
-  switch (w.op().kind) {
-    case OpKind::RotaryTable:
-      return write_rotary_table(w);
-    case OpKind::Rotary:
-      return write_rotary(w);
-    default:
-      return write_attention(w);
-  }
+  w.set_output(0, run_backend(w, backend, q, k, v, run));
+  if (repeats) hold(w, {k, v});
 }
 
 }  // namespace fsdp::simulator

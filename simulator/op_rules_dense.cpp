@@ -45,6 +45,7 @@ void write_linear(KernelWriter& w) {
     kernel.inputs = {{weight, of_weight}, {x, of_x}};
     kernel.saved = {{x, 0}, {weight, 1}};
   }
+  if (w.input_shape(0).size() > 2) kernel.order = {GradientOrder::Kind::Flattened, {}, w.output_shape(0)};
   kernel.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
   w.set_output(0, y);
 }
@@ -68,6 +69,7 @@ void write_embedding(KernelWriter& w) {
   const int y = w.make(rows * width, w.activation());
   Kernel& kernel = w.add(KernelKind::Elementwise, {{table, GradRule::Fresh}}, {y});
   kernel.saved = {{ids, 0}};
+  kernel.order = {GradientOrder::Kind::Copied, {}, w.output_shape(0)};
   // Only the rows looked up are read, not the table.
   kernel.extra_bytes = static_cast<double>(w.bytes(y)) - static_cast<double>(w.bytes(table));
   if (rows > kSortedEmbeddingRows) {
@@ -93,24 +95,13 @@ void write_embedding(KernelWriter& w) {
   w.set_output(0, y);
 }
 
-// flatten(2).transpose(1, 2), as patches become tokens: the gradient comes back in another memory order and is copied.
-bool becomes_tokens(const KernelWriter& w) {
-  int value = w.op().outputs.front();
-  for (const Op& op : w.block().ops) {
-    if (op.inputs.empty() || op.inputs.front() != value) continue;
-    if (op.kind != OpKind::Reshape) return op.kind == OpKind::Transpose;
-    value = op.outputs.front();
-  }
-  return false;
-}
-
 void write_convolution(KernelWriter& w) {
   const int x = w.input(0);
   const int weight = w.parameter(0);
   const int y = w.make(num_elements(w.output_shape(0)), w.activation());
   Kernel& kernel = w.add(KernelKind::Convolution, {{x, GradRule::Fresh}, {weight, GradRule::Fresh}}, {y});
   kernel.saved = {{x, 1}, {weight, 0}};
-  if (becomes_tokens(w)) kernel.backward_temps = {{w.bytes(y), TempLife::Whole}};
+  kernel.order = {GradientOrder::Kind::Copied, {}, w.output_shape(0)};
   const std::int64_t out_channels = w.parameter_shape(0).front();
   if (w.has_parameter(1)) {
     kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});

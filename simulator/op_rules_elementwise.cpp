@@ -12,9 +12,16 @@ namespace fsdp::simulator {
 
 namespace {
 
+// Whether the smaller of the op's first two operands is repeated along the last dimension.
+bool is_per_row(const KernelWriter& w) {
+  const std::int64_t a = w.input_shape(0).empty() ? 1 : w.input_shape(0).back();
+  const std::int64_t b = !w.has_input(1) || w.input_shape(1).empty() ? 1 : w.input_shape(1).back();
+  return a != b;
+}
+
 // Inputs in either order; the larger one gives the shape.
 int product(KernelWriter& w, int x, int y) {
-  return w.elements(x) >= w.elements(y) ? w.mul(x, y) : w.mul(y, x);
+  return w.elements(x) >= w.elements(y) ? w.mul(x, y, is_per_row(w)) : w.mul(y, x, is_per_row(w));
 }
 
 int sum(KernelWriter& w, int x, int y) {
@@ -23,7 +30,10 @@ int sum(KernelWriter& w, int x, int y) {
 
 int difference(KernelWriter& w, int x, int y) {
   const int result = w.make(w.elements(x), w.slot(x).dtype);
-  w.add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Alias}}, {result});
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Alias}}, {result});
+  if (w.elements(y) < w.elements(x)) {
+    w.note_sum(kernel, 0, w.elements(x) / w.elements(y), is_per_row(w), w.bytes(result));
+  }
   return result;
 }
 
@@ -61,9 +71,17 @@ int reduced(KernelWriter& w, int x, bool fresh_gradient) {
 int deviation(KernelWriter& w) {
   const int centred = difference(w, w.input(0), w.input(1));
   int squares = w.unary(centred, true, false);
+  w.last_kernel().backward_temps = {{w.bytes(centred)}, {w.bytes(centred)}};  // 2 * x.pow(1)
   if (w.has_input(2)) squares = product(w, squares, w.input(2));
   const int total = reduced(w, squares, false);
-  return w.unary(w.unary(total, true, false), false, true);
+  const std::int64_t bytes = w.bytes(total);
+  const int floored = w.unary(total, true, false);
+  // where(x >= floor, gradient, 0), and 2 * result below the gradient.
+  w.last_kernel().backward_temps = {{size_of(w.slot(total).dtype).count(), TempLife::Whole},
+                                    {w.elements(total), TempLife::Whole}};
+  const int root = w.unary(floored, false, true);
+  w.last_kernel().backward_temps = {{bytes, TempLife::Whole}};
+  return root;
 }
 
 int max_pool(KernelWriter& w, int x) {
@@ -71,6 +89,15 @@ int max_pool(KernelWriter& w, int x) {
   const int y = w.make(elements, w.slot(x).dtype);
   const int indices = w.make(elements, Dtype::Int64, false);
   w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, indices}).saved = {{x, 0}, {indices, 0}};
+  return y;
+}
+
+// AdaptiveAvgPool2d: to a single pixel it is a mean.
+int average_pool(KernelWriter& w, int x) {
+  const std::int64_t elements = num_elements(w.output_shape(0));
+  if (w.op().attributes.length == 1) return w.reduce(x, elements, true);
+  const int y = w.make(elements, w.slot(x).dtype);
+  w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y}).saved = {{x, 0}};
   return y;
 }
 
@@ -109,8 +136,8 @@ int compute(KernelWriter& w) {
       return deviation(w);
     case OpKind::MaxPool2d:
       return max_pool(w, x);
-    default:  // AdaptiveAvgPool2d, a mean over the pixels.
-      return w.reduce(x, num_elements(w.output_shape(0)), true);
+    default:
+      return average_pool(w, x);
   }
 }
 

@@ -18,8 +18,7 @@ namespace fsdp::simulator {
 namespace {
 
 void write_router(KernelWriter& w) {
-  const int scores = w.cast(w.input(0), Dtype::Float32);
-  const int probabilities = w.softmax(scores);
+  const int probabilities = w.softmax_in_fp32(w.input(0));
   const std::int64_t chosen = num_elements(w.output_shape(0));
   const int weights = w.make(chosen, Dtype::Float32);
   const int indices = w.make(chosen, Dtype::Int64, false);

@@ -50,6 +50,7 @@ void write_mse(KernelWriter& w) {
   Kernel& kernel =
       w.add(KernelKind::Elementwise, {{prediction, GradRule::Fresh}, {w.input(1), GradRule::Fresh}}, {loss});
   kernel.forward_temps = {w.bytes(squares)};
+  for (const std::int64_t bytes : w.scratch_of(1, w.elements(prediction), true)) kernel.forward_temps.push_back(bytes);
   kernel.saved = {{prediction, -1}, {w.input(1), -1}};
   w.set_output(0, loss);
 }

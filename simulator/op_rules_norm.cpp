@@ -53,7 +53,8 @@ void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, 
     kernel.backward_temps.push_back({size * parts * width, TempLife::Late, p});
   }
   for (int p = 1; p < num_inputs; ++p) {
-    kernel.backward_temps.push_back({size * width, TempLife::Late, p});
+    // The sum takes the place of the gradient that was there.
+    kernel.backward_temps.push_back({size * width, TempLife::Next, p});
     w.note_scratch(kernel, p, parts, false);
   }
 }

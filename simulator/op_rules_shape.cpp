@@ -28,25 +28,23 @@ int index(KernelWriter& w) {
   if (w.has_input(1)) kernel.saved = {{w.input(1), 0}};
   // index_put_ with accumulation sorts its indices.
   const std::int64_t rows = w.has_input(1) ? w.elements(w.input(1)) : 0;
-  if (rows > 0) kernel.backward_temps = {{8 * rows}, {8 * rows}, {8 * rows}, {8 * rows}, {1}};
-  if (rows > 0) kernel.backward_temps.insert(kernel.backward_temps.begin(), {8 * rows, TempLife::Brief});
+  if (rows > 0) {
+    kernel.backward_temps = {
+        {8 * rows, TempLife::Brief}, {8 * rows, TempLife::Handed}, {8 * rows}, {8 * rows}, {8 * rows}, {1}};
+  }
   return y;
 }
 
-// qkv.view(batch, seq, 3, heads, dim).permute(2, 0, 3, 1, 4).unbind(0): the gradients of the parts are stacked in the
-// order of the permuted shape, so that the view's backward must copy them into its own.
-bool leads_to_permuted_split(const KernelWriter& w) {
-  const Block& block = w.block();
-  int value = w.op().outputs.front();
-  bool permuted = false;
-  for (const Op& op : block.ops) {
-    if (op.inputs.empty() || op.inputs.front() != value) continue;
-    if (op.kind == OpKind::Split) return permuted;
-    if (op.kind != OpKind::Transpose) return false;
-    permuted = true;
-    value = op.outputs.front();
-  }
-  return false;
+int dimension(std::int64_t dim, const Shape& shape) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  return static_cast<int>((dim + rank) % rank);
+}
+
+int joined(KernelWriter& w) {
+  std::vector<int> parts;
+  for (int i = 0; w.has_input(i); ++i) parts.push_back(w.input(i));
+  const Shape& whole = w.output_shape(0);
+  return w.cat(parts, {GradientOrder::Kind::Cut, {}, whole, dimension(w.op().attributes.dim, whole)});
 }
 
 int compute(KernelWriter& w) {
@@ -64,10 +62,10 @@ int compute(KernelWriter& w) {
     }
     case OpKind::Slice:
     case OpKind::Select:
-      return elements == w.elements(w.input(0)) ? w.view(w.input(0)) : w.slice(w.input(0), elements);
     case OpKind::Expand:
       // The gradient of an expanded tensor is summed over the new dimensions.
-      return elements == w.elements(w.input(0)) ? w.view(w.input(0)) : w.slice(w.input(0), elements);
+      if (elements != w.elements(w.input(0))) return w.expand(w.input(0), w.input_shape(0), w.output_shape(0));
+      return w.reshape(w.input(0), w.input_shape(0), w.output_shape(0));
     case OpKind::Contiguous:
       return w.copy(w.input(0));
     case OpKind::Pad: {
@@ -78,15 +76,15 @@ int compute(KernelWriter& w) {
     case OpKind::Index:
       return index(w);
     case OpKind::Cat:
-    case OpKind::Stack: {
-      std::vector<int> parts;
-      for (int i = 0; w.has_input(i); ++i) parts.push_back(w.input(i));
-      return w.cat(parts);
-    }
+    case OpKind::Stack:
+      return joined(w);
     case OpKind::Reshape:
-      return leads_to_permuted_split(w) ? w.view_with_copied_gradient(w.input(0)) : w.view(w.input(0));
-    default:  // Transpose.
-      return w.view(w.input(0));
+      return w.reshape(w.input(0), w.input_shape(0), w.output_shape(0));
+    default: {  // Transpose.
+      const Shape& shape = w.input_shape(0);
+      const OpAttributes& attributes = w.op().attributes;
+      return w.transpose(w.input(0), shape, dimension(attributes.dim, shape), dimension(attributes.other_dim, shape));
+    }
   }
 }
 

@@ -104,6 +104,7 @@ void TapeRecorder::bind_outputs() {
     Storage where = program_.storages[at(storage)];
     if (where.kind == Storage::Kind::Inside) where.index = storage;
     tape_.output.push_back(where);
+    tape_.output_bytes.push_back(program_.slots[at(program_.value_slot[at(value)])].bytes());
     tape_.output_is_kept.push_back(!is_checkpointed() && is_held_by_active(storage));
   }
 }

@@ -26,6 +26,8 @@ struct TapeEvent {
     ReleaseGradOut,  ///< The gradient of block output `storage` has been used.
     EmitGrad,        ///< Storage `storage` is the gradient of block input `bytes`.
     ForwardGradOut,  ///< The gradient of block output `storage` is also that of block input `bytes`.
+    HoldInput,       ///< Block input `storage` is held until the end of the backward,
+    HoldOwn,         ///< or storage `storage`.
     Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt's.
   };
   Kind kind = Kind::Alloc;
@@ -60,13 +62,14 @@ struct Tape {
   std::vector<TapeEvent> backward;
   std::vector<Range> backward_of_op;  ///< [num ops] The last op's events come first.
   /// Per block output: where it lies. Kind Input: it is that input; Parameter: an unsharded parameter.
-  std::vector<Storage> output;       ///< [num outputs]; `index` is the storage for Inside.
-  std::vector<bool> output_is_kept;  ///< [num outputs] The call itself holds it until a ReleaseOutput.
-  std::vector<int> storage_op;       ///< [num storages] The op that makes it.
-  std::vector<OpWork> work;          ///< [num ops]
-  std::vector<bool> recomputed;      ///< [num ops] Run again before the backward.
-  std::int64_t kept_bytes = 0;       ///< Lives from forward to backward: made inside, outputs not counted.
-  std::int64_t backward_peak = 0;    ///< Highest bytes inside during recomputation and backward.
+  std::vector<Storage> output;             ///< [num outputs]; `index` is the storage for Inside.
+  std::vector<std::int64_t> output_bytes;  ///< [num outputs] Of the value, which can be a part of its storage.
+  std::vector<bool> output_is_kept;        ///< [num outputs] The call itself holds it until a ReleaseOutput.
+  std::vector<int> storage_op;             ///< [num storages] The op that makes it.
+  std::vector<OpWork> work;                ///< [num ops]
+  std::vector<bool> recomputed;            ///< [num ops] Run again before the backward.
+  std::int64_t kept_bytes = 0;             ///< Lives from forward to backward: made inside, outputs not counted.
+  std::int64_t backward_peak = 0;          ///< Highest bytes inside during recomputation and backward.
 };
 
 /// What distinguishes the calls of one block.

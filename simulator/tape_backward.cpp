@@ -1,7 +1,9 @@
 // The backward of a block, node by node. tape.cpp says how autograd is played.
 
 #include <algorithm>
+#include <utility>
 
+#include "simulator/strides.h"
 #include "simulator/tape_recorder.h"
 
 namespace fsdp::simulator {
@@ -33,7 +35,7 @@ void TapeRecorder::seed(int output) {
   if (!context_.output_reaches_loss[at(output)] || !flow_.requires_grad[at(slot)]) return;
   // A block input or parameter handed out as it is has no node here; its gradient passes through.
   grads_.push_back({.refs = 1, .tape_storage = -1, .block_output = output, .parameter = -1, .bytes = 0});
-  accumulate(slot, {static_cast<int>(grads_.size()) - 1, false}, 0);
+  accumulate(slot, {static_cast<int>(grads_.size()) - 1, false, {}}, 0);
 }
 
 void TapeRecorder::run_backward(const Kernel& kernel) {
@@ -42,7 +44,20 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     if (grad_out.storage < 0) grad_out = grad_of_slot_[at(slot)];
   }
   if (grad_out.storage < 0) return;
-  const std::vector<int> whole = start_temporaries(kernel);
+  if (must_flatten(kernel, grad_out)) {
+    const int slot = kernel.outputs.front();
+    grad_out = grad_of_slot_[at(slot)] = copied(grad_out, program_.slots[at(slot)].bytes(), kernel.op);
+  }
+  std::vector<int> whole = start_temporaries(kernel);
+  if (kernel.order.kind == GradientOrder::Kind::Copied && !grad_out.strides.empty()) {
+    const std::int64_t bytes = program_.slots[at(kernel.outputs.front())].bytes();
+    whole.push_back(make_temporary(bytes, kernel.op, MemoryCategory::Temp));
+  }
+  // Parts of a split that nobody used have gradients of zeros.
+  for (const int slot : kernel.outputs) {
+    if (kernel.kind != KernelKind::View || grad_of_slot_[at(slot)].storage >= 0) continue;
+    whole.push_back(make_temporary(program_.slots[at(slot)].bytes(), kernel.op, MemoryCategory::Temp));
+  }
   std::vector<std::pair<int, Grad>> made;
   std::vector<int> unsummed;
   const auto is_wanted = [&](const KernelInput& input) {
@@ -57,6 +72,13 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     if (kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 0);
   }
   end_temporaries(kernel, whole);
+  const auto release_all_saved = [&] {
+    for (const SavedSlot& saved : kernel.saved) {
+      if (is_saved(kernel, saved)) release_saved(storage_of(saved.slot));
+    }
+  };
+  // What was computed again is handed to the node for good, and goes when the node returns.
+  if (is_checkpointed()) release_all_saved();
   std::size_t next = 0;
   for (const KernelInput& input : kernel.inputs) {
     if (!is_wanted(input)) continue;
@@ -67,18 +89,77 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     if (grad_of_slot_[at(slot)].storage >= 0) release(grad_of_slot_[at(slot)].storage);
     grad_of_slot_[at(slot)] = {};
   }
-  for (const SavedSlot& saved : kernel.saved) {
-    if (is_saved(kernel, saved)) release_saved(storage_of(saved.slot));
-  }
+  if (!is_checkpointed()) release_all_saved();
   for (const auto& [slot, grad] : made) accumulate(slot, grad, kernel.op);
+}
+
+// A gradient in the order of its shape in the place of one that is not.
+TapeRecorder::Grad TapeRecorder::copied(const Grad& grad, std::int64_t bytes, int op) {
+  const int storage = new_storage(bytes, op);
+  emit(Kind::Alloc, storage, bytes, MemoryCategory::Temp);
+  inside_ += bytes;
+  note_peak();
+  release(grad.storage);
+  grads_.push_back({.refs = 1, .tape_storage = storage, .block_output = -1, .parameter = -1, .bytes = bytes});
+  return {static_cast<int>(grads_.size()) - 1, false, {}};
+}
+
+bool TapeRecorder::must_flatten(const Kernel& kernel, const Grad& grad) const {
+  if (grad.strides.empty()) return false;
+  if (kernel.order.kind != GradientOrder::Kind::Flattened) return kernel.order.kind == GradientOrder::Kind::Dense;
+  const Shape& shape = kernel.order.output;
+  std::int64_t rows = 1;
+  for (std::size_t d = 0; d + 1 < shape.size(); ++d) rows *= shape[d];
+  return !strides_as(shape, grad.strides, {rows, shape.back()});
+}
+
+// How the gradient of an input lies; empty: in the order of its shape.
+Shape TapeRecorder::order_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out) const {
+  const GradientOrder& order = kernel.order;
+  switch (order.kind) {
+    case GradientOrder::Kind::Transposed: {
+      Shape strides = grad_out.strides;
+      Shape turned = order.input;
+      std::swap(turned[at(order.dim)], turned[at(order.other_dim)]);
+      if (strides.empty()) strides = dense_strides(turned);
+      std::swap(strides[at(order.dim)], strides[at(order.other_dim)]);
+      return is_dense(order.input, strides) ? Shape{} : strides;
+    }
+    case GradientOrder::Kind::Cut: {
+      const Shape strides = grad_out.strides.empty() ? dense_strides(order.output) : grad_out.strides;
+      Shape part = order.output;
+      std::int64_t others = 1;
+      for (std::size_t d = 0; d < part.size(); ++d) others *= static_cast<int>(d) == order.dim ? 1 : part[d];
+      part[at(order.dim)] = program_.slots[at(input.slot)].elements / others;
+      return is_dense(part, strides) ? Shape{} : strides;
+    }
+    case GradientOrder::Kind::Reshaped:
+      if (grad_out.strides.empty()) return {};
+      return strides_as(order.output, grad_out.strides, order.input).value_or(Shape{});
+    case GradientOrder::Kind::Followed:
+      return program_.slots[at(input.slot)].strides;
+    case GradientOrder::Kind::Dense:
+      return {};
+    default: {
+      const bool is_alike = kernel.outputs.size() == 1 && program_.slots[at(input.slot)].elements ==
+                                                              program_.slots[at(kernel.outputs.front())].elements;
+      const bool passes = kernel.kind == KernelKind::Elementwise || kernel.kind == KernelKind::View;
+      return passes && is_alike ? grad_out.strides : Shape{};
+    }
+  }
 }
 
 // `validate_outputs` of the engine sums what has the shape of the output.
 void TapeRecorder::sum_gradient(const Kernel& kernel, const KernelInput& input, int unsummed, Grad& grad,
                                 const Grad& grad_out) {
-  grad = gradient_of(kernel, input, grad_out);
+  const bool casts = input.sum_bytes > 0;
+  const int sum = casts ? make_temporary(input.sum_bytes, kernel.op, MemoryCategory::Temp) : -1;
+  if (!casts) grad = gradient_of(kernel, input, grad_out);
   drop_temporaries(make_temporaries(input.scratch, kernel.op, MemoryCategory::Temp));
   if (unsummed >= 0) drop_temporary(unsummed);
+  if (!casts) return;
+  grad = gradient_of(kernel, input, grad_out);
+  drop_temporary(sum);
 }
 
 std::vector<int> TapeRecorder::start_temporaries(const Kernel& kernel) {
@@ -102,8 +183,9 @@ void TapeRecorder::end_temporaries(const Kernel& kernel, const std::vector<int>&
   };
   for (const BackwardTemp& temp : kernel.backward_temps) {
     if (!is_needed(kernel, temp) || temp.life == TempLife::Whole || temp.life == TempLife::Early) continue;
-    if (temp.life == TempLife::Late) drop_all(brief);
-    auto& made = temp.life == TempLife::Brief ? brief : late;
+    const bool is_brief = temp.life == TempLife::Brief || temp.life == TempLife::Next;
+    if (temp.life == TempLife::Late || temp.life == TempLife::Next) drop_all(brief);
+    auto& made = is_brief ? brief : late;
     made.push_back(make_temporary(temp.bytes, kernel.op, MemoryCategory::Temp));
     if (temp.life == TempLife::Handed) drop_all(brief);
   }
@@ -113,9 +195,13 @@ void TapeRecorder::end_temporaries(const Kernel& kernel, const std::vector<int>&
 }
 
 TapeRecorder::Grad TapeRecorder::gradient_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out) {
+  Shape strides = order_of(kernel, input, grad_out);
   if (input.grad == GradRule::Alias) {
     ++grads_[at(grad_out.storage)].refs;
-    return {grad_out.storage, grad_out.is_view || kernel.kind == KernelKind::View};
+    const Grad same = {grad_out.storage, grad_out.is_view || kernel.kind == KernelKind::View, std::move(strides)};
+    const bool fits = kernel.order.kind != GradientOrder::Kind::Reshaped || grad_out.strides.empty() ||
+                      strides_as(kernel.order.output, grad_out.strides, kernel.order.input).has_value();
+    return fits ? same : copied(same, program_.slots[at(input.slot)].bytes(), kernel.op);
   }
   const std::int64_t bytes = program_.slots[at(input.slot)].bytes();
   GradStorage grad{.refs = 1, .tape_storage = -1, .block_output = -1, .parameter = -1, .bytes = bytes};
@@ -130,7 +216,7 @@ TapeRecorder::Grad TapeRecorder::gradient_of(const Kernel& kernel, const KernelI
     note_peak();
   }
   grads_.push_back(grad);
-  return {static_cast<int>(grads_.size()) - 1, input.grad == GradRule::FreshView};
+  return {static_cast<int>(grads_.size()) - 1, input.grad == GradRule::FreshView, std::move(strides)};
 }
 
 void TapeRecorder::release(int grad) {
@@ -161,6 +247,18 @@ void TapeRecorder::release_saved(int storage) {
   }
 }
 
+// The caller names the model's outputs until its backward has returned.
+void TapeRecorder::hold_to_the_end(int storage) {
+  const Storage::Kind kind = program_.storages[at(storage)].kind;
+  const bool is_own = kind == Storage::Kind::Inside && !(is_output_[at(storage)] && !is_checkpointed());
+  if (kind == Storage::Kind::Parameter || --saves_[at(storage)] > 0 || is_checkpointed()) return;
+  if (is_own) {
+    alive_[at(storage)] = false;
+    inside_ -= program_.storages[at(storage)].bytes;
+  }
+  emit(kind == Storage::Kind::Input ? Kind::HoldInput : Kind::HoldOwn, storage);
+}
+
 void TapeRecorder::accumulate(int slot, Grad grad, int op) {
   if (is_parameter(slot)) {
     const Storage& of = program_.storages[at(storage_of(slot))];
@@ -188,7 +286,7 @@ void TapeRecorder::accumulate(int slot, Grad grad, int op) {
     release(held.storage);
     release(grad.storage);
     grads_.push_back({.refs = 1, .tape_storage = sum, .block_output = -1, .parameter = -1, .bytes = bytes});
-    held = {static_cast<int>(grads_.size()) - 1, false};
+    held = {static_cast<int>(grads_.size()) - 1, false, held.strides};
   }
 }
 
@@ -202,7 +300,7 @@ void TapeRecorder::end_of_backward() {
                         passes_on ? storage.block_output : storage.tape_storage, v});
     if (passes_on) release(grad.storage);
   }
-  if (context_.keep_logits) for_each_logits([&](int storage) { release_saved(storage); });
+  if (context_.keep_logits) for_each_logits([&](int storage) { hold_to_the_end(storage); });
   if (!is_checkpointed()) return;
   for (int v = 0; v < block_.num_inputs; ++v) emit(Kind::ReleaseInput, v);
 }

@@ -123,7 +123,8 @@ void TapeRecorder::recompute() {
     cached[s] = alive_[s] = false;
     name_[s] = new_storage(program_.storages[s].bytes, program_.storages[s].op);
   }
-  count_uses(end);
+  // What stops early still names what it would have used.
+  count_uses(program_.kernels.size());
   count_saves();
   inside_ = tape_.kept_bytes;
   for (std::size_t k = 0; k < end; ++k) {

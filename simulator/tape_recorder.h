@@ -27,6 +27,7 @@ class TapeRecorder {
   struct Grad {
     int storage = -1;  // In grads_.
     bool is_view = false;
+    Shape strides = {};  // Where they are not those of its shape.
   };
   struct GradStorage {
     int refs = 0;
@@ -95,11 +96,15 @@ class TapeRecorder {
     return temp.bytes > 0 && (temp.needed_for < 0 || flow_.requires_grad[at(kernel.inputs[at(temp.needed_for)].slot)]);
   }
   std::vector<int> start_temporaries(const Kernel& kernel);
+  Grad copied(const Grad& grad, std::int64_t bytes, int op);
+  bool must_flatten(const Kernel& kernel, const Grad& grad) const;
+  Shape order_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out) const;
   void sum_gradient(const Kernel& kernel, const KernelInput& input, int unsummed, Grad& grad, const Grad& grad_out);
   void end_temporaries(const Kernel& kernel, const std::vector<int>& whole);
   Grad gradient_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out);
   void release(int grad);
   void release_saved(int storage);
+  void hold_to_the_end(int storage);
   void accumulate(int slot, Grad grad, int op);
   bool owns(const Grad& grad) const { return grads_[at(grad.storage)].refs == 1 && !grad.is_view; }
   void end_of_backward();

@@ -48,9 +48,12 @@ def _rotate_half(x: torch.Tensor) -> torch.Tensor:
     return torch.cat((-second, first), dim=-1)
 
 
-def _rotate_complex(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    numbers = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(numbers * table).flatten(3).type_as(x)
+def _rotate_complex(q: torch.Tensor, k: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    wide_q = torch.view_as_complex(q.float().reshape(*q.shape[:-1], -1, 2))
+    wide_k = torch.view_as_complex(k.float().reshape(*k.shape[:-1], -1, 2))
+    turned_q = torch.view_as_real(wide_q * table).flatten(3)
+    turned_k = torch.view_as_real(wide_k * table).flatten(3)
+    return turned_q.type_as(q), turned_k.type_as(k)
 
 
 @kernel("rotary")
@@ -58,7 +61,7 @@ def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
     q, k, cos, sin = inputs
     cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
     if cos.is_complex():
-        return _rotate_complex(q, cos), _rotate_complex(k, cos)
+        return _rotate_complex(q, k, cos)
     width = cos.shape[-1]
     if width == q.shape[-1]:
         return (q * cos) + (_rotate_half(q) * sin), (k * cos) + (_rotate_half(k) * sin)
@@ -94,7 +97,9 @@ def _eager(op: Op, context: KernelContext, q: torch.Tensor, k: torch.Tensor, v: 
     k, v = _repeat(k, copies), _repeat(v, copies)
     weights = torch.matmul(q, k.transpose(2, 3)) * q.shape[-1] ** -0.5
     if op.attributes["softcap"] > 0:
-        weights = torch.tanh(weights / op.attributes["softcap"]) * op.attributes["softcap"]
+        weights = weights / op.attributes["softcap"]
+        weights = torch.tanh(weights)
+        weights = weights * op.attributes["softcap"]
     if mask is not None:
         weights = weights + mask
     elif op.attributes["causal"]:

@@ -96,10 +96,10 @@ def sum_(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -
 @kernel("std")
 def std(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     """Of ECAPA-TDNN's attentive statistics: weighted, with a floor below the root."""
-    squares = (inputs[0] - inputs[1]).pow(2)
-    if len(inputs) > 2:
-        squares = inputs[2] * squares
-    return torch.sqrt(squares.sum(op.attributes["dim"], keepdim=op.attributes["keep_dim"]).clamp(1e-12))
+    dim, keep = op.attributes["dim"], op.attributes["keep_dim"]
+    if len(inputs) == 2:
+        return torch.sqrt((inputs[0] - inputs[1]).pow(2).sum(dim, keepdim=keep).clamp(1e-12))
+    return torch.sqrt((inputs[2] * (inputs[0] - inputs[1]).pow(2)).sum(dim, keepdim=keep).clamp(1e-12))
 
 
 @kernel("max_pool2d")

@@ -36,8 +36,8 @@ def experts(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors
         count = total // num_experts + (1 if e < total % num_experts else 0)
         if count == 0:
             continue
-        # torch.where gives slot and row of each hit as two columns of one tensor.
-        slots, rows = torch.zeros((count, 2), dtype=torch.int64, device=x.device).unbind(1)
+        # torch.where gives slot and row of each hit as two parts of one tensor.
+        slots, rows = torch.zeros((2, count), dtype=torch.int64, device=x.device).unbind(0)
         rows.copy_(torch.arange(first, first + count, device=x.device).remainder_(tokens))
         first += count
         gate, up, down = parameters[3 * e:3 * e + 3]

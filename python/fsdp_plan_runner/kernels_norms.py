@@ -33,7 +33,8 @@ def rms_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensor
         return (y * (1.0 + weight.float())).type_as(x)
     if which == "written_out":
         return weight * y.to(x.dtype)
-    return (y * weight).to(x.dtype)
+    y = y * weight
+    return y.to(x.dtype)
 
 
 @kernel("layer_norm")

@@ -162,7 +162,7 @@ TEST(StubGpu, VitHasNoCausalMask) {
 }
 
 TEST(StubGpu, OnATeslaT4GroupedAttentionTakesTheMathPath) {
-  const TracedSizes sizes{.kv_heads = 4, .seq = 512};
+  const TracedSizes sizes{.kv_heads = 4, .seq = 512, .turns_first = true};
   Plan plan = plan_of({1, 4}, 6);
   plan.mixed_precision.param_dtype = Dtype::Float16;
   expect_equal({.name = "t4_llama_fsdp4_fp16", .sizes = sizes, .plan = plan, .compute_capability = 75},
@@ -206,7 +206,9 @@ TEST(StubGpu, OffloadToTheHostAndMathAttention) {
   Plan plan = plan_of({1, 4}, 3);
   plan.cpu_offload = true;
   plan.runtime.implementations.attention = AttentionBackend::Math;
-  expect_equal({.name = "llama_fsdp4_offload_math", .sizes = kSmall, .plan = plan}, rotary_tables(kSmall));
+  TracedSizes sizes = kSmall;
+  sizes.turns_first = true;
+  expect_equal({.name = "llama_fsdp4_offload_math", .sizes = sizes, .plan = plan}, rotary_tables(sizes));
 }
 
 TEST(StubGpu, MemoryEfficientAttentionAndSplitEnds) {

@@ -14,6 +14,16 @@ BlockValue to_all_heads(BlockBuilder& b, BlockValue x, const TracedSizes& s) {
   return b.reshape(b.contiguous(expanded), {s.batch, s.seq, s.heads, s.head_dim()});
 }
 
+// turned = cat([-x[..., half:], x[..., :half]]); x * cos + turned * sin
+BlockValue rotate(BlockBuilder& b, BlockValue x, const TracedSizes& s) {
+  const std::int64_t half = s.head_dim() / 2;
+  const Shape table = {1, s.seq, 1, s.head_dim()};
+  const BlockValue negated = b.scale(b.slice(x, 3, half, half), -1);
+  const BlockValue turned = b.cat({negated, b.slice(x, 3, 0, half)}, 3);
+  const BlockValue by_cos = b.mul(x, b.reshape(b.input("cos"), table));
+  return b.add(by_cos, b.mul(turned, b.reshape(b.input("sin"), table)));
+}
+
 BlockBuilder llama_block(const ModelAssembler& model, const TracedSizes& s) {
   BlockBuilder b = model.block("layer", "LlamaBlock");
   for (const char* name : {"attention_norm", "ffn_norm"}) b.declare(name, "RMSNorm");
@@ -28,10 +38,17 @@ BlockBuilder llama_block(const ModelAssembler& model, const TracedSizes& s) {
     q = b.rms_norm("q_norm", q);
     k = b.rms_norm("k_norm", k);
   }
-  const auto turned = b.rotary(q, k, {b.input("cos"), b.input("sin")});
-  const BlockValue keys = s.repeat_kv ? to_all_heads(b, turned.key, s) : turned.key;
+  if (s.turns_first) {
+    q = rotate(b, q, s);
+    k = rotate(b, k, s);
+  } else {
+    const auto turned = b.rotary(q, k, {b.input("cos"), b.input("sin")});
+    q = turned.query;
+    k = turned.key;
+  }
+  const BlockValue keys = s.repeat_kv ? to_all_heads(b, k, s) : k;
   const BlockValue values = s.repeat_kv ? to_all_heads(b, v, s) : v;
-  const BlockValue attended = b.attention(turned.query, keys, values, {});
+  const BlockValue attended = b.attention(q, keys, values, {});
   const BlockValue y = b.add(x, b.linear("wo", attended, s.hidden));
   const BlockValue middle = b.rms_norm("ffn_norm", y);
   const BlockValue gate = b.silu(b.linear("w1", middle, s.ffn));

@@ -21,8 +21,9 @@ struct TracedSizes {
   std::int64_t batch = 2;
   std::int64_t patch = 16;  ///< Of the ViT, in pixels.
   double dropout = 0;
-  bool qk_norm = false;    ///< RMSNorm on the heads of q and k.
-  bool repeat_kv = false;  ///< K and V are copied to all query heads, before they are transposed.
+  bool qk_norm = false;      ///< RMSNorm on the heads of q and k.
+  bool repeat_kv = false;    ///< K and V are copied to all query heads, before they are transposed.
+  bool turns_first = false;  ///< Rotates op by op, the turned halves before x * cos (Hugging Face: after).
   Dtype dtype = Dtype::Float32;
   std::vector<std::string> frozen;  ///< Prefixes of names.
 
