@@ -1,7 +1,7 @@
 """Cases of op_rules_test.py: for each kind of op some shapes, and what of a runtime it depends on.
 
-A case is a model of a few ops. What comes in has been through a linear layer, so that its gradient is wanted; what goes out
-is scaled and averaged. Sizes are such that the ways of PyTorch's kernels that differ in memory are taken.
+A case is a model of a few ops. What comes in has been through a linear layer, so that its gradient is wanted; what goes
+out is scaled and averaged. Sizes are such that the ways of PyTorch's kernels that differ in memory are taken.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def _one(kind: str, name: str = "", x: Shape | None = None, shape: Shape | None 
 _LAYERS = {"linear", "embedding", "conv1d", "conv2d", "rms_norm", "layer_norm", "group_norm", "batch_norm"}
 
 
-def _two(kind: str, name: str, x: Shape, y: Shape, shape: Shape, order: tuple[str, ...] = ("x", "y"), **options: Any) -> OpCase:
+def _two(kind: str, name: str, x: Shape, y: Shape, shape: Shape, **options: Any) -> OpCase:
     """One op that reads x and y, both with a gradient."""
-    return OpCase(kind, f"{kind}_{name}", [{"op": kind, "inputs": list(order), **options}], x, shape,
+    return OpCase(kind, f"{kind}_{name}", [{"op": kind, "inputs": ["x", "y"], **options}], x, shape,
                   {"y": {"shape": y}}, ["x", "y"])
 
 
@@ -101,8 +101,10 @@ def _dense() -> list[OpCase]:
         with_names(embedding("small", [2, 512], 1000, 64)), with_names(embedding("sorted", [4, 1024], 1000, 64)),
         with_names(embedding("sorted_wide", [8, 2048], 32000, 128)),
         _one("conv1d", "same", [4, 32, 400], [4, 48, 400], out_channels=48, kernel=3, padding=1),
-        _one("conv1d", "strided", [4, 32, 400], [4, 48, 200], out_channels=48, kernel=3, padding=1, stride=2, bias=False),
-        _one("conv1d", "grouped", [4, 32, 400], [4, 32, 400], out_channels=32, kernel=3, padding=2, dilation=2, groups=4),
+        _one("conv1d", "strided", [4, 32, 400], [4, 48, 200], out_channels=48, kernel=3, padding=1, stride=2,
+             bias=False),
+        _one("conv1d", "grouped", [4, 32, 400], [4, 32, 400], out_channels=32, kernel=3, padding=2, dilation=2,
+             groups=4),
         _one("conv2d", "patches", [4, 3, 64, 64], [4, 96, 4, 4], out_channels=96, kernel=16, stride=16),
         _one("conv2d", "plain", [4, 16, 32, 32], [4, 32, 32, 32], out_channels=32, kernel=3, padding=1, bias=False),
         OpCase("parameter", "parameter_add",
@@ -136,7 +138,8 @@ def _norms() -> list[OpCase]:
 
 
 def _attention(name: str, heads: int = 8, kv_heads: int = 8, dim: int = 64, queries: int = 256, keys: int = 0,
-               batch: int = 2, mask: Shape | None = None, uses: tuple[str, ...] = ("attention",), **options: Any) -> OpCase:
+               batch: int = 2, mask: Shape | None = None, uses: tuple[str, ...] = ("attention",),
+               **options: Any) -> OpCase:
     keys = keys or queries
     q, kv = [batch, queries, heads, dim], [batch, keys, kv_heads, dim]
     inputs: dict[str, Values] = {"k": {"shape": kv}, "v": {"shape": kv}}
@@ -157,7 +160,8 @@ def _attentions() -> list[OpCase]:
         _attention("masked", mask=[2, 1, 256, 256]), _attention("masked_grouped", mask=[1, 1, 256, 256], kv_heads=2),
         _attention("masked_odd", mask=[1, 8, 197, 197], queries=197),
         _attention("dropout", probability=0.1), _attention("dropout_causal", probability=0.1, causal=True),
-        _attention("softcap", softcap=50.0, causal=True, uses=()), _attention("wide", dim=256, heads=4, kv_heads=4, causal=True),
+        _attention("softcap", softcap=50.0, causal=True, uses=()),
+        _attention("wide", dim=256, heads=4, kv_heads=4, causal=True),
         _attention("one_row", batch=1, heads=2, kv_heads=2, queries=1024, causal=True),
         _attention("long", batch=1, heads=4, kv_heads=4, queries=2048, causal=True),
         _attention("window", causal=True, window=64, uses=()),
@@ -174,7 +178,8 @@ def _elementwise() -> list[OpCase]:
     cases = [_one(kind) for kind in plain if kind != "detach"]
     return cases + [
         _one("gelu"), _one("gelu", "tanh", approximate=True), _one("scale", scale=0.5), _one("softcap", softcap=30.0),
-        _one("dropout", probability=0.1), _one("dropout", "none", probability=0.0), _one("cast", "wide", dtype="float32"),
+        _one("dropout", probability=0.1), _one("dropout", "none", probability=0.0),
+        _one("cast", "wide", dtype="float32"),
         _one("cast", "half", dtype="float16"), _one("cast", "short", dtype="bfloat16"),
         _one("softmax", dim=-1), _one("softmax", "middle", dim=1),
         _two("mul", "equal", square, square, square), _two("mul", "column", square, column, square),
@@ -193,7 +198,8 @@ def _elementwise() -> list[OpCase]:
                               {"op": "std", "inputs": ["x", "mean"], "dim": -1}], square, [2, 512]),
         OpCase("std", "std_weighted",
                [{"op": "mean", "inputs": ["x"], "dim": -1, "keep_dim": True, "outputs": ["mean"]},
-                {"op": "std", "inputs": ["x", "mean", "y"], "dim": -1}], square, [2, 512], {"y": {"shape": square}}, ["x", "y"]),
+                {"op": "std", "inputs": ["x", "mean", "y"], "dim": -1}], square, [2, 512], {"y": {"shape": square}},
+               ["x", "y"]),
         _one("max_pool2d", x=[4, 16, 32, 32], shape=[4, 16, 16, 16], kernel=3, stride=2, padding=1),
         _one("adaptive_avg_pool2d", x=[4, 16, 32, 32], shape=[4, 16, 1, 1], length=1),
         _one("adaptive_avg_pool2d", "grid", x=[4, 16, 32, 32], shape=[4, 16, 4, 4], length=4),
@@ -208,21 +214,24 @@ def _shapes() -> list[OpCase]:
 
     ids: dict[str, Values] = {"ids": {"shape": [300], "dtype": "int64"}}
     return [
-        OpCase("reshape", "reshape", [{"op": "reshape", "inputs": ["x"], "shape": [1024, 256]}, {"op": "silu"}], HIDDEN, [1024, 256]),
+        OpCase("reshape", "reshape", [{"op": "reshape", "inputs": ["x"], "shape": [1024, 256]}, {"op": "silu"}],
+               HIDDEN, [1024, 256]),
         OpCase("transpose", "transpose",
                [{"op": "transpose", "inputs": ["x"], "dim": 1, "other_dim": 2}, {"op": "silu"}, {"op": "contiguous"}],
                HIDDEN, [2, 256, 512]),
         OpCase("contiguous", "contiguous_transposed",
                [{"op": "transpose", "inputs": ["x"], "dim": 1, "other_dim": 2}, {"op": "contiguous"}, {"op": "silu"}],
                HIDDEN, [2, 256, 512]),
-        then_silu("slice", "first", [2, 100, 256], dim=1, length=100), then_silu("slice", "last", [2, 512, 64], dim=2, start=192, length=64),
+        then_silu("slice", "first", [2, 100, 256], dim=1, length=100),
+        then_silu("slice", "last", [2, 512, 64], dim=2, start=192, length=64),
         OpCase("slice", "slice_twice",
                [{"op": "slice", "inputs": ["x"], "dim": 2, "length": 128, "outputs": ["a"]},
                 {"op": "slice", "inputs": ["x"], "dim": 2, "start": 128, "length": 128, "outputs": ["b"]},
                 {"op": "mul", "inputs": ["a", "b"]}], HIDDEN, [2, 512, 128]),
         then_silu("select", "", [2, 256], dim=1, start=3),
         OpCase("expand", "expand",
-               [{"op": "expand", "inputs": ["x"], "shape": [8, 512, 256]}, {"op": "silu"}], [1, 512, 256], [8, 512, 256]),
+               [{"op": "expand", "inputs": ["x"], "shape": [8, 512, 256]}, {"op": "silu"}], [1, 512, 256],
+               [8, 512, 256]),
         OpCase("split", "split",
                [{"op": "split", "inputs": ["x"], "dim": -1, "parts": 2, "outputs": ["a", "b"]},
                 {"op": "mul", "inputs": ["a", "b"]}], HIDDEN, [2, 512, 128]),
@@ -230,7 +239,8 @@ def _shapes() -> list[OpCase]:
                [{"op": "split", "inputs": ["x"], "dim": -1, "parts": 4, "outputs": ["a", "b", "c", "d"]},
                 {"op": "mul", "inputs": ["a", "b"], "outputs": ["ab"]}, {"op": "add", "inputs": ["ab", "c"]}], HIDDEN,
                [2, 512, 64]),
-        _two("cat", "last", HIDDEN, [2, 512, 64], [2, 512, 320], dim=-1), _two("cat", "middle", HIDDEN, [2, 3, 256], [2, 515, 256], dim=1),
+        _two("cat", "last", HIDDEN, [2, 512, 64], [2, 512, 320], dim=-1),
+        _two("cat", "middle", HIDDEN, [2, 3, 256], [2, 515, 256], dim=1),
         _two("stack", "new", HIDDEN, HIDDEN, [2, 2, 512, 256], dim=0),
         OpCase("index", "index", [{"op": "index", "inputs": ["x", "ids"], "dim": 1}, {"op": "silu"}], HIDDEN,
                [2, 300, 256], ids),
@@ -246,16 +256,16 @@ def _shapes() -> list[OpCase]:
 def _ends() -> list[OpCase]:
     def loss(name: str, logits: Shape, labels: Shape, **options: Any) -> OpCase:
         return OpCase("cross_entropy", f"cross_entropy_{name}",
-                      [{"op": "cross_entropy", "inputs": ["x", "labels"], "outputs": ["loss"], **options}], logits, None,
-                      {"labels": {"shape": labels, "dtype": "int64"}}, uses=("upcast_logits", "keep_logits"))
+                      [{"op": "cross_entropy", "inputs": ["x", "labels"], "outputs": ["loss"], **options}], logits,
+                      None, {"labels": {"shape": labels, "dtype": "int64"}}, uses=("upcast_logits", "keep_logits"))
 
     return [
         loss("tokens", [2, 300, 1000], [2, 300], shift=True), loss("one_row", [1, 300, 1000], [1, 300], shift=True),
         loss("classes", [64, 100], [64]),
         OpCase("mse_loss", "mse_loss", [{"op": "mse_loss", "inputs": ["x", "y"], "outputs": ["loss"]}], HIDDEN, None,
                {"y": {"shape": HIDDEN}}),
-        OpCase("mse_loss", "mse_loss_both", [{"op": "mse_loss", "inputs": ["x", "y"], "outputs": ["loss"]}], HIDDEN, None,
-               {"y": {"shape": HIDDEN}}, ["x", "y"]),
+        OpCase("mse_loss", "mse_loss_both", [{"op": "mse_loss", "inputs": ["x", "y"], "outputs": ["loss"]}], HIDDEN,
+               None, {"y": {"shape": HIDDEN}}, ["x", "y"]),
         OpCase("router", "router",
                [{"op": "router", "inputs": ["x"], "experts_per_token": 2, "outputs": ["weights", "chosen"]},
                 {"op": "silu", "inputs": ["weights"]}], [256, 8], [256, 2]),
@@ -268,9 +278,10 @@ def _decoder(name: str, kind: str = "attention", rows: Shape | None = None, uses
     rows = rows or [2, 256]
     family = {"family": layer["family"]} if layer and "family" in layer else {}
     tokens = {"shape": rows, "dtype": "int64"}
-    block = {"name": "model.layers.{0..1}", "block": "decoder_layer", "num_attention_heads": 4, "num_key_value_heads": 2,
-             "intermediate_size": 512, **(layer or {})}
-    return OpCase(kind, f"model_{name}", [], rows, None, {"input_ids": tokens, "labels": tokens}, [], uses, plan or {}, modules=[
+    block = {"name": "model.layers.{0..1}", "block": "decoder_layer", "num_attention_heads": 4,
+             "num_key_value_heads": 2, "intermediate_size": 512, **(layer or {})}
+    inputs = {"input_ids": tokens, "labels": tokens}
+    return OpCase(kind, f"model_{name}", [], rows, None, inputs, [], uses, plan or {}, modules=[
         {"name": "model.embed_tokens", "block": "token_embedding", "vocab_size": 1000, "hidden_size": 256},
         {"name": "model.rotary_emb", "block": "rotary_table", "head_dim": 64, **family}, block,
         {"name": "model.norm", "block": "rms_norm"}, {"name": "lm_head", "block": "lm_head", "vocab_size": 1000},
@@ -299,15 +310,17 @@ def _models() -> list[OpCase]:
         _decoder("checkpoint_to_the_end", plan=_checkpointed("full", early_stop=False)),
         _decoder("checkpoint_selective", plan=_checkpointed("selective"), uses=("rms_norm", "rotary")),
         moe,
-        OpCase("gelu", "model_gpt2", [], [2, 256], None, {"input_ids": tokens, "labels": tokens}, [], ("attention",), modules=[
-            {"name": "transformer", "block": "gpt2_embeddings", "vocab_size": 1000, "max_positions": 256, "hidden_size": 256,
-             "dropout": 0.1},
+        OpCase("gelu", "model_gpt2", [], [2, 256], None, {"input_ids": tokens, "labels": tokens}, [], ("attention",),
+               modules=[
+            {"name": "transformer", "block": "gpt2_embeddings", "vocab_size": 1000, "max_positions": 256,
+             "hidden_size": 256, "dropout": 0.1},
             {"name": "transformer.h.{0..1}", "block": "gpt2_layer", "num_attention_heads": 4, "dropout": 0.1},
             {"name": "transformer.ln_f", "block": "layer_norm"},
             {"name": "lm_head", "block": "lm_head", "vocab_size": 1000},
             {"name": "", "block": "cross_entropy", "shift": True}]),
         OpCase("conv2d", "model_vit", [], [4, 3, 64, 64], None,
-               {"pixel_values": {"shape": [4, 3, 64, 64]}, "labels": {"shape": [4], "dtype": "int64"}}, [], ("attention",), modules=[
+               {"pixel_values": {"shape": [4, 3, 64, 64]}, "labels": {"shape": [4], "dtype": "int64"}}, [],
+               ("attention",), modules=[
             {"name": "", "block": "vit_embeddings", "patch_size": 16, "hidden_size": 256},
             {"name": "encoder.layers.encoder_layer_{0..1}", "block": "vit_layer", "num_attention_heads": 4,
              "intermediate_size": 512},
@@ -318,13 +331,14 @@ def _models() -> list[OpCase]:
                 "next_sentence_label": {"shape": [2], "dtype": "int64"}}, [], ("attention",), modules=[
             {"name": "bert.embeddings", "block": "bert_embeddings", "vocab_size": 1000, "hidden_size": 256,
              "max_positions": 256, "dropout": 0.1},
-            {"name": "bert.encoder.layer.{0..1}", "block": "bert_layer", "num_attention_heads": 4, "intermediate_size": 512,
-             "dropout": 0.1},
+            {"name": "bert.encoder.layer.{0..1}", "block": "bert_layer", "num_attention_heads": 4,
+             "intermediate_size": 512, "dropout": 0.1},
             {"name": "bert.pooler", "block": "bert_pooler"},
             {"name": "cls", "block": "bert_pretraining_heads", "vocab_size": 1000},
             {"name": "", "block": "bert_pretraining_loss"}]),
         OpCase("attention", "model_whisper", [], [2, 64], None,
-               {"input_features": {"shape": [2, 32, 400]}, "decoder_input_ids": few, "labels": few}, [], ("attention",), modules=[
+               {"input_features": {"shape": [2, 32, 400]}, "decoder_input_ids": few, "labels": few}, [], ("attention",),
+               modules=[
             {"name": "model.encoder", "block": "whisper_encoder_stem", "hidden_size": 256, "max_positions": 200},
             {"name": "model.encoder.layers.{0..1}", "block": "whisper_encoder_layer", "num_attention_heads": 4,
              "intermediate_size": 512},

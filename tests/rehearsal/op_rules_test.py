@@ -1,12 +1,12 @@
-"""Holds the rules of ops to the real PyTorch on the stub GPU: every allocation and free of a forward and a backward, its size
-and its place in the order.
+"""Holds the rules of ops to the real PyTorch on the stub GPU: every allocation and free of a forward and a backward,
+its size and its place in the order.
 
     op_rules_test.py STUB PRINT_MEMORY_EVENTS [CASE...]      run by a Python that has torch
 
-Each kind of op x dtype x GPU x implementation is a model of a few ops (op_cases.py), one rank of two. Without names some of
-the combinations run, the same ones each time, with each case and each implementation at least once; all of them with
-FSDP_OP_RULES=all, which takes half an hour. Frees that follow each other have no order: the allocator ends up in the same state.
-Combinations that PyTorch refuses ("Invalid backend") are counted and passed by.
+Each kind of op x dtype x GPU x implementation is a model of a few ops (op_cases.py), one rank of two. Without names
+some of the combinations run, the same ones each time, with each case and each implementation at least once; all of them
+with FSDP_OP_RULES=all, which takes half an hour. Frees that follow each other have no order: the allocator ends up in
+the same state. Combinations that PyTorch refuses ("Invalid backend") are counted and passed by.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ SECONDS = 5400  # For all combinations of a GPU.
 KNOWN = {
     "router": "weights /= weights.sum() is taken for a product: temporaries of its backward, [tokens, k], are missing",
     "model_moe": "the indices of an expert's rows: temporaries of index_put_, 40 bytes a row",
-    "model_vit": "the class token and patches live until the encoder returns, as its argument, and not only to their sum",
-    "model_bert": "the logits live until the loss of both heads is there, as published code has it; the runner drops them",
+    "model_vit": "class token and patches live until the encoder returns, as its argument, and not only to their sum",
+    "model_bert": "logits live until the loss of both heads is there, as published code has it; the runner drops them",
     "model_t5": "the bias of relative positions goes from layer to layer with its heads last in memory; then PyTorch "
                 "takes no fused attention, which a block alone does not know",
     "model_whisper": "the encoder's tokens go from layer to layer channel by channel in memory, and each layer norm "
@@ -204,18 +204,20 @@ def sorted_frees(events: list[int], names: list[str] | None = None) -> list[tupl
 def first_difference(real: list[int], ours: Predicted) -> str:
     """Where the two part, with what was before; empty where they do not."""
     theirs, mine = sorted_frees(real), sorted_frees(ours.events, ours.names)
-    # What is alive at the end of the backward is freed by the caller later, or is a gradient.
     for i, (a, b) in enumerate(itertools.zip_longest(theirs, mine)):
         if a and b and a[0] == b[0]:
             continue
-        before = [f"    {'alloc' if size > 0 else 'free '} {abs(size):>12} {name}" for size, name in mine[max(0, i - 4):i]]
+        before = [f"    {'alloc' if size > 0 else 'free '} {abs(size):>12} {name}"
+                  for size, name in mine[max(0, i - 4):i]]
+
         def told(which: str, pair: tuple[int, str] | None) -> str:
             if pair is None:
                 return f"  {which} ends here"
             return f"  {which} {'alloc' if pair[0] > 0 else 'free '} {abs(pair[0]):>12} {pair[1]}"
+
         after = [" ".join(str(size) for size, _ in side[i:i + 12]) for side in (theirs, mine)]
-        return "\n".join([f"event {i} of {len(theirs)} and {len(mine)}:", *before, told("PyTorch", a), told("ours   ", b),
-                          f"  PyTorch goes on: {after[0]}", f"  ours goes on:    {after[1]}"])
+        return "\n".join([f"event {i} of {len(theirs)} and {len(mine)}:", *before, told("PyTorch", a),
+                          told("ours   ", b), f"  PyTorch goes on: {after[0]}", f"  ours goes on:    {after[1]}"])
     return ""
 
 

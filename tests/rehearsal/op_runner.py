@@ -2,8 +2,8 @@
 
     op_runner.py JOBS.json RESULTS.json      with the stub preloaded
 
-JOBS.json is a list of {"name", "model", "plan"}; RESULTS.json is {name: [[bytes allocated, or -bytes freed], ...]} of the
-forward and backward (and, where the plan's optimizer is named by the case, its step), or {name: "what went wrong"}.
+JOBS.json is a list of {"name", "model", "plan", "optimizer"}; RESULTS.json is {name: [bytes allocated, -bytes freed,
+...]} of the forward and backward (with "optimizer" of its step, too), or {name: "what went wrong"}.
 """
 
 from __future__ import annotations
