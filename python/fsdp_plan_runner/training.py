@@ -12,6 +12,7 @@ import dataclasses
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
 from fsdp_plan_runner.expanded_model import ExpandedModel
@@ -50,8 +51,8 @@ def start_process_group(job: Job) -> None:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
 
-def prepare(job: Job) -> PlannedModule:
-    """The model of the job, checkpointed, sharded and with memory."""
+def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
+    """The model of the job, checkpointed, sharded over the mesh, which is the plan's unless given, and with memory."""
     model, plan = job.model, job.plan
     use = plan.implementations
     choose_backends(use.attention, use.prefer_cudnn_attention)
@@ -59,7 +60,7 @@ def prepare(job: Job) -> PlannedModule:
     root = build_model(model, use, activation_dtype(model, plan), where, job.device,
                        dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None)
     checkpoint_blocks(root, model, plan)
-    shard(root, plan, make_mesh(plan, job.device.type))
+    shard(root, plan, mesh or make_mesh(plan, job.device.type))
     materialise(root, model, plan, job.device)
     return root
 

@@ -36,28 +36,34 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, 
 
 
 class Step(torch.nn.Module):
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
         self.model = model
+        self.dtype = dtype  # of the activations
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         talker = self.model.talker
-        speaker = self.model.speaker_encoder(batch["mels"]).detach()
-        text = talker.model.text_embedding(batch["text_ids"]) * batch["text_mask"].unsqueeze(-1)
-        codec = talker.model.codec_embedding(batch["codec_ids"][:, :, 0]) * batch["codec_embedding_mask"].unsqueeze(-1)
+        input_ids, codec_ids, frames = batch["input_ids"], batch["codec_ids"], batch["codec_mask"]
+        speaker = self.model.speaker_encoder(batch["ref_mels"].to(self.dtype)).detach()
+        text = talker.model.text_embedding(input_ids[:, :, 0]) * batch["text_embedding_mask"]
+        codec = talker.model.codec_embedding(input_ids[:, :, 1]) * batch["codec_embedding_mask"]
         codec[:, 6, :] = speaker
         embeddings = text + codec
         tables = talker.code_predictor.get_input_embeddings()
         for group in range(1, CODE_GROUPS):
-            embeddings = embeddings + tables[group - 1](batch["codec_ids"][:, :, group]) * batch["frames"].unsqueeze(-1)
+            embedding = tables[group - 1](codec_ids[:, :, group])
+            embedding = embedding * frames.unsqueeze(-1)
+            embeddings = embeddings + embedding
         outputs = talker(
-            inputs_embeds=embeddings[:, :-1],
+            inputs_embeds=embeddings[:, :-1, :],
             attention_mask=batch["attention_mask"][:, :-1],
-            labels=batch["labels"][:, 1:],
+            labels=batch["codec_0_labels"][:, 1:],
             output_hidden_states=True,
         )
-        hidden = outputs.hidden_states[0][-1][batch["frames"][:, 1:]]
-        _, predictor_loss = talker.forward_sub_talker_finetune(batch["codec_ids"][batch["frames"]], hidden)
+        hidden = outputs.hidden_states[0][-1]
+        talker_hidden = hidden[frames[:, 1:]]
+        talker_codes = codec_ids[frames]
+        logits, predictor_loss = talker.forward_sub_talker_finetune(talker_codes, talker_hidden)
         return outputs.loss + 0.3 * predictor_loss
 
 
@@ -73,14 +79,14 @@ def batch_of(clips: int, seconds: float) -> dict[str, torch.Tensor]:
     labels = torch.full((clips, length), -100)
     labels[at_frames] = 0
     return {
-        "mels": torch.randn(clips, 10 * 24000 // 256, 128),
-        "text_ids": torch.zeros(clips, length, dtype=torch.long),
-        "text_mask": torch.ones(clips, length, dtype=torch.bool),
+        "input_ids": torch.zeros(clips, length, 2, dtype=torch.long),
         "codec_ids": torch.zeros(clips, length, CODE_GROUPS, dtype=torch.long),
-        "codec_embedding_mask": torch.ones(clips, length, dtype=torch.bool),
-        "frames": at_frames,
+        "ref_mels": torch.randn(clips, 10 * 24000 // 256, 128),
         "attention_mask": torch.ones(clips, length, dtype=torch.long),
-        "labels": labels,
+        "text_embedding_mask": torch.ones(clips, length, 1, dtype=torch.bool),
+        "codec_embedding_mask": torch.ones(clips, length, 1, dtype=torch.bool),
+        "codec_mask": at_frames,
+        "codec_0_labels": labels,
     }
 
 
@@ -132,7 +138,10 @@ def sharded_step(arguments: argparse.Namespace, device: torch.device) -> torch.n
         model = Qwen3TTSForConditionalGeneration(config)
     model = model.to(DTYPES[arguments.precision])
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not any(fnmatch.fnmatchcase(name, pattern) for pattern in arguments.freeze))
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in arguments.freeze):
+            parameter.requires_grad_(False)
+            if arguments.precision == "mixed":
+                parameter.data = parameter.data.to(torch.bfloat16)  # as in the checkpoint: no master weights
     checkpoint(model, arguments.checkpoint)
     options = {"reshard_after_forward": not arguments.no_reshard}
     if arguments.precision == "mixed":
@@ -140,7 +149,7 @@ def sharded_step(arguments: argparse.Namespace, device: torch.device) -> torch.n
     if arguments.replicate > 1:
         shape = (arguments.replicate, torch.distributed.get_world_size() // arguments.replicate)
         options["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
-    step = Step(model)
+    step = Step(model, torch.bfloat16 if arguments.precision == "mixed" else DTYPES[arguments.precision])
     for unit in units_of(model, arguments.units):
         fully_shard(unit, **options)
     fully_shard(step, **options | {"reshard_after_forward": None})
@@ -161,13 +170,13 @@ def main() -> None:
     step.train()
     kind = {"foreach": {}, "fused": {"fused": True}, "loop": {"foreach": False}}[arguments.optimizer]
     optimizer = torch.optim.AdamW(step.parameters(), lr=2e-5, weight_decay=0.01, **kind)
+    batch: dict[str, torch.Tensor] = {}
     for number in range(arguments.steps):
         for micro_batch in range(arguments.accumulate):
             last = micro_batch + 1 == arguments.accumulate
             step.set_requires_gradient_sync(last or not arguments.no_sync)
-            batch = batch_of(arguments.batch_size, arguments.seconds)
-            batch = {name: tensor.to(device) for name, tensor in batch.items()}
-            batch["mels"] = batch["mels"].to(DTYPES[arguments.precision])
+            for name, tensor in batch_of(arguments.batch_size, arguments.seconds).items():
+                batch[name] = tensor.to(device)
             loss = step(batch)
             loss.backward()
         torch.nn.utils.clip_grad_norm_(step.parameters(), 1.0)
