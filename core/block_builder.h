@@ -169,6 +169,10 @@ class BlockBuilder {
     BlockValue cos, sin;
   };
   CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim);
+  struct KeyValue {
+    BlockValue key;
+    BlockValue value;
+  };
   struct QueryKey {
     BlockValue query, key;
   };
@@ -198,6 +202,8 @@ class BlockBuilder {
   BlockValue contiguous(BlockValue x);
   BlockValue cat(const std::vector<BlockValue>& parts, std::int64_t dim);
   BlockValue stack(const std::vector<BlockValue>& parts, std::int64_t dim);
+  KeyValue kv_cache(BlockValue key, BlockValue value);
+  BlockValue set_slice(BlockValue x, BlockValue part, std::int64_t dim, std::int64_t start);
   BlockValue index(BlockValue x, BlockValue indices, std::int64_t dim);
   BlockValue pad(BlockValue x, std::int64_t dim, std::int64_t length, bool reflect = false);
 

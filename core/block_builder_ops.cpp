@@ -235,6 +235,13 @@ std::vector<BlockValue> BlockBuilder::split(BlockValue x, int parts, std::int64_
 BlockValue BlockBuilder::contiguous(BlockValue x) {
   return unary(OpKind::Contiguous, x);
 }
+BlockValue BlockBuilder::set_slice(BlockValue x, BlockValue part, std::int64_t dim, std::int64_t start) {
+  return op({.kind = OpKind::SetSlice, .inputs = {x, part}, .attributes = {.dim = dim, .start = start}})[0];
+}
+BlockBuilder::KeyValue BlockBuilder::kv_cache(BlockValue key, BlockValue value) {
+  const auto cached = op({.kind = OpKind::KvCache, .inputs = {key, value}, .num_outputs = 2});
+  return {cached[0], cached[1]};
+}
 BlockValue BlockBuilder::cat(const std::vector<BlockValue>& parts, std::int64_t dim) {
   return op({.kind = OpKind::Cat, .inputs = parts, .attributes = {.dim = dim}})[0];
 }

@@ -130,6 +130,15 @@ struct Dimension {
   bool operator==(const Dimension&) const = default;
 };
 
+/// A value that lives until the forward of the root returns though nothing there uses it any more, such as the hidden
+/// states that a model returns.
+struct HeldValue {
+  int value = 0;          ///< In `Model::values`.
+  bool if_cached = false; ///< Only where keys and values are cached (`Implementations::use_cache`).
+
+  bool operator==(const HeldValue&) const = default;
+};
+
 struct Model {
   std::string name;
   std::string source;  ///< Where its figures come from.
@@ -142,6 +151,7 @@ struct Model {
   std::vector<Block> blocks;
   std::vector<Call> calls;
   std::vector<Stack> stacks;
+  std::vector<HeldValue> held;
   int loss = -1;  ///< In `values`. With several losses, their sum.
   std::int64_t tokens_per_step =
       0;                           ///< Tokens of one micro-batch that throughput counts (positions of the main stack).

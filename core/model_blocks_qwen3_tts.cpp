@@ -22,10 +22,7 @@
 // github.com/QwenLM/Qwen3-TTS at 022e286. Tensor names and shapes equal those of the released checkpoints.
 // The speaker encoder has a file of its own, core/model_blocks_ecapa_tdnn.cpp.
 //
-// Not modelled: the copies of K and V that a cache makes (use_cache is left on in training; the bytes held stay the
-// same), the talker's table of three position channels [3, batch, seq, head_dim] before each layer interleaves it, and
-// padding inside a batch: all clips are taken to be as long as the longest. The speaker's position is written in place
-// by the script; here it is a concatenation, with the same bytes held.
+// Not modelled: padding inside a batch: all clips are taken to be as long as the longest.
 
 #include <fmt/format.h>
 
@@ -38,8 +35,14 @@ constexpr NormOptions kNorm = {.class_name = "Qwen3TTSRMSNorm"};
 
 // ---- Layers.
 
-/// Grouped-query attention with norms on queries and keys. The talker makes its rotary table in every layer anew, from
-/// three channels of positions; the predictor's layers share one.
+/// The rotary table of the talker has three channels, [3, batch, seq, dim]; every layer interleaves them anew. Half of the
+/// first channel is copied, parts of it are overwritten in place, and it is doubled.
+BlockValue first_channel(BlockBuilder& b, BlockValue table) {
+  const BlockValue half = b.contiguous(b.select(b.slice(table, 3, 0, b.size(table, 3) / 2), 0, 0));
+  return b.cat({half, half}, -1);
+}
+
+/// Grouped-query attention with norms on queries and keys. The layers of either stack share one rotary table.
 BlockValue self_attention(BlockBuilder& b, BlockValue x, const BlockOptions& options, bool talker) {
   const std::string_view class_name = talker ? "Qwen3TTSTalkerAttention" : "Qwen3TTSAttention";
   const auto scope = b.enter("self_attn", class_name);
@@ -55,10 +58,13 @@ BlockValue self_attention(BlockBuilder& b, BlockValue x, const BlockOptions& opt
   BlockValue k = split_heads(b.linear("k_proj", x, kv_heads * head_dim), kv_heads);
   k = b.rms_norm("k_norm", k, kNorm);
   const BlockValue v = split_heads(b.linear("v_proj", x, kv_heads * head_dim), kv_heads);
-  const BlockBuilder::CosSin table =
-      talker ? b.rotary_table(b.input("position_ids"), head_dim) : BlockBuilder::CosSin{b.input("cos"), b.input("sin")};
+  BlockBuilder::CosSin table{b.input("cos"), b.input("sin")};
+  if (talker) table = {first_channel(b, table.cos), first_channel(b, table.sin)};
   const BlockBuilder::QueryKey rotated = b.rotary(q, k, table);
-  return b.linear("o_proj", b.attention(rotated.query, rotated.key, v, {.causal = true}), b.size(x, -1));
+  const BlockBuilder::KeyValue all = b.kv_cache(rotated.key, v);
+  b.output("keys", all.key);
+  b.output("values", all.value);
+  return b.linear("o_proj", b.attention(rotated.query, all.key, all.value, {.causal = true}), b.size(x, -1));
 }
 
 BlockValue gated_mlp(BlockBuilder& b, BlockValue x, std::int64_t intermediate_size) {
@@ -121,15 +127,6 @@ BlockValue text_projection(BlockBuilder& b, BlockValue text, std::int64_t hidden
   return text;
 }
 
-/// Puts the speaker's embedding at its position of the codec track.
-BlockValue place_speaker(BlockBuilder& b, BlockValue codec, BlockValue speaker) {
-  const std::int64_t batch = b.size(codec, 0), length = b.size(codec, 1), hidden = b.size(codec, 2);
-  const std::int64_t after = kSpeakerPosition + 1;
-  return b.cat({b.slice(codec, 1, 0, kSpeakerPosition), b.reshape(speaker, {batch, 1, hidden}),
-                b.slice(codec, 1, after, length - after)},
-               1);
-}
-
 void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t hidden = options.integer("hidden_size");
   const BlockValue input_ids = b.input("input_ids");
@@ -147,7 +144,9 @@ void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
   BlockValue codec = b.embedding("talker.model.codec_embedding", b.select(input_ids, 2, 1),
                                  options.integer("codec_vocab_size"), hidden);
   codec = b.mul(codec, codec_mask);
-  if (speaker) codec = place_speaker(b, codec, b.detach(*speaker));
+  if (speaker) {
+    codec = b.set_slice(codec, b.reshape(b.detach(*speaker), {batch, 1, hidden}), 1, kSpeakerPosition);
+  }
 
   BlockValue sum = b.add(text, codec);
   b.declare("talker.code_predictor.model.codec_embedding", "ModuleList", false);
@@ -158,7 +157,10 @@ void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
   }
   // The last position has nothing to predict. Positions are counted from the attention mask, in fp32.
   b.output("hidden", b.slice(sum, 1, 0, length - 1));
-  b.output("position_ids", b.constant({batch, length - 1}, Dtype::Float32));
+  // Variables of the step.
+  b.output("text", text);
+  b.output("codec", codec);
+  b.output("position_ids", b.expand(b.constant({1, batch, length - 1}, Dtype::Float32), {3, batch, length - 1}));
 }
 
 // ---- Code predictor.
@@ -203,7 +205,9 @@ void build_codec_heads(BlockBuilder& b, const BlockOptions& options) {
                               options.integer("code_vocab_size")));
   }
   // Labels and logits are in line already, and the loss shifts them once more: so does the published code.
-  b.output("loss", b.cross_entropy(b.stack(logits, 1), labels, true));
+  const BlockValue all_logits = b.stack(logits, 1);
+  b.output("logits", all_logits);
+  b.output("loss", b.cross_entropy(all_logits, labels, true));
 }
 
 std::string root_class(const BlockOptions& /*options*/) {
@@ -225,14 +229,14 @@ std::vector<BlockKind> qwen3_tts_blocks() {
        build_codec_frames,
        root_class},
       {"codec_heads",
-       "hidden [frames, codes, H], labels [frames, codes - 1] -> loss: one head for each code but the first, over one "
+       "hidden [frames, codes, H], labels [frames, codes - 1] -> logits, loss: one head for each code but the first, over one "
        "position each (Qwen3-TTS).",
        {code_vocab},
        build_codec_heads,
        root_class},
       {"dual_track_embedding",
        "input_ids [batch, length, 2], codec_ids [batch, length, codes], three masks, speaker_embedding (optional, "
-       "detached) -> hidden [batch, length - 1, H], position_ids: the sum of the text, codec and code embeddings of "
+       "detached) -> hidden [batch, length - 1, H], text, codec, position_ids: the sum of the text, codec and code embeddings of "
        "each position (Qwen3-TTS).",
        {{"hidden_size", OptionType::Size, true, "Width of the talker."},
         {"text_vocab_size", OptionType::Size, true, "Text tokens."},
@@ -243,13 +247,13 @@ std::vector<BlockKind> qwen3_tts_blocks() {
        build_dual_track_embedding,
        root_class},
       {"qwen3_tts_layer",
-       "hidden [batch, seq, width], position_ids (talker) or cos and sin -> hidden: a decoder layer with norms on "
-       "queries and keys (Qwen3-TTS).",
+       "hidden [batch, seq, width], cos and sin, of the talker [3, batch, seq, dim] -> hidden: a decoder layer with "
+       "norms on queries and keys (Qwen3-TTS).",
        {{"num_attention_heads", OptionType::Size, true, "Query heads."},
         {"num_key_value_heads", OptionType::Size, true, "Key and value heads."},
         {"head_dim", OptionType::Size, true, "Width of a head."},
         {"intermediate_size", OptionType::Size, true, "Width of the MLP."},
-        {"talker", OptionType::Flag, false, "Makes its rotary table itself, from position_ids."}},
+        {"talker", OptionType::Flag, false, "Interleaves the three channels of its rotary table."}},
        build_qwen3_tts_layer,
        layer_class},
   };

@@ -269,6 +269,12 @@ void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const st
   if (module.repeated) add_to_stack(module, static_cast<int>(model_.calls.size()) - 1);
 }
 
+bool is_kv_cache(const Block& block, int value) {
+  return std::any_of(block.ops.begin(), block.ops.end(), [&](const Op& op) {
+    return op.kind == OpKind::KvCache && std::find(op.outputs.begin(), op.outputs.end(), value) != op.outputs.end();
+  });
+}
+
 void Builder::add_outputs(const SpecModule& module, const WrittenBlock& written, const std::string& base, Call& call) {
   const BlockDefinition& definition = written.definition;
   for (std::size_t i = 0; i < definition.output_names.size(); ++i) {
@@ -280,6 +286,8 @@ void Builder::add_outputs(const SpecModule& module, const WrittenBlock& written,
                                   .dtype = inside.dtype});
     values_.insert_or_assign(outside, id);
     call.outputs.push_back(id);
+    const bool is_cached = is_kv_cache(definition.block, definition.block.outputs[i]);
+    if (module.keep_outputs || is_cached) model_.held.push_back({.value = id, .if_cached = is_cached});
   }
 }
 

@@ -95,6 +95,8 @@ class ExpandedModelWriter {
     std::vector<int> inputs;
     for (const int input : model_.inputs) inputs.push_back(tensor_of_value_[at(input)]);
     w_.member("inputs", inputs);
+    held("held", false);
+    held("held_if_cached", true);
     w_.member("loss", model_.loss < 0 ? -1 : tensor_of_value_[at(model_.loss)]);
     calls();
     ops();
@@ -108,6 +110,9 @@ class ExpandedModelWriter {
     return static_cast<int>(tensors_.size()) - 1;
   }
 
+  /// Ops after the forward of the root, such as a loss, belong to no module: they stand in the root's.
+  std::string name_of_module(int module) const { return module < 0 ? std::string() : model_.modules[at(module)].name; }
+
   void number_tensors() {
     tensor_of_value_.assign(model_.values.size(), -1);
     for (const int input : model_.inputs) {
@@ -118,13 +123,21 @@ class ExpandedModelWriter {
       std::vector<int> numbers;
       for (const int input : call.inputs) numbers.push_back(tensor_of_value_[at(input)]);
       for (std::size_t v = numbers.size(); v < block.values.size(); ++v) {
-        numbers.push_back(add_tensor(block.values[v], model_.modules[at(call.module)].name));
+        numbers.push_back(add_tensor(block.values[v], name_of_module(call.module)));
       }
       for (std::size_t o = 0; o < call.outputs.size(); ++o) {
         tensor_of_value_[at(call.outputs[o])] = numbers[at(block.outputs[o])];
       }
       tensor_numbers_.push_back(std::move(numbers));
     }
+  }
+
+  void held(std::string_view name, bool if_cached) {
+    std::vector<int> tensors;
+    for (const HeldValue& held : model_.held) {
+      if (held.if_cached == if_cached) tensors.push_back(tensor_of_value_[at(held.value)]);
+    }
+    w_.member(name, tensors);
   }
 
   void modules() {
@@ -224,7 +237,7 @@ class ExpandedModelWriter {
     for (const Call& call : model_.calls) {
       const Block& block = model_.blocks[at(call.block)];
       w_.begin_object(JsonLayout::OneLine);
-      w_.member("module", model_.modules[at(call.module)].name);
+      w_.member("module", name_of_module(call.module));
       w_.member("block", block.kind);
       w_.member("repeated", call.repeated);
       w_.member("first_op", begin);
@@ -255,7 +268,7 @@ class ExpandedModelWriter {
     for (const int p : op.parameters) names.push_back(model_.parameters[at(call.parameters[at(p)])].name);
     w_.begin_object(JsonLayout::OneLine);
     w_.member("kind", name_of(op.kind));
-    w_.member("module", model_.modules[at(call.modules[at(op.module)])].name);
+    w_.member("module", name_of_module(call.modules[at(op.module)]));
     w_.member("inputs", numbers(op.inputs));
     w_.member("outputs", numbers(op.outputs));
     w_.member("parameters", names);

@@ -114,6 +114,7 @@ struct SpecModule {
   std::vector<SpecRename> outputs;
   std::vector<SpecVariation> variations;
   std::vector<std::string> recipes;  ///< Only in these; empty: in all.
+  bool keep_outputs = false;         ///< Its outputs live until the forward of the root returns.
   bool called = true;                ///< False: registered, but its forward never runs.
   std::string where;
 

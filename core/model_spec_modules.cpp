@@ -272,6 +272,7 @@ void read_module(const JsonValue& value, SpecModule& out, const std::vector<Spec
   if (const JsonValue* outputs = object.optional_value("outputs")) read_renames(*outputs, out.outputs, errors);
   object.optional("recipes", out.recipes);
   object.optional("called", out.called);
+  object.optional("keep_outputs", out.keep_outputs);
   if (!object.is_object()) return;
   if ((block == nullptr) == (ops == nullptr)) {
     object.fail("",

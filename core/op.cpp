@@ -11,7 +11,7 @@ constexpr std::array<std::string_view, kNumOpKinds> kNames = {
     "group_norm", "batch_norm", "rotary_table",  "rotary",     "attention", "silu",       "gelu",
     "relu",       "sigmoid",    "tanh",          "mul",        "add",       "sub",        "scale",
     "softcap",    "dropout",    "cast",          "detach",     "reshape",   "transpose",  "slice",
-    "select",     "expand",     "split",         "contiguous", "cat",       "stack",      "index",
+    "select",     "expand",     "split",         "contiguous", "cat",       "stack",      "set_slice",  "kv_cache",   "index",
     "pad",        "softmax",    "mean",          "sum",        "std",       "max_pool2d", "adaptive_avg_pool2d",
     "router",     "experts",    "cross_entropy", "mse_loss",   "constant",
 };

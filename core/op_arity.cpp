@@ -30,6 +30,7 @@ OpArity arity_of(OpKind kind) {
     case OpKind::Add:
     case OpKind::Sub:
     case OpKind::Index:
+    case OpKind::SetSlice:
     case OpKind::CrossEntropy:
     case OpKind::MseLoss:
       return {.min_inputs = 2, .max_inputs = 2};
@@ -38,6 +39,8 @@ OpArity arity_of(OpKind kind) {
       return {.max_inputs = kAnyNumber};
     case OpKind::Std:
       return {.min_inputs = 2, .max_inputs = 3};
+    case OpKind::KvCache:
+      return {.min_inputs = 2, .max_inputs = 2, .num_outputs = 2};
     case OpKind::Router:
       return {.num_outputs = 2};
     case OpKind::Experts:

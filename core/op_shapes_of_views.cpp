@@ -40,6 +40,21 @@ Rule transpose(const OpAttributes& attributes, const OpShapes& s) {
   return one(y);
 }
 
+Rule set_slice(const OpAttributes& attributes, const OpShapes& s) {
+  const Shape& x = s.inputs[0];
+  const auto dim = dimension(attributes.dim, x.size());
+  if (!dim) return no_dimension(attributes.dim, x);
+  Shape room = x;
+  room[*dim] -= attributes.start;
+  const Shape& part = s.inputs[1];
+  const bool fits = part.size() == x.size() && attributes.start >= 0 && part[*dim] <= room[*dim];
+  if (fits) room[*dim] = part[*dim];
+  if (!fits || part != room) {
+    return wrong("A part of {} does not fit into {} from {} on.", to_string(part), to_string(x), attributes.start);
+  }
+  return one(x);
+}
+
 Rule slice(OpKind kind, const OpAttributes& attributes, const OpShapes& s) {
   Shape y = s.inputs[0];
   const auto dim = dimension(attributes.dim, y.size());
@@ -141,6 +156,10 @@ std::optional<Rule> of_view(OpKind kind, const OpAttributes& attributes, const O
     case OpKind::Slice:
     case OpKind::Select:
       return slice(kind, attributes, s);
+    case OpKind::KvCache:
+      return std::vector<Shape>{s.inputs[0], s.inputs[1]};
+    case OpKind::SetSlice:
+      return set_slice(attributes, s);
     case OpKind::Expand:
       return expand(s);
     case OpKind::Split:

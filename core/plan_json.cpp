@@ -109,6 +109,7 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   writer.member("repeat_kv", use.repeat_kv);
   writer.member("upcast_logits", use.upcast_logits);
   writer.member("keep_logits", use.keep_logits);
+  writer.member("use_cache", use.use_cache);
   writer.member("prefer_cudnn_attention", use.prefer_cudnn_attention);
   writer.end_object();
   writer.key("quirks");

@@ -154,6 +154,7 @@ void read_implementations(const JsonValue& value, Implementations& use, JsonErro
   object.optional("repeat_kv", use.repeat_kv);
   object.optional("upcast_logits", use.upcast_logits);
   object.optional("keep_logits", use.keep_logits);
+  object.optional("use_cache", use.use_cache);
   object.optional("prefer_cudnn_attention", use.prefer_cudnn_attention);
   object.finish();
 }

@@ -54,6 +54,7 @@ inline constexpr EnumTable<RmsNormImplementation> kRmsNormTable{"RMSNorm impleme
 
 inline constexpr EnumName<RotaryImplementation> kRotaryImplementations[] = {
     {RotaryImplementation::Halves, "halves"},
+    {RotaryImplementation::HalvesSeqFirst, "halves_seq_first"},
     {RotaryImplementation::Complex, "complex"},
 };
 inline constexpr EnumTable<RotaryImplementation> kRotaryTable{"rotary implementation", kRotaryImplementations};

@@ -18,6 +18,7 @@ Result<Runtime> runtime_of_flavour(const std::string& flavour) {
   if (flavour == "torchtitan") {
     use.rms_norm = RmsNormImplementation::Fused;
     use.rotary = RotaryImplementation::Complex;
+    use.use_cache = false;
     return runtime;
   }
   return failure("runtime", "\"" + flavour + "\" is not a known flavour.",

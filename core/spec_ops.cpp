@@ -99,6 +99,8 @@ Rules rules_of(OpKind kind) {
       return {kDim,
               {"start", OptionType::Count, false, "First index; 0 otherwise."},
               {"length", OptionType::Size, true, "Number of indices."}};
+    case OpKind::SetSlice:
+      return {kDim, {"start", OptionType::Count, false, "First index; 0 otherwise."}};
     case OpKind::Select:
       return {kDim, {"start", OptionType::Count, true, "The index."}};
     case OpKind::Split:

@@ -7,6 +7,7 @@
 
 #include "rehearsal/errors.h"
 #include "rehearsal/exported.h"
+#include "rehearsal/fat_binary.h"
 #include "rehearsal/known_contents.h"
 #include "rehearsal/options.h"
 #include "rehearsal/work.h"
@@ -14,9 +15,19 @@
 namespace fsdp::rehearsal {
 namespace {
 
+/// What the handle of a fat binary points to.
+struct FatBinary {
+  CompiledCode code;  // that the card runs
+};
+
+struct Registered {
+  const char* name;
+  const FatBinary* binary;
+};
+
 struct Names {
   std::mutex mutex;
-  std::unordered_map<const void*, const char*> of;
+  std::unordered_map<const void*, Registered> of;
 };
 
 Names& names() {
@@ -34,7 +45,7 @@ const char* name_of_kernel(const void* kernel) {
   Names& n = names();
   const std::lock_guard lock(n.mutex);
   const auto found = n.of.find(kernel);
-  return found == n.of.end() ? nullptr : found->second;
+  return found == n.of.end() ? nullptr : found->second.name;
 }
 
 /// Between `<<<...>>>` and the launch the compiler hands over the shape in two calls.
@@ -59,15 +70,22 @@ cudaError_t launch(const char* name, dim3 grid, dim3 block) {
   return grid_fits && threads != 0 && threads <= kMostThreads ? cudaSuccess : report(cudaErrorInvalidConfiguration);
 }
 
+CompiledCode code_of_kernel(const void* kernel) {
+  Names& n = names();
+  const std::lock_guard lock(n.mutex);
+  const auto found = n.of.find(kernel);
+  return found == n.of.end() ? CompiledCode{} : found->second.binary->code;
+}
+
 }  // namespace fsdp::rehearsal
 
 using namespace fsdp::rehearsal;
 
-// A library with device code registers it when it is loaded. The code is never looked at; the names are kept for
-// traces.
-FSDP_STUB void** __cudaRegisterFatBinary(void*) {
-  static void* handle = nullptr;
-  return &handle;
+// A library with device code registers it when it is loaded. The code is never looked at; for which architectures it is,
+// is asked for by cub and CUTLASS.
+FSDP_STUB void** __cudaRegisterFatBinary(void* wrapper) {
+  // Never freed: a library that is unloaded may be asked about still.
+  return reinterpret_cast<void**>(new FatBinary{code_for(compiled_code(wrapper), options().card.compute_capability)});
 }
 FSDP_STUB void __cudaRegisterFatBinaryEnd(void**) {}
 FSDP_STUB void __cudaUnregisterFatBinary(void**) {}
@@ -75,12 +93,11 @@ FSDP_STUB char __cudaInitModule(void**) {
   return 1;
 }
 FSDP_STUB void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
-FSDP_STUB void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*,
+FSDP_STUB void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*,
                                       dim3*, int*) {
-  if (!names_are_wanted()) return;
   Names& n = names();
   const std::lock_guard lock(n.mutex);
-  n.of[host] = name;
+  n.of[host] = {name, reinterpret_cast<const FatBinary*>(handle)};
 }
 
 // `<<<grid, block, shared, stream>>>` in two halves.

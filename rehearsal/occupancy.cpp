@@ -8,19 +8,22 @@
 #include <algorithm>
 
 #include "rehearsal/exported.h"
+#include "rehearsal/kernels.h"
 #include "rehearsal/options.h"
 
 using namespace fsdp::rehearsal;
 
-// CUTLASS and cub read the binary version, to know for which architecture a kernel was compiled; ours says: for this
-// card.
-FSDP_STUB cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+// CUTLASS and cub read the versions, to know for which architecture a kernel was compiled: cub launches nothing for one that
+// is not in its list, such as the 8.9 of a card that runs code for 8.6.
+FSDP_STUB cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   const Card& card = options().card;
   *attributes = cudaFuncAttributes{};
   attributes->maxThreadsPerBlock = 1024;
   attributes->numRegs = 32;
   attributes->maxDynamicSharedSizeBytes = 49152;
-  attributes->binaryVersion = attributes->ptxVersion = card.compute_capability;
+  const CompiledCode code = code_of_kernel(kernel);
+  attributes->ptxVersion = code.architecture > 0 ? code.architecture : card.compute_capability;
+  attributes->binaryVersion = code.is_ptx ? card.compute_capability : attributes->ptxVersion;
   return cudaSuccess;
 }
 

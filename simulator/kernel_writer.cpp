@@ -177,6 +177,10 @@ int KernelWriter::reduce(int x, std::int64_t outputs, bool fresh_gradient, bool 
   return y;
 }
 
+void KernelWriter::lay_as(int y, int x) {
+  program_.slots[at(y)].strides = slot(x).strides;
+}
+
 int KernelWriter::reshape(int x, const Shape& from, const Shape& to) {
   const int y = alias(x);
   Slot& slot = program_.slots[at(y)];

@@ -27,6 +27,7 @@ struct WalkInput {
   const MemoryIds* ids = nullptr;
   Bytes cublas_workspace{8519680};
   Dtype activation = Dtype::BFloat16;
+  bool use_cache = true;  ///< Keys and values are cached in training.
   LaunchLimits limits;
 };
 

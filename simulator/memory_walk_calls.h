@@ -27,6 +27,9 @@ class CallWalk {
     for (const Call& call : model_.calls) {
       for (const int value : call.inputs) ++consumers_[at(value)];
     }
+    for (const HeldValue& held : model_.held) {
+      if (is_held(held)) ++consumers_[at(held.value)];
+    }
   }
 
   void load_inputs() {
@@ -73,6 +76,9 @@ class CallWalk {
   void begin_whole_backward() {
     if (is_backward_) return;
     is_backward_ = true;
+    for (const HeldValue& held : model_.held) {
+      if (is_held(held)) drop(storage_of_value_[at(held.value)]);
+    }
     sink_.alloc(in_.ids->of(SingleTensor::LossGrad), loss_bytes(), MemoryStream::Compute, MemoryCategory::Temp);
   }
 
@@ -86,7 +92,7 @@ class CallWalk {
     return 4;
   }
 
-  /// After backward: what nobody has used (losses, unused outputs) and gradients of values that nothing waits for.
+  /// After backward: the loss and gradients of values that nothing waits for.
   void end_backward() {
     if (is_backward_) sink_.free(in_.ids->of(SingleTensor::LossGrad));
     for (const int id : unused_) drop(id);
@@ -105,6 +111,8 @@ class CallWalk {
 
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
   const Tape& tape_of(int call) const { return *(*in_.tapes)[at(call)]; }
+
+  bool is_held(const HeldValue& held) const { return !held.if_cached || in_.use_cache; }
 
   void drop(int id) {
     if (id >= 0 && --refs_[at(id)] == 0) sink_.free(id);
@@ -130,9 +138,12 @@ class CallWalk {
       const int users = consumers_[at(call.outputs[o])];
       refs_[at(id)] += users;
       if (where.kind == Storage::Kind::Inside && tape.output_is_kept[o] && is_first_name(tape, o)) ++refs_[at(id)];
-      if (refs_[at(id)] == 0) {
+      if (refs_[at(id)] > 0) continue;
+      if (call.outputs[o] == model_.loss) {
         refs_[at(id)] = 1;
         unused_.push_back(id);
+      } else {
+        sink_.free(id);
       }
     }
   }

@@ -58,6 +58,8 @@ void write_op(KernelWriter& w) {
     case OpKind::Contiguous:
     case OpKind::Cat:
     case OpKind::Stack:
+    case OpKind::KvCache:
+    case OpKind::SetSlice:
     case OpKind::Index:
     case OpKind::Pad:
     case OpKind::Constant:

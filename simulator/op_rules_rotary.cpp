@@ -60,7 +60,15 @@ int rotate_halves(KernelWriter& w, int x, int cos, int sin) {
   const int by_sin = mul_table(w, turned, sin);
   const int y = w.make(w.elements(x), w.slot(x).dtype);
   w.add(KernelKind::Elementwise, {{by_cos, GradRule::Alias}, {by_sin, GradRule::Alias}}, {y});
+  w.lay_as(y, x);
   return y;
+}
+
+// The same on [batch, heads, seq, dim]: x lies otherwise, and so does y, but the gradient of a half is filled into a new
+// tensor, which lies in that order.
+int rotate_heads_first(KernelWriter& w, int x, const Shape& shape, int cos, int sin) {
+  const int y = rotate_halves(w, w.transpose(x, shape, 1, 2), cos, sin);
+  return w.transpose(y, {shape[0], shape[2], shape[1], shape[3]}, 1, 2);
 }
 
 // view_as_complex(x.float()) * freqs of q and of k, then both cast back: the local variables live until then.
@@ -82,11 +90,13 @@ void rotate_complex(KernelWriter& w, int q, int k, int table) {
 }
 
 void write_rotary(KernelWriter& w) {
-  const int q = w.input(0);
-  const int k = w.input(1);
-  if (w.context().implementations.rotary == RotaryImplementation::Complex) return rotate_complex(w, q, k, w.input(2));
-  w.set_output(0, rotate_halves(w, q, w.input(2), w.input(3)));
-  w.set_output(1, rotate_halves(w, k, w.input(2), w.input(3)));
+  const RotaryImplementation kind = w.context().implementations.rotary;
+  if (kind == RotaryImplementation::Complex) return rotate_complex(w, w.input(0), w.input(1), w.input(2));
+  for (int i = 0; i < 2; ++i) {
+    w.set_output(i, kind == RotaryImplementation::HalvesSeqFirst
+                        ? rotate_halves(w, w.input(i), w.input(2), w.input(3))
+                        : rotate_heads_first(w, w.input(i), w.input_shape(i), w.input(2), w.input(3)));
+  }
 }
 
 }  // namespace

@@ -47,6 +47,28 @@ int joined(KernelWriter& w) {
   return w.cat(parts, {GradientOrder::Kind::Cut, {}, whole, dimension(w.op().attributes.dim, whole)});
 }
 
+void write_kv_cache(KernelWriter& w) {
+  for (int i = 0; i < 2; ++i) {
+    if (!w.context().implementations.use_cache) {
+      w.set_output(i, w.input(i));
+      continue;
+    }
+    const Shape& shape = w.input_shape(i);
+    const Shape cached = {shape[0], shape[2], shape[1], shape[3]};
+    const int all = w.cat({w.transpose(w.input(i), shape, 1, 2)}, {GradientOrder::Kind::Cut, {}, cached, 2});
+    w.set_output(i, w.transpose(all, cached, 1, 2));
+  }
+}
+
+// A node of its own (CopySlices) copies the gradient of the whole, and works on a copy of the part.
+int set_slice(KernelWriter& w) {
+  const int x = w.input(0), part = w.input(1);
+  const int y = w.alias(x);
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}, {part, GradRule::Fresh}}, {y});
+  kernel.backward_temps = {{w.bytes(part), TempLife::Late}, {w.bytes(part), TempLife::Late}};
+  return y;
+}
+
 int compute(KernelWriter& w) {
   const std::int64_t elements = num_elements(w.output_shape(0));
   switch (w.op().kind) {
@@ -66,6 +88,8 @@ int compute(KernelWriter& w) {
       // The gradient of an expanded tensor is summed over the new dimensions.
       if (elements != w.elements(w.input(0))) return w.expand(w.input(0), w.input_shape(0), w.output_shape(0));
       return w.reshape(w.input(0), w.input_shape(0), w.output_shape(0));
+    case OpKind::SetSlice:
+      return set_slice(w);
     case OpKind::Contiguous:
       return w.copy(w.input(0));
     case OpKind::Pad: {
@@ -91,6 +115,7 @@ int compute(KernelWriter& w) {
 }  // namespace
 
 void write_shape_op(KernelWriter& w) {
+  if (w.op().kind == OpKind::KvCache) return write_kv_cache(w);
   if (w.op().kind == OpKind::Split) return write_split(w);
   w.set_output(0, compute(w));
 }

@@ -56,10 +56,18 @@ Dtype activation_dtype(const Model& model, const Plan& plan) {
   return Dtype::Float32;
 }
 
+Implementations implementations_of(const Plan& plan) {
+  const auto& entries = plan.checkpointing.entries;
+  const auto recomputes = [](const Checkpointing::Entry& entry) { return entry.mode != CheckpointMode::None; };
+  Implementations use = plan.runtime.implementations;
+  use.use_cache = use.use_cache && std::none_of(entries.begin(), entries.end(), recomputes);
+  return use;
+}
+
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu) {
   TapeSettings settings;
   settings.rules = {.activation = activation_dtype(model, plan),
-                    .implementations = plan.runtime.implementations,
+                    .implementations = implementations_of(plan),
                     .compute_capability = gpu.compute_capability,
                     .num_sms = gpu.num_sms.value};
   settings.selective_keep = plan.checkpointing.selective_keep;
@@ -78,6 +86,7 @@ WalkInput PreparedPlan::walk_input() const {
           .ids = &ids,
           .cublas_workspace = cublas_workspace(cluster->gpu.compute_capability),
           .activation = activation,
+          .use_cache = implementations_of(plan).use_cache,
           .limits = launch_limits(cluster->gpu.num_sms.value, cluster->gpu.compute_capability)};
 }
 

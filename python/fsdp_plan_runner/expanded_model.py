@@ -85,6 +85,9 @@ class ExpandedModel:
         self.buffers = [Buffer(b["name"], tuple(b["shape"]), b["dtype"], b["persistent"]) for b in value["buffers"]]
         self.tensors = [Tensor(t["name"], tuple(t["shape"]), t["dtype"]) for t in value["tensors"]]
         self.inputs: list[int] = value["inputs"]
+        # Tensors that live until the forward of the root returns; the second where keys and values are cached.
+        self.held: list[int] = value.get("held", [])
+        self.held_if_cached: list[int] = value.get("held_if_cached", [])
         self.loss: int = value["loss"]
         self.calls = [Call(c["module"], c["repeated"], c["first_op"], c["num_ops"]) for c in value["calls"]]
         self.ops = [Op(op) for op in value["ops"]]

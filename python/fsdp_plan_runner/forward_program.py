@@ -50,9 +50,9 @@ class ModuleForward:
 
 
 class ForwardProgram:
-    """All runs of all modules. `keep` are tensors that the root returns beside the loss."""
+    """All runs of all modules. `keep` are tensors that the root returns beside the loss, `held` such as live until then."""
 
-    def __init__(self, model: ExpandedModel, keep: tuple[int, ...] = ()) -> None:
+    def __init__(self, model: ExpandedModel, keep: tuple[int, ...] = (), held: tuple[int, ...] = ()) -> None:
         self.model = model
         self.runs: dict[str, list[ModuleForward]] = {}
         self._called = {module.name: module.called for module in model.modules}
@@ -67,7 +67,7 @@ class ForwardProgram:
                 self._last_read[tensor] = position
             for tensor in op.outputs:
                 self._maker[tensor] = position
-        for tensor in (model.loss, *keep):
+        for tensor in (model.loss, *keep, *held):
             self._last_read[tensor] = len(model.ops)
         self._build("", 0, len(model.ops))
         root = self.runs[""][0]

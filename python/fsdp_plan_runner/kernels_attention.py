@@ -31,9 +31,9 @@ def _inverse_frequencies(op: Op, context: KernelContext) -> torch.Tensor:
 @torch.no_grad()
 def rotary_table(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     positions = inputs[0]
-    frequencies = _inverse_frequencies(op, context)[None, :, None].float().expand(positions.shape[0], -1, 1)
-    rows = positions[:, None, :].float()
-    angles = (frequencies @ rows).transpose(1, 2)
+    frequencies = _inverse_frequencies(op, context)[:, None].float().expand(*positions.shape[:-1], -1, 1)
+    rows = positions.unsqueeze(-2).float()
+    angles = (frequencies @ rows).transpose(-2, -1)
     if context.implementations.rotary == "complex":
         # One table of complex numbers has the bytes of cos and sin; torchtitan makes it once, before training.
         table = torch.polar(torch.ones_like(angles), angles)
@@ -59,16 +59,19 @@ def _rotate_complex(q: torch.Tensor, k: torch.Tensor, table: torch.Tensor) -> tu
 @kernel("rotary")
 def rotary(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     q, k, cos, sin = inputs
-    cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
     if cos.is_complex():
-        return _rotate_complex(q, k, cos)
+        return _rotate_complex(q, k, cos.unsqueeze(2))
+    # Whether heads come first decides in which order gradients lie.
+    heads = 1 if context.implementations.rotary == "halves" else 2
+    q, k, cos, sin = q.transpose(heads, 2), k.transpose(heads, 2), cos.unsqueeze(heads), sin.unsqueeze(heads)
     width = cos.shape[-1]
     if width == q.shape[-1]:
-        return (q * cos) + (_rotate_half(q) * sin), (k * cos) + (_rotate_half(k) * sin)
+        q_turned, k_turned = (q * cos) + (_rotate_half(q) * sin), (k * cos) + (_rotate_half(k) * sin)
+        return q_turned.transpose(heads, 2), k_turned.transpose(heads, 2)
     parts = []
     for x in (q, k):
         turned, kept = x[..., :width], x[..., width:]
-        parts.append(torch.cat(((turned * cos) + (_rotate_half(turned) * sin), kept), dim=-1))
+        parts.append(torch.cat(((turned * cos) + (_rotate_half(turned) * sin), kept), dim=-1).transpose(heads, 2))
     return parts[0], parts[1]
 
 

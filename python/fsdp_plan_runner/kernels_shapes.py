@@ -50,6 +50,23 @@ def contiguous(op: Op, context: KernelContext, inputs: Tensors, parameters: Tens
     return inputs[0].clone(memory_format=torch.contiguous_format)
 
 
+@kernel("set_slice")
+def set_slice(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    x, part = inputs
+    x.narrow(op.attributes["dim"], op.attributes["start"], part.shape[op.attributes["dim"]]).copy_(part)
+    return x
+
+
+@kernel("kv_cache")
+def kv_cache(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
+    if not context.implementations.use_cache:
+        return tuple(inputs)
+    key, value = (x.transpose(1, 2) for x in inputs)
+    empty = torch.tensor([], dtype=key.dtype, device=key.device)
+    key, value = torch.cat([empty, key], dim=-2), torch.cat([empty, value], dim=-2)
+    return key.transpose(1, 2), value.transpose(1, 2)
+
+
 @kernel("cat")
 def cat(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     return torch.cat(list(inputs), dim=op.attributes["dim"])

@@ -108,7 +108,8 @@ def build_model(model: ExpandedModel, implementations: Implementations, activati
     """The tree with its parameters and buffers on `device` ("meta" for none), to compute on `compute_device`.
     `parameter_dtype` is that of trainable parameters where it is not the checkpoint's."""
     keep = logits_of(model) if implementations.keep_logits else ()
-    program = ForwardProgram(model, keep)
+    held = (*model.held, *(model.held_if_cached if implementations.use_cache else ()))
+    program = ForwardProgram(model, keep, held)
     modules: dict[str, PlannedModule] = {}
     context = KernelContext(implementations, activation, compute_device, [t.shape for t in model.tensors], {})
     running = RunningOp()

@@ -54,6 +54,7 @@ class Implementations:
     repeat_kv: bool = False
     upcast_logits: bool = True
     keep_logits: bool = False
+    use_cache: bool = True
     prefer_cudnn_attention: bool = False
 
 
@@ -102,6 +103,8 @@ class Plan:
         self.allocator_settings: str = runtime.get("allocator_settings", "")
         self.implementations = Implementations(
             **{**FLAVOURS.get(self.flavour, {}), **runtime.get("implementations", {})})
+        if self.checkpointed:
+            self.implementations = dataclasses.replace(self.implementations, use_cache=False)
         self.quirks: dict[str, Any] = {**QUIRKS, **runtime.get("quirks", {})}
 
     @property

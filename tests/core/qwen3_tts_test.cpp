@@ -251,7 +251,7 @@ TEST(Qwen3Tts, AttentionHasSixteenHeadsOverEightInBothStacksAndBothSizes) {
   }
 }
 
-TEST(Qwen3Tts, EachTalkerLayerMakesItsRotaryTableAndThePredictorSharesOne) {
+TEST(Qwen3Tts, EachStackSharesARotaryTableOfWhichTheTalkerHasThreeChannels) {
   const Model model = model_of(kLargeBase);
   int in_talker = 0, in_predictor = 0;
   for (const Module& module : model.modules) {
@@ -262,11 +262,11 @@ TEST(Qwen3Tts, EachTalkerLayerMakesItsRotaryTableAndThePredictorSharesOne) {
         EXPECT_EQ(op.outputs[0], (Shape{1, 16, 128}));
       } else {
         ++in_talker;
-        EXPECT_EQ(op.outputs[0], (Shape{2, 175, 128}));
+        EXPECT_EQ(op.outputs[0], (Shape{3, 2, 175, 128}));
       }
     }
   }
-  EXPECT_EQ(in_talker, 28);
+  EXPECT_EQ(in_talker, 1);
   EXPECT_EQ(in_predictor, 1);
 }
 
@@ -364,6 +364,20 @@ TEST(Qwen3Tts, BothRotaryEmbeddingsKeepTheirFrequenciesAsABuffer) {
     EXPECT_EQ(buffer.shape, Shape{64});
     EXPECT_FALSE(buffer.persistent);
   }
+}
+
+TEST(Qwen3Tts, TheStepHoldsHiddenStatesLogitsAndTheCacheUntilItReturns) {
+  const Model model = model_of(kLargeBase);
+  const auto count = [&](std::string_view ending, bool if_cached) {
+    return std::count_if(model.held.begin(), model.held.end(), [&](const HeldValue& held) {
+      return held.if_cached == if_cached && model.values[static_cast<std::size_t>(held.value)].name.ends_with(ending);
+    });
+  };
+  // What enters the 28 layers, and what leaves the norm; logits of the talker and of the predictor.
+  EXPECT_EQ(count("hidden", false), 29);
+  EXPECT_EQ(count("logits", false), 2);
+  EXPECT_EQ(count("keys", true), 28 + 5);
+  EXPECT_EQ(count("values", true), 28 + 5);
 }
 
 TEST(Qwen3Tts, StacksAreTheTwentyEightAndTheFiveLayers) {

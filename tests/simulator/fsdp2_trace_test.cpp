@@ -54,6 +54,7 @@ Plan plan_of_the_trace() {
   plan.units.push_back({{""}, {ReshardAfterForward::Kind::Always, 0}});
   plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
   plan.runtime.implementations.rms_norm = RmsNormImplementation::Fused;
+  plan.runtime.implementations.rotary = RotaryImplementation::HalvesSeqFirst;
   return plan;
 }
 

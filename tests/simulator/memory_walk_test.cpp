@@ -207,6 +207,36 @@ TEST(MemoryWalk, WhatAnIntegerReshardKeptIsCopiedIntoOnePieceBeforeItIsGathered)
   EXPECT_EQ(walked.at(Do::Unshard, StepPhase::Backward, 2).peak, kU / 2 + kU);
 }
 
+TEST(MemoryWalk, WhatIsHeldLivesUntilTheForwardReturns) {
+  // A Scale needs nothing for its backward: what it made goes when the next one has run, unless somebody holds it.
+  const auto scales = [](bool held) {
+    ModelAssembler model("scales", Dtype::Float32);
+    model.input("hidden", {1, 4, kWidth}, std::nullopt);
+    model.input("labels", {1, 4}, Dtype::Int64);
+    BlockBuilder first = model.block("first", "Linear");
+    first.output("hidden", first.scale(first.linear("", first.input("hidden"), kWidth), 2));
+    model.call("layers.0", std::move(first), true);
+    BlockBuilder second = model.block("second", "Second");
+    second.output("logits", second.scale(second.input("hidden"), 3));
+    model.call("second", std::move(second));
+    BlockBuilder loss = model.block("loss", "Loss");
+    loss.output("loss", loss.cross_entropy(loss.input("logits"), loss.input("labels"), false));
+    model.call("", std::move(loss), false, true);
+    Model finished = model.finish("loss");
+    if (held) finished.held.push_back({.value = finished.calls.front().outputs.front()});
+    return finished;
+  };
+  Plan plan = plan_of({1, kRanks}, 1);
+  const Walked without(scales(false), plan, {Activation}), with(scales(true), plan, {Activation});
+  constexpr int kSecond = 1, kLoss = 2;
+  const auto more = [&](Do what, StepPhase phase, int call) {
+    return bytes_of(with.at(what, phase, call), Activation) - bytes_of(without.at(what, phase, call), Activation);
+  };
+  EXPECT_EQ(more(Do::Forward, StepPhase::Forward, kSecond), 2 * 4 * kWidth);
+  EXPECT_EQ(more(Do::Forward, StepPhase::Forward, kLoss), 2 * 4 * kWidth);
+  EXPECT_EQ(more(Do::Backward, StepPhase::Backward, kLoss), 0);
+}
+
 TEST(MemoryWalk, OffloadLeavesNothingOfTheModelOnTheDeviceBetweenSteps) {
   Plan plan = plan_of({1, kRanks});
   plan.cpu_offload = true;

@@ -77,6 +77,7 @@ Plan plan_of(const Mesh& mesh, std::int64_t layers,
   plan.units.push_back({{""}, {reshard, 0}});
   plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
   plan.runtime.implementations.rms_norm = RmsNormImplementation::Fused;
+  plan.runtime.implementations.rotary = RotaryImplementation::HalvesSeqFirst;
   return plan;
 }
 

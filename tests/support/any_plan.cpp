@@ -81,6 +81,7 @@ Runtime any_runtime() {
                              .repeat_kv = *rc::gen::arbitrary<bool>(),
                              .upcast_logits = *rc::gen::arbitrary<bool>(),
                              .keep_logits = *rc::gen::arbitrary<bool>(),
+                             .use_cache = *rc::gen::arbitrary<bool>(),
                              .prefer_cudnn_attention = *rc::gen::arbitrary<bool>()};
   runtime.quirks = {.forward_all_gather_output_kept = *rc::gen::arbitrary<bool>(),
                     .last_gradient_kept_in_reduce = *rc::gen::arbitrary<bool>(),
