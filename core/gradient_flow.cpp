@@ -89,7 +89,11 @@ GradientFlow gradient_flow(const Model& model) {
   }
   values.assign(model.values.size(), false);
   if (model.loss >= 0) values[static_cast<std::size_t>(model.loss)] = true;
+  flow.output_reaches_loss.resize(model.calls.size());
   for (std::size_t c = model.calls.size(); c-- > 0;) {
+    for (const int value : model.calls[c].outputs) {
+      flow.output_reaches_loss[c].push_back(values[static_cast<std::size_t>(value)]);
+    }
     walk_backward(model, model.calls[c], values, flow.reaches_loss[c]);
   }
   return flow;

@@ -284,14 +284,18 @@ class Fsdp2Lowering {
   void pre_backward(int unit) {
     if (!has_parameters(unit)) return;
     UnitState& state = units_[at(unit)];
+    // A unit that is entered once more before it has been left, such as an embedding that is used twice, has done this.
+    const bool again = state.pre_backward;
     state.pre_backward = true;
     state.post_backward = false;
-    unshard(unit);
-    wait(unit);
+    if (!again) {
+      unshard(unit);
+      wait(unit);
+    }
     const auto self = std::find(backward_order_.begin(), backward_order_.end(), unit);
     if (plan_.backward_prefetch > 1 && self + 1 != backward_order_.end()) {
       prefetch(self + 1, backward_order_.end(), plan_.backward_prefetch);
-    } else {
+    } else if (!again) {
       prefetch_by_default(state);
     }
   }

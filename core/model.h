@@ -133,8 +133,8 @@ struct Dimension {
 /// A value that lives until the forward of the root returns though nothing there uses it any more, such as the hidden
 /// states that a model returns.
 struct HeldValue {
-  int value = 0;          ///< In `Model::values`.
-  bool if_cached = false; ///< Only where keys and values are cached (`Implementations::use_cache`).
+  int value = 0;           ///< In `Model::values`.
+  bool if_cached = false;  ///< Only where keys and values are cached (`Implementations::use_cache`).
 
   bool operator==(const HeldValue&) const = default;
 };
@@ -177,6 +177,8 @@ void derive_gradient_flow(Model& model);
 struct GradientFlow {
   std::vector<std::vector<bool>> requires_grad;  ///< [num_calls][num block values]
   std::vector<std::vector<bool>> reaches_loss;   ///< [num_calls][num block values]
+  /// [num_calls][num outputs] A gradient comes from outside the call: another call leads it to the loss, or it is that.
+  std::vector<std::vector<bool>> output_reaches_loss;
 };
 GradientFlow gradient_flow(const Model& model);
 

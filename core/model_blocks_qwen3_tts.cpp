@@ -35,8 +35,8 @@ constexpr NormOptions kNorm = {.class_name = "Qwen3TTSRMSNorm"};
 
 // ---- Layers.
 
-/// The rotary table of the talker has three channels, [3, batch, seq, dim]; every layer interleaves them anew. Half of the
-/// first channel is copied, parts of it are overwritten in place, and it is doubled.
+/// The rotary table of the talker has three channels, [3, batch, seq, dim]; every layer interleaves them anew. Half of
+/// the first channel is copied, parts of it are overwritten in place, and it is doubled.
 BlockValue first_channel(BlockBuilder& b, BlockValue table) {
   const BlockValue half = b.contiguous(b.select(b.slice(table, 3, 0, b.size(table, 3) / 2), 0, 0));
   return b.cat({half, half}, -1);
@@ -153,7 +153,9 @@ void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
   for (std::int64_t code = 1; code < b.size(codec_ids, 2); ++code) {
     const BlockValue embedded = b.embedding(code_embedding_name(code - 1), b.select(codec_ids, 2, code),
                                             options.integer("code_vocab_size"), hidden);
-    sum = b.add(sum, b.mul(embedded, b.reshape(frame_mask, {batch, length, 1})));
+    const BlockValue masked = b.mul(embedded, b.reshape(frame_mask, {batch, length, 1}));
+    sum = b.add(sum, masked);
+    if (code + 1 == b.size(codec_ids, 2)) b.output("code", masked);
   }
   // The last position has nothing to predict. Positions are counted from the attention mask, in fp32.
   b.output("hidden", b.slice(sum, 1, 0, length - 1));
@@ -190,6 +192,8 @@ void build_codec_frames(BlockBuilder& b, const BlockOptions& options) {
                                  options.integer("code_vocab_size"), width));
   }
   b.output("hidden", b.cat(tokens, 1));
+  b.output("frame_hidden", frame_hidden);
+  b.output("frame_codes", frame_codes);
   b.output("labels", b.slice(frame_codes, 1, 1, codes - 1));
   b.output("position_ids", b.constant({1, codes}, Dtype::Int64));
 }
@@ -222,21 +226,24 @@ std::vector<BlockKind> qwen3_tts_blocks() {
                                   "Codes of the first codebook, and marks."};
   return {
       {"codec_frames",
-       "hidden [batch, seq, H], codec_ids [batch, length, codes] -> hidden [frames, codes, H], labels [frames, codes - "
-       "1], position_ids: each codec frame of the batch as a sequence of its own (Qwen3-TTS, the code predictor's "
+       "hidden [batch, seq, H], codec_ids [batch, length, codes] -> hidden [frames, codes, H], frame_hidden, "
+       "frame_codes, labels [frames, codes - 1], position_ids: each codec frame of the batch as a sequence of its own "
+       "(Qwen3-TTS, the code predictor's "
        "input).",
        {{"num_frames", OptionType::Size, true, "Codec frames of the whole batch."}, codec_vocab, code_vocab},
        build_codec_frames,
        root_class},
       {"codec_heads",
-       "hidden [frames, codes, H], labels [frames, codes - 1] -> logits, loss: one head for each code but the first, over one "
+       "hidden [frames, codes, H], labels [frames, codes - 1] -> logits, loss: one head for each code but the first, "
+       "over one "
        "position each (Qwen3-TTS).",
        {code_vocab},
        build_codec_heads,
        root_class},
       {"dual_track_embedding",
        "input_ids [batch, length, 2], codec_ids [batch, length, codes], three masks, speaker_embedding (optional, "
-       "detached) -> hidden [batch, length - 1, H], text, codec, position_ids: the sum of the text, codec and code embeddings of "
+       "detached) -> hidden [batch, length - 1, H], text, codec, code, position_ids: the sum of the text, codec and "
+       "code embeddings of "
        "each position (Qwen3-TTS).",
        {{"hidden_size", OptionType::Size, true, "Width of the talker."},
         {"text_vocab_size", OptionType::Size, true, "Text tokens."},

@@ -20,9 +20,9 @@ TapeContext context_of(const ModelIndex& index, int c) {
   for (int v = 0; v < block.num_inputs; ++v) {
     context.input_requires_grad.push_back(index.flow.requires_grad[at(c)][at(v)]);
   }
-  for (const int value : block.outputs) {
-    context.output_reaches_loss.push_back(index.flow.reaches_loss[at(c)][at(value)] &&
-                                          index.flow.requires_grad[at(c)][at(value)]);
+  for (std::size_t o = 0; o < block.outputs.size(); ++o) {
+    context.output_reaches_loss.push_back(index.flow.output_reaches_loss[at(c)][o] &&
+                                          index.flow.requires_grad[at(c)][at(block.outputs[o])]);
   }
   for (const int p : call.parameters) context.parameter_requires_grad.push_back(model.parameters[at(p)].trainable);
   return context;
