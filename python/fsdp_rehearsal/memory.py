@@ -59,13 +59,20 @@ def describe(meter: Meter, history: History, stub: Stub, timeline: Timeline) -> 
         "peaks": peaks,
         "device_terms": _device_terms(peaks, stub),
         "phases": timeline.phases(),
-        "at_end_requested": stats["requested_bytes"]["all"]["current"] if stats else 0,
-        "at_end_allocated": stats["allocated_bytes"]["all"]["current"] if stats else 0,
+        **_at_end(stats),
         "cache_flushes": stats.get("num_alloc_retries", 0),
         "out_of_memory_errors": stats.get("num_ooms", 0),
         **(_moment(history, timeline) or {}),
         "over_step": _over_step(history, timeline) or {"allocated": [], "marks": []},
     }
+
+
+def _at_end(stats: dict[str, Any]) -> dict[str, int]:
+    """What lives at the end. PyTorch counts a freed block that still waits for another stream (record_stream) as requested, and
+    not as allocated any more."""
+    kinds = ("requested", "allocated")
+    requested, allocated = (stats[f"{kind}_bytes"]["all"]["current"] if stats else 0 for kind in kinds)
+    return {"at_end_requested": min(requested, allocated), "at_end_allocated": allocated}
 
 
 def _device_terms(peaks: dict[str, int], stub: Stub) -> list[dict[str, Any]]:
