@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/schedule.h"
+#include "tests/support/assemble_model.h"
 #include "tests/support/collective_models.h"
 
 namespace fsdp {
@@ -229,6 +230,39 @@ Plan nested_plan() {
                   {"model.layers.1.self_attn"},
                   {"model.layers.1.mlp"},
                   {"model.layers.1"}});
+}
+
+/// Two tables, the second of which is used again after the layer between; neither reads anything that needs a gradient.
+Model two_tables() {
+  ModelAssembler model("two tables", Dtype::Float32);
+  model.input("ids", {1, 4}, Dtype::Int64);
+  model.input("labels", {1, 4}, Dtype::Int64);
+  const auto table = [&](const std::string& name, const std::string& output) {
+    BlockBuilder b = model.block("table", "Embedding");
+    b.output(output, b.embedding("", b.input("ids"), 16, 8));
+    model.call(name, std::move(b));
+  };
+  table("first", "a");
+  table("second", "b");
+  BlockBuilder layer = model.block("layer", "Linear");
+  layer.output("c", layer.linear("", layer.add(layer.input("a"), layer.input("b")), 8));
+  model.call("layer", std::move(layer));
+  table("second", "d");
+  BlockBuilder head = model.block("head", "Linear");
+  head.output("logits", head.linear("", head.add(head.input("c"), head.input("d")), 5));
+  model.call("head", std::move(head));
+  BlockBuilder loss = model.block("loss", "Loss");
+  loss.output("loss", loss.cross_entropy(loss.input("logits"), loss.input("labels"), false));
+  model.call("", std::move(loss), false, true);
+  return model.finish("loss");
+}
+
+TEST(LowerFsdp2, AUnitThatBackwardEntersAgainBeforeItWasLeftPrefetchesOnce) {
+  Model model = two_tables();
+  freeze(model, "first");
+  // Its second use prefetches the layer. Its first use would prefetch the frozen table, which nobody needs.
+  EXPECT_EQ(events(model, plan_of({{"first"}, {"second"}, {"layer"}}), StepPhase::Backward, "AG"),
+            "AG second, AG layer");
 }
 
 TEST(LowerFsdp2, NestedUnitsAreEnteredFromOutsideAndLeftFromInside) {
