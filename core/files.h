@@ -10,8 +10,8 @@
 
 namespace fsdp {
 
-/// Reads a file of at most `most_bytes` (64 MiB) whole; "-" is the standard input. Error: missing (with the nearest name of its
-/// folder), a folder, not readable, empty, too large, or a Git LFS pointer in place of the content.
+/// Reads a file of at most `most_bytes` (64 MiB) whole; "-" is the standard input. Error: missing (with the nearest
+/// name of its folder), a folder, not readable, empty, too large, or a Git LFS pointer in place of the content.
 Result<std::string> read_text_file(const std::string& path, std::size_t most_bytes = std::size_t{64} << 20);
 
 enum class Overwrite { Refuse, Allow };

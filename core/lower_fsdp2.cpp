@@ -39,10 +39,10 @@ std::size_t at(int index) {
 
 // Ops whose backward needs sizes alone, no tensor of the forward.
 constexpr OpKind kSaveNothing[] = {
-    OpKind::Parameter, OpKind::Constant, OpKind::Add,     OpKind::Sub,        OpKind::Scale,
-    OpKind::Cast,      OpKind::Detach,   OpKind::Reshape, OpKind::Transpose,  OpKind::Slice,
-    OpKind::Select,    OpKind::Expand,   OpKind::Split,   OpKind::Contiguous, OpKind::Cat,
-    OpKind::Stack,     OpKind::KvCache,  OpKind::SetSlice, OpKind::Pad,      OpKind::Mean,    OpKind::Sum,
+    OpKind::Parameter, OpKind::Constant,   OpKind::Add,       OpKind::Sub,   OpKind::Scale,   OpKind::Cast,
+    OpKind::Detach,    OpKind::Reshape,    OpKind::Transpose, OpKind::Slice, OpKind::Select,  OpKind::Expand,
+    OpKind::Split,     OpKind::Contiguous, OpKind::Cat,       OpKind::Stack, OpKind::KvCache, OpKind::SetSlice,
+    OpKind::Pad,       OpKind::Mean,       OpKind::Sum,
 };
 
 bool saves_tensors(OpKind kind) {

@@ -7,13 +7,19 @@ namespace {
 
 // In the order of the enum.
 constexpr std::array<std::string_view, kNumOpKinds> kNames = {
-    "linear",     "embedding",  "conv1d",        "conv2d",     "parameter", "rms_norm",   "layer_norm",
-    "group_norm", "batch_norm", "rotary_table",  "rotary",     "attention", "silu",       "gelu",
-    "relu",       "sigmoid",    "tanh",          "mul",        "add",       "sub",        "scale",
-    "softcap",    "dropout",    "cast",          "detach",     "reshape",   "transpose",  "slice",
-    "select",     "expand",     "split",         "contiguous", "cat",       "stack",      "set_slice",  "kv_cache",   "index",
-    "pad",        "softmax",    "mean",          "sum",        "std",       "max_pool2d", "adaptive_avg_pool2d",
-    "router",     "experts",    "cross_entropy", "mse_loss",   "constant",
+    "linear",     "embedding",    "conv1d",        "conv2d",
+    "parameter",  "rms_norm",     "layer_norm",    "group_norm",
+    "batch_norm", "rotary_table", "rotary",        "attention",
+    "silu",       "gelu",         "relu",          "sigmoid",
+    "tanh",       "mul",          "add",           "sub",
+    "scale",      "softcap",      "dropout",       "cast",
+    "detach",     "reshape",      "transpose",     "slice",
+    "select",     "expand",       "split",         "contiguous",
+    "cat",        "stack",        "set_slice",     "kv_cache",
+    "index",      "pad",          "softmax",       "mean",
+    "sum",        "std",          "max_pool2d",    "adaptive_avg_pool2d",
+    "router",     "experts",      "cross_entropy", "mse_loss",
+    "constant",
 };
 
 static_assert(std::none_of(kNames.begin(), kNames.end(), [](std::string_view name) { return name.empty(); }),

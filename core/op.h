@@ -65,10 +65,10 @@ enum class OpKind : std::uint8_t {
   Cat,         ///< Attribute `dim`.
   Stack,       ///< Attribute `dim`: the new dimension.
   SetSlice,    ///< x, part -> x, with what lies along `dim` from `start` on overwritten by the part, in place.
-  KvCache,     ///< keys, values [batch, seq, kv_heads, dim] -> the same: copies in the order [batch, kv_heads, seq, dim],
-               ///< as a cache makes that was empty, where the runtime fills one in training; else the inputs themselves.
-  Index,       ///< x [..., n, ...], indices -> rows picked along `dim` (advanced indexing; a copy).
-  Pad,         ///< Attributes `dim`, `length`: the padded length (zeros or reflection; a copy).
+  KvCache,  ///< keys, values [batch, seq, kv_heads, dim] -> the same: copies in the order [batch, kv_heads, seq, dim],
+            ///< as a cache makes that was empty, where the runtime fills one in training; else the inputs themselves.
+  Index,    ///< x [..., n, ...], indices -> rows picked along `dim` (advanced indexing; a copy).
+  Pad,      ///< Attributes `dim`, `length`: the padded length (zeros or reflection; a copy).
 
   // Reductions.
   Softmax,  ///< Along `dim`.

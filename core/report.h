@@ -145,8 +145,8 @@ struct Collective {
   Bytes payload;              ///< Of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
   MeshDimension group = MeshDimension::Shard;
   std::int64_t group_size = 1;
-  Seconds time{0};     ///< Predicted or measured duration by itself.
-  Seconds exposed{0};  ///< Time that the compute stream waits for it.
+  Seconds time{0};         ///< Predicted or measured duration by itself.
+  Seconds exposed{0};      ///< Time that the compute stream waits for it.
   BytesByCategory live{};  ///< Predicted: what tensors hold when it is called, its own buffers included, and
   Bytes first_step_live;   ///< the sum of that in the first step.
 

@@ -177,8 +177,8 @@ struct Rehearsal {
   std::vector<RehearsedRank> ranks;       ///< All that were rehearsed, by number.
   bool both_bounds = false;               ///< The ranges were measured and not just copied.
   std::int64_t out_of_memory_errors = 0;  ///< Caught by the script as well.
-  Bytes at_end_requested;  ///< Of live tensors when the last step had ended, as asked for,
-  Bytes at_end_allocated;  ///< and as the allocator rounded it.
+  Bytes at_end_requested;                 ///< Of live tensors when the last step had ended, as asked for,
+  Bytes at_end_allocated;                 ///< and as the allocator rounded it.
 
   std::vector<AppliedWrapper> wrappers;
   std::vector<ElementsOfDtype> parameter_dtypes;

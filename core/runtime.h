@@ -21,9 +21,9 @@ enum class RmsNormImplementation : std::uint8_t {
 };
 
 enum class RotaryImplementation : std::uint8_t {
-  Halves,   ///< x * cos + rotate_half(x) * sin in the activations' dtype, on [batch, heads, seq, dim] (Hugging Face).
+  Halves,  ///< x * cos + rotate_half(x) * sin in the activations' dtype, on [batch, heads, seq, dim] (Hugging Face).
   HalvesSeqFirst,  ///< The same on [batch, seq, heads, dim], before heads and positions change places.
-  Complex,  ///< In fp32 complex numbers (Llama reference code, torchtitan).
+  Complex,         ///< In fp32 complex numbers (Llama reference code, torchtitan).
 };
 
 /// torch.nn.functional.scaled_dot_product_attention's backends, and attention written out.
@@ -43,8 +43,8 @@ struct Implementations {
   bool repeat_kv = false;     ///< K and V are copied to all query heads before attention (transformers < 5, or a mask).
   bool upcast_logits = true;  ///< The loss works on logits.float() (ForCausalLMLoss, torchtitan).
   bool keep_logits = false;   ///< The logits stay referenced until after the backward (`outputs` of a model).
-  /// Keys and values are copied into a cache in training too (`use_cache`, on by default in Hugging Face's configurations).
-  /// Activation checkpointing turns it off, as gradient_checkpointing_enable does.
+  /// Keys and values are copied into a cache in training too (`use_cache`, on by default in Hugging Face's
+  /// configurations). Activation checkpointing turns it off, as gradient_checkpointing_enable does.
   bool use_cache = true;
   bool prefer_cudnn_attention = false;  ///< Automatic takes cuDNN first on sm_90 and later; its workspaces are unknown.
 

@@ -1,7 +1,8 @@
-// Fat binaries: a wrapper points to a container, which has a header and then one entry for each version of the code, each
-// with a header of its own. The layouts are in no public header of CUDA.
+// Fat binaries: a wrapper points to a container, which has a header and then one entry for each version of the code,
+// each with a header of its own. The layouts are in no public header of CUDA.
 //
-// Source: fatbinary_section.h of the CUDA toolkit (the wrapper); what cuobjdump -all says of PyTorch's libraries (the rest).
+// Source: fatbinary_section.h of the CUDA toolkit (the wrapper); what cuobjdump -all says of PyTorch's libraries (the
+// rest).
 #include "rehearsal/fat_binary.h"
 
 #include <cstdint>
@@ -61,8 +62,8 @@ std::vector<CompiledCode> compiled_code(const void* wrapper) {
 CompiledCode code_for(const std::vector<CompiledCode>& versions, int compute_capability) {
   CompiledCode best;
   for (const CompiledCode& code : versions) {
-    const bool runs = code.architecture <= compute_capability &&
-                      (code.is_ptx || code.architecture / 10 == compute_capability / 10);
+    const bool runs =
+        code.architecture <= compute_capability && (code.is_ptx || code.architecture / 10 == compute_capability / 10);
     const bool is_better = best.architecture == 0 || (best.is_ptx && !code.is_ptx) ||
                            (best.is_ptx == code.is_ptx && code.architecture > best.architecture);
     if (runs && is_better) best = code;

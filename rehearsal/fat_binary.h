@@ -15,9 +15,8 @@ struct CompiledCode {
 /// What the wrapper holds that the compiler hands to __cudaRegisterFatBinary; empty when it is none.
 std::vector<CompiledCode> compiled_code(const void* wrapper);
 
-/// The version that a card runs: the newest machine code of its own generation that it understands, else the newest PTX; an
-/// architecture of 0 when there is none.
-/// Source: CUDA C++ Programming Guide, binary and PTX compatibility.
+/// The version that a card runs: the newest machine code of its own generation that it understands, else the newest
+/// PTX; an architecture of 0 when there is none. Source: CUDA C++ Programming Guide, binary and PTX compatibility.
 CompiledCode code_for(const std::vector<CompiledCode>& versions, int compute_capability);
 
 }  // namespace fsdp::rehearsal

@@ -81,8 +81,8 @@ CompiledCode code_of_kernel(const void* kernel) {
 
 using namespace fsdp::rehearsal;
 
-// A library with device code registers it when it is loaded. The code is never looked at; for which architectures it is,
-// is asked for by cub and CUTLASS.
+// A library with device code registers it when it is loaded. The code is never looked at; for which architectures it
+// is, is asked for by cub and CUTLASS.
 FSDP_STUB void** __cudaRegisterFatBinary(void* wrapper) {
   // Never freed: a library that is unloaded may be asked about still.
   return reinterpret_cast<void**>(new FatBinary{code_for(compiled_code(wrapper), options().card.compute_capability)});
@@ -93,8 +93,8 @@ FSDP_STUB char __cudaInitModule(void**) {
   return 1;
 }
 FSDP_STUB void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
-FSDP_STUB void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*,
-                                      dim3*, int*) {
+FSDP_STUB void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name, int, uint3*, uint3*,
+                                      dim3*, dim3*, int*) {
   Names& n = names();
   const std::lock_guard lock(n.mutex);
   n.of[host] = {name, reinterpret_cast<const FatBinary*>(handle)};

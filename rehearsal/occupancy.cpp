@@ -13,8 +13,8 @@
 
 using namespace fsdp::rehearsal;
 
-// CUTLASS and cub read the versions, to know for which architecture a kernel was compiled: cub launches nothing for one that
-// is not in its list, such as the 8.9 of a card that runs code for 8.6.
+// CUTLASS and cub read the versions, to know for which architecture a kernel was compiled: cub launches nothing for one
+// that is not in its list, such as the 8.9 of a card that runs code for 8.6.
 FSDP_STUB cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   const Card& card = options().card;
   *attributes = cudaFuncAttributes{};

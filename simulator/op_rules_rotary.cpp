@@ -64,8 +64,8 @@ int rotate_halves(KernelWriter& w, int x, int cos, int sin) {
   return y;
 }
 
-// The same on [batch, heads, seq, dim]: x lies otherwise, and so does y, but the gradient of a half is filled into a new
-// tensor, which lies in that order.
+// The same on [batch, heads, seq, dim]: x lies otherwise, and so does y, but the gradient of a half is filled into a
+// new tensor, which lies in that order.
 int rotate_heads_first(KernelWriter& w, int x, const Shape& shape, int cos, int sin) {
   const int y = rotate_halves(w, w.transpose(x, shape, 1, 2), cos, sin);
   return w.transpose(y, {shape[0], shape[2], shape[1], shape[3]}, 1, 2);

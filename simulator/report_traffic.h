@@ -15,7 +15,8 @@ struct LiveAtCollectives {
   std::vector<BytesByCategory> steady_step;
 };
 
-/// All collectives of one steady step on one rank, with their exposed time from the timeline and the memory around them.
+/// All collectives of one steady step on one rank, with their exposed time from the timeline and the memory around
+/// them.
 TrafficReport count_traffic(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time,
                             const LiveAtCollectives& live);
 

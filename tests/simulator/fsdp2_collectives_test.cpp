@@ -33,7 +33,8 @@ std::vector<SeenCollective> collectives_of(const Plan& plan, const Layout& layou
   prepared.schedule = schedule;
   prepared.unit_times.resize(layout.units.size());
   std::vector<SeenCollective> seen;
-  for (const Collective& one : count_traffic(prepared, MeshCosts{}, TimelineResult{}, LiveAtCollectives{}).collectives) {
+  for (const Collective& one :
+       count_traffic(prepared, MeshCosts{}, TimelineResult{}, LiveAtCollectives{}).collectives) {
     seen.push_back({.kind = std::string(name_of(one.kind)),
                     .phase = one.phase,
                     .unit = one.unit,
