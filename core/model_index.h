@@ -27,7 +27,8 @@ struct ModelIndex {
   std::vector<int> call_begin;                          ///< [num_calls + 1]
   std::vector<std::pair<std::string_view, int>> names;  ///< Modules, sorted by name.
   std::vector<std::vector<Span>> runs;                  ///< [num_modules] One span per run of the module's forward.
-  std::vector<int> last_descendant;  ///< [num_modules] Modules [m, last_descendant[m]] are m and all below it.
+  std::vector<int> last_descendant;       ///< [num_modules] Modules [m, last_descendant[m]] are m and all below it.
+  std::vector<std::vector<int>> buffers;  ///< [num_modules] In `Model::buffers`: a module's own.
   GradientFlow flow;
   std::vector<bool> in_backward;  ///< [num positions] The op has a backward: its output requires a gradient and leads
                                   ///< to the loss.

@@ -136,9 +136,7 @@ class OptimizerWalk {
       });
       make_local(shard->parameter);
     }
-    for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
-      if (of.name == module_of(model_.buffers[b])) make_buffer(b);
-    }
+    for (const int b : in_.index->buffers[static_cast<std::size_t>(module)]) make_buffer(static_cast<std::size_t>(b));
     for (const ShardedUnit& unit : in_.layout->units) {
       if (std::find(unit.modules.begin(), unit.modules.end(), module) != unit.modules.end()) pad(unit);
     }
