@@ -88,6 +88,7 @@ struct GradientOrder {
     Flattened,   ///< The gradient of `output` is seen as [rows, output.back()], or copied to be.
     Dense,       ///< The gradient of the output is copied where it does not lie in order.
     Copied,      ///< The gradient of `output` is copied for the time of the node where it does not lie in order.
+    CopiedLate,  ///< As Copied, but after the gradients of the inputs were made.
     Followed,    ///< Gradients lie as the inputs do.
   };
   Kind kind = Kind::Plain;

@@ -69,6 +69,7 @@ void write_rms_norm(KernelWriter& w) {
     const int inverse = w.make(rows, Dtype::Float32, false);
     Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, inverse});
     kernel.saved = {{x, -1}, {inverse, -1}};
+    kernel.order = {GradientOrder::Kind::CopiedLate, {}, w.output_shape(0)};
     if (w.has_parameter(0)) kernel.inputs.push_back({w.parameter(0), GradRule::Fresh});
     add_partial_sums(w, kernel, rows, width);
     w.set_output(0, y);

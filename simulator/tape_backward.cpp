@@ -49,10 +49,12 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     grad_out = grad_of_slot_[at(slot)] = copied(grad_out, program_.slots[at(slot)].bytes(), kernel.op);
   }
   std::vector<int> whole = start_temporaries(kernel);
-  if (kernel.order.kind == GradientOrder::Kind::Copied && !grad_out.strides.empty()) {
+  const auto copy_for_the_node = [&](GradientOrder::Kind kind) {
+    if (kernel.order.kind != kind || grad_out.strides.empty()) return;
     const std::int64_t bytes = program_.slots[at(kernel.outputs.front())].bytes();
     whole.push_back(make_temporary(bytes, kernel.op, MemoryCategory::Temp));
-  }
+  };
+  copy_for_the_node(GradientOrder::Kind::Copied);
   // Parts of a split that nobody used have gradients of zeros.
   for (const int slot : kernel.outputs) {
     if (kernel.kind != KernelKind::View || grad_of_slot_[at(slot)].storage >= 0) continue;
@@ -71,6 +73,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     // The first product asks for it, when its result is there.
     if (kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 0);
   }
+  copy_for_the_node(GradientOrder::Kind::CopiedLate);
   end_temporaries(kernel, whole);
   const auto release_all_saved = [&] {
     for (const SavedSlot& saved : kernel.saved) {
