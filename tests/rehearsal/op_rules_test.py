@@ -41,6 +41,8 @@ SECONDS = 5400  # For all combinations of a GPU.
 
 # What is known to differ, by an expression for the run's name, and why.
 KNOWN = {
+    "kv_cache V100 .* use_cache=True": "keys and values of a cache lie with their heads first, so that attention that is "
+                                       "written out need not copy them",
     "router": "weights /= weights.sum() is taken for a product: temporaries of its backward, [tokens, k], are missing",
     "model_moe": "the indices of an expert's rows: temporaries of index_put_, 40 bytes a row",
     "model_vit": "class token and patches live until the encoder returns, as its argument, and not only to their sum",

@@ -114,5 +114,5 @@ CASES = [
                 {"modules": ["talker.code_predictor.model.layers.{0..4}"], "modules_per_unit": 1},
                 {"modules": ["talker.model.text_embedding"]}, {"modules": ["talker.model.codec_embedding"]},
                 {"modules": [""]}],
-         allocated=1e-4),
+         allocated=4e-4, reserved=2e-3),
 ]
