@@ -11,17 +11,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
 import resource
-import subprocess
 import sys
 import tempfile
 from typing import Any
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from document import write_between  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import command as programs  # noqa: E402
+from marked_text import write_between  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build" / "python" / "frameworks" / "bin" / "python"
@@ -64,12 +63,9 @@ MODELS = [
 def run(*words: str | pathlib.Path, **environment: str) -> tuple[str, float]:
     """What it prints, and the CPU seconds that it and its children took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False,
-                          env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(ROOT / "model_specs"), **environment})  # fmt: skip
+    _, printed = programs.run(*words, **environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"{' '.join(map(str, words))}\n{done.stderr[-2000:]}")
-    return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return printed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measure(command: pathlib.Path, model: Model) -> dict[str, tuple[int, float]]:

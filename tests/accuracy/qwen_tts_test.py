@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
 from typing import Any
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from document import write_between  # noqa: E402
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[1] / "support")]
+from command import answer as answer_of  # noqa: E402
+from marked_text import write_between  # noqa: E402
 from qwen_tts_settings import CHAOTIC, GIB, Setting, settings  # noqa: E402
 from rehearse_qwen_tts import KEYS, LARGE, SMALL, summary  # noqa: E402
 
@@ -35,12 +34,7 @@ PROGRAM = ""
 def simulate(setting: Setting, memory: str, folder: str) -> dict[str, Any]:
     plan = pathlib.Path(folder) / "plan.json"
     plan.write_text(json.dumps(setting.plan()), encoding="utf-8")
-    done = subprocess.run([PROGRAM, "simulate", str(plan), "--gpu", setting.gpu, "--gpus", str(setting.gpus), "--mem", memory,
-                           "--json"], capture_output=True, text=True, check=False,
-                          env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(ROOT / "model_specs")})  # fmt: skip
-    if done.returncode not in (0, 1):
-        raise AssertionError(f"{setting.name}: {done.stderr}")
-    return json.loads(done.stdout)
+    return answer_of(PROGRAM, "simulate", plan, "--gpu", setting.gpu, "--gpus", str(setting.gpus), "--mem", memory, "--json")
 
 
 def answer(fits: bool, flushes: int) -> str:

@@ -6,8 +6,9 @@ import pathlib
 import random
 from typing import Any
 
+from command import Refused
 from draw_models import draw_model
-from predict import Case, Prediction, Refused, expand, predict
+from predict import Case, Prediction, expand, predict
 
 
 def draw_case(program: pathlib.Path, seed: int, number: int) -> tuple[Case, Prediction]:

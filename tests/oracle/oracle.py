@@ -16,9 +16,11 @@ from collections import Counter, defaultdict
 from typing import Any
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import differences  # noqa: E402
 import goldens  # noqa: E402
 from draw import draw_case  # noqa: E402
+from marked_text import write_between  # noqa: E402
 from predict import ROOT  # noqa: E402
 from record import Machine, record  # noqa: E402
 
@@ -83,15 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
         GOLDENS.parent.mkdir(parents=True, exist_ok=True)
         GOLDENS.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
     if arguments.document:
-        write_table(arguments.document, f"Seed {arguments.seed}, {len(pairs)} cases, {failed} did not run.\n\n{tally.table()}")
+        counts = f"Seed {arguments.seed}, {len(pairs)} cases, {failed} did not run."
+        write_between(arguments.document, "drawn", [counts, "", tally.table()])
     return 1 if failed or any(counts["collectives"] for counts in tally.differing.values()) else 0
-
-
-def write_table(document: pathlib.Path, table: str, name: str = "drawn") -> None:
-    """Between the marks of that name."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, rest = document.read_text(encoding="utf-8").split(begin)
-    document.write_text(f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}", encoding="utf-8")
 
 
 def main() -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pathlib
-import subprocess
+import sys
 import tempfile
 from typing import Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from command import answer  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GPU = "H100 SXM"
-LIMIT_SECONDS = 120
 MERGED = ("Activation", "Temp")  # Only the recorder's remainder.
 REST = "Activation or Temp"
 
@@ -40,20 +41,6 @@ class Prediction:
     result: dict[str, Any]  # As run_case.describe returns it, of the first and the steady step.
 
 
-class Refused(Exception):
-    """fsdp-plan says that the case cannot be."""
-
-
-def _fsdp_plan(program: pathlib.Path, *words: str) -> dict[str, Any]:
-    done = subprocess.run([str(program), *words], capture_output=True, text=True, timeout=LIMIT_SECONDS,
-                          env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(ROOT / "model_specs")})
-    if done.returncode == 2:
-        raise Refused(done.stderr)
-    if done.returncode not in (0, 1):  # 1: does not fit, and is predicted all the same.
-        raise RuntimeError(f"fsdp-plan {' '.join(words)}: {done.stderr}")
-    return json.loads(done.stdout)
-
-
 def expand(program: pathlib.Path, spec: dict[str, Any], dimensions: dict[str, float] | None = None,
            frozen: list[str] | None = None) -> dict[str, Any]:
     """The expanded model of a spec."""
@@ -63,7 +50,7 @@ def expand(program: pathlib.Path, spec: dict[str, Any], dimensions: dict[str, fl
         words = ["models", str(file), "--expanded", "--json"]
         for key, value in (dimensions or {}).items():
             words += ["--set", f"{key}={value}"]
-        return _fsdp_plan(program, *words, *(["--freeze", *frozen] if frozen else []))
+        return answer(program, *words, *(["--freeze", *frozen] if frozen else []))
 
 
 def predict(program: pathlib.Path, case: Case, wants_model: bool = True) -> Prediction:
@@ -75,8 +62,8 @@ def predict(program: pathlib.Path, case: Case, wants_model: bool = True) -> Pred
         of_model = {"name": case.spec["name"], "file": str(spec_file), "dimensions": case.dimensions,
                     "frozen": case.frozen}
         plan_file.write_text(json.dumps({"format_version": "1.0", "model": of_model, **case.plan}), encoding="utf-8")
-        report = _fsdp_plan(program, "simulate", str(plan_file), "--gpu", GPU, *_gpus(case.world_size), "--rank",
-                            str(case.rank), "--json")
+        report = answer(program, "simulate", plan_file, "--gpu", GPU, *_gpus(case.world_size), "--rank", str(case.rank),
+                        "--json")
     model = expand(program, case.spec, case.dimensions, case.frozen) if wants_model else {}
     return Prediction(model, report["plan"], _rows(case, report))
 

@@ -14,9 +14,10 @@ import sys
 from typing import Any
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import differences  # noqa: E402
 import goldens  # noqa: E402
-from oracle import write_table  # noqa: E402
+from marked_text import write_between  # noqa: E402
 from predict import ROOT, predict  # noqa: E402
 from record import Machine  # noqa: E402
 from transformers_cases import cases  # noqa: E402
@@ -77,7 +78,7 @@ def main() -> int:
     print(table(rows))
     GOLDENS.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
     if given.document:
-        write_table(given.document, table(rows), "transformers")
+        write_between(given.document, "transformers", [table(rows)])
     return 1 if any(row[2] for row in rows) else 0
 
 

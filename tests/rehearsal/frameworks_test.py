@@ -26,7 +26,7 @@ from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent / "frameworks"
 ROOT = HERE.parents[2]
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(ROOT / "tests" / "support")]
 
 import cases  # noqa: E402
 import results  # noqa: E402
@@ -205,7 +205,8 @@ def main() -> int:
     if arguments.results is None or (arguments.command is None) == (arguments.document is None):
         parser.error("Give --results, and one of --command and --document.")
     if arguments.document:
-        return results.document(arguments.results, table, arguments.document)
+        results.document(arguments.results, table, arguments.document)
+        return 0
     return run_cases(chosen(table, arguments.names), arguments.command.resolve(), arguments.results.resolve())
 
 

@@ -23,9 +23,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 LIBRARY = ROOT / "model_specs"
 sys.dont_write_bytecode = True
-sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).parent)]
+sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).parent), str(ROOT / "tests" / "support")]
 
 import torch  # noqa: E402
+from command import answer  # noqa: E402
 from fsdp_plan_runner import kernels  # noqa: E402
 from fsdp_plan_runner.expanded_model import DEFAULT_ATTRIBUTES, ExpandedModel  # noqa: E402
 from fsdp_plan_runner.forward_program import CallStep, ForwardProgram  # noqa: E402
@@ -41,9 +42,7 @@ def expand(spec: dict[str, Any], *words: str) -> ExpandedModel:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "spec.json"
         path.write_text(json.dumps(spec), encoding="utf-8")
-        done = subprocess.run([str(PROGRAM), "models", str(path), "--expanded", *words], capture_output=True, text=True,
-                              env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(LIBRARY)}, check=True)
-    return ExpandedModel(json.loads(done.stdout))
+        return ExpandedModel(answer(PROGRAM, "models", path, "--expanded", *words))
 
 
 def library_models() -> list[str]:
@@ -202,10 +201,8 @@ class Jobs(unittest.TestCase):
         return done
 
     def job(self, **plan: Any) -> dict[str, Any]:
-        done = subprocess.run([str(PROGRAM), "models", "mlp", "--expanded", "--batch", "4"],
-                              capture_output=True, text=True, env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(LIBRARY)})
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return {"format_version": "1.0", "model": json.loads(done.stdout), "steps": 2, "dimensions": {},
+        model = answer(PROGRAM, "models", "mlp", "--expanded", "--batch", "4")
+        return {"format_version": "1.0", "model": model, "steps": 2, "dimensions": {},
                 "plan": {"format_version": "1.0", "model": {"name": "mlp", "file": "mlp"},
                          "mesh": {"replicate": 1, "shard": 2}, "units": [{"modules": [""]}], **plan}}
 

@@ -15,7 +15,8 @@ import unittest
 from typing import Any
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[1] / "support")]
+from command import answer  # noqa: E402
 from plan_cases import CASES, Case, write_case  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -26,26 +27,17 @@ STEPS = 3
 LIMIT_SECONDS = 900
 
 
-def fsdp_plan(*words: str) -> dict[str, Any]:
-    done = subprocess.run([str(PROGRAM), *words], capture_output=True, text=True, timeout=LIMIT_SECONDS,
-                          env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(LIBRARY)})
-    # A plan that does not fit is predicted all the same.
-    if done.returncode not in (0, 1):
-        raise AssertionError(f"fsdp-plan {' '.join(words)}\n{done.stderr}")
-    return json.loads(done.stdout)
-
-
 def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
     words = ["models", str(spec_file), "--expanded", "--json"]
     words += ["--recipe", case.recipe] if case.recipe else []
     for name, value in case.dimensions.items():
         words += ["--set", f"{name}={value}"]
-    return fsdp_plan(*words, *(["--freeze", *case.frozen] if case.frozen else []))
+    return answer(PROGRAM, *words, *(["--freeze", *case.frozen] if case.frozen else []))
 
 
 def predict(case: Case, plan_file: pathlib.Path) -> dict[str, Any]:
     ranks = case.replicate * case.shard
-    return fsdp_plan("simulate", str(plan_file), "--gpu", case.gpu, "--gpus", str(ranks), "--rank", str(case.rank),
+    return answer(PROGRAM, "simulate", str(plan_file), "--gpu", case.gpu, "--gpus", str(ranks), "--rank", str(case.rank),
                      "--json")
 
 

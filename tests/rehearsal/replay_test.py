@@ -12,16 +12,18 @@ import json
 import os
 import pathlib
 import pickle
-import subprocess
 import sys
 import tempfile
 import unittest
 from typing import Any
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from command import run  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+os.environ.pop("PYTORCH_CUDA_ALLOC_CONF", None)  # The older name of what each run sets.
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
-LIMIT_SECONDS = 300
 PEAKS = {"live_peak_bytes": "requested_peak_bytes", "allocated_peak_bytes": "allocated_peak_bytes",
          "reserved_peak_bytes": "reserved_peak_bytes"}
 
@@ -60,14 +62,9 @@ for number in range(200):
 
 
 def fsdp_plan(*words: str, conf: str = "") -> tuple[int, dict[str, Any]]:
-    environment = {**os.environ, "FSDP_PLAN_STUB_GPU": str(STUB), "FSDP_PLAN_MODEL_SPECS": str(ROOT / "model_specs"),
-                   "FSDP_PLAN_PYTHON_PATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
-    environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
-    environment["PYTORCH_ALLOC_CONF"] = conf
-    done = subprocess.run([str(PROGRAM), *words], capture_output=True, text=True, timeout=LIMIT_SECONDS, env=environment)
-    if done.returncode not in (0, 1):
-        raise AssertionError(f"fsdp-plan {' '.join(words)}\n{done.stderr}")
-    return done.returncode, json.loads(done.stdout)
+    code, printed = run(PROGRAM, *words, FSDP_PLAN_STUB_GPU=str(STUB), FSDP_PLAN_PYTHON_PATH=str(ROOT / "python"),
+                        OMP_NUM_THREADS="1", PYTORCH_ALLOC_CONF=conf)
+    return code, json.loads(printed)
 
 
 class ReplayOfARehearsal(unittest.TestCase):

@@ -7,8 +7,8 @@ import pathlib
 from typing import Any
 
 from cases import Case
+from marked_text import write_between
 
-BEGIN, END = "<!-- results: made by ./scripts/rehearsal_proof -->", "<!-- end of results -->"
 MIB, GIB = 1 << 20, 1 << 30
 
 
@@ -98,17 +98,11 @@ def _row(case: Case, result: dict[str, Any] | None) -> str:
             f"{_reserved(result)} | {_figures(result)} | {result.get('cpu_seconds', 0):.0f} |")
 
 
-def document(folder: pathlib.Path, table: list[Case], path: pathlib.Path) -> int:
+def document(folder: pathlib.Path, table: list[Case], path: pathlib.Path) -> None:
     """Writes the table between its two marks."""
     rows = ["| script | versions | works | units | allocated GiB | reserved GiB | against its formula | CPU s |",
             "|---|---|---|---:|---:|---:|---|---:|"]  # fmt: skip
     for case in table:
         file = _path(folder, case.name)
         rows.append(_row(case, json.loads(file.read_text()) if file.is_file() else None))
-    text = path.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        print(f"{path} does not have the two marks of the table once each.")
-        return 2
-    head, rest = text.split(BEGIN)
-    path.write_text(head + BEGIN + "\n" + "\n".join(rows) + "\n" + END + rest.split(END)[1])
-    return 0
+    write_between(path, "results", rows)

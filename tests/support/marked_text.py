@@ -1,0 +1,15 @@
+"""Tables in Markdown files, each between two marks of its name."""
+
+from __future__ import annotations
+
+import pathlib
+
+
+def write_between(path: pathlib.Path, name: str, lines: list[str]) -> None:
+    """Replaces what stands between `<!-- name: made by ... -->` and `<!-- end of name -->`."""
+    text = path.read_text(encoding="utf-8")
+    begin, end = f"<!-- {name}: made by ", f"<!-- end of {name} -->\n"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise SystemExit(f"{path} does not have the two marks of {name} once each, one behind the other.")
+    first_line = text.index("\n", text.index(begin)) + 1
+    path.write_text(text[:first_line] + "\n".join(lines) + "\n" + text[text.index(end):], encoding="utf-8")
