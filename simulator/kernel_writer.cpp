@@ -109,6 +109,14 @@ int KernelWriter::softmax_in_fp32(int x) {
   return y;
 }
 
+int KernelWriter::dropout(int x) {
+  if (op().attributes.probability == 0) return x;
+  const int y = make(elements(x), slot(x).dtype);
+  const int mask = make(elements(x), Dtype::Bool, false);
+  add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {mask, y}).saved = {{mask, 0}};
+  return y;
+}
+
 std::vector<std::int64_t> KernelWriter::scratch_of(std::int64_t outputs, std::int64_t terms, bool sums_rows) const {
   const LaunchLimits limits = launch_limits(context_.num_sms, context_.compute_capability);
   return reduction_scratch(outputs, terms, sums_rows, limits);
@@ -146,7 +154,7 @@ int KernelWriter::mul(int x, int y, bool per_row) {
 int KernelWriter::sum_of(int x, int y) {
   const bool broadcast = elements(y) < elements(x);
   const int result = make(elements(x), slot(x).dtype);
-  program_.slots[at(result)].strides = slot(x).strides;
+  lay_as(result, x);
   Kernel& kernel = add(KernelKind::Elementwise,
                        {{x, GradRule::Alias}, {y, broadcast ? GradRule::Fresh : GradRule::Alias}}, {result});
   if (broadcast) note_sum(kernel, 1, elements(x) / elements(y), false);

@@ -81,6 +81,8 @@ class KernelWriter {
   /// The same with its result in fp32: a cast first, but for fp16, which the kernel reads as it is.
   int softmax_in_fp32(int x);
   int log_softmax(int x) { return unary(x, false, true); }
+  /// Dropout with the op's probability: saves a mask of booleans. x itself where nothing is dropped.
+  int dropout(int x);
   /// Notes that y lies in memory as x does, which has the same shape.
   void lay_as(int y, int x);
   /// x of shape `from` seen as `to`.

@@ -226,13 +226,6 @@ int add_in_place(KernelWriter& w, int scores, int mask) {
   return masked;
 }
 
-int drop_weights(KernelWriter& w, int weights) {
-  const int dropped = w.make(w.elements(weights), w.slot(weights).dtype);
-  const int mask = w.make(w.elements(weights), Dtype::Bool, false);
-  w.add(KernelKind::Elementwise, {{weights, GradRule::Fresh}}, {mask, dropped}).saved = {{mask, 0}};
-  return dropped;
-}
-
 // softmax of which rows without a key become zero.
 int safe_softmax(KernelWriter& w, int scores, const AttentionSizes& s) {
   const int weights = w.softmax(scores);
@@ -259,7 +252,7 @@ int math(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   hold(w, {scaled_k});  // An argument.
   if (mask >= 0) scores = add_in_place(w, scores, mask);
   int weights = safe_softmax(w, scores, s);
-  if (w.op().attributes.probability > 0) weights = drop_weights(w, weights);
+  weights = w.dropout(weights);
   // The weights are returned too, in the dtype of q, and dropped by the caller.
   const int returned = w.cast(weights, own);
   const int product = w.matmul(weights, contiguous_heads(w, all_v, s, grouped && (!s.viewed || own != Dtype::Float32)),
@@ -294,7 +287,7 @@ int eager(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   int weights = w.cast(w.softmax_in_fp32(masked), w.slot(q).dtype);
   // `attn_weights` names the masked scores until the softmax is back in the activations' dtype.
   hold(w, {masked});
-  if (w.op().attributes.probability > 0) weights = drop_weights(w, weights);
+  weights = w.dropout(weights);
   const int product =
       w.matmul(weights, contiguous_heads(w, all_v, s, grouped), s.batch * s.heads, s.queries, s.keys, s.value_dim);
   return w.copy(in_order(w, product, s, w.slot(q).dtype));

@@ -37,14 +37,6 @@ int difference(KernelWriter& w, int x, int y) {
   return result;
 }
 
-int dropout(KernelWriter& w, int x) {
-  if (w.op().attributes.probability == 0) return x;
-  const int y = w.make(w.elements(x), w.slot(x).dtype);
-  const int mask = w.make(w.elements(x), Dtype::Bool, false);
-  w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {mask, y}).saved = {{mask, 0}};
-  return y;
-}
-
 int softcap(KernelWriter& w, int x) {
   return w.scale(w.unary(w.scale(x), false, true));
 }
@@ -125,7 +117,7 @@ int compute(KernelWriter& w) {
     case OpKind::Softcap:
       return softcap(w, x);
     case OpKind::Dropout:
-      return dropout(w, x);
+      return w.dropout(x);
     case OpKind::Cast:
       return w.cast(x, w.op().attributes.dtype.value_or(w.activation()));
     case OpKind::Mean:

@@ -58,8 +58,7 @@ int rotate_halves(KernelWriter& w, int x, int cos, int sin) {
   const int negated = w.scale(second);
   const int turned = w.cat({negated, first});
   const int by_sin = mul_table(w, turned, sin);
-  const int y = w.make(w.elements(x), w.slot(x).dtype);
-  w.add(KernelKind::Elementwise, {{by_cos, GradRule::Alias}, {by_sin, GradRule::Alias}}, {y});
+  const int y = w.sum_of(by_cos, by_sin);
   w.lay_as(y, x);
   return y;
 }
