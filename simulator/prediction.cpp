@@ -86,7 +86,7 @@ WalkInput PreparedPlan::walk_input() const {
           .ids = &ids,
           .cublas_workspace = cublas_workspace(cluster->gpu.compute_capability),
           .activation = activation,
-          .use_cache = implementations_of(plan).use_cache,
+          .use_cache = use_cache,
           .limits = launch_limits(cluster->gpu.num_sms.value, cluster->gpu.compute_capability)};
 }
 
@@ -123,6 +123,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
   }
   const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu);
   prepared.activation = settings.rules.activation;
+  prepared.use_cache = settings.rules.implementations.use_cache;
   prepared.costs = settings.costs;
   const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
   std::vector<int> num_storages;

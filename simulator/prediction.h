@@ -35,6 +35,7 @@ struct PreparedPlan {
   Layout layout;
   Schedule schedule;
   Dtype activation = Dtype::BFloat16;
+  bool use_cache = false;  ///< Keys and values are kept: asked for, and no checkpointing turns it off.
   ComputeCosts costs;
   std::vector<const Tape*> tapes;       ///< [num_calls]
   std::vector<const CallTimes*> times;  ///< [num_calls]
