@@ -12,6 +12,11 @@ std::int64_t num_elements(const Shape& shape) {
   return product;
 }
 
+std::string_view parent_name(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
+}
+
 std::int64_t num_parameters(const Model& model) {
   std::int64_t total = 0;
   for (const Parameter& parameter : model.parameters) total += num_elements(parameter.shape);

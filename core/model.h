@@ -160,6 +160,10 @@ struct Model {
   bool operator==(const Model&) const = default;
 };
 
+/// The module that a module, parameter or buffer lies in, by their names: "layers.0" for "layers.0.mlp"; "" (the root)
+/// for a name without a dot.
+std::string_view parent_name(std::string_view name);
+
 /// Sum over all parameters, tied ones once.
 std::int64_t num_parameters(const Model& model);
 std::int64_t num_trainable_parameters(const Model& model);

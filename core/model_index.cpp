@@ -102,10 +102,7 @@ ModelIndex index_of(const Model& model) {
   index.last_descendant = last_descendants(model);
   index.buffers.resize(model.modules.size());
   for (std::size_t b = 0; b < model.buffers.size(); ++b) {
-    const std::string& name = model.buffers[b].name;
-    const std::size_t dot = name.rfind('.');
-    const int module =
-        index.find(dot == std::string::npos ? std::string_view() : std::string_view(name).substr(0, dot));
+    const int module = index.find(parent_name(model.buffers[b].name));
     if (module >= 0) index.buffers[static_cast<std::size_t>(module)].push_back(static_cast<int>(b));
   }
   index.flow = gradient_flow(model);

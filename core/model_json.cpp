@@ -20,11 +20,6 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-std::string_view parent_of(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
-}
-
 void write_dtype(JsonWriter& writer, const std::optional<Dtype>& dtype) {
   writer.key("dtype");
   if (dtype) {
@@ -174,7 +169,7 @@ class ExpandedModelWriter {
   static const std::string* next_name(const Parameter& parameter, std::string_view module,
                                       const std::vector<const std::string*>& taken) {
     const auto fits = [&](const std::string& name) {
-      if (parent_of(name) != module) return false;
+      if (parent_name(name) != module) return false;
       for (const std::string* other : taken) {
         if (*other == name) return false;
       }

@@ -54,8 +54,7 @@ ModuleTree::ModuleTree(Model& model) : model_(model) {
 
 int ModuleTree::module(const std::string& name) {
   if (const auto found = module_ids_.find(name); found != module_ids_.end()) return found->second;
-  const std::size_t dot = name.rfind('.');
-  return module(name, dot == std::string::npos ? 0 : module(name.substr(0, dot)));
+  return module(name, module(std::string(parent_name(name))));
 }
 
 int ModuleTree::module(const std::string& name, int parent) {

@@ -180,8 +180,7 @@ class LayoutMaker {
     for (const Parameter& parameter : model_.parameters) {
       const int owner = owner_of_module_[at(parameter.module)];
       for (const std::string& alias : parameter.tied_names) {
-        const auto dot = alias.rfind('.');
-        const int module = index_.find(dot == std::string::npos ? "" : std::string_view(alias).substr(0, dot));
+        const int module = index_.find(parent_name(alias));
         if (module < 0 || owner_of_module_[at(module)] == owner) continue;
         wrong("units", fmt::format("\"{}\" and \"{}\" are one parameter, but in two units.", parameter.name, alias),
               "Wrap both modules as one unit, or leave both to the root.");

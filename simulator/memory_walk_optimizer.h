@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "simulator/memory_walk.h"
@@ -32,10 +31,9 @@ class OptimizerWalk {
   }
 
   void initialise() {
-    if (in_.plan->initialisation == Initialisation::Meta) return to_empty(0);
     switch (in_.plan->initialisation) {
       case Initialisation::Meta:
-        return;
+        return to_empty(0);
       case Initialisation::Device:
         buffers();
         for (const Shard& shard : shards_) make_full(shard.parameter);
@@ -184,21 +182,15 @@ class OptimizerWalk {
 
   // Those of a unit's modules and of all below them that no unit before has moved.
   void move_buffers(const ShardedUnit& unit, std::vector<bool>& is_moved) {
-    for (std::size_t b = 0; b < model_.buffers.size(); ++b) {
-      const std::string owner = module_of(model_.buffers[b]);
-      const bool is_inside = std::any_of(unit.modules.begin(), unit.modules.end(), [&](int module) {
-        const std::string& name = model_.modules[static_cast<std::size_t>(module)].name;
-        return name.empty() || owner == name || owner.starts_with(name + ".");
-      });
-      if (!is_inside || is_moved[b]) continue;
-      make_buffer(b);
-      is_moved[b] = true;
+    for (const int top : unit.modules) {
+      for (int module = top; module <= in_.index->last_descendant[static_cast<std::size_t>(top)]; ++module) {
+        for (const int buffer : in_.index->buffers[static_cast<std::size_t>(module)]) {
+          const auto b = static_cast<std::size_t>(buffer);
+          if (!is_moved[b]) make_buffer(b);
+          is_moved[b] = true;
+        }
+      }
     }
-  }
-
-  static std::string module_of(const Buffer& buffer) {
-    const std::size_t dot = buffer.name.rfind('.');
-    return dot == std::string::npos ? "" : buffer.name.substr(0, dot);
   }
 
   void make_buffer(std::size_t b) {
