@@ -49,7 +49,7 @@ def files_of(root):
     for path in sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
         hidden = any(p.startswith(".") and p != ".ci" for p in parts[:-1])
-        if hidden or parts[0] in {"build", "LICENSE"} or "__pycache__" in parts or path.is_symlink():
+        if hidden or parts[0] in {"build", "LICENSE", ".git"} or "__pycache__" in parts or path.is_symlink():
             continue
         if path.is_file() and path.suffix in TEXTS:
             yield path
