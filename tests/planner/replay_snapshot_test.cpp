@@ -70,32 +70,33 @@ TEST(Snapshot, KeepsABlockThatAnotherStreamUsesUntilItsFreeIsCompleted) {
   EXPECT_NE(replayed.find("alloc 1 512 0 | 0 512"), std::string::npos) << "is free again";
 }
 
-TEST(Snapshot, WhereTheCacheWasEmptiedWithoutNeedTheProgramAsked) {
-  const Recording recording = read(snapshot_of({
-      snapshot_event("segment_alloc", kBase, 40 * kMiB),
-      snapshot_event("alloc", kBase, 40 * kMiB),
-      snapshot_event("free_requested", kBase, 40 * kMiB),
-      snapshot_event("free_completed", kBase, 40 * kMiB),
+// 40 MiB come and go, and their segment with them; then `next`.
+Recording read_after_a_flush(const std::vector<std::string>& next) {
+  std::vector<std::string> events = {
+      snapshot_event("segment_alloc", kBase, 40 * kMiB),  snapshot_event("alloc", kBase, 40 * kMiB),
+      snapshot_event("free_requested", kBase, 40 * kMiB), snapshot_event("free_completed", kBase, 40 * kMiB),
       snapshot_event("segment_free", kBase, 40 * kMiB),
+  };
+  events.insert(events.end(), next.begin(), next.end());
+  return read(snapshot_of(events));
+}
+
+TEST(Snapshot, WhereTheCacheWasEmptiedWithoutNeedTheProgramAsked) {
+  const Recording recording = read_after_a_flush({
       snapshot_event("segment_alloc", kBase, 30 * kMiB),
       snapshot_event("alloc", kBase, 30 * kMiB),
       snapshot_event("segment_alloc", kBase + 100 * kMiB, 50 * kMiB),
       snapshot_event("alloc", kBase + 100 * kMiB, 50 * kMiB),
-  }));
+  });
   EXPECT_EQ(trace_of(recording), "alloc 0 41943040 0\nfree 0\nempty_cache\nalloc 0 31457280 0\nalloc 1 52428800 0\n");
   EXPECT_FALSE(recording.knows_device);
 }
 
 TEST(Snapshot, WhereTheCacheWasEmptiedInNeedTheDeviceWasFull) {
-  const Recording recording = read(snapshot_of({
-      snapshot_event("segment_alloc", kBase, 40 * kMiB),
-      snapshot_event("alloc", kBase, 40 * kMiB),
-      snapshot_event("free_requested", kBase, 40 * kMiB),
-      snapshot_event("free_completed", kBase, 40 * kMiB),
-      snapshot_event("segment_free", kBase, 40 * kMiB),
+  const Recording recording = read_after_a_flush({
       snapshot_event("segment_alloc", kBase, 50 * kMiB),
       snapshot_event("alloc", kBase, 50 * kMiB),
-  }));
+  });
   EXPECT_EQ(trace_of(recording), "alloc 0 41943040 0\nfree 0\nalloc 0 52428800 0\n");
   // 90 MiB at once were too much.
   EXPECT_EQ(recording.trace.device.total, Bytes(88 * kMiB));
