@@ -1,5 +1,6 @@
 #include "core/name_pattern.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace fsdp {
@@ -43,6 +44,19 @@ bool matches_exactly(std::string_view pattern, std::string_view name) {
 
 bool matches_module(std::string_view pattern, std::string_view name) {
   return glob(pattern, name, false, false);
+}
+
+std::string without_numbers(std::string_view name) {
+  std::string pattern;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view part = name.substr(begin, end - begin);
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    if (begin > 0) pattern += '.';
+    pattern += is_number ? "*" : part;
+    begin = end + 1;
+  }
+  return pattern;
 }
 
 }  // namespace fsdp

@@ -2,6 +2,7 @@
 
 // Patterns over fully qualified names: "model.layers.*.mlp.*", "lm_head", "*.bias".
 
+#include <string>
 #include <string_view>
 
 namespace fsdp {
@@ -13,8 +14,11 @@ bool matches(std::string_view pattern, std::string_view name);
 /// The same, but the whole name must match.
 bool matches_exactly(std::string_view pattern, std::string_view name);
 
-/// For choosing modules: the whole name must match, and "*" and "?" stay between two dots, so that "model.layers.*" means
-/// the layers and not their parts.
+/// For choosing modules: the whole name must match, and "*" and "?" stay between two dots, so that "model.layers.*"
+/// means the layers and not their parts.
 bool matches_module(std::string_view pattern, std::string_view name);
+
+/// "model.layers.*.mlp" for "model.layers.12.mlp": parts that are numbers as "*", which is how people write patterns.
+std::string without_numbers(std::string_view name);
 
 }  // namespace fsdp

@@ -17,20 +17,6 @@ bool means(const SpecPattern& pattern, const Parameter& parameter) {
                      [&](const std::string& name) { return matches(pattern.text, name); });
 }
 
-/// "model.layers.12.mlp" with its numbers as "*", which is how people write patterns.
-std::string without_numbers(const std::string& name) {
-  std::string pattern;
-  for (std::size_t begin = 0; begin <= name.size();) {
-    const std::size_t end = std::min(name.find('.', begin), name.size());
-    const std::string part = name.substr(begin, end - begin);
-    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
-    if (begin > 0) pattern += '.';
-    pattern += is_number ? "*" : part;
-    begin = end + 1;
-  }
-  return pattern;
-}
-
 Error matches_nothing(const SpecPattern& pattern, const Model& model) {
   std::set<std::string> known;
   const bool has_star = pattern.text.find('*') != std::string::npos;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/name_pattern.h"
 #include "planner/predictors.h"
 #include "planner/remedy_list.h"
 
@@ -55,19 +56,6 @@ Workload sized_workload(const RemedyRequest& request) {
     workload = with_dimension(std::move(workload), size.name, static_cast<double>(size.value));
   }
   return workload;
-}
-
-/// "codec_embedding.*.weight": one pattern for a row of names.
-std::string without_numbers(const std::string& name) {
-  std::string pattern;
-  for (std::size_t begin = 0; begin <= name.size();) {
-    const std::size_t end = std::min(name.find('.', begin), name.size());
-    const std::string part = name.substr(begin, end - begin);
-    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
-    pattern += (begin == 0 ? "" : ".") + (is_number ? "*" : part);
-    begin = end + 1;
-  }
-  return pattern;
 }
 
 /// Freezes each embedding table that is trained.

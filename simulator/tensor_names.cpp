@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
+#include "core/name_pattern.h"
 #include "core/op.h"
 
 namespace fsdp::simulator {
@@ -62,22 +62,6 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "gradient norm",
 };
 
-// "model.layers.12.mlp" becomes "model.layers.*.mlp".
-std::string merged(const std::string& name) {
-  std::string result;
-  for (std::size_t i = 0; i < name.size();) {
-    std::size_t end = name.find('.', i);
-    if (end == std::string::npos) end = name.size();
-    const std::string part = name.substr(i, end - i);
-    const bool number =
-        !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-    if (!result.empty()) result += '.';
-    result += number ? "*" : part;
-    i = end + 1;
-  }
-  return result;
-}
-
 struct CallTensor {
   int call = -1;
   int storage = -1;
@@ -115,21 +99,22 @@ std::string tensor_name(const PreparedPlan& prepared, int id) {
   const Model& model = *prepared.index->model;
   if (id < ids.units_base()) {
     const auto what = kParameterTensors[at(id / ids.num_parameters)];
-    return merged(model.parameters[at(id % ids.num_parameters)].name) + ": " + std::string(what);
+    return without_numbers(model.parameters[at(id % ids.num_parameters)].name) + ": " + std::string(what);
   }
   if (id < ids.singles_base()) {
     const int offset = id - ids.units_base();
     const std::string& unit = prepared.layout.units[at(offset % ids.num_units)].name;
-    return (unit.empty() ? "root" : merged(unit)) + ": " + std::string(kUnitTensors[at(offset / ids.num_units)]);
+    return (unit.empty() ? "root" : without_numbers(unit)) + ": " +
+           std::string(kUnitTensors[at(offset / ids.num_units)]);
   }
   if (id < ids.buffers_base()) return std::string(kSingles[at(id - ids.singles_base())]);
-  if (id < ids.inputs_base()) return merged(model.buffers[at(id - ids.buffers_base())].name) + ": buffer";
+  if (id < ids.inputs_base()) return without_numbers(model.buffers[at(id - ids.buffers_base())].name) + ": buffer";
   if (id < ids.sums_base) {
     return model.values[at(model.inputs[at((id - ids.inputs_base()) / 3)])].name + ": input";
   }
   const CallTensor tensor = find_call(ids, id);
   if (tensor.call < 0) return model.values[at(id - ids.sums_base)].name + ": gradient";
-  return merged(op_of(prepared, tensor, true));
+  return without_numbers(op_of(prepared, tensor, true));
 }
 
 }  // namespace fsdp::simulator

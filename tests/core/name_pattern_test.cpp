@@ -58,5 +58,11 @@ TEST(MatchesModule, AStarStaysBetweenTwoDots) {
   EXPECT_FALSE(matches_module("model", "model.layers"));
 }
 
+TEST(WithoutNumbers, OnlyWholePartsAreNumbers) {
+  EXPECT_EQ(without_numbers("model.layers.12.mlp"), "model.layers.*.mlp");
+  EXPECT_EQ(without_numbers("0.conv1.3"), "*.conv1.*");
+  EXPECT_EQ(without_numbers(""), "");
+}
+
 }  // namespace
 }  // namespace fsdp

@@ -11,24 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/group_shapes.h"
+
 namespace fsdp::simulator {
 namespace {
 
 using namespace fsdp::literals;
 using enum CollectiveKind;
-
-GroupShape h100(int nodes, int ranks_per_node) {
-  return {.ranks = nodes * ranks_per_node,
-          .ranks_per_node = ranks_per_node,
-          .nodes = nodes,
-          .gpus_per_node = 8,
-          .compute_capability = 90,
-          .intra_link = IntraLink::NvSwitch,
-          .nvlink_bandwidth = BytesPerSecond(450e9),
-          .pcie_generation = 5,
-          .cpu = CpuVendor::Intel,
-          .nic_bandwidth = BytesPerSecond(50e9)};
-}
 
 GroupShape pcie(int gpus, int compute_capability, int generation, CpuVendor cpu) {
   return {.ranks = gpus,
@@ -116,7 +105,7 @@ RC_GTEST_PROP(CollectiveCost, MoreBytesNeverTakeLess, ()) {
 TEST(CollectiveCost, TimeDoesNotFallWhereTheClockByItselfDoes) {
   int falls = 0;
   for (const int nodes : {2, 3, 4, 8, 16, 64}) {
-    const GroupShape shape = h100(nodes, 8);
+    const GroupShape shape = h100_group(nodes, 8);
     const NcclTuning tuning = nccl_tuning(nccl_topology(shape), NcclRegime::UpTo2_27);
     const CollectiveCost cost = collective_cost(shape, NcclRegime::UpTo2_27);
     const auto clock = [&](Bytes n) { return corrected_time(tuning, cost.link_class, shape, AllReduce, n); };
@@ -152,7 +141,7 @@ RC_GTEST_PROP(CollectiveCost, NothingIsFasterThanTheLinksOfOneGpu, ()) {
 
 // Between two knots the clock rises smoothly, but for the jumps of NCCL's choice.
 RC_GTEST_PROP(CollectiveCost, TheTableKeepsTheClockWithinThreePercentOnARing, ()) {
-  const GroupShape shape = h100(1, 8);
+  const GroupShape shape = h100_group(1, 8);
   const CollectiveCost cost = cost_of(shape);
   const NcclTuning tuning = nccl_tuning(nccl_topology(shape), NcclRegime::From2_28);
   const Bytes total(*rc::gen::inRange<std::int64_t>(256, std::int64_t{1} << 40));
@@ -161,17 +150,17 @@ RC_GTEST_PROP(CollectiveCost, TheTableKeepsTheClockWithinThreePercentOnARing, ()
 }
 
 TEST(CollectiveCost, ASingleRankAlreadyHasEverything) {
-  const CollectiveCost cost = cost_of(h100(1, 1));
+  const CollectiveCost cost = cost_of(h100_group(1, 1));
   EXPECT_EQ(collective_time(cost, AllGather, 1_GiB), Seconds(0));
   EXPECT_EQ(cost.provenance, "A group of one rank sends nothing.");
 }
 
 TEST(CollectiveCost, NothingToSendTakesNoTime) {
-  EXPECT_EQ(collective_time(cost_of(h100(1, 8)), AllReduce, 0_B), Seconds(0));
+  EXPECT_EQ(collective_time(cost_of(h100_group(1, 8)), AllReduce, 0_B), Seconds(0));
 }
 
 TEST(CollectiveCost, BeyondTheTableTheLastSlopeGoesOn) {
-  const CollectiveCost cost = cost_of(h100(1, 8));
+  const CollectiveCost cost = cost_of(h100_group(1, 8));
   const Bytes tebibyte(std::int64_t{1} << 40);
   const double ratio = collective_time(cost, AllGather, 4 * tebibyte) / collective_time(cost, AllGather, tebibyte);
   EXPECT_NEAR(ratio, 4, .005);
@@ -182,12 +171,12 @@ TEST(CollectiveCost, BeyondTheTableTheLastSlopeGoesOn) {
 
 TEST(CollectiveCost, SixteenThousandRanksAreAsEasyToAskAsTwo) {
   // 16383 steps over 2048 nodes: 6.6 + 14336 x 1 + 2047 x 2.7 us of latency even for the smallest message.
-  const CollectiveCost cost = cost_of(h100(2048, 8));
+  const CollectiveCost cost = cost_of(h100_group(2048, 8));
   EXPECT_NEAR(collective_time(cost, AllGather, 1_KiB).count(), 1.5 * 19.87e-3, .1e-3);
 }
 
 TEST(CollectiveCost, GroupsThatShareANicWaitForEachOther) {
-  GroupShape shape = h100(2, 1);
+  GroupShape shape = h100_group(2, 1);
   const Seconds alone = collective_time(cost_of(shape), AllReduce, 1_GiB);
   shape.groups_per_nic = 8;
   // A little less than eight: the ramp grows with the square root only.
@@ -260,20 +249,20 @@ struct Machine {
 const std::vector<Machine>& machines() {
   using enum NcclRegime;
   static const std::vector<Machine> kMachines = {
-      {"xx_h100_1n4g_all_reduce", h100(1, 4), From2_28, 1, .03},
-      {"xx_h100_1n8g_all_gather", h100(1, 8), From2_28, 1, .03},
-      {"xx_h100_1n8g_reduce_scatter", h100(1, 8), From2_28, 1, .04},
+      {"xx_h100_1n4g_all_reduce", h100_group(1, 4), From2_28, 1, .03},
+      {"xx_h100_1n8g_all_gather", h100_group(1, 8), From2_28, 1, .03},
+      {"xx_h100_1n8g_reduce_scatter", h100_group(1, 8), From2_28, 1, .04},
       {"vtrain_a100_8g_ar", a100_nodes(1, 8, IntraLink::NvSwitch, 1), UpTo2_27, 8, .05},
       {"vtrain_v100_4g_ar", four_v100_of_eight(), UpTo2_27, 4, .13},
       {"gdr116_v100_4x16g_ar", pcie(4, 70, 3, CpuVendor::Intel), UpTo2_27, 4, .08},
       {"b4090_8g_shm_ar", pcie(8, 89, 4, CpuVendor::Amd), UpTo2_27, 8, .19},
       {"sm02_a100pcie_4g_ar", pcie(4, 80, 4, CpuVendor::Intel), UpTo2_27, 4, .17},
       {"kal_4090x4_docker_ar", pcie(4, 89, 4, CpuVendor::Amd), UpTo2_27, 4, .54},
-      {"xx_h100_10n80g_all_gather", h100(10, 8), From2_28, 1, .15},
-      {"xx_h100_10n80g_reduce_scatter", h100(10, 8), From2_28, 1, .17},
-      {"xx_h100_10n40g_all_gather", h100(10, 4), From2_28, 1, .15},
+      {"xx_h100_10n80g_all_gather", h100_group(10, 8), From2_28, 1, .15},
+      {"xx_h100_10n80g_reduce_scatter", h100_group(10, 8), From2_28, 1, .17},
+      {"xx_h100_10n40g_all_gather", h100_group(10, 4), From2_28, 1, .15},
       {"sophia_a100_2n16g_all_gather", a100_nodes(2, 8, IntraLink::NvSwitch, 1), UpTo2_27, 1, .22},
-      {"p5_2n16g_ar_v2.22.3", h100(2, 8), UpTo2_27, 1, .34},
+      {"p5_2n16g_ar_v2.22.3", h100_group(2, 8), UpTo2_27, 1, .34},
       {"polaris221_2n8g_all_gather", a100_nodes(2, 4, IntraLink::NvLink, 2), UpTo2_27, 1, .46},
   };
   return kMachines;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/group_shapes.h"
+
 namespace fsdp::simulator {
 namespace {
 
@@ -13,21 +15,8 @@ using enum CollectiveKind;
 using enum NcclAlgorithm;
 using enum NcclProtocol;
 
-GroupShape h100_nodes(int nodes, int ranks_per_node) {
-  return {.ranks = nodes * ranks_per_node,
-          .ranks_per_node = ranks_per_node,
-          .nodes = nodes,
-          .gpus_per_node = 8,
-          .compute_capability = 90,
-          .intra_link = IntraLink::NvSwitch,
-          .nvlink_bandwidth = BytesPerSecond(450e9),
-          .pcie_generation = 5,
-          .cpu = CpuVendor::Intel,
-          .nic_bandwidth = BytesPerSecond(50e9)};
-}
-
 NcclTuning h100_tuning(int nodes, int ranks_per_node, NcclRegime regime = NcclRegime::UpTo2_27) {
-  return nccl_tuning(nccl_topology(h100_nodes(nodes, ranks_per_node)), regime);
+  return nccl_tuning(nccl_topology(h100_group(nodes, ranks_per_node)), regime);
 }
 
 // Latency in us and bandwidth in GB/s, rounded to one digit as NCCL prints them.
@@ -150,7 +139,7 @@ TEST(NcclTuning, PcieNodesNeverUseLL128) {
 }
 
 TEST(NcclTuning, AnAmdHostBetweenNodesHasItsOwnRowForLLAndSlowerHops) {
-  GroupShape shape = h100_nodes(2, 8);
+  GroupShape shape = h100_group(2, 8);
   shape.cpu = CpuVendor::Amd;
   const NcclTuning tuning = nccl_tuning(nccl_topology(shape), NcclRegime::From2_28);
   // 6.6 + 14 x 2 + 2.7; 22.5 x 16/15.
@@ -166,15 +155,15 @@ TEST(NcclTuning, SmallCallsLaunchFewerBlocksAndLargeOnesAllOfThem) {
 }
 
 TEST(NcclTopology, KnownMachinesHaveTheGraphsThatNcclLogs) {
-  const auto eight_h100 = nccl_topology(h100_nodes(1, 8));
+  const auto eight_h100 = nccl_topology(h100_group(1, 8));
   EXPECT_EQ(eight_h100.ring, (NcclGraph{12, 30, 30}));
   EXPECT_EQ(eight_h100.nvls, (NcclGraph{8, 40, 40}));
   EXPECT_EQ(eight_h100.channels, 24);
   EXPECT_EQ(eight_h100.nvls_channels, 16);
-  const auto p5 = nccl_topology(h100_nodes(2, 8));
+  const auto p5 = nccl_topology(h100_group(2, 8));
   EXPECT_EQ(p5.ring, (NcclGraph{8, 48, 48}));
   EXPECT_EQ(p5.channels, 16);
-  EXPECT_EQ(nccl_topology(h100_nodes(4, 4)).ring, (NcclGraph{8, 24, 24}));
+  EXPECT_EQ(nccl_topology(h100_group(4, 4)).ring, (NcclGraph{8, 24, 24}));
 
   GroupShape a100{.ranks = 8,
                   .ranks_per_node = 8,

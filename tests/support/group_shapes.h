@@ -1,0 +1,23 @@
+#pragma once
+
+// Process groups for the tests of NCCL's model.
+
+#include "simulator/group_shape.h"
+
+namespace fsdp::simulator {
+
+/// H100s, eight to a node behind NVSwitch, with a network card of 400 Gbit/s for each.
+inline GroupShape h100_group(int nodes, int ranks_per_node) {
+  return {.ranks = nodes * ranks_per_node,
+          .ranks_per_node = ranks_per_node,
+          .nodes = nodes,
+          .gpus_per_node = 8,
+          .compute_capability = 90,
+          .intra_link = IntraLink::NvSwitch,
+          .nvlink_bandwidth = BytesPerSecond(450e9),
+          .pcie_generation = 5,
+          .cpu = CpuVendor::Intel,
+          .nic_bandwidth = BytesPerSecond(50e9)};
+}
+
+}  // namespace fsdp::simulator
