@@ -72,6 +72,18 @@ std::string_view name_of(CollectiveKind kind) {
   return {};
 }
 
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::None:
+      return "";
+    case ReduceOp::Avg:
+      return "avg";
+    case ReduceOp::Sum:
+      return "sum";
+  }
+  return "";
+}
+
 std::string_view name_of(MeshDimension dimension) {
   switch (dimension) {
     case MeshDimension::Shard:

@@ -136,6 +136,15 @@ enum class MeshDimension : std::uint8_t {
 };
 std::string_view name_of(MeshDimension dimension);
 
+/// What a reduction does with the values of its ranks.
+enum class ReduceOp : std::uint8_t {
+  None,  ///< Nothing is reduced, or it is not known: what the stub GPU saw.
+  Avg,
+  Sum,  ///< Where the average could overflow it is divided before and after by FSDP2 itself.
+};
+/// "avg", "sum"; "" for None.
+std::string_view name_of(ReduceOp op);
+
 struct Collective {
   CollectiveKind kind = CollectiveKind::AllGather;
   std::string unit;   ///< Its first module; "" is the root.
@@ -145,10 +154,12 @@ struct Collective {
   Bytes payload;              ///< Of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
   MeshDimension group = MeshDimension::Shard;
   std::int64_t group_size = 1;
-  Seconds time{0};         ///< Predicted or measured duration by itself.
-  Seconds exposed{0};      ///< Time that the compute stream waits for it.
-  BytesByCategory live{};  ///< Predicted: what tensors hold when it is called, its own buffers included, and
-  Bytes first_step_live;   ///< the sum of that in the first step.
+  ReduceOp reduce_op = ReduceOp::None;
+  std::int64_t micro_batch = -1;  ///< In which it is issued, from 0; -1: after all of them, or not known.
+  Seconds time{0};                ///< Predicted or measured duration by itself.
+  Seconds exposed{0};             ///< Time that the compute stream waits for it.
+  BytesByCategory live{};         ///< Predicted: what tensors hold when it is called, its own buffers included, and
+  Bytes first_step_live;          ///< the sum of that in the first step.
 
   bool operator==(const Collective&) const = default;
 };

@@ -184,6 +184,8 @@ void write_traffic(JsonWriter& writer, const TrafficReport& traffic, bool has_ti
     writer.member("payload_bytes", collective.payload.count());
     writer.member("group", name_of(collective.group));
     writer.member("group_size", collective.group_size);
+    if (collective.reduce_op != ReduceOp::None) writer.member("reduce_op", name_of(collective.reduce_op));
+    if (collective.micro_batch >= 0) writer.member("micro_batch_index", collective.micro_batch);
     if (has_times) {
       writer.member("time", collective.time.count());
       writer.member("exposed", collective.exposed.count());

@@ -43,6 +43,12 @@ class TrafficCounter {
     return slot < time_.exposed_of_collective.size() ? time_.exposed_of_collective[slot] : Seconds(0);
   }
 
+  // _get_gradient_divide_factors: NCCL divides, but for dtypes that could overflow before it does.
+  ReduceOp reduce_op(Dtype dtype) const {
+    const bool may_overflow = dtype != Dtype::Float32 && dtype != Dtype::BFloat16;
+    return may_overflow || prepared_.layout.mesh.world_size() == 1 ? ReduceOp::Sum : ReduceOp::Avg;
+  }
+
   void gather(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     const Seconds exposed = next_exposed();
@@ -59,6 +65,7 @@ class TrafficCounter {
          .payload = payload,
          .group = MeshDimension::Shard,
          .group_size = group,
+         .micro_batch = step.micro_batch,
          .time = step.smaller_group ? times.small_gather : times.all_gather,
          .exposed = exposed});
   }
@@ -75,6 +82,8 @@ class TrafficCounter {
                           .payload = size_of(unit.reduce_dtype) * unit.reduced_full_elements,
                           .group = MeshDimension::Shard,
                           .group_size = mesh.shard,
+                          .reduce_op = reduce_op(unit.reduce_dtype),
+                          .micro_batch = step.micro_batch,
                           .time = times.reduce_scatter,
                           .exposed = next_exposed()};
     add(collective);
@@ -109,6 +118,7 @@ class TrafficCounter {
          .payload = payload,
          .group = MeshDimension::Shard,
          .group_size = prepared_.layout.mesh.shard,
+         .reduce_op = ReduceOp::Sum,
          .time = collective_time(mesh_.shard, CollectiveKind::AllReduce, payload),
          .exposed = Seconds(0)});
   }

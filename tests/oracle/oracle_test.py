@@ -71,12 +71,15 @@ class RecordedRunsAreTheRealOnes(unittest.TestCase):
         chosen = random.Random(seed).sample(goldens.read(GOLDENS), AFRESH)
         pairs = [(case, predict(PROGRAM, case)) for case, *_ in chosen]
         answers = record(Machine(*MACHINE), pairs)
+        predictions = {case.name: prediction.result for case, prediction in pairs}
         for case, merges, recorded, _ in chosen:
             with self.subTest(case.name):
                 self.assertNotIn("error", answers[case.name], answers[case.name].get("error"))
                 # Through the text, so that both have the same types.
                 again = goldens.from_line(goldens.to_line(case, merges, answers[case.name]["result"], {}))[2]
                 self.assertEqual(json.dumps(again), json.dumps(recorded))
+                # How each collective reduces, and in which micro-batch, is not kept in the file.
+                self.assertEqual(answers[case.name]["result"]["reductions"], predictions[case.name]["reductions"])
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ def _rows(case: Case, report: dict[str, Any]) -> dict[str, Any]:
         "steps": [[_row(case, c, c["first_step_live_bytes"]) for c in found],
                   [_row(case, c, c["live_bytes"]) for c in found]],
         "live": [_merge(c["live"]) for c in found],
+        "reductions": [[c.get("reduce_op", ""), c.get("micro_batch_index", -1)] for c in found],
         "peaks": {name: phases[key]["live_peak_bytes"] for name, key in
                   (("initialisation", "initialisation"), ("1", "first_step"), ("2", "steady_step"))},
         "peak": [report["memory"]["peak"]["phase"], _merge(report["memory"]["at_peak"])],

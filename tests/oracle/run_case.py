@@ -101,6 +101,7 @@ def describe(recorder: Recorder, peaks: dict[str, Peak]) -> dict[str, Any]:
     steps = [[_row(event) for event in step] for step in recorder.steps]
     return {
         "steps": steps[:2],
+        "reductions": [[event.op, -1 if event.phase == "optimizer" else event.micro_batch] for event in recorder.steps[1]],
         "repeats": steps[1] == steps[2] and peaks["2"] == peaks["3"],
         "peaks": {name: [peaks[name].live, peaks[name].by_category] for name in ("initialisation", "1", "2")},
     }

@@ -23,7 +23,7 @@ std::string text_of(const std::vector<SeenCollective>& collectives) {
 }
 
 /// What count_traffic reads off a schedule, without times and memory.
-std::vector<SeenCollective> collectives_of(const Plan& plan, const Layout& layout, const Schedule& schedule) {
+std::vector<Collective> traffic_of(const Plan& plan, const Layout& layout, const Schedule& schedule) {
   Cluster cluster;
   cluster.gpus_per_node = 8;
   PreparedPlan prepared;
@@ -32,9 +32,12 @@ std::vector<SeenCollective> collectives_of(const Plan& plan, const Layout& layou
   prepared.layout = layout;
   prepared.schedule = schedule;
   prepared.unit_times.resize(layout.units.size());
+  return count_traffic(prepared, MeshCosts{}, TimelineResult{}, LiveAtCollectives{}).collectives;
+}
+
+std::vector<SeenCollective> collectives_of(const Plan& plan, const Layout& layout, const Schedule& schedule) {
   std::vector<SeenCollective> seen;
-  for (const Collective& one :
-       count_traffic(prepared, MeshCosts{}, TimelineResult{}, LiveAtCollectives{}).collectives) {
+  for (const Collective& one : traffic_of(plan, layout, schedule)) {
     seen.push_back({.kind = std::string(name_of(one.kind)),
                     .phase = one.phase,
                     .unit = one.unit,
@@ -60,6 +63,31 @@ TEST(Fsdp2Collectives, AreThoseOfTheRealFsdp2InItsOrder) {
     compared += wanted.collectives.size();
   }
   EXPECT_GT(compared, 500u);
+}
+
+// tests/oracle compares these with the real ones, of drawn plans.
+TEST(Fsdp2Collectives, AverageUnlessTheDtypeCouldOverflow) {
+  const CollectiveCase some = golden_cases().front();
+  const ModelIndex index = index_of(some.model);
+  for (const auto& [dtype, op] : {std::pair(Dtype::Float32, ReduceOp::Avg), std::pair(Dtype::BFloat16, ReduceOp::Avg),
+                                  std::pair(Dtype::Float16, ReduceOp::Sum)}) {
+    Plan plan = some.plan;
+    plan.mesh.replicate = 2;
+    plan.mixed_precision.reduce_dtype = dtype;
+    plan.optimizer.clip_grad_norm = 1.0;
+    plan.accumulation = 2;
+    const auto layout = make_layout(index, plan);
+    ASSERT_TRUE(layout.has_value());
+    std::int64_t last = 0;
+    for (const Collective& one : traffic_of(plan, *layout, lower_fsdp2(index, plan, *layout))) {
+      const bool is_norm = one.phase == "optimizer";
+      const bool gathers = one.kind == CollectiveKind::AllGather;
+      EXPECT_EQ(one.reduce_op, gathers ? ReduceOp::None : (is_norm ? ReduceOp::Sum : op)) << one.unit;
+      EXPECT_TRUE(is_norm ? one.micro_batch == -1 : one.micro_batch >= last) << one.unit << " " << one.micro_batch;
+      last = one.micro_batch;
+    }
+    EXPECT_EQ(last, -1) << "the norms come last";
+  }
 }
 
 }  // namespace
