@@ -45,7 +45,36 @@ void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex&
   }
 }
 
+// PyTorch 2.11: "Operator aten._fused_sgd_.default does not have a sharding strategy registered."
+void check_optimizer(const Optimizer& optimizer, Errors& errors) {
+  if (optimizer.kind != OptimizerKind::Sgd || optimizer.implementation != OptimizerImplementation::Fused) return;
+  errors.push_back({"optimizer", "PyTorch has no fused SGD for sharded parameters (DTensors).",
+                    "SGD is foreach or for_loop; Adam and AdamW can be fused."});
+}
+
+// Each unit casts what it returns, and only a unit casts what it is given: a final norm and head that the root runs
+// would multiply two dtypes, which PyTorch refuses. Where the root is the only unit, just the loss is cast.
+void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
+  const std::optional<Dtype>& output = plan.mixed_precision.output_dtype;
+  const Dtype activation = activation_dtype(model, plan);
+  const bool only_loss = plan.units.size() == 1 && !plan.runtime.implementations.keep_logits;
+  if (!output || *output == activation || only_loss) return;
+  errors.push_back({"mixed_precision/output_dtype",
+                    fmt::format("Units would compute in {} and return {}, which what runs between them does not take.",
+                                name_of(activation), name_of(*output)),
+                    fmt::format("Write {}, or leave it out.", name_of(activation))});
+}
+
 }  // namespace
+
+Dtype activation_dtype(const Model& model, const Plan& plan) {
+  if (plan.mixed_precision.param_dtype) return *plan.mixed_precision.param_dtype;
+  if (plan.parameter_dtype) return *plan.parameter_dtype;
+  for (const Parameter& parameter : model.parameters) {
+    if (is_floating_point(parameter.dtype)) return parameter.dtype;
+  }
+  return Dtype::Float32;
+}
 
 std::string fingerprint_of(const Model& model) {
   Hash hash;
@@ -69,6 +98,8 @@ Errors check(const Plan& plan, const Model& model) {
   const ModelIndex index = index_of(model);
   if (auto layout = make_layout(index, plan); !layout) errors = std::move(layout).error();
   check_checkpointing(plan, model, index, errors);
+  check_optimizer(plan.optimizer, errors);
+  check_output_dtype(plan, model, errors);
   return errors;
 }
 

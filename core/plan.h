@@ -134,11 +134,15 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
+/// Precision of activations under a plan: param_dtype, or that of the parameters.
+Dtype activation_dtype(const Model& model, const Plan& plan);
+
 /// A digest of the parameters' names, shapes and ties (16 hexadecimal digits).
 std::string fingerprint_of(const Model& model);
 
 /// All that is wrong with a plan for this model: unknown modules, nested modules in one unit, no root, ties across
-/// units, mixed dtypes in a unit, an integer reshard that does not divide, bad sizes.
+/// units, mixed dtypes in a unit, an integer reshard that does not divide, bad sizes, a fused SGD, an
+/// output_dtype that no unit but the root could return.
 Errors check(const Plan& plan, const Model& model);
 
 }  // namespace fsdp

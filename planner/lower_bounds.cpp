@@ -138,7 +138,7 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family) {
 void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
                             const Model& model, UnitSums& sums) const {
   const simulator::MeshCosts mesh = simulator::mesh_costs(cluster, family.mesh);
-  const simulator::ComputeCosts costs = simulator::compute_costs(cluster.gpu, simulator::activation_dtype(model, plan));
+  const simulator::ComputeCosts costs = simulator::compute_costs(cluster.gpu, activation_dtype(model, plan));
   const std::vector<simulator::UnitTimes> times = simulator::unit_times(layout, plan, mesh, cluster, costs);
   const Wrapping& wrapping = families_.wrappings[at(family.wrapping)].wrapping;
   const std::size_t longest = at(wrapping.longest());

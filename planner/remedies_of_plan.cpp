@@ -70,12 +70,13 @@ void try_checkpointing(RemedyList& list) {
 
 void try_optimizer(RemedyList& list) {
   Plan plan = list.plan();
-  if (plan.optimizer.implementation == OptimizerImplementation::Foreach) {
+  const bool is_sgd = plan.optimizer.kind == OptimizerKind::Sgd;  // Has no fused one for DTensors.
+  if (plan.optimizer.implementation == OptimizerImplementation::Foreach && !is_sgd) {
     plan.optimizer.implementation = OptimizerImplementation::Fused;
     list.try_plan("use the fused optimizer", "--optimizer-impl fused", plan);
   }
   plan = list.plan();
-  if (plan.optimizer.states == OptimizerStates::AsParameter && plan.optimizer.kind != OptimizerKind::Sgd) {
+  if (plan.optimizer.states == OptimizerStates::AsParameter && !is_sgd) {
     plan.optimizer.states = OptimizerStates::BFloat16;
     list.try_plan("keep the optimizer states in bfloat16", "--states bfloat16", plan);
     plan.optimizer.states = OptimizerStates::EightBit;

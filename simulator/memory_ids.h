@@ -57,6 +57,8 @@ enum class SingleTensor : std::uint8_t {
   ForwardLtWorkspace,
   BackwardLtWorkspace,
   LossGrad,
+  CastLoss,      ///< The loss in output_dtype, as the root returns it, and
+  CastLossGrad,  ///< its gradient cast back.
   ClipBuffer,
   ClipNorms,  ///< Four of them: stacked, and in the places of their reduction.
   ClipNorms2,

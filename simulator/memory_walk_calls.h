@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "simulator/memory_walk.h"
@@ -79,8 +80,23 @@ class CallWalk {
     for (const HeldValue& held : model_.held) {
       if (is_held(held)) drop(storage_of_value_[at(held.value)]);
     }
-    sink_.alloc(in_.ids->of(SingleTensor::LossGrad), loss_bytes(), MemoryStream::Compute, MemoryCategory::Temp);
+    const auto make = [&](SingleTensor what, std::int64_t bytes) {
+      sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
+    };
+    make(SingleTensor::LossGrad, returned_loss_bytes());
+    if (!casts_loss()) return;
+    make(SingleTensor::CastLossGrad, loss_bytes());
+    const int id = in_.ids->of(SingleTensor::CastLossGrad);
+    refs_[at(id)] = 1;
+    grad_of_value_[at(model_.loss)] = {id, false};
   }
+
+  /// What the root returns has output_dtype. Other units return that of activations, which check() sees to.
+  std::int64_t returned_loss_bytes() const {
+    const std::optional<Dtype>& output = in_.plan->mixed_precision.output_dtype;
+    return output ? size_of(*output).count() : loss_bytes();
+  }
+  bool casts_loss() const { return model_.loss >= 0 && returned_loss_bytes() != loss_bytes(); }
 
   std::int64_t loss_bytes() const {
     for (std::size_t c = model_.calls.size(); c-- > 0;) {
@@ -95,6 +111,7 @@ class CallWalk {
   /// After backward: the loss and gradients of values that nothing waits for.
   void end_backward() {
     if (is_backward_) sink_.free(in_.ids->of(SingleTensor::LossGrad));
+    if (casts_loss()) sink_.free(in_.ids->of(SingleTensor::CastLoss));
     for (const int id : unused_) drop(id);
     unused_.clear();
     for (ValueGrad& grad : grad_of_value_) {
@@ -138,8 +155,13 @@ class CallWalk {
       const int users = consumers_[at(call.outputs[o])];
       refs_[at(id)] += users;
       if (where.kind == Storage::Kind::Inside && tape.output_is_kept[o] && is_first_name(tape, o)) ++refs_[at(id)];
+      const bool is_loss = call.outputs[o] == model_.loss;
+      if (is_loss && casts_loss()) {
+        sink_.alloc(in_.ids->of(SingleTensor::CastLoss), returned_loss_bytes(), MemoryStream::Compute,
+                    MemoryCategory::Activation);
+      }
       if (refs_[at(id)] > 0) continue;
-      if (call.outputs[o] == model_.loss) {
+      if (is_loss && !casts_loss()) {
         refs_[at(id)] = 1;
         unused_.push_back(id);
       } else {

@@ -47,15 +47,6 @@ Bytes most_reserved(Bytes enough, const std::vector<DeviceTerm>& outside, const 
 
 }  // namespace
 
-Dtype activation_dtype(const Model& model, const Plan& plan) {
-  if (plan.mixed_precision.param_dtype) return *plan.mixed_precision.param_dtype;
-  if (plan.parameter_dtype) return *plan.parameter_dtype;
-  for (const Parameter& parameter : model.parameters) {
-    if (is_floating_point(parameter.dtype)) return parameter.dtype;
-  }
-  return Dtype::Float32;
-}
-
 Implementations implementations_of(const Plan& plan) {
   const auto& entries = plan.checkpointing.entries;
   const auto recomputes = [](const Checkpointing::Entry& entry) { return entry.mode != CheckpointMode::None; };

@@ -50,9 +50,6 @@ struct PreparedPlan {
   TimelineResult timeline(const MeshCosts& mesh, bool with_events) const;
 };
 
-/// Precision of activations under a plan: param_dtype, or that of the parameters.
-Dtype activation_dtype(const Model& model, const Plan& plan);
-
 /// What the tapes of a plan depend on.
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu);
 

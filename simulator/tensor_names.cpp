@@ -51,6 +51,8 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "cuBLASLt workspace (forward)",
     "cuBLASLt workspace (backward)",
     "gradient of the loss",
+    "loss as it is returned",
+    "gradient of the loss",
     "gradient norms",
     "gradient norms",
     "gradient norms",

@@ -79,6 +79,11 @@ def checkpointed(mode: str, layers: int = 3, **options: Any) -> dict[str, Any]:
 
 CASES = [
     Case("mixed_precision", "llama3_2_1b", 4, {**MIXED, "optimizer": {"clip_grad_norm": 1.0}}, {"batch": 1, "seq": 2048}),
+    # The loss is computed in fp32, and the root returns it in bf16.
+    Case("output_dtype", "llama3_2_1b", 4,
+         {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "float32",
+                                                            "output_dtype": "bfloat16"}},
+         {"batch": 1, "seq": 1024}, layers=2),
     Case("gpt2_fp32_fused", "gpt2", 4, {"optimizer": {"implementation": "fused"}}, {"batch": 2, "seq": 512}, rank=3,
          units=[{"modules": ["transformer.h.{0..2}"], "modules_per_unit": 1, "reshard_after_forward": False},
                 {"modules": [""]}]),

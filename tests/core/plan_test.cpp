@@ -1,0 +1,53 @@
+#include "core/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/spec_models.h"
+
+namespace fsdp {
+namespace {
+
+Plan plan_of(const Model& model) {
+  Plan plan;
+  plan.model = model.name;
+  plan.mesh.shard = 2;
+  plan.units = {{{"0"}}, {{""}}};
+  return plan;
+}
+
+std::vector<std::string> errors_of(const Plan& plan, const Model& model) {
+  std::vector<std::string> lines;
+  for (const Error& error : check(plan, model)) lines.push_back(to_string(error));
+  return lines;
+}
+
+TEST(PlanCheck, PyTorchHasNoFusedSgdForShardedParameters) {
+  const Model model = model_of("mlp.json");
+  Plan plan = plan_of(model);
+  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+  plan.optimizer.implementation = OptimizerImplementation::Fused;
+  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+  plan.optimizer.kind = OptimizerKind::Sgd;
+  EXPECT_EQ(errors_of(plan, model),
+            std::vector<std::string>{"optimizer: PyTorch has no fused SGD for sharded parameters (DTensors). SGD is "
+                                     "foreach or for_loop; Adam and AdamW can be fused."});
+}
+
+TEST(PlanCheck, UnitsReturnWhatTheyComputeIn) {
+  const Model model = model_of("mlp.json");
+  Plan plan = plan_of(model);
+  plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .output_dtype = Dtype::BFloat16};
+  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+  plan.mixed_precision.output_dtype = Dtype::Float32;
+  EXPECT_EQ(
+      errors_of(plan, model),
+      std::vector<std::string>{"mixed_precision/output_dtype: Units would compute in bfloat16 and return float32, "
+                               "which what runs between them does not take. Write bfloat16, or leave it out."});
+  plan.units.erase(plan.units.begin());
+  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{}) << "only the loss is cast";
+  plan.runtime.implementations.keep_logits = true;
+  EXPECT_EQ(errors_of(plan, model).size(), 1U);
+}
+
+}  // namespace
+}  // namespace fsdp
