@@ -16,6 +16,18 @@
 
 namespace fsdp::planner {
 
+namespace {
+
+// Errors about a place in the plan file, which is named.
+Errors in_file(Errors errors, const std::string& path) {
+  for (Error& error : errors) {
+    if (error.where.starts_with('/')) error.where = path + ": " + error.where;
+  }
+  return errors;
+}
+
+}  // namespace
+
 Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library) {
   Given given;
   given.path = path;
@@ -61,7 +73,7 @@ tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line,
   note_decimal_sizes(line, output);
   simulator::Predictor predictor(given->model, given->cluster);
   Result<StepReport> report = predictor.report(given->file.plan, *rank);
-  if (!report) return input_failure(report.error());
+  if (!report) return input_failure(in_file(std::move(report).error(), line.arguments.front()));
   return PlanPrediction{*std::move(given), std::move(predictor), *std::move(report)};
 }
 

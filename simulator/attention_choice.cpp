@@ -1,18 +1,109 @@
 #include "simulator/attention_choice.h"
 
+#include <fmt/format.h>
+
+#include <string_view>
+#include <vector>
+
+#include "core/nearest.h"
+#include "core/plan_names.h"
+
 namespace fsdp::simulator {
+
+namespace {
+
+bool is_half(Dtype dtype) {
+  return dtype == Dtype::Float16 || dtype == Dtype::BFloat16;
+}
+
+std::string needs_capability(int least) {
+  return fmt::format("it needs compute capability {}.{}", least / 10, least % 10);
+}
+
+// Consumer cards have less shared memory, too little for the backward of some sizes.
+bool has_small_blocks(int capability) {
+  return capability == 86 || capability == 89 || capability >= 120;
+}
+
+std::string refusal_of_flash(const AttentionCase& which) {
+  if (which.compute_capability < 80) return needs_capability(80);
+  if (!is_half(which.dtype)) return "it takes float16 and bfloat16";
+  if (which.head_dim > 256) return "it takes heads of at most 256";
+  if (which.head_dim != which.value_dim) return "it takes values of the same width as queries";
+  if (which.mask) return "it takes no mask";
+  if (which.causal_cross) return "it takes causal attention only with as many keys as queries";
+  const bool is_trained_here = which.head_dim <= 192 || (which.head_dim > 224 && !which.dropout);
+  if (has_small_blocks(which.compute_capability) && !is_trained_here) {
+    return "it trains no heads of 193 to 224 on this GPU, and with dropout none above 192";
+  }
+  return {};
+}
+
+// Rows are read 16 bytes at a time where there are tensor cores for the dtype.
+std::string refusal_of_memory_efficient(const AttentionCase& which) {
+  if (which.dtype == Dtype::BFloat16 && which.compute_capability < 80) return "it takes bfloat16 from 8.0 on";
+  if (!is_half(which.dtype) && which.dtype != Dtype::Float32) return "it takes float16, bfloat16 and float32";
+  const bool tensor_cores = which.compute_capability >= 80 || (which.compute_capability >= 70 && is_half(which.dtype));
+  const std::int64_t multiple = tensor_cores ? 16 / size_of(which.dtype).count() : 1;
+  if (which.head_dim % multiple != 0 || which.value_dim % multiple != 0) {
+    return fmt::format("it takes heads of a multiple of {} here", multiple);
+  }
+  if (which.grouped) return "it takes no grouped heads";
+  if (which.mask_is_strided) return "it takes only masks that lie in order along their last dimension";
+  return {};
+}
+
+std::string refusal_of_cudnn(const AttentionCase& which) {
+  if (which.compute_capability < 80) return needs_capability(80);
+  if (!is_half(which.dtype)) return "it takes float16 and bfloat16";
+  const bool is_blackwell_pair = which.compute_capability / 10 == 10 && which.head_dim == 192 && which.value_dim == 128;
+  const std::int64_t most = which.compute_capability == 90 ? 256 : 128;
+  if (!is_blackwell_pair && (which.head_dim > most || which.value_dim > most)) {
+    return fmt::format("it takes heads of at most {} on this GPU", most);
+  }
+  if (which.head_dim % 8 != 0 || which.value_dim % 8 != 0) return "it takes heads of a multiple of 8";
+  if (which.mask_is_trained) return "it takes no mask that is trained";
+  return {};
+}
+
+}  // namespace
+
+std::string refusal_of(AttentionBackend backend, const AttentionCase& which) {
+  if (which.softcap) return {};  // Written out.
+  switch (backend) {
+    case AttentionBackend::Flash:
+      return refusal_of_flash(which);
+    case AttentionBackend::MemoryEfficient:
+      return refusal_of_memory_efficient(which);
+    case AttentionBackend::Cudnn:
+      return refusal_of_cudnn(which);
+    default:
+      return {};
+  }
+}
+
+std::optional<Error> check_attention(const AttentionCase& which, const Implementations& implementations) {
+  const std::string why = refusal_of(implementations.attention, which);
+  if (why.empty()) return std::nullopt;
+  std::vector<std::string_view> allowed;
+  for (const EnumName<AttentionBackend>& backend : kAttentionBackends) {
+    if (refusal_of(backend.value, which).empty()) allowed.push_back(backend.name);
+  }
+  return Error{"/runtime/implementations/attention",
+               fmt::format("PyTorch refuses {} for {}, heads of {} and compute capability {}.{}: {}.",
+                           name_of(kAttentionBackendTable, implementations.attention), name_of(which.dtype),
+                           which.head_dim, which.compute_capability / 10, which.compute_capability % 10, why),
+               fmt::format("Allowed here are {}.", join_names(allowed))};
+}
 
 AttentionBackend choose_attention(const AttentionCase& which, const Implementations& implementations) {
   if (which.softcap) return AttentionBackend::Eager;
   if (implementations.attention != AttentionBackend::Automatic) return implementations.attention;
-  const bool ampere = which.compute_capability >= 80;
-  const bool half = which.dtype == Dtype::Float16 || which.dtype == Dtype::BFloat16;
-  if (implementations.prefer_cudnn_attention && which.compute_capability >= 90 && half && !which.mask) {
-    return AttentionBackend::Cudnn;
-  }
-  if (ampere && half && !which.mask && which.head_dim <= 256) return AttentionBackend::Flash;
-  const bool dtype_is_known = ampere || which.dtype != Dtype::BFloat16;
-  if (dtype_is_known && !which.grouped && !which.mask_is_strided) return AttentionBackend::MemoryEfficient;
+  const auto takes = [&](AttentionBackend backend) { return refusal_of(backend, which).empty(); };
+  const bool cudnn_first = implementations.prefer_cudnn_attention && which.compute_capability >= 90 && !which.mask;
+  if (cudnn_first && takes(AttentionBackend::Cudnn)) return AttentionBackend::Cudnn;
+  if (takes(AttentionBackend::Flash)) return AttentionBackend::Flash;
+  if (takes(AttentionBackend::MemoryEfficient)) return AttentionBackend::MemoryEfficient;
   return AttentionBackend::Math;
 }
 

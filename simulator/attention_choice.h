@@ -1,10 +1,13 @@
 #pragma once
 
-// Which backend scaled_dot_product_attention takes.
+// Which backend scaled_dot_product_attention takes, and which it refuses to.
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "core/dtype.h"
+#include "core/result.h"
 #include "core/runtime.h"
 
 namespace fsdp::simulator {
@@ -13,18 +16,27 @@ namespace fsdp::simulator {
 struct AttentionCase {
   Dtype dtype = Dtype::BFloat16;
   std::int64_t head_dim = 128;
+  std::int64_t value_dim = 128;
   bool grouped = false;          ///< Fewer key heads than query heads, asked for by enable_gqa.
   bool mask = false;             ///< An additive bias or a mask besides causality.
   bool mask_is_strided = false;  ///< Neighbours along its last dimension are not neighbours in memory (T5's bias).
-  bool softcap = false;          ///< Scores are capped, which no fused backend does.
+  bool mask_is_trained = false;
+  bool causal_cross = false;  ///< Causal with another number of keys than of queries.
+  bool dropout = false;
+  bool softcap = false;  ///< Scores are capped, which no fused backend does.
   int compute_capability = 90;
 };
 
-/// The backend for a case, never `Automatic`.
-/// Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, torch 2.11: flash needs sm_80 and 16-bit types, no
-/// mask and heads of at most 256; memory-efficient takes masks (in order along their last dimension) and fp32 but no
-/// enable_gqa, and bf16 from sm_80 on only;
-/// what neither takes falls to the math path with its score matrices.
+/// Why PyTorch refuses to train a case with this backend: "it takes heads of at most 256"; empty where it does not.
+/// Source: the checks in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, torch 2.11, tried out on the stub GPU
+/// for sm_70 to sm_100.
+std::string refusal_of(AttentionBackend backend, const AttentionCase& which);
+
+/// The error of a runtime that asks for a backend which refuses the case, with those that do not.
+std::optional<Error> check_attention(const AttentionCase& which, const Implementations& implementations);
+
+/// The backend for a case, never `Automatic`: what the runtime asks for, refused or not, else the first that does not
+/// refuse of flash, memory-efficient, and the math path with its score matrices. Capped scores are always written out.
 AttentionBackend choose_attention(const AttentionCase& which, const Implementations& implementations);
 
 }  // namespace fsdp::simulator

@@ -86,6 +86,10 @@ Kernel& KernelWriter::add(KernelKind kind, std::vector<KernelInput> inputs, std:
   return program_.kernels.back();
 }
 
+void KernelWriter::refuse(Error why) {
+  if (!program_.refusal) program_.refusal = std::move(why);
+}
+
 int KernelWriter::unary(int x, bool saves_input, bool saves_result) {
   const int y = make(elements(x), slot(x).dtype);
   Kernel& kernel = add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});

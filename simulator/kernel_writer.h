@@ -37,6 +37,10 @@ class KernelWriter {
   void set_output(int index, int slot);
 
   const Slot& slot(int index) const { return program_.slots[static_cast<std::size_t>(index)]; }
+  /// Whether the tensor comes into the block from outside.
+  bool is_input(int index) const {
+    return program_.storages[static_cast<std::size_t>(slot(index).storage)].kind == Storage::Kind::Input;
+  }
   std::int64_t elements(int index) const { return slot(index).elements; }
   std::int64_t bytes(int index) const { return slot(index).bytes(); }
 
@@ -55,6 +59,9 @@ class KernelWriter {
   std::vector<std::int64_t> scratch_of(std::int64_t outputs, std::int64_t terms, bool sums_rows) const;
   /// Notes the temporaries of such a sum that the node itself makes.
   void note_scratch(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const;
+
+  /// Notes that PyTorch would not run the current op as the runtime asks. The first reason is kept.
+  void refuse(Error why);
 
   /// A kernel of the current op.
   Kernel& add(KernelKind kind, std::vector<KernelInput> inputs, std::vector<int> outputs);

@@ -7,11 +7,13 @@
 // over them (simulator/tape.h) plays autograd, so that a rule never says when a tensor dies.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/dtype.h"
 #include "core/model.h"
 #include "core/report.h"
+#include "core/result.h"
 
 namespace fsdp::simulator {
 
@@ -131,6 +133,7 @@ struct KernelProgram {
   std::vector<Kernel> kernels;      ///< In forward order; those of one op are neighbours.
   std::vector<int> value_slot;      ///< [num block values]
   std::vector<int> parameter_slot;  ///< [num block parameters]
+  std::optional<Error> refusal;     ///< PyTorch would not run the block as the runtime asks.
 };
 
 }  // namespace fsdp::simulator

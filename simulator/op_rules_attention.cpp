@@ -15,6 +15,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "simulator/attention_choice.h"
@@ -297,6 +299,22 @@ bool is_strided(const KernelWriter& w, int slot) {
   return !w.slot(slot).strides.empty() && w.slot(slot).strides.back() != 1;
 }
 
+AttentionCase case_of(const KernelWriter& w, const AttentionSizes& s) {
+  const bool mask = w.has_input(3);
+  return {.dtype = w.slot(w.input(0)).dtype,
+          .head_dim = s.dim,
+          .value_dim = s.value_dim,
+          .grouped = s.kv_heads != s.heads,
+          .mask = mask,
+          .mask_is_strided = mask && is_strided(w, w.input(3)),
+          // One that comes in can be a constant; where it is trained, the block that makes it says so.
+          .mask_is_trained = mask && w.slot(w.input(3)).differentiable && !w.is_input(w.input(3)),
+          .causal_cross = w.op().attributes.causal && !mask && s.queries != s.keys,
+          .dropout = w.op().attributes.probability > 0,
+          .softcap = w.op().attributes.softcap > 0,
+          .compute_capability = w.context().compute_capability};
+}
+
 int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, const AttentionSizes& s) {
   switch (backend) {
     case AttentionBackend::MemoryEfficient:
@@ -325,14 +343,9 @@ void write_attention_op(KernelWriter& w) {
     run.repeated = true;
     run.viewed = s.kv_heads == 1;
   }
-  const AttentionBackend backend = choose_attention({.dtype = w.slot(w.input(0)).dtype,
-                                                     .head_dim = s.dim,
-                                                     .grouped = run.kv_heads != run.heads,
-                                                     .mask = mask,
-                                                     .mask_is_strided = mask && is_strided(w, w.input(3)),
-                                                     .softcap = w.op().attributes.softcap > 0,
-                                                     .compute_capability = w.context().compute_capability},
-                                                    w.context().implementations);
+  const AttentionCase which = case_of(w, run);
+  const AttentionBackend backend = choose_attention(which, w.context().implementations);
+  if (std::optional<Error> error = check_attention(which, w.context().implementations)) w.refuse(*std::move(error));
   // [batch, seq, heads, dim] to [batch, heads, seq, dim].
   const int q = w.transpose(w.input(0), w.input_shape(0), 1, 2);
   int k = w.transpose(w.input(1), w.input_shape(1), 1, 2);

@@ -118,12 +118,16 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
   prepared.costs = settings.costs;
   const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
   std::vector<int> num_storages;
+  Errors errors;
   for (std::size_t c = 0; c < modes.size(); ++c) {
     const TimedTape& timed = library.tape(settings, static_cast<int>(c), modes[c]);
+    const auto is_known = [&](const Error& error) { return error == *timed.refusal; };
+    if (timed.refusal && std::none_of(errors.begin(), errors.end(), is_known)) errors.push_back(*timed.refusal);
     prepared.tapes.push_back(&timed.tape);
     prepared.times.push_back(&timed.times);
     num_storages.push_back(timed.tape.num_storages);
   }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
   prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
   if (use == PreparedFor::Everything) prepared.ids = number_tensors(*index.model, prepared.layout, num_storages);
   return prepared;

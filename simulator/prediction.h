@@ -59,7 +59,7 @@ enum class PreparedFor {
 };
 
 /// `rank` is that in the shard group: shards and optimizer states differ where rows do not divide. Rank 0 holds most.
-/// Errors: those of make_layout.
+/// Errors: those of make_layout; an attention backend that PyTorch refuses to run here.
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
                              TapeLibrary& library, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything);
 

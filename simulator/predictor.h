@@ -64,12 +64,13 @@ class Predictor {
   const Cluster& cluster() const;
 
   /// With `Detail::Memory` the prediction ends as soon as device peak and margin are above `enough`: who only asks
-  /// whether a plan fits need not know by how much it does not. Errors: those of check(plan, model).
+  /// whether a plan fits need not know by how much it does not. Errors: those of check(plan, model), and an attention
+  /// backend that PyTorch refuses to run for this model, precision and GPU.
   Result<Outcome> evaluate(const Plan& plan, Detail detail, Bytes enough = kWholePrediction);
 
   /// The whole report, with the live tensors at the peak and the timeline, of one rank of the world: shards and
   /// optimizer states differ where rows do not divide, and the first rank of a shard group holds most. Errors: those of
-  /// check(plan, model) and check_rank.
+  /// evaluate and check_rank.
   Result<StepReport> report(const Plan& plan, std::int64_t rank = 0);
 
   /// Cost of one run of a call under the precision and runtime of `plan`.

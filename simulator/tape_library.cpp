@@ -89,6 +89,7 @@ const TimedTape& TapeLibrary::tape(const TapeSettings& settings, int call, Check
   slot = std::make_unique<TimedTape>();
   slot->tape = record_tape(block, *program, context);
   slot->times = call_times(slot->tape, settings.costs);
+  slot->refusal = program->refusal;
   return *slot;
 }
 

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/model_index.h"
@@ -19,6 +20,7 @@ namespace fsdp::simulator {
 struct TimedTape {
   Tape tape;
   CallTimes times;
+  std::optional<Error> refusal;  ///< PyTorch would not run the call as the runtime asks.
 };
 
 /// What tapes depend on beside the call and its checkpoint mode.

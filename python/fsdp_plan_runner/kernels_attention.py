@@ -113,6 +113,10 @@ def _eager(op: Op, context: KernelContext, q: torch.Tensor, k: torch.Tensor, v: 
     return torch.matmul(weights, v).transpose(1, 2).contiguous()
 
 
+def _has_flash(q: torch.Tensor) -> bool:
+    return q.is_cuda and q.dtype.itemsize == 2 and torch.cuda.get_device_capability(q.device) >= (8, 0)
+
+
 def _flash_with_window(op: Op, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """The flash kernel itself, because scaled_dot_product_attention has no argument for a window."""
     return torch.ops.aten._flash_attention_forward(
@@ -133,7 +137,7 @@ def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tenso
     windowed = op.attributes["causal"] and mask is None and 0 < op.attributes["window"] < k.shape[2]
     if use.attention == "eager" or op.attributes["softcap"] > 0:
         return _eager(op, context, q, k, v, mask).reshape(shape)
-    if windowed and use.attention in ("automatic", "flash") and q.is_cuda and q.dtype.itemsize == 2:
+    if windowed and (use.attention == "flash" or use.attention == "automatic" and _has_flash(q)):
         return _flash_with_window(op, *(x.transpose(1, 2) for x in (q, k, v))).reshape(shape)
     if windowed:
         mask = _causal_mask(op, q.shape[2], k.shape[2], q)

@@ -78,6 +78,7 @@ qwen3_tts --gpus 4 --mem 16G --set batch --set =3 --set seq=nan --set frames=-1
 qwen3_tts --gpus 4 --mem 16G --batch 0 --seq 9223372036854775808 --accumulate x
 qwen3_tts --gpus 4 --mem 16G --recipe spt
 qwen3_tts --gpus 4 --mem 16G --precision bf61 --optimizer adamx --states 4bit --optimizer-impl fusedd --clip x
+qwen3_tts --gpus 4 --mem 16G --optimizer sgd --optimizer-impl fused
 qwen3_tts --gpus 4 --mem 16G --checkpoint some --reshard maybe --offload perhaps --flavour keras --reduce-dtype int8
 qwen3_tts --gpus 4 --mem 16G --strategy FULLSHARD --shard 2
 qwen3_tts --gpus 4 --mem 16G --shard 2 --replicate 3
@@ -100,6 +101,9 @@ simulate plan_version.json
 simulate other_model.json
 simulate other_unit.json
 simulate plan.json --gpus 8
+simulate flash_fp32.json
+simulate fused_sgd.json
+simulate output_dtype.json
 explain other_model.json
 schema plann
 schema --gpus 4
@@ -168,6 +172,11 @@ def write_bad_files(tester):
     content = json.loads(plan)
     fingerprint = content["model"]["fingerprint"]
     (tester.folder / "other_model.json").write_text(plan.replace(fingerprint, "0" * 16), encoding="utf-8")
+    for name, member in (("flash_fp32", {"runtime": {"implementations": {"attention": "flash"}}, "parameter_dtype": "float32",
+                                         "mixed_precision": {}}),
+                         ("fused_sgd", {"optimizer": {"kind": "sgd", "implementation": "fused"}}),
+                         ("output_dtype", {"mixed_precision": {"param_dtype": "bfloat16", "output_dtype": "float32"}})):
+        (tester.folder / f"{name}.json").write_text(json.dumps({**content, **member}), encoding="utf-8")
     content["units"].insert(0, {"modules": ["talker.codec_hed"]})
     (tester.folder / "other_unit.json").write_text(json.dumps(content), encoding="utf-8")
 

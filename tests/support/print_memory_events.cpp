@@ -97,11 +97,11 @@ Errors run(const Job& job, const ClusterLibrary& library) {
   TapeLibrary tapes(index);
   const auto prepared =
       prepare(index, *cluster, plan, mesh_costs(*cluster, plan.mesh), tapes, job.rank % plan.mesh.shard);
-  if (!prepared) return prepared.error();
   JsonWriter writer;
   write_plan(writer, plan, nullptr);
   print_text("model", expanded_model_text(*model));
   print_text("plan", std::move(writer).take());
+  if (!prepared) return prepared.error();
   print_events(*prepared, job.steps);
   return {};
 }
