@@ -44,6 +44,7 @@ void vit_embeddings(BlockBuilder& b, const BlockOptions& options) {
   const double dropout = options.number("dropout");
   if (is_torchvision(options)) {
     const BlockValue tokens = with_class_token(b, "class_token", patches(b, "conv_proj", options));
+    b.output("tokens", tokens);  // The encoder's argument, which goes on into the calls that follow.
     const auto scope = b.enter("encoder", "Encoder");
     const BlockValue positions = b.parameter("pos_embedding", {1, b.size(tokens, 1), b.size(tokens, 2)});
     b.output("hidden", b.dropout("dropout", b.add(tokens, positions), dropout));

@@ -59,6 +59,64 @@ void add_runs(const Model& model, ModelIndex& index) {
   }
 }
 
+// Per value of the model: the position of the op that makes it; -1 for the model's inputs.
+std::vector<int> makers_of_values(const Model& model, const ModelIndex& index) {
+  std::vector<int> makers(model.values.size(), -1);
+  for (std::size_t c = 0; c < model.calls.size(); ++c) {
+    const Block& block = model.blocks[static_cast<std::size_t>(model.calls[c].block)];
+    for (std::size_t out = 0; out < block.outputs.size(); ++out) {
+      int& maker = makers[static_cast<std::size_t>(model.calls[c].outputs[out])];
+      for (std::size_t o = 0; o < block.ops.size(); ++o) {
+        const std::vector<int>& made = block.ops[o].outputs;
+        const bool is_made = std::find(made.begin(), made.end(), block.outputs[out]) != made.end();
+        if (is_made) maker = index.call_begin[c] + static_cast<int>(o);
+      }
+    }
+  }
+  return makers;
+}
+
+// The value of the model that a value of a call's block is, where others can name it; else -1.
+int model_value(const Model& model, const Call& call, int value) {
+  const Block& block = model.blocks[static_cast<std::size_t>(call.block)];
+  if (value < block.num_inputs) return call.inputs[static_cast<std::size_t>(value)];
+  const auto found = std::find(block.outputs.begin(), block.outputs.end(), value);
+  return found == block.outputs.end() ? -1 : call.outputs[static_cast<std::size_t>(found - block.outputs.begin())];
+}
+
+void hold_arguments_of(const Model& model, const Span& run, const std::vector<int>& makers, ModelIndex& index) {
+  std::vector<int> held;
+  for (int c = index.call_at(run.begin); c <= index.call_at(run.end - 1); ++c) {
+    const Call& call = model.calls[static_cast<std::size_t>(c)];
+    const std::vector<Op>& ops = model.blocks[static_cast<std::size_t>(call.block)].ops;
+    for (std::size_t o = 0; o < ops.size(); ++o) {
+      const int position = index.call_begin[static_cast<std::size_t>(c)] + static_cast<int>(o);
+      if (position < run.begin || position >= run.end) continue;
+      for (const int input : ops[o].inputs) {
+        const int value = model_value(model, call, input);
+        if (value < 0) continue;
+        const int maker = makers[static_cast<std::size_t>(value)];
+        const bool is_new = maker >= 0 && maker < run.begin && std::find(held.begin(), held.end(), value) == held.end();
+        if (is_new) held.push_back(value);
+      }
+    }
+  }
+  for (const int value : held) index.held_arguments.push_back({value, run.end});
+}
+
+// A run within one call is the business of its block.
+void find_held_arguments(const Model& model, ModelIndex& index) {
+  const std::vector<int> makers = makers_of_values(model, index);
+  for (std::size_t m = 1; m < model.modules.size(); ++m) {
+    if (!model.modules[m].called) continue;
+    for (const Span& run : index.runs[m]) {
+      if (index.call_at(run.begin) != index.call_at(run.end - 1)) hold_arguments_of(model, run, makers, index);
+    }
+  }
+  std::stable_sort(index.held_arguments.begin(), index.held_arguments.end(),
+                   [](const HeldArgument& a, const HeldArgument& b) { return a.end < b.end; });
+}
+
 void mark_backward(const Model& model, ModelIndex& index) {
   index.in_backward.assign(static_cast<std::size_t>(index.num_positions()), false);
   for (std::size_t c = 0; c < model.calls.size(); ++c) {
@@ -107,6 +165,7 @@ ModelIndex index_of(const Model& model) {
   }
   index.flow = gradient_flow(model);
   add_runs(model, index);
+  find_held_arguments(model, index);
   mark_backward(model, index);
   return index;
 }

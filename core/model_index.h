@@ -22,13 +22,23 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
+/// A value that several calls below one module read as its argument: the caller of the module's forward holds it until
+/// that returns, in front of position `end`.
+struct HeldArgument {
+  int value = 0;  ///< In `Model::values`.
+  int end = 0;
+
+  bool operator==(const HeldArgument&) const = default;
+};
+
 struct ModelIndex {
   const Model* model = nullptr;
   std::vector<int> call_begin;                          ///< [num_calls + 1]
   std::vector<std::pair<std::string_view, int>> names;  ///< Modules, sorted by name.
   std::vector<std::vector<Span>> runs;                  ///< [num_modules] One span per run of the module's forward.
-  std::vector<int> last_descendant;       ///< [num_modules] Modules [m, last_descendant[m]] are m and all below it.
-  std::vector<std::vector<int>> buffers;  ///< [num_modules] In `Model::buffers`: a module's own.
+  std::vector<int> last_descendant;          ///< [num_modules] Modules [m, last_descendant[m]] are m and all below it.
+  std::vector<std::vector<int>> buffers;     ///< [num_modules] In `Model::buffers`: a module's own.
+  std::vector<HeldArgument> held_arguments;  ///< In order of `end`. Not the model's inputs: the batch holds those.
   GradientFlow flow;
   std::vector<bool> in_backward;  ///< [num positions] The op has a backward: its output requires a gradient and leads
                                   ///< to the loss.

@@ -16,7 +16,8 @@ std::size_t at(int index) {
 
 }  // namespace
 
-KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context) : block_(block), context_(context) {
+KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides)
+    : block_(block), context_(context) {
   program_.value_slot.assign(block.values.size(), -1);
   for (int v = 0; v < block.num_inputs; ++v) {
     const Value& value = block.values[at(v)];
@@ -27,6 +28,7 @@ KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context) : b
     program_.storages.push_back({Storage::Kind::Input, v, elements * size_of(dtype).count(), -1});
     program_.slots.push_back({v, elements, dtype, is_floating_point(dtype)});
     program_.value_slot[at(v)] = v;
+    if (!input_strides.empty()) lay(v, value.shape, input_strides[at(v)]);
   }
   for (std::size_t p = 0; p < block.parameters.size(); ++p) {
     const std::int64_t elements = num_elements(block.parameters[p]);
@@ -95,11 +97,13 @@ int KernelWriter::unary(int x, bool saves_input, bool saves_result) {
   Kernel& kernel = add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
   if (saves_input) kernel.saved.push_back({x, 0});
   if (saves_result) kernel.saved.push_back({y, 0});
+  lay_as_result_of(y, x);
   return y;
 }
 
 int KernelWriter::softmax(int x) {
   const int y = unary(x, false, true);
+  lay(y, {}, {});  // Its input is copied first where it does not lie in order.
   program_.kernels.back().backward_temps = {{bytes(y), TempLife::Late}};
   return y;
 }
@@ -158,7 +162,7 @@ int KernelWriter::mul(int x, int y, bool per_row) {
 int KernelWriter::sum_of(int x, int y) {
   const bool broadcast = elements(y) < elements(x);
   const int result = make(elements(x), slot(x).dtype);
-  lay_as(result, x);
+  lay_as_result_of(result, x);
   Kernel& kernel = add(KernelKind::Elementwise,
                        {{x, GradRule::Alias}, {y, broadcast ? GradRule::Fresh : GradRule::Alias}}, {result});
   if (broadcast) note_sum(kernel, 1, elements(x) / elements(y), false);
@@ -172,6 +176,7 @@ int KernelWriter::scale(int x) {
 int KernelWriter::shifted(int x) {
   const int y = make(elements(x), slot(x).dtype);
   add(KernelKind::Elementwise, {{x, GradRule::Alias}}, {y});
+  lay_as_result_of(y, x);
   return y;
 }
 
@@ -179,6 +184,7 @@ int KernelWriter::cast(int x, Dtype dtype) {
   if (slot(x).dtype == dtype) return x;
   const int y = make(elements(x), dtype, slot(x).differentiable);
   add(KernelKind::Elementwise, {{x, slot(x).differentiable ? GradRule::Fresh : GradRule::None}}, {y});
+  lay_as_result_of(y, x);
   return y;
 }
 
@@ -190,22 +196,33 @@ int KernelWriter::reduce(int x, std::int64_t outputs, bool fresh_gradient, bool 
 }
 
 void KernelWriter::lay_as(int y, int x) {
-  program_.slots[at(y)].strides = slot(x).strides;
+  lay(y, slot(x).shape, slot(x).strides);
+}
+
+void KernelWriter::lay_as_result_of(int y, int x) {
+  if (!slot(x).strides.empty()) lay(y, slot(x).shape, strides_of_result(slot(x).shape, slot(x).strides));
+}
+
+void KernelWriter::lay(int x, const Shape& shape, const Shape& strides) {
+  Slot& slot = program_.slots[at(x)];
+  slot.strides = strides;
+  slot.shape = strides.empty() ? Shape{} : shape;
 }
 
 int KernelWriter::reshape(int x, const Shape& from, const Shape& to) {
   const int y = alias(x);
-  Slot& slot = program_.slots[at(y)];
-  if (!slot.strides.empty()) slot.strides = strides_as(from, slot.strides, to).value_or(Shape{});
+  if (!slot(x).strides.empty()) lay(y, to, strides_as(from, slot(x).strides, to).value_or(Shape{}));
   add(KernelKind::View, {{x, GradRule::Alias}}, {y}).order = {GradientOrder::Kind::Reshaped, from, to};
   return y;
 }
 
 int KernelWriter::transpose(int x, const Shape& shape, int dim, int other_dim) {
   const int y = alias(x);
-  Shape& strides = program_.slots[at(y)].strides;
-  if (strides.empty()) strides = dense_strides(shape);
+  Shape strides = slot(x).strides.empty() ? dense_strides(shape) : slot(x).strides;
+  Shape turned = shape;
   std::swap(strides[at(dim)], strides[at(other_dim)]);
+  std::swap(turned[at(dim)], turned[at(other_dim)]);
+  lay(y, turned, strides);
   add(KernelKind::View, {{x, GradRule::Alias}}, {y}).order = {
       GradientOrder::Kind::Transposed, shape, {}, dim, other_dim};
   return y;
@@ -216,7 +233,7 @@ int KernelWriter::expand(int x, const Shape& from, const Shape& to) {
   Shape strides = slot(x).strides;
   if (strides.empty() || from.size() != to.size()) return y;
   for (std::size_t d = 0; d < from.size(); ++d) strides[d] = from[d] == to[d] ? strides[d] : 0;
-  program_.slots[at(y)].strides = std::move(strides);
+  lay(y, to, strides);
   return y;
 }
 

@@ -14,7 +14,8 @@ namespace fsdp::simulator {
 
 class KernelWriter {
  public:
-  KernelWriter(const Block& block, const OpRuleContext& context);
+  /// `input_strides` as of expand_block().
+  KernelWriter(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides);
 
   const Block& block() const { return block_; }
   const OpRuleContext& context() const { return context_; }
@@ -92,6 +93,10 @@ class KernelWriter {
   int dropout(int x);
   /// Notes that y lies in memory as x does, which has the same shape.
   void lay_as(int y, int x);
+  /// Notes that y lies as the result of an elementwise function of x does.
+  void lay_as_result_of(int y, int x);
+  /// Notes how x lies; no strides: in the order of its shape.
+  void lay(int x, const Shape& shape, const Shape& strides);
   /// x of shape `from` seen as `to`.
   int reshape(int x, const Shape& from, const Shape& to);
   /// x of `shape` with two dimensions in each other's place.

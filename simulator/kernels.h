@@ -23,7 +23,8 @@ struct Slot {
   std::int64_t elements = 0;
   Dtype dtype = Dtype::Float32;
   bool differentiable = true;  ///< False for indices, masks and random states.
-  Shape strides = {};          ///< Where they are not those of its shape.
+  Shape strides = {};          ///< Where they are not those of its shape,
+  Shape shape = {};            ///< which is then known.
 
   std::int64_t bytes() const { return elements * size_of(dtype).count(); }
 };
@@ -92,6 +93,7 @@ struct GradientOrder {
     Copied,      ///< The gradient of `output` is copied for the time of the node where it does not lie in order.
     CopiedLate,  ///< As Copied, but after the gradients of the inputs were made.
     Followed,    ///< Gradients lie as the inputs do.
+    Turned,      ///< Gradients lie in order when dimensions `dim` and `other_dim` change places.
   };
   Kind kind = Kind::Plain;
   Shape input = {};

@@ -71,6 +71,8 @@ enum class SingleTensor : std::uint8_t {
 };
 inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ClipScalar4) + 1;
 
+inline constexpr int kNumGradSums = 3;
+
 struct MemoryIds {
   int num_parameters = 0;
   int num_units = 0;
@@ -86,8 +88,8 @@ struct MemoryIds {
   /// Two per model input, since the next batch arrives before the last one goes; and a copy in param_dtype.
   int input(int index, int turn) const { return inputs_base() + 3 * index + turn; }
   int input_cast(int index) const { return inputs_base() + 3 * index + 2; }
-  /// The sum of two gradients of a value that several calls use.
-  int grad_sum(int value) const { return sums_base + value; }
+  /// The sum of two gradients of a value that several calls use; several can live.
+  int grad_sum(int value, int which) const { return sums_base + kNumGradSums * value + which; }
 
   int units_base() const { return kNumParameterTensors * num_parameters; }
   int singles_base() const { return units_base() + kNumUnitTensors * num_units; }

@@ -45,8 +45,10 @@ class MemoryWalk<Sink>::Impl {
         return calls_.load_inputs();
       case Do::Unshard:
         if (step.phase == StepPhase::Backward) calls_.begin_whole_backward();
+        calls_.end_hooks();
         return units_.unshard(step);
       case Do::WaitForUnshard:
+        calls_.end_hooks();
         return units_.wait(step);
       case Do::DropAllGather:
         return units_.drop_held_gather();
@@ -55,12 +57,14 @@ class MemoryWalk<Sink>::Impl {
       case Do::Reshard:
         return units_.reshard(step);
       case Do::Backward:
+        calls_.end_hooks();
         return calls_.backward(step);
       case Do::AccumulateGrads:
         return units_.accumulate(step);
       case Do::ReduceGrads:
         return units_.reduce(step);
       case Do::FinishReduce:
+        calls_.end_hooks();
         units_.finish();
         return calls_.end_backward();
       case Do::ClipGradNorm:

@@ -10,6 +10,7 @@
 
 #include "simulator/memory_walk.h"
 #include "simulator/memory_walk_units.h"
+#include "simulator/memory_walk_value_grads.h"
 
 namespace fsdp::simulator {
 
@@ -23,7 +24,7 @@ class CallWalk {
         units_(units),
         refs_(at(input.ids->total), 0),
         storage_of_value_(model_.values.size(), -1),
-        grad_of_value_(model_.values.size()) {
+        grads_(input, sink, refs_) {
     consumers_.assign(model_.values.size(), 0);
     for (const Call& call : model_.calls) {
       for (const int value : call.inputs) ++consumers_[at(value)];
@@ -31,6 +32,7 @@ class CallWalk {
     for (const HeldValue& held : model_.held) {
       if (is_held(held)) ++consumers_[at(held.value)];
     }
+    for (const HeldArgument& held : in_.index->held_arguments) ++consumers_[at(held.value)];
   }
 
   void load_inputs() {
@@ -58,17 +60,27 @@ class CallWalk {
     if (step.op_begin == 0) publish_outputs(step.call, tape, Storage::Kind::Input);
     play(tape.forward, first, last, step.call);
     if (at(step.op_end) == tape.forward_of_op.size()) publish_outputs(step.call, tape, Storage::Kind::Inside);
+    return_from_modules(in_.index->call_begin[at(step.call)] + step.op_end);
   }
 
   void backward(const Instruction& step) {
     const Tape& tape = tape_of(step.call);
+    const int call_begin = in_.index->call_begin[at(step.call)];
     if (!in_backward_of_ || current_call_ != step.call) begin_backward(step.call, tape);
     const std::int32_t first = tape.backward_of_op[at(step.op_end - 1)].first;
     const std::int32_t last = tape.backward_of_op[at(step.op_begin)].last;
     play(tape.backward, first, last, step.call);
+    backward_position_ = call_begin + step.op_begin;
+  }
+
+  /// The hooks of units after the backward so far have run.
+  void end_hooks() {
+    if (is_backward_) grads_.reach(backward_position_);
   }
 
   void begin_micro_batch() {
+    next_held_ = 0;
+    backward_position_ = in_.index->num_positions();
     in_backward_of_ = false;
     is_backward_ = false;
   }
@@ -88,7 +100,7 @@ class CallWalk {
     make(SingleTensor::CastLossGrad, loss_bytes());
     const int id = in_.ids->of(SingleTensor::CastLossGrad);
     refs_[at(id)] = 1;
-    grad_of_value_[at(model_.loss)] = {id, false};
+    grads_.begin(model_.loss, id);
   }
 
   /// What the root returns has output_dtype. Other units return that of activations, which check() sees to.
@@ -114,18 +126,10 @@ class CallWalk {
     if (casts_loss()) sink_.free(in_.ids->of(SingleTensor::CastLoss));
     for (const int id : unused_) drop(id);
     unused_.clear();
-    for (ValueGrad& grad : grad_of_value_) {
-      if (grad.id >= 0) drop(grad.id);
-      grad = {};
-    }
+    grads_.end_backward();
   }
 
  private:
-  struct ValueGrad {
-    int id = -1;
-    bool is_view = false;
-  };
-
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
   const Tape& tape_of(int call) const { return *(*in_.tapes)[at(call)]; }
 
@@ -133,6 +137,14 @@ class CallWalk {
 
   void drop(int id) {
     if (id >= 0 && --refs_[at(id)] == 0) sink_.free(id);
+  }
+
+  // Modules above several calls whose forward is over lose their arguments.
+  void return_from_modules(int position) {
+    const std::vector<HeldArgument>& held = in_.index->held_arguments;
+    for (; next_held_ < held.size() && held[next_held_].end <= position; ++next_held_) {
+      drop(storage_of_value_[at(held[next_held_].value)]);
+    }
   }
 
   void begin_backward(int call, const Tape& tape) {
@@ -211,54 +223,25 @@ class CallWalk {
           drop(base + event.storage);
           break;
         case TapeEvent::Kind::ReleaseGradOut:
-          release_grad_out(call, event.storage);
+          grads_.release(c, event.storage);
+          break;
+        case TapeEvent::Kind::ShareGrad:
+          ++refs_[at(base + event.storage)];
+          break;
+        case TapeEvent::Kind::UnshareGrad:
+          drop(base + event.storage);
           break;
         case TapeEvent::Kind::EmitGrad:
-          refs_[at(base + event.storage)] = 1;
-          add_value_grad(call.inputs[at(static_cast<int>(event.bytes))], {base + event.storage, event.is_view});
+          ++refs_[at(base + event.storage)];
+          grads_.add(c, static_cast<int>(event.bytes), base + event.storage, event.is_view);
           break;
         case TapeEvent::Kind::ForwardGradOut:
-          forward_grad(call, event);
+          grads_.forward(c, event.storage, static_cast<int>(event.bytes), event.is_view);
           break;
         case TapeEvent::Kind::Workspace:
           workspace(event.storage == 1);
           break;
       }
-    }
-  }
-
-  void release_grad_out(const Call& call, int output) {
-    ValueGrad& grad = grad_of_value_[at(call.outputs[at(output)])];
-    if (grad.id >= 0) drop(grad.id);
-    grad = {};
-  }
-
-  void forward_grad(const Call& call, const TapeEvent& event) {
-    const ValueGrad grad = grad_of_value_[at(call.outputs[at(event.storage)])];
-    if (grad.id < 0) return;
-    ++refs_[at(grad.id)];
-    add_value_grad(call.inputs[at(static_cast<int>(event.bytes))], {grad.id, grad.is_view || event.is_view});
-  }
-
-  // As inside a tape: in place where one of the two is owned by nobody else and is no view.
-  void add_value_grad(int value, ValueGrad grad) {
-    ValueGrad& held = grad_of_value_[at(value)];
-    if (held.id < 0) {
-      held = grad;
-    } else if (refs_[at(held.id)] == 1 && !held.is_view) {
-      drop(grad.id);
-    } else if (refs_[at(grad.id)] == 1 && !grad.is_view) {
-      drop(held.id);
-      held = grad;
-    } else {
-      const int sum = in_.ids->grad_sum(value);
-      const Value& of = model_.values[at(value)];
-      sink_.alloc(sum, num_elements(of.shape) * size_of(of.dtype.value_or(in_.activation)).count(),
-                  MemoryStream::Compute, MemoryCategory::Temp);
-      refs_[at(sum)] = 1;
-      drop(held.id);
-      drop(grad.id);
-      held = {sum, false};
     }
   }
 
@@ -279,7 +262,7 @@ class CallWalk {
   UnitWalk<Sink>& units_;
   std::vector<int> refs_;              // [num ids] Of what passes between calls.
   std::vector<int> storage_of_value_;  // [num values]
-  std::vector<ValueGrad> grad_of_value_;
+  ValueGradWalk<Sink> grads_;
   std::vector<int> consumers_;  // [num values]
   std::vector<int> unused_;
   bool has_workspace_[4] = {};
@@ -287,7 +270,9 @@ class CallWalk {
   bool in_backward_of_ = false;
   bool is_backward_ = false;
   int current_call_ = -1;
+  int backward_position_ = 0;  // What comes at and after it has had its backward.
   int turn_ = 0;
+  std::size_t next_held_ = 0;  // Of the arguments that modules above several calls hold.
 };
 
 }  // namespace fsdp::simulator

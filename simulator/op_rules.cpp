@@ -127,8 +127,8 @@ void hold_operands(const Block& block, KernelProgram& program) {
 
 }  // namespace
 
-KernelProgram expand_block(const Block& block, const OpRuleContext& context) {
-  KernelWriter writer(block, context);
+KernelProgram expand_block(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides) {
+  KernelWriter writer(block, context, input_strides);
   for (std::size_t o = 0; o < block.ops.size(); ++o) {
     writer.start_op(static_cast<int>(o));
     write_op(writer);

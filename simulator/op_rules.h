@@ -20,7 +20,9 @@ struct OpRuleContext {
   bool operator==(const OpRuleContext&) const = default;
 };
 
-/// Writes a block out in the ATen calls that the runtime makes of its ops.
-KernelProgram expand_block(const Block& block, const OpRuleContext& context);
+/// Writes a block out in the ATen calls that the runtime makes of its ops. `input_strides` [num_inputs]: how the
+/// block's inputs lie in memory, where that is not the order of their shape; empty: all of them lie in order.
+KernelProgram expand_block(const Block& block, const OpRuleContext& context,
+                           const std::vector<Shape>& input_strides = {});
 
 }  // namespace fsdp::simulator

@@ -21,6 +21,7 @@
 
 #include "simulator/attention_choice.h"
 #include "simulator/kernel_writer.h"
+#include "simulator/strides.h"
 
 namespace fsdp::simulator {
 
@@ -82,6 +83,14 @@ std::int64_t flash_splits(const KernelWriter& w, const AttentionSizes& s) {
   return 1;
 }
 
+// The result of flash and of cuDNN lies in the order of q, [batch, heads, seq, dim]. Where q lies with its heads first,
+// that is not the order of [batch, seq, heads * dim].
+bool lies_heads_first(const KernelWriter& w, int q) {
+  const Shape& shape = w.slot(q).shape;
+  const Shape lies = strides_of_result(shape, w.slot(q).strides);
+  return !is_dense({shape[0], shape[2], shape[1], shape[3]}, {lies[0], lies[2], lies[1], lies[3]});
+}
+
 int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
   const int lse = w.make(s.batch * s.heads * s.queries, Dtype::Float32, false);
@@ -106,7 +115,9 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   }
   finish_fused(kernel, s);
   kernel.order.kind = GradientOrder::Kind::Followed;
-  return y;
+  if (!lies_heads_first(w, q)) return y;
+  kernel.backward_temps.insert(kernel.backward_temps.begin(), {w.bytes(y), TempLife::Whole});
+  return w.copy(y);
 }
 
 int cudnn(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
@@ -121,7 +132,7 @@ int cudnn(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   kernel.backward_temps = {{4 * (s.q_elements() + s.batch * s.heads * s.queries)}};
   finish_fused(kernel, s);
   kernel.order.kind = GradientOrder::Kind::Followed;
-  return y;
+  return lies_heads_first(w, q) ? w.copy(y) : y;
 }
 
 // The sum of the gradient of q, in fp32: a tile per block of queries with a lock and a counter in front.
@@ -169,7 +180,7 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
   }
   kernel.backward_temps.push_back({query_gradient_buffer(s, half)});
   finish_fused(kernel, s);
-  kernel.order.kind = GradientOrder::Kind::Followed;
+  kernel.order = {GradientOrder::Kind::Turned, {}, {}, 1, 2};
   return y;
 }
 
@@ -189,7 +200,13 @@ int expand(KernelWriter& w, int x, const AttentionSizes& s) {
 // Batched products want [batch * heads, rows, columns] in memory order; a transposed view is copied into it first,
 // unless there is one sample and its heads can be counted through as they lie.
 int contiguous_heads(KernelWriter& w, int x, const AttentionSizes& s, bool is_contiguous) {
-  return is_contiguous || s.batch == 1 ? x : w.copy(x);
+  const Slot& slot = w.slot(x);
+  bool is_viewed = is_contiguous || s.batch == 1;
+  if (!is_viewed && num_elements(slot.shape) == slot.elements && slot.shape.size() == 4) {
+    const Shape wanted = {slot.shape[0] * slot.shape[1], slot.shape[2], slot.shape[3]};
+    is_viewed = strides_as(slot.shape, slot.strides, wanted).has_value();
+  }
+  return is_viewed ? x : w.copy(x);
 }
 
 // [batch, heads, keys, dim]
@@ -223,8 +240,10 @@ int causal_mask(KernelWriter& w, const AttentionSizes& s, Dtype dtype) {
 // Scores plus mask, in place.
 int add_in_place(KernelWriter& w, int scores, int mask) {
   const int masked = w.alias(scores);
-  Kernel& kernel = w.add(KernelKind::Elementwise, {{scores, GradRule::Alias}, {mask, GradRule::Fresh}}, {masked});
-  w.note_sum(kernel, 1, w.elements(scores) / w.elements(mask), false);
+  const bool is_whole = w.elements(scores) == w.elements(mask) && w.slot(scores).dtype == w.slot(mask).dtype;
+  const GradRule of_mask = is_whole ? GradRule::Alias : GradRule::Fresh;
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{scores, GradRule::Alias}, {mask, of_mask}}, {masked});
+  if (!is_whole) w.note_sum(kernel, 1, w.elements(scores) / w.elements(mask), false);
   return masked;
 }
 

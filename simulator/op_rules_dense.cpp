@@ -5,7 +5,9 @@
 // which cuBLASLt runs with its own workspace.
 //
 // The backward of an embedding fills a dense gradient of the whole table. Above 3072 indices it sorts them first and
-// sums equal ones in fp32: scratch of 4 width (rows / 10 + min(rows, table)) bytes and index arrays beside it.
+// sums equal ones in fp32: scratch of 4 width (rows / 10 + min(rows, table)) bytes and index arrays beside it. Where
+// the table is so small that few blocks would do the sum, the parts are added to the gradient by atomics instead: one
+// more array of indices, and for 16-bit types a table in fp32.
 //
 // Sources: aten/src/ATen/native/Linear.cpp, native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu,
 // tools/autograd/derivatives.yaml (mm, addmm, embedding, convolution), torch 2.11.
@@ -60,6 +62,20 @@ std::int64_t scan_scratch(std::int64_t rows) {
   return 1279 + 256 * (rows / 16384);
 }
 
+constexpr std::int64_t kWarp = 32;
+constexpr std::int64_t kMaxBlock = 1024;
+constexpr std::int64_t kBlocksPerSm = 4;  // Beyond these the sum in two passes fills the GPU.
+
+std::int64_t divided_up(std::int64_t n, std::int64_t by) {
+  return (n + by - 1) / by;
+}
+
+bool sums_by_atomics(const KernelWriter& w, std::int64_t segments, std::int64_t parts, std::int64_t width) {
+  const std::int64_t threads = divided_up(width, kWarp) * kWarp;
+  const std::int64_t blocks = divided_up(segments * threads, std::min(threads, kMaxBlock));
+  return blocks < kBlocksPerSm * w.context().num_sms && parts > 4 * blocks;
+}
+
 void write_embedding(KernelWriter& w) {
   const int ids = w.input(0);
   const int table = w.parameter(0);
@@ -89,8 +105,13 @@ void write_embedding(KernelWriter& w) {
         {scan_scratch(segments), TempLife::Brief},  //
         {8, TempLife::Late},                        //
         {8 * parts, TempLife::Late},                //
-        {4 * width * parts, TempLife::Late},        // and their sums.
     };
+    if (sums_by_atomics(w, segments, parts, width)) {
+      kernel.backward_temps.push_back({8 * parts, TempLife::Late});
+      if (w.slot(y).dtype != Dtype::Float32) kernel.backward_temps.push_back({4 * width * entries, TempLife::Late});
+    } else {
+      kernel.backward_temps.push_back({4 * width * parts, TempLife::Late});  // Their sums.
+    }
   }
   w.set_output(0, y);
 }

@@ -92,6 +92,11 @@ void write_rms_norm(KernelWriter& w) {
   }
 }
 
+// Bytes of a copy of x in the order of its shape; 0 where it lies so.
+std::int64_t copy_in_order(const KernelWriter& w, int x) {
+  return w.slot(x).strides.empty() ? 0 : w.bytes(x);
+}
+
 // One fused kernel with a mean and an inverse deviation per row or channel.
 Kernel& write_fused_norm(KernelWriter& w, std::int64_t statistics, Dtype dtype) {
   const int x = w.input(0);
@@ -108,7 +113,15 @@ Kernel& write_fused_norm(KernelWriter& w, std::int64_t statistics, Dtype dtype) 
 void write_layer_norm(KernelWriter& w) {
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t rows = w.elements(w.input(0)) / width;
-  add_partial_sums(w, write_fused_norm(w, rows, Dtype::Float32), rows, width);
+  const std::int64_t copy = copy_in_order(w, w.input(0));
+  Kernel& kernel = write_fused_norm(w, rows, Dtype::Float32);
+  kernel.order = {GradientOrder::Kind::CopiedLate, {}, w.output_shape(0)};
+  if (copy > 0) {
+    kernel.forward_temps = {copy};
+    kernel.late_outputs = static_cast<int>(kernel.outputs.size());
+    kernel.backward_temps.push_back({copy, TempLife::Whole});
+  }
+  add_partial_sums(w, kernel, rows, width);
 }
 
 // Scale and shift of each channel of each sample in fp32 beside the statistics, which have the dtype of x.

@@ -5,6 +5,8 @@
 #include "simulator/strides.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace fsdp::simulator {
 
@@ -33,6 +35,30 @@ std::optional<Shape> strides_as(const Shape& shape, const Shape& strides, const 
     elements = cut = 1;
   }
   if (wanted > 0) return std::nullopt;
+  return result;
+}
+
+Shape strides_of_result(const Shape& shape, const Shape& strides) {
+  std::vector<std::size_t> order(shape.size());  // The fastest dimension first.
+  for (std::size_t d = 0; d < order.size(); ++d) order[d] = order.size() - 1 - d;
+  const auto goes_before = [&](std::size_t a, std::size_t b) {
+    return strides[a] != strides[b] ? strides[a] < strides[b] : shape[a] < shape[b];
+  };
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    // A dimension along which the operand is repeated has no place of its own: it stays where it is.
+    for (std::size_t place = i, other = i; other-- > 0;) {
+      if (strides[order[place]] == 0 || strides[order[other]] == 0) continue;
+      if (!goes_before(order[place], order[other])) break;
+      std::swap(order[place], order[other]);
+      place = other;
+    }
+  }
+  Shape result(shape.size(), 1);
+  std::int64_t elements = 1;
+  for (const std::size_t d : order) {
+    result[d] = elements;
+    elements *= shape[d];
+  }
   return result;
 }
 

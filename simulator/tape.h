@@ -24,8 +24,10 @@ struct TapeEvent {
     ReleaseInput,    ///< The call is done with block input `storage`.
     ReleaseOutput,   ///< The call is done with its own output in storage `storage`.
     ReleaseGradOut,  ///< The gradient of block output `storage` has been used.
-    EmitGrad,        ///< Storage `storage` is the gradient of block input `bytes`.
-    ForwardGradOut,  ///< The gradient of block output `storage` is also that of block input `bytes`.
+    ShareGrad,       ///< Storage `storage`, which is handed out next, is still used here,
+    UnshareGrad,     ///< and no longer.
+    EmitGrad,        ///< Storage `storage` is a gradient of block input `bytes`: one of those that are summed.
+    ForwardGradOut,  ///< The gradient of block output `storage` is also one of block input `bytes`.
     HoldInput,       ///< Block input `storage` is held until the end of the backward,
     HoldOwn,         ///< or storage `storage`.
     Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt's.
@@ -68,15 +70,18 @@ struct Tape {
   std::vector<int> storage_op;             ///< [num storages] The op that makes it.
   std::vector<OpWork> work;                ///< [num ops]
   std::vector<bool> recomputed;            ///< [num ops] Run again before the backward.
+  std::vector<Shape> input_grad_strides;   ///< [num inputs] Of the gradients handed out; empty: in order, or none.
   std::int64_t kept_bytes = 0;             ///< Lives from forward to backward: made inside, outputs not counted.
   std::int64_t backward_peak = 0;          ///< Highest bytes inside during recomputation and backward.
 };
 
 /// What distinguishes the calls of one block.
 struct TapeContext {
-  std::vector<bool> input_requires_grad;      ///< [num inputs]
-  std::vector<bool> output_reaches_loss;      ///< [num outputs]
-  std::vector<bool> parameter_requires_grad;  ///< [num parameters]
+  std::vector<bool> input_requires_grad;        ///< [num inputs]
+  std::vector<bool> output_reaches_loss;        ///< [num outputs]
+  std::vector<bool> parameter_requires_grad;    ///< [num parameters]
+  std::vector<Shape> output_grad_strides = {};  ///< [num outputs] Of gradients that come from outside, where they do
+                                                ///< not lie in the order of their shape; empty: all of them do.
   CheckpointMode mode = CheckpointMode::None;
   std::vector<bool> op_is_kept;  ///< [num ops] Selective checkpointing keeps its outputs.
   bool early_stop = true;

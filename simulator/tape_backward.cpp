@@ -11,6 +11,8 @@ namespace fsdp::simulator {
 void TapeRecorder::backward() {
   events_ = &tape_.backward;
   in_backward_ = true;
+  tape_.input_grad_strides.resize(at(block_.num_inputs));
+  is_handed_out_.assign(at(block_.num_inputs), false);
   inside_ = std::max(inside_, std::int64_t{0});
   grad_of_slot_.assign(program_.slots.size(), Grad{});
   for (std::size_t o = 0; o < block_.outputs.size(); ++o) seed(static_cast<int>(o));
@@ -19,13 +21,16 @@ void TapeRecorder::backward() {
     if (flow_.active[k]) first_active = program_.kernels[k].op;
   }
   std::size_t k = program_.kernels.size();
+  bool has_begun = false;  // Gradients that pass through belong to the first op that has a backward.
   for (int o = static_cast<int>(block_.ops.size()) - 1; o >= 0; --o) {
-    tape_.backward_of_op[at(o)].first = static_cast<std::int32_t>(events_->size());
+    Tape::Range& range = tape_.backward_of_op[at(o)];
+    if (has_begun) range.first = static_cast<std::int32_t>(events_->size());
     for (; k > 0 && program_.kernels[k - 1].op == o; --k) {
+      has_begun = has_begun || flow_.active[k - 1];
       if (flow_.active[k - 1]) run_backward(program_.kernels[k - 1]);
     }
     if (o == first_active) end_of_backward();
-    tape_.backward_of_op[at(o)].last = static_cast<std::int32_t>(events_->size());
+    if (has_begun) range.last = static_cast<std::int32_t>(events_->size());
   }
   in_backward_ = false;
 }
@@ -35,7 +40,8 @@ void TapeRecorder::seed(int output) {
   if (!context_.output_reaches_loss[at(output)] || !flow_.requires_grad[at(slot)]) return;
   // A block input or parameter handed out as it is has no node here; its gradient passes through.
   grads_.push_back({.refs = 1, .tape_storage = -1, .block_output = output, .parameter = -1, .bytes = 0});
-  accumulate(slot, {static_cast<int>(grads_.size()) - 1, false, {}}, 0);
+  const auto& strides = context_.output_grad_strides;
+  accumulate(slot, {static_cast<int>(grads_.size()) - 1, false, strides.empty() ? Shape{} : strides[at(output)]}, 0);
 }
 
 void TapeRecorder::run_backward(const Kernel& kernel) {
@@ -48,13 +54,14 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     const int slot = kernel.outputs.front();
     grad_out = grad_of_slot_[at(slot)] = copied(grad_out, program_.slots[at(slot)].bytes(), kernel.op);
   }
-  std::vector<int> whole = start_temporaries(kernel);
+  std::vector<int> whole;
   const auto copy_for_the_node = [&](GradientOrder::Kind kind) {
     if (kernel.order.kind != kind || grad_out.strides.empty()) return;
     const std::int64_t bytes = program_.slots[at(kernel.outputs.front())].bytes();
     whole.push_back(make_temporary(bytes, kernel.op, MemoryCategory::Temp));
   };
   copy_for_the_node(GradientOrder::Kind::Copied);
+  for (const int temporary : start_temporaries(kernel)) whole.push_back(temporary);
   // Parts of a split that nobody used have gradients of zeros.
   for (const int slot : kernel.outputs) {
     if (kernel.kind != KernelKind::View || grad_of_slot_[at(slot)].storage >= 0) continue;
@@ -141,6 +148,14 @@ Shape TapeRecorder::order_of(const Kernel& kernel, const KernelInput& input, con
       return strides_as(order.output, grad_out.strides, order.input).value_or(Shape{});
     case GradientOrder::Kind::Followed:
       return program_.slots[at(input.slot)].strides;
+    case GradientOrder::Kind::Turned: {
+      Shape turned = program_.slots[at(input.slot)].shape;
+      if (turned.empty()) return {};
+      std::swap(turned[at(order.dim)], turned[at(order.other_dim)]);
+      Shape strides = dense_strides(turned);
+      std::swap(strides[at(order.dim)], strides[at(order.other_dim)]);
+      return strides;
+    }
     case GradientOrder::Kind::Dense:
       return {};
     default: {
@@ -226,6 +241,7 @@ void TapeRecorder::release(int grad) {
   GradStorage& storage = grads_[at(grad)];
   if (--storage.refs > 0) return;
   if (storage.block_output >= 0) emit(Kind::ReleaseGradOut, storage.block_output);
+  if (storage.is_shared) return emit(Kind::UnshareGrad, storage.tape_storage);
   if (storage.tape_storage >= 0) {
     emit(Kind::Free, storage.tape_storage);
     inside_ -= storage.bytes;
@@ -273,6 +289,8 @@ void TapeRecorder::accumulate(int slot, Grad grad, int op) {
     emit(Kind::AddParamGrad, of.index);
     return;
   }
+  // The first slots are the block's inputs, whose gradients other calls may have a part in.
+  if (slot < block_.num_inputs) return hand_out(slot, grad);
   Grad& held = grad_of_slot_[at(slot)];
   if (held.storage < 0) {
     held = grad;
@@ -293,16 +311,26 @@ void TapeRecorder::accumulate(int slot, Grad grad, int op) {
   }
 }
 
-void TapeRecorder::end_of_backward() {
-  for (int v = 0; v < block_.num_inputs; ++v) {
-    const Grad& grad = grad_of_slot_[at(program_.value_slot[at(v)])];
-    if (grad.storage < 0) continue;
-    GradStorage& storage = grads_[at(grad.storage)];
-    const bool passes_on = storage.block_output >= 0;
-    events_->push_back({passes_on ? Kind::ForwardGradOut : Kind::EmitGrad, grad.is_view, MemoryCategory::Temp,
-                        passes_on ? storage.block_output : storage.tape_storage, v});
-    if (passes_on) release(grad.storage);
+// What is summed with it, and where, is for the caller to say: other calls have their part in it, too.
+void TapeRecorder::hand_out(int input, const Grad& grad) {
+  if (!is_handed_out_[at(input)]) tape_.input_grad_strides[at(input)] = grad.strides;
+  is_handed_out_[at(input)] = true;
+  GradStorage& storage = grads_[at(grad.storage)];
+  if (storage.block_output >= 0) {
+    events_->push_back({Kind::ForwardGradOut, grad.is_view, MemoryCategory::Temp, storage.block_output, input});
+    return release(grad.storage);
   }
+  const bool is_last = --storage.refs == 0;
+  if (!storage.is_shared) inside_ -= storage.bytes;
+  if (!is_last && !storage.is_shared) {
+    emit(Kind::ShareGrad, storage.tape_storage);
+    storage.is_shared = true;
+  }
+  events_->push_back({Kind::EmitGrad, grad.is_view, MemoryCategory::Temp, storage.tape_storage, input});
+  if (is_last && storage.is_shared) emit(Kind::UnshareGrad, storage.tape_storage);
+}
+
+void TapeRecorder::end_of_backward() {
   if (context_.keep_logits) for_each_logits([&](int storage) { hold_to_the_end(storage); });
   if (!is_checkpointed()) return;
   for (int v = 0; v < block_.num_inputs; ++v) emit(Kind::ReleaseInput, v);

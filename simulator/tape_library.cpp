@@ -1,6 +1,17 @@
+// A tensor that leaves a call in another memory order than that of its shape (heads last, channel by channel) is one
+// for the calls that read it, whose kernels then copy it or choose other ways; so is a gradient on its way back. When
+// settings are seen for the first time, the calls are gone through once in forward order, writing each out for the
+// orders in which its inputs come, and once backwards, recording a tape for the orders in which its gradients come.
+// Layers that get the same share a tape, so that this costs a few tapes and not one for each layer.
+//
+// Not modelled: that checkpointing could change the order of a gradient (it does not, in any rule).
+
 #include "simulator/tape_library.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "simulator/strides.h"
 
 namespace fsdp::simulator {
 
@@ -26,6 +37,11 @@ TapeContext context_of(const ModelIndex& index, int c) {
   }
   for (const int p : call.parameters) context.parameter_requires_grad.push_back(model.parameters[at(p)].trainable);
   return context;
+}
+
+// The strides of a tensor, empty where they are those of its shape.
+Shape out_of_order(const Shape& shape, const Shape& strides) {
+  return strides.size() != shape.size() || is_dense(shape, strides) ? Shape{} : strides;
 }
 
 // torchtitan's policy: of the matrix products every second one, counted per block, is run again.
@@ -64,32 +80,97 @@ TapeLibrary::Shelf& TapeLibrary::shelf_of(const TapeSettings& settings) {
   for (const auto& shelf : shelves_) {
     if (shelf->settings == settings) return *shelf;
   }
-  auto shelf = std::make_unique<Shelf>();
-  shelf->settings = settings;
-  shelf->programs.resize(index_.model->blocks.size());
-  shelf->tapes.resize(classes_.size() * kNumModes);
-  shelves_.push_back(std::move(shelf));
+  shelves_.push_back(std::make_unique<Shelf>());
+  shelves_.back()->settings = settings;
+  lay_out(*shelves_.back());
   return *shelves_.back();
+}
+
+void TapeLibrary::lay_out(Shelf& shelf) {
+  const Model& model = *index_.model;
+  std::vector<const Program*> programs;
+  std::vector<Shape> strides(model.values.size());
+  for (const Call& call : model.calls) {
+    const Block& block = model.blocks[at(call.block)];
+    std::vector<Shape> of_inputs;
+    for (const int value : call.inputs) of_inputs.push_back(strides[at(value)]);
+    programs.push_back(program_of(shelf, call.block, std::move(of_inputs)));
+    const KernelProgram& program = programs.back()->program;
+    for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+      const int value = block.outputs[o];
+      const Shape& lies = program.slots[at(program.value_slot[at(value)])].strides;
+      strides[at(call.outputs[o])] = out_of_order(block.values[at(value)].shape, lies);
+    }
+  }
+  // Of several gradients of a value, the one that comes first decides.
+  std::vector<Shape> of_grads(model.values.size());
+  std::vector<bool> has_grad(model.values.size(), false);
+  shelf.kind_of_call.resize(model.calls.size());
+  for (std::size_t c = model.calls.size(); c-- > 0;) {
+    const Call& call = model.calls[c];
+    std::vector<Shape> of_outputs;
+    for (const int value : call.outputs) of_outputs.push_back(of_grads[at(value)]);
+    Kind* kind = kind_of(shelf, class_of_call_[c], programs[c], std::move(of_outputs));
+    shelf.kind_of_call[c] = kind;
+    const Tape& tape = tape_of(shelf, *kind, CheckpointMode::None).tape;
+    for (const TapeEvent& event : tape.backward) {
+      if (event.kind != TapeEvent::Kind::EmitGrad && event.kind != TapeEvent::Kind::ForwardGradOut) continue;
+      const auto input = static_cast<std::size_t>(event.bytes);
+      const int value = call.inputs[input];
+      if (has_grad[at(value)]) continue;
+      has_grad[at(value)] = true;
+      of_grads[at(value)] = out_of_order(model.values[at(value)].shape, tape.input_grad_strides[input]);
+    }
+  }
+}
+
+const TapeLibrary::Program* TapeLibrary::program_of(Shelf& shelf, int block, std::vector<Shape> input_strides) {
+  for (const auto& program : shelf.programs) {
+    if (program->block == block && program->input_strides == input_strides) return program.get();
+  }
+  auto program = std::make_unique<Program>();
+  program->block = block;
+  program->program = expand_block(index_.model->blocks[at(block)], shelf.settings.rules, input_strides);
+  program->input_strides = std::move(input_strides);
+  shelf.programs.push_back(std::move(program));
+  return shelf.programs.back().get();
+}
+
+TapeLibrary::Kind* TapeLibrary::kind_of(Shelf& shelf, int call_class, const Program* program,
+                                        std::vector<Shape> output_grad_strides) {
+  for (const auto& kind : shelf.kinds) {
+    const bool is_same = kind->call_class == call_class && kind->program == program;
+    if (is_same && kind->output_grad_strides == output_grad_strides) return kind.get();
+  }
+  auto kind = std::make_unique<Kind>();
+  kind->call_class = call_class;
+  kind->program = program;
+  kind->output_grad_strides = std::move(output_grad_strides);
+  kind->of_mode.resize(kNumModes);
+  shelf.kinds.push_back(std::move(kind));
+  return shelf.kinds.back().get();
 }
 
 const TimedTape& TapeLibrary::tape(const TapeSettings& settings, int call, CheckpointMode mode) {
   Shelf& shelf = shelf_of(settings);
-  const int which = class_of_call_[at(call)];
-  auto& slot = shelf.tapes[at(which * kNumModes + static_cast<int>(mode))];
+  return tape_of(shelf, *shelf.kind_of_call[at(call)], mode);
+}
+
+const TimedTape& TapeLibrary::tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode) {
+  auto& slot = kind.of_mode[static_cast<std::size_t>(mode)];
   if (slot) return *slot;
-  const CallClass& kind = classes_[at(which)];
-  const Block& block = index_.model->blocks[at(kind.block)];
-  auto& program = shelf.programs[at(kind.block)];
-  if (!program) program = std::make_unique<KernelProgram>(expand_block(block, settings.rules));
-  TapeContext context = kind.context;
+  const TapeSettings& settings = shelf.settings;
+  const Block& block = index_.model->blocks[at(kind.program->block)];
+  TapeContext context = classes_[at(kind.call_class)].context;
+  context.output_grad_strides = kind.output_grad_strides;
   context.mode = mode;
   context.op_is_kept = kept_ops(block, settings);
   context.early_stop = settings.early_stop;
   context.keep_logits = settings.rules.implementations.keep_logits;
   slot = std::make_unique<TimedTape>();
-  slot->tape = record_tape(block, *program, context);
+  slot->tape = record_tape(block, kind.program->program, context);
   slot->times = call_times(slot->tape, settings.costs);
-  slot->refusal = program->refusal;
+  slot->refusal = kind.program->program.refusal;
   return *slot;
 }
 

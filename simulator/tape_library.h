@@ -1,6 +1,7 @@
 #pragma once
 
 // The tapes of a model: recorded once for each kind of call, shared by all its layers, kept between predictions.
+// tape_library.cpp says how the memory order of tensors passes from call to call.
 
 #include <map>
 #include <memory>
@@ -46,14 +47,31 @@ class TapeLibrary {
     int block = 0;
     TapeContext context;  // Without the mode.
   };
+  struct Program {
+    int block = 0;
+    std::vector<Shape> input_strides;  // [num inputs]
+    KernelProgram program;
+  };
+  /// Calls alike in all that their tapes depend on.
+  struct Kind {
+    int call_class = 0;
+    const Program* program = nullptr;
+    std::vector<Shape> output_grad_strides;           // [num outputs]
+    std::vector<std::unique_ptr<TimedTape>> of_mode;  // [num modes]
+  };
   struct Shelf {
     TapeSettings settings;
-    std::vector<std::unique_ptr<KernelProgram>> programs;  // [num blocks]
-    std::vector<std::unique_ptr<TimedTape>> tapes;         // [num classes * modes]
+    std::vector<std::unique_ptr<Program>> programs;
+    std::vector<std::unique_ptr<Kind>> kinds;
+    std::vector<Kind*> kind_of_call;  // [num_calls]
   };
 
   Shelf& shelf_of(const TapeSettings& settings);
   int class_of(int call);
+  void lay_out(Shelf& shelf);
+  const Program* program_of(Shelf& shelf, int block, std::vector<Shape> input_strides);
+  Kind* kind_of(Shelf& shelf, int call_class, const Program* program, std::vector<Shape> output_grad_strides);
+  const TimedTape& tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode);
 
   const ModelIndex& index_;
   std::vector<CallClass> classes_;

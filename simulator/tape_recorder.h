@@ -35,6 +35,7 @@ class TapeRecorder {
     int block_output = -1;  // Of a gradient that came from outside.
     int parameter = -1;     // Of a parameter's gradient.
     std::int64_t bytes = 0;
+    bool is_shared = false;  // With those who got it as the gradient of a block input.
   };
 
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -106,7 +107,11 @@ class TapeRecorder {
   void release_saved(int storage);
   void hold_to_the_end(int storage);
   void accumulate(int slot, Grad grad, int op);
-  bool owns(const Grad& grad) const { return grads_[at(grad.storage)].refs == 1 && !grad.is_view; }
+  void hand_out(int input, const Grad& grad);
+  bool owns(const Grad& grad) const {
+    const GradStorage& storage = grads_[at(grad.storage)];
+    return storage.refs == 1 && !grad.is_view && !storage.is_shared;
+  }
   void end_of_backward();
 
   const Block& block_;
@@ -121,6 +126,7 @@ class TapeRecorder {
   std::vector<std::int64_t> extra_bytes_;  // Of storages that only the tape knows.
   std::vector<Grad> grad_of_slot_;
   std::vector<GradStorage> grads_;
+  std::vector<bool> is_handed_out_;  // [num inputs] A gradient of it was.
   std::int64_t inside_ = 0;
   bool checkpointing_ = false;
   bool recomputing_ = false;

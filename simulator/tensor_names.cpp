@@ -115,7 +115,7 @@ std::string tensor_name(const PreparedPlan& prepared, int id) {
     return model.values[at(model.inputs[at((id - ids.inputs_base()) / 3)])].name + ": input";
   }
   const CallTensor tensor = find_call(ids, id);
-  if (tensor.call < 0) return model.values[at(id - ids.sums_base)].name + ": gradient";
+  if (tensor.call < 0) return model.values[at((id - ids.sums_base) / kNumGradSums)].name + ": gradient";
   return without_numbers(op_of(prepared, tensor, true));
 }
 

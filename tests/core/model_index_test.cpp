@@ -61,6 +61,29 @@ TEST(ModelIndex, OpsOfItsOwnBetweenCallsDoNotCutAModulesRun) {
   EXPECT_EQ(runs_of(index, ""), (Spans{{0, 5}}));
 }
 
+TEST(ModelIndex, TheArgumentOfAModuleAboveSeveralCallsIsHeldUntilItReturns) {
+  ModelAssembler assembler("outer", Dtype::Float32);
+  assembler.input("x", {2, 4}, std::nullopt);
+  const auto relu = [&](const std::string& name, const std::string& in, const std::string& out) {
+    BlockBuilder b = assembler.block("step", "Step");
+    b.output(out, b.relu(b.input(in)));
+    assembler.call(name, std::move(b));
+  };
+  relu("stem", "x", "given");
+  relu("body.first", "given", "inside");
+  relu("body.second", "inside", "made");
+  BlockBuilder loss = assembler.block("loss", "Loss");
+  loss.output("loss", loss.mean(loss.mean(loss.input("made"), -1, false), -1, false));
+  assembler.call("", std::move(loss));
+  Model model = assembler.finish("loss");
+  model.modules[static_cast<std::size_t>(index_of(model).find("body"))].called = true;
+  const int given = model.calls.front().outputs.front();
+  EXPECT_EQ(index_of(model).held_arguments, (std::vector<HeldArgument>{{given, 3}}));
+  // A list of modules has no forward, and so no arguments.
+  model.modules[static_cast<std::size_t>(index_of(model).find("body"))].called = false;
+  EXPECT_TRUE(index_of(model).held_arguments.empty());
+}
+
 TEST(ModelIndex, FindsModulesAndWhatLiesBelowThem) {
   const Model model = called_twice();
   const ModelIndex index = index_of(model);

@@ -45,19 +45,15 @@ KNOWN = {
                                        "written out need not copy them",
     "router": "weights /= weights.sum() is taken for a product: temporaries of its backward, [tokens, k], are missing",
     "model_moe": "the indices of an expert's rows: temporaries of index_put_, 40 bytes a row",
-    "model_vit": "class token and patches live until the encoder returns, as its argument, and not only to their sum",
     "model_bert": "logits live until the loss of both heads is there, as published code has it; the runner drops them",
-    "model_t5": "the bias of relative positions goes from layer to layer with its heads last in memory; then PyTorch "
-                "takes no fused attention, which a block alone does not know",
-    "model_whisper": "the encoder's tokens go from layer to layer channel by channel in memory, and each layer norm "
-                     "copies them, which a block alone does not know",
+    "model_t5 (?!H100)": "the scratch of sorting the indices of an embedding, 1 kB",
     "rms_norm_gemma .* float32": "the sum that is the weight's gradient becomes it without a copy",
     "attention_window (?!H100|A100)|attention_window .* float32": "without flash a window is a mask; it is not counted",
     "model_checkpoint_selective": "a layer's hidden states are let go some calls later; the constants of a kept "
                                   "attention that is written out (a mask of booleans) are kept with it",
     "model_checkpoint_(full|to_the_end) .* b?float16": "hidden states are let go a call earlier",
     "attention_wide .* b?float16 attention=memory_efficient": "sums of the gradients of K and V in fp32 are not counted",
-    "conv.* (T4|V100) bfloat16": "cuDNN has no bf16 there; PyTorch unfolds the input first",
+    "(conv.*|model_vit|model_whisper) (T4|V100) bfloat16": "cuDNN has no bf16 there; PyTorch unfolds the input first",
 }
 NO_KERNELS = "invalid device function"  # bf16 on cards that have no kernels for it.
 REFUSALS = ("Invalid backend", "No available kernel", "FlashAttention only supports", NO_KERNELS)

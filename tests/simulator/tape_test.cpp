@@ -108,10 +108,10 @@ TEST(Tape, AGraphThatLeadsNowhereLivesDuringTheCallAndDiesWithIt) {
   EXPECT_EQ(peak_of(branch(false).tape.forward), 2 * kBytes);
 }
 
-// Gradients of x's size that the backward makes when two ops use x.
+// Gradients of x's size that the backward makes when two ops use what was made of x.
 int gradients_of_x(BlockValue (*use)(BlockBuilder&, BlockValue, const char*)) {
   BlockBuilder b = builder();
-  const BlockValue x = b.input("x");
+  const BlockValue x = b.scale(b.input("x"), 2);
   const BlockValue first = use(b, x, "first");
   b.output("y", b.mean(b.add(first, use(b, x, "second")), -1, false));
   const AllocationCounts counts = allocations(tape_block(std::move(b), {.parameters = {false, false}}).tape.backward);
@@ -128,9 +128,19 @@ TEST(Tape, ASecondGradientIsAddedInPlaceWhenNobodyElseHoldsTheFirst) {
 }
 
 TEST(Tape, ASecondGradientIsANewTensorWhenTheFirstIsAView) {
-  // Linear hands its gradient back reshaped: the mean's, one for each use, and the sum.
+  // Linear hands its gradient back reshaped: the mean's, one for each use, their sum, and that of the scaling.
   EXPECT_EQ(gradients_of_x([](BlockBuilder& b, BlockValue x, const char* name) { return b.linear(name, x, kWidth); }),
-            4);
+            5);
+}
+
+TEST(Tape, EachGradientOfAnInputIsHandedOutByItself) {
+  // Other calls may have gradients of x, too: what is added to what is not for this call to say.
+  BlockBuilder b = builder();
+  const BlockValue x = b.input("x");
+  b.output("y", b.mean(b.add(b.silu(x), b.gelu(x, false)), -1, false));
+  const std::vector<TapeEvent> backward = tape_block(std::move(b)).tape.backward;
+  const auto is_handed_out = [](const TapeEvent& event) { return event.kind == TapeEvent::Kind::EmitGrad; };
+  EXPECT_EQ(std::count_if(backward.begin(), backward.end(), is_handed_out), 2);
 }
 
 // scale(x), then two more scalings of it: in a module of their own, or in the block's own forward.

@@ -1,0 +1,226 @@
+#pragma once
+
+// The part of the memory walk that knows the gradients of values that pass between calls.
+//
+// Each call that reads a value has one or more gradients for it. They meet where autograd collects what goes into one
+// node: in front of the call that made the value. The module of a unit has a collector of its own for each of its
+// arguments, FSDP2's post-backward hook, which is a node: what the calls inside have for an argument is summed there,
+// and goes on, as one, when the unit has been reduced. Only for a value that several calls read is that another order.
+//
+// A gradient is added to the one that is there in place, where that one is owned by nobody else and is no view; else
+// the sum is a new tensor.
+//
+// Sources: torch/csrc/autograd/input_buffer.cpp, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py
+// (_register_post_backward_hook, RegisterPostBackwardFunction), torch 2.11.
+
+#include <algorithm>
+#include <vector>
+
+#include "simulator/memory_walk.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class ValueGradWalk {
+ public:
+  /// `refs` [num ids] counts who holds a tensor that passes between calls.
+  ValueGradWalk(const WalkInput& input, Sink& sink, std::vector<int>& refs)
+      : in_(input), model_(*input.index->model), sink_(sink), refs_(refs), grads_(model_.values.size()) {
+    find_shared_values();
+  }
+
+  /// Tensor `id` is the gradient of a value from outside.
+  void begin(int value, int id) { grads_[at(value)] = {id, false}; }
+
+  /// A call has tensor `id` as one gradient of its input.
+  void add(int call, int input, int id, bool is_view) {
+    const int value = model_.calls[at(call)].inputs[at(input)];
+    const int collector = collectors_.empty() ? -1 : innermost(call, input, value);
+    add_to(collector < 0 ? grads_[at(value)] : collectors_[at(collector)].grad, value, {id, is_view});
+  }
+
+  /// The gradient of output `output` is one of input `input`, too.
+  void forward(int call, int output, int input, bool is_view) {
+    const Grad grad = grads_[at(model_.calls[at(call)].outputs[at(output)])];
+    if (grad.id < 0) return;
+    ++refs_[at(grad.id)];
+    add(call, input, grad.id, grad.is_view || is_view);
+  }
+
+  /// The gradient of output `output` of a call has been used.
+  void release(int call, int output) { drop(grads_[at(model_.calls[at(call)].outputs[at(output)])]); }
+
+  /// The walk has done what comes at and after a position, the hooks of units included.
+  void reach(int position) {
+    for (std::size_t i = 0; i < collectors_.size(); ++i) {
+      Collector& collector = collectors_[i];
+      if (collector.grad.id < 0 || position > collector.first_position) continue;
+      Grad& outside = collector.outer < 0 ? grads_[at(collector.value)] : collectors_[at(collector.outer)].grad;
+      const Grad grad = collector.grad;
+      collector.grad = {};
+      add_to(outside, collector.value, grad);
+    }
+  }
+
+  /// After the backward nothing waits any more.
+  void end_backward() {
+    for (Collector& collector : collectors_) drop(collector.grad);
+    for (Grad& grad : grads_) drop(grad);
+  }
+
+ private:
+  struct Grad {
+    int id = -1;
+    bool is_view = false;
+  };
+  /// Of one argument of one pass through a unit.
+  struct Collector {
+    int value = 0;
+    int begin = 0;  // Positions of the pass.
+    int end = 0;
+    int first_position = 0;  // The first of them that has a backward.
+    int outer = -1;          // Of the unit around it; in front of this one in the list, or none.
+    Grad grad = {};
+  };
+
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+  // Collectors for values that more than one call has gradients for. Inner units come before outer ones.
+  void find_shared_values() {
+    std::vector<int> readers(model_.values.size(), 0);
+    const auto has_grad = [&](std::size_t c, std::size_t v) { return in_.index->flow.requires_grad[c][v]; };
+    bool any = false;
+    for (std::size_t c = 0; c < model_.calls.size(); ++c) {
+      const std::vector<int>& inputs = model_.calls[c].inputs;
+      for (std::size_t v = 0; v < inputs.size(); ++v) {
+        if (has_grad(c, v)) any = ++readers[at(inputs[v])] > 1 || any;
+      }
+    }
+    if (!any) return;
+    is_shared_.resize(readers.size());
+    for (std::size_t v = 0; v < readers.size(); ++v) is_shared_[v] = readers[v] > 1;
+    for (std::size_t c = 0; c < model_.calls.size(); ++c) {
+      const Call& call = model_.calls[c];
+      for (std::size_t v = 0; v < call.inputs.size(); ++v) {
+        if (is_shared_[at(call.inputs[v])] && has_grad(c, v)) add_collectors(static_cast<int>(c), static_cast<int>(v));
+      }
+    }
+    std::stable_sort(collectors_.begin(), collectors_.end(),
+                     [](const Collector& a, const Collector& b) { return a.end - a.begin < b.end - b.begin; });
+    for (std::size_t i = 0; i < collectors_.size(); ++i) find_outer(i);
+  }
+
+  // The position in whose op a call reads its input first, and where the value was made.
+  int reading_position(int call, int input) const {
+    const std::vector<Op>& ops = model_.blocks[at(model_.calls[at(call)].block)].ops;
+    const auto reads = [&](const Op& op) {
+      return std::find(op.inputs.begin(), op.inputs.end(), input) != op.inputs.end();
+    };
+    const auto first = std::find_if(ops.begin(), ops.end(), reads);
+    return in_.index->call_begin[at(call)] + static_cast<int>(first - ops.begin());
+  }
+
+  void add_collectors(int call, int input) {
+    const int value = model_.calls[at(call)].inputs[at(input)];
+    const int position = reading_position(call, input);
+    const int maker = maker_of(value);
+    for (const ShardedUnit& unit : in_.layout->units) {
+      for (const Window& window : unit.windows) {
+        const int end = end_of_first_module(unit, window);
+        if (unit.is_root || position < window.begin || position >= end || maker >= window.begin) continue;
+        const bool is_new = std::none_of(collectors_.begin(), collectors_.end(), [&](const Collector& other) {
+          return other.value == value && other.begin == window.begin && other.end == end;
+        });
+        int first = window.begin;
+        while (first < end && !in_.index->in_backward[at(first)]) ++first;
+        if (is_new) collectors_.push_back({value, window.begin, end, first});
+      }
+    }
+  }
+
+  // Of a unit of several modules only the one that is entered first has the hook.
+  int end_of_first_module(const ShardedUnit& unit, const Window& window) const {
+    for (const int module : unit.modules) {
+      for (const Span& run : in_.index->runs[at(module)]) {
+        if (run.begin == window.begin) return run.end;
+      }
+    }
+    return window.end;
+  }
+
+  // The position of the op that made a value, or -1.
+  int maker_of(int value) const {
+    for (std::size_t c = 0; c < model_.calls.size(); ++c) {
+      const std::vector<int>& outputs = model_.calls[c].outputs;
+      const auto found = std::find(outputs.begin(), outputs.end(), value);
+      if (found == outputs.end()) continue;
+      const Block& block = model_.blocks[at(model_.calls[c].block)];
+      const int made = block.outputs[static_cast<std::size_t>(found - outputs.begin())];
+      for (std::size_t o = 0; o < block.ops.size(); ++o) {
+        const std::vector<int>& of_op = block.ops[o].outputs;
+        if (std::find(of_op.begin(), of_op.end(), made) != of_op.end())
+          return in_.index->call_begin[c] + static_cast<int>(o);
+      }
+    }
+    return -1;
+  }
+
+  void find_outer(std::size_t inner) {
+    Collector& collector = collectors_[inner];
+    for (std::size_t i = inner + 1; i < collectors_.size() && collector.outer < 0; ++i) {
+      const Collector& other = collectors_[i];
+      const bool is_around = other.begin <= collector.begin && collector.end <= other.end;
+      if (is_around && other.value == collector.value) collector.outer = static_cast<int>(i);
+    }
+  }
+
+  int innermost(int call, int input, int value) const {
+    if (!is_shared_[at(value)]) return -1;
+    const int position = reading_position(call, input);
+    for (std::size_t i = 0; i < collectors_.size(); ++i) {
+      const Collector& collector = collectors_[i];
+      if (collector.value == value && collector.begin <= position && position < collector.end)
+        return static_cast<int>(i);
+    }
+    return -1;
+  }
+
+  void add_to(Grad& held, int value, Grad grad) {
+    if (held.id < 0) {
+      held = grad;
+    } else if (refs_[at(held.id)] == 1 && !held.is_view) {
+      drop(grad);
+    } else {
+      const int sum = free_sum(value);
+      const Value& of = model_.values[at(value)];
+      sink_.alloc(sum, num_elements(of.shape) * size_of(of.dtype.value_or(in_.activation)).count(),
+                  MemoryStream::Compute, MemoryCategory::Temp);
+      refs_[at(sum)] = 1;
+      drop(held);
+      drop(grad);
+      held = {sum, false};
+    }
+  }
+
+  // In front of the maker, in a unit and in a unit inside it there can be one at a time.
+  int free_sum(int value) const {
+    int which = 0;
+    while (which + 1 < kNumGradSums && refs_[at(in_.ids->grad_sum(value, which))] > 0) ++which;
+    return in_.ids->grad_sum(value, which);
+  }
+
+  void drop(Grad& grad) {
+    if (grad.id >= 0 && --refs_[at(grad.id)] == 0) sink_.free(grad.id);
+    grad = {};
+  }
+
+  const WalkInput& in_;
+  const Model& model_;
+  Sink& sink_;
+  std::vector<int>& refs_;
+  std::vector<Grad> grads_;  // [num values]
+  std::vector<Collector> collectors_;
+  std::vector<bool> is_shared_;  // [num values] Several calls have gradients for it; empty where none is.
+};
+
+}  // namespace fsdp::simulator
