@@ -143,6 +143,14 @@ std::int64_t query_gradient_buffer(const AttentionSizes& s, bool half) {
   return s.batch * s.heads * tiles * (16 + 4 * rows * columns);
 }
 
+// Wide heads do not fit into registers: 16-bit gradients of K and V are then summed in fp32, in whole blocks of 64.
+std::int64_t key_gradient_buffers(const AttentionSizes& s, bool half) {
+  if (!half || std::max(s.dim, s.value_dim) <= 128) return 0;
+  constexpr std::int64_t kBlock = 64;
+  const std::int64_t columns = round_up(s.dim, kBlock) + round_up(s.value_dim, kBlock);
+  return 4 * s.batch * s.heads * round_up(s.keys, kBlock) * columns;
+}
+
 // A bias whose rows are not aligned to 16 bytes is copied into one whose rows are.
 int aligned_bias(KernelWriter& w, const AttentionSizes& s) {
   const int bias = w.input(3);
@@ -178,7 +186,7 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
     kernel.backward_temps.insert(kernel.backward_temps.end(),
                                  {{w.bytes(y), TempLife::Brief}, {delta, TempLife::Brief}, {delta, TempLife::Handed}});
   }
-  kernel.backward_temps.push_back({query_gradient_buffer(s, half)});
+  kernel.backward_temps.push_back({query_gradient_buffer(s, half) + key_gradient_buffers(s, half)});
   finish_fused(kernel, s);
   kernel.order = {GradientOrder::Kind::Turned, {}, {}, 1, 2};
   return y;

@@ -52,7 +52,9 @@ KNOWN = {
     "model_checkpoint_selective": "a layer's hidden states are let go some calls later; the constants of a kept "
                                   "attention that is written out (a mask of booleans) are kept with it",
     "model_checkpoint_(full|to_the_end) .* b?float16": "hidden states are let go a call earlier",
-    "attention_wide .* b?float16 attention=memory_efficient": "sums of the gradients of K and V in fp32 are not counted",
+    "attention_(odd|grouped|wide) (T4|V100) .*attention=(automatic|memory_efficient)":
+        "the blocks of memory-efficient attention's backward are others below sm_80",
+    "embedding_sorted(_wide)? (?!H100)": "the scratch of sorting the indices, 1 or 2 kB",
     "(conv.*|model_vit|model_whisper) (T4|V100) bfloat16": "cuDNN has no bf16 there; PyTorch unfolds the input first",
 }
 NO_KERNELS = "invalid device function"  # bf16 on cards that have no kernels for it.
