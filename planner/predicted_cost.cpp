@@ -99,20 +99,24 @@ Plan PredictedCost::plan_of(const Choice& choice) {
 
 const Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough) {
   const Point point = {choice.family, choice.kept, choice.checkpointed};
-  std::map<Point, Outcome>& known = known_[static_cast<std::size_t>(Detail::Memory)];
+  std::map<Point, Outcome>& known = known_[static_cast<std::size_t>(Detail::Device)];
   const auto found = known.find(point);
   if (found != known.end()) {
     const Outcome& outcome = found->second;
     if (outcome.is_whole || outcome.peaks.device + outcome.margin > enough) return outcome;
   }
   ++asked_.memory;
-  auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), Detail::Memory, enough);
+  auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), Detail::Device, enough);
   assert(outcome.has_value());
+  const Outcome& times = this->outcome(choice, Detail::Time);
+  outcome->step = times.step;
+  outcome->compute = times.compute;
+  outcome->exposed_communication = times.exposed_communication;
   return known.insert_or_assign(point, *std::move(outcome)).first->second;
 }
 
 const Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
-  if (detail == Detail::Memory) return outcome_up_to(choice, simulator::kWholePrediction);
+  if (detail == Detail::Device) return outcome_up_to(choice, simulator::kWholePrediction);
   const Point point = {choice.family, choice.kept, choice.checkpointed};
   std::map<Point, Outcome>& known = known_[static_cast<std::size_t>(detail)];
   if (const auto found = known.find(point); found != known.end()) return found->second;

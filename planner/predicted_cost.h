@@ -41,9 +41,10 @@ class PredictedCost : public CostModel {
   /// The plan of a point, with the dimensions of its micro-batch.
   Plan plan_of(const Choice& choice);
   simulator::Predictor& predictor_of(const Choice& choice);
-  /// The prediction, kept from the search where it made one.
+  /// The prediction, kept from the search where it made one. With `Detail::Device` it has the times too.
+  /// REQUIRES: any detail but `Detail::Memory`.
   const simulator::Outcome& outcome(const Choice& choice, simulator::Detail detail);
-  /// The same with `Detail::Memory`, but the prediction may end above `enough` (Predictor::evaluate).
+  /// The prediction of `Detail::Device`, which may end above `enough` (Predictor::evaluate), and the times.
   const simulator::Outcome& outcome_up_to(const Choice& choice, Bytes enough);
 
   /// How often the predictor was asked, by detail: for benchmarks and notes.

@@ -36,7 +36,7 @@ using simulator::Detail;
 using simulator::Outcome;
 
 Candidate candidate_of(PredictedCost& cost, const Families& families, const Choice& choice) {
-  const Outcome& outcome = cost.outcome(choice, Detail::Memory);
+  const Outcome& outcome = cost.outcome(choice, Detail::Device);
   const Bytes budget = budget_of(cost.predictor_of(choice).cluster());
   Candidate candidate;
   candidate.plan = cost.plan_of(choice);

@@ -13,6 +13,7 @@
 #include "simulator/memory_ids.h"
 #include "simulator/memory_sinks.h"
 #include "simulator/reduction_scratch.h"
+#include "simulator/reserved_sink.h"
 #include "simulator/tape.h"
 
 namespace fsdp::simulator {
@@ -54,6 +55,7 @@ class MemoryWalk {
 extern template class MemoryWalk<LiveSink>;
 extern template class MemoryWalk<AllocatorSink>;
 extern template class MemoryWalk<PeakSink>;
+extern template class MemoryWalk<ReservedSink>;
 extern template class MemoryWalk<TraceSink>;
 
 }  // namespace fsdp::simulator

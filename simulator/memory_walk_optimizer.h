@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "simulator/memory_walk.h"
@@ -28,6 +29,10 @@ class OptimizerWalk {
     }
     std::sort(shards_.begin(), shards_.end(),
               [](const Shard& a, const Shard& b) { return a.parameter.parameter < b.parameter.parameter; });
+    for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
+      for (const int module : in_.layout->units[u].modules) unit_of_module_.emplace_back(module, static_cast<int>(u));
+    }
+    std::sort(unit_of_module_.begin(), unit_of_module_.end());
   }
 
   void initialise() {
@@ -135,8 +140,9 @@ class OptimizerWalk {
       make_local(shard->parameter);
     }
     for (const int b : in_.index->buffers[static_cast<std::size_t>(module)]) make_buffer(static_cast<std::size_t>(b));
-    for (const ShardedUnit& unit : in_.layout->units) {
-      if (std::find(unit.modules.begin(), unit.modules.end(), module) != unit.modules.end()) pad(unit);
+    auto made = std::lower_bound(unit_of_module_.begin(), unit_of_module_.end(), std::pair(module, 0));
+    for (; made != unit_of_module_.end() && made->first == module; ++made) {
+      pad(in_.layout->units[static_cast<std::size_t>(made->second)]);
     }
   }
 
@@ -295,8 +301,9 @@ class OptimizerWalk {
   const WalkInput& in_;
   const Model& model_;
   Sink& sink_;
-  std::vector<Shard> shards_;      // In the order of model.parameters().
-  std::vector<bool> is_unpadded_;  // [num parameters] Made, and not padded yet.
+  std::vector<Shard> shards_;                        // In the order of model.parameters().
+  std::vector<std::pair<int, int>> unit_of_module_;  // Modules that units are made of, rising, with their units.
+  std::vector<bool> is_unpadded_;                    // [num parameters] Made, and not padded yet.
   bool has_states_ = false;
 };
 

@@ -161,6 +161,26 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAll
   return result;
 }
 
+Result<MemoryPrediction> predict_reserved(const PreparedPlan& prepared, ReservedSink& sink, CachingAllocator& allocator,
+                                          Bytes enough) {
+  FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
+  if (!pools_suffice(settings)) return predict_memory(prepared, allocator, enough);
+  MemoryPrediction result;
+  result.outside = outside_terms(*prepared.cluster, prepared.plan);
+  sink.reset(prepared.ids.total, settings, most_reserved(enough, result.outside, prepared.plan));
+  MemoryWalk<ReservedSink> walk(prepared.short_walk_input(), sink);
+  walk.initialise();
+  walk.load_first_batch();
+  for (int step = 0; step < kNumSteps && (step == 0 || !sink.has_enough()); ++step) walk.step();
+  // Beyond that the device has an end after all.
+  if (2 * sink.reserved() > kEndlessMemory) return predict_memory(prepared, allocator, enough);
+  result.peaks.reserved = sink.reserved();
+  result.peaks.device = sink.reserved() + sum_of(result.outside);
+  result.is_whole = !sink.has_enough();
+  result.margin = margin(result.peaks.reserved, result.outside, prepared.plan);
+  return result;
+}
+
 Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
                                    CachingAllocator& allocator) {
   FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));

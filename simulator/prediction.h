@@ -76,6 +76,10 @@ struct MemoryPrediction {
 Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator,
                                         Bytes enough = kEndlessMemory);
 
+/// The same, with the peaks of reserved and device memory only and no phases, for a tenth of the time.
+Result<MemoryPrediction> predict_reserved(const PreparedPlan& prepared, ReservedSink& sink, CachingAllocator& allocator,
+                                          Bytes enough = kEndlessMemory);
+
 /// How often the allocator must flush its cache to stay within the device; -1 when it runs out of memory all the same.
 Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
                                    CachingAllocator& allocator);

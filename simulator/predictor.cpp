@@ -9,6 +9,16 @@
 
 namespace fsdp::simulator {
 
+namespace {
+
+/// Where only the walk is asked for: it needs no more micro-batches than these.
+Plan shortened(Plan plan) {
+  plan.accumulation = std::min(plan.accumulation, kNumMicroBatches);
+  return plan;
+}
+
+}  // namespace
+
 struct Predictor::Impl {
   Impl(Model model_given, Cluster cluster_given)
       : model(std::move(model_given)), cluster(std::move(cluster_given)), index(index_of(model)), library(index) {}
@@ -26,11 +36,9 @@ struct Predictor::Impl {
     return prepare(index, cluster, plan, mesh(plan.mesh), library, rank % plan.mesh.shard, use);
   }
 
-  Result<Bytes> live_bytes(Plan plan) {
+  Result<Bytes> live_bytes(const Plan& plan) {
     const std::vector<DeviceTerm> outside = outside_terms(cluster, plan);
-    // Only the walk is asked for, and it needs no more micro-batches than these.
-    plan.accumulation = std::min(plan.accumulation, kNumMicroBatches);
-    FSDP_TRY(const PreparedPlan short_plan, prepared(plan));
+    FSDP_TRY(const PreparedPlan short_plan, prepared(shortened(plan)));
     LiveSink sink(short_plan.ids.total);
     MemoryWalk<LiveSink> walk(short_plan.walk_input(), sink);
     walk.initialise();
@@ -40,6 +48,14 @@ struct Predictor::Impl {
     Bytes bytes = sink.reserved_lower_bound();
     for (const DeviceTerm& term : outside) bytes += term.bytes;
     return bytes;
+  }
+
+  void fill_in(const MemoryPrediction& memory, Outcome& outcome) const {
+    outcome.peaks = memory.peaks;
+    outcome.device_lower_bound = memory.peaks.device;
+    outcome.margin = memory.margin;
+    outcome.is_whole = memory.is_whole;
+    outcome.fits = memory.peaks.device + memory.margin <= cluster.gpu.usable_memory.value;
   }
 
   Errors check_world(const Plan& plan) const {
@@ -59,6 +75,7 @@ struct Predictor::Impl {
   TapeLibrary library;
   std::deque<MeshCosts> meshes;
   CachingAllocator allocator;
+  ReservedSink reserved;
 };
 
 Errors check_rank(std::int64_t rank, const Cluster& cluster) {
@@ -87,6 +104,12 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enoug
     FSDP_TRY(outcome.device_lower_bound, impl_->live_bytes(plan));
     return outcome;
   }
+  if (detail == Detail::Device) {
+    FSDP_TRY(const PreparedPlan prepared, impl_->prepared(shortened(plan)));
+    FSDP_TRY(const MemoryPrediction memory, predict_reserved(prepared, impl_->reserved, impl_->allocator, enough));
+    impl_->fill_in(memory, outcome);
+    return outcome;
+  }
   const PreparedFor use = detail == Detail::Time ? PreparedFor::Times : PreparedFor::Everything;
   FSDP_TRY(const PreparedPlan prepared, impl_->prepared(plan, 0, use));
   const TimelineResult time = prepared.timeline(impl_->mesh(plan.mesh), false);
@@ -95,11 +118,7 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enoug
   outcome.exposed_communication = time.exposed;
   if (detail == Detail::Memory) {
     FSDP_TRY(const MemoryPrediction memory, predict_memory(prepared, impl_->allocator, enough));
-    outcome.peaks = memory.peaks;
-    outcome.device_lower_bound = memory.peaks.device;
-    outcome.margin = memory.margin;
-    outcome.is_whole = memory.is_whole;
-    outcome.fits = memory.peaks.device + memory.margin <= impl_->cluster.gpu.usable_memory.value;
+    impl_->fill_in(memory, outcome);
   }
   return outcome;
 }

@@ -32,6 +32,7 @@ struct CallCost {
 enum class Detail : std::uint8_t {
   Time,    ///< Times only.
   Live,    ///< A lower bound of the device total only: live bytes per stream, in blocks of 512 bytes.
+  Device,  ///< Reserved memory, device total and verdict only.
   Memory,  ///< Times, allocator, device total, verdict.
 };
 
@@ -41,8 +42,8 @@ struct Outcome {
   Seconds compute{0};
   Seconds exposed_communication{0};
   Bytes device_lower_bound;  ///< Never above `peaks.device`.
-  MemoryPeaks peaks;         ///< With `Detail::Memory`.
-  bool fits = false;         ///< peaks.device + margin <= budget. With `Detail::Memory`.
+  MemoryPeaks peaks;         ///< With `Detail::Memory`; reserved and device also with `Detail::Device`.
+  bool fits = false;         ///< peaks.device + margin <= budget. With both.
   Bytes margin;
   bool is_whole = true;  ///< False: memory was walked only until it was above `enough`, and does not fit in that.
 };
@@ -63,9 +64,9 @@ class Predictor {
   const Model& model() const;
   const Cluster& cluster() const;
 
-  /// With `Detail::Memory` the prediction ends as soon as device peak and margin are above `enough`: who only asks
-  /// whether a plan fits need not know by how much it does not. Errors: those of check(plan, model), and an attention
-  /// backend that PyTorch refuses to run for this model, precision and GPU.
+  /// With `Detail::Memory` and `Detail::Device` the prediction ends as soon as device peak and margin are above
+  /// `enough`: who only asks whether a plan fits need not know by how much it does not. Errors: those of check(plan,
+  /// model), and an attention backend that PyTorch refuses to run for this model, precision and GPU.
   Result<Outcome> evaluate(const Plan& plan, Detail detail, Bytes enough = kWholePrediction);
 
   /// The whole report, with the live tensors at the peak and the timeline, of one rank of the world: shards and

@@ -191,6 +191,32 @@ RC_GTEST_PROP(Search, NoBoundOfABoxIsAboveAPointInIt, ()) {
   }
 }
 
+// The short way to a plan's reserved memory, against the allocator with all that it keeps count of.
+RC_GTEST_PROP(Search, ThePredictionThatItAsksForIsTheWholeOneInReservedMemory, ()) {
+  Case c = random_case();
+  c.space.base.runtime.allocator_settings =
+      *rc::gen::element("", "", "large_segment_size_mb:64", "expandable_segments:True");
+  Engine engine(c);
+  const std::vector<Box> boxes = engine.cost.space();
+  for (int i = 0; i < 20; ++i) {
+    Box box = boxes[*rc::gen::inRange<std::size_t>(0, boxes.size())];
+    for (Interval& range : box.ranges) range.first = range.last = *rc::gen::inRange(range.first, range.last + 1);
+    const Plan plan = plan_of(c.space.base, engine.families, engine.cost.choice_of(box));
+    simulator::Predictor& predictor = engine.predictors.of(0);
+    const auto whole = predictor.evaluate(plan, simulator::Detail::Memory);
+    const Bytes needed = whole->peaks.device + whole->margin;
+    const Bytes enough = *rc::gen::element(simulator::kWholePrediction, needed, needed - Bytes(1), Bytes(1 << 20));
+    const auto is = predictor.evaluate(plan, simulator::Detail::Memory, enough);
+    const auto found = predictor.evaluate(plan, simulator::Detail::Device, enough);
+    RC_ASSERT(found->peaks.reserved == is->peaks.reserved);
+    RC_ASSERT(found->peaks.device == is->peaks.device);
+    RC_ASSERT(found->margin == is->margin);
+    RC_ASSERT(found->fits == is->fits);
+    RC_ASSERT(found->is_whole == is->is_whole);
+    RC_ASSERT(found->is_whole == (enough >= needed));
+  }
+}
+
 Case standard_case(Bytes memory) {
   Case c;
   c.spec = small_transformer({.layers = 4, .hidden = 512, .vocabulary = 8192, .batch = 4, .sequence = 512});

@@ -1,0 +1,122 @@
+#include "simulator/segment_pool.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <vector>
+
+#include "simulator/caching_allocator.h"
+
+namespace fsdp::simulator {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kDefaultSegment = 20 * kMiB;
+
+SegmentPool pool_of(bool is_large) {
+  SegmentPool pool(is_large);
+  pool.reset(kDefaultSegment);
+  return pool;
+}
+
+TEST(SegmentPool, SmallRequestsShareSegmentsOfTwoMebibytes) {
+  SegmentPool pool = pool_of(false);
+  for (int i = 0; i < 2; ++i) pool.malloc(kMiB);  // Both halves of one.
+  EXPECT_EQ(pool.reserved(), 2 * kMiB);
+  pool.malloc(512);
+  EXPECT_EQ(pool.reserved(), 4 * kMiB);
+}
+
+TEST(SegmentPool, LargeRequestsShareSegmentsUpToTenMebibytesAndThenHaveTheirOwn) {
+  SegmentPool pool = pool_of(true);
+  pool.malloc(8 * kMiB);
+  pool.malloc(8 * kMiB);  // 20 = 8 + 8 + 4
+  EXPECT_EQ(pool.reserved(), 20 * kMiB);
+  pool.malloc(11 * kMiB);  // Rounded up to 12.
+  EXPECT_EQ(pool.reserved(), 32 * kMiB);
+}
+
+TEST(SegmentPool, FreeNeighboursMeltAndServeWhatNoneCouldAlone) {
+  SegmentPool pool = pool_of(true);
+  const std::int32_t first = pool.malloc(6 * kMiB);
+  const std::int32_t second = pool.malloc(6 * kMiB);
+  const std::int32_t third = pool.malloc(8 * kMiB);  // Full.
+  pool.free(first);
+  pool.free(third);
+  pool.free(second);
+  pool.malloc(20 * kMiB);
+  EXPECT_EQ(pool.reserved(), 20 * kMiB);
+}
+
+TEST(SegmentPool, OfTwoHolesTheSmallerOneIsTaken) {
+  SegmentPool pool = pool_of(true);
+  const std::int32_t wide = pool.malloc(30 * kMiB);
+  const std::int32_t narrow = pool.malloc(12 * kMiB);
+  pool.free(wide);
+  pool.free(narrow);
+  pool.malloc(11 * kMiB);  // Leaves the 30 whole; 1 MiB is not split off the 12.
+  pool.malloc(30 * kMiB);
+  EXPECT_EQ(pool.reserved(), 42 * kMiB);
+}
+
+TEST(SegmentPool, ARestOfOneMebibyteStaysWithItsBlock) {
+  SegmentPool pool = pool_of(true);
+  pool.malloc(5 * kMiB);
+  const std::int32_t middle = pool.malloc(6 * kMiB);
+  const std::int32_t last = pool.malloc(9 * kMiB);
+  pool.free(middle);
+  pool.malloc(5 * kMiB);  // Has all 6,
+  pool.free(last);
+  pool.malloc(9 * kMiB + 512);  // and so 9 are left, not 10.
+  EXPECT_EQ(pool.reserved(), 40 * kMiB);
+}
+
+// Sizes of a few kinds, so that equal blocks meet and every shelf is searched.
+std::int64_t any_size(bool is_large) {
+  if (!is_large) return 512 * *rc::gen::element(1, 2, 3, 16, 17, 31, 33, 512, 1000, 2047, 2048);
+  return 512 * *rc::gen::oneOf(rc::gen::element(2049, 4096, 10239, 10240, 20479, 20480, 40960, 40961, 200000),
+                               rc::gen::inRange(2049, 100000));
+}
+
+// 100 runs of up to 300 requests and frees.
+RC_GTEST_PROP(SegmentPool, ReservesWhatTheCachingAllocatorReserves, ()) {
+  const bool is_large = *rc::gen::arbitrary<bool>();
+  const std::int64_t segment = *rc::gen::element(kDefaultSegment, 64 * kMiB);
+  SegmentPool pool(is_large);
+  pool.malloc(any_size(is_large));  // What a run before has left must not matter.
+  pool.reset(segment);
+  CachingAllocator allocator({.total = Bytes(std::int64_t{1} << 50)}, {.large_segment_size = Bytes(segment)});
+  struct Live {
+    AllocationId id;
+    std::int32_t block;
+  };
+  std::vector<Live> live;
+  const int num_steps = *rc::gen::inRange(1, 300);
+  for (int step = 0; step < num_steps; ++step) {
+    if (!live.empty() && *rc::gen::inRange(0, 5) < 2) {
+      const auto which = live.begin() + *rc::gen::inRange<std::ptrdiff_t>(0, std::ssize(live));
+      pool.free(which->block);
+      allocator.free(which->id);
+      live.erase(which);
+    } else {
+      const std::int64_t size = any_size(is_large);
+      live.push_back({static_cast<AllocationId>(step), pool.malloc(size)});
+      allocator.malloc(live.back().id, Bytes(size), AllocatorStream{0});
+    }
+    RC_ASSERT(pool.reserved() == allocator.reserved_bytes().count());
+  }
+}
+
+TEST(SegmentPool, IsNotAskedUnderSettingsThatItDoesNotFollow) {
+  EXPECT_TRUE(pools_suffice({}));
+  EXPECT_TRUE(pools_suffice({.large_segment_size = Bytes(64 * kMiB)}));
+  EXPECT_FALSE(pools_suffice({.max_split_size = Bytes(64 * kMiB)}));
+  EXPECT_FALSE(pools_suffice({.expandable_segments = true}));
+  EXPECT_FALSE(pools_suffice({.per_process_memory_fraction = 0.5}));
+  AllocatorSettings in_steps;
+  in_steps.roundup_power2_divisions[3] = 4;
+  EXPECT_FALSE(pools_suffice(in_steps));
+}
+
+}  // namespace
+}  // namespace fsdp::simulator
