@@ -6,8 +6,8 @@
 find_package(Qt6 QUIET COMPONENTS Widgets Svg Concurrent)
 find_package(CUDAToolkit QUIET)
 include(fsdp_rehearsal)
-find_path(FSDP_TORCH_CONFIG TorchConfig.cmake PATH_SUFFIXES share/cmake/Torch lib/cmake/Torch Torch)
-mark_as_advanced(FSDP_TORCH_CONFIG FSDP_CCACHE Qt6_DIR)
+include(fsdp_libtorch)
+mark_as_advanced(FSDP_CCACHE Qt6_DIR)
 
 set(FSDP_OPTIONAL_PARTS_BUILT "")
 set(FSDP_PARTS_LEFT_OUT "")
@@ -36,8 +36,8 @@ macro(fsdp_optional_part FOLDER WHAT)
   endif()
 endmacro()
 
-fsdp_optional_part(executor "runs a plan on real GPUs"
-  NEEDS LibTorch FSDP_TORCH_CONFIG CUDA CUDAToolkit_FOUND NCCL FSDP_NCCL_INCLUDE
+fsdp_optional_part(executor "trains a plan for real"
+  NEEDS "LibTorch ${FSDP_LIBTORCH_VERSION}" FSDP_LIBTORCH_FOUND
   ADD "./scripts/bootstrap --with executor")
 fsdp_optional_part(rehearsal "runs a training script on a GPU that is not there"
   NEEDS "the headers of CUDA 13" FSDP_CUDA_INCLUDE "the headers of NCCL" FSDP_NCCL_INCLUDE

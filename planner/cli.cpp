@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "core/model_library.h"
 #include "core/nearest.h"
 #include "core/object_reader.h"
 #include "core/version.h"
@@ -159,14 +160,6 @@ Console console_of_process(std::ostream& out, std::ostream& err) {
           .err_width = err_width,
           .environment = environment_of_process(),
           .library = library_of_process()};
-}
-
-std::string library_of_process() {
-  if (const char* folder = std::getenv("FSDP_PLAN_MODEL_SPECS"); folder != nullptr && folder[0] != '\0') return folder;
-  std::error_code error;
-  const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return "model_specs";
-  return (executable.parent_path() / kModelSpecsFromExecutable).lexically_normal().string();
 }
 
 }  // namespace fsdp::planner

@@ -37,7 +37,5 @@ int run(std::span<const std::string> arguments, Console& console);
 /// The console of this process, on its two streams.
 Console console_of_process(std::ostream& out, std::ostream& err);
 
-/// The folder of the shipped model specs: FSDP_PLAN_MODEL_SPECS, or its place beside the running program.
-std::string library_of_process();
 
 }  // namespace fsdp::planner

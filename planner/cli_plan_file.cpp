@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/model_library.h"
 #include "core/parse_units.h"
-#include "planner/cli_library.h"
 #include "planner/cli_request.h"
 #include "planner/cli_values.h"
 #include "planner/render_plan.h"
@@ -33,16 +33,10 @@ Result<Given> read_given(const CommandLine& line, const std::string& path, const
   given.path = path;
   FSDP_TRY(given.file, read_plan_file(given.path));
   const Plan& plan = given.file.plan;
-  if (plan.model_file == "-") {
-    return failure(given.path + ": /model/file", "The model was read from the standard input.",
-                   "Save the model and write its file name here.");
-  }
-  const std::string folder = std::filesystem::path(given.path).parent_path().string();
-  FSDP_TRY(const std::string model_path, find_model_file(plan.model_file, library, folder));
-  FSDP_TRY(given.spec, read_model_spec(model_path));
-  given.workload = {
-      .recipe = plan.recipe, .dimensions = plan.dimensions, .trainable = plan.trainable, .frozen = plan.frozen};
-  FSDP_TRY(given.model, build_model(given.spec, given.workload));
+  FSDP_TRY(PlannedModel planned, model_of_plan(plan, given.path, library));
+  given.spec = std::move(planned.spec);
+  given.workload = std::move(planned.workload);
+  given.model = std::move(planned.model);
   if (given.file.cluster) {
     FSDP_TRY(given.cluster, override_machines(line, *given.file.cluster, library));
   } else if (names_machines(line)) {

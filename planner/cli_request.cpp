@@ -4,8 +4,8 @@
 
 #include <utility>
 
+#include "core/model_library.h"
 #include "core/plan_names.h"
-#include "planner/cli_library.h"
 #include "planner/cli_values.h"
 #include "planner/strategy_names.h"
 #include "simulator/allocator_settings.h"

@@ -1,15 +1,17 @@
-#include "planner/cli_library.h"
+#include "core/model_library.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
 #include "core/files.h"
 #include "core/nearest.h"
+#include "core/version.h"
 
-namespace fsdp::planner {
+namespace fsdp {
 
 namespace {
 
@@ -21,6 +23,14 @@ bool is_there(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::string library_of_process() {
+  if (const char* folder = std::getenv("FSDP_PLAN_MODEL_SPECS"); folder != nullptr && folder[0] != '\0') return folder;
+  std::error_code error;
+  const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return "model_specs";
+  return (executable.parent_path() / kModelSpecsFromExecutable).lexically_normal().string();
+}
 
 std::vector<std::string> model_names(const std::string& library) {
   std::vector<std::string> names;
@@ -61,4 +71,19 @@ Result<std::string> find_model_file(const std::string& argument, const std::stri
   return argument;
 }
 
-}  // namespace fsdp::planner
+Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_path, const std::string& library) {
+  if (plan.model_file == "-") {
+    return failure(plan_path + ": /model/file", "The model was read from the standard input.",
+                   "Save the model and write its file name here.");
+  }
+  const std::string folder = std::filesystem::path(plan_path).parent_path().string();
+  PlannedModel planned;
+  FSDP_TRY(const std::string model_path, find_model_file(plan.model_file, library, folder));
+  FSDP_TRY(planned.spec, read_model_spec(model_path));
+  planned.workload = {
+      .recipe = plan.recipe, .dimensions = plan.dimensions, .trainable = plan.trainable, .frozen = plan.frozen};
+  FSDP_TRY(planned.model, build_model(planned.spec, planned.workload));
+  return planned;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,42 @@
+#pragma once
+
+// A piece of the autograd graph: some ops of one call between two places where the backward may stop. Tensors that come in
+// enter the graph anew; only edges of the graph are kept, never a tensor, so that what lives is what autograd itself has
+// saved.
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
+
+#include <utility>
+#include <vector>
+
+namespace fsdp::executor {
+
+/// One way through a piece's border, with the caller's number for what it belongs to.
+struct PieceEdge {
+  torch::autograd::Edge edge;
+  int id = 0;
+};
+
+struct AutogradPiece {
+  std::vector<PieceEdge> outputs;     ///< Values that later pieces or the loss give gradients.
+  std::vector<PieceEdge> inputs;      ///< Values of earlier pieces that want gradients.
+  std::vector<PieceEdge> parameters;  ///< One per use of a parameter.
+};
+
+/// The same memory at the border of a piece: the graph begins here and asks for a gradient. Unlike a leaf it is not held by
+/// the graph.
+at::Tensor entering(const at::Tensor& tensor);
+/// Where the gradient of a tensor goes in or comes out. REQUIRES: it requires a gradient.
+torch::autograd::Edge edge_of(const at::Tensor& tensor);
+
+struct PieceGradients {
+  std::vector<std::pair<int, at::Tensor>> inputs;  ///< By id; those that got none are left out.
+  std::vector<std::pair<int, at::Tensor>> parameters;
+};
+
+/// The backward of a piece; its saved tensors are freed. `gradients` [num outputs] may have undefined ones; each is
+/// dropped as soon as it is used.
+PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradients);
+
+}  // namespace fsdp::executor

@@ -1,0 +1,193 @@
+// The allocator keeps a small record beside each block, which the block's deleter gets back, so that a release knows the
+// size and the category whoever releases it: Gloo's threads too.
+//
+// Not counted: memory that libraries take with malloc for themselves (oneDNN's scratch, Gloo's buffers, thread stacks).
+//
+// Source: c10/core/CPUAllocator.h, c10/core/impl/alloc_cpu.h (alignment and zero-filling options are those of PyTorch's
+// own allocator), torch 2.11.
+
+#include "executor/counting_allocator.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+namespace fsdp::executor {
+
+namespace {
+
+struct BlockRecord {
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+  MemoryCategory category = MemoryCategory::Temp;
+};
+
+class Counts {
+ public:
+  void add(BlockRecord& record) {
+    const std::lock_guard lock(mutex_);
+    if (limit_ > 0 && total_ + record.bytes > limit_) {
+      throw c10::OutOfMemoryError(
+          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+          fmt::format("{} bytes were asked for while {} of {} were in use", record.bytes, total_, limit_));
+    }
+    record.category = category_;
+    change(record.category, record.bytes);
+    tell(record, record.bytes);
+    if (total_ > peak_.bytes.count()) take_peak();
+  }
+
+  void remove(const BlockRecord& record) {
+    const std::lock_guard lock(mutex_);
+    change(record.category, -record.bytes);
+    tell(record, -record.bytes);
+  }
+
+  void move(BlockRecord& record, MemoryCategory to) {
+    const std::lock_guard lock(mutex_);
+    change(record.category, -record.bytes);
+    change(to, record.bytes);
+    record.category = to;
+  }
+
+  MemoryCategory set_category(MemoryCategory category) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(category_, category);
+  }
+
+  void begin_peak() {
+    const std::lock_guard lock(mutex_);
+    take_peak();
+  }
+
+  LivePeak peak() const {
+    const std::lock_guard lock(mutex_);
+    return peak_;
+  }
+  BytesByCategory live() const {
+    const std::lock_guard lock(mutex_);
+    return live_;
+  }
+  Bytes total() const {
+    const std::lock_guard lock(mutex_);
+    return Bytes(total_);
+  }
+
+  void set_listener(std::function<void(const MemoryEvent&)> listener) {
+    const std::lock_guard lock(mutex_);
+    listener_ = std::move(listener);
+  }
+  void set_limit(Bytes limit) {
+    const std::lock_guard lock(mutex_);
+    limit_ = limit.count();
+  }
+  void set_moment(std::int64_t moment) {
+    const std::lock_guard lock(mutex_);
+    moment_ = moment;
+  }
+
+ private:
+  void change(MemoryCategory category, std::int64_t bytes) {
+    live_[static_cast<std::size_t>(category)] += Bytes(bytes);
+    total_ += bytes;
+  }
+  void take_peak() {
+    peak_.bytes = Bytes(total_);
+    peak_.at_peak = live_;
+    peak_.moment = moment_;
+  }
+  void tell(const BlockRecord& record, std::int64_t bytes) const {
+    if (listener_) listener_({bytes, record.category, moment_, record.data});
+  }
+
+  mutable std::mutex mutex_;
+  BytesByCategory live_{};
+  LivePeak peak_;
+  std::int64_t total_ = 0;
+  std::int64_t limit_ = 0;
+  std::int64_t moment_ = 0;
+  MemoryCategory category_ = MemoryCategory::Temp;
+  std::function<void(const MemoryEvent&)> listener_;
+};
+
+Counts& counts() {
+  static Counts* const kept_until_the_end = new Counts;  // Tensors of other statics may outlive any static of ours.
+  return *kept_until_the_end;
+}
+
+void release(void* context) {
+  auto* record = static_cast<BlockRecord*>(context);
+  counts().remove(*record);
+  c10::free_cpu(record->data);
+  delete record;
+}
+
+void release_nothing(void* /*context*/) {}
+
+class CountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const c10::Device cpu(c10::DeviceType::CPU);
+    if (bytes == 0) return {nullptr, nullptr, &release_nothing, cpu};
+    auto record = std::make_unique<BlockRecord>();
+    record->bytes = static_cast<std::int64_t>(bytes);
+    counts().add(*record);
+    try {
+      record->data = c10::alloc_cpu(bytes);
+    } catch (...) {
+      counts().remove(*record);
+      throw;
+    }
+    void* const data = record->data;
+    return {data, record.release(), &release, cpu};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+};
+
+}  // namespace
+
+void install_counting_allocator() {
+  static CountingAllocator allocator;
+  c10::SetCPUAllocator(&allocator, /*priority=*/1);
+}
+
+CategoryScope::CategoryScope(MemoryCategory category) : before_(counts().set_category(category)) {}
+CategoryScope::~CategoryScope() {
+  counts().set_category(before_);
+}
+
+void recount(const at::Tensor& tensor, MemoryCategory category) {
+  const c10::DataPtr& data = tensor.storage().data_ptr();
+  if (data.get_deleter() == &release) counts().move(*static_cast<BlockRecord*>(data.get_context()), category);
+}
+
+BytesByCategory live_bytes() {
+  return counts().live();
+}
+Bytes total_live_bytes() {
+  return counts().total();
+}
+void begin_peak() {
+  counts().begin_peak();
+}
+void set_moment(std::int64_t moment) {
+  counts().set_moment(moment);
+}
+LivePeak live_peak() {
+  return counts().peak();
+}
+void trace_memory(std::function<void(const MemoryEvent&)> listener) {
+  counts().set_listener(std::move(listener));
+}
+void limit_memory(Bytes limit) {
+  counts().set_limit(limit);
+}
+
+}  // namespace fsdp::executor

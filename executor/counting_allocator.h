@@ -1,0 +1,67 @@
+#pragma once
+
+// Counts the bytes that CPU tensors hold: every allocation, by the byte asked for, with the category that it belongs to,
+// and the moment at which there were most.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/report.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace fsdp::executor {
+
+/// Puts the counting allocator in place of PyTorch's own for CPU tensors. REQUIRES: no tensor exists yet.
+void install_counting_allocator();
+
+/// What new allocations count as, on any thread, while it lives; then what they counted as before.
+class CategoryScope {
+ public:
+  explicit CategoryScope(MemoryCategory category);
+  ~CategoryScope();
+  CategoryScope(const CategoryScope&) = delete;
+  CategoryScope& operator=(const CategoryScope&) = delete;
+
+ private:
+  MemoryCategory before_;
+};
+
+/// A tensor's bytes belong to another category from now on: a gradient that autograd made.
+void recount(const at::Tensor& tensor, MemoryCategory category);
+
+/// Bytes that live tensors hold now, by category.
+BytesByCategory live_bytes();
+Bytes total_live_bytes();
+
+/// The highest sum of live bytes since the last `begin_peak`, what it consisted of, and where it was.
+struct LivePeak {
+  Bytes bytes;
+  BytesByCategory at_peak{};
+  std::int64_t moment = 0;  ///< `set_moment`'s value then.
+};
+
+/// Starts a new peak at what is live now.
+void begin_peak();
+/// Says what is being done from now on: a number of the caller's.
+void set_moment(std::int64_t moment);
+LivePeak live_peak();
+
+/// One change of the live bytes: what `trace_memory` is called with.
+struct MemoryEvent {
+  std::int64_t bytes = 0;  ///< Below 0: freed.
+  MemoryCategory category = MemoryCategory::Temp;
+  std::int64_t moment = 0;
+  const void* address = nullptr;
+};
+
+/// Calls `listener` at each allocation and release from now on, one at a time; an empty one ends it.
+void trace_memory(std::function<void(const MemoryEvent&)> listener);
+
+/// Above 0: an allocation that would bring the live bytes above it fails as one on a full device does.
+void limit_memory(Bytes limit);
+
+}  // namespace fsdp::executor

@@ -1,0 +1,72 @@
+#include "executor/kernels.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/zeros.h>
+
+#include <array>
+
+#include "executor/kernel_families.h"
+#include "executor/tensors.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+constexpr double kRotaryBase = 10000.0;
+
+// In the order of the enum.
+constexpr std::array<Kernel, kNumOpKinds> kKernels = {
+    kernels::linear,       kernels::embedding,     kernels::conv1d,  kernels::conv2d,     kernels::parameter,
+    kernels::rms_norm,     kernels::layer_norm,    kernels::group_norm, kernels::batch_norm,
+    kernels::rotary_table, kernels::rotary,        kernels::attention,
+    kernels::silu,         kernels::gelu,          kernels::relu,    kernels::sigmoid,    kernels::tanh,
+    kernels::mul,          kernels::add,           kernels::sub,     kernels::scale,      kernels::softcap,
+    kernels::dropout,      kernels::cast,          kernels::detach,
+    kernels::reshape,      kernels::transpose,     kernels::slice,   kernels::select,     kernels::expand,
+    kernels::split,        kernels::contiguous,    kernels::cat,     kernels::stack,      kernels::set_slice,
+    kernels::kv_cache,     kernels::index,         kernels::pad,
+    kernels::softmax,      kernels::mean,          kernels::sum,     kernels::std_deviation,
+    kernels::max_pool2d,   kernels::adaptive_avg_pool2d,
+    kernels::router,       kernels::experts,
+    kernels::cross_entropy, kernels::mse_loss,     kernels::constant,
+};
+
+bool ends_with(const std::string& name, const std::string& ending) {
+  return name.size() >= ending.size() && name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+}  // namespace
+
+c10::ScalarType OpRun::dtype_or_activation() const {
+  return attributes().dtype ? scalar_type(*attributes().dtype) : context.activation;
+}
+
+const std::string& OpRun::module_name() const {
+  const int module = call.modules[static_cast<std::size_t>(op.module)];
+  return model.modules[static_cast<std::size_t>(module)].name;
+}
+
+Kernel kernel_of(OpKind kind) {
+  return kKernels[static_cast<std::size_t>(kind)];
+}
+
+Tensors run_op(const OpRun& run) {
+  return kernel_of(run.op.kind)(run);
+}
+
+at::Tensor make_buffer(const Buffer& buffer, c10::Device device) {
+  const auto options = at::TensorOptions().dtype(scalar_type(buffer.dtype)).device(device);
+  if (ends_with(buffer.name, "inv_freq")) {
+    const std::int64_t size = num_elements(buffer.shape);
+    const auto wide = options.dtype(c10::kDouble);
+    const at::Tensor exponents = at::arange(0, 2 * size, 2, wide) / static_cast<double>(2 * size);
+    return at::pow(kRotaryBase, -exponents).to(options).reshape(buffer.shape);
+  }
+  if (ends_with(buffer.name, "running_var")) return at::ones(buffer.shape, options);
+  return at::zeros(buffer.shape, options);
+}
+
+}  // namespace fsdp::executor

@@ -1,0 +1,104 @@
+// Elementwise functions and reductions.
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/tanh.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "executor/kernel_families.h"
+
+namespace fsdp::executor::kernels {
+
+Tensors silu(const OpRun& run) {
+  return {at::silu(run.inputs[0])};
+}
+
+Tensors gelu(const OpRun& run) {
+  const at::Tensor& x = run.inputs[0];
+  if (run.attributes().written_out) {  // NewGELUActivation of transformers.
+    const double factor = std::sqrt(2.0 / std::numbers::pi);
+    return {(0.5 * x) * (1.0 + at::tanh(factor * (x + 0.044715 * at::pow(x, 3.0))))};
+  }
+  return {at::gelu(x, run.attributes().approximate ? "tanh" : "none")};
+}
+
+Tensors relu(const OpRun& run) {
+  return {at::relu(run.inputs[0])};
+}
+
+Tensors sigmoid(const OpRun& run) {
+  return {at::sigmoid(run.inputs[0])};
+}
+
+Tensors tanh(const OpRun& run) {
+  return {at::tanh(run.inputs[0])};
+}
+
+Tensors mul(const OpRun& run) {
+  return {run.inputs[0] * run.inputs[1]};
+}
+
+Tensors add(const OpRun& run) {
+  return {run.inputs[0] + run.inputs[1]};
+}
+
+Tensors sub(const OpRun& run) {
+  return {run.inputs[0] - run.inputs[1]};
+}
+
+Tensors scale(const OpRun& run) {
+  return {run.inputs[0] * run.attributes().scale};
+}
+
+Tensors softcap(const OpRun& run) {
+  const double cap = run.attributes().softcap;
+  return {at::tanh(run.inputs[0] / cap) * cap};
+}
+
+Tensors dropout(const OpRun& run) {
+  if (run.attributes().probability == 0) return {run.inputs[0]};
+  return {at::dropout(run.inputs[0], run.attributes().probability, /*train=*/true)};
+}
+
+Tensors cast(const OpRun& run) {
+  return {run.inputs[0].to(run.dtype_or_activation())};
+}
+
+Tensors softmax(const OpRun& run) {
+  return {at::softmax(run.inputs[0], run.attributes().dim)};
+}
+
+Tensors mean(const OpRun& run) {
+  return {run.inputs[0].mean(run.attributes().dim, run.attributes().keep_dim)};
+}
+
+Tensors sum(const OpRun& run) {
+  return {run.inputs[0].sum(run.attributes().dim, run.attributes().keep_dim)};
+}
+
+// Of ECAPA-TDNN's attentive statistics: weighted, with a floor below the root.
+Tensors std_deviation(const OpRun& run) {
+  const std::int64_t dim = run.attributes().dim;
+  const bool keep = run.attributes().keep_dim;
+  at::Tensor squares = (run.inputs[0] - run.inputs[1]).pow(2);
+  if (run.inputs.size() > 2) squares = run.inputs[2] * squares;
+  return {at::sqrt(squares.sum(dim, keep).clamp(1e-12))};
+}
+
+}  // namespace fsdp::executor::kernels

@@ -1,0 +1,77 @@
+// Who started this process, and as which rank. Each engine says it in variables of its own.
+//
+// Sources: torch/distributed/run.py (torchrun), Open MPI's OMPI_COMM_WORLD_*, Slurm's srun(1) SLURM_*.
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <optional>
+
+#include "core/parse_units.h"
+#include "executor/collectives.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+struct Names {
+  const char* engine;
+  const char* rank;
+  const char* world_size;
+  const char* local_rank;
+};
+constexpr Names kEngines[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+};
+
+int number(const char* name, int missing, Errors& errors) {
+  const auto text = variable(name);
+  if (!text) return missing;
+  char* end = nullptr;
+  const long value = std::strtol(text->c_str(), &end, 10);
+  if (end == text->c_str() || *end != '\0' || value < 0 || value > 1 << 20) {
+    errors.push_back({name, fmt::format("\"{}\" is not a number of a rank.", *text), ""});
+    return missing;
+  }
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+Result<Launch> read_launch() {
+  Errors errors;
+  Launch launch;
+  for (const Names& names : kEngines) {
+    if (!variable(names.rank) || !variable(names.world_size)) continue;
+    launch.engine = names.engine;
+    launch.rank = number(names.rank, 0, errors);
+    launch.world_size = number(names.world_size, 1, errors);
+    launch.local_rank = number(names.local_rank, launch.rank, errors);
+    break;
+  }
+  if (variable("FSDP_EXEC_STORE_FILE")) launch.engine = "fsdp-plan";
+  launch.store_file = variable("FSDP_EXEC_STORE_FILE").value_or("");
+  launch.master_address = variable("MASTER_ADDR").value_or("");
+  launch.master_port = number("MASTER_PORT", 0, errors);
+  launch.agent_has_store = variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  launch.restart = variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  if (errors.empty() && (launch.world_size < 1 || launch.rank >= launch.world_size)) {
+    errors.push_back({"RANK", fmt::format("Rank {} of {} does not exist.", launch.rank, launch.world_size), ""});
+  }
+  if (launch.world_size > 1 && launch.store_file.empty() && (launch.master_address.empty() || launch.master_port == 0)) {
+    errors.push_back({"MASTER_ADDR, MASTER_PORT", "They say where the ranks meet, and are not set.",
+                      "mpirun: -x MASTER_ADDR -x MASTER_PORT; srun: export both before it."});
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return launch;
+}
+
+}  // namespace fsdp::executor

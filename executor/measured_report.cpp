@@ -1,0 +1,133 @@
+#include "executor/measured_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::executor {
+
+namespace {
+
+constexpr Bytes kUnknown{-1};
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+MemoryPeaks live_only(Bytes live) {
+  return {.live = live, .allocated = kUnknown, .reserved = kUnknown, .device = kUnknown};
+}
+
+Seconds median(std::vector<Seconds> times) {
+  if (times.empty()) return Seconds(0);
+  std::sort(times.begin(), times.end());
+  const std::size_t middle = times.size() / 2;
+  return times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
+}
+
+std::string_view phase_of(const Instruction& step) {
+  switch (step.phase) {
+    case StepPhase::Forward:
+      return "forward";
+    case StepPhase::Backward:
+      return "backward";
+    case StepPhase::Optimizer:
+      break;
+  }
+  return "optimizer";
+}
+
+PeakMoment moment_of(std::int64_t instruction, const ModelIndex& index, const Layout& layout, const Schedule& schedule) {
+  const Instruction& step = schedule.instructions[at(instruction)];
+  PeakMoment moment{.phase = std::string(phase_of(step)), .instruction = std::string(name_of(step.what)), .unit = {}, .op = {}};
+  if (step.unit >= 0) {
+    moment.unit = layout.units[at(step.unit)].name;
+    moment.instruction += " " + moment.unit;
+  }
+  if (step.call >= 0) {
+    const int module = index.model->calls[at(step.call)].module;
+    moment.instruction += " " + index.model->modules[at(module)].name;
+  }
+  return moment;
+}
+
+void add_traffic(TrafficReport& traffic, const Collective& collective) {
+  TrafficTotal& total = traffic.totals[static_cast<std::size_t>(collective.kind)];
+  ++total.count;
+  total.payload += collective.payload;
+  const std::int64_t ranks = collective.group_size;
+  const std::int64_t passes = collective.kind == CollectiveKind::AllReduce ? 2 : 1;
+  total.sent_per_rank += Bytes(passes * (ranks - 1) * collective.payload.count() / ranks);
+}
+
+// Median time of each instruction, one after the other, as one lane.
+void add_timeline(TimeReport& time, const std::vector<StepMeasurement>& steps, std::size_t first, const ModelIndex& index,
+                  const Layout& layout, const Schedule& schedule) {
+  Seconds now{0};
+  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+    std::vector<Seconds> times;
+    for (std::size_t s = first; s < steps.size(); ++s) times.push_back(steps[s].instruction_times[i]);
+    const Seconds duration = median(std::move(times));
+    const Instruction& step = schedule.instructions[i];
+    const bool waits = step.what == Do::WaitForUnshard || step.what == Do::ReduceGrads || step.what == Do::FinishReduce;
+    time.timeline.push_back({waits ? "wait" : "compute",
+                             moment_of(static_cast<std::int64_t>(i), index, layout, schedule).instruction, now,
+                             now + duration});
+    now += duration;
+    (waits ? time.exposed_communication : time.compute) += duration;
+    if (step.what == Do::OptimizerStep) time.optimizer += duration;
+  }
+}
+
+}  // namespace
+
+StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
+                           const std::vector<StepMeasurement>& steps, const RunFacts& facts) {
+  const Model& model = *index.model;
+  StepReport report;
+  report.kind = "measured";
+  report.runtime = "fsdp-exec";
+  report.runtime_version = plan.runtime.version;
+  report.verdict = Verdict::Unknown;
+  report.model = model.name;
+  report.parameters = num_parameters(model);
+  report.trainable_parameters = num_trainable_parameters(model);
+  report.receives_gradient_parameters = num_gradient_parameters(model);
+  report.buffers = kUnknown;
+  report.gpu = facts.device;
+  report.gpus_per_node = plan.mesh.world_size();
+  report.plan = plan;
+
+  const StepMeasurement& steady = steps.back();
+  report.memory.peaks = live_only(std::max(steady.peak.bytes, steps.front().peak.bytes));
+  report.memory.peak = moment_of(steady.peak.moment, index, layout, schedule);
+  report.memory.at_peak = steady.peak.at_peak;
+  report.memory.phases = {{"initialisation", live_only(facts.initialisation.bytes)},
+                          {"first_step", live_only(steps.front().peak.bytes)}};
+  if (steps.size() > 1) report.memory.phases.push_back({"steady_step", live_only(steady.peak.bytes)});
+
+  report.traffic.collectives = steady.collectives;
+  for (std::size_t i = 0; i < steady.collectives.size(); ++i) {
+    add_traffic(report.traffic, steady.collectives[i]);
+    Bytes first{0};
+    for (const Bytes bytes : steps.front().collectives[i].live) first += bytes;
+    report.traffic.collectives[i].first_step_live = first;
+  }
+  report.traffic.sent_inside_node = kUnknown;
+
+  const std::size_t first = std::min(static_cast<std::size_t>(facts.warm_up), steps.size() - 1);
+  std::vector<Seconds> walls;
+  for (std::size_t s = first; s < steps.size(); ++s) walls.push_back(steps[s].wall);
+  report.time.step = median(walls);
+  report.time.low = *std::min_element(walls.begin(), walls.end());
+  report.time.high = *std::max_element(walls.begin(), walls.end());
+  if (report.time.step > Seconds(0)) {
+    report.time.tokens_per_second_per_gpu =
+        static_cast<double>(model.tokens_per_step * plan.accumulation) / report.time.step.count();
+  }
+  add_timeline(report.time, steps, first, index, layout, schedule);
+  return report;
+}
+
+}  // namespace fsdp::executor

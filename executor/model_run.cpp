@@ -1,0 +1,320 @@
+// How a call runs. Its ops are split at the cuts; each piece is run with a graph of its own:
+//
+//   value made in the piece               as autograd gives it
+//   value from before, wants a gradient   enters the graph anew (`entering`), once per piece
+//   value needed after the piece          its edge is written down, and it goes on without a history
+//
+// In the backward a piece takes the gradients of the values that went on, from the pieces and calls behind it, and gives
+// those of the values that entered. Checkpointed calls run without a graph and keep their inputs; when their backward
+// begins they run once more, from the same state of the random generator.
+//
+// Source: torch/utils/checkpoint.py (non-reentrant), torch 2.11.
+//
+// Not modelled: the early stop of a recomputation; the ops behind the last saved tensor are run again too.
+
+#include "executor/model_run.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/ones_like.h>
+#include <c10/core/GradMode.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "executor/counting_allocator.h"
+#include "executor/gradients.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+constexpr int kNever = -1;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+bool is_random(const Block& block) {
+  return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.attributes.probability > 0; });
+}
+
+}  // namespace
+
+struct ModelRun::CallState {
+  struct Piece {
+    int begin = 0;
+    int end = 0;
+    AutogradPiece graph;
+  };
+
+  std::vector<int> last_read;          // [num block values] The last op that reads it; kNever: none.
+  std::map<int, at::Tensor> values;    // Of the block, without a history.
+  std::map<int, at::Tensor> gradients; // Of values that go from piece to piece.
+  std::vector<Piece> pieces;
+  Tensors saved_inputs;                // Of a checkpointed call.
+  at::Tensor generator_state;
+  bool is_recomputing = false;
+};
+
+ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
+                   ParameterAccess& parameters)
+    : index_(index),
+      plan_(plan),
+      context_(std::move(context)),
+      parameters_(parameters),
+      checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
+      cuts_(index.model->calls.size()),
+      last_use_(index.model->values.size(), kNever),
+      values_(index.model->values.size()),
+      gradients_(index.model->values.size()),
+      calls_(index.model->calls.size()) {
+  for (const Instruction& step : schedule.instructions) {
+    if (step.what != Do::Forward && step.what != Do::Backward) continue;
+    cuts_[at(step.call)].push_back(step.op_begin);
+    cuts_[at(step.call)].push_back(step.op_end);
+  }
+  for (std::vector<int>& cuts : cuts_) {
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  }
+  for (std::size_t c = 0; c < calls_.size(); ++c) {
+    const Call& call = index.model->calls[c];
+    for (const int input : call.inputs) last_use_[at(input)] = static_cast<int>(c);
+    const Block& block = block_of(static_cast<int>(c));
+    calls_[c].last_read.assign(block.values.size(), kNever);
+    for (std::size_t o = 0; o < block.ops.size(); ++o) {
+      for (const int input : block.ops[o].inputs) calls_[c].last_read[at(input)] = static_cast<int>(o);
+    }
+  }
+}
+
+ModelRun::~ModelRun() = default;
+
+const Block& ModelRun::block_of(int call) const {
+  return index_.model->blocks[at(call_of(call).block)];
+}
+
+bool ModelRun::takes_part(int call, int op) const {
+  return index_.in_backward[at(index_.call_begin[at(call)] + op)];
+}
+
+void ModelRun::begin_micro_batch(Tensors inputs) {
+  const std::vector<int>& ids = index_.model->inputs;
+  for (std::size_t i = 0; i < ids.size(); ++i) values_[at(ids[i])] = inputs[i];
+}
+
+void ModelRun::forward(const Instruction& step) {
+  if (step.op_begin == 0) begin_call(step.call);
+  const bool with_graph = checkpoint_modes_[at(step.call)] == CheckpointMode::None;
+  run_range(step.call, step.op_begin, step.op_end, with_graph);
+  if (at(step.op_end) == block_of(step.call).ops.size()) {
+    calls_[at(step.call)].values.clear();
+  }
+}
+
+void ModelRun::begin_call(int call) {
+  CallState& state = calls_[at(call)];
+  state.pieces.clear();
+  const std::vector<int>& inputs = call_of(call).inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = values_[at(inputs[i])];
+  if (checkpoint_modes_[at(call)] != CheckpointMode::None) {
+    for (const int input : inputs) state.saved_inputs.push_back(values_[at(input)]);
+    if (is_random(block_of(call))) state.generator_state = at::detail::getDefaultCPUGenerator().get_state();
+  }
+  for (const int input : inputs) {
+    if (last_use_[at(input)] == call && !is_held(input)) values_[at(input)] = at::Tensor();
+  }
+}
+
+bool ModelRun::is_held(int value) const {
+  const auto& held = index_.model->held;
+  return value == index_.model->loss || std::any_of(held.begin(), held.end(), [&](const HeldValue& each) {
+           return each.value == value && (!each.if_cached || context_.implementations.use_cache);
+         });
+}
+
+void ModelRun::run_range(int call, int begin, int end, bool with_graph) {
+  for (const int cut : cuts_[at(call)]) {
+    if (cut <= begin || cut >= end) continue;
+    run_piece(call, begin, cut, with_graph);
+    begin = cut;
+  }
+  run_piece(call, begin, end, with_graph);
+}
+
+void ModelRun::run_piece(int call, int begin, int end, bool with_graph) {
+  CallState& state = calls_[at(call)];
+  CallState::Piece piece{.begin = begin, .end = end, .graph = {}};
+  std::map<int, at::Tensor> inside;
+  for (int op = begin; op < end; ++op) {
+    const bool has_graph = with_graph && takes_part(call, op);
+    const c10::AutoGradMode mode(has_graph);
+    run_op_at(call, op, has_graph ? &piece.graph : nullptr, inside);
+    drop_after(call, op, inside);
+  }
+  for (auto& [value, tensor] : inside) {
+    if (tensor.requires_grad() && is_made_in(call, value, begin, end)) {
+      piece.graph.outputs.push_back({edge_of(tensor), value});
+    }
+    if (is_made_in(call, value, begin, end)) state.values[value] = tensor.variable_data();
+  }
+  inside.clear();
+  if (!state.is_recomputing) publish(call);
+  if (with_graph) state.pieces.push_back(std::move(piece));
+}
+
+void ModelRun::run_op_at(int call, int op_index, AutogradPiece* graph, std::map<int, at::Tensor>& inside) {
+  const Op& op = block_of(call).ops[at(op_index)];
+  CallState& state = calls_[at(call)];
+  Tensors inputs;
+  for (const int input : op.inputs) {
+    const auto made = inside.find(input);
+    if (made != inside.end()) {
+      inputs.push_back(made->second);
+      continue;
+    }
+    const at::Tensor& plain = state.values.at(input);
+    const bool enters = graph != nullptr && index_.flow.requires_grad[at(call)][at(input)];
+    if (!enters) {
+      inputs.push_back(plain);
+      continue;
+    }
+    const at::Tensor entered = entering(plain);
+    graph->inputs.push_back({edge_of(entered), input});
+    inside[input] = entered;
+    inputs.push_back(entered);
+  }
+  const Tensors parameters = take_parameters(call, op, graph);
+  Tensors outputs = run_op({context_, *index_.model, call_of(call), op, inputs, parameters});
+  for (std::size_t o = 0; o < op.outputs.size(); ++o) inside[op.outputs[o]] = std::move(outputs[o]);
+}
+
+Tensors ModelRun::take_parameters(int call, const Op& op, AutogradPiece* graph) {
+  Tensors taken;
+  for (const int index : op.parameters) {
+    const int id = call_of(call).parameters[at(index)];
+    at::Tensor whole = parameters_.whole(id);
+    if (graph != nullptr && index_.model->parameters[at(id)].receives_gradient) {
+      whole = entering(whole);
+      graph->parameters.push_back({edge_of(whole), id});
+    }
+    taken.push_back(std::move(whole));
+  }
+  return taken;
+}
+
+bool ModelRun::is_made_in(int call, int value, int begin, int end) const {
+  const std::vector<Op>& ops = block_of(call).ops;
+  return std::any_of(ops.begin() + begin, ops.begin() + end, [&](const Op& op) {
+    return std::find(op.outputs.begin(), op.outputs.end(), value) != op.outputs.end();
+  });
+}
+
+// What no later op reads and no other call gets.
+void ModelRun::drop_after(int call, int op_index, std::map<int, at::Tensor>& inside) {
+  const Block& block = block_of(call);
+  CallState& state = calls_[at(call)];
+  const Op& op = block.ops[at(op_index)];
+  const auto drop = [&](int value) {
+    if (state.last_read[at(value)] > op_index) return;
+    state.values.erase(value);
+    if (std::find(block.outputs.begin(), block.outputs.end(), value) == block.outputs.end()) inside.erase(value);
+  };
+  for (const int value : op.inputs) drop(value);
+  for (const int value : op.outputs) drop(value);
+}
+
+void ModelRun::publish(int call) {
+  const Block& block = block_of(call);
+  CallState& state = calls_[at(call)];
+  for (std::size_t o = 0; o < block.outputs.size(); ++o) {
+    const auto found = state.values.find(block.outputs[o]);
+    const int value = call_of(call).outputs[o];
+    if (found == state.values.end() || values_[at(value)].defined()) continue;
+    if (last_use_[at(value)] == kNever && !is_held(value)) continue;
+    values_[at(value)] = found->second;
+    if (value == index_.model->loss) loss_ = found->second.item<double>();
+  }
+}
+
+// ---- backward --------------------------------------------------------------------------------------------------------
+
+void ModelRun::begin_whole_backward() {
+  if (is_in_backward_) return;
+  is_in_backward_ = true;
+  const int loss = index_.model->loss;
+  gradients_[at(loss)] = at::ones_like(values_[at(loss)]);
+  for (const HeldValue& held : index_.model->held) values_[at(held.value)] = at::Tensor();
+}
+
+void ModelRun::backward(const Instruction& step) {
+  begin_whole_backward();
+  CallState& state = calls_[at(step.call)];
+  if (!state.saved_inputs.empty()) recompute(step.call);
+  while (!state.pieces.empty() && state.pieces.back().begin >= step.op_end) state.pieces.pop_back();
+  while (!state.pieces.empty() && state.pieces.back().begin >= step.op_begin) {
+    CallState::Piece piece = std::move(state.pieces.back());
+    state.pieces.pop_back();
+    std::vector<at::Tensor> gradients;
+    for (const PieceEdge& output : piece.graph.outputs) gradients.push_back(take_gradient(step.call, output.id));
+    PieceGradients result = run_backward(std::move(piece.graph), std::move(gradients));
+    for (auto& [value, gradient] : result.inputs) give_gradient(step.call, value, std::move(gradient));
+    for (auto& [parameter, gradient] : result.parameters) parameters_.add_gradient(parameter, std::move(gradient));
+  }
+}
+
+void ModelRun::recompute(int call) {
+  CallState& state = calls_[at(call)];
+  Tensors inputs = std::exchange(state.saved_inputs, {});
+  for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = std::move(inputs[i]);
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  at::Tensor now;
+  if (state.generator_state.defined()) {
+    now = generator.get_state();
+    generator.set_state(std::exchange(state.generator_state, {}));
+  }
+  state.is_recomputing = true;
+  run_range(call, 0, static_cast<int>(block_of(call).ops.size()), /*with_graph=*/true);
+  state.is_recomputing = false;
+  state.values.clear();
+  if (now.defined()) generator.set_state(now);
+}
+
+// From the pieces and calls behind.
+at::Tensor ModelRun::take_gradient(int call, int value) {
+  const Block& block = block_of(call);
+  at::Tensor sum;
+  for (std::size_t o = 0; o < block.outputs.size(); ++o) {
+    if (block.outputs[o] != value) continue;
+    add_gradient_to(sum, std::exchange(gradients_[at(call_of(call).outputs[o])], {}));
+  }
+  std::map<int, at::Tensor>& local = calls_[at(call)].gradients;
+  if (const auto found = local.find(value); found != local.end()) {
+    at::Tensor gradient = std::move(found->second);
+    local.erase(found);
+    add_gradient_to(sum, std::move(gradient));
+  }
+  return sum;
+}
+
+void ModelRun::give_gradient(int call, int value, at::Tensor gradient) {
+  const bool is_input = value < block_of(call).num_inputs;
+  at::Tensor& to = is_input ? gradients_[at(call_of(call).inputs[at(value)])] : calls_[at(call)].gradients[value];
+  add_gradient_to(to, std::move(gradient));
+}
+
+void ModelRun::end_micro_batch() {
+  is_in_backward_ = false;
+  std::fill(values_.begin(), values_.end(), at::Tensor());
+  std::fill(gradients_.begin(), gradients_.end(), at::Tensor());
+  for (CallState& state : calls_) {
+    state.values.clear();
+    state.gradients.clear();
+    state.pieces.clear();
+    state.saved_inputs.clear();
+  }
+}
+
+}  // namespace fsdp::executor

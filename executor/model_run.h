@@ -1,0 +1,88 @@
+#pragma once
+
+// The model's forward and backward, a range of ops at a time: what `Forward` and `Backward` of a schedule ask for.
+//
+// Values between calls are plain tensors without a history. The graph of a call is cut wherever the schedule's backward
+// may stop, so that each piece can run by itself (executor/autograd_piece.h). A value is dropped after its last use.
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/model_index.h"
+#include "core/schedule.h"
+#include "executor/autograd_piece.h"
+#include "executor/kernels.h"
+
+namespace fsdp::executor {
+
+/// What a model's ops need of whoever holds the parameters.
+class ParameterAccess {
+ public:
+  virtual ~ParameterAccess() = default;
+  /// The whole parameter. Throws ScheduleBroken when its unit is sharded.
+  virtual at::Tensor whole(int parameter) = 0;
+  virtual void add_gradient(int parameter, at::Tensor gradient) = 0;
+};
+
+/// The schedule asks for something that is not there: a bug of ours, named with its instruction.
+class ScheduleBroken : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class ModelRun {
+ public:
+  /// `schedule` says where the backward may stop.
+  ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
+           ParameterAccess& parameters);
+  ~ModelRun();
+
+  /// Takes the inputs of a micro-batch, in the order of `Model::inputs`.
+  void begin_micro_batch(Tensors inputs);
+  void forward(const Instruction& step);
+  void backward(const Instruction& step);
+  /// After backward: whatever nothing has asked for.
+  void end_micro_batch();
+
+  /// Of the micro-batch whose forward has ended.
+  double loss() const { return loss_; }
+
+ private:
+  struct CallState;
+
+  const Call& call_of(int call) const { return index_.model->calls[static_cast<std::size_t>(call)]; }
+  const Block& block_of(int call) const;
+  void begin_call(int call);
+  void run_range(int call, int begin, int end, bool with_graph);
+  void run_piece(int call, int begin, int end, bool with_graph);
+  void run_op_at(int call, int op_index, AutogradPiece* graph, std::map<int, at::Tensor>& inside);
+  Tensors take_parameters(int call, const Op& op, AutogradPiece* graph);
+  void drop_after(int call, int op_index, std::map<int, at::Tensor>& inside);
+  void publish(int call);
+  void begin_whole_backward();
+  void recompute(int call);
+  at::Tensor take_gradient(int call, int value);
+  void give_gradient(int call, int value, at::Tensor gradient);
+
+  bool takes_part(int call, int op) const;
+  bool is_held(int value) const;
+  bool is_made_in(int call, int value, int begin, int end) const;
+
+  const ModelIndex& index_;
+  const Plan& plan_;
+  KernelContext context_;
+  ParameterAccess& parameters_;
+  std::vector<CheckpointMode> checkpoint_modes_;  ///< [num_calls]
+  std::vector<std::vector<int>> cuts_;            ///< [num_calls] Ops before which the backward may stop, sorted.
+  std::vector<int> last_use_;                     ///< [num values] The last call that reads the value.
+  std::vector<at::Tensor> values_;                ///< [num values]
+  std::vector<at::Tensor> gradients_;             ///< [num values]
+  std::vector<CallState> calls_;                  ///< [num_calls]
+  bool is_in_backward_ = false;
+  double loss_ = 0;
+};
+
+}  // namespace fsdp::executor

@@ -1,0 +1,204 @@
+// Adam and AdamW: m = lerp(m, g, 1 - b1); v = v b2 + g g (1 - b2); p -= lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t)
+// + eps). AdamW first scales p by 1 - lr wd; Adam adds wd p to g. torch::optim of LibTorch computes m in another order
+// and ends an ulp away from Python, which in bf16 becomes whole steps.
+//
+// Sources: torch/optim/adam.py (_multi_tensor_adam, _single_tensor_adam, _fused_adam), torch/optim/sgd.py, torch 2.11.
+
+#include "executor/optimizer.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcdiv.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_foreach_sqrt.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "executor/counting_allocator.h"
+
+namespace fsdp::executor {
+
+/// Parameters of one dtype and one age, which a foreach call takes together.
+struct RunningOptimizer::Group {
+  std::vector<at::Tensor> parameters, gradients, first, second;
+  std::int64_t step = 0;
+};
+
+RunningOptimizer::RunningOptimizer(const Optimizer& plan, const OptimizerSettings& settings,
+                                   std::vector<ParameterState*> parameters)
+    : plan_(plan), settings_(settings), parameters_(std::move(parameters)), moments_(parameters_.size()) {}
+
+void RunningOptimizer::make_moments(std::size_t index) {
+  const CategoryScope states(MemoryCategory::OptState);
+  Moments& moments = moments_[index];
+  const at::Tensor& local = parameters_[index]->local;
+  if (plan_.kind == OptimizerKind::Sgd) {
+    if (plan_.momentum != 0) moments.first = parameters_[index]->grad.clone();
+    return;
+  }
+  moments.first = at::zeros_like(local);
+  moments.second = at::zeros_like(local);
+}
+
+std::vector<RunningOptimizer::Group> RunningOptimizer::groups() {
+  std::map<std::pair<int, std::int64_t>, Group> found;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    ParameterState& state = *parameters_[i];
+    if (!state.grad.defined()) continue;
+    Moments& moments = moments_[i];
+    const bool is_new = moments.step++ == 0;
+    if (is_new && plan_.kind != OptimizerKind::Sgd) make_moments(i);
+    Group& group = found[{static_cast<int>(state.dtype), moments.step}];
+    group.step = moments.step;
+    group.parameters.push_back(state.local);
+    group.gradients.push_back(state.grad);
+    if (plan_.kind == OptimizerKind::Sgd) continue;
+    group.first.push_back(moments.first);
+    group.second.push_back(moments.second);
+  }
+  std::vector<Group> list;
+  for (auto& [key, group] : found) list.push_back(std::move(group));
+  return list;
+}
+
+void RunningOptimizer::step() {
+  const c10::AutoGradMode no_gradient(false);
+  for (const Group& group : groups()) {
+    if (plan_.kind == OptimizerKind::Sgd) {
+      sgd(group);
+    } else if (plan_.implementation == OptimizerImplementation::Fused) {
+      adam_fused(group);
+    } else if (plan_.implementation == OptimizerImplementation::ForLoop) {
+      adam_one_by_one(group);
+    } else {
+      adam(group);
+    }
+  }
+}
+
+void RunningOptimizer::adam(const Group& group) {
+  const double lr = settings_.learning_rate;
+  const auto t = static_cast<double>(group.step);
+  std::vector<at::Tensor> gradients = group.gradients;
+  if (plan_.weight_decay != 0) {
+    if (plan_.kind == OptimizerKind::AdamW) {
+      at::_foreach_mul_(group.parameters, 1 - lr * plan_.weight_decay);
+    } else {
+      gradients = at::_foreach_add(gradients, group.parameters, plan_.weight_decay);
+    }
+  }
+  at::_foreach_lerp_(group.first, gradients, 1 - settings_.beta1);
+  at::_foreach_mul_(group.second, settings_.beta2);
+  at::_foreach_addcmul_(group.second, gradients, gradients, 1 - settings_.beta2);
+  gradients.clear();
+  const double correction1 = 1 - std::pow(settings_.beta1, t);
+  const double correction2 = 1 - std::pow(settings_.beta2, t);
+  const std::vector<at::Tensor> roots = at::_foreach_sqrt(group.second);
+  at::_foreach_div_(roots, std::sqrt(correction2));
+  at::_foreach_add_(roots, settings_.eps);
+  at::_foreach_addcdiv_(group.parameters, group.first, roots, (lr / correction1) * -1);
+}
+
+void RunningOptimizer::adam_one_by_one(const Group& group) {
+  const double lr = settings_.learning_rate;
+  const auto t = static_cast<double>(group.step);
+  const double correction1 = 1 - std::pow(settings_.beta1, t);
+  const double correction2 = 1 - std::pow(settings_.beta2, t);
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    const at::Tensor& parameter = group.parameters[i];
+    at::Tensor gradient = group.gradients[i];
+    if (plan_.weight_decay != 0) {
+      if (plan_.kind == OptimizerKind::AdamW) {
+        parameter.mul_(1 - lr * plan_.weight_decay);
+      } else {
+        gradient = gradient.add(parameter, plan_.weight_decay);
+      }
+    }
+    group.first[i].lerp_(gradient, 1 - settings_.beta1);
+    group.second[i].mul_(settings_.beta2).addcmul_(gradient, gradient, 1 - settings_.beta2);
+    const at::Tensor root = (group.second[i].sqrt() / std::sqrt(correction2)).add_(settings_.eps);
+    parameter.addcdiv_(group.first[i], root, -(lr / correction1));
+  }
+}
+
+void RunningOptimizer::adam_fused(const Group& group) {
+  std::vector<at::Tensor> steps;
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    steps.push_back(at::full({}, static_cast<double>(group.step), c10::kFloat));
+  }
+  const auto run = [&](auto&& function) {
+    function(group.parameters, group.gradients, group.first, group.second, at::TensorList{}, steps,
+             settings_.learning_rate, settings_.beta1, settings_.beta2, plan_.weight_decay, settings_.eps,
+             /*amsgrad=*/false, /*maximize=*/false, std::nullopt, std::nullopt);
+  };
+  if (plan_.kind == OptimizerKind::AdamW) {
+    run([](auto&&... a) { at::_fused_adamw_(a...); });
+  } else {
+    run([](auto&&... a) { at::_fused_adam_(a...); });
+  }
+}
+
+void RunningOptimizer::sgd(const Group& group) {
+  std::vector<at::Tensor> gradients = group.gradients;
+  if (plan_.weight_decay != 0) gradients = at::_foreach_add(gradients, group.parameters, plan_.weight_decay);
+  if (plan_.momentum != 0) {
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      ParameterState& state = *parameters_[i];
+      if (!state.grad.defined() || static_cast<int>(state.dtype) != static_cast<int>(gradients[0].scalar_type())) continue;
+      if (moments_[i].step != group.step) continue;
+      at::Tensor& buffer = moments_[i].first;
+      const CategoryScope states(MemoryCategory::OptState);
+      if (!buffer.defined()) {
+        buffer = gradients[next].clone();
+      } else {
+        buffer.mul_(plan_.momentum).add_(gradients[next]);
+      }
+      gradients[next++] = buffer;
+    }
+  }
+  at::_foreach_add_(group.parameters, gradients, -settings_.learning_rate);
+}
+
+double clip_gradients(const std::vector<ParameterState*>& parameters, double max_norm, fsdp::executor::Group& shard,
+                      CollectiveListener& listener) {
+  const c10::AutoGradMode no_gradient(false);
+  std::vector<at::Tensor> gradients;
+  for (const ParameterState* state : parameters) {
+    if (state->grad.defined()) gradients.push_back(state->grad);
+  }
+  if (gradients.empty()) return 0;
+  std::vector<at::Tensor> norms = at::_foreach_norm(gradients, 2.0);
+  if (shard.size() > 1) {
+    for (at::Tensor& norm : norms) {
+      norm = norm.pow(2.0);
+      listener.called(-1, {CollectiveKind::AllReduce, norm.scalar_type(), norm.numel(),
+                           static_cast<std::int64_t>(norm.nbytes()), MeshDimension::Shard, shard.size()});
+      shard.all_reduce(norm, ReduceOp::Sum)->wait();
+      norm = norm.pow(1.0 / 2.0);
+    }
+  }
+  const at::Tensor total = at::linalg_vector_norm(at::stack(norms), 2.0);
+  const at::Tensor factor = (max_norm / (total + 1e-6)).clamp_max(1.0);
+  at::_foreach_mul_(gradients, factor);
+  return total.item<double>();
+}
+
+}  // namespace fsdp::executor

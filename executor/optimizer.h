@@ -1,0 +1,62 @@
+#pragma once
+
+// The optimizers of a plan over the sharded parameters, in the order of operations of torch.optim, so that equal
+// gradients give equal bits.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/plan.h"
+#include "executor/sharded_unit.h"
+
+namespace fsdp::executor {
+
+/// What a run may set beside the plan. The defaults are those of torch.optim.
+struct OptimizerSettings {
+  double learning_rate = 1e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+};
+
+/// The moments of one parameter; undefined until its first step.
+struct Moments {
+  at::Tensor first;   ///< exp_avg, or SGD's momentum buffer.
+  at::Tensor second;  ///< exp_avg_sq.
+  std::int64_t step = 0;
+};
+
+class RunningOptimizer {
+ public:
+  /// `parameters` in the order in which the model registers them; the optimizer sees those that are trainable.
+  RunningOptimizer(const Optimizer& plan, const OptimizerSettings& settings, std::vector<ParameterState*> parameters);
+
+  /// One step for every parameter that has a gradient.
+  void step();
+  /// Per parameter, in the order given.
+  std::vector<Moments>& moments() { return moments_; }
+
+ private:
+  struct Group;
+
+  void make_moments(std::size_t index);
+  void adam(const Group& group);
+  void adam_one_by_one(const Group& group);
+  void adam_fused(const Group& group);
+  void sgd(const Group& group);
+  std::vector<Group> groups();
+
+  Optimizer plan_;
+  OptimizerSettings settings_;
+  std::vector<ParameterState*> parameters_;
+  std::vector<Moments> moments_;
+};
+
+/// torch.nn.utils.clip_grad_norm_ over all sharded gradients; returns their norm. Each parameter's norm is reduced over
+/// the shard group by itself, as DTensor does it. `units` says who is told of the collectives.
+double clip_gradients(const std::vector<ParameterState*>& parameters, double max_norm, Group& shard,
+                      CollectiveListener& listener);
+
+}  // namespace fsdp::executor

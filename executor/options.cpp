@@ -1,0 +1,67 @@
+#include "executor/options.h"
+
+#include <CLI/CLI.hpp>
+
+#include <map>
+
+#include "core/parse_units.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+struct Texts {
+  std::string memory;
+  double timeout_seconds = 300;
+};
+
+void describe(CLI::App& app, RunOptions& options, Texts& texts) {
+  const std::map<std::string, ReduceAlgorithm> algorithms = {{"direct", ReduceAlgorithm::Direct},
+                                                             {"parity", ReduceAlgorithm::Parity}};
+  app.add_option("PLAN", options.plan, "Plan file, as fsdp-plan --output writes it")->required();
+  app.add_option("--steps", options.steps, "Training steps (3)")->check(CLI::Range(1, 1'000'000'000));
+  app.add_option("--seed", options.seed, "Seed of weights and data (0)");
+  app.add_option("--lr", options.learning_rate, "Learning rate (1e-4)");
+  app.add_option("--report", options.report, "Write this rank's measurements as JSON");
+  app.add_option("--save-parameters", options.parameters, "Write all parameters at the end, as safetensors (rank 0)");
+  app.add_option("--allocation-trace", options.trace, "Write every allocation of the last step");
+  app.add_option("--reduce", options.reduce, "Order of sums: direct, or parity with PyTorch on Gloo (direct)")
+      ->transform(CLI::CheckedTransformer(algorithms));
+  app.add_option("--timeout", texts.timeout_seconds, "Seconds that a rank waits for another (300)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--mem", texts.memory, "Limit on the bytes of this rank's tensors, as 2G");
+  app.add_option("--threads", options.threads, "Threads of a rank")->check(CLI::Range(1, 1024));
+  app.add_option("--stand-in", options.stand_in_rank, "Run this rank alone; no bytes move between ranks");
+}
+
+}  // namespace
+
+std::string usage() {
+  CLI::App app("Trains a plan of fsdp-plan for real, as one rank of those that an engine has started.", "fsdp-exec");
+  RunOptions options;
+  Texts texts;
+  describe(app, options, texts);
+  return app.help();
+}
+
+Result<RunOptions> read_options(int argc, const char* const* argv) {
+  CLI::App app("", "fsdp-exec");
+  RunOptions options;
+  Texts texts;
+  describe(app, options, texts);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return tl::unexpected(Errors{});
+  } catch (const CLI::ParseError& error) {
+    return failure("fsdp-exec", std::string(error.what()) + ".", "See fsdp-exec --help.");
+  }
+  options.stands_in = app.count("--stand-in") > 0;
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(texts.timeout_seconds * 1000));
+  if (!texts.memory.empty()) {
+    FSDP_TRY(options.memory, parse_size(texts.memory, "--mem"));
+  }
+  return options;
+}
+
+}  // namespace fsdp::executor

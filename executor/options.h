@@ -1,0 +1,36 @@
+#pragma once
+
+// The command line of fsdp-exec.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "core/units.h"
+#include "executor/collectives.h"
+
+namespace fsdp::executor {
+
+struct RunOptions {
+  std::string plan;
+  std::int64_t steps = 3;
+  std::uint64_t seed = 0;
+  double learning_rate = 1e-4;
+  std::string report;      ///< File of this rank's report; empty: none.
+  std::string parameters;  ///< File of all parameters after the last step, as safetensors; empty: none.
+  std::string trace;       ///< File of all allocations of the last step; empty: none.
+  ReduceAlgorithm reduce = ReduceAlgorithm::Direct;
+  std::chrono::milliseconds timeout{300'000};
+  Bytes memory{0};         ///< Limit on the live bytes of this rank; 0: none.
+  int threads = 0;         ///< 0: as many cores as each local rank has.
+  bool stands_in = false;  ///< This rank runs alone; what others would send is its own.
+  int stand_in_rank = 0;
+};
+
+/// Reads the arguments after the program's name. Error: all that is wrong with them; an empty list: help was asked for.
+Result<RunOptions> read_options(int argc, const char* const* argv);
+std::string usage();
+
+}  // namespace fsdp::executor

@@ -1,0 +1,236 @@
+#include "executor/rank_run.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "core/files.h"
+#include "core/model_library.h"
+#include "core/plan_file.h"
+#include "core/report_json.h"
+#include "executor/measured_report.h"
+#include "executor/parameter_file.h"
+#include "executor/trainer.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+void say(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stderr);
+}
+
+/// What all ranks read alike.
+struct Job {
+  Plan plan;
+  PlannedModel planned;
+  ModelIndex index;
+  Layout layout;
+  Schedule schedule;
+};
+
+Result<void> prepare(const RunOptions& options, int rank, Job& job) {
+  FSDP_TRY(PlanFile file, read_plan_file(options.plan));
+  job.plan = std::move(file.plan);
+  FSDP_TRY(job.planned, model_of_plan(job.plan, options.plan, library_of_process()));
+  Errors errors = check(job.plan, job.planned.model);
+  for (const Error& error : check_executable(job.plan, job.planned.model)) errors.push_back(error);
+  for (Error& error : errors) error.where = options.plan + (error.where.empty() ? "" : ": " + error.where);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  job.index = index_of(job.planned.model);
+  FSDP_TRY(job.layout, make_layout(job.index, job.plan, rank % job.plan.mesh.shard));
+  job.schedule = lower_fsdp2(job.index, job.plan, job.layout);
+  return {};
+}
+
+std::vector<int> row(int first, int count, int step = 1) {
+  std::vector<int> ranks;
+  for (int i = 0; i < count; ++i) ranks.push_back(first + i * step);
+  return ranks;
+}
+
+std::vector<std::int64_t> smaller_sizes(const Layout& layout) {
+  std::vector<std::int64_t> sizes;
+  for (const ShardedUnit& unit : layout.units) {
+    if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) sizes.push_back(unit.reshard.world_size);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+// Ranks of a shard group are neighbours; those of a smaller group are neighbours in it.
+RankGroups real_groups(GlooNetwork& network, const Job& job, int rank) {
+  const int shard = static_cast<int>(job.plan.mesh.shard);
+  const int replicate = static_cast<int>(job.plan.mesh.replicate);
+  const int first = rank / shard * shard;
+  RankGroups groups;
+  groups.rank = rank;
+  groups.shard = network.group(fmt::format("shard/{}", first), row(first, shard));
+  if (replicate > 1) {
+    groups.replicate = network.group(fmt::format("replicate/{}", rank % shard), row(rank % shard, replicate, shard));
+  }
+  for (const std::int64_t size : smaller_sizes(job.layout)) {
+    const int begin = rank / static_cast<int>(size) * static_cast<int>(size);
+    groups.smaller.emplace_back(
+        size, network.group(fmt::format("smaller/{}/{}", size, begin), row(begin, static_cast<int>(size))));
+  }
+  return groups;
+}
+
+RankGroups stand_in_groups(const Job& job, int rank) {
+  const int shard = static_cast<int>(job.plan.mesh.shard);
+  RankGroups groups;
+  groups.rank = rank;
+  groups.shard = stand_in_group(rank % shard, shard);
+  if (job.plan.mesh.replicate > 1) {
+    groups.replicate = stand_in_group(rank / shard, static_cast<int>(job.plan.mesh.replicate));
+  }
+  for (const std::int64_t size : smaller_sizes(job.layout)) {
+    groups.smaller.emplace_back(size, stand_in_group(rank % static_cast<int>(size), static_cast<int>(size)));
+  }
+  return groups;
+}
+
+void set_threads(const RunOptions& options, const Launch& launch) {
+  // Several processes that spin for each other's cores are many times slower than one thread each.
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  at::set_num_threads(options.threads > 0 ? options.threads : std::max(1, cores / std::max(1, launch.world_size)));
+}
+
+std::string instruction_text(const Job& job, int current) {
+  const Schedule one{{job.schedule.instructions[static_cast<std::size_t>(current)]}};
+  std::string text = to_text(one, job.index, job.layout);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return fmt::format("instruction {} of {}, {}", current, job.schedule.instructions.size(), text);
+}
+
+void print_step(const StepMeasurement& step, std::int64_t number, const Job& job) {
+  const double tokens = static_cast<double>(job.planned.model.tokens_per_step * job.plan.accumulation *
+                                            job.plan.mesh.world_size());
+  say(fmt::format("step {}: loss {:.6f}, {:.3f} s, {:.0f} tokens/s, peak {:.1f} MiB per rank", number, step.loss,
+                  step.wall.count(), tokens / step.wall.count(), static_cast<double>(step.peak.bytes.count()) / (1 << 20)));
+}
+
+Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
+                          const RunFacts& facts) {
+  if (options.report.empty()) return {};
+  JsonWriter writer;
+  writer.begin_object();
+  const StepReport report = measured_report(job.index, job.plan, job.layout, job.schedule, steps, facts);
+  write_report_members(writer, report);
+  writer.key("steps");
+  writer.begin_array();
+  for (const StepMeasurement& step : steps) {
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("loss", step.loss);
+    writer.member("gradient_norm", step.gradient_norm);
+    writer.member("wall_seconds", step.wall.count());
+    writer.member("cpu_seconds", step.cpu.count());
+    writer.member("live_peak_bytes", step.peak.bytes.count());
+    writer.end_object();
+  }
+  writer.end_array();
+  writer.end_object();
+  return write_file_atomically(options.report, std::move(writer).take(), Overwrite::Allow);
+}
+
+class TraceFile {
+ public:
+  void begin() {
+    trace_memory([this](const MemoryEvent& event) {
+      text_ += fmt::format("{} {} {} {}\n", event.moment, event.bytes, name_of(event.category), event.address);
+    });
+  }
+  Result<void> write(const std::string& path) {
+    trace_memory({});
+    return write_file_atomically(path, text_, Overwrite::Allow);
+  }
+
+ private:
+  std::string text_;
+};
+
+Result<void> train(const RunOptions& options, const Launch& launch, const Job& job, GlooNetwork* network,
+                   int& current, std::string& doing) {
+  const int rank = options.stands_in ? options.stand_in_rank : launch.rank;
+  begin_peak();
+  TrainingSettings settings{.seed = options.seed, .optimizer = {.learning_rate = options.learning_rate}};
+  Trainer trainer(job.index, job.plan, job.layout, job.schedule,
+                  network != nullptr ? real_groups(*network, job, rank) : stand_in_groups(job, rank), settings);
+  RunFacts facts{.device = "CPU", .initialisation = live_peak(), .rank = rank, .warm_up = options.steps > 1 ? 1 : 0};
+  if (network != nullptr) network->barrier("ready");
+  trainer.on_instruction([&](int instruction) { current = instruction; });
+  std::vector<StepMeasurement> steps;
+  TraceFile trace;
+  for (std::int64_t i = 0; i < options.steps; ++i) {
+    doing = fmt::format("step {}", i + 1);
+    if (!options.trace.empty() && i + 1 == options.steps) trace.begin();
+    steps.push_back(trainer.step());
+    if (rank == 0 || options.stands_in) print_step(steps.back(), i + 1, job);
+  }
+  doing = "writing the results";
+  if (!options.trace.empty()) {
+    const auto written = trace.write(options.trace);
+    if (!written) return written;
+  }
+  const auto written = write_report(options, job, steps, facts);
+  if (!written) return written;
+  if (!options.parameters.empty()) {
+    const auto saved = save_whole_parameters(trainer, job.planned.model, job.layout, options.parameters,
+                                             rank == 0 || options.stands_in);
+    if (!saved) return saved;
+  }
+  if (network != nullptr) network->barrier("done");
+  return {};
+}
+
+}  // namespace
+
+int run_rank(const RunOptions& options) {
+  install_counting_allocator();
+  const auto report_errors = [](const Errors& errors) {
+    for (const Error& error : errors) say("error: " + to_string(error));
+  };
+  const Result<Launch> launch = read_launch();
+  if (!launch) return report_errors(launch.error()), kExitInput;
+  const int rank = options.stands_in ? options.stand_in_rank : launch->rank;
+  Job job;
+  const Result<void> prepared = prepare(options, rank, job);
+  if (!prepared) return report_errors(prepared.error()), kExitInput;
+  if (!options.stands_in && job.plan.mesh.world_size() != launch->world_size) {
+    report_errors({{options.plan + ": /mesh",
+                    fmt::format("The mesh has {} ranks, and {} were started.", job.plan.mesh.world_size(),
+                                launch->world_size),
+                    "Start as many as the mesh has."}});
+    return kExitInput;
+  }
+  set_threads(options, *launch);
+  limit_memory(options.memory);
+  int current = -1;
+  std::string doing = "joining the other ranks";
+  const auto failed = [&](const std::string& what) {
+    const std::string where =
+        current >= 0 ? fmt::format("{}, {}", doing, instruction_text(job, current)) : doing;
+    say(fmt::format("error: rank {}: {}: {}", rank, where, what));
+    return kExitRun;
+  };
+  try {
+    std::unique_ptr<GlooNetwork> network;
+    if (!options.stands_in) network = std::make_unique<GlooNetwork>(*launch, options.timeout, options.reduce);
+    const Result<void> trained = train(options, *launch, job, network.get(), current, doing);
+    if (!trained) return report_errors(trained.error()), kExitRun;
+  } catch (const c10::Error& error) {
+    return failed(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return failed(error.what());
+  }
+  return kExitDone;
+}
+
+}  // namespace fsdp::executor

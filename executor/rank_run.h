@@ -1,0 +1,16 @@
+#pragma once
+
+// One rank's whole run: reads the plan, joins the others, trains, and writes what was asked for.
+
+#include "executor/options.h"
+
+namespace fsdp::executor {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitInput = 2;
+inline constexpr int kExitRun = 3;
+
+/// Returns the exit code; everything that goes wrong has been said on standard error, with the rank and the instruction.
+int run_rank(const RunOptions& options);
+
+}  // namespace fsdp::executor

@@ -1,0 +1,184 @@
+// Gradients, from autograd to the optimizer. The reduce-scatter's input holds per rank that rank's padded rows of all
+// gradients one after the other, in the reduce dtype; its output is cast to the parameters' dtype where the two differ,
+// and is the sharded gradients.
+//
+// The average over all ranks: the reduction divides itself where the dtype has the range for the sum; fp16 is divided by
+// about the root of the number of ranks before, and by the rest after.
+//
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_reduce, _get_gradient_divide_factors),
+// _fsdp_param.py (accumulate_unsharded_grad_if_needed), torch 2.11.
+
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "executor/counting_allocator.h"
+#include "executor/gradients.h"
+#include "executor/sharded_unit.h"
+#include "executor/tensors.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+struct DivideFactors {
+  double before = 1;
+  double after = 1;
+  ReduceOp op = ReduceOp::Average;
+};
+
+DivideFactors divide_factors(Dtype reduce_dtype, double ranks) {
+  if (reduce_dtype == Dtype::Float32 || reduce_dtype == Dtype::BFloat16) return {};
+  DivideFactors factors{.op = ReduceOp::Sum};
+  while (std::fmod(ranks, factors.before) == 0 && ranks / factors.before > factors.before) factors.before *= 2;
+  factors.after = ranks / factors.before;
+  return factors;
+}
+
+}  // namespace
+
+void RunningUnit::add_gradient(int id, at::Tensor gradient) {
+  ParameterState& state = parameter(id);
+  const CategoryScope gradients(MemoryCategory::UnshardedGrad);
+  if (state.new_grad.defined()) {
+    add_gradient_to(state.new_grad, std::move(gradient));
+  } else {
+    state.new_grad = as_kept(std::move(gradient));
+  }
+  recount(state.new_grad, MemoryCategory::UnshardedGrad);
+}
+
+void RunningUnit::accumulate() {
+  const CategoryScope gradients(MemoryCategory::UnshardedGrad);
+  for (ParameterState& state : parameters_) {
+    if (!state.new_grad.defined()) continue;
+    if (state.kept_grad.defined()) {
+      state.kept_grad += state.new_grad;
+    } else {
+      state.kept_grad = state.new_grad.to(scalar_type(unit_.reduce_dtype));
+    }
+    state.new_grad = at::Tensor();
+  }
+}
+
+void RunningUnit::divide(const at::Tensor& tensor, double factor) const {
+  if (factor != 1) tensor.div_(factor);
+}
+
+void RunningUnit::start_reduce() {
+  const auto reduce_dtype = scalar_type(unit_.reduce_dtype);
+  reduced_.clear();
+  std::int64_t shard_elements = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    ParameterState& state = parameters_[i];
+    if (state.kept_grad.defined() && state.new_grad.defined()) {
+      state.kept_grad += state.new_grad;
+      state.new_grad = at::Tensor();
+    }
+    if (!state.has_gradient()) continue;
+    reduced_.push_back(static_cast<int>(i));
+    shard_elements += state.layout.shard_elements;
+  }
+  const DivideFactors factors =
+      divide_factors(unit_.reduce_dtype, static_cast<double>(world_ * (groups_.replicate ? groups_.replicate->size() : 1)));
+  {
+    const CategoryScope buffers(MemoryCategory::ReduceScatter);
+    reduce_input_ = at::empty({world_ * shard_elements}, reduce_dtype);
+    copy_in_gradients(reduce_input_);
+    reduce_output_ = at::empty({shard_elements}, reduce_dtype);
+  }
+  divide(reduce_input_, factors.before);
+  if (world_ == 1) {
+    reduce_output_.copy_(reduce_input_);
+    return;
+  }
+  listener_.called(index_, {CollectiveKind::ReduceScatter, reduce_dtype, reduce_input_.numel(),
+                            static_cast<std::int64_t>(reduce_input_.nbytes()), MeshDimension::Shard, groups_.shard->size()});
+  reduction_ = groups_.shard->reduce_scatter(reduce_output_, reduce_input_, factors.op);
+}
+
+void RunningUnit::copy_in_gradients(const at::Tensor& input) {
+  const at::Tensor rows = input.view({world_, -1});
+  std::int64_t begin = 0;
+  for (const int position : reduced_) {
+    ParameterState& state = parameters_[static_cast<std::size_t>(position)];
+    const at::Tensor gradient = (state.kept_grad.defined() ? state.kept_grad : state.new_grad).reshape(-1);
+    const std::int64_t part = state.layout.shard_elements;
+    const at::Tensor columns = rows.narrow(1, begin, part);
+    const std::int64_t full = gradient.numel() / part;
+    const std::int64_t rest = gradient.numel() - full * part;
+    if (full > 0) columns.narrow(0, 0, full).copy_(gradient.narrow(0, 0, full * part).view({full, part}));
+    if (full < world_) columns.narrow(0, full, world_ - full).zero_();
+    if (rest > 0) columns.select(0, full).narrow(0, 0, rest).copy_(gradient.narrow(0, full * part, rest));
+    begin += part;
+  }
+  for (const int position : reduced_) {
+    ParameterState& state = parameters_[static_cast<std::size_t>(position)];
+    state.new_grad = at::Tensor();
+    state.kept_grad = at::Tensor();
+  }
+}
+
+void RunningUnit::finish_reduce() {
+  if (!reduce_output_.defined()) return;
+  if (reduction_) std::exchange(reduction_, nullptr)->wait();
+  const DivideFactors factors =
+      divide_factors(unit_.reduce_dtype, static_cast<double>(world_ * (groups_.replicate ? groups_.replicate->size() : 1)));
+  if (groups_.replicate != nullptr) {
+    listener_.called(index_, {CollectiveKind::AllReduce, reduce_output_.scalar_type(), reduce_output_.numel(),
+                              static_cast<std::int64_t>(reduce_output_.nbytes()), MeshDimension::Replicate,
+                              groups_.replicate->size()});
+    groups_.replicate->all_reduce(reduce_output_, factors.op)->wait();
+  }
+  divide(reduce_output_, factors.after);
+  view_gradients();
+}
+
+void RunningUnit::view_gradients() {
+  const auto own = scalar_type(unit_.original_dtype);
+  const CategoryScope gradients(MemoryCategory::ShardedGrad);
+  at::Tensor gradient = std::exchange(reduce_output_, {});
+  if (gradient.scalar_type() == own) recount(gradient, MemoryCategory::ShardedGrad);
+  if (gradient.scalar_type() != own) {
+    const at::Tensor cast = gradient.to(own);
+    if (groups_.replicate != nullptr && plan_.runtime.quirks.all_reduce_output_kept) {
+      kept_output_ = gradient;
+    } else {
+      empty_storage(gradient);
+    }
+    gradient = cast;
+  }
+  std::int64_t begin = 0;
+  for (const int position : reduced_) {
+    ParameterState& state = parameters_[static_cast<std::size_t>(position)];
+    const at::Tensor part = gradient.narrow(0, begin, state.layout.local_elements).view(state.local.sizes());
+    if (state.grad.defined()) {
+      state.grad += part;
+    } else {
+      state.grad = part;
+    }
+    begin += state.layout.shard_elements;
+  }
+}
+
+void RunningUnit::drop_reduce_input() {
+  empty_storage(reduce_input_);
+  reduce_input_ = at::Tensor();
+}
+
+void RunningUnit::drop_kept_output() {
+  empty_storage(kept_output_);
+  kept_output_ = at::Tensor();
+}
+
+void RunningUnit::zero_grad() {
+  for (ParameterState& state : parameters_) {
+    empty_storage(state.grad);
+    state.grad = at::Tensor();
+  }
+}
+
+}  // namespace fsdp::executor

@@ -1,0 +1,288 @@
+// The interpreter: one case per instruction. What is kept from one instruction to the next is what FSDP2 keeps: in
+// forward the all-gather output of the unit before, in backward the reduce-scatter input of the unit before
+// (core/schedule.h, simulator/memory_walk_units.h).
+
+#include "executor/trainer.h"
+
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "executor/tensors.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+Dtype dtype_of(c10::ScalarType type) {
+  for (int i = 0; i <= static_cast<int>(Dtype::Bool); ++i) {
+    if (scalar_type(static_cast<Dtype>(i)) == type) return static_cast<Dtype>(i);
+  }
+  return Dtype::UInt8;
+}
+
+// What values compute in that say no dtype.
+Dtype activation_dtype(const Plan& plan, const Model& model) {
+  if (plan.mixed_precision.param_dtype) return *plan.mixed_precision.param_dtype;
+  if (plan.parameter_dtype) return *plan.parameter_dtype;
+  for (const Parameter& parameter : model.parameters) {
+    if (is_floating_point(parameter.dtype)) return parameter.dtype;
+  }
+  return Dtype::Float32;
+}
+
+Seconds cpu_time() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return Seconds(static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec));
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+KernelContext context_of(const Plan& plan, const Model& model) {
+  KernelContext context;
+  context.implementations = plan.runtime.implementations;
+  if (!plan.checkpointing.entries.empty()) context.implementations.use_cache = false;
+  context.activation = scalar_type(activation_dtype(plan, model));
+  const CategoryScope buffers(MemoryCategory::Buffer);
+  for (const Buffer& buffer : model.buffers) context.buffers[buffer.name] = make_buffer(buffer, context.device);
+  return context;
+}
+
+}  // namespace
+
+Errors check_executable(const Plan& plan, const Model& model) {
+  Errors errors;
+  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
+    if (entry.mode != CheckpointMode::Selective) continue;
+    errors.push_back({"/activation_checkpointing", "Selective checkpointing is not run.", "Write \"full\" or \"none\"."});
+    break;
+  }
+  if (plan.optimizer.states == OptimizerStates::EightBit) {
+    errors.push_back({"/optimizer/states", "8-bit states are not run.", "Write \"as_parameter\"."});
+  }
+  if (plan.mixed_precision.output_dtype) {
+    errors.push_back({"/mixed_precision/output_dtype", "Outputs are not cast.", "Leave it out."});
+  }
+  if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
+    errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});
+  }
+  (void)model;
+  return errors;
+}
+
+Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
+                 RankGroups groups, const TrainingSettings& settings)
+    : index_(index),
+      plan_(plan),
+      layout_(layout),
+      schedule_(schedule),
+      groups_(std::move(groups)),
+      settings_(settings),
+      ranges_(input_ranges(*index.model)) {
+  const c10::AutoGradMode no_gradient(false);
+  make_units(layout);
+  fill_parameters();
+  ParameterAccess& parameters = *this;
+  model_run_ = std::make_unique<ModelRun>(index, plan, schedule, context_of(plan, *index.model), parameters);
+  // In the order in which the modules register them.
+  for (auto& unit : units_) {
+    for (ParameterState& state : unit->parameters()) {
+      if (state.parameter->trainable) trained_.push_back(&state);
+    }
+  }
+  std::sort(trained_.begin(), trained_.end(), [](const ParameterState* a, const ParameterState* b) {
+    return a->layout.parameter < b->layout.parameter;
+  });
+  optimizer_ = std::make_unique<RunningOptimizer>(plan.optimizer, settings.optimizer, trained_);
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::make_units(const Layout& layout) {
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    UnitGroups groups{groups_.shard.get(), groups_.replicate.get(), nullptr};
+    for (const auto& [world_size, group] : groups_.smaller) {
+      if (world_size == layout.units[u].reshard.world_size) groups.smaller = group.get();
+    }
+    CollectiveListener& listener = *this;
+    units_.push_back(std::make_unique<RunningUnit>(static_cast<int>(u), layout.units[u], layout, plan_, *index_.model,
+                                                   groups, listener));
+  }
+}
+
+void Trainer::fill_parameters() {
+  const std::vector<ParameterStart> starts = parameter_starts(*index_.model);
+  for (auto& unit : units_) {
+    for (ParameterState& state : unit->parameters()) {
+      const std::int64_t first = layout_.rank * state.layout.shard_elements;
+      fill_parameter(state.shard.narrow(0, 0, state.layout.local_elements), settings_.seed, state.parameter->name,
+                     starts[at(state.layout.parameter)], first);
+    }
+  }
+}
+
+at::Tensor Trainer::whole(int parameter) {
+  const int unit = layout_.unit_of_parameter[at(parameter)];
+  const ParameterState& state = units_[at(unit)]->parameter(parameter);
+  if (!units_[at(unit)]->is_whole() || !is_resident(state.whole)) {
+    throw ScheduleBroken(fmt::format("{} is asked for while its unit is sharded", state.parameter->name));
+  }
+  return state.whole;
+}
+
+void Trainer::add_gradient(int parameter, at::Tensor gradient) {
+  units_[at(layout_.unit_of_parameter[at(parameter)])]->add_gradient(parameter, std::move(gradient));
+}
+
+void Trainer::called(int unit, const CalledCollective& collective) {
+  Collective row;
+  row.kind = collective.kind;
+  row.unit = unit < 0 ? "" : units_[at(unit)]->unit().name;
+  row.phase = name_of(schedule_.instructions[at(current_)].phase) == "forward" ? "forward" : "";
+  switch (schedule_.instructions[at(current_)].phase) {
+    case StepPhase::Forward:
+      row.phase = "forward";
+      break;
+    case StepPhase::Backward:
+      row.phase = "backward";
+      break;
+    case StepPhase::Optimizer:
+      row.phase = "optimizer";
+      break;
+  }
+  row.dtype = dtype_of(collective.dtype);
+  row.elements = collective.elements;
+  row.payload = Bytes(collective.payload);
+  row.group = collective.group;
+  row.group_size = collective.group_size;
+  row.live = live_bytes();
+  now_.collectives.push_back(std::move(row));
+}
+
+StepMeasurement Trainer::step() {
+  const c10::AutoGradMode no_gradient(false);
+  now_ = {};
+  now_.instruction_times.reserve(schedule_.instructions.size());
+  loss_sum_ = 0;
+  begin_peak();
+  const auto began = std::chrono::steady_clock::now();
+  const Seconds cpu_began = cpu_time();
+  auto last = began;
+  for (std::size_t i = 0; i < schedule_.instructions.size(); ++i) {
+    current_ = static_cast<int>(i);
+    set_moment(current_);
+    if (on_instruction_) on_instruction_(current_);
+    run(schedule_.instructions[i]);
+    const auto now = std::chrono::steady_clock::now();
+    now_.instruction_times.push_back(now - last);
+    last = now;
+  }
+  now_.wall = last - began;
+  now_.cpu = cpu_time() - cpu_began;
+  now_.peak = live_peak();
+  now_.loss = loss_sum_ / static_cast<double>(plan_.accumulation);
+  ++steps_done_;
+  return std::move(now_);
+}
+
+void Trainer::run(const Instruction& step) {
+  switch (step.what) {
+    case Do::LoadInputs:
+      return load_inputs(step);
+    case Do::Unshard:
+      return units_[at(step.unit)]->unshard(step.smaller_group);
+    case Do::WaitForUnshard:
+      return wait_for_unshard(step);
+    case Do::DropAllGather:
+      return drop_held_gather();
+    case Do::Forward: {
+      const CategoryScope activations(MemoryCategory::Activation);
+      return model_run_->forward(step);
+    }
+    case Do::Reshard:
+      return units_[at(step.unit)]->reshard(step.phase == StepPhase::Forward);
+    case Do::Backward:
+      return model_run_->backward(step);
+    case Do::AccumulateGrads:
+      return units_[at(step.unit)]->accumulate();
+    case Do::ReduceGrads:
+      return reduce(step);
+    case Do::FinishReduce:
+      return finish_backward();
+    case Do::ClipGradNorm:
+      now_.gradient_norm = clip_gradients(trained_, *plan_.optimizer.clip_grad_norm, *groups_.shard, *this);
+      return;
+    case Do::OptimizerStep:
+      return optimizer_->step();
+    case Do::ZeroGrad:
+      for (auto& unit : units_) unit->zero_grad();
+      return;
+  }
+}
+
+void Trainer::load_inputs(const Instruction& step) {
+  const CategoryScope inputs(MemoryCategory::Inputs);
+  const Model& model = *index_.model;
+  const auto ranks = static_cast<std::uint64_t>(layout_.mesh.world_size());
+  const auto micro_batches = static_cast<std::uint64_t>(plan_.accumulation);
+  const std::uint64_t batch =
+      static_cast<std::uint64_t>(steps_done_) * micro_batches + static_cast<std::uint64_t>(step.micro_batch);
+  const std::uint64_t stream = batch * ranks + static_cast<std::uint64_t>(groups_.rank);
+  const Dtype activation = activation_dtype(plan_, model);
+  Tensors tensors;
+  for (std::size_t i = 0; i < model.inputs.size(); ++i) {
+    const Value& value = model.values[at(model.inputs[i])];
+    tensors.push_back(make_input(value, ranges_[i], scalar_type(value.dtype.value_or(activation)),
+                                 c10::Device(c10::kCPU), settings_.seed, stream));
+  }
+  model_run_->begin_micro_batch(std::move(tensors));
+}
+
+void Trainer::wait_for_unshard(const Instruction& step) {
+  RunningUnit& unit = *units_[at(step.unit)];
+  unit.wait_for_unshard();
+  drop_held_gather();
+  if (step.phase == StepPhase::Forward) {
+    held_gather_ = step.unit;
+  } else {
+    unit.drop_gathered();
+  }
+}
+
+void Trainer::drop_held_gather() {
+  if (held_gather_ >= 0) units_[at(held_gather_)]->drop_gathered();
+  held_gather_ = -1;
+}
+
+void Trainer::reduce(const Instruction& step) {
+  finish_reduce_under_way();
+  if (reduce_input_ >= 0) units_[at(reduce_input_)]->drop_reduce_input();
+  units_[at(step.unit)]->start_reduce();
+  reducing_ = reduce_input_ = step.unit;
+}
+
+void Trainer::finish_reduce_under_way() {
+  if (reducing_ >= 0) units_[at(reducing_)]->finish_reduce();
+  reducing_ = -1;
+}
+
+void Trainer::finish_backward() {
+  finish_reduce_under_way();
+  if (reduce_input_ >= 0) units_[at(reduce_input_)]->drop_reduce_input();
+  reduce_input_ = -1;
+  for (auto& unit : units_) unit->drop_kept_output();
+  loss_sum_ += model_run_->loss();
+  model_run_->end_micro_batch();
+}
+
+}  // namespace fsdp::executor

@@ -1,0 +1,107 @@
+#pragma once
+
+// Runs a plan for real: builds what one rank holds, and interprets the schedule that the simulator reads too. No order of
+// events is decided here.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model_index.h"
+#include "core/report.h"
+#include "core/result.h"
+#include "core/schedule.h"
+#include "executor/collectives.h"
+#include "executor/counting_allocator.h"
+#include "executor/model_run.h"
+#include "executor/optimizer.h"
+#include "executor/sharded_unit.h"
+#include "executor/synthetic.h"
+
+namespace fsdp::executor {
+
+struct TrainingSettings {
+  std::uint64_t seed = 0;  ///< Of weights and data.
+  OptimizerSettings optimizer;
+};
+
+/// The groups of one rank. Any of them may be a stand-in.
+struct RankGroups {
+  std::unique_ptr<Group> shard;
+  std::unique_ptr<Group> replicate;                                  ///< Null without copies.
+  std::vector<std::pair<std::int64_t, std::unique_ptr<Group>>> smaller;  ///< By world size.
+  std::int64_t rank = 0;        ///< Of all ranks.
+};
+
+/// What one step measured.
+struct StepMeasurement {
+  double loss = 0;
+  double gradient_norm = 0;                  ///< With clipping; else 0.
+  Seconds wall{0};
+  Seconds cpu{0};                            ///< Of all threads of the process.
+  LivePeak peak;
+  std::vector<Collective> collectives;       ///< In issue order.
+  std::vector<Seconds> instruction_times;    ///< [num instructions]
+};
+
+/// What a plan asks for and the executor does not do; all of it.
+Errors check_executable(const Plan& plan, const Model& model);
+
+class Trainer final : private ParameterAccess, private CollectiveListener {
+ public:
+  /// Makes the shards with their first values. REQUIRES: `layout` is that of the rank; all references outlive it.
+  Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule, RankGroups groups,
+          const TrainingSettings& settings);
+  ~Trainer() override;
+
+  StepMeasurement step();
+
+  /// The instruction at work, for whoever reports a failure: an index of the schedule.
+  int current_instruction() const { return current_; }
+  std::vector<std::unique_ptr<RunningUnit>>& units() { return units_; }
+  Group& shard_group() { return *groups_.shard; }
+  RunningOptimizer& optimizer() { return *optimizer_; }
+  std::int64_t steps_done() const { return steps_done_; }
+  void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+  /// Called before each instruction.
+  void on_instruction(std::function<void(int)> listener) { on_instruction_ = std::move(listener); }
+
+ private:
+  at::Tensor whole(int parameter) override;
+  void add_gradient(int parameter, at::Tensor gradient) override;
+  void called(int unit, const CalledCollective& collective) override;
+
+  void make_units(const Layout& layout);
+  void fill_parameters();
+  void run(const Instruction& step);
+  void wait_for_unshard(const Instruction& step);
+  void drop_held_gather();
+  void reduce(const Instruction& step);
+  void finish_reduce_under_way();
+  void finish_backward();
+  void load_inputs(const Instruction& step);
+
+  const ModelIndex& index_;
+  const Plan& plan_;
+  const Layout& layout_;
+  const Schedule& schedule_;
+  RankGroups groups_;
+  TrainingSettings settings_;
+  std::vector<std::unique_ptr<RunningUnit>> units_;
+  std::vector<InputRange> ranges_;
+  std::unique_ptr<ModelRun> model_run_;
+  std::unique_ptr<RunningOptimizer> optimizer_;
+  std::vector<ParameterState*> trained_;
+  StepMeasurement now_;
+  std::function<void(int)> on_instruction_;
+  std::int64_t steps_done_ = 0;
+  double loss_sum_ = 0;
+  int current_ = 0;
+  int held_gather_ = -1;   ///< The unit whose all-gather output lives on in forward.
+  int reducing_ = -1;      ///< The unit whose reduction is under way, and
+  int reduce_input_ = -1;  ///< whose input lives on.
+};
+
+}  // namespace fsdp::executor
