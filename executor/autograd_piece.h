@@ -1,8 +1,8 @@
 #pragma once
 
-// A piece of the autograd graph: some ops of one call between two places where the backward may stop. Tensors that come in
-// enter the graph anew; only edges of the graph are kept, never a tensor, so that what lives is what autograd itself has
-// saved.
+// A piece of the autograd graph: some ops of one call between two places where the backward may stop. Tensors that come
+// in enter the graph anew; only edges of the graph are kept, never a tensor, so that what lives is what autograd itself
+// has saved.
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
@@ -24,8 +24,8 @@ struct AutogradPiece {
   std::vector<PieceEdge> parameters;  ///< One per use of a parameter.
 };
 
-/// The same memory at the border of a piece: the graph begins here and asks for a gradient. Unlike a leaf it is not held by
-/// the graph.
+/// The same memory at the border of a piece: the graph begins here and asks for a gradient. Unlike a leaf it is not
+/// held by the graph.
 at::Tensor entering(const at::Tensor& tensor);
 /// Where the gradient of a tensor goes in or comes out. REQUIRES: it requires a gradient.
 torch::autograd::Edge edge_of(const at::Tensor& tensor);

@@ -47,8 +47,8 @@ class Group {
 
 /// How reductions are done on CPUs.
 enum class ReduceAlgorithm : std::uint8_t {
-  Direct,   ///< Every rank sends each other its part, and adds in the order of the ranks: half of Gloo's bytes.
-  Parity,   ///< Gloo's own reduce-scatter, which adds in the order that PyTorch's FSDP2 gets on Gloo: equal bits.
+  Direct,  ///< Every rank sends each other its part, and adds in the order of the ranks: half of Gloo's bytes.
+  Parity,  ///< Gloo's own reduce-scatter, which adds in the order that PyTorch's FSDP2 gets on Gloo: equal bits.
 };
 
 /// Where this process stands among those of a run, from the variables of the engine that started it.
@@ -56,16 +56,16 @@ struct Launch {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
-  std::string engine;  ///< "fsdp-plan", "torchrun", "mpirun", "srun", or "" when started by hand.
-  std::string store_file;      ///< A file that all ranks see, instead of an address.
+  std::string engine;      ///< "fsdp-plan", "torchrun", "mpirun", "srun", or "" when started by hand.
+  std::string store_file;  ///< A file that all ranks see, instead of an address.
   std::string master_address;
   int master_port = 0;
   bool agent_has_store = false;  ///< torchrun's agent serves the store already.
   std::string restart;           ///< Number of the restart, which keys of the store must not cross.
 };
 
-/// Reads the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT of torchrun and Ray, else Open MPI's or
-/// Slurm's. Error: what is missing or no number.
+/// Reads the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT of torchrun and Ray, else Open MPI's
+/// or Slurm's. Error: what is missing or no number.
 Result<Launch> read_launch();
 
 /// Makes groups of ranks over Gloo. One process group with its own connections for each group.
@@ -87,8 +87,8 @@ class GlooNetwork {
   std::unique_ptr<State> state_;
 };
 
-/// A stand-in for a group of any size in one process: it moves no bytes between ranks, so that the memory of one rank can
-/// be measured alone. What others would have sent is this rank's own.
+/// A stand-in for a group of any size in one process: it moves no bytes between ranks, so that the memory of one rank
+/// can be measured alone. What others would have sent is this rank's own.
 std::unique_ptr<Group> stand_in_group(int rank, int size);
 
 }  // namespace fsdp::executor

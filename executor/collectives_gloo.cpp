@@ -189,8 +189,8 @@ GlooNetwork::GlooNetwork(const Launch& launch, std::chrono::milliseconds timeout
     state_->algorithm = algorithm;
     state_->store = make_store(launch, timeout);
     // Among ranks of one machine the loopback will do, whatever the host's name resolves to.
-    const bool is_local = !launch.store_file.empty() || launch.master_address == "127.0.0.1" ||
-                          launch.master_address == "localhost";
+    const bool is_local =
+        !launch.store_file.empty() || launch.master_address == "127.0.0.1" || launch.master_address == "localhost";
     state_->device = is_local ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                               : c10d::ProcessGroupGloo::createDefaultDevice();
   });

@@ -1,5 +1,5 @@
-// The allocator keeps a small record beside each block, which the block's deleter gets back, so that a release knows the
-// size and the category whoever releases it: Gloo's threads too.
+// The allocator keeps a small record beside each block, which the block's deleter gets back, so that a release knows
+// the size and the category whoever releases it: Gloo's threads too.
 //
 // Not counted: memory that libraries take with malloc for themselves (oneDNN's scratch, Gloo's buffers, thread stacks).
 //

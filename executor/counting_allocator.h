@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts the bytes that CPU tensors hold: every allocation, by the byte asked for, with the category that it belongs to,
-// and the moment at which there were most.
+// Counts the bytes that CPU tensors hold: every allocation, by the byte asked for, with the category that it belongs
+// to, and the moment at which there were most.
 
 #include <cstdint>
 #include <functional>

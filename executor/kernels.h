@@ -1,8 +1,9 @@
 #pragma once
 
-// One function per kind of op: the kernel that runs it. PyTorch's own functions in the order in which the framework calls
-// them whose behaviour the plan's runtime has, so that autograd keeps the same tensors, and equal inputs give equal bits.
-// The simulator's op rules (simulator/op_rules.h) name the same sources; python/fsdp_plan_runner says the same in Python.
+// One function per kind of op: the kernel that runs it. PyTorch's own functions in the order in which the framework
+// calls them whose behaviour the plan's runtime has, so that autograd keeps the same tensors, and equal inputs give
+// equal bits. The simulator's op rules (simulator/op_rules.h) name the same sources; python/fsdp_plan_runner says the
+// same in Python.
 
 #include <ATen/core/Tensor.h>
 
@@ -20,7 +21,7 @@ using Tensors = std::vector<at::Tensor>;
 /// What kernels may look at beside their op.
 struct KernelContext {
   Implementations implementations;
-  c10::ScalarType activation = c10::kFloat;   ///< Of values that say no dtype.
+  c10::ScalarType activation = c10::kFloat;  ///< Of values that say no dtype.
   c10::Device device = c10::Device(c10::kCPU);
   std::map<std::string, at::Tensor> buffers;  ///< By fully qualified name.
 };

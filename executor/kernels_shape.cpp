@@ -84,8 +84,8 @@ Tensors pad(const OpRun& run) {
 }
 
 Tensors constant(const OpRun& run) {
-  return {at::zeros(run.output_shape(),
-                    at::TensorOptions().dtype(run.dtype_or_activation()).device(run.context.device))};
+  return {
+      at::zeros(run.output_shape(), at::TensorOptions().dtype(run.dtype_or_activation()).device(run.context.device))};
 }
 
 }  // namespace fsdp::executor::kernels

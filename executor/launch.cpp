@@ -66,7 +66,8 @@ Result<Launch> read_launch() {
   if (errors.empty() && (launch.world_size < 1 || launch.rank >= launch.world_size)) {
     errors.push_back({"RANK", fmt::format("Rank {} of {} does not exist.", launch.rank, launch.world_size), ""});
   }
-  if (launch.world_size > 1 && launch.store_file.empty() && (launch.master_address.empty() || launch.master_port == 0)) {
+  if (launch.world_size > 1 && launch.store_file.empty() &&
+      (launch.master_address.empty() || launch.master_port == 0)) {
     errors.push_back({"MASTER_ADDR, MASTER_PORT", "They say where the ranks meet, and are not set.",
                       "mpirun: -x MASTER_ADDR -x MASTER_PORT; srun: export both before it."});
   }

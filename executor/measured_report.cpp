@@ -38,9 +38,11 @@ std::string_view phase_of(const Instruction& step) {
   return "optimizer";
 }
 
-PeakMoment moment_of(std::int64_t instruction, const ModelIndex& index, const Layout& layout, const Schedule& schedule) {
+PeakMoment moment_of(std::int64_t instruction, const ModelIndex& index, const Layout& layout,
+                     const Schedule& schedule) {
   const Instruction& step = schedule.instructions[at(instruction)];
-  PeakMoment moment{.phase = std::string(phase_of(step)), .instruction = std::string(name_of(step.what)), .unit = {}, .op = {}};
+  PeakMoment moment{
+      .phase = std::string(phase_of(step)), .instruction = std::string(name_of(step.what)), .unit = {}, .op = {}};
   if (step.unit >= 0) {
     moment.unit = layout.units[at(step.unit)].name;
     moment.instruction += " " + moment.unit;
@@ -62,8 +64,8 @@ void add_traffic(TrafficReport& traffic, const Collective& collective) {
 }
 
 // Median time of each instruction, one after the other, as one lane.
-void add_timeline(TimeReport& time, const std::vector<StepMeasurement>& steps, std::size_t first, const ModelIndex& index,
-                  const Layout& layout, const Schedule& schedule) {
+void add_timeline(TimeReport& time, const std::vector<StepMeasurement>& steps, std::size_t first,
+                  const ModelIndex& index, const Layout& layout, const Schedule& schedule) {
   Seconds now{0};
   for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
     std::vector<Seconds> times;

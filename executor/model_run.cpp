@@ -4,9 +4,9 @@
 //   value from before, wants a gradient   enters the graph anew (`entering`), once per piece
 //   value needed after the piece          its edge is written down, and it goes on without a history
 //
-// In the backward a piece takes the gradients of the values that went on, from the pieces and calls behind it, and gives
-// those of the values that entered. Checkpointed calls run without a graph and keep their inputs; when their backward
-// begins they run once more, from the same state of the random generator.
+// In the backward a piece takes the gradients of the values that went on, from the pieces and calls behind it, and
+// gives those of the values that entered. Checkpointed calls run without a graph and keep their inputs; when their
+// backward begins they run once more, from the same state of the random generator.
 //
 // Source: torch/utils/checkpoint.py (non-reentrant), torch 2.11.
 //
@@ -49,11 +49,11 @@ struct ModelRun::CallState {
     AutogradPiece graph;
   };
 
-  std::vector<int> last_read;          // [num block values] The last op that reads it; kNever: none.
-  std::map<int, at::Tensor> values;    // Of the block, without a history.
-  std::map<int, at::Tensor> gradients; // Of values that go from piece to piece.
+  std::vector<int> last_read;           // [num block values] The last op that reads it; kNever: none.
+  std::map<int, at::Tensor> values;     // Of the block, without a history.
+  std::map<int, at::Tensor> gradients;  // Of values that go from piece to piece.
   std::vector<Piece> pieces;
-  Tensors saved_inputs;                // Of a checkpointed call.
+  Tensors saved_inputs;  // Of a checkpointed call.
   at::Tensor generator_state;
   bool is_recomputing = false;
 };
@@ -239,7 +239,8 @@ void ModelRun::publish(int call) {
   }
 }
 
-// ---- backward --------------------------------------------------------------------------------------------------------
+// ---- backward
+// --------------------------------------------------------------------------------------------------------
 
 void ModelRun::begin_whole_backward() {
   if (is_in_backward_) return;

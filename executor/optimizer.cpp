@@ -162,7 +162,8 @@ void RunningOptimizer::sgd(const Group& group) {
     std::size_t next = 0;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       ParameterState& state = *parameters_[i];
-      if (!state.grad.defined() || static_cast<int>(state.dtype) != static_cast<int>(gradients[0].scalar_type())) continue;
+      if (!state.grad.defined() || static_cast<int>(state.dtype) != static_cast<int>(gradients[0].scalar_type()))
+        continue;
       if (moments_[i].step != group.step) continue;
       at::Tensor& buffer = moments_[i].first;
       const CategoryScope states(MemoryCategory::OptState);

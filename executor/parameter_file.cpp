@@ -1,5 +1,5 @@
-// Source of the format: https://huggingface.co/docs/safetensors (eight bytes with the length of the header, the header as
-// JSON with dtype, shape and data_offsets of each tensor, the bytes).
+// Source of the format: https://huggingface.co/docs/safetensors (eight bytes with the length of the header, the header
+// as JSON with dtype, shape and data_offsets of each tensor, the bytes).
 
 #include "executor/parameter_file.h"
 
@@ -107,9 +107,8 @@ Result<void> save_whole_parameters(Trainer& trainer, const Model& /*model*/, con
   for (auto& unit : trainer.units()) {
     for (ParameterState& state : unit->parameters()) parameters.push_back(&state);
   }
-  std::sort(parameters.begin(), parameters.end(), [](const ParameterState* a, const ParameterState* b) {
-    return a->parameter->name < b->parameter->name;
-  });
+  std::sort(parameters.begin(), parameters.end(),
+            [](const ParameterState* a, const ParameterState* b) { return a->parameter->name < b->parameter->name; });
   std::unique_ptr<NewFile> file;
   bool is_good = true;
   if (writes) {

@@ -111,10 +111,11 @@ std::string instruction_text(const Job& job, int current) {
 }
 
 void print_step(const StepMeasurement& step, std::int64_t number, const Job& job) {
-  const double tokens = static_cast<double>(job.planned.model.tokens_per_step * job.plan.accumulation *
-                                            job.plan.mesh.world_size());
+  const double tokens =
+      static_cast<double>(job.planned.model.tokens_per_step * job.plan.accumulation * job.plan.mesh.world_size());
   say(fmt::format("step {}: loss {:.6f}, {:.3f} s, {:.0f} tokens/s, peak {:.1f} MiB per rank", number, step.loss,
-                  step.wall.count(), tokens / step.wall.count(), static_cast<double>(step.peak.bytes.count()) / (1 << 20)));
+                  step.wall.count(), tokens / step.wall.count(),
+                  static_cast<double>(step.peak.bytes.count()) / (1 << 20)));
 }
 
 Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
@@ -156,8 +157,8 @@ class TraceFile {
   std::string text_;
 };
 
-Result<void> train(const RunOptions& options, const Launch& launch, const Job& job, GlooNetwork* network,
-                   int& current, std::string& doing) {
+Result<void> train(const RunOptions& options, const Launch& launch, const Job& job, GlooNetwork* network, int& current,
+                   std::string& doing) {
   const int rank = options.stands_in ? options.stand_in_rank : launch.rank;
   begin_peak();
   TrainingSettings settings{.seed = options.seed, .optimizer = {.learning_rate = options.learning_rate}};
@@ -204,10 +205,10 @@ int run_rank(const RunOptions& options) {
   const Result<void> prepared = prepare(options, rank, job);
   if (!prepared) return report_errors(prepared.error()), kExitInput;
   if (!options.stands_in && job.plan.mesh.world_size() != launch->world_size) {
-    report_errors({{options.plan + ": /mesh",
-                    fmt::format("The mesh has {} ranks, and {} were started.", job.plan.mesh.world_size(),
-                                launch->world_size),
-                    "Start as many as the mesh has."}});
+    report_errors(
+        {{options.plan + ": /mesh",
+          fmt::format("The mesh has {} ranks, and {} were started.", job.plan.mesh.world_size(), launch->world_size),
+          "Start as many as the mesh has."}});
     return kExitInput;
   }
   set_threads(options, *launch);
@@ -215,8 +216,7 @@ int run_rank(const RunOptions& options) {
   int current = -1;
   std::string doing = "joining the other ranks";
   const auto failed = [&](const std::string& what) {
-    const std::string where =
-        current >= 0 ? fmt::format("{}, {}", doing, instruction_text(job, current)) : doing;
+    const std::string where = current >= 0 ? fmt::format("{}, {}", doing, instruction_text(job, current)) : doing;
     say(fmt::format("error: rank {}: {}: {}", rank, where, what));
     return kExitRun;
   };

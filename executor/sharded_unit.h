@@ -21,9 +21,9 @@ struct ParameterState {
   ShardedParameter layout;
   c10::ScalarType dtype = c10::kFloat;     ///< Of the shard.
   c10::ScalarType gathered = c10::kFloat;  ///< Of the whole parameter.
-  at::Tensor shard;      ///< [shard_elements] Padded with zeros.
-  at::Tensor local;      ///< The true rows of it, as the optimizer sees them.
-  at::Tensor grad;       ///< Like `local`; undefined: none.
+  at::Tensor shard;                        ///< [shard_elements] Padded with zeros.
+  at::Tensor local;                        ///< The true rows of it, as the optimizer sees them.
+  at::Tensor grad;                         ///< Like `local`; undefined: none.
   at::Tensor smaller;    ///< What an integer reshard_after_forward keeps. [shard * shard_elements / world size]
   at::Tensor storage;    ///< [shard * shard_elements] Emptied while the unit is sharded.
   at::Tensor whole;      ///< A view of it with the parameter's shape.

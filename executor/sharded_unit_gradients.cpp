@@ -2,8 +2,8 @@
 // gradients one after the other, in the reduce dtype; its output is cast to the parameters' dtype where the two differ,
 // and is the sharded gradients.
 //
-// The average over all ranks: the reduction divides itself where the dtype has the range for the sum; fp16 is divided by
-// about the root of the number of ranks before, and by the rest after.
+// The average over all ranks: the reduction divides itself where the dtype has the range for the sum; fp16 is divided
+// by about the root of the number of ranks before, and by the rest after.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_reduce, _get_gradient_divide_factors),
 // _fsdp_param.py (accumulate_unsharded_grad_if_needed), torch 2.11.
@@ -82,8 +82,8 @@ void RunningUnit::start_reduce() {
     reduced_.push_back(static_cast<int>(i));
     shard_elements += state.layout.shard_elements;
   }
-  const DivideFactors factors =
-      divide_factors(unit_.reduce_dtype, static_cast<double>(world_ * (groups_.replicate ? groups_.replicate->size() : 1)));
+  const DivideFactors factors = divide_factors(
+      unit_.reduce_dtype, static_cast<double>(world_ * (groups_.replicate ? groups_.replicate->size() : 1)));
   {
     const CategoryScope buffers(MemoryCategory::ReduceScatter);
     reduce_input_ = at::empty({world_ * shard_elements}, reduce_dtype);
@@ -95,8 +95,9 @@ void RunningUnit::start_reduce() {
     reduce_output_.copy_(reduce_input_);
     return;
   }
-  listener_.called(index_, {CollectiveKind::ReduceScatter, reduce_dtype, reduce_input_.numel(),
-                            static_cast<std::int64_t>(reduce_input_.nbytes()), MeshDimension::Shard, groups_.shard->size()});
+  listener_.called(index_,
+                   {CollectiveKind::ReduceScatter, reduce_dtype, reduce_input_.numel(),
+                    static_cast<std::int64_t>(reduce_input_.nbytes()), MeshDimension::Shard, groups_.shard->size()});
   reduction_ = groups_.shard->reduce_scatter(reduce_output_, reduce_input_, factors.op);
 }
 
@@ -125,8 +126,8 @@ void RunningUnit::copy_in_gradients(const at::Tensor& input) {
 void RunningUnit::finish_reduce() {
   if (!reduce_output_.defined()) return;
   if (reduction_) std::exchange(reduction_, nullptr)->wait();
-  const DivideFactors factors =
-      divide_factors(unit_.reduce_dtype, static_cast<double>(world_ * (groups_.replicate ? groups_.replicate->size() : 1)));
+  const DivideFactors factors = divide_factors(
+      unit_.reduce_dtype, static_cast<double>(world_ * (groups_.replicate ? groups_.replicate->size() : 1)));
   if (groups_.replicate != nullptr) {
     listener_.called(index_, {CollectiveKind::AllReduce, reduce_output_.scalar_type(), reduce_output_.numel(),
                               static_cast<std::int64_t>(reduce_output_.nbytes()), MeshDimension::Replicate,

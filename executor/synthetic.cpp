@@ -1,5 +1,5 @@
-// Element i of the numbers called k is a hash of (seed, k, i): SplitMix64's output function over a counter. Its upper 24
-// bits are an exact fp32 number u of [0, 1); a value is (u * 2 - 1) * a, rounded once per operation, so that another
+// Element i of the numbers called k is a hash of (seed, k, i): SplitMix64's output function over a counter. Its upper
+// 24 bits are an exact fp32 number u of [0, 1); a value is (u * 2 - 1) * a, rounded once per operation, so that another
 // program finds the same bits (python/fsdp_plan_runner/synthetic.py).
 //
 // Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
@@ -185,7 +185,8 @@ std::vector<ParameterStart> parameter_starts(const Model& model) {
     }
   }
   std::vector<ParameterStart> starts;
-  for (const auto& start : found) starts.push_back(start.value_or(ParameterStart{kInitialDeviation * std::sqrt(3.0), 0}));
+  for (const auto& start : found)
+    starts.push_back(start.value_or(ParameterStart{kInitialDeviation * std::sqrt(3.0), 0}));
   return starts;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Numbers in place of weights and data: of the right shapes and ranges, from a seed, and the same whatever the number of
-// ranks and whoever asks for which part of them.
+// Numbers in place of weights and data: of the right shapes and ranges, from a seed, and the same whatever the number
+// of ranks and whoever asks for which part of them.
 
 #include <ATen/core/Tensor.h>
 

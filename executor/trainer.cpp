@@ -64,7 +64,8 @@ Errors check_executable(const Plan& plan, const Model& model) {
   Errors errors;
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
     if (entry.mode != CheckpointMode::Selective) continue;
-    errors.push_back({"/activation_checkpointing", "Selective checkpointing is not run.", "Write \"full\" or \"none\"."});
+    errors.push_back(
+        {"/activation_checkpointing", "Selective checkpointing is not run.", "Write \"full\" or \"none\"."});
     break;
   }
   if (plan.optimizer.states == OptimizerStates::EightBit) {
@@ -100,9 +101,8 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
       if (state.parameter->trainable) trained_.push_back(&state);
     }
   }
-  std::sort(trained_.begin(), trained_.end(), [](const ParameterState* a, const ParameterState* b) {
-    return a->layout.parameter < b->layout.parameter;
-  });
+  std::sort(trained_.begin(), trained_.end(),
+            [](const ParameterState* a, const ParameterState* b) { return a->layout.parameter < b->layout.parameter; });
   optimizer_ = std::make_unique<RunningOptimizer>(plan.optimizer, settings.optimizer, trained_);
 }
 

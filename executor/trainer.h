@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs a plan for real: builds what one rank holds, and interprets the schedule that the simulator reads too. No order of
-// events is decided here.
+// Runs a plan for real: builds what one rank holds, and interprets the schedule that the simulator reads too. No order
+// of events is decided here.
 
 #include <cstdint>
 #include <functional>
@@ -30,20 +30,20 @@ struct TrainingSettings {
 /// The groups of one rank. Any of them may be a stand-in.
 struct RankGroups {
   std::unique_ptr<Group> shard;
-  std::unique_ptr<Group> replicate;                                  ///< Null without copies.
+  std::unique_ptr<Group> replicate;                                      ///< Null without copies.
   std::vector<std::pair<std::int64_t, std::unique_ptr<Group>>> smaller;  ///< By world size.
-  std::int64_t rank = 0;        ///< Of all ranks.
+  std::int64_t rank = 0;                                                 ///< Of all ranks.
 };
 
 /// What one step measured.
 struct StepMeasurement {
   double loss = 0;
-  double gradient_norm = 0;                  ///< With clipping; else 0.
+  double gradient_norm = 0;  ///< With clipping; else 0.
   Seconds wall{0};
-  Seconds cpu{0};                            ///< Of all threads of the process.
+  Seconds cpu{0};  ///< Of all threads of the process.
   LivePeak peak;
-  std::vector<Collective> collectives;       ///< In issue order.
-  std::vector<Seconds> instruction_times;    ///< [num instructions]
+  std::vector<Collective> collectives;     ///< In issue order.
+  std::vector<Seconds> instruction_times;  ///< [num instructions]
 };
 
 /// What a plan asks for and the executor does not do; all of it.

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
     import torch
 
     from fsdp_plan_runner.kernels import KERNELS
-    from fsdp_plan_runner.training import Job, train
+    from fsdp_plan_runner.training import Job, Trial, train
 
     problems = problems_of(model, plan, world_size, list(KERNELS))
     if problems:
@@ -91,12 +91,19 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.device == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
+    trial = None
+    if arguments.results:
+        trial = Trial(arguments.seed, arguments.learning_rate, arguments.results)
     root = train(Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
-                     "MASTER_ADDR" in os.environ))
+                     "MASTER_ADDR" in os.environ, trial))
     total = sum(parameter.numel() for parameter in root.parameters())
     trained = sum(parameter.numel() for parameter in root.parameters() if parameter.requires_grad)
     print(f"{model.name}: {total} parameters, {trained} trained, {len(plan.units)} units, {job['steps']} steps.",
           file=sys.stderr)
+    if trial:
+        # Gloo's threads may still hold their work while the interpreter goes, which ends in an abort now and then.
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def main() -> int:
@@ -104,6 +111,11 @@ def main() -> int:
     parser.add_argument("job", help="file of the job")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda",
                         help="cpu: real tensors on the CPU, collectives that move nothing")
+    parser.add_argument("--results", metavar="NAME",
+                        help="with --device cpu: real collectives over Gloo, weights and data from a seed; writes "
+                             "NAME.RANK.json and NAME.safetensors")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and data (0)")
+    parser.add_argument("--learning-rate", type=float, default=1e-4, help="with --results (1e-4)")
     try:
         run(parser.parse_args())
     except Refused as refused:

@@ -34,10 +34,24 @@ class Job:
     rank: int
     world_size: int
     has_rendezvous: bool  # A launcher has set the address of a store.
+    trial: Trial | None = None  # Without: values that mean nothing.
+
+
+@dataclasses.dataclass
+class Trial:
+    """A run whose values count, to be held against another program's: real collectives on the CPU, weights and data
+    from a seed (synthetic.py)."""
+
+    seed: int
+    learning_rate: float
+    results: str  # File without its ending: NAME.json and, of rank 0, NAME.safetensors.
 
 
 def start_process_group(job: Job) -> None:
     """NCCL, and gloo beside it for gradient norms that lie on the host; on the CPU a group that moves nothing."""
+    if job.trial:
+        dist.init_process_group("gloo")
+        return
     if job.device.type == "cpu":
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -65,19 +79,22 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     return root
 
 
-def make_optimizer(root: torch.nn.Module, plan: Plan) -> torch.optim.Optimizer:
+def make_optimizer(root: torch.nn.Module, plan: Plan,
+                   learning_rate: float = _LEARNING_RATE) -> torch.optim.Optimizer:
     given = plan.optimizer
     parameters = [parameter for parameter in root.parameters() if parameter.requires_grad]
     implementation = {"foreach": given.implementation == "foreach", "fused": given.implementation == "fused"}
     if given.kind == "sgd":
-        return torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=given.momentum,
+        return torch.optim.SGD(parameters, lr=learning_rate, momentum=given.momentum,
                                weight_decay=given.weight_decay, **implementation)
     kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[given.kind]
-    return kind(parameters, lr=_LEARNING_RATE, weight_decay=given.weight_decay, **implementation)
+    return kind(parameters, lr=learning_rate, weight_decay=given.weight_decay, **implementation)
 
 
 class Batch:
     """The tensors that a data loader would put on the device."""
+
+    has_values = False
 
     def __init__(self, model: ExpandedModel, activation: torch.dtype, device: torch.device) -> None:
         self._tensors = [model.tensors[tensor] for tensor in model.inputs]
@@ -85,9 +102,13 @@ class Batch:
         self._device = device
         self.values: list[torch.Tensor | None] = [None] * len(self._tensors)
 
+    def _dtype_of(self, i: int) -> torch.dtype:
+        name = self._tensors[i].dtype
+        return dtype_of(name) if name else self._activation
+
     def load(self) -> None:
         for i, tensor in enumerate(self._tensors):
-            dtype = dtype_of(tensor.dtype) if tensor.dtype else self._activation
+            dtype = self._dtype_of(i)
             if dtype.is_floating_point:
                 self.values[i] = torch.randn(tensor.shape, dtype=dtype, device=self._device)
             elif dtype == torch.bool:
@@ -96,7 +117,9 @@ class Batch:
                 self.values[i] = torch.zeros(tensor.shape, dtype=dtype, device=self._device)
 
 
-def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan) -> None:
+def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan) -> float:
+    """Returns the mean of the micro-batches' losses, where values count; else 0."""
+    total = 0.0
     for micro_batch in range(plan.accumulation):
         if not plan.sync_every_micro_batch:
             root.set_requires_gradient_sync(micro_batch + 1 == plan.accumulation)
@@ -104,17 +127,24 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
         result = root(0, *batch.values)
         loss = result[0] if isinstance(result, tuple) else result
         loss.backward()
+        if batch.has_values:
+            total += loss.item()
         del result, loss
     if plan.optimizer.clip_grad_norm is not None:
         torch.nn.utils.clip_grad_norm_(root.parameters(), plan.optimizer.clip_grad_norm)
     optimizer.step()
     optimizer.zero_grad()
+    return total / plan.accumulation
 
 
 def train(job: Job) -> PlannedModule:
     """Runs the whole job. Whatever PyTorch raises passes through."""
     start_process_group(job)
     root = prepare(job)
+    if job.trial:
+        from fsdp_plan_runner.trial import run_trial
+
+        return run_trial(job, root)
     optimizer = make_optimizer(root, job.plan)
     batch = Batch(job.model, root.context.activation, job.device)
     root.train()

@@ -1,0 +1,125 @@
+"""Numbers in place of weights and data: those of fsdp-exec (executor/synthetic.cpp), bit for bit.
+
+Element i of the numbers called k is SplitMix64's output over a counter that starts at a hash of (seed, k, stream). Its
+upper 24 bits are an exact fp32 number u of [0, 1); a value is (u * 2 - 1) * a.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from fsdp_plan_runner.expanded_model import ExpandedModel, Op, Tensor
+
+_GAMMA = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+_DEVIATION = 0.02
+_NORMS = ("rms_norm", "layer_norm", "group_norm", "batch_norm")
+_BIASED = (*_NORMS, "linear", "conv1d", "conv2d")
+_VIEWS = ("reshape", "transpose", "slice", "select", "expand", "split", "contiguous", "cat", "stack", "detach")
+
+
+def _signed(value: int) -> int:
+    value &= _MASK
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _mix(z: int) -> int:
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+def _start(seed: int, name: str, stream: int) -> int:
+    digest = 0xCBF29CE484222325
+    for byte in name.encode():
+        digest = ((digest ^ byte) * 0x100000001B3) & _MASK
+    return (_mix(_mix((seed + _GAMMA) & _MASK) ^ digest) + stream * 0xD1342543DE82EF95) & _MASK
+
+
+def _shifted(z: torch.Tensor, bits: int) -> torch.Tensor:
+    """A shift to the right that brings zeros in."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _numbers(start: int, first: int, count: int) -> torch.Tensor:
+    z = torch.arange(first + 1, first + count + 1) * _signed(_GAMMA) + _signed(start)
+    z = (z ^ _shifted(z, 30)) * _signed(0xBF58476D1CE4E5B9)
+    z = (z ^ _shifted(z, 27)) * _signed(0x94D049BB133111EB)
+    return z ^ _shifted(z, 31)
+
+
+def _spread(start: int, first: int, count: int, a: float) -> torch.Tensor:
+    u = _shifted(_numbers(start, first, count), 40).float() * 2.0**-24
+    return (u * 2.0 - 1.0) * torch.tensor(a, dtype=torch.float32)
+
+
+def parameter_values(model: ExpandedModel, seed: int, name: str, first: int, count: int) -> torch.Tensor:
+    """Elements [first, first + count) of a parameter, in fp32."""
+    names = {p.name for p in model.parameters if (p.tied_to or p.name) == name}
+    for op in model.ops:
+        index = next((i for i, parameter in enumerate(op.parameters) if parameter in names), None)
+        if index is not None:
+            if op.kind in _NORMS and index == 0:
+                return torch.full((count,), 0.0 if op.attributes["unit_offset"] else 1.0)
+            if op.kind in _BIASED and index == 1:
+                return torch.zeros(count)
+            break
+    return _spread(_start(seed, name, 0), first, count, _DEVIATION * math.sqrt(3.0))
+
+
+def buffer_values(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    if name.endswith("inv_freq"):
+        size = math.prod(shape)
+        exponents = torch.arange(0, 2 * size, 2, dtype=torch.float64) / (2 * size)
+        return torch.pow(10000.0, -exponents).reshape(shape)
+    return torch.ones(shape) if name.endswith("running_var") else torch.zeros(shape)
+
+
+def _readers(model: ExpandedModel, tensor: int) -> list[tuple[Op, int]]:
+    """The ops that read a tensor, through views, and as which input."""
+    found, waiting, seen = [], [tensor], set()
+    while waiting:
+        current = waiting.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for op in model.ops:
+            for i, read in enumerate(op.inputs):
+                if read == current:
+                    found.append((op, i))
+                    if op.kind in _VIEWS:
+                        waiting += op.outputs
+    return found
+
+
+def _bound(model: ExpandedModel, tensor: int) -> int | None:
+    """Values are below it; None: they are positions."""
+    shapes = {p.name: p.shape for p in model.parameters}
+    bounds = []
+    for op, i in _readers(model, tensor):
+        if op.kind == "rotary_table":
+            return None
+        shape = model.tensors[op.inputs[0]].shape
+        if op.kind == "embedding":
+            bounds.append(shapes[op.parameters[0]][0])
+        elif op.kind == "cross_entropy" and i == 1:
+            bounds.append(shape[-1])
+        elif op.kind == "index" and i == 1:
+            bounds.append(shape[op.attributes["dim"]])
+    return min(bounds, default=2)
+
+
+def input_values(model: ExpandedModel, tensor: int, dtype: torch.dtype, seed: int, stream: int) -> torch.Tensor:
+    """One input of the model for one micro-batch. `stream` tells apart ranks, steps and micro-batches."""
+    described: Tensor = model.tensors[tensor]
+    if dtype == torch.bool:
+        return torch.ones(described.shape, dtype=dtype)
+    start, count = _start(seed, described.name, stream), math.prod(described.shape)
+    if dtype.is_floating_point:
+        return _spread(start, 0, count, 1.0).view(described.shape).to(dtype)
+    bound = _bound(model, tensor)
+    if bound is None:
+        return torch.arange(described.shape[-1], dtype=dtype).expand(described.shape).contiguous()
+    return (_shifted(_numbers(start, 0, count), 16) % bound).view(described.shape).to(dtype)

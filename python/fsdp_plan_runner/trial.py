@@ -1,0 +1,89 @@
+"""Trains a plan with the real FSDP2 over Gloo on the CPU, from a seed, and writes losses, norms and parameters: what
+fsdp-exec must give bit for bit."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from fsdp_plan_runner.modules import PlannedModule
+from fsdp_plan_runner.synthetic import buffer_values, input_values, parameter_values
+from fsdp_plan_runner.training import Batch, Job, make_optimizer, run_step
+
+_SAFETENSORS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
+
+
+class SyntheticBatch(Batch):
+    """The data of one rank: micro-batch after micro-batch, each rank another."""
+
+    has_values = True
+
+    def __init__(self, job: Job, activation: torch.dtype) -> None:
+        super().__init__(job.model, activation, job.device)
+        self._job = job
+        self._micro_batch = 0
+
+    def load(self) -> None:
+        stream = self._micro_batch * self._job.world_size + self._job.rank
+        self._micro_batch += 1
+        for i, tensor in enumerate(self._job.model.inputs):
+            dtype = self._dtype_of(i)
+            self.values[i] = input_values(self._job.model, tensor, dtype, self._job.trial.seed, stream)
+
+
+def fill(job: Job, root: PlannedModule) -> None:
+    """Each rank fills its own rows."""
+    shard_rank = job.rank % job.plan.shard
+    with torch.no_grad():
+        for name, parameter in root.named_parameters():
+            local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+            rows = -(-parameter.shape[0] // job.plan.shard)
+            first = shard_rank * rows * (parameter.numel() // parameter.shape[0])
+            values = parameter_values(job.model, job.trial.seed, name, first, local.numel())
+            local.copy_(values.view(local.shape))
+        for name, owner in root.context.buffers.items():
+            buffer = root.context.buffer(name)
+            buffer.copy_(buffer_values(name, tuple(buffer.shape)))
+
+
+def save_parameters(root: PlannedModule, path: str, writes: bool) -> None:
+    """All parameters, whole, in the order of their names."""
+    header, pieces, begin = {}, [], 0
+    for name, parameter in sorted(root.named_parameters()):
+        whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+        data = whole.detach().contiguous().view(torch.uint8).numpy().tobytes()
+        header[name] = {"dtype": _SAFETENSORS[whole.dtype], "shape": list(whole.shape),
+                        "data_offsets": [begin, begin + len(data)]}
+        begin += len(data)
+        pieces.append(data)
+    if not writes:
+        return
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)))
+        file.write(text)
+        file.writelines(pieces)
+
+
+def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
+    trial = job.trial
+    fill(job, root)
+    optimizer = make_optimizer(root, job.plan, trial.learning_rate)
+    batch = SyntheticBatch(job, root.context.activation)
+    root.train()
+    steps = []
+    for _ in range(job.steps):
+        wall, cpu = time.perf_counter(), time.process_time()
+        loss = run_step(root, batch, optimizer, job.plan)
+        steps.append({"loss": loss, "wall_seconds": time.perf_counter() - wall,
+                      "cpu_seconds": time.process_time() - cpu})
+    save_parameters(root, trial.results + ".safetensors", job.rank == 0)
+    with open(f"{trial.results}.{job.rank}.json", "w", encoding="utf-8") as file:
+        json.dump({"steps": steps}, file)
+    dist.barrier()
+    return root
