@@ -31,7 +31,7 @@ void add_gradient_to(at::Tensor& sum, at::Tensor gradient) {
 }
 
 at::Tensor as_kept(at::Tensor gradient) {
-  if (gradient.is_contiguous() && is_sole_owner(gradient)) return gradient;
+  if (gradient.is_contiguous() && gradient.use_count() == 1) return gradient;
   return gradient.clone(at::MemoryFormat::Contiguous);
 }
 

@@ -11,7 +11,7 @@ namespace fsdp::executor {
 /// Source: torch/csrc/autograd/input_buffer.cpp (accumulate), torch 2.11.
 void add_gradient_to(at::Tensor& sum, at::Tensor gradient);
 
-/// The gradient as a parameter keeps it: in the order of its elements, and nobody else's memory.
+/// The gradient as a parameter keeps it: in the order of its elements, and nobody else's tensor.
 /// Source: torch/csrc/autograd/functions/accumulate_grad.h (accumulateGrad), torch 2.11.
 at::Tensor as_kept(at::Tensor gradient);
 

@@ -52,8 +52,12 @@ at::Tensor rotate_half(const at::Tensor& x) {
   return at::cat({-x.narrow(-1, half, x.size(-1) - half), x.narrow(-1, 0, half)}, -1);
 }
 
+// In Python's order of evaluation, which C++ leaves open.
 at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  return (x * cos) + (rotate_half(x) * sin);
+  const at::Tensor straight = x * cos;
+  at::Tensor crossed = rotate_half(x);
+  crossed = crossed * sin;
+  return straight + crossed;
 }
 
 at::Tensor turned_part(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {

@@ -239,13 +239,14 @@ void Trainer::load_inputs(const Instruction& step) {
       static_cast<std::uint64_t>(steps_done_) * micro_batches + static_cast<std::uint64_t>(step.micro_batch);
   const std::uint64_t stream = batch * ranks + static_cast<std::uint64_t>(groups_.rank);
   const Dtype activation = activation_dtype(plan_, model);
-  Tensors tensors;
+  // Each takes the place of the one before, which a training loop holds until then.
+  batch_.resize(model.inputs.size());
   for (std::size_t i = 0; i < model.inputs.size(); ++i) {
     const Value& value = model.values[at(model.inputs[i])];
-    tensors.push_back(make_input(value, ranges_[i], scalar_type(value.dtype.value_or(activation)),
-                                 c10::Device(c10::kCPU), settings_.seed, stream));
+    batch_[i] = make_input(value, ranges_[i], scalar_type(value.dtype.value_or(activation)), c10::Device(c10::kCPU),
+                           settings_.seed, stream);
   }
-  model_run_->begin_micro_batch(std::move(tensors));
+  model_run_->begin_micro_batch(batch_);
 }
 
 void Trainer::wait_for_unshard(const Instruction& step) {

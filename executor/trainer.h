@@ -94,6 +94,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::unique_ptr<ModelRun> model_run_;
   std::unique_ptr<RunningOptimizer> optimizer_;
   std::vector<ParameterState*> trained_;
+  Tensors batch_;
   StepMeasurement now_;
   std::function<void(int)> on_instruction_;
   std::int64_t steps_done_ = 0;
