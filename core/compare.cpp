@@ -19,11 +19,15 @@ class TermList {
     terms_.push_back({std::move(name), TermUnit::Count, predicted, measured});
   }
 
+  // What one of the two does not know, such as the segments of an allocator where there is none, is no term.
   void peaks(const std::string& phase, const MemoryPeaks& predicted, const MemoryPeaks& measured) {
-    bytes(phase + "device peak", predicted.device, measured.device);
-    bytes(phase + "reserved peak", predicted.reserved, measured.reserved);
-    bytes(phase + "allocated peak", predicted.allocated, measured.allocated);
-    bytes(phase + "live peak", predicted.live, measured.live);
+    const auto peak = [&](const char* what, Bytes first, Bytes second) {
+      if (first >= Bytes(0) && second >= Bytes(0)) bytes(phase + what, first, second);
+    };
+    peak("device peak", predicted.device, measured.device);
+    peak("reserved peak", predicted.reserved, measured.reserved);
+    peak("allocated peak", predicted.allocated, measured.allocated);
+    peak("live peak", predicted.live, measured.live);
   }
 
   std::vector<ComparedTerm> take() && { return std::move(terms_); }

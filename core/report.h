@@ -49,7 +49,7 @@ struct DeviceTerm {
   bool operator==(const DeviceTerm&) const = default;
 };
 
-/// Peaks of one phase, or of the whole run.
+/// Peaks of one phase, or of the whole run. Below 0: not known.
 struct MemoryPeaks {
   Bytes live;       ///< Bytes that tensors ask for.
   Bytes allocated;  ///< torch.cuda.max_memory_allocated: in blocks.

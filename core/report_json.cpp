@@ -55,10 +55,13 @@ void write_workload(JsonWriter& writer, const Plan& plan) {
 }
 
 void write_peaks(JsonWriter& writer, const MemoryPeaks& peaks) {
-  writer.member("live_peak_bytes", peaks.live.count());
-  writer.member("allocated_peak_bytes", peaks.allocated.count());
-  writer.member("reserved_peak_bytes", peaks.reserved.count());
-  writer.member("device_peak_bytes", peaks.device.count());
+  const auto peak = [&](std::string_view name, Bytes bytes) {
+    if (bytes >= Bytes(0)) writer.member(name, bytes.count());
+  };
+  peak("live_peak_bytes", peaks.live);
+  peak("allocated_peak_bytes", peaks.allocated);
+  peak("reserved_peak_bytes", peaks.reserved);
+  peak("device_peak_bytes", peaks.device);
 }
 
 void write_live_at_peak(JsonWriter& writer, const std::vector<LiveTensor>& tensors) {

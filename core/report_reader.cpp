@@ -63,9 +63,10 @@ void read_machines(const JsonValue& value, StepReport& report, JsonErrors& error
 
 void read_peaks(ObjectReader& object, MemoryPeaks& peaks) {
   object.required("live_peak_bytes", peaks.live, kInBytes);
-  object.required("allocated_peak_bytes", peaks.allocated, kInBytes);
-  object.required("reserved_peak_bytes", peaks.reserved, kInBytes);
-  object.required("device_peak_bytes", peaks.device, kInBytes);
+  peaks.allocated = peaks.reserved = peaks.device = Bytes(-1);
+  object.optional("allocated_peak_bytes", peaks.allocated, kInBytes);
+  object.optional("reserved_peak_bytes", peaks.reserved, kInBytes);
+  object.optional("device_peak_bytes", peaks.device, kInBytes);
 }
 
 void read_peak(const JsonValue& value, PeakMoment& peak, JsonErrors& errors) {

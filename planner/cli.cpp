@@ -53,6 +53,8 @@ Outcome run_command(const CommandLine& line, const Output& output) {
       return explain_command(line, output);
     case Command::Rehearse:
       return rehearse_command(line, output);
+    case Command::Execute:
+      return execute_command(line, output);
     case Command::Replay:
       return replay_command(line, output);
     case Command::Compare:

@@ -39,6 +39,7 @@ Outcome plan_command(const CommandLine& line, const Output& output);
 Outcome simulate_command(const CommandLine& line, const Output& output);
 Outcome explain_command(const CommandLine& line, const Output& output);
 Outcome rehearse_command(const CommandLine& line, const Output& output);
+Outcome execute_command(const CommandLine& line, const Output& output);
 Outcome replay_command(const CommandLine& line, const Output& output);
 Outcome compare_command(const CommandLine& line, const Output& output);
 Outcome schema_command(const CommandLine& line, const Output& output);

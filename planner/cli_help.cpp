@@ -44,6 +44,25 @@ Exit codes: 0 it fits, 1 it runs out of memory or is outside --tolerance, 2 the
 input is wrong, 3 the script failed, 130 it was interrupted.
 )";
 
+constexpr std::string_view kExecution =
+    R"(Train a plan for real: one process per rank on this machine, with LibTorch and
+Gloo, on weights and data from a seed. Then hold what was measured against what
+was predicted, term by term, worst first.
+
+Usage: fsdp-plan execute PLAN [options]
+
+On several machines, or under torchrun, mpirun or srun, start fsdp-exec PLAN in
+place of a Python script.
+
+Examples:
+  fsdp-plan mlp --gpus 4 --mem 16G -o plan.json
+  fsdp-plan execute plan.json
+  fsdp-plan execute plan.json --steps 20 --tolerance 1% --json
+
+Exit codes: 0 it ran, 1 a term is outside --tolerance, 2 the input is wrong, 3 a
+rank failed, 130 it was interrupted.
+)";
+
 constexpr std::string_view kReplay =
     R"(Take a recorded run and say what another setting of PyTorch's allocator would
 have done to it: what it reserves, what lies idle, and the request that would
@@ -228,6 +247,8 @@ std::string long_help(Command command) {
     text += "\nMODEL is the name of a shipped model, a file, or - for the standard input.\n";
   } else if (command == Command::Rehearse) {
     text += kRehearsal;
+  } else if (command == Command::Execute) {
+    text += kExecution;
   } else if (command == Command::Replay) {
     text += kReplay;
   } else {

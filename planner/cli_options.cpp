@@ -14,6 +14,8 @@ constexpr std::array kCommands = {
                 "Say what decides a plan's peak, and what each remedy would bring."},
     CommandInfo{Command::Rehearse, 'r', "rehearse", "PLAN|-- COMMAND",
                 "Run a training script, or a plan, with the real PyTorch on a GPU that is not there."},
+    CommandInfo{Command::Execute, 'x', "execute", "PLAN",
+                "Train a plan for real on this machine, and compare with its prediction."},
     CommandInfo{Command::Replay, 'y', "replay", "FILE",
                 "Say what another allocator setting would have done to a recorded run."},
     CommandInfo{Command::Compare, 'o', "compare", "PREDICTED MEASURED", "Line up two reports, worst term first."},
@@ -29,6 +31,7 @@ constexpr std::string_view kMachines = "Machines";
 constexpr std::string_view kWork = "Work";
 constexpr std::string_view kPlan = "Plan (what is not fixed is searched)";
 constexpr std::string_view kRehearsal = "Rehearsal";
+constexpr std::string_view kExecution = "Execution";
 constexpr std::string_view kReplay = "Replay";
 constexpr std::string_view kOutput = "Output";
 
@@ -37,7 +40,7 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Nodes, "--nodes,--nnodes", "N", "", kMachines, "Nodes; 1 when not given", "pser"},
     OptionInfo{Option::GpuName, "--gpu", "NAME", "", kMachines, "GPU, such as T4 or \"H100 SXM\" (see fsdp-plan gpus)",
                "pser"},
-    OptionInfo{Option::Memory, "--mem,--memory", "SIZE", "", kMachines, "Memory of a GPU, such as 16G", "pser"},
+    OptionInfo{Option::Memory, "--mem,--memory", "SIZE", "", kMachines, "Memory of a GPU, such as 16G", "pserx"},
     OptionInfo{Option::ClusterFile, "--cluster", "FILE|NAME", "", kMachines, "Cluster, from a file or by its name",
                "pser"},
 
@@ -98,9 +101,9 @@ constexpr std::array kOptions = {
                "pe"},
 
     OptionInfo{Option::Steps, "--steps", "N", "", kRehearsal,
-               "Optimizer steps, after which the script is stopped; 3 when not given, 0: run to its end", "r"},
+               "Optimizer steps, after which the script is stopped; 3 when not given, 0: run to its end", "rx"},
     OptionInfo{Option::Timeout, "--timeout", "TIME", "", kRehearsal,
-               "Longest that one rank may take, such as 90s; 10min when not given", "r"},
+               "Longest that one rank may take, such as 90s; 10min when not given", "rx"},
     OptionInfo{Option::RecordStream, "--record-stream", "WHEN", "auto|done|hold", kRehearsal,
                "When memory that another stream used is free again: done (at once), hold (as late as can be), auto "
                "(both, where it matters)",
@@ -120,19 +123,25 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Against, "--against", "FILE", "", kRehearsal,
                "Compare with a plan, or with a report that --json printed", "r"},
     OptionInfo{Option::Tolerance, "--tolerance", "SHARE", "", kRehearsal,
-               "End with 1 when a compared term is further off than this, such as 2%", "ro"},
+               "End with 1 when a compared term is further off than this, such as 2%", "rox"},
+
+    OptionInfo{Option::Ranks, "--ranks", "N", "", kExecution, "Processes to start; as many as the plan has ranks", "x"},
+    OptionInfo{Option::Seed, "--seed", "N", "", kExecution, "Seed of weights and data; 0 when not given", "x"},
+    OptionInfo{Option::Reduce, "--reduce", "HOW", "direct|parity", kExecution,
+               "How gradients are summed: direct, or parity (Gloo's own, in PyTorch's order)", "x"},
+    OptionInfo{Option::RunFolder, "--run-dir", "FOLDER", "", kExecution, "Keep each rank's log and report here", "x"},
 
     OptionInfo{Option::DeviceMemory, "--device-memory", "SIZE", "", kReplay,
                "Memory of the device, such as 16G; else the recording's, where it says", "y"},
 
     OptionInfo{Option::Output, "-o,--output", "FILE", "", kOutput,
-               "Write the plan to a file; of a rehearsal or a comparison, what --json prints", "pero"},
-    OptionInfo{Option::Force, "--force", "", "", kOutput, "Overwrite files", "psero"},
-    OptionInfo{Option::Json, "--json", "", "", kOutput, "Same as --format json", "psemgdroy"},
+               "Write the plan to a file; of a rehearsal or a comparison, what --json prints", "perox"},
+    OptionInfo{Option::Force, "--force", "", "", kOutput, "Overwrite files", "pserox"},
+    OptionInfo{Option::Json, "--json", "", "", kOutput, "Same as --format json", "psemgdroyx"},
     OptionInfo{Option::Expanded, "--expanded", "", "", kOutput, "Write every module, tensor and op of a model, as JSON",
                "m"},
     OptionInfo{Option::OutputFormat, "--format", "NAME", "table|text|json|csv|md|trace", kOutput,
-               "How to print the result (trace: of a replay only)", "psemgdroy"},
+               "How to print the result (trace: of a replay only)", "psemgdroyx"},
     OptionInfo{Option::Events, "--events", "FILE", "", kOutput, "Write the predicted timeline to a file, as JSON",
                "pse"},
     OptionInfo{Option::Rank, "--rank", "N", "", kOutput,
@@ -140,8 +149,8 @@ constexpr std::array kOptions = {
                "pser"},
     OptionInfo{Option::Color, "--color", "WHEN", "auto|always|never", kOutput, "Colours", "*"},
     OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Say more: all terms, sources and plans of the front",
-               "pseroy"},
-    OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only", "pseroy"},
+               "pseroyx"},
+    OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only", "pseroyx"},
     OptionInfo{Option::Help, "-h,--help", "", "", kOutput, "Show this help", "*"},
     OptionInfo{Option::Version, "--version", "", "", kOutput, "Show the version", "*"},
 };

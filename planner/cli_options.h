@@ -12,7 +12,7 @@
 
 namespace fsdp::planner {
 
-enum class Command { Plan, Simulate, Explain, Rehearse, Replay, Compare, Schema, Models, Gpus, Doctor, Completions };
+enum class Command { Plan, Simulate, Explain, Rehearse, Execute, Replay, Compare, Schema, Models, Gpus, Doctor, Completions };
 
 struct CommandInfo {
   Command command = Command::Plan;
@@ -78,6 +78,11 @@ enum class Option {
   AllocatorTrace,
   Against,
   Tolerance,
+  // A run.
+  Ranks,
+  Seed,
+  Reduce,
+  RunFolder,
   // A replay.
   DeviceMemory,
   // The output.

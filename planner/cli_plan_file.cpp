@@ -28,15 +28,22 @@ Errors in_file(Errors errors, const std::string& path) {
 
 }  // namespace
 
-Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library) {
+Result<Given> read_planned(const std::string& path, const std::string& library) {
   Given given;
   given.path = path;
   FSDP_TRY(given.file, read_plan_file(given.path));
-  const Plan& plan = given.file.plan;
-  FSDP_TRY(PlannedModel planned, model_of_plan(plan, given.path, library));
+  FSDP_TRY(PlannedModel planned, model_of_plan(given.file.plan, given.path, library));
   given.spec = std::move(planned.spec);
   given.workload = std::move(planned.workload);
   given.model = std::move(planned.model);
+  Errors errors = check(given.file.plan, given.model);
+  for (Error& error : errors) error.where = given.path + (error.where.empty() ? "" : ": " + error.where);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return given;
+}
+
+Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library) {
+  FSDP_TRY(Given given, read_planned(path, library));
   if (given.file.cluster) {
     FSDP_TRY(given.cluster, override_machines(line, *given.file.cluster, library));
   } else if (names_machines(line)) {
@@ -45,15 +52,12 @@ Result<Given> read_given(const CommandLine& line, const std::string& path, const
     return failure(given.path, "The plan says nothing about its machines.",
                    "Write --gpus 4 --mem 16G, or --gpu T4 --gpus 4, or --cluster FILE.");
   }
-  Errors errors = check(plan, given.model);
-  for (Error& error : errors) error.where = given.path + (error.where.empty() ? "" : ": " + error.where);
-  if (plan.mesh.world_size() != world_size(given.cluster)) {
-    errors.push_back({given.path + ": /mesh",
-                      fmt::format("The mesh has {} ranks, the machines have {}.", plan.mesh.world_size(),
-                                  counted(world_size(given.cluster), "GPU")),
-                      "Plan again for these machines."});
+  if (given.file.plan.mesh.world_size() != world_size(given.cluster)) {
+    return failure(given.path + ": /mesh",
+                   fmt::format("The mesh has {} ranks, the machines have {}.", given.file.plan.mesh.world_size(),
+                               counted(world_size(given.cluster), "GPU")),
+                   "Plan again for these machines.");
   }
-  if (!errors.empty()) return tl::unexpected(std::move(errors));
   return given;
 }
 

@@ -26,6 +26,9 @@ struct Given {
 /// with the files, another model than the plan's, another number of GPUs.
 Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library);
 
+/// The same without machines: `cluster` is left as it is, and any number of ranks will do.
+Result<Given> read_planned(const std::string& path, const std::string& library);
+
 struct PlanPrediction {
   Given given;
   simulator::Predictor predictor;

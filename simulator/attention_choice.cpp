@@ -25,7 +25,16 @@ bool has_small_blocks(int capability) {
   return capability == 86 || capability == 89 || capability >= 120;
 }
 
+// aten/src/ATen/native/transformers/sdp_utils_cpp.cpp: use_flash_attention_cpp.
+std::string refusal_of_flash_on_processors(const AttentionCase& which) {
+  if (which.dropout) return "it has no dropout";
+  if (which.head_dim != which.value_dim) return "it takes values of the same width as queries";
+  if (which.mask_is_trained) return "it takes no mask that is trained";
+  return {};
+}
+
 std::string refusal_of_flash(const AttentionCase& which) {
+  if (which.compute_capability == 0) return refusal_of_flash_on_processors(which);
   if (which.compute_capability < 80) return needs_capability(80);
   if (!is_half(which.dtype)) return "it takes float16 and bfloat16";
   if (which.head_dim > 256) return "it takes heads of at most 256";
@@ -41,6 +50,7 @@ std::string refusal_of_flash(const AttentionCase& which) {
 
 // Rows are read 16 bytes at a time where there are tensor cores for the dtype.
 std::string refusal_of_memory_efficient(const AttentionCase& which) {
+  if (which.compute_capability == 0) return "it needs a GPU";
   if (which.dtype == Dtype::BFloat16 && which.compute_capability < 80) return "it takes bfloat16 from 8.0 on";
   if (!is_half(which.dtype) && which.dtype != Dtype::Float32) return "it takes float16, bfloat16 and float32";
   const bool tensor_cores = which.compute_capability >= 80 || (which.compute_capability >= 70 && is_half(which.dtype));

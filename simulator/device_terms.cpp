@@ -7,6 +7,7 @@
 namespace fsdp::simulator {
 
 std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) {
+  if (cluster.gpu.compute_capability == 0) return {};
   const auto& context = cluster.gpu.context;
   std::vector<DeviceTerm> terms = {{"CUDA context", context.value, context.provenance, context.source}};
   // The norm of clipped gradients is all-reduced over the shard group.
@@ -33,6 +34,7 @@ Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, const Plan& p
 }
 
 Bytes cublas_workspace(int compute_capability) {
+  if (compute_capability == 0) return Bytes(0);
   return compute_capability == 90 ? Bytes(32LL << 20) : Bytes(8519680);
 }
 

@@ -76,7 +76,7 @@ class UnitWalk {
     for (const ShardedParameter& p : unit.parameters) {
       chunks_.push_back(shard / group * p.shard_elements * gathered_size(unit, p.parameter));
     }
-    metadata(copy_out_metadata(chunks_, group, in_.limits));
+    if (in_.limits.num_sms > 0) metadata(copy_out_metadata(chunks_, group, in_.limits));
     drop_smaller(step.unit);
     state.gathered = false;
     state.unsharded = true;
@@ -259,6 +259,7 @@ class UnitWalk {
   }
 
   void metadata(std::int64_t bytes) {
+    if (in_.limits.num_sms == 0) return;
     const int id = in_.ids->of(SingleTensor::CopyMetadata);
     sink_.alloc(id, bytes, MemoryStream::Compute, MemoryCategory::Temp);
     sink_.free(id);

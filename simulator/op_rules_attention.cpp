@@ -120,6 +120,28 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   return w.copy(y);
 }
 
+// The kernel for processors, torch 2.11 aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of queries and keys whose
+// scores, maxima, sums and results each thread has in fp32. It takes grouped heads as they are.
+int flash_on_processors(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+  const std::int64_t query_block = s.queries >= 768 ? 256 : (s.queries >= 192 ? 64 : 32);
+  const std::int64_t rows = std::min(query_block, s.queries);
+  const std::int64_t columns = std::min<std::int64_t>(512, s.keys);
+  const std::int64_t threads = w.context().num_sms;
+  const bool half = size_of(w.slot(q).dtype) == Bytes(2);
+  const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
+  const int lse = w.make(s.batch * s.heads * s.queries, Dtype::Float32, false);
+  Kernel& kernel = w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}},
+                         {y, lse});
+  kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}};
+  kernel.forward_temps = {4 * threads * (rows * columns + 2 * rows + rows * s.dim)};
+  if (half) kernel.forward_temps.push_back(2 * threads * rows * columns);
+  kernel.backward_temps = {{4 * threads * 2 * rows * columns}};
+  if (half) kernel.backward_temps.push_back({2 * threads * 2 * rows * columns});
+  finish_fused(kernel, s);
+  kernel.order.kind = GradientOrder::Kind::Followed;
+  return lies_heads_first(w, q) ? w.copy(y) : y;
+}
+
 int cudnn(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const int seed = w.make(1, Dtype::Int64, false);
   const int offset = w.make(1, Dtype::Int64, false);
@@ -353,7 +375,7 @@ int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, 
     case AttentionBackend::Cudnn:
       return cudnn(w, q, k, v, s);
     default:
-      return flash(w, q, k, v, s);
+      return w.context().on_processors() ? flash_on_processors(w, q, k, v, s) : flash(w, q, k, v, s);
   }
 }
 

@@ -88,7 +88,7 @@ void write_embedding(KernelWriter& w) {
   kernel.order = {GradientOrder::Kind::Copied, {}, w.output_shape(0)};
   // Only the rows looked up are read, not the table.
   kernel.extra_bytes = static_cast<double>(w.bytes(y)) - static_cast<double>(w.bytes(table));
-  if (rows > kSortedEmbeddingRows) {
+  if (rows > kSortedEmbeddingRows && !w.context().on_processors()) {
     const std::int64_t segments = std::min(rows, entries);
     const std::int64_t parts = rows / 10 + segments;
     kernel.backward_temps = {

@@ -45,7 +45,7 @@ void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, 
   constexpr std::int64_t kTall = 65536;
   constexpr std::int64_t kWarp = 32;
   const std::int64_t warps = (width + kWarp - 1) / kWarp;
-  if (rows <= kTall || warps >= w.context().num_sms / 2) return;
+  if (w.context().on_processors() || rows <= kTall || warps >= w.context().num_sms / 2) return;
   const std::int64_t parts = std::min((rows + kWarp - 1) / kWarp, 32768 / warps);
   const std::int64_t size = size_of(w.activation()).count();
   const int num_inputs = static_cast<int>(kernel.inputs.size());

@@ -40,6 +40,7 @@ std::int64_t threads_along(std::int64_t size, std::int64_t most) {
 }  // namespace
 
 LaunchLimits launch_limits(int num_sms, int compute_capability) {
+  if (compute_capability == 0) return {0, 0};
   // CUDA C++ Programming Guide, table of technical specifications per compute capability.
   if (compute_capability == 75) return {num_sms, 1024};
   const bool consumer = compute_capability == 86 || compute_capability == 87 || compute_capability == 89 ||
@@ -49,7 +50,7 @@ LaunchLimits launch_limits(int num_sms, int compute_capability) {
 
 std::vector<std::int64_t> reduction_scratch(std::int64_t outputs, std::int64_t inputs, bool sums_rows,
                                             const LaunchLimits& limits) {
-  if (outputs == 0 || inputs <= 1) return {};
+  if (outputs == 0 || inputs <= 1 || limits.num_sms == 0) return {};
   const std::int64_t vector = sums_rows || outputs % 4 != 0 ? 1 : 4;
   const std::int64_t most = kMostThreads / vector;
   const std::int64_t along = threads_along(sums_rows ? inputs : outputs / vector, most);

@@ -1,0 +1,164 @@
+// execute: a plan as a live training run of this machine, and its prediction beside what was measured.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "core/compare.h"
+#include "core/files.h"
+#include "core/processors.h"
+#include "core/report_json.h"
+#include "core/report_reader.h"
+#include "planner/cli_commands.h"
+#include "planner/cli_plan_file.h"
+#include "planner/cli_values.h"
+#include "planner/execute_ranks.h"
+#include "planner/rehearse_run.h"
+#include "planner/render_comparison.h"
+#include "planner/render_plan.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::int64_t kDefaultSteps = 4;
+
+struct Request {
+  Given given;
+  ExecutionSettings settings;
+  std::string folder;  ///< Kept; empty: a temporary one.
+  std::optional<double> tolerance;
+};
+
+std::optional<Request> read_request(const CommandLine& line, const std::string& library, Errors& errors) {
+  OptionReader reader(line, errors);
+  Request request;
+  request.tolerance = reader.share(Option::Tolerance);
+  const auto steps = reader.count(Option::Steps);
+  const auto timeout = reader.time(Option::Timeout);
+  const auto memory = reader.size(Option::Memory);
+  const auto ranks = reader.count(Option::Ranks);
+  const auto program = reader.keep(find_executor());
+  auto given = reader.keep(read_planned(line.arguments.front(), library));
+  if (!given) return std::nullopt;
+  request.given = *std::move(given);
+  const Plan& plan = request.given.file.plan;
+  if (ranks && *ranks != plan.mesh.world_size()) {
+    reader.fail(Option::Ranks, fmt::format("The plan is for {} ranks.", plan.mesh.world_size()),
+                fmt::format("Plan again with --gpus {}, or leave it out.", *ranks));
+  }
+  if (!errors.empty() || !program) return std::nullopt;
+  const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE));
+  request.given.cluster = processors(static_cast<int>(plan.mesh.world_size()), machine);
+  request.settings.program = *program;
+  request.settings.ranks = plan.mesh.world_size();
+  std::error_code ignored;
+  request.settings.plan = std::filesystem::absolute(request.given.path, ignored).string();
+  auto& options = request.settings.options;
+  options = {"--steps", std::to_string(steps.value_or(kDefaultSteps))};
+  if (timeout) options.insert(options.end(), {"--timeout", fmt::format("{}", timeout->count())});
+  if (memory) options.insert(options.end(), {"--mem", fmt::format("{}B", memory->count())});
+  if (const auto seed = line.value(Option::Seed)) options.insert(options.end(), {"--seed", *seed});
+  if (const auto reduce = line.value(Option::Reduce)) options.insert(options.end(), {"--reduce", *reduce});
+  request.folder = line.value(Option::RunFolder).value_or("");
+  return request;
+}
+
+/// The rank whose peak is highest is the one that is compared.
+Result<StepReport> highest(const std::string& folder, std::int64_t ranks, std::int64_t& rank) {
+  std::optional<StepReport> found;
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    FSDP_TRY(StepReport report, read_report_file(fmt::format("{}/report-{}.json", folder, r)));
+    if (found && report.memory.peaks.live <= found->memory.peaks.live) continue;
+    found = std::move(report);
+    rank = r;
+  }
+  return *std::move(found);
+}
+
+std::string to_json(const StepReport& report, const Comparison& comparison) {
+  JsonWriter writer;
+  writer.begin_object();
+  write_report_members(writer, report);
+  write_comparison(writer, comparison);
+  writer.end_object();
+  return std::move(writer).take();
+}
+
+Outcome answer(const CommandLine& line, const Output& output, const Request& request, const StepReport& measured,
+               const Comparison& comparison, std::int64_t rank) {
+  const bool within = !request.tolerance || is_within(comparison, *request.tolerance);
+  const ExitCode code = within ? kExitYes : kExitNo;
+  const std::string path = line.value(Option::Output).value_or("");
+  if (!path.empty() && path != "-") {
+    const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+    const auto written = write_file_atomically(path, to_json(measured, comparison), overwrite);
+    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  }
+  if (output.format == Format::Json || path == "-") {
+    output.console.out << to_json(measured, comparison);
+    return code;
+  }
+  const ComparedTerm& worst = comparison.terms.front();
+  Entry verdict{.label = within ? "TRAINED" : "OUTSIDE",
+                .lines = {fmt::format("{} on {} for real: {:.3f} s a step, {:.0f} tokens/s",
+                                      request.given.model.name, counted(request.settings.ranks, "rank"),
+                                      measured.time.step.count(),
+                                      measured.time.tokens_per_second_per_gpu * static_cast<double>(request.settings.ranks)),
+                          worst.difference() == 0
+                              ? std::string("every compared term is as predicted")
+                              : fmt::format("furthest from its prediction: {}, {}", worst.name, relative_text(worst))},
+                .style = within ? Style::Good : Style::Bad};
+  Document document = {std::move(verdict)};
+  if (!output.quiet) {
+    document.push_back(Entry{.label = "measured",
+                             .lines = {fmt::format("rank {}, on this machine's processors; bytes of tensors, not what "
+                                                   "an allocator reserves",
+                                                   rank)}});
+    add_comparison(document, comparison, request.tolerance.value_or(std::numeric_limits<double>::infinity()),
+                   std::numeric_limits<std::size_t>::max());
+  }
+  output.print(document);
+  return code;
+}
+
+}  // namespace
+
+Outcome execute_command(const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line, {Option::Output});
+  const std::optional<Request> request = read_request(line, output.console.library, errors);
+  if (!errors.empty()) return input_failure(std::move(errors));
+
+  Supervision supervision;
+  const Result<TemporaryFolder> temporary = TemporaryFolder::make();
+  if (!temporary) return tl::unexpected(Failure{temporary.error(), kExitRun});
+  const std::string folder = request->folder.empty() ? temporary->path() : request->folder;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  std::filesystem::remove(folder + "/store", error);
+  const auto outcome = execute_ranks(request->settings, folder, output, supervision);
+  if (!outcome) return tl::unexpected(Failure{outcome.error(), kExitRun});
+  if (outcome->interrupted_by != 0) {
+    output.note("Interrupted. Nothing is left running.");
+    return kExitInterrupted;
+  }
+  if (outcome->first_failed >= 0) {
+    const bool is_input = outcome->ends[static_cast<std::size_t>(outcome->first_failed)]->code == kExitInput;
+    return tl::unexpected(Failure{{{"", outcome->message, ""}}, is_input ? kExitInput : kExitRun});
+  }
+  std::int64_t rank = 0;
+  Result<StepReport> measured = highest(folder, request->settings.ranks, rank);
+  if (!measured) return tl::unexpected(Failure{measured.error(), kExitRun});
+  simulator::Predictor predictor(request->given.model, request->given.cluster);
+  const Result<StepReport> predicted = predictor.report(request->given.file.plan, rank);
+  if (!predicted) return input_failure(predicted.error());
+  return answer(line, output, *request, *measured, compare(*predicted, *measured), rank);
+}
+
+}  // namespace fsdp::planner

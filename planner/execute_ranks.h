@@ -1,0 +1,41 @@
+#pragma once
+
+// Starts the ranks of a run on this machine, one process of fsdp-exec each, and sees to it that all of them end.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "core/units.h"
+#include "planner/child_process.h"
+#include "planner/cli_commands.h"
+
+namespace fsdp::planner {
+
+struct ExecutionSettings {
+  std::string program;  ///< fsdp-exec.
+  std::string plan;     ///< Its file.
+  std::int64_t ranks = 1;
+  std::vector<std::string> options;  ///< Passed on to each rank.
+  Seconds grace{10};                 ///< That the others have once a rank has failed.
+};
+
+/// fsdp-exec, beside this program; FSDP_PLAN_EXECUTOR names another. Error: how to get it.
+Result<std::string> find_executor();
+
+/// How a run of all ranks ended.
+struct ExecutionOutcome {
+  int interrupted_by = 0;  ///< A signal that asked this process to end.
+  std::vector<std::optional<ExitStatus>> ends;  ///< [ranks]
+  std::int64_t first_failed = -1;               ///< The rank that ended badly first; -1: none.
+  std::string message;                          ///< What it said, or how it ended.
+};
+
+/// Runs all ranks in `folder`, where each writes report-RANK.json and RANK.log. What rank 0 prints is shown as it comes.
+/// Error: a process cannot be started.
+Result<ExecutionOutcome> execute_ranks(const ExecutionSettings& settings, const std::string& folder,
+                                       const Output& output, Supervision& supervision);
+
+}  // namespace fsdp::planner
