@@ -41,6 +41,25 @@ const PhasePeaks* find_phase(const std::vector<PhasePeaks>& phases, const std::s
   return found == phases.end() ? nullptr : &*found;
 }
 
+// A script's measurement says no units.
+bool names_units(const TrafficReport& traffic) {
+  return std::any_of(traffic.collectives.begin(), traffic.collectives.end(),
+                     [](const Collective& collective) { return !collective.unit.empty(); });
+}
+
+// So many are the same at the same place: kind, unit, dtype, elements, payload and size of the group.
+std::int64_t same_collectives(const TrafficReport& predicted, const TrafficReport& measured) {
+  const std::size_t common = std::min(predicted.collectives.size(), measured.collectives.size());
+  std::int64_t same = 0;
+  for (std::size_t i = 0; i < common; ++i) {
+    const Collective& a = predicted.collectives[i];
+    const Collective& b = measured.collectives[i];
+    same += a.kind == b.kind && a.unit == b.unit && a.phase == b.phase && a.dtype == b.dtype &&
+            a.elements == b.elements && a.payload == b.payload && a.group_size == b.group_size;
+  }
+  return same;
+}
+
 std::vector<std::string> notes_on(const StepReport& predicted, const StepReport& measured) {
   std::vector<std::string> notes;
   const auto world = [](const StepReport& report) { return report.gpus_per_node * report.nodes; };
@@ -48,11 +67,13 @@ std::vector<std::string> notes_on(const StepReport& predicted, const StepReport&
     notes.push_back(
         fmt::format("The first report is of {} ranks, the second of {}.", world(predicted), world(measured)));
   }
-  if (predicted.memory.budget != measured.memory.budget) {
+  const bool know_budgets = predicted.memory.budget > Bytes(0) && measured.memory.budget > Bytes(0);
+  if (know_budgets && predicted.memory.budget != measured.memory.budget) {
     notes.push_back(fmt::format("The first report is of a GPU with {} bytes, the second of one with {}.",
                                 predicted.memory.budget.count(), measured.memory.budget.count()));
   }
-  if (predicted.verdict != measured.verdict) {
+  const bool know_verdicts = predicted.verdict != Verdict::Unknown && measured.verdict != Verdict::Unknown;
+  if (know_verdicts && predicted.verdict != measured.verdict) {
     notes.push_back(
         fmt::format("The verdicts differ: \"{}\" and \"{}\".", name_of(predicted.verdict), name_of(measured.verdict)));
   }
@@ -85,6 +106,10 @@ Comparison compare(const StepReport& predicted, const StepReport& measured) {
     const std::string kind(name_of(static_cast<CollectiveKind>(i)));
     list.count(kind + " count", first.count, second.count);
     list.bytes(kind + " payload", first.payload, second.payload);
+  }
+  if (names_units(predicted.traffic) && names_units(measured.traffic)) {
+    const auto count = static_cast<std::int64_t>(predicted.traffic.collectives.size());
+    list.count("collectives as predicted", count, same_collectives(predicted.traffic, measured.traffic));
   }
   list.count("parameters", predicted.parameters, measured.parameters);
   list.count("trainable parameters", predicted.trainable_parameters, measured.trainable_parameters);

@@ -7,8 +7,8 @@
 
 namespace fsdp {
 
-/// `ranks` processes on one machine, each with an equal part of `memory`. Its compute capability is 0, which no GPU has:
-/// there are no workspaces, no CUDA context and no NCCL. Rates are assumed; only memory and traffic are of use.
+/// `ranks` processes on one machine, each with an equal part of `memory`. Its compute capability is 0, which no GPU
+/// has: there are no workspaces, no CUDA context and no NCCL. Rates are assumed; only memory and traffic are of use.
 Cluster processors(int ranks, Bytes memory);
 
 }  // namespace fsdp

@@ -113,8 +113,47 @@ void read_totals(const JsonValue& value, TrafficReport& traffic, JsonErrors& err
   object.finish(UnknownKeys::Ignore);
 }
 
+std::optional<CollectiveKind> kind_named(std::string_view name) {
+  for (int i = 0; i < kNumTrafficKinds; ++i) {
+    if (name_of(static_cast<CollectiveKind>(i)) == name) return static_cast<CollectiveKind>(i);
+  }
+  return std::nullopt;
+}
+
+// What tells one collective from another; how long it took is not read.
+void read_collective(const JsonValue& value, TrafficReport& traffic, JsonErrors& errors) {
+  ObjectReader object(value, errors);
+  Collective collective;
+  std::string kind, dtype;
+  object.required("kind", kind);
+  object.required("unit", collective.unit);
+  object.required("phase", collective.phase);
+  object.required("dtype", dtype);
+  object.required("elements", collective.elements, kCount);
+  object.required("payload_bytes", collective.payload, kInBytes);
+  object.required("group_size", collective.group_size, kCount);
+  object.finish(UnknownKeys::Ignore);
+  const auto known = kind_named(kind);
+  if (!known) object.fail("kind", fmt::format("\"{}\" is no collective.", kind), "");
+  collective.kind = known.value_or(CollectiveKind::AllGather);
+  collective.dtype = parse_dtype(dtype).value_or(Dtype::UInt8);
+  traffic.collectives.push_back(std::move(collective));
+}
+
+void read_time(const JsonValue& value, TimeReport& time, JsonErrors& errors) {
+  ObjectReader object(value, errors);
+  double step = 0;
+  object.required("step", step);
+  time.step = Seconds(step);
+  object.optional("tokens_per_second_per_gpu", time.tokens_per_second_per_gpu);
+  object.finish(UnknownKeys::Ignore);
+}
+
 void read_traffic(const JsonValue& value, TrafficReport& traffic, JsonErrors& errors) {
   ObjectReader object(value, errors);
+  if (const JsonValue* rows = object.optional_value("collectives")) {
+    for (const JsonValue& row : rows->elements) read_collective(row, traffic, errors);
+  }
   if (const JsonValue* totals = object.required_value("totals")) read_totals(*totals, traffic, errors);
   object.finish(UnknownKeys::Ignore);
 }
@@ -130,6 +169,7 @@ Result<StepReport> read_report(const JsonDocument& document) {
   if (const JsonValue* machines = object.required_value("cluster")) read_machines(*machines, report, errors);
   if (const JsonValue* memory = object.required_value("memory")) read_memory(*memory, report.memory, errors);
   if (const JsonValue* traffic = object.required_value("traffic")) read_traffic(*traffic, report.traffic, errors);
+  if (const JsonValue* time = object.optional_value("time")) read_time(*time, report.time, errors);
   object.finish(UnknownKeys::Ignore);
   return std::move(errors).result(std::move(report));
 }

@@ -6,7 +6,7 @@
 
 #include "executor/sharded_unit.h"
 
-#include <ATen/ops/as_strided.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -30,10 +30,11 @@ std::int64_t row_elements(const Shape& shape) {
   return elements;
 }
 
-std::vector<std::int64_t> strides_of(const Shape& shape) {
+// Says what a tensor shows of a storage that has no bytes yet.
+void set_shape(const at::Tensor& tensor, const Shape& shape) {
   std::vector<std::int64_t> strides(shape.size(), 1);
   for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
-  return strides;
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(shape, strides);
 }
 
 at::Tensor bytes_of(const at::Tensor& flat) {
@@ -59,11 +60,9 @@ RunningUnit::RunningUnit(int index, const ShardedUnit& unit, const Layout& layou
     rows.front() = each.local_elements / std::max<std::int64_t>(1, row_elements(rows));
     state.local = state.shard.narrow(0, 0, each.local_elements).view(rows);
     state.storage = at::empty({0}, state.gathered);
-    const std::int64_t whole = world_ * each.shard_elements;
-    fill_storage(state.storage, whole * static_cast<std::int64_t>(state.storage.element_size()));
-    state.whole = at::as_strided(state.storage, state.parameter->shape, strides_of(state.parameter->shape));
-    state.storage = at::as_strided(state.storage, {whole}, {1});
-    empty_storage(state.storage);
+    state.whole = at::alias(state.storage);
+    set_shape(state.storage, {world_ * each.shard_elements});
+    set_shape(state.whole, state.parameter->shape);
     parameters_.push_back(std::move(state));
   }
 }

@@ -81,22 +81,21 @@ class RunningUnit {
   void add_gradient(int parameter, at::Tensor gradient);
   /// Without gradient sync: keeps the gradients in the reduce dtype.
   void accumulate();
-  /// Starts the reduction of all gradients that are there, and frees them.
-  void start_reduce();
-  /// Waits for it; the sharded gradients are there after. Does nothing when none is under way.
-  void finish_reduce();
+  /// Reduces all gradients that are there, and frees them; the sharded gradients are there after.
+  void reduce();
   void drop_reduce_input();
   /// What HSDP keeps until the end of backward.
   void drop_kept_output();
   void zero_grad();
 
  private:
-  struct Reduction;
-
   void copy_in_shards(bool from_smaller);
-  void copy_in_gradients(const at::Tensor& input);
-  void view_gradients();
-  void divide(const at::Tensor& tensor, double factor) const;
+  /// Copies them into the input of the reduction; returns which parameters had one, by position.
+  std::vector<int> copy_in_gradients();
+  double num_ranks() const;  ///< Over which gradients are averaged.
+  void reduce_scatter(const at::Tensor& output);
+  void all_reduce(const at::Tensor& output);
+  void view_gradients(at::Tensor gradient, const std::vector<int>& reduced);
 
   int index_;
   const ShardedUnit& unit_;
@@ -110,11 +109,7 @@ class RunningUnit {
   at::Tensor gathered_;  ///< [bytes]
   std::unique_ptr<Pending> gather_;
   at::Tensor reduce_input_;
-  at::Tensor reduce_output_;
-  at::Tensor new_sharded_grad_;
   at::Tensor kept_output_;
-  std::vector<int> reduced_;  ///< Which parameters the reduction under way has, by position.
-  std::unique_ptr<Pending> reduction_;
 };
 
 }  // namespace fsdp::executor

@@ -64,13 +64,20 @@ void RunningUnit::accumulate() {
   }
 }
 
-void RunningUnit::divide(const at::Tensor& tensor, double factor) const {
-  if (factor != 1) tensor.div_(factor);
+void RunningUnit::reduce() {
+  const std::vector<int> reduced = copy_in_gradients();
+  at::Tensor output;
+  {
+    const CategoryScope buffers(MemoryCategory::ReduceScatter);
+    output = at::empty({reduce_input_.numel() / world_}, reduce_input_.scalar_type());
+    reduce_scatter(output);
+    all_reduce(output);
+  }
+  view_gradients(std::move(output), reduced);
 }
 
-void RunningUnit::start_reduce() {
-  const auto reduce_dtype = scalar_type(unit_.reduce_dtype);
-  reduced_.clear();
+std::vector<int> RunningUnit::copy_in_gradients() {
+  std::vector<int> reduced;
   std::int64_t shard_elements = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     ParameterState& state = parameters_[i];
@@ -79,32 +86,14 @@ void RunningUnit::start_reduce() {
       state.new_grad = at::Tensor();
     }
     if (!state.has_gradient()) continue;
-    reduced_.push_back(static_cast<int>(i));
+    reduced.push_back(static_cast<int>(i));
     shard_elements += state.layout.shard_elements;
   }
-  const DivideFactors factors = divide_factors(
-      unit_.reduce_dtype, static_cast<double>(world_ * (groups_.replicate ? groups_.replicate->size() : 1)));
-  {
-    const CategoryScope buffers(MemoryCategory::ReduceScatter);
-    reduce_input_ = at::empty({world_ * shard_elements}, reduce_dtype);
-    copy_in_gradients(reduce_input_);
-    reduce_output_ = at::empty({shard_elements}, reduce_dtype);
-  }
-  divide(reduce_input_, factors.before);
-  if (world_ == 1) {
-    reduce_output_.copy_(reduce_input_);
-    return;
-  }
-  listener_.called(index_,
-                   {CollectiveKind::ReduceScatter, reduce_dtype, reduce_input_.numel(),
-                    static_cast<std::int64_t>(reduce_input_.nbytes()), MeshDimension::Shard, groups_.shard->size()});
-  reduction_ = groups_.shard->reduce_scatter(reduce_output_, reduce_input_, factors.op);
-}
-
-void RunningUnit::copy_in_gradients(const at::Tensor& input) {
-  const at::Tensor rows = input.view({world_, -1});
+  const CategoryScope buffers(MemoryCategory::ReduceScatter);
+  reduce_input_ = at::empty({world_ * shard_elements}, scalar_type(unit_.reduce_dtype));
+  const at::Tensor rows = reduce_input_.view({world_, -1});
   std::int64_t begin = 0;
-  for (const int position : reduced_) {
+  for (const int position : reduced) {
     ParameterState& state = parameters_[static_cast<std::size_t>(position)];
     const at::Tensor gradient = (state.kept_grad.defined() ? state.kept_grad : state.new_grad).reshape(-1);
     const std::int64_t part = state.layout.shard_elements;
@@ -116,44 +105,56 @@ void RunningUnit::copy_in_gradients(const at::Tensor& input) {
     if (rest > 0) columns.select(0, full).narrow(0, 0, rest).copy_(gradient.narrow(0, full * part, rest));
     begin += part;
   }
-  for (const int position : reduced_) {
+  for (const int position : reduced) {
     ParameterState& state = parameters_[static_cast<std::size_t>(position)];
     state.new_grad = at::Tensor();
     state.kept_grad = at::Tensor();
   }
+  return reduced;
 }
 
-void RunningUnit::finish_reduce() {
-  if (!reduce_output_.defined()) return;
-  if (reduction_) std::exchange(reduction_, nullptr)->wait();
-  const DivideFactors factors = divide_factors(
-      unit_.reduce_dtype, static_cast<double>(world_ * (groups_.replicate ? groups_.replicate->size() : 1)));
-  if (groups_.replicate != nullptr) {
-    listener_.called(index_, {CollectiveKind::AllReduce, reduce_output_.scalar_type(), reduce_output_.numel(),
-                              static_cast<std::int64_t>(reduce_output_.nbytes()), MeshDimension::Replicate,
-                              groups_.replicate->size()});
-    groups_.replicate->all_reduce(reduce_output_, factors.op)->wait();
+void RunningUnit::reduce_scatter(const at::Tensor& output) {
+  const DivideFactors factors = divide_factors(unit_.reduce_dtype, num_ranks());
+  if (factors.before != 1) reduce_input_.div_(factors.before);
+  if (world_ == 1) {
+    output.copy_(reduce_input_);
+    return;
   }
-  divide(reduce_output_, factors.after);
-  view_gradients();
+  listener_.called(index_,
+                   {CollectiveKind::ReduceScatter, reduce_input_.scalar_type(), reduce_input_.numel(),
+                    static_cast<std::int64_t>(reduce_input_.nbytes()), MeshDimension::Shard, groups_.shard->size()});
+  groups_.shard->reduce_scatter(output, reduce_input_, factors.op)->wait();
 }
 
-void RunningUnit::view_gradients() {
-  const auto own = scalar_type(unit_.original_dtype);
+void RunningUnit::all_reduce(const at::Tensor& output) {
+  const DivideFactors factors = divide_factors(unit_.reduce_dtype, num_ranks());
+  if (groups_.replicate != nullptr) {
+    listener_.called(index_,
+                     {CollectiveKind::AllReduce, output.scalar_type(), output.numel(),
+                      static_cast<std::int64_t>(output.nbytes()), MeshDimension::Replicate, groups_.replicate->size()});
+    groups_.replicate->all_reduce(output, factors.op)->wait();
+  }
+  if (factors.after != 1) output.div_(factors.after);
+}
+
+double RunningUnit::num_ranks() const {
+  return static_cast<double>(world_ * (groups_.replicate != nullptr ? groups_.replicate->size() : 1));
+}
+
+void RunningUnit::view_gradients(at::Tensor gradient, const std::vector<int>& reduced) {
   const CategoryScope gradients(MemoryCategory::ShardedGrad);
-  at::Tensor gradient = std::exchange(reduce_output_, {});
-  if (gradient.scalar_type() == own) recount(gradient, MemoryCategory::ShardedGrad);
-  if (gradient.scalar_type() != own) {
+  const auto own = scalar_type(unit_.original_dtype);
+  const bool is_kept = groups_.replicate != nullptr && plan_.runtime.quirks.all_reduce_output_kept;
+  if (gradient.scalar_type() == own) {
+    recount(gradient, MemoryCategory::ShardedGrad);
+  } else {
     const at::Tensor cast = gradient.to(own);
-    if (groups_.replicate != nullptr && plan_.runtime.quirks.all_reduce_output_kept) {
-      kept_output_ = gradient;
-    } else {
-      empty_storage(gradient);
-    }
+    if (is_kept) kept_output_ = gradient;
+    if (!is_kept) empty_storage(gradient);
     gradient = cast;
   }
   std::int64_t begin = 0;
-  for (const int position : reduced_) {
+  for (const int position : reduced) {
     ParameterState& state = parameters_[static_cast<std::size_t>(position)];
     const at::Tensor part = gradient.narrow(0, begin, state.layout.local_elements).view(state.local.sizes());
     if (state.grad.defined()) {

@@ -266,19 +266,12 @@ void Trainer::drop_held_gather() {
 }
 
 void Trainer::reduce(const Instruction& step) {
-  finish_reduce_under_way();
   if (reduce_input_ >= 0) units_[at(reduce_input_)]->drop_reduce_input();
-  units_[at(step.unit)]->start_reduce();
-  reducing_ = reduce_input_ = step.unit;
-}
-
-void Trainer::finish_reduce_under_way() {
-  if (reducing_ >= 0) units_[at(reducing_)]->finish_reduce();
-  reducing_ = -1;
+  units_[at(step.unit)]->reduce();
+  reduce_input_ = step.unit;
 }
 
 void Trainer::finish_backward() {
-  finish_reduce_under_way();
   if (reduce_input_ >= 0) units_[at(reduce_input_)]->drop_reduce_input();
   reduce_input_ = -1;
   for (auto& unit : units_) unit->drop_kept_output();

@@ -79,7 +79,6 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void wait_for_unshard(const Instruction& step);
   void drop_held_gather();
   void reduce(const Instruction& step);
-  void finish_reduce_under_way();
   void finish_backward();
   void load_inputs(const Instruction& step);
 
@@ -101,8 +100,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   double loss_sum_ = 0;
   int current_ = 0;
   int held_gather_ = -1;   ///< The unit whose all-gather output lives on in forward.
-  int reducing_ = -1;      ///< The unit whose reduction is under way, and
-  int reduce_input_ = -1;  ///< whose input lives on.
+  int reduce_input_ = -1;  ///< The unit whose input of a reduction lives on.
 };
 
 }  // namespace fsdp::executor

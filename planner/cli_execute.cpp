@@ -106,15 +106,15 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
     return code;
   }
   const ComparedTerm& worst = comparison.terms.front();
-  Entry verdict{.label = within ? "TRAINED" : "OUTSIDE",
-                .lines = {fmt::format("{} on {} for real: {:.3f} s a step, {:.0f} tokens/s",
-                                      request.given.model.name, counted(request.settings.ranks, "rank"),
-                                      measured.time.step.count(),
-                                      measured.time.tokens_per_second_per_gpu * static_cast<double>(request.settings.ranks)),
-                          worst.difference() == 0
-                              ? std::string("every compared term is as predicted")
-                              : fmt::format("furthest from its prediction: {}, {}", worst.name, relative_text(worst))},
-                .style = within ? Style::Good : Style::Bad};
+  Entry verdict{
+      .label = within ? "TRAINED" : "OUTSIDE",
+      .lines = {fmt::format("{} on {} for real: {:.3f} s a step, {:.0f} tokens/s", request.given.model.name,
+                            counted(request.settings.ranks, "rank"), measured.time.step.count(),
+                            measured.time.tokens_per_second_per_gpu * static_cast<double>(request.settings.ranks)),
+                worst.difference() == 0
+                    ? std::string("every compared term is as predicted")
+                    : fmt::format("furthest from its prediction: {}, {}", worst.name, relative_text(worst))},
+      .style = within ? Style::Good : Style::Bad};
   Document document = {std::move(verdict)};
   if (!output.quiet) {
     document.push_back(Entry{.label = "measured",

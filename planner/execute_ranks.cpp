@@ -64,7 +64,8 @@ class RankRunner {
   std::string log_of(std::size_t rank) const { return fmt::format("{}/{}.log", folder_, rank); }
 
   ChildCommand command(std::int64_t rank) const {
-    ChildCommand command{.words = {settings_.program, settings_.plan}, .output = log_of(static_cast<std::size_t>(rank))};
+    ChildCommand command{.words = {settings_.program, settings_.plan},
+                         .output = log_of(static_cast<std::size_t>(rank))};
     command.words.insert(command.words.end(), settings_.options.begin(), settings_.options.end());
     command.words.push_back("--report");
     command.words.push_back(fmt::format("{}/report-{}.json", folder_, rank));
@@ -75,7 +76,8 @@ class RankRunner {
     // Gloo's threads ask for threads of their own.
     if (std::getenv("OMP_NUM_THREADS") == nullptr) {
       const auto cores = static_cast<std::int64_t>(std::max(1U, std::thread::hardware_concurrency()));
-      command.environment.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<std::int64_t>(1, cores / settings_.ranks)));
+      command.environment.emplace_back("OMP_NUM_THREADS",
+                                       std::to_string(std::max<std::int64_t>(1, cores / settings_.ranks)));
     }
     return command;
   }
@@ -143,7 +145,8 @@ class RankRunner {
 }  // namespace
 
 Result<std::string> find_executor() {
-  if (const char* given = std::getenv("FSDP_PLAN_EXECUTOR"); given != nullptr && given[0] != '\0') return std::string(given);
+  if (const char* given = std::getenv("FSDP_PLAN_EXECUTOR"); given != nullptr && given[0] != '\0')
+    return std::string(given);
   std::error_code error;
   const auto beside = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "fsdp-exec";
   if (!error && std::filesystem::exists(beside, error)) return beside.string();

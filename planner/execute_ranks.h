@@ -27,14 +27,14 @@ Result<std::string> find_executor();
 
 /// How a run of all ranks ended.
 struct ExecutionOutcome {
-  int interrupted_by = 0;  ///< A signal that asked this process to end.
+  int interrupted_by = 0;                       ///< A signal that asked this process to end.
   std::vector<std::optional<ExitStatus>> ends;  ///< [ranks]
   std::int64_t first_failed = -1;               ///< The rank that ended badly first; -1: none.
   std::string message;                          ///< What it said, or how it ended.
 };
 
-/// Runs all ranks in `folder`, where each writes report-RANK.json and RANK.log. What rank 0 prints is shown as it comes.
-/// Error: a process cannot be started.
+/// Runs all ranks in `folder`, where each writes report-RANK.json and RANK.log. What rank 0 prints is shown as it
+/// comes. Error: a process cannot be started.
 Result<ExecutionOutcome> execute_ranks(const ExecutionSettings& settings, const std::string& folder,
                                        const Output& output, Supervision& supervision);
 

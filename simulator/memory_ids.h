@@ -44,6 +44,7 @@ enum class UnitTensor : std::uint8_t {
   AllGather,
   ReduceScatterInput,
   ReduceScatterOutput,
+  ReceivedParts,  ///< Of a reduce-scatter that adds them up itself.
   ShardedGrad,
   NewShardedGrad,  ///< Of a later micro-batch, until it is added.
 };

@@ -27,6 +27,9 @@ struct WalkInput {
   const std::vector<const Tape*>* tapes = nullptr;  ///< [num_calls]
   const MemoryIds* ids = nullptr;
   Bytes cublas_workspace{8519680};
+  /// A reduce-scatter gets the parts of all ranks into a buffer of its input's size, which goes when they are added up:
+  /// fsdp-exec over Gloo (executor/collectives_gloo.cpp). NCCL has none.
+  bool reduce_scatter_receives_parts = false;
   Dtype activation = Dtype::BFloat16;
   bool use_cache = true;  ///< Keys and values are cached in training.
   LaunchLimits limits;

@@ -322,7 +322,14 @@ class UnitWalk {
     const bool is_grad = !state.has_sharded_grad;
     sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
                 casts || !is_grad ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
+    const int parts = in_.ids->of(UnitTensor::ReceivedParts, u);
+    const bool receives_parts = in_.reduce_scatter_receives_parts && gathers();
+    if (receives_parts) {
+      sink_.alloc(parts, unit.reduced_full_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
+                  MemoryCategory::ReduceScatter);
+    }
     sink_.collective();
+    if (receives_parts) sink_.free(parts);
     if (hybrid) sink_.collective();
     if (casts) {
       sink_.alloc(in_.ids->of(grad, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),

@@ -120,8 +120,8 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   return w.copy(y);
 }
 
-// The kernel for processors, torch 2.11 aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of queries and keys whose
-// scores, maxima, sums and results each thread has in fp32. It takes grouped heads as they are.
+// The kernel for processors, torch 2.11 aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of queries and keys
+// whose scores, maxima, sums and results each thread has in fp32. It takes grouped heads as they are.
 int flash_on_processors(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const std::int64_t query_block = s.queries >= 768 ? 256 : (s.queries >= 192 ? 64 : 32);
   const std::int64_t rows = std::min(query_block, s.queries);
@@ -130,8 +130,8 @@ int flash_on_processors(KernelWriter& w, int q, int k, int v, const AttentionSiz
   const bool half = size_of(w.slot(q).dtype) == Bytes(2);
   const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
   const int lse = w.make(s.batch * s.heads * s.queries, Dtype::Float32, false);
-  Kernel& kernel = w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}},
-                         {y, lse});
+  Kernel& kernel =
+      w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}}, {y, lse});
   kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}};
   kernel.forward_temps = {4 * threads * (rows * columns + 2 * rows + rows * s.dim)};
   if (half) kernel.forward_temps.push_back(2 * threads * rows * columns);

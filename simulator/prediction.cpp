@@ -76,6 +76,7 @@ WalkInput PreparedPlan::walk_input() const {
           .tapes = &tapes,
           .ids = &ids,
           .cublas_workspace = cublas_workspace(cluster->gpu.compute_capability),
+          .reduce_scatter_receives_parts = cluster->gpu.compute_capability == 0,
           .activation = activation,
           .use_cache = use_cache,
           .limits = launch_limits(cluster->gpu.num_sms.value, cluster->gpu.compute_capability)};

@@ -40,8 +40,9 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
-    "shards cast for the all-gather", "all-gather output", "reduce-scatter input",
-    "reduce-scatter output",          "sharded gradients", "new sharded gradients",
+    "shards cast for the all-gather", "all-gather output",  "reduce-scatter input",
+    "reduce-scatter output",          "parts of all ranks", "sharded gradients",
+    "new sharded gradients",
 };
 
 constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {

@@ -2,8 +2,8 @@
 //
 //   print_memory_events FOLDER_OF_CLUSTERS < JOBS
 //
-// A job is a line `PLAN_FILE GPU GPUS RANK STEPS`, with "-" for blanks in the name of the GPU; the plan names the file
-// of its model. Printed is for each job
+// A job is a line `PLAN_FILE GPU GPUS RANK STEPS`, with "-" for blanks in the name of the GPU, or "CPU" for processors;
+// the plan names the file of its model. Printed is for each job
 //
 //   model LENGTH, plan LENGTH        so many bytes of JSON follow: the expanded model, the plan with all of its choices
 //   phase NAME                       initialisation, and then forward, backward, optimizer of each step
@@ -22,6 +22,7 @@
 #include "core/model_json.h"
 #include "core/model_spec.h"
 #include "core/plan_file.h"
+#include "core/processors.h"
 #include "simulator/prediction.h"
 #include "simulator/tensor_names.h"
 
@@ -78,6 +79,12 @@ void print_events(const PreparedPlan& prepared, int steps) {
   }
 }
 
+Result<Cluster> machines_of(const Job& job, const ClusterLibrary& library) {
+  if (job.gpu == "CPU") return processors(job.gpus, Bytes(std::int64_t{1} << 40));
+  FSDP_TRY(const Gpu gpu, find_gpu(job.gpu, library.gpus, "gpu"));
+  return make_cluster(gpu, job.gpus, 1);
+}
+
 Errors run(const Job& job, const ClusterLibrary& library) {
   const auto file = read_plan_file(job.plan_file);
   if (!file) return file.error();
@@ -88,9 +95,7 @@ Errors run(const Job& job, const ClusterLibrary& library) {
       *spec,
       {.recipe = plan.recipe, .dimensions = plan.dimensions, .trainable = plan.trainable, .frozen = plan.frozen});
   if (!model) return model.error();
-  const auto gpu = find_gpu(job.gpu, library.gpus, "gpu");
-  if (!gpu) return gpu.error();
-  const auto cluster = make_cluster(*gpu, job.gpus, 1);
+  const auto cluster = machines_of(job, library);
   if (!cluster) return cluster.error();
   if (Errors errors = check(plan, *model); !errors.empty()) return errors;
   const ModelIndex index = index_of(*model);
