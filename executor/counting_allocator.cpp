@@ -1,5 +1,6 @@
-// The allocator keeps a small record beside each block, which the block's deleter gets back, so that a release knows
-// the size and the category whoever releases it: Gloo's threads too.
+// A record lies in front of each block, so that a release knows the size and the category whoever releases it: Gloo's
+// threads too. A block's deleter gets the address of its data, as libraries want it that release by address (oneDNN's
+// scratch goes through c10::Allocator::raw_deallocate).
 //
 // Not counted: memory that libraries take with malloc for themselves (oneDNN's scratch, Gloo's buffers, thread stacks).
 //
@@ -14,18 +15,21 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include <atomic>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace fsdp::executor {
 
 namespace {
 
-struct BlockRecord {
-  void* data = nullptr;
+/// As long as PyTorch aligns its blocks.
+struct alignas(64) BlockRecord {
   std::int64_t bytes = 0;
   MemoryCategory category = MemoryCategory::Temp;
+
+  static BlockRecord& of(void* data) { return *(static_cast<BlockRecord*>(data) - 1); }
+  void* data() { return this + 1; }
 };
 
 class Counts {
@@ -39,14 +43,18 @@ class Counts {
     }
     record.category = category_;
     change(record.category, record.bytes);
-    tell(record, record.bytes);
     if (total_ > peak_.bytes.count()) take_peak();
   }
 
-  void remove(const BlockRecord& record) {
+  void remove(BlockRecord& record) {
     const std::lock_guard lock(mutex_);
     change(record.category, -record.bytes);
-    tell(record, -record.bytes);
+    if (listener_) listener_({-record.bytes, record.category, moment_, record.data()});
+  }
+
+  void tell(BlockRecord& record, std::int64_t bytes) const {
+    const std::lock_guard lock(mutex_);
+    if (listener_) listener_({bytes, record.category, moment_, record.data()});
   }
 
   void move(BlockRecord& record, MemoryCategory to) {
@@ -102,9 +110,6 @@ class Counts {
     peak_.at_peak = live_;
     peak_.moment = moment_;
   }
-  void tell(const BlockRecord& record, std::int64_t bytes) const {
-    if (listener_) listener_({bytes, record.category, moment_, record.data});
-  }
 
   mutable std::mutex mutex_;
   BytesByCategory live_{};
@@ -121,33 +126,31 @@ Counts& counts() {
   return *kept_until_the_end;
 }
 
-void release(void* context) {
-  auto* record = static_cast<BlockRecord*>(context);
-  counts().remove(*record);
-  c10::free_cpu(record->data);
-  delete record;
+void release(void* data) {
+  if (data == nullptr) return;
+  BlockRecord& record = BlockRecord::of(data);
+  counts().remove(record);
+  c10::free_cpu(&record);
 }
-
-void release_nothing(void* /*context*/) {}
 
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     const c10::Device cpu(c10::DeviceType::CPU);
-    if (bytes == 0) return {nullptr, nullptr, &release_nothing, cpu};
-    auto record = std::make_unique<BlockRecord>();
-    record->bytes = static_cast<std::int64_t>(bytes);
-    counts().add(*record);
+    if (bytes == 0) return {nullptr, nullptr, &release, cpu};
+    BlockRecord counted{.bytes = static_cast<std::int64_t>(bytes)};
+    counts().add(counted);
+    BlockRecord* record = nullptr;
     try {
-      record->data = c10::alloc_cpu(bytes);
+      record = new (c10::alloc_cpu(bytes + sizeof(BlockRecord))) BlockRecord(counted);
     } catch (...) {
-      counts().remove(*record);
+      counts().remove(counted);
       throw;
     }
-    void* const data = record->data;
-    return {data, record.release(), &release, cpu};
+    counts().tell(*record, record->bytes);
+    return {record->data(), record->data(), &release, cpu};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
@@ -165,7 +168,8 @@ CategoryScope::~CategoryScope() {
 
 void recount(const at::Tensor& tensor, MemoryCategory category) {
   const c10::DataPtr& data = tensor.storage().data_ptr();
-  if (data.get_deleter() == &release) counts().move(*static_cast<BlockRecord*>(data.get_context()), category);
+  if (data.get() != nullptr && data.get_deleter() == &release)
+    counts().move(BlockRecord::of(data.get_context()), category);
 }
 
 BytesByCategory live_bytes() {

@@ -32,8 +32,16 @@ Tensors silu(const OpRun& run) {
 Tensors gelu(const OpRun& run) {
   const at::Tensor& x = run.inputs[0];
   if (run.attributes().written_out) {  // NewGELUActivation of transformers.
+    // In Python's order of evaluation, which C++ leaves open and in which the gradients of x are summed.
     const double factor = std::sqrt(2.0 / std::numbers::pi);
-    return {(0.5 * x) * (1.0 + at::tanh(factor * (x + 0.044715 * at::pow(x, 3.0))))};
+    const at::Tensor half = 0.5 * x;
+    at::Tensor inner = at::pow(x, 3.0);
+    inner = 0.044715 * inner;
+    inner = x + inner;
+    inner = factor * inner;
+    inner = at::tanh(inner);
+    inner = 1.0 + inner;
+    return {half * inner};
   }
   return {at::gelu(x, run.attributes().approximate ? "tanh" : "none")};
 }

@@ -39,8 +39,10 @@ Tensors experts(const OpRun& run) {
     const at::Tensor& slots = hits[0];
     const at::Tensor& rows = hits[1];
     at::Tensor current = at::index(x, {rows});
-    current = at::silu(at::linear(current, parameter(0))) * at::linear(current, parameter(1));
-    current = at::linear(current, parameter(2));
+    // In Python's order of evaluation, which C++ leaves open.
+    const at::Tensor gate = at::silu(at::linear(current, parameter(0)));
+    const at::Tensor up = at::linear(current, parameter(1));
+    current = at::linear(gate * up, parameter(2));
     current = current * at::index(weights, {rows, slots}).unsqueeze(-1);
     result = at::index_add(result, 0, rows, current.to(x.scalar_type()));
   }

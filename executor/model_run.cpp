@@ -70,11 +70,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
       values_(index.model->values.size()),
       gradients_(index.model->values.size()),
       calls_(index.model->calls.size()) {
-  for (const Instruction& step : schedule.instructions) {
-    if (step.what != Do::Forward && step.what != Do::Backward) continue;
-    cuts_[at(step.call)].push_back(step.op_begin);
-    cuts_[at(step.call)].push_back(step.op_end);
-  }
+  find_cuts(schedule);
   for (std::vector<int>& cuts : cuts_) {
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
@@ -91,6 +87,22 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
 }
 
 ModelRun::~ModelRun() = default;
+
+// Backwards of one call that follow each other, with nothing between but ops that have none, are one piece: where a
+// value is read in both, autograd adds its gradients in another order than two pieces would.
+void ModelRun::find_cuts(const Schedule& schedule) {
+  const std::vector<Instruction>& steps = schedule.instructions;
+  const auto is_same_backward = [&](std::size_t a, std::size_t b) {
+    return b < steps.size() && steps[a].what == Do::Backward && steps[b].what == Do::Backward &&
+           steps[a].call == steps[b].call;
+  };
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].what != Do::Forward && steps[i].what != Do::Backward) continue;
+    std::vector<int>& cuts = cuts_[at(steps[i].call)];
+    if (i == 0 || !is_same_backward(i - 1, i)) cuts.push_back(steps[i].op_end);
+    if (!is_same_backward(i, i + 1)) cuts.push_back(steps[i].op_begin);
+  }
+}
 
 const Block& ModelRun::block_of(int call) const {
   return index_.model->blocks[at(call_of(call).block)];

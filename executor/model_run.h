@@ -55,6 +55,7 @@ class ModelRun {
 
   const Call& call_of(int call) const { return index_.model->calls[static_cast<std::size_t>(call)]; }
   const Block& block_of(int call) const;
+  void find_cuts(const Schedule& schedule);
   void begin_call(int call);
   void run_range(int call, int begin, int end, bool with_graph);
   void run_piece(int call, int begin, int end, bool with_graph);

@@ -4,6 +4,7 @@
 
 #include "executor/trainer.h"
 
+#include <ATen/Context.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -103,6 +104,8 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   }
   std::sort(trained_.begin(), trained_.end(),
             [](const ParameterState* a, const ParameterState* b) { return a->layout.parameter < b->layout.parameter; });
+  // Dropout: each rank drops others.
+  at::manual_seed(settings.seed + static_cast<std::uint64_t>(groups_.rank));
   optimizer_ = std::make_unique<RunningOptimizer>(plan.optimizer, settings.optimizer, trained_);
 }
 

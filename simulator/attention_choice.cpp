@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <vector>
 
@@ -115,6 +117,29 @@ AttentionBackend choose_attention(const AttentionCase& which, const Implementati
   if (takes(AttentionBackend::Flash)) return AttentionBackend::Flash;
   if (takes(AttentionBackend::MemoryEfficient)) return AttentionBackend::MemoryEfficient;
   return AttentionBackend::Math;
+}
+
+std::int64_t flash_splits(std::int64_t blocks, std::int64_t keys, std::int64_t head_dim, int num_sms) {
+  const std::int64_t tile = head_dim <= 64 ? 256 : (head_dim <= 128 ? 128 : 64);
+  const std::int64_t key_blocks = (keys + tile - 1) / tile;
+  const std::int64_t slots = std::int64_t{2} * num_sms;
+  if (static_cast<double>(blocks) >= 0.8 * static_cast<double>(slots)) return 1;
+  const std::int64_t most = std::min({std::int64_t{128}, slots, key_blocks});
+  const auto is_new = [&](std::int64_t n) {
+    return n == 1 || (key_blocks + n - 1) / n != (key_blocks + n - 2) / (n - 1);
+  };
+  const auto use_of_waves = [&](std::int64_t n) {
+    const double waves = static_cast<double>(blocks * n) / static_cast<double>(slots);
+    return waves / std::ceil(waves);
+  };
+  double best = 0;
+  for (std::int64_t n = 1; n <= most; ++n) {
+    if (is_new(n)) best = std::max(best, use_of_waves(n));
+  }
+  for (std::int64_t n = 1; n <= most; ++n) {
+    if (is_new(n) && use_of_waves(n) >= 0.85 * best) return n;
+  }
+  return 1;
 }
 
 }  // namespace fsdp::simulator

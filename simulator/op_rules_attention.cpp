@@ -56,33 +56,6 @@ void finish_fused(Kernel& kernel, const AttentionSizes& s) {
   kernel.backward_flops = 2.5 * kernel.flops;  // Scores again, and four products.
 }
 
-// Into how many parts flash cuts the keys when there are too few blocks to fill the GPU: the fewest that come within
-// 15 % of the best use of whole waves.
-std::int64_t flash_splits(const KernelWriter& w, const AttentionSizes& s) {
-  if (w.op().attributes.probability > 0) return 1;
-  const std::int64_t tile = s.dim <= 64 ? 256 : (s.dim <= 128 ? 128 : 64);
-  const std::int64_t key_blocks = (s.keys + tile - 1) / tile;
-  const std::int64_t blocks = s.batch * s.heads * ((s.queries + 63) / 64);
-  const std::int64_t slots = 2 * w.context().num_sms;
-  if (static_cast<double>(blocks) >= 0.8 * static_cast<double>(slots)) return 1;
-  const std::int64_t most = std::min({std::int64_t{128}, slots, key_blocks});
-  const auto is_new = [&](std::int64_t n) {
-    return n == 1 || (key_blocks + n - 1) / n != (key_blocks + n - 2) / (n - 1);
-  };
-  const auto use_of_waves = [&](std::int64_t n) {
-    const double waves = static_cast<double>(blocks * n) / static_cast<double>(slots);
-    return waves / std::ceil(waves);
-  };
-  double best = 0;
-  for (std::int64_t n = 1; n <= most; ++n) {
-    if (is_new(n)) best = std::max(best, use_of_waves(n));
-  }
-  for (std::int64_t n = 1; n <= most; ++n) {
-    if (is_new(n) && use_of_waves(n) >= 0.85 * best) return n;
-  }
-  return 1;
-}
-
 // The result of flash and of cuDNN lies in the order of q, [batch, heads, seq, dim]. Where q lies with its heads first,
 // that is not the order of [batch, seq, heads * dim].
 bool lies_heads_first(const KernelWriter& w, int q) {
@@ -101,13 +74,15 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   kernel.saved = {{k, -1}, {q, -1}, {v, -1}, {lse, -1}, {y, -1}, {rng_state, -1}, {unused, -1}};
   const std::int64_t rows = round_up(s.queries, 128);
   const std::int64_t width = round_up(s.dim, s.dim <= 128 ? 32 : 64);
-  const std::int64_t splits = flash_splits(w, s);
+  const bool dropout = w.op().attributes.probability > 0;
+  const std::int64_t blocks = s.batch * s.heads * ((s.queries + 63) / 64);
+  const std::int64_t splits = dropout ? 1 : flash_splits(blocks, s.keys, s.dim, w.context().num_sms);
   if (splits > 1) {
     kernel.late_outputs = 2;
     const std::int64_t partial = 4 * splits * s.batch * s.heads * s.queries;
     kernel.forward_temps = {partial, partial * width};
   }
-  if (w.op().attributes.probability > 0) kernel.forward_temps = {16};
+  if (dropout) kernel.forward_temps = {16};
   kernel.backward_temps = {{4 * s.batch * s.heads * rows}, {4 * s.batch * s.heads * rows * width}};
   if (s.kv_heads != s.heads) {
     const std::int64_t expanded = s.batch * s.keys * s.heads * s.dim * size_of(w.slot(q).dtype).count();

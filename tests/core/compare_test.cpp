@@ -116,7 +116,7 @@ TEST(ReportReader, NamesEverythingThatIsWrong) {
   for (const Error& error : report.error()) text += to_string(error) + "\n";
   for (const char* part : {"/format_version: This is format \"2.0\".", "Did you mean \"measured\"?",
                            "\"runtime_version\" is missing", "/model/parameters", "/cluster: Expected an object",
-                           "\"device_peak_bytes\" is missing", "\"traffic\" is missing"}) {
+                           "\"live_peak_bytes\" is missing", "\"traffic\" is missing"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
   }
   EXPECT_EQ(text.find("news"), std::string::npos) << "Keys may be added.";
