@@ -79,6 +79,9 @@ class GlooNetwork {
 
   /// The group of these ranks, of which this process is one. All of them call it with the same name.
   std::unique_ptr<Group> group(const std::string& name, const std::vector<int>& ranks);
+  /// Exchanges a text among all ranks: the ranks whose text is not that of rank 0. Throws CollectiveFailure with the
+  /// ranks that have not come in time.
+  std::vector<int> ranks_that_differ(const std::string& text);
   /// Returns when all ranks have called it.
   void barrier(const std::string& name);
 

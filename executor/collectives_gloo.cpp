@@ -212,6 +212,33 @@ std::unique_ptr<Group> GlooNetwork::group(const std::string& name, const std::ve
   });
 }
 
+std::vector<int> GlooNetwork::ranks_that_differ(const std::string& text) {
+  const int world_size = state_->launch.world_size;
+  const auto key = [](int rank) { return fmt::format("text/{}", rank); };
+  guarded([&] { state_->store->set(key(state_->launch.rank), text); });
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < world_size; ++rank) keys.push_back(key(rank));
+  try {
+    state_->store->wait(keys, state_->timeout);
+  } catch (const std::exception&) {
+    std::string missing;
+    for (int rank = 0; rank < world_size; ++rank) {
+      if (!guarded([&] { return state_->store->check({key(rank)}); })) missing += fmt::format(" rank {},", rank);
+    }
+    if (!missing.empty()) missing.pop_back();
+    throw CollectiveFailure(
+        fmt::format("not there after {:.0f} s:{}", std::chrono::duration<double>(state_->timeout).count(), missing));
+  }
+  return guarded([&] {
+    std::vector<int> differing;
+    const std::string first = state_->store->get_to_str(key(0));
+    for (int rank = 1; rank < world_size; ++rank) {
+      if (state_->store->get_to_str(key(rank)) != first) differing.push_back(rank);
+    }
+    return differing;
+  });
+}
+
 void GlooNetwork::barrier(const std::string& name) {
   guarded([&] {
     const std::string key = "barrier/" + name;

@@ -13,6 +13,7 @@
 #include "core/model_library.h"
 #include "core/plan_file.h"
 #include "core/report_json.h"
+#include "core/version.h"
 #include "executor/measured_report.h"
 #include "executor/parameter_file.h"
 #include "executor/trainer.h"
@@ -157,6 +158,25 @@ class TraceFile {
   std::string text_;
 };
 
+/// What all ranks must have alike, so that no two of them wait for different things.
+std::string common_text(const RunOptions& options, const Job& job) {
+  PlanFile file{.plan = job.plan, .cluster = std::nullopt};
+  file.plan.model_file.clear();
+  file.plan.model_fingerprint = fingerprint_of(job.planned.model);
+  return fmt::format("{}\n{} steps, seed {}, learning rate {}, reduce {}, version {}", to_text(file), options.steps,
+                     options.seed, options.learning_rate, static_cast<int>(options.reduce), kVersion);
+}
+
+Errors check_agreement(GlooNetwork& network, const RunOptions& options, const Job& job) {
+  std::string text;
+  for (const int rank : network.ranks_that_differ(common_text(options, job))) {
+    text += fmt::format("{}rank {}", text.empty() ? "" : ", ", rank);
+  }
+  if (text.empty()) return {};
+  return {{options.plan, fmt::format("The plan, the options or the version of {} differ from those of rank 0.", text),
+           "Start all ranks alike."}};
+}
+
 Result<void> train(const RunOptions& options, const Launch& launch, const Job& job, GlooNetwork* network, int& current,
                    std::string& doing) {
   const int rank = options.stands_in ? options.stand_in_rank : launch.rank;
@@ -173,9 +193,11 @@ Result<void> train(const RunOptions& options, const Launch& launch, const Job& j
     doing = fmt::format("step {}", i + 1);
     if (!options.trace.empty() && i + 1 == options.steps) trace.begin();
     steps.push_back(trainer.step());
+    if (i == 0) facts.initialisation = steps.back().before;
     if (rank == 0 || options.stands_in) print_step(steps.back(), i + 1, job);
   }
   doing = "writing the results";
+  current = -1;
   if (!options.trace.empty()) {
     const auto written = trace.write(options.trace);
     if (!written) return written;
@@ -223,6 +245,10 @@ int run_rank(const RunOptions& options) {
   try {
     std::unique_ptr<GlooNetwork> network;
     if (!options.stands_in) network = std::make_unique<GlooNetwork>(*launch, options.timeout, options.reduce);
+    if (network) {
+      const Errors differences = check_agreement(*network, options, job);
+      if (!differences.empty()) return report_errors(differences), kExitInput;
+    }
     const Result<void> trained = train(options, *launch, job, network.get(), current, doing);
     if (!trained) return report_errors(trained.error()), kExitRun;
   } catch (const c10::Error& error) {

@@ -177,7 +177,7 @@ StepMeasurement Trainer::step() {
   now_ = {};
   now_.instruction_times.reserve(schedule_.instructions.size());
   loss_sum_ = 0;
-  begin_peak();
+  bool has_batch = false;
   const auto began = std::chrono::steady_clock::now();
   const Seconds cpu_began = cpu_time();
   auto last = began;
@@ -186,6 +186,10 @@ StepMeasurement Trainer::step() {
     set_moment(current_);
     if (on_instruction_) on_instruction_(current_);
     run(schedule_.instructions[i]);
+    if (!std::exchange(has_batch, true)) {
+      now_.before = live_peak();
+      begin_peak();
+    }
     const auto now = std::chrono::steady_clock::now();
     now_.instruction_times.push_back(now - last);
     last = now;
@@ -193,6 +197,7 @@ StepMeasurement Trainer::step() {
   now_.wall = last - began;
   now_.cpu = cpu_time() - cpu_began;
   now_.peak = live_peak();
+  begin_peak();
   now_.loss = loss_sum_ / static_cast<double>(plan_.accumulation);
   ++steps_done_;
   return std::move(now_);

@@ -40,8 +40,9 @@ struct StepMeasurement {
   double loss = 0;
   double gradient_norm = 0;  ///< With clipping; else 0.
   Seconds wall{0};
-  Seconds cpu{0};  ///< Of all threads of the process.
-  LivePeak peak;
+  Seconds cpu{0};                          ///< Of all threads of the process.
+  LivePeak before;                         ///< From the end of the step before until the first batch is there.
+  LivePeak peak;                           ///< From then on.
   std::vector<Collective> collectives;     ///< In issue order.
   std::vector<Seconds> instruction_times;  ///< [num instructions]
 };

@@ -36,6 +36,7 @@ class OptimizerWalk {
   }
 
   void initialise() {
+    if (in_.limits.num_sms == 0) return make_shards();
     switch (in_.plan->initialisation) {
       case Initialisation::Meta:
         return to_empty(0);
@@ -124,6 +125,14 @@ class OptimizerWalk {
 
   std::int64_t element_size(int p) const {
     return size_of(in_.layout->parameter_dtype[static_cast<std::size_t>(p)]).count();
+  }
+
+  // fsdp-exec, which has no other way: the padded shards at once.
+  void make_shards() {
+    for (const ShardedUnit& unit : in_.layout->units) {
+      for (const ShardedParameter& p : unit.parameters) make_shard(p);
+    }
+    buffers();
   }
 
   // torch.nn.Module.to_empty: what lies below a module, then its own parameters, then its own buffers.
