@@ -186,17 +186,15 @@ double clip_gradients(const std::vector<ParameterState*>& parameters, double max
     if (state->grad.defined()) gradients.push_back(state->grad);
   }
   if (gradients.empty()) return 0;
-  std::vector<at::Tensor> norms = at::_foreach_norm(gradients, 2.0);
+  at::Tensor norms = at::stack(at::_foreach_norm(gradients, 2.0));
   if (shard.size() > 1) {
-    for (at::Tensor& norm : norms) {
-      norm = norm.pow(2.0);
-      listener.called(-1, {CollectiveKind::AllReduce, norm.scalar_type(), norm.numel(),
-                           static_cast<std::int64_t>(norm.nbytes()), MeshDimension::Shard, shard.size()});
-      shard.all_reduce(norm, ReduceOp::Sum)->wait();
-      norm = norm.pow(1.0 / 2.0);
-    }
+    norms = norms.pow(2.0);
+    listener.called(-1, {CollectiveKind::AllReduce, norms.scalar_type(), norms.numel(),
+                         static_cast<std::int64_t>(norms.nbytes()), MeshDimension::Shard, shard.size()});
+    shard.all_reduce(norms, ReduceOp::Sum)->wait();
+    norms = norms.pow(1.0 / 2.0);
   }
-  const at::Tensor total = at::linalg_vector_norm(at::stack(norms), 2.0);
+  const at::Tensor total = at::linalg_vector_norm(norms, 2.0);
   const at::Tensor factor = (max_norm / (total + 1e-6)).clamp_max(1.0);
   at::_foreach_mul_(gradients, factor);
   return total.item<double>();

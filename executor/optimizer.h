@@ -54,8 +54,9 @@ class RunningOptimizer {
   std::vector<Moments> moments_;
 };
 
-/// torch.nn.utils.clip_grad_norm_ over all sharded gradients; returns their norm. Each parameter's norm is reduced over
-/// the shard group by itself, as DTensor does it. `units` says who is told of the collectives.
+/// torch.nn.utils.clip_grad_norm_ over all sharded gradients; returns their norm. The norms of the
+/// parameters are reduced over the shard group, one element for each, as DTensor does it. `units` says who is told of
+/// the collectives.
 double clip_gradients(const std::vector<ParameterState*>& parameters, double max_norm, Group& shard,
                       CollectiveListener& listener);
 

@@ -120,7 +120,8 @@ int KernelWriter::softmax_in_fp32(int x) {
 int KernelWriter::dropout(int x) {
   if (op().attributes.probability == 0) return x;
   const int y = make(elements(x), slot(x).dtype);
-  const int mask = make(elements(x), Dtype::Bool, false);
+  // On processors the mask is a factor (aten/src/ATen/native/Dropout.cpp, _dropout_impl); on GPUs it is fused.
+  const int mask = make(elements(x), context_.on_processors() ? slot(x).dtype : Dtype::Bool, false);
   add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {mask, y}).saved = {{mask, 0}};
   return y;
 }
