@@ -20,6 +20,7 @@
 #include "planner/cli_commands.h"
 #include "planner/cli_help.h"
 #include "planner/cli_request.h"
+#include "planner/execute_ranks.h"
 #include "planner/render_plan.h"
 
 namespace fsdp::planner {
@@ -90,6 +91,8 @@ std::vector<Check> checks(const Output& output) {
     schemas = schemas && is_there(fmt::format("{}/schemas/{}.schema.json", library, name));
   }
   found.push_back({"schemas", schemas, library + "/schemas", true});
+  const Result<std::string> executor = find_executor();
+  found.push_back({"executor", executor.has_value(), executor ? *executor : "not built: see ./scripts/bootstrap --help"});
   // Nothing below is needed to plan: a GPU and its libraries count once a plan is run.
   const std::string driver = first_of({"/proc/driver/nvidia/version"});
   found.push_back({"NVIDIA driver", !driver.empty(), driver.empty() ? "not needed to plan" : driver});
