@@ -41,10 +41,14 @@ const PhasePeaks* find_phase(const std::vector<PhasePeaks>& phases, const std::s
   return found == phases.end() ? nullptr : &*found;
 }
 
-// A script's measurement says no units.
-bool names_units(const TrafficReport& traffic) {
+// Of a script's collectives nobody knows what they are for.
+bool knows_groups(const TrafficReport& traffic) {
   return std::any_of(traffic.collectives.begin(), traffic.collectives.end(),
-                     [](const Collective& collective) { return !collective.unit.empty(); });
+                     [](const Collective& collective) { return collective.group != MeshDimension::Other; });
+}
+
+bool knows_categories(const MemoryReport& memory) {
+  return std::any_of(memory.at_peak.begin(), memory.at_peak.end(), [](Bytes bytes) { return bytes > Bytes(0); });
 }
 
 // So many are the same at the same place: kind, unit, dtype, elements, payload and size of the group.
@@ -107,7 +111,15 @@ Comparison compare(const StepReport& predicted, const StepReport& measured) {
     list.count(kind + " count", first.count, second.count);
     list.bytes(kind + " payload", first.payload, second.payload);
   }
-  if (names_units(predicted.traffic) && names_units(measured.traffic)) {
+  if (knows_categories(predicted.memory) && knows_categories(measured.memory)) {
+    for (std::size_t i = 0; i < predicted.memory.at_peak.size(); ++i) {
+      const Bytes first = predicted.memory.at_peak[i];
+      const Bytes second = measured.memory.at_peak[i];
+      if (first == Bytes(0) && second == Bytes(0)) continue;
+      list.bytes(fmt::format("at peak: {}", name_of(static_cast<MemoryCategory>(i))), first, second);
+    }
+  }
+  if (knows_groups(predicted.traffic) && knows_groups(measured.traffic)) {
     const auto count = static_cast<std::int64_t>(predicted.traffic.collectives.size());
     list.count("collectives as predicted", count, same_collectives(predicted.traffic, measured.traffic));
   }

@@ -88,6 +88,14 @@ void read_phases(const JsonValue& value, std::vector<PhasePeaks>& phases, JsonEr
   }
 }
 
+void read_at_peak(const JsonValue& value, BytesByCategory& at_peak, JsonErrors& errors) {
+  ObjectReader object(value, errors);
+  for (int i = 0; i < kNumMemoryCategories; ++i) {
+    object.optional(name_of(static_cast<MemoryCategory>(i)), at_peak[static_cast<std::size_t>(i)], kInBytes);
+  }
+  object.finish(UnknownKeys::Ignore);
+}
+
 void read_memory(const JsonValue& value, MemoryReport& memory, JsonErrors& errors) {
   ObjectReader object(value, errors);
   object.required("budget_bytes", memory.budget, kInBytes);
@@ -95,6 +103,7 @@ void read_memory(const JsonValue& value, MemoryReport& memory, JsonErrors& error
   read_peaks(object, memory.peaks);
   if (const JsonValue* peak = object.required_value("peak")) read_peak(*peak, memory.peak, errors);
   if (const JsonValue* phases = object.required_value("phases")) read_phases(*phases, memory.phases, errors);
+  if (const JsonValue* at_peak = object.optional_value("at_peak")) read_at_peak(*at_peak, memory.at_peak, errors);
   object.optional("cache_flushes", memory.cache_flushes, IntegerRange{-1});
   object.finish(UnknownKeys::Ignore);
 }
@@ -132,6 +141,11 @@ void read_collective(const JsonValue& value, TrafficReport& traffic, JsonErrors&
   object.required("elements", collective.elements, kCount);
   object.required("payload_bytes", collective.payload, kInBytes);
   object.required("group_size", collective.group_size, kCount);
+  std::string group;
+  object.optional("group", group);
+  collective.group = group == name_of(MeshDimension::Shard)       ? MeshDimension::Shard
+                     : group == name_of(MeshDimension::Replicate) ? MeshDimension::Replicate
+                                                                  : MeshDimension::Other;
   object.finish(UnknownKeys::Ignore);
   const auto known = kind_named(kind);
   if (!known) object.fail("kind", fmt::format("\"{}\" is no collective.", kind), "");

@@ -9,9 +9,12 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <memory>
+
+#include "executor/counting_allocator.h"
 
 namespace fsdp::executor {
 
@@ -39,14 +42,31 @@ class Border final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override { return {}; }
 };
 
-}  // namespace
+class CountAsGradient final : public torch::autograd::FunctionPreHook {
+ public:
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    if (gradients[0].defined()) recount(gradients[0], MemoryCategory::UnshardedGrad);
+    return gradients;
+  }
+};
 
-at::Tensor entering(const at::Tensor& tensor) {
+at::Tensor enter(const at::Tensor& tensor, const std::shared_ptr<Border>& border) {
   at::Tensor same = tensor.variable_data();
-  const auto border = std::make_shared<Border>();
   border->add_input_metadata(same);
   torch::autograd::impl::set_gradient_edge(same, {border, 0});
   return same;
+}
+
+}  // namespace
+
+at::Tensor entering(const at::Tensor& tensor) {
+  return enter(tensor, std::make_shared<Border>());
+}
+
+at::Tensor entering_parameter(const at::Tensor& tensor) {
+  const auto border = std::make_shared<Border>();
+  border->add_tensor_pre_hook(std::make_unique<CountAsGradient>());
+  return enter(tensor, border);
 }
 
 torch::autograd::Edge edge_of(const at::Tensor& tensor) {

@@ -27,6 +27,8 @@ struct AutogradPiece {
 /// The same memory at the border of a piece: the graph begins here and asks for a gradient. Unlike a leaf it is not
 /// held by the graph.
 at::Tensor entering(const at::Tensor& tensor);
+/// The same for a parameter, whose gradient is counted as one as soon as it is there.
+at::Tensor entering_parameter(const at::Tensor& tensor);
 /// Where the gradient of a tensor goes in or comes out. REQUIRES: it requires a gradient.
 torch::autograd::Edge edge_of(const at::Tensor& tensor);
 

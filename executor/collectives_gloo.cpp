@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "executor/collectives.h"
+#include "executor/counting_allocator.h"
 #include "executor/tensors.h"
 
 namespace fsdp::executor {
@@ -131,6 +132,7 @@ class GlooGroup final : public Group {
         at::Tensor to = output;
         return std::make_unique<PendingAverage>(Works{gloo_->_reduce_scatter_base(to, from)}, output, divisor);
       }
+      const CategoryScope buffers(MemoryCategory::ReduceScatter);
       at::Tensor parts = at::empty_like(input);
       std::vector<std::int64_t> equal_parts;
       Works works{gloo_->alltoall_base(parts, from, equal_parts, equal_parts)};

@@ -209,7 +209,7 @@ Tensors ModelRun::take_parameters(int call, const Op& op, AutogradPiece* graph) 
     const int id = call_of(call).parameters[at(index)];
     at::Tensor whole = parameters_.whole(id);
     if (graph != nullptr && index_.model->parameters[at(id)].receives_gradient) {
-      whole = entering(whole);
+      whole = entering_parameter(whole);
       graph->parameters.push_back({edge_of(whole), id});
     }
     taken.push_back(std::move(whole));

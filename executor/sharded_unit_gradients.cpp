@@ -66,9 +66,12 @@ void RunningUnit::accumulate() {
 
 void RunningUnit::reduce() {
   const std::vector<int> reduced = copy_in_gradients();
+  const bool has_earlier = std::any_of(parameters_.begin(), parameters_.end(),
+                                       [](const ParameterState& state) { return state.grad.defined(); });
+  const bool is_gradient = unit_.reduce_dtype == unit_.original_dtype && !has_earlier;
   at::Tensor output;
   {
-    const CategoryScope buffers(MemoryCategory::ReduceScatter);
+    const CategoryScope buffers(is_gradient ? MemoryCategory::ShardedGrad : MemoryCategory::ReduceScatter);
     output = at::empty({reduce_input_.numel() / world_}, reduce_input_.scalar_type());
     reduce_scatter(output);
     all_reduce(output);

@@ -37,7 +37,7 @@ struct RankGroups {
 
 /// What one step measured.
 struct StepMeasurement {
-  double loss = 0;                           ///< Of this rank: the mean of its micro-batches.
+  double loss = 0;           ///< Of this rank: the mean of its micro-batches.
   double gradient_norm = 0;  ///< With clipping; else 0.
   Seconds wall{0};
   Seconds cpu{0};                          ///< Of all threads of the process.
