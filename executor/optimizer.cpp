@@ -21,6 +21,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/reciprocal.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -195,7 +196,8 @@ double clip_gradients(const std::vector<ParameterState*>& parameters, double max
     norms = norms.pow(1.0 / 2.0);
   }
   const at::Tensor total = at::linalg_vector_norm(norms, 2.0);
-  const at::Tensor factor = (max_norm / (total + 1e-6)).clamp_max(1.0);
+  // Python divides a number by a tensor as the product with its reciprocal.
+  const at::Tensor factor = (at::reciprocal(total + 1e-6) * max_norm).clamp_max(1.0);
   at::_foreach_mul_(gradients, factor);
   return total.item<double>();
 }

@@ -22,7 +22,8 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--steps", options.steps, "Training steps (3)")->check(CLI::Range(1, 1'000'000'000));
   app.add_option("--seed", options.seed, "Seed of weights and data (0)");
   app.add_option("--lr", options.learning_rate, "Learning rate (1e-4)");
-  app.add_option("--report", options.report, "Write this rank's measurements as JSON");
+  app.add_option("--report", options.report,
+                 "Write this rank's measurements as JSON; {rank} in the name is its number");
   app.add_option("--save-parameters", options.parameters, "Write all parameters at the end, as safetensors (rank 0)");
   app.add_option("--allocation-trace", options.trace, "Write every allocation of the last step");
   app.add_option("--reduce", options.reduce, "Order of sums: direct, or parity with PyTorch on Gloo (direct)")

@@ -26,6 +26,15 @@ void say(const std::string& line) {
   std::fputs((line + "\n").c_str(), stderr);
 }
 
+/// "report.{rank}.json" names a file for each rank.
+std::string file_of_rank(std::string name, int rank) {
+  constexpr std::string_view kRank = "{rank}";
+  for (std::size_t at = name.find(kRank); at != std::string::npos; at = name.find(kRank)) {
+    name.replace(at, kRank.size(), std::to_string(rank));
+  }
+  return name;
+}
+
 /// What all ranks read alike.
 struct Job {
   Plan plan;
@@ -215,7 +224,7 @@ Result<void> train(const RunOptions& options, const Launch& launch, const Job& j
 
 }  // namespace
 
-int run_rank(const RunOptions& options) {
+int run_rank(RunOptions options) {
   install_counting_allocator();
   const auto report_errors = [](const Errors& errors) {
     for (const Error& error : errors) say("error: " + to_string(error));
@@ -223,6 +232,8 @@ int run_rank(const RunOptions& options) {
   const Result<Launch> launch = read_launch();
   if (!launch) return report_errors(launch.error()), kExitInput;
   const int rank = options.stands_in ? options.stand_in_rank : launch->rank;
+  options.report = file_of_rank(options.report, rank);
+  options.trace = file_of_rank(options.trace, rank);
   Job job;
   const Result<void> prepared = prepare(options, rank, job);
   if (!prepared) return report_errors(prepared.error()), kExitInput;

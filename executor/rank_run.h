@@ -12,6 +12,6 @@ inline constexpr int kExitRun = 3;
 
 /// Returns the exit code; everything that goes wrong has been said on standard error, with the rank and the
 /// instruction.
-int run_rank(const RunOptions& options);
+int run_rank(RunOptions options);
 
 }  // namespace fsdp::executor
