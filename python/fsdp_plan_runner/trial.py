@@ -76,6 +76,7 @@ def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
     optimizer = make_optimizer(root, job.plan, trial.learning_rate)
     batch = SyntheticBatch(job, root.context.activation)
     root.train()
+    torch.manual_seed(trial.seed + job.rank)  # Of dropout.
     steps = []
     for _ in range(job.steps):
         wall, cpu = time.perf_counter(), time.process_time()

@@ -1,0 +1,99 @@
+"""The same plan, trained by ranks that different engines have started, ends with the same parameters.
+
+    engines_test.py FSDP_EXEC [TORCHRUN]
+
+mpirun is taken from the path; where there is none, or no torchrun, that test is skipped.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Any
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+from parity_cases import Case  # noqa: E402
+from ranks import LIMIT_SECONDS, clean_environment, free_port, parameters_of, started  # noqa: E402
+
+EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
+TORCHRUN = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
+CASE = Case("engines", "llama3_2_1b", 2, {"optimizer": {"clip_grad_norm": 1.0}})
+OPTIONS = ["--steps", "2", "--seed"]
+SEED = "5"
+
+
+def write_plan(folder: pathlib.Path) -> pathlib.Path:
+    spec_file, plan_file = folder / "spec.json", folder / "plan.json"
+    spec_file.write_text(json.dumps(CASE.spec()), encoding="utf-8")
+    plan_file.write_text(json.dumps(CASE.plan_of(str(spec_file))), encoding="utf-8")
+    return plan_file
+
+
+def by_hand(port: int | None = None, seed: str = SEED) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        options = [*OPTIONS, seed, "--save-parameters", str(folder / "out")]
+        with started(EXECUTOR, CASE.ranks, [write_plan(folder)], folder, options, port=port) as ranks:
+            codes = [rank.wait() for rank in ranks]
+            if any(codes):
+                raise AssertionError(f"exit {codes}\n" + "".join(rank.printed for rank in ranks))
+        return parameters_of(folder / "out")
+
+
+through_a_file = functools.cache(by_hand)
+
+
+def by_engine(words: list[str], **environment: str) -> tuple[dict[str, Any], str]:
+    """What `words`, with fsdp-exec behind them, leaves and prints."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        command = [*words, str(EXECUTOR), str(write_plan(folder)), "--threads", "1", *OPTIONS, SEED,
+                   "--save-parameters", str(folder / "out")]
+        done = subprocess.run(command, env={**clean_environment(), **environment}, capture_output=True, text=True,
+                              timeout=LIMIT_SECONDS)
+        if done.returncode != 0:
+            raise AssertionError(f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return parameters_of(folder / "out"), done.stdout + done.stderr
+
+
+class EnginesGiveTheSameParameters(unittest.TestCase):
+    def expect_equal(self, found: dict[str, Any]) -> None:
+        expected = through_a_file()
+        self.assertEqual(found.keys(), expected.keys())
+        self.assertEqual([name for name in expected if found[name] != expected[name]], [])
+
+    def test_a_store_of_rank_0_in_place_of_a_file(self) -> None:
+        self.expect_equal(by_hand(free_port()))
+
+    def test_torchrun(self) -> None:
+        if TORCHRUN is None or not TORCHRUN.is_file():
+            self.skipTest("there is no torchrun")
+        found, printed = by_engine([str(TORCHRUN), "--no-python", "--nproc-per-node", str(CASE.ranks), "--master-addr",
+                                    "127.0.0.1", "--master-port", str(free_port())])
+        self.expect_equal(found)
+        self.assertEqual(printed.count("step 2: loss"), 1, printed)
+
+    def test_mpirun(self) -> None:
+        mpirun = shutil.which("mpirun")
+        if mpirun is None:
+            self.skipTest("there is no mpirun")
+        words = [mpirun, "-n", str(CASE.ranks), "--oversubscribe", "-x", "MASTER_ADDR", "-x", "MASTER_PORT"]
+        words += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        found, printed = by_engine(words, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+        self.expect_equal(found)
+        self.assertEqual(printed.count("step 2: loss"), 1, printed)
+
+    def test_it_can_tell_them_apart(self) -> None:
+        self.assertNotEqual(by_hand(seed="6"), through_a_file())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,105 @@
+"""Plans that parity_test.py trains twice, and what each of them covers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from small_models import CUTS, each_block_a_unit, small_spec
+
+MIXED = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "float32"}}
+CLIPPED = {"optimizer": {"clip_grad_norm": 0.1}}  # Well below what small models have.
+
+
+@dataclass
+class Case:
+    name: str
+    model: str  # Of small_models.CUTS.
+    shard: int
+    plan: dict[str, Any] = field(default_factory=dict)  # Members of the plan file that differ from its defaults.
+    replicate: int = 1
+    units: list[dict[str, Any]] | None = None  # Without: one for each block, and the root.
+    frozen: list[str] = field(default_factory=list)
+    dimensions: dict[str, float] = field(default_factory=dict)
+    steps: int = 3
+    learning_rate: float = 1e-3
+    dtype: str = "float32"  # Of the checkpoint, in place of the spec's own.
+    always: bool = False  # In the ordinary run, which as a whole covers every feature.
+
+    @property
+    def ranks(self) -> int:
+        return self.shard * self.replicate
+
+    def spec(self) -> dict[str, Any]:
+        return small_spec(self.model, self.dtype)
+
+    def plan_of(self, spec_file: str) -> dict[str, Any]:
+        return {
+            "format_version": "1.0",
+            "model": {"name": self.spec()["name"], "file": spec_file, "frozen": self.frozen,
+                      "dimensions": {**CUTS[self.model].dimensions, **self.dimensions}},
+            "mesh": {"replicate": self.replicate, "shard": self.shard},
+            "units": self.units or each_block_a_unit(self.model),
+            **self.plan,
+        }
+
+
+def checkpointed(model: str) -> dict[str, Any]:
+    return {"activation_checkpointing": {"modules": [{"module": row, "mode": "full"} for row in CUTS[model].rows]}}
+
+
+CASES = [
+    Case("llama_fp32", "llama3_2_1b", 4, always=True),
+    Case("llama_fp32_of_3", "llama3_2_1b", 3),
+    Case("llama_alone", "llama3_2_1b", 1, always=True),
+    Case("llama_mixed_clip", "llama3_2_1b", 2, {**MIXED, **CLIPPED}, dtype="bfloat16", always=True),
+    Case("llama_fp32_clip_of_3", "llama3_2_1b", 3, CLIPPED),
+    Case("llama_pure_bf16", "llama3_2_1b", 2, {"optimizer": {"clip_grad_norm": 0.1, "weight_decay": 0.1}},
+         dtype="bfloat16", always=True),
+    Case("llama_adam_for_loop", "llama3_2_1b", 2,
+         {"optimizer": {"kind": "adam", "implementation": "for_loop", "weight_decay": 0.1}}, always=True),
+    Case("llama_hsdp", "llama3_2_1b", 2, {**MIXED, **CLIPPED}, replicate=2, always=True),
+    Case("llama_hsdp_accumulate_without_sync", "llama3_2_1b", 2,
+         {**MIXED, "accumulation": 2, "sync_every_micro_batch": False}, replicate=2),
+    Case("llama_accumulate", "llama3_2_1b", 2, {"accumulation": 2}, always=True),
+    Case("llama_accumulate_without_sync", "llama3_2_1b", 3,
+         {**MIXED, "accumulation": 3, "sync_every_micro_batch": False, **CLIPPED}, always=True),
+    Case("llama_reshard_to_2", "llama3_2_1b", 4,
+         units=each_block_a_unit("llama3_2_1b", reshard_after_forward=2), always=True),
+    Case("llama_checkpointed", "llama3_2_1b", 2, checkpointed("llama3_2_1b"), always=True),
+    Case("llama_mixed_checkpointed", "llama3_2_1b", 2, {**MIXED, **checkpointed("llama3_2_1b")}),
+    Case("llama_prefetch_groups", "llama3_2_1b", 2, {"forward_prefetch": 2, "backward_prefetch": 2},
+         units=[*each_block_a_unit("llama3_2_1b")[:-1], {"modules": ["model.norm"]}, {"modules": [""]}]),
+    Case("llama_groups", "llama3_2_1b", 2,
+         units=[{"modules": ["model.layers.0", "model.layers.1", "model.norm"]}, {"modules": [""]}]),
+    Case("llama_one_unit", "llama3_2_1b", 2, units=[{"modules": [""]}]),
+    Case("llama_sgd_decay", "llama3_2_1b", 2,
+         {"optimizer": {"kind": "sgd", "momentum": 0.5, "weight_decay": 0.1}}, learning_rate=0.1),
+    Case("gpt2_fused_kept", "gpt2", 2, {"optimizer": {"implementation": "fused"}},
+         units=each_block_a_unit("gpt2", reshard_after_forward=False), always=True),
+    Case("gpt2_mixed_of_3", "gpt2", 3, {**MIXED, **CLIPPED}),
+    Case("vit_sgd_momentum", "vit_b_16", 2,
+         {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0}}, learning_rate=0.1, always=True),
+    Case("vit_sgd_plain", "vit_b_16", 3,
+         {"optimizer": {"kind": "sgd", "implementation": "for_loop", "weight_decay": 0.1}}, learning_rate=0.1),
+    Case("qwen3_tied_and_frozen", "qwen3_0_6b", 3, frozen=["model.layers.0.*", "model.norm.*"], always=True),
+    Case("qwen3_embeddings_frozen", "qwen3_0_6b", 2, MIXED, frozen=["model.embed_tokens.*", "model.layers.0.*"],
+         dtype="bfloat16"),
+    Case("qwen3_tied_fp32", "qwen3_0_6b", 4),
+    Case("qwen3_tts", "qwen3_tts", 2, CLIPPED, dtype="bfloat16", always=True,
+         units=[*each_block_a_unit("qwen3_tts")[:-1], {"modules": ["talker.model.text_embedding"]},
+                {"modules": ["talker.model.codec_embedding"]}, {"modules": [""]}]),
+    Case("qwen3_tts_mixed_accumulate", "qwen3_tts", 2,
+         {**MIXED, "accumulation": 2, **CLIPPED}, frozen=["speaker_encoder.*"]),
+    Case("t5", "t5_3b", 2, {"runtime": {"implementations": {"attention": "eager"}}}, always=True),
+    Case("whisper", "whisper_large_v3", 2, always=True),
+    Case("whisper_mixed", "whisper_large_v3", 2, {**MIXED, **CLIPPED}),
+    Case("bert", "bert_large", 2, CLIPPED, always=True),
+    Case("gemma2", "gemma2_9b", 2, CLIPPED, always=True),
+    Case("gemma2_mixed", "gemma2_9b", 3, MIXED, dtype="bfloat16"),
+    Case("resnet", "resnet18", 2, {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 1e-4}},
+         learning_rate=0.1, always=True),
+    Case("llama_of_torchtitan", "llama3_2_1b", 2, {**MIXED, "runtime": {"flavour": "torchtitan"}}, always=True),
+    Case("llama_repeat_kv", "llama3_2_1b", 2, {"runtime": {"flavour": "transformers-repeat-kv"}}),
+    Case("llama_eager", "llama3_2_1b", 2, {"runtime": {"implementations": {"attention": "eager"}}}),
+]
