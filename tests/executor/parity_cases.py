@@ -49,7 +49,7 @@ def checkpointed(model: str) -> dict[str, Any]:
 
 
 CASES = [
-    Case("llama_fp32", "llama3_2_1b", 4, always=True),
+    Case("llama_fp32", "llama3_2_1b", 4),
     Case("llama_fp32_of_3", "llama3_2_1b", 3),
     Case("llama_alone", "llama3_2_1b", 1, always=True),
     Case("llama_mixed_clip", "llama3_2_1b", 2, {**MIXED, **CLIPPED}, dtype="bfloat16", always=True),
@@ -92,8 +92,8 @@ CASES = [
     Case("qwen3_tts_mixed_accumulate", "qwen3_tts", 2,
          {**MIXED, "accumulation": 2, **CLIPPED}, frozen=["speaker_encoder.*"]),
     Case("t5", "t5_3b", 2, {"runtime": {"implementations": {"attention": "eager"}}}, always=True),
-    Case("whisper", "whisper_large_v3", 2, always=True),
-    Case("whisper_mixed", "whisper_large_v3", 2, {**MIXED, **CLIPPED}),
+    Case("whisper", "whisper_large_v3", 2),
+    Case("whisper_mixed", "whisper_large_v3", 2, {**MIXED, **CLIPPED}, always=True),
     Case("bert", "bert_large", 2, CLIPPED, always=True),
     Case("gemma2", "gemma2_9b", 2, CLIPPED, always=True),
     Case("gemma2_mixed", "gemma2_9b", 3, MIXED, dtype="bfloat16"),

@@ -1,0 +1,143 @@
+"""What fsdp-exec says and how soon it ends when something is wrong: with a rank, with the memory, with the plan.
+
+    faults_test.py FSDP_EXEC
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import signal
+import sys
+import tempfile
+import time
+import unittest
+from typing import Any
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+from parity_cases import Case  # noqa: E402
+from ranks import LIMIT_SECONDS, Rank, started  # noqa: E402
+
+EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
+EXIT_INPUT, EXIT_RUN = 2, 3
+ENDLESS = ["--steps", "1000000"]
+SOON_SECONDS = 10
+AT_AN_INSTRUCTION = r"error: rank \d: step \d+, instruction \d+ of \d+, \w+"
+
+
+class Faults(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def plan(self, case: Case, name: str = "plan", **changes: Any) -> pathlib.Path:
+        spec_file, plan_file = self.folder / f"{name}.spec.json", self.folder / f"{name}.json"
+        spec_file.write_text(json.dumps(case.spec()), encoding="utf-8")
+        plan_file.write_text(json.dumps({**case.plan_of(str(spec_file)), **changes}), encoding="utf-8")
+        return plan_file
+
+    def wait_until_they_train(self, ranks: list[Rank]) -> None:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while "step 3: loss" not in ranks[0].printed:
+            self.assertLess(time.monotonic(), deadline, "no step is done")
+            ended = [rank.printed for rank in ranks if rank.process.poll() is not None]
+            self.assertEqual(ended, [], "a rank has ended")
+            time.sleep(0.05)
+
+    def expect_end(self, rank: Rank, code: int, began: float, *said: str) -> None:
+        left = max(0.1, SOON_SECONDS - (time.monotonic() - began))
+        self.assertEqual(rank.wait(left), code, rank.printed)
+        for pattern in said:
+            self.assertRegex(rank.printed, pattern)
+
+    def test_a_rank_that_is_killed_ends_the_others(self) -> None:
+        with started(EXECUTOR, 3, [self.plan(Case("f", "llama3_2_1b", 3))], self.folder, ENDLESS) as ranks:
+            self.wait_until_they_train(ranks)
+            began = time.monotonic()
+            ranks[1].process.send_signal(signal.SIGKILL)
+            for r in (0, 2):
+                self.expect_end(ranks[r], EXIT_RUN, began, AT_AN_INSTRUCTION)
+
+    def test_copies_end_with_a_rank_of_another_shard_group(self) -> None:
+        case = Case("f", "llama3_2_1b", 2, replicate=2)
+        with started(EXECUTOR, 4, [self.plan(case)], self.folder, ENDLESS) as ranks:
+            self.wait_until_they_train(ranks)
+            began = time.monotonic()
+            ranks[3].process.send_signal(signal.SIGKILL)
+            for rank in ranks[:3]:
+                self.expect_end(rank, EXIT_RUN, began, AT_AN_INSTRUCTION)
+
+    def test_a_rank_that_never_starts_is_named_and_waited_for_no_longer_than_said(self) -> None:
+        plan = self.plan(Case("f", "llama3_2_1b", 3))
+        began = time.monotonic()
+        with started(EXECUTOR, 2, [plan], self.folder, ["--timeout", "5"], world_size=3) as ranks:
+            for rank in ranks:
+                self.expect_end(rank, EXIT_RUN, began, rf"error: rank {rank.rank}: joining the other ranks: .*rank 2")
+        self.assertGreater(time.monotonic() - began, 4, "they wait as long as said")
+
+    def test_too_little_memory_is_said_in_bytes(self) -> None:
+        plan = self.plan(Case("f", "llama3_2_1b", 2))
+        began = time.monotonic()
+        with started(EXECUTOR, 2, [plan], self.folder, ["--mem", "600K"]) as ranks:
+            for rank in ranks:
+                rank.wait(SOON_SECONDS)
+            said = "".join(rank.printed for rank in ranks)
+            self.assertRegex(said, r"error: rank \d: .*\d+ bytes were asked for while \d+ of 614400 were in use")
+            for rank in ranks:
+                self.expect_end(rank, EXIT_RUN, began, "error: rank")
+
+    def expect_refusal(self, plans: list[pathlib.Path], *options: str) -> None:
+        began = time.monotonic()
+        with started(EXECUTOR, 3, plans, self.folder, list(options)) as ranks:
+            for rank in ranks:
+                self.expect_end(rank, EXIT_INPUT, began, r"error: .*options.* rank 2 differ from those of rank 0")
+
+    def test_ranks_with_another_plan_are_named_and_nobody_trains(self) -> None:
+        case = Case("f", "llama3_2_1b", 3)
+        one = self.plan(case, "one")
+        for name, changes in {"accumulation": {"accumulation": 2}, "units": {"units": [{"modules": [""]}]},
+                              "optimizer": {"optimizer": {"weight_decay": 0.5}}}.items():
+            with self.subTest(name):
+                self.expect_refusal([one, one, self.plan(case, name, **changes)])
+
+    def test_ranks_with_other_options_are_named_and_nobody_trains(self) -> None:
+        plan = self.plan(Case("f", "llama3_2_1b", 3))
+        for options in ("--seed", "RANK"), ("--steps", "1RANK"), ("--lr", "1RANK"):
+            with self.subTest(options[0]):
+                self.expect_refusal([plan], *options)
+
+    def test_copies_of_a_plan_need_not_lie_in_one_place(self) -> None:
+        case = Case("f", "llama3_2_1b", 2)
+        with started(EXECUTOR, 2, [self.plan(case, "here"), self.plan(case, "there")], self.folder, []) as ranks:
+            self.assertEqual([rank.wait() for rank in ranks], [0, 0], "".join(rank.printed for rank in ranks))
+
+    def test_every_problem_of_a_plan_is_said_and_nothing_is_written(self) -> None:
+        units = [{"modules": ["model.layer.0"]}, {"modules": ["model.norms"]}, {"modules": [""]}]
+        options = ["--report", str(self.folder / "report.RANK"), "--save-parameters", str(self.folder / "parameters")]
+        plan = self.plan(Case("f", "llama3_2_1b", 1), units=units)
+        with started(EXECUTOR, 1, [plan], self.folder, options) as ranks:
+            self.expect_end(ranks[0], EXIT_INPUT, time.monotonic(), r"model\.layer\.0", r"model\.norms", "model.norm")
+        self.assertEqual([path.name for path in self.folder.iterdir() if path.name.startswith(("report", "param"))], [])
+
+    def test_a_mesh_of_another_size_is_refused(self) -> None:
+        plan = self.plan(Case("f", "llama3_2_1b", 3))
+        with started(EXECUTOR, 2, [plan], self.folder, []) as ranks:
+            for rank in ranks:
+                self.expect_end(rank, EXIT_INPUT, time.monotonic(), "3 ranks, and 2 were started")
+
+    def test_a_plan_that_is_no_plan(self) -> None:
+        (self.folder / "no.json").write_text('{"format_version": "1.0", "model": {', encoding="utf-8")
+        with started(EXECUTOR, 1, [self.folder / "no.json"], self.folder, []) as ranks:
+            self.expect_end(ranks[0], EXIT_INPUT, time.monotonic(), r"no\.json")
+
+    def test_a_report_that_cannot_be_written(self) -> None:
+        plan = self.plan(Case("f", "llama3_2_1b", 1))
+        options = ["--report", str(self.folder / "nowhere" / "report")]
+        with started(EXECUTOR, 1, [plan], self.folder, options) as ranks:
+            self.expect_end(ranks[0], EXIT_RUN, time.monotonic(), "nowhere")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
