@@ -118,6 +118,7 @@ class Fsdp2Lowering {
         begins_.push_back({windows[w].begin, unit, window});
         ends_.push_back({windows[w].end, unit, window});
         if (windows[w].pre_backward >= 0) pre_backwards_.push_back({windows[w].pre_backward, unit, window});
+        for (const int position : windows[w].further_pre_backwards) pre_backwards_.push_back({position, unit, window});
         if (windows[w].has_post_backward) post_backwards_.push_back({windows[w].begin, unit, window});
       }
     }

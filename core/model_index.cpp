@@ -132,6 +132,33 @@ void mark_backward(const Model& model, ModelIndex& index) {
   }
 }
 
+// From the last call to the first: what later calls read of a call's outputs is known when it is looked at.
+void note_last_reads(const Model& model, ModelIndex& index) {
+  index.last_read.assign(static_cast<std::size_t>(index.num_positions()), -1);
+  std::vector<int> of_value(model.values.size(), -1);
+  const auto raise = [](int& to, int position) { to = std::max(to, position); };
+  for (std::size_t c = model.calls.size(); c-- > 0;) {
+    const Call& call = model.calls[c];
+    const Block& block = model.blocks[static_cast<std::size_t>(call.block)];
+    const int begin = index.call_begin[c];
+    std::vector<int> inside(block.values.size(), -1);
+    for (std::size_t o = 0; o < block.outputs.size(); ++o) {
+      raise(inside[static_cast<std::size_t>(block.outputs[o])], of_value[static_cast<std::size_t>(call.outputs[o])]);
+    }
+    for (std::size_t o = 0; o < block.ops.size(); ++o) {
+      const int position = begin + static_cast<int>(o);
+      if (!index.in_backward[static_cast<std::size_t>(position)]) continue;
+      for (const int input : block.ops[o].inputs) raise(inside[static_cast<std::size_t>(input)], position);
+    }
+    for (std::size_t o = 0; o < block.ops.size(); ++o) {
+      int& last = index.last_read[static_cast<std::size_t>(begin) + o];
+      for (const int output : block.ops[o].outputs) raise(last, inside[static_cast<std::size_t>(output)]);
+    }
+    for (std::size_t i = 0; i < call.inputs.size(); ++i)
+      raise(of_value[static_cast<std::size_t>(call.inputs[i])], inside[i]);
+  }
+}
+
 }  // namespace
 
 int ModelIndex::find(std::string_view name) const {
@@ -167,6 +194,7 @@ ModelIndex index_of(const Model& model) {
   add_runs(model, index);
   find_held_arguments(model, index);
   mark_backward(model, index);
+  note_last_reads(model, index);
   return index;
 }
 

@@ -40,6 +40,8 @@ struct ModelIndex {
   std::vector<std::vector<int>> buffers;     ///< [num_modules] In `Model::buffers`: a module's own.
   std::vector<HeldArgument> held_arguments;  ///< In order of `end`. Not the model's inputs: the batch holds those.
   GradientFlow flow;
+  /// [num positions] The last position with a backward that reads what the op makes, in its call or a later one; -1: none.
+  std::vector<int> last_read;
   std::vector<bool> in_backward;  ///< [num positions] The op has a backward: its output requires a gradient and leads
                                   ///< to the loss.
 

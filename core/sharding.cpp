@@ -260,6 +260,10 @@ class LayoutMaker {
       for (int p = window.end - 1; p >= window.begin && window.pre_backward < 0; --p) {
         if (index_.in_backward[at(p)]) window.pre_backward = p;
       }
+      for (int p = window.begin; p < window.pre_backward; ++p) {
+        if (index_.in_backward[at(p)] && index_.last_read[at(p)] >= window.end)
+          window.further_pre_backwards.push_back(p);
+      }
       window.has_post_backward = !unit.is_root && an_input_requires_grad(window);
     }
   }

@@ -34,6 +34,8 @@ constexpr std::array<Kernel, kNumOpKinds> kKernels = {
     kernels::constant,
 };
 
+static_assert(kKernels.back() != nullptr, "every kind of op has its kernel");
+
 bool ends_with(const std::string& name, const std::string& ending) {
   return name.size() >= ending.size() && name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
 }

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/report_json.h"
 #include "core/report_reader.h"
@@ -48,6 +50,37 @@ TEST(Compare, OfEqualReportsEveryTermIsExact) {
   EXPECT_EQ(comparison.terms.size(), 12);
   EXPECT_TRUE(is_within(comparison, 0));
   EXPECT_TRUE(comparison.notes.empty());
+}
+
+TEST(Compare, WhatOneReportDoesNotKnowIsNoTerm) {
+  StepReport measured = small_report();
+  for (MemoryPeaks* peaks : {&measured.memory.peaks, &measured.memory.phases[0].peaks}) {
+    peaks->allocated = peaks->reserved = peaks->device = Bytes(-1);
+  }
+  measured.verdict = Verdict::Unknown;
+  measured.memory.budget = 0_B;
+  const Comparison comparison = compare(small_report(), measured);
+  EXPECT_EQ(comparison.terms.size(), 6);  // Of eight peaks two are left.
+  EXPECT_TRUE(comparison.notes.empty());
+}
+
+TEST(Compare, CollectivesAreComparedPlaceByPlaceAndThePeakByCategory) {
+  StepReport predicted = small_report();
+  predicted.traffic.collectives = {{.kind = CollectiveKind::AllGather, .unit = "a", .elements = 4, .payload = 16_B},
+                                   {.kind = CollectiveKind::AllGather, .unit = "b", .elements = 4, .payload = 16_B}};
+  predicted.memory.at_peak[static_cast<std::size_t>(MemoryCategory::Activation)] = 60_B;
+  StepReport measured = predicted;
+  std::swap(measured.traffic.collectives[0], measured.traffic.collectives[1]);
+  measured.traffic.collectives.push_back(predicted.traffic.collectives[0]);
+  measured.memory.at_peak[static_cast<std::size_t>(MemoryCategory::Activation)] = 50_B;
+  const Comparison comparison = compare(predicted, measured);
+  const auto term = [&](const std::string& name) {
+    return *std::find_if(comparison.terms.begin(), comparison.terms.end(),
+                         [&](const ComparedTerm& each) { return each.name == name; });
+  };
+  EXPECT_EQ(term("collectives as predicted").measured, 0);
+  EXPECT_EQ(term("at peak: Activation").difference(), 10);
+  EXPECT_EQ(compare(predicted, predicted).terms.size(), 14);
 }
 
 TEST(Compare, WhatWasNeverMeasuredIsInfinitelyFarOff) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/sharding.h"
 #include "tests/support/spec_models.h"
 
 namespace fsdp {
@@ -173,6 +174,26 @@ TEST(Whisper, TheSecondConvolutionHalvesTheFrames) {
   EXPECT_EQ(op_of(model, "model.encoder.conv2", OpKind::Conv1d).outputs[0], (Shape{2, 1280, 1500}));
   EXPECT_EQ(op_of(model, "model.encoder.layer_norm", OpKind::LayerNorm).outputs[0], (Shape{2, 1500, 1280}));
   EXPECT_EQ(op_of(model, "proj_out", OpKind::Linear).outputs[0], (Shape{2, 100, 51866}));
+}
+
+// FSDP2 hangs its pre-backward hook on each output of a module; the bias that block 0 makes for all blocks is one.
+TEST(T5, TheUnitThatMakesTheBiasIsEnteredOnceForEachOutput) {
+  const Model model = model_of("t5_3b.json", {.dimensions = {{"batch", 1}, {"seq", 16}, {"target_seq", 8}}});
+  const ModelIndex index = index_of(model);
+  Plan plan;
+  plan.mesh = {1, 4};
+  for (const int block : {0, 1}) {
+    plan.units.push_back({{fmt::format("encoder.block.{}.layer.0.SelfAttention", block)}, {}});
+  }
+  plan.units.push_back({{""}, {}});
+  const auto layout = make_layout(index, plan);
+  ASSERT_TRUE(layout) << to_string(layout.error().front());
+  const auto further = [&](std::size_t unit) { return layout->units[unit].windows.at(0).further_pre_backwards; };
+  ASSERT_EQ(further(0).size(), 1U);
+  EXPECT_LT(further(0).front(), layout->units[0].windows[0].pre_backward);
+  EXPECT_EQ(index.last_read[static_cast<std::size_t>(further(0).front())] >= layout->units[0].windows[0].end, true);
+  EXPECT_TRUE(further(1).empty());
+  EXPECT_TRUE(further(2).empty());
 }
 
 TEST(Whisper, TheDecoderIsCausalAndLooksAtAllOfTheEncoder) {
