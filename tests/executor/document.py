@@ -1,0 +1,62 @@
+"""Writes the table of docs/executor.md: every case of parity_cases.py trained on this machine, what was measured beside
+what was predicted. scripts/executor_proof calls it.
+
+    document.py FSDP_PLAN DOCUMENT
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from marked_text import write_between  # noqa: E402
+from parity_cases import CASES, Case  # noqa: E402
+
+LIMIT_SECONDS = 300
+
+
+def execute(fsdp_plan: pathlib.Path, case: Case) -> dict[str, dict[str, float]]:
+    """The compared terms by name."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        spec = case.spec()
+        spec.pop("$schema", None)
+        (folder / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
+        (folder / "plan.json").write_text(json.dumps(case.plan_of(str(folder / "spec.json"))), encoding="utf-8")
+        done = subprocess.run([str(fsdp_plan), "execute", str(folder / "plan.json"), "--steps", "3", "--json"],
+                              capture_output=True, text=True, check=True, timeout=LIMIT_SECONDS)
+    return {term["name"]: term for term in json.loads(done.stdout)["comparison"]["terms"]}
+
+
+def error_text(term: dict[str, float]) -> str:
+    if term["difference"] == 0:
+        return "0 B"
+    return f"{term['difference']:+d} B ({term['relative']:+.3%})".replace("%", " %")
+
+
+def row(case: Case, terms: dict[str, dict[str, float]]) -> str:
+    collectives = terms.get("collectives as predicted", {"measured": 0, "predicted": 0})  # One rank has none.
+    mesh = f"{case.replicate} x {case.shard}" if case.replicate > 1 else str(case.shard)
+    cells = [case.name, mesh, f"{collectives['measured']} of {collectives['predicted']}",
+             f"{terms['steady step: live peak']['measured']:,}",
+             *(error_text(terms[f"{phase}: live peak"]) for phase in ("initialisation", "first step", "steady step"))]
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    fsdp_plan, document = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
+    lines = ["| case | ranks | collectives as predicted | peak, bytes | initialisation | first step | steady step |",
+             "|---|---|---|---:|---:|---:|---:|"]
+    for number, case in enumerate(CASES):
+        print(f"{number + 1} of {len(CASES)}: {case.name}", file=sys.stderr, flush=True)
+        lines.append(row(case, execute(fsdp_plan, case)))
+    write_between(document, "executions", lines)
+
+
+if __name__ == "__main__":
+    main()
