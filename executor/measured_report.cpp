@@ -26,23 +26,11 @@ Seconds median(std::vector<Seconds> times) {
   return times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
 }
 
-std::string_view phase_of(const Instruction& step) {
-  switch (step.phase) {
-    case StepPhase::Forward:
-      return "forward";
-    case StepPhase::Backward:
-      return "backward";
-    case StepPhase::Optimizer:
-      break;
-  }
-  return "optimizer";
-}
-
 PeakMoment moment_of(std::int64_t instruction, const ModelIndex& index, const Layout& layout,
                      const Schedule& schedule) {
   const Instruction& step = schedule.instructions[at(instruction)];
   PeakMoment moment{
-      .phase = std::string(phase_of(step)), .instruction = std::string(name_of(step.what)), .unit = {}, .op = {}};
+      .phase = std::string(name_of(step.phase)), .instruction = std::string(name_of(step.what)), .unit = {}, .op = {}};
   if (step.unit >= 0) {
     moment.unit = layout.units[at(step.unit)].name;
     moment.instruction += " " + moment.unit;

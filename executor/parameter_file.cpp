@@ -101,8 +101,7 @@ at::Tensor gathered(const ParameterState& state, Group& shard) {
 
 }  // namespace
 
-Result<void> save_whole_parameters(Trainer& trainer, const Model& /*model*/, const Layout& /*layout*/,
-                                   const std::string& path, bool writes) {
+Result<void> save_whole_parameters(Trainer& trainer, const std::string& path, bool writes) {
   std::vector<ParameterState*> parameters;
   for (auto& unit : trainer.units()) {
     for (ParameterState& state : unit->parameters()) parameters.push_back(&state);

@@ -49,7 +49,7 @@ Result<void> prepare(const RunOptions& options, int rank, Job& job) {
   job.plan = std::move(file.plan);
   FSDP_TRY(job.planned, model_of_plan(job.plan, options.plan, library_of_process()));
   Errors errors = check(job.plan, job.planned.model);
-  for (const Error& error : check_executable(job.plan, job.planned.model)) errors.push_back(error);
+  for (const Error& error : check_executable(job.plan)) errors.push_back(error);
   for (Error& error : errors) error.where = options.plan + (error.where.empty() ? "" : ": " + error.where);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   job.index = index_of(job.planned.model);
@@ -214,8 +214,7 @@ Result<void> train(const RunOptions& options, const Launch& launch, const Job& j
   const auto written = write_report(options, job, steps, facts);
   if (!written) return written;
   if (!options.parameters.empty()) {
-    const auto saved = save_whole_parameters(trainer, job.planned.model, job.layout, options.parameters,
-                                             rank == 0 || options.stands_in);
+    const auto saved = save_whole_parameters(trainer, options.parameters, rank == 0 || options.stands_in);
     if (!saved) return saved;
   }
   if (network != nullptr) network->barrier("done");

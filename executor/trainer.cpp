@@ -30,16 +30,6 @@ Dtype dtype_of(c10::ScalarType type) {
   return Dtype::UInt8;
 }
 
-// What values compute in that say no dtype.
-Dtype activation_dtype(const Plan& plan, const Model& model) {
-  if (plan.mixed_precision.param_dtype) return *plan.mixed_precision.param_dtype;
-  if (plan.parameter_dtype) return *plan.parameter_dtype;
-  for (const Parameter& parameter : model.parameters) {
-    if (is_floating_point(parameter.dtype)) return parameter.dtype;
-  }
-  return Dtype::Float32;
-}
-
 Seconds cpu_time() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -53,7 +43,7 @@ KernelContext context_of(const Plan& plan, const Model& model) {
   KernelContext context;
   context.implementations = plan.runtime.implementations;
   if (!plan.checkpointing.entries.empty()) context.implementations.use_cache = false;
-  context.activation = scalar_type(activation_dtype(plan, model));
+  context.activation = scalar_type(activation_dtype(model, plan));
   const CategoryScope buffers(MemoryCategory::Buffer);
   for (const Buffer& buffer : model.buffers) context.buffers[buffer.name] = make_buffer(buffer, context.device);
   return context;
@@ -61,7 +51,7 @@ KernelContext context_of(const Plan& plan, const Model& model) {
 
 }  // namespace
 
-Errors check_executable(const Plan& plan, const Model& model) {
+Errors check_executable(const Plan& plan) {
   Errors errors;
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
     if (entry.mode != CheckpointMode::Selective) continue;
@@ -78,7 +68,6 @@ Errors check_executable(const Plan& plan, const Model& model) {
   if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
     errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});
   }
-  (void)model;
   return errors;
 }
 
@@ -151,18 +140,7 @@ void Trainer::called(int unit, const CalledCollective& collective) {
   Collective row;
   row.kind = collective.kind;
   row.unit = unit < 0 ? "" : units_[at(unit)]->unit().name;
-  row.phase = name_of(schedule_.instructions[at(current_)].phase) == "forward" ? "forward" : "";
-  switch (schedule_.instructions[at(current_)].phase) {
-    case StepPhase::Forward:
-      row.phase = "forward";
-      break;
-    case StepPhase::Backward:
-      row.phase = "backward";
-      break;
-    case StepPhase::Optimizer:
-      row.phase = "optimizer";
-      break;
-  }
+  row.phase = name_of(schedule_.instructions[at(current_)].phase);
   row.dtype = dtype_of(collective.dtype);
   row.elements = collective.elements;
   row.payload = Bytes(collective.payload);
@@ -246,7 +224,7 @@ void Trainer::load_inputs(const Instruction& step) {
   const std::uint64_t batch =
       static_cast<std::uint64_t>(steps_done_) * micro_batches + static_cast<std::uint64_t>(step.micro_batch);
   const std::uint64_t stream = batch * ranks + static_cast<std::uint64_t>(groups_.rank);
-  const Dtype activation = activation_dtype(plan_, model);
+  const Dtype activation = activation_dtype(model, plan_);
   // Each takes the place of the one before, which a training loop holds until then.
   batch_.resize(model.inputs.size());
   for (std::size_t i = 0; i < model.inputs.size(); ++i) {

@@ -48,7 +48,7 @@ struct StepMeasurement {
 };
 
 /// What a plan asks for and the executor does not do; all of it.
-Errors check_executable(const Plan& plan, const Model& model);
+Errors check_executable(const Plan& plan);
 
 class Trainer final : private ParameterAccess, private CollectiveListener {
  public:
