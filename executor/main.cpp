@@ -1,5 +1,6 @@
 // fsdp-exec: one rank of a training run. `fsdp-plan execute` starts several; torchrun, mpirun and srun do too.
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 
@@ -8,6 +9,8 @@
 
 int main(int argc, char** argv) {
   using namespace fsdp;
+  // A rank that died leaves connections behind that others write to: an error for them, not their end.
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     const Result<executor::RunOptions> options = executor::read_options(argc, argv);
     if (options) return executor::run_rank(*options);
