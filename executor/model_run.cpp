@@ -258,7 +258,8 @@ void ModelRun::begin_whole_backward() {
   if (is_in_backward_) return;
   is_in_backward_ = true;
   const int loss = index_.model->loss;
-  gradients_[at(loss)] = at::ones_like(values_[at(loss)]);
+  loss_gradient_ = at::ones_like(values_[at(loss)]);
+  gradients_[at(loss)] = loss_gradient_;
   for (const HeldValue& held : index_.model->held) values_[at(held.value)] = at::Tensor();
 }
 
@@ -320,6 +321,7 @@ void ModelRun::give_gradient(int call, int value, at::Tensor gradient) {
 
 void ModelRun::end_micro_batch() {
   is_in_backward_ = false;
+  loss_gradient_ = at::Tensor();
   std::fill(values_.begin(), values_.end(), at::Tensor());
   std::fill(gradients_.begin(), gradients_.end(), at::Tensor());
   for (CallState& state : calls_) {

@@ -83,6 +83,7 @@ class ModelRun {
   std::vector<at::Tensor> gradients_;             ///< [num values]
   std::vector<CallState> calls_;                  ///< [num_calls]
   bool is_in_backward_ = false;
+  at::Tensor loss_gradient_;  ///< Lives as long as the backward, as the argument of PyTorch's.
   double loss_ = 0;
 };
 

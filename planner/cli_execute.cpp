@@ -156,7 +156,9 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   Result<StepReport> measured = highest(folder, request->settings.ranks, rank);
   if (!measured) return tl::unexpected(Failure{measured.error(), kExitRun});
   simulator::Predictor predictor(request->given.model, request->given.cluster);
-  const Result<StepReport> predicted = predictor.report(request->given.file.plan, rank);
+  Plan plan = request->given.file.plan;
+  plan.runtime.quirks.last_gradient_kept_in_reduce = false;  // A loop variable of PyTorch's Python.
+  const Result<StepReport> predicted = predictor.report(plan, rank);
   if (!predicted) return input_failure(predicted.error());
   return answer(line, output, *request, *measured, compare(*predicted, *measured), rank);
 }

@@ -26,7 +26,7 @@ WANTED = sys.argv[2:]
 ALL = os.environ.get("FSDP_EXECUTE") == "all"
 LIMIT_SECONDS = 120
 EXACT = 0.001
-EXACT_BYTES = 1024  # Numbers that PyTorch wraps into tensors, a few at a time, and nothing of a model's size.
+EXACT_BYTES = 512  # Numbers that PyTorch wraps into tensors, a few at a time, and nothing of a model's size.
 # oneDNN takes memory of its own for convolutions and for products in 16 bits, as much as it likes: what it takes in these
 # small models, rounded up, as a share of the peak.
 ONEDNN = {
@@ -80,10 +80,10 @@ class Execute(unittest.TestCase):
                     self.assertLess(term["relative"], 0.002, term)
 
     def test_a_tolerance_decides_the_exit_code(self) -> None:
-        plan = self.write(CASES[0])
-        self.assertEqual(self.execute(plan, "--tolerance", "1%", "--quiet").returncode, 0)
-        # What the plan asks for is trained; a report that says something else is outside.
-        self.assertEqual(self.execute(plan, "--tolerance", "0.00000001%", "--quiet").returncode, 1)
+        self.assertEqual(self.execute(self.write(CASES[0]), "--tolerance", "0.1%", "--quiet").returncode, 0)
+        # oneDNN's memory is predicted by nobody.
+        half = next(case for case in CASES if case.name == "llama_pure_bf16")
+        self.assertEqual(self.execute(self.write(half), "--tolerance", "0.1%", "--quiet").returncode, 1)
 
     def test_wrong_input_is_said_before_anything_starts(self) -> None:
         plan = self.write(CASES[0])
