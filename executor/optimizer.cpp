@@ -50,10 +50,6 @@ void RunningOptimizer::make_moments(std::size_t index) {
   const CategoryScope states(MemoryCategory::OptState);
   Moments& moments = moments_[index];
   const at::Tensor& local = parameters_[index]->local;
-  if (plan_.kind == OptimizerKind::Sgd) {
-    if (plan_.momentum != 0) moments.first = parameters_[index]->grad.clone();
-    return;
-  }
   moments.first = at::zeros_like(local);
   moments.second = at::zeros_like(local);
 }
