@@ -3,7 +3,7 @@
 # core, simulator and planner need a compiler and the packages of fsdp_dependencies. Each other part has a folder; a
 # part whose folder is not in the tree is not in this version, whatever is installed, and the block says so.
 
-find_package(Qt6 QUIET COMPONENTS Widgets Svg Concurrent)
+find_package(Qt6 6.4 QUIET COMPONENTS Widgets Svg Concurrent Test)
 find_package(CUDAToolkit QUIET)
 include(fsdp_rehearsal)
 include(fsdp_libtorch)
@@ -43,7 +43,7 @@ fsdp_optional_part(rehearsal "runs a training script on a GPU that is not there"
   NEEDS "the headers of CUDA 13" FSDP_CUDA_INCLUDE "the headers of NCCL" FSDP_NCCL_INCLUDE
   ADD "./scripts/bootstrap --with rehearsal")
 fsdp_optional_part(gui "the what-if explorer"
-  NEEDS Qt6 Qt6_FOUND
+  NEEDS "Qt 6.4" Qt6_FOUND
   ADD "./scripts/bootstrap --with gui")
 
 function(fsdp_print_parts)

@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "rehearsal": set(),
     "gui": {"core", "simulator", "planner"},
     "tests": {"core", "simulator", "planner", "executor", "rehearsal", "gui", "tests"},
-    "benchmarks": {"core", "simulator", "planner", "executor", "benchmarks"},
+    "benchmarks": {"core", "simulator", "planner", "executor", "gui", "benchmarks"},
 }
 # A library that only some folders may use, by the first part of its include path.
 ONLY_FOR = {
@@ -32,6 +32,9 @@ ONLY_FOR = {
     "nccl.h": {"executor", "rehearsal"},
     "cuda_runtime.h": {"executor", "rehearsal"},
 }
+# Qt is for gui/ only, and not for the geometry of its charts, which is tested without a display.
+QT = re.compile(r"Q[A-Z]\w*|Qt\w*")
+QT_FREE_IN_GUI = "gui/chart_"
 SOURCES = {".cpp", ".h", ".cu"}
 TEXTS = SOURCES | {".py", ".sh", ".cmake", ".md", ".txt", ".json", ".yaml", ""}
 MAX_LINES = 400
@@ -69,6 +72,9 @@ def include_errors(name, text):
     for library in re.findall(r'^\s*#\s*include\s*[<"]([^/">]+)', text, re.M):
         if folder not in {"tests", "benchmarks"} and folder not in ONLY_FOR.get(library, {folder}):
             yield f"{name} includes {library}, but only {', '.join(sorted(ONLY_FOR[library]))}/ may use that library."
+        if QT.fullmatch(library) and folder not in {"tests", "benchmarks"} and (
+                folder != "gui" or name.startswith(QT_FREE_IN_GUI)):
+            yield f"{name} includes {library}, but Qt is for gui/ only, and not for {QT_FREE_IN_GUI}*."
     if name.endswith(".h") and re.search(r"#\s*include\s*<nlohmann/", text):
         yield f"{name} includes nlohmann/json, which is slow to compile and belongs in .cpp files only."
 
@@ -130,6 +136,10 @@ PLANTED = [
     ("core/just_right.h", "\n" * MAX_LINES, None),
     ("tests/long.h", "\n" * (MAX_LINES_OF_A_TEST + 1), "tests/long.h has 501 lines, but 500 is the limit"),
     ("docs/place.md", "see /ho" "me/me/model.json\n", "docs/place.md:1 has \"/ho" "me/\", a path of somebody's machine"),
+    ("gui/window.h", '#include <QtWidgets/QWidget>\n#include <QColor>\n#include "planner/search.h"\n', None),
+    ("gui/chart_axis.h", "#include <QRectF>\n", "gui/chart_axis.h includes QRectF, but Qt is for gui/ only"),
+    ("planner/window.h", "#include <QtCore/QString>\n", "planner/window.h includes QtCore, but Qt is for gui/ only"),
+    ("gui/view.h", '#include "executor/trainer.h"\n', "gui/view.h includes executor/, but gui/ may only include"),
     ("core/later.h", "// TO" "DO\n", "core/later.h:1 has \"TO" "DO\", an unfinished place"),
     ("build/dev/generated.h", "// TO" "DO\n", None),
 ]
