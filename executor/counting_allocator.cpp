@@ -82,10 +82,6 @@ class Counts {
     const std::lock_guard lock(mutex_);
     return live_;
   }
-  Bytes total() const {
-    const std::lock_guard lock(mutex_);
-    return Bytes(total_);
-  }
 
   void set_listener(std::function<void(const MemoryEvent&)> listener) {
     const std::lock_guard lock(mutex_);
@@ -174,9 +170,6 @@ void recount(const at::Tensor& tensor, MemoryCategory category) {
 
 BytesByCategory live_bytes() {
   return counts().live();
-}
-Bytes total_live_bytes() {
-  return counts().total();
 }
 void begin_peak() {
   counts().begin_peak();

@@ -35,7 +35,6 @@ void recount(const at::Tensor& tensor, MemoryCategory category);
 
 /// Bytes that live tensors hold now, by category.
 BytesByCategory live_bytes();
-Bytes total_live_bytes();
 
 /// The highest sum of live bytes since the last `begin_peak`, what it consisted of, and where it was.
 struct LivePeak {

@@ -93,7 +93,7 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
   report.memory.peaks = live_only(std::max(steady.peak.bytes, steps.front().peak.bytes));
   report.memory.peak = moment_of(steady.peak.moment, index, layout, schedule);
   report.memory.at_peak = steady.peak.at_peak;
-  report.memory.phases = {{"initialisation", live_only(facts.initialisation.bytes)},
+  report.memory.phases = {{"initialisation", live_only(steps.front().before.bytes)},
                           {"first_step", live_only(steps.front().peak.bytes)}};
   if (steps.size() > 1) report.memory.phases.push_back({"steady_step", live_only(steady.peak.bytes)});
 

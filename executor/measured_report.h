@@ -14,8 +14,6 @@ namespace fsdp::executor {
 /// What is known of a run beside its steps.
 struct RunFacts {
   std::string device = "CPU";
-  LivePeak initialisation;
-  std::int64_t rank = 0;
   std::int64_t warm_up = 1;  ///< Steps at the beginning whose times do not count.
 };
 

@@ -23,7 +23,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "executor/counting_allocator.h"
 #include "executor/gradients.h"
 
 namespace fsdp::executor {
@@ -41,6 +40,12 @@ bool is_random(const Block& block) {
 }
 
 }  // namespace
+
+/// Values with a history, while a piece runs.
+struct ModelRun::PieceValues {
+  std::map<int, at::Tensor> made;     // By the piece, and
+  std::map<int, at::Tensor> entered;  // from before it.
+};
 
 struct ModelRun::CallState {
   struct Piece {
@@ -61,7 +66,6 @@ struct ModelRun::CallState {
 ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
                    ParameterAccess& parameters)
     : index_(index),
-      plan_(plan),
       context_(std::move(context)),
       parameters_(parameters),
       checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
@@ -159,48 +163,41 @@ void ModelRun::run_range(int call, int begin, int end, bool with_graph) {
 void ModelRun::run_piece(int call, int begin, int end, bool with_graph) {
   CallState& state = calls_[at(call)];
   CallState::Piece piece{.begin = begin, .end = end, .graph = {}};
-  std::map<int, at::Tensor> inside;
+  PieceValues inside;
   for (int op = begin; op < end; ++op) {
     const bool has_graph = with_graph && takes_part(call, op);
     const c10::AutoGradMode mode(has_graph);
     run_op_at(call, op, has_graph ? &piece.graph : nullptr, inside);
     drop_after(call, op, inside);
   }
-  for (auto& [value, tensor] : inside) {
-    if (tensor.requires_grad() && is_made_in(call, value, begin, end)) {
-      piece.graph.outputs.push_back({edge_of(tensor), value});
-    }
-    if (is_made_in(call, value, begin, end)) state.values[value] = tensor.variable_data();
+  for (const auto& [value, tensor] : inside.made) {
+    if (tensor.requires_grad()) piece.graph.outputs.push_back({edge_of(tensor), value});
+    state.values[value] = tensor.variable_data();
   }
-  inside.clear();
+  inside = {};
   if (!state.is_recomputing) publish(call);
   if (with_graph) state.pieces.push_back(std::move(piece));
 }
 
-void ModelRun::run_op_at(int call, int op_index, AutogradPiece* graph, std::map<int, at::Tensor>& inside) {
-  const Op& op = block_of(call).ops[at(op_index)];
-  CallState& state = calls_[at(call)];
-  Tensors inputs;
-  for (const int input : op.inputs) {
-    const auto made = inside.find(input);
-    if (made != inside.end()) {
-      inputs.push_back(made->second);
-      continue;
-    }
-    const at::Tensor& plain = state.values.at(input);
-    const bool enters = graph != nullptr && index_.flow.requires_grad[at(call)][at(input)];
-    if (!enters) {
-      inputs.push_back(plain);
-      continue;
-    }
-    const at::Tensor entered = entering(plain);
-    graph->inputs.push_back({edge_of(entered), input});
-    inside[input] = entered;
-    inputs.push_back(entered);
+at::Tensor ModelRun::take_value(int call, int value, AutogradPiece* graph, PieceValues& inside) {
+  for (const auto* values : {&inside.made, &inside.entered}) {
+    if (const auto found = values->find(value); found != values->end()) return found->second;
   }
+  const at::Tensor& plain = calls_[at(call)].values.at(value);
+  if (graph == nullptr || !index_.flow.requires_grad[at(call)][at(value)]) return plain;
+  const at::Tensor entered = entering(plain);
+  graph->inputs.push_back({edge_of(entered), value});
+  inside.entered[value] = entered;
+  return entered;
+}
+
+void ModelRun::run_op_at(int call, int op_index, AutogradPiece* graph, PieceValues& inside) {
+  const Op& op = block_of(call).ops[at(op_index)];
+  Tensors inputs;
+  for (const int input : op.inputs) inputs.push_back(take_value(call, input, graph, inside));
   const Tensors parameters = take_parameters(call, op, graph);
   Tensors outputs = run_op({context_, *index_.model, call_of(call), op, inputs, parameters});
-  for (std::size_t o = 0; o < op.outputs.size(); ++o) inside[op.outputs[o]] = std::move(outputs[o]);
+  for (std::size_t o = 0; o < op.outputs.size(); ++o) inside.made[op.outputs[o]] = std::move(outputs[o]);
 }
 
 Tensors ModelRun::take_parameters(int call, const Op& op, AutogradPiece* graph) {
@@ -217,22 +214,16 @@ Tensors ModelRun::take_parameters(int call, const Op& op, AutogradPiece* graph) 
   return taken;
 }
 
-bool ModelRun::is_made_in(int call, int value, int begin, int end) const {
-  const std::vector<Op>& ops = block_of(call).ops;
-  return std::any_of(ops.begin() + begin, ops.begin() + end, [&](const Op& op) {
-    return std::find(op.outputs.begin(), op.outputs.end(), value) != op.outputs.end();
-  });
-}
-
 // What no later op reads and no other call gets.
-void ModelRun::drop_after(int call, int op_index, std::map<int, at::Tensor>& inside) {
+void ModelRun::drop_after(int call, int op_index, PieceValues& inside) {
   const Block& block = block_of(call);
   CallState& state = calls_[at(call)];
   const Op& op = block.ops[at(op_index)];
   const auto drop = [&](int value) {
     if (state.last_read[at(value)] > op_index) return;
     state.values.erase(value);
-    if (std::find(block.outputs.begin(), block.outputs.end(), value) == block.outputs.end()) inside.erase(value);
+    inside.entered.erase(value);
+    if (std::find(block.outputs.begin(), block.outputs.end(), value) == block.outputs.end()) inside.made.erase(value);
   };
   for (const int value : op.inputs) drop(value);
   for (const int value : op.outputs) drop(value);
@@ -251,8 +242,7 @@ void ModelRun::publish(int call) {
   }
 }
 
-// ---- backward
-// --------------------------------------------------------------------------------------------------------
+// ---- backward ----
 
 void ModelRun::begin_whole_backward() {
   if (is_in_backward_) return;

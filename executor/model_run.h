@@ -52,6 +52,7 @@ class ModelRun {
 
  private:
   struct CallState;
+  struct PieceValues;
 
   const Call& call_of(int call) const { return index_.model->calls[static_cast<std::size_t>(call)]; }
   const Block& block_of(int call) const;
@@ -59,9 +60,10 @@ class ModelRun {
   void begin_call(int call);
   void run_range(int call, int begin, int end, bool with_graph);
   void run_piece(int call, int begin, int end, bool with_graph);
-  void run_op_at(int call, int op_index, AutogradPiece* graph, std::map<int, at::Tensor>& inside);
+  at::Tensor take_value(int call, int value, AutogradPiece* graph, PieceValues& inside);
+  void run_op_at(int call, int op_index, AutogradPiece* graph, PieceValues& inside);
   Tensors take_parameters(int call, const Op& op, AutogradPiece* graph);
-  void drop_after(int call, int op_index, std::map<int, at::Tensor>& inside);
+  void drop_after(int call, int op_index, PieceValues& inside);
   void publish(int call);
   void begin_whole_backward();
   void recompute(int call);
@@ -70,10 +72,8 @@ class ModelRun {
 
   bool takes_part(int call, int op) const;
   bool is_held(int value) const;
-  bool is_made_in(int call, int value, int begin, int end) const;
 
   const ModelIndex& index_;
-  const Plan& plan_;
   KernelContext context_;
   ParameterAccess& parameters_;
   std::vector<CheckpointMode> checkpoint_modes_;  ///< [num_calls]

@@ -38,6 +38,7 @@ namespace fsdp::executor {
 
 /// Parameters of one dtype and one age, which a foreach call takes together.
 struct RunningOptimizer::Group {
+  std::vector<std::size_t> members;  // Of `parameters_`.
   std::vector<at::Tensor> parameters, gradients, first, second;
   std::int64_t step = 0;
 };
@@ -64,6 +65,7 @@ std::vector<RunningOptimizer::Group> RunningOptimizer::groups() {
     if (is_new && plan_.kind != OptimizerKind::Sgd) make_moments(i);
     Group& group = found[{static_cast<int>(state.dtype), moments.step}];
     group.step = moments.step;
+    group.members.push_back(i);
     group.parameters.push_back(state.local);
     group.gradients.push_back(state.grad);
     if (plan_.kind == OptimizerKind::Sgd) continue;
@@ -156,20 +158,15 @@ void RunningOptimizer::sgd(const Group& group) {
   std::vector<at::Tensor> gradients = group.gradients;
   if (plan_.weight_decay != 0) gradients = at::_foreach_add(gradients, group.parameters, plan_.weight_decay);
   if (plan_.momentum != 0) {
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      ParameterState& state = *parameters_[i];
-      if (!state.grad.defined() || static_cast<int>(state.dtype) != static_cast<int>(gradients[0].scalar_type()))
-        continue;
-      if (moments_[i].step != group.step) continue;
-      at::Tensor& buffer = moments_[i].first;
-      const CategoryScope states(MemoryCategory::OptState);
+    const CategoryScope states(MemoryCategory::OptState);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      at::Tensor& buffer = moments_[group.members[i]].first;
       if (!buffer.defined()) {
-        buffer = gradients[next].clone();
+        buffer = gradients[i].clone();
       } else {
-        buffer.mul_(plan_.momentum).add_(gradients[next]);
+        buffer.mul_(plan_.momentum).add_(gradients[i]);
       }
-      gradients[next++] = buffer;
+      gradients[i] = buffer;
     }
   }
   at::_foreach_add_(group.parameters, gradients, -settings_.learning_rate);

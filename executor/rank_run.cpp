@@ -4,8 +4,8 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -128,12 +128,11 @@ void print_step(const StepMeasurement& step, std::int64_t number, const Job& job
                   static_cast<double>(step.peak.bytes.count()) / (1 << 20)));
 }
 
-Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
-                          const RunFacts& facts) {
+Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps) {
   if (options.report.empty()) return {};
   JsonWriter writer;
   writer.begin_object();
-  const StepReport report = measured_report(job.index, job.plan, job.layout, job.schedule, steps, facts);
+  const StepReport report = measured_report(job.index, job.plan, job.layout, job.schedule, steps, {});
   write_report_members(writer, report);
   writer.key("steps");
   writer.begin_array();
@@ -193,7 +192,6 @@ Result<void> train(const RunOptions& options, const Launch& launch, const Job& j
   TrainingSettings settings{.seed = options.seed, .optimizer = {.learning_rate = options.learning_rate}};
   Trainer trainer(job.index, job.plan, job.layout, job.schedule,
                   network != nullptr ? real_groups(*network, job, rank) : stand_in_groups(job, rank), settings);
-  RunFacts facts{.device = "CPU", .initialisation = live_peak(), .rank = rank, .warm_up = options.steps > 1 ? 1 : 0};
   if (network != nullptr) network->barrier("ready");
   trainer.on_instruction([&](int instruction) { current = instruction; });
   std::vector<StepMeasurement> steps;
@@ -202,7 +200,6 @@ Result<void> train(const RunOptions& options, const Launch& launch, const Job& j
     doing = fmt::format("step {}", i + 1);
     if (!options.trace.empty() && i + 1 == options.steps) trace.begin();
     steps.push_back(trainer.step());
-    if (i == 0) facts.initialisation = steps.back().before;
     if (rank == 0 || options.stands_in) print_step(steps.back(), i + 1, job);
   }
   doing = "writing the results";
@@ -211,7 +208,7 @@ Result<void> train(const RunOptions& options, const Launch& launch, const Job& j
     const auto written = trace.write(options.trace);
     if (!written) return written;
   }
-  const auto written = write_report(options, job, steps, facts);
+  const auto written = write_report(options, job, steps);
   if (!written) return written;
   if (!options.parameters.empty()) {
     const auto saved = save_whole_parameters(trainer, options.parameters, rank == 0 || options.stands_in);
