@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -74,6 +75,14 @@ Dtype activation_dtype(const Model& model, const Plan& plan) {
     if (is_floating_point(parameter.dtype)) return parameter.dtype;
   }
   return Dtype::Float32;
+}
+
+Implementations implementations_of(const Plan& plan) {
+  const auto& entries = plan.checkpointing.entries;
+  const auto recomputes = [](const Checkpointing::Entry& entry) { return entry.mode != CheckpointMode::None; };
+  Implementations use = plan.runtime.implementations;
+  use.use_cache = use.use_cache && std::none_of(entries.begin(), entries.end(), recomputes);
+  return use;
 }
 
 std::string fingerprint_of(const Model& model) {

@@ -137,6 +137,10 @@ struct Plan {
 /// Precision of activations under a plan: param_dtype, or that of the parameters.
 Dtype activation_dtype(const Model& model, const Plan& plan);
 
+/// The implementations that run under a plan: recomputation turns the cache of keys and values off, as transformers
+/// does.
+Implementations implementations_of(const Plan& plan);
+
 /// A digest of the parameters' names, shapes and ties (16 hexadecimal digits).
 std::string fingerprint_of(const Model& model);
 

@@ -41,4 +41,12 @@ Result<PlanFile> read_plan_file(const std::string& path) {
   return read_plan(document);
 }
 
+Errors in_plan_file(Errors errors, const std::string& path) {
+  for (Error& error : errors) {
+    if (error.where.starts_with("--")) continue;
+    error.where = error.where.empty() ? path : path + ": " + error.where;
+  }
+  return errors;
+}
+
 }  // namespace fsdp

@@ -31,4 +31,7 @@ std::string to_text(const PlanFile& file);
 Result<PlanFile> read_plan(const JsonDocument& document);
 Result<PlanFile> read_plan_file(const std::string& path);
 
+/// Errors about a plan, with the file that it came from before their places. Those about an option keep theirs.
+Errors in_plan_file(Errors errors, const std::string& path);
+
 }  // namespace fsdp

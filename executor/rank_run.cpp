@@ -50,8 +50,7 @@ Result<void> prepare(const RunOptions& options, int rank, Job& job) {
   FSDP_TRY(job.planned, model_of_plan(job.plan, options.plan, library_of_process()));
   Errors errors = check(job.plan, job.planned.model);
   for (const Error& error : check_executable(job.plan)) errors.push_back(error);
-  for (Error& error : errors) error.where = options.plan + (error.where.empty() ? "" : ": " + error.where);
-  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  if (!errors.empty()) return tl::unexpected(in_plan_file(std::move(errors), options.plan));
   job.index = index_of(job.planned.model);
   FSDP_TRY(job.layout, make_layout(job.index, job.plan, rank % job.plan.mesh.shard));
   job.schedule = lower_fsdp2(job.index, job.plan, job.layout);

@@ -41,8 +41,7 @@ Seconds cpu_time() {
 
 KernelContext context_of(const Plan& plan, const Model& model) {
   KernelContext context;
-  context.implementations = plan.runtime.implementations;
-  if (!plan.checkpointing.entries.empty()) context.implementations.use_cache = false;
+  context.implementations = implementations_of(plan);
   context.activation = scalar_type(activation_dtype(model, plan));
   const CategoryScope buffers(MemoryCategory::Buffer);
   for (const Buffer& buffer : model.buffers) context.buffers[buffer.name] = make_buffer(buffer, context.device);

@@ -29,6 +29,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 
 namespace fsdp::planner {
 
@@ -116,6 +117,12 @@ std::vector<pid_t> children_of_this_process() {
 std::string describe(const ExitStatus& status) {
   if (status.signal == 0) return fmt::format("ended with exit code {}", status.code);
   return fmt::format("was ended by signal {} ({})", status.signal, strsignal(status.signal));
+}
+
+std::string output_from(const std::string& path, std::streamoff begin) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file.seekg(begin)) return {};
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 Result<ChildProcess> ChildProcess::start(const ChildCommand& command) {

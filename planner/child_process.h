@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdint>
 #include <functional>
+#include <ios>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,9 @@ struct ExitStatus {
 };
 /// "ended with exit code 1", "was ended by signal 11 (Segmentation fault)".
 std::string describe(const ExitStatus& status);
+
+/// What the output of a process holds from byte `begin` on; nothing when it is shorter.
+std::string output_from(const std::string& path, std::streamoff begin = 0);
 
 /// One process and all that it starts. What is still running when it is destroyed is killed.
 class ChildProcess {

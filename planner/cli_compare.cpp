@@ -58,13 +58,9 @@ Outcome compare_command(const CommandLine& line, const Output& output) {
 
   const Comparison comparison = compare(*predicted, *measured);
   const ExitCode code = !tolerance || is_within(comparison, *tolerance) ? kExitYes : kExitNo;
-  const std::string path = line.value(Option::Output).value_or("");
-  if (!path.empty() && path != "-") {
-    const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
-    const auto written = write_file_atomically(path, to_json(comparison), overwrite);
-    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
-  }
-  if (output.format == Format::Json || path == "-") {
+  const auto written = write_output_file(line, to_json(comparison));
+  if (!written) return tl::unexpected(written.error());
+  if (prints_json(line, output)) {
     output.console.out << to_json(comparison);
     return code;
   }

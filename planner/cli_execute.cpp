@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "core/compare.h"
-#include "core/files.h"
 #include "core/processors.h"
 #include "core/report_json.h"
 #include "core/report_reader.h"
@@ -95,14 +94,11 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
                const Comparison& comparison, std::int64_t rank) {
   const bool within = !request.tolerance || is_within(comparison, *request.tolerance);
   const ExitCode code = within ? kExitYes : kExitNo;
-  const std::string path = line.value(Option::Output).value_or("");
-  if (!path.empty() && path != "-") {
-    const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
-    const auto written = write_file_atomically(path, to_json(measured, comparison), overwrite);
-    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
-  }
-  if (output.format == Format::Json || path == "-") {
-    output.console.out << to_json(measured, comparison);
+  const std::string json = to_json(measured, comparison);
+  const auto written = write_output_file(line, json);
+  if (!written) return tl::unexpected(written.error());
+  if (prints_json(line, output)) {
+    output.console.out << json;
     return code;
   }
   const ComparedTerm& worst = comparison.terms.front();

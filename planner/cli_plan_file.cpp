@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "core/files.h"
 #include "core/model_library.h"
 #include "core/parse_units.h"
 #include "planner/cli_request.h"
@@ -18,17 +20,12 @@ namespace fsdp::planner {
 
 namespace {
 
-// Errors about a place in the plan file, which is named.
-Errors in_file(Errors errors, const std::string& path) {
-  for (Error& error : errors) {
-    if (error.where.starts_with('/')) error.where = path + ": " + error.where;
-  }
-  return errors;
+void add(Errors& errors, Errors more) {
+  errors.insert(errors.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-}  // namespace
-
-Result<Given> read_planned(const std::string& path, const std::string& library) {
+// The plan with its model. Adds what is wrong between the two to `errors`.
+Result<Given> load(const std::string& path, const std::string& library, Errors& errors) {
   Given given;
   given.path = path;
   FSDP_TRY(given.file, read_plan_file(given.path));
@@ -36,42 +33,54 @@ Result<Given> read_planned(const std::string& path, const std::string& library) 
   given.spec = std::move(planned.spec);
   given.workload = std::move(planned.workload);
   given.model = std::move(planned.model);
-  Errors errors = check(given.file.plan, given.model);
-  for (Error& error : errors) error.where = given.path + (error.where.empty() ? "" : ": " + error.where);
+  add(errors, in_plan_file(check(given.file.plan, given.model), path));
+  return given;
+}
+
+Result<Cluster> machines_of(const CommandLine& line, const Given& given, const std::string& library) {
+  if (given.file.cluster) return override_machines(line, *given.file.cluster, library);
+  if (names_machines(line)) return read_machines(line, library);
+  return failure(given.path, "The plan says nothing about its machines.",
+                 "Write --gpus 4 --mem 16G, or --gpu T4 --gpus 4, or --cluster FILE.");
+}
+
+}  // namespace
+
+Result<Given> read_planned(const std::string& path, const std::string& library) {
+  Errors errors;
+  FSDP_TRY(Given given, load(path, library, errors));
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return given;
 }
 
 Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library) {
-  FSDP_TRY(Given given, read_planned(path, library));
-  if (given.file.cluster) {
-    FSDP_TRY(given.cluster, override_machines(line, *given.file.cluster, library));
-  } else if (names_machines(line)) {
-    FSDP_TRY(given.cluster, read_machines(line, library));
-  } else {
-    return failure(given.path, "The plan says nothing about its machines.",
-                   "Write --gpus 4 --mem 16G, or --gpu T4 --gpus 4, or --cluster FILE.");
+  Errors errors;
+  FSDP_TRY(Given given, load(path, library, errors));
+  Result<Cluster> cluster = machines_of(line, given, library);
+  if (!cluster) {
+    add(errors, std::move(cluster).error());
+  } else if (given.file.plan.mesh.world_size() != world_size(*cluster)) {
+    errors.push_back({path + ": /mesh",
+                      fmt::format("The mesh has {} ranks, the machines have {}.", given.file.plan.mesh.world_size(),
+                                  counted(world_size(*cluster), "GPU")),
+                      "Plan again for these machines."});
   }
-  if (given.file.plan.mesh.world_size() != world_size(given.cluster)) {
-    return failure(given.path + ": /mesh",
-                   fmt::format("The mesh has {} ranks, the machines have {}.", given.file.plan.mesh.world_size(),
-                               counted(world_size(given.cluster), "GPU")),
-                   "Plan again for these machines.");
-  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  given.cluster = *std::move(cluster);
   return given;
 }
 
 tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output, Option::Events});
   Result<Given> given = read_given(line, line.arguments.front(), output.console.library);
-  if (!given) errors.insert(errors.end(), given.error().begin(), given.error().end());
-  if (!errors.empty()) return input_failure(std::move(errors));
+  if (!given) add(errors, std::move(given).error());
   const auto rank = read_rank(line);
-  if (!rank) return input_failure(rank.error());
+  if (!rank) add(errors, rank.error());
+  if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
   simulator::Predictor predictor(given->model, given->cluster);
   Result<StepReport> report = predictor.report(given->file.plan, *rank);
-  if (!report) return input_failure(in_file(std::move(report).error(), line.arguments.front()));
+  if (!report) return input_failure(in_plan_file(std::move(report).error(), line.arguments.front()));
   return PlanPrediction{*std::move(given), std::move(predictor), *std::move(report)};
 }
 
@@ -104,6 +113,19 @@ Errors check_outputs(const CommandLine& line, std::initializer_list<Option> file
     }
   }
   return errors;
+}
+
+tl::expected<void, Failure> write_output_file(const CommandLine& line, const std::string& text) {
+  const std::string path = line.value(Option::Output).value_or("");
+  if (path.empty() || path == "-") return {};
+  const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+  const auto written = write_file_atomically(path, text, overwrite);
+  if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  return {};
+}
+
+bool prints_json(const CommandLine& line, const Output& output) {
+  return output.format == Format::Json || line.value(Option::Output) == "-";
 }
 
 void note_decimal_sizes(const CommandLine& line, const Output& output) {

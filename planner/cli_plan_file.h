@@ -45,6 +45,12 @@ Result<std::int64_t> read_rank(const CommandLine& line);
 /// two answers in one file.
 Errors check_outputs(const CommandLine& line, std::initializer_list<Option> files);
 
+/// Writes the JSON of an answer to the file of -o, if there is one.
+tl::expected<void, Failure> write_output_file(const CommandLine& line, const std::string& text);
+
+/// True when the answer goes to the standard output as JSON: --json, or "-o -".
+bool prints_json(const CommandLine& line, const Output& output);
+
 /// A size in powers of ten is seldom what was meant: says once what was understood.
 void note_decimal_sizes(const CommandLine& line, const Output& output);
 

@@ -119,13 +119,9 @@ Outcome answer(const CommandLine& line, const Output& output, const Subject& sub
   const ExitCode code = report.verdict == Verdict::DoesNotFit || is_outside ? kExitNo : kExitYes;
   const Comparison* compared = comparison ? &*comparison : nullptr;
   const Cluster* cluster = subject.plan ? &subject.plan->cluster : nullptr;
-  const std::string path = line.value(Option::Output).value_or("");
-  if (!path.empty() && path != "-") {
-    const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
-    const auto written = write_file_atomically(path, to_json(report, cluster, compared), overwrite);
-    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
-  }
-  if (output.format == Format::Json || path == "-") {
+  const auto written = write_output_file(line, to_json(report, cluster, compared));
+  if (!written) return tl::unexpected(written.error());
+  if (prints_json(line, output)) {
     output.console.out << to_json(report, cluster, compared);
   } else if (output.quiet) {
     output.print({rehearsal_verdict(report), rehearsal_summary(report)});

@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 #include <thread>
 
@@ -21,11 +19,6 @@ namespace fsdp::planner {
 namespace {
 
 constexpr Seconds kBetweenLooks{0.05};
-
-std::string text_of_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// The last line that begins with "error: ", or nothing.
 std::string error_in(const std::string& log) {
@@ -117,7 +110,7 @@ class RankRunner {
     }
     const auto rank = static_cast<std::size_t>(outcome_.first_failed);
     const ExitStatus end = *outcome_.ends[rank];
-    outcome_.message = error_in(text_of_file(log_of(rank)));
+    outcome_.message = error_in(output_from(log_of(rank)));
     if (end.signal != 0 || outcome_.message.empty()) {
       outcome_.message = fmt::format("rank {} {}", rank, describe(end));
     }
@@ -125,11 +118,11 @@ class RankRunner {
 
   void show() {
     if (output_.quiet) return;
-    const std::string text = text_of_file(log_of(0));
-    const std::size_t whole = text.rfind('\n');
-    if (whole == std::string::npos || whole + 1 <= shown_) return;
-    output_.console.err << text.substr(shown_, whole + 1 - shown_) << std::flush;
-    shown_ = whole + 1;
+    const std::string text = output_from(log_of(0), shown_);
+    const std::size_t whole_lines = text.rfind('\n') + 1;
+    if (whole_lines == 0) return;
+    output_.console.err << text.substr(0, whole_lines) << std::flush;
+    shown_ += static_cast<std::streamoff>(whole_lines);
   }
 
   const ExecutionSettings& settings_;
@@ -139,7 +132,7 @@ class RankRunner {
   std::vector<ChildProcess> processes_;
   ExecutionOutcome outcome_;
   std::optional<Seconds> failed_at_;
-  std::size_t shown_ = 0;
+  std::streamoff shown_ = 0;  // Bytes of rank 0's log.
 };
 
 }  // namespace

@@ -33,12 +33,6 @@ constexpr Seconds kForEnding{3};  // from there, or from Ctrl-C, to SIGKILL.
 constexpr std::uintmax_t kLargestLog = std::uintmax_t{64} << 20;
 constexpr std::streamoff kTail = 64 << 10;
 
-std::string read_from(const std::string& path, std::streamoff begin) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file.seekg(begin)) return {};
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::uintmax_t size_of_file(const std::string& path) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
@@ -154,7 +148,7 @@ class Runner {
     run.seconds = now() - each.started;
     run.last_progress = first_line(run.files.progress);
     const auto size = static_cast<std::streamoff>(size_of_file(run.files.log));
-    run.log_tail = read_from(run.files.log, std::max<std::streamoff>(0, size - kTail));
+    run.log_tail = output_from(run.files.log, std::max<std::streamoff>(0, size - kTail));
     read(run);
     return true;
   }
@@ -177,7 +171,7 @@ class Runner {
     if (observer_.log == nullptr) {
       each.shown = size;
     } else if (size > each.shown) {
-      const std::string text = read_from(path, static_cast<std::streamoff>(each.shown));
+      const std::string text = output_from(path, static_cast<std::streamoff>(each.shown));
       *observer_.log << text << std::flush;
       each.shown += text.size();  // the script goes on writing, so it may be more than `size` said
     }

@@ -47,14 +47,6 @@ Bytes most_reserved(Bytes enough, const std::vector<DeviceTerm>& outside, const 
 
 }  // namespace
 
-Implementations implementations_of(const Plan& plan) {
-  const auto& entries = plan.checkpointing.entries;
-  const auto recomputes = [](const Checkpointing::Entry& entry) { return entry.mode != CheckpointMode::None; };
-  Implementations use = plan.runtime.implementations;
-  use.use_cache = use.use_cache && std::none_of(entries.begin(), entries.end(), recomputes);
-  return use;
-}
-
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu) {
   TapeSettings settings;
   settings.rules = {.activation = activation_dtype(model, plan),

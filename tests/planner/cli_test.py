@@ -101,6 +101,7 @@ simulate plan_version.json
 simulate other_model.json
 simulate other_unit.json
 simulate plan.json --gpus 8
+simulate other_unit.json --gpus 8 --rank none
 simulate flash_fp32.json
 simulate fused_sgd.json
 simulate output_dtype.json
