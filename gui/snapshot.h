@@ -4,9 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/cluster.h"
+#include "core/model.h"
+#include "core/plan_file.h"
 #include "core/report.h"
 #include "core/result.h"
 #include "planner/search.h"
@@ -20,16 +24,31 @@ struct StepCurves {};
 
 namespace fsdp::gui {
 
+/// How final an answer is.
+enum class Stage : std::uint8_t {
+  Preview,    ///< Of the plan that was shown before, on what the user has chosen since; the search is still to come.
+  Answered,   ///< The plan, without remedies and front.
+  Explained,  ///< All of it.
+};
+
 struct Snapshot {
-  std::uint64_t id = 0;                   ///< Of the request that it answers; rises.
+  std::uint64_t id = 0;  ///< Of the request that it answers; rises.
+  Stage stage = Stage::Answered;
+  std::shared_ptr<const Model> model;     ///< As the plan trains it.
   Cluster cluster;                        ///< What was predicted on.
   StepReport report;                      ///< Prediction of the current plan.
   simulator::StepCurves curves;           ///< Of the same plan.
   std::vector<planner::Candidate> plans;  ///< Pareto front and neighbours; empty until a search ran.
   planner::Explanation explanation;       ///< What binds, and what would help.
+  std::optional<planner::Proof> proof;    ///< Of a plan that was searched.
   Errors errors;                          ///< When not empty, all else is of the last good answer.
 };
 
 using SnapshotPtr = std::shared_ptr<const Snapshot>;
+
+/// The plan that a snapshot shows, with its machines: what `fsdp-plan -o FILE` writes.
+inline PlanFile plan_file_of(const Snapshot& snapshot) {
+  return {snapshot.report.plan, snapshot.cluster};
+}
 
 }  // namespace fsdp::gui

@@ -169,6 +169,7 @@ std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget, std::int
   const std::int64_t last_dear = num_dear_ + limit;
   if (is_worse_.comfortable) order_by(std::nullopt);
   while (!open_.empty()) {
+    if (is_stopped_ && is_stopped_()) return std::nullopt;
     if (limit > 0 && num_dear_ >= last_dear && !is_worse_.comfortable) {
       order_by(budget - budget / kHurrySlack);
     }

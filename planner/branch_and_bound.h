@@ -112,6 +112,8 @@ class BranchAndBound {
   /// Called every few boxes, with the points that are settled so far and the lowest objective that is still possible.
   using OnProgress = std::function<void(std::int64_t settled, double at_least)>;
   void on_progress(OnProgress told) { told_ = std::move(told); }
+  /// Asked at every box. Once it says true, `next` gives up and returns nothing.
+  void stop_when(std::function<bool()> is_stopped) { is_stopped_ = std::move(is_stopped); }
   /// Points that were evaluated and are above the budget, in the order of evaluation. The memory of the
   /// kNumNearest lowest is exact; that of others need not be, but is not below it (CostModel::care_up_to).
   const std::vector<EvaluatedPoint>& too_large() const { return too_large_; }
@@ -151,6 +153,7 @@ class BranchAndBound {
   LevelCounts counts_;
   std::int64_t num_dear_ = 0;  ///< Bounds asked for above level 1.
   OnProgress told_;
+  std::function<bool()> is_stopped_;
   double at_least_ = 0;
   std::int64_t num_boxes_ = 0;  ///< Taken from the heap.
   double gap_ = 0;

@@ -61,8 +61,9 @@ void read_optimizer(OptionReader& reader, const CommandLine& line, Optimizer& op
   }
 }
 
-/// All of a plan that is not searched.
-void read_base(const CommandLine& line, Plan& plan, Errors& errors) {
+}  // namespace
+
+void apply_work_options(const CommandLine& line, Plan& plan, Errors& errors) {
   OptionReader reader(line, errors);
   if (const auto precision = reader.choice(Option::Precision, kPrecisionTable)) set_precision(plan, *precision);
   if (const auto text = line.value(Option::ReduceDtype)) {
@@ -84,6 +85,8 @@ void read_base(const CommandLine& line, Plan& plan, Errors& errors) {
     plan.runtime.allocator_settings = *settings;
   }
 }
+
+namespace {
 
 /// What the user fixes of the plan, but for the mesh.
 void read_space(const CommandLine& line, Space& space, Errors& errors) {
@@ -179,7 +182,7 @@ Result<PlanRequest> read_request(const CommandLine& line, const std::string& lib
   }
   request.space.base.model_file = argument;  // As given: a plan names no folder of this machine.
   // What the user says goes over what the recipe says.
-  read_base(line, request.space.base, errors);
+  apply_work_options(line, request.space.base, errors);
   read_space(line, request.space, errors);
   auto cluster = reader.keep(read_machines(line, library));
   if (cluster) read_mesh(line, *cluster, request.space, errors);

@@ -26,6 +26,10 @@ Result<PlanRequest> read_request(const CommandLine& line, const std::string& lib
 /// The workload of a command line: recipe, sizes, what is trained. Adds what is wrong with it to `errors`.
 Workload read_workload(const CommandLine& line, Errors& errors);
 
+/// What a command line says about precision, optimizer, model code and allocator, over what the plan has. Adds what is
+/// wrong with it to `errors`.
+void apply_work_options(const CommandLine& line, Plan& plan, Errors& errors);
+
 /// The machines of a command line. Without any option about them: nothing is given, and nothing is assumed. Errors:
 /// unknown names, sizes that make no sense, options that exclude each other.
 Result<Cluster> read_machines(const CommandLine& line, const std::string& library);

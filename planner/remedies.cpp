@@ -23,6 +23,7 @@ constexpr double kLeastPartOfStep = 0.002;
 }  // namespace
 
 void RemedyList::try_plan(std::string what, std::string flag, const Plan& plan) {
+  if (is_stopped()) return;
   add(std::move(what), std::move(flag), request_.predictor.evaluate(plan, simulator::Detail::Memory));
 }
 
@@ -35,6 +36,7 @@ bool RemedyList::try_rebuilt(std::string what, std::string flag, const Plan& pla
 
 Result<simulator::Outcome> RemedyList::predict(const Plan& plan, const Workload& workload, const Cluster& cluster,
                                                Bytes enough) const {
+  if (is_stopped()) return failure("", "Nobody waits for this any more.", "");
   FSDP_TRY(Model model, build_model(request_.spec, workload));
   simulator::Predictor predictor(std::move(model), cluster);
   return predictor.evaluate(plan, simulator::Detail::Memory, enough);

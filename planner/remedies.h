@@ -3,6 +3,7 @@
 // What would help: changes to a plan, its workload or its machine, each predicted again and priced in bytes and
 // seconds.
 
+#include <functional>
 #include <vector>
 
 #include "core/cluster.h"
@@ -21,6 +22,8 @@ struct RemedyRequest {
   simulator::Predictor& predictor;  ///< Of the plan's own workload and cluster.
   const Candidate& best;
   Verdict verdict = Verdict::Unknown;  ///< Of `best`.
+  /// Asked before each prediction; once it says true nothing more is tried. Empty: nobody stops it.
+  std::function<bool()> should_stop = {};
 };
 
 /// Those that fit first, then by what they save. A change that saves neither bytes nor time is left out. When the plan

@@ -38,6 +38,7 @@ class RemedyList {
   const Plan& plan() const { return plan_; }
 
  private:
+  bool is_stopped() const { return request_.should_stop && request_.should_stop(); }
   void add(std::string what, std::string flag, const Result<simulator::Outcome>& outcome);
 
   const RemedyRequest& request_;

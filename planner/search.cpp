@@ -65,6 +65,14 @@ Proof proof_of(const BranchAndBound& search, const PredictedCost& cost) {
   return proof;
 }
 
+bool is_stopped(const SearchOptions& options) {
+  return options.should_stop && options.should_stop();
+}
+
+tl::unexpected<Errors> stopped() {
+  return failure("", "The search was stopped.", "");
+}
+
 /// Tells the listener of a search, if there is one.
 void tell(const SearchOptions& options, const SearchProgress& progress) {
   if (options.on_progress) options.on_progress(progress);
@@ -123,6 +131,7 @@ std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, c
   LiveCost live(cost);
   BranchAndBound search(live, Objective::Time);
   search.on_progress(teller(options, SearchStage::Front, families));
+  search.stop_when(options.should_stop);
   std::vector<Candidate> front = {candidate_of(cost, families, cost.choice_of(best.point))};
   std::int64_t memory = live.bound(best.point, live.num_levels() - 1).memory;
   while (static_cast<std::int64_t>(front.size()) < max_points) {
@@ -181,17 +190,19 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
                      [&](std::int64_t micro_batch) -> simulator::Predictor& { return predictors.of(micro_batch); });
   BranchAndBound fastest(cost, Objective::Time);
   fastest.on_progress(teller(options, SearchStage::Fastest, families));
+  fastest.stop_when(options.should_stop);
   std::optional<EvaluatedPoint> best = fastest.next(budget_of(cluster).count(), space.max_predictions);
+  if (is_stopped(options)) return stopped();
 
   SearchResult result;
   result.verdict = best ? Verdict::Fits : Verdict::DoesNotFit;
   result.proof = proof_of(fastest, cost);
-  if (best) {
-    result.pareto = front_of(cost, families, *best, space.pareto_points, options);
-  } else {
+  if (!best) {
     BranchAndBound smallest(cost, Objective::Memory);
     smallest.on_progress(teller(options, SearchStage::Smallest, families));
+    smallest.stop_when(options.should_stop);
     best = smallest.next(std::numeric_limits<std::int64_t>::max(), space.max_predictions);
+    if (is_stopped(options)) return stopped();
     assert(best.has_value());
   }
   if (fastest.num_broken_bounds() > 0) {
@@ -203,12 +214,17 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   result.best = candidate_of(cost, families, choice);
   FSDP_TRY(result.report, cost.predictor_of(choice).report(result.best.plan, options.rank));
   result.explanation.binding = binding_of(result.report);
+  if (options.on_best) options.on_best(result);
+  if (result.verdict == Verdict::Fits) {
+    result.pareto = front_of(cost, families, *best, space.pareto_points, options);
+  }
   result.explanation.rejected = rejected_of(cost, families, fastest.too_large(), result.best, result.verdict);
   if (space.explain) {
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space, .settled = result.proof.space});
-    FSDP_TRY(result.explanation.remedies,
-             remedies_for({spec, workload, cluster, cost.predictor_of(choice), result.best, result.verdict}));
+    FSDP_TRY(result.explanation.remedies, remedies_for({spec, workload, cluster, cost.predictor_of(choice), result.best,
+                                                        result.verdict, options.should_stop}));
   }
+  if (is_stopped(options)) return stopped();
   return result;
 }
 

@@ -99,10 +99,14 @@ struct SearchProgress {
 struct SearchOptions {
   std::int64_t rank = 0;  ///< Of the world: the report is of this one. Plans are compared by rank 0, which holds most.
   std::function<void(const SearchProgress&)> on_progress;  ///< Called every some milliseconds. Decides nothing.
+  /// Asked before each prediction; once it says true the search ends with an error. Empty: nobody stops it.
+  std::function<bool()> should_stop;
+  /// Called once, when the best plan is known and predicted; front, rejected plans and remedies are still missing.
+  std::function<void(const SearchResult&)> on_best;
 };
 
-/// Errors: those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a result, not an
-/// error.
+/// Errors: stopped, and those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a
+/// result, not an error.
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
                             const SearchOptions& options = {});
 

@@ -284,6 +284,27 @@ TEST(Search, TheReportIsOfTheRankThatWasAskedFor) {
   EXPECT_EQ(outside.error().front().what, "There is no rank 4 in a world of 4.");
 }
 
+TEST(Search, EndsAsSoonAsItIsStopped) {
+  Case c = standard_case(kPlenty);
+  int asked = 0;
+  const auto result = search(c.spec, c.workload, c.cluster, c.space, {.should_stop = [&] { return ++asked > 3; }});
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().front().what, "The search was stopped.");
+  EXPECT_LT(asked, 10);
+}
+
+TEST(Search, TellsTheBestPlanBeforeTheRest) {
+  Case c = standard_case(kPlenty);
+  std::vector<SearchResult> told;
+  const auto result = search(c.spec, c.workload, c.cluster, c.space,
+                             {.on_best = [&](const SearchResult& best) { told.push_back(best); }});
+  ASSERT_TRUE(result.has_value());
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_TRUE(told[0].report == result->report);
+  EXPECT_TRUE(told[0].pareto.empty());
+  EXPECT_FALSE(result->pareto.empty());
+}
+
 TEST(Search, AGlobalBatchIsSharedOutOverMicroBatches) {
   Case c = standard_case(kPlenty);
   c.space.global_batch = 32;  // 8 for each of 4 GPUs: 8 x 1, 4 x 2, 2 x 4 or 1 x 8.

@@ -1,0 +1,155 @@
+#include "gui/evaluate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/model_library.h"
+#include "gui/plan_edit.h"
+#include "planner/cli_request.h"
+#include "planner/cli_values.h"
+#include "planner/explain.h"
+#include "planner/remedies.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::gui {
+
+using planner::Option;
+
+/// A plan on the machines and with the work of the inputs.
+struct Evaluator::Kept {
+  ModelSpec spec;
+  Workload workload;
+  Model model;
+  Cluster cluster;
+  Plan plan;
+};
+
+namespace {
+
+void append(Errors& errors, const Errors& more) {
+  errors.insert(errors.end(), more.begin(), more.end());
+}
+
+planner::Candidate candidate_of(const StepReport& report) {
+  planner::Candidate candidate{.plan = report.plan,
+                               .label = "this plan",
+                               .step = report.time.step,
+                               .device_peak = report.memory.peaks.device,
+                               .missing = {}};
+  candidate.missing = std::max(Bytes(0), report.memory.peaks.device + report.memory.margin - report.memory.budget);
+  return candidate;
+}
+
+Snapshot snapshot_of(Model model, Cluster cluster, StepReport report) {
+  Snapshot snapshot;
+  snapshot.model = std::make_shared<const Model>(std::move(model));
+  snapshot.cluster = std::move(cluster);
+  snapshot.explanation.binding = planner::binding_of(report);
+  snapshot.report = std::move(report);
+  return snapshot;
+}
+
+}  // namespace
+
+Evaluator::Evaluator(std::string library) : library_(std::move(library)) {}
+Evaluator::~Evaluator() = default;
+
+Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
+  const planner::CommandLine line = line_of(inputs);
+  Errors errors;
+  Kept kept;
+  kept.plan = inputs.kept->plan;
+  kept.workload = planner::read_workload(line, errors);
+  planner::apply_work_options(line, kept.plan, errors);
+  if (const auto accumulation = text_of(inputs, Option::Accumulate)) {
+    const auto number = planner::OptionReader(line, errors).count(Option::Accumulate);
+    if (number) kept.plan.accumulation = *number;
+  }
+  const auto path = find_model_file(inputs.model, library_);
+  if (!path) append(errors, path.error());
+  auto cluster = inputs.kept->cluster ? planner::override_machines(line, *inputs.kept->cluster, library_)
+                                      : planner::read_machines(line, library_);
+  if (!cluster) append(errors, cluster.error());
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  FSDP_TRY(kept.spec, read_model_spec(*path));
+  FSDP_TRY(kept.model, build_model(kept.spec, kept.workload));
+  kept.cluster = *std::move(cluster);
+  kept.plan.mesh = mesh_on(kept.plan.mesh, world_size(kept.cluster));
+  kept.plan.model_file = inputs.model;
+  kept.plan.recipe = kept.workload.recipe.empty() ? kept.plan.recipe : kept.workload.recipe;
+  kept.plan.dimensions = kept.model.dimensions;
+  kept.plan.trainable = kept.workload.trainable;
+  kept.plan.frozen = kept.workload.frozen;
+  return kept;
+}
+
+std::optional<Snapshot> Evaluator::preview(const Inputs& inputs) {
+  if (inputs.kept || !last_ || last_model_ != inputs.model) return std::nullopt;
+  Inputs like_last = inputs;
+  like_last.kept = PlanFile{last_->plan, std::nullopt};
+  const Result<Kept> kept = read_kept(like_last);
+  if (!kept) return std::nullopt;
+  simulator::Predictor predictor(kept->model, kept->cluster);
+  Result<StepReport> report = predictor.report(kept->plan);
+  if (!report) return std::nullopt;
+  Snapshot snapshot = snapshot_of(kept->model, kept->cluster, *std::move(report));
+  snapshot.stage = Stage::Preview;
+  snapshot.plans = front_;
+  return snapshot;
+}
+
+Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& watcher) {
+  FSDP_TRY(const Kept kept, read_kept(inputs));
+  simulator::Predictor predictor(kept.model, kept.cluster);
+  FSDP_TRY(StepReport report, predictor.report(kept.plan));
+  Snapshot snapshot = snapshot_of(kept.model, kept.cluster, std::move(report));
+  if (last_model_ == inputs.model) snapshot.plans = front_;
+  if (watcher.on_answer) watcher.on_answer(snapshot);
+  const planner::Candidate candidate = candidate_of(snapshot.report);
+  FSDP_TRY(snapshot.explanation.remedies,
+           planner::remedies_for({kept.spec, kept.workload, kept.cluster, predictor, candidate, snapshot.report.verdict,
+                                  watcher.should_stop}));
+  snapshot.stage = Stage::Explained;
+  return snapshot;
+}
+
+Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher) {
+  if (inputs.kept) return answer_kept(inputs, watcher);
+  FSDP_TRY(const planner::PlanRequest request, planner::read_request(line_of(inputs), library_));
+  std::shared_ptr<const Model> model;
+  const auto snapshot_with = [&](const planner::SearchResult& found) {
+    Snapshot snapshot;
+    snapshot.model = model;
+    snapshot.cluster = request.cluster;
+    snapshot.report = found.report;
+    snapshot.explanation = found.explanation;
+    snapshot.proof = found.proof;
+    return snapshot;
+  };
+  const auto on_best = [&](const planner::SearchResult& found) {
+    Workload workload = request.workload;
+    workload.dimensions = found.report.plan.dimensions;
+    Result<Model> built = build_model(request.spec, workload);
+    if (built) model = std::make_shared<const Model>(*std::move(built));
+    last_ = PlanFile{found.report.plan, request.cluster};
+    if (last_model_ != inputs.model) front_.clear();
+    last_model_ = inputs.model;
+    if (!watcher.on_answer) return;
+    Snapshot snapshot = snapshot_with(found);
+    snapshot.plans = front_;
+    watcher.on_answer(std::move(snapshot));
+  };
+  FSDP_TRY(
+      const planner::SearchResult found,
+      planner::search(request.spec, request.workload, request.cluster, request.space,
+                      {.on_progress = watcher.on_progress, .should_stop = watcher.should_stop, .on_best = on_best}));
+  front_ = found.pareto;
+  if (front_.empty()) front_.push_back(found.best);
+  front_.insert(front_.end(), found.explanation.rejected.begin(), found.explanation.rejected.end());
+  Snapshot snapshot = snapshot_with(found);
+  snapshot.plans = front_;
+  snapshot.stage = Stage::Explained;
+  return snapshot;
+}
+
+}  // namespace fsdp::gui

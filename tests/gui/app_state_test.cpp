@@ -1,0 +1,142 @@
+#include "gui/app_state.h"
+
+#include <gtest/gtest.h>
+
+#include "gui/plan_edit.h"
+#include "tests/gui/support.h"
+
+namespace fsdp::gui {
+namespace {
+
+using planner::Option;
+using test::small_inputs;
+using test::wait_until_idle;
+
+TEST(AppState, AnswersWhatWasOpened) {
+  AppState state(test::library());
+  state.open(small_inputs());
+  ASSERT_TRUE(wait_until_idle(state));
+  ASSERT_NE(state.snapshot(), nullptr);
+  EXPECT_EQ(state.snapshot()->stage, Stage::Explained);
+  EXPECT_EQ(state.snapshot()->report.gpus_per_node, 4);
+  EXPECT_FALSE(state.snapshot()->plans.empty());
+  EXPECT_FALSE(state.snapshot()->explanation.binding.empty());
+  EXPECT_EQ(state.snapshot()->model->name, state.snapshot()->report.model);
+}
+
+// A drag of 60 values: the first is started, perhaps some between, and the last one always.
+TEST(AppState, RequestsCoalesceAndTheNewestIsAnswered) {
+  AppState state(test::library());
+  state.open(with_option(small_inputs("qwen3_tts"), Option::Checkpoint, "full"));
+  ASSERT_TRUE(wait_until_idle(state));
+  const std::int64_t before = state.engine().num_started();
+  QSignalSpy shown(&state, &AppState::snapshot_changed);
+  for (int memory = 17; memory <= 76; ++memory) {
+    state.change(with_option(state.inputs(), Option::Memory, std::to_string(memory) + "G"), "memory", 1);
+    QTest::qWait(2);
+  }
+  ASSERT_TRUE(wait_until_idle(state));
+  const std::int64_t started = state.engine().num_started() - before;
+  EXPECT_LT(started, 60);
+  EXPECT_GE(started, 2);
+  EXPECT_GE(shown.count(), started) << "each one that was started was also shown";
+  EXPECT_EQ(state.snapshot()->report.memory.budget, Bytes(76LL << 30));
+  EXPECT_FALSE(state.is_stale());
+}
+
+TEST(AppState, ADragIsOneStepOfUndo) {
+  AppState state(test::library());
+  const Inputs opened = small_inputs();
+  state.open(opened);
+  for (const char* gpus : {"5", "6", "7"}) state.change(with_option(state.inputs(), Option::Gpus, gpus), "GPUs", 7);
+  state.change(with_option(state.inputs(), Option::Batch, "3"), "batch", 8);
+  EXPECT_EQ(state.undo_stack().count(), 2);
+  state.undo_stack().undo();
+  EXPECT_EQ(text_of(state.inputs(), Option::Batch), std::nullopt);
+  EXPECT_EQ(text_of(state.inputs(), Option::Gpus), "7");
+  state.undo_stack().undo();
+  EXPECT_EQ(state.inputs(), opened);
+  state.undo_stack().redo();
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_EQ(state.snapshot()->report.gpus_per_node, 7);
+}
+
+TEST(AppState, AnErrorKeepsTheLastGoodPicture) {
+  AppState state(test::library());
+  state.open(small_inputs());
+  ASSERT_TRUE(wait_until_idle(state));
+  const SnapshotPtr good = state.snapshot();
+  state.change(with_option(with_option(state.inputs(), Option::Memory, "16"), Option::Sequence, "x"), "nonsense");
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_EQ(state.snapshot(), good);
+  EXPECT_TRUE(state.is_stale());
+  ASSERT_EQ(state.errors().size(), 2u) << "all that is wrong, in one go";
+  EXPECT_EQ(state.errors()[0].where, "--seq");
+  EXPECT_EQ(state.errors()[1].where, "--mem");
+  state.undo_stack().undo();
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_TRUE(state.errors().empty());
+  EXPECT_FALSE(state.is_stale());
+}
+
+TEST(AppState, ALongSearchIsStopped) {
+  AppState state(test::library());
+  state.open(with_option(small_inputs("qwen3_tts"), Option::GlobalBatch, "512"));
+  QTest::qWait(30);
+  state.cancel_search();
+  QElapsedTimer timer;
+  timer.start();
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_LT(timer.elapsed(), 2000);
+  if (state.snapshot() == nullptr) {
+    ASSERT_EQ(state.errors().size(), 1u);
+    EXPECT_EQ(state.errors()[0].what, "The search was stopped.");
+  }
+}
+
+TEST(AppState, AKeptPlanCostsWhatTheSearchSaid) {
+  AppState state(test::library());
+  state.open(small_inputs("qwen3_tts"));
+  ASSERT_TRUE(wait_until_idle(state));
+  const StepReport searched = state.snapshot()->report;
+  state.set_kept(true);
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_TRUE(state.snapshot()->report == searched);
+  EXPECT_FALSE(state.snapshot()->explanation.remedies.empty());
+  state.set_kept(false);
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_TRUE(state.snapshot()->report == searched);
+}
+
+TEST(AppState, AKeptPlanFollowsTheMachines) {
+  AppState state(test::library());
+  state.open(small_inputs("qwen3_tts"));
+  ASSERT_TRUE(wait_until_idle(state));
+  state.set_kept(true);
+  state.change(with_option(state.inputs(), Option::Gpus, "8"), "GPUs");
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_TRUE(state.errors().empty());
+  EXPECT_EQ(state.snapshot()->report.plan.mesh.world_size(), 8);
+  EXPECT_EQ(state.snapshot()->report.gpus_per_node, 8);
+}
+
+TEST(AppState, AUnitIsTakenOutAndPutBack) {
+  AppState state(test::library());
+  state.open(with_option(small_inputs("qwen3_tts"), Option::Wrap, "blocks"));
+  ASSERT_TRUE(wait_until_idle(state));
+  const Plan plan = state.snapshot()->report.plan;
+  const std::string block = "talker.model.layers.7";
+  const Model& model = *state.snapshot()->model;
+  const Plan without = with_unit(plan, model, block, false);
+  EXPECT_EQ(without.units.size(), plan.units.size() - 1);
+  state.keep_plan(without, "take out");
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_TRUE(state.errors().empty());
+  EXPECT_TRUE(state.snapshot()->report.plan.units == without.units);
+  Plan again = with_unit(without, model, block, true);
+  again = with_reshard(again, block, plan.units[static_cast<std::size_t>(unit_of(plan, block))].reshard_after_forward);
+  EXPECT_TRUE(again.units == plan.units);
+}
+
+}  // namespace
+}  // namespace fsdp::gui

@@ -1,0 +1,18 @@
+// The tests of the window need a QApplication, and no display.
+
+#include <gtest/gtest.h>
+
+#include <QApplication>
+#include <QStandardPaths>
+
+int main(int argc, char** argv) {
+  if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) qputenv("QT_QPA_PLATFORM", "offscreen");
+  // Settings and autosaves of the person who runs the tests stay as they are.
+  QStandardPaths::setTestModeEnabled(true);
+  QApplication application(argc, argv);
+  QApplication::setStyle("Fusion");
+  QApplication::setOrganizationName("fsdp-plan");
+  QApplication::setApplicationName("fsdp-plan-gui-test");
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,36 @@
+#pragma once
+
+// What the tests of the window share: small states, and waiting for an answer.
+
+#include <QElapsedTimer>
+#include <QSignalSpy>
+#include <QTest>
+#include <string>
+
+#include "core/model_library.h"
+#include "gui/app_state.h"
+
+namespace fsdp::gui::test {
+
+inline std::string library() {
+  return "model_specs";
+}
+
+/// `mlp` on 4 GPUs of 16 GiB: a search of some milliseconds.
+inline Inputs small_inputs(const std::string& model = "mlp") {
+  Inputs inputs;
+  inputs.model = model;
+  inputs = with_option(std::move(inputs), planner::Option::Gpus, "4");
+  return with_option(std::move(inputs), planner::Option::Memory, "16G");
+}
+
+/// Waits until the newest inputs are fully answered or have an error.
+inline bool wait_until_idle(AppState& state, int milliseconds = 20'000) {
+  QElapsedTimer timer;
+  timer.start();
+  QTest::qWait(0);
+  while (state.is_busy() && timer.elapsed() < milliseconds) QTest::qWait(2);
+  return !state.is_busy();
+}
+
+}  // namespace fsdp::gui::test
