@@ -1,5 +1,7 @@
 #include "simulator/memory_ids.h"
 
+#include <algorithm>
+
 namespace fsdp::simulator {
 
 MemoryIds number_tensors(const Model& model, const Layout& layout, const std::vector<int>& num_storages) {
@@ -18,6 +20,13 @@ MemoryIds number_tensors(const Model& model, const Layout& layout, const std::ve
   ids.call_base.push_back(next);
   ids.total = next;
   return ids;
+}
+
+CallTensor find_call(const MemoryIds& ids, int id) {
+  if (id >= ids.call_base.back()) return {};
+  const auto after = std::upper_bound(ids.call_base.begin(), ids.call_base.end(), id);
+  const int call = static_cast<int>(after - ids.call_base.begin()) - 1;
+  return call < 0 ? CallTensor{} : CallTensor{call, id - ids.call_base[static_cast<std::size_t>(call)]};
 }
 
 }  // namespace fsdp::simulator

@@ -99,6 +99,13 @@ struct MemoryIds {
   int sums_base = 0;
 };
 
+/// A storage of a call.
+struct CallTensor {
+  int call = -1;  ///< In `Model::calls`; -1: the tensor is none of a call's.
+  int storage = -1;
+};
+CallTensor find_call(const MemoryIds& ids, int id);
+
 /// Numbers for a model whose calls have `num_storages` [num_calls] tensors each.
 MemoryIds number_tensors(const Model& model, const Layout& layout, const std::vector<int>& num_storages);
 

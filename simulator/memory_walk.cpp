@@ -107,6 +107,7 @@ void MemoryWalk<Sink>::step() {
 
 template class MemoryWalk<LiveSink>;
 template class MemoryWalk<AllocatorSink>;
+template class MemoryWalk<CurveSink>;
 template class MemoryWalk<PeakSink>;
 template class MemoryWalk<ReservedSink>;
 template class MemoryWalk<TraceSink>;

@@ -10,6 +10,7 @@
 #include "core/plan.h"
 #include "core/schedule.h"
 #include "core/sharding.h"
+#include "simulator/curve_sink.h"
 #include "simulator/memory_ids.h"
 #include "simulator/memory_sinks.h"
 #include "simulator/reduction_scratch.h"
@@ -57,6 +58,7 @@ class MemoryWalk {
 
 extern template class MemoryWalk<LiveSink>;
 extern template class MemoryWalk<AllocatorSink>;
+extern template class MemoryWalk<CurveSink>;
 extern template class MemoryWalk<PeakSink>;
 extern template class MemoryWalk<ReservedSink>;
 extern template class MemoryWalk<TraceSink>;

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 
+#include "simulator/curve_builder.h"
 #include "simulator/device_terms.h"
 #include "simulator/prediction.h"
 
@@ -86,7 +87,7 @@ Errors check_rank(std::int64_t rank, const Cluster& cluster) {
 }
 
 Predictor::Predictor(Model model, Cluster cluster)
-    : impl_(std::make_unique<Impl>(std::move(model), std::move(cluster))) {}
+    : impl_(std::make_shared<Impl>(std::move(model), std::move(cluster))) {}
 Predictor::~Predictor() = default;
 Predictor::Predictor(Predictor&&) noexcept = default;
 Predictor& Predictor::operator=(Predictor&&) noexcept = default;
@@ -132,6 +133,12 @@ Result<StepReport> Predictor::report(const Plan& plan, std::int64_t rank) {
                                  std::to_string(rank % plan.mesh.shard) + " of its shard group.");
   }
   return report;
+}
+
+Result<StepCurves> Predictor::curves(const Plan& plan, std::int64_t rank) {
+  if (Errors errors = check_rank(rank, impl_->cluster); !errors.empty()) return tl::unexpected(std::move(errors));
+  FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, rank));
+  return build_curves(std::move(prepared), impl_->mesh(plan.mesh), impl_->allocator, impl_);
 }
 
 CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {

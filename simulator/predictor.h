@@ -14,6 +14,7 @@
 #include "core/plan.h"
 #include "core/report.h"
 #include "core/result.h"
+#include "simulator/step_curves.h"
 
 namespace fsdp::simulator {
 
@@ -74,6 +75,9 @@ class Predictor {
   /// evaluate and check_rank.
   Result<StepReport> report(const Plan& plan, std::int64_t rank = 0);
 
+  /// The step of the same rank, moment by moment. Stays valid when the predictor is gone. Errors: those of report.
+  Result<StepCurves> curves(const Plan& plan, std::int64_t rank = 0);
+
   /// Cost of one run of a call under the precision and runtime of `plan`.
   CallCost call_cost(const Plan& plan, int call, CheckpointMode mode);
 
@@ -82,7 +86,7 @@ class Predictor {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace fsdp::simulator

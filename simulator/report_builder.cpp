@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "simulator/curve_builder.h"
 #include "simulator/device_terms.h"
 #include "simulator/prediction.h"
 #include "simulator/report_traffic.h"
@@ -41,27 +42,11 @@ PeakMoment moment_of(const PreparedPlan& prepared, const PeakSink& sink) {
   const auto& instructions = prepared.schedule.instructions;
   if (sink.peak_mark() == 0) return {"initialisation", "", "", ""};
   const Instruction& step = instructions[at((sink.peak_mark() - 1) % static_cast<std::int64_t>(instructions.size()))];
-  PeakMoment moment;
-  moment.phase = name_of(step.phase);
-  moment.instruction = name_of(step.what);
-  const Model& model = *prepared.index->model;
-  if (step.call >= 0) {
-    const int module = model.calls[at(step.call)].module;
-    const std::string name = module < 0 ? "outside" : model.modules[at(module)].name;
-    const std::string& kind = model.blocks[at(model.calls[at(step.call)].block)].kind;
-    moment.instruction += " " + (name.empty() ? kind : name);
-    moment.op = op_name(prepared, sink.peak_id());
-    for (const ShardedUnit& unit : prepared.layout.units) {
-      for (const int m : unit.modules) {
-        if (module >= 0 && prepared.index->contains(m, module) && !unit.is_root) moment.unit = unit.name;
-      }
-    }
-  }
-  if (step.unit >= 0) {
-    moment.unit = prepared.layout.units[at(step.unit)].name;
-    moment.instruction += " " + (moment.unit.empty() ? "root" : moment.unit);
-  }
-  return moment;
+  const PlaceInStep place = place_of(prepared, step);
+  return {.phase = std::string(name_of(step.phase)),
+          .instruction = place.instruction,
+          .unit = place.unit,
+          .op = step.call >= 0 ? op_name(prepared, sink.peak_id()) : std::string()};
 }
 
 // Where forward, backward and optimizer begin among the instructions of a step.
@@ -197,6 +182,27 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
 }
 
 }  // namespace
+
+PlaceInStep place_of(const PreparedPlan& prepared, const Instruction& step) {
+  PlaceInStep place{.instruction = std::string(name_of(step.what)), .unit = {}};
+  const Model& model = *prepared.index->model;
+  if (step.call >= 0) {
+    const int module = model.calls[at(step.call)].module;
+    const std::string name = module < 0 ? "outside" : model.modules[at(module)].name;
+    const std::string& kind = model.blocks[at(model.calls[at(step.call)].block)].kind;
+    place.instruction += " " + (name.empty() ? kind : name);
+    for (const ShardedUnit& unit : prepared.layout.units) {
+      for (const int m : unit.modules) {
+        if (module >= 0 && prepared.index->contains(m, module) && !unit.is_root) place.unit = unit.name;
+      }
+    }
+  }
+  if (step.unit >= 0) {
+    place.unit = prepared.layout.units[at(step.unit)].name;
+    place.instruction += " " + (place.unit.empty() ? "root" : place.unit);
+  }
+  return place;
+}
 
 Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, CachingAllocator& allocator) {
   StepReport report;

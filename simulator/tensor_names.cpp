@@ -1,6 +1,5 @@
 #include "simulator/tensor_names.h"
 
-#include <algorithm>
 #include <array>
 
 #include "core/name_pattern.h"
@@ -64,17 +63,6 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "gradient norm",
     "gradient norm",
 };
-
-struct CallTensor {
-  int call = -1;
-  int storage = -1;
-};
-
-CallTensor find_call(const MemoryIds& ids, int id) {
-  const auto after = std::upper_bound(ids.call_base.begin(), ids.call_base.end(), id);
-  const int call = static_cast<int>(after - ids.call_base.begin()) - 1;
-  return call < 0 ? CallTensor{} : CallTensor{call, id - ids.call_base[at(call)]};
-}
 
 // The module that runs the op, relative to the call, and the op's kind.
 std::string op_of(const PreparedPlan& prepared, const CallTensor& tensor, bool whole_name) {

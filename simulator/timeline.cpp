@@ -22,6 +22,7 @@
 #include "simulator/timeline.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 namespace fsdp::simulator {
 
@@ -33,11 +34,24 @@ std::size_t at(int index) {
 
 class Timeline {
  public:
-  Timeline(const TimelineInput& input, bool with_events)
-      : in_(input), with_events_(with_events), gathered_(input.layout->units.size()), gather_slot_(gathered_.size()) {}
+  Timeline(const TimelineInput& input, bool with_events, TimelineDetail* detail)
+      : in_(input),
+        with_events_(with_events),
+        detail_(detail),
+        gathered_(input.layout->units.size()),
+        gather_slot_(gathered_.size()),
+        gather_event_(gathered_.size(), -1) {}
 
   TimelineResult run() {
-    for (const Instruction& step : in_.schedule->instructions) run(step);
+    for (const Instruction& step : in_.schedule->instructions) {
+      if (detail_ == nullptr) {
+        run(step);
+        continue;
+      }
+      detail_->instructions.push_back({compute_, compute_, Seconds(0)});
+      run(step);
+      detail_->instructions.back().end = compute_;
+    }
     result_.step = std::max(compute_, cpu_);
     return std::move(result_);
   }
@@ -79,6 +93,41 @@ class Timeline {
     if (with_events_ && end > start) result_.events.push_back({std::string(stream), std::move(name), start, end});
   }
 
+  bool has_names() const { return with_events_ || detail_ != nullptr; }
+
+  // The place of the new event; -1 when nobody asks, or when it takes no time. Waits on nothing (-1) are left out.
+  int record(Stream stream, std::string name, Seconds start, Seconds end, std::initializer_list<int> waits) {
+    if (detail_ == nullptr || end <= start) return -1;
+    StreamEvent event{.stream = stream, .name = std::move(name), .start = start, .end = end};
+    const std::size_t number = detail_->instructions.size() - 1;
+    const Instruction& step = in_.schedule->instructions[number];
+    event.unit = unit_name(step);
+    event.phase = name_of(step.phase);
+    event.instruction = static_cast<int>(number);
+    event.micro_batch = step.micro_batch;
+    for (const int other : waits) {
+      if (other >= 0) event.waits_for.push_back(other);
+    }
+    detail_->events.push_back(std::move(event));
+    return static_cast<int>(detail_->events.size()) - 1;
+  }
+
+  void carry(int event, StreamPayload payload) {
+    if (event >= 0) detail_->events[at(event)].payload = payload;
+  }
+
+  // The unit of an instruction, or the innermost one around the module that it runs.
+  std::string unit_name(const Instruction& step) const {
+    if (step.unit >= 0) return unit_of(step).name;
+    if (step.call < 0) return {};
+    const int module = in_.index->model->calls[at(step.call)].module;
+    for (const ShardedUnit& unit : in_.layout->units) {
+      const auto holds = [&](int m) { return module >= 0 && in_.index->contains(m, module); };
+      if (std::any_of(unit.modules.begin(), unit.modules.end(), holds)) return unit.name;
+    }
+    return {};
+  }
+
   // Work on the compute stream that the CPU needs `cpu` to issue.
   void on_compute(Seconds device, Seconds cpu, const std::string& name) {
     const Seconds start = std::max(compute_, cpu_);
@@ -86,10 +135,17 @@ class Timeline {
     compute_ = std::max(start + device, cpu_);
     result_.compute += device;
     note("compute", name, start, compute_);
+    if (const int event = record(Stream::Compute, name, start, compute_, {}); event >= 0) {
+      detail_->events[at(event)].waits_for = std::move(compute_waits_);
+      compute_waits_.clear();
+      compute_event_ = event;
+    }
   }
 
-  void expose(Seconds until, std::size_t slot) {
+  void expose(Seconds until, std::size_t slot, int event) {
+    if (event >= 0) compute_waits_.push_back(event);
     if (until <= compute_) return;
+    if (event >= 0) detail_->events[at(event)].exposed += until - compute_;
     result_.exposed += until - compute_;
     result_.exposed_of_collective[slot] += until - compute_;
     compute_ = until;
@@ -105,24 +161,55 @@ class Timeline {
     cpu_ += 2 * in_.launch;
     const Seconds copied = std::max({copy_in_, cpu_, gate_}) + times.copy_in;
     const Seconds start = std::max(communicator_, copied);
+    const int copy = record(Stream::Copy, has_names() ? "copy-in " + unit_of(step).name : std::string(),
+                            copied - times.copy_in, copied, {gate_event_});
     copy_in_ = copied;
     communicator_ = start + (step.smaller_group ? times.small_gather : times.all_gather);
     gathered_[at(step.unit)] = communicator_;
     gather_slot_[at(step.unit)] = new_collective();
-    if (with_events_) note("all_gather", unit_of(step).name, start, communicator_);
+    if (has_names()) note("all_gather", unit_of(step).name, start, communicator_);
+    const int event = record(Stream::AllGather, has_names() ? unit_of(step).name : std::string(), start, communicator_,
+                             {copy, last_reduce_event_});
+    carry(event, gather_payload(step));
+    gather_event_[at(step.unit)] = event;
+    last_gather_event_ = event;
+    last_reduce_event_ = -1;
   }
 
   void wait(const Instruction& step) {
-    expose(gathered_[at(step.unit)], gather_slot_[at(step.unit)]);
+    expose(gathered_[at(step.unit)], gather_slot_[at(step.unit)], gather_event_[at(step.unit)]);
     on_compute((*in_.units)[at(step.unit)].copy_out, 2 * in_.launch,
-               with_events_ ? "copy-out " + unit_of(step).name : std::string());
+               has_names() ? "copy-out " + unit_of(step).name : std::string());
     // In forward a buffer is dropped one unit later.
-    gate_ = step.phase == StepPhase::Forward ? last_copy_out_ : compute_;
+    const bool is_forward = step.phase == StepPhase::Forward;
+    gate_ = is_forward ? last_copy_out_ : compute_;
+    gate_event_ = is_forward ? last_copy_out_event_ : compute_event_;
     last_copy_out_ = compute_;
+    last_copy_out_event_ = compute_event_;
+  }
+
+  StreamPayload gather_payload(const Instruction& step) const {
+    const ShardedUnit& unit = unit_of(step);
+    const std::int64_t shard = in_.layout->mesh.shard;
+    return {.kind = CollectiveKind::AllGather,
+            .dtype = unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype,
+            .bytes = unit.gather_shard_bytes * shard,
+            .group = MeshDimension::Shard,
+            .group_size = step.smaller_group ? unit.reshard.world_size : shard};
+  }
+
+  StreamPayload reduce_payload(const Instruction& step, CollectiveKind kind) const {
+    const ShardedUnit& unit = unit_of(step);
+    const bool scatters = kind == CollectiveKind::ReduceScatter;
+    return {.kind = kind,
+            .dtype = unit.reduce_dtype,
+            .bytes = size_of(unit.reduce_dtype) * (scatters ? unit.reduced_full_elements : unit.reduced_shard_elements),
+            .group = scatters ? MeshDimension::Shard : MeshDimension::Replicate,
+            .group_size = scatters ? in_.layout->mesh.shard : in_.layout->mesh.replicate};
   }
 
   std::string name_of_call(const Instruction& step) const {
-    if (!with_events_) return {};
+    if (!has_names()) return {};
     const Call& call = in_.index->model->calls[at(step.call)];
     return call.module < 0 ? "outside" : in_.index->model->modules[at(call.module)].name;
   }
@@ -135,7 +222,9 @@ class Timeline {
 
   void backward(const Instruction& step) {
     const CallTimes& times = *(*in_.calls)[at(step.call)];
+    const Seconds before = compute_;
     if (step.call != last_call_) on_compute(times.recompute, times.cpu_recompute, "recompute");
+    if (detail_ != nullptr) detail_->instructions.back().recompute = compute_ - before;
     last_call_ = step.call;
     on_compute(times.backward[at(step.op_end)] - times.backward[at(step.op_begin)],
                times.cpu_backward[at(step.op_end)] - times.cpu_backward[at(step.op_begin)], name_of_call(step));
@@ -143,33 +232,45 @@ class Timeline {
 
   void reduce(const Instruction& step) {
     const UnitTimes& times = (*in_.units)[at(step.unit)];
-    if (has_reduce_) expose(reduced_, reduce_slot_);
-    on_compute(times.reduce_copy, 3 * in_.launch, with_events_ ? "copy-in " + unit_of(step).name : std::string());
+    if (has_reduce_) expose(reduced_, reduce_slot_, reduce_event_);
+    const std::string name = has_names() ? unit_of(step).name : std::string();
+    on_compute(times.reduce_copy, 3 * in_.launch, has_names() ? "copy-in " + name : std::string());
     const Seconds start = std::max(communicator_, compute_);
     communicator_ = start + times.reduce_scatter;
     reduced_ = communicator_;
     reduce_slot_ = new_collective();
     has_reduce_ = true;
-    if (with_events_) note("reduce_scatter", unit_of(step).name, start, communicator_);
+    if (has_names()) note("reduce_scatter", name, start, communicator_);
+    reduce_event_ = record(Stream::ReduceScatter, name, start, communicator_, {compute_event_, last_gather_event_});
+    carry(reduce_event_, reduce_payload(step, CollectiveKind::ReduceScatter));
+    last_gather_event_ = -1;
+    last_reduce_event_ = reduce_event_;
     if (in_.layout->mesh.replicate > 1) {
       const Seconds begin = std::max(all_reduce_, reduced_);
       all_reduce_ = begin + times.all_reduce;
       all_reduce_slot_ = new_collective();
-      if (with_events_) note("all_reduce", unit_of(step).name, begin, all_reduce_);
+      if (has_names()) note("all_reduce", name, begin, all_reduce_);
+      all_reduce_event_ = record(Stream::AllReduce, name, begin, all_reduce_, {reduce_event_});
+      carry(all_reduce_event_, reduce_payload(step, CollectiveKind::AllReduce));
     }
-    to_host_ = std::max({to_host_, reduced_, all_reduce_}) + times.to_host;
+    const Seconds ready = std::max({to_host_, reduced_, all_reduce_});
+    to_host_ = ready + times.to_host;
+    const int sent = record(Stream::ToHost, has_names() ? "gradients of " + name : std::string(), ready, to_host_,
+                            {all_reduce_event_ >= 0 ? all_reduce_event_ : reduce_event_});
+    if (sent >= 0) to_host_event_ = sent;
   }
 
   void finish() {
     if (!has_reduce_) return;
-    expose(reduced_, reduce_slot_);
-    if (in_.layout->mesh.replicate > 1) expose(all_reduce_, all_reduce_slot_);
-    expose(to_host_, reduce_slot_);
+    expose(reduced_, reduce_slot_, reduce_event_);
+    if (in_.layout->mesh.replicate > 1) expose(all_reduce_, all_reduce_slot_, all_reduce_event_);
+    expose(to_host_, reduce_slot_, to_host_event_);
     has_reduce_ = false;
   }
 
   const TimelineInput& in_;
   const bool with_events_;
+  TimelineDetail* detail_;  // Or none.
   TimelineResult result_;
   std::vector<Seconds> gathered_;         // [num units] End of the last all-gather.
   std::vector<std::size_t> gather_slot_;  // [num units]
@@ -179,6 +280,12 @@ class Timeline {
   std::size_t all_reduce_slot_ = 0;
   bool has_reduce_ = false;
   int last_call_ = -1;
+  // Places in the detail's events; -1: none, or one that took no time.
+  std::vector<int> gather_event_;  // [num units]
+  std::vector<int> compute_waits_;
+  int compute_event_ = -1, gate_event_ = -1, last_copy_out_event_ = -1;
+  int reduce_event_ = -1, all_reduce_event_ = -1, to_host_event_ = -1;
+  int last_gather_event_ = -1, last_reduce_event_ = -1;  // Of the communicator, when it was the last one.
 };
 
 }  // namespace
@@ -203,8 +310,8 @@ CallTimes call_times(const Tape& tape, const ComputeCosts& costs) {
   return times;
 }
 
-TimelineResult lay_out(const TimelineInput& input, bool with_events) {
-  return Timeline(input, with_events).run();
+TimelineResult lay_out(const TimelineInput& input, bool with_events, TimelineDetail* detail) {
+  return Timeline(input, with_events, detail).run();
 }
 
 }  // namespace fsdp::simulator

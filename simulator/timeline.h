@@ -9,6 +9,7 @@
 #include "core/report.h"
 #include "core/schedule.h"
 #include "core/sharding.h"
+#include "core/stream_event.h"
 #include "simulator/roofline.h"
 
 namespace fsdp::simulator {
@@ -59,6 +60,18 @@ struct TimelineResult {
   std::vector<TimelineEvent> events;  ///< Filled when asked for.
 };
 
-TimelineResult lay_out(const TimelineInput& input, bool with_events);
+/// For pictures: the events with what they move and wait for, and when the compute stream is where.
+struct TimelineDetail {
+  struct Stretch {
+    Seconds begin{0};
+    Seconds end{0};
+    Seconds recompute{0};  ///< The first part of a backward.
+  };
+  std::vector<StreamEvent> events;    ///< In issue order: each after all that it waits for.
+  std::vector<Stretch> instructions;  ///< [num instructions] On the compute stream.
+};
+
+/// `detail` is filled in when it is given.
+TimelineResult lay_out(const TimelineInput& input, bool with_events, TimelineDetail* detail = nullptr);
 
 }  // namespace fsdp::simulator

@@ -1,0 +1,298 @@
+// The curves against the report of the same plan, which is made by other walks.
+
+#include "simulator/step_curves.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "core/cluster_library.h"
+#include "simulator/predictor.h"
+#include "tests/support/spec_models.h"
+
+namespace fsdp::simulator {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string model;
+  std::vector<Dimension> sizes;
+  Plan plan;
+};
+
+Plan wrapped(const Model& model, Mesh mesh) {
+  Plan plan;
+  plan.mesh = mesh;
+  for (const Stack& stack : model.stacks) {
+    for (const int call : stack.calls) {
+      const int module = model.calls[static_cast<std::size_t>(call)].module;
+      plan.units.push_back({{model.modules[static_cast<std::size_t>(module)].name}, {}});
+    }
+  }
+  plan.units.push_back({{""}, {}});
+  return plan;
+}
+
+Model read(const Case& one) {
+  Workload workload;
+  workload.dimensions = one.sizes;
+  return model_of(one.model + ".json", workload);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](std::string name, std::string model, std::vector<Dimension> sizes, Mesh mesh, auto change) {
+    Case one{std::move(name), std::move(model), std::move(sizes), {}};
+    one.plan = wrapped(read(one), mesh);
+    change(one.plan);
+    all.push_back(std::move(one));
+  };
+  const std::vector<Dimension> small = {{"batch", 2}, {"seq", 256}};
+  const auto mixed = [](Plan& plan) {
+    plan.parameter_dtype = Dtype::Float32;
+    plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
+  };
+  add("plain", "gpt2", small, {1, 4}, [](Plan&) {});
+  add("mixed", "gpt2", small, {1, 4}, mixed);
+  add("hybrid", "gpt2", small, {2, 2}, mixed);
+  add("checkpointed", "qwen3_0_6b", small, {1, 4}, [&](Plan& plan) {
+    mixed(plan);
+    for (const Unit& unit : plan.units) {
+      if (!unit.modules.front().empty())
+        plan.checkpointing.entries.push_back({unit.modules.front(), CheckpointMode::Full});
+    }
+  });
+  add("offloaded", "gpt2", small, {1, 4}, [](Plan& plan) { plan.cpu_offload = true; });
+  add("accumulating", "gpt2", small, {1, 4}, [&](Plan& plan) {
+    mixed(plan);
+    plan.accumulation = 5;
+  });
+  add("small groups", "gpt2", small, {1, 8}, [](Plan& plan) {
+    for (Unit& unit : plan.units) {
+      if (!unit.modules.front().empty()) unit.reshard_after_forward = {ReshardAfterForward::Kind::Smaller, 2};
+    }
+  });
+  add("eight bit", "gpt2", small, {1, 3}, [](Plan& plan) { plan.optimizer.states = OptimizerStates::EightBit; });
+  return all;
+}
+
+struct Answer {
+  StepReport report;
+  StepCurves curves;
+};
+
+Answer answer_to(const Case& one) {
+  const auto library = read_cluster_library("model_specs/clusters");
+  const auto gpus = static_cast<int>(one.plan.mesh.world_size());
+  Predictor predictor(read(one), *make_cluster(*find_gpu("A100-80", library->gpus, "gpu"), gpus, 1));
+  auto report = predictor.report(one.plan);
+  EXPECT_TRUE(report.has_value()) << one.name << ": " << (report ? "" : to_string(report.error().front()));
+  auto curves = predictor.curves(one.plan);
+  EXPECT_TRUE(curves.has_value());
+  return {report.value_or(StepReport{}), curves ? *std::move(curves) : StepCurves{}};
+}
+
+/// All cases, answered once. The predictors are gone by then: the curves must not need them.
+const std::vector<std::pair<Case, Answer>>& answers() {
+  static const std::vector<std::pair<Case, Answer>> all = [] {
+    std::vector<std::pair<Case, Answer>> made;
+    for (const Case& one : cases()) made.emplace_back(one, answer_to(one));
+    return made;
+  }();
+  return all;
+}
+
+std::int64_t highest(const std::vector<std::int64_t>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
+TEST(StepCurves, AreAsHighAsTheReportSaysInEveryPhase) {
+  for (const auto& [one, answer] : answers()) {
+    ASSERT_EQ(answer.curves.phases.size(), answer.report.memory.phases.size()) << one.name;
+    for (std::size_t p = 0; p < answer.curves.phases.size(); ++p) {
+      const MemoryCurve& curve = answer.curves.phases[p];
+      const PhasePeaks& phase = answer.report.memory.phases[p];
+      EXPECT_EQ(curve.phase, phase.phase);
+      EXPECT_EQ(highest(curve.total), phase.peaks.live.count()) << one.name << " " << phase.phase;
+      EXPECT_EQ(highest(curve.allocated), phase.peaks.allocated.count()) << one.name << " " << phase.phase;
+      EXPECT_EQ(highest(curve.reserved), phase.peaks.reserved.count()) << one.name << " " << phase.phase;
+      EXPECT_EQ(highest(curve.reserved) + answer.curves.context.count(), phase.peaks.device.count()) << one.name;
+    }
+  }
+}
+
+TEST(StepCurves, HoldAtTheirPeakWhatTheReportHoldsThere) {
+  for (const auto& [one, answer] : answers()) {
+    const std::size_t phase = answer.curves.peak_phase();
+    const std::size_t moment = answer.curves.phases[phase].peak();
+    EXPECT_EQ(answer.curves.phases[phase].live_at(moment), answer.report.memory.at_peak) << one.name;
+    const PeakMoment place = answer.curves.moment_at(phase, moment);
+    EXPECT_EQ(place, answer.report.memory.peak) << one.name << ": " << place.instruction << " " << place.op;
+    std::map<std::pair<MemoryCategory, std::string>, std::pair<std::int64_t, Bytes>> ours;
+    for (const LiveTensorDetail& each : answer.curves.live_tensors_at(phase, moment)) {
+      ours[{each.tensor.category, each.tensor.name}] = {each.tensor.count, each.tensor.bytes};
+    }
+    ASSERT_EQ(ours.size(), answer.report.memory.live_at_peak.size()) << one.name;
+    for (const LiveTensor& tensor : answer.report.memory.live_at_peak) {
+      const auto& mine = ours[{tensor.category, tensor.name}];
+      EXPECT_EQ(mine.first, tensor.count) << tensor.name;
+      EXPECT_EQ(mine.second, tensor.bytes) << tensor.name;
+    }
+  }
+}
+
+TEST(StepCurves, AddUpToWhatTheirTensorsHoldAtAnyMoment) {
+  const Answer& answer = answers()[1].second;
+  for (std::size_t phase = 0; phase < answer.curves.phases.size(); ++phase) {
+    const MemoryCurve& curve = answer.curves.phases[phase];
+    for (std::size_t moment = 0; moment < curve.size(); moment += 1 + curve.size() / 7) {
+      BytesByCategory sum{};
+      for (const LiveTensorDetail& each : answer.curves.live_tensors_at(phase, moment)) {
+        sum[static_cast<std::size_t>(each.tensor.category)] += each.tensor.bytes;
+      }
+      EXPECT_EQ(sum, curve.live_at(moment)) << curve.phase << " " << moment;
+    }
+  }
+}
+
+// "ceil(11008 / 4) x 4096 x 4 B (float32)"
+std::int64_t value_of(const std::string& formula) {
+  std::istringstream words(formula.substr(0, formula.find(" B (")));
+  std::int64_t value = 1;
+  std::string sign;
+  for (std::string word; words >> word;) {
+    if (word == "x" || word == "/") {
+      sign = word;
+      continue;
+    }
+    if (word.starts_with("ceil(")) {
+      std::string slash;
+      std::int64_t divisor = 1;
+      words >> slash >> divisor;
+      words.ignore(1);
+      value *= (std::stoll(word.substr(5)) + divisor - 1) / divisor;
+      continue;
+    }
+    value = sign == "/" ? value / std::stoll(word) : value * std::stoll(word);
+  }
+  return value;
+}
+
+/// Of all tensors of a line: "2 of 512 x 4 B (float32) + 1 of 256 x 4 B (float32)".
+std::int64_t value_of_line(const std::string& line, std::int64_t count) {
+  if (line.find(" of ") == std::string::npos) return count * value_of(line);
+  std::int64_t sum = 0;
+  for (std::size_t begin = 0; begin < line.size();) {
+    const std::size_t of = line.find(" of ", begin);
+    const std::size_t end = std::min(line.find(" + ", begin), line.size());
+    sum += std::stoll(line.substr(begin, of - begin)) * value_of(line.substr(of + 4, end - of - 4));
+    begin = end == line.size() ? end : end + 3;
+  }
+  return sum;
+}
+
+TEST(StepCurves, ExplainNearlyEveryByteByAFormulaThatIsTrue) {
+  EXPECT_EQ(value_of("ceil(10 / 4) x 5 x 2 B (bfloat16)"), 30);
+  EXPECT_EQ(value_of_line("2 of 5 x 4 B (float32) + 1 of 8 / 4 x 2 B (bfloat16)", 3), 44);
+  for (const auto& [one, answer] : answers()) {
+    const std::size_t phase = answer.curves.peak_phase();
+    Bytes explained;
+    Bytes all;
+    std::string missing;
+    for (const LiveTensorDetail& each : answer.curves.live_tensors_at(phase, answer.curves.phases[phase].peak())) {
+      all += each.tensor.bytes;
+      if (each.formula.empty()) {
+        missing += each.tensor.name + " " + std::to_string(each.tensor.bytes.count()) + "\n";
+        continue;
+      }
+      explained += each.tensor.bytes;
+      EXPECT_EQ(value_of_line(each.formula, each.tensor.count), each.tensor.bytes.count())
+          << each.tensor.name << ": " << each.formula;
+    }
+    EXPECT_GT(ratio(explained, all), 0.9) << one.name << "\n" << missing;
+  }
+}
+
+TEST(StepCurves, LieOnTheClockOfTheTimeline) {
+  for (const auto& [one, answer] : answers()) {
+    EXPECT_EQ(answer.curves.step, answer.report.time.step) << one.name;
+    const MemoryCurve& steady = *answer.curves.find("steady_step");
+    EXPECT_TRUE(std::is_sorted(steady.time.begin(), steady.time.end())) << one.name;
+    EXPECT_LE(steady.time.back(), answer.curves.step) << one.name;
+    const std::set<Seconds> times(steady.time.begin(), steady.time.end());
+    EXPECT_GT(times.size(), answer.curves.instructions.size() / 2) << one.name << ": ops have times of their own";
+    for (std::size_t i = 0; i < steady.size(); ++i) {
+      if (steady.instruction[i] < 0) continue;
+      const CurveInstruction& step = answer.curves.instructions[static_cast<std::size_t>(steady.instruction[i])];
+      ASSERT_GE(steady.time[i], step.begin) << one.name << " " << step.name;
+      ASSERT_LE(steady.time[i], step.end) << one.name << " " << step.name;
+    }
+  }
+}
+
+TEST(StepCurves, HaveTheEventsOfTheReportInOrderAndAfterWhatTheyWaitFor) {
+  for (const auto& [one, answer] : answers()) {
+    std::map<std::tuple<std::string, std::string, double, double>, int> ours;
+    std::map<Stream, Seconds> free_at;
+    Seconds exposed{0};
+    for (std::size_t i = 0; i < answer.curves.events.size(); ++i) {
+      const StreamEvent& event = answer.curves.events[i];
+      const bool is_reported = event.stream != Stream::Copy && event.stream != Stream::ToHost;
+      if (is_reported) ++ours[{std::string(name_of(event.stream)), event.name, event.start.count(), event.end.count()}];
+      EXPECT_LE(free_at[event.stream].count(), event.start.count() + 1e-12) << one.name << " " << event.name;
+      free_at[event.stream] = event.end;
+      exposed += event.exposed;
+      for (const std::int32_t other : event.waits_for) {
+        ASSERT_LT(static_cast<std::size_t>(other), i);
+        EXPECT_LE(answer.curves.events[static_cast<std::size_t>(other)].end.count(), event.start.count() + 1e-12)
+            << one.name << ": " << event.name << " waits";
+      }
+    }
+    EXPECT_NEAR(exposed.count(), answer.report.time.exposed_communication.count(), 1e-9) << one.name;
+    for (const TimelineEvent& event : answer.report.time.timeline) {
+      --ours[{event.stream, event.name, event.start.count(), event.end.count()}];
+    }
+    for (const auto& [key, count] : ours) EXPECT_EQ(count, 0) << one.name << " " << std::get<1>(key);
+  }
+}
+
+TEST(StepCurves, CarryThePayloadsOfTheTraffic) {
+  for (const auto& [one, answer] : answers()) {
+    if (one.plan.optimizer.clip_grad_norm) continue;
+    std::vector<const StreamEvent*> ours;
+    for (const StreamEvent& event : answer.curves.events) {
+      if (event.payload) ours.push_back(&event);
+    }
+    ASSERT_EQ(ours.size(), answer.report.traffic.collectives.size()) << one.name;
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      const Collective& collective = answer.report.traffic.collectives[i];
+      EXPECT_EQ(ours[i]->payload->kind, collective.kind) << one.name << " " << i;
+      EXPECT_EQ(ours[i]->payload->bytes, collective.payload) << one.name << " " << i;
+      EXPECT_EQ(ours[i]->payload->group_size, collective.group_size) << one.name << " " << i;
+      EXPECT_EQ(ours[i]->unit, collective.unit) << one.name << " " << i;
+      // A report counts the wait for a copy to the host as one for the reduction before it.
+      if (one.plan.cpu_offload) continue;
+      EXPECT_NEAR(ours[i]->exposed.count(), collective.exposed.count(), 1e-9) << one.name << " " << i;
+    }
+  }
+}
+
+TEST(StepCurves, SayWhatWaitsForWhat) {
+  const Answer& answer = answers()[1].second;
+  int copies = 0;
+  for (const StreamEvent& event : answer.curves.events) {
+    if (event.stream != Stream::Compute || !event.name.starts_with("copy-out")) continue;
+    ++copies;
+    ASSERT_EQ(event.waits_for.size(), 1u) << event.name;
+    const StreamEvent& gather = answer.curves.events[static_cast<std::size_t>(event.waits_for.front())];
+    EXPECT_EQ(gather.stream, Stream::AllGather);
+    EXPECT_EQ(gather.unit, event.unit);
+  }
+  EXPECT_GT(copies, 10);
+}
+
+}  // namespace
+}  // namespace fsdp::simulator
