@@ -14,13 +14,7 @@
 #include "core/report.h"
 #include "core/result.h"
 #include "planner/search.h"
-
-namespace fsdp::simulator {
-
-/// Memory and instructions over one step.
-struct StepCurves {};
-
-}  // namespace fsdp::simulator
+#include "simulator/step_curves.h"
 
 namespace fsdp::gui {
 
