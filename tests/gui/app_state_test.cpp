@@ -126,7 +126,8 @@ TEST(AppState, AUnitIsTakenOutAndPutBack) {
   ASSERT_TRUE(wait_until_idle(state));
   const Plan plan = state.snapshot()->report.plan;
   const std::string block = "talker.model.layers.7";
-  const Model& model = *state.snapshot()->model;
+  const SnapshotPtr shown = state.snapshot();
+  const Model& model = *shown->model;
   const Plan without = with_unit(plan, model, block, false);
   EXPECT_EQ(without.units.size(), plan.units.size() - 1);
   state.keep_plan(without, "take out");
