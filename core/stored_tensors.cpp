@@ -193,6 +193,12 @@ void check_promises(const Sources& sources, const std::map<std::string, Found>& 
 
 }  // namespace
 
+std::int64_t StoredTensors::bytes() const {
+  std::int64_t bytes = 0;
+  for (const StoredTensor& tensor : tensors) bytes += *checked_bytes(tensor.shape, tensor.dtype);
+  return bytes;
+}
+
 const StoredTensor* StoredTensors::find(std::string_view name) const {
   const auto found =
       std::lower_bound(tensors.begin(), tensors.end(), name,
@@ -280,6 +286,7 @@ Result<void> StoredReader::read(const StoredTensor& tensor, std::int64_t first, 
       to += got;
       offset += got;
       left -= got;
+      bytes_read_ += got;
     }
     first += taken;
     count -= taken;

@@ -37,6 +37,8 @@ struct StoredTensors {
   std::vector<std::string> files;
   std::vector<StoredTensor> tensors;  ///< In the order of their names.
 
+  /// Of all tensors.
+  std::int64_t bytes() const;
   /// The tensor of this name, or nullptr.
   const StoredTensor* find(std::string_view name) const;
 };
@@ -62,6 +64,8 @@ class StoredReader {
   /// Copies elements [first, first + count) of a tensor, in its dtype, to `out`. Error: a file cannot be read, or has
   /// become shorter. REQUIRES: the tensor has them.
   Result<void> read(const StoredTensor& tensor, std::int64_t first, std::int64_t count, void* out);
+  /// Of all calls so far.
+  std::int64_t bytes_read() const { return bytes_read_; }
 
  private:
   Result<void> open(int file);
@@ -69,6 +73,7 @@ class StoredReader {
   const StoredTensors& tensors_;
   int file_ = -1;
   int descriptor_ = -1;
+  std::int64_t bytes_read_ = 0;
 };
 
 }  // namespace fsdp

@@ -22,6 +22,13 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--steps", options.steps, "Training steps (3)")->check(CLI::Range(1, 1'000'000'000));
   app.add_option("--seed", options.seed, "Seed of weights and data (0)");
   app.add_option("--lr", options.learning_rate, "Learning rate (1e-4)");
+  app.add_option(
+      "--weights", options.weights,
+      "Parameters: safetensors files, a folder of them, or a model.safetensors.index.json; else from the seed");
+  app.add_option("--tokens", options.tokens, "Data of a language model: token ids, raw or .npy; else from the seed");
+  app.add_option("--token-dtype", options.token_dtype, "Of raw ids (uint16 for up to 65536 words, else int32)")
+      ->check(CLI::IsMember({"uint16", "int32", "uint32", "int64"}))
+      ->needs("--tokens");
   app.add_option("--report", options.report,
                  "Write this rank's measurements as JSON; {rank} in the name is its number");
   app.add_option("--save-parameters", options.parameters, "Write all parameters at the end, as safetensors (rank 0)");

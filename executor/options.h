@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,12 @@ struct RunOptions {
   std::int64_t steps = 3;
   std::uint64_t seed = 0;
   double learning_rate = 1e-4;
-  std::string report;      ///< File of this rank's report; empty: none.
-  std::string parameters;  ///< File of all parameters after the last step, as safetensors; empty: none.
-  std::string trace;       ///< File of all allocations of the last step; empty: none.
+  std::vector<std::string> weights;        ///< Safetensors files, folders or indices; none: parameters from the seed.
+  std::string tokens;                      ///< File of token ids; empty: data from the seed.
+  std::optional<std::string> token_dtype;  ///< Of a raw token file.
+  std::string report;                      ///< File of this rank's report; empty: none.
+  std::string parameters;                  ///< File of all parameters after the last step, as safetensors; empty: none.
+  std::string trace;                       ///< File of all allocations of the last step; empty: none.
   ReduceAlgorithm reduce = ReduceAlgorithm::Direct;
   std::chrono::milliseconds timeout{300'000};
   Bytes memory{0};         ///< Limit on the live bytes of this rank; 0: none.

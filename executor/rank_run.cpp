@@ -16,6 +16,7 @@
 #include "core/version.h"
 #include "executor/measured_report.h"
 #include "executor/parameter_file.h"
+#include "executor/run_start.h"
 #include "executor/trainer.h"
 
 namespace fsdp::executor {
@@ -42,6 +43,7 @@ struct Job {
   ModelIndex index;
   Layout layout;
   Schedule schedule;
+  RunStart start;
 };
 
 Result<void> prepare(const RunOptions& options, int rank, Job& job) {
@@ -54,6 +56,7 @@ Result<void> prepare(const RunOptions& options, int rank, Job& job) {
   job.index = index_of(job.planned.model);
   FSDP_TRY(job.layout, make_layout(job.index, job.plan, rank % job.plan.mesh.shard));
   job.schedule = lower_fsdp2(job.index, job.plan, job.layout);
+  FSDP_TRY(job.start, read_run_start(options, job.planned.model));
   return {};
 }
 
@@ -170,8 +173,9 @@ std::string common_text(const RunOptions& options, const Job& job) {
   PlanFile file{.plan = job.plan, .cluster = std::nullopt};
   file.plan.model_file.clear();
   file.plan.model_fingerprint = fingerprint_of(job.planned.model);
-  return fmt::format("{}\n{} steps, seed {}, learning rate {}, reduce {}, version {}", to_text(file), options.steps,
-                     options.seed, options.learning_rate, static_cast<int>(options.reduce), kVersion);
+  return fmt::format("{}\n{} steps, seed {}, learning rate {}, reduce {}, version {}\n{}", to_text(file), options.steps,
+                     options.seed, options.learning_rate, static_cast<int>(options.reduce), kVersion,
+                     summary_of(job.start));
 }
 
 Errors check_agreement(GlooNetwork& network, const RunOptions& options, const Job& job) {
@@ -188,9 +192,14 @@ Result<void> train(const RunOptions& options, const Launch& launch, const Job& j
                    std::string& doing) {
   const int rank = options.stands_in ? options.stand_in_rank : launch.rank;
   begin_peak();
-  TrainingSettings settings{.seed = options.seed, .optimizer = {.learning_rate = options.learning_rate}};
+  TrainingSettings settings{.seed = options.seed,
+                            .optimizer = {.learning_rate = options.learning_rate},
+                            .fills_parameters = !job.start.weights,
+                            .tokens = job.start.tokens};
   Trainer trainer(job.index, job.plan, job.layout, job.schedule,
                   network != nullptr ? real_groups(*network, job, rank) : stand_in_groups(job, rank), settings);
+  FSDP_TRY(const std::string begun, begin_run(job.start, trainer));
+  if (!begun.empty() && (rank == 0 || options.stands_in)) say(begun);
   if (network != nullptr) network->barrier("ready");
   trainer.on_instruction([&](int instruction) { current = instruction; });
   std::vector<StepMeasurement> steps;

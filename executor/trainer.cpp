@@ -81,9 +81,11 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
       ranges_(input_ranges(*index.model)) {
   const c10::AutoGradMode no_gradient(false);
   make_units(layout);
-  fill_parameters();
+  if (settings.fills_parameters) fill_parameters();
   ParameterAccess& parameters = *this;
-  model_run_ = std::make_unique<ModelRun>(index, plan, schedule, context_of(plan, *index.model), parameters);
+  KernelContext context = context_of(plan, *index.model);
+  buffers_ = context.buffers;
+  model_run_ = std::make_unique<ModelRun>(index, plan, schedule, std::move(context), parameters);
   // In the order in which the modules register them.
   for (auto& unit : units_) {
     for (ParameterState& state : unit->parameters()) {
@@ -176,7 +178,10 @@ StepMeasurement Trainer::step() {
   now_.peak = live_peak();
   begin_peak();
   now_.loss = loss_sum_ / static_cast<double>(plan_.accumulation);
-  ++steps_done_;
+  ++progress_.steps;
+  const std::int64_t micro_batches = layout_.mesh.world_size() * plan_.accumulation;
+  progress_.micro_batches += micro_batches;
+  if (settings_.tokens) progress_.samples += micro_batches * settings_.tokens->batch();
   return std::move(now_);
 }
 
@@ -218,18 +223,20 @@ void Trainer::run(const Instruction& step) {
 void Trainer::load_inputs(const Instruction& step) {
   const CategoryScope inputs(MemoryCategory::Inputs);
   const Model& model = *index_.model;
-  const auto ranks = static_cast<std::uint64_t>(layout_.mesh.world_size());
-  const auto micro_batches = static_cast<std::uint64_t>(plan_.accumulation);
-  const std::uint64_t batch =
-      static_cast<std::uint64_t>(steps_done_) * micro_batches + static_cast<std::uint64_t>(step.micro_batch);
-  const std::uint64_t stream = batch * ranks + static_cast<std::uint64_t>(groups_.rank);
+  const std::int64_t position = step.micro_batch * layout_.mesh.world_size() + groups_.rank;
+  const auto stream = static_cast<std::uint64_t>(progress_.micro_batches + position);
   const Dtype activation = activation_dtype(model, plan_);
   // Each takes the place of the one before, which a training loop holds until then.
   batch_.resize(model.inputs.size());
   for (std::size_t i = 0; i < model.inputs.size(); ++i) {
     const Value& value = model.values[at(model.inputs[i])];
-    batch_[i] = make_input(value, ranges_[i], scalar_type(value.dtype.value_or(activation)), c10::Device(c10::kCPU),
-                           settings_.seed, stream);
+    const c10::ScalarType dtype = scalar_type(value.dtype.value_or(activation));
+    std::optional<at::Tensor> tokens;
+    if (settings_.tokens) {
+      tokens = settings_.tokens->input(value.name, progress_.samples + position * settings_.tokens->batch());
+    }
+    batch_[i] = tokens ? tokens->to(dtype)
+                       : make_input(value, ranges_[i], dtype, c10::Device(c10::kCPU), settings_.seed, stream);
   }
   model_run_->begin_micro_batch(batch_);
 }

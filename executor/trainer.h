@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,12 +20,15 @@
 #include "executor/optimizer.h"
 #include "executor/sharded_unit.h"
 #include "executor/synthetic.h"
+#include "executor/token_file.h"
 
 namespace fsdp::executor {
 
 struct TrainingSettings {
   std::uint64_t seed = 0;  ///< Of weights and data.
   OptimizerSettings optimizer;
+  bool fills_parameters = true;             ///< From the seed; else their values are the caller's to write.
+  std::shared_ptr<const TokenFile> tokens;  ///< In the place of token ids from the seed. May be null.
 };
 
 /// The groups of one rank. Any of them may be a stand-in.
@@ -33,6 +37,15 @@ struct RankGroups {
   std::unique_ptr<Group> replicate;                                      ///< Null without copies.
   std::vector<std::pair<std::int64_t, std::unique_ptr<Group>>> smaller;  ///< By world size.
   std::int64_t rank = 0;                                                 ///< Of all ranks.
+};
+
+/// How far a run has come. Data follow from it and from the seed.
+struct Progress {
+  std::int64_t steps = 0;
+  std::int64_t micro_batches = 0;  ///< Of all ranks together.
+  std::int64_t samples = 0;        ///< Of a token file, of all ranks together.
+
+  bool operator==(const Progress&) const = default;
 };
 
 /// What one step measured.
@@ -63,9 +76,14 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   int current_instruction() const { return current_; }
   std::vector<std::unique_ptr<RunningUnit>>& units() { return units_; }
   Group& shard_group() { return *groups_.shard; }
+  std::int64_t rank() const { return groups_.rank; }
   RunningOptimizer& optimizer() { return *optimizer_; }
-  std::int64_t steps_done() const { return steps_done_; }
-  void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+  const Progress& progress() const { return progress_; }
+  void set_progress(const Progress& progress) { progress_ = progress; }
+  /// Values of the model's buffers, by their names.
+  const std::map<std::string, at::Tensor>& buffers() const { return buffers_; }
+  /// In the order of `optimizer().moments()`.
+  const std::vector<ParameterState*>& trained() const { return trained_; }
   /// Called before each instruction.
   void on_instruction(std::function<void(int)> listener) { on_instruction_ = std::move(listener); }
 
@@ -91,13 +109,14 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   TrainingSettings settings_;
   std::vector<std::unique_ptr<RunningUnit>> units_;
   std::vector<InputRange> ranges_;
+  std::map<std::string, at::Tensor> buffers_;
   std::unique_ptr<ModelRun> model_run_;
   std::unique_ptr<RunningOptimizer> optimizer_;
   std::vector<ParameterState*> trained_;
   Tensors batch_;
   StepMeasurement now_;
   std::function<void(int)> on_instruction_;
-  std::int64_t steps_done_ = 0;
+  Progress progress_;
   double loss_sum_ = 0;
   int current_ = 0;
   int held_gather_ = -1;   ///< The unit whose all-gather output lives on in forward.

@@ -93,7 +93,8 @@ def run(arguments: argparse.Namespace) -> None:
         torch.cuda.set_device(device)
     trial = None
     if arguments.results:
-        trial = Trial(arguments.seed, arguments.learning_rate, arguments.results)
+        trial = Trial(arguments.seed, arguments.learning_rate, arguments.results, arguments.weights,
+                      arguments.tokens)
     root = train(Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
                      "MASTER_ADDR" in os.environ, trial))
     total = sum(parameter.numel() for parameter in root.parameters())
@@ -115,6 +116,9 @@ def main() -> int:
                         help="with --device cpu: real collectives over Gloo, weights and data from a seed; writes "
                              "NAME.RANK.json and NAME.safetensors")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (0)")
+    parser.add_argument("--weights", nargs="+", default=[], metavar="FILE",
+                        help="with --results: parameters from safetensors files, a folder of them or an index")
+    parser.add_argument("--tokens", default="", metavar="FILE", help="with --results: token ids, raw int32")
     parser.add_argument("--learning-rate", type=float, default=1e-4, help="with --results (1e-4)")
     try:
         run(parser.parse_args())

@@ -45,6 +45,8 @@ class Trial:
     seed: int
     learning_rate: float
     results: str  # File without its ending: NAME.json and, of rank 0, NAME.safetensors.
+    weights: list[str] = dataclasses.field(default_factory=list)  # Files in the place of the seed.
+    tokens: str = ""  # A file of int32 ids in the place of the seed.
 
 
 def start_process_group(job: Job) -> None:

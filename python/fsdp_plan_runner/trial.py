@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from fsdp_plan_runner.modules import PlannedModule
+from fsdp_plan_runner.stored import Weights, token_batch
 from fsdp_plan_runner.synthetic import buffer_values, input_values, parameter_values
 from fsdp_plan_runner.training import Batch, Job, make_optimizer, run_step
 
@@ -33,18 +34,28 @@ class SyntheticBatch(Batch):
         self._micro_batch += 1
         for i, tensor in enumerate(self._job.model.inputs):
             dtype = self._dtype_of(i)
+            described = self._job.model.tensors[tensor]
+            if self._job.trial.tokens and described.name in ("input_ids", "labels"):  # The loss shifts the labels.
+                batch, seq = described.shape
+                self.values[i] = token_batch(self._job.trial.tokens, stream * batch, batch, seq).to(dtype)
+                continue
             self.values[i] = input_values(self._job.model, tensor, dtype, self._job.trial.seed, stream)
 
 
 def fill(job: Job, root: PlannedModule) -> None:
     """Each rank fills its own rows."""
     shard_rank = job.rank % job.plan.shard
+    weights = Weights(job.trial.weights) if job.trial.weights else None
     with torch.no_grad():
         for name, parameter in root.named_parameters():
             local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
             rows = -(-parameter.shape[0] // job.plan.shard)
             first = shard_rank * rows * (parameter.numel() // parameter.shape[0])
-            values = parameter_values(job.model, job.trial.seed, name, first, local.numel())
+            if weights:
+                names = [name, *(p.name for p in job.model.parameters if p.tied_to == name)]
+                values = weights.elements(names, first, local.numel())
+            else:
+                values = parameter_values(job.model, job.trial.seed, name, first, local.numel())
             local.copy_(values.view(local.shape))
         for name, owner in root.context.buffers.items():
             buffer = root.context.buffer(name)
