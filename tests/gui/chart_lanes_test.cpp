@@ -1,0 +1,89 @@
+#include "gui/chart_lanes.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <numeric>
+
+namespace fsdp::gui {
+namespace {
+
+/// Small numbers, the same for the same seed everywhere.
+class Random {
+ public:
+  explicit Random(int seed) : state_(static_cast<std::uint32_t>(seed)) {}
+  int operator()() {
+    state_ = state_ * 1664525U + 1013904223U;
+    return static_cast<int>(state_ >> 8U);
+  }
+
+ private:
+  std::uint32_t state_;
+};
+
+const ChartAxis kHundred{{0, 100}, 0, 100};
+
+TEST(LaneRuns, LeaveWideSpansAlone) {
+  EXPECT_EQ(runs_of({{10, 20, 7}, {20, 40, 8}}, kHundred),
+            (std::vector<LaneRun>{{10, 20, 1, 1, 7}, {20, 40, 1, 1, 8}}));
+}
+
+TEST(LaneRuns, JoinNarrowOnesAndSayHowBusyTheyAre) {
+  // Four spans of half a pixel, one in each pixel: half of the run is idle.
+  const std::vector<LaneRun> runs = runs_of({{10, 10.5, 1}, {11, 11.5, 2}, {12, 12.5, 3}, {13, 13.5, 4}}, kHundred);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].count, 4);
+  EXPECT_EQ(runs[0].item, 1);
+  EXPECT_DOUBLE_EQ(runs[0].busy, 2 / 3.5);
+}
+
+TEST(LaneRuns, DoNotJoinOverAGapThatCanBeSeen) {
+  EXPECT_EQ(runs_of({{10, 10.5, 1}, {12, 12.5, 2}}, kHundred).size(), 2u);
+}
+
+TEST(LaneRuns, AreCutAtTheEndsOfTheAxis) {
+  const ChartAxis zoomed{{50, 60}, 0, 100};
+  EXPECT_EQ(runs_of({{0, 10, 1}, {40, 55, 2}, {58, 80, 3}, {90, 95, 4}}, zoomed),
+            (std::vector<LaneRun>{{0, 50, 1, 1, 2}, {80, 100, 1, 1, 3}}));
+}
+
+RC_GTEST_PROP(LaneRuns, LoseNoSpanAndNoWork, ()) {
+  Random random(*rc::gen::inRange(0, 1'000'000));
+  std::vector<LaneSpan> spans;
+  double now = 0;
+  for (int i = 0; i < 5000; ++i) {
+    now += (random() % 100) / 50.0;
+    const double length = (1 + random() % 100) / 25.0;
+    spans.push_back({now, now + length, i});
+    now += length;
+  }
+  const ChartAxis axis{{0, now}, 0, 300};
+  double work = 0;
+  for (const LaneSpan& span : spans) work += (span.end - span.begin) / now * 300;
+  int count = 0;
+  double drawn = 0;
+  double before = 0;
+  for (const LaneRun& run : runs_of(spans, axis)) {
+    count += run.count;
+    drawn += run.busy * (run.end - run.begin);
+    RC_ASSERT(run.begin >= before - 1e-9);
+    RC_ASSERT(run.busy >= 0);
+    RC_ASSERT(run.busy <= 1);
+    before = run.end;
+  }
+  RC_ASSERT(count == 5000);
+  RC_ASSERT(std::abs(drawn - work) < 1e-6 * work + 1e-6);
+}
+
+TEST(LaneHit, FindsTheSpanUnderThePointerOrTheNearest) {
+  const std::vector<LaneSpan> spans = {{10, 20, 1}, {30, 40, 2}};
+  EXPECT_EQ(span_at(spans, 15, 1), 1);
+  EXPECT_EQ(span_at(spans, 29, 2), 2);
+  EXPECT_EQ(span_at(spans, 21, 2), 1);
+  EXPECT_EQ(span_at(spans, 25, 2), -1);
+  EXPECT_EQ(span_at(spans, 41, 2), 2) << "behind the last one";
+  EXPECT_EQ(span_at({}, 1, 1), -1);
+}
+
+}  // namespace
+}  // namespace fsdp::gui
