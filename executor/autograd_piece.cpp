@@ -1,8 +1,9 @@
 // The gradients enter through a node of our own, which gives them away, and not as arguments of the engine, which would
-// hold them to the end. They leave at border nodes, which hold nothing.
+// hold them to the end. They leave at border nodes, which hand them over. What the engine itself captures is held by
+// its task as well, which on a GPU goes at a moment that nobody knows, in another thread; and a gradient that somebody
+// else holds has to be copied.
 //
-// Source: torch/csrc/autograd/engine.h and graph_task.h (exec_info: with output edges given, the engine runs what leads
-// to them and captures what arrives there), torch 2.11.
+// Source: torch/csrc/autograd/engine.cpp and graph_task.h, torch 2.11.
 
 #include "executor/autograd_piece.h"
 
@@ -12,6 +13,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <iterator>
 #include <memory>
 
 #include "executor/counting_allocator.h"
@@ -37,9 +39,17 @@ class GradientSource final : public torch::autograd::Node {
 
 // An AccumulateGrad would hold the tensor whose gradient it makes.
 class Border final : public torch::autograd::Node {
+ public:
+  /// Where the gradient goes. REQUIRES: it outlives the backward.
+  void deliver_to(at::Tensor* gradient) { gradient_ = gradient; }
+
  private:
-  // The engine captures what arrives here and goes no further.
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override { return {}; }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    if (gradient_ != nullptr) *gradient_ = std::move(gradients[0]);
+    return {};
+  }
+
+  at::Tensor* gradient_ = nullptr;
 };
 
 class CountAsGradient final : public torch::autograd::FunctionPreHook {
@@ -84,20 +94,23 @@ PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradien
   piece.outputs.clear();
   PieceGradients result;
   if (given.empty()) return result;
-  torch::autograd::edge_list exits;
-  for (const PieceEdge& each : piece.inputs) exits.push_back(each.edge);
-  for (const PieceEdge& each : piece.parameters) exits.push_back(each.edge);
+  std::vector<PieceEdge> exits = std::move(piece.inputs);
+  const std::size_t num_inputs = exits.size();
+  exits.insert(exits.end(), std::make_move_iterator(piece.parameters.begin()),
+               std::make_move_iterator(piece.parameters.end()));
   if (exits.empty()) return result;
+  std::vector<at::Tensor> arrived(exits.size());
+  for (std::size_t i = 0; i < exits.size(); ++i) {
+    static_cast<Border&>(*exits[i].edge.function).deliver_to(&arrived[i]);
+  }
   const auto source = std::make_shared<GradientSource>(std::move(entries), std::move(given));
-  torch::autograd::variable_list captured = torch::autograd::Engine::get_default_engine().execute(
-      {torch::autograd::Edge(source, 0)}, {at::empty({0})}, /*keep_graph=*/false, /*create_graph=*/false,
-      /*accumulate_grad=*/false, exits);
-  for (std::size_t i = 0; i < captured.size(); ++i) {
-    if (!captured[i].defined()) continue;
-    const bool is_input = i < piece.inputs.size();
-    auto& list = is_input ? result.inputs : result.parameters;
-    const int id = is_input ? piece.inputs[i].id : piece.parameters[i - piece.inputs.size()].id;
-    list.emplace_back(id, std::move(captured[i]));
+  torch::autograd::Engine::get_default_engine().execute({torch::autograd::Edge(source, 0)}, {at::empty({0})},
+                                                        /*keep_graph=*/false, /*create_graph=*/false,
+                                                        /*accumulate_grad=*/true, {});
+  for (std::size_t i = 0; i < arrived.size(); ++i) {
+    if (!arrived[i].defined()) continue;
+    auto& list = i < num_inputs ? result.inputs : result.parameters;
+    list.emplace_back(exits[i].id, std::move(arrived[i]));
   }
   return result;
 }

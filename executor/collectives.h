@@ -18,20 +18,27 @@ namespace fsdp::executor {
 /// A collective that failed: a rank that died, a time-out, a broken link.
 class CollectiveFailure : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  /// `instruction`: the index of the instruction that had started it, where that is not the one at work; -1: it is.
+  explicit CollectiveFailure(const std::string& what, std::int64_t instruction = -1)
+      : std::runtime_error(what), instruction_(instruction) {}
+
+  std::int64_t instruction() const { return instruction_; }
+
+ private:
+  std::int64_t instruction_;
 };
 
 /// A collective under way.
 class Pending {
  public:
   virtual ~Pending() = default;
-  /// Returns when the result is there. Throws CollectiveFailure.
+  /// Returns when the result is there; on a GPU at once, where streams wait for each other. Throws CollectiveFailure.
   virtual void wait() = 0;
 };
 
 enum class ReduceOp : std::uint8_t { Sum, Average };
 
-/// Ranks that communicate with each other.
+/// Ranks that communicate with each other. On a GPU a collective is work of the current stream.
 class Group {
  public:
   virtual ~Group() = default;
@@ -84,6 +91,9 @@ class GlooNetwork {
   std::vector<int> ranks_that_differ(const std::string& text);
   /// Returns when all ranks have called it.
   void barrier(const std::string& name);
+  /// Makes bytes known to all ranks, and waits for those that another has made known. Throws CollectiveFailure.
+  void put(const std::string& name, const std::string& bytes);
+  std::string get(const std::string& name);
 
  private:
   struct State;

@@ -250,4 +250,12 @@ void GlooNetwork::barrier(const std::string& name) {
   });
 }
 
+void GlooNetwork::put(const std::string& name, const std::string& bytes) {
+  guarded([&] { state_->store->set("bytes/" + name, bytes); });
+}
+
+std::string GlooNetwork::get(const std::string& name) {
+  return guarded([&] { return state_->store->get_to_str("bytes/" + name); });
+}
+
 }  // namespace fsdp::executor

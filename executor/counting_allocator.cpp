@@ -15,6 +15,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <map>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -64,6 +65,29 @@ class Counts {
     record.category = to;
   }
 
+  // Blocks without a record in front of them are found by their address.
+  void add_foreign(const void* address, std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    foreign_[address] = {.bytes = bytes, .category = category_};
+    change(category_, bytes);
+    if (total_ > peak_.bytes.count()) take_peak();
+  }
+  void remove_foreign(const void* address) {
+    const std::lock_guard lock(mutex_);
+    const auto found = foreign_.find(address);
+    if (found == foreign_.end()) return;
+    change(found->second.category, -found->second.bytes);
+    foreign_.erase(found);
+  }
+  void move_foreign(const void* address, MemoryCategory to) {
+    const std::lock_guard lock(mutex_);
+    const auto found = foreign_.find(address);
+    if (found == foreign_.end()) return;
+    change(found->second.category, -found->second.bytes);
+    change(to, found->second.bytes);
+    found->second.category = to;
+  }
+
   MemoryCategory set_category(MemoryCategory category) {
     const std::lock_guard lock(mutex_);
     return std::exchange(category_, category);
@@ -95,6 +119,10 @@ class Counts {
     const std::lock_guard lock(mutex_);
     moment_ = moment;
   }
+  std::int64_t moment() const {
+    const std::lock_guard lock(mutex_);
+    return moment_;
+  }
 
  private:
   void change(MemoryCategory category, std::int64_t bytes) {
@@ -107,6 +135,11 @@ class Counts {
     peak_.moment = moment_;
   }
 
+  struct Foreign {
+    std::int64_t bytes = 0;
+    MemoryCategory category = MemoryCategory::Temp;
+  };
+
   mutable std::mutex mutex_;
   BytesByCategory live_{};
   LivePeak peak_;
@@ -115,7 +148,10 @@ class Counts {
   std::int64_t moment_ = 0;
   MemoryCategory category_ = MemoryCategory::Temp;
   std::function<void(const MemoryEvent&)> listener_;
+  std::map<const void*, Foreign> foreign_;
 };
+
+ReserveMeter* reserve_meter = nullptr;
 
 Counts& counts() {
   static Counts* const kept_until_the_end = new Counts;  // Tensors of other statics may outlive any static of ours.
@@ -164,8 +200,19 @@ CategoryScope::~CategoryScope() {
 
 void recount(const at::Tensor& tensor, MemoryCategory category) {
   const c10::DataPtr& data = tensor.storage().data_ptr();
-  if (data.get() != nullptr && data.get_deleter() == &release)
-    counts().move(BlockRecord::of(data.get_context()), category);
+  if (data.get() == nullptr) return;
+  if (data.get_deleter() == &release) return counts().move(BlockRecord::of(data.get_context()), category);
+  counts().move_foreign(data.get(), category);
+}
+
+void set_reserve_meter(ReserveMeter* meter) {
+  reserve_meter = meter;
+}
+void count_allocation(const void* address, std::int64_t bytes) {
+  counts().add_foreign(address, bytes);
+}
+void count_release(const void* address) {
+  counts().remove_foreign(address);
 }
 
 BytesByCategory live_bytes() {
@@ -173,12 +220,18 @@ BytesByCategory live_bytes() {
 }
 void begin_peak() {
   counts().begin_peak();
+  if (reserve_meter != nullptr) reserve_meter->begin_peak();
 }
 void set_moment(std::int64_t moment) {
   counts().set_moment(moment);
 }
+std::int64_t current_moment() {
+  return counts().moment();
+}
 LivePeak live_peak() {
-  return counts().peak();
+  LivePeak peak = counts().peak();
+  if (reserve_meter != nullptr) reserve_meter->add_to(peak);
+  return peak;
 }
 void trace_memory(std::function<void(const MemoryEvent&)> listener) {
   counts().set_listener(std::move(listener));

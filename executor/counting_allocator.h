@@ -1,7 +1,8 @@
 #pragma once
 
-// Counts the bytes that CPU tensors hold: every allocation, by the byte asked for, with the category that it belongs
-// to, and the moment at which there were most.
+// Counts the bytes that tensors hold: every allocation, by the byte asked for, with the category that it belongs to,
+// and the moment at which there were most. On CPUs by an allocator of our own; on a GPU PyTorch's reports what it does
+// (executor/cuda_memory.h).
 
 #include <cstdint>
 #include <functional>
@@ -41,12 +42,32 @@ struct LivePeak {
   Bytes bytes;
   BytesByCategory at_peak{};
   std::int64_t moment = 0;  ///< `set_moment`'s value then.
+  // Of the allocator that the tensors come from, each the highest since then; -1: it says nothing.
+  Bytes allocated{-1};  ///< In blocks.
+  Bytes reserved{-1};   ///< Kept for blocks.
+  Bytes device{-1};     ///< In use on the device by whomever, at the end.
 };
+
+/// What is known of an allocator that keeps more than tensors hold.
+class ReserveMeter {
+ public:
+  virtual ~ReserveMeter() = default;
+  virtual void begin_peak() = 0;
+  virtual void add_to(LivePeak& peak) const = 0;
+};
+
+/// Asked whenever a peak begins or is read, from now on. Null: nobody.
+void set_reserve_meter(ReserveMeter* meter);
+
+/// For an allocator that is not ours: it has given bytes at an address, and has taken them back.
+void count_allocation(const void* address, std::int64_t bytes);
+void count_release(const void* address);
 
 /// Starts a new peak at what is live now.
 void begin_peak();
 /// Says what is being done from now on: a number of the caller's.
 void set_moment(std::int64_t moment);
+std::int64_t current_moment();
 LivePeak live_peak();
 
 /// One change of the live bytes: what `trace_memory` is called with.

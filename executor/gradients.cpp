@@ -22,9 +22,6 @@ void add_gradient_to(at::Tensor& sum, at::Tensor gradient) {
     sum = std::move(gradient);
   } else if (is_sole_owner(sum)) {
     sum.add_(gradient);
-  } else if (is_sole_owner(gradient)) {
-    gradient.add_(sum);
-    sum = std::move(gradient);
   } else {
     sum = sum + gradient;
   }

@@ -49,7 +49,10 @@ at::Tensor inverse_frequencies(const OpRun& run) {
 
 at::Tensor rotate_half(const at::Tensor& x) {
   const std::int64_t half = x.size(-1) / 2;
-  return at::cat({-x.narrow(-1, half, x.size(-1) - half), x.narrow(-1, 0, half)}, -1);
+  const at::Tensor first = x.narrow(-1, 0, half);
+  const at::Tensor second = x.narrow(-1, half, x.size(-1) - half);
+  const at::Tensor turned = -second;
+  return at::cat({turned, first}, -1);
 }
 
 // In Python's order of evaluation, which C++ leaves open.
@@ -63,8 +66,9 @@ at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 at::Tensor turned_part(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const std::int64_t width = cos.size(-1);
   if (width == x.size(-1)) return turned(x, cos, sin);
+  const at::Tensor part = x.narrow(-1, 0, width);
   const at::Tensor kept = x.narrow(-1, width, x.size(-1) - width);
-  return at::cat({turned(x.narrow(-1, 0, width), cos, sin), kept}, -1);
+  return at::cat({turned(part, cos, sin), kept}, -1);
 }
 
 at::Tensor turned_as_complex(const at::Tensor& x, const at::Tensor& table) {
@@ -152,13 +156,13 @@ Tensors rotary(const OpRun& run) {
   }
   // Whether heads come first decides in which order gradients lie.
   const std::int64_t heads = run.context.implementations.rotary == RotaryImplementation::Halves ? 1 : 2;
+  const at::Tensor q = run.inputs[0].transpose(heads, 2);
+  const at::Tensor k = run.inputs[1].transpose(heads, 2);
   const at::Tensor c = cos.unsqueeze(heads);
   const at::Tensor s = sin.unsqueeze(heads);
-  Tensors result;
-  for (std::size_t i = 0; i < 2; ++i) {
-    result.push_back(turned_part(run.inputs[i].transpose(heads, 2), c, s).transpose(heads, 2));
-  }
-  return result;
+  const at::Tensor turned_q = turned_part(q, c, s);
+  const at::Tensor turned_k = turned_part(k, c, s);
+  return {turned_q.transpose(heads, 2), turned_k.transpose(heads, 2)};
 }
 
 // No kernel here has an argument for a window: it is a mask.

@@ -1,27 +1,27 @@
 // fsdp-exec: one rank of a training run. `fsdp-plan execute` starts several; torchrun, mpirun and srun do too.
+//
+// This program loads nothing of CUDA, so that it starts at once. Asked for a GPU it becomes fsdp-exec-cuda, which lies
+// beside it, with the same arguments.
 
-#include <csignal>
+#include <unistd.h>
+
 #include <cstdio>
-#include <exception>
+#include <filesystem>
+#include <system_error>
 
-#include "executor/options.h"
-#include "executor/rank_run.h"
+#include "executor/program.h"
 
 int main(int argc, char** argv) {
-  using namespace fsdp;
-  // A rank that died leaves connections behind that others write to: an error for them, not their end.
-  std::signal(SIGPIPE, SIG_IGN);
-  try {
-    const Result<executor::RunOptions> options = executor::read_options(argc, argv);
-    if (options) return executor::run_rank(*options);
-    if (options.error().empty()) {
-      std::fputs(executor::usage().c_str(), stdout);
-      return executor::kExitDone;
-    }
-    for (const Error& error : options.error()) std::fputs(("error: " + to_string(error) + "\n").c_str(), stderr);
-    return executor::kExitInput;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: the program failed: %s\n", error.what());
-    return executor::kExitRun;
-  }
+  using namespace fsdp::executor;
+  return run_program(argc, argv, [&](const RunOptions& options) -> std::unique_ptr<Backend> {
+    if (!options.on_cuda) return cpu_backend();
+    std::error_code error;
+    const auto beside = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "fsdp-exec-cuda";
+    execv(beside.c_str(), argv);
+    std::fprintf(stderr,
+                 "error: --device cuda: %s cannot be started.\n  It is built where PyTorch's wheel for CUDA is. To add "
+                 "it: ./scripts/bootstrap --with rehearsal, then build again.\n",
+                 beside.c_str());
+    return nullptr;
+  });
 }

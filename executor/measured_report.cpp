@@ -15,8 +15,15 @@ std::size_t at(std::int64_t index) {
   return static_cast<std::size_t>(index);
 }
 
-MemoryPeaks live_only(Bytes live) {
-  return {.live = live, .allocated = kUnknown, .reserved = kUnknown, .device = kUnknown};
+MemoryPeaks peaks_of(const LivePeak& peak) {
+  return {.live = peak.bytes, .allocated = peak.allocated, .reserved = peak.reserved, .device = peak.device};
+}
+
+MemoryPeaks higher(const MemoryPeaks& a, const MemoryPeaks& b) {
+  return {.live = std::max(a.live, b.live),
+          .allocated = std::max(a.allocated, b.allocated),
+          .reserved = std::max(a.reserved, b.reserved),
+          .device = std::max(a.device, b.device)};
 }
 
 Seconds median(std::vector<Seconds> times) {
@@ -90,12 +97,12 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
   report.plan = plan;
 
   const StepMeasurement& steady = steps.back();
-  report.memory.peaks = live_only(std::max(steady.peak.bytes, steps.front().peak.bytes));
+  report.memory.peaks = higher(peaks_of(steady.peak), peaks_of(steps.front().peak));
   report.memory.peak = moment_of(steady.peak.moment, index, layout, schedule);
   report.memory.at_peak = steady.peak.at_peak;
-  report.memory.phases = {{"initialisation", live_only(steps.front().before.bytes)},
-                          {"first_step", live_only(steps.front().peak.bytes)}};
-  if (steps.size() > 1) report.memory.phases.push_back({"steady_step", live_only(steady.peak.bytes)});
+  report.memory.phases = {{"initialisation", peaks_of(steps.front().before)},
+                          {"first_step", peaks_of(steps.front().peak)}};
+  if (steps.size() > 1) report.memory.phases.push_back({"steady_step", peaks_of(steady.peak)});
 
   report.traffic.collectives = steady.collectives;
   for (std::size_t i = 0; i < steady.collectives.size(); ++i) {

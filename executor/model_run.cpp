@@ -14,7 +14,7 @@
 
 #include "executor/model_run.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/ops/ones_like.h>
 #include <c10/core/GradMode.h>
 
@@ -108,6 +108,11 @@ void ModelRun::find_cuts(const Schedule& schedule) {
   }
 }
 
+// Of the device's random numbers.
+at::Generator ModelRun::generator() const {
+  return at::globalContext().defaultGenerator(context_.device);
+}
+
 const Block& ModelRun::block_of(int call) const {
   return index_.model->blocks[at(call_of(call).block)];
 }
@@ -125,8 +130,14 @@ void ModelRun::forward(const Instruction& step) {
   if (step.op_begin == 0) begin_call(step.call);
   const bool with_graph = checkpoint_modes_[at(step.call)] == CheckpointMode::None;
   run_range(step.call, step.op_begin, step.op_end, with_graph);
-  if (at(step.op_end) == block_of(step.call).ops.size()) {
-    calls_[at(step.call)].values.clear();
+  if (at(step.op_end) < block_of(step.call).ops.size()) return;
+  calls_[at(step.call)].values.clear();
+  // Modules above several calls whose forward is over lose their arguments.
+  const int position = index_.call_begin[at(step.call) + 1];
+  for (const HeldArgument& held : index_.held_arguments) {
+    if (held.end <= position && last_use_[at(held.value)] <= step.call && !is_held(held.value)) {
+      values_[at(held.value)] = at::Tensor();
+    }
   }
 }
 
@@ -137,10 +148,10 @@ void ModelRun::begin_call(int call) {
   for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = values_[at(inputs[i])];
   if (checkpoint_modes_[at(call)] != CheckpointMode::None) {
     for (const int input : inputs) state.saved_inputs.push_back(values_[at(input)]);
-    if (is_random(block_of(call))) state.generator_state = at::detail::getDefaultCPUGenerator().get_state();
+    if (is_random(block_of(call))) state.generator_state = generator().get_state();
   }
   for (const int input : inputs) {
-    if (last_use_[at(input)] == call && !is_held(input)) values_[at(input)] = at::Tensor();
+    if (last_use_[at(input)] == call && !is_held(input) && !is_argument(input)) values_[at(input)] = at::Tensor();
   }
 }
 
@@ -149,6 +160,11 @@ bool ModelRun::is_held(int value) const {
   return value == index_.model->loss || std::any_of(held.begin(), held.end(), [&](const HeldValue& each) {
            return each.value == value && (!each.if_cached || context_.implementations.use_cache);
          });
+}
+
+bool ModelRun::is_argument(int value) const {
+  return std::any_of(index_.held_arguments.begin(), index_.held_arguments.end(),
+                     [&](const HeldArgument& held) { return held.value == value; });
 }
 
 void ModelRun::run_range(int call, int begin, int end, bool with_graph) {
@@ -220,7 +236,8 @@ void ModelRun::drop_after(int call, int op_index, PieceValues& inside) {
   CallState& state = calls_[at(call)];
   const Op& op = block.ops[at(op_index)];
   const auto drop = [&](int value) {
-    if (state.last_read[at(value)] > op_index) return;
+    // What a call is given its caller holds until it returns.
+    if (value < block.num_inputs || state.last_read[at(value)] > op_index) return;
     state.values.erase(value);
     inside.entered.erase(value);
     if (std::find(block.outputs.begin(), block.outputs.end(), value) == block.outputs.end()) inside.made.erase(value);
@@ -238,13 +255,13 @@ void ModelRun::publish(int call) {
     if (found == state.values.end() || values_[at(value)].defined()) continue;
     if (last_use_[at(value)] == kNever && !is_held(value)) continue;
     values_[at(value)] = found->second;
-    if (value == index_.model->loss) loss_ = found->second.item<double>();
+    if (value == index_.model->loss) loss_ = LaterNumber(found->second);
   }
 }
 
 // ---- backward ----
 
-void ModelRun::begin_whole_backward() {
+void ModelRun::begin_backward() {
   if (is_in_backward_) return;
   is_in_backward_ = true;
   const int loss = index_.model->loss;
@@ -254,7 +271,7 @@ void ModelRun::begin_whole_backward() {
 }
 
 void ModelRun::backward(const Instruction& step) {
-  begin_whole_backward();
+  begin_backward();
   CallState& state = calls_[at(step.call)];
   if (!state.saved_inputs.empty()) recompute(step.call);
   while (!state.pieces.empty() && state.pieces.back().begin >= step.op_end) state.pieces.pop_back();
@@ -273,17 +290,16 @@ void ModelRun::recompute(int call) {
   CallState& state = calls_[at(call)];
   Tensors inputs = std::exchange(state.saved_inputs, {});
   for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = std::move(inputs[i]);
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
   at::Tensor now;
   if (state.generator_state.defined()) {
-    now = generator.get_state();
-    generator.set_state(std::exchange(state.generator_state, {}));
+    now = generator().get_state();
+    generator().set_state(std::exchange(state.generator_state, {}));
   }
   state.is_recomputing = true;
   run_range(call, 0, static_cast<int>(block_of(call).ops.size()), /*with_graph=*/true);
   state.is_recomputing = false;
   state.values.clear();
-  if (now.defined()) generator.set_state(now);
+  if (now.defined()) generator().set_state(now);
 }
 
 // From the pieces and calls behind.

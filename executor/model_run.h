@@ -5,6 +5,8 @@
 // Values between calls are plain tensors without a history. The graph of a call is cut wherever the schedule's backward
 // may stop, so that each piece can run by itself (executor/autograd_piece.h). A value is dropped after its last use.
 
+#include <ATen/core/Generator.h>
+
 #include <cstdint>
 #include <map>
 #include <stdexcept>
@@ -15,6 +17,7 @@
 #include "core/schedule.h"
 #include "executor/autograd_piece.h"
 #include "executor/kernels.h"
+#include "executor/later_number.h"
 
 namespace fsdp::executor {
 
@@ -43,12 +46,14 @@ class ModelRun {
   /// Takes the inputs of a micro-batch, in the order of `Model::inputs`.
   void begin_micro_batch(Tensors inputs);
   void forward(const Instruction& step);
+  /// The loss gets its gradient, unless it has it.
+  void begin_backward();
   void backward(const Instruction& step);
   /// After backward: whatever nothing has asked for.
   void end_micro_batch();
 
   /// Of the micro-batch whose forward has ended.
-  double loss() const { return loss_; }
+  LaterNumber loss() const { return loss_; }
 
  private:
   struct CallState;
@@ -56,6 +61,7 @@ class ModelRun {
 
   const Call& call_of(int call) const { return index_.model->calls[static_cast<std::size_t>(call)]; }
   const Block& block_of(int call) const;
+  at::Generator generator() const;
   void find_cuts(const Schedule& schedule);
   void begin_call(int call);
   void run_range(int call, int begin, int end, bool with_graph);
@@ -65,13 +71,13 @@ class ModelRun {
   Tensors take_parameters(int call, const Op& op, AutogradPiece* graph);
   void drop_after(int call, int op_index, PieceValues& inside);
   void publish(int call);
-  void begin_whole_backward();
   void recompute(int call);
   at::Tensor take_gradient(int call, int value);
   void give_gradient(int call, int value, at::Tensor gradient);
 
   bool takes_part(int call, int op) const;
   bool is_held(int value) const;
+  bool is_argument(int value) const;
 
   const ModelIndex& index_;
   KernelContext context_;
@@ -84,7 +90,7 @@ class ModelRun {
   std::vector<CallState> calls_;                  ///< [num_calls]
   bool is_in_backward_ = false;
   at::Tensor loss_gradient_;  ///< Lives as long as the backward, as the argument of PyTorch's.
-  double loss_ = 0;
+  LaterNumber loss_;
 };
 
 }  // namespace fsdp::executor

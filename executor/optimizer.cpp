@@ -40,8 +40,18 @@ namespace fsdp::executor {
 struct RunningOptimizer::Group {
   std::vector<std::size_t> members;  // Of `parameters_`.
   std::vector<at::Tensor> parameters, gradients, first, second;
+  std::vector<at::Tensor> steps;  // On a GPU, with the fused implementation.
   std::int64_t step = 0;
 };
+
+namespace {
+
+// As Python gives up a list.
+void drop_from_the_end(std::vector<at::Tensor>& list) {
+  while (!list.empty()) list.pop_back();
+}
+
+}  // namespace
 
 RunningOptimizer::RunningOptimizer(const Optimizer& plan, const OptimizerSettings& settings,
                                    std::vector<ParameterState*> parameters)
@@ -51,6 +61,9 @@ void RunningOptimizer::make_moments(std::size_t index) {
   const CategoryScope states(MemoryCategory::OptState);
   Moments& moments = moments_[index];
   const at::Tensor& local = parameters_[index]->local;
+  if (plan_.implementation == OptimizerImplementation::Fused && !local.is_cpu()) {
+    moments.step_on_device = at::zeros({}, local.options().dtype(c10::kFloat));
+  }
   moments.first = at::zeros_like(local);
   moments.second = at::zeros_like(local);
 }
@@ -71,6 +84,7 @@ std::vector<RunningOptimizer::Group> RunningOptimizer::groups() {
     if (plan_.kind == OptimizerKind::Sgd) continue;
     group.first.push_back(moments.first);
     group.second.push_back(moments.second);
+    if (moments.step_on_device.defined()) group.steps.push_back(moments.step_on_device);
   }
   std::vector<Group> list;
   for (auto& [key, group] : found) list.push_back(std::move(group));
@@ -106,13 +120,14 @@ void RunningOptimizer::adam(const Group& group) {
   at::_foreach_lerp_(group.first, gradients, 1 - settings_.beta1);
   at::_foreach_mul_(group.second, settings_.beta2);
   at::_foreach_addcmul_(group.second, gradients, gradients, 1 - settings_.beta2);
-  gradients.clear();
   const double correction1 = 1 - std::pow(settings_.beta1, t);
   const double correction2 = 1 - std::pow(settings_.beta2, t);
-  const std::vector<at::Tensor> roots = at::_foreach_sqrt(group.second);
+  std::vector<at::Tensor> roots = at::_foreach_sqrt(group.second);
   at::_foreach_div_(roots, std::sqrt(correction2));
   at::_foreach_add_(roots, settings_.eps);
   at::_foreach_addcdiv_(group.parameters, group.first, roots, (lr / correction1) * -1);
+  drop_from_the_end(roots);
+  drop_from_the_end(gradients);
 }
 
 void RunningOptimizer::adam_one_by_one(const Group& group) {
@@ -120,6 +135,7 @@ void RunningOptimizer::adam_one_by_one(const Group& group) {
   const auto t = static_cast<double>(group.step);
   const double correction1 = 1 - std::pow(settings_.beta1, t);
   const double correction2 = 1 - std::pow(settings_.beta2, t);
+  at::Tensor root;  // A variable of PyTorch's loop, which holds it until the next is there.
   for (std::size_t i = 0; i < group.parameters.size(); ++i) {
     const at::Tensor& parameter = group.parameters[i];
     at::Tensor gradient = group.gradients[i];
@@ -132,14 +148,15 @@ void RunningOptimizer::adam_one_by_one(const Group& group) {
     }
     group.first[i].lerp_(gradient, 1 - settings_.beta1);
     group.second[i].mul_(settings_.beta2).addcmul_(gradient, gradient, 1 - settings_.beta2);
-    const at::Tensor root = (group.second[i].sqrt() / std::sqrt(correction2)).add_(settings_.eps);
+    root = (group.second[i].sqrt() / std::sqrt(correction2)).add_(settings_.eps);
     parameter.addcdiv_(group.first[i], root, -(lr / correction1));
   }
 }
 
 void RunningOptimizer::adam_fused(const Group& group) {
-  std::vector<at::Tensor> steps;
-  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+  std::vector<at::Tensor> steps = group.steps;
+  if (!steps.empty()) at::_foreach_add_(steps, 1);
+  for (std::size_t i = steps.size(); i < group.parameters.size(); ++i) {
     steps.push_back(at::full({}, static_cast<double>(group.step), c10::kFloat));
   }
   const auto run = [&](auto&& function) {
@@ -172,27 +189,39 @@ void RunningOptimizer::sgd(const Group& group) {
   at::_foreach_add_(group.parameters, gradients, -settings_.learning_rate);
 }
 
-double clip_gradients(const std::vector<ParameterState*>& parameters, double max_norm, fsdp::executor::Group& shard,
-                      CollectiveListener& listener) {
+LaterNumber clip_gradients(const std::vector<ParameterState*>& parameters, double max_norm,
+                           fsdp::executor::Group& shard, CollectiveListener& listener) {
   const c10::AutoGradMode no_gradient(false);
   std::vector<at::Tensor> gradients;
   for (const ParameterState* state : parameters) {
     if (state->grad.defined()) gradients.push_back(state->grad);
   }
-  if (gradients.empty()) return 0;
-  at::Tensor norms = at::stack(at::_foreach_norm(gradients, 2.0));
+  if (gradients.empty()) return {};
+  // A statement each, and given up in the order of Python's variables.
+  std::vector<at::Tensor> each = at::_foreach_norm(gradients, 2.0);
+  at::Tensor stacked = at::stack(each);
+  at::Tensor norms = stacked;
   if (shard.size() > 1) {
-    norms = norms.pow(2.0);
-    listener.called(-1, {CollectiveKind::AllReduce, norms.scalar_type(), norms.numel(),
-                         static_cast<std::int64_t>(norms.nbytes()), MeshDimension::Shard, shard.size()});
-    shard.all_reduce(norms, ReduceOp::Sum)->wait();
-    norms = norms.pow(1.0 / 2.0);
+    at::Tensor squares = stacked.pow(2.0);
+    at::Tensor sums = squares.clone();  // The functional all-reduce of DTensor makes a new tensor.
+    listener.called(-1, {CollectiveKind::AllReduce, sums.scalar_type(), sums.numel(),
+                         static_cast<std::int64_t>(sums.nbytes()), MeshDimension::Shard, shard.size()});
+    shard.all_reduce(sums, ReduceOp::Sum)->wait();
+    norms = sums.pow(1.0 / 2.0);
   }
   const at::Tensor total = at::linalg_vector_norm(norms, 2.0);
+  norms.reset();
+  stacked.reset();
+  each.clear();
   // Python divides a number by a tensor as the product with its reciprocal.
-  const at::Tensor factor = (at::reciprocal(total + 1e-6) * max_norm).clamp_max(1.0);
+  at::Tensor denominator = total + 1e-6;
+  at::Tensor inverse = at::reciprocal(denominator);
+  const at::Tensor unclamped = inverse * max_norm;
+  inverse.reset();
+  denominator.reset();
+  const at::Tensor factor = unclamped.clamp_max(1.0);
   at::_foreach_mul_(gradients, factor);
-  return total.item<double>();
+  return LaterNumber(total);
 }
 
 }  // namespace fsdp::executor

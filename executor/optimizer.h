@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/plan.h"
+#include "executor/later_number.h"
 #include "executor/sharded_unit.h"
 
 namespace fsdp::executor {
@@ -26,6 +27,7 @@ struct Moments {
   at::Tensor first;   ///< exp_avg, or SGD's momentum buffer.
   at::Tensor second;  ///< exp_avg_sq.
   std::int64_t step = 0;
+  at::Tensor step_on_device;  ///< The same, where the fused implementation of a GPU counts it. [] fp32
 };
 
 class RunningOptimizer {
@@ -57,7 +59,7 @@ class RunningOptimizer {
 /// torch.nn.utils.clip_grad_norm_ over all sharded gradients; returns their norm. The norms of the
 /// parameters are reduced over the shard group, one element for each, as DTensor does it. `units` says who is told of
 /// the collectives.
-double clip_gradients(const std::vector<ParameterState*>& parameters, double max_norm, Group& shard,
-                      CollectiveListener& listener);
+LaterNumber clip_gradients(const std::vector<ParameterState*>& parameters, double max_norm, Group& shard,
+                           CollectiveListener& listener);
 
 }  // namespace fsdp::executor

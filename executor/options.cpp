@@ -11,6 +11,7 @@ namespace fsdp::executor {
 namespace {
 
 struct Texts {
+  std::string device = "cpu";
   std::string memory;
   double timeout_seconds = 300;
 };
@@ -39,7 +40,12 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
       ->check(CLI::PositiveNumber);
   app.add_option("--mem", texts.memory, "Limit on the bytes of this rank's tensors, as 2G");
   app.add_option("--threads", options.threads, "Threads of a rank")->check(CLI::Range(1, 1024));
+  app.add_option("--device", texts.device, "Where to compute: cpu, over Gloo; or cuda, over NCCL (cpu)")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--stand-in", options.stand_in_rank, "Run this rank alone; no bytes move between ranks");
+  app.add_flag("--nccl-alone", options.nccl_alone,
+               "With --stand-in: call NCCL, which only one can bear that plays the other ranks")
+      ->needs("--stand-in");
 }
 
 }  // namespace
@@ -65,6 +71,7 @@ Result<RunOptions> read_options(int argc, const char* const* argv) {
     return failure("fsdp-exec", std::string(error.what()) + ".", "See fsdp-exec --help.");
   }
   options.stands_in = app.count("--stand-in") > 0;
+  options.on_cuda = texts.device == "cuda";
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(texts.timeout_seconds * 1000));
   if (!texts.memory.empty()) {
     FSDP_TRY(options.memory, parse_size(texts.memory, "--mem"));

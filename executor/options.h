@@ -31,6 +31,8 @@ struct RunOptions {
   int threads = 0;         ///< 0: as many cores as each local rank has.
   bool stands_in = false;  ///< This rank runs alone; what others would send is its own.
   int stand_in_rank = 0;
+  bool on_cuda = false;     ///< The program for GPUs, which lies beside, takes over.
+  bool nccl_alone = false;  ///< A rank that runs alone calls NCCL all the same, which plays the others.
 };
 
 /// Reads the arguments after the program's name. Error: all that is wrong with them; an empty list: help was asked for.

@@ -1,12 +1,11 @@
 #include "executor/rank_run.h"
 
-#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <thread>
+#include <numeric>
 #include <utility>
 
 #include "core/files.h"
@@ -77,42 +76,22 @@ std::vector<std::int64_t> smaller_sizes(const Layout& layout) {
 }
 
 // Ranks of a shard group are neighbours; those of a smaller group are neighbours in it.
-RankGroups real_groups(GlooNetwork& network, const Job& job, int rank) {
+RankGroups groups_of(const GroupMaker& make, const Job& job, int rank) {
   const int shard = static_cast<int>(job.plan.mesh.shard);
   const int replicate = static_cast<int>(job.plan.mesh.replicate);
   const int first = rank / shard * shard;
   RankGroups groups;
   groups.rank = rank;
-  groups.shard = network.group(fmt::format("shard/{}", first), row(first, shard));
+  groups.shard = make(fmt::format("shard/{}", first), row(first, shard));
   if (replicate > 1) {
-    groups.replicate = network.group(fmt::format("replicate/{}", rank % shard), row(rank % shard, replicate, shard));
+    groups.replicate = make(fmt::format("replicate/{}", rank % shard), row(rank % shard, replicate, shard));
   }
   for (const std::int64_t size : smaller_sizes(job.layout)) {
     const int begin = rank / static_cast<int>(size) * static_cast<int>(size);
-    groups.smaller.emplace_back(
-        size, network.group(fmt::format("smaller/{}/{}", size, begin), row(begin, static_cast<int>(size))));
+    groups.smaller.emplace_back(size,
+                                make(fmt::format("smaller/{}/{}", size, begin), row(begin, static_cast<int>(size))));
   }
   return groups;
-}
-
-RankGroups stand_in_groups(const Job& job, int rank) {
-  const int shard = static_cast<int>(job.plan.mesh.shard);
-  RankGroups groups;
-  groups.rank = rank;
-  groups.shard = stand_in_group(rank % shard, shard);
-  if (job.plan.mesh.replicate > 1) {
-    groups.replicate = stand_in_group(rank / shard, static_cast<int>(job.plan.mesh.replicate));
-  }
-  for (const std::int64_t size : smaller_sizes(job.layout)) {
-    groups.smaller.emplace_back(size, stand_in_group(rank % static_cast<int>(size), static_cast<int>(size)));
-  }
-  return groups;
-}
-
-void set_threads(const RunOptions& options, const Launch& launch) {
-  // Several processes that spin for each other's cores are many times slower than one thread each.
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  at::set_num_threads(options.threads > 0 ? options.threads : std::max(1, cores / std::max(1, launch.world_size)));
 }
 
 std::string instruction_text(const Job& job, int current) {
@@ -130,11 +109,12 @@ void print_step(const StepMeasurement& step, std::int64_t number, const Job& job
                   static_cast<double>(step.peak.bytes.count()) / (1 << 20)));
 }
 
-Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps) {
+Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
+                          const std::string& device) {
   if (options.report.empty()) return {};
   JsonWriter writer;
   writer.begin_object();
-  const StepReport report = measured_report(job.index, job.plan, job.layout, job.schedule, steps, {});
+  const StepReport report = measured_report(job.index, job.plan, job.layout, job.schedule, steps, {.device = device});
   write_report_members(writer, report);
   writer.key("steps");
   writer.begin_array();
@@ -151,22 +131,6 @@ Result<void> write_report(const RunOptions& options, const Job& job, const std::
   writer.end_object();
   return write_file_atomically(options.report, std::move(writer).take(), Overwrite::Allow);
 }
-
-class TraceFile {
- public:
-  void begin() {
-    trace_memory([this](const MemoryEvent& event) {
-      text_ += fmt::format("{} {} {} {}\n", event.moment, event.bytes, name_of(event.category), event.address);
-    });
-  }
-  Result<void> write(const std::string& path) {
-    trace_memory({});
-    return write_file_atomically(path, text_, Overwrite::Allow);
-  }
-
- private:
-  std::string text_;
-};
 
 /// What all ranks must have alike, so that no two of them wait for different things.
 std::string common_text(const RunOptions& options, const Job& job) {
@@ -188,35 +152,35 @@ Errors check_agreement(GlooNetwork& network, const RunOptions& options, const Jo
            "Start all ranks alike."}};
 }
 
-Result<void> train(const RunOptions& options, const Launch& launch, const Job& job, GlooNetwork* network, int& current,
-                   std::string& doing) {
-  const int rank = options.stands_in ? options.stand_in_rank : launch.rank;
+Result<void> train(const RunOptions& options, int rank, const Job& job, Backend& backend, GlooNetwork* network,
+                   int& current, std::string& doing) {
+  RankGroups groups = groups_of(backend.group_maker(network, options, rank), job, rank);
   begin_peak();
   TrainingSettings settings{.seed = options.seed,
                             .optimizer = {.learning_rate = options.learning_rate},
                             .fills_parameters = !job.start.weights,
-                            .tokens = job.start.tokens};
-  Trainer trainer(job.index, job.plan, job.layout, job.schedule,
-                  network != nullptr ? real_groups(*network, job, rank) : stand_in_groups(job, rank), settings);
+                            .tokens = job.start.tokens,
+                            .device = backend.device(),
+                            .check = [&backend] { backend.check(); }};
+  Trainer trainer(job.index, job.plan, job.layout, job.schedule, std::move(groups), settings);
   FSDP_TRY(const std::string begun, begin_run(job.start, trainer));
   if (!begun.empty() && (rank == 0 || options.stands_in)) say(begun);
   if (network != nullptr) network->barrier("ready");
   trainer.on_instruction([&](int instruction) { current = instruction; });
   std::vector<StepMeasurement> steps;
-  TraceFile trace;
   for (std::int64_t i = 0; i < options.steps; ++i) {
     doing = fmt::format("step {}", i + 1);
-    if (!options.trace.empty() && i + 1 == options.steps) trace.begin();
+    if (!options.trace.empty() && i + 1 == options.steps) backend.begin_trace();
     steps.push_back(trainer.step());
     if (rank == 0 || options.stands_in) print_step(steps.back(), i + 1, job);
   }
   doing = "writing the results";
   current = -1;
   if (!options.trace.empty()) {
-    const auto written = trace.write(options.trace);
+    const auto written = backend.write_trace(options.trace);
     if (!written) return written;
   }
-  const auto written = write_report(options, job, steps);
+  const auto written = write_report(options, job, steps, backend.device_name());
   if (!written) return written;
   if (!options.parameters.empty()) {
     const auto saved = save_whole_parameters(trainer, options.parameters, rank == 0 || options.stands_in);
@@ -228,8 +192,8 @@ Result<void> train(const RunOptions& options, const Launch& launch, const Job& j
 
 }  // namespace
 
-int run_rank(RunOptions options) {
-  install_counting_allocator();
+int run_rank(RunOptions options, Backend& backend) {
+  backend.begin();
   const auto report_errors = [](const Errors& errors) {
     for (const Error& error : errors) say("error: " + to_string(error));
   };
@@ -248,8 +212,8 @@ int run_rank(RunOptions options) {
           "Start as many as the mesh has."}});
     return kExitInput;
   }
-  set_threads(options, *launch);
-  limit_memory(options.memory);
+  const Result<void> started = backend.start(options, *launch, job.plan);
+  if (!started) return report_errors(started.error()), kExitInput;
   int current = -1;
   std::string doing = "joining the other ranks";
   const auto failed = [&](const std::string& what) {
@@ -264,8 +228,11 @@ int run_rank(RunOptions options) {
       const Errors differences = check_agreement(*network, options, job);
       if (!differences.empty()) return report_errors(differences), kExitInput;
     }
-    const Result<void> trained = train(options, *launch, job, network.get(), current, doing);
+    const Result<void> trained = train(options, rank, job, backend, network.get(), current, doing);
     if (!trained) return report_errors(trained.error()), kExitRun;
+  } catch (const CollectiveFailure& error) {
+    if (error.instruction() >= 0) current = static_cast<int>(error.instruction());
+    return failed(error.what());
   } catch (const c10::Error& error) {
     return failed(error.what_without_backtrace());
   } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 
 // One rank's whole run: reads the plan, joins the others, trains, and writes what was asked for.
 
+#include "executor/backend.h"
 #include "executor/options.h"
 
 namespace fsdp::executor {
@@ -12,6 +13,6 @@ inline constexpr int kExitRun = 3;
 
 /// Returns the exit code; everything that goes wrong has been said on standard error, with the rank and the
 /// instruction.
-int run_rank(RunOptions options);
+int run_rank(RunOptions options, Backend& backend);
 
 }  // namespace fsdp::executor

@@ -44,9 +44,14 @@ at::Tensor bytes_of(const at::Tensor& flat) {
 }  // namespace
 
 RunningUnit::RunningUnit(int index, const ShardedUnit& unit, const Layout& layout, const Plan& plan, const Model& model,
-                         UnitGroups groups, CollectiveListener& listener)
-    : index_(index), unit_(unit), plan_(plan), world_(layout.mesh.shard), groups_(groups), listener_(listener) {
-  const CategoryScope shards(MemoryCategory::ShardedParam);
+                         UnitGroups groups, CollectiveListener& listener, UnitPlace place)
+    : index_(index),
+      unit_(unit),
+      plan_(plan),
+      world_(layout.mesh.shard),
+      groups_(groups),
+      listener_(listener),
+      place_(place) {
   for (const ShardedParameter& each : unit.parameters) {
     ParameterState state;
     state.parameter = &model.parameters[at(each.parameter)];
@@ -55,16 +60,29 @@ RunningUnit::RunningUnit(int index, const ShardedUnit& unit, const Layout& layou
     state.dtype = scalar_type(own);
     const bool is_cast = plan.mixed_precision.param_dtype && is_floating_point(own);
     state.gathered = is_cast ? scalar_type(unit.param_dtype) : state.dtype;
-    state.shard = at::zeros({each.shard_elements}, state.dtype);
-    Shape rows = state.parameter->shape;
-    rows.front() = each.local_elements / std::max<std::int64_t>(1, row_elements(rows));
-    state.local = state.shard.narrow(0, 0, each.local_elements).view(rows);
-    state.storage = at::empty({0}, state.gathered);
+    state.storage = at::empty({0}, at::TensorOptions().dtype(state.gathered).device(place.device));
     state.whole = at::alias(state.storage);
     set_shape(state.storage, {world_ * each.shard_elements});
     set_shape(state.whole, state.parameter->shape);
     parameters_.push_back(std::move(state));
   }
+}
+
+void RunningUnit::make_shard(ParameterState& state) const {
+  const CategoryScope shards(MemoryCategory::ShardedParam);
+  const bool is_on_host = plan_.cpu_offload && place_.streams != nullptr;
+  const auto options = at::TensorOptions()
+                           .dtype(state.dtype)
+                           .device(is_on_host ? c10::Device(c10::kCPU) : place_.device)
+                           .pinned_memory(is_on_host);
+  set_shard(state, at::zeros({state.layout.shard_elements}, options));
+}
+
+void RunningUnit::set_shard(ParameterState& state, at::Tensor shard) {
+  Shape rows = state.parameter->shape;
+  rows.front() = state.layout.local_elements / std::max<std::int64_t>(1, row_elements(rows));
+  state.local = shard.narrow(0, 0, state.layout.local_elements).view(rows);
+  state.shard = std::move(shard);
 }
 
 ParameterState& RunningUnit::parameter(int id) {
@@ -74,6 +92,7 @@ ParameterState& RunningUnit::parameter(int id) {
 
 void RunningUnit::unshard(bool from_smaller) {
   is_from_smaller_ = from_smaller;
+  if (place_.streams != nullptr) return gather_on_streams();
   if (world_ == 1) return;
   const CategoryScope buffers(MemoryCategory::AllGather);
   copy_in_shards(from_smaller);
@@ -116,6 +135,7 @@ void RunningUnit::copy_in_shards(bool from_smaller) {
 }
 
 void RunningUnit::wait_for_unshard() {
+  if (place_.streams != nullptr) return copy_out_on_streams();
   if (gather_) std::exchange(gather_, nullptr)->wait();
   const CategoryScope whole(MemoryCategory::UnshardedParam);
   for (const ParameterState& state : parameters_) {
@@ -138,6 +158,8 @@ void RunningUnit::wait_for_unshard() {
 
 void RunningUnit::drop_gathered() {
   if (gather_) std::exchange(gather_, nullptr)->wait();
+  if (gathered_mark_) std::exchange(gathered_mark_, {})->hold(place_.streams->compute);
+  hold_gathers(copied_out_);
   empty_storage(gathered_);
   gathered_ = at::Tensor();
 }
@@ -157,6 +179,7 @@ void RunningUnit::reshard(bool keep_smaller) {
     }
     empty_storage(state.storage);
   }
+  if (keeps && place_.streams != nullptr) resharded_ = StreamMark(place_.streams->compute);
   is_whole_ = false;
 }
 

@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/plan.h"
 #include "core/sharding.h"
 #include "executor/collectives.h"
+#include "executor/streams.h"
 
 namespace fsdp::executor {
 
@@ -40,6 +42,13 @@ struct UnitGroups {
   Group* smaller = nullptr;
 };
 
+/// Where a unit lives. Without streams, as on a CPU, everything happens at once.
+struct UnitPlace {
+  c10::Device device = c10::Device(c10::kCPU);
+  CommunicationStreams* streams = nullptr;
+  StreamClock* clock = nullptr;  ///< There where streams are.
+};
+
 /// A collective as it was called: counted from the tensors that were handed over.
 struct CalledCollective {
   CollectiveKind kind = CollectiveKind::AllGather;
@@ -59,9 +68,14 @@ class CollectiveListener {
 
 class RunningUnit {
  public:
-  /// Makes the shards' storage; their values are the caller's to write.
   RunningUnit(int index, const ShardedUnit& unit, const Layout& layout, const Plan& plan, const Model& model,
-              UnitGroups groups, CollectiveListener& listener);
+              UnitGroups groups, CollectiveListener& listener, UnitPlace place = {});
+
+  /// Gives a parameter its shard, zeros, whose values are the caller's to write. REQUIRES: each has one before
+  /// training.
+  void make_shard(ParameterState& state) const;
+  /// The same with memory that is there already. [shard_elements]
+  static void set_shard(ParameterState& state, at::Tensor shard);
 
   const ShardedUnit& unit() const { return unit_; }
   std::vector<ParameterState>& parameters() { return parameters_; }
@@ -89,6 +103,18 @@ class RunningUnit {
   void zero_grad();
 
  private:
+  // On streams (sharded_unit_streams.cpp).
+  void gather_on_streams();
+  std::vector<at::Tensor> gather_sources();
+  void copy_in_on_streams(std::vector<at::Tensor>& sources, const Group& group);
+  void copy_out_on_streams();
+  void copy_shards_on_streams();
+  static std::int64_t bytes_of_storage(const ParameterState& state);
+  std::vector<int> chunk_gradients(at::Tensor& last);
+  void reduce_on_streams();
+  /// Both streams of gathers wait for it, once.
+  void hold_gathers(std::optional<StreamMark>& mark);
+
   void copy_in_shards(bool from_smaller);
   /// Copies them into the input of the reduction; returns which parameters had one, by position.
   std::vector<int> copy_in_gradients();
@@ -110,6 +136,13 @@ class RunningUnit {
   std::unique_ptr<Pending> gather_;
   at::Tensor reduce_input_;
   at::Tensor kept_output_;
+
+  UnitPlace place_;
+  std::optional<StreamMark> gathered_mark_;  ///< The all-gather has ended.
+  std::optional<StreamMark> copied_out_;     ///< Nobody reads the all-gather's output any more.
+  std::optional<StreamMark> resharded_;      ///< The smaller shards are there.
+  std::optional<StreamMark> scattered_;      ///< Nobody reads the reduce-scatter's input any more.
+  std::optional<StreamMark> reduced_;        ///< The sharded gradients are there.
 };
 
 }  // namespace fsdp::executor

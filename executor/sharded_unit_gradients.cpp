@@ -65,6 +65,7 @@ void RunningUnit::accumulate() {
 }
 
 void RunningUnit::reduce() {
+  if (place_.streams != nullptr) return reduce_on_streams();
   const std::vector<int> reduced = copy_in_gradients();
   const bool has_earlier = std::any_of(parameters_.begin(), parameters_.end(),
                                        [](const ParameterState& state) { return state.grad.defined(); });
@@ -170,11 +171,13 @@ void RunningUnit::view_gradients(at::Tensor gradient, const std::vector<int>& re
 }
 
 void RunningUnit::drop_reduce_input() {
+  if (scattered_) std::exchange(scattered_, {})->hold(place_.streams->compute);
   empty_storage(reduce_input_);
   reduce_input_ = at::Tensor();
 }
 
 void RunningUnit::drop_kept_output() {
+  if (reduced_) std::exchange(reduced_, {})->hold(place_.streams->compute);
   empty_storage(kept_output_);
   kept_output_ = at::Tensor();
 }

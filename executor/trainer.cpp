@@ -11,13 +11,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
+#include "executor/initialisation.h"
 #include "executor/tensors.h"
 
 namespace fsdp::executor {
 
 namespace {
+
+constexpr std::chrono::microseconds kBetweenLooks{20};
 
 std::size_t at(std::int64_t index) {
   return static_cast<std::size_t>(index);
@@ -39,12 +43,12 @@ Seconds cpu_time() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-KernelContext context_of(const Plan& plan, const Model& model) {
+KernelContext context_of(const Plan& plan, const Model& model, c10::Device device, Buffers buffers) {
   KernelContext context;
   context.implementations = implementations_of(plan);
   context.activation = scalar_type(activation_dtype(model, plan));
-  const CategoryScope buffers(MemoryCategory::Buffer);
-  for (const Buffer& buffer : model.buffers) context.buffers[buffer.name] = make_buffer(buffer, context.device);
+  context.device = device;
+  context.buffers = std::move(buffers);
   return context;
 }
 
@@ -80,12 +84,16 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
       settings_(settings),
       ranges_(input_ranges(*index.model)) {
   const c10::AutoGradMode no_gradient(false);
+  if (!settings.device.is_cpu()) {
+    streams_ = std::make_unique<CommunicationStreams>(settings.device);
+    clock_ = std::make_unique<StreamClock>(settings.device);
+  }
   make_units(layout);
+  buffers_ = make_shards_and_buffers(index, plan, layout, units_, settings.device);
   if (settings.fills_parameters) fill_parameters();
   ParameterAccess& parameters = *this;
-  KernelContext context = context_of(plan, *index.model);
-  buffers_ = context.buffers;
-  model_run_ = std::make_unique<ModelRun>(index, plan, schedule, std::move(context), parameters);
+  model_run_ = std::make_unique<ModelRun>(index, plan, schedule,
+                                          context_of(plan, *index.model, settings.device, buffers_), parameters);
   // In the order in which the modules register them.
   for (auto& unit : units_) {
     for (ParameterState& state : unit->parameters()) {
@@ -109,7 +117,8 @@ void Trainer::make_units(const Layout& layout) {
     }
     CollectiveListener& listener = *this;
     units_.push_back(std::make_unique<RunningUnit>(static_cast<int>(u), layout.units[u], layout, plan_, *index_.model,
-                                                   groups, listener));
+                                                   groups, listener,
+                                                   UnitPlace{settings_.device, streams_.get(), clock_.get()}));
   }
 }
 
@@ -155,15 +164,17 @@ StepMeasurement Trainer::step() {
   const c10::AutoGradMode no_gradient(false);
   now_ = {};
   now_.instruction_times.reserve(schedule_.instructions.size());
-  loss_sum_ = 0;
+  losses_.clear();
   bool has_batch = false;
   const auto began = std::chrono::steady_clock::now();
   const Seconds cpu_began = cpu_time();
   auto last = began;
+  if (clock_) clock_->begin(streams_->compute);
   for (std::size_t i = 0; i < schedule_.instructions.size(); ++i) {
     current_ = static_cast<int>(i);
     set_moment(current_);
     if (on_instruction_) on_instruction_(current_);
+    if (clock_) clock_->instruction(streams_->compute);
     run(schedule_.instructions[i]);
     if (!std::exchange(has_batch, true)) {
       now_.before = live_peak();
@@ -173,11 +184,13 @@ StepMeasurement Trainer::step() {
     now_.instruction_times.push_back(now - last);
     last = now;
   }
-  now_.wall = last - began;
+  if (clock_) wait_for_device();
+  now_.wall = std::chrono::steady_clock::now() - began;
   now_.cpu = cpu_time() - cpu_began;
   now_.peak = live_peak();
   begin_peak();
-  now_.loss = loss_sum_ / static_cast<double>(plan_.accumulation);
+  for (const LaterNumber& loss : losses_) now_.loss += loss.value() / static_cast<double>(plan_.accumulation);
+  now_.gradient_norm = gradient_norm_.value();
   ++progress_.steps;
   const std::int64_t micro_batches = layout_.mesh.world_size() * plan_.accumulation;
   progress_.micro_batches += micro_batches;
@@ -185,11 +198,23 @@ StepMeasurement Trainer::step() {
   return std::move(now_);
 }
 
+// The host looks instead of sleeping in the driver, so that it hears of collectives that will never end.
+void Trainer::wait_for_device() {
+  clock_->end(*streams_);
+  while (!clock_->is_done()) {
+    if (settings_.check) settings_.check();
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  now_.instruction_times = clock_->instruction_times();
+  now_.stream_events = clock_->spans();
+}
+
 void Trainer::run(const Instruction& step) {
   switch (step.what) {
     case Do::LoadInputs:
       return load_inputs(step);
     case Do::Unshard:
+      if (step.phase == StepPhase::Backward) model_run_->begin_backward();
       return units_[at(step.unit)]->unshard(step.smaller_group);
     case Do::WaitForUnshard:
       return wait_for_unshard(step);
@@ -210,7 +235,7 @@ void Trainer::run(const Instruction& step) {
     case Do::FinishReduce:
       return finish_backward();
     case Do::ClipGradNorm:
-      now_.gradient_norm = clip_gradients(trained_, *plan_.optimizer.clip_grad_norm, *groups_.shard, *this);
+      gradient_norm_ = clip_gradients(trained_, *plan_.optimizer.clip_grad_norm, *groups_.shard, *this);
       return;
     case Do::OptimizerStep:
       return optimizer_->step();
@@ -235,10 +260,16 @@ void Trainer::load_inputs(const Instruction& step) {
     if (settings_.tokens) {
       tokens = settings_.tokens->input(value.name, progress_.samples + position * settings_.tokens->batch());
     }
-    batch_[i] = tokens ? tokens->to(dtype)
-                       : make_input(value, ranges_[i], dtype, c10::Device(c10::kCPU), settings_.seed, stream);
+    at::Tensor made = tokens ? tokens->to(dtype)
+                             : make_input(value, ranges_[i], dtype, c10::Device(c10::kCPU), settings_.seed, stream);
+    if (streams_) made = made.pin_memory().to(settings_.device, /*non_blocking=*/true);
+    batch_[i] = std::move(made);
   }
   model_run_->begin_micro_batch(batch_);
+  if (!streams_) return;
+  // Gathers read what the optimizer has written (FSDPState._root_pre_forward).
+  wait_for_stream(streams_->copy_in, streams_->compute);
+  wait_for_stream(streams_->all_gather, streams_->compute);
 }
 
 void Trainer::wait_for_unshard(const Instruction& step) {
@@ -267,7 +298,7 @@ void Trainer::finish_backward() {
   if (reduce_input_ >= 0) units_[at(reduce_input_)]->drop_reduce_input();
   reduce_input_ = -1;
   for (auto& unit : units_) unit->drop_kept_output();
-  loss_sum_ += model_run_->loss();
+  losses_.push_back(model_run_->loss());
   model_run_->end_micro_batch();
 }
 

@@ -16,6 +16,7 @@
 #include "core/schedule.h"
 #include "executor/collectives.h"
 #include "executor/counting_allocator.h"
+#include "executor/later_number.h"
 #include "executor/model_run.h"
 #include "executor/optimizer.h"
 #include "executor/sharded_unit.h"
@@ -27,8 +28,10 @@ namespace fsdp::executor {
 struct TrainingSettings {
   std::uint64_t seed = 0;  ///< Of weights and data.
   OptimizerSettings optimizer;
-  bool fills_parameters = true;             ///< From the seed; else their values are the caller's to write.
-  std::shared_ptr<const TokenFile> tokens;  ///< In the place of token ids from the seed. May be null.
+  bool fills_parameters = true;                 ///< From the seed; else their values are the caller's to write.
+  std::shared_ptr<const TokenFile> tokens;      ///< In the place of token ids from the seed. May be null.
+  c10::Device device = c10::Device(c10::kCPU);  ///< With which streams there are.
+  std::function<void()> check;                  ///< Throws when something that runs by itself has failed. May be none.
 };
 
 /// The groups of one rank. Any of them may be a stand-in.
@@ -57,7 +60,8 @@ struct StepMeasurement {
   LivePeak before;                         ///< From the end of the step before until the first batch is there.
   LivePeak peak;                           ///< From then on.
   std::vector<Collective> collectives;     ///< In issue order.
-  std::vector<Seconds> instruction_times;  ///< [num instructions]
+  std::vector<Seconds> instruction_times;  ///< [num instructions] On a GPU those of the compute stream.
+  std::vector<StreamEvent> stream_events;  ///< Of a GPU: collectives, and the compute stream's waits for them.
 };
 
 /// What a plan asks for and the executor does not do; all of it.
@@ -99,6 +103,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void drop_held_gather();
   void reduce(const Instruction& step);
   void finish_backward();
+  void wait_for_device();
   void load_inputs(const Instruction& step);
 
   const ModelIndex& index_;
@@ -107,6 +112,8 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   const Schedule& schedule_;
   RankGroups groups_;
   TrainingSettings settings_;
+  std::unique_ptr<CommunicationStreams> streams_;  ///< Null on a CPU, as is
+  std::unique_ptr<StreamClock> clock_;
   std::vector<std::unique_ptr<RunningUnit>> units_;
   std::vector<InputRange> ranges_;
   std::map<std::string, at::Tensor> buffers_;
@@ -117,7 +124,8 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   StepMeasurement now_;
   std::function<void(int)> on_instruction_;
   Progress progress_;
-  double loss_sum_ = 0;
+  std::vector<LaterNumber> losses_;  ///< Of the step's micro-batches.
+  LaterNumber gradient_norm_;
   int current_ = 0;
   int held_gather_ = -1;   ///< The unit whose all-gather output lives on in forward.
   int reduce_input_ = -1;  ///< The unit whose input of a reduction lives on.

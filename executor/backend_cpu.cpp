@@ -1,0 +1,58 @@
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "core/files.h"
+#include "executor/backend.h"
+#include "executor/counting_allocator.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+class CpuBackend final : public Backend {
+ public:
+  void begin() override { install_counting_allocator(); }
+
+  Result<void> start(const RunOptions& options, const Launch& launch, const Plan& /*plan*/) override {
+    limit_memory(options.memory);
+    // Several processes that spin for each other's cores are many times slower than one thread each.
+    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    at::set_num_threads(options.threads > 0 ? options.threads : std::max(1, cores / std::max(1, launch.world_size)));
+    return {};
+  }
+
+  c10::Device device() const override { return c10::Device(c10::kCPU); }
+  std::string device_name() const override { return "CPU"; }
+
+  GroupMaker group_maker(GlooNetwork* network, const RunOptions& /*options*/, int rank) override {
+    return [network, rank](const std::string& name, const std::vector<int>& ranks) -> std::unique_ptr<Group> {
+      if (network != nullptr) return network->group(name, ranks);
+      const auto own = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+      return stand_in_group(static_cast<int>(own), static_cast<int>(ranks.size()));
+    };
+  }
+
+  void begin_trace() override {
+    trace_memory([this](const MemoryEvent& event) {
+      trace_ += fmt::format("{} {} {} {}\n", event.moment, event.bytes, name_of(event.category), event.address);
+    });
+  }
+  Result<void> write_trace(const std::string& path) override {
+    trace_memory({});
+    return write_file_atomically(path, trace_, Overwrite::Allow);
+  }
+
+ private:
+  std::string trace_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> cpu_backend() {
+  return std::make_unique<CpuBackend>();
+}
+
+}  // namespace fsdp::executor

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <memory>
+
+#include "executor/backend.h"
+
+namespace fsdp::executor {
+
+/// A GPU and NCCL: the GPU whose number is the local rank, around the corner where there are fewer.
+std::unique_ptr<Backend> cuda_backend();
+
+}  // namespace fsdp::executor

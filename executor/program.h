@@ -1,0 +1,19 @@
+#pragma once
+
+// What the programs for processors and for GPUs have in common.
+
+#include <functional>
+#include <memory>
+
+#include "executor/backend.h"
+#include "executor/options.h"
+
+namespace fsdp::executor {
+
+/// Says with what a rank runs that was asked for so; null: with nothing, which has been said on standard error.
+using BackendChoice = std::function<std::unique_ptr<Backend>(const RunOptions& options)>;
+
+/// Reads the arguments and runs one rank; returns the exit code.
+int run_program(int argc, char** argv, const BackendChoice& choose);
+
+}  // namespace fsdp::executor
