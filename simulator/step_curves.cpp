@@ -239,6 +239,12 @@ Result<StepCurves> build_curves(PreparedPlan prepared, const MeshCosts& mesh, Ca
                                    timeline.instructions[i].begin, timeline.instructions[i].end});
   }
   curves.events = std::move(timeline.events);
+  for (StreamEvent& event : curves.events) {
+    // What the root runs itself has the name of what it runs: "cross_entropy".
+    if (!event.name.empty() || event.stream != Stream::Compute) continue;
+    const std::string& name = curves.instructions[at(event.instruction)].name;
+    event.name = name.substr(name.find(' ') + 1);
+  }
   curves.names = std::make_shared<CurveNames>(std::move(prepared), std::move(keeps));
   return curves;
 }

@@ -1,0 +1,32 @@
+#pragma once
+
+// What a run measured, in the shape in which the charts show it over the prediction.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/report.h"
+#include "core/stream_event.h"
+
+namespace fsdp::gui {
+
+struct Overlay {
+  std::string name;    ///< Of the file.
+  std::string source;  ///< "run report", "Kineto trace", "memory snapshot".
+  std::optional<StepReport>
+      report;                ///< What it says in the words of a report; nothing is known of fields left at zero.
+  std::vector<double> time;  ///< [moments] Seconds since the step began; never falls. Empty: no curve.
+  std::vector<std::int64_t> allocated;  ///< [moments] Bytes.
+  /// [categories][moments] Where the recording names categories; else all are empty.
+  std::array<std::vector<std::int64_t>, kNumMemoryCategories> live;
+  std::vector<StreamEvent> events;  ///< Of one step; empty: none was recorded.
+  Seconds step{0};                  ///< 0: not known.
+};
+
+using OverlayPtr = std::shared_ptr<const Overlay>;
+
+}  // namespace fsdp::gui

@@ -1,0 +1,302 @@
+#include "gui/pareto_widget.h"
+
+#include <QKeyEvent>
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "gui/plot_paint.h"
+
+namespace fsdp::gui {
+
+namespace {
+
+constexpr double kReach = 14;  // Pixels around the pointer in which a plan is found.
+
+bool is_same_plan(const Plan& a, const Plan& b) {
+  return a == b;
+}
+
+}  // namespace
+
+ParetoWidget::ParetoWidget(QWidget* parent) : PlotWidget(nullptr, parent) {
+  watch(&steps_);
+  setAccessibleName(tr("Plans by memory and time"));
+  setAccessibleDescription(
+      tr("Each point is a plan: to the right slower, upwards larger. The arrow keys go from plan to plan, Enter takes "
+         "one; the table of this chart has the same figures."));
+}
+
+void ParetoWidget::set_snapshot(SnapshotPtr snapshot) {
+  PlotWidget::set_snapshot(std::move(snapshot));
+  take_plans();
+}
+
+void ParetoWidget::set_baseline(SnapshotPtr baseline) {
+  PlotWidget::set_baseline(std::move(baseline));
+  take_plans();
+}
+
+void ParetoWidget::take_plans() {
+  points_.clear();
+  front_.clear();
+  selected_ = pointed_ = -1;
+  if (snapshot() == nullptr) return;
+  ValueRange times{1e300, 0};
+  std::vector<ScatterPoint> fitting;
+  std::vector<std::int32_t> number;
+  for (const planner::Candidate& plan : snapshot()->plans) {
+    const bool fits = plan.missing <= Bytes(0);
+    const bool is_current = is_same_plan(plan.plan, snapshot()->report.plan);
+    points_.push_back({plan.step.count(), static_cast<double>(plan.device_peak.count()), fits, is_current});
+    if (is_current) selected_ = static_cast<int>(points_.size()) - 1;
+    if (fits) {
+      fitting.push_back({points_.back().time, points_.back().bytes});
+      number.push_back(static_cast<std::int32_t>(points_.size()) - 1);
+    }
+    times.begin = std::min(times.begin, points_.back().time);
+    times.end = std::max(times.end, points_.back().time);
+  }
+  for (const std::int32_t i : pareto_front(fitting)) front_.push_back(number[static_cast<std::size_t>(i)]);
+  if (!points_.empty()) {
+    const double margin = std::max(0.06 * (times.end - times.begin), 0.01 * times.end);
+    steps_.set_full({std::max(0.0, times.begin - margin), times.end + margin});
+  }
+  fill_table();
+  refresh();
+}
+
+void ParetoWidget::fill_table() {
+  const SnapshotPtr shown = snapshot();
+  std::vector<bool> is_front(points_.size(), false);
+  for (const std::int32_t i : front_) is_front[static_cast<std::size_t>(i)] = true;
+  table_.set({{tr("plan"), "plan"},
+              {tr("step"), "step_seconds", true},
+              {tr("device peak"), "device_peak_bytes", true},
+              {tr("lacks"), "missing_bytes", true},
+              {tr("fits"), "fits"},
+              {tr("on the front"), "front"}},
+             static_cast<int>(points_.size()), [shown, is_front](int row, int column) -> TableCell {
+               const planner::Candidate& plan = shown->plans[static_cast<std::size_t>(row)];
+               switch (column) {
+                 case 0:
+                   return cell_of(plan.label);
+                 case 1:
+                   return cell_of(plan.step);
+                 case 2:
+                   return cell_of(plan.device_peak);
+                 case 3:
+                   return cell_of(plan.missing);
+                 case 4:
+                   return cell_of(plan.missing <= Bytes(0) ? tr("yes") : tr("no"));
+                 default:
+                   return cell_of(is_front[static_cast<std::size_t>(row)] ? tr("yes") : tr("no"));
+               }
+             });
+}
+
+QRectF ParetoWidget::plot_area(const QRectF& bounds) const {
+  const QFontMetricsF metrics(font());
+  return bounds.adjusted(72, 2 * metrics.height() + 2, -14, -metrics.height() - 14);
+}
+
+ValueRange ParetoWidget::bytes_range() const {
+  double least = 1e300;
+  double most = 0;
+  for (const PlanPoint& point : points_) {
+    least = std::min(least, point.bytes);
+    most = std::max(most, point.bytes);
+  }
+  // The limit belongs to the picture unless all plans are far from it.
+  const double limit = static_cast<double>((snapshot()->report.memory.budget).count());
+  if (limit < 3 * most) most = std::max(most, limit);
+  const double margin = 0.08 * std::max(most - least, 0.02 * most);
+  return {std::max(0.0, least - margin), most + margin};
+}
+
+ChartAxis ParetoWidget::value_axis(const QRectF& plot) const {
+  return {bytes_range(), plot.bottom(), -plot.height()};
+}
+
+std::vector<ScatterPoint> ParetoWidget::pixels_of(const QRectF& plot) const {
+  const ChartAxis axis = time_axis(plot);
+  const ChartAxis values = value_axis(plot);
+  std::vector<ScatterPoint> pixels;
+  pixels.reserve(points_.size());
+  for (const PlanPoint& point : points_) pixels.push_back({axis.to_pixel(point.time), values.to_pixel(point.bytes)});
+  return pixels;
+}
+
+int ParetoWidget::nearest(const QPointF& at) const {
+  if (points_.empty()) return -1;
+  return ScatterGrid(pixels_of(current_plot()), kReach).nearest(at.x(), at.y(), kReach);
+}
+
+QString ParetoWidget::label_of(std::size_t index) const {
+  return QString::fromStdString(snapshot()->plans[index].label);
+}
+
+void ParetoWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRectF& plot) {
+  if (points_.empty()) {
+    const bool has_model = snapshot() != nullptr;
+    return draw_empty(painter, bounds,
+                      has_model ? tr("A search shows here what other plans need and how fast they are.")
+                                : tr("Choose a model to compare its plans."),
+                      theme());
+  }
+  if (plot.width() < 20 || plot.height() < 20) return;
+  const ChartAxis axis = time_axis(plot);
+  const ChartAxis values = value_axis(plot);
+  draw_legend(&painter, font(), bounds.adjusted(12, 4, -14, 0),
+              {{tr("fits"), theme().accent},
+               {tr("does not fit"), theme().bad},
+               {tr("front: nothing is both smaller and faster"), theme().text, false, true}},
+              theme());
+  draw_value_axis(painter, plot, values, byte_ticks(values.values, std::max(2, static_cast<int>(plot.height() / 42))),
+                  theme());
+  draw_time_axis(painter, plot, axis, time_ticks(axis.values, std::max(2, static_cast<int>(plot.width() / 90))),
+                 theme(), tr("step time"));
+  const std::vector<ScatterPoint> pixels = pixels_of(plot);
+  painter.save();
+  painter.setClipRect(plot.adjusted(-7, -7, 7, 7));
+  draw_limit(painter, plot);
+  painter.setRenderHint(QPainter::Antialiasing);
+  draw_front(painter, plot, pixels);
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    const QPointF at(pixels[i].x, pixels[i].y);
+    if (points_[i].fits) {
+      painter.setPen(hairline(theme().background));
+      painter.setBrush(with_alpha(theme().accent, 0.8));
+    } else {
+      painter.setPen(hairline(theme().bad, 1.5));
+      painter.setBrush(Qt::NoBrush);
+    }
+    painter.drawEllipse(at, 4, 4);
+    if (!points_[i].is_current) continue;
+    painter.setPen(hairline(theme().text, 2));
+    painter.setBrush(Qt::NoBrush);
+    painter.drawEllipse(at, 8.5, 8.5);
+  }
+  painter.restore();
+}
+
+void ParetoWidget::draw_limit(QPainter& painter, const QRectF& plot) const {
+  const MemoryReport& memory = snapshot()->report.memory;
+  const qreal y = value_axis(plot).to_pixel(static_cast<double>(memory.budget.count()));
+  if (y < plot.top()) return;
+  const QRectF zone(plot.topLeft(), QPointF(plot.right(), y));
+  painter.fillRect(zone, with_alpha(theme().bad, 0.12));
+  painter.setPen(hairline(theme().bad, 2));
+  painter.drawLine(zone.bottomLeft(), zone.bottomRight());
+  painter.setPen(theme().bad);
+  painter.drawText(QPointF(plot.left() + 6, y - 5), tr("capacity %1").arg(text_of(memory.budget)));
+}
+
+void ParetoWidget::draw_front(QPainter& painter, const QRectF& plot, const std::vector<ScatterPoint>& pixels) const {
+  QPolygonF line;
+  for (const std::int32_t i : front_) {
+    const ScatterPoint& point = pixels[static_cast<std::size_t>(i)];
+    // As time grows nothing smaller is to be had until the next point.
+    if (!line.isEmpty())
+      line << QPointF(point.x, line.last().y());
+    else
+      line << QPointF(point.x, plot.top());
+    line << QPointF(point.x, point.y);
+  }
+  if (line.isEmpty()) return;
+  line << QPointF(plot.right(), line.last().y());
+  painter.setBrush(Qt::NoBrush);
+  painter.setPen(hairline(with_alpha(theme().text, 0.7), 1.5));
+  painter.drawPolyline(line);
+}
+
+void ParetoWidget::draw_pointer(QPainter& painter, const QRectF& bounds, const QRectF& plot, double /*value*/) {
+  const int number = pointed_ >= 0 ? pointed_ : (hasFocus() ? selected_ : -1);
+  if (number < 0 || static_cast<std::size_t>(number) >= points_.size()) return;
+  const planner::Candidate& plan = snapshot()->plans[static_cast<std::size_t>(number)];
+  const QPointF at(time_axis(plot).to_pixel(points_[static_cast<std::size_t>(number)].time),
+                   value_axis(plot).to_pixel(points_[static_cast<std::size_t>(number)].bytes));
+  painter.setRenderHint(QPainter::Antialiasing);
+  painter.setPen(hairline(theme().accent, 2));
+  painter.setBrush(Qt::NoBrush);
+  painter.drawEllipse(at, 6.5, 6.5);
+  const StepReport& now = snapshot()->report;
+  std::vector<NoteLine> lines;
+  lines.push_back({label_of(static_cast<std::size_t>(number)), {}, {}, true});
+  const auto change = [](const QString& difference, bool is_less) {
+    return QString(" (%1%2)").arg(is_less ? "" : "+", difference);
+  };
+  const Seconds slower = plan.step - now.time.step;
+  const Bytes more = plan.device_peak - now.memory.peaks.device;
+  const bool is_current = points_[static_cast<std::size_t>(number)].is_current;
+  lines.push_back(
+      {tr("step"), text_of(plan.step) + (is_current ? QString() : change(text_of(slower), slower.count() < 0)), {}});
+  lines.push_back({tr("device peak"),
+                   text_of(plan.device_peak) + (is_current ? QString() : change(text_of(more), more < Bytes(0))),
+                   {}});
+  if (plan.missing > Bytes(0)) lines.push_back({tr("lacks with its margin"), text_of(plan.missing), {}});
+  lines.push_back({is_current ? tr("this is the plan on the screen") : tr("click or Enter takes this plan"), {}, {}});
+  draw_note(painter, bounds.adjusted(4, 4, -4, -4), at, lines, theme());
+}
+
+QString ParetoWidget::describe(const ValueRange& selection) const {
+  int count = 0;
+  int fitting = 0;
+  for (const PlanPoint& point : points_) {
+    if (point.time < selection.begin || point.time > selection.end) continue;
+    ++count;
+    fitting += point.fits ? 1 : 0;
+  }
+  return tr("%1 · %2 plans, %3 fit").arg(text_of(Seconds(selection.width()))).arg(count).arg(fitting);
+}
+
+QString ParetoWidget::status_at(double /*value*/) const {
+  if (pointed_ < 0) return {};
+  const planner::Candidate& plan = snapshot()->plans[static_cast<std::size_t>(pointed_)];
+  return tr("%1 · step %2 · device peak %3")
+      .arg(QString::fromStdString(plan.label), text_of(plan.step), text_of(plan.device_peak));
+}
+
+void ParetoWidget::pointed(const QPointF& at) {
+  pointed_ = nearest(at);
+  update();
+}
+
+void ParetoWidget::select_plan(int index) {
+  if (index < 0 || static_cast<std::size_t>(index) >= points_.size()) return;
+  selected_ = index;
+  pointed_ = index;
+  steps_.point(points_[static_cast<std::size_t>(index)].time);
+  emit status_changed(status_at(0));
+  update();
+}
+
+void ParetoWidget::activate(const QPointF& at) {
+  const int under = nearest(at);
+  if (under >= 0)
+    selected_ = under;
+  else if (pointed_ < 0)
+    return;
+  if (selected_ >= 0) emit plan_chosen(snapshot()->plans[static_cast<std::size_t>(selected_)].plan);
+}
+
+void ParetoWidget::keyPressEvent(QKeyEvent* event) {
+  static constexpr std::array kKeys = {std::pair(Qt::Key_Left, Direction::Left),
+                                       std::pair(Qt::Key_Right, Direction::Right), std::pair(Qt::Key_Up, Direction::Up),
+                                       std::pair(Qt::Key_Down, Direction::Down)};
+  for (const auto& [key, direction] : kKeys) {
+    if (event->key() != key || points_.empty()) continue;
+    if (selected_ < 0) return select_plan(front_.empty() ? 0 : front_.front());
+    const int next = neighbour(pixels_of(current_plot()), selected_, direction);
+    if (next >= 0) select_plan(next);
+    return;
+  }
+  const bool is_enter = event->key() == Qt::Key_Return || event->key() == Qt::Key_Enter;
+  if (is_enter && selected_ >= 0) {
+    emit plan_chosen(snapshot()->plans[static_cast<std::size_t>(selected_)].plan);
+    return;
+  }
+  PlotWidget::keyPressEvent(event);
+}
+
+}  // namespace fsdp::gui

@@ -1,0 +1,67 @@
+#include "tests/gui/chart_fixture.h"
+
+#include <QDir>
+#include <QImage>
+#include <QPainter>
+#include <cstdlib>
+#include <iostream>
+
+#include "core/cluster_library.h"
+#include "core/model_spec.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::gui {
+
+namespace {
+
+template <class T>
+T value_of(Result<T> result) {
+  if (result) return *std::move(result);
+  for (const Error& error : result.error()) std::cerr << to_string(error) << "\n";
+  std::abort();
+}
+
+}  // namespace
+
+SnapshotPtr gpt2_snapshot(bool checkpointed) {
+  const ModelSpec spec = value_of(read_model_spec("model_specs/gpt2.json"));
+  Workload workload;
+  workload.dimensions = {{"batch", 4}, {"seq", 1024}};
+  Model model = value_of(build_model(spec, workload));
+  Plan plan;
+  plan.mesh = {1, 4};
+  for (const Stack& stack : model.stacks) {
+    for (const int call : stack.calls) {
+      const std::string& name =
+          model.modules[static_cast<std::size_t>(model.calls[static_cast<std::size_t>(call)].module)].name;
+      plan.units.push_back({{name}, {}});
+      if (checkpointed) plan.checkpointing.entries.push_back({name, CheckpointMode::Full});
+    }
+  }
+  plan.units.push_back({{""}, {}});
+  plan.parameter_dtype = Dtype::Float32;
+  plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
+  auto snapshot = std::make_shared<Snapshot>();
+  const ClusterLibrary library = value_of(read_cluster_library("model_specs/clusters"));
+  snapshot->cluster = value_of(make_cluster(value_of(find_gpu("A100-40G", library.gpus, "gpu")), 4, 1));
+  snapshot->cluster.gpu.usable_memory.value = Bytes(16) * (std::int64_t{1} << 30);
+  simulator::Predictor predictor(std::move(model), snapshot->cluster);
+  snapshot->report = value_of(predictor.report(plan));
+  snapshot->curves = value_of(predictor.curves(plan));
+  return snapshot;
+}
+
+QImage picture_of(PlotWidget& widget, const QSize& size, qreal scale) {
+  QImage image((QSizeF(size) * scale).toSize(), QImage::Format_ARGB32_Premultiplied);
+  image.setDevicePixelRatio(scale);
+  QPainter painter(&image);
+  widget.draw(painter, QRectF(QPointF(0, 0), QSizeF(size)));
+  return image;
+}
+
+void keep(const QImage& image, const QString& name) {
+  const QString folder = qEnvironmentVariable("FSDP_CHART_PICTURES");
+  if (!folder.isEmpty()) image.save(QDir(folder).filePath(name + ".png"));
+}
+
+}  // namespace fsdp::gui
