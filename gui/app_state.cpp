@@ -147,6 +147,11 @@ void AppState::set_baseline(SnapshotPtr baseline) {
   emit baseline_changed();
 }
 
+void AppState::report_errors(const Errors& errors) {
+  errors_ = errors;
+  emit errors_changed();
+}
+
 void AppState::set_measured(std::shared_ptr<const StepReport> measured) {
   measured_ = std::move(measured);
   emit measured_changed();

@@ -47,6 +47,8 @@ class AppState : public QObject {
 
   void pin_baseline();
   void set_baseline(SnapshotPtr baseline);
+  /// Something that the user asked for and cannot be, without a request: shown until the next one.
+  void report_errors(const Errors& errors);
   void set_measured(std::shared_ptr<const StepReport> measured);
   void cancel_search() { engine_.cancel(); }
   Engine& engine() { return engine_; }

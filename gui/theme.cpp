@@ -81,6 +81,11 @@ QPalette palette_of(const Theme& theme) {
   palette.setColor(QPalette::Button, theme.panel);
   palette.setColor(QPalette::ButtonText, theme.text);
   palette.setColor(QPalette::BrightText, theme.bad);
+  palette.setColor(QPalette::Light, theme.is_dark ? theme.panel.lighter(140) : theme.background);
+  palette.setColor(QPalette::Midlight, theme.is_dark ? theme.panel.lighter(120) : theme.panel.lighter(103));
+  palette.setColor(QPalette::Mid, theme.grid);
+  palette.setColor(QPalette::Dark, theme.is_dark ? theme.background : theme.grid.darker(120));
+  palette.setColor(QPalette::Shadow, theme.is_dark ? QColor(Qt::black) : theme.text_weak);
   palette.setColor(QPalette::ToolTipBase, theme.background);
   palette.setColor(QPalette::ToolTipText, theme.text);
   palette.setColor(QPalette::Link, theme.accent);

@@ -27,7 +27,7 @@ TEST(AppState, AnswersWhatWasOpened) {
 // A drag of 60 values: the first is started, perhaps some between, and the last one always.
 TEST(AppState, RequestsCoalesceAndTheNewestIsAnswered) {
   AppState state(test::library());
-  state.open(with_option(small_inputs("qwen3_tts"), Option::Checkpoint, "full"));
+  state.open(with_option(test::quick_inputs("qwen3_tts"), Option::Checkpoint, "full"));
   ASSERT_TRUE(wait_until_idle(state));
   const std::int64_t before = state.engine().num_started();
   QSignalSpy shown(&state, &AppState::snapshot_changed);
@@ -96,7 +96,7 @@ TEST(AppState, ALongSearchIsStopped) {
 
 TEST(AppState, AKeptPlanCostsWhatTheSearchSaid) {
   AppState state(test::library());
-  state.open(small_inputs("qwen3_tts"));
+  state.open(test::quick_inputs("qwen3_tts"));
   ASSERT_TRUE(wait_until_idle(state));
   const StepReport searched = state.snapshot()->report;
   state.set_kept(true);
@@ -110,7 +110,7 @@ TEST(AppState, AKeptPlanCostsWhatTheSearchSaid) {
 
 TEST(AppState, AKeptPlanFollowsTheMachines) {
   AppState state(test::library());
-  state.open(small_inputs("qwen3_tts"));
+  state.open(test::quick_inputs("qwen3_tts"));
   ASSERT_TRUE(wait_until_idle(state));
   state.set_kept(true);
   state.change(with_option(state.inputs(), Option::Gpus, "8"), "GPUs");
@@ -122,7 +122,7 @@ TEST(AppState, AKeptPlanFollowsTheMachines) {
 
 TEST(AppState, AUnitIsTakenOutAndPutBack) {
   AppState state(test::library());
-  state.open(with_option(small_inputs("qwen3_tts"), Option::Wrap, "blocks"));
+  state.open(with_option(test::quick_inputs("qwen3_tts"), Option::Wrap, "blocks"));
   ASSERT_TRUE(wait_until_idle(state));
   const Plan plan = state.snapshot()->report.plan;
   const std::string block = "talker.model.layers.7";

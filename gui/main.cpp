@@ -1,0 +1,94 @@
+// fsdp-plan-gui: the what-if explorer.
+
+#include <QApplication>
+#include <QCommandLineParser>
+#include <QIcon>
+#include <QStandardPaths>
+#include <cstdio>
+
+#include "core/model_library.h"
+#include "core/version.h"
+#include "gui/main_window.h"
+#include "gui/screenshot.h"
+
+namespace {
+
+using fsdp::gui::ThemeChoice;
+
+/// What must be known before there is an application: a picture needs no display, and has a scale of its own.
+void prepare(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const QByteArray word = argv[i];
+    if (word.startsWith("--screenshot") && qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) {
+      qputenv("QT_QPA_PLATFORM", "offscreen");
+    }
+    if (word == "--scale" && i + 1 < argc) qputenv("QT_SCALE_FACTOR", argv[i + 1]);
+    if (word.startsWith("--scale=")) qputenv("QT_SCALE_FACTOR", word.mid(8));
+  }
+}
+
+int usage_error(const QString& text) {
+  std::fputs(("fsdp-plan-gui: " + text + "\nRun \"fsdp-plan-gui --help\" for all options.\n").toUtf8().constData(),
+             stderr);
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  prepare(argc, argv);
+  QApplication application(argc, argv);
+  QApplication::setStyle("Fusion");
+  QApplication::setOrganizationName("fsdp-plan");
+  QApplication::setApplicationName("fsdp-plan-gui");
+  QApplication::setApplicationVersion(QString::fromStdString(std::string(fsdp::kVersion)));
+  QApplication::setDesktopFileName("io.github.fsdp_plan.Explorer");
+  QApplication::setWindowIcon(QIcon(":/icons/fsdp-plan-gui.svg"));
+
+  QCommandLineParser parser;
+  parser.setApplicationDescription("See what FSDP training of a model costs, and what a change would change.");
+  parser.addHelpOption();
+  parser.addVersionOption();
+  parser.addPositionalArgument("FILE", "Model, plan or project to open, or the name of a shipped model", "[FILE]");
+  const QCommandLineOption screenshot("screenshot", "Write a picture of the window to <file> and end", "file");
+  const QCommandLineOption theme("theme", "light, dark or system", "name");
+  const QCommandLineOption scale("scale", "Pixels for each point, such as 2", "factor", "1");
+  const QCommandLineOption size("size", "Size of the window, such as 1360x860", "WxH", "1360x860");
+  const QCommandLineOption view("view", "What to show in front", "name");
+  parser.addOptions({screenshot, theme, scale, size, view});
+  parser.process(application);
+  if (parser.positionalArguments().size() > 1) return usage_error("One file at a time.");
+  const QString file = parser.positionalArguments().value(0);
+
+  const QString theme_name = parser.value(theme);
+  if (!QStringList{"", "light", "dark", "system"}.contains(theme_name)) {
+    return usage_error(QString("\"%1\" is not a theme. Write light, dark or system.").arg(theme_name));
+  }
+  const ThemeChoice choice = theme_name == "dark"    ? ThemeChoice::Dark
+                             : theme_name == "light" ? ThemeChoice::Light
+                                                     : ThemeChoice::System;
+  const QStringList sides = parser.value(size).split('x');
+  const QSize wanted(sides.value(0).toInt(), sides.value(1).toInt());
+  if (sides.size() != 2 || wanted.width() < 200 || wanted.height() < 200) {
+    return usage_error(QString("\"%1\" is not a size. Write it as 1360x860.").arg(parser.value(size)));
+  }
+  const std::string library = fsdp::library_of_process();
+  if (parser.isSet(screenshot)) {
+    // The picture does not depend on who takes it.
+    QStandardPaths::setTestModeEnabled(true);
+    QApplication::setApplicationName("fsdp-plan-gui-screenshot");
+    return fsdp::gui::take_screenshot({parser.value(screenshot), file, parser.value(view), wanted,
+                                       choice == ThemeChoice::System ? ThemeChoice::Light : choice},
+                                      library);
+  }
+  fsdp::gui::MainWindow window(library);
+  if (parser.isSet(theme)) window.set_theme(choice);
+  if (parser.isSet(size)) window.resize(wanted);
+  window.show();
+  if (file.isEmpty()) {
+    window.offer_recovery();
+  } else {
+    window.open_file(file);
+  }
+  return QApplication::exec();
+}

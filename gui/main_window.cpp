@@ -1,0 +1,239 @@
+#include "gui/main_window.h"
+
+#include <QApplication>
+#include <QCloseEvent>
+#include <QDockWidget>
+#include <QEvent>
+#include <QStatusBar>
+#include <QVBoxLayout>
+
+namespace fsdp::gui {
+
+namespace {
+
+constexpr int kAutosaveMilliseconds = 2000;
+constexpr int kMostMessages = 500;
+
+}  // namespace
+
+MainWindow::MainWindow(const std::string& library, QWidget* parent)
+    : QMainWindow(parent), platform_palette_(QApplication::palette()), state_(library) {
+  setObjectName("main_window");
+  setAcceptDrops(true);
+  setDockOptions(AllowNestedDocks | AllowTabbedDocks | AnimatedDocks);
+  setTabPosition(Qt::AllDockWidgetAreas, QTabWidget::North);
+  build_center();
+  build_docks();
+  build_actions();
+  resize(1360, 860);
+  setMinimumSize(560, 380);
+  arrange_docks();
+  default_layout_ = saveState();
+  layout_ = default_layout_;
+  if (!settings_.geometry().isEmpty()) restoreGeometry(settings_.geometry());
+  if (!settings_.layout().isEmpty() && restoreState(settings_.layout())) layout_ = saveState();
+  for (const auto& [name, dock] : docks_) dock->hide();
+  connect_state();
+  set_theme(settings_.theme());
+  show_snapshot();
+  show_title();
+}
+
+MainWindow::~MainWindow() = default;
+
+void MainWindow::build_center() {
+  pages_ = new QStackedWidget(this);
+  start_ = new StartPage(state_.library(), pages_);
+  pages_->addWidget(start_);
+  auto* work = new QWidget(pages_);
+  auto* column = new QVBoxLayout(work);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(0);
+  verdict_ = new VerdictBar(state_, work);
+  column->addWidget(verdict_);
+  problem_ = new QLabel(work);
+  problem_->setObjectName("problem");
+  problem_->setWordWrap(true);
+  problem_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+  problem_->setContentsMargins(12, 6, 12, 6);
+  problem_->setAutoFillBackground(true);
+  problem_->hide();
+  column->addWidget(problem_);
+  charts_ = new QSplitter(Qt::Vertical, work);
+  charts_->setObjectName("charts");
+  charts_->setChildrenCollapsible(false);
+  build_charts();
+  column->addWidget(charts_, 1);
+  pages_->addWidget(work);
+  setCentralWidget(pages_);
+}
+
+void MainWindow::build_charts() {
+  range_ = new TimeRange(this);
+  memory_ = new MemoryTimelineWidget(range_, charts_);
+  memory_->setObjectName("memory");
+  streams_ = new StreamTimelineWidget(range_, charts_);
+  streams_->setObjectName("streams");
+  charts_->addWidget(memory_);
+  charts_->addWidget(streams_);
+  charts_->setStretchFactor(0, 3);
+  charts_->setStretchFactor(1, 2);
+  pareto_ = new ParetoWidget(this);
+  pareto_->setObjectName("pareto");
+  connect(pareto_, &ParetoWidget::plan_chosen, this,
+          [this](const Plan& plan) { state_.keep_plan(plan, tr("take a plan of the chart")); });
+  connect(verdict_, &VerdictBar::peak_clicked, memory_, &MemoryTimelineWidget::go_to_peak);
+  connect(streams_, &StreamTimelineWidget::unit_chosen, this,
+          [this](const QString& unit) { modules_->show_module(unit); });
+  connect(memory_, &MemoryTimelineWidget::unit_chosen, this, [this](const QString& unit) {
+    streams_->select_unit(unit);
+    modules_->show_module(unit);
+  });
+  for (PlotWidget* chart : std::initializer_list<PlotWidget*>{memory_, streams_, pareto_}) {
+    connect(chart, &PlotWidget::status_changed, this, [this](const QString& text) { statusBar()->showMessage(text); });
+  }
+}
+
+QDockWidget* MainWindow::add_dock(const QString& name, const QString& title, QWidget* content,
+                                  Qt::DockWidgetArea area) {
+  auto* dock = new QDockWidget(title, this);
+  dock->setObjectName("dock_" + name);
+  dock->setWidget(content);
+  addDockWidget(area, dock);
+  docks_[name] = dock;
+  return dock;
+}
+
+void MainWindow::build_docks() {
+  controls_ = new ControlPanel(state_, this);
+  modules_ = new ModuleTree(state_, this);
+  runs_ = new RunPanel(state_, this);
+  messages_ = new QListWidget(this);
+  messages_->setObjectName("messages");
+  messages_->setAccessibleName(tr("Messages"));
+  messages_->setWordWrap(true);
+  add_dock("controls", tr("Controls"), controls_, Qt::LeftDockWidgetArea);
+  add_dock("modules", tr("Modules"), modules_, Qt::LeftDockWidgetArea);
+  add_dock("pareto", tr("Plans"), pareto_, Qt::BottomDockWidgetArea);
+  add_dock("runs", tr("Runs"), runs_, Qt::BottomDockWidgetArea);
+  add_dock("messages", tr("Messages"), messages_, Qt::BottomDockWidgetArea);
+}
+
+void MainWindow::arrange_docks() {
+  tabifyDockWidget(docks_.at("controls"), docks_.at("modules"));
+  tabifyDockWidget(docks_.at("pareto"), docks_.at("runs"));
+  tabifyDockWidget(docks_.at("runs"), docks_.at("messages"));
+  docks_.at("controls")->raise();
+  docks_.at("pareto")->raise();
+  resizeDocks({docks_.at("controls")}, {380}, Qt::Horizontal);
+  resizeDocks({docks_.at("runs")}, {210}, Qt::Vertical);
+}
+
+void MainWindow::connect_state() {
+  connect(&state_, &AppState::snapshot_changed, this, &MainWindow::show_snapshot);
+  connect(&state_, &AppState::errors_changed, this, &MainWindow::show_errors);
+  connect(&state_, &AppState::baseline_changed, this, [this] {
+    for (PlotWidget* chart : std::initializer_list<PlotWidget*>{memory_, streams_, pareto_}) {
+      chart->set_baseline(state_.baseline());
+    }
+  });
+  connect(&state_, &AppState::inputs_changed, this, [this] {
+    show_title();
+    autosave_timer_.start();
+  });
+  connect(start_, &StartPage::example_chosen, this, &MainWindow::open_example);
+  connect(start_, &StartPage::model_chosen, this, &MainWindow::open_model);
+  connect(start_, &StartPage::file_chosen, this, &MainWindow::open_file);
+  connect(start_, &StartPage::open_wanted, this, &MainWindow::ask_for_file);
+  connect(verdict_, &VerdictBar::remedy_chosen, this, &MainWindow::apply_remedy);
+  connect(runs_, &RunPanel::shown_wanted, this, [this] { show_view("runs"); });
+  autosave_timer_.setSingleShot(true);
+  autosave_timer_.setInterval(kAutosaveMilliseconds);
+  connect(&autosave_timer_, &QTimer::timeout, this, &MainWindow::autosave);
+}
+
+void MainWindow::show_snapshot() {
+  const bool is_working = state_.has_model();
+  pages_->setCurrentIndex(is_working ? 1 : 0);
+  if (is_working != is_working_) {
+    is_working_ = is_working;
+    // The start page stands alone; the arrangement of the docks comes back with the first model.
+    if (is_working) {
+      restoreState(layout_);
+    } else {
+      layout_ = saveState();
+      for (const auto& [name, dock] : docks_) dock->hide();
+    }
+  }
+  for (const char* name : {"copy_command", "save_plan", "pin", "rehearse", "execute"}) {
+    actions_.at(name)->setEnabled(state_.snapshot() != nullptr);
+  }
+  if (!is_working) show_recent();
+  for (PlotWidget* chart : std::initializer_list<PlotWidget*>{memory_, streams_, pareto_}) {
+    chart->set_snapshot(state_.snapshot());
+  }
+}
+
+void MainWindow::show_errors() {
+  const Errors& errors = state_.errors();
+  QStringList lines;
+  for (const Error& error : errors) lines << text_of(to_string(error));
+  problem_->setText(lines.join('\n'));
+  problem_->setVisible(!errors.empty());
+  for (const QString& line : lines) log(line);
+}
+
+void MainWindow::log(const QString& text) {
+  messages_->addItem(text);
+  if (messages_->count() > kMostMessages) delete messages_->takeItem(0);
+  messages_->scrollToBottom();
+  statusBar()->showMessage(text, 8000);
+}
+
+void MainWindow::set_theme(ThemeChoice choice) {
+  theme_choice_ = choice;
+  apply_theme();
+}
+
+void MainWindow::apply_theme() {
+  theme_ = theme_of(theme_choice_, platform_palette_);
+  QApplication::setPalette(palette_of(theme_));
+  QPalette problem = palette_of(theme_);
+  problem.setColor(QPalette::Window, theme_.is_dark ? QColor(0x4a, 0x28, 0x12) : QColor(0xff, 0xee, 0xe0));
+  problem_->setPalette(problem);
+  verdict_->set_theme(theme_);
+  modules_->set_theme(theme_);
+  for (PlotWidget* chart : std::initializer_list<PlotWidget*>{memory_, streams_, pareto_}) chart->set_theme(theme_);
+}
+
+void MainWindow::changeEvent(QEvent* event) {
+  QMainWindow::changeEvent(event);
+  if (event->type() == QEvent::ThemeChange && theme_choice_ == ThemeChoice::System) apply_theme();
+}
+
+QStringList MainWindow::views() const {
+  QStringList names;
+  for (const auto& [name, dock] : docks_) names << name;
+  return names;
+}
+
+bool MainWindow::show_view(const QString& name) {
+  const auto found = docks_.find(name);
+  if (found == docks_.end()) return false;
+  found->second->show();
+  found->second->raise();
+  return true;
+}
+
+void MainWindow::closeEvent(QCloseEvent* event) {
+  if (!may_discard()) {
+    event->ignore();
+    return;
+  }
+  runs_->stop();
+  settings_.save_window(saveGeometry(), is_working_ ? saveState() : layout_);
+  QFile::remove(Settings::autosave_path());
+  QMainWindow::closeEvent(event);
+}
+
+}  // namespace fsdp::gui

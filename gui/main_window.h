@@ -1,0 +1,128 @@
+#pragma once
+
+// The window: the answer on top, charts in the middle, controls and modules on the left, everything else in docks that
+// can be moved, hidden and brought back.
+
+#include <QAction>
+#include <QLabel>
+#include <QListWidget>
+#include <QMainWindow>
+#include <QSplitter>
+#include <QStackedWidget>
+#include <QString>
+#include <QTimer>
+#include <map>
+
+#include "gui/app_state.h"
+#include "gui/control_panel.h"
+#include "gui/memory_timeline_widget.h"
+#include "gui/module_tree.h"
+#include "gui/pareto_widget.h"
+#include "gui/run_panel.h"
+#include "gui/settings.h"
+#include "gui/start_page.h"
+#include "gui/stream_timeline_widget.h"
+#include "gui/theme.h"
+#include "gui/verdict_bar.h"
+
+namespace fsdp::gui {
+
+class MainWindow : public QMainWindow {
+  Q_OBJECT
+
+ public:
+  /// `library`: the folder of the shipped models.
+  explicit MainWindow(const std::string& library, QWidget* parent = nullptr);
+  ~MainWindow() override;
+
+  AppState& state() { return state_; }
+  ControlPanel& controls() { return *controls_; }
+  RunPanel& runs() { return *runs_; }
+
+  /// Opens a model, a plan, a project or a report. What is wrong with it is shown, and nothing else changes.
+  bool open_file(const QString& path);
+  void open_model(const QString& name);
+  void open_example(int example);
+  bool save_project_as(const QString& path);
+  /// Work that was not saved when the program ended, if there is any.
+  void offer_recovery();
+
+  void set_theme(ThemeChoice choice);
+  const Theme& theme() const { return theme_; }
+  /// Shows one dock or chart in front: "memory", "streams", "pareto", "modules", ... False: there is none of that name.
+  bool show_view(const QString& name);
+  QStringList views() const;
+
+ protected:
+  void closeEvent(QCloseEvent* event) override;
+  void dragEnterEvent(QDragEnterEvent* event) override;
+  void dropEvent(QDropEvent* event) override;
+  void changeEvent(QEvent* event) override;
+
+ private:
+  void build_center();
+  void build_charts();
+  void build_docks();
+  void build_actions();
+  void build_file_menu();
+  void build_edit_menu();
+  void build_view_menu();
+  void build_plan_menu();
+  void build_run_menu();
+  void build_help_menu();
+  QDockWidget* add_dock(const QString& name, const QString& title, QWidget* content, Qt::DockWidgetArea area);
+  QAction* add_action(QMenu& menu, const QString& name, const QString& text, const QKeySequence& shortcut,
+                      const QString& tip, const std::function<void()>& act);
+  void arrange_docks();
+  void connect_state();
+  void apply_theme();
+  void show_errors();
+  void show_title();
+  void show_snapshot();
+  void show_recent();
+  void show_keys();
+  void show_about();
+  void log(const QString& text);
+
+  void ask_for_file();
+  bool save_project();
+  bool ask_and_save_project();
+  void save_plan();
+  void load_measured(const QString& path);
+  void copy_command();
+  void apply_remedy(const QString& flag, const QString& what);
+  bool may_discard();
+  void autosave();
+  void set_current_file(const QString& path);
+
+  Settings settings_;
+  Theme theme_;
+  ThemeChoice theme_choice_ = ThemeChoice::System;
+  QPalette platform_palette_;
+  AppState state_;
+  QStackedWidget* pages_ = nullptr;
+  StartPage* start_ = nullptr;
+  VerdictBar* verdict_ = nullptr;
+  QLabel* problem_ = nullptr;
+  QSplitter* charts_ = nullptr;
+  TimeRange* range_ = nullptr;  ///< Of all charts over time.
+  MemoryTimelineWidget* memory_ = nullptr;
+  StreamTimelineWidget* streams_ = nullptr;
+  ParetoWidget* pareto_ = nullptr;
+  ControlPanel* controls_ = nullptr;
+  ModuleTree* modules_ = nullptr;
+  RunPanel* runs_ = nullptr;
+  QListWidget* messages_ = nullptr;
+  QMenu* recent_menu_ = nullptr;
+  QMenu* view_menu_ = nullptr;
+  QByteArray default_layout_;
+  QByteArray layout_;        ///< Of the docks while the start page hides them.
+  bool is_working_ = false;  ///< A model is open.
+  std::map<QString, QDockWidget*> docks_;
+  std::map<QString, QAction*> actions_;
+  QString file_;  ///< The project; empty: not saved yet.
+  Inputs saved_;  ///< What the file holds.
+  QTimer autosave_timer_;
+};
+
+}  // namespace fsdp::gui

@@ -1,0 +1,42 @@
+#include "gui/remedy.h"
+
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "gui/plan_edit.h"
+
+namespace fsdp::gui {
+
+using planner::Option;
+
+Result<Inputs> with_remedy(const Inputs& inputs, const std::string& flags, const Snapshot& shown) {
+  // The model first: options that take many words would swallow it.
+  std::vector<std::string> words = {inputs.model};
+  std::istringstream stream(flags);
+  for (std::string word; stream >> word;) words.push_back(word);
+  FSDP_TRY(const planner::CommandLine line, planner::parse_command_line(words));
+  Inputs changed = inputs;
+  for (const planner::OptionInfo& info : planner::options()) {
+    const std::vector<std::string>& texts = line.all(info.option);
+    if (texts.empty()) continue;
+    if (info.many) {
+      std::vector<std::string>& all = changed.options[info.option];
+      all.insert(all.end(), texts.begin(), texts.end());
+    } else if (info.option == Option::SetDimension) {
+      for (const std::string& text : texts) {
+        const std::size_t equals = text.find('=');
+        changed = with_dimension(std::move(changed), text.substr(0, equals), text.substr(equals + 1));
+      }
+    } else if (changed.kept && is_about_plan(info.option)) {
+      if (!shown.model) continue;
+      FSDP_TRY(changed.kept->plan,
+               with_choice(changed.kept->plan, info.option, texts.back(), *shown.model, shown.cluster));
+    } else {
+      changed = with_option(std::move(changed), info.option, texts.back());
+    }
+  }
+  return changed;
+}
+
+}  // namespace fsdp::gui

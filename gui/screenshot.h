@@ -1,0 +1,23 @@
+#pragma once
+
+// A picture of the window without anybody looking: for the documents, and for tests.
+
+#include <QSize>
+#include <QString>
+
+#include "gui/theme.h"
+
+namespace fsdp::gui {
+
+struct ScreenshotRequest {
+  QString output;  ///< PNG.
+  QString file;    ///< What to open: a plan, a project, a model, or "example:N".
+  QString view;    ///< Of MainWindow::views(); empty: as it opens.
+  QSize size{1360, 860};
+  ThemeChoice theme = ThemeChoice::Light;
+};
+
+/// Opens, waits for the whole answer, and writes the picture. Returns the exit code; what is wrong is said on stderr.
+int take_screenshot(const ScreenshotRequest& request, const std::string& library);
+
+}  // namespace fsdp::gui

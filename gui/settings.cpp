@@ -1,0 +1,62 @@
+#include "gui/settings.h"
+
+#include <QDir>
+#include <QFileInfo>
+#include <QStandardPaths>
+
+namespace fsdp::gui {
+
+namespace {
+
+constexpr int kMostRecent = 10;
+/// Rises when docks come or go, so that an older arrangement is not forced on them.
+constexpr int kLayoutVersion = 1;
+
+}  // namespace
+
+ThemeChoice Settings::theme() const {
+  const QString name = settings_.value("theme", "system").toString();
+  return name == "light" ? ThemeChoice::Light : name == "dark" ? ThemeChoice::Dark : ThemeChoice::System;
+}
+
+void Settings::set_theme(ThemeChoice choice) {
+  settings_.setValue("theme", choice == ThemeChoice::Light ? "light" : choice == ThemeChoice::Dark ? "dark" : "system");
+}
+
+QStringList Settings::recent_files() const {
+  QStringList files = settings_.value("recent").toStringList();
+  files.removeIf([](const QString& path) { return !QFileInfo::exists(path); });
+  return files;
+}
+
+void Settings::add_recent_file(const QString& path) {
+  QStringList files = recent_files();
+  const QString full = QFileInfo(path).absoluteFilePath();
+  files.removeAll(full);
+  files.prepend(full);
+  settings_.setValue("recent", QVariant(files.mid(0, kMostRecent)));
+}
+
+QByteArray Settings::geometry() const {
+  return settings_.value("window/version").toInt() == kLayoutVersion ? settings_.value("window/geometry").toByteArray()
+                                                                     : QByteArray();
+}
+
+QByteArray Settings::layout() const {
+  return settings_.value("window/version").toInt() == kLayoutVersion ? settings_.value("window/layout").toByteArray()
+                                                                     : QByteArray();
+}
+
+void Settings::save_window(const QByteArray& geometry, const QByteArray& layout) {
+  settings_.setValue("window/version", kLayoutVersion);
+  settings_.setValue("window/geometry", geometry);
+  settings_.setValue("window/layout", layout);
+}
+
+QString Settings::autosave_path() {
+  const QString folder = QStandardPaths::writableLocation(QStandardPaths::AppDataLocation);
+  QDir().mkpath(folder);
+  return folder + "/autosave.fsdp-project.json";
+}
+
+}  // namespace fsdp::gui

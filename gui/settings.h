@@ -1,0 +1,34 @@
+#pragma once
+
+// What the program remembers between two starts: theme, recent files, the arrangement of the window.
+
+#include <QByteArray>
+#include <QSettings>
+#include <QStringList>
+
+#include "gui/theme.h"
+
+namespace fsdp::gui {
+
+class Settings {
+ public:
+  ThemeChoice theme() const;
+  void set_theme(ThemeChoice choice);
+
+  /// The newest first, at most ten; those that are gone are left out.
+  QStringList recent_files() const;
+  void add_recent_file(const QString& path);
+
+  /// Of this version of the window; empty otherwise.
+  QByteArray geometry() const;
+  QByteArray layout() const;
+  void save_window(const QByteArray& geometry, const QByteArray& layout);
+
+  /// Where unsaved work is kept, with its folder made.
+  static QString autosave_path();
+
+ private:
+  mutable QSettings settings_;
+};
+
+}  // namespace fsdp::gui

@@ -1,0 +1,126 @@
+// The window and the command are two faces of one planner: for the same input they print the same figures.
+
+#include <gtest/gtest.h>
+
+#include <QProcess>
+#include <QTemporaryDir>
+#include <fstream>
+
+#include "gui/inputs.h"
+#include "planner/result_json.h"
+#include "tests/gui/support.h"
+
+namespace fsdp::gui {
+namespace {
+
+using planner::Option;
+
+/// What a command prints, run by a shell as a user would.
+std::string output_of(const std::string& command) {
+  QProcess process;
+  QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+  const QString binary = environment.value("FSDP_PLAN_BINARY");
+  environment.insert("PATH", binary.left(binary.lastIndexOf('/')) + ":" + environment.value("PATH"));
+  process.setProcessEnvironment(environment);
+  process.start("/bin/sh", {"-c", QString::fromStdString(command)});
+  process.waitForFinished(60'000);
+  return process.readAllStandardOutput().toStdString();
+}
+
+/// The command of a state with `--json` behind the model or the plan.
+std::string with_json(std::string command) {
+  const std::size_t end = std::min(command.find(" <<"), command.find(" --"));
+  return command.insert(std::min(end, command.size()), " --json");
+}
+
+std::string report_of(const Snapshot& shown) {
+  return planner::to_json(shown.report, &shown.cluster);
+}
+
+/// The members that both have: those of the report, without `search` and `explain`.
+std::string report_part(const std::string& json) {
+  const std::size_t end = json.find("\n  \"search\": {");
+  return end == std::string::npos ? json : json.substr(0, end - 1) + "\n}\n";
+}
+
+class SameAnswers : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_FALSE(qEnvironmentVariableIsEmpty("FSDP_PLAN_BINARY")) << "run it by ctest"; }
+
+  void expect_same(const Inputs& inputs) {
+    AppState state(test::library());
+    state.open(inputs);
+    ASSERT_TRUE(test::wait_until_idle(state, 60'000));
+    ASSERT_TRUE(state.errors().empty()) << to_string(state.errors().front());
+    const std::string searched = output_of(with_json(command_of(state.inputs(), plan_file_of(*state.snapshot()))));
+    EXPECT_EQ(report_part(searched), report_of(*state.snapshot()));
+    // The same plan, kept.
+    state.set_kept(true);
+    ASSERT_TRUE(test::wait_until_idle(state, 60'000));
+    const std::string kept = output_of(with_json(command_of(state.inputs(), plan_file_of(*state.snapshot()))));
+    EXPECT_EQ(kept, report_of(*state.snapshot()));
+  }
+};
+
+TEST_F(SameAnswers, OfAModelOnAssumedGpus) {
+  expect_same(test::quick_inputs("qwen3_tts"));
+}
+
+TEST_F(SameAnswers, OfAPlanThatDoesNotFit) {
+  Inputs inputs = test::small_inputs("llama3_1_8b");
+  inputs = with_option(inputs, Option::Gpus, "2");
+  expect_same(with_option(inputs, Option::Offload, "no"));
+}
+
+TEST_F(SameAnswers, OfManyOptionsOnNamedGpus) {
+  Inputs inputs;
+  inputs.model = "qwen3_tts";
+  inputs = with_option(inputs, Option::GpuName, "A100 80GB SXM");
+  inputs = with_option(inputs, Option::Gpus, "8");
+  inputs = with_option(inputs, Option::Nodes, "2");
+  inputs = with_option(inputs, Option::Precision, "mixed");
+  inputs = with_option(inputs, Option::Checkpoint, "selective:12");
+  inputs = with_option(inputs, Option::AllocConf, "expandable_segments:True");
+  inputs = with_dimension(inputs, "clip_seconds", "6");
+  inputs.options[Option::Freeze] = {"talker.model.text_embedding.weight"};
+  expect_same(inputs);
+}
+
+TEST_F(SameAnswers, WhenAKeptPlanMovesToOtherMachines) {
+  AppState state(test::library());
+  state.open(test::small_inputs("mlp"));
+  ASSERT_TRUE(test::wait_until_idle(state));
+  state.set_kept(true);
+  state.change(with_option(state.inputs(), Option::Gpus, "8"), "GPUs");
+  state.change(with_option(state.inputs(), Option::OptimizerName, "sgd"), "optimizer");
+  ASSERT_TRUE(test::wait_until_idle(state));
+  ASSERT_TRUE(state.errors().empty());
+  const std::string printed = output_of(with_json(command_of(state.inputs(), plan_file_of(*state.snapshot()))));
+  EXPECT_EQ(printed, report_of(*state.snapshot()));
+  EXPECT_NE(printed.find("\"kind\": \"sgd\""), std::string::npos);
+}
+
+TEST_F(SameAnswers, OfAPlanFileThatTheCommandWrote) {
+  QTemporaryDir folder;
+  const std::string path = folder.filePath("plan.json").toStdString();
+  output_of("fsdp-plan qwen3_tts --gpus 4 --mem 24G --set clip_seconds=6 --clip none -o " + path);
+  const auto inputs = inputs_of_file(path, test::library());
+  ASSERT_TRUE(inputs.has_value()) << to_string(inputs.error().front());
+  EXPECT_EQ(inputs->options.at(Option::SetDimension), std::vector<std::string>{"clip_seconds=6"})
+      << "sizes that follow from it stay formulas";
+  AppState state(test::library());
+  state.open(*inputs);
+  ASSERT_TRUE(test::wait_until_idle(state));
+  ASSERT_TRUE(state.errors().empty());
+  EXPECT_EQ(output_of("fsdp-plan simulate " + path + " --json"), report_of(*state.snapshot()));
+}
+
+TEST(Command, QuotesWhatAShellWouldTakeApart) {
+  Inputs inputs = test::small_inputs();
+  inputs = with_option(inputs, Option::GpuName, "H100 SXM");
+  inputs.options[Option::Freeze] = {"a.*", "it's"};
+  EXPECT_EQ(command_of(inputs, {}), "fsdp-plan mlp --gpus 4 --gpu 'H100 SXM' --freeze 'a.*' 'it'\\''s'");
+}
+
+}  // namespace
+}  // namespace fsdp::gui
