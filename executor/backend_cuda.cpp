@@ -63,7 +63,7 @@ class CudaBackend final : public Backend {
     if (!settings.empty()) c10::CachingAllocator::setAllocatorSettings(settings);
     choose_attention(plan.runtime.implementations);
     if (options.threads > 0) at::set_num_threads(options.threads);
-    memory_.emplace(device_, settings, !options.trace.empty());
+    memory_.emplace(device_, settings, !options.allocations.empty());
     set_reserve_meter(&*memory_);
     if (options.memory > Bytes(0)) limit(options.memory);
     return {};

@@ -12,17 +12,18 @@
 // reduce-scatter.
 
 #include <ATen/ops/empty.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <utility>
 
 #include "executor/collectives.h"
 #include "executor/counting_allocator.h"
+#include "executor/local_address.h"
+#include "executor/store.h"
 #include "executor/tensors.h"
 
 namespace fsdp::executor {
@@ -30,18 +31,6 @@ namespace fsdp::executor {
 namespace {
 
 using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
-
-// Everything that Gloo and c10d throw becomes one kind of error with the sentence that matters.
-template <class Function>
-auto guarded(Function&& function) {
-  try {
-    return function();
-  } catch (const c10::Error& error) {
-    throw CollectiveFailure(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    throw CollectiveFailure(error.what());
-  }
-}
 
 void wait_for(Works& works) {
   guarded([&] {
@@ -156,21 +145,14 @@ class GlooGroup final : public Group {
   int tag_ = 0;
 };
 
-c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::milliseconds timeout) {
-  c10::intrusive_ptr<c10d::Store> store;
-  if (!launch.store_file.empty()) {
-    store = c10::make_intrusive<c10d::FileStore>(launch.store_file, launch.world_size);
-  } else {
-    c10d::TCPStoreOptions options;
-    options.port = static_cast<std::uint16_t>(launch.master_port);
-    options.isServer = launch.rank == 0 && !launch.agent_has_store;
-    options.numWorkers = launch.world_size;
-    options.waitWorkers = false;
-    options.timeout = timeout;
-    store = c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
-  }
-  store->setTimeout(timeout);
-  return c10::make_intrusive<c10d::PrefixStore>("fsdp-exec/" + launch.restart, store);
+// GLOO_SOCKET_IFNAME chooses the interface, as for PyTorch.
+std::shared_ptr<::gloo::transport::Device> make_device(const Launch& launch) {
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interface != nullptr && *interface != '\0') return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  const Result<std::string> own =
+      local_address_towards(launch.store_file.empty() ? launch.master_address : "127.0.0.1");
+  if (!own) throw CollectiveFailure(to_string(own.error().front()));
+  return c10d::ProcessGroupGloo::createDeviceForHostname(*own);
 }
 
 }  // namespace
@@ -190,11 +172,7 @@ GlooNetwork::GlooNetwork(const Launch& launch, std::chrono::milliseconds timeout
     state_->timeout = timeout;
     state_->algorithm = algorithm;
     state_->store = make_store(launch, timeout);
-    // Among ranks of one machine the loopback will do, whatever the host's name resolves to.
-    const bool is_local =
-        !launch.store_file.empty() || launch.master_address == "127.0.0.1" || launch.master_address == "localhost";
-    state_->device = is_local ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                              : c10d::ProcessGroupGloo::createDefaultDevice();
+    state_->device = make_device(launch);
   });
 }
 
@@ -256,6 +234,10 @@ void GlooNetwork::put(const std::string& name, const std::string& bytes) {
 
 std::string GlooNetwork::get(const std::string& name) {
   return guarded([&] { return state_->store->get_to_str("bytes/" + name); });
+}
+
+std::vector<int> GlooNetwork::silent_ranks() {
+  return executor::silent_ranks(state_->store, state_->launch);
 }
 
 }  // namespace fsdp::executor

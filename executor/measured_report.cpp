@@ -67,14 +67,25 @@ void add_timeline(TimeReport& time, const std::vector<StepMeasurement>& steps, s
     for (std::size_t s = first; s < steps.size(); ++s) times.push_back(steps[s].instruction_times[i]);
     const Seconds duration = median(std::move(times));
     const Instruction& step = schedule.instructions[i];
-    const bool waits = step.what == Do::WaitForUnshard || step.what == Do::ReduceGrads || step.what == Do::FinishReduce;
-    time.timeline.push_back({waits ? "wait" : "compute",
-                             moment_of(static_cast<std::int64_t>(i), index, layout, schedule).instruction, now,
-                             now + duration});
+    time.timeline.push_back(
+        {"compute", moment_of(static_cast<std::int64_t>(i), index, layout, schedule).instruction, now, now + duration});
     now += duration;
-    (waits ? time.exposed_communication : time.compute) += duration;
     if (step.what == Do::OptimizerStep) time.optimizer += duration;
   }
+}
+
+// What the computing thread, or the compute stream, stood still for, in the step of median length of it.
+Seconds exposed_in(const std::vector<StepMeasurement>& steps, std::size_t first) {
+  std::vector<Seconds> exposed;
+  for (std::size_t s = first; s < steps.size(); ++s) {
+    Seconds sum{0};
+    for (const Collective& collective : steps[s].collectives) sum += collective.exposed;
+    for (const StreamEvent& event : steps[s].stream_events) {
+      if (event.stream == Stream::Compute) sum += event.end - event.start;
+    }
+    exposed.push_back(sum);
+  }
+  return median(std::move(exposed));
 }
 
 }  // namespace
@@ -124,6 +135,8 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
         static_cast<double>(model.tokens_per_step * plan.accumulation) / report.time.step.count();
   }
   add_timeline(report.time, steps, first, index, layout, schedule);
+  report.time.exposed_communication = exposed_in(steps, first);
+  report.time.compute = std::max(Seconds(0), report.time.step - report.time.exposed_communication);
   return report;
 }
 

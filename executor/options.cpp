@@ -33,7 +33,9 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--report", options.report,
                  "Write this rank's measurements as JSON; {rank} in the name is its number");
   app.add_option("--save-parameters", options.parameters, "Write all parameters at the end, as safetensors (rank 0)");
-  app.add_option("--allocation-trace", options.trace, "Write every allocation of the last step");
+  app.add_option("--trace", options.trace,
+                 "Write the last step as a Chrome trace, for Perfetto and HTA; {rank} as above");
+  app.add_option("--allocation-trace", options.allocations, "Write every allocation of the last step");
   app.add_option("--reduce", options.reduce, "Order of sums: direct, or parity with PyTorch on Gloo (direct)")
       ->transform(CLI::CheckedTransformer(algorithms));
   app.add_option("--timeout", texts.timeout_seconds, "Seconds that a rank waits for another (300)")

@@ -14,6 +14,7 @@
 #include "core/report_json.h"
 #include "core/version.h"
 #include "executor/measured_report.h"
+#include "executor/measured_trace.h"
 #include "executor/parameter_file.h"
 #include "executor/run_start.h"
 #include "executor/trainer.h"
@@ -152,6 +153,14 @@ Errors check_agreement(GlooNetwork& network, const RunOptions& options, const Jo
            "Start all ranks alike."}};
 }
 
+std::string words_on(const std::vector<int>& silent) {
+  if (silent.empty()) return {};
+  std::string ranks;
+  for (const int rank : silent) ranks += fmt::format("{} {}", ranks.empty() ? "" : ",", rank);
+  return fmt::format(". Of rank{}{} nothing is heard: killed, hanging, or cut off.", silent.size() == 1 ? "" : "s",
+                     ranks);
+}
+
 Result<void> train(const RunOptions& options, int rank, const Job& job, Backend& backend, GlooNetwork* network,
                    int& current, std::string& doing) {
   RankGroups groups = groups_of(backend.group_maker(network, options, rank), job, rank);
@@ -170,14 +179,20 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
   std::vector<StepMeasurement> steps;
   for (std::int64_t i = 0; i < options.steps; ++i) {
     doing = fmt::format("step {}", i + 1);
-    if (!options.trace.empty() && i + 1 == options.steps) backend.begin_trace();
+    if (!options.allocations.empty() && i + 1 == options.steps) backend.begin_trace();
     steps.push_back(trainer.step());
     if (rank == 0 || options.stands_in) print_step(steps.back(), i + 1, job);
   }
   doing = "writing the results";
   current = -1;
+  if (!options.allocations.empty()) {
+    const auto written = backend.write_trace(options.allocations);
+    if (!written) return written;
+  }
   if (!options.trace.empty()) {
-    const auto written = backend.write_trace(options.trace);
+    const Trace last =
+        measured_trace(job.index, job.plan, job.layout, job.schedule, steps.back(), backend.device_name(), rank);
+    const auto written = write_file_atomically(options.trace, to_chrome_trace(last), Overwrite::Allow);
     if (!written) return written;
   }
   const auto written = write_report(options, job, steps, backend.device_name());
@@ -201,6 +216,7 @@ int run_rank(RunOptions options, Backend& backend) {
   if (!launch) return report_errors(launch.error()), kExitInput;
   const int rank = options.stands_in ? options.stand_in_rank : launch->rank;
   options.report = file_of_rank(options.report, rank);
+  options.allocations = file_of_rank(options.allocations, rank);
   options.trace = file_of_rank(options.trace, rank);
   Job job;
   const Result<void> prepared = prepare(options, rank, job);
@@ -216,13 +232,14 @@ int run_rank(RunOptions options, Backend& backend) {
   if (!started) return report_errors(started.error()), kExitInput;
   int current = -1;
   std::string doing = "joining the other ranks";
+  std::unique_ptr<GlooNetwork> network;
   const auto failed = [&](const std::string& what) {
     const std::string where = current >= 0 ? fmt::format("{}, {}", doing, instruction_text(job, current)) : doing;
-    say(fmt::format("error: rank {}: {}: {}", rank, where, what));
+    const std::string others = network && current >= 0 ? words_on(network->silent_ranks()) : std::string();
+    say(fmt::format("error: rank {}: {}: {}{}", rank, where, what, others));
     return kExitRun;
   };
   try {
-    std::unique_ptr<GlooNetwork> network;
     if (!options.stands_in) network = std::make_unique<GlooNetwork>(*launch, options.timeout, options.reduce);
     if (network) {
       const Errors differences = check_agreement(*network, options, job);

@@ -27,6 +27,8 @@ std::size_t at(std::int64_t index) {
   return static_cast<std::size_t>(index);
 }
 
+constexpr Bytes kUnknown{-1};  // What an allocator reserves on processors.
+
 Dtype dtype_of(c10::ScalarType type) {
   for (int i = 0; i <= static_cast<int>(Dtype::Bool); ++i) {
     if (scalar_type(static_cast<Dtype>(i)) == type) return static_cast<Dtype>(i);
@@ -87,6 +89,10 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   if (!settings.device.is_cpu()) {
     streams_ = std::make_unique<CommunicationStreams>(settings.device);
     clock_ = std::make_unique<StreamClock>(settings.device);
+  } else {
+    groups_.shard = collective_clock_.timed(std::move(groups_.shard));
+    groups_.replicate = collective_clock_.timed(std::move(groups_.replicate));
+    for (auto& [size, group] : groups_.smaller) group = collective_clock_.timed(std::move(group));
   }
   make_units(layout);
   buffers_ = make_shards_and_buffers(index, plan, layout, units_, settings.device);
@@ -158,6 +164,7 @@ void Trainer::called(int unit, const CalledCollective& collective) {
   row.group_size = collective.group_size;
   row.live = live_bytes();
   now_.collectives.push_back(std::move(row));
+  now_.collective_instructions.push_back(current_);
 }
 
 StepMeasurement Trainer::step() {
@@ -167,6 +174,7 @@ StepMeasurement Trainer::step() {
   losses_.clear();
   bool has_batch = false;
   const auto began = std::chrono::steady_clock::now();
+  collective_clock_.begin_step(began);
   const Seconds cpu_began = cpu_time();
   auto last = began;
   if (clock_) clock_->begin(streams_->compute);
@@ -182,9 +190,14 @@ StepMeasurement Trainer::step() {
     }
     const auto now = std::chrono::steady_clock::now();
     now_.instruction_times.push_back(now - last);
+    if (!clock_) now_.memory.push_back({.time = now - began, .live = live_bytes(), .reserved = kUnknown});
     last = now;
   }
-  if (clock_) wait_for_device();
+  if (clock_) {
+    wait_for_device();
+  } else {
+    take_collective_times();
+  }
   now_.wall = std::chrono::steady_clock::now() - began;
   now_.cpu = cpu_time() - cpu_began;
   now_.peak = live_peak();
@@ -196,6 +209,14 @@ StepMeasurement Trainer::step() {
   progress_.micro_batches += micro_batches;
   if (settings_.tokens) progress_.samples += micro_batches * settings_.tokens->batch();
   return std::move(now_);
+}
+
+void Trainer::take_collective_times() {
+  now_.collective_times = collective_clock_.times();
+  for (std::size_t c = 0; c < now_.collectives.size(); ++c) {
+    const CollectiveTimes& times = now_.collective_times.at(c);
+    now_.collectives[c].exposed = times.waited_to - times.waited_from;
+  }
 }
 
 // The host looks instead of sleeping in the driver, so that it hears of collectives that will never end.

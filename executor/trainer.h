@@ -14,6 +14,8 @@
 #include "core/report.h"
 #include "core/result.h"
 #include "core/schedule.h"
+#include "core/trace_json.h"
+#include "executor/collective_clock.h"
 #include "executor/collectives.h"
 #include "executor/counting_allocator.h"
 #include "executor/later_number.h"
@@ -56,12 +58,15 @@ struct StepMeasurement {
   double loss = 0;           ///< Of this rank: the mean of its micro-batches.
   double gradient_norm = 0;  ///< With clipping; else 0.
   Seconds wall{0};
-  Seconds cpu{0};                          ///< Of all threads of the process.
-  LivePeak before;                         ///< From the end of the step before until the first batch is there.
-  LivePeak peak;                           ///< From then on.
-  std::vector<Collective> collectives;     ///< In issue order.
-  std::vector<Seconds> instruction_times;  ///< [num instructions] On a GPU those of the compute stream.
+  Seconds cpu{0};                       ///< Of all threads of the process.
+  LivePeak before;                      ///< From the end of the step before until the first batch is there.
+  LivePeak peak;                        ///< From then on.
+  std::vector<Collective> collectives;  ///< In issue order.
+  std::vector<std::int32_t> collective_instructions;  ///< [num collectives] The instruction that called it.
+  std::vector<CollectiveTimes> collective_times;      ///< [num collectives] On processors.
+  std::vector<Seconds> instruction_times;             ///< [num instructions] On a GPU those of the compute stream.
   std::vector<StreamEvent> stream_events;  ///< Of a GPU: collectives, and the compute stream's waits for them.
+  std::vector<TraceMemory> memory;         ///< [num instructions] After each; on processors.
 };
 
 /// What a plan asks for and the executor does not do; all of it.
@@ -103,6 +108,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void drop_held_gather();
   void reduce(const Instruction& step);
   void finish_backward();
+  void take_collective_times();
   void wait_for_device();
   void load_inputs(const Instruction& step);
 
@@ -121,6 +127,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::unique_ptr<RunningOptimizer> optimizer_;
   std::vector<ParameterState*> trained_;
   Tensors batch_;
+  CollectiveClock collective_clock_;
   StepMeasurement now_;
   std::function<void(int)> on_instruction_;
   Progress progress_;

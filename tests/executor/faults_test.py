@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pathlib
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -58,7 +59,28 @@ class Faults(unittest.TestCase):
             began = time.monotonic()
             ranks[1].process.send_signal(signal.SIGKILL)
             for r in (0, 2):
-                self.expect_end(ranks[r], EXIT_RUN, began, AT_AN_INSTRUCTION)
+                self.expect_end(ranks[r], EXIT_RUN, began, AT_AN_INSTRUCTION, "Of rank 1 nothing is heard")
+
+    def test_a_rank_that_hangs_is_named(self) -> None:
+        timeout = 2
+        plan = self.plan(Case("f", "llama3_2_1b", 3))
+        with started(EXECUTOR, 3, [plan], self.folder, [*ENDLESS, "--timeout", str(timeout)]) as ranks:
+            self.wait_until_they_train(ranks)
+            began = time.monotonic()
+            ranks[1].process.send_signal(signal.SIGSTOP)
+            for r in (0, 2):
+                self.expect_end(ranks[r], EXIT_RUN, began + timeout, AT_AN_INSTRUCTION, "Of rank 1 nothing is heard")
+
+    def test_a_port_that_is_taken(self) -> None:
+        plan = self.plan(Case("f", "llama3_2_1b", 2))
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            began = time.monotonic()
+            with started(EXECUTOR, 2, [plan], self.folder, ["--timeout", "3"], port=port) as ranks:
+                self.expect_end(ranks[0], EXIT_RUN, began, rf"error: rank 0: .*port {port} .*is taken.*MASTER_PORT")
+                self.expect_end(ranks[1], EXIT_RUN, began + 3, "error: rank 1: joining the other ranks: ")
 
     def test_copies_end_with_a_rank_of_another_shard_group(self) -> None:
         case = Case("f", "llama3_2_1b", 2, replicate=2)

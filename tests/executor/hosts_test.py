@@ -1,0 +1,139 @@
+"""Ranks of two hosts: they meet, they agree with those of one, and they end when the link between them is lost.
+
+    hosts_test.py FSDP_EXEC
+
+A host is a network namespace, and the network a pair of virtual interfaces. This file starts itself again in a user
+namespace, where it may make such things without being root; where that is not allowed, the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from collections.abc import Iterator
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+from parity_cases import Case  # noqa: E402
+from ranks import LIMIT_SECONDS, Rank, clean_environment, parameters_of, started  # noqa: E402
+
+EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
+IS_INSIDE = len(sys.argv) > 2
+EXIT_RUN = 3
+SOON_SECONDS = 10
+PORT = 29500
+CASE = Case("hosts", "llama3_2_1b", 2, {"optimizer": {"clip_grad_norm": 1.0}}, replicate=2)
+RANKS = CASE.ranks
+ADDRESSES = ("10.77.0.1", "10.77.0.2")
+
+
+def namespaces_are_allowed() -> bool:
+    tools = [shutil.which(name) for name in ("unshare", "nsenter", "ip")]
+    return all(tools) and subprocess.run(["unshare", "-Urn", "true"], capture_output=True).returncode == 0
+
+
+class Hosts:
+    """This process's own namespace is the first host; the second is that of a process that sleeps."""
+
+    _made = 0
+
+    def __init__(self) -> None:
+        Hosts._made += 1
+        self.interfaces = (f"first{Hosts._made}", f"second{Hosts._made}")
+        self.sleeper = subprocess.Popen(["unshare", "-n", "sleep", "infinity"])
+        self.second = ["nsenter", "--net", "--target", str(self.sleeper.pid), "--"]
+        self.wait_for_namespace()
+        first, second = self.interfaces
+        self.ip("link", "add", first, "type", "veth", "peer", "name", second, "netns", str(self.sleeper.pid))
+        for prefix, name, address in (([], first, ADDRESSES[0]), (self.second, second, ADDRESSES[1])):
+            self.ip("address", "add", f"{address}/24", "dev", name, prefix=prefix)
+            for each in ("lo", name):
+                self.ip("link", "set", each, "up", prefix=prefix)
+
+    def wait_for_namespace(self) -> None:
+        own, other = (f"/proc/{pid}/ns/net" for pid in ("self", self.sleeper.pid))
+        while os.readlink(own) == os.readlink(other):
+            time.sleep(0.01)
+
+    @staticmethod
+    def ip(*words: str, prefix: list[str] = []) -> None:  # noqa: B006
+        subprocess.run([*prefix, "ip", *words], check=True, capture_output=True)
+
+    def cut(self) -> None:
+        self.ip("link", "set", self.interfaces[0], "down")
+
+    def end(self) -> None:
+        self.ip("link", "delete", self.interfaces[0])
+        self.sleeper.kill()
+        self.sleeper.wait()
+
+
+@contextlib.contextmanager
+def on_two_hosts(hosts: Hosts, plan: pathlib.Path, folder: pathlib.Path, *options: str) -> Iterator[list[Rank]]:
+    """Ranks 0 and 1 on the first, 2 and 3 on the second: copies lie on other hosts than their originals."""
+    ranks = []
+    try:
+        for rank in range(RANKS):
+            environment = {**clean_environment(), "RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": str(rank % 2),
+                           "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(PORT)}
+            words = [*(hosts.second if rank >= 2 else []), str(EXECUTOR), str(plan), "--threads", "1", *options]
+            ranks.append(Rank(words, rank, folder / f"{rank}.log", environment))
+        yield ranks
+    finally:
+        for rank in ranks:
+            rank.process.kill()
+            rank.process.wait()
+
+
+class TwoHosts(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        spec_file, self.plan = self.folder / "spec.json", self.folder / "plan.json"
+        spec_file.write_text(json.dumps(CASE.spec()), encoding="utf-8")
+        self.plan.write_text(json.dumps(CASE.plan_of(str(spec_file))), encoding="utf-8")
+        self.hosts = Hosts()
+        self.addCleanup(self.hosts.end)
+
+    def test_they_end_with_the_parameters_of_one_host(self) -> None:
+        there, here = self.folder / "there", self.folder / "here"
+        with on_two_hosts(self.hosts, self.plan, self.folder, "--steps", "2", "--save-parameters", str(there)) as ranks:
+            self.assertEqual([rank.wait() for rank in ranks], [0] * RANKS, "".join(rank.printed for rank in ranks))
+        with started(EXECUTOR, RANKS, [self.plan], self.folder, ["--steps", "2", "--save-parameters", str(here)]) as ranks:
+            self.assertEqual([rank.wait() for rank in ranks], [0] * RANKS, "".join(rank.printed for rank in ranks))
+        self.assertEqual(parameters_of(there), parameters_of(here))
+
+    def test_a_lost_link_ends_every_rank(self) -> None:
+        timeout = 3
+        with on_two_hosts(self.hosts, self.plan, self.folder, "--steps", "1000000", "--timeout", str(timeout)) as ranks:
+            deadline = time.monotonic() + LIMIT_SECONDS
+            while "step 2: loss" not in ranks[0].printed:
+                ended = [rank.printed for rank in ranks if rank.process.poll() is not None]
+                self.assertEqual(ended, [], "a rank has ended")
+                self.assertLess(time.monotonic(), deadline, "no step is done")
+                time.sleep(0.05)
+            self.hosts.cut()
+            began = time.monotonic()
+            for rank in ranks:
+                left = max(0.1, timeout + SOON_SECONDS - (time.monotonic() - began))
+                self.assertEqual(rank.wait(left), EXIT_RUN, rank.printed)
+                self.assertRegex(rank.printed, rf"error: rank {rank.rank}: step \d+, instruction \d+ of \d+, \w+")
+            self.assertRegex(ranks[0].printed, "Of ranks 2, 3 nothing is heard")
+
+
+if __name__ == "__main__":
+    if IS_INSIDE:
+        unittest.main(argv=sys.argv[:1])
+    if not namespaces_are_allowed():
+        print("skipped: no network namespaces can be made here")
+        sys.exit(77)
+    os.execvp("unshare", ["unshare", "-Urn", sys.executable, "-B", __file__, str(EXECUTOR), "inside"])
