@@ -93,6 +93,7 @@ std::optional<Snapshot> Evaluator::preview(const Inputs& inputs) {
   Result<StepReport> report = predictor.report(kept->plan);
   if (!report) return std::nullopt;
   Snapshot snapshot = snapshot_of(kept->model, kept->cluster, *std::move(report));
+  if (auto curves = predictor.curves(kept->plan)) snapshot.curves = *std::move(curves);
   snapshot.stage = Stage::Preview;
   snapshot.plans = front_;
   return snapshot;
@@ -103,6 +104,7 @@ Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& wat
   simulator::Predictor predictor(kept.model, kept.cluster);
   FSDP_TRY(StepReport report, predictor.report(kept.plan));
   Snapshot snapshot = snapshot_of(kept.model, kept.cluster, std::move(report));
+  FSDP_TRY(snapshot.curves, predictor.curves(kept.plan));
   if (last_model_ == inputs.model) snapshot.plans = front_;
   if (watcher.on_answer) watcher.on_answer(snapshot);
   const planner::Candidate candidate = candidate_of(snapshot.report);
@@ -117,11 +119,13 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
   if (inputs.kept) return answer_kept(inputs, watcher);
   FSDP_TRY(const planner::PlanRequest request, planner::read_request(line_of(inputs), library_));
   std::shared_ptr<const Model> model;
+  simulator::StepCurves curves;
   const auto snapshot_with = [&](const planner::SearchResult& found) {
     Snapshot snapshot;
     snapshot.model = model;
     snapshot.cluster = request.cluster;
     snapshot.report = found.report;
+    snapshot.curves = curves;
     snapshot.explanation = found.explanation;
     snapshot.proof = found.proof;
     return snapshot;
@@ -130,7 +134,11 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
     Workload workload = request.workload;
     workload.dimensions = found.report.plan.dimensions;
     Result<Model> built = build_model(request.spec, workload);
-    if (built) model = std::make_shared<const Model>(*std::move(built));
+    if (built) {
+      model = std::make_shared<const Model>(*std::move(built));
+      auto made = simulator::Predictor(*model, request.cluster).curves(found.report.plan);
+      if (made) curves = *std::move(made);
+    }
     last_ = PlanFile{found.report.plan, request.cluster};
     if (last_model_ != inputs.model) front_.clear();
     last_model_ = inputs.model;

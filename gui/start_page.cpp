@@ -48,8 +48,8 @@ std::vector<Example> examples() {
        on("llama3_1_70b", {{Option::GpuName, "H100 SXM"}, {Option::Gpus, "8"}, {Option::Nodes, "4"}})},
       {"Llama 3.1 8B on 2 GPUs of 24 GB", "Does not fit: see by how much, and what would help",
        on("llama3_1_8b", {{Option::Gpus, "2"}, {Option::Memory, "24G"}, {Option::Offload, "no"}})},
-      {"Qwen3 30B-A3B on 8 A100", "A mixture of experts",
-       on("qwen3_30b_a3b", {{Option::GpuName, "A100 80GB SXM"}, {Option::Gpus, "8"}})},
+      {"Gemma 2 9B on 8 A100", "Sliding windows in every second layer",
+       on("gemma2_9b", {{Option::GpuName, "A100 80GB SXM"}, {Option::Gpus, "8"}})},
       {"A small MLP on 4 GPUs", "Quick to read: few units, few lanes",
        on("mlp", {{Option::Gpus, "4"}, {Option::Memory, "16G"}})},
   };
