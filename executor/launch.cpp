@@ -32,16 +32,37 @@ constexpr Names kEngines[] = {
     {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
 };
 
+// The first host of Slurm's short lists, where its rank 0 runs: "node[03-07,12],other" is node03.
+std::string first_host(const std::string& list) {
+  const std::size_t bracket = list.find('[');
+  const std::size_t comma = list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
+  const std::size_t end = list.find_first_of("-,]", bracket);
+  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
+}
+
 int number(const char* name, int missing, Errors& errors) {
   const auto text = variable(name);
   if (!text) return missing;
   char* end = nullptr;
   const long value = std::strtol(text->c_str(), &end, 10);
-  if (end == text->c_str() || *end != '\0' || value < 0 || value > 1 << 20) {
+  if (end == text->c_str() || *end != '\0' || value < 0 || value > 1 << 30) {
     errors.push_back({name, fmt::format("\"{}\" is not a number of a rank.", *text), ""});
     return missing;
   }
   return static_cast<int>(value);
+}
+
+// srun says which hosts, and nothing of a port: each step of each job gets one of its own.
+void meet_under_slurm(Launch& launch, Errors& errors) {
+  constexpr int kFirstPort = 20000;
+  constexpr int kPorts = 10000;
+  constexpr int kStepsOfJob = 16;
+  if (launch.master_address.empty()) launch.master_address = first_host(variable("SLURM_STEP_NODELIST").value_or(""));
+  if (launch.master_port != 0) return;
+  const std::int64_t job = number("SLURM_JOB_ID", 0, errors);
+  const std::int64_t step = job * kStepsOfJob + number("SLURM_STEP_ID", 0, errors);
+  launch.master_port = static_cast<int>(kFirstPort + step % kPorts);
 }
 
 }  // namespace
@@ -61,6 +82,7 @@ Result<Launch> read_launch() {
   launch.store_file = variable("FSDP_EXEC_STORE_FILE").value_or("");
   launch.master_address = variable("MASTER_ADDR").value_or("");
   launch.master_port = number("MASTER_PORT", 0, errors);
+  if (launch.engine == "srun") meet_under_slurm(launch, errors);
   launch.agent_has_store = variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
   launch.restart = variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
   if (errors.empty() && (launch.world_size < 1 || launch.rank >= launch.world_size)) {
@@ -69,7 +91,7 @@ Result<Launch> read_launch() {
   if (launch.world_size > 1 && launch.store_file.empty() &&
       (launch.master_address.empty() || launch.master_port == 0)) {
     errors.push_back({"MASTER_ADDR, MASTER_PORT", "They say where the ranks meet, and are not set.",
-                      "mpirun: -x MASTER_ADDR -x MASTER_PORT; srun: export both before it."});
+                      "mpirun: -x MASTER_ADDR -x MASTER_PORT."});
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return launch;

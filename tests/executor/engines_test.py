@@ -1,8 +1,8 @@
 """The same plan, trained by ranks that different engines have started, ends with the same parameters.
 
-    engines_test.py FSDP_EXEC [TORCHRUN]
+    engines_test.py FSDP_EXEC [TORCHRUN [PYTHON_WITH_RAY [--verbose]]]
 
-mpirun is taken from the path; where there is none, or no torchrun, that test is skipped.
+mpirun and Slurm are those of the machine; a test whose engine is not there is skipped.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import Case  # noqa: E402
-from ranks import LIMIT_SECONDS, clean_environment, free_port, parameters_of, started  # noqa: E402
+from ranks import LIMIT_SECONDS, ROOT, clean_environment, free_port, parameters_of, started  # noqa: E402
+from slurm_cluster import slurm_cluster, why_not  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 TORCHRUN = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
+RAY = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
 CASE = Case("engines", "llama3_2_1b", 2, {"optimizer": {"clip_grad_norm": 1.0}})
 OPTIONS = ["--steps", "2", "--seed"]
 SEED = "5"
@@ -91,9 +93,39 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
         self.expect_equal(found)
         self.assertEqual(printed.count("step 2: loss"), 1, printed)
 
+    def test_srun(self) -> None:
+        reason = why_not()
+        if reason is not None:
+            self.skipTest(reason)
+        with slurm_cluster() as environment:
+            words = [shutil.which("srun", path=environment["PATH"]) or "", "-n", str(CASE.ranks), "--overcommit"]
+            found, printed = by_engine(words, SLURM_CONF=environment["SLURM_CONF"])
+        self.expect_equal(found)
+        self.assertEqual(printed.count("step 2: loss"), 1, printed)
+
+    def ray(self, folder: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
+        if RAY is None or not RAY.is_file():
+            self.skipTest("there is no Ray")
+        command = [str(RAY), "-m", "fsdp_plan_ray", str(write_plan(folder)), "--program", str(EXECUTOR), "--cpus", "0.5",
+                   "--storage", str(folder / "ray"), "--", "--threads", "1", *OPTIONS, SEED, *options]
+        environment = {**clean_environment(), "PYTHONPATH": str(ROOT / "python"), "RAY_USAGE_STATS_ENABLED": "0"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+
+    def test_ray(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            done = self.ray(pathlib.Path(name), "--save-parameters", f"{name}/out")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.expect_equal(parameters_of(pathlib.Path(name) / "out"))
+
+    def test_a_rank_that_fails_under_ray_is_said(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            done = self.ray(pathlib.Path(name), "--mem", "600K")
+            self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+            self.assertRegex(done.stderr, r"error: rank \d: .*\d+ bytes were asked for")
+
     def test_it_can_tell_them_apart(self) -> None:
         self.assertNotEqual(by_hand(seed="6"), through_a_file())
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + [word for word in sys.argv[1:] if word == "--verbose"])

@@ -1,0 +1,1 @@
+"""Trains a plan of fsdp-plan as a job of Ray Train: `python -m fsdp_plan_ray PLAN`."""

@@ -1,0 +1,132 @@
+"""Ray Train as a launcher of fsdp-exec: one worker for each rank of the plan, each of which starts the program.
+
+    python -m fsdp_plan_ray PLAN [--program FSDP_EXEC] [--gpus] [--cpus N] [--storage FOLDER] [--max-failures N] [-- OPTIONS]
+
+Ray places the workers and starts them again when one fails; fsdp-exec trains. Rank 0's worker tells the others where
+to meet, and reports the last step to Ray. What stands behind "--" goes to fsdp-exec as it is. All nodes see PLAN, and the
+program, under the same path.
+
+Exit: 0 trained, 2 wrong usage, 3 a rank failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from typing import Any
+
+EXIT_INPUT, EXIT_RUN = 2, 3
+STEP = re.compile(r"step (?P<step>\d+): loss (?P<loss>[\d.einfa+-]+), (?P<seconds>[\d.]+) s, (?P<tokens>[\d.]+) tokens/s")
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("", 0))
+        return int(found.getsockname()[1])
+
+
+def metrics_of(line: str) -> dict[str, float] | None:
+    """What a line of fsdp-exec says about a step."""
+    said = STEP.match(line)
+    if said is None:
+        return None
+    return {"step": int(said["step"]), "loss": float(said["loss"]), "seconds": float(said["seconds"]),
+            "tokens_per_second": float(said["tokens"])}
+
+
+def run_rank(config: dict[str, Any]) -> None:
+    """In a worker: starts the rank, passes on what it prints, and fails as it does."""
+    import ray
+    import ray.train
+    from ray.train.collective import broadcast_from_rank_zero
+
+    context = ray.train.get_context()
+    rank = context.get_world_rank()
+    own = {"address": ray.util.get_node_ip_address(), "port": free_port()} if rank == 0 else None
+    meeting = broadcast_from_rank_zero(own)
+    environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(context.get_world_size()),
+                   "LOCAL_RANK": str(context.get_local_rank()), "MASTER_ADDR": meeting["address"],
+                   "MASTER_PORT": str(meeting["port"])}
+    words = [config["program"], config["plan"], *config["options"]]
+    process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
+    error, last = "", {}
+    try:
+        for line in process.stdout or []:
+            print(line, end="", flush=True)
+            error = line.strip() if line.startswith("error: ") else error
+            last = metrics_of(line) or last
+        code = process.wait()
+    finally:
+        process.kill()
+    if code != 0:
+        raise RuntimeError(error or f"error: rank {rank}: ended with exit code {code}")
+    # All workers report together, or none. The loss is that of rank 0.
+    ray.train.report(last)
+
+
+def program_of(given: str | None) -> str:
+    """fsdp-exec: as given, beside an installed fsdp-plan, or on the path."""
+    here = pathlib.Path(__file__).resolve()
+    beside = here.parents[3] / "bin" / "fsdp-exec" if len(here.parents) > 3 else None
+    for found in (given, str(beside) if beside and beside.is_file() else None, shutil.which("fsdp-exec")):
+        if found:
+            return str(pathlib.Path(found).resolve())
+    raise SystemExit("error: There is no fsdp-exec on the path. Write: --program FILE")
+
+
+def read_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    options = words[words.index("--") + 1:] if "--" in words else []
+    parser = argparse.ArgumentParser(prog="fsdp_plan_ray", description="Trains a plan as a job of Ray Train.")
+    parser.add_argument("plan", help="plan file, as fsdp-plan --output writes it")
+    parser.add_argument("--program", help="fsdp-exec (beside fsdp-plan, or on the path)")
+    parser.add_argument("--gpus", action="store_true", help="each worker asks Ray for a GPU")
+    parser.add_argument("--cpus", type=float, default=1, help="CPUs that each worker asks Ray for (1)")
+    parser.add_argument("--storage", help="folder of Ray's own results")
+    parser.add_argument("--max-failures", type=int, default=0, help="times that all workers are started again (0)")
+    return parser.parse_args(words[:words.index("--")] if "--" in words else words), options
+
+
+def main(words: list[str]) -> int:
+    arguments, options = read_arguments(words)
+    plan = pathlib.Path(arguments.plan).resolve()
+    try:
+        mesh = json.loads(plan.read_text(encoding="utf-8"))["mesh"]
+        ranks = mesh.get("shard", 1) * mesh.get("replicate", 1)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"error: {arguments.plan}: This is no plan file: {error}.", file=sys.stderr)
+        return EXIT_INPUT
+    config = {"plan": str(plan), "program": program_of(arguments.program), "options": options}
+
+    import ray.train
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    try:
+        from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+    except ImportError:  # Ray before 2.43.
+        from ray.train.data_parallel_trainer import DataParallelTrainer
+
+    gpu = {"GPU": 1} if arguments.gpus else {}
+    trainer = DataParallelTrainer(
+        run_rank, train_loop_config=config,
+        scaling_config=ScalingConfig(num_workers=ranks, use_gpu=arguments.gpus,
+                                     resources_per_worker={"CPU": arguments.cpus, **gpu}),
+        run_config=RunConfig(name="fsdp-plan", storage_path=arguments.storage,
+                             failure_config=FailureConfig(max_failures=arguments.max_failures)))
+    try:
+        trainer.fit()
+    except Exception as error:  # noqa: BLE001  Ray wraps what a worker raises in classes that differ between versions.
+        causes = re.findall(r"error: rank \d+: .*", str(error))
+        print(causes[0] if causes else f"error: {error}", file=sys.stderr)
+        return EXIT_RUN
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
