@@ -1,6 +1,8 @@
 """What fsdp-exec says and how soon it ends when something is wrong: with a rank, with the memory, with the plan.
 
-    faults_test.py FSDP_EXEC
+    faults_test.py FSDP_EXEC [--times]
+
+--times prints how long after its fault the last rank of each test had ended.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 EXIT_INPUT, EXIT_RUN = 2, 3
 ENDLESS = ["--steps", "1000000"]
 SOON_SECONDS = 10
+ENDED: dict[str, float] = {}  # By test: from its fault, or its time-out, to the end of the last rank.
 AT_AN_INSTRUCTION = r"error: rank \d: step \d+, instruction \d+ of \d+, \w+"
 
 
@@ -50,6 +53,7 @@ class Faults(unittest.TestCase):
     def expect_end(self, rank: Rank, code: int, began: float, *said: str) -> None:
         left = max(0.1, SOON_SECONDS - (time.monotonic() - began))
         self.assertEqual(rank.wait(left), code, rank.printed)
+        ENDED[self.id().rpartition(".")[2]] = time.monotonic() - began
         for pattern in said:
             self.assertRegex(rank.printed, pattern)
 
@@ -162,4 +166,8 @@ class Faults(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    result = unittest.main(argv=sys.argv[:1], exit=False).result
+    if "--times" in sys.argv:
+        for name, seconds in ENDED.items():
+            print(f"{seconds:5.1f} s  {name.removeprefix('test_').replace('_', ' ')}")
+    sys.exit(not result.wasSuccessful())

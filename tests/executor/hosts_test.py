@@ -127,6 +127,7 @@ class TwoHosts(unittest.TestCase):
                 left = max(0.1, timeout + SOON_SECONDS - (time.monotonic() - began))
                 self.assertEqual(rank.wait(left), EXIT_RUN, rank.printed)
                 self.assertRegex(rank.printed, rf"error: rank {rank.rank}: step \d+, instruction \d+ of \d+, \w+")
+            print(f"{time.monotonic() - began - timeout:.1f} s after the time-out every rank has ended", file=sys.stderr)
             self.assertRegex(ranks[0].printed, "Of ranks 2, 3 nothing is heard")
 
 
