@@ -1,0 +1,164 @@
+#include "gui/comparison_panel.h"
+
+#include <QHeaderView>
+#include <QStyledItemDelegate>
+#include <QVBoxLayout>
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "gui/plot_paint.h"
+
+namespace fsdp::gui {
+
+namespace {
+
+using Kind = ComparedFigure::Kind;
+
+QString text_of_figure(const ComparedFigure& figure, double value) {
+  switch (figure.kind) {
+    case Kind::Bytes:
+      return text_of(Bytes(static_cast<std::int64_t>(value)));
+    case Kind::Time:
+      return text_of(Seconds(value));
+    case Kind::Number:
+    case Kind::Text:
+      break;
+  }
+  return QString::number(value, 'g', 5);
+}
+
+// Says less or more in words: colour alone would not.
+QString difference_of(const ComparedFigure& figure) {
+  if (!figure.differs()) return QObject::tr("same");
+  if (figure.kind == Kind::Text) return QObject::tr("other");
+  const QString size = text_of_figure(figure, std::abs(figure.difference()));
+  return figure.difference() < 0 ? QObject::tr("%1 less").arg(size) : QObject::tr("%1 more").arg(size);
+}
+
+QString relative_of(const ComparedFigure& figure) {
+  if (figure.kind == Kind::Text || !figure.differs() || figure.before == 0) return {};
+  const double share = 100 * figure.difference() / figure.before;
+  return QString("%1%2 %").arg(share > 0 ? "+" : "").arg(share, 0, 'f', std::abs(share) < 10 ? 1 : 0);
+}
+
+// Colours a difference by whether it is good, the stronger the larger, up to twice as much.
+class DifferenceDelegate : public QStyledItemDelegate {
+ public:
+  DifferenceDelegate(const std::vector<ComparedFigure>& figures, const Theme& theme, QObject* parent)
+      : QStyledItemDelegate(parent), figures_(figures), theme_(theme) {}
+
+  void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override {
+    QStyledItemDelegate::initStyleOption(option, index);
+    const ComparedFigure& figure = figures_[static_cast<std::size_t>(index.row())];
+    if (!figure.differs()) {
+      option->palette.setColor(QPalette::Text, theme_.text_weak);
+      return;
+    }
+    if (figure.kind == Kind::Text || index.column() < 4) return;
+    const bool is_good = (figure.difference() < 0) == figure.less_is_good;
+    const double ratio = figure.before > 0 && figure.after > 0 ? std::abs(std::log2(figure.after / figure.before)) : 1;
+    const QColor strong = is_good ? theme_.good : theme_.bad;
+    option->palette.setColor(QPalette::Text, mixed(theme_.text, strong, std::clamp(0.55 + 0.45 * ratio, 0.0, 1.0)));
+    option->font.setBold(true);
+  }
+
+ private:
+  std::vector<ComparedFigure> figures_;
+  Theme theme_;
+};
+
+}  // namespace
+
+ComparisonPanel::ComparisonPanel(QWidget* parent)
+    : QWidget(parent), heading_(new QLabel(this)), view_(new QTreeView(this)) {
+  heading_->setWordWrap(true);
+  view_->setModel(&table_);
+  view_->setRootIsDecorated(false);
+  view_->setUniformRowHeights(true);
+  view_->setAlternatingRowColors(true);
+  view_->setAccessibleName(tr("Baseline and current plan"));
+  auto* layout = new QVBoxLayout(this);
+  layout->setContentsMargins(8, 8, 8, 8);
+  layout->addWidget(heading_);
+  layout->addWidget(view_, 1);
+  fill();
+}
+
+void ComparisonPanel::set_snapshot(SnapshotPtr snapshot) {
+  snapshot_ = std::move(snapshot);
+  fill();
+}
+
+void ComparisonPanel::set_baseline(SnapshotPtr baseline) {
+  baseline_ = std::move(baseline);
+  fill();
+}
+
+void ComparisonPanel::set_overlay(OverlayPtr overlay) {
+  overlay_ = std::move(overlay);
+  fill();
+}
+
+void ComparisonPanel::set_theme(const Theme& theme) {
+  theme_ = theme;
+  fill();
+}
+
+void ComparisonPanel::fill() {
+  const bool has_measured = snapshot_ != nullptr && overlay_ != nullptr && overlay_->report.has_value();
+  const bool has_baseline = snapshot_ != nullptr && baseline_ != nullptr;
+  std::vector<ComparedFigure> figures;
+  if (has_baseline)
+    figures = compared_figures(baseline_->report, snapshot_->report);
+  else if (has_measured)
+    figures = measured_figures(snapshot_->report, *overlay_->report);
+  // What differs is what is looked for; the rest follows.
+  std::stable_partition(figures.begin(), figures.end(), [](const ComparedFigure& figure) { return figure.differs(); });
+  const auto differing =
+      std::count_if(figures.begin(), figures.end(), [](const ComparedFigure& figure) { return figure.differs(); });
+  if (has_baseline) {
+    heading_->setText(differing == 0 ? tr("The current plan is the baseline.")
+                                     : tr("%n difference(s) from the baseline", nullptr, static_cast<int>(differing)));
+  } else if (has_measured) {
+    heading_->setText(tr("Predicted beside what %1 measured").arg(QString::fromStdString(overlay_->name)));
+  } else {
+    heading_->setText(tr("Pin a baseline, or load what was measured, to see every difference here."));
+  }
+  const QString before = has_baseline ? tr("baseline") : tr("predicted");
+  const QString after = has_baseline ? tr("current") : tr("measured");
+  const auto shared = std::make_shared<const std::vector<ComparedFigure>>(figures);
+  table_.set(
+      {{tr("of"), "group"},
+       {tr("figure"), "figure"},
+       {before, "before", true},
+       {after, "after", true},
+       {tr("difference"), "difference", true},
+       {tr("relative"), "relative", true}},
+      static_cast<int>(figures.size()), [shared](int row, int column) -> TableCell {
+        const ComparedFigure& figure = (*shared)[static_cast<std::size_t>(row)];
+        const bool is_text = figure.kind == Kind::Text;
+        switch (column) {
+          case 0:
+            return cell_of(figure.group);
+          case 1:
+            return cell_of(figure.name);
+          case 2:
+            return is_text ? cell_of(figure.text_before)
+                           : TableCell{text_of_figure(figure, figure.before), figure.before};
+          case 3:
+            return is_text ? cell_of(figure.text_after) : TableCell{text_of_figure(figure, figure.after), figure.after};
+          case 4:
+            return {difference_of(figure), is_text ? QVariant() : QVariant(figure.difference())};
+          default:
+            return {relative_of(figure),
+                    is_text || figure.before == 0 ? QVariant() : QVariant(figure.difference() / figure.before)};
+        }
+      });
+  delete view_->itemDelegate();
+  view_->setItemDelegate(new DifferenceDelegate(figures, theme_, view_));
+  view_->setVisible(!figures.empty());
+  for (int column = 0; column < 6; ++column) view_->resizeColumnToContents(column);
+}
+
+}  // namespace fsdp::gui

@@ -1,0 +1,63 @@
+#pragma once
+
+// The pinned baseline beside the current plan: every figure and every decision that differs, and by how much. The same
+// table lines up a prediction with what was measured.
+
+#include <QLabel>
+#include <QSortFilterProxyModel>
+#include <QTreeView>
+#include <QWidget>
+
+#include "gui/overlay.h"
+#include "gui/snapshot.h"
+#include "gui/table_twin.h"
+#include "gui/theme.h"
+
+namespace fsdp::gui {
+
+/// One line of a comparison.
+struct ComparedFigure {
+  enum class Kind { Bytes, Time, Number, Text };
+  QString group;  ///< "plan", "time", "memory", "live at the peak", "traffic".
+  QString name;
+  Kind kind = Kind::Text;
+  double before = 0;
+  double after = 0;
+  QString text_before;  ///< Of a Text.
+  QString text_after;
+  bool less_is_good = true;
+
+  bool differs() const { return kind == Kind::Text ? text_before != text_after : before != after; }
+  double difference() const { return after - before; }
+};
+
+/// All figures of two reports that can be compared, in reading order; those that do not differ too.
+std::vector<ComparedFigure> compared_figures(const StepReport& before, const StepReport& after);
+/// Predicted (before) and measured (after): what both know.
+std::vector<ComparedFigure> measured_figures(const StepReport& predicted, const StepReport& measured);
+
+class ComparisonPanel : public QWidget {
+  Q_OBJECT
+
+ public:
+  explicit ComparisonPanel(QWidget* parent = nullptr);
+
+  void set_snapshot(SnapshotPtr snapshot);
+  void set_baseline(SnapshotPtr baseline);  ///< May be null.
+  void set_overlay(OverlayPtr overlay);     ///< May be null; is compared when nothing is pinned.
+  void set_theme(const Theme& theme);
+  QAbstractTableModel* twin_model() { return &table_; }
+
+ private:
+  void fill();
+
+  SnapshotPtr snapshot_;
+  SnapshotPtr baseline_;
+  OverlayPtr overlay_;
+  Theme theme_ = light_theme();
+  TableTwin table_;
+  QLabel* heading_;
+  QTreeView* view_;
+};
+
+}  // namespace fsdp::gui
