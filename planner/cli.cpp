@@ -59,6 +59,8 @@ Outcome run_command(const CommandLine& line, const Output& output) {
       return replay_command(line, output);
     case Command::Compare:
       return compare_command(line, output);
+    case Command::Export:
+      return export_command(line, output);
     case Command::Schema:
       return schema_command(line, output);
     case Command::Models:

@@ -42,6 +42,7 @@ Outcome rehearse_command(const CommandLine& line, const Output& output);
 Outcome execute_command(const CommandLine& line, const Output& output);
 Outcome replay_command(const CommandLine& line, const Output& output);
 Outcome compare_command(const CommandLine& line, const Output& output);
+Outcome export_command(const CommandLine& line, const Output& output);
 Outcome schema_command(const CommandLine& line, const Output& output);
 Outcome models_command(const CommandLine& line, const Output& output);
 Outcome gpus_command(const CommandLine& line, const Output& output);

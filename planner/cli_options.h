@@ -12,7 +12,21 @@
 
 namespace fsdp::planner {
 
-enum class Command { Plan, Simulate, Explain, Rehearse, Execute, Replay, Compare, Schema, Models, Gpus, Doctor, Completions };
+enum class Command {
+  Plan,
+  Simulate,
+  Explain,
+  Rehearse,
+  Execute,
+  Replay,
+  Compare,
+  Export,
+  Schema,
+  Models,
+  Gpus,
+  Doctor,
+  Completions
+};
 
 struct CommandInfo {
   Command command = Command::Plan;
@@ -93,6 +107,7 @@ enum class Option {
   OutputFormat,
   Events,
   Rank,
+  ExportTo,
   Color,
   Verbose,
   Quiet,

@@ -311,7 +311,15 @@ std::vector<LiveTensorDetail> StepCurves::live_tensors_at(std::size_t phase, std
 
 std::string StepCurves::tensor_at(std::size_t phase, std::size_t moment) const {
   const std::int32_t id = phases[phase].tensor[moment];
-  return id < 0 ? std::string() : tensor_name(names->prepared(), id);
+  return id < 0 ? std::string() : name_of(id);
+}
+
+std::string StepCurves::name_of(std::int32_t tensor) const {
+  return tensor_name(names->prepared(), tensor);
+}
+
+std::string StepCurves::formula_of(std::int32_t tensor, std::int64_t bytes) const {
+  return tensor_formula(names->prepared(), tensor, bytes);
 }
 
 std::string StepCurves::op_at(std::size_t phase, std::size_t moment) const {
@@ -324,7 +332,7 @@ PeakMoment StepCurves::moment_at(std::size_t phase, std::size_t moment) const {
   if (number < 0 || phases[phase].phase == "initialisation") return {"initialisation", "", "", ""};
   const CurveInstruction& step = instructions[at(number)];
   const bool runs_ops = step.what == Do::Forward || step.what == Do::Backward;
-  return {std::string(name_of(step.phase)), step.name, step.unit, runs_ops ? op_at(phase, moment) : std::string()};
+  return {std::string(fsdp::name_of(step.phase)), step.name, step.unit, runs_ops ? op_at(phase, moment) : std::string()};
 }
 
 }  // namespace fsdp::simulator

@@ -87,6 +87,9 @@ struct StepCurves {
   std::vector<LiveTensorDetail> live_tensors_at(std::size_t phase, std::size_t moment) const;
   /// The tensor that came or went at a moment: "model.layers.*.mlp.down_proj: linear"; empty at the first moment.
   std::string tensor_at(std::size_t phase, std::size_t moment) const;
+  /// The name of a tensor, by its number in `MemoryCurve::tensor`, and how its bytes come about (empty: not known).
+  std::string name_of(std::int32_t tensor) const;
+  std::string formula_of(std::int32_t tensor, std::int64_t bytes) const;
   /// The op that works at a moment: "mlp.down_proj linear"; empty where none makes the tensor.
   std::string op_at(std::size_t phase, std::size_t moment) const;
   /// When and where a moment is, as a report says it of its peak.

@@ -87,21 +87,42 @@ class FormulaFinder {
     return find(shapes, dtypes, bytes_);
   }
 
-  std::string of_unit(const ShardedUnit& unit) const {
+  std::string of_unit(UnitTensor what, const ShardedUnit& unit) const {
     const std::int64_t ranks = prepared_.layout.mesh.shard;
-    const auto times_ranks = [&](std::int64_t elements) {
-      return Shaped{fmt::format("{} x {}", ranks, elements), ranks * elements};
+    const auto times = [](std::int64_t count, std::int64_t elements) {
+      return Shaped{fmt::format("{} x {}", count, elements), count * elements};
     };
-    const std::vector<Dtype> dtypes = {unit.param_dtype, unit.reduce_dtype, unit.original_dtype};
-    std::string formula = find({times_ranks(unit.shard_elements),
-                                times_ranks(unit.reduced_shard_elements),
-                                {std::to_string(unit.shard_elements), unit.shard_elements},
-                                {std::to_string(unit.reduced_shard_elements), unit.reduced_shard_elements}},
-                               dtypes, bytes_);
+    const auto one = [](std::int64_t elements) { return Shaped{std::to_string(elements), elements}; };
+    std::vector<Shaped> shapes;
+    Dtype dtype = unit.param_dtype;
+    switch (what) {
+      case UnitTensor::Cast:
+      case UnitTensor::AllGather:
+        shapes = {times(ranks, unit.shard_elements), one(unit.shard_elements)};
+        if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
+          shapes.push_back(times(ranks / unit.reshard.world_size, unit.shard_elements));
+        }
+        break;
+      case UnitTensor::ReduceScatterInput:
+      case UnitTensor::ReceivedParts:
+        shapes = {times(ranks, unit.reduced_shard_elements)};
+        dtype = unit.reduce_dtype;
+        break;
+      case UnitTensor::ReduceScatterOutput:
+        shapes = {one(unit.reduced_shard_elements)};
+        dtype = unit.reduce_dtype;
+        break;
+      case UnitTensor::ShardedGrad:
+      case UnitTensor::NewShardedGrad:
+        shapes = {one(unit.reduced_shard_elements)};
+        dtype = unit.original_dtype;
+        break;
+    }
+    std::string formula = find(shapes, {dtype}, bytes_);
     if (!formula.empty()) return formula;
-    // Of parameters that differ in dtype, and of what a smaller group has.
+    // Of parameters that differ in dtype the buffer is gathered as bytes.
     const std::int64_t shard = unit.gather_shard_bytes.count();
-    return find({times_ranks(shard), {std::to_string(shard), shard}}, {Dtype::UInt8}, bytes_);
+    return find({times(ranks, shard), one(shard)}, {Dtype::UInt8}, bytes_);
   }
 
   std::string of_value(const Shape& shape, std::optional<Dtype> dtype) const {
@@ -195,7 +216,9 @@ std::string tensor_formula(const PreparedPlan& prepared, int id, std::int64_t by
     return finder.of_parameter(static_cast<ParameterTensor>(id / ids.num_parameters), id % ids.num_parameters);
   }
   if (id < ids.singles_base()) {
-    return finder.of_unit(prepared.layout.units[at((id - ids.units_base()) % ids.num_units)]);
+    const int offset = id - ids.units_base();
+    return finder.of_unit(static_cast<UnitTensor>(offset / ids.num_units),
+                          prepared.layout.units[at(offset % ids.num_units)]);
   }
   if (id < ids.buffers_base()) return {};
   if (id < ids.inputs_base()) {
