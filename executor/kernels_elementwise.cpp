@@ -76,7 +76,9 @@ Tensors scale(const OpRun& run) {
 
 Tensors softcap(const OpRun& run) {
   const double cap = run.attributes().softcap;
-  return {at::tanh(run.inputs[0] / cap) * cap};
+  at::Tensor y = run.inputs[0] / cap;
+  y = at::tanh(y);
+  return {y * cap};
 }
 
 Tensors dropout(const OpRun& run) {

@@ -41,14 +41,15 @@ Tensors rms_norm(const OpRun& run) {
   if (which == RmsNormImplementation::Fused && !unit_offset) {
     return {at::rms_norm(x, {x.size(-1)}, weight, kRmsNormEps)};
   }
-  at::Tensor y = x.to(c10::kFloat);
+  at::Tensor wide = x.to(c10::kFloat);
   // A statement each: a temporary of C++ would live to the end of the whole expression.
-  at::Tensor variance = y.pow(2);
+  at::Tensor variance = wide.pow(2);
   variance = variance.mean(-1, /*keepdim=*/true);
   variance = variance + kRmsNormEps;
   variance = at::rsqrt(variance);
-  y = y * variance;
+  const at::Tensor y = wide * variance;
   variance.reset();
+  wide.reset();
   if (!weight) return {y.to(x.scalar_type())};
   if (unit_offset) return {(y * (1.0 + weight->to(c10::kFloat))).to(x.scalar_type())};
   if (which == RmsNormImplementation::WrittenOut) return {*weight * y.to(x.scalar_type())};

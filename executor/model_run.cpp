@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "executor/gradients.h"
+#include "executor/value_lifetimes.h"
 
 namespace fsdp::executor {
 
@@ -54,11 +55,12 @@ struct ModelRun::CallState {
     AutogradPiece graph;
   };
 
-  std::vector<int> last_read;           // [num block values] The last op that reads it; kNever: none.
   std::map<int, at::Tensor> values;     // Of the block, without a history.
   std::map<int, at::Tensor> gradients;  // Of values that go from piece to piece.
   std::vector<Piece> pieces;
-  Tensors saved_inputs;  // Of a checkpointed call.
+  AutogradPiece unused;  // The graph that does not lead to the loss.
+  Tensors saved_inputs;  // Of a checkpointed call, until its backward is over.
+  bool is_recomputed = false;
   at::Tensor generator_state;
   bool is_recomputing = false;
 };
@@ -82,12 +84,15 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
   for (std::size_t c = 0; c < calls_.size(); ++c) {
     const Call& call = index.model->calls[c];
     for (const int input : call.inputs) last_use_[at(input)] = static_cast<int>(c);
-    const Block& block = block_of(static_cast<int>(c));
-    calls_[c].last_read.assign(block.values.size(), kNever);
-    for (std::size_t o = 0; o < block.ops.size(); ++o) {
-      for (const int input : block.ops[o].inputs) calls_[c].last_read[at(input)] = static_cast<int>(o);
-    }
   }
+  for (std::size_t c = 0; c < calls_.size(); ++c) {
+    const std::vector<Span>& runs = index.runs[at(index.model->calls[c].module)];
+    is_part_.push_back(std::any_of(runs.begin(), runs.end(), [&](const Span& run) {
+      return run.begin < index.call_begin[c] && index.call_begin[c] < run.end;
+    }));
+  }
+  for (const Block& block : index.model->blocks) drops_.push_back(values_to_drop(block));
+  find_ends_of_unused();
 }
 
 ModelRun::~ModelRun() = default;
@@ -117,6 +122,29 @@ const Block& ModelRun::block_of(int call) const {
   return index_.model->blocks[at(call_of(call).block)];
 }
 
+// PyTorch writes a graph down although it leads nowhere.
+bool ModelRun::is_recorded(int call, int op) const {
+  const std::vector<int>& outputs = block_of(call).ops[at(op)].outputs;
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [&](int value) { return index_.flow.requires_grad[at(call)][at(value)]; });
+}
+
+// It lives as long as what is computed with it.
+void ModelRun::find_ends_of_unused() {
+  const Model& model = *index_.model;
+  ends_of_unused_.resize(model.calls.size());
+  for (std::size_t c = model.calls.size(); c-- > 0;) {
+    ends_of_unused_[c] = static_cast<int>(c);
+    const Block& block = block_of(static_cast<int>(c));
+    for (std::size_t o = 0; o < block.outputs.size(); ++o) {
+      const bool is_unused =
+          index_.flow.requires_grad[c][at(block.outputs[o])] && !index_.flow.output_reaches_loss[c][o];
+      const int user = last_use_[at(model.calls[c].outputs[o])];
+      if (is_unused && user != kNever) ends_of_unused_[c] = std::max(ends_of_unused_[c], ends_of_unused_[at(user)]);
+    }
+  }
+}
+
 bool ModelRun::takes_part(int call, int op) const {
   return index_.in_backward[at(index_.call_begin[at(call)] + op)];
 }
@@ -130,12 +158,20 @@ void ModelRun::forward(const Instruction& step) {
   if (step.op_begin == 0) begin_call(step.call);
   const bool with_graph = checkpoint_modes_[at(step.call)] == CheckpointMode::None;
   run_range(step.call, step.op_begin, step.op_end, with_graph);
-  if (at(step.op_end) < block_of(step.call).ops.size()) return;
-  calls_[at(step.call)].values.clear();
+  if (at(step.op_end) == block_of(step.call).ops.size()) returning_ = step.call;
+}
+
+void ModelRun::return_from_call() {
+  const int call = std::exchange(returning_, kNever);
+  if (call < 0) return;
+  calls_[at(call)].values.clear();
+  for (std::size_t c = 0; c < calls_.size(); ++c) {
+    if (ends_of_unused_[c] == call) calls_[c].unused = {};
+  }
   // Modules above several calls whose forward is over lose their arguments.
-  const int position = index_.call_begin[at(step.call) + 1];
+  const int position = index_.call_begin[at(call) + 1];
   for (const HeldArgument& held : index_.held_arguments) {
-    if (held.end <= position && last_use_[at(held.value)] <= step.call && !is_held(held.value)) {
+    if (held.end <= position && last_use_[at(held.value)] <= call && !is_held(held.value)) {
       values_[at(held.value)] = at::Tensor();
     }
   }
@@ -181,13 +217,17 @@ void ModelRun::run_piece(int call, int begin, int end, bool with_graph) {
   CallState::Piece piece{.begin = begin, .end = end, .graph = {}};
   PieceValues inside;
   for (int op = begin; op < end; ++op) {
-    const bool has_graph = with_graph && takes_part(call, op);
-    const c10::AutoGradMode mode(has_graph);
-    run_op_at(call, op, has_graph ? &piece.graph : nullptr, inside);
+    AutogradPiece* graph = with_graph && takes_part(call, op) ? &piece.graph : nullptr;
+    if (with_graph && graph == nullptr && is_recorded(call, op)) graph = &state.unused;
+    const c10::AutoGradMode mode(graph != nullptr);
+    run_op_at(call, op, graph, inside);
     drop_after(call, op, inside);
   }
   for (const auto& [value, tensor] : inside.made) {
-    if (tensor.requires_grad()) piece.graph.outputs.push_back({edge_of(tensor), value});
+    if (tensor.requires_grad()) {
+      const bool is_unused = !index_.flow.reaches_loss[at(call)][at(value)];
+      (is_unused ? state.unused : piece.graph).outputs.push_back({edge_of(tensor), value});
+    }
     state.values[value] = tensor.variable_data();
   }
   inside = {};
@@ -202,6 +242,7 @@ at::Tensor ModelRun::take_value(int call, int value, AutogradPiece* graph, Piece
   const at::Tensor& plain = calls_[at(call)].values.at(value);
   if (graph == nullptr || !index_.flow.requires_grad[at(call)][at(value)]) return plain;
   const at::Tensor entered = entering(plain);
+  if (graph == &calls_[at(call)].unused) return entered;
   graph->inputs.push_back({edge_of(entered), value});
   inside.entered[value] = entered;
   return entered;
@@ -221,7 +262,9 @@ Tensors ModelRun::take_parameters(int call, const Op& op, AutogradPiece* graph) 
   for (const int index : op.parameters) {
     const int id = call_of(call).parameters[at(index)];
     at::Tensor whole = parameters_.whole(id);
-    if (graph != nullptr && index_.model->parameters[at(id)].receives_gradient) {
+    if (graph == &calls_[at(call)].unused && index_.model->parameters[at(id)].trainable) {
+      whole = entering(whole);
+    } else if (graph != nullptr && index_.model->parameters[at(id)].receives_gradient) {
       whole = entering_parameter(whole);
       graph->parameters.push_back({edge_of(whole), id});
     }
@@ -232,18 +275,14 @@ Tensors ModelRun::take_parameters(int call, const Op& op, AutogradPiece* graph) 
 
 // What no later op reads and no other call gets.
 void ModelRun::drop_after(int call, int op_index, PieceValues& inside) {
-  const Block& block = block_of(call);
   CallState& state = calls_[at(call)];
-  const Op& op = block.ops[at(op_index)];
-  const auto drop = [&](int value) {
-    // What a call is given its caller holds until it returns.
-    if (value < block.num_inputs || state.last_read[at(value)] > op_index) return;
+  for (const int value : drops_[at(call_of(call).block)][at(op_index)]) {
+    // What a call is given its caller holds until it returns; a part of a longer forward is not called.
+    if (value < block_of(call).num_inputs && !is_part_[at(call)]) continue;
     state.values.erase(value);
     inside.entered.erase(value);
-    if (std::find(block.outputs.begin(), block.outputs.end(), value) == block.outputs.end()) inside.made.erase(value);
-  };
-  for (const int value : op.inputs) drop(value);
-  for (const int value : op.outputs) drop(value);
+    inside.made.erase(value);
+  }
 }
 
 void ModelRun::publish(int call) {
@@ -253,7 +292,7 @@ void ModelRun::publish(int call) {
     const auto found = state.values.find(block.outputs[o]);
     const int value = call_of(call).outputs[o];
     if (found == state.values.end() || values_[at(value)].defined()) continue;
-    if (last_use_[at(value)] == kNever && !is_held(value)) continue;
+    if (last_use_[at(value)] == kNever && !is_held(value) && !is_argument(value)) continue;
     values_[at(value)] = found->second;
     if (value == index_.model->loss) loss_ = LaterNumber(found->second);
   }
@@ -273,7 +312,7 @@ void ModelRun::begin_backward() {
 void ModelRun::backward(const Instruction& step) {
   begin_backward();
   CallState& state = calls_[at(step.call)];
-  if (!state.saved_inputs.empty()) recompute(step.call);
+  if (!state.saved_inputs.empty() && !std::exchange(state.is_recomputed, true)) recompute(step.call);
   while (!state.pieces.empty() && state.pieces.back().begin >= step.op_end) state.pieces.pop_back();
   while (!state.pieces.empty() && state.pieces.back().begin >= step.op_begin) {
     CallState::Piece piece = std::move(state.pieces.back());
@@ -284,12 +323,15 @@ void ModelRun::backward(const Instruction& step) {
     for (auto& [value, gradient] : result.inputs) give_gradient(step.call, value, std::move(gradient));
     for (auto& [parameter, gradient] : result.parameters) parameters_.add_gradient(parameter, std::move(gradient));
   }
+  if (step.op_begin > 0) return;
+  state.saved_inputs.clear();
+  state.is_recomputed = false;
 }
 
 void ModelRun::recompute(int call) {
   CallState& state = calls_[at(call)];
-  Tensors inputs = std::exchange(state.saved_inputs, {});
-  for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = std::move(inputs[i]);
+  const Tensors& inputs = state.saved_inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = inputs[i];
   at::Tensor now;
   if (state.generator_state.defined()) {
     now = generator().get_state();

@@ -46,6 +46,8 @@ class ModelRun {
   /// Takes the inputs of a micro-batch, in the order of `Model::inputs`.
   void begin_micro_batch(Tensors inputs);
   void forward(const Instruction& step);
+  /// The hooks behind the last forward have run: its call lets go of what it was given.
+  void return_from_call();
   /// The loss gets its gradient, unless it has it.
   void begin_backward();
   void backward(const Instruction& step);
@@ -75,19 +77,25 @@ class ModelRun {
   at::Tensor take_gradient(int call, int value);
   void give_gradient(int call, int value, at::Tensor gradient);
 
+  void find_ends_of_unused();
   bool takes_part(int call, int op) const;
+  bool is_recorded(int call, int op) const;
   bool is_held(int value) const;
   bool is_argument(int value) const;
 
   const ModelIndex& index_;
   KernelContext context_;
   ParameterAccess& parameters_;
-  std::vector<CheckpointMode> checkpoint_modes_;  ///< [num_calls]
-  std::vector<std::vector<int>> cuts_;            ///< [num_calls] Ops before which the backward may stop, sorted.
-  std::vector<int> last_use_;                     ///< [num values] The last call that reads the value.
-  std::vector<at::Tensor> values_;                ///< [num values]
-  std::vector<at::Tensor> gradients_;             ///< [num values]
-  std::vector<CallState> calls_;                  ///< [num_calls]
+  std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
+  std::vector<std::vector<int>> cuts_;                ///< [num_calls] Ops before which the backward may stop, sorted.
+  std::vector<std::vector<std::vector<int>>> drops_;  ///< [num blocks] Per op, which values go after it.
+  std::vector<bool> is_part_;                         ///< [num_calls] Its module's forward had begun before.
+  std::vector<int> ends_of_unused_;    ///< [num_calls] With which call the part of its graph goes that leads nowhere.
+  std::vector<int> last_use_;          ///< [num values] The last call that reads the value.
+  std::vector<at::Tensor> values_;     ///< [num values]
+  std::vector<at::Tensor> gradients_;  ///< [num values]
+  std::vector<CallState> calls_;       ///< [num_calls]
+  int returning_ = -1;                 ///< The call whose hooks are running; -1: none.
   bool is_in_backward_ = false;
   at::Tensor loss_gradient_;  ///< Lives as long as the backward, as the argument of PyTorch's.
   LaterNumber loss_;

@@ -149,11 +149,11 @@ void RunningUnit::view_gradients(at::Tensor gradient, const std::vector<int>& re
   const CategoryScope gradients(MemoryCategory::ShardedGrad);
   const auto own = scalar_type(unit_.original_dtype);
   const bool is_kept = groups_.replicate != nullptr && plan_.runtime.quirks.all_reduce_output_kept;
+  if (is_kept) kept_output_ = gradient;
   if (gradient.scalar_type() == own) {
     recount(gradient, MemoryCategory::ShardedGrad);
   } else {
     const at::Tensor cast = gradient.to(own);
-    if (is_kept) kept_output_ = gradient;
     if (!is_kept) empty_storage(gradient);
     gradient = cast;
   }
@@ -178,7 +178,10 @@ void RunningUnit::drop_reduce_input() {
 
 void RunningUnit::drop_kept_output() {
   if (reduced_) std::exchange(reduced_, {})->hold(place_.streams->compute);
-  empty_storage(kept_output_);
+  const bool is_gradient = std::any_of(parameters_.begin(), parameters_.end(), [&](const ParameterState& state) {
+    return state.grad.defined() && kept_output_.defined() && state.grad.is_alias_of(kept_output_);
+  });
+  if (!is_gradient) empty_storage(kept_output_);
   kept_output_ = at::Tensor();
 }
 

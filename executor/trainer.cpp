@@ -231,6 +231,8 @@ void Trainer::wait_for_device() {
 }
 
 void Trainer::run(const Instruction& step) {
+  // A module's caller holds what it gave until the hooks behind the forward have run, which reshard.
+  if (step.what != Do::Reshard && step.what != Do::DropAllGather) model_run_->return_from_call();
   switch (step.what) {
     case Do::LoadInputs:
       return load_inputs(step);

@@ -1,0 +1,59 @@
+// Where a module's forward runs over the ops [begin, end), each value that is read inside and made outside is an
+// argument of it, and lives to op end - 1 at least. The simulator holds them alike (simulator/op_rules.cpp).
+
+#include "executor/value_lifetimes.h"
+
+#include <algorithm>
+
+namespace fsdp::executor {
+
+namespace {
+
+constexpr int kNever = -1;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+bool lies_below(const Block& block, int module, int ancestor) {
+  while (module > ancestor) module = block.modules[at(module)].parent;
+  return module == ancestor;
+}
+
+// One run of a module, from an op on: how far it goes.
+int end_of_run(const Block& block, int module, int op) {
+  while (at(op) < block.ops.size() && lies_below(block, block.ops[at(op)].module, module)) ++op;
+  return op;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> values_to_drop(const Block& block) {
+  const auto num_ops = static_cast<int>(block.ops.size());
+  std::vector<int> made(block.values.size(), kNever);
+  std::vector<int> last(block.values.size(), kNever);
+  for (int o = 0; o < num_ops; ++o) {
+    for (const int output : block.ops[at(o)].outputs) made[at(output)] = last[at(output)] = o;
+    for (const int input : block.ops[at(o)].inputs) last[at(input)] = o;
+  }
+  for (int m = 1; m < static_cast<int>(block.modules.size()); ++m) {
+    if (!block.modules[at(m)].called) continue;
+    for (int begin = 0; begin < num_ops; ++begin) {
+      const int end = end_of_run(block, m, begin);
+      for (int o = begin; o < end; ++o) {
+        for (const int input : block.ops[at(o)].inputs) {
+          if (made[at(input)] < begin) last[at(input)] = std::max(last[at(input)], end - 1);
+        }
+      }
+      begin = std::max(begin, end - 1);
+    }
+  }
+  std::vector<std::vector<int>> drops(block.ops.size());
+  for (int value = 0; value < static_cast<int>(block.values.size()); ++value) {
+    const bool is_output = std::find(block.outputs.begin(), block.outputs.end(), value) != block.outputs.end();
+    if (last[at(value)] != kNever && !is_output) drops[at(last[at(value)])].push_back(value);
+  }
+  return drops;
+}
+
+}  // namespace fsdp::executor
