@@ -23,7 +23,9 @@ T value_of(Result<T> result) {
 
 }  // namespace
 
-SnapshotPtr gpt2_snapshot(bool checkpointed) {
+namespace {
+
+SnapshotPtr make_gpt2_snapshot(bool checkpointed) {
   const ModelSpec spec = value_of(read_model_spec("model_specs/gpt2.json"));
   Workload workload;
   workload.dimensions = {{"batch", 4}, {"seq", 1024}};
@@ -49,6 +51,35 @@ SnapshotPtr gpt2_snapshot(bool checkpointed) {
   snapshot->report = value_of(predictor.report(plan));
   snapshot->curves = value_of(predictor.curves(plan));
   return snapshot;
+}
+
+}  // namespace
+
+SnapshotPtr gpt2_snapshot(bool checkpointed) {
+  static const SnapshotPtr plain = make_gpt2_snapshot(false);
+  static const SnapshotPtr lean = make_gpt2_snapshot(true);
+  return checkpointed ? lean : plain;
+}
+
+SnapshotPtr with_plans(const SnapshotPtr& snapshot) {
+  auto changed = std::make_shared<Snapshot>(*snapshot);
+  const double step = snapshot->report.time.step.count();
+  const double peak = static_cast<double>(snapshot->report.memory.peaks.device.count());
+  // A cloud on both sides of the plan on the screen: faster ones need more.
+  for (int i = 0; i < 60; ++i) {
+    planner::Candidate plan{.plan = snapshot->report.plan, .label = "plan " + std::to_string(i)};
+    plan.plan.backward_prefetch = 2 + i;
+    const double faster = (i % 12) / 12.0;
+    plan.step = Seconds(step * (1.4 - 0.6 * faster + 0.02 * (i / 12)));
+    plan.device_peak = Bytes(static_cast<std::int64_t>(peak * (0.6 + 2.4 * faster * faster + 0.13 * (i / 12))));
+    plan.missing = std::max(Bytes(0), plan.device_peak - snapshot->report.memory.budget);
+    changed->plans.push_back(std::move(plan));
+  }
+  changed->plans.push_back({.plan = snapshot->report.plan,
+                            .label = "this plan",
+                            .step = snapshot->report.time.step,
+                            .device_peak = snapshot->report.memory.peaks.device});
+  return changed;
 }
 
 QImage picture_of(PlotWidget& widget, const QSize& size, qreal scale) {

@@ -9,8 +9,11 @@
 
 namespace fsdp::gui {
 
-/// GPT-2 small on four T4, in units of its layers; `prefetch` in backward, `checkpointed` layers.
+/// GPT-2 small on four GPUs of 16 GiB, in units of its layers, which may be checkpointed. Predicted once.
 SnapshotPtr gpt2_snapshot(bool checkpointed = false);
+
+/// The same with plans of other batches of layers to choose from, some of which do not fit.
+SnapshotPtr with_plans(const SnapshotPtr& snapshot);
 
 /// What a widget shows, at a scale.
 QImage picture_of(PlotWidget& widget, const QSize& size, qreal scale);
