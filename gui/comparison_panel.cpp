@@ -25,7 +25,8 @@ QString text_of_figure(const ComparedFigure& figure, double value) {
     case Kind::Text:
       break;
   }
-  return QString::number(value, 'g', 5);
+  const bool is_large = std::abs(value) >= 1000;
+  return QString::number(value, is_large ? 'f' : 'g', is_large ? 0 : 4);
 }
 
 // Says less or more in words: colour alone would not.
@@ -77,6 +78,7 @@ ComparisonPanel::ComparisonPanel(QWidget* parent)
   view_->setRootIsDecorated(false);
   view_->setUniformRowHeights(true);
   view_->setAlternatingRowColors(true);
+  view_->header()->setStretchLastSection(false);
   view_->setAccessibleName(tr("Baseline and current plan"));
   auto* layout = new QVBoxLayout(this);
   layout->setContentsMargins(8, 8, 8, 8);
@@ -119,7 +121,8 @@ void ComparisonPanel::fill() {
       std::count_if(figures.begin(), figures.end(), [](const ComparedFigure& figure) { return figure.differs(); });
   if (has_baseline) {
     heading_->setText(differing == 0 ? tr("The current plan is the baseline.")
-                                     : tr("%n difference(s) from the baseline", nullptr, static_cast<int>(differing)));
+                                     : (differing == 1 ? tr("1 difference from the baseline")
+                                                       : tr("%1 differences from the baseline").arg(differing)));
   } else if (has_measured) {
     heading_->setText(tr("Predicted beside what %1 measured").arg(QString::fromStdString(overlay_->name)));
   } else {
@@ -158,7 +161,9 @@ void ComparisonPanel::fill() {
   delete view_->itemDelegate();
   view_->setItemDelegate(new DifferenceDelegate(figures, theme_, view_));
   view_->setVisible(!figures.empty());
-  for (int column = 0; column < 6; ++column) view_->resizeColumnToContents(column);
+  for (int column = 0; column < 6; ++column) {
+    view_->header()->setSectionResizeMode(column, column == 1 ? QHeaderView::Stretch : QHeaderView::ResizeToContents);
+  }
 }
 
 }  // namespace fsdp::gui

@@ -42,7 +42,7 @@ QRectF MemoryTimelineWidget::minimap_of(const QRectF& bounds) const {
 
 static std::vector<LegendEntry> legend_of(const Snapshot& snapshot, const simulator::MemoryCurve& curve,
                                           const Theme& theme, bool has_ghost, bool has_measured) {
-  std::vector<LegendEntry> entries;
+  std::vector<LegendEntry> entries = {{QObject::tr("at the peak:"), {}}};
   const std::size_t peak = curve.peak();
   for (auto category = kStackOrder.rbegin(); category != kStackOrder.rend(); ++category) {
     const auto c = static_cast<std::size_t>(*category);

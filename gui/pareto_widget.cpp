@@ -188,8 +188,13 @@ void ParetoWidget::draw_limit(QPainter& painter, const QRectF& plot) const {
   painter.fillRect(zone, with_alpha(theme().bad, 0.12));
   painter.setPen(hairline(theme().bad, 2));
   painter.drawLine(zone.bottomLeft(), zone.bottomRight());
+  const QString text = tr("capacity %1").arg(text_of(memory.budget));
+  const QFontMetricsF metrics(font());
+  const QRectF box(plot.right() - metrics.horizontalAdvance(text) - 14, y - metrics.height() - 3,
+                   metrics.horizontalAdvance(text) + 10, metrics.height());
+  painter.fillRect(box, theme().background);
   painter.setPen(theme().bad);
-  painter.drawText(QPointF(plot.left() + 6, y - 5), tr("capacity %1").arg(text_of(memory.budget)));
+  painter.drawText(box, Qt::AlignCenter, text);
 }
 
 void ParetoWidget::draw_front(QPainter& painter, const QRectF& plot, const std::vector<ScatterPoint>& pixels) const {

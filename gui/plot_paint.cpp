@@ -118,21 +118,24 @@ qreal draw_legend(QPainter* painter, const QFont& font, const QRectF& bounds, co
   qreal x = bounds.left();
   qreal y = bounds.top();
   for (const LegendEntry& entry : entries) {
-    const qreal width = kSwatch + kGap + metrics.horizontalAdvance(entry.text) + 14;
+    const qreal swatch = entry.color.isValid() ? kSwatch + kGap : 0;
+    const qreal width = swatch + metrics.horizontalAdvance(entry.text) + 14;
     if (x > bounds.left() && x + width - 14 > bounds.right()) {
       x = bounds.left();
       y += row;
     }
     if (painter != nullptr) {
       const QRectF box(x, y + (row - kSwatch) / 2, kSwatch, kSwatch);
-      if (entry.is_line) {
+      if (!entry.color.isValid()) {
+        // A heading.
+      } else if (entry.is_line) {
         painter->setPen(hairline(entry.color, 2, entry.style));
         painter->drawLine(QPointF(box.left() - 2, box.center().y()), QPointF(box.right() + 2, box.center().y()));
       } else {
         draw_swatch(*painter, box, entry.color, entry.is_hatched);
       }
-      painter->setPen(theme.text);
-      painter->drawText(QPointF(x + kSwatch + kGap, y + (row + metrics.capHeight()) / 2), entry.text);
+      painter->setPen(entry.color.isValid() ? theme.text : theme.text_weak);
+      painter->drawText(QPointF(x + swatch, y + (row + metrics.capHeight()) / 2), entry.text);
     }
     x += width;
   }

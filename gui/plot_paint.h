@@ -35,7 +35,7 @@ void draw_value_axis(QPainter& painter, const QRectF& plot, const ChartAxis& axi
 
 struct LegendEntry {
   QString text;
-  QColor color;
+  QColor color;  ///< Invalid: a heading, without a swatch.
   bool is_hatched = false;
   bool is_line = false;
   Qt::PenStyle style = Qt::SolidLine;

@@ -41,7 +41,7 @@ int TableTwin::columnCount(const QModelIndex& parent) const {
 }
 
 QVariant TableTwin::data(const QModelIndex& index, int role) const {
-  if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
+  if (!index.isValid() || index.row() >= rows_ || index.column() >= columnCount()) return {};
   if (role == Qt::TextAlignmentRole) {
     const bool is_numeric = columns_[static_cast<std::size_t>(index.column())].is_numeric;
     return static_cast<int>((is_numeric ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter);

@@ -3,9 +3,9 @@
 #include <QKeyEvent>
 #include <QMouseEvent>
 #include <algorithm>
+#include <array>
 #include <utility>
 
-#include "gui/chart_text.h"
 #include "gui/plot_paint.h"
 
 namespace fsdp::gui {
@@ -14,7 +14,13 @@ namespace {
 
 constexpr int kMostGpus = 4;
 constexpr qreal kUnitHeight = 22;
+constexpr qreal kLeastUnitHeight = 17;
 constexpr int kBetweenFrames = 650;  // Milliseconds.
+
+// Before the three columns: parameters, gradients, activations.
+qreal name_width_of(const QRectF& row) {
+  return std::min(row.width() * 0.26, 96.0);
+}
 
 }  // namespace
 
@@ -159,7 +165,7 @@ void TeachingWidget::draw_heading(QPainter& painter, const QRectF& box) const {
 
 // As many units as there is room for, around the one at work.
 std::pair<std::size_t, std::size_t> TeachingWidget::shown_units(qreal height) const {
-  const auto most = static_cast<std::size_t>(std::max(1.0, height / kUnitHeight));
+  const auto most = static_cast<std::size_t>(std::max(1.0, height / kLeastUnitHeight));
   const std::vector<UnitFrame>& units = lesson_.frames[static_cast<std::size_t>(frame_)].units;
   if (units.size() <= most) return {0, units.size()};
   const auto busy = std::find_if(units.begin(), units.end(), [](const UnitFrame& unit) { return unit.is_at_work; });
@@ -177,7 +183,8 @@ void TeachingWidget::draw_gpu(QPainter& painter, const QRectF& box, int rank, in
   if (rank + 1 == drawn && ranks_ > drawn) name += tr("  (of %1)").arg(ranks_);
   painter.setPen(theme_.text);
   painter.drawText(QPointF(box.left() + 10, box.top() + 6 + metrics.ascent()), name);
-  const QRectF room = box.adjusted(10, metrics.height() + 14, -10, -8);
+  const QRectF room = box.adjusted(10, 2 * metrics.height() + 20, -10, -8);
+  draw_columns(painter, QRectF(room.left(), room.top() - metrics.height() - 4, room.width(), metrics.height()));
   const auto [first, last] = shown_units(room.height());
   const qreal height = std::min(kUnitHeight, room.height() / static_cast<qreal>(last - first));
   for (std::size_t unit = first; unit < last; ++unit) {
@@ -186,16 +193,27 @@ void TeachingWidget::draw_gpu(QPainter& painter, const QRectF& box, int rank, in
   }
 }
 
+void TeachingWidget::draw_columns(QPainter& painter, const QRectF& box) const {
+  const QFontMetricsF metrics(font());
+  const qreal left = box.left() + name_width_of(box) + 4;
+  const qreal part = (box.right() - left) / 3;
+  painter.setPen(theme_.text_weak);
+  const std::array titles = {tr("params"), tr("grads"), tr("activ.")};
+  for (int column = 0; column < 3; ++column) {
+    const QString title = metrics.elidedText(titles[static_cast<std::size_t>(column)], Qt::ElideRight, part - 4);
+    painter.drawText(QPointF(left + column * part, box.top() + metrics.ascent()), title);
+  }
+}
+
 void TeachingWidget::draw_unit(QPainter& painter, const QRectF& box, std::size_t unit, int rank, int drawn) const {
   const UnitFrame& frame = lesson_.frames[static_cast<std::size_t>(frame_)].units[unit];
   const QFontMetricsF metrics(font());
   const auto color = [&](MemoryCategory category) { return theme_.category[static_cast<std::size_t>(category)]; };
-  // Name, parameters, gradients, activations.
-  const qreal name_width = std::min(box.width() * 0.36, 110.0);
-  const auto most = static_cast<std::size_t>(std::max(3.0, name_width / metrics.averageCharWidth()));
+  const qreal name_width = name_width_of(box);
   painter.setPen(frame.is_at_work ? theme_.text : theme_.text_weak);
   const QString full = name_of_unit(lesson_.units[unit]);
-  const QString name = QString::fromStdString(shortened_name(full.toStdString(), most));
+  // "transformer.h.3" is "h.3" among its like.
+  const QString name = metrics.elidedText(full.section('.', -2), Qt::ElideLeft, name_width - 4);
   painter.drawText(QPointF(box.left(), box.center().y() + metrics.capHeight() / 2), name);
   const QRectF bars(box.left() + name_width + 4, box.top(), box.width() - name_width - 4, box.height());
   const qreal part = (bars.width() - 8) / 3;

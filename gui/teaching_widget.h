@@ -46,6 +46,7 @@ class TeachingWidget : public QWidget {
   QRectF slider_of(const QRectF& bounds) const;
   void draw_heading(QPainter& painter, const QRectF& box) const;
   void draw_gpu(QPainter& painter, const QRectF& box, int rank, int drawn) const;
+  void draw_columns(QPainter& painter, const QRectF& box) const;
   void draw_unit(QPainter& painter, const QRectF& box, std::size_t unit, int rank, int drawn) const;
   void draw_slider(QPainter& painter, const QRectF& box) const;
   std::pair<std::size_t, std::size_t> shown_units(qreal height) const;
