@@ -159,6 +159,13 @@ void read_time(const JsonValue& value, TimeReport& time, JsonErrors& errors) {
   double step = 0;
   object.required("step", step);
   time.step = Seconds(step);
+  for (const auto& [key, part] : {std::pair{"compute", &time.compute},
+                                  {"exposed_communication", &time.exposed_communication},
+                                  {"optimizer", &time.optimizer}}) {
+    double seconds = 0;
+    object.optional(key, seconds, RealRange{.min = 0});
+    *part = Seconds(seconds);
+  }
   object.optional("tokens_per_second_per_gpu", time.tokens_per_second_per_gpu);
   object.finish(UnknownKeys::Ignore);
 }

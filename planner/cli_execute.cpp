@@ -17,6 +17,7 @@
 #include "planner/cli_plan_file.h"
 #include "planner/cli_values.h"
 #include "planner/execute_ranks.h"
+#include "planner/execute_results.h"
 #include "planner/rehearse_run.h"
 #include "planner/render_comparison.h"
 #include "planner/render_plan.h"
@@ -33,6 +34,7 @@ struct Request {
   ExecutionSettings settings;
   std::string folder;  ///< Kept; empty: a temporary one.
   std::optional<double> tolerance;
+  std::optional<Calibration> calibration;
 };
 
 std::optional<Request> read_request(const CommandLine& line, const std::string& library, Errors& errors) {
@@ -44,9 +46,11 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   const auto memory = reader.size(Option::Memory);
   const auto ranks = reader.count(Option::Ranks);
   const auto program = reader.keep(find_executor());
+  const auto calibration = reader.keep(read_calibration(line));
   auto given = reader.keep(read_planned(line.arguments.front(), library));
   if (!given) return std::nullopt;
   request.given = *std::move(given);
+  if (calibration) request.calibration = *calibration;
   const Plan& plan = request.given.file.plan;
   if (ranks && *ranks != plan.mesh.world_size()) {
     reader.fail(Option::Ranks, fmt::format("The plan is for {} ranks.", plan.mesh.world_size()),
@@ -91,7 +95,7 @@ std::string to_json(const StepReport& report, const Comparison& comparison) {
 }
 
 Outcome answer(const CommandLine& line, const Output& output, const Request& request, const StepReport& measured,
-               const Comparison& comparison, std::int64_t rank) {
+               const Comparison& comparison, const Executed& executed) {
   const bool within = !request.tolerance || is_within(comparison, *request.tolerance);
   const ExitCode code = within ? kExitYes : kExitNo;
   const std::string json = to_json(measured, comparison);
@@ -116,9 +120,10 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
     document.push_back(Entry{.label = "measured",
                              .lines = {fmt::format("rank {}, on this machine's processors; bytes of tensors, not what "
                                                    "an allocator reserves",
-                                                   rank)}});
+                                                   executed.rank)}});
     add_comparison(document, comparison, request.tolerance.value_or(std::numeric_limits<double>::infinity()),
                    std::numeric_limits<std::size_t>::max());
+    add_times(document, executed);
   }
   output.print(document);
   return code;
@@ -127,8 +132,8 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
 }  // namespace
 
 Outcome execute_command(const CommandLine& line, const Output& output) {
-  Errors errors = check_outputs(line, {Option::Output});
-  const std::optional<Request> request = read_request(line, output.console.library, errors);
+  Errors errors = check_outputs(line, {Option::Output, Option::AllocatorTrace});
+  std::optional<Request> request = read_request(line, output.console.library, errors);
   if (!errors.empty()) return input_failure(std::move(errors));
 
   Supervision supervision;
@@ -138,6 +143,7 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   std::filesystem::remove(folder + "/store", error);
+  request->settings.options.insert(request->settings.options.end(), {"--trace", folder + "/trace-{rank}.json"});
   const auto outcome = execute_ranks(request->settings, folder, output, supervision);
   if (!outcome) return tl::unexpected(Failure{outcome.error(), kExitRun});
   if (outcome->interrupted_by != 0) {
@@ -151,12 +157,17 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   std::int64_t rank = 0;
   Result<StepReport> measured = highest(folder, request->settings.ranks, rank);
   if (!measured) return tl::unexpected(Failure{measured.error(), kExitRun});
-  simulator::Predictor predictor(request->given.model, request->given.cluster);
+  const Cluster& known = request->given.cluster;
+  simulator::Predictor predictor(request->given.model,
+                                 request->calibration ? calibrated(known, *request->calibration) : known);
   Plan plan = request->given.file.plan;
   plan.runtime.quirks.last_gradient_kept_in_reduce = false;  // A loop variable of PyTorch's Python.
   const Result<StepReport> predicted = predictor.report(plan, rank);
   if (!predicted) return input_failure(predicted.error());
-  return answer(line, output, *request, *measured, compare(*predicted, *measured), rank);
+  const Executed executed{request->given, *predicted, *measured, rank, request->calibration};
+  const auto kept = keep_results(line, folder, executed);
+  if (!kept) return tl::unexpected(Failure{kept.error(), kExitRun});
+  return answer(line, output, *request, *measured, compare(*predicted, *measured), executed);
 }
 
 }  // namespace fsdp::planner

@@ -97,6 +97,7 @@ enum class Option {
   Seed,
   Reduce,
   RunFolder,
+  Calibration,
   // A replay.
   DeviceMemory,
   // The output.

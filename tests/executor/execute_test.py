@@ -85,6 +85,41 @@ class Execute(unittest.TestCase):
         half = next(case for case in CASES if case.name == "llama_pure_bf16")
         self.assertEqual(self.execute(self.write(half), "--tolerance", "0.1%", "--quiet").returncode, 1)
 
+    def test_the_folder_of_a_run_holds_everything(self) -> None:
+        run, trace = self.folder / "run", self.folder / "trace.json"
+        done = self.execute(self.write(CASES[0]), "--run-dir", str(run), "--trace", str(trace))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ranks = range(CASES[0].ranks)
+        expected = {"plan.json", "predicted.json", "predicted-trace.json", "store",
+                    *(f"{rank}.log" for rank in ranks), *(f"{kind}-{rank}.json" for rank in ranks for kind in ("report", "trace"))}
+        self.assertEqual({path.name for path in run.iterdir()} - {"store"}, expected - {"store"})
+        lanes = []
+        for path in (run / "predicted-trace.json", trace):
+            events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+            collectives = [event for event in events if event["ph"] == "X" and event["name"].startswith("nccl")]
+            lanes.append([(event["tid"], event["args"]["payload bytes"]) for event in sorted(collectives, key=lambda e: e["ts"])])
+        self.assertEqual(sorted(lanes[0]), sorted(lanes[1]))
+        simulated = subprocess.run([str(FSDP_PLAN), "execute", str(run / "plan.json"), "--quiet"], capture_output=True)
+        self.assertEqual(simulated.returncode, 0, simulated.stderr)
+
+    def test_a_calibration_is_written_and_used(self) -> None:
+        plan, calibration = self.write(CASES[0]), self.folder / "calibration.json"
+        options = ("--calibration", str(calibration))
+        first = self.execute(plan, *options)
+        self.assertNotIn("exposed communication", first.stdout, "no times are compared that nothing stands behind")
+        learned = json.loads(calibration.read_text(encoding="utf-8"))
+        self.assertEqual((learned["device"], learned["ranks"]), ("CPU", CASES[0].ranks))
+        measured = {row["term"]: row["measured_seconds"] for row in learned["residuals"]}
+        second = self.execute(plan, *options)
+        self.assertRegex(second.stdout, "exposed communication")
+        predicted = {row["term"]: row["predicted_seconds"] for row in json.loads(calibration.read_text())["residuals"]}
+        for term in ("step", "compute"):
+            self.assertAlmostEqual(predicted[term] / measured[term], 1, delta=0.05, msg=term)
+        calibration.write_text("{}", encoding="utf-8")
+        broken = self.execute(plan, *options)
+        self.assertEqual((broken.returncode, broken.stdout), (2, ""))
+        self.assertIn(str(calibration), broken.stderr)
+
     def test_wrong_input_is_said_before_anything_starts(self) -> None:
         plan = self.write(CASES[0])
         done = self.execute(plan, "--ranks", "3", "--steps", "none")

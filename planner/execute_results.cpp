@@ -1,0 +1,93 @@
+#include "planner/execute_results.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "core/files.h"
+#include "core/json_writer.h"
+#include "core/report_json.h"
+#include "planner/calibrate.h"
+#include "planner/export_step.h"
+#include "planner/render_plan.h"
+#include "planner/result_json.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::size_t kLargestTrace = std::size_t{1} << 30;
+
+Result<void> fill_folder(const std::string& folder, const Executed& executed) {
+  const auto write = [&](const std::string& name, const std::string& text) {
+    return write_file_atomically(folder + "/" + name, text, Overwrite::Allow);
+  };
+  const PlanFile& plan = executed.given.file;
+  if (auto written = write("plan.json", to_text(plan)); !written) return written;
+  if (auto written = write("predicted.json", to_json(executed.predicted, &executed.given.cluster)); !written) {
+    return written;
+  }
+  simulator::Predictor predictor(executed.given.model, executed.given.cluster);
+  FSDP_TRY(const simulator::StepCurves curves, predictor.curves(plan.plan, executed.rank));
+  return write("predicted-trace.json", to_chrome_trace(trace_of(executed.predicted, curves, executed.rank)));
+}
+
+std::string milliseconds(Seconds time) {
+  return fmt::format("{:.2f} ms", time.count() * 1e3);
+}
+
+}  // namespace
+
+Result<std::optional<Calibration>> read_calibration(const CommandLine& line) {
+  const std::string path = line.value(Option::Calibration).value_or("");
+  std::error_code error;
+  if (path.empty() || !std::filesystem::exists(path, error)) return std::optional<Calibration>();
+  FSDP_TRY(Calibration calibration, read_calibration_file(path));
+  return calibration;
+}
+
+Result<void> keep_results(const CommandLine& line, const std::string& folder, const Executed& executed) {
+  if (line.has(Option::RunFolder)) {
+    if (auto written = fill_folder(folder, executed); !written) return written;
+  }
+  if (const auto path = line.value(Option::AllocatorTrace)) {
+    FSDP_TRY(const std::string trace,
+             read_text_file(fmt::format("{}/trace-{}.json", folder, executed.rank), kLargestTrace));
+    const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+    if (auto written = write_file_atomically(*path, trace, overwrite); !written) return written;
+  }
+  if (const auto path = line.value(Option::Calibration)) {
+    FSDP_TRY(const Calibration learned, calibrate(executed.given.model, executed.given.file.plan,
+                                                  executed.given.cluster, executed.predicted.time, executed.measured));
+    return write_file_atomically(*path, to_text(learned), Overwrite::Allow);
+  }
+  return {};
+}
+
+void add_times(Document& document, const Executed& executed) {
+  if (!executed.calibration) return;
+  const Calibration& used = *executed.calibration;
+  Table table{.name = "times",
+              .columns = {{"time", "time"},
+                          {"predicted", "predicted", true},
+                          {"measured", "measured", true},
+                          {"relative", "relative", true}}};
+  for (const TimeResidual& time : compare_times(executed.predicted.time, executed.measured.time)) {
+    const double relative = time.measured > Seconds(0) ? time.predicted / time.measured - 1 : 0;
+    table.rows.push_back({time.term, milliseconds(time.predicted), milliseconds(time.measured),
+                          time.measured > Seconds(0) ? fmt::format("{:+.1f} %", relative * 100) : "none measured"});
+  }
+  document.push_back(std::move(table));
+  std::vector<std::string> lines = {used.source};
+  if (used.device != executed.measured.gpu || used.ranks != executed.given.file.plan.mesh.world_size()) {
+    lines.push_back(fmt::format("It is of {} with {}, and this run was on {}.", used.device,
+                                counted(used.ranks, "rank"), executed.measured.gpu));
+  }
+  document.push_back(Entry{.label = "calibrated", .lines = std::move(lines)});
+}
+
+}  // namespace fsdp::planner

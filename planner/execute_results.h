@@ -1,0 +1,36 @@
+#pragma once
+
+// What is left of an execution: the folder of the run, the trace, the calibration.
+
+#include <optional>
+#include <string>
+
+#include "core/calibration.h"
+#include "core/report.h"
+#include "core/result.h"
+#include "planner/cli_commands.h"
+#include "planner/cli_plan_file.h"
+#include "planner/render_document.h"
+
+namespace fsdp::planner {
+
+/// An execution that was predicted and measured, of one rank.
+struct Executed {
+  const Given& given;  ///< With the machines as the program knows them by itself.
+  const StepReport& predicted;
+  const StepReport& measured;
+  std::int64_t rank = 0;
+  const std::optional<Calibration>& calibration;  ///< With which it was predicted.
+};
+
+/// The calibration that --calibration names, if there is one yet. Error: what is wrong with the file.
+Result<std::optional<Calibration>> read_calibration(const CommandLine& line);
+
+/// Writes what options ask for: --run-dir (`folder`) gets the plan, its prediction and the predicted trace beside what
+/// the ranks wrote; --trace the measured trace; --calibration what was learned. Error: the first that failed.
+Result<void> keep_results(const CommandLine& line, const std::string& folder, const Executed& executed);
+
+/// The measured times beside the predicted ones, where a calibration stands behind these.
+void add_times(Document& document, const Executed& executed);
+
+}  // namespace fsdp::planner
