@@ -48,6 +48,8 @@ def checkpointed(model: str) -> dict[str, Any]:
     return {"activation_checkpointing": {"modules": [{"module": row, "mode": "full"} for row in CUTS[model].rows]}}
 
 
+HALF = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "float16", "reduce_dtype": "float32"}}
+HALF_REDUCED = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "float16", "reduce_dtype": "float16"}}
 CASES = [
     Case("llama_fp32", "llama3_2_1b", 4),
     Case("llama_fp32_of_3", "llama3_2_1b", 3),
@@ -61,6 +63,9 @@ CASES = [
     Case("llama_hsdp", "llama3_2_1b", 2, {**MIXED, **CLIPPED}, replicate=2, always=True),
     Case("llama_hsdp_accumulate_without_sync", "llama3_2_1b", 2,
          {**MIXED, "accumulation": 2, "sync_every_micro_batch": False}, replicate=2),
+    Case("llama_replicated", "llama3_2_1b", 1, CLIPPED, replicate=2, always=True),
+    Case("llama_half", "llama3_2_1b", 2, {**HALF, **CLIPPED}),
+    Case("llama_half_reduced_of_3", "llama3_2_1b", 3, HALF_REDUCED),
     Case("llama_accumulate", "llama3_2_1b", 2, {"accumulation": 2}, always=True),
     Case("llama_accumulate_without_sync", "llama3_2_1b", 3,
          {**MIXED, "accumulation": 3, "sync_every_micro_batch": False, **CLIPPED}, always=True),
