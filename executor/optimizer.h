@@ -39,11 +39,12 @@ class RunningOptimizer {
   void step();
   /// Per parameter, in the order given.
   std::vector<Moments>& moments() { return moments_; }
+  /// Makes the moments of Adam for one parameter, all zero: what its first step does. [index in the order given]
+  void make_moments(std::size_t index);
 
  private:
   struct Group;
 
-  void make_moments(std::size_t index);
   void adam(const Group& group);
   void adam_one_by_one(const Group& group);
   void adam_fused(const Group& group);

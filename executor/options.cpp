@@ -20,7 +20,8 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   const std::map<std::string, ReduceAlgorithm> algorithms = {{"direct", ReduceAlgorithm::Direct},
                                                              {"parity", ReduceAlgorithm::Parity}};
   app.add_option("PLAN", options.plan, "Plan file, as fsdp-plan --output writes it")->required();
-  app.add_option("--steps", options.steps, "Training steps (3)")->check(CLI::Range(1, 1'000'000'000));
+  app.add_option("--steps", options.steps, "Training steps, those before a checkpoint counted (3)")
+      ->check(CLI::Range(1, 1'000'000'000));
   app.add_option("--seed", options.seed, "Seed of weights and data (0)");
   app.add_option("--lr", options.learning_rate, "Learning rate (1e-4)");
   app.add_option(
@@ -30,6 +31,17 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--token-dtype", options.token_dtype, "Of raw ids (uint16 for up to 65536 words, else int32)")
       ->check(CLI::IsMember({"uint16", "int32", "uint32", "int64"}))
       ->needs("--tokens");
+  app.add_option("--checkpoint,--checkpoint-dir", options.checkpoints.folder, "Write checkpoints into this folder");
+  app.add_option("--every", options.checkpoints.every,
+                 "Steps from one checkpoint to the next (only after the last step)")
+      ->check(CLI::Range(1, 1'000'000'000))
+      ->needs("--checkpoint");
+  app.add_option("--keep", options.checkpoints.keep, "Checkpoints that are left when a new one is there (all)")
+      ->check(CLI::Range(1, 1'000'000))
+      ->needs("--checkpoint");
+  app.add_option(
+      "--resume", options.resume,
+      "Go on from a checkpoint: its folder, or \"latest\" of --checkpoint (from the beginning, if there is none)");
   app.add_option("--report", options.report,
                  "Write this rank's measurements as JSON; {rank} in the name is its number");
   app.add_option("--save-parameters", options.parameters, "Write all parameters at the end, as safetensors (rank 0)");
@@ -74,6 +86,8 @@ Result<RunOptions> read_options(int argc, const char* const* argv) {
   }
   options.stands_in = app.count("--stand-in") > 0;
   options.on_cuda = texts.device == "cuda";
+  options.has_seed = app.count("--seed") > 0;
+  options.has_learning_rate = app.count("--lr") > 0;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(texts.timeout_seconds * 1000));
   if (!texts.memory.empty()) {
     FSDP_TRY(options.memory, parse_size(texts.memory, "--mem"));

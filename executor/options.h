@@ -14,6 +14,12 @@
 
 namespace fsdp::executor {
 
+struct CheckpointSettings {
+  std::string folder;      ///< Where checkpoints lie.
+  std::int64_t every = 0;  ///< Steps from one to the next; 0: only after the last step.
+  std::int64_t keep = 0;   ///< How many are left; 0: all.
+};
+
 struct RunOptions {
   std::string plan;
   std::int64_t steps = 3;
@@ -22,6 +28,10 @@ struct RunOptions {
   std::vector<std::string> weights;        ///< Safetensors files, folders or indices; none: parameters from the seed.
   std::string tokens;                      ///< File of token ids; empty: data from the seed.
   std::optional<std::string> token_dtype;  ///< Of a raw token file.
+  CheckpointSettings checkpoints;          ///< No folder: none are written.
+  std::string resume;                      ///< Folder of a checkpoint, or "latest"; empty: from the beginning.
+  bool has_seed = false;                   ///< It was given; else a checkpoint's counts.
+  bool has_learning_rate = false;          ///< See `has_seed`.
   std::string report;                      ///< File of this rank's report; empty: none.
   std::string parameters;                  ///< File of all parameters after the last step, as safetensors; empty: none.
   std::string allocations;                 ///< File of all allocations of the last step; empty: none.

@@ -1,6 +1,3 @@
-// Source of the format: https://huggingface.co/docs/safetensors (eight bytes with the length of the header, the header
-// as JSON with dtype, shape and data_offsets of each tensor, the bytes).
-
 #include "executor/parameter_file.h"
 
 #include <ATen/ops/empty.h>
@@ -14,57 +11,27 @@
 #include <utility>
 #include <vector>
 
-#include "core/json_writer.h"
+#include "core/safetensors.h"
 #include "executor/tensors.h"
 
 namespace fsdp::executor {
 
 namespace {
 
-std::string_view safetensors_name(c10::ScalarType type) {
-  switch (type) {
-    case c10::kDouble:
-      return "F64";
-    case c10::kFloat:
-      return "F32";
-    case c10::kHalf:
-      return "F16";
-    case c10::kBFloat16:
-      return "BF16";
-    case c10::kLong:
-      return "I64";
-    case c10::kInt:
-      return "I32";
-    case c10::kByte:
-      return "U8";
-    case c10::kBool:
-      return "BOOL";
-    default:
-      return "U8";
-  }
-}
-
 std::int64_t bytes_of(const ParameterState& state) {
   return state.layout.elements * static_cast<std::int64_t>(c10::elementSize(state.dtype));
 }
 
 std::string header_of(const std::vector<ParameterState*>& parameters) {
-  JsonWriter writer;
-  writer.begin_object();
-  std::int64_t begin = 0;
+  std::vector<SafetensorsEntry> entries;
   for (const ParameterState* state : parameters) {
-    writer.key(state->parameter->name);
-    writer.begin_object(JsonLayout::OneLine);
-    writer.member("dtype", safetensors_name(state->dtype));
-    writer.member("shape", state->parameter->shape);
-    writer.member("data_offsets", std::vector<std::int64_t>{begin, begin + bytes_of(*state)});
-    writer.end_object();
-    begin += bytes_of(*state);
+    SafetensorsEntry entry;
+    entry.name = state->parameter->name;
+    entry.dtype = dtype_of(state->dtype);
+    entry.shape = state->parameter->shape;
+    entries.push_back(std::move(entry));
   }
-  writer.end_object();
-  std::string text = std::move(writer).take();
-  while (text.size() % 8 != 0) text += ' ';
-  return text;
+  return safetensors_header_text(entries);
 }
 
 /// Written beside the file that it becomes when all is there.
@@ -113,8 +80,7 @@ Result<void> save_whole_parameters(Trainer& trainer, const std::string& path, bo
   if (writes) {
     file = std::make_unique<NewFile>(path);
     const std::string header = header_of(parameters);
-    const std::uint64_t length = header.size();
-    is_good = file->write(&length, sizeof(length)) && file->write(header.data(), header.size());
+    is_good = file->write(header.data(), header.size());
   }
   for (const ParameterState* state : parameters) {
     const at::Tensor whole = gathered(*state, trainer.shard_group());

@@ -13,6 +13,8 @@
 #include "core/plan_file.h"
 #include "core/report_json.h"
 #include "core/version.h"
+#include "executor/agreement.h"
+#include "executor/checkpoint_save.h"
 #include "executor/measured_report.h"
 #include "executor/measured_trace.h"
 #include "executor/parameter_file.h"
@@ -46,7 +48,7 @@ struct Job {
   RunStart start;
 };
 
-Result<void> prepare(const RunOptions& options, int rank, Job& job) {
+Result<void> prepare(RunOptions& options, int rank, Job& job) {
   FSDP_TRY(PlanFile file, read_plan_file(options.plan));
   job.plan = std::move(file.plan);
   FSDP_TRY(job.planned, model_of_plan(job.plan, options.plan, library_of_process()));
@@ -56,7 +58,7 @@ Result<void> prepare(const RunOptions& options, int rank, Job& job) {
   job.index = index_of(job.planned.model);
   FSDP_TRY(job.layout, make_layout(job.index, job.plan, rank % job.plan.mesh.shard));
   job.schedule = lower_fsdp2(job.index, job.plan, job.layout);
-  FSDP_TRY(job.start, read_run_start(options, job.planned.model));
+  FSDP_TRY(job.start, read_run_start(options, job.planned.model, job.plan));
   return {};
 }
 
@@ -112,7 +114,7 @@ void print_step(const StepMeasurement& step, std::int64_t number, const Job& job
 
 Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
                           const std::string& device) {
-  if (options.report.empty()) return {};
+  if (options.report.empty() || steps.empty()) return {};
   JsonWriter writer;
   writer.begin_object();
   const StepReport report = measured_report(job.index, job.plan, job.layout, job.schedule, steps, {.device = device});
@@ -161,27 +163,57 @@ std::string words_on(const std::vector<int>& silent) {
                      ranks);
 }
 
+/// What every checkpoint of the run says alike.
+CheckpointIndex index_of_run(const RunOptions& options, const Job& job) {
+  CheckpointIndex index;
+  index.model = job.planned.model.name;
+  index.model_fingerprint = fingerprint_of(job.planned.model);
+  index.seed = static_cast<std::int64_t>(options.seed);
+  index.learning_rate = options.learning_rate;
+  index.optimizer = job.plan.optimizer.kind;
+  index.mesh = job.plan.mesh;
+  return index;
+}
+
 Result<void> train(const RunOptions& options, int rank, const Job& job, Backend& backend, GlooNetwork* network,
                    int& current, std::string& doing) {
+  const bool speaks = rank == 0 || options.stands_in;
   RankGroups groups = groups_of(backend.group_maker(network, options, rank), job, rank);
   begin_peak();
   TrainingSettings settings{.seed = options.seed,
                             .optimizer = {.learning_rate = options.learning_rate},
-                            .fills_parameters = !job.start.weights,
+                            .fills_parameters = !job.start.weights && !job.start.resumed,
                             .tokens = job.start.tokens,
                             .device = backend.device(),
                             .check = [&backend] { backend.check(); }};
   Trainer trainer(job.index, job.plan, job.layout, job.schedule, std::move(groups), settings);
-  FSDP_TRY(const std::string begun, begin_run(job.start, trainer));
-  if (!begun.empty() && (rank == 0 || options.stands_in)) say(begun);
+  std::optional<Agreement> agreement;
+  if (network != nullptr) agreement.emplace(*network, trainer, job.plan.mesh.world_size());
+  doing = "reading what it begins with";
+  FSDP_TRY(const std::string begun, begin_run(job.start, trainer, agreement ? &*agreement : nullptr));
+  if (!begun.empty() && speaks) say(begun);
+  std::optional<CheckpointWriter> checkpoints;
+  if (!options.checkpoints.folder.empty()) {
+    checkpoints.emplace(options.checkpoints, index_of_run(options, job), trainer, *agreement);
+  }
   if (network != nullptr) network->barrier("ready");
   trainer.on_instruction([&](int instruction) { current = instruction; });
   std::vector<StepMeasurement> steps;
-  for (std::int64_t i = 0; i < options.steps; ++i) {
+  for (std::int64_t i = trainer.progress().steps; i < options.steps; ++i) {
     doing = fmt::format("step {}", i + 1);
     if (!options.allocations.empty() && i + 1 == options.steps) backend.begin_trace();
     steps.push_back(trainer.step());
-    if (rank == 0 || options.stands_in) print_step(steps.back(), i + 1, job);
+    if (speaks) print_step(steps.back(), i + 1, job);
+    if (!checkpoints || !checkpoints->is_due(i + 1, options.steps)) continue;
+    doing = fmt::format("the checkpoint of step {}", i + 1);
+    current = -1;
+    FSDP_TRY(const std::string saved, checkpoints->save());
+    if (speaks) say(saved);
+  }
+  if (steps.empty() && speaks) say(fmt::format("all {} steps are done; nothing is trained or measured", options.steps));
+  if (checkpoints && steps.empty() && !checkpoints->has(trainer.progress().steps)) {
+    FSDP_TRY(const std::string saved, checkpoints->save());
+    if (speaks) say(saved);
   }
   doing = "writing the results";
   current = -1;
@@ -189,7 +221,7 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
     const auto written = backend.write_trace(options.allocations);
     if (!written) return written;
   }
-  if (!options.trace.empty()) {
+  if (!options.trace.empty() && !steps.empty()) {
     const Trace last =
         measured_trace(job.index, job.plan, job.layout, job.schedule, steps.back(), backend.device_name(), rank);
     const auto written = write_file_atomically(options.trace, to_chrome_trace(last), Overwrite::Allow);
@@ -198,7 +230,7 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
   const auto written = write_report(options, job, steps, backend.device_name());
   if (!written) return written;
   if (!options.parameters.empty()) {
-    const auto saved = save_whole_parameters(trainer, options.parameters, rank == 0 || options.stands_in);
+    const auto saved = save_whole_parameters(trainer, options.parameters, speaks);
     if (!saved) return saved;
   }
   if (network != nullptr) network->barrier("done");
@@ -250,6 +282,8 @@ int run_rank(RunOptions options, Backend& backend) {
   } catch (const CollectiveFailure& error) {
     if (error.instruction() >= 0) current = static_cast<int>(error.instruction());
     return failed(error.what());
+  } catch (const UnusableInput& error) {
+    return report_errors(error.errors()), kExitInput;
   } catch (const c10::Error& error) {
     return failed(error.what_without_backtrace());
   } catch (const std::exception& error) {

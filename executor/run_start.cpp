@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "executor/weights.h"
@@ -11,6 +14,8 @@
 namespace fsdp::executor {
 
 namespace {
+
+constexpr std::string_view kLatest = "latest";
 
 template <class T>
 void keep(Result<T> result, T& to, Errors& errors) {
@@ -22,7 +27,7 @@ void keep(Result<T> result, T& to, Errors& errors) {
 }
 
 void read_weights(const RunOptions& options, const Model& model, RunStart& start, Errors& errors) {
-  if (options.weights.empty()) return;
+  if (options.weights.empty() || start.resumed) return;
   const std::size_t before = errors.size();
   keep(read_stored_tensors(options.weights), start.weights.emplace(), errors);
   if (errors.size() != before) return;
@@ -36,13 +41,73 @@ Result<std::shared_ptr<const TokenFile>> open_tokens(const RunOptions& options, 
   return file;
 }
 
+/// The folder to go on from; empty: from the beginning.
+std::string folder_of(const RunOptions& options, Errors& errors) {
+  if (options.resume != kLatest) return options.resume;
+  if (options.checkpoints.folder.empty()) {
+    errors.push_back({"--resume", "\"latest\" is of a folder of checkpoints, and none is given.", "Add --checkpoint."});
+    return "";
+  }
+  const std::vector<std::int64_t> steps = checkpoint_steps(options.checkpoints.folder);
+  return steps.empty() ? "" : fmt::format("{}/{}", options.checkpoints.folder, checkpoint_name(steps.back()));
+}
+
+/// What the checkpoint knows need not be given again, and must not be given otherwise.
+void settle_options(RunOptions& options, const CheckpointIndex& index, const std::string& folder, Errors& errors) {
+  const auto seed = static_cast<std::uint64_t>(index.seed);
+  if (options.has_seed && options.seed != seed) {
+    errors.push_back({"--seed",
+                      fmt::format("{} was trained with the seed {}, and its data follow from it.", folder, seed),
+                      "Leave it out."});
+  }
+  if (index.samples > 0 && options.tokens.empty()) {
+    errors.push_back({"--tokens", fmt::format("{} was trained on a token file.", folder), "Name the file."});
+  }
+  options.seed = seed;
+  if (!options.has_learning_rate) options.learning_rate = index.learning_rate;
+}
+
+void read_resumed(RunOptions& options, const Model& model, const Plan& plan, RunStart& start, Errors& errors) {
+  const std::string folder = folder_of(options, errors);
+  if (folder.empty()) return;
+  if (options.resume != kLatest && !options.weights.empty()) {
+    errors.push_back({"--weights", "A run that goes on has the weights of its checkpoint.", "Leave out one of both."});
+  }
+  const std::size_t before = errors.size();
+  keep(read_checkpoint(folder, model, plan), start.resumed.emplace(), errors);
+  if (errors.size() == before) settle_options(options, start.resumed->index, folder, errors);
+}
+
+/// Checkpoints of two runs in one folder would be taken for those of one.
+void check_folder(const RunOptions& options, const RunStart& start, Errors& errors) {
+  if (options.checkpoints.folder.empty()) return;
+  if (options.stands_in) errors.push_back({"--checkpoint", "A rank that runs alone has no whole model to write.", ""});
+  std::error_code error;
+  std::filesystem::create_directories(options.checkpoints.folder, error);
+  if (error) {
+    errors.push_back({options.checkpoints.folder, fmt::format("The folder cannot be made: {}.", error.message()), ""});
+  }
+  const std::vector<std::int64_t> steps = checkpoint_steps(options.checkpoints.folder);
+  const std::int64_t begin = start.resumed ? start.resumed->index.step : 0;
+  if (steps.empty() || steps.back() <= begin) return;
+  errors.push_back(
+      {options.checkpoints.folder,
+       fmt::format("It has a checkpoint of step {}, and this run begins after step {}.", steps.back(), begin),
+       "Add --resume latest, or choose another folder."});
+}
+
 }  // namespace
 
-Result<RunStart> read_run_start(const RunOptions& options, const Model& model) {
+Result<RunStart> read_run_start(RunOptions& options, const Model& model, const Plan& plan) {
   Errors errors;
   RunStart start;
+  if (options.stands_in && !options.resume.empty()) {
+    errors.push_back({"--resume", "A rank that runs alone goes on from nothing.", ""});
+  }
+  read_resumed(options, model, plan, start, errors);
   read_weights(options, model, start, errors);
   if (!options.tokens.empty()) keep(open_tokens(options, model), start.tokens, errors);
+  if (errors.empty()) check_folder(options, start, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return start;
 }
@@ -54,12 +119,20 @@ std::string summary_of(const RunStart& start) {
       text += fmt::format("{} {} [{}]\n", tensor.name, name_of(tensor.dtype), fmt::join(tensor.shape, ", "));
     }
   }
+  if (start.resumed) text += to_json(start.resumed->index);
   if (start.tokens) text += fmt::format("{} samples\n", start.tokens->samples());
   return text;
 }
 
-Result<std::string> begin_run(const RunStart& start, Trainer& trainer) {
+Result<std::string> begin_run(const RunStart& start, Trainer& trainer, Agreement* agreement) {
   const c10::AutoGradMode no_gradient(false);
+  if (start.resumed) {
+    const Errors damaged = verify_checkpoint(*start.resumed, trainer, trainer.plan().mesh.world_size(), *agreement);
+    if (!damaged.empty()) throw UnusableInput(damaged);
+    const Result<void> loaded = load_checkpoint(*start.resumed, trainer);
+    if (!loaded) return tl::unexpected(loaded.error());
+    return fmt::format("going on after step {} of {}", start.resumed->index.step, start.resumed->folder);
+  }
   if (!start.weights) return std::string();
   const int shard_rank = trainer.shard_group().rank();
   FSDP_TRY(const std::int64_t bytes, load_weights(*start.weights, trainer.units(), trainer.buffers(), shard_rank));

@@ -4,11 +4,16 @@
 
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "core/model.h"
+#include "core/plan.h"
 #include "core/result.h"
 #include "core/stored_tensors.h"
+#include "executor/agreement.h"
+#include "executor/checkpoint_load.h"
 #include "executor/options.h"
 #include "executor/token_file.h"
 #include "executor/trainer.h"
@@ -16,18 +21,31 @@
 namespace fsdp::executor {
 
 struct RunStart {
-  std::optional<StoredTensors> weights;  ///< Of all parameters; nothing: from the seed.
+  std::optional<StoredTensors> weights;      ///< Of all parameters; nothing: from the seed or the checkpoint.
+  std::optional<ResumedCheckpoint> resumed;  ///< What the run goes on from.
   std::shared_ptr<const TokenFile> tokens;
 };
 
-/// Looks at all files that the options name, and reads no tensor of them. Errors: all that is wrong with them.
-Result<RunStart> read_run_start(const RunOptions& options, const Model& model);
+/// A file that the run begins with is damaged.
+class UnusableInput : public std::runtime_error {
+ public:
+  explicit UnusableInput(Errors errors) : std::runtime_error("unusable input"), errors_(std::move(errors)) {}
+  const Errors& errors() const { return errors_; }
+
+ private:
+  Errors errors_;
+};
+
+/// Looks at all files that the options name, and reads no tensor of them. Options that were not given and that a
+/// checkpoint knows become the checkpoint's. Errors: all that is wrong with the files; options that contradict a
+/// checkpoint; a folder for checkpoints that has some of another run.
+Result<RunStart> read_run_start(RunOptions& options, const Model& model, const Plan& plan);
 
 /// What all ranks must have alike, as far as it can be told without reading the tensors.
 std::string summary_of(const RunStart& start);
 
-/// Puts what `start` has into a trainer that has not trained yet. Returns a line that says so, or nothing. Error: a
-/// file cannot be read.
-Result<std::string> begin_run(const RunStart& start, Trainer& trainer);
+/// Puts what `start` has into a trainer that has not trained yet. Returns a line that says so, or nothing. `agreement`
+/// may be null where nothing is resumed. Error: a file cannot be read. Throws UnusableInput.
+Result<std::string> begin_run(const RunStart& start, Trainer& trainer, Agreement* agreement);
 
 }  // namespace fsdp::executor

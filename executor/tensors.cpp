@@ -31,6 +31,13 @@ c10::ScalarType scalar_type(Dtype dtype) {
   return c10::ScalarType::Undefined;
 }
 
+Dtype dtype_of(c10::ScalarType type) {
+  for (int i = 0; i <= static_cast<int>(Dtype::Bool); ++i) {
+    if (scalar_type(static_cast<Dtype>(i)) == type) return static_cast<Dtype>(i);
+  }
+  return Dtype::UInt8;
+}
+
 // DataPtr by DataPtr, which works for any allocator; resize_bytes_cpu would copy the old bytes.
 // torch/distributed/fsdp/_fully_shard/_fsdp_common.py does the same through untyped_storage().resize_.
 void empty_storage(const at::Tensor& tensor) {

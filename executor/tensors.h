@@ -16,6 +16,9 @@ namespace fsdp::executor {
 /// PyTorch's dtype.
 c10::ScalarType scalar_type(Dtype dtype);
 
+/// Ours; bytes for a dtype that we have no word for.
+Dtype dtype_of(c10::ScalarType type);
+
 /// Frees the bytes of a tensor's storage. The tensor, its views and what autograd has saved of it stay, and see them
 /// again after `fill_storage`.
 void empty_storage(const at::Tensor& tensor);

@@ -29,13 +29,6 @@ std::size_t at(std::int64_t index) {
 
 constexpr Bytes kUnknown{-1};  // What an allocator reserves on processors.
 
-Dtype dtype_of(c10::ScalarType type) {
-  for (int i = 0; i <= static_cast<int>(Dtype::Bool); ++i) {
-    if (scalar_type(static_cast<Dtype>(i)) == type) return static_cast<Dtype>(i);
-  }
-  return Dtype::UInt8;
-}
-
 Seconds cpu_time() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -85,7 +85,11 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   int current_instruction() const { return current_; }
   std::vector<std::unique_ptr<RunningUnit>>& units() { return units_; }
   Group& shard_group() { return *groups_.shard; }
+  Group* replicate_group() { return groups_.replicate.get(); }  ///< Null without copies.
   std::int64_t rank() const { return groups_.rank; }
+  c10::Device device() { return units_.front()->parameters().front().shard.device(); }
+  const Plan& plan() const { return plan_; }
+  const Model& model() const { return *index_.model; }
   RunningOptimizer& optimizer() { return *optimizer_; }
   const Progress& progress() const { return progress_; }
   void set_progress(const Progress& progress) { progress_ = progress; }

@@ -1,0 +1,151 @@
+"""Whenever ranks are killed, the last whole checkpoint is there and is gone on from; a full disk ends the run with one
+message and leaves no part of a checkpoint.
+
+    checkpoint_faults_test.py FSDP_EXEC [TORCHRUN]
+
+FSDP_CHECKPOINTS=all in the environment: 40 kills instead of a few.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+from checkpoints import contents_of, differing, index_of, steps_in  # noqa: E402
+from parity_cases import Case  # noqa: E402
+from ranks import LIMIT_SECONDS, clean_environment, free_port, parameters_of, started  # noqa: E402
+
+EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
+TORCHRUN = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
+KILLS = 40 if os.environ.get("FSDP_CHECKPOINTS") == "all" else 6
+EXIT_RUN = 3
+CASE = Case("f", "llama3_2_1b", 3)
+
+
+class Faults(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.checkpoints = self.folder / "checkpoints"
+
+    def plan(self, case: Case = CASE) -> pathlib.Path:
+        spec, plan = self.folder / "spec.json", self.folder / "plan.json"
+        spec.write_text(json.dumps(case.spec()), encoding="utf-8")
+        plan.write_text(json.dumps(case.plan_of(str(spec))), encoding="utf-8")
+        return plan
+
+    def wait_for_step(self, number: int) -> None:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not any(int(step.name[5:]) >= number for step in steps_in(self.checkpoints)):
+            self.assertLess(time.monotonic(), deadline, f"no checkpoint of step {number}")
+            time.sleep(0.01)
+
+    def test_ranks_killed_at_any_moment_leave_a_checkpoint_to_go_on_from(self) -> None:
+        draw = random.Random(5)
+        last = 0
+        caught = 0
+        for kill in range(KILLS):
+            options = ["--steps", "1000000", "--every", "1", "--keep", "2", "--checkpoint", str(self.checkpoints),
+                       "--resume", "latest"]
+            with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
+                self.wait_for_step(last + 1)
+                time.sleep(draw.uniform(0, 0.2))
+                victims = ranks if kill % 2 else [draw.choice(ranks)]
+                for rank in victims:
+                    rank.process.send_signal(signal.SIGKILL)
+                for rank in ranks:
+                    self.assertIn(rank.wait(10), (-signal.SIGKILL, EXIT_RUN), rank.printed)
+            caught += any(path.name.endswith(".partial") for path in self.checkpoints.iterdir())
+            found = steps_in(self.checkpoints)
+            for step in found:
+                index_of(step)
+                contents_of(step)
+            self.assertGreater(int(found[-1].name[5:]), last)
+            last = int(found[-1].name[5:])
+        print(f"{caught} of {KILLS} kills were while a checkpoint was written", file=sys.stderr)
+        options = ["--steps", str(last + 1), "--checkpoint", str(self.checkpoints), "--resume", "latest"]
+        with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
+            self.assertEqual([rank.wait() for rank in ranks], [0] * CASE.ranks, ranks[0].printed)
+            self.assertIn(f"going on after step {last}", ranks[0].printed)
+
+    def expect_full(self, said: str) -> None:
+        options = ["--steps", "5", "--every", "1", "--checkpoint", str(self.checkpoints)]
+        with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
+            self.assertEqual([rank.wait(20) for rank in ranks], [EXIT_RUN] * CASE.ranks)
+            for rank in ranks:
+                errors = [line for line in rank.printed.splitlines() if line.startswith("error")]
+                self.assertEqual(len(errors), 1, rank.printed)
+                self.assertRegex(errors[0], said)
+        self.assertEqual([path.name for path in self.checkpoints.iterdir() if not path.name.startswith("step-")], [])
+        for step in steps_in(self.checkpoints):
+            index_of(step)
+
+    def test_a_file_that_becomes_too_large(self) -> None:
+        self.checkpoints.mkdir()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))  # The moments of a rank have 300 KB.
+        try:
+            self.expect_full(r"error: the checkpoint of step 1 was not written: rank \d: .*optimizer/.*: The file cannot "
+                             "be written: File too large.*There is none before it")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    def test_a_disk_that_is_full(self) -> None:
+        self.checkpoints.mkdir()
+        mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(self.checkpoints)],
+                               capture_output=True, check=False)
+        if mount.returncode != 0:
+            self.skipTest("only root can make a small disk")
+        try:
+            self.expect_full(r"error: the checkpoint of step 3 was not written: rank \d: .*: No space left on device.*"
+                             "The last one is .*step-00000002")
+        finally:
+            subprocess.run(["umount", str(self.checkpoints)], check=True)
+
+    def test_torchrun_starts_killed_ranks_again_from_the_last_checkpoint(self) -> None:
+        if TORCHRUN is None or not TORCHRUN.is_file():
+            self.skipTest("there is no torchrun")
+        plan = self.plan()
+        options = ["--steps", "60", "--threads", "1", "--save-parameters", str(self.folder / "whole")]
+        with started(EXECUTOR, CASE.ranks, [plan], self.folder, options[:2] + options[4:]) as ranks:
+            self.assertEqual([rank.wait() for rank in ranks], [0] * CASE.ranks, ranks[0].printed)
+        options[-1] = str(self.folder / "restarted")
+        words = [str(TORCHRUN), "--no-python", "--max-restarts", "2", "--monitor-interval", "0.1", "--nproc-per-node",
+                 str(CASE.ranks), "--master-addr", "127.0.0.1", "--master-port", str(free_port()), str(EXECUTOR),
+                 str(plan), *options, "--checkpoint", str(self.checkpoints), "--every", "10", "--resume", "latest"]
+        log = self.folder / "log"
+        with open(log, "w", encoding="utf-8") as file:
+            run = subprocess.Popen(words, env=clean_environment(), stdout=file, stderr=file)
+        try:
+            self.wait_for_step(20)
+            victim = self.a_rank_of(run.pid)
+            os.kill(victim, signal.SIGKILL)
+            self.assertEqual(run.wait(LIMIT_SECONDS), 0, log.read_text(encoding="utf-8"))
+        finally:
+            run.kill()
+            run.wait()
+        self.assertRegex(log.read_text(encoding="utf-8"), r"going on after step [2345]0 of")
+        self.assertEqual(differing(parameters_of(self.folder / "restarted"), parameters_of(self.folder / "whole")), [])
+
+    def a_rank_of(self, parent: int) -> int:
+        children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="utf-8").split()
+        for pid in map(int, children):
+            if pathlib.Path(f"/proc/{pid}/exe").resolve() == EXECUTOR:
+                return pid
+        self.fail("torchrun has started no rank")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
