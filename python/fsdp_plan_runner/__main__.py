@@ -93,8 +93,8 @@ def run(arguments: argparse.Namespace) -> None:
         torch.cuda.set_device(device)
     trial = None
     if arguments.results:
-        trial = Trial(arguments.seed, arguments.learning_rate, arguments.results, arguments.weights,
-                      arguments.tokens)
+        trial = Trial(arguments.seed, arguments.learning_rate, arguments.results, arguments.weights, arguments.tokens,
+                      arguments.load, arguments.steps_before, arguments.save)
     root = train(Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
                      "MASTER_ADDR" in os.environ, trial))
     total = sum(parameter.numel() for parameter in root.parameters())
@@ -119,6 +119,11 @@ def main() -> int:
     parser.add_argument("--weights", nargs="+", default=[], metavar="FILE",
                         help="with --results: parameters from safetensors files, a folder of them or an index")
     parser.add_argument("--tokens", default="", metavar="FILE", help="with --results: token ids, raw int32")
+    parser.add_argument("--load", default="", metavar="FOLDER",
+                        help="with --results: go on from a checkpoint of fsdp-exec or torch.distributed.checkpoint")
+    parser.add_argument("--steps-before", type=int, default=0, help="with --load: steps that it has")
+    parser.add_argument("--save", default="", metavar="FOLDER",
+                        help="with --results: write a checkpoint of torch.distributed.checkpoint at the end")
     parser.add_argument("--learning-rate", type=float, default=1e-4, help="with --results (1e-4)")
     try:
         run(parser.parse_args())

@@ -47,6 +47,9 @@ class Trial:
     results: str  # File without its ending: NAME.json and, of rank 0, NAME.safetensors.
     weights: list[str] = dataclasses.field(default_factory=list)  # Files in the place of the seed.
     tokens: str = ""  # A file of int32 ids in the place of the seed.
+    load: str = ""  # A checkpoint to go on from, and
+    steps_before: int = 0  # how many steps it has.
+    save: str = ""  # A checkpoint of the end, by torch.distributed.checkpoint.
 
 
 def start_process_group(job: Job) -> None:

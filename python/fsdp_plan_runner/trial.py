@@ -27,7 +27,7 @@ class SyntheticBatch(Batch):
     def __init__(self, job: Job, activation: torch.dtype) -> None:
         super().__init__(job.model, activation, job.device)
         self._job = job
-        self._micro_batch = 0
+        self._micro_batch = job.trial.steps_before * job.plan.accumulation
 
     def load(self) -> None:
         stream = self._micro_batch * self._job.world_size + self._job.rank
@@ -87,6 +87,10 @@ def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
     optimizer = make_optimizer(root, job.plan, trial.learning_rate)
     batch = SyntheticBatch(job, root.context.activation)
     root.train()
+    if trial.load:
+        from fsdp_plan_runner.checkpoints import load
+
+        load(root, optimizer, trial.load)
     torch.manual_seed(trial.seed + job.rank)  # Of dropout.
     steps = []
     for _ in range(job.steps):
@@ -94,6 +98,10 @@ def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
         loss = run_step(root, batch, optimizer, job.plan)
         steps.append({"loss": loss, "wall_seconds": time.perf_counter() - wall,
                       "cpu_seconds": time.process_time() - cpu})
+    if trial.save:
+        from fsdp_plan_runner.checkpoints import save
+
+        save(root, optimizer, trial.save)
     save_parameters(root, trial.results + ".safetensors", job.rank == 0)
     with open(f"{trial.results}.{job.rank}.json", "w", encoding="utf-8") as file:
         json.dump({"steps": steps}, file)

@@ -1,0 +1,45 @@
+"""python -m fsdp_checkpoint to-dcp|from-dcp|to-safetensors SOURCE OUT
+
+Exit: 0 done, 2 the source is no checkpoint or the place is taken (nothing is overwritten).
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+
+from fsdp_checkpoint.convert import from_dcp, quiet, to_dcp, to_safetensors
+from fsdp_checkpoint.parts import NoCheckpoint
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m fsdp_checkpoint",
+                                     description="Turns checkpoints of fsdp-exec and of PyTorch into each other.")
+    parser.add_argument("what", choices=("to-dcp", "from-dcp", "to-safetensors"))
+    parser.add_argument("source", type=pathlib.Path, help="folder of a checkpoint: .../step-00000010, or of DCP")
+    parser.add_argument("out", type=pathlib.Path, help="folder that becomes the other; of to-safetensors: a file")
+    parser.add_argument("--step", type=int, help="from-dcp: steps that are done; as the optimizer counts when not given")
+    parser.add_argument("--seed", type=int, default=0, help="from-dcp: of the data to come (0)")
+    parser.add_argument("--micro-batches", type=int, default=0, help="from-dcp: that all ranks have trained (0)")
+    parser.add_argument("--optimizer", choices=("adamw", "adam", "sgd"), help="from-dcp: else by its moments")
+    given = parser.parse_args()
+    try:
+        if given.out.exists():
+            raise NoCheckpoint(f"{given.out}: it is there already.")
+        with quiet():
+            if given.what == "to-dcp":
+                to_dcp(given.source, given.out)
+            elif given.what == "to-safetensors":
+                to_safetensors(given.source, given.out)
+            else:
+                from_dcp(given.source, given.out, step=given.step, seed=given.seed, micro_batches=given.micro_batches,
+                         optimizer=given.optimizer)
+    except (NoCheckpoint, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

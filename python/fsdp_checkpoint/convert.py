@@ -1,0 +1,179 @@
+"""Conversions on one machine without a process group. A tensor is in memory one at a time, or some of them together up
+to _MOST_BYTES."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import pathlib
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter, Metadata, SavePlan, SavePlanner
+from torch.distributed.checkpoint.default_planner import create_default_global_save_plan
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+
+from fsdp_checkpoint.parts import PREFIXES, SHARDING, NoCheckpoint, Part, metadata_of, parts_of
+from fsdp_plan_runner.stored import DTYPES
+
+_MOST_BYTES = 1 << 30
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_SHARD = "shard-00001-model-00001-of-00001.safetensors"
+_MOMENTS = {"exp_avg": "adamw", "momentum_buffer": "sgd"}
+
+
+class _PartsPlanner(SavePlanner):
+    """Saves the parts as they lie in the files, each as a chunk of its tensor."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        self._parts = {part.index: part for part in parts}
+        self._described = metadata_of(parts)
+
+    def set_up_planner(self, state_dict: Any, storage_meta: Any = None, is_coordinator: bool = False) -> None:
+        pass
+
+    def create_local_plan(self) -> SavePlan:
+        items = []
+        for index, part in self._parts.items():
+            described = self._described[part.key]
+            data = TensorWriteData(part.chunk, described.properties, described.size)
+            items.append(WriteItem(index, WriteItemType.SHARD, tensor_data=data))
+        return SavePlan(items)
+
+    def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
+        return create_default_global_save_plan(all_plans)
+
+    def finish_plan(self, new_plan: SavePlan) -> SavePlan:
+        return new_plan
+
+    def resolve_data(self, write_item: WriteItem) -> torch.Tensor:
+        return self._parts[write_item.index].whole()
+
+
+def to_dcp(step: pathlib.Path, out: pathlib.Path) -> None:
+    dcp.save({}, storage_writer=FileSystemWriter(out), planner=_PartsPlanner(parts_of(step)), no_dist=True)
+
+
+def _bytes_of(described: TensorStorageMetadata) -> int:
+    return math.prod(described.size) * described.properties.dtype.itemsize
+
+
+def _batches(described: dict[str, TensorStorageMetadata]) -> Iterator[dict[str, torch.Tensor]]:
+    """Empty tensors, as many at a time as memory shall hold."""
+    batch: dict[str, torch.Tensor] = {}
+    size = 0
+    for key, entry in described.items():
+        if batch and size + _bytes_of(entry) > _MOST_BYTES:
+            yield batch
+            batch, size = {}, 0
+        batch[key] = torch.empty(entry.size, dtype=entry.properties.dtype)
+        size += _bytes_of(entry)
+    if batch:
+        yield batch
+
+
+class _SafetensorsWriter:
+    """One file of whole tensors, which come in the order in which they were described."""
+
+    def __init__(self, path: pathlib.Path, tensors: dict[str, TensorStorageMetadata], is_part: bool) -> None:
+        self.path = path
+        self.crc = 0
+        self._left = list(tensors)
+        header: dict[str, Any] = {}
+        metadata = {"format": "pt"}
+        if is_part:
+            offsets = {name: {"saved_offsets": [0] * len(entry.size)} for name, entry in tensors.items()}
+            metadata |= {SHARDING: json.dumps(offsets), "DCP_VERSION": "1.0"}
+        header["__metadata__"] = metadata
+        begin = 0
+        for name, entry in tensors.items():
+            end = begin + _bytes_of(entry)
+            header[name] = {"dtype": _NAMES[entry.properties.dtype], "shape": list(entry.size),
+                            "data_offsets": [begin, end]}
+            begin = end
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "xb")
+        self._write(struct.pack("<Q", len(text)) + text)
+
+    def _write(self, data: bytes) -> None:
+        self.crc = zlib.crc32(data, self.crc)
+        self._file.write(data)
+
+    def add(self, name: str, tensor: torch.Tensor) -> None:
+        assert self._left.pop(0) == name
+        self._write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+    def close(self) -> None:
+        assert not self._left
+        self._file.close()
+
+
+def to_safetensors(step: pathlib.Path, out: pathlib.Path) -> None:
+    parts = parts_of(step, ("model",))
+    described = metadata_of(parts)
+    names = {key: key.removeprefix(PREFIXES["model"]) for key in described}
+    writer = _SafetensorsWriter(out, {names[key]: entry for key, entry in described.items()}, is_part=False)
+    by_key: dict[str, list[Part]] = {}
+    for part in sorted(parts, key=lambda part: part.first_row):
+        by_key.setdefault(part.key, []).append(part)
+    for key in described:
+        pieces = [part.whole() for part in by_key[key]]
+        writer.add(names[key], torch.cat(pieces) if len(pieces) > 1 else pieces[0])
+    writer.close()
+
+
+def _chosen(metadata: Metadata, folder: str) -> dict[str, TensorStorageMetadata]:
+    """The tensors of one folder, under their names in DCP; of an optimizer its states alone."""
+    prefix = PREFIXES[folder] + ("state." if folder == "optimizer" else "")
+    return {key: entry for key, entry in sorted(metadata.state_dict_metadata.items())
+            if key.startswith(prefix) and isinstance(entry, TensorStorageMetadata)}
+
+
+def from_dcp(source: pathlib.Path, out: pathlib.Path, *, step: int | None, seed: int, micro_batches: int,
+             optimizer: str | None = None) -> None:
+    """`step` None: as the optimizer counts; `optimizer` None: AdamW or SGD, by its moments."""
+    metadata = FileSystemReader(source).read_metadata()
+    if not _chosen(metadata, "model"):
+        raise NoCheckpoint(f"{source}: it has no tensors called model.NAME; its names begin with "
+                           + ", ".join(sorted({key.split(".")[0] for key in metadata.state_dict_metadata})[:5]) + ".")
+    files = []
+    counted = 0
+    kinds = {_MOMENTS[key.rsplit(".", 1)[1]] for key in _chosen(metadata, "optimizer")
+             if key.rsplit(".", 1)[1] in _MOMENTS}
+    for folder, prefix in PREFIXES.items():
+        described = _chosen(metadata, folder)
+        names = {key: key.removeprefix(prefix) for key in described}
+        path = out / folder / _SHARD
+        writer = _SafetensorsWriter(path, {names[key]: entry for key, entry in described.items()}, is_part=True)
+        for batch in _batches(described):
+            dcp.load(batch, storage_reader=FileSystemReader(source), no_dist=True)
+            for key, tensor in batch.items():
+                writer.add(names[key], tensor)
+                if key.endswith(".step"):
+                    counted = max(counted, int(tensor))
+        writer.close()
+        files.append({"name": f"{folder}/{_SHARD}", "bytes": path.stat().st_size, "crc32": writer.crc})
+    index = {"format_version": "1.0", "model": "", "model_fingerprint": "", "step": counted if step is None else step,
+             "micro_batches": micro_batches, "samples": 0, "seed": seed, "learning_rate": 1e-4,
+             "optimizer": optimizer or next(iter(kinds), "adamw"), "mesh": {"replicate": 1, "shard": 1}, "files": files}
+    text = json.dumps(index, indent=2).rstrip("}\n") + ',\n  '
+    text += f'"crc32_of_text_before": {zlib.crc32(text.encode())}\n}}\n'
+    (out / "checkpoint.json").write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """DCP warns that no process group was started, which is meant."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,60 @@
+"""A checkpoint of fsdp-exec as storage of torch.distributed.checkpoint: dcp.load reads it without a conversion, each
+rank the rows that it needs."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import LoadPlan, LoadPlanner, StorageReader
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.futures import Future
+
+from fsdp_checkpoint.parts import Part, dcp_metadata, parts_of
+
+
+class CheckpointReader(StorageReader):
+    def __init__(self, step: str | os.PathLike[str]) -> None:
+        self._step = pathlib.Path(step)
+        self._parts: dict[tuple[str, torch.Size], Part] = {}
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        if checkpoint_id is not None:
+            self._step = pathlib.Path(checkpoint_id)
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        parts = parts_of(self._step)
+        self._parts = {(part.key, part.offsets): part for part in parts}
+        return dcp_metadata(parts)
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if not self._parts:  # Only one rank reads the metadata for all.
+            self.read_metadata()
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        for item in plan.items:
+            part = self._parts[item.storage_index.fqn, item.storage_index.offset]
+            if item.storage_offsets:
+                rows = part.rows(item.storage_offsets[0], item.lengths[0])
+                for dimension in range(1, len(item.lengths)):
+                    rows = rows.narrow(dimension, item.storage_offsets[dimension], item.lengths[dimension])
+            else:
+                rows = part.whole()
+            target = planner.resolve_tensor(item).detach()
+            target.copy_(rows)
+            planner.commit_tensor(item, target)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return (pathlib.Path(checkpoint_id) / "checkpoint.json").is_file()

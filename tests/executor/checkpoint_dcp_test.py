@@ -1,0 +1,143 @@
+"""Checkpoints cross over between fsdp-exec and PyTorch's FSDP2 (torch.distributed.checkpoint), and the run goes on to
+the same bits, whoever trains which half of it.
+
+    checkpoint_dcp_test.py FSDP_EXEC FSDP_PLAN      run by a Python that has torch
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+sys.dont_write_bytecode = True
+os.environ["OMP_NUM_THREADS"] = "1"
+sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+from checkpoints import contents_of, differing, index_of  # noqa: E402
+from parity_cases import CLIPPED, MIXED, Case  # noqa: E402
+from ranks import LIMIT_SECONDS, ROOT, parameters_of, run_executor, run_reference, started  # noqa: E402
+
+EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+SEED, RATE = ["--seed", "7"], "0.001"
+SGD = {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.1}}
+
+
+class AcrossPrograms(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def plan(self, case: Case) -> pathlib.Path:
+        spec, plan = self.folder / f"{case.name}.spec.json", self.folder / f"{case.name}.json"
+        spec.write_text(json.dumps(case.spec()), encoding="utf-8")
+        plan.write_text(json.dumps(case.plan_of(str(spec))), encoding="utf-8")
+        return plan
+
+    def ours(self, case: Case, name: str, *options: str, steps: int = 4) -> dict[str, Any]:
+        return run_executor(EXECUTOR, self.plan(case), case.ranks, self.folder, name,
+                            [*SEED, "--lr", RATE, "--steps", str(steps), "--reduce", "parity", *options])
+
+    def theirs(self, case: Case, name: str, *options: str) -> dict[str, Any]:
+        return run_reference(PLANNER, self.plan(case), case.ranks, self.folder, name, 2,
+                             [*SEED, "--learning-rate", RATE, *options])
+
+    def convert(self, *words: str) -> None:
+        """In a fork, which has torch already."""
+        import fsdp_checkpoint.__main__ as program  # Torch computes nothing before the fork.
+
+        def run() -> None:
+            sys.argv = ["fsdp_checkpoint", *words]
+            os._exit(program.main())
+
+        self.forked(run)
+
+    def forked(self, run: Callable[[], None]) -> None:
+        process = multiprocessing.get_context("fork").Process(target=run)
+        process.start()
+        process.join(LIMIT_SECONDS)
+        self.assertEqual(process.exitcode, 0)
+
+    def expect_second_half(self, half: dict[str, Any], whole: dict[str, Any]) -> None:
+        losses = [[[step["loss"] for step in steps] for steps in run["steps"]] for run in (half, whole)]
+        self.assertEqual(losses[0], [steps[2:] for steps in losses[1]])
+        self.assertEqual(differing(half["parameters"], whole["parameters"]), [])
+
+    def test_ours_read_by_pytorch_as_it_is_and_as_dcp(self) -> None:
+        case = Case("mixed", "llama3_2_1b", 2, {**MIXED, **CLIPPED})
+        whole = self.ours(case, "whole")
+        self.ours(case, "half", "--checkpoint", str(self.folder / "ours"), steps=2)
+        step = self.folder / "ours" / "step-00000002"
+        self.expect_second_half(self.theirs(case, "direct", "--load", str(step), "--steps-before", "2"), whole)
+        self.convert("to-dcp", str(step), str(self.folder / "dcp"))
+        self.assertTrue((self.folder / "dcp" / ".metadata").is_file())
+        self.expect_second_half(self.theirs(case, "dcp-run", "--load", str(self.folder / "dcp"), "--steps-before", "2"),
+                                whole)
+        # And back: nothing is lost on the way.
+        self.convert("from-dcp", str(self.folder / "dcp"), str(self.folder / "back"), "--seed", "7",
+                     "--micro-batches", "4")
+        self.assertEqual(differing(contents_of(self.folder / "back"), contents_of(step)), [])
+        self.assertEqual(index_of(self.folder / "back")["step"], 2)
+
+    def test_pytorchs_read_by_other_ranks_of_ours(self) -> None:
+        case = Case("sgd", "qwen3_0_6b", 3, SGD)
+        whole = self.ours(case, "whole")
+        self.theirs(case, "half", "--save", str(self.folder / "dcp"))
+        self.convert("from-dcp", str(self.folder / "dcp"), str(self.folder / "c" / "step-00000002"), "--seed", "7",
+                     "--micro-batches", "6", "--step", "2")
+        self.expect_second_half(self.ours(case, "rest", "--resume", str(self.folder / "c" / "step-00000002")), whole)
+
+    def expect_pytorchs_own_tools_to_read(self, parts: pathlib.Path, parameters: dict[str, Any]) -> None:
+        """Where the package safetensors is in one of the environments of the rehearsals: they need it."""
+        package = next(ROOT.glob("build/python/*/lib/python3*/site-packages/safetensors"), None)
+        if package is None:
+            print("PyTorch's own reader is not tried: no environment has safetensors", file=sys.stderr)
+            return
+        (self.folder / "packages").mkdir()
+        (self.folder / "packages" / "safetensors").symlink_to(package)
+        whole, read = self.folder / "whole", self.folder / "read"
+        whole.mkdir()
+
+        def run() -> None:
+            sys.path.insert(0, str(self.folder / "packages"))
+            import torch
+            import torch.distributed.checkpoint as dcp
+            from fsdp_plan_runner.stored import DTYPES
+            from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
+
+            consolidate_safetensors_files(str(parts), str(whole), dict.fromkeys(parameters, 1))
+            state = {name: torch.empty(shape, dtype=DTYPES[dtype]) for name, (dtype, shape, _) in parameters.items()}
+            dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(str(parts)), no_dist=True)
+            equal = all(tensor.view(torch.uint8).numpy().tobytes() == parameters[name][2]
+                        for name, tensor in state.items())
+            read.write_text(str(equal), encoding="utf-8")
+
+        self.forked(run)
+        self.assertEqual(differing(parameters_of(next(whole.glob("*.safetensors"))), parameters), [])
+        self.assertEqual(read.read_text(encoding="utf-8"), "True")
+
+    def test_parameters_for_others_as_one_file(self) -> None:
+        case = Case("one", "qwen3_0_6b", 3)
+        run = self.ours(case, "run", "--checkpoint", str(self.folder / "ours"), steps=1)
+        out = self.folder / "model.safetensors"
+        self.convert("to-safetensors", str(self.folder / "ours" / "step-00000001"), str(out))
+        self.assertEqual(differing(parameters_of(out), run["parameters"]), [])
+        parts = self.folder / "ours" / "step-00000001" / "model"
+        self.expect_pytorchs_own_tools_to_read(parts, run["parameters"])
+        # Both are weights to begin with; at a rate of 0 they stay as they are.
+        for name, weights in {"file": out, "parts": parts}.items():
+            with started(EXECUTOR, 3, [self.plan(case)], self.folder,
+                         ["--steps", "1", "--lr", "0", "--weights", str(weights), "--save-parameters",
+                          str(self.folder / name)]) as ranks:
+                self.assertEqual([rank.wait() for rank in ranks], [0] * 3, ranks[0].printed)
+            self.assertEqual(differing(parameters_of(self.folder / name), run["parameters"]), [])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
