@@ -29,6 +29,14 @@ namespace {
 
 constexpr std::int64_t kDefaultSteps = 4;
 
+/// What fsdp-exec itself checks.
+constexpr std::pair<Option, const char*> kPassedOn[] = {
+    {Option::Weights, "--weights"},        {Option::Tokens, "--tokens"},
+    {Option::TokenDtype, "--token-dtype"}, {Option::CheckpointFolder, "--checkpoint-dir"},
+    {Option::CheckpointEvery, "--every"},  {Option::CheckpointKeep, "--keep"},
+    {Option::Resume, "--resume"},
+};
+
 struct Request {
   Given given;
   ExecutionSettings settings;
@@ -69,6 +77,12 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   if (memory) options.insert(options.end(), {"--mem", fmt::format("{}B", memory->count())});
   if (const auto seed = line.value(Option::Seed)) options.insert(options.end(), {"--seed", *seed});
   if (const auto reduce = line.value(Option::Reduce)) options.insert(options.end(), {"--reduce", *reduce});
+  for (const auto& [option, flag] : kPassedOn) {
+    if (!line.has(option)) continue;
+    options.emplace_back(flag);
+    const std::vector<std::string>& values = line.all(option);
+    options.insert(options.end(), option == Option::Weights ? values.begin() : values.end() - 1, values.end());
+  }
   request.folder = line.value(Option::RunFolder).value_or("");
   return request;
 }
@@ -144,6 +158,7 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   std::filesystem::create_directories(folder, error);
   std::filesystem::remove(folder + "/store", error);
   request->settings.options.insert(request->settings.options.end(), {"--trace", folder + "/trace-{rank}.json"});
+  std::filesystem::remove(folder + "/report-0.json", error);  // Of a run before, in a folder that is kept.
   const auto outcome = execute_ranks(request->settings, folder, output, supervision);
   if (!outcome) return tl::unexpected(Failure{outcome.error(), kExitRun});
   if (outcome->interrupted_by != 0) {
@@ -151,8 +166,14 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
     return kExitInterrupted;
   }
   if (outcome->first_failed >= 0) {
-    const bool is_input = outcome->ends[static_cast<std::size_t>(outcome->first_failed)]->code == kExitInput;
-    return tl::unexpected(Failure{{{"", outcome->message, ""}}, is_input ? kExitInput : kExitRun});
+    if (outcome->messages.empty()) return tl::unexpected(Failure{{{"", outcome->message, ""}}, kExitRun});
+    Errors wrong;
+    for (const std::string& message : outcome->messages) wrong.push_back({"", message, ""});
+    return input_failure(std::move(wrong));
+  }
+  if (!std::filesystem::exists(folder + "/report-0.json", error)) {
+    output.note("All steps are done; nothing was trained or measured.");
+    return kExitYes;
   }
   std::int64_t rank = 0;
   Result<StepReport> measured = highest(folder, request->settings.ranks, rank);

@@ -98,6 +98,13 @@ enum class Option {
   Reduce,
   RunFolder,
   Calibration,
+  Weights,
+  Tokens,
+  TokenDtype,
+  CheckpointFolder,
+  CheckpointEvery,
+  CheckpointKeep,
+  Resume,
   // A replay.
   DeviceMemory,
   // The output.

@@ -28,6 +28,16 @@ std::string error_in(const std::string& log) {
   return line;
 }
 
+/// All of them.
+std::vector<std::string> errors_in(const std::string& log) {
+  std::vector<std::string> errors;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("error: ")) errors.push_back(line.substr(7));
+  }
+  return errors;
+}
+
 class RankRunner {
  public:
   RankRunner(const ExecutionSettings& settings, const std::string& folder, const Output& output,
@@ -110,7 +120,9 @@ class RankRunner {
     }
     const auto rank = static_cast<std::size_t>(outcome_.first_failed);
     const ExitStatus end = *outcome_.ends[rank];
-    outcome_.message = error_in(output_from(log_of(rank)));
+    const std::string log = output_from(log_of(rank));
+    outcome_.message = error_in(log);
+    if (end.code == kExitInput) outcome_.messages = errors_in(log);
     if (end.signal != 0 || outcome_.message.empty()) {
       outcome_.message = fmt::format("rank {} {}", rank, describe(end));
     }

@@ -31,6 +31,7 @@ struct ExecutionOutcome {
   std::vector<std::optional<ExitStatus>> ends;  ///< [ranks]
   std::int64_t first_failed = -1;               ///< The rank that ended badly first; -1: none.
   std::string message;                          ///< What it said, or how it ended.
+  std::vector<std::string> messages;            ///< All that it said was wrong, where it was the input.
 };
 
 /// Runs all ranks in `folder`, where each writes report-RANK.json and RANK.log. What rank 0 prints is shown as it
