@@ -13,8 +13,18 @@ void Agreement::sync() {
   static_cast<void>(flag.item<float>());  // On a GPU only this waits.
 }
 
+void Agreement::put(const std::string& key, const std::string& bytes) {
+  network_.put(key, bytes);
+  own_.push_back(key);
+}
+
+void Agreement::forget_own() {
+  for (const std::string& key : own_) network_.forget(key);
+  own_.clear();
+}
+
 std::vector<std::string> Agreement::gather(const std::string& key, const std::string& text) {
-  network_.put(fmt::format("{}/{}", key, trainer_.rank()), text);
+  put(fmt::format("{}/{}", key, trainer_.rank()), text);
   sync();
   std::vector<std::string> texts;
   if (trainer_.rank() != 0) return texts;
@@ -24,7 +34,7 @@ std::vector<std::string> Agreement::gather(const std::string& key, const std::st
 }
 
 std::string Agreement::tell(const std::string& key, const std::string& text) {
-  if (trainer_.rank() == 0) network_.put(key, text);
+  if (trainer_.rank() == 0) put(key, text);
   sync();
   return network_.get(key);
 }

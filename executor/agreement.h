@@ -25,12 +25,17 @@ class Agreement {
   /// The same: everybody gets the text of rank 0.
   std::string tell(const std::string& key, const std::string& text);
 
-  GlooNetwork& network() { return network_; }
+  /// Bytes that another rank gets after a `sync`.
+  void put(const std::string& key, const std::string& bytes);
+  std::string get(const std::string& key) { return network_.get(key); }
+  /// Frees what this rank has put; a store keeps it otherwise. REQUIRES: all ranks have got it.
+  void forget_own();
 
  private:
   GlooNetwork& network_;
   Trainer& trainer_;
   std::int64_t world_size_;
+  std::vector<std::string> own_;  ///< Keys.
 };
 
 }  // namespace fsdp::executor

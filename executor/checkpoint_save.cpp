@@ -126,6 +126,10 @@ bool CheckpointWriter::has(std::int64_t step) const {
   return std::find(steps_before_.begin(), steps_before_.end(), step) != steps_before_.end();
 }
 
+std::string CheckpointWriter::key(std::string_view what) const {
+  return fmt::format("checkpoint/{}/{}", trainer_.progress().steps, what);
+}
+
 std::string CheckpointWriter::temporary() const {
   return fmt::format("{}/.{}{}", settings_.folder, checkpoint_name(trainer_.progress().steps), kTemporaryEnding);
 }
@@ -133,16 +137,19 @@ std::string CheckpointWriter::temporary() const {
 Result<std::string> CheckpointWriter::save() {
   const auto began = std::chrono::steady_clock::now();
   const std::int64_t step = trainer_.progress().steps;
-  const auto key = [&](const char* what) { return fmt::format("checkpoint/{}/{}", step, what); };
+  agreement_.forget_own();  // All ranks have trained together since the last checkpoint.
   std::error_code error;
   if (trainer_.rank() == 0) {
     std::filesystem::remove_all(temporary(), error);
     std::filesystem::create_directories(temporary() + "/" + std::string(kCheckpointModel), error);
     if (!error) std::filesystem::create_directories(temporary() + "/" + std::string(kCheckpointOptimizer), error);
   }
-  agreement_.network().put(fmt::format("{}/{}", key("random"), trainer_.rank()), random_state(trainer_.device()));
+  const bool writes = trainer_.rank() < about_.mesh.shard;
+  if (!writes) agreement_.put(key(fmt::format("random/{}", trainer_.rank())), random_state(trainer_.device()));
   agreement_.sync();
-  const std::string own = error ? fmt::format("{} {}: {}", kError, temporary(), error.message()) : write_own_files();
+  std::string own;
+  if (error) own = fmt::format("{} {}: {}", kError, temporary(), error.message());
+  if (!error && writes) own = write_own_files();
   const std::vector<std::string> statuses = agreement_.gather(key("files"), own);
   const std::string result = agreement_.tell(key("result"), trainer_.rank() == 0 ? publish(statuses) : "");
   if (result.starts_with(kError)) return failure("", result.substr(std::string_view(kError).size() + 1));
@@ -152,7 +159,6 @@ Result<std::string> CheckpointWriter::save() {
 
 std::string CheckpointWriter::write_own_files() {
   const std::int64_t shard = about_.mesh.shard;
-  if (trainer_.rank() >= shard) return "";
   const int shard_rank = trainer_.shard_group().rank();
   std::vector<std::pair<std::string, std::vector<TensorPart>>> files;
   files.emplace_back(shard_file(kCheckpointModel, shard_rank), model_parts(trainer_));
@@ -160,7 +166,8 @@ std::string CheckpointWriter::write_own_files() {
                      optimizer_parts(trainer_, about_.optimizer == OptimizerKind::Sgd));
   std::vector<std::string> states;
   for (std::int64_t rank = shard_rank; rank < about_.mesh.world_size(); rank += shard) {
-    states.push_back(agreement_.network().get(fmt::format("checkpoint/{}/random/{}", trainer_.progress().steps, rank)));
+    states.push_back(rank == trainer_.rank() ? random_state(trainer_.device())
+                                             : agreement_.get(key(fmt::format("random/{}", rank))));
     files.back().second.push_back({fmt::format("random.{}", rank),
                                    at::from_blob(states.back().data(), {std::ssize(states.back())}, c10::kByte).clone(),
                                    0});

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/checkpoint_index.h"
@@ -29,6 +30,7 @@ class CheckpointWriter {
 
  private:
   std::string temporary() const;
+  std::string key(std::string_view what) const;
   std::string write_own_files();
   std::string publish(const std::vector<std::string>& statuses);
   void remove_old() const;

@@ -94,6 +94,8 @@ class GlooNetwork {
   /// Makes bytes known to all ranks, and waits for those that another has made known. Throws CollectiveFailure.
   void put(const std::string& name, const std::string& bytes);
   std::string get(const std::string& name);
+  /// Frees bytes that nobody will ask for.
+  void forget(const std::string& name);
   /// Says to the others that this rank has failed, and waits some seconds for them to say so too: those that did not,
   /// which hang or are no more. Never throws.
   std::vector<int> silent_ranks();

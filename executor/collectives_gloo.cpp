@@ -236,6 +236,10 @@ std::string GlooNetwork::get(const std::string& name) {
   return guarded([&] { return state_->store->get_to_str("bytes/" + name); });
 }
 
+void GlooNetwork::forget(const std::string& name) {
+  guarded([&] { state_->store->deleteKey("bytes/" + name); });
+}
+
 std::vector<int> GlooNetwork::silent_ranks() {
   return executor::silent_ranks(state_->store, state_->launch);
 }

@@ -128,14 +128,24 @@ class ItIsCutAnew(Runs):
 
 
 class ItIsRefused(Runs):
+    written: pathlib.Path | None = None  # By the first test, for all.
+
     def setUp(self) -> None:
         super().setUp()
-        self.case = Case("r", LLAMA, 2)
-        self.run_ranks(self.case, "--steps", "2", "--every", "1", "--checkpoint", str(self.checkpoints))
+        self.case, self.alone = Case("r", LLAMA, 2), Case("a", LLAMA, 1)
+        if ItIsRefused.written is None:
+            ItIsRefused.written = pathlib.Path(tempfile.mkdtemp())
+            self.run_ranks(self.case, "--steps", "2", "--every", "1", "--checkpoint", str(ItIsRefused.written))
+        shutil.copytree(ItIsRefused.written, self.checkpoints)
         self.step = self.checkpoints / "step-00000002"
 
-    def expect(self, *said: str, case: Case | None = None, options: tuple[str, ...] = (), resume: str = "latest") -> None:
-        printed = self.run_ranks(case or self.case, "--steps", "3", "--checkpoint", str(self.checkpoints), "--resume",
+    @classmethod
+    def tearDownClass(cls) -> None:
+        shutil.rmtree(cls.written or "", ignore_errors=True)
+
+    def expect(self, *said: str, case: Case | None = None, options: tuple[str, ...] = (),
+               resume: str = "latest") -> None:
+        printed = self.run_ranks(case or self.alone, "--steps", "3", "--checkpoint", str(self.checkpoints), "--resume",
                                  resume, *options, code=EXIT_INPUT)
         for text in said:
             self.assertIn(text, printed)
@@ -156,23 +166,23 @@ class ItIsRefused(Runs):
                 else:
                     path.write_bytes(data[:-1] if what == "cut" else
                                      data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1:])
-                self.expect(f"{part}/{name}: The file", "Resume from another checkpoint")
+                self.expect(f"{part}/{name}: The file", "Resume from another checkpoint", case=self.case)
             shutil.copy(kept, path)
         index = self.step / "checkpoint.json"
         good = index.read_text(encoding="utf-8")
         index.write_text(good.replace('"step": 2', '"step": 3'), encoding="utf-8")
         self.expect("checkpoint.json", "The index is damaged")
         index.write_text(good, encoding="utf-8")
-        self.assertIn("step 3: loss", self.run_ranks(self.case, "--steps", "3", "--resume", str(self.step)))
+        self.assertIn("step 3: loss", self.run_ranks(self.alone, "--steps", "3", "--resume", str(self.step)))
 
     def test_what_contradicts_the_checkpoint(self) -> None:
-        self.expect("another optimizer", case=Case("sgd", LLAMA, 2, SGD))
+        self.expect("another optimizer", case=Case("sgd", LLAMA, 1, SGD))
         self.expect("was trained with the seed 0", options=("--seed", "1"))
-        self.expect("has the shape", case=Case("q", "qwen3_0_6b", 2))
+        self.expect("has the shape", case=Case("q", "qwen3_0_6b", 1))
         self.expect("It has a checkpoint of step 2, and this run begins after step 1",
                     resume=str(self.checkpoints / "step-00000001"))
         self.expect("Did you mean", "step-00000002", resume=str(self.checkpoints))
-        said = self.run_ranks(self.case, "--checkpoint", str(self.checkpoints), code=EXIT_INPUT)
+        said = self.run_ranks(self.alone, "--checkpoint", str(self.checkpoints), code=EXIT_INPUT)
         self.assertIn("Add --resume latest", said)
 
     def test_old_ones_go_and_leftovers_too(self) -> None:
@@ -183,7 +193,8 @@ class ItIsRefused(Runs):
         self.assertIn("random.1", tensors_of(self.checkpoints / "step-00000004" / "optimizer"))
 
     def test_latest_of_an_empty_folder_is_the_beginning(self) -> None:
-        said = self.run_ranks(self.case, "--steps", "1", "--checkpoint", str(self.folder / "new"), "--resume", "latest")
+        said = self.run_ranks(self.alone, "--steps", "1", "--checkpoint", str(self.folder / "new"), "--resume",
+                              "latest")
         self.assertIn("step 1: loss", said)
 
 

@@ -129,6 +129,23 @@ class Execute(unittest.TestCase):
         self.assertIn("--steps", done.stderr)
         self.assertEqual(done.stdout, "")
 
+    def test_checkpoints_and_weights_are_handed_on(self) -> None:
+        plan = self.write(Case("small", "llama3_2_1b", 2))
+        folder = self.folder / "checkpoints"
+        options = ["--checkpoint-dir", str(folder), "--resume", "latest", "--quiet"]
+        self.assertEqual(self.execute(plan, "--steps", "2", *options).returncode, 0)
+        options[-1] = "--json"
+        done = self.execute(plan, "--steps", "3", *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("going on after step 2", done.stderr)
+        self.assertEqual(sorted(path.name for path in folder.iterdir()), ["step-00000002", "step-00000003"])
+        done = self.execute(plan, "--steps", "3", *options)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        (self.folder / "w.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
+        done = self.execute(plan, "--weights", str(self.folder / "w.safetensors"))
+        self.assertEqual(done.returncode, 2)
+        self.assertGreater(done.stderr.count("No file has"), 10)
+
     def test_too_little_memory_names_rank_and_instruction(self) -> None:
         done = self.execute(self.write(CASES[0]), "--mem", "500K")
         self.assertEqual(done.returncode, 3, done.stderr)
