@@ -211,6 +211,9 @@ void set_reserve_meter(ReserveMeter* meter) {
 void count_allocation(const void* address, std::int64_t bytes) {
   counts().add_foreign(address, bytes);
 }
+void recount(const void* address, MemoryCategory category) {
+  counts().move_foreign(address, category);
+}
 void count_release(const void* address) {
   counts().remove_foreign(address);
 }

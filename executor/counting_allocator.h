@@ -43,9 +43,10 @@ struct LivePeak {
   BytesByCategory at_peak{};
   std::int64_t moment = 0;  ///< `set_moment`'s value then.
   // Of the allocator that the tensors come from, each the highest since then; -1: it says nothing.
-  Bytes allocated{-1};  ///< In blocks.
-  Bytes reserved{-1};   ///< Kept for blocks.
-  Bytes device{-1};     ///< In use on the device by whomever, at the end.
+  Bytes allocated{-1};         ///< In blocks.
+  Bytes reserved{-1};          ///< Kept for blocks.
+  Bytes device{-1};            ///< In use on the device by whomever, at the end.
+  std::int64_t segments = -1;  ///< Pieces that it took from the device.
 };
 
 /// What is known of an allocator that keeps more than tensors hold.
@@ -62,6 +63,7 @@ void set_reserve_meter(ReserveMeter* meter);
 /// For an allocator that is not ours: it has given bytes at an address, and has taken them back.
 void count_allocation(const void* address, std::int64_t bytes);
 void count_release(const void* address);
+void recount(const void* address, MemoryCategory category);
 
 /// Starts a new peak at what is live now.
 void begin_peak();

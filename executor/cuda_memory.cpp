@@ -6,9 +6,12 @@
 
 #include "executor/cuda_memory.h"
 
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <fmt/format.h>
 
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "core/files.h"
@@ -59,7 +62,17 @@ int CudaMemory::number_of(const void* stream) {
   return streams_.emplace(stream, static_cast<int>(streams_.size())).first->second;
 }
 
+// cuBLAS's workspaces are made by the first product of a thread, whatever that belongs to, and stay.
+void CudaMemory::recount_workspaces() {
+  for (auto* workspaces :
+       {&at::cuda::cublas_handle_stream_to_workspace(), &at::cuda::cublaslt_handle_stream_to_workspace()}) {
+    const std::shared_lock lock(workspaces->mutex);
+    for (const auto& [owner, memory] : workspaces->map) recount(memory.get(), MemoryCategory::Temp);
+  }
+}
+
 void CudaMemory::begin_peak() {
+  recount_workspaces();
   cca::resetPeakStats(static_cast<c10::DeviceIndex>(device_));
   const std::lock_guard lock(mutex_);
   if (records_) recording_ += "reset_peak\n";
@@ -69,6 +82,7 @@ void CudaMemory::add_to(LivePeak& peak) const {
   const auto stats = cca::getDeviceStats(static_cast<c10::DeviceIndex>(device_));
   peak.allocated = Bytes(stats.allocated_bytes[kAllPools].peak);
   peak.reserved = Bytes(stats.reserved_bytes[kAllPools].peak);
+  peak.segments = stats.segment[kAllPools].peak;
   const auto [free, total] = free_and_total();
   peak.device = Bytes(total - free);
 }

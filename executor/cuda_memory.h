@@ -27,6 +27,7 @@ class CudaMemory final : public ReserveMeter {
  private:
   void happened(int action, std::uintptr_t address, std::size_t bytes, const void* stream);
   int number_of(const void* stream);
+  static void recount_workspaces();
 
   int device_;
   std::string settings_;

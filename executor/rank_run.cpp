@@ -128,6 +128,12 @@ Result<void> write_report(const RunOptions& options, const Job& job, const std::
     writer.member("wall_seconds", step.wall.count());
     writer.member("cpu_seconds", step.cpu.count());
     writer.member("live_peak_bytes", step.peak.bytes.count());
+    if (step.peak.segments >= 0) {
+      writer.member("allocated_peak_bytes", step.peak.allocated.count());
+      writer.member("reserved_peak_bytes", step.peak.reserved.count());
+      writer.member("segments", step.peak.segments);
+      writer.member("device_bytes", step.peak.device.count());
+    }
     writer.end_object();
   }
   writer.end_array();

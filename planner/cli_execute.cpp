@@ -18,6 +18,7 @@
 #include "planner/cli_values.h"
 #include "planner/execute_ranks.h"
 #include "planner/execute_results.h"
+#include "planner/gpus_here.h"
 #include "planner/rehearse_run.h"
 #include "planner/render_comparison.h"
 #include "planner/render_plan.h"
@@ -39,11 +40,32 @@ constexpr std::pair<Option, const char*> kPassedOn[] = {
 
 struct Request {
   Given given;
+  bool on_gpus = false;
+  std::string where;  ///< On which processors, for people; of GPUs the report says it.
   ExecutionSettings settings;
   std::string folder;  ///< Kept; empty: a temporary one.
   std::optional<double> tolerance;
   std::optional<Calibration> calibration;
 };
+
+/// GPUs are taken when the plan's machines are described and there are as many here. Says which, and why.
+void choose_device(const CommandLine& line, OptionReader& reader, Request& request) {
+  const auto given = line.value(Option::Device);
+  const std::int64_t ranks = request.given.file.plan.mesh.world_size();
+  const int gpus = num_gpus_here();
+  request.on_gpus = given ? *given == "cuda" : request.given.file.cluster.has_value() && gpus >= ranks;
+  if (request.on_gpus && !request.given.file.cluster) {
+    reader.fail(Option::Device, "The plan says nothing about its GPUs, so that nothing can be predicted.",
+                "Plan again with --gpu, or write --device cpu.");
+  }
+  if (!request.on_gpus) {
+    request.where =
+        fmt::format("this machine's processors over Gloo{}; bytes of tensors, not what an allocator reserves",
+                    given       ? ""
+                    : gpus == 0 ? ", as there is no GPU"
+                                : ", as it is no plan for its GPUs");
+  }
+}
 
 std::optional<Request> read_request(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader reader(line, errors);
@@ -64,15 +86,18 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
     reader.fail(Option::Ranks, fmt::format("The plan is for {} ranks.", plan.mesh.world_size()),
                 fmt::format("Plan again with --gpus {}, or leave it out.", *ranks));
   }
+  choose_device(line, reader, request);
   if (!errors.empty() || !program) return std::nullopt;
   const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE));
-  request.given.cluster = processors(static_cast<int>(plan.mesh.world_size()), machine);
+  request.given.cluster =
+      request.on_gpus ? *request.given.file.cluster : processors(static_cast<int>(plan.mesh.world_size()), machine);
   request.settings.program = *program;
   request.settings.ranks = plan.mesh.world_size();
   std::error_code ignored;
   request.settings.plan = std::filesystem::absolute(request.given.path, ignored).string();
   auto& options = request.settings.options;
   options = {"--steps", std::to_string(steps.value_or(kDefaultSteps))};
+  if (request.on_gpus) options.insert(options.end(), {"--device", "cuda"});
   if (timeout) options.insert(options.end(), {"--timeout", fmt::format("{}", timeout->count())});
   if (memory) options.insert(options.end(), {"--mem", fmt::format("{}B", memory->count())});
   if (const auto seed = line.value(Option::Seed)) options.insert(options.end(), {"--seed", *seed});
@@ -131,10 +156,8 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
       .style = within ? Style::Good : Style::Bad};
   Document document = {std::move(verdict)};
   if (!output.quiet) {
-    document.push_back(Entry{.label = "measured",
-                             .lines = {fmt::format("rank {}, on this machine's processors; bytes of tensors, not what "
-                                                   "an allocator reserves",
-                                                   executed.rank)}});
+    const std::string where = request.on_gpus ? measured.gpu + "; bytes of PyTorch's caching allocator" : request.where;
+    document.push_back(Entry{.label = "measured", .lines = {fmt::format("rank {}, on {}", executed.rank, where)}});
     add_comparison(document, comparison, request.tolerance.value_or(std::numeric_limits<double>::infinity()),
                    std::numeric_limits<std::size_t>::max());
     add_times(document, executed);
@@ -182,7 +205,8 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   simulator::Predictor predictor(request->given.model,
                                  request->calibration ? calibrated(known, *request->calibration) : known);
   Plan plan = request->given.file.plan;
-  plan.runtime.quirks.last_gradient_kept_in_reduce = false;  // A loop variable of PyTorch's Python.
+  // A loop variable of PyTorch's Python, which only a run on GPUs imitates.
+  if (!request->on_gpus) plan.runtime.quirks.last_gradient_kept_in_reduce = false;
   const Result<StepReport> predicted = predictor.report(plan, rank);
   if (!predicted) return input_failure(predicted.error());
   const Executed executed{request->given, *predicted, *measured, rank, request->calibration};

@@ -129,6 +129,8 @@ constexpr std::array kOptions = {
                "End with 1 when a compared term is further off than this, such as 2%", "rox"},
 
     OptionInfo{Option::Ranks, "--ranks", "N", "", kExecution, "Processes to start; as many as the plan has ranks", "x"},
+    OptionInfo{Option::Device, "--device", "KIND", "cpu|cuda", kExecution,
+               "Processors over Gloo, or GPUs over NCCL; GPUs when the plan is for some and they are here", "x"},
     OptionInfo{Option::Seed, "--seed", "N", "", kExecution, "Seed of weights and data; 0 when not given", "x"},
     OptionInfo{Option::Reduce, "--reduce", "HOW", "direct|parity", kExecution,
                "How gradients are summed: direct, or parity (Gloo's own, in PyTorch's order)", "x"},

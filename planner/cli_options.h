@@ -94,6 +94,7 @@ enum class Option {
   Tolerance,
   // A run.
   Ranks,
+  Device,
   Seed,
   Reduce,
   RunFolder,

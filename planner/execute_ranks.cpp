@@ -74,6 +74,7 @@ class RankRunner {
     command.words.push_back(fmt::format("{}/report-{}.json", folder_, rank));
     command.environment = {{"RANK", std::to_string(rank)},
                            {"LOCAL_RANK", std::to_string(rank)},
+                           {"LOCAL_WORLD_SIZE", std::to_string(settings_.ranks)},
                            {"WORLD_SIZE", std::to_string(settings_.ranks)},
                            {"FSDP_EXEC_STORE_FILE", folder_ + "/store"}};
     // Gloo's threads ask for threads of their own.

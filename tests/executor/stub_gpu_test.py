@@ -1,0 +1,122 @@
+"""fsdp-exec on the stub GPU allocates, reserves and communicates what is predicted, to the byte.
+
+    stub_gpu_test.py FSDP_EXEC_CUDA FSDP_PLAN STUB [TRIAL...]
+
+Compared are, for initialisation, the first step and the later ones: the bytes that tensors ask for, those of the
+allocator's blocks, those that it reserves, and what the device has in use; every collective in its order, as the
+executor reports it and as NCCL was called; and the model of the allocator, replaying the recorded requests. What is left is
+in LEFT, with its reason, and may neither grow nor shrink. Without FSDP_STUB_GPU=all the trials are those that together cover
+every feature.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+from typing import Any
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+from stub_gpu import KINDS, STEPS, StubRun, Trial, of_parity, of_plan  # noqa: E402
+from stub_gpu_left import LEFT, NOT_COMPARED  # noqa: E402
+from command import run  # noqa: E402
+import parity_cases  # noqa: E402
+import plan_cases  # noqa: E402
+
+PROGRAM, PLANNER, STUB = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+WANTED = sys.argv[4:]
+ALL = os.environ.get("FSDP_STUB_GPU") == "all"
+ALWAYS = ("llama_hsdp", "llama_alone", "llama_accumulate_without_sync", "llama_reshard_to_2", "gpt2_fused_kept",
+          "qwen3_tied_and_frozen", "qwen3_tts", "vit_sgd_momentum", "whisper_mixed", "llama_fp32_t4_0",
+          "llama3_2_1b_mixed_precision", "llama3_2_1b_one_of_1024", "llama3_2_1b_one_of_1024_alone",
+          "qwen3_0_6b_checkpoint_full", "llama3_2_1b_expandable")
+ONE_OF_1024 = plan_cases.Case("one_of_1024", "llama3_2_1b", 1024, plan_cases.MIXED, {"batch": 1, "seq": 1024}, rank=5)
+
+
+def trials() -> list[Trial]:
+    parity = {case.name: case for case in parity_cases.CASES}
+    found = [of_parity(case) for case in parity_cases.CASES]
+    found += [of_parity(parity[name], gpu, rank) for name, gpu, rank in (
+        ("llama_fp32", "T4", 0), ("llama_fp32_of_3", "A100 80GB SXM", 2), ("llama_mixed_clip", "A100 80GB SXM", 1))]
+    found += [of_plan(case) for case in plan_cases.CASES if case.name not in NOT_COMPARED]
+    found += [of_plan(ONE_OF_1024), of_plan(ONE_OF_1024, name="llama3_2_1b_one_of_1024_alone", options=[])]
+    mixed = next(case for case in plan_cases.CASES if case.name == "mixed_precision")
+    expandable = of_plan(mixed, name="llama3_2_1b_expandable")
+    expandable.plan["runtime"] = {"allocator_settings": "expandable_segments:True"}
+    return [*found, expandable]
+
+
+class WhatIsMeasuredIsWhatWasPredicted(unittest.TestCase):
+    maxDiff = None
+
+    def check(self, trial: Trial) -> None:
+        run = StubRun(trial, PROGRAM, PLANNER, STUB)
+        steady = run.collectives(run.measured)
+        self.assertEqual(steady, run.collectives(run.predicted))
+        if "--nccl-alone" in trial.options:
+            self.assertEqual(run.called(), [entry[:4] for entry in steady] * STEPS)
+        left = run.left()
+        if "--nccl-alone" not in trial.options:  # Without communicators.
+            left = {name: size for name, size in left.items() if not name.endswith("device")}
+        expected = LEFT.get(trial.name, ("", {}))[1]
+        print(f"{trial.name:40} {len(run.peaks()) - len(left)} of {len(run.peaks())} peaks equal, {len(steady)} collectives; "
+              f"left: {left or 'nothing'}", flush=True)
+        self.assertEqual(left, expected)
+        for kind in ("requested", "allocated", "reserved"):
+            highest = max(phase[KINDS[kind]] for phase in run.measured["memory"]["phases"].values())
+            self.assertEqual(run.replayed[f"{kind}_peak_bytes"], highest, f"replayed: {kind}")
+
+
+class WhatDoesNotEndIsSaid(unittest.TestCase):
+    def test_a_collective_that_nobody_else_comes_to(self) -> None:
+        trial = next(each for each in trials() if each.name == "llama_fp32")
+        trial.options = ["--nccl-alone", "--timeout", "1"]
+        with self.assertRaises(AssertionError) as failed:
+            StubRun(trial, PROGRAM, PLANNER, STUB, STUB_GPU_EVENTS="hold")
+        said = str(failed.exception)
+        self.assertIn("exit 3", said)
+        self.assertRegex(said, r"error: rank 0: step 1, instruction \d+ of \d+, Unshard .*: all-gather of \d+ bytes among 4 "
+                               r"ranks has not ended after 1\.0 s")
+
+
+class TheWholeCommand(unittest.TestCase):
+    def execute(self, gpus: int) -> tuple[dict[str, Any], str]:
+        """Two ranks of a plan, each a process of its own, under fsdp-plan execute."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            environment = {"LD_PRELOAD": str(STUB), "STUB_GPU_COUNT": str(gpus), "OMP_NUM_THREADS": "1"}
+            run(PLANNER, "mlp", "--gpu", "H100 SXM", "--gpus", "2", "-o", folder / "plan.json")
+            _, printed = run(PLANNER, "execute", folder / "plan.json", "--device", "cuda", "--steps", "3", "--json",
+                             "--run-dir", folder / "run", **environment)
+            return json.loads(printed), (folder / "run" / "0.log").read_text(encoding="utf-8")
+
+    def test_ranks_meet_and_are_compared(self) -> None:
+        report, said = self.execute(2)
+        terms = report["comparison"]["terms"]
+        wrong = [term["name"] for term in terms if term["difference"] != 0 and not term["name"].endswith("device peak")]
+        self.assertEqual(wrong, [])
+        self.assertIn("steady step: reserved peak", [term["name"] for term in terms])
+        self.assertNotIn("note:", said)
+
+    def test_ranks_that_share_a_gpu_are_told_that_times_mean_nothing(self) -> None:
+        self.assertIn("note: there are fewer GPUs than ranks", self.execute(1)[1])
+
+    def test_the_program_for_processors_loads_nothing_of_cuda(self) -> None:
+        def loaded(program: pathlib.Path) -> str:
+            return run(program, LD_TRACE_LOADED_OBJECTS="1")[1]
+
+        for library in ("libtorch_cuda.so", "libc10_cuda.so", "libnccl.so"):
+            self.assertIn(library, loaded(PROGRAM))
+            self.assertNotIn(library, loaded(PROGRAM.with_name("fsdp-exec")))
+
+
+for _trial in trials():
+    if _trial.name in WANTED or not WANTED and (ALL or _trial.name in ALWAYS):
+        setattr(WhatIsMeasuredIsWhatWasPredicted, f"test_{_trial.name}", lambda self, trial=_trial: self.check(trial))
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
