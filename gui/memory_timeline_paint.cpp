@@ -74,7 +74,8 @@ QRectF MemoryTimelineWidget::plot_area(const QRectF& bounds) const {
 
 std::int64_t MemoryTimelineWidget::top() const {
   const MemoryReport& memory = snapshot()->report.memory;
-  std::int64_t highest = memory.peaks.device.count();
+  const std::int64_t reserved = *std::max_element(curve().reserved.begin(), curve().reserved.end());
+  std::int64_t highest = std::max(memory.peaks.device.count(), snapshot()->curves.context.count() + reserved);
   if (ghost_.size() > 0) highest = std::max(highest, baseline()->report.memory.peaks.device.count());
   if (measured_.size() > 0) {
     const std::int64_t context = snapshot()->curves.context.count();
@@ -128,31 +129,55 @@ void MemoryTimelineWidget::draw_stack(QPainter& painter, const QRectF& plot, con
   for (const MemoryCategory category : kStackOrder) {
     const auto c = static_cast<std::size_t>(category);
     const std::vector<std::int64_t>& live = curve().live[c];
-    bool is_empty = true;
-    QPolygonF shape;
-    shape.reserve(static_cast<int>(4 * columns.size()));
     std::vector<qreal> above(columns.size());
     for (std::size_t i = 0; i < columns.size(); ++i) {
-      const std::int64_t bytes = live[columns[i].moment];
-      is_empty = is_empty && bytes == 0;
-      sums[i] += bytes;
+      sums[i] += live[columns[i].moment];
       above[i] = values.to_pixel(static_cast<double>(sums[i]));
-      shape << QPointF(columns[i].begin, above[i]) << QPointF(columns[i].end, above[i]);
     }
-    if (is_empty) continue;
-    for (std::size_t i = columns.size(); i-- > 0;) {
-      shape << QPointF(columns[i].end, below[i]) << QPointF(columns[i].begin, below[i]);
-    }
-    painter.setPen(Qt::NoPen);
-    painter.setBrush(theme().category[c]);
-    painter.drawPolygon(shape);
-    if (theme().is_hatched[c]) {
-      QPainterPath path;
-      path.addPolygon(shape);
-      draw_hatch(painter, path, text_on(theme().category[c]));
-    }
+    if (above == below) continue;
+    if (draws_pixels(painter))
+      draw_bars(painter, columns, above, below, c);
+    else
+      draw_shape(painter, columns, above, below, c);
     below = std::move(above);
   }
+}
+
+// For the screen: a bar for each column is filled faster than one shape of all.
+void MemoryTimelineWidget::draw_bars(QPainter& painter, const std::vector<StackColumn>& columns,
+                                     const std::vector<qreal>& above, const std::vector<qreal>& below,
+                                     std::size_t category) const {
+  QVector<QRectF> bars;
+  bars.reserve(static_cast<int>(columns.size()));
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (below[i] <= above[i]) continue;
+    bars.append(QRectF(columns[i].begin, above[i], columns[i].end - columns[i].begin, below[i] - above[i]));
+  }
+  const QColor& color = theme().category[category];
+  painter.setBrush(color);
+  painter.drawRects(bars);
+  if (!theme().is_hatched[category]) return;
+  painter.setBrush(QBrush(with_alpha(text_on(color), 0.45), Qt::BDiagPattern));
+  painter.drawRects(bars);
+}
+
+void MemoryTimelineWidget::draw_shape(QPainter& painter, const std::vector<StackColumn>& columns,
+                                      const std::vector<qreal>& above, const std::vector<qreal>& below,
+                                      std::size_t category) const {
+  QPolygonF shape;
+  shape.reserve(static_cast<int>(4 * columns.size()));
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    shape << QPointF(columns[i].begin, above[i]) << QPointF(columns[i].end, above[i]);
+  }
+  for (std::size_t i = columns.size(); i-- > 0;) {
+    shape << QPointF(columns[i].end, below[i]) << QPointF(columns[i].begin, below[i]);
+  }
+  painter.setBrush(theme().category[category]);
+  painter.drawPolygon(shape);
+  if (!theme().is_hatched[category]) return;
+  QPainterPath path;
+  path.addPolygon(shape);
+  draw_hatch(painter, path, text_on(theme().category[category]));
 }
 
 void MemoryTimelineWidget::draw_lines(QPainter& painter, const QRectF& plot, const std::vector<StackColumn>& columns) {

@@ -70,6 +70,10 @@ class MemoryTimelineWidget : public PlotWidget {
   void take_phase();
   void fill_table();
   void draw_stack(QPainter& painter, const QRectF& plot, const std::vector<StackColumn>& columns);
+  void draw_bars(QPainter& painter, const std::vector<StackColumn>& columns, const std::vector<qreal>& above,
+                 const std::vector<qreal>& below, std::size_t category) const;
+  void draw_shape(QPainter& painter, const std::vector<StackColumn>& columns, const std::vector<qreal>& above,
+                  const std::vector<qreal>& below, std::size_t category) const;
   void draw_lines(QPainter& painter, const QRectF& plot, const std::vector<StackColumn>& columns);
   void draw_limits(QPainter& painter, const QRectF& plot);
   void draw_peak(QPainter& painter, const QRectF& plot);

@@ -1,7 +1,10 @@
 #include "gui/pareto_widget.h"
 
+#include <QImage>
 #include <QKeyEvent>
+#include <QPainter>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -162,22 +165,48 @@ void ParetoWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRe
   draw_limit(painter, plot);
   painter.setRenderHint(QPainter::Antialiasing);
   draw_front(painter, plot, pixels);
+  draw_points(painter, pixels);
   for (std::size_t i = 0; i < points_.size(); ++i) {
     const QPointF at(pixels[i].x, pixels[i].y);
-    if (points_[i].fits) {
-      painter.setPen(hairline(theme().background));
-      painter.setBrush(with_alpha(theme().accent, 0.8));
-    } else {
-      painter.setPen(hairline(theme().bad, 1.5));
-      painter.setBrush(Qt::NoBrush);
-    }
-    painter.drawEllipse(at, 4, 4);
     if (!points_[i].is_current) continue;
     painter.setPen(hairline(theme().text, 2));
     painter.setBrush(Qt::NoBrush);
     painter.drawEllipse(at, 8.5, 8.5);
   }
   painter.restore();
+}
+
+void ParetoWidget::draw_point(QPainter& painter, const QPointF& at, bool fits) const {
+  painter.setPen(fits ? hairline(theme().background) : hairline(theme().bad, 1.5));
+  painter.setBrush(fits ? QBrush(with_alpha(theme().accent, 0.8)) : QBrush(Qt::NoBrush));
+  painter.drawEllipse(at, 4, 4);
+}
+
+// On the screen every point of a kind is the same little picture, drawn once.
+void ParetoWidget::draw_points(QPainter& painter, const std::vector<ScatterPoint>& pixels) const {
+  if (!draws_pixels(painter)) {
+    for (std::size_t i = 0; i < points_.size(); ++i) {
+      draw_point(painter, {pixels[i].x, pixels[i].y}, points_[i].fits);
+    }
+    return;
+  }
+  constexpr qreal kHalf = 6;
+  const qreal scale = painter.device()->devicePixelRatioF();
+  std::array<QImage, 2> pictures;
+  for (const bool fits : {false, true}) {
+    QImage& picture = pictures[fits ? 1 : 0];
+    picture = QImage((QSizeF(2 * kHalf, 2 * kHalf) * scale).toSize(), QImage::Format_ARGB32_Premultiplied);
+    picture.setDevicePixelRatio(scale);
+    picture.fill(Qt::transparent);
+    QPainter pen(&picture);
+    pen.setRenderHint(QPainter::Antialiasing);
+    draw_point(pen, {kHalf, kHalf}, fits);
+  }
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    const QPointF corner(std::round((pixels[i].x - kHalf) * scale) / scale,
+                         std::round((pixels[i].y - kHalf) * scale) / scale);
+    painter.drawImage(corner, pictures[points_[i].fits ? 1 : 0]);
+  }
 }
 
 void ParetoWidget::draw_limit(QPainter& painter, const QRectF& plot) const {

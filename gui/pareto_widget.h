@@ -54,6 +54,8 @@ class ParetoWidget : public PlotWidget {
   ChartAxis value_axis(const QRectF& plot) const;
   std::vector<ScatterPoint> pixels_of(const QRectF& plot) const;
   int nearest(const QPointF& at) const;
+  void draw_point(QPainter& painter, const QPointF& at, bool fits) const;
+  void draw_points(QPainter& painter, const std::vector<ScatterPoint>& pixels) const;
   void draw_limit(QPainter& painter, const QRectF& plot) const;
   void draw_front(QPainter& painter, const QRectF& plot, const std::vector<ScatterPoint>& pixels) const;
   QString label_of(std::size_t index) const;

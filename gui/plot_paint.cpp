@@ -1,6 +1,7 @@
 #include "gui/plot_paint.h"
 
 #include <QFontMetricsF>
+#include <QPaintEngine>
 #include <algorithm>
 #include <cmath>
 
@@ -59,8 +60,13 @@ QColor text_on(const QColor& ground) {
   return light > 0.42 ? QColor(0x14, 0x18, 0x1d) : QColor(0xff, 0xff, 0xff);
 }
 
+bool draws_pixels(const QPainter& painter) {
+  return painter.paintEngine() != nullptr && painter.paintEngine()->type() == QPaintEngine::Raster;
+}
+
 void draw_hatch(QPainter& painter, const QPainterPath& shape, const QColor& color, qreal distance) {
-  const QRectF box = shape.boundingRect();
+  // Of a shape that is far larger than the picture only what is in it.
+  const QRectF box = shape.boundingRect() & painter.transform().inverted().mapRect(QRectF(painter.viewport()));
   if (box.isEmpty()) return;
   painter.save();
   painter.setClipPath(shape, Qt::IntersectClip);

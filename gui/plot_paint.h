@@ -23,6 +23,9 @@ QColor mixed(const QColor& a, const QColor& b, qreal share_of_b);
 /// Black or white, whichever reads better on a colour.
 QColor text_on(const QColor& ground);
 
+/// Whether pixels are drawn; else shapes, for SVG and PDF.
+bool draws_pixels(const QPainter& painter);
+
 /// Lines from bottom left to top right inside of a shape: lines, not a pattern, so that they stay lines in SVG and PDF.
 void draw_hatch(QPainter& painter, const QPainterPath& shape, const QColor& color, qreal distance = 6);
 
