@@ -163,6 +163,8 @@ class TraceCollector {
 
  private:
   static Stream stream_of(const std::string& name, const std::string& category) {
+    // Of ours by the names that they were given.
+    if (name.starts_with("gradients of ")) return Stream::ToHost;
     if (category != "kernel") return Stream::Copy;
     if (!name.starts_with("nccl")) return Stream::Compute;
     const auto says = [&](std::string_view word) { return name.find(word) != std::string::npos; };
@@ -174,6 +176,9 @@ class TraceCollector {
   void take_kernel(const JsonValue& event, const std::string& name, const std::string& category, double time) {
     if (events_.size() >= most_) return;
     StreamEvent kernel{.stream = stream_of(name, category), .name = name, .start = Seconds(time)};
+    const JsonValue* given = event.find("args");
+    const bool is_copy_in = name.starts_with("copy-in ") && given != nullptr && number_of(*given, "stream") == 16.0;
+    if (is_copy_in) kernel.stream = Stream::Copy;
     kernel.end = Seconds(time + number_of(event, "dur").value_or(0) * 1e-6);
     if (const JsonValue* args = event.find("args"); args != nullptr && kernel.stream != Stream::Compute) {
       kernel.unit = text_of(*args, "FSDP unit");
