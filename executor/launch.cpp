@@ -93,6 +93,8 @@ Result<Launch> read_launch() {
     errors.push_back({"MASTER_ADDR, MASTER_PORT", "They say where the ranks meet, and are not set.",
                       "mpirun: -x MASTER_ADDR -x MASTER_PORT."});
   }
+  // A rank that is alone meets nobody, at any port.
+  if (launch.world_size == 1 && launch.master_address.empty()) launch.master_address = "127.0.0.1";
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return launch;
 }

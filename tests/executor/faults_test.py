@@ -11,6 +11,7 @@ import json
 import pathlib
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +21,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import Case  # noqa: E402
-from ranks import LIMIT_SECONDS, Rank, started  # noqa: E402
+from ranks import LIMIT_SECONDS, Rank, clean_environment, started  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 EXIT_INPUT, EXIT_RUN = 2, 3
@@ -74,6 +75,11 @@ class Faults(unittest.TestCase):
             ranks[1].process.send_signal(signal.SIGSTOP)
             for r in (0, 2):
                 self.expect_end(ranks[r], EXIT_RUN, began + timeout, AT_AN_INSTRUCTION, "Of rank 1 nothing is heard")
+
+    def test_a_rank_that_is_alone_needs_no_engine(self) -> None:
+        done = subprocess.run([str(EXECUTOR), str(self.plan(Case("f", "llama3_2_1b", 1))), "--steps", "1"],
+                              env=clean_environment(), capture_output=True, text=True, timeout=SOON_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_port_that_is_taken(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 2))
