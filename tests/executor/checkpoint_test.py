@@ -33,8 +33,8 @@ SGD = {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.1}}
 
 # What a run that is interrupted must bring back: moments, counters, the place in the data, dropout's generators.
 RESUMED = {
-    "bert_with_dropout": Case("b", "bert_large", 2, CLIPPED),
-    "copies_mixed_accumulated": Case("h", LLAMA, 2, {**MIXED, **CLIPPED, "accumulation": 2}, replicate=2),
+    "copies_of_bert_with_dropout": Case("b", "bert_large", 2, CLIPPED, replicate=2),
+    "mixed_accumulated": Case("h", LLAMA, 2, {**MIXED, **CLIPPED, "accumulation": 2}),
     "sgd_tied_and_frozen": Case("s", "qwen3_0_6b", 3, SGD, frozen=["model.layers.0.*"]),
     **({"pure_bf16": Case("p", LLAMA, 2, dtype="bfloat16"),
         "adam_fused_dropout": Case("g", "gpt2", 3, {"optimizer": {"implementation": "fused"}}),
