@@ -40,42 +40,38 @@ QRectF MemoryTimelineWidget::minimap_of(const QRectF& bounds) const {
   return {bounds.left() + kLeft, bounds.bottom() - kMinimap - 6, bounds.width() - kLeft - kRight, kMinimap};
 }
 
-static std::vector<LegendEntry> legend_of(const Snapshot& snapshot, const simulator::MemoryCurve& curve,
-                                          const Theme& theme, bool has_ghost, bool has_measured) {
-  std::vector<LegendEntry> entries = {{QObject::tr("at the peak:"), {}}};
-  const std::size_t peak = curve.peak();
+std::vector<LegendEntry> MemoryTimelineWidget::legend() const {
+  std::vector<LegendEntry> entries = {{tr("at the peak:"), {}}};
   for (auto category = kStackOrder.rbegin(); category != kStackOrder.rend(); ++category) {
     const auto c = static_cast<std::size_t>(*category);
-    const std::vector<std::int64_t>& live = curve.live[c];
-    if (std::all_of(live.begin(), live.end(), [](std::int64_t bytes) { return bytes == 0; })) continue;
+    if (!is_present_[c]) continue;
     const QString name = QString::fromStdString(std::string(name_of(*category)));
+    const Bytes bytes(curve().live[c][peak_]);
     entries.push_back(
-        {live[peak] == 0 ? name : name + " " + text_of(Bytes(live[peak])), theme.category[c], theme.is_hatched[c]});
+        {bytes == Bytes(0) ? name : name + " " + text_of(bytes), theme().category[c], theme().is_hatched[c]});
   }
-  entries.push_back({QObject::tr("outside PyTorch %1").arg(text_of(snapshot.curves.context)), floor_color(theme)});
-  entries.push_back({QObject::tr("reserved"), theme.text, false, true, Qt::DotLine});
-  if (has_ghost) entries.push_back({QObject::tr("baseline"), theme.baseline, false, true, Qt::DashLine});
-  if (has_measured) entries.push_back({QObject::tr("measured"), theme.measured, false, true, Qt::SolidLine});
+  entries.push_back({tr("outside PyTorch %1").arg(text_of(snapshot()->curves.context)), floor_color(theme())});
+  entries.push_back({tr("reserved"), theme().text, false, true, Qt::DotLine});
+  if (ghost_.size() > 0) entries.push_back({tr("baseline"), theme().baseline, false, true, Qt::DashLine});
+  if (measured_.size() > 0) entries.push_back({tr("measured"), theme().measured, false, true, Qt::SolidLine});
   return entries;
 }
 
 QRectF MemoryTimelineWidget::plot_area(const QRectF& bounds) const {
   const QFontMetricsF metrics(font());
-  qreal legend = 0;
+  qreal above_plot = 0;
   if (has_curve()) {
     const QRectF room = bounds.adjusted(12, 4, -kRight, 0);
-    legend = draw_legend(nullptr, font(), room,
-                         legend_of(*snapshot(), curve(), theme(), ghost_.size() > 0, measured_.size() > 0), theme());
+    above_plot = draw_legend(nullptr, font(), room, legend(), theme());
   }
-  const qreal above = 8 + legend + metrics.height() + 6;
+  const qreal above = 8 + above_plot + metrics.height() + 6;
   const qreal below = metrics.height() + 12 + kMinimap + 8;
   return bounds.adjusted(kLeft, above, -kRight, -below);
 }
 
 std::int64_t MemoryTimelineWidget::top() const {
   const MemoryReport& memory = snapshot()->report.memory;
-  const std::int64_t reserved = *std::max_element(curve().reserved.begin(), curve().reserved.end());
-  std::int64_t highest = std::max(memory.peaks.device.count(), snapshot()->curves.context.count() + reserved);
+  std::int64_t highest = std::max(memory.peaks.device.count(), snapshot()->curves.context.count() + most_reserved_);
   if (ghost_.size() > 0) highest = std::max(highest, baseline()->report.memory.peaks.device.count());
   if (measured_.size() > 0) {
     const std::int64_t context = snapshot()->curves.context.count();
@@ -97,8 +93,7 @@ void MemoryTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, c
   const ChartAxis axis = time_axis(plot);
   const ChartAxis values = value_axis(plot);
   const QFontMetricsF metrics(font());
-  draw_legend(&painter, font(), bounds.adjusted(12, 4, -kRight, 0),
-              legend_of(*snapshot(), curve(), theme(), ghost_.size() > 0, measured_.size() > 0), theme());
+  draw_legend(&painter, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
   draw_value_axis(painter, plot, values, byte_ticks(values.values, std::max(2, static_cast<int>(plot.height() / 42))),
                   theme());
   const int most = std::max(2, static_cast<int>(plot.width() / 90));
@@ -277,7 +272,7 @@ void MemoryTimelineWidget::draw_phases(QPainter& painter, const QRectF& plot) {
 }
 
 void MemoryTimelineWidget::draw_peak(QPainter& painter, const QRectF& plot) {
-  const std::size_t peak = curve().peak();
+  const std::size_t peak = peak_;
   const ChartAxis axis = time_axis(plot);
   const qreal x = axis.to_pixel(positions_[peak]);
   if (x < plot.left() || x > plot.right()) return;
@@ -310,7 +305,7 @@ void MemoryTimelineWidget::draw_peak(QPainter& painter, const QRectF& plot) {
 
 void MemoryTimelineWidget::draw_minimap(QPainter& painter, const QRectF& box) {
   const ChartAxis axis{range().full(), box.left(), box.width()};
-  const std::int64_t highest = snapshot()->curves.context.count() + curve().total[curve().peak()];
+  const std::int64_t highest = snapshot()->curves.context.count() + curve().total[peak_];
   const ChartAxis values{{0, 1.08 * static_cast<double>(highest)}, box.bottom(), -box.height()};
   painter.fillRect(box, theme().panel);
   const std::vector<StackColumn> columns =

@@ -7,6 +7,7 @@
 
 #include "gui/chart_stack.h"
 #include "gui/overlay.h"
+#include "gui/plot_paint.h"
 #include "gui/plot_widget.h"
 #include "gui/table_twin.h"
 
@@ -67,6 +68,7 @@ class MemoryTimelineWidget : public PlotWidget {
   ChartAxis value_axis(const QRectF& plot) const;
   QRectF minimap_of(const QRectF& bounds) const;
   std::int64_t top() const;  // Bytes at the upper end of the axis.
+  std::vector<LegendEntry> legend() const;
   void take_phase();
   void fill_table();
   void draw_stack(QPainter& painter, const QRectF& plot, const std::vector<StackColumn>& columns);
@@ -86,6 +88,9 @@ class MemoryTimelineWidget : public PlotWidget {
   QString wanted_phase_ = QStringLiteral("steady_step");
   std::vector<double> positions_;  // [moments] On the axis.
   StackPyramid pyramid_;
+  std::size_t peak_ = 0;                                 // Moment.
+  std::int64_t most_reserved_ = 0;                       // Bytes.
+  std::array<bool, kNumMemoryCategories> is_present_{};  // Categories that are ever alive.
   std::vector<double> ghost_positions_;
   StackPyramid ghost_;
   OverlayPtr overlay_;

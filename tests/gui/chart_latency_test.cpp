@@ -7,8 +7,10 @@
 #include <QTest>
 #include <QWheelEvent>
 #include <algorithm>
+#include <ctime>
 #include <functional>
 #include <iostream>
+#include <utility>
 
 #include "gui/memory_timeline_widget.h"
 #include "gui/stream_timeline_widget.h"
@@ -17,7 +19,8 @@ namespace fsdp::gui {
 namespace {
 
 constexpr std::size_t kMoments = 100'000;
-constexpr double kMost95 = 50;  // Milliseconds.
+// Milliseconds of work: what the clock on the wall shows besides is of whoever else uses the machine, and is printed.
+constexpr double kMost95 = 50;
 constexpr double kMostEver = 100;
 
 SnapshotPtr many_moments() {
@@ -56,15 +59,27 @@ class PaintCounter : public QObject {
   }
 };
 
-double milliseconds_until_painted(QWidget& widget, PaintCounter& paints, const std::function<void()>& input) {
+struct Latency {
+  double work = 0;
+  double wall = 0;
+};
+
+Latency until_painted(QWidget& widget, PaintCounter& paints, const std::function<void()>& input) {
   QCoreApplication::processEvents();
   const int before = paints.count;
   QElapsedTimer timer;
   timer.start();
+  const std::clock_t begin = std::clock();
   input();
   while (paints.count == before && timer.elapsed() < 2000) QCoreApplication::processEvents();
   EXPECT_GT(paints.count, before) << widget.accessibleName().toStdString() << " was not painted";
-  return static_cast<double>(timer.nsecsElapsed()) / 1e6;
+  return {1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC,
+          static_cast<double>(timer.nsecsElapsed()) / 1e6};
+}
+
+double at_share(std::vector<double> times, double share) {
+  std::sort(times.begin(), times.end());
+  return times[static_cast<std::size_t>(share * static_cast<double>(times.size() - 1))];
 }
 
 TEST(ChartLatency, IsShortForPointerAndWheel) {
@@ -79,22 +94,25 @@ TEST(ChartLatency, IsShortForPointerAndWheel) {
     ASSERT_TRUE(QTest::qWaitForWindowExposed(chart));
     PaintCounter paints;
     chart->installEventFilter(&paints);
-    std::vector<double> times;
+    std::vector<double> work;
+    std::vector<double> wall;
     for (int i = 0; i < 120; ++i) {
       const QPointF at(100 + 8 * i, 200);
-      times.push_back(milliseconds_until_painted(*chart, paints, [&] {
+      const Latency latency = until_painted(*chart, paints, [&] {
         if (i % 3 != 0) return QTest::mouseMove(chart, at.toPoint());
         QWheelEvent wheel(at, chart->mapToGlobal(at), {}, {0, i % 2 == 0 ? 120 : -60}, Qt::NoButton, Qt::NoModifier,
                           Qt::NoScrollPhase, false);
         QApplication::sendEvent(chart, &wheel);
-      }));
+      });
+      work.push_back(latency.work);
+      wall.push_back(latency.wall);
     }
-    std::sort(times.begin(), times.end());
-    const double p95 = times[times.size() * 95 / 100];
-    std::cout << chart->title().toStdString() << ": input to paint p50 " << times[times.size() / 2] << " ms, p95 "
-              << p95 << " ms, longest " << times.back() << " ms\n";
-    EXPECT_LE(p95, kMost95);
-    EXPECT_LE(times.back(), kMostEver);
+    for (const auto& [name, times] : {std::pair("work", &work), std::pair("wall", &wall)}) {
+      std::cout << chart->title().toStdString() << ", input to paint, " << name << ": p50 " << at_share(*times, 0.5)
+                << " ms, p95 " << at_share(*times, 0.95) << " ms, longest " << at_share(*times, 1) << " ms\n";
+    }
+    EXPECT_LE(at_share(work, 0.95), kMost95);
+    EXPECT_LE(at_share(work, 1), kMostEver);
     chart->removeEventFilter(&paints);
   }
 }
