@@ -22,15 +22,19 @@ function(fsdp_library NAME)
   fsdp_set_warnings(fsdp_${NAME})
 endfunction()
 
-# fsdp_program(NAME SOURCES <file>... DEPENDS <target>...)
+# fsdp_program(NAME SOURCES <file>... DEPENDS <target>... COMPONENT <name>)
 #
-# Defines an executable that is installed.
+# Defines an executable that is installed, in the package COMPONENT if it has one of its own.
 function(fsdp_program NAME)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "COMPONENT" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${NAME} ${ARG_SOURCES})
   target_link_libraries(${NAME} PRIVATE ${ARG_DEPENDS})
   fsdp_set_warnings(${NAME})
-  install(TARGETS ${NAME} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(ARG_COMPONENT)
+    install(TARGETS ${NAME} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${ARG_COMPONENT})
+  else()
+    install(TARGETS ${NAME} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
 endfunction()
 
 # fsdp_test(FOLDER SOURCES <file>... DEPENDS <target>...)

@@ -2,6 +2,7 @@
 
 #include <QFontMetrics>
 #include <QHBoxLayout>
+#include <QKeyEvent>
 #include <QSignalBlocker>
 #include <QWheelEvent>
 #include <algorithm>
@@ -149,6 +150,22 @@ void Control::finish(const QString& name, const QString& label, const QString& h
     part->setAccessibleDescription(help);
   }
   setFocusProxy(editor_);
+  for (QLineEdit* line : findChildren<QLineEdit*>()) line->installEventFilter(this);
+  // A box asks its own line without anybody seeing it.
+  editor_->installEventFilter(this);
+}
+
+bool Control::eventFilter(QObject* watched, QEvent* event) {
+  const auto* own = qobject_cast<const QLineEdit*>(watched);
+  const QLineEdit* line = own != nullptr ? own : watched->findChild<QLineEdit*>();
+  if (event->type() == QEvent::ShortcutOverride && line != nullptr && !line->isModified()) {
+    const auto* key = static_cast<const QKeyEvent*>(event);
+    if (key->matches(QKeySequence::Undo) || key->matches(QKeySequence::Redo)) {
+      event->ignore();
+      return true;
+    }
+  }
+  return QWidget::eventFilter(watched, event);
 }
 
 void Control::set_choices(const std::vector<std::string>& choices) {
@@ -206,8 +223,7 @@ void Control::show_value(const QString& value, bool is_own) {
 
 void Control::tell(const QString& text) {
   if (is_showing_ || text == value_ || text.isEmpty()) return;
-  if (text_ != nullptr) text_->setModified(false);
-  if (list_ != nullptr && list_->isEditable()) list_->lineEdit()->setModified(false);
+  for (QLineEdit* line : findChildren<QLineEdit*>()) line->setModified(false);
   // A description in brackets is nothing that the user wrote.
   if (text.startsWith('(')) return;
   emit edited(text, gesture_ > 0 ? gesture_ : next_gesture());

@@ -36,6 +36,10 @@ class Control : public QWidget {
   void set_choices(const std::vector<std::string>& choices);
   QString value() const { return value_; }
 
+ protected:
+  /// Undo is the window's, unless somebody is in the middle of typing here.
+  bool eventFilter(QObject* watched, QEvent* event) override;
+
  signals:
   /// The user wants this text; empty: takes the choice back. While a slider is dragged, `gesture` stays the same.
   void edited(QString text, int gesture);

@@ -139,6 +139,7 @@ void MainWindow::connect_state() {
   });
   connect(&state_, &AppState::inputs_changed, this, [this] {
     show_title();
+    show_pages();
     autosave_timer_.start();
   });
   connect(start_, &StartPage::example_chosen, this, &MainWindow::open_example);
@@ -152,7 +153,7 @@ void MainWindow::connect_state() {
   connect(&autosave_timer_, &QTimer::timeout, this, &MainWindow::autosave);
 }
 
-void MainWindow::show_snapshot() {
+void MainWindow::show_pages() {
   const bool is_working = state_.has_model();
   pages_->setCurrentIndex(is_working ? 1 : 0);
   if (is_working != is_working_) {
@@ -165,10 +166,14 @@ void MainWindow::show_snapshot() {
       for (const auto& [name, dock] : docks_) dock->hide();
     }
   }
+  if (!is_working) show_recent();
+}
+
+void MainWindow::show_snapshot() {
+  show_pages();
   for (const char* name : {"copy_command", "save_plan", "pin", "rehearse", "execute"}) {
     actions_.at(name)->setEnabled(state_.snapshot() != nullptr);
   }
-  if (!is_working) show_recent();
   for (PlotWidget* chart : std::initializer_list<PlotWidget*>{memory_, streams_, pareto_}) {
     chart->set_snapshot(state_.snapshot());
   }

@@ -78,6 +78,7 @@ class MainWindow : public QMainWindow {
   void apply_theme();
   void show_errors();
   void show_title();
+  void show_pages();
   void show_snapshot();
   void show_recent();
   void show_keys();
