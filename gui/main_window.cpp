@@ -68,32 +68,6 @@ void MainWindow::build_center() {
   setCentralWidget(pages_);
 }
 
-void MainWindow::build_charts() {
-  range_ = new TimeRange(this);
-  memory_ = new MemoryTimelineWidget(range_, charts_);
-  memory_->setObjectName("memory");
-  streams_ = new StreamTimelineWidget(range_, charts_);
-  streams_->setObjectName("streams");
-  charts_->addWidget(memory_);
-  charts_->addWidget(streams_);
-  charts_->setStretchFactor(0, 3);
-  charts_->setStretchFactor(1, 2);
-  pareto_ = new ParetoWidget(this);
-  pareto_->setObjectName("pareto");
-  connect(pareto_, &ParetoWidget::plan_chosen, this,
-          [this](const Plan& plan) { state_.keep_plan(plan, tr("take a plan of the chart")); });
-  connect(verdict_, &VerdictBar::peak_clicked, memory_, &MemoryTimelineWidget::go_to_peak);
-  connect(streams_, &StreamTimelineWidget::unit_chosen, this,
-          [this](const QString& unit) { modules_->show_module(unit); });
-  connect(memory_, &MemoryTimelineWidget::unit_chosen, this, [this](const QString& unit) {
-    streams_->select_unit(unit);
-    modules_->show_module(unit);
-  });
-  for (PlotWidget* chart : std::initializer_list<PlotWidget*>{memory_, streams_, pareto_}) {
-    connect(chart, &PlotWidget::status_changed, this, [this](const QString& text) { statusBar()->showMessage(text); });
-  }
-}
-
 QDockWidget* MainWindow::add_dock(const QString& name, const QString& title, QWidget* content,
                                   Qt::DockWidgetArea area) {
   auto* dock = new QDockWidget(title, this);
@@ -115,28 +89,30 @@ void MainWindow::build_docks() {
   add_dock("controls", tr("Controls"), controls_, Qt::LeftDockWidgetArea);
   add_dock("modules", tr("Modules"), modules_, Qt::LeftDockWidgetArea);
   add_dock("pareto", tr("Plans"), pareto_, Qt::BottomDockWidgetArea);
+  add_dock("peak", tr("Peak"), peak_, Qt::BottomDockWidgetArea);
+  add_dock("differences", tr("Differences"), comparison_, Qt::BottomDockWidgetArea);
+  add_dock("teaching", tr("Step by step"), teaching_, Qt::BottomDockWidgetArea);
+  add_dock("tables", tr("Tables"), tables_, Qt::BottomDockWidgetArea);
   add_dock("runs", tr("Runs"), runs_, Qt::BottomDockWidgetArea);
   add_dock("messages", tr("Messages"), messages_, Qt::BottomDockWidgetArea);
 }
 
 void MainWindow::arrange_docks() {
   tabifyDockWidget(docks_.at("controls"), docks_.at("modules"));
-  tabifyDockWidget(docks_.at("pareto"), docks_.at("runs"));
-  tabifyDockWidget(docks_.at("runs"), docks_.at("messages"));
+  QDockWidget* before = docks_.at("pareto");
+  for (const char* name : {"peak", "differences", "teaching", "tables", "runs", "messages"}) {
+    tabifyDockWidget(before, docks_.at(name));
+    before = docks_.at(name);
+  }
   docks_.at("controls")->raise();
   docks_.at("pareto")->raise();
   resizeDocks({docks_.at("controls")}, {380}, Qt::Horizontal);
-  resizeDocks({docks_.at("runs")}, {210}, Qt::Vertical);
+  resizeDocks({docks_.at("pareto")}, {230}, Qt::Vertical);
 }
 
 void MainWindow::connect_state() {
   connect(&state_, &AppState::snapshot_changed, this, &MainWindow::show_snapshot);
   connect(&state_, &AppState::errors_changed, this, &MainWindow::show_errors);
-  connect(&state_, &AppState::baseline_changed, this, [this] {
-    for (PlotWidget* chart : std::initializer_list<PlotWidget*>{memory_, streams_, pareto_}) {
-      chart->set_baseline(state_.baseline());
-    }
-  });
   connect(&state_, &AppState::inputs_changed, this, [this] {
     show_title();
     show_pages();
@@ -174,9 +150,7 @@ void MainWindow::show_snapshot() {
   for (const char* name : {"copy_command", "save_plan", "pin", "rehearse", "execute"}) {
     actions_.at(name)->setEnabled(state_.snapshot() != nullptr);
   }
-  for (PlotWidget* chart : std::initializer_list<PlotWidget*>{memory_, streams_, pareto_}) {
-    chart->set_snapshot(state_.snapshot());
-  }
+  show_charts();
 }
 
 void MainWindow::show_errors() {
@@ -208,7 +182,7 @@ void MainWindow::apply_theme() {
   problem_->setPalette(problem);
   verdict_->set_theme(theme_);
   modules_->set_theme(theme_);
-  for (PlotWidget* chart : std::initializer_list<PlotWidget*>{memory_, streams_, pareto_}) chart->set_theme(theme_);
+  theme_charts();
 }
 
 void MainWindow::changeEvent(QEvent* event) {

@@ -4,6 +4,7 @@
 // can be moved, hidden and brought back.
 
 #include <QAction>
+#include <QDockWidget>
 #include <QLabel>
 #include <QListWidget>
 #include <QMainWindow>
@@ -11,17 +12,24 @@
 #include <QStackedWidget>
 #include <QString>
 #include <QTimer>
+#include <array>
+#include <functional>
 #include <map>
 
 #include "gui/app_state.h"
+#include "gui/comparison_panel.h"
 #include "gui/control_panel.h"
 #include "gui/memory_timeline_widget.h"
 #include "gui/module_tree.h"
+#include "gui/overlay_reader.h"
 #include "gui/pareto_widget.h"
+#include "gui/peak_panel.h"
 #include "gui/run_panel.h"
 #include "gui/settings.h"
 #include "gui/start_page.h"
 #include "gui/stream_timeline_widget.h"
+#include "gui/table_panel.h"
+#include "gui/teaching_widget.h"
 #include "gui/theme.h"
 #include "gui/verdict_bar.h"
 
@@ -62,6 +70,14 @@ class MainWindow : public QMainWindow {
  private:
   void build_center();
   void build_charts();
+  void connect_charts();
+  void show_charts();
+  void theme_charts();
+  std::array<PlotWidget*, 3> plots() const;
+  void show_overlay(const OverlayPtr& overlay);
+  void lay_over(const OverlayPtr& overlay);
+  void build_export_menu(QMenu& file);
+  void finish_export(const QString& path, const Result<void>& written);
   void build_docks();
   void build_actions();
   void build_file_menu();
@@ -89,7 +105,6 @@ class MainWindow : public QMainWindow {
   bool save_project();
   bool ask_and_save_project();
   void save_plan();
-  void load_measured(const QString& path);
   void copy_command();
   void apply_remedy(const QString& flag, const QString& what);
   bool may_discard();
@@ -110,6 +125,12 @@ class MainWindow : public QMainWindow {
   MemoryTimelineWidget* memory_ = nullptr;
   StreamTimelineWidget* streams_ = nullptr;
   ParetoWidget* pareto_ = nullptr;
+  PeakPanel* peak_ = nullptr;
+  ComparisonPanel* comparison_ = nullptr;
+  TeachingWidget* teaching_ = nullptr;
+  TablePanel* tables_ = nullptr;
+  OverlayLoader overlays_;
+  std::shared_ptr<const StepReport> overlay_report_;  ///< What is laid over, as a report.
   ControlPanel* controls_ = nullptr;
   ModuleTree* modules_ = nullptr;
   RunPanel* runs_ = nullptr;

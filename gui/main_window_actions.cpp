@@ -58,6 +58,7 @@ void MainWindow::build_file_menu() {
              tr("Keep all that is set here in another file"), [this] { ask_and_save_project(); });
   add_action(menu, "save_plan", tr("Save &plan …"), QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_P),
              tr("Write the plan that is shown, for fsdp-plan simulate, rehearse and execute"), [this] { save_plan(); });
+  build_export_menu(menu);
   menu.addSeparator();
   add_action(menu, "quit", tr("&Quit"), QKeySequence(Qt::CTRL | Qt::Key_Q), tr("Close the window"),
              [this] { close(); });
@@ -88,7 +89,8 @@ void MainWindow::build_edit_menu() {
 void MainWindow::build_view_menu() {
   view_menu_ = menuBar()->addMenu(tr("&View"));
   int number = 1;
-  for (const char* name : {"controls", "modules", "pareto", "runs", "messages"}) {
+  for (const char* name :
+       {"controls", "modules", "pareto", "peak", "differences", "teaching", "tables", "runs", "messages"}) {
     QAction* toggle = docks_.at(name)->toggleViewAction();
     toggle->setObjectName(QString("action_show_") + name);
     toggle->setShortcut(QKeySequence(static_cast<int>(Qt::ALT) | (static_cast<int>(Qt::Key_1) + number++ - 1)));
@@ -144,10 +146,10 @@ void MainWindow::build_run_menu() {
              tr("End the run and all its processes"), [this] { runs_->stop(); });
   menu.addSeparator();
   add_action(menu, "load_measured", tr("&Load what was measured …"), QKeySequence(Qt::CTRL | Qt::Key_M),
-             tr("A report that rehearse, execute or replay wrote"), [this] {
-               const QString path =
-                   QFileDialog::getOpenFileName(this, tr("Load a report"), {}, tr("Reports (*.json);;All files (*)"));
-               if (!path.isEmpty()) load_measured(path);
+             tr("A report of a run, a trace of PyTorch's profiler or a memory snapshot"), [this] {
+               const QString path = QFileDialog::getOpenFileName(
+                   this, tr("Load"), {}, tr("Reports, traces and snapshots (*.json *.pickle *.pkl);;All files (*)"));
+               if (!path.isEmpty()) overlays_.load(path);
              });
   add_action(menu, "drop_measured", tr("&Take it away"), {}, tr("Show the prediction alone"),
              [this] { state_.set_measured(nullptr); });

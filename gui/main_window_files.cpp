@@ -11,7 +11,6 @@
 
 #include "core/files.h"
 #include "core/model_library.h"
-#include "core/report_reader.h"
 #include "gui/main_window.h"
 #include "gui/project_file.h"
 
@@ -123,15 +122,6 @@ void MainWindow::save_plan() {
     log(tr("Saved %1").arg(path));
   } else {
     state_.report_errors(written.error());
-  }
-}
-
-void MainWindow::load_measured(const QString& path) {
-  Result<StepReport> report = read_report_file(path.toStdString());
-  if (report) {
-    state_.set_measured(std::make_shared<const StepReport>(*std::move(report)));
-  } else {
-    state_.report_errors(report.error());
   }
 }
 

@@ -12,6 +12,8 @@
 #include <QDockWidget>
 #include <QDropEvent>
 #include <QFile>
+#include <QFileDialog>
+#include <QImage>
 #include <QMenu>
 #include <QMimeData>
 #include <QPlainTextEdit>
@@ -194,6 +196,18 @@ TEST(MainWindow, AJourneyByKeyboardAlone) {
   EXPECT_EQ(verdict->verdict(), "✓ FITS");
   QTest::keyClick(&window, Qt::Key_Z, Qt::ControlModifier);
   EXPECT_EQ(text_of(window.state().inputs(), Option::Gpus), "4");
+  QTemporaryDir folder;
+  const QString path = folder.filePath("memory.png");
+  QTimer::singleShot(200, [&] {
+    auto* dialog = qobject_cast<QFileDialog*>(QApplication::activeModalWidget());
+    ASSERT_NE(dialog, nullptr);
+    auto* name = dialog->findChild<QLineEdit*>("fileNameEdit");
+    name->selectAll();
+    QTest::keyClicks(name, path);
+    QTest::keyClick(name, Qt::Key_Return);
+  });
+  QTest::keyClick(&window, Qt::Key_E, Qt::ControlModifier);
+  EXPECT_GT(QImage(path).width(), 500) << path.toStdString();
 }
 
 TEST(MainWindow, BrokenFilesAreExplainedAndNothingIsLost) {

@@ -1,0 +1,34 @@
+#pragma once
+
+// Every chart as a table: what a screen reader reads, what is copied and what is written to files.
+
+#include <QAbstractItemModel>
+#include <QComboBox>
+#include <QSortFilterProxyModel>
+#include <QTableView>
+#include <QWidget>
+#include <vector>
+
+namespace fsdp::gui {
+
+class TablePanel : public QWidget {
+  Q_OBJECT
+
+ public:
+  explicit TablePanel(QWidget* parent = nullptr);
+  /// REQUIRES: `table` outlives this panel.
+  void add_table(const QString& title, QAbstractItemModel* table);
+  /// The table that is shown.
+  const QAbstractItemModel* current() const;
+
+ private:
+  void show_table(int index);
+  void copy_selection() const;
+
+  std::vector<QAbstractItemModel*> tables_;
+  QSortFilterProxyModel sorted_;
+  QComboBox* choice_;
+  QTableView* view_;
+};
+
+}  // namespace fsdp::gui
