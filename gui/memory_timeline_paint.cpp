@@ -13,7 +13,7 @@ namespace fsdp::gui {
 
 namespace {
 
-constexpr qreal kLeft = 104;
+constexpr qreal kLeft = 108;
 constexpr qreal kRight = 14;
 constexpr qreal kMinimap = 20;
 // A device that is filled to less than this share is drawn without its capacity, of which a note tells.

@@ -14,7 +14,7 @@ namespace fsdp::gui {
 namespace {
 
 constexpr qreal kRight = 14;
-constexpr qreal kLeast = 104;  // Of the memory chart, below which this one lies.
+constexpr qreal kLeast = 108;  // Of the memory chart, below which this one lies.
 
 QColor color_of(const StreamEvent& event, const QColor& lane, const Theme& theme) {
   if (event.stream != Stream::Compute) return lane;

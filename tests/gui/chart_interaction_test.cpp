@@ -56,8 +56,8 @@ TEST_F(Charts, ZoomAtThePointerAndTogether) {
   turn_wheel(memory_, {500, 200}, 240);
   const ValueRange after = range_.visible();
   EXPECT_LT(after.width(), 0.8 * before.width());
-  // The value under the pointer stays under it: the plot goes from 72 to 986.
-  const double share = (500.0 - 72) / (986 - 72);
+  // The value under the pointer stays under it: the plot goes from 108 to 986.
+  const double share = (500.0 - 108) / (986 - 108);
   EXPECT_NEAR(after.begin + share * after.width(), before.begin + share * before.width(), 1e-3 * before.width());
   turn_wheel(streams_, {500, 200}, -2400);
   EXPECT_EQ(range_.visible(), range_.full()) << "the other chart moves the same range";
@@ -82,7 +82,7 @@ TEST_F(Charts, MeasureWhatIsDraggedOverAndZoomIntoIt) {
   QTest::mouseMove(&memory_, {500, 200});
   QTest::mouseRelease(&memory_, Qt::LeftButton, {}, {500, 200});
   ASSERT_TRUE(range_.selection().has_value());
-  EXPECT_NEAR(range_.selection()->width() / range_.full().width(), 200.0 / (986 - 72), 0.005);
+  EXPECT_NEAR(range_.selection()->width() / range_.full().width(), 200.0 / (986 - 108), 0.005);
   const ValueRange selected = *range_.selection();
   press(memory_, Qt::Key_Z);
   EXPECT_EQ(range_.visible(), selected);
@@ -110,7 +110,7 @@ TEST_F(Charts, AClickOnAOneMomentPeakMeansThePeak) {
   const simulator::MemoryCurve& steady = *curves.find("steady_step");
   const double share = steady.time[steady.peak()].count() / curves.step.count();
   QSignalSpy chosen(&memory_, &MemoryTimelineWidget::moment_chosen);
-  QTest::mouseClick(&memory_, Qt::LeftButton, {}, {static_cast<int>(72 + share * (986 - 72)), 200});
+  QTest::mouseClick(&memory_, Qt::LeftButton, {}, {static_cast<int>(108 + share * (986 - 108)), 200});
   ASSERT_EQ(chosen.size(), 1);
   EXPECT_EQ(chosen[0][1].toInt(), static_cast<int>(steady.peak()));
 }
