@@ -98,8 +98,9 @@ def outside(predicted: dict[str, Any], shard: int, replicate: int) -> dict[str, 
 class StubRun:
     """What came out of both. AssertionError: what the rank said before it failed."""
 
-    def __init__(self, trial: Trial, program: pathlib.Path, planner: pathlib.Path, stub: pathlib.Path,
+    def __init__(self, trial: Trial, program: pathlib.Path, planner: pathlib.Path, stub: pathlib.Path | None,
                  **environment: str) -> None:
+        """Without a stub: on the GPU that is there."""
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "spec.json").write_text(json.dumps({k: v for k, v in trial.spec.items() if k != "$schema"}),
@@ -113,11 +114,13 @@ class StubRun:
             self.measured = json.loads((folder / "report.json").read_text(encoding="utf-8"))
             self.replayed = answer(planner, "replay", folder / "trace.txt", "--json")["recorded"]
 
-    def _execute(self, trial: Trial, program: pathlib.Path, stub: pathlib.Path, folder: pathlib.Path,
+    def _execute(self, trial: Trial, program: pathlib.Path, stub: pathlib.Path | None, folder: pathlib.Path,
                  given: dict[str, str]) -> str:
-        environment = {**os.environ, "LD_PRELOAD": str(stub), "OMP_NUM_THREADS": "1", "LOCAL_RANK": "0", "STUB_GPU_TRACE": "nccl",
-                       "FSDP_PLAN_MODEL_SPECS": str(ROOT / "model_specs"), **card(trial.gpu),
-                       **outside(self.predicted, trial.shard, trial.replicate), **given}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "LOCAL_RANK": "0",
+                       "FSDP_PLAN_MODEL_SPECS": str(ROOT / "model_specs"), **given}
+        if stub is not None:
+            environment |= {"LD_PRELOAD": str(stub), "STUB_GPU_TRACE": "nccl", **card(trial.gpu),
+                            **outside(self.predicted, trial.shard, trial.replicate), **given}
         words = [program, folder / "plan.json", "--device", "cuda", "--stand-in", str(trial.rank), "--steps", str(STEPS),
                  "--report", folder / "report.json", "--allocation-trace", folder / "trace.txt", *trial.options]
         done = subprocess.run([str(word) for word in words], env=environment, capture_output=True, text=True,

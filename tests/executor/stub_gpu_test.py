@@ -83,6 +83,13 @@ class WhatDoesNotEndIsSaid(unittest.TestCase):
                                r"ranks has not ended after 1\.0 s")
 
 
+class WhatIsNotRunIsRefused(unittest.TestCase):
+    def test_offload(self) -> None:
+        trial = of_plan(next(case for case in plan_cases.CASES if case.name == "cpu_offload"))
+        with self.assertRaisesRegex(AssertionError, r"exit 2\nerror: /cpu_offload: It is not run on GPUs\."):
+            StubRun(trial, PROGRAM, PLANNER, STUB)
+
+
 class TheWholeCommand(unittest.TestCase):
     def execute(self, gpus: int) -> tuple[dict[str, Any], str]:
         """Two ranks of a plan, each a process of its own, under fsdp-plan execute."""
