@@ -1,0 +1,66 @@
+#include "gui/run_panel.h"
+
+#include <gtest/gtest.h>
+
+#include <QFile>
+#include <QTemporaryDir>
+
+#include "tests/gui/support.h"
+
+namespace fsdp::gui {
+namespace {
+
+/// A run panel whose command is a shell script: `$1` is the verb, `$4` the file for the report.
+class RunPanelTest : public testing::Test {
+ protected:
+  void use(const QByteArray& script) {
+    QFile file(folder_.filePath("fsdp-plan"));
+    ASSERT_TRUE(file.open(QFile::WriteOnly));
+    file.write("#!/bin/sh\n" + script);
+    file.close();
+    file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+    qputenv("FSDP_PLAN_BINARY", file.fileName().toUtf8());
+    state_.open(test::small_inputs());
+    ASSERT_TRUE(test::wait_until_idle(state_));
+  }
+  void TearDown() override { qputenv("FSDP_PLAN_BINARY", before_); }
+  bool wait_for_end() {
+    return QTest::qWaitFor([&] { return !panel_.is_running(); }, 20'000);
+  }
+
+  QByteArray before_ = qgetenv("FSDP_PLAN_BINARY");
+  QTemporaryDir folder_;
+  AppState state_{test::library()};
+  RunPanel panel_{state_};
+};
+
+TEST_F(RunPanelTest, TheReportOfARunIsWhatWasMeasured) {
+  use("echo running $1; " + before_ + " simulate \"$2\" --json > \"$4\"\n");
+  panel_.start(ProcessRun::Kind::Execute);
+  EXPECT_TRUE(panel_.is_running());
+  ASSERT_TRUE(wait_for_end());
+  EXPECT_TRUE(panel_.log().contains("running execute")) << panel_.log().toStdString();
+  ASSERT_TRUE(QTest::qWaitFor([&] { return state_.measured() != nullptr; }, 2000)) << panel_.log().toStdString();
+  EXPECT_EQ(state_.measured()->memory.peaks.live, state_.snapshot()->report.memory.peaks.live);
+}
+
+TEST_F(RunPanelTest, ARunIsStopped) {
+  use("echo started; exec sleep 60\n");
+  panel_.start(ProcessRun::Kind::Rehearse);
+  ASSERT_TRUE(QTest::qWaitFor([&] { return panel_.log().contains("started\n"); }, 10'000));
+  panel_.stop();
+  ASSERT_TRUE(wait_for_end());
+  EXPECT_TRUE(panel_.log().contains("Stopped. Nothing is left running.")) << panel_.log().toStdString();
+  EXPECT_EQ(state_.measured(), nullptr);
+}
+
+TEST_F(RunPanelTest, AFailureIsSaid) {
+  use("echo 'error: no PyTorch here.' >&2; exit 3\n");
+  panel_.start(ProcessRun::Kind::Rehearse);
+  ASSERT_TRUE(wait_for_end());
+  EXPECT_TRUE(panel_.log().contains("no PyTorch here")) << panel_.log().toStdString();
+  EXPECT_TRUE(panel_.log().contains("exit code 3")) << panel_.log().toStdString();
+}
+
+}  // namespace
+}  // namespace fsdp::gui
