@@ -147,10 +147,12 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
     snapshot.plans = front_;
     watcher.on_answer(std::move(snapshot));
   };
-  FSDP_TRY(
-      const planner::SearchResult found,
-      planner::search(request.spec, request.workload, request.cluster, request.space,
-                      {.on_progress = watcher.on_progress, .should_stop = watcher.should_stop, .on_best = on_best}));
+  FSDP_TRY(const planner::SearchResult found,
+           planner::search(request.spec, request.workload, request.cluster, request.space,
+                           {.on_progress = watcher.on_progress,
+                            .should_stop = watcher.should_stop,
+                            .on_best = on_best,
+                            .with_memory = request.with_memory}));
   front_ = found.pareto;
   if (front_.empty()) front_.push_back(found.best);
   front_.insert(front_.end(), found.explanation.rejected.begin(), found.explanation.rejected.end());

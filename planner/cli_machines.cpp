@@ -105,6 +105,11 @@ Result<Cluster> read_machines(const CommandLine& line, const std::string& librar
   return machines_of(line, *shipped, overrides);
 }
 
+Result<Cluster> read_machines_with(CommandLine line, Bytes memory, const std::string& library) {
+  line.values[static_cast<std::size_t>(Option::Memory)] = {fmt::format("{}B", memory.count())};
+  return read_machines(line, library);
+}
+
 Result<Cluster> override_machines(const CommandLine& line, const Cluster& cluster, const std::string& library) {
   if (line.has(Option::ClusterFile) || line.has(Option::GpuName)) return read_machines(line, library);
   Errors errors;

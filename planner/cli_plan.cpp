@@ -82,6 +82,7 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   if (output.quiet || (!output.verbose && output.format == Format::Table)) request->space.pareto_points = 0;
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
   SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(now); }};
+  options.with_memory = request->with_memory;
   const auto result = search(request->spec, request->workload, request->cluster, request->space, options);
   progress.erase();
   if (!result) return input_failure(result.error());

@@ -188,6 +188,7 @@ Result<PlanRequest> read_request(const CommandLine& line, const std::string& lib
   if (cluster) read_mesh(line, *cluster, request.space, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   request.cluster = std::move(*cluster);
+  request.with_memory = [line, library](Bytes memory) { return read_machines_with(line, memory, library); };
   return request;
 }
 

@@ -2,6 +2,7 @@
 
 // What a command line means: the model, the workload, the machines and the space to search.
 
+#include <functional>
 #include <string>
 
 #include "core/cluster.h"
@@ -18,6 +19,7 @@ struct PlanRequest {
   Workload workload;
   Cluster cluster;
   Space space;
+  std::function<Result<Cluster>(Bytes)> with_memory;  ///< The machines as if --mem had said so.
 };
 
 /// Errors: everything that is wrong with the options and with the files that they name, in one go.
@@ -33,6 +35,9 @@ void apply_work_options(const CommandLine& line, Plan& plan, Errors& errors);
 /// The machines of a command line. Without any option about them: nothing is given, and nothing is assumed. Errors:
 /// unknown names, sizes that make no sense, options that exclude each other.
 Result<Cluster> read_machines(const CommandLine& line, const std::string& library);
+
+/// The same, as if --mem had said `memory`.
+Result<Cluster> read_machines_with(CommandLine line, Bytes memory, const std::string& library);
 
 /// True when an option about machines is given.
 bool names_machines(const CommandLine& line);

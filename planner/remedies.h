@@ -24,6 +24,9 @@ struct RemedyRequest {
   Verdict verdict = Verdict::Unknown;  ///< Of `best`.
   /// Asked before each prediction; once it says true nothing more is tried. Empty: nobody stops it.
   std::function<bool()> should_stop = {};
+  /// The machines with so much memory on each GPU, as the option would make them: where no GPU is named, another may
+  /// stand in. Empty: the same GPU with more memory.
+  std::function<Result<Cluster>(Bytes)> with_memory = {};
 };
 
 /// Those that fit first, then by what they save. A change that saves neither bytes nor time is left out. When the plan

@@ -184,13 +184,14 @@ void find_memory(RemedyList& list) {
   for (int attempt = 0; attempt < 4; ++attempt, ++gib) {
     ClusterOverrides overrides;
     overrides.memory = Bytes(gib * kGib);
-    const auto cluster = override_cluster(request.cluster, overrides);
+    const auto cluster =
+        request.with_memory ? request.with_memory(*overrides.memory) : override_cluster(request.cluster, overrides);
     if (!cluster) return;
     const Workload workload = sized_workload(request);
-    if (list.try_rebuilt(fmt::format("{} GiB of memory on each GPU", gib), fmt::format("--mem {}G", gib), list.plan(),
-                         workload, *cluster)) {
-      return;
-    }
+    if (!list.fits(list.plan(), workload, *cluster).value_or(false)) continue;
+    list.try_rebuilt(fmt::format("{} GiB of memory on each GPU", gib), fmt::format("--mem {}G", gib), list.plan(),
+                     workload, *cluster);
+    return;
   }
 }
 

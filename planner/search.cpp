@@ -222,7 +222,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (space.explain) {
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space, .settled = result.proof.space});
     FSDP_TRY(result.explanation.remedies, remedies_for({spec, workload, cluster, cost.predictor_of(choice), result.best,
-                                                        result.verdict, options.should_stop}));
+                                                        result.verdict, options.should_stop, options.with_memory}));
   }
   if (is_stopped(options)) return stopped();
   return result;

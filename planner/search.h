@@ -103,6 +103,7 @@ struct SearchOptions {
   std::function<bool()> should_stop;
   /// Called once, when the best plan is known and predicted; front, rejected plans and remedies are still missing.
   std::function<void(const SearchResult&)> on_best;
+  std::function<Result<Cluster>(Bytes)> with_memory;  ///< RemedyRequest::with_memory.
 };
 
 /// Errors: stopped, and those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a

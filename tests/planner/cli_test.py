@@ -320,6 +320,17 @@ def test_rank(tester):
         tester.check(code == 2 and not out and "There is no rank 4 in a world of 4." in err, f"{command}: {err}")
 
 
+def test_memory_that_would_do(tester):
+    """A remedy's --mem holds when it is given, also where no GPU is named and more memory means another stand-in."""
+    question = "llama3_1_8b --gpus 2 --offload no"
+    code, out, _ = tester.run(f"{question} --mem 24G --json")
+    flags = [remedy["flag"] for remedy in json.loads(out)["explain"]["remedies"]
+             if remedy["flag"].startswith("--mem")]
+    tester.check(code == 1 and len(flags) == 1, f"One size of memory would do, not {flags}.")
+    code, out, _ = tester.run(f"{question} {flags[0]} --quiet")
+    tester.check(code == 0, f"{flags[0]} was said to do:\n{out}")
+
+
 def test_completions(tester):
     for shell in ("bash", "zsh", "fish"):
         code, out, _ = tester.run(f"completions {shell}")
