@@ -28,6 +28,17 @@ void set_color(QWidget& widget, const QColor& color) {
   widget.setPalette(palette);
 }
 
+/// What a remedy brings; where the plan does not fit, first of all whether it does with it.
+QString effects_of(const planner::Remedy& remedy, bool says_fits) {
+  QStringList effects;
+  const bool fits = remedy.verdict == Verdict::Fits;
+  if (says_fits && fits) effects << VerdictBar::tr("fits");
+  if (remedy.delta_bytes != Bytes(0)) effects << signed_size_text(remedy.delta_bytes);
+  if (std::abs(remedy.delta_time.count()) >= 1e-9) effects << signed_time_text(remedy.delta_time);
+  if (effects.isEmpty()) effects << (fits ? VerdictBar::tr("fits") : VerdictBar::tr("does not fit"));
+  return effects.join(", ");
+}
+
 }  // namespace
 
 QString text_of(const std::string& text) {
@@ -282,9 +293,12 @@ void VerdictBar::show_state() {
 
 void VerdictBar::show_chips() {
   const SnapshotPtr shown = state_.snapshot();
+  const bool misses = shown && shown->report.verdict != Verdict::Fits;
   QString now;
   if (shown) {
-    for (const planner::Remedy& remedy : shown->explanation.remedies) now += text_of(remedy.flag + remedy.what);
+    for (const planner::Remedy& remedy : shown->explanation.remedies) {
+      now += text_of(remedy.flag + remedy.what) + effects_of(remedy, misses) + "\n";
+    }
     now += QString::number(shown->stage == Stage::Explained);
   }
   if (now == chips_shown_) return;
@@ -301,13 +315,7 @@ void VerdictBar::show_chips() {
     chip->setObjectName("remedy_" + QString::number(count));
     QString what = text_of(remedy.what);
     what[0] = what[0].toUpper();
-    const bool saves = remedy.delta_bytes != Bytes(0);
-    const bool costs_time = std::abs(remedy.delta_time.count()) >= 1e-9;
-    QStringList effects;
-    if (saves) effects << signed_size_text(remedy.delta_bytes);
-    if (costs_time) effects << signed_time_text(remedy.delta_time);
-    if (effects.isEmpty()) effects << (remedy.verdict == Verdict::Fits ? tr("fits") : tr("does not fit"));
-    chip->setText(" " + what + ":  " + effects.join(", ") + " ");
+    chip->setText(" " + what + ":  " + effects_of(remedy, misses) + " ");
     chip->setToolTip(tr("%1\nPredicted: %2. Click to apply it.")
                          .arg(text_of(remedy.flag), remedy.verdict == Verdict::Fits ? tr("fits") : tr("does not fit")));
     chip->setAccessibleName(chip->text());
