@@ -6,12 +6,10 @@ the same bits, whoever trains which half of it.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import pathlib
 import sys
-import tempfile
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -21,24 +19,16 @@ os.environ["OMP_NUM_THREADS"] = "1"
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from checkpoints import contents_of, differing, index_of  # noqa: E402
 from parity_cases import CLIPPED, MIXED, Case  # noqa: E402
-from ranks import LIMIT_SECONDS, ROOT, parameters_of, run_executor, run_reference, started  # noqa: E402
+from ranks import LIMIT_SECONDS, ROOT, InAFolder, parameters_of, run_executor, run_reference, started  # noqa: E402
 
 EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 SEED, RATE = ["--seed", "7"], "0.001"
 SGD = {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.1}}
 
 
-class AcrossPrograms(unittest.TestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class AcrossPrograms(InAFolder):
     def plan(self, case: Case) -> pathlib.Path:
-        spec, plan = self.folder / f"{case.name}.spec.json", self.folder / f"{case.name}.json"
-        spec.write_text(json.dumps(case.spec()), encoding="utf-8")
-        plan.write_text(json.dumps(case.plan_of(str(spec))), encoding="utf-8")
-        return plan
+        return case.write(self.folder, case.name)
 
     def ours(self, case: Case, name: str, *options: str, steps: int = 4) -> dict[str, Any]:
         return run_executor(EXECUTOR, self.plan(case), case.ranks, self.folder, name,

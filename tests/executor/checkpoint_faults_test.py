@@ -8,7 +8,6 @@ FSDP_CHECKPOINTS=all in the environment: 40 kills instead of a few.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import random
@@ -16,7 +15,6 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -24,7 +22,7 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from checkpoints import contents_of, differing, index_of, steps_in  # noqa: E402
 from parity_cases import Case  # noqa: E402
-from ranks import LIMIT_SECONDS, clean_environment, free_port, parameters_of, started  # noqa: E402
+from ranks import LIMIT_SECONDS, InAFolder, clean_environment, free_port, parameters_of, started  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 TORCHRUN = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -33,18 +31,13 @@ EXIT_RUN = 3
 CASE = Case("f", "llama3_2_1b", 3)
 
 
-class Faults(unittest.TestCase):
+class Faults(InAFolder):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.checkpoints = self.folder / "checkpoints"
 
     def plan(self, case: Case = CASE) -> pathlib.Path:
-        spec, plan = self.folder / "spec.json", self.folder / "plan.json"
-        spec.write_text(json.dumps(case.spec()), encoding="utf-8")
-        plan.write_text(json.dumps(case.plan_of(str(spec))), encoding="utf-8")
-        return plan
+        return case.write(self.folder)
 
     def wait_for_step(self, number: int) -> None:
         deadline = time.monotonic() + LIMIT_SECONDS

@@ -8,7 +8,6 @@ FSDP_CHECKPOINTS=all in the environment: every case.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pathlib
@@ -22,8 +21,8 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from checkpoints import contents_of, differing, index_of, steps_in, tensors_of  # noqa: E402
 from parity_cases import CLIPPED, MIXED, Case  # noqa: E402
-from ranks import results_of, started  # noqa: E402
-from small_models import CUTS, each_block_a_unit  # noqa: E402
+from ranks import InAFolder, results_of, started  # noqa: E402
+from small_models import CUTS  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 ALL = os.environ.get("FSDP_CHECKPOINTS") == "all"
@@ -42,18 +41,13 @@ RESUMED = {
 }
 
 
-class Runs(unittest.TestCase):
+class Runs(InAFolder):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.checkpoints = self.folder / "checkpoints"
 
     def plan(self, case: Case) -> pathlib.Path:
-        spec, plan = self.folder / f"{case.name}.spec.json", self.folder / f"{case.name}.json"
-        spec.write_text(json.dumps(case.spec()), encoding="utf-8")
-        plan.write_text(json.dumps(case.plan_of(str(spec))), encoding="utf-8")
-        return plan
+        return case.write(self.folder, case.name)
 
     def run_ranks(self, case: Case, *options: str, code: int = 0) -> str:
         """What the ranks print."""

@@ -8,7 +8,6 @@ mpirun and Slurm are those of the machine; a test whose engine is not there is s
 from __future__ import annotations
 
 import functools
-import json
 import os
 import pathlib
 import shutil
@@ -32,18 +31,11 @@ OPTIONS = ["--steps", "2", "--seed"]
 SEED = "5"
 
 
-def write_plan(folder: pathlib.Path) -> pathlib.Path:
-    spec_file, plan_file = folder / "spec.json", folder / "plan.json"
-    spec_file.write_text(json.dumps(CASE.spec()), encoding="utf-8")
-    plan_file.write_text(json.dumps(CASE.plan_of(str(spec_file))), encoding="utf-8")
-    return plan_file
-
-
 def by_hand(port: int | None = None, seed: str = SEED) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         options = [*OPTIONS, seed, "--save-parameters", str(folder / "out")]
-        with started(EXECUTOR, CASE.ranks, [write_plan(folder)], folder, options, port=port) as ranks:
+        with started(EXECUTOR, CASE.ranks, [CASE.write(folder)], folder, options, port=port) as ranks:
             codes = [rank.wait() for rank in ranks]
             if any(codes):
                 raise AssertionError(f"exit {codes}\n" + "".join(rank.printed for rank in ranks))
@@ -57,7 +49,7 @@ def by_engine(words: list[str], **environment: str) -> tuple[dict[str, Any], str
     """What `words`, with fsdp-exec behind them, leaves and prints."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        command = [*words, str(EXECUTOR), str(write_plan(folder)), "--threads", "1", *OPTIONS, SEED,
+        command = [*words, str(EXECUTOR), str(CASE.write(folder)), "--threads", "1", *OPTIONS, SEED,
                    "--save-parameters", str(folder / "out")]
         done = subprocess.run(command, env={**clean_environment(), **environment}, capture_output=True, text=True,
                               timeout=LIMIT_SECONDS)
@@ -106,7 +98,8 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
     def ray(self, folder: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
         if RAY is None or not RAY.is_file():
             self.skipTest("there is no Ray")
-        command = [str(RAY), "-m", "fsdp_plan_ray", str(write_plan(folder)), "--program", str(EXECUTOR), "--cpus", "0.5",
+        plan = CASE.write(folder)
+        command = [str(RAY), "-m", "fsdp_plan_ray", str(plan), "--program", str(EXECUTOR), "--cpus", "0.5",
                    "--storage", str(folder / "ray"), "--", "--threads", "1", *OPTIONS, SEED, *options]
         environment = {**clean_environment(), "PYTHONPATH": str(ROOT / "python"), "RAY_USAGE_STATS_ENABLED": "0"}
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)

@@ -15,11 +15,11 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 from parity_cases import CASES, Case
+from ranks import InAFolder
 
 FSDP_PLAN = pathlib.Path(sys.argv[1]).resolve()
 WANTED = sys.argv[2:]
@@ -45,20 +45,7 @@ def chosen() -> list[Case]:
     return [case for case in CASES if ALL or case.always]
 
 
-class Execute(unittest.TestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def write(self, case: Case) -> pathlib.Path:
-        spec = case.spec()
-        spec.pop("$schema", None)
-        (self.folder / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
-        plan = self.folder / "plan.json"
-        plan.write_text(json.dumps(case.plan_of(str(self.folder / "spec.json"))), encoding="utf-8")
-        return plan
-
+class Execute(InAFolder):
     def execute(self, plan: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([str(FSDP_PLAN), "execute", str(plan), *options], capture_output=True, text=True,
                               timeout=LIMIT_SECONDS, check=False)
@@ -66,7 +53,7 @@ class Execute(unittest.TestCase):
     def test_what_is_measured_is_what_was_predicted(self) -> None:
         for case in chosen():
             with self.subTest(case.name):
-                done = self.execute(self.write(case), "--steps", "3", "--json")
+                done = self.execute(case.write(self.folder), "--steps", "3", "--json")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 terms = {term["name"]: term for term in json.loads(done.stdout)["comparison"]["terms"]}
                 for name, term in terms.items():
@@ -81,14 +68,14 @@ class Execute(unittest.TestCase):
                     self.assertLess(term["relative"], 0.002, term)
 
     def test_a_tolerance_decides_the_exit_code(self) -> None:
-        self.assertEqual(self.execute(self.write(CASES[0]), "--tolerance", "0.1%", "--quiet").returncode, 0)
+        self.assertEqual(self.execute(CASES[0].write(self.folder), "--tolerance", "0.1%", "--quiet").returncode, 0)
         # oneDNN's memory is predicted by nobody.
         half = next(case for case in CASES if case.name == "llama_pure_bf16")
-        self.assertEqual(self.execute(self.write(half), "--tolerance", "0.1%", "--quiet").returncode, 1)
+        self.assertEqual(self.execute(half.write(self.folder), "--tolerance", "0.1%", "--quiet").returncode, 1)
 
     def test_the_folder_of_a_run_holds_everything(self) -> None:
         run, trace = self.folder / "run", self.folder / "trace.json"
-        done = self.execute(self.write(CASES[0]), "--run-dir", str(run), "--trace", str(trace))
+        done = self.execute(CASES[0].write(self.folder), "--run-dir", str(run), "--trace", str(trace))
         self.assertEqual(done.returncode, 0, done.stderr)
         ranks = range(CASES[0].ranks)
         expected = {"plan.json", "predicted.json", "predicted-trace.json", *(f"{rank}.log" for rank in ranks),
@@ -104,25 +91,28 @@ class Execute(unittest.TestCase):
         self.assertEqual(simulated.returncode, 0, simulated.stderr)
 
     def test_a_calibration_is_written_and_used(self) -> None:
-        plan, calibration = self.write(CASES[0]), self.folder / "calibration.json"
+        plan, calibration = CASES[0].write(self.folder), self.folder / "calibration.json"
         options = ("--calibration", str(calibration))
         first = self.execute(plan, *options)
         self.assertNotIn("exposed communication", first.stdout, "no times are compared that nothing stands behind")
         learned = json.loads(calibration.read_text(encoding="utf-8"))
         self.assertEqual((learned["device"], learned["ranks"]), ("CPU", CASES[0].ranks))
         measured = {row["term"]: row["measured_seconds"] for row in learned["residuals"]}
-        second = self.execute(plan, *options)
+        second = self.execute(plan, *options, "--run-dir", str(self.folder / "run"))
         self.assertRegex(second.stdout, "exposed communication")
         predicted = {row["term"]: row["predicted_seconds"] for row in json.loads(calibration.read_text())["residuals"]}
         for term in ("step", "compute"):
             self.assertAlmostEqual(predicted[term] / measured[term], 1, delta=0.05, msg=term)
+        trace = json.loads((self.folder / "run" / "predicted-trace.json").read_text(encoding="utf-8"))
+        ends = [event["ts"] + event["dur"] for event in trace["traceEvents"] if event["ph"] == "X"]
+        self.assertAlmostEqual(max(ends) * 1e-6 / predicted["step"], 1, delta=0.05, msg="the trace is calibrated too")
         calibration.write_text("{}", encoding="utf-8")
         broken = self.execute(plan, *options)
         self.assertEqual((broken.returncode, broken.stdout), (2, ""))
         self.assertIn(str(calibration), broken.stderr)
 
     def test_wrong_input_is_said_before_anything_starts(self) -> None:
-        plan = self.write(CASES[0])
+        plan = CASES[0].write(self.folder)
         done = self.execute(plan, "--ranks", "3", "--steps", "none")
         self.assertEqual(done.returncode, 2)
         self.assertIn("--ranks", done.stderr)
@@ -130,7 +120,7 @@ class Execute(unittest.TestCase):
         self.assertEqual(done.stdout, "")
 
     def test_checkpoints_and_weights_are_handed_on(self) -> None:
-        plan = self.write(Case("small", "llama3_2_1b", 2))
+        plan = Case("small", "llama3_2_1b", 2).write(self.folder)
         folder = self.folder / "checkpoints"
         options = ["--checkpoint-dir", str(folder), "--resume", "latest", "--quiet"]
         self.assertEqual(self.execute(plan, "--steps", "2", *options).returncode, 0)
@@ -147,12 +137,12 @@ class Execute(unittest.TestCase):
         self.assertGreater(done.stderr.count("No file has"), 10)
 
     def test_too_little_memory_names_rank_and_instruction(self) -> None:
-        done = self.execute(self.write(CASES[0]), "--mem", "500K")
+        done = self.execute(CASES[0].write(self.folder), "--mem", "500K")
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr, r"error: rank \d: step 1, instruction \d+ of \d+, \w+.*bytes were asked for")
 
     def test_a_killed_rank_ends_the_run_and_is_named(self) -> None:
-        plan = self.write(CASES[0])
+        plan = CASES[0].write(self.folder)
         run = subprocess.Popen([str(FSDP_PLAN), "execute", str(plan), "--steps", "100000", "--timeout", "30s"],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         ranks = self.ranks_of(run.pid, CASES[0].ranks)

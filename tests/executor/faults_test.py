@@ -7,13 +7,11 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from typing import Any
@@ -21,7 +19,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import Case  # noqa: E402
-from ranks import LIMIT_SECONDS, Rank, clean_environment, started  # noqa: E402
+from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, started  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 EXIT_INPUT, EXIT_RUN = 2, 3
@@ -31,17 +29,9 @@ ENDED: dict[str, float] = {}  # By test: from its fault, or its time-out, to the
 AT_AN_INSTRUCTION = r"error: rank \d: step \d+, instruction \d+ of \d+, \w+"
 
 
-class Faults(unittest.TestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Faults(InAFolder):
     def plan(self, case: Case, name: str = "plan", **changes: Any) -> pathlib.Path:
-        spec_file, plan_file = self.folder / f"{name}.spec.json", self.folder / f"{name}.json"
-        spec_file.write_text(json.dumps(case.spec()), encoding="utf-8")
-        plan_file.write_text(json.dumps({**case.plan_of(str(spec_file)), **changes}), encoding="utf-8")
-        return plan_file
+        return case.write(self.folder, name, **changes)
 
     def wait_until_they_train(self, ranks: list[Rank]) -> None:
         deadline = time.monotonic() + LIMIT_SECONDS

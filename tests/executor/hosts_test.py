@@ -9,13 +9,11 @@ namespace, where it may make such things without being root; where that is not a
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from collections.abc import Iterator
@@ -23,7 +21,7 @@ from collections.abc import Iterator
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import Case  # noqa: E402
-from ranks import LIMIT_SECONDS, Rank, clean_environment, parameters_of, started  # noqa: E402
+from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, parameters_of, started  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 IS_INSIDE = len(sys.argv) > 2
@@ -93,14 +91,10 @@ def on_two_hosts(hosts: Hosts, plan: pathlib.Path, folder: pathlib.Path, *option
             rank.process.wait()
 
 
-class TwoHosts(unittest.TestCase):
+class TwoHosts(InAFolder):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        spec_file, self.plan = self.folder / "spec.json", self.folder / "plan.json"
-        spec_file.write_text(json.dumps(CASE.spec()), encoding="utf-8")
-        self.plan.write_text(json.dumps(CASE.plan_of(str(spec_file))), encoding="utf-8")
+        super().setUp()
+        self.plan = CASE.write(self.folder)
         self.hosts = Hosts()
         self.addCleanup(self.hosts.end)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +44,15 @@ class Case:
             "units": self.units or each_block_a_unit(self.model),
             **self.plan,
         }
+
+    def write(self, folder: pathlib.Path, name: str = "plan", **changes: Any) -> pathlib.Path:
+        """The plan's file, NAME.json, beside its spec; `changes` are members of the plan."""
+        spec_file, plan_file = folder / f"{name}.spec.json", folder / f"{name}.json"
+        # The schema lies beside the shipped specs only.
+        spec = {member: value for member, value in self.spec().items() if member != "$schema"}
+        spec_file.write_text(json.dumps(spec), encoding="utf-8")
+        plan_file.write_text(json.dumps({**self.plan_of(str(spec_file)), **changes}), encoding="utf-8")
+        return plan_file
 
 
 def checkpointed(model: str) -> dict[str, Any]:

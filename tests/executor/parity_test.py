@@ -10,7 +10,6 @@ says; ranks_agree_test.py has it.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pathlib
@@ -31,13 +30,6 @@ EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1
 WANTED = sys.argv[3:]
 RUNS_ALL = os.environ.get("FSDP_PARITY") == "all"
 SEED = 7
-
-
-def write_plan(case: Case, folder: pathlib.Path) -> pathlib.Path:
-    spec_file, plan_file = folder / "spec.json", folder / "plan.json"
-    spec_file.write_text(json.dumps(case.spec()), encoding="utf-8")
-    plan_file.write_text(json.dumps(case.plan_of(str(spec_file))), encoding="utf-8")
-    return plan_file
 
 
 def bits(value: float) -> str:
@@ -72,7 +64,7 @@ class TheSameBitsAsPyTorch(unittest.TestCase):
     def check(self, case: Case) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            plan = write_plan(case, folder)
+            plan = case.write(folder)
             values = ["--seed", str(SEED)]
             began = time.monotonic()
             theirs = run_reference(PLANNER, plan, case.ranks, folder, "pytorch", case.steps,

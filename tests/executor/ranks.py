@@ -16,7 +16,9 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
+import unittest
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +28,15 @@ from command import answer  # noqa: E402
 
 LIMIT_SECONDS = 120
 STARTERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FSDP_EXEC_STORE_FILE")
+
+
+class InAFolder(unittest.TestCase):
+    """Each test has a folder of its own, which goes with it."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
 
 
 def clean_environment() -> dict[str, str]:

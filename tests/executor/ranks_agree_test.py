@@ -10,7 +10,6 @@ so its gradient is N times theirs, and it learns with an N-th of their rate: pla
 from __future__ import annotations
 
 import functools
-import json
 import math
 import pathlib
 import sys
@@ -35,10 +34,7 @@ LEARNS = {"optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0, "cl
 def trained(case: Case, rate: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        spec_file, plan_file = folder / "spec.json", folder / "plan.json"
-        spec_file.write_text(json.dumps(case.spec()), encoding="utf-8")
-        plan_file.write_text(json.dumps(case.plan_of(str(spec_file))), encoding="utf-8")
-        return run_executor(EXECUTOR, plan_file, case.ranks, folder, "run",
+        return run_executor(EXECUTOR, case.write(folder), case.ranks, folder, "run",
                             ["--seed", "3", "--steps", str(STEPS), "--lr", repr(rate), "--reduce", "direct"])
 
 

@@ -30,11 +30,8 @@ class MeasuredTrace(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         home = pathlib.Path(folder.name)
-        spec_file, plan_file = home / "spec.json", home / "plan.json"
-        spec_file.write_text(json.dumps(CASE.spec()), encoding="utf-8")
-        plan_file.write_text(json.dumps(CASE.plan_of(str(spec_file))), encoding="utf-8")
         options = ["--steps", "2", "--trace", str(home / "trace-{rank}.json"), "--report", str(home / "report-{rank}.json")]
-        with started(EXECUTOR, CASE.ranks, [plan_file], home, options) as ranks:
+        with started(EXECUTOR, CASE.ranks, [CASE.write(home)], home, options) as ranks:
             codes = [rank.wait() for rank in ranks]
             if any(codes):
                 raise AssertionError("".join(rank.printed for rank in ranks))

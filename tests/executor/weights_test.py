@@ -13,7 +13,6 @@ import pathlib
 import random
 import struct
 import sys
-import tempfile
 import unittest
 from typing import Any
 
@@ -21,7 +20,7 @@ sys.dont_write_bytecode = True
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import CLIPPED, MIXED, Case  # noqa: E402
-from ranks import expanded, run_executor, run_reference, started  # noqa: E402
+from ranks import InAFolder, expanded, run_executor, run_reference, started  # noqa: E402
 
 EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 STEPS = ["--seed", "7", "--steps", "3", "--lr", "0.001"]
@@ -50,17 +49,9 @@ def write_safetensors(path: pathlib.Path, tensors: dict[str, list[int]], dtype: 
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-class FromFiles(unittest.TestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class FromFiles(InAFolder):
     def plan(self, case: Case) -> pathlib.Path:
-        spec, plan = self.folder / f"{case.name}.spec.json", self.folder / f"{case.name}.json"
-        spec.write_text(json.dumps(case.spec()), encoding="utf-8")
-        plan.write_text(json.dumps(case.plan_of(str(spec))), encoding="utf-8")
-        return plan
+        return case.write(self.folder, case.name)
 
     def shapes(self, plan: pathlib.Path) -> dict[str, list[int]]:
         model = expanded(PLANNER, json.loads(plan.read_text(encoding="utf-8")))
