@@ -43,24 +43,21 @@ Result<Calibration> calibrate(const Model& model, const Plan& plan, const Cluste
   Calibration found{.device = measured.gpu, .ranks = world_size(cluster)};
   found.source = fmt::format("measured: a step of {} on {}", model.name, counted(found.ranks, "rank"));
   found.residuals = compare_times(predicted, measured.time);
-  const auto times = [&](const Calibration& tried) -> Result<simulator::Outcome> {
-    return simulator::Predictor(model, calibrated(cluster, tried)).evaluate(plan, simulator::Detail::Time);
+  const auto fitted = [&](double Calibration::*factor, Seconds simulator::Outcome::*time, Seconds wanted) {
+    const TimeOf time_of = [&](double tried_factor) -> Result<Seconds> {
+      Calibration tried = found;
+      tried.*factor = tried_factor;
+      simulator::Predictor predictor(model, calibrated(cluster, tried));
+      FSDP_TRY(const simulator::Outcome outcome, predictor.evaluate(plan, simulator::Detail::Time));
+      return outcome.*time;
+    };
+    return fit(time_of, wanted);
   };
-  const TimeOf compute = [&](double factor) -> Result<Seconds> {
-    Calibration tried = found;
-    tried.compute = factor;
-    FSDP_TRY(const simulator::Outcome outcome, times(tried));
-    return outcome.compute;
-  };
-  FSDP_TRY(found.compute, fit(compute, measured.time.compute));
-  if (found.ranks == 1 || measured.time.exposed_communication == Seconds(0)) return found;
-  const TimeOf exposed = [&](double factor) -> Result<Seconds> {
-    Calibration tried = found;
-    tried.communication = factor;
-    FSDP_TRY(const simulator::Outcome outcome, times(tried));
-    return outcome.exposed_communication;
-  };
-  FSDP_TRY(found.communication, fit(exposed, measured.time.exposed_communication));
+  FSDP_TRY(found.compute, fitted(&Calibration::compute, &simulator::Outcome::compute, measured.time.compute));
+  const Seconds exposed = measured.time.exposed_communication;
+  if (found.ranks == 1 || exposed == Seconds(0)) return found;
+  FSDP_TRY(found.communication,
+           fitted(&Calibration::communication, &simulator::Outcome::exposed_communication, exposed));
   return found;
 }
 

@@ -180,7 +180,9 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   std::filesystem::remove(folder + "/store", error);
-  request->settings.options.insert(request->settings.options.end(), {"--trace", folder + "/trace-{rank}.json"});
+  if (line.has(Option::RunFolder) || line.has(Option::AllocatorTrace)) {
+    request->settings.options.insert(request->settings.options.end(), {"--trace", folder + "/trace-{rank}.json"});
+  }
   std::filesystem::remove(folder + "/report-0.json", error);  // Of a run before, in a folder that is kept.
   const auto outcome = execute_ranks(request->settings, folder, output, supervision);
   if (!outcome) return tl::unexpected(Failure{outcome.error(), kExitRun});
@@ -209,7 +211,7 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   if (!request->on_gpus) plan.runtime.quirks.last_gradient_kept_in_reduce = false;
   const Result<StepReport> predicted = predictor.report(plan, rank);
   if (!predicted) return input_failure(predicted.error());
-  const Executed executed{request->given, *predicted, *measured, rank, request->calibration};
+  const Executed executed{request->given, predictor, plan, *predicted, *measured, rank, request->calibration};
   const auto kept = keep_results(line, folder, executed);
   if (!kept) return tl::unexpected(Failure{kept.error(), kExitRun});
   return answer(line, output, *request, *measured, compare(*predicted, *measured), executed);

@@ -14,7 +14,6 @@
 #include "planner/export_step.h"
 #include "planner/render_plan.h"
 #include "planner/result_json.h"
-#include "simulator/predictor.h"
 
 namespace fsdp::planner {
 
@@ -26,13 +25,11 @@ Result<void> fill_folder(const std::string& folder, const Executed& executed) {
   const auto write = [&](const std::string& name, const std::string& text) {
     return write_file_atomically(folder + "/" + name, text, Overwrite::Allow);
   };
-  const PlanFile& plan = executed.given.file;
-  if (auto written = write("plan.json", to_text(plan)); !written) return written;
+  if (auto written = write("plan.json", to_text(executed.given.file)); !written) return written;
   if (auto written = write("predicted.json", to_json(executed.predicted, &executed.given.cluster)); !written) {
     return written;
   }
-  simulator::Predictor predictor(executed.given.model, executed.given.cluster);
-  FSDP_TRY(const simulator::StepCurves curves, predictor.curves(plan.plan, executed.rank));
+  FSDP_TRY(const simulator::StepCurves curves, executed.predictor.curves(executed.plan, executed.rank));
   return write("predicted-trace.json", to_chrome_trace(trace_of(executed.predicted, curves, executed.rank)));
 }
 

@@ -11,12 +11,15 @@
 #include "planner/cli_commands.h"
 #include "planner/cli_plan_file.h"
 #include "planner/render_document.h"
+#include "simulator/predictor.h"
 
 namespace fsdp::planner {
 
 /// An execution that was predicted and measured, of one rank.
 struct Executed {
-  const Given& given;  ///< With the machines as the program knows them by itself.
+  const Given& given;               ///< With the machines as the program knows them by itself.
+  simulator::Predictor& predictor;  ///< What made `predicted`: calibrated, where a calibration is given.
+  const Plan& plan;                 ///< What it predicted.
   const StepReport& predicted;
   const StepReport& measured;
   std::int64_t rank = 0;
