@@ -74,20 +74,6 @@ void add_timeline(TimeReport& time, const std::vector<StepMeasurement>& steps, s
   }
 }
 
-// What the computing thread, or the compute stream, stood still for, in the step of median length of it.
-Seconds exposed_in(const std::vector<StepMeasurement>& steps, std::size_t first) {
-  std::vector<Seconds> exposed;
-  for (std::size_t s = first; s < steps.size(); ++s) {
-    Seconds sum{0};
-    for (const Collective& collective : steps[s].collectives) sum += collective.exposed;
-    for (const StreamEvent& event : steps[s].stream_events) {
-      if (event.stream == Stream::Compute) sum += event.end - event.start;
-    }
-    exposed.push_back(sum);
-  }
-  return median(std::move(exposed));
-}
-
 }  // namespace
 
 StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
@@ -129,7 +115,11 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
 
   const std::size_t first = std::min(static_cast<std::size_t>(facts.warm_up), steps.size() - 1);
   std::vector<Seconds> walls;
-  for (std::size_t s = first; s < steps.size(); ++s) walls.push_back(steps[s].wall);
+  std::vector<Seconds> exposed;
+  for (std::size_t s = first; s < steps.size(); ++s) {
+    walls.push_back(steps[s].wall);
+    exposed.push_back(steps[s].exposed);
+  }
   report.time.step = median(walls);
   report.time.low = *std::min_element(walls.begin(), walls.end());
   report.time.high = *std::max_element(walls.begin(), walls.end());
@@ -138,7 +128,7 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
         static_cast<double>(model.tokens_per_step * plan.accumulation) / report.time.step.count();
   }
   add_timeline(report.time, steps, first, index, layout, schedule);
-  report.time.exposed_communication = exposed_in(steps, first);
+  report.time.exposed_communication = median(std::move(exposed));
   report.time.compute = std::max(Seconds(0), report.time.step - report.time.exposed_communication);
   return report;
 }

@@ -17,7 +17,8 @@ struct RunFacts {
   std::int64_t warm_up = 1;  ///< Steps at the beginning whose times do not count.
 };
 
-/// The first step and the last; times are medians over the steps after the warm-up. REQUIRES: at least one step.
+/// The first step and the last; times are medians over the steps after the warm-up. The collectives of steps between
+/// them are not read. REQUIRES: at least one step.
 StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
                            const std::vector<StepMeasurement>& steps, const RunFacts& facts);
 

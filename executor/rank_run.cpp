@@ -104,6 +104,16 @@ std::string instruction_text(const Job& job, int current) {
   return fmt::format("instruction {} of {}, {}", current, job.schedule.instructions.size(), text);
 }
 
+// A long run would fill the memory that it measures: reports and traces read all of the first step and of the last
+// only.
+void drop_details(StepMeasurement& step) {
+  step.collectives = {};
+  step.collective_instructions = {};
+  step.collective_times = {};
+  step.stream_events = {};
+  step.memory = {};
+}
+
 void print_step(const StepMeasurement& step, std::int64_t number, const Job& job) {
   const double tokens =
       static_cast<double>(job.planned.model.tokens_per_step * job.plan.accumulation * job.plan.mesh.world_size());
@@ -208,6 +218,7 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
   for (std::int64_t i = trainer.progress().steps; i < options.steps; ++i) {
     doing = fmt::format("step {}", i + 1);
     if (!options.allocations.empty() && i + 1 == options.steps) backend.begin_trace();
+    if (steps.size() > 1) drop_details(steps.back());
     steps.push_back(trainer.step());
     if (speaks) print_step(steps.back(), i + 1, job);
     if (!checkpoints || !checkpoints->is_due(i + 1, options.steps)) continue;

@@ -116,6 +116,9 @@ class RunningUnit {
   void hold_gathers(std::optional<StreamMark>& mark);
 
   void copy_in_shards(bool from_smaller);
+  /// Adds this backward's gradients to those kept without reduction; returns which parameters have one, by position.
+  std::vector<int> add_up_gradients();
+  std::int64_t shard_elements(const std::vector<int>& positions) const;
   /// Copies them into the input of the reduction; returns which parameters had one, by position.
   std::vector<int> copy_in_gradients();
   double num_ranks() const;  ///< Over which gradients are averaged.

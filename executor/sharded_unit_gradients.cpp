@@ -80,21 +80,30 @@ void RunningUnit::reduce() {
   view_gradients(std::move(output), reduced);
 }
 
-std::vector<int> RunningUnit::copy_in_gradients() {
-  std::vector<int> reduced;
-  std::int64_t shard_elements = 0;
+std::vector<int> RunningUnit::add_up_gradients() {
+  std::vector<int> positions;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     ParameterState& state = parameters_[i];
     if (state.kept_grad.defined() && state.new_grad.defined()) {
       state.kept_grad += state.new_grad;
       state.new_grad = at::Tensor();
     }
-    if (!state.has_gradient()) continue;
-    reduced.push_back(static_cast<int>(i));
-    shard_elements += state.layout.shard_elements;
+    if (state.has_gradient()) positions.push_back(static_cast<int>(i));
   }
+  return positions;
+}
+
+std::int64_t RunningUnit::shard_elements(const std::vector<int>& positions) const {
+  std::int64_t elements = 0;
+  for (const int position : positions)
+    elements += parameters_[static_cast<std::size_t>(position)].layout.shard_elements;
+  return elements;
+}
+
+std::vector<int> RunningUnit::copy_in_gradients() {
+  std::vector<int> reduced = add_up_gradients();
   const CategoryScope buffers(MemoryCategory::ReduceScatter);
-  reduce_input_ = at::empty({world_ * shard_elements}, scalar_type(unit_.reduce_dtype));
+  reduce_input_ = at::empty({world_ * shard_elements(reduced)}, scalar_type(unit_.reduce_dtype));
   const at::Tensor rows = reduce_input_.view({world_, -1});
   std::int64_t begin = 0;
   for (const int position : reduced) {

@@ -152,23 +152,15 @@ std::int64_t RunningUnit::bytes_of_storage(const ParameterState& state) {
 
 // Returns which parameters had a gradient. `last` is the last of the gradients, where PyTorch's Python holds it.
 std::vector<int> RunningUnit::chunk_gradients(at::Tensor& last) {
-  std::vector<int> reduced;
+  std::vector<int> reduced = add_up_gradients();
   std::vector<at::Tensor> gradients;
-  std::int64_t shard_elements = 0;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    ParameterState& state = parameters_[i];
-    if (state.kept_grad.defined() && state.new_grad.defined()) {
-      state.kept_grad += state.new_grad;
-      state.new_grad = at::Tensor();
-    }
-    if (!state.has_gradient()) continue;
-    reduced.push_back(static_cast<int>(i));
-    shard_elements += state.layout.shard_elements;
+  for (const int position : reduced) {
+    ParameterState& state = parameters_[static_cast<std::size_t>(position)];
     at::Tensor& gradient = state.kept_grad.defined() ? state.kept_grad : state.new_grad;
     gradients.push_back(std::exchange(gradient, {}));
   }
   const CategoryScope buffers(MemoryCategory::ReduceScatter);
-  reduce_input_ = at::empty({world_ * shard_elements},
+  reduce_input_ = at::empty({world_ * shard_elements(reduced)},
                             at::TensorOptions().dtype(scalar_type(unit_.reduce_dtype)).device(place_.device));
   at::Tensor rows = reduce_input_.view({world_, -1});
   at::_chunk_cat_out(rows, gradients, 0, world_);

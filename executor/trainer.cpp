@@ -209,6 +209,7 @@ void Trainer::take_collective_times() {
   for (std::size_t c = 0; c < now_.collectives.size(); ++c) {
     const CollectiveTimes& times = now_.collective_times.at(c);
     now_.collectives[c].exposed = times.waited_to - times.waited_from;
+    now_.exposed += now_.collectives[c].exposed;
   }
 }
 
@@ -221,6 +222,9 @@ void Trainer::wait_for_device() {
   }
   now_.instruction_times = clock_->instruction_times();
   now_.stream_events = clock_->spans();
+  for (const StreamEvent& event : now_.stream_events) {
+    if (event.stream == Stream::Compute) now_.exposed += event.end - event.start;
+  }
 }
 
 void Trainer::run(const Instruction& step) {

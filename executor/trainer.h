@@ -59,6 +59,7 @@ struct StepMeasurement {
   double gradient_norm = 0;  ///< With clipping; else 0.
   Seconds wall{0};
   Seconds cpu{0};                       ///< Of all threads of the process.
+  Seconds exposed{0};                   ///< The computing thread, or the compute stream, stood still for collectives.
   LivePeak before;                      ///< From the end of the step before until the first batch is there.
   LivePeak peak;                        ///< From then on.
   std::vector<Collective> collectives;  ///< In issue order.
