@@ -18,6 +18,7 @@
 
 #include "core/json_writer.h"
 #include "core/object_reader.h"
+#include "core/plan_json.h"
 #include "core/plan_names.h"
 
 namespace fsdp {
@@ -115,7 +116,7 @@ Result<CheckpointIndex> read_checkpoint_index(const std::string& folder) {
   ObjectReader object(document.root, errors);
   CheckpointIndex index;
   std::string version;
-  if (object.required("format_version", version) && !version.starts_with("1.")) {
+  if (object.required("format_version", version) && !is_readable_version(version, kFormatVersion)) {
     object.fail("format_version", fmt::format("The format has version {}, and {} is read.", version, kFormatVersion));
   }
   object.required("model", index.model);
