@@ -10,7 +10,8 @@ namespace {
 
 class Teacher {
  public:
-  Teacher(const simulator::StepCurves& curves, std::int64_t ranks) : curves_(curves), ranks_(ranks) {
+  Teacher(const simulator::StepCurves& curves, std::int64_t ranks, std::int64_t replicas)
+      : curves_(curves), ranks_(ranks), replicas_(replicas) {
     for (const simulator::CurveInstruction& step : curves.instructions) {
       const bool is_known = std::find(lesson_.units.begin(), lesson_.units.end(), step.unit) != lesson_.units.end();
       if (step.what == Do::Unshard && !is_known) lesson_.units.push_back(step.unit);
@@ -103,8 +104,9 @@ class Teacher {
         return add(
             fmt::format("Reduce-scatter of {}", name),
             fmt::format("The gradients of all {} batches are averaged, and each GPU receives the average of its own "
-                        "part only. It runs beside the backward of the next unit.",
-                        ranks_));
+                        "part only. It runs beside the backward of the next unit.{}",
+                        ranks_,
+                        replicas_ > 1 ? " An all-reduce then averages each part over the GPUs that hold it too." : ""));
       case Do::FinishReduce:
         return add("All reductions are done", "The computation waits for the last reduce-scatter.");
       case Do::ClipGradNorm:
@@ -125,14 +127,15 @@ class Teacher {
 
   const simulator::StepCurves& curves_;
   const std::int64_t ranks_;
+  const std::int64_t replicas_;
   Lesson lesson_;
   TeachingFrame now_;
 };
 
 }  // namespace
 
-Lesson make_lesson(const simulator::StepCurves& curves, std::int64_t ranks) {
-  return Teacher(curves, ranks).teach();
+Lesson make_lesson(const simulator::StepCurves& curves, std::int64_t ranks, std::int64_t replicas) {
+  return Teacher(curves, ranks, replicas).teach();
 }
 
 }  // namespace fsdp::gui

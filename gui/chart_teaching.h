@@ -46,7 +46,7 @@ struct Lesson {
   std::vector<std::string> sentences;  ///< [instructions + 1] What that does, and why.
 };
 
-/// The lesson of a step. `ranks` share the parameters.
-Lesson make_lesson(const simulator::StepCurves& curves, std::int64_t ranks);
+/// The lesson of a step. `ranks` share the parameters; `replicas` such groups hold the same.
+Lesson make_lesson(const simulator::StepCurves& curves, std::int64_t ranks, std::int64_t replicas = 1);
 
 }  // namespace fsdp::gui

@@ -40,7 +40,7 @@ QString difference_of(const ComparedFigure& figure) {
 QString relative_of(const ComparedFigure& figure) {
   if (figure.kind == Kind::Text || !figure.differs() || figure.before == 0) return {};
   const double share = 100 * figure.difference() / figure.before;
-  return QString("%1%2 %").arg(share > 0 ? "+" : "").arg(share, 0, 'f', std::abs(share) < 10 ? 1 : 0);
+  return QString("%1%2 %").arg(share > 0 ? "+" : "\u2212").arg(std::abs(share), 0, 'f', std::abs(share) < 10 ? 1 : 0);
 }
 
 // Colours a difference by whether it is good, the stronger the larger, up to twice as much.
@@ -161,8 +161,11 @@ void ComparisonPanel::fill() {
   delete view_->itemDelegate();
   view_->setItemDelegate(new DifferenceDelegate(figures, theme_, view_));
   view_->setVisible(!figures.empty());
+  heading_->setAlignment(figures.empty() ? Qt::AlignCenter : Qt::AlignLeft | Qt::AlignVCenter);
+  heading_->setForegroundRole(figures.empty() ? QPalette::PlaceholderText : QPalette::WindowText);
   for (int column = 0; column < 6; ++column) {
-    view_->header()->setSectionResizeMode(column, column == 1 ? QHeaderView::Stretch : QHeaderView::ResizeToContents);
+    view_->header()->setSectionResizeMode(
+        column, column == 2 || column == 3 ? QHeaderView::Stretch : QHeaderView::ResizeToContents);
   }
 }
 

@@ -54,7 +54,9 @@ Control::Control(ControlKind kind, const QString& name, const QString& label, co
   row->setContentsMargins(0, 0, 0, 0);
   row->setSpacing(6);
   label_ = new QLabel(label, this);
-  label_->setMinimumWidth(fontMetrics().horizontalAdvance("Backward prefetch"));
+  QFont bold = font();
+  bold.setBold(true);
+  label_->setMinimumWidth(QFontMetrics(bold).horizontalAdvance("Memory of a node"));
   row->addWidget(label_);
   if (kind == ControlKind::Count) build_count();
   if (kind == ControlKind::Size) build_size();
@@ -76,6 +78,7 @@ void Control::build_count() {
   slider_ = new Unscrolled<QSlider>(Qt::Horizontal, this);
   slider_->setRange(0, static_cast<int>(stops_.size()) - 1);
   slider_->setPageStep(1);
+  slider_->setMinimumWidth(36);
   box_ = new Unscrolled<QSpinBox>(this);
   box_->setRange(static_cast<int>(std::min<std::int64_t>(1, stops_.front())), std::numeric_limits<int>::max());
   box_->setKeyboardTracking(false);
@@ -95,8 +98,9 @@ void Control::build_size() {
   slider_ = new Unscrolled<QSlider>(Qt::Horizontal, this);
   slider_->setRange(0, static_cast<int>(stops_.size()) - 1);
   slider_->setPageStep(1);
+  slider_->setMinimumWidth(36);
   text_ = new QLineEdit(this);
-  text_->setMaximumWidth(fontMetrics().horizontalAdvance("131072") + 34);
+  text_->setFixedWidth(fontMetrics().horizontalAdvance("131072") + 34);
   text_->setAlignment(Qt::AlignRight);
   text_->setPlaceholderText(tr("unknown"));
   connect(slider_, &QSlider::sliderPressed, this, [this] { gesture_ = next_gesture(); });
@@ -211,9 +215,10 @@ void Control::show_value(const QString& value, bool is_own) {
     list_->setCurrentIndex(index);
     if (list_->isEditable()) {
       if (!list_->lineEdit()->isModified()) list_->setEditText(value);
+      list_->lineEdit()->setPlaceholderText(QStringLiteral("—"));
       list_->lineEdit()->setCursorPosition(0);
     } else if (index < 0) {
-      list_->setPlaceholderText(value);
+      list_->setPlaceholderText(value.isEmpty() ? QStringLiteral("—") : value);
     }
   } else if (!text_->hasFocus() || !text_->isModified()) {
     text_->setText(value);

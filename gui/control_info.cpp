@@ -174,7 +174,7 @@ std::string plan_text(Option option, const Snapshot& snapshot) {
     case Option::Reshard:
       return reshard_of(plan);
     case Option::Wrap:
-      return fmt::format("({} units)", plan.units.size());
+      return fmt::format("({} unit{})", plan.units.size(), plan.units.size() == 1 ? "" : "s");
     case Option::WrapEnds:
       return ends_of(snapshot);
     case Option::Checkpoint:
@@ -209,7 +209,8 @@ std::string work_text(Option option, const Snapshot& snapshot) {
     case Option::Precision:
       return precision_of(plan);
     case Option::ReduceDtype:
-      return plan.mixed_precision.reduce_dtype ? std::string(name_of(*plan.mixed_precision.reduce_dtype)) : "";
+      return plan.mixed_precision.reduce_dtype ? std::string(name_of(*plan.mixed_precision.reduce_dtype))
+                                               : "(as computed)";
     case Option::OptimizerName:
       return std::string(name_of(kOptimizerKindTable, plan.optimizer.kind));
     case Option::OptimizerImpl:

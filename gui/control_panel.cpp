@@ -50,7 +50,7 @@ ControlPanel::ControlPanel(AppState& state, QWidget* parent) : QScrollArea(paren
   }
   column_->addStretch(1);
   setWidget(page);
-  setMinimumWidth(300);
+  setMinimumWidth(352);
   connect(&state_, &AppState::inputs_changed, this, &ControlPanel::show_state);
   connect(&state_, &AppState::snapshot_changed, this, &ControlPanel::show_state);
   show_state();

@@ -7,7 +7,10 @@ namespace fsdp::gui {
 
 namespace {
 
-constexpr int kMostRows = 2;
+/// In a narrow window there is more need of room below.
+int most_rows(int width) {
+  return width < 620 ? 1 : 2;
+}
 
 }  // namespace
 
@@ -34,7 +37,9 @@ int FlowLayout::place(const QRect& rect, bool moves) const {
   int x = rect.x();
   int y = rect.y();
   int row_height = 0;
+  int bottom = rect.y();  // Of what is shown.
   int row = 0;
+  const int most = most_rows(rect.width());
   for (QLayoutItem* item : items_) {
     const QSize size = item->sizeHint().boundedTo(QSize(rect.width(), item->sizeHint().height()));
     if (x > rect.x() && x + size.width() > rect.x() + rect.width()) {
@@ -44,15 +49,16 @@ int FlowLayout::place(const QRect& rect, bool moves) const {
       ++row;
     }
     if (moves) {
-      item->setGeometry(QRect(QPoint(x, y), size));
-      item->widget()->setVisible(row < kMostRows);
+      // Hiding a widget would lay all of them out again, from in here.
+      const bool is_shown = row < most;
+      item->setGeometry(QRect(QPoint(x, y), is_shown ? size : QSize(0, 0)));
+      item->widget()->setFocusPolicy(is_shown ? Qt::StrongFocus : Qt::NoFocus);
     }
-    if (row < kMostRows) row_height = std::max(row_height, size.height());
+    row_height = std::max(row_height, size.height());
+    if (row < most) bottom = y + row_height;
     x += size.width() + spacing();
-    if (row >= kMostRows) break;
   }
-  if (row >= kMostRows) y -= spacing();
-  return y + row_height - rect.y();
+  return bottom - rect.y();
 }
 
 }  // namespace fsdp::gui

@@ -10,6 +10,7 @@
 #include "core/version.h"
 #include "gui/main_window.h"
 #include "gui/screenshot.h"
+#include "gui/style.h"
 
 namespace {
 
@@ -38,7 +39,7 @@ int usage_error(const QString& text) {
 int main(int argc, char** argv) {
   prepare(argc, argv);
   QApplication application(argc, argv);
-  QApplication::setStyle("Fusion");
+  QApplication::setStyle(new fsdp::gui::Style);
   QApplication::setOrganizationName("fsdp-plan");
   QApplication::setApplicationName("fsdp-plan-gui");
   QApplication::setApplicationVersion(QString::fromStdString(std::string(fsdp::kVersion)));
@@ -55,7 +56,11 @@ int main(int argc, char** argv) {
   const QCommandLineOption scale("scale", "Pixels for each point, such as 2", "factor", "1");
   const QCommandLineOption size("size", "Size of the window, such as 1360x860", "WxH", "1360x860");
   const QCommandLineOption view("view", "What to show in front", "name");
-  parser.addOptions({screenshot, theme, scale, size, view});
+  const QCommandLineOption measured("measured", "Lay a report, a trace or a memory snapshot over it", "file");
+  const QCommandLineOption baseline("baseline", "In a picture: compare with what <file> answers", "file");
+  const QCommandLineOption searching("searching", "In a picture: as soon as there is a first answer");
+  const QCommandLineOption palette("palette", "In a picture: at most 256 colours");
+  parser.addOptions({screenshot, theme, scale, size, view, measured, baseline, searching, palette});
   parser.process(application);
   if (parser.positionalArguments().size() > 1) return usage_error("One file at a time.");
   const QString file = parser.positionalArguments().value(0);
@@ -77,9 +82,18 @@ int main(int argc, char** argv) {
     // The picture does not depend on who takes it.
     QStandardPaths::setTestModeEnabled(true);
     QApplication::setApplicationName("fsdp-plan-gui-screenshot");
-    return fsdp::gui::take_screenshot({parser.value(screenshot), file, parser.value(view), wanted,
-                                       choice == ThemeChoice::System ? ThemeChoice::Light : choice},
-                                      library);
+    const fsdp::gui::ScreenshotRequest request{
+        .output = parser.value(screenshot),
+        .file = file,
+        .baseline = parser.value(baseline),
+        .measured = parser.value(measured),
+        .is_searching = parser.isSet(searching),
+        .view = parser.value(view),
+        .size = wanted,
+        .has_palette = parser.isSet(palette),
+        .theme = choice == ThemeChoice::System ? ThemeChoice::Light : choice,
+    };
+    return fsdp::gui::take_screenshot(request, library);
   }
   fsdp::gui::MainWindow window(library);
   if (parser.isSet(theme)) window.set_theme(choice);
@@ -90,5 +104,7 @@ int main(int argc, char** argv) {
   } else {
     window.open_file(file);
   }
+  if (parser.isSet(view)) window.show_view(parser.value(view));
+  if (parser.isSet(measured)) window.load_measured(parser.value(measured));
   return QApplication::exec();
 }

@@ -5,6 +5,7 @@
 #include <QDockWidget>
 #include <QEvent>
 #include <QStatusBar>
+#include <QTabBar>
 #include <QVBoxLayout>
 
 namespace fsdp::gui {
@@ -20,8 +21,11 @@ MainWindow::MainWindow(const std::string& library, QWidget* parent)
     : QMainWindow(parent), platform_palette_(QApplication::palette()), state_(library) {
   setObjectName("main_window");
   setAcceptDrops(true);
-  setDockOptions(AllowNestedDocks | AllowTabbedDocks | AnimatedDocks);
+  setDockOptions(AllowNestedDocks | AllowTabbedDocks | AnimatedDocks | GroupedDragging);
   setTabPosition(Qt::AllDockWidgetAreas, QTabWidget::North);
+  setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
+  titles_timer_.setSingleShot(true);
+  connect(&titles_timer_, &QTimer::timeout, this, &MainWindow::show_dock_titles);
   build_center();
   build_docks();
   build_actions();
@@ -71,11 +75,33 @@ void MainWindow::build_center() {
 QDockWidget* MainWindow::add_dock(const QString& name, const QString& title, QWidget* content,
                                   Qt::DockWidgetArea area) {
   auto* dock = new QDockWidget(title, this);
+  // Docks give way to the charts when the window is low; what is in them scrolls.
+  if (area == Qt::BottomDockWidgetArea) content->setMinimumSize(200, 92);
   dock->setObjectName("dock_" + name);
   dock->setWidget(content);
   addDockWidget(area, dock);
   docks_[name] = dock;
+  for (const auto changed : {&QDockWidget::topLevelChanged, &QDockWidget::visibilityChanged}) {
+    connect(dock, changed, &titles_timer_, qOverload<>(&QTimer::start));
+  }
+  connect(dock, &QDockWidget::dockLocationChanged, &titles_timer_, qOverload<>(&QTimer::start));
   return dock;
+}
+
+// A dock among tabs has its title on its tab, by which it can be dragged as well.
+void MainWindow::show_dock_titles() {
+  // Tabs that do not fit are scrolled to: "P…" says nothing.
+  for (QTabBar* tabs : findChildren<QTabBar*>(QString(), Qt::FindDirectChildrenOnly)) {
+    tabs->setElideMode(Qt::ElideNone);
+    tabs->setUsesScrollButtons(true);
+  }
+  for (const auto& [name, dock] : docks_) {
+    const bool has_tab = !dock->isFloating() && !tabifiedDockWidgets(dock).isEmpty();
+    QWidget* empty = dock->titleBarWidget();
+    if (has_tab == (empty != nullptr)) continue;
+    dock->setTitleBarWidget(has_tab ? new QWidget(dock) : nullptr);
+    if (empty != nullptr) empty->deleteLater();
+  }
 }
 
 void MainWindow::build_docks() {
@@ -108,6 +134,7 @@ void MainWindow::arrange_docks() {
   docks_.at("pareto")->raise();
   resizeDocks({docks_.at("controls")}, {380}, Qt::Horizontal);
   resizeDocks({docks_.at("pareto")}, {230}, Qt::Vertical);
+  show_dock_titles();
 }
 
 void MainWindow::connect_state() {
@@ -178,7 +205,7 @@ void MainWindow::apply_theme() {
   theme_ = theme_of(theme_choice_, platform_palette_);
   QApplication::setPalette(palette_of(theme_));
   QPalette problem = palette_of(theme_);
-  problem.setColor(QPalette::Window, theme_.is_dark ? QColor(0x4a, 0x28, 0x12) : QColor(0xff, 0xee, 0xe0));
+  problem.setColor(QPalette::Window, problem_ground(problem));
   problem_->setPalette(problem);
   verdict_->set_theme(theme_);
   modules_->set_theme(theme_);

@@ -55,6 +55,10 @@ class MainWindow : public QMainWindow {
   /// Work that was not saved when the program ended, if there is any.
   void offer_recovery();
 
+  /// Begins to read what a run left behind, to lay it over the prediction.
+  void load_measured(const QString& path) { overlays_.load(path); }
+  bool is_loading() const { return overlays_.is_busy(); }
+
   void set_theme(ThemeChoice choice);
   const Theme& theme() const { return theme_; }
   /// Shows one dock or chart in front: "memory", "streams", "pareto", "modules", ... False: there is none of that name.
@@ -90,6 +94,7 @@ class MainWindow : public QMainWindow {
   QAction* add_action(QMenu& menu, const QString& name, const QString& text, const QKeySequence& shortcut,
                       const QString& tip, const std::function<void()>& act);
   void arrange_docks();
+  void show_dock_titles();
   void connect_state();
   void apply_theme();
   void show_errors();
@@ -145,6 +150,7 @@ class MainWindow : public QMainWindow {
   QString file_;  ///< The project; empty: not saved yet.
   Inputs saved_;  ///< What the file holds.
   QTimer autosave_timer_;
+  QTimer titles_timer_;
 };
 
 }  // namespace fsdp::gui

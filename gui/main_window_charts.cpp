@@ -23,11 +23,14 @@ void MainWindow::build_charts() {
   streams_->setAccessibleName(streams_->title());
   charts_->addWidget(memory_);
   charts_->addWidget(streams_);
+  memory_->setMinimumHeight(112);
+  streams_->setMinimumHeight(96);
   charts_->setStretchFactor(0, 3);
   charts_->setStretchFactor(1, 2);
   pareto_ = new ParetoWidget(this);
   pareto_->setObjectName("pareto");
   pareto_->setAccessibleName(pareto_->title());
+  pareto_->setMinimumHeight(110);
   peak_ = new PeakPanel(this);
   comparison_ = new ComparisonPanel(this);
   teaching_ = new TeachingWidget(this);

@@ -16,6 +16,9 @@ namespace {
 constexpr qreal kLeft = 108;
 constexpr qreal kRight = 14;
 constexpr qreal kMinimap = 20;
+constexpr qreal kLeastPlot = 64;
+// A category that is nowhere as high as a pixel would only lengthen the legend; the note at the pointer has it.
+constexpr double kLeastShown = 1.0 / 400;
 // A device that is filled to less than this share is drawn without its capacity, of which a note tells.
 constexpr double kLeastFilled = 0.3;
 
@@ -36,7 +39,24 @@ QPolygonF steps_of(const std::vector<StackColumn>& columns, const ChartAxis& axi
 
 }  // namespace
 
+// A low window shows the curves rather than what is beside them: first the legend goes, then the overview.
+MemoryTimelineWidget::Parts MemoryTimelineWidget::parts_of(const QRectF& bounds) const {
+  const qreal line = QFontMetricsF(font()).height();
+  Parts parts;
+  parts.above = 8 + line + 6;
+  parts.below = line + 12;
+  if (!has_curve()) return parts;
+  const qreal legend_height = draw_legend(nullptr, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
+  const auto remains = [&](qreal more) { return bounds.height() - parts.above - parts.below - more >= kLeastPlot; };
+  parts.has_minimap = remains(kMinimap + 8);
+  if (parts.has_minimap) parts.below += kMinimap + 8;
+  parts.has_legend = remains(legend_height);
+  if (parts.has_legend) parts.above += legend_height;
+  return parts;
+}
+
 QRectF MemoryTimelineWidget::minimap_of(const QRectF& bounds) const {
+  if (!parts_of(bounds).has_minimap) return {};
   return {bounds.left() + kLeft, bounds.bottom() - kMinimap - 6, bounds.width() - kLeft - kRight, kMinimap};
 }
 
@@ -44,7 +64,7 @@ std::vector<LegendEntry> MemoryTimelineWidget::legend() const {
   std::vector<LegendEntry> entries = {{tr("at the peak:"), {}}};
   for (auto category = kStackOrder.rbegin(); category != kStackOrder.rend(); ++category) {
     const auto c = static_cast<std::size_t>(*category);
-    if (!is_present_[c]) continue;
+    if (static_cast<double>(most_live_[c]) < kLeastShown * static_cast<double>(top())) continue;
     const QString name = QString::fromStdString(std::string(name_of(*category)));
     const Bytes bytes(curve().live[c][peak_]);
     entries.push_back(
@@ -58,15 +78,8 @@ std::vector<LegendEntry> MemoryTimelineWidget::legend() const {
 }
 
 QRectF MemoryTimelineWidget::plot_area(const QRectF& bounds) const {
-  const QFontMetricsF metrics(font());
-  qreal above_plot = 0;
-  if (has_curve()) {
-    const QRectF room = bounds.adjusted(12, 4, -kRight, 0);
-    above_plot = draw_legend(nullptr, font(), room, legend(), theme());
-  }
-  const qreal above = 8 + above_plot + metrics.height() + 6;
-  const qreal below = metrics.height() + 12 + kMinimap + 8;
-  return bounds.adjusted(kLeft, above, -kRight, -below);
+  const Parts parts = parts_of(bounds);
+  return bounds.adjusted(kLeft, parts.above, -kRight, -parts.below);
 }
 
 std::int64_t MemoryTimelineWidget::top() const {
@@ -83,7 +96,14 @@ std::int64_t MemoryTimelineWidget::top() const {
 }
 
 ChartAxis MemoryTimelineWidget::value_axis(const QRectF& plot) const {
-  return {{0, static_cast<double>(top())}, plot.bottom(), -plot.height()};
+  double highest = static_cast<double>(top());
+  // Above the capacity there is room for its name.
+  const auto budget = static_cast<double>(snapshot()->report.memory.budget.count());
+  const qreal line = QFontMetricsF(font()).height() + 3;
+  if (budget < highest && plot.height() > 4 * line) {
+    highest = std::max(highest, budget * plot.height() / (plot.height() - line));
+  }
+  return {{0, highest}, plot.bottom(), -plot.height()};
 }
 
 void MemoryTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRectF& plot) {
@@ -93,8 +113,9 @@ void MemoryTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, c
   const ChartAxis axis = time_axis(plot);
   const ChartAxis values = value_axis(plot);
   const QFontMetricsF metrics(font());
-  draw_legend(&painter, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
-  draw_value_axis(painter, plot, values, byte_ticks(values.values, std::max(2, static_cast<int>(plot.height() / 42))),
+  const Parts parts = parts_of(bounds);
+  if (parts.has_legend) draw_legend(&painter, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
+  draw_value_axis(painter, plot, values, byte_ticks(values.values, std::max(2, static_cast<int>(plot.height() / 30))),
                   theme());
   const int most = std::max(2, static_cast<int>(plot.width() / 90));
   draw_time_axis(painter, plot, axis, has_clock ? time_ticks(axis.values, most) : count_ticks(axis.values, most),
@@ -107,10 +128,10 @@ void MemoryTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, c
   draw_lines(painter, plot, columns);
   draw_ghosts(painter, plot);
   painter.restore();
-  draw_limits(painter, plot);
   if (has_clock) draw_phases(painter, plot);
+  draw_limits(painter, plot);
   draw_peak(painter, plot);
-  draw_minimap(painter, minimap_of(bounds));
+  if (parts.has_minimap) draw_minimap(painter, minimap_of(bounds));
 }
 
 void MemoryTimelineWidget::draw_stack(QPainter& painter, const QRectF& plot, const std::vector<StackColumn>& columns) {
@@ -214,10 +235,9 @@ void MemoryTimelineWidget::draw_limits(QPainter& painter, const QRectF& plot) {
   const QFontMetricsF metrics(font());
   const qreal capacity = values.to_pixel(static_cast<double>(memory.budget.count()));
   if (capacity < plot.top()) {
-    painter.setPen(theme().text_weak);
-    const QString text = tr("capacity %1 lies above").arg(text_of(memory.budget));
-    painter.drawText(QPointF(plot.right() - metrics.horizontalAdvance(text) - 4, plot.top() + metrics.ascent() + 2),
-                     text);
+    const QRectF top(plot.topLeft(), QPointF(plot.right(), plot.top() + metrics.height() + 4));
+    draw_note_on_edge(painter, top, tr("capacity %1 lies above").arg(text_of(memory.budget)), theme().text_weak,
+                      theme());
     return;
   }
   const QRectF zone(QPointF(plot.left(), plot.top()), QPointF(plot.right(), capacity));
@@ -225,11 +245,14 @@ void MemoryTimelineWidget::draw_limits(QPainter& painter, const QRectF& plot) {
   QPainterPath path;
   path.addRect(zone);
   draw_hatch(painter, path, theme().bad, 9);
+  // On a ground of its own, because it may cross any of the categories.
+  painter.setPen(hairline(theme().background, 4));
+  painter.drawLine(zone.bottomLeft(), zone.bottomRight());
   painter.setPen(hairline(theme().bad, 2));
   painter.drawLine(zone.bottomLeft(), zone.bottomRight());
-  painter.setPen(theme().bad);
-  const QString text = tr("capacity %1").arg(text_of(memory.budget));
-  painter.drawText(QPointF(plot.left() + 6, capacity - 5), text);
+  if (plot.height() > kLeastPlot) {
+    draw_note_on_edge(painter, zone, tr("capacity %1").arg(text_of(memory.budget)), theme().bad, theme());
+  }
   const qreal margin = values.to_pixel(static_cast<double>((memory.budget - memory.margin).count()));
   if (memory.margin <= Bytes(0) || margin - capacity < 3) return;
   painter.setPen(hairline(theme().bad, 1, Qt::DashLine));
@@ -290,6 +313,8 @@ void MemoryTimelineWidget::draw_peak(QPainter& painter, const QRectF& plot) {
   const PeakMoment place = snapshot()->curves.moment_at(phase_, peak);
   QString text = tr("peak %1 live").arg(text_of(Bytes(curve().total[peak])));
   if (!place.instruction.empty()) text += " · " + QString::fromStdString(shortened_name(place.instruction, 34));
+  if (plot.height() < kLeastPlot / 2) return painter.restore();
+  text = metrics.elidedText(text, Qt::ElideRight, plot.width() * 0.6);
   const qreal width = metrics.horizontalAdvance(text) + 10;
   qreal left = x + 9;
   if (left + width > plot.right()) left = x - 9 - width;

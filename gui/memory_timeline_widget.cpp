@@ -71,9 +71,9 @@ void MemoryTimelineWidget::take_phase() {
     pyramid_ = StackPyramid(curve().total);
     peak_ = curve().peak();
     most_reserved_ = *std::max_element(curve().reserved.begin(), curve().reserved.end());
-    for (std::size_t c = 0; c < is_present_.size(); ++c) {
+    for (std::size_t c = 0; c < most_live_.size(); ++c) {
       const std::vector<std::int64_t>& live = curve().live[c];
-      is_present_[c] = std::any_of(live.begin(), live.end(), [](std::int64_t bytes) { return bytes != 0; });
+      most_live_[c] = *std::max_element(live.begin(), live.end());
     }
     events_.set_full({0, static_cast<double>(curve().size())});
     if (has_clock) PlotWidget::range().set_full({0, std::max(1e-9, snapshot()->curves.step.count())});

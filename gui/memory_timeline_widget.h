@@ -66,6 +66,13 @@ class MemoryTimelineWidget : public PlotWidget {
   bool has_curve() const;
   const simulator::MemoryCurve& curve() const;
   ChartAxis value_axis(const QRectF& plot) const;
+  struct Parts {
+    qreal above = 0;  // Pixels beside the plot.
+    qreal below = 0;
+    bool has_legend = false;
+    bool has_minimap = false;
+  };
+  Parts parts_of(const QRectF& bounds) const;
   QRectF minimap_of(const QRectF& bounds) const;
   std::int64_t top() const;  // Bytes at the upper end of the axis.
   std::vector<LegendEntry> legend() const;
@@ -88,9 +95,9 @@ class MemoryTimelineWidget : public PlotWidget {
   QString wanted_phase_ = QStringLiteral("steady_step");
   std::vector<double> positions_;  // [moments] On the axis.
   StackPyramid pyramid_;
-  std::size_t peak_ = 0;                                 // Moment.
-  std::int64_t most_reserved_ = 0;                       // Bytes.
-  std::array<bool, kNumMemoryCategories> is_present_{};  // Categories that are ever alive.
+  std::size_t peak_ = 0;                                        // Moment.
+  std::int64_t most_reserved_ = 0;                              // Bytes.
+  std::array<std::int64_t, kNumMemoryCategories> most_live_{};  // Bytes.
   std::vector<double> ghost_positions_;
   StackPyramid ghost_;
   OverlayPtr overlay_;

@@ -52,11 +52,16 @@ ModuleTree::ModuleTree(AppState& state, QWidget* parent) : QWidget(parent), stat
   proxy_.setFilterCaseSensitivity(Qt::CaseInsensitive);
   view_->setModel(&proxy_);
   view_->header()->setStretchLastSection(true);
-  view_->header()->resizeSection(ModuleTreeModel::kName, 190);
-  view_->header()->resizeSection(ModuleTreeModel::kUnit, 48);
-  view_->header()->resizeSection(ModuleTreeModel::kParameters, 118);
-  view_->header()->resizeSection(ModuleTreeModel::kShare, 66);
-  view_->header()->resizeSection(ModuleTreeModel::kReshard, 66);
+  view_->header()->setDefaultAlignment(Qt::AlignLeft | Qt::AlignVCenter);
+  view_->setIndentation(14);
+  // As wide as their widest text; the name takes what a panel of the usual width leaves.
+  const auto wide = [this](const char* text) { return fontMetrics().horizontalAdvance(text) + 14; };
+  view_->header()->resizeSection(ModuleTreeModel::kName, 150);
+  view_->header()->resizeSection(ModuleTreeModel::kUnit, wide("Unit") + 2);
+  view_->header()->resizeSection(ModuleTreeModel::kParameters, wide("999.9 M"));
+  view_->header()->resizeSection(ModuleTreeModel::kReshard, wide("Reshard"));
+  view_->header()->resizeSection(ModuleTreeModel::kCheckpoint, wide("selective"));
+  view_->header()->resizeSection(ModuleTreeModel::kShare, wide("In unit"));
   column->addWidget(search_);
   column->addWidget(view_);
   connect(search_, &QLineEdit::textChanged, this, [this](const QString& text) {

@@ -1,5 +1,8 @@
 #include "gui/module_tree_model.h"
 
+#include <array>
+#include <utility>
+
 #include <algorithm>
 #include <map>
 
@@ -13,6 +16,17 @@ namespace {
 
 QString text(const std::string& view) {
   return QString::fromStdString(view);
+}
+
+/// "1.93 B", as model cards say it; the tip has all digits.
+QString count_text(std::int64_t count) {
+  constexpr std::array<std::pair<double, const char*>, 3> kScales = {{{1e9, " B"}, {1e6, " M"}, {1e3, " K"}}};
+  for (const auto& [scale, unit] : kScales) {
+    const double scaled = static_cast<double>(count) / scale;
+    if (scaled < 0.9995) continue;
+    return QString::number(scaled, 'f', scaled < 9.995 ? 2 : scaled < 99.95 ? 1 : 0) + unit;
+  }
+  return QString::number(count);
 }
 
 QString reshard_text(const ReshardAfterForward& reshard) {
@@ -131,10 +145,10 @@ QVariant ModuleTreeModel::display(int module, int column) const {
     case kUnit:
       return module == 0 ? tr("root") : QVariant();
     case kParameters:
-      return text(planner::grouped(rows_[m].parameters));
+      return count_text(rows_[m].parameters);
     case kShare: {
       const int unit = unit_of_[m];
-      return unit < 0 ? QVariant() : QVariant(tr("unit %1").arg(unit + 1));
+      return unit < 0 ? QVariant() : QVariant(unit + 1);
     }
     case kReshard:
       return unit_of_[m] < 0
@@ -184,8 +198,8 @@ QVariant ModuleTreeModel::data(const QModelIndex& index, int role) const {
 
 QVariant ModuleTreeModel::headerData(int section, Qt::Orientation orientation, int role) const {
   if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-  const QStringList titles = {tr("Module"),  tr("Unit"),          tr("Parameters"), tr("In"),
-                              tr("Reshard"), tr("Checkpointing"), tr("Class")};
+  const QStringList titles = {tr("Module"), tr("Unit"),    tr("Params"), tr("Reshard"),
+                              tr("Ckpt."),  tr("In unit"), tr("Class")};
   return titles.value(section);
 }
 

@@ -18,7 +18,7 @@ class ModuleTreeModel : public QAbstractItemModel {
   Q_OBJECT
 
  public:
-  enum Column { kName, kUnit, kParameters, kShare, kReshard, kCheckpoint, kClass, kNumColumns };
+  enum Column { kName, kUnit, kParameters, kReshard, kCheckpoint, kShare, kClass, kNumColumns };
   /// A share of the model's parameters from 0 to 1, for the bar behind a number.
   static constexpr int kBarRole = Qt::UserRole;
   static constexpr int kModuleNameRole = Qt::UserRole + 1;

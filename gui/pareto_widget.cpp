@@ -98,9 +98,18 @@ void ParetoWidget::fill_table() {
              });
 }
 
+std::vector<LegendEntry> ParetoWidget::legend() const {
+  return {{tr("device peak by step time:"), {}},
+          {tr("fits"), theme().accent, false, false, Qt::SolidLine, LegendEntry::Mark::Dot},
+          {tr("does not fit"), theme().bad, false, false, Qt::SolidLine, LegendEntry::Mark::Ring},
+          {tr("on the screen"), theme().text, false, false, Qt::SolidLine, LegendEntry::Mark::Target},
+          {tr("front: nothing is both smaller and faster"), theme().text, false, true}};
+}
+
 QRectF ParetoWidget::plot_area(const QRectF& bounds) const {
   const QFontMetricsF metrics(font());
-  return bounds.adjusted(72, 2 * metrics.height() + 2, -14, -metrics.height() - 14);
+  const qreal above = draw_legend(nullptr, font(), bounds.adjusted(12, 4, -14, 0), legend(), theme());
+  return bounds.adjusted(72, above + 10, -14, -metrics.height() - 14);
 }
 
 ValueRange ParetoWidget::bytes_range() const {
@@ -113,12 +122,20 @@ ValueRange ParetoWidget::bytes_range() const {
   // The limit belongs to the picture unless all plans are far from it.
   const double limit = static_cast<double>((snapshot()->report.memory.budget).count());
   if (limit < 3 * most) most = std::max(most, limit);
+  if (6 * limit > most) least = std::min(least, limit);
   const double margin = 0.08 * std::max(most - least, 0.02 * most);
   return {std::max(0.0, least - margin), most + margin};
 }
 
 ChartAxis ParetoWidget::value_axis(const QRectF& plot) const {
-  return {bytes_range(), plot.bottom(), -plot.height()};
+  ValueRange bytes = bytes_range();
+  // Above the capacity there is room for its name.
+  const double limit = static_cast<double>(snapshot()->report.memory.budget.count()) - bytes.begin;
+  const qreal line = QFontMetricsF(font()).height() + 3;
+  if (limit > 0 && limit < bytes.width() && plot.height() > 4 * line) {
+    bytes.end = std::max(bytes.end, bytes.begin + limit * plot.height() / (plot.height() - line));
+  }
+  return {bytes, plot.bottom(), -plot.height()};
 }
 
 std::vector<ScatterPoint> ParetoWidget::pixels_of(const QRectF& plot) const {
@@ -150,12 +167,8 @@ void ParetoWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRe
   if (plot.width() < 20 || plot.height() < 20) return;
   const ChartAxis axis = time_axis(plot);
   const ChartAxis values = value_axis(plot);
-  draw_legend(&painter, font(), bounds.adjusted(12, 4, -14, 0),
-              {{tr("fits"), theme().accent},
-               {tr("does not fit"), theme().bad},
-               {tr("front: nothing is both smaller and faster"), theme().text, false, true}},
-              theme());
-  draw_value_axis(painter, plot, values, byte_ticks(values.values, std::max(2, static_cast<int>(plot.height() / 42))),
+  draw_legend(&painter, font(), bounds.adjusted(12, 4, -14, 0), legend(), theme());
+  draw_value_axis(painter, plot, values, byte_ticks(values.values, std::max(2, static_cast<int>(plot.height() / 30))),
                   theme());
   draw_time_axis(painter, plot, axis, time_ticks(axis.values, std::max(2, static_cast<int>(plot.width() / 90))),
                  theme(), tr("step time"));
@@ -218,12 +231,7 @@ void ParetoWidget::draw_limit(QPainter& painter, const QRectF& plot) const {
   painter.setPen(hairline(theme().bad, 2));
   painter.drawLine(zone.bottomLeft(), zone.bottomRight());
   const QString text = tr("capacity %1").arg(text_of(memory.budget));
-  const QFontMetricsF metrics(font());
-  const QRectF box(plot.right() - metrics.horizontalAdvance(text) - 14, y - metrics.height() - 3,
-                   metrics.horizontalAdvance(text) + 10, metrics.height());
-  painter.fillRect(box, theme().background);
-  painter.setPen(theme().bad);
-  painter.drawText(box, Qt::AlignCenter, text);
+  draw_note_on_edge(painter, zone, text, theme().bad, theme());
 }
 
 void ParetoWidget::draw_front(QPainter& painter, const QRectF& plot, const std::vector<ScatterPoint>& pixels) const {
@@ -231,10 +239,7 @@ void ParetoWidget::draw_front(QPainter& painter, const QRectF& plot, const std::
   for (const std::int32_t i : front_) {
     const ScatterPoint& point = pixels[static_cast<std::size_t>(i)];
     // As time grows nothing smaller is to be had until the next point.
-    if (!line.isEmpty())
-      line << QPointF(point.x, line.last().y());
-    else
-      line << QPointF(point.x, plot.top());
+    if (!line.isEmpty()) line << QPointF(point.x, line.last().y());
     line << QPointF(point.x, point.y);
   }
   if (line.isEmpty()) return;

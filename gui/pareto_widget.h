@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gui/chart_scatter.h"
+#include "gui/plot_paint.h"
 #include "gui/plot_widget.h"
 #include "gui/table_twin.h"
 
@@ -51,6 +52,7 @@ class ParetoWidget : public PlotWidget {
   void take_plans();
   void fill_table();
   ValueRange bytes_range() const;
+  std::vector<LegendEntry> legend() const;
   ChartAxis value_axis(const QRectF& plot) const;
   std::vector<ScatterPoint> pixels_of(const QRectF& plot) const;
   int nearest(const QPointF& at) const;

@@ -23,14 +23,25 @@ void draw_swatch(QPainter& painter, const QRectF& box, const QColor& color, bool
   draw_hatch(painter, path, text_on(color), 4);
 }
 
+void draw_mark(QPainter& painter, const QPointF& at, const LegendEntry& entry) {
+  const bool is_dot = entry.mark == LegendEntry::Mark::Dot;
+  const qreal radius = entry.mark == LegendEntry::Mark::Target ? 5.5 : 4;
+  painter.save();
+  painter.setRenderHint(QPainter::Antialiasing);
+  painter.setPen(is_dot ? QPen(Qt::NoPen) : hairline(entry.color, 1.6));
+  painter.setBrush(is_dot ? QBrush(entry.color) : QBrush(Qt::NoBrush));
+  painter.drawEllipse(at, radius, radius);
+  painter.restore();
+}
+
 }  // namespace
 
 QString text_of(Bytes bytes) {
-  return QString::fromStdString(bytes < Bytes(0) ? "-" + format_bytes(-bytes) : format_bytes(bytes));
+  return QString::fromStdString(bytes < Bytes(0) ? "\u2212" + format_bytes(-bytes) : format_bytes(bytes));
 }
 
 QString text_of(Seconds time) {
-  return QString::fromStdString(time.count() < 0 ? "-" + format_time(-time) : format_time(time));
+  return QString::fromStdString(time.count() < 0 ? "\u2212" + format_time(-time) : format_time(time));
 }
 
 QString name_of_unit(const std::string& unit) {
@@ -137,8 +148,10 @@ qreal draw_legend(QPainter* painter, const QFont& font, const QRectF& bounds, co
       } else if (entry.is_line) {
         painter->setPen(hairline(entry.color, 2, entry.style));
         painter->drawLine(QPointF(box.left() - 2, box.center().y()), QPointF(box.right() + 2, box.center().y()));
-      } else {
+      } else if (entry.mark == LegendEntry::Mark::Square) {
         draw_swatch(*painter, box, entry.color, entry.is_hatched);
+      } else {
+        draw_mark(*painter, box.center(), entry);
       }
       painter->setPen(entry.color.isValid() ? theme.text : theme.text_weak);
       painter->drawText(QPointF(x + swatch, y + (row + metrics.capHeight()) / 2), entry.text);
@@ -206,6 +219,18 @@ void draw_note(QPainter& painter, const QRectF& bounds, const QPointF& at, const
     y += row;
   }
   painter.restore();
+}
+
+void draw_note_on_edge(QPainter& painter, const QRectF& zone, const QString& text, const QColor& color,
+                       const Theme& theme) {
+  const QFontMetricsF metrics(painter.font());
+  const qreal width = metrics.horizontalAdvance(text) + 12;
+  const QRectF box(zone.right() - width - 4, zone.bottom() - metrics.height() - 2, width, metrics.height());
+  painter.setPen(Qt::NoPen);
+  painter.setBrush(theme.background);
+  painter.drawRoundedRect(box, 3, 3);
+  painter.setPen(color);
+  painter.drawText(box, Qt::AlignCenter, text);
 }
 
 void draw_empty(QPainter& painter, const QRectF& bounds, const QString& text, const Theme& theme) {

@@ -42,6 +42,7 @@ struct LegendEntry {
   bool is_hatched = false;
   bool is_line = false;
   Qt::PenStyle style = Qt::SolidLine;
+  enum class Mark { Square, Dot, Ring, Target } mark = Mark::Square;  ///< Of what is no line.
 };
 /// In rows from the top left; returns their height. With `painter` null it only measures.
 qreal draw_legend(QPainter* painter, const QFont& font, const QRectF& bounds, const std::vector<LegendEntry>& entries,
@@ -57,6 +58,10 @@ struct NoteLine {
 };
 void draw_note(QPainter& painter, const QRectF& bounds, const QPointF& at, const std::vector<NoteLine>& lines,
                const Theme& theme);
+
+/// What the lower edge of a zone is, just above it at the right.
+void draw_note_on_edge(QPainter& painter, const QRectF& zone, const QString& text, const QColor& color,
+                       const Theme& theme);
 
 /// One sentence in the middle: what to do when there is nothing to draw.
 void draw_empty(QPainter& painter, const QRectF& bounds, const QString& text, const Theme& theme);

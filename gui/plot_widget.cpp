@@ -22,6 +22,17 @@ constexpr double kWheelZoom = 1.0015;  // For each eighth of a degree; 120 are o
 
 }  // namespace
 
+QAction* add_widget_action(QWidget& widget, const QString& text, const QString& tip, const QList<QKeySequence>& keys,
+                           const std::function<void()>& run) {
+  auto* action = new QAction(text, &widget);
+  action->setToolTip(tip);
+  action->setShortcuts(keys);
+  action->setShortcutContext(Qt::WidgetShortcut);
+  QObject::connect(action, &QAction::triggered, &widget, run);
+  widget.addAction(action);
+  return action;
+}
+
 PlotWidget::PlotWidget(TimeRange* range, QWidget* parent) : QWidget(parent), range_(range) {
   setMouseTracking(true);
   setFocusPolicy(Qt::StrongFocus);
@@ -58,13 +69,7 @@ void PlotWidget::refresh() {
 
 QAction* PlotWidget::add_action(const QString& text, const QString& tip, const QList<QKeySequence>& keys,
                                 const std::function<void()>& run) {
-  auto* action = new QAction(text, this);
-  action->setToolTip(tip);
-  action->setShortcuts(keys);
-  action->setShortcutContext(Qt::WidgetShortcut);
-  connect(action, &QAction::triggered, this, run);
-  addAction(action);
-  return action;
+  return add_widget_action(*this, text, tip, keys, run);
 }
 
 void PlotWidget::make_actions() {

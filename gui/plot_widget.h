@@ -7,6 +7,7 @@
 #include <QAction>
 #include <QPixmap>
 #include <QWidget>
+#include <functional>
 #include <memory>
 
 #include "gui/snapshot.h"
@@ -14,6 +15,10 @@
 #include "gui/time_range.h"
 
 namespace fsdp::gui {
+
+/// An action of a widget: in its context menu, and by its keys while the widget has the focus.
+QAction* add_widget_action(QWidget& widget, const QString& text, const QString& tip, const QList<QKeySequence>& keys,
+                           const std::function<void()>& run);
 
 class PlotWidget : public QWidget {
   Q_OBJECT

@@ -3,9 +3,14 @@
 #include <QCoreApplication>
 #include <QElapsedTimer>
 #include <QEventLoop>
+#include <QImage>
 #include <QPixmap>
 #include <QTimer>
+#include <algorithm>
+#include <array>
 #include <cstdio>
+#include <map>
+#include <vector>
 
 #include "gui/main_window.h"
 
@@ -20,19 +25,79 @@ int fail(const QString& text) {
   return 2;
 }
 
-/// Lets events be handled until the newest inputs are answered.
-bool wait_for_answer(AppState& state) {
+/// Lets events be handled until something is so. False: it took too long.
+template <class Condition>
+bool wait_until(const Condition& condition) {
   QElapsedTimer timer;
   timer.start();
   QCoreApplication::processEvents();
-  while (state.is_busy() && timer.elapsed() < kLongestWaitMilliseconds) {
+  while (!condition() && timer.elapsed() < kLongestWaitMilliseconds) {
     QCoreApplication::processEvents(QEventLoop::WaitForMoreEvents, 100);
   }
-  return !state.is_busy();
+  return condition();
 }
 
 void settle() {
   for (int i = 0; i < 5; ++i) QCoreApplication::processEvents();
+}
+
+bool open(MainWindow& window, const QString& file) {
+  if (!file.startsWith("example:")) return window.open_file(file);
+  window.open_example(file.mid(8).toInt());
+  return true;
+}
+
+/// With the 256 colours that are used most, where colours that the eye hardly tells apart count as one.
+QImage with_palette(const QImage& picture) {
+  struct Bucket {
+    std::int64_t count = 0;
+    std::array<std::int64_t, 3> sum{};
+  };
+  std::map<int, Bucket> buckets;
+  for (int y = 0; y < picture.height(); ++y) {
+    for (int x = 0; x < picture.width(); ++x) {
+      const QRgb color = picture.pixel(x, y);
+      Bucket& bucket = buckets[(qRed(color) >> 3 << 10) | (qGreen(color) >> 3 << 5) | (qBlue(color) >> 3)];
+      ++bucket.count;
+      bucket.sum[0] += qRed(color);
+      bucket.sum[1] += qGreen(color);
+      bucket.sum[2] += qBlue(color);
+    }
+  }
+  std::vector<Bucket> used;
+  for (const auto& [key, bucket] : buckets) used.push_back(bucket);
+  std::stable_sort(used.begin(), used.end(), [](const Bucket& a, const Bucket& b) { return a.count > b.count; });
+  QList<QRgb> colors;
+  for (std::size_t i = 0; i < std::min<std::size_t>(256, used.size()); ++i) {
+    const auto mean = [&](std::size_t channel) { return static_cast<int>(used[i].sum[channel] / used[i].count); };
+    colors.append(qRgb(mean(0), mean(1), mean(2)));
+  }
+  return picture.convertToFormat(QImage::Format_Indexed8, colors, Qt::ThresholdDither | Qt::AvoidDither);
+}
+
+/// Brings the window into the state of the picture. Returns what went wrong.
+QString arrange(MainWindow& window, const ScreenshotRequest& request) {
+  AppState& state = window.state();
+  const auto is_answered = [&] { return !state.is_busy(); };
+  const QString took_too_long = QStringLiteral("The answer took too long.");
+  if (!request.baseline.isEmpty()) {
+    if (!open(window, request.baseline)) return QString("%1 cannot be opened.").arg(request.baseline);
+    if (!wait_until(is_answered)) return took_too_long;
+  }
+  const SnapshotPtr baseline = request.baseline.isEmpty() ? nullptr : state.snapshot();
+  if (!request.file.isEmpty() && !open(window, request.file)) return QString("%1 cannot be opened.").arg(request.file);
+  const bool is_there =
+      request.is_searching ? wait_until([&] { return state.snapshot() || is_answered(); }) : wait_until(is_answered);
+  if (!is_there) return took_too_long;
+  if (baseline) state.set_baseline(baseline);
+  if (!request.measured.isEmpty()) {
+    window.load_measured(request.measured);
+    if (!wait_until([&] { return !window.is_loading(); })) return took_too_long;
+  }
+  if (!request.view.isEmpty() && !window.show_view(request.view)) {
+    return QString("There is no view \"%1\". There are: %2.").arg(request.view, window.views().join(", "));
+  }
+  return {};
 }
 
 }  // namespace
@@ -42,17 +107,15 @@ int take_screenshot(const ScreenshotRequest& request, const std::string& library
   window.set_theme(request.theme);
   window.resize(request.size);
   window.show();
-  if (request.file.startsWith("example:")) {
-    window.open_example(request.file.mid(8).toInt());
-  } else if (!request.file.isEmpty() && !window.open_file(request.file)) {
-    return fail(QString("%1 cannot be opened.").arg(request.file));
-  }
-  if (!wait_for_answer(window.state())) return fail("The answer took too long.");
-  if (!request.view.isEmpty() && !window.show_view(request.view)) {
-    return fail(QString("There is no view \"%1\". There are: %2.").arg(request.view, window.views().join(", ")));
-  }
+  const QString wrong = arrange(window, request);
   settle();
-  if (!window.grab().save(request.output, "PNG")) return fail(QString("%1 cannot be written.").arg(request.output));
+  // A picture of an error is a picture too.
+  constexpr int kSmallestFile = 0;
+  const QImage picture = window.grab().toImage().convertToFormat(QImage::Format_RGB32);
+  const bool is_written =
+      (request.has_palette ? with_palette(picture) : picture).save(request.output, "PNG", kSmallestFile);
+  if (!wrong.isEmpty()) return fail(wrong);
+  if (!is_written) return fail(QString("%1 cannot be written.").arg(request.output));
   return window.state().errors().empty() ? 0 : 1;
 }
 

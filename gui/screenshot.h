@@ -10,10 +10,14 @@
 namespace fsdp::gui {
 
 struct ScreenshotRequest {
-  QString output;  ///< PNG.
-  QString file;    ///< What to open: a plan, a project, a model, or "example:N".
-  QString view;    ///< Of MainWindow::views(); empty: as it opens.
+  QString output;             ///< PNG.
+  QString file;               ///< What to open: a plan, a project, a model, or "example:N".
+  QString baseline;           ///< As `file`: its answer is pinned; empty: none.
+  QString measured;           ///< What is laid over the prediction: a report, a trace, a snapshot; empty: nothing.
+  bool is_searching = false;  ///< Takes the picture once there is a first answer, while the search goes on.
+  QString view;               ///< Of MainWindow::views(); empty: as it opens.
   QSize size{1360, 860};
+  bool has_palette = false;  ///< At most 256 colours: a third of the bytes.
   ThemeChoice theme = ThemeChoice::Light;
 };
 

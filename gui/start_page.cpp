@@ -1,21 +1,24 @@
 #include "gui/start_page.h"
 
 #include <QComboBox>
-#include <QCommandLinkButton>
 #include <QFileInfo>
 #include <QGridLayout>
 #include <QHBoxLayout>
+#include <QIcon>
 #include <QPushButton>
 #include <QScrollArea>
-#include <QVBoxLayout>
 
 #include "core/model_library.h"
+#include "gui/example_card.h"
+#include "gui/theme.h"
 
 namespace fsdp::gui {
 
 namespace {
 
 using planner::Option;
+
+constexpr int kWidest = 960;  // Wider lines are hard to read.
 
 Inputs on(const char* model, std::initializer_list<std::pair<Option, const char*>> options) {
   Inputs inputs;
@@ -63,65 +66,33 @@ StartPage::StartPage(const std::string& library, QWidget* parent) : QWidget(pare
   scroll->setWidgetResizable(true);
   scroll->setFrameShape(QFrame::NoFrame);
   auto* page = new QWidget(scroll);
-  auto* column = new QVBoxLayout(page);
-  column->setContentsMargins(32, 24, 32, 24);
+  auto* middle = new QHBoxLayout(page);
+  middle->setContentsMargins(24, 0, 24, 0);
+  auto* body = new QWidget(page);
+  body->setMaximumWidth(kWidest);
+  middle->addStretch(1);
+  middle->addWidget(body, 100);
+  middle->addStretch(1);
+  auto* column = new QVBoxLayout(body);
+  column->setContentsMargins(0, 28, 0, 20);
   column->setSpacing(10);
-  auto* title = new QLabel(tr("fsdp-plan explorer"), page);
-  QFont font = title->font();
-  font.setPointSizeF(font.pointSizeF() * 2);
-  font.setBold(true);
-  title->setFont(font);
-  column->addWidget(title);
-  auto* what = new QLabel(tr("See what FSDP training of a model costs on your GPUs (memory, traffic, time), before "
-                             "anything runs. Change anything, and see what it changes."),
-                          page);
-  what->setWordWrap(true);
-  column->addWidget(what);
-  errors_ = new QLabel(page);
+  add_title(*column);
+  errors_ = new QLabel(body);
   errors_->setObjectName("start_errors");
   errors_->setWordWrap(true);
   errors_->setTextInteractionFlags(Qt::TextSelectableByMouse);
-  errors_->setFrameShape(QFrame::StyledPanel);
-  errors_->setMargin(8);
+  errors_->setAutoFillBackground(true);
+  errors_->setMargin(10);
   errors_->hide();
   column->addWidget(errors_);
-  column->addSpacing(8);
-  column->addWidget(heading(tr("Start"), page));
-  auto* start = new QHBoxLayout;
-  auto* open = new QPushButton(tr("Open a model, plan or project …"), page);
-  open->setObjectName("open_file");
-  open->setToolTip(tr("Or drop a file on this window"));
-  connect(open, &QPushButton::clicked, this, &StartPage::open_wanted);
-  start->addWidget(open);
-  auto* models = new QComboBox(page);
-  models->setObjectName("shipped_models");
-  models->setAccessibleName(tr("Shipped models"));
-  models->addItem(tr("A shipped model …"));
-  for (const std::string& name : model_names(library)) models->addItem(QString::fromStdString(name));
-  connect(models, &QComboBox::activated, this, [this, models](int index) {
-    if (index > 0) emit model_chosen(models->itemText(index));
-  });
-  start->addWidget(models);
-  start->addStretch(1);
-  column->addLayout(start);
-  column->addSpacing(8);
-  column->addWidget(heading(tr("Examples"), page));
-  auto* grid = new QGridLayout;
-  grid->setSpacing(8);
-  int number = 0;
-  for (const Example& example : examples()) {
-    auto* button = new QCommandLinkButton(example.title, example.text, page);
-    button->setObjectName("example_" + QString::number(number));
-    button->setAccessibleName(example.title);
-    connect(button, &QCommandLinkButton::clicked, this, [this, number] { emit example_chosen(number); });
-    grid->addWidget(button, number / 2, number % 2);
-    ++number;
-  }
-  column->addLayout(grid);
-  recent_title_ = heading(tr("Recent"), page);
-  column->addSpacing(8);
+  column->addSpacing(14);
+  add_start(*column, library);
+  column->addSpacing(14);
+  add_examples(*column);
+  recent_title_ = heading(tr("Recent"), body);
+  column->addSpacing(14);
   column->addWidget(recent_title_);
-  recent_ = new QListWidget(page);
+  recent_ = new QListWidget(body);
   recent_->setObjectName("recent_files");
   recent_->setAccessibleName(tr("Recent files"));
   recent_->setMaximumHeight(140);
@@ -129,9 +100,79 @@ StartPage::StartPage(const std::string& library, QWidget* parent) : QWidget(pare
           [this](QListWidgetItem* item) { emit file_chosen(item->data(Qt::UserRole).toString()); });
   column->addWidget(recent_);
   column->addStretch(1);
+  auto* hint = new QLabel(tr("The same on the command line:  fsdp-plan qwen3_tts --gpus 4 --mem 16G        "
+                             "All shortcuts:  ?"),
+                          body);
+  hint->setForegroundRole(QPalette::PlaceholderText);
+  hint->setWordWrap(true);
+  column->addWidget(hint);
   scroll->setWidget(page);
   outer->addWidget(scroll);
   show_recent({});
+}
+
+void StartPage::add_title(QVBoxLayout& column) {
+  auto* row = new QHBoxLayout;
+  row->setSpacing(16);
+  auto* icon = new QLabel(this);
+  icon->setPixmap(QIcon(":/icons/fsdp-plan-gui.svg").pixmap(QSize(60, 60), devicePixelRatioF()));
+  row->addWidget(icon, 0, Qt::AlignTop);
+  auto* words = new QVBoxLayout;
+  words->setSpacing(4);
+  auto* title = new QLabel(tr("fsdp-plan explorer"), this);
+  QFont font = title->font();
+  font.setPointSizeF(font.pointSizeF() * 2);
+  font.setBold(true);
+  title->setFont(font);
+  words->addWidget(title);
+  auto* what = new QLabel(tr("See what FSDP training of a model costs on your GPUs (memory, traffic, time), before "
+                             "anything runs. Change anything, and see what it changes."),
+                          this);
+  what->setWordWrap(true);
+  words->addWidget(what);
+  row->addLayout(words, 1);
+  column.addLayout(row);
+}
+
+void StartPage::add_start(QVBoxLayout& column, const std::string& library) {
+  column.addWidget(heading(tr("Start"), this));
+  auto* row = new QHBoxLayout;
+  row->setSpacing(10);
+  auto* open = new QPushButton(tr("  Open a model, plan or project …  "), this);
+  open->setObjectName("open_file");
+  open->setToolTip(tr("Or drop a file on this window"));
+  open->setMinimumHeight(30);
+  connect(open, &QPushButton::clicked, this, &StartPage::open_wanted);
+  row->addWidget(open);
+  auto* models = new QComboBox(this);
+  models->setObjectName("shipped_models");
+  models->setAccessibleName(tr("Shipped models"));
+  models->addItem(tr("A shipped model …"));
+  models->setMinimumHeight(30);
+  for (const std::string& name : model_names(library)) models->addItem(QString::fromStdString(name));
+  connect(models, &QComboBox::activated, this, [this, models](int index) {
+    if (index > 0) emit model_chosen(models->itemText(index));
+  });
+  row->addWidget(models);
+  auto* hint = new QLabel(tr("or drop a file on this window"), this);
+  hint->setForegroundRole(QPalette::PlaceholderText);
+  row->addWidget(hint, 1);
+  column.addLayout(row);
+}
+
+void StartPage::add_examples(QVBoxLayout& column) {
+  column.addWidget(heading(tr("Examples"), this));
+  auto* grid = new QGridLayout;
+  grid->setSpacing(10);
+  int number = 0;
+  for (const Example& example : examples()) {
+    auto* card = new ExampleCard(example.title, example.text, this);
+    card->setObjectName("example_" + QString::number(number));
+    connect(card, &ExampleCard::clicked, this, [this, number] { emit example_chosen(number); });
+    grid->addWidget(card, number / 2, number % 2);
+    ++number;
+  }
+  column.addLayout(grid);
 }
 
 void StartPage::show_recent(const QStringList& files) {
@@ -146,6 +187,9 @@ void StartPage::show_recent(const QStringList& files) {
 }
 
 void StartPage::show_errors(const QString& text) {
+  QPalette colors = palette();
+  colors.setColor(QPalette::Window, problem_ground(colors));
+  errors_->setPalette(colors);
   errors_->setText(text);
   errors_->setVisible(!text.isEmpty());
 }

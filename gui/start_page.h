@@ -4,6 +4,7 @@
 
 #include <QLabel>
 #include <QListWidget>
+#include <QVBoxLayout>
 #include <QWidget>
 #include <string>
 #include <vector>
@@ -38,6 +39,10 @@ class StartPage : public QWidget {
   void open_wanted();
 
  private:
+  void add_title(QVBoxLayout& column);
+  void add_start(QVBoxLayout& column, const std::string& library);
+  void add_examples(QVBoxLayout& column);
+
   QListWidget* recent_;
   QLabel* recent_title_;
   QLabel* errors_;

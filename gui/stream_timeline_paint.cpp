@@ -29,11 +29,37 @@ QColor color_of(const StreamEvent& event, const QColor& lane, const Theme& theme
 
 }  // namespace
 
+std::vector<LegendEntry> StreamTimelineWidget::legend() const {
+  const QColor& compute = theme().lane[static_cast<std::size_t>(Lane::Compute)];
+  std::vector<LegendEntry> entries = {{tr("compute:"), {}}};
+  const auto add = [&](const char* phase, const char* name, const QString& text) {
+    StreamEvent event;
+    event.stream = Stream::Compute;
+    event.phase = phase;
+    event.name = name;
+    entries.push_back({text, color_of(event, compute, theme())});
+  };
+  const auto& events = snapshot()->curves.events;
+  const auto is_recomputed = [](const StreamEvent& event) { return event.name == "recompute"; };
+  add("forward", "", tr("forward"));
+  add("backward", "", tr("backward"));
+  if (std::any_of(events.begin(), events.end(), is_recomputed)) add("backward", "recompute", tr("recomputed"));
+  add("optimizer", "", tr("optimizer"));
+  entries.push_back({tr("exposed: compute waits"), theme().bad, true});
+  return entries;
+}
+
+// In a low window the lanes matter more.
+qreal StreamTimelineWidget::legend_height(const QRectF& bounds) const {
+  if (rows_.empty() || bounds.height() < 26 * static_cast<qreal>(rows_.size()) + 56) return 0;
+  return draw_legend(nullptr, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
+}
+
 QRectF StreamTimelineWidget::plot_area(const QRectF& bounds) const {
   const QFontMetricsF metrics(font());
   qreal left = kLeast;
   for (const LaneRow& row : rows_) left = std::max(left, metrics.horizontalAdvance(row.name) + 20);
-  return bounds.adjusted(left, 10, -kRight, -metrics.height() - 12);
+  return bounds.adjusted(left, 10 + legend_height(bounds), -kRight, -metrics.height() - 12);
 }
 
 QRectF StreamTimelineWidget::box_of(std::size_t row, const QRectF& plot) const {
@@ -63,17 +89,25 @@ void StreamTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, c
   if (rows_.empty()) return draw_empty(painter, bounds, tr("Choose a model to see what its streams do."), theme());
   if (plot.width() < 20 || plot.height() < 20) return;
   const ChartAxis axis = time_axis(plot);
+  if (legend_height(bounds) > 0) {
+    draw_legend(&painter, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
+  }
   draw_time_axis(painter, plot, axis, time_ticks(axis.values, std::max(2, static_cast<int>(plot.width() / 90))),
                  theme(), {});
-  const QFontMetricsF metrics(font());
   for (std::size_t r = 0; r < rows_.size(); ++r) {
     const QRectF box = box_of(r, plot);
     painter.setPen(rows_[r].is_measured ? theme().text : theme().text_weak);
+    QFont small = font();
+    const qreal pitch = plot.height() / static_cast<qreal>(rows_.size());
+    if (pitch < QFontMetricsF(small).height()) small.setPixelSize(std::max(6, static_cast<int>(pitch * 0.8)));
+    painter.setFont(small);
+    const QFontMetricsF metrics(small);
     painter.drawText(QPointF(plot.left() - 10 - metrics.horizontalAdvance(rows_[r].name),
                              box.center().y() + metrics.capHeight() / 2),
                      rows_[r].name);
     painter.fillRect(box, with_alpha(theme().grid, 0.35));
   }
+  painter.setFont(font());
   painter.save();
   painter.setClipRect(plot);
   for (std::size_t r = 0; r < rows_.size(); ++r) {

@@ -7,6 +7,7 @@
 
 #include "gui/chart_lanes.h"
 #include "gui/overlay.h"
+#include "gui/plot_paint.h"
 #include "gui/plot_widget.h"
 #include "gui/table_twin.h"
 
@@ -55,6 +56,8 @@ class StreamTimelineWidget : public PlotWidget {
   const std::vector<StreamEvent>& events_of(const LaneRow& row) const;
   void make_rows();
   void fill_table();
+  std::vector<LegendEntry> legend() const;
+  qreal legend_height(const QRectF& bounds) const;  // 0: there is no room for one.
   QRectF box_of(std::size_t row, const QRectF& plot) const;
   int row_at(const QRectF& plot, double y) const;
   int event_at(double value) const;  // On the row of the pointer.

@@ -5,6 +5,7 @@
 #include <QClipboard>
 #include <QHeaderView>
 #include <QVBoxLayout>
+#include <algorithm>
 
 #include "gui/table_twin.h"
 
@@ -37,6 +38,7 @@ TablePanel::TablePanel(QWidget* parent) : QWidget(parent) {
   view_->setContextMenuPolicy(Qt::ActionsContextMenu);
   column->addWidget(choice_, 0, Qt::AlignLeft);
   column->addWidget(view_);
+  connect(&sorted_, &QAbstractItemModel::modelReset, this, &TablePanel::fit_columns);
   connect(choice_, &QComboBox::currentIndexChanged, this, &TablePanel::show_table);
 }
 
@@ -53,6 +55,18 @@ const QAbstractItemModel* TablePanel::current() const {
 void TablePanel::show_table(int index) {
   if (index < 0) return;
   sorted_.setSourceModel(tables_[static_cast<std::size_t>(index)]);
+  fit_columns();
+}
+
+// By the titles and the first rows: reading all of a long table would take seconds.
+void TablePanel::fit_columns() {
+  constexpr int kWidest = 420;
+  QHeaderView& header = *view_->horizontalHeader();
+  header.setResizeContentsPrecision(200);
+  view_->resizeColumnsToContents();
+  for (int column = 0; column < header.count(); ++column) {
+    header.resizeSection(column, std::clamp(header.sectionSize(column) + 10, 60, kWidest));
+  }
 }
 
 void TablePanel::copy_selection() const {

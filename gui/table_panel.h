@@ -23,6 +23,7 @@ class TablePanel : public QWidget {
 
  private:
   void show_table(int index);
+  void fit_columns();
   void copy_selection() const;
 
   std::vector<QAbstractItemModel*> tables_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gui/plot_paint.h"
+#include "gui/plot_widget.h"
 
 namespace fsdp::gui {
 
@@ -28,12 +29,7 @@ TeachingWidget::TeachingWidget(QWidget* parent) : QWidget(parent) {
   setFocusPolicy(Qt::StrongFocus);
   setAccessibleName(tr("One iteration, step by step"));
   const auto add = [this](const QString& text, const QString& tip, const QList<QKeySequence>& keys, auto run) {
-    auto* action = new QAction(text, this);
-    action->setToolTip(tip);
-    action->setShortcuts(keys);
-    action->setShortcutContext(Qt::WidgetShortcut);
-    connect(action, &QAction::triggered, this, run);
-    addAction(action);
+    add_widget_action(*this, text, tip, keys, run);
   };
   setContextMenuPolicy(Qt::ActionsContextMenu);
   add(tr("Play"), tr("Play or pause"), {Qt::Key_Space}, [this] { is_playing() ? pause() : play(); });
@@ -62,7 +58,8 @@ void TeachingWidget::set_snapshot(SnapshotPtr snapshot) {
   ranks_ = 0;
   if (snapshot_ != nullptr && !snapshot_->curves.empty()) {
     ranks_ = snapshot_->report.plan.mesh.shard;
-    lesson_ = make_lesson(snapshot_->curves, ranks_);
+    replicas_ = snapshot_->report.plan.mesh.replicate;
+    lesson_ = make_lesson(snapshot_->curves, ranks_, replicas_);
   }
   set_frame(std::min(frame_, std::max(0, num_frames() - 1)));
   update();
@@ -130,16 +127,18 @@ void TeachingWidget::draw(QPainter& painter, const QRectF& bounds) {
   }
   painter.setRenderHint(QPainter::Antialiasing);
   const QFontMetricsF metrics(font());
-  const qreal heading = 3.6 * metrics.height() + 14;
+  const qreal heading = (bounds.height() < 240 ? 2.4 : 3.6) * metrics.height() + 14;
   draw_heading(painter, QRectF(bounds.left() + 16, bounds.top() + 10, bounds.width() - 32, heading));
   const QRectF slider = slider_of(bounds);
   const QRectF room(bounds.left() + 16, bounds.top() + heading + 12, bounds.width() - 32,
                     slider.top() - bounds.top() - heading - 28);
-  const int drawn = static_cast<int>(std::clamp<std::int64_t>(ranks_, 1, kMostGpus));
+  const int shards = static_cast<int>(std::clamp<std::int64_t>(ranks_, 1, kMostGpus));
+  // Where few GPUs share the parameters there is room for others that hold the same parts.
+  const int drawn = shards * static_cast<int>(std::clamp<std::int64_t>(replicas_, 1, kMostGpus / shards));
   constexpr qreal kGap = 12;
   const qreal width = (room.width() - kGap * (drawn - 1)) / drawn;
   for (int rank = 0; rank < drawn; ++rank) {
-    draw_gpu(painter, QRectF(room.left() + rank * (width + kGap), room.top(), width, room.height()), rank, drawn);
+    draw_gpu(painter, QRectF(room.left() + rank * (width + kGap), room.top(), width, room.height()), rank, shards);
   }
   draw_slider(painter, slider);
 }
@@ -174,13 +173,14 @@ std::pair<std::size_t, std::size_t> TeachingWidget::shown_units(qreal height) co
   return {first, first + most};
 }
 
-void TeachingWidget::draw_gpu(QPainter& painter, const QRectF& box, int rank, int drawn) const {
+void TeachingWidget::draw_gpu(QPainter& painter, const QRectF& box, int rank, int shards) const {
   painter.setPen(hairline(theme_.grid, 1.5));
   painter.setBrush(theme_.panel);
   painter.drawRoundedRect(box, 8, 8);
   const QFontMetricsF metrics(font());
   QString name = tr("GPU %1").arg(rank);
-  if (rank + 1 == drawn && ranks_ > drawn) name += tr("  (of %1)").arg(ranks_);
+  if (rank + 1 == shards && ranks_ > shards) name += tr("  (of %1)").arg(ranks_);
+  if (rank >= shards) name += tr("  (the same parts as GPU %1)").arg(rank % shards);
   painter.setPen(theme_.text);
   painter.drawText(QPointF(box.left() + 10, box.top() + 6 + metrics.ascent()), name);
   const QRectF room = box.adjusted(10, 2 * metrics.height() + 20, -10, -8);
@@ -189,7 +189,7 @@ void TeachingWidget::draw_gpu(QPainter& painter, const QRectF& box, int rank, in
   const qreal height = std::min(kUnitHeight, room.height() / static_cast<qreal>(last - first));
   for (std::size_t unit = first; unit < last; ++unit) {
     const qreal y = room.top() + static_cast<qreal>(unit - first) * height;
-    draw_unit(painter, QRectF(room.left(), y, room.width(), height - 3), unit, rank, drawn);
+    draw_unit(painter, QRectF(room.left(), y, room.width(), height - 3), unit, rank % shards, shards);
   }
 }
 
@@ -198,7 +198,8 @@ void TeachingWidget::draw_columns(QPainter& painter, const QRectF& box) const {
   const qreal left = box.left() + name_width_of(box) + 4;
   const qreal part = (box.right() - left) / 3;
   painter.setPen(theme_.text_weak);
-  const std::array titles = {tr("params"), tr("grads"), tr("activ.")};
+  std::array titles = {tr("parameters"), tr("gradients"), tr("activations")};
+  if (metrics.horizontalAdvance(titles[2]) > part - 4) titles = {tr("params"), tr("grads"), tr("activ.")};
   for (int column = 0; column < 3; ++column) {
     const QString title = metrics.elidedText(titles[static_cast<std::size_t>(column)], Qt::ElideRight, part - 4);
     painter.drawText(QPointF(left + column * part, box.top() + metrics.ascent()), title);

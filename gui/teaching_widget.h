@@ -53,7 +53,8 @@ class TeachingWidget : public QWidget {
 
   SnapshotPtr snapshot_;
   Lesson lesson_;
-  std::int64_t ranks_ = 0;
+  std::int64_t ranks_ = 0;     ///< That share the parameters.
+  std::int64_t replicas_ = 1;  ///< Groups of them.
   int frame_ = 0;
   Theme theme_ = light_theme();
   QTimer timer_;

@@ -70,6 +70,11 @@ Theme theme_of(ThemeChoice choice, const QPalette& platform) {
   return is_dark ? dark_theme() : light_theme();
 }
 
+QColor problem_ground(const QPalette& palette) {
+  const bool is_dark = palette.color(QPalette::Window).lightness() < palette.color(QPalette::WindowText).lightness();
+  return is_dark ? QColor(0x4a, 0x28, 0x12) : QColor(0xff, 0xee, 0xe0);
+}
+
 QPalette palette_of(const Theme& theme) {
   QPalette palette;
   palette.setColor(QPalette::Window, theme.panel);

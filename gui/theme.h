@@ -46,6 +46,9 @@ Theme dark_theme();
 /// The theme of a choice; `System` follows the lightness of the palette that the platform gave.
 Theme theme_of(ThemeChoice choice, const QPalette& platform);
 
+/// Behind the text of a problem.
+QColor problem_ground(const QPalette& palette);
+
 /// The palette of Fusion that belongs to a theme.
 QPalette palette_of(const Theme& theme);
 

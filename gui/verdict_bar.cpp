@@ -3,6 +3,8 @@
 #include <QHBoxLayout>
 #include <QPainter>
 #include <QStyle>
+#include <QStyleOptionButton>
+#include <QStylePainter>
 #include <QVBoxLayout>
 #include <algorithm>
 #include <cmath>
@@ -27,6 +29,20 @@ void set_color(QWidget& widget, const QColor& color) {
   palette.setColor(QPalette::ButtonText, color);
   widget.setPalette(palette);
 }
+
+/// A button that says as much as there is room for.
+class Chip : public QPushButton {
+ public:
+  using QPushButton::QPushButton;
+
+ protected:
+  void paintEvent(QPaintEvent* /*event*/) override {
+    QStyleOptionButton option;
+    initStyleOption(&option);
+    if (sizeHint().width() > width()) option.text = fontMetrics().elidedText(text(), Qt::ElideMiddle, width() - 10);
+    QStylePainter(this).drawControl(QStyle::CE_PushButton, option);
+  }
+};
 
 /// What a remedy brings; where the plan does not fit, first of all whether it does with it.
 QString effects_of(const planner::Remedy& remedy, bool says_fits) {
@@ -125,7 +141,6 @@ VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), stat
   font.setPointSizeF(font.pointSizeF() * 1.7);
   font.setBold(true);
   verdict_->setFont(font);
-  verdict_->setMinimumWidth(QFontMetrics(font).horizontalAdvance(QStringLiteral("✗ DOES NOT FIT")) + 4);
   row->addWidget(verdict_);
   bar_ = new BudgetBar(this);
   row->addWidget(bar_, 1);
@@ -224,7 +239,8 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   const double share = ratio(memory.peaks.device, memory.budget);
   peak_.value->setText(
       tr("%1 of %2 (%3)").arg(size_text(memory.peaks.device), size_text(memory.budget), percent(share)));
-  headroom_.title->setText(headroom < Bytes(0) ? tr("Missing") : tr("Headroom"));
+  const QString title = headroom < Bytes(0) ? tr("Missing, with %1 margin") : tr("Headroom beside %1 margin");
+  headroom_.title->setText(title.arg(size_text(memory.margin)));
   headroom_.value->setText(size_text(headroom < Bytes(0) ? -headroom : headroom));
   step_.value->setText(tr("%1").arg(time_text(report.time.step)));
   step_.value->setToolTip(tr("%1 to %2; %3 tokens/s per GPU, MFU %4")
@@ -255,7 +271,8 @@ void VerdictBar::show_state() {
   if (!shown) {
     verdict_->setText(state_.has_model() ? tr("Looking …") : QString());
     set_color(*verdict_, theme_.text_weak);
-    moment_->setText({});
+    moment_text_.clear();
+    show_moment();
     show_chips();
     return;
   }
@@ -284,8 +301,9 @@ void VerdictBar::show_state() {
                     .arg("% off");
     }
   }
-  moment_->setText(moment);
-  moment_->setToolTip(text_of(shown->explanation.binding) + "\n" + tr("Click to go there."));
+  moment_text_ = moment;
+  show_moment();
+  moment_->setToolTip(moment + "\n" + text_of(shown->explanation.binding) + "\n" + tr("Click to go there."));
   moment_->setAccessibleName(moment);
   set_color(*moment_, theme_.accent);
   show_chips();
@@ -304,6 +322,7 @@ void VerdictBar::show_chips() {
   if (now == chips_shown_) return;
   chips_shown_ = now;
   while (QLayoutItem* item = chips_->layout()->takeAt(0)) {
+    item->widget()->hide();
     item->widget()->deleteLater();
     delete item;
   }
@@ -311,7 +330,7 @@ void VerdictBar::show_chips() {
   std::size_t count = 0;
   for (const planner::Remedy& remedy : shown->explanation.remedies) {
     if (count++ == kMostChips) break;
-    auto* chip = new QPushButton(chips_);
+    auto* chip = new Chip(chips_);
     chip->setObjectName("remedy_" + QString::number(count));
     QString what = text_of(remedy.what);
     what[0] = what[0].toUpper();
@@ -326,6 +345,10 @@ void VerdictBar::show_chips() {
   }
 }
 
+void VerdictBar::show_moment() {
+  moment_->setText(moment_->fontMetrics().elidedText(moment_text_, Qt::ElideRight, std::max(40, width() - 28)));
+}
+
 void VerdictBar::show_busy() {
   const bool is_busy = state_.is_busy();
   progress_->setVisible(is_busy);
@@ -337,9 +360,10 @@ void VerdictBar::resizeEvent(QResizeEvent* event) {
   QWidget::resizeEvent(event);
   // In a narrow window the figures say what the bar shows.
   bar_->setVisible(width() > 860);
-  exposed_.title->parentWidget()->setVisible(width() > 700);
-  headroom_.title->parentWidget()->setVisible(width() > 580);
-  step_.title->parentWidget()->setVisible(width() > 500);
+  exposed_.title->parentWidget()->setVisible(width() > 740);
+  headroom_.title->parentWidget()->setVisible(width() > 600);
+  step_.title->parentWidget()->setVisible(width() > 470);
+  show_moment();
 }
 
 }  // namespace fsdp::gui

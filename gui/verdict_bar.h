@@ -73,6 +73,7 @@ class VerdictBar : public QWidget {
   void show_delta(QLabel& label, const QString& text, double change);
   void show_chips();
   void show_busy();
+  void show_moment();  ///< As much of it as there is room for.
 
   AppState& state_;
   Theme theme_ = light_theme();
@@ -80,6 +81,7 @@ class VerdictBar : public QWidget {
   BudgetBar* bar_;
   Figure peak_, headroom_, step_, exposed_;
   QPushButton* moment_;
+  QString moment_text_;
   QWidget* chips_;
   QProgressBar* progress_;
   QLabel* progress_text_;

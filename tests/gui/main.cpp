@@ -5,12 +5,14 @@
 #include <QApplication>
 #include <QStandardPaths>
 
+#include "gui/style.h"
+
 int main(int argc, char** argv) {
   if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) qputenv("QT_QPA_PLATFORM", "offscreen");
   // Settings and autosaves of the person who runs the tests stay as they are.
   QStandardPaths::setTestModeEnabled(true);
   QApplication application(argc, argv);
-  QApplication::setStyle("Fusion");
+  QApplication::setStyle(new fsdp::gui::Style);
   QApplication::setOrganizationName("fsdp-plan");
   QApplication::setApplicationName("fsdp-plan-gui-test");
   testing::InitGoogleTest(&argc, argv);
