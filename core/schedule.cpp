@@ -230,4 +230,17 @@ std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Chec
   return modes;
 }
 
+// torchtitan's policy: of the matrix products every second one, counted per block, is run again.
+std::vector<bool> kept_ops(const Block& block, const Checkpointing& checkpointing) {
+  const std::vector<OpKind>& kinds = checkpointing.selective_keep;
+  std::vector<bool> kept;
+  int num_linears = 0;
+  for (const Op& op : block.ops) {
+    if (op.kind == OpKind::Linear) ++num_linears;
+    const bool is_skipped = op.kind == OpKind::Linear && checkpointing.every_second_linear && num_linears % 2 == 0;
+    kept.push_back(!is_skipped && std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end());
+  }
+  return kept;
+}
+
 }  // namespace fsdp

@@ -75,6 +75,9 @@ std::string to_text(const Schedule& schedule, const ModelIndex& index, const Lay
 /// How each call is checkpointed [num_calls].
 std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Checkpointing& checkpointing);
 
+/// Which ops of a block selective checkpointing keeps the outputs of [num ops].
+std::vector<bool> kept_ops(const Block& block, const Checkpointing& checkpointing);
+
 /// PyTorch FSDP2: the schedule of one step. The only place that knows its order of events (core/lower_fsdp2.cpp).
 Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout);
 

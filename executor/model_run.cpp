@@ -5,25 +5,23 @@
 //   value needed after the piece          its edge is written down, and it goes on without a history
 //
 // In the backward a piece takes the gradients of the values that went on, from the pieces and calls behind it, and
-// gives those of the values that entered. Checkpointed calls run without a graph and keep their inputs; when their
-// backward begins they run once more, from the same state of the random generator.
+// gives those of the values that entered. The graph of a checkpointed call has no tensors (executor/recomputation.h);
+// when the first is asked for, all ops of the call run once more, in one piece and from the same state of the random
+// generator.
 //
 // Source: torch/utils/checkpoint.py (non-reentrant), torch 2.11.
-//
-// Not modelled: the early stop of a recomputation; the ops behind the last saved tensor are run again too.
 
 #include "executor/model_run.h"
 
-#include <ATen/Context.h>
 #include <ATen/ops/ones_like.h>
 #include <c10/core/GradMode.h>
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "executor/counting_allocator.h"
 #include "executor/gradients.h"
+#include "executor/random_state.h"
 #include "executor/value_lifetimes.h"
 
 namespace fsdp::executor {
@@ -42,10 +40,11 @@ bool is_random(const Block& block) {
 
 }  // namespace
 
-/// Values with a history, while a piece runs.
-struct ModelRun::PieceValues {
+/// A piece that runs: its values with a history, and its graph.
+struct ModelRun::PieceRun {
   std::map<int, at::Tensor> made;     // By the piece, and
   std::map<int, at::Tensor> entered;  // from before it.
+  AutogradPiece graph;
 };
 
 struct ModelRun::CallState {
@@ -58,11 +57,8 @@ struct ModelRun::CallState {
   std::map<int, at::Tensor> values;     // Of the block, without a history.
   std::map<int, at::Tensor> gradients;  // Of values that go from piece to piece.
   std::vector<Piece> pieces;
-  AutogradPiece unused;  // The graph that does not lead to the loss.
-  Tensors saved_inputs;  // Of a checkpointed call, until its backward is over.
-  bool is_recomputed = false;
-  at::Tensor generator_state;
-  bool is_recomputing = false;
+  AutogradPiece unused;                          // The graph that does not lead to the loss.
+  std::shared_ptr<Recomputation> recomputation;  // Of a checkpointed call, during its forward.
 };
 
 ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
@@ -70,6 +66,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
     : index_(index),
       context_(std::move(context)),
       parameters_(parameters),
+      stops_early_(plan.checkpointing.early_stop),
       checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
       cuts_(index.model->calls.size()),
       last_use_(index.model->values.size(), kNever),
@@ -91,7 +88,10 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
       return run.begin < index.call_begin[c] && index.call_begin[c] < run.end;
     }));
   }
-  for (const Block& block : index.model->blocks) drops_.push_back(values_to_drop(block));
+  for (const Block& block : index.model->blocks) {
+    drops_.push_back(values_to_drop(block));
+    kept_ops_.push_back(kept_ops(block, plan.checkpointing));
+  }
   find_ends_of_unused();
 }
 
@@ -111,11 +111,6 @@ void ModelRun::find_cuts(const Schedule& schedule) {
     if (i == 0 || !is_same_backward(i - 1, i)) cuts.push_back(steps[i].op_end);
     if (!is_same_backward(i, i + 1)) cuts.push_back(steps[i].op_begin);
   }
-}
-
-// Of the device's random numbers.
-at::Generator ModelRun::generator() const {
-  return at::globalContext().defaultGenerator(context_.device);
 }
 
 const Block& ModelRun::block_of(int call) const {
@@ -145,8 +140,9 @@ void ModelRun::find_ends_of_unused() {
   }
 }
 
-bool ModelRun::takes_part(int call, int op) const {
-  return index_.in_backward[at(index_.call_begin[at(call)] + op)];
+ModelRun::InGraph ModelRun::in_graph(int call, int op) const {
+  if (index_.in_backward[at(index_.call_begin[at(call)] + op)]) return InGraph::Piece;
+  return is_recorded(call, op) ? InGraph::Unused : InGraph::No;
 }
 
 void ModelRun::begin_micro_batch(Tensors inputs) {
@@ -156,9 +152,14 @@ void ModelRun::begin_micro_batch(Tensors inputs) {
 
 void ModelRun::forward(const Instruction& step) {
   if (step.op_begin == 0) begin_call(step.call);
-  const bool with_graph = checkpoint_modes_[at(step.call)] == CheckpointMode::None;
-  run_range(step.call, step.op_begin, step.op_end, with_graph);
-  if (at(step.op_end) == block_of(step.call).ops.size()) returning_ = step.call;
+  CallState& state = calls_[at(step.call)];
+  {
+    const Recomputation::Scope places(state.recomputation.get());
+    run_range(step.call, step.op_begin, step.op_end);
+  }
+  if (at(step.op_end) != block_of(step.call).ops.size()) return;
+  state.recomputation.reset();
+  returning_ = step.call;
 }
 
 void ModelRun::return_from_call() {
@@ -182,10 +183,7 @@ void ModelRun::begin_call(int call) {
   state.pieces.clear();
   const std::vector<int>& inputs = call_of(call).inputs;
   for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = values_[at(inputs[i])];
-  if (checkpoint_modes_[at(call)] != CheckpointMode::None) {
-    for (const int input : inputs) state.saved_inputs.push_back(values_[at(input)]);
-    if (is_random(block_of(call))) state.generator_state = generator().get_state();
-  }
+  if (checkpoint_modes_[at(call)] != CheckpointMode::None) state.recomputation = recomputation_of(call);
   for (const int input : inputs) {
     if (last_use_[at(input)] == call && !is_held(input) && !is_argument(input)) values_[at(input)] = at::Tensor();
   }
@@ -203,70 +201,80 @@ bool ModelRun::is_argument(int value) const {
                      [&](const HeldArgument& held) { return held.value == value; });
 }
 
-void ModelRun::run_range(int call, int begin, int end, bool with_graph) {
+void ModelRun::run_range(int call, int begin, int end) {
   for (const int cut : cuts_[at(call)]) {
     if (cut <= begin || cut >= end) continue;
-    run_piece(call, begin, cut, with_graph);
+    run_piece(call, begin, cut);
     begin = cut;
   }
-  run_piece(call, begin, end, with_graph);
+  run_piece(call, begin, end);
 }
 
-void ModelRun::run_piece(int call, int begin, int end, bool with_graph) {
+void ModelRun::run_piece(int call, int begin, int end) {
   CallState& state = calls_[at(call)];
-  CallState::Piece piece{.begin = begin, .end = end, .graph = {}};
-  PieceValues inside;
-  for (int op = begin; op < end; ++op) {
-    AutogradPiece* graph = with_graph && takes_part(call, op) ? &piece.graph : nullptr;
-    if (with_graph && graph == nullptr && is_recorded(call, op)) graph = &state.unused;
-    const c10::AutoGradMode mode(graph != nullptr);
-    run_op_at(call, op, graph, inside);
-    drop_after(call, op, inside);
-  }
-  for (const auto& [value, tensor] : inside.made) {
+  PieceRun piece;
+  run_ops(call, begin, end, piece, state.recomputation ? &state.recomputation->kept() : nullptr);
+  for (const auto& [value, tensor] : piece.made) {
     if (tensor.requires_grad()) {
       const bool is_unused = !index_.flow.reaches_loss[at(call)][at(value)];
       (is_unused ? state.unused : piece.graph).outputs.push_back({edge_of(tensor), value});
     }
     state.values[value] = tensor.variable_data();
   }
-  inside = {};
-  if (!state.is_recomputing) publish(call);
-  if (with_graph) state.pieces.push_back(std::move(piece));
+  piece.made.clear();
+  piece.entered.clear();
+  publish(call);
+  state.pieces.push_back({.begin = begin, .end = end, .graph = std::move(piece.graph)});
 }
 
-at::Tensor ModelRun::take_value(int call, int value, AutogradPiece* graph, PieceValues& inside) {
-  for (const auto* values : {&inside.made, &inside.entered}) {
+// `kept`: of a checkpointed call.
+void ModelRun::run_ops(int call, int begin, int end, PieceRun& piece, KeptOutputs* kept) {
+  const bool is_selective = checkpoint_modes_[at(call)] == CheckpointMode::Selective;
+  const std::vector<bool>& keeps = kept_ops_[at(call_of(call).block)];
+  const KeptOutputs::Scope calls(is_selective ? kept : nullptr);
+  for (int op = begin; op < end; ++op) {
+    const InGraph where = in_graph(call, op);
+    const c10::AutoGradMode mode(where != InGraph::No);
+    if (is_selective) kept->set_wanted(keeps[at(op)]);
+    run_op_at(call, op, where, piece);
+    drop_after(call, op, piece);
+  }
+}
+
+at::Tensor ModelRun::take_value(int call, int value, InGraph where, PieceRun& piece) {
+  for (const auto* values : {&piece.made, &piece.entered}) {
     if (const auto found = values->find(value); found != values->end()) return found->second;
   }
   const at::Tensor& plain = calls_[at(call)].values.at(value);
-  if (graph == nullptr || !index_.flow.requires_grad[at(call)][at(value)]) return plain;
+  if (where == InGraph::No || !index_.flow.requires_grad[at(call)][at(value)]) return plain;
   const at::Tensor entered = entering(plain);
-  if (graph == &calls_[at(call)].unused) return entered;
-  graph->inputs.push_back({edge_of(entered), value});
-  inside.entered[value] = entered;
+  if (where == InGraph::Unused) return entered;
+  piece.graph.inputs.push_back({edge_of(entered), value});
+  piece.entered[value] = entered;
   return entered;
 }
 
-void ModelRun::run_op_at(int call, int op_index, AutogradPiece* graph, PieceValues& inside) {
+void ModelRun::run_op_at(int call, int op_index, InGraph where, PieceRun& piece) {
   const Op& op = block_of(call).ops[at(op_index)];
   Tensors inputs;
-  for (const int input : op.inputs) inputs.push_back(take_value(call, input, graph, inside));
-  const Tensors parameters = take_parameters(call, op, graph);
+  for (const int input : op.inputs) inputs.push_back(take_value(call, input, where, piece));
+  const Tensors parameters = take_parameters(call, op, where, piece);
+  const KeptOutputs::Mode mode(op.kind == OpKind::Attention &&
+                               checkpoint_modes_[at(call)] == CheckpointMode::Selective);
   Tensors outputs = run_op({context_, *index_.model, call_of(call), op, inputs, parameters});
-  for (std::size_t o = 0; o < op.outputs.size(); ++o) inside.made[op.outputs[o]] = std::move(outputs[o]);
+  for (std::size_t o = 0; o < op.outputs.size(); ++o) piece.made[op.outputs[o]] = std::move(outputs[o]);
 }
 
-Tensors ModelRun::take_parameters(int call, const Op& op, AutogradPiece* graph) {
+Tensors ModelRun::take_parameters(int call, const Op& op, InGraph where, PieceRun& piece) {
   Tensors taken;
   for (const int index : op.parameters) {
     const int id = call_of(call).parameters[at(index)];
     at::Tensor whole = parameters_.whole(id);
-    if (graph == &calls_[at(call)].unused && index_.model->parameters[at(id)].trainable) {
+    if (where == InGraph::Unused && index_.model->parameters[at(id)].trainable) {
       whole = entering(whole);
-    } else if (graph != nullptr && index_.model->parameters[at(id)].receives_gradient) {
+    } else if (where == InGraph::Piece && index_.model->parameters[at(id)].receives_gradient) {
       whole = entering_parameter(whole);
-      graph->parameters.push_back({edge_of(whole), id});
+      piece.graph.parameters.push_back({edge_of(whole), id});
     }
     taken.push_back(std::move(whole));
   }
@@ -274,14 +282,14 @@ Tensors ModelRun::take_parameters(int call, const Op& op, AutogradPiece* graph) 
 }
 
 // What no later op reads and no other call gets.
-void ModelRun::drop_after(int call, int op_index, PieceValues& inside) {
+void ModelRun::drop_after(int call, int op_index, PieceRun& piece) {
   CallState& state = calls_[at(call)];
   for (const int value : drops_[at(call_of(call).block)][at(op_index)]) {
     // What a call is given its caller holds until it returns; a part of a longer forward is not called.
     if (value < block_of(call).num_inputs && !is_part_[at(call)]) continue;
     state.values.erase(value);
-    inside.entered.erase(value);
-    inside.made.erase(value);
+    piece.entered.erase(value);
+    piece.made.erase(value);
   }
 }
 
@@ -312,7 +320,6 @@ void ModelRun::begin_backward() {
 void ModelRun::backward(const Instruction& step) {
   begin_backward();
   CallState& state = calls_[at(step.call)];
-  if (!state.saved_inputs.empty() && !std::exchange(state.is_recomputed, true)) recompute(step.call);
   while (!state.pieces.empty() && state.pieces.back().begin >= step.op_end) state.pieces.pop_back();
   while (!state.pieces.empty() && state.pieces.back().begin >= step.op_begin) {
     CallState::Piece piece = std::move(state.pieces.back());
@@ -323,25 +330,34 @@ void ModelRun::backward(const Instruction& step) {
     for (auto& [value, gradient] : result.inputs) give_gradient(step.call, value, std::move(gradient));
     for (auto& [parameter, gradient] : result.parameters) parameters_.add_gradient(parameter, std::move(gradient));
   }
-  if (step.op_begin > 0) return;
-  state.saved_inputs.clear();
-  state.is_recomputed = false;
 }
 
-void ModelRun::recompute(int call) {
+std::shared_ptr<Recomputation> ModelRun::recomputation_of(int call) {
+  Tensors inputs;
+  for (const int input : call_of(call).inputs) inputs.push_back(values_[at(input)]);
+  const std::string random = is_random(block_of(call)) ? random_state(context_.device) : "";
+  return std::make_shared<Recomputation>(
+      std::move(inputs), stops_early_,
+      [this, call, random](const Tensors& again, KeptOutputs& kept) { recompute(call, again, random, kept); });
+}
+
+void ModelRun::recompute(int call, const Tensors& inputs, const std::string& random, KeptOutputs& kept) {
+  const CategoryScope activations(MemoryCategory::Activation);
   CallState& state = calls_[at(call)];
-  const Tensors& inputs = state.saved_inputs;
+  // Also where the recomputation stops early.
+  struct Restore {
+    ~Restore() {
+      state.values.clear();
+      if (!random.empty()) set_random_state(device, random);
+    }
+    CallState& state;
+    c10::Device device;
+    std::string random;
+  } const restore{state, context_.device, random.empty() ? "" : random_state(context_.device)};
+  if (!random.empty()) set_random_state(context_.device, random);
   for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = inputs[i];
-  at::Tensor now;
-  if (state.generator_state.defined()) {
-    now = generator().get_state();
-    generator().set_state(std::exchange(state.generator_state, {}));
-  }
-  state.is_recomputing = true;
-  run_range(call, 0, static_cast<int>(block_of(call).ops.size()), /*with_graph=*/true);
-  state.is_recomputing = false;
-  state.values.clear();
-  if (now.defined()) generator().set_state(now);
+  PieceRun piece;
+  run_ops(call, 0, static_cast<int>(block_of(call).ops.size()), piece, &kept);
 }
 
 // From the pieces and calls behind.
@@ -376,7 +392,6 @@ void ModelRun::end_micro_batch() {
     state.values.clear();
     state.gradients.clear();
     state.pieces.clear();
-    state.saved_inputs.clear();
   }
 }
 

@@ -5,10 +5,9 @@
 // Values between calls are plain tensors without a history. The graph of a call is cut wherever the schedule's backward
 // may stop, so that each piece can run by itself (executor/autograd_piece.h). A value is dropped after its last use.
 
-#include <ATen/core/Generator.h>
-
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "executor/autograd_piece.h"
 #include "executor/kernels.h"
 #include "executor/later_number.h"
+#include "executor/recomputation.h"
 
 namespace fsdp::executor {
 
@@ -59,34 +59,38 @@ class ModelRun {
 
  private:
   struct CallState;
-  struct PieceValues;
+  struct PieceRun;
+  enum class InGraph : std::uint8_t { No, Piece, Unused };
 
   const Call& call_of(int call) const { return index_.model->calls[static_cast<std::size_t>(call)]; }
   const Block& block_of(int call) const;
-  at::Generator generator() const;
   void find_cuts(const Schedule& schedule);
   void begin_call(int call);
-  void run_range(int call, int begin, int end, bool with_graph);
-  void run_piece(int call, int begin, int end, bool with_graph);
-  at::Tensor take_value(int call, int value, AutogradPiece* graph, PieceValues& inside);
-  void run_op_at(int call, int op_index, AutogradPiece* graph, PieceValues& inside);
-  Tensors take_parameters(int call, const Op& op, AutogradPiece* graph);
-  void drop_after(int call, int op_index, PieceValues& inside);
+  void run_range(int call, int begin, int end);
+  void run_piece(int call, int begin, int end);
+  void run_ops(int call, int begin, int end, PieceRun& piece, KeptOutputs* kept);
+  at::Tensor take_value(int call, int value, InGraph where, PieceRun& piece);
+  void run_op_at(int call, int op_index, InGraph where, PieceRun& piece);
+  Tensors take_parameters(int call, const Op& op, InGraph where, PieceRun& piece);
+  void drop_after(int call, int op_index, PieceRun& piece);
   void publish(int call);
-  void recompute(int call);
+  std::shared_ptr<Recomputation> recomputation_of(int call);
+  void recompute(int call, const Tensors& inputs, const std::string& random, KeptOutputs& kept);
   at::Tensor take_gradient(int call, int value);
   void give_gradient(int call, int value, at::Tensor gradient);
 
   void find_ends_of_unused();
-  bool takes_part(int call, int op) const;
   bool is_recorded(int call, int op) const;
+  InGraph in_graph(int call, int op) const;
   bool is_held(int value) const;
   bool is_argument(int value) const;
 
   const ModelIndex& index_;
   KernelContext context_;
   ParameterAccess& parameters_;
+  bool stops_early_;
   std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
+  std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Whose outputs selective checkpointing keeps.
   std::vector<std::vector<int>> cuts_;                ///< [num_calls] Ops before which the backward may stop, sorted.
   std::vector<std::vector<std::vector<int>>> drops_;  ///< [num blocks] Per op, which values go after it.
   std::vector<bool> is_part_;                         ///< [num_calls] Its module's forward had begun before.

@@ -18,6 +18,7 @@
 #include "executor/measured_report.h"
 #include "executor/measured_trace.h"
 #include "executor/parameter_file.h"
+#include "executor/recomputation.h"
 #include "executor/run_start.h"
 #include "executor/trainer.h"
 
@@ -258,6 +259,7 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
 
 int run_rank(RunOptions options, Backend& backend) {
   backend.begin();
+  install_recomputation();
   const auto report_errors = [](const Errors& errors) {
     for (const Error& error : errors) say("error: " + to_string(error));
   };

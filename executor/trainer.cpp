@@ -51,12 +51,6 @@ KernelContext context_of(const Plan& plan, const Model& model, c10::Device devic
 
 Errors check_executable(const Plan& plan) {
   Errors errors;
-  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
-    if (entry.mode != CheckpointMode::Selective) continue;
-    errors.push_back(
-        {"/activation_checkpointing", "Selective checkpointing is not run.", "Write \"full\" or \"none\"."});
-    break;
-  }
   if (plan.optimizer.states == OptimizerStates::EightBit) {
     errors.push_back({"/optimizer/states", "8-bit states are not run.", "Write \"as_parameter\"."});
   }

@@ -1,9 +1,8 @@
 #include "gui/screenshot.h"
 
-#include <QApplication>
+#include <QCoreApplication>
 #include <QElapsedTimer>
 #include <QEventLoop>
-#include <QFontDatabase>
 #include <QImage>
 #include <QPixmap>
 #include <QTimer>
@@ -48,37 +47,8 @@ bool open(MainWindow& window, const QString& file) {
   return true;
 }
 
-/// Brings the window into the state of the picture. Returns what went wrong.
-QString arrange(MainWindow& window, const ScreenshotRequest& request) {
-  AppState& state = window.state();
-  const auto is_answered = [&] { return !state.is_busy(); };
-  const QString took_too_long = QStringLiteral("The answer took too long.");
-  if (!request.baseline.isEmpty()) {
-    if (!open(window, request.baseline)) return QString("%1 cannot be opened.").arg(request.baseline);
-    if (!wait_until(is_answered)) return took_too_long;
-  }
-  const SnapshotPtr baseline = request.baseline.isEmpty() ? nullptr : state.snapshot();
-  if (!request.file.isEmpty() && !open(window, request.file)) return QString("%1 cannot be opened.").arg(request.file);
-  const bool is_there =
-      request.is_searching ? wait_until([&] { return state.snapshot() || is_answered(); }) : wait_until(is_answered);
-  if (!is_there) return took_too_long;
-  if (baseline) state.set_baseline(baseline);
-  if (!request.measured.isEmpty()) {
-    window.load_measured(request.measured);
-    if (!wait_until([&] { return !window.is_loading(); })) return took_too_long;
-  }
-  const QString view = request.view.section(':', 0, 0);
-  if (!view.isEmpty() && !window.show_view(view)) {
-    return QString("There is no view \"%1\". There are: %2.").arg(view, window.views().join(", "));
-  }
-  if (view == "teaching")
-    window.findChild<TeachingWidget*>("teaching")->set_frame(request.view.section(':', 1).toInt());
-  return {};
-}
-
-}  // namespace
-
-QImage with_palette(const QImage& picture, std::size_t most_colors) {
+/// With the 256 colours that are used most, where colours that the eye hardly tells apart count as one.
+QImage with_palette(const QImage& picture) {
   struct Bucket {
     std::int64_t count = 0;
     std::array<std::int64_t, 3> sum{};
@@ -98,16 +68,41 @@ QImage with_palette(const QImage& picture, std::size_t most_colors) {
   for (const auto& [key, bucket] : buckets) used.push_back(bucket);
   std::stable_sort(used.begin(), used.end(), [](const Bucket& a, const Bucket& b) { return a.count > b.count; });
   QList<QRgb> colors;
-  for (std::size_t i = 0; i < std::min(most_colors, used.size()); ++i) {
+  for (std::size_t i = 0; i < std::min<std::size_t>(256, used.size()); ++i) {
     const auto mean = [&](std::size_t channel) { return static_cast<int>(used[i].sum[channel] / used[i].count); };
     colors.append(qRgb(mean(0), mean(1), mean(2)));
   }
   return picture.convertToFormat(QImage::Format_Indexed8, colors, Qt::ThresholdDither | Qt::AvoidDither);
 }
 
+/// Brings the window into the state of the picture. Returns what went wrong.
+QString arrange(MainWindow& window, const ScreenshotRequest& request) {
+  AppState& state = window.state();
+  const auto is_answered = [&] { return !state.is_busy(); };
+  const QString took_too_long = QStringLiteral("The answer took too long.");
+  if (!request.baseline.isEmpty()) {
+    if (!open(window, request.baseline)) return QString("%1 cannot be opened.").arg(request.baseline);
+    if (!wait_until(is_answered)) return took_too_long;
+  }
+  const SnapshotPtr baseline = request.baseline.isEmpty() ? nullptr : state.snapshot();
+  if (!request.file.isEmpty() && !open(window, request.file)) return QString("%1 cannot be opened.").arg(request.file);
+  const bool is_there =
+      request.is_searching ? wait_until([&] { return state.snapshot() || is_answered(); }) : wait_until(is_answered);
+  if (!is_there) return took_too_long;
+  if (baseline) state.set_baseline(baseline);
+  if (!request.measured.isEmpty()) {
+    window.load_measured(request.measured);
+    if (!wait_until([&] { return !window.is_loading(); })) return took_too_long;
+  }
+  if (!request.view.isEmpty() && !window.show_view(request.view)) {
+    return QString("There is no view \"%1\". There are: %2.").arg(request.view, window.views().join(", "));
+  }
+  return {};
+}
+
+}  // namespace
+
 int take_screenshot(const ScreenshotRequest& request, const std::string& library) {
-  // The same on every machine that has this font.
-  if (QFontDatabase::families().contains("DejaVu Sans")) QApplication::setFont(QFont("DejaVu Sans", 9));
   MainWindow window(library);
   window.set_theme(request.theme);
   window.resize(request.size);

@@ -53,9 +53,8 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu)
                     .implementations = implementations_of(plan),
                     .compute_capability = gpu.compute_capability,
                     .num_sms = gpu.num_sms.value};
-  settings.selective_keep = plan.checkpointing.selective_keep;
-  settings.every_second_linear = plan.checkpointing.every_second_linear;
-  settings.early_stop = plan.checkpointing.early_stop;
+  settings.checkpointing = plan.checkpointing;
+  settings.checkpointing.entries.clear();
   settings.costs = compute_costs(gpu, settings.rules.activation);
   return settings;
 }

@@ -12,13 +12,14 @@
 //      and is no view; else the sum is a new tensor.
 //
 // Full checkpointing keeps the inputs of the call only, and before the backward runs the forward again, up to the last
-// tensor that anybody saved. Selective checkpointing also keeps the outputs of some ops and does not run them again.
+// tensor that anybody saved. Selective checkpointing also keeps the outputs of some ops and does not run them again;
+// what it kept of ops behind the stop goes at the end of the backward.
 //
 // Sources: torch/csrc/autograd/engine.cpp (evaluate_function), input_buffer.cpp (accumulate), torch/utils/checkpoint.py
 // (early stop, CachedTorchDispatchMode), torch 2.11; checked against an allocation trace of it.
 //
 // Not modelled: hooks of users, double backward, tensors that a local variable holds beyond what the kernels' `holds`
-// say.
+// say; that selective checkpointing may keep the output of the call itself.
 #include "simulator/tape.h"
 
 #include <algorithm>

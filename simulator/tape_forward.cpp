@@ -135,6 +135,16 @@ void TapeRecorder::recompute() {
     if (!exists) tape_.recomputed[at(program_.kernels[k].op)] = true;
     note_peak();
   }
+  // What nobody came to ask for stays until the checkpoint itself goes.
+  for (std::size_t k = end; k < program_.kernels.size(); ++k) {
+    if (!is_kept(k)) continue;
+    for (const int slot : program_.kernels[k].outputs) {
+      const int storage = storage_of(slot);
+      if (!alive_[at(storage)] || is_output_[at(storage)]) continue;
+      ++saves_[at(storage)];
+      left_over_.push_back(storage);
+    }
+  }
   // What was kept for the recomputation only.
   for (std::size_t s = 0; s < program_.storages.size(); ++s) {
     if (alive_[s] && saves_[s] == 0) free(static_cast<int>(s));

@@ -44,22 +44,6 @@ Shape out_of_order(const Shape& shape, const Shape& strides) {
   return strides.size() != shape.size() || is_dense(shape, strides) ? Shape{} : strides;
 }
 
-// torchtitan's policy: of the matrix products every second one, counted per block, is run again.
-std::vector<bool> kept_ops(const Block& block, const TapeSettings& settings) {
-  std::vector<bool> kept;
-  int num_linears = 0;
-  for (const Op& op : block.ops) {
-    bool keep = std::find(settings.selective_keep.begin(), settings.selective_keep.end(), op.kind) !=
-                settings.selective_keep.end();
-    if (op.kind == OpKind::Linear) {
-      ++num_linears;
-      if (settings.every_second_linear && num_linears % 2 == 0) keep = false;
-    }
-    kept.push_back(keep);
-  }
-  return kept;
-}
-
 }  // namespace
 
 TapeLibrary::TapeLibrary(const ModelIndex& index) : index_(index) {
@@ -164,8 +148,8 @@ const TimedTape& TapeLibrary::tape_of(const Shelf& shelf, Kind& kind, Checkpoint
   TapeContext context = classes_[at(kind.call_class)].context;
   context.output_grad_strides = kind.output_grad_strides;
   context.mode = mode;
-  context.op_is_kept = kept_ops(block, settings);
-  context.early_stop = settings.early_stop;
+  context.op_is_kept = kept_ops(block, settings.checkpointing);
+  context.early_stop = settings.checkpointing.early_stop;
   context.keep_logits = settings.rules.implementations.keep_logits;
   slot = std::make_unique<TimedTape>();
   slot->tape = record_tape(block, kind.program->program, context);

@@ -27,9 +27,7 @@ struct TimedTape {
 /// What tapes depend on beside the call and its checkpoint mode.
 struct TapeSettings {
   OpRuleContext rules;
-  std::vector<OpKind> selective_keep;
-  bool every_second_linear = true;
-  bool early_stop = true;
+  Checkpointing checkpointing;  ///< Without entries.
   ComputeCosts costs;
 
   bool operator==(const TapeSettings&) const = default;

@@ -122,6 +122,7 @@ class TapeRecorder {
   std::vector<TapeEvent>* events_ = nullptr;
   std::vector<int> uses_, saves_;          // [num storages] References by kernels to come, and by nodes of the graph.
   std::vector<bool> alive_, is_output_;    // [num storages]
+  std::vector<int> left_over_;             // Storages that selective checkpointing kept for nothing.
   std::vector<int> name_;                  // [num storages] On the tape; another one for outputs that are made again.
   std::vector<std::int64_t> extra_bytes_;  // Of storages that only the tape knows.
   std::vector<Grad> grad_of_slot_;

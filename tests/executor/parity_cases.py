@@ -55,8 +55,9 @@ class Case:
         return plan_file
 
 
-def checkpointed(model: str) -> dict[str, Any]:
-    return {"activation_checkpointing": {"modules": [{"module": row, "mode": "full"} for row in CUTS[model].rows]}}
+def checkpointed(model: str, mode: str = "full", **options: Any) -> dict[str, Any]:
+    rows = [{"module": row, "mode": mode} for row in CUTS[model].rows]
+    return {"activation_checkpointing": {"modules": rows, **options}}
 
 
 HALF = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "float16", "reduce_dtype": "float32"}}
@@ -84,6 +85,16 @@ CASES = [
          units=each_block_a_unit("llama3_2_1b", reshard_after_forward=2), always=True),
     Case("llama_checkpointed", "llama3_2_1b", 2, checkpointed("llama3_2_1b"), always=True),
     Case("llama_mixed_checkpointed", "llama3_2_1b", 2, {**MIXED, **checkpointed("llama3_2_1b")}),
+    Case("llama_checkpointed_to_the_end", "llama3_2_1b", 2, checkpointed("llama3_2_1b", early_stop=False)),
+    Case("llama_selective", "llama3_2_1b", 2, checkpointed("llama3_2_1b", "selective"), always=True),
+    Case("llama_mixed_selective", "llama3_2_1b", 2,
+         {**MIXED, **checkpointed("llama3_2_1b", "selective", every_second_linear=False),
+          "runtime": {"flavour": "torchtitan"}}),
+    Case("gpt2_selective", "gpt2", 2, checkpointed("gpt2", "selective", selective_keep=["linear"], early_stop=False)),
+    Case("t5_selective", "t5_3b", 2, {**checkpointed("t5_3b", "selective", selective_keep=["softmax", "linear"]),
+                                      "runtime": {"implementations": {"attention": "eager"}}}),
+    Case("whisper_selective", "whisper_large_v3", 2,
+         checkpointed("whisper_large_v3", "selective", selective_keep=["attention"])),
     Case("llama_prefetch_groups", "llama3_2_1b", 2, {"forward_prefetch": 2, "backward_prefetch": 2},
          units=[*each_block_a_unit("llama3_2_1b")[:-1], {"modules": ["model.norm"]}, {"modules": [""]}]),
     Case("llama_groups", "llama3_2_1b", 2,

@@ -1,0 +1,69 @@
+#pragma once
+
+// What selective activation checkpointing keeps from a forward to its recomputation: the outputs of the calls of
+// PyTorch below autograd, as torch.utils.checkpoint.create_selective_checkpoint_contexts does.
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp::executor {
+
+class KeptOutputs {
+ public:
+  /// From now on what was kept is given out, in the order of the calls of each function, instead of being computed.
+  void begin_recomputation() { is_giving_ = true; }
+  /// Whether the calls from now on are of an op whose outputs are kept.
+  void set_wanted(bool is_wanted) { is_wanted_ = is_wanted; }
+
+  /// While it lives, the calls of this thread pass by. Null: nothing happens.
+  class Scope {
+   public:
+    explicit Scope(KeptOutputs* kept);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    KeptOutputs* before_;
+    std::optional<c10::impl::IncludeDispatchKeyGuard> sees_calls_;
+  };
+
+  /// While it lives, PyTorch believes that a mode of Python sees all calls, as it does there. REQUIRES: nothing makes a
+  /// detached tensor, for which PyTorch would ask the mode.
+  class Mode {
+   public:
+    explicit Mode(bool is_on);
+    ~Mode();
+    Mode(const Mode&) = delete;
+    Mode& operator=(const Mode&) = delete;
+
+   private:
+    bool is_on_;
+  };
+
+  bool is_giving() const { return is_giving_; }
+  bool is_wanted() const { return is_wanted_; }
+  /// One call of a function of PyTorch's dispatcher, by its name.
+  void keep(const std::string& function, const std::vector<c10::IValue>& outputs);
+  /// Throws c10::Error when there is none, or when an op has changed it in place since.
+  std::vector<c10::IValue> give(const std::string& function);
+
+ private:
+  struct Output {
+    c10::IValue value;
+    std::uint32_t version = 0;  ///< Of a tensor.
+  };
+
+  bool is_giving_ = false;
+  bool is_wanted_ = false;
+  std::map<std::string, std::deque<std::vector<Output>>> kept_;
+};
+
+}  // namespace fsdp::executor
