@@ -35,6 +35,7 @@ namespace {
 constexpr const char* kError = "error";
 constexpr const char* kTemporaryEnding = ".partial";
 constexpr const char* kRemovedEnding = ".removed";
+constexpr const char* kMustBeShared = "Give a folder that all hosts share.";
 
 /// PyTorch's name for the file of one shard (torch/distributed/checkpoint/_hf_utils.py).
 std::string shard_file(std::string_view folder, int shard_rank) {
@@ -98,6 +99,18 @@ void add_files(const std::string& status, CheckpointIndex& index) {
   std::string word;
   CheckpointFile file;
   while (lines >> word >> file.name >> file.bytes >> file.crc32) index.files.push_back(file);
+}
+
+/// Of rank 0: the complaint about a file that another host has kept to itself; empty where all are here.
+std::string missing_file(const std::string& folder, const CheckpointIndex& index) {
+  for (const CheckpointFile& file : index.files) {
+    std::error_code error;
+    const std::string path = folder + "/" + file.name;
+    const auto bytes = std::filesystem::file_size(path, error);
+    if (!error && static_cast<std::int64_t>(bytes) == file.bytes) continue;
+    return fmt::format("rank 0: {}: Its rank has written this file, and it is not here. {}", path, kMustBeShared);
+  }
+  return "";
 }
 
 }  // namespace
@@ -173,6 +186,11 @@ std::string CheckpointWriter::write_own_files() {
                                    0});
   }
   std::string status;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(temporary(), ignored)) {
+    return fmt::format("{} rank {}: {}: Rank 0 has made this folder, and it is not here. {}", kError, trainer_.rank(),
+                       temporary(), kMustBeShared);
+  }
   for (const auto& [name, parts] : files) {
     const Result<CheckpointFile> written = write_part_file(temporary(), name, parts);
     if (!written) return fmt::format("{} rank {}: {}", kError, trainer_.rank(), text_of(written.error()));
@@ -194,6 +212,7 @@ std::string CheckpointWriter::publish(const std::vector<std::string>& statuses) 
     add_files(status, index);
   }
   const std::string from = temporary();
+  if (failed.empty()) failed = missing_file(from, index);
   const std::string to = fmt::format("{}/{}", settings_.folder, checkpoint_name(progress.steps));
   if (failed.empty()) {
     Result<void> made =

@@ -187,6 +187,7 @@ void MainWindow::show_errors() {
   problem_->setText(lines.join('\n'));
   problem_->setVisible(!errors.empty());
   for (const QString& line : lines) log(line);
+  if (lines.isEmpty()) statusBar()->clearMessage();
 }
 
 void MainWindow::log(const QString& text) {
@@ -228,6 +229,11 @@ bool MainWindow::show_view(const QString& name) {
   if (found == docks_.end()) return false;
   found->second->show();
   found->second->raise();
+  // A few rows of units say little.
+  constexpr int kLessonHeight = 330;
+  if (name == "teaching" && height() > 2 * kLessonHeight && found->second->height() < kLessonHeight) {
+    resizeDocks({found->second}, {kLessonHeight}, Qt::Vertical);
+  }
   return true;
 }
 

@@ -235,6 +235,7 @@ void MemoryTimelineWidget::draw_limits(QPainter& painter, const QRectF& plot) {
   const QFontMetricsF metrics(font());
   const qreal capacity = values.to_pixel(static_cast<double>(memory.budget.count()));
   if (capacity < plot.top()) {
+    if (plot.height() < 2 * kLeastPlot) return;
     const QRectF top(plot.topLeft(), QPointF(plot.right(), plot.top() + metrics.height() + 4));
     draw_note_on_edge(painter, top, tr("capacity %1 lies above").arg(text_of(memory.budget)), theme().text_weak,
                       theme());

@@ -1,8 +1,9 @@
 #include "gui/screenshot.h"
 
-#include <QCoreApplication>
+#include <QApplication>
 #include <QElapsedTimer>
 #include <QEventLoop>
+#include <QFontDatabase>
 #include <QImage>
 #include <QPixmap>
 #include <QTimer>
@@ -47,34 +48,6 @@ bool open(MainWindow& window, const QString& file) {
   return true;
 }
 
-/// With the 256 colours that are used most, where colours that the eye hardly tells apart count as one.
-QImage with_palette(const QImage& picture) {
-  struct Bucket {
-    std::int64_t count = 0;
-    std::array<std::int64_t, 3> sum{};
-  };
-  std::map<int, Bucket> buckets;
-  for (int y = 0; y < picture.height(); ++y) {
-    for (int x = 0; x < picture.width(); ++x) {
-      const QRgb color = picture.pixel(x, y);
-      Bucket& bucket = buckets[(qRed(color) >> 3 << 10) | (qGreen(color) >> 3 << 5) | (qBlue(color) >> 3)];
-      ++bucket.count;
-      bucket.sum[0] += qRed(color);
-      bucket.sum[1] += qGreen(color);
-      bucket.sum[2] += qBlue(color);
-    }
-  }
-  std::vector<Bucket> used;
-  for (const auto& [key, bucket] : buckets) used.push_back(bucket);
-  std::stable_sort(used.begin(), used.end(), [](const Bucket& a, const Bucket& b) { return a.count > b.count; });
-  QList<QRgb> colors;
-  for (std::size_t i = 0; i < std::min<std::size_t>(256, used.size()); ++i) {
-    const auto mean = [&](std::size_t channel) { return static_cast<int>(used[i].sum[channel] / used[i].count); };
-    colors.append(qRgb(mean(0), mean(1), mean(2)));
-  }
-  return picture.convertToFormat(QImage::Format_Indexed8, colors, Qt::ThresholdDither | Qt::AvoidDither);
-}
-
 /// Brings the window into the state of the picture. Returns what went wrong.
 QString arrange(MainWindow& window, const ScreenshotRequest& request) {
   AppState& state = window.state();
@@ -94,15 +67,47 @@ QString arrange(MainWindow& window, const ScreenshotRequest& request) {
     window.load_measured(request.measured);
     if (!wait_until([&] { return !window.is_loading(); })) return took_too_long;
   }
-  if (!request.view.isEmpty() && !window.show_view(request.view)) {
-    return QString("There is no view \"%1\". There are: %2.").arg(request.view, window.views().join(", "));
+  const QString view = request.view.section(':', 0, 0);
+  if (!view.isEmpty() && !window.show_view(view)) {
+    return QString("There is no view \"%1\". There are: %2.").arg(view, window.views().join(", "));
   }
+  if (view == "teaching")
+    window.findChild<TeachingWidget*>("teaching")->set_frame(request.view.section(':', 1).toInt());
   return {};
 }
 
 }  // namespace
 
+QImage with_palette(const QImage& picture, std::size_t most_colors) {
+  struct Bucket {
+    std::int64_t count = 0;
+    std::array<std::int64_t, 3> sum{};
+  };
+  std::map<int, Bucket> buckets;
+  for (int y = 0; y < picture.height(); ++y) {
+    for (int x = 0; x < picture.width(); ++x) {
+      const QRgb color = picture.pixel(x, y);
+      Bucket& bucket = buckets[(qRed(color) >> 3 << 10) | (qGreen(color) >> 3 << 5) | (qBlue(color) >> 3)];
+      ++bucket.count;
+      bucket.sum[0] += qRed(color);
+      bucket.sum[1] += qGreen(color);
+      bucket.sum[2] += qBlue(color);
+    }
+  }
+  std::vector<Bucket> used;
+  for (const auto& [key, bucket] : buckets) used.push_back(bucket);
+  std::stable_sort(used.begin(), used.end(), [](const Bucket& a, const Bucket& b) { return a.count > b.count; });
+  QList<QRgb> colors;
+  for (std::size_t i = 0; i < std::min(most_colors, used.size()); ++i) {
+    const auto mean = [&](std::size_t channel) { return static_cast<int>(used[i].sum[channel] / used[i].count); };
+    colors.append(qRgb(mean(0), mean(1), mean(2)));
+  }
+  return picture.convertToFormat(QImage::Format_Indexed8, colors, Qt::ThresholdDither | Qt::AvoidDither);
+}
+
 int take_screenshot(const ScreenshotRequest& request, const std::string& library) {
+  // The same on every machine that has this font.
+  if (QFontDatabase::families().contains("DejaVu Sans")) QApplication::setFont(QFont("DejaVu Sans", 9));
   MainWindow window(library);
   window.set_theme(request.theme);
   window.resize(request.size);

@@ -138,7 +138,7 @@ void StreamTimelineWidget::draw_row(QPainter& painter, const QRectF& plot, std::
       painter.setBrush(Qt::NoBrush);
       painter.drawRect(shape.adjusted(1, 1, -1, -1));
     }
-    if (box.height() < metrics.height() - 2 || width < 26) continue;
+    if (box.height() < metrics.height() + 3 || width < 26) continue;
     const QString name = is_joined ? QString("× %1").arg(run.count)
                                    : (event.name.empty() ? tr("root") : QString::fromStdString(event.name));
     const auto most = static_cast<std::size_t>((width - 8) / metrics.averageCharWidth());

@@ -127,7 +127,12 @@ void TeachingWidget::draw(QPainter& painter, const QRectF& bounds) {
   }
   painter.setRenderHint(QPainter::Antialiasing);
   const QFontMetricsF metrics(font());
-  const qreal heading = (bounds.height() < 240 ? 2.4 : 3.6) * metrics.height() + 14;
+  const QRectF width_of_text(0, 0, bounds.width() - 32, 1000);
+  const QString sentence = QString::fromStdString(lesson_.sentences[static_cast<std::size_t>(frame_)]);
+  const qreal text_height = metrics.boundingRect(width_of_text, Qt::TextWordWrap, sentence).height();
+  const qreal most = 2.2 * metrics.height();
+  // In a high panel the GPUs stay where they are from sentence to sentence.
+  const qreal heading = 1.4 * metrics.height() + 12 + (bounds.height() < 240 ? std::min(text_height, most) : most);
   draw_heading(painter, QRectF(bounds.left() + 16, bounds.top() + 10, bounds.width() - 32, heading));
   const QRectF slider = slider_of(bounds);
   const QRectF room(bounds.left() + 16, bounds.top() + heading + 12, bounds.width() - 32,
@@ -200,6 +205,7 @@ void TeachingWidget::draw_columns(QPainter& painter, const QRectF& box) const {
   painter.setPen(theme_.text_weak);
   std::array titles = {tr("parameters"), tr("gradients"), tr("activations")};
   if (metrics.horizontalAdvance(titles[2]) > part - 4) titles = {tr("params"), tr("grads"), tr("activ.")};
+  if (metrics.horizontalAdvance(titles[0]) > part - 4) titles = {tr("P"), tr("G"), tr("A")};
   for (int column = 0; column < 3; ++column) {
     const QString title = metrics.elidedText(titles[static_cast<std::size_t>(column)], Qt::ElideRight, part - 4);
     painter.drawText(QPointF(left + column * part, box.top() + metrics.ascent()), title);

@@ -7,13 +7,16 @@ mpirun and Slurm are those of the machine; a test whose engine is not there is s
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from typing import Any
 
@@ -27,14 +30,13 @@ EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 TORCHRUN = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
 RAY = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
 CASE = Case("engines", "llama3_2_1b", 2, {"optimizer": {"clip_grad_norm": 1.0}})
-OPTIONS = ["--steps", "2", "--seed"]
 SEED = "5"
 
 
-def by_hand(port: int | None = None, seed: str = SEED) -> dict[str, Any]:
+def by_hand(port: int | None = None, seed: str = SEED, steps: str = "2") -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        options = [*OPTIONS, seed, "--save-parameters", str(folder / "out")]
+        options = ["--steps", steps, "--seed", seed, "--save-parameters", str(folder / "out")]
         with started(EXECUTOR, CASE.ranks, [CASE.write(folder)], folder, options, port=port) as ranks:
             codes = [rank.wait() for rank in ranks]
             if any(codes):
@@ -49,7 +51,7 @@ def by_engine(words: list[str], **environment: str) -> tuple[dict[str, Any], str
     """What `words`, with fsdp-exec behind them, leaves and prints."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        command = [*words, str(EXECUTOR), str(CASE.write(folder)), "--threads", "1", *OPTIONS, SEED,
+        command = [*words, str(EXECUTOR), str(CASE.write(folder)), "--threads", "1", "--steps", "2", "--seed", SEED,
                    "--save-parameters", str(folder / "out")]
         done = subprocess.run(command, env={**clean_environment(), **environment}, capture_output=True, text=True,
                               timeout=LIMIT_SECONDS)
@@ -95,26 +97,53 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
         self.expect_equal(found)
         self.assertEqual(printed.count("step 2: loss"), 1, printed)
 
-    def ray(self, folder: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
+    def ray(self, folder: pathlib.Path, *options: str, of_ray: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         if RAY is None or not RAY.is_file():
             self.skipTest("there is no Ray")
         plan = CASE.write(folder)
-        command = [str(RAY), "-m", "fsdp_plan_ray", str(plan), "--program", str(EXECUTOR), "--cpus", "0.5",
-                   "--storage", str(folder / "ray"), "--", "--threads", "1", *OPTIONS, SEED, *options]
+        command = [str(RAY), "-m", "fsdp_plan_ray", str(plan), "--program", str(EXECUTOR), "--cpus", "0.5", "--storage",
+                   str(folder / "ray"), *of_ray, "--", "--threads", "1", "--seed", SEED, *options]
         environment = {**clean_environment(), "PYTHONPATH": str(ROOT / "python"), "RAY_USAGE_STATS_ENABLED": "0"}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(run.communicate)
+        self.addCleanup(run.kill)
+        return run
 
     def test_ray(self) -> None:
         with tempfile.TemporaryDirectory() as name:
-            done = self.ray(pathlib.Path(name), "--save-parameters", f"{name}/out")
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            run = self.ray(pathlib.Path(name), "--steps", "2", "--save-parameters", f"{name}/out")
+            printed = run.communicate(timeout=LIMIT_SECONDS)
+            self.assertEqual(run.returncode, 0, "".join(printed))
             self.expect_equal(parameters_of(pathlib.Path(name) / "out"))
 
     def test_a_rank_that_fails_under_ray_is_said(self) -> None:
         with tempfile.TemporaryDirectory() as name:
-            done = self.ray(pathlib.Path(name), "--mem", "600K")
-            self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-            self.assertRegex(done.stderr, r"error: rank \d: .*\d+ bytes were asked for")
+            run = self.ray(pathlib.Path(name), "--steps", "2", "--mem", "600K")
+            printed, errors = run.communicate(timeout=LIMIT_SECONDS)
+            self.assertEqual(run.returncode, 3, printed + errors)
+            self.assertRegex(errors, r"error: rank \d: .*\d+ bytes were asked for")
+
+    def test_ray_starts_killed_ranks_again_from_the_last_checkpoint(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            checkpoints = pathlib.Path(name) / "checkpoints"
+            run = self.ray(pathlib.Path(name), "--steps", "60", "--save-parameters", f"{name}/out", "--checkpoint",
+                           str(checkpoints), "--every", "10", "--resume", "latest", of_ray=("--max-failures", "1"))
+            while not (checkpoints / "step-00000020").is_dir():
+                self.assertIsNone(run.poll(), "it has ended")
+                time.sleep(0.02)
+            os.kill(self.a_rank_with(str(checkpoints)), signal.SIGKILL)
+            printed = "".join(run.communicate(timeout=LIMIT_SECONDS))
+            self.assertEqual(run.returncode, 0, printed)
+            self.assertRegex(printed, r"going on after step [2345]0 of")
+            found, expected = parameters_of(pathlib.Path(name) / "out"), by_hand(steps="60")
+            self.assertEqual([key for key in expected if found[key] != expected[key]], [])
+
+    def a_rank_with(self, word: str) -> int:
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if (process / "exe").resolve() == EXECUTOR and word.encode() in (process / "cmdline").read_bytes():
+                    return int(process.name)
+        self.fail("there is no such rank")
 
     def test_it_can_tell_them_apart(self) -> None:
         self.assertNotEqual(by_hand(seed="6"), through_a_file())

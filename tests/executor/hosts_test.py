@@ -2,8 +2,9 @@
 
     hosts_test.py FSDP_EXEC
 
-A host is a network namespace, and the network a pair of virtual interfaces. This file starts itself again in a user
-namespace, where it may make such things without being root; where that is not allowed, the tests are skipped.
+A host is a network namespace, with mounts of its own, and the network a pair of virtual interfaces. This file starts
+itself again in a user namespace, where it may make such things without being root; where that is not allowed, the tests
+are skipped.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+from checkpoints import differing, steps_in  # noqa: E402
 from parity_cases import Case  # noqa: E402
 from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, parameters_of, started  # noqa: E402
 
@@ -30,6 +32,7 @@ SOON_SECONDS = 10
 PORT = 29500
 CASE = Case("hosts", "llama3_2_1b", 2, {"optimizer": {"clip_grad_norm": 1.0}}, replicate=2)
 RANKS = CASE.ranks
+ACROSS = {"replicate": 1, "shard": RANKS}  # Both hosts hold shards, and write them.
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 
 
@@ -46,8 +49,8 @@ class Hosts:
     def __init__(self) -> None:
         Hosts._made += 1
         self.interfaces = (f"first{Hosts._made}", f"second{Hosts._made}")
-        self.sleeper = subprocess.Popen(["unshare", "-n", "sleep", "infinity"])
-        self.second = ["nsenter", "--net", "--target", str(self.sleeper.pid), "--"]
+        self.sleeper = subprocess.Popen(["unshare", "-n", "-m", "sleep", "infinity"])
+        self.second = ["nsenter", "--net", "--mount", "--target", str(self.sleeper.pid), "--"]
         self.wait_for_namespace()
         first, second = self.interfaces
         self.ip("link", "add", first, "type", "veth", "peer", "name", second, "netns", str(self.sleeper.pid))
@@ -64,6 +67,13 @@ class Hosts:
     @staticmethod
     def ip(*words: str, prefix: list[str] = []) -> None:  # noqa: B006
         subprocess.run([*prefix, "ip", *words], check=True, capture_output=True)
+
+    def hide(self, folder: pathlib.Path, inside: list[str]) -> None:
+        """The second host has a folder of its own in that place, with these folders in it."""
+        folder.mkdir(exist_ok=True)
+        made = [str(folder / name) for name in ["", *inside]]
+        for words in (["mount", "-t", "tmpfs", "none", str(folder)], ["mkdir", "-p", *made]):
+            subprocess.run([*self.second, *words], check=True)
 
     def cut(self) -> None:
         self.ip("link", "set", self.interfaces[0], "down")
@@ -105,6 +115,38 @@ class TwoHosts(InAFolder):
         with started(EXECUTOR, RANKS, [self.plan], self.folder, ["--steps", "2", "--save-parameters", str(here)]) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [0] * RANKS, "".join(rank.printed for rank in ranks))
         self.assertEqual(parameters_of(there), parameters_of(here))
+
+    def run_on_both(self, *options: str) -> list[Rank]:
+        with on_two_hosts(self.hosts, self.plan, self.folder, *options) as ranks:
+            for rank in ranks:
+                rank.wait()
+        return ranks
+
+    def test_a_checkpoint_of_two_hosts_goes_on_on_one(self) -> None:
+        self.plan = CASE.write(self.folder, mesh=ACROSS)
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        keep = ["--checkpoint", str(self.folder / "checkpoints"), "--resume", "latest"]
+        for options in (["4", "--save-parameters", str(whole)], ["2", *keep]):
+            for rank in self.run_on_both("--steps", *options):
+                self.assertEqual(rank.process.returncode, 0, rank.printed)
+        options = ["--steps", "4", *keep, "--save-parameters", str(parts)]
+        with started(EXECUTOR, RANKS, [self.plan], self.folder, options) as ranks:
+            self.assertEqual([rank.wait() for rank in ranks], [0] * RANKS, "".join(rank.printed for rank in ranks))
+            self.assertIn("going on after step 2 of", ranks[0].printed)
+        self.assertEqual(differing(parameters_of(parts), parameters_of(whole)), [])
+
+    def test_a_folder_that_the_hosts_do_not_share_is_said(self) -> None:
+        self.plan = CASE.write(self.folder, mesh=ACROSS)
+        folder = self.folder / "checkpoints"
+        for already in (False, True):
+            with self.subTest(folders_lie_there_already=already):
+                parts = ("model", "optimizer") if already else ()
+                self.hosts.hide(folder, [f".step-00000001.partial/{part}" for part in parts])
+                ranks = self.run_on_both("--steps", "1", "--checkpoint", str(folder))
+                said = ranks[0].printed
+                self.assertEqual([rank.process.returncode for rank in ranks], [EXIT_RUN] * RANKS, said)
+                self.assertRegex(said, r"error: the checkpoint of step 1 was not written: rank \d: .*all hosts share")
+                self.assertEqual(steps_in(folder), [])
 
     def test_a_lost_link_ends_every_rank(self) -> None:
         timeout = 3
