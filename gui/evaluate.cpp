@@ -128,6 +128,7 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
     snapshot.curves = curves;
     snapshot.explanation = found.explanation;
     snapshot.proof = found.proof;
+    snapshot.notes = found.notes;
     return snapshot;
   };
   const auto on_best = [&](const planner::SearchResult& found) {

@@ -8,6 +8,7 @@
 #include "core/json_document.h"
 #include "core/model_library.h"
 #include "core/model_spec.h"
+#include "planner/cli_plan_file.h"
 
 namespace fsdp::gui {
 
@@ -34,21 +35,6 @@ Inputs with_size(Inputs inputs, const std::string& name, double value) {
   return with_dimension(std::move(inputs), name, number_text(value));
 }
 
-/// Sizes of the plan that are not what the model would have without them. A size that is a formula follows from the
-/// others, and stays one.
-Result<Inputs> with_sizes_of(Inputs inputs, const Plan& plan, const ModelSpec& spec) {
-  Workload workload{.recipe = plan.recipe, .dimensions = {}, .trainable = plan.trainable, .frozen = plan.frozen};
-  for (const Dimension& wanted : plan.dimensions) {
-    FSDP_TRY(const Model model, build_model(spec, workload));
-    const auto found = std::find_if(model.dimensions.begin(), model.dimensions.end(),
-                                    [&](const Dimension& each) { return each.name == wanted.name; });
-    if (found != model.dimensions.end() && found->value == wanted.value) continue;
-    workload.dimensions.push_back(wanted);
-    inputs = with_size(std::move(inputs), wanted.name, wanted.value);
-  }
-  return inputs;
-}
-
 Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std::string& library) {
   if (!file.cluster) {
     return failure(path, "The plan says nothing about its machines.",
@@ -64,7 +50,8 @@ Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std:
   if (!file.plan.recipe.empty()) inputs = with_option(std::move(inputs), Option::Recipe, file.plan.recipe);
   if (!file.plan.trainable.empty()) inputs.options[Option::Trainable] = file.plan.trainable;
   if (!file.plan.frozen.empty()) inputs.options[Option::Freeze] = file.plan.frozen;
-  FSDP_TRY(inputs, with_sizes_of(std::move(inputs), file.plan, planned.spec));
+  FSDP_TRY(const std::vector<Dimension> sizes, planner::own_sizes_of(file.plan, planned.spec));
+  for (const Dimension& size : sizes) inputs = with_size(std::move(inputs), size.name, size.value);
   Errors errors = check(file.plan, planned.model);
   for (Error& error : errors) error.where = path + (error.where.empty() ? "" : ": " + error.where);
   if (!errors.empty()) return tl::unexpected(std::move(errors));

@@ -178,6 +178,9 @@ void MainWindow::show_snapshot() {
     actions_.at(name)->setEnabled(state_.snapshot() != nullptr);
   }
   show_charts();
+  const SnapshotPtr shown = state_.snapshot();
+  if (!shown || shown->stage != Stage::Explained) return;
+  for (const std::string& note : shown->notes) log(text_of(note));
 }
 
 void MainWindow::show_errors() {

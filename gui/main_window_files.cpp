@@ -169,7 +169,12 @@ void MainWindow::offer_recovery() {
   if (!QFileInfo::exists(path)) return;
   const Result<Inputs> inputs = read_project(path.toStdString());
   if (!inputs) {
-    QFile::remove(path);
+    // It may be all that is left of somebody's work.
+    const QString kept = path + ".broken";
+    QFile::remove(kept);
+    QFile::rename(path, kept);
+    log(tr("The work that was not saved cannot be read; it is in %1.").arg(kept));
+    log(errors_text(inputs.error()));
     return;
   }
   const auto answer = QMessageBox::question(

@@ -127,8 +127,13 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
                       .step = report.time.step,
                       .device_peak = report.memory.peaks.device};
   candidate.missing = std::max(Bytes(0), report.memory.peaks.device + report.memory.margin - report.memory.budget);
+  // A remedy changes a size that somebody may choose, and what follows from it follows.
+  Workload workload = given.workload;
+  Result<std::vector<Dimension>> sizes = own_sizes_of(given.file.plan, given.spec);
+  if (!sizes) return input_failure(sizes.error());
+  workload.dimensions = *std::move(sizes);
   Result<std::vector<Remedy>> remedies =
-      remedies_for({given.spec, given.workload, given.cluster, predictor, candidate, report.verdict});
+      remedies_for({given.spec, workload, given.cluster, predictor, candidate, report.verdict});
   if (!remedies) return input_failure(remedies.error());
   const Explanation explanation{.binding = binding_of(report), .remedies = std::move(*remedies)};
 

@@ -1,7 +1,7 @@
 // The window as it should look, compared with pictures that somebody has looked at: states, themes, and scales. The
 // scale belongs to a process: ctest runs this file with QT_SCALE_FACTOR 1 and 2.
 //
-// Renew them all: FSDP_UPDATE_GOLDEN=1 ctest --preset dev -R gui/GoldenPictures, then look at each that changed.
+// Renew them all: FSDP_UPDATE_GOLDEN=1 ctest --preset dev -R GoldenPictures, then look at each that changed.
 
 #include <gtest/gtest.h>
 

@@ -37,10 +37,21 @@ std::string report_of(const Snapshot& shown) {
   return planner::to_json(shown.report, &shown.cluster);
 }
 
-/// The members that both have: those of the report, without `search` and `explain`.
-std::string report_part(const std::string& json) {
-  const std::size_t end = json.find("\n  \"search\": {");
-  return end == std::string::npos ? json : json.substr(0, end - 1) + "\n}\n";
+/// What the window knows of a search, in the words of the command: the chosen plan, the front, the proof, the remedies.
+std::string search_of(const Snapshot& shown) {
+  planner::SearchResult result;
+  result.verdict = shown.report.verdict;
+  result.report = shown.report;
+  result.proof = shown.proof.value_or(planner::Proof());
+  result.explanation = shown.explanation;
+  result.notes = shown.notes;
+  for (const planner::Candidate& plan : shown.plans) {
+    if (plan.plan == shown.report.plan && result.best.label.empty()) result.best = plan;
+  }
+  // Behind the front come the plans that were faster and did not fit.
+  const auto end = shown.plans.end() - static_cast<std::ptrdiff_t>(shown.explanation.rejected.size());
+  if (shown.report.verdict == Verdict::Fits) result.pareto.assign(shown.plans.begin(), end);
+  return planner::to_json(result, &shown.cluster);
 }
 
 class SameAnswers : public testing::Test {
@@ -53,12 +64,18 @@ class SameAnswers : public testing::Test {
     ASSERT_TRUE(test::wait_until_idle(state, 60'000));
     ASSERT_TRUE(state.errors().empty()) << to_string(state.errors().front());
     const std::string searched = output_of(with_json(command_of(state.inputs(), plan_file_of(*state.snapshot()))));
-    EXPECT_EQ(report_part(searched), report_of(*state.snapshot()));
+    EXPECT_EQ(searched, search_of(*state.snapshot()));
+    EXPECT_NE(searched.find("\"remedies\""), std::string::npos);
     // The same plan, kept.
     state.set_kept(true);
     ASSERT_TRUE(test::wait_until_idle(state, 60'000));
     const std::string kept = output_of(with_json(command_of(state.inputs(), plan_file_of(*state.snapshot()))));
     EXPECT_EQ(kept, report_of(*state.snapshot()));
+    // What decides its peak, and what would help.
+    std::string explain = command_of(state.inputs(), plan_file_of(*state.snapshot()));
+    explain.replace(explain.find("simulate"), std::string("simulate").size(), "explain");
+    EXPECT_EQ(output_of(with_json(explain)),
+              planner::to_json(state.snapshot()->report, &state.snapshot()->cluster, &state.snapshot()->explanation));
   }
 };
 

@@ -1,0 +1,189 @@
+// What goes wrong around the window: it ended without a goodbye, files that are broken or far too large, an engine that
+// fails. Each time there is a clear message, and nothing that was there is lost.
+
+#include <gtest/gtest.h>
+
+#include <QApplication>
+#include <QElapsedTimer>
+#include <QFile>
+#include <QListWidget>
+#include <QMessageBox>
+#include <QTemporaryDir>
+#include <QTimer>
+
+#include "gui/main_window.h"
+#include "gui/overlay_reader.h"
+#include "gui/project_file.h"
+#include "tests/gui/support.h"
+
+namespace fsdp::gui {
+namespace {
+
+using planner::Option;
+using test::small_inputs;
+using test::wait_until_idle;
+
+/// Answers the next question once it is asked, and tells what it was.
+void answer_next(QMessageBox::StandardButton button, QString& asked) {
+  auto* timer = new QTimer(qApp);
+  QObject::connect(timer, &QTimer::timeout, timer, [timer, button, &asked] {
+    auto* box = qobject_cast<QMessageBox*>(QApplication::activeModalWidget());
+    if (box == nullptr) return;
+    asked = box->text();
+    timer->deleteLater();
+    QTest::mouseClick(box->button(button), Qt::LeftButton);
+  });
+  timer->start(5);
+}
+
+class Recovery : public testing::Test {
+ protected:
+  void SetUp() override {
+    // Of this process alone: tests run beside each other.
+    QApplication::setApplicationName("fsdp-plan-gui-recovery-" + QString::number(QCoreApplication::applicationPid()));
+    left_ = with_option(small_inputs(), Option::Batch, "7");
+    ASSERT_TRUE(write_project(Settings::autosave_path().toStdString(), left_).has_value());
+  }
+  void TearDown() override {
+    QFile::remove(Settings::autosave_path());
+    QApplication::setApplicationName("fsdp-plan-gui-test");
+  }
+  Inputs left_;
+};
+
+TEST_F(Recovery, WorkOfAProgramThatCrashedIsKept) {
+  MainWindow window(test::library());
+  window.show();
+  QString asked;
+  answer_next(QMessageBox::Yes, asked);
+  window.offer_recovery();
+  EXPECT_TRUE(asked.contains("unsaved changes of mlp")) << asked.toStdString();
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_TRUE(window.state().inputs() == left_);
+  EXPECT_TRUE(window.isWindowModified()) << "it is still saved nowhere";
+  ASSERT_NE(window.state().snapshot(), nullptr);
+}
+
+TEST_F(Recovery, WorkThatNobodyWantsIsGoneForGood) {
+  MainWindow window(test::library());
+  window.show();
+  QString asked;
+  answer_next(QMessageBox::No, asked);
+  window.offer_recovery();
+  EXPECT_FALSE(asked.isEmpty());
+  EXPECT_FALSE(window.state().has_model());
+  EXPECT_FALSE(QFile::exists(Settings::autosave_path()));
+  asked.clear();
+  window.offer_recovery();
+  EXPECT_TRUE(asked.isEmpty()) << "asked again";
+}
+
+TEST_F(Recovery, ABrokenAutosaveDoesNotKeepTheProgramFromStarting) {
+  QFile file(Settings::autosave_path());
+  ASSERT_TRUE(file.open(QFile::WriteOnly | QFile::Truncate));
+  file.write("{\"kind\": \"fsdp-pl");
+  file.close();
+  MainWindow window(test::library());
+  window.show();
+  window.offer_recovery();
+  EXPECT_FALSE(window.state().has_model());
+  // It may be all that is left of somebody's work.
+  EXPECT_FALSE(QFile::exists(Settings::autosave_path()));
+  EXPECT_TRUE(QFile::exists(Settings::autosave_path() + ".broken"));
+  const auto* messages = window.findChild<QListWidget*>("messages");
+  ASSERT_GT(messages->count(), 0);
+  EXPECT_TRUE(messages->item(0)->text().contains(".broken")) << messages->item(0)->text().toStdString();
+  QFile::remove(Settings::autosave_path() + ".broken");
+}
+
+TEST(Robustness, ClosingAsksBeforeItForgets) {
+  MainWindow window(test::library());
+  window.show();
+  window.open_example(5);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  window.state().change(with_option(window.state().inputs(), Option::Batch, "5"), "batch");
+  QString asked;
+  answer_next(QMessageBox::Cancel, asked);
+  EXPECT_FALSE(window.close());
+  EXPECT_TRUE(asked.contains("Save what you have changed?")) << asked.toStdString();
+  EXPECT_TRUE(window.isVisible());
+  answer_next(QMessageBox::Discard, asked);
+  EXPECT_TRUE(window.close());
+}
+
+TEST(Robustness, BrokenFilesOfEveryKindAreRefusedByName) {
+  QTemporaryDir folder;
+  MainWindow window(test::library());
+  window.show();
+  window.open_example(5);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const SnapshotPtr before = window.state().snapshot();
+  const std::vector<std::pair<QString, QByteArray>> files = {
+      {"empty.json", ""},
+      {"cut.json", "{\"kind\": \"fsdp-plan-project\", \"model\""},
+      {"other.json", "[1, 2, 3]"},
+      {"binary.json", QByteArray("\x00\xff\x80\x02}q", 6)},
+      {"newer.json", "{\"kind\": \"fsdp-plan-project\", \"format_version\": \"9.0\", \"model\": \"mlp\"}"},
+  };
+  for (const auto& [name, content] : files) {
+    QFile file(folder.filePath(name));
+    ASSERT_TRUE(file.open(QFile::WriteOnly));
+    file.write(content);
+    file.close();
+    EXPECT_FALSE(window.open_file(file.fileName())) << name.toStdString();
+    ASSERT_FALSE(window.state().errors().empty()) << name.toStdString();
+    EXPECT_TRUE(window.findChild<QLabel*>("problem")->text().contains(name)) << name.toStdString();
+    EXPECT_EQ(window.state().snapshot(), before) << "the picture stays";
+  }
+  EXPECT_FALSE(window.open_file(folder.filePath("nowhere.json")));
+}
+
+// A gigabyte is told by the size of the file: nothing of it is read.
+TEST(Robustness, ASnapshotOfMoreThanAGigabyteIsRefusedAtOnce) {
+  QTemporaryDir folder;
+  const QString path = folder.filePath("huge.pickle");
+  QFile file(path);
+  ASSERT_TRUE(file.open(QFile::WriteOnly));
+  file.write(QByteArray("\x80\x02}", 3));
+  ASSERT_TRUE(file.resize((qint64{1} << 30) + 1)) << "a sparse file";
+  file.close();
+  MainWindow window(test::library());
+  window.show();
+  window.open_example(5);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  QElapsedTimer timer;
+  timer.start();
+  window.load_measured(path);
+  ASSERT_TRUE(QTest::qWaitFor([&] { return !window.state().errors().empty(); }, 10'000));
+  EXPECT_LT(timer.elapsed(), 2000);
+  const QString text = window.findChild<QLabel*>("problem")->text();
+  EXPECT_TRUE(text.contains("The snapshot is too large: 1.00 GiB")) << text.toStdString();
+  EXPECT_TRUE(text.contains("max_entries")) << text.toStdString();
+  EXPECT_EQ(window.state().measured(), nullptr);
+}
+
+TEST(Robustness, AModelThatVanishesIsSaidAndTheLastAnswerStays) {
+  QTemporaryDir folder;
+  const QString path = folder.filePath("own.json");
+  ASSERT_TRUE(QFile::copy("model_specs/mlp.json", path));
+  MainWindow window(test::library());
+  window.show();
+  ASSERT_TRUE(window.open_file(path));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const SnapshotPtr before = window.state().snapshot();
+  ASSERT_NE(before, nullptr);
+  ASSERT_TRUE(QFile::remove(path));
+  window.state().change(with_option(window.state().inputs(), Option::Gpus, "2"), "GPUs");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  ASSERT_FALSE(window.state().errors().empty());
+  EXPECT_TRUE(window.findChild<QLabel*>("problem")->isVisible());
+  EXPECT_EQ(window.state().snapshot()->report.plan, before->report.plan);
+  // Undo leads out of it where the file is back.
+  ASSERT_TRUE(QFile::copy("model_specs/mlp.json", path));
+  window.state().undo_stack().undo();
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_TRUE(window.state().errors().empty());
+}
+
+}  // namespace
+}  // namespace fsdp::gui
