@@ -185,9 +185,7 @@ class TraceWriter {
     const StreamEvent& event = trace_.events[i];
     const int thread = kThreads[static_cast<std::size_t>(event.stream)];
     const std::int64_t start = nanoseconds(event.start);
-    const std::string name =
-        event.payload ? std::string(names_of(event.payload->kind).kernel) + "(" + trace_.kind + ")" : event.name;
-    begin("X", name, "kernel");
+    begin("X", slice_name(event), "kernel");
     place(device_, thread, start);
     json_.member("dur", microseconds(nanoseconds(event.end) - start));
     json_.key("args");
@@ -202,6 +200,12 @@ class TraceWriter {
     if (event.payload) payload(event);
     json_.end_object();
     json_.end_object();
+  }
+
+  std::string slice_name(const StreamEvent& event) const {
+    if (event.payload) return std::string(names_of(event.payload->kind).kernel) + "(" + trace_.kind + ")";
+    // The root has no name of its own, neither alone nor behind "copy-in ".
+    return event.name.empty() || event.name.ends_with(' ') ? event.name + "root" : event.name;
   }
 
   void payload(const StreamEvent& event) {

@@ -92,6 +92,15 @@ TEST(ChromeTrace, GivesACollectiveTheNameAndTheArgumentsThatReadersLookFor) {
   EXPECT_EQ(args.find("exposed us")->integer, 1000);
 }
 
+TEST(ChromeTrace, CallsTheRootByAName) {
+  Trace trace = small_trace();
+  trace.events.push_back({.start = Seconds(0.01), .end = Seconds(0.011)});
+  trace.events.push_back({.name = "copy-in ", .start = Seconds(0.011), .end = Seconds(0.012)});
+  const std::vector<JsonValue> events = events_of(parsed(trace), "X");
+  EXPECT_EQ(text_of(events.at(3), "name"), "root");
+  EXPECT_EQ(text_of(events.at(4), "name"), "copy-in root");
+}
+
 TEST(ChromeTrace, WritesTimesToTheNanosecond) {
   const JsonDocument document = parsed(small_trace());
   const JsonValue compute = events_of(document, "X").at(2);
