@@ -15,7 +15,8 @@ endif()
 
 find_program(FSDP_CCACHE ccache)
 if(FSDP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${FSDP_CCACHE})
+  # What ccache asks for before it keeps a file that was compiled with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${FSDP_CCACHE})
 endif()
 
 if(FSDP_SANITIZE)

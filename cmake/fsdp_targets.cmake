@@ -20,6 +20,7 @@ function(fsdp_library NAME)
   target_include_directories(fsdp_${NAME} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
   target_link_libraries(fsdp_${NAME} PUBLIC ${ARG_DEPENDS})
   fsdp_set_warnings(fsdp_${NAME})
+  fsdp_precompile(fsdp_${NAME} standard)
 endfunction()
 
 # fsdp_program(NAME SOURCES <file>... DEPENDS <target>... COMPONENT <name>)
@@ -68,6 +69,7 @@ function(fsdp_test_executable LABEL SOURCES DEPENDS)
   add_executable(${LABEL}_test ${SOURCES})
   target_link_libraries(${LABEL}_test PRIVATE ${DEPENDS} rapidcheck_gtest GTest::gtest_main)
   fsdp_set_warnings(${LABEL}_test)
+  fsdp_precompile(${LABEL}_test standard test property)
   gtest_discover_tests(${LABEL}_test
     TEST_PREFIX ${LABEL}/
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
