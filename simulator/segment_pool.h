@@ -70,7 +70,8 @@ class SegmentPool {
   std::int64_t next_address_ = 0;
   std::vector<Block> blocks_;
   std::int32_t first_unused_ = kNone;
-  std::vector<std::int32_t> shelves_ = std::vector<std::int32_t>(kNumShelves, kNone);  // The first block of each.
+  std::vector<std::int32_t> shelves_ = std::vector<std::int32_t>(kNumShelves, kNone);   // The first block of each.
+  std::vector<std::int32_t> last_put_ = std::vector<std::int32_t>(kNumShelves, kNone);  // Of each; kNone: empty.
   std::array<std::uint64_t, kNumShelves / kShelvesPerWord> filled_{};  // A bit for each shelf that is not empty.
 };
 
