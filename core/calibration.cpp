@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <utility>
 
 #include "core/json_writer.h"
 #include "core/object_reader.h"
+#include "core/plan_json.h"
 
 namespace fsdp {
 
@@ -59,6 +61,9 @@ Cluster calibrated(Cluster cluster, const Calibration& calibration) {
   link(cluster.intra_node.latency);
   link(cluster.network.nic_bandwidth);
   link(cluster.network.latency);
+  if (!calibration.workspaces.empty()) {
+    cluster.gpu.kernel_workspaces = std::make_shared<const KernelWorkspaces>(calibration.workspaces);
+  }
   return cluster;
 }
 
@@ -81,6 +86,10 @@ std::string to_text(const Calibration& calibration) {
     writer.end_object();
   }
   writer.end_array();
+  if (!calibration.workspaces.empty()) {
+    writer.key("workspaces");
+    calibration.workspaces.write(writer);
+  }
   writer.end_object();
   return std::move(writer).take();
 }
@@ -91,9 +100,9 @@ Result<Calibration> read_calibration_file(const std::string& path) {
   ObjectReader object(document.root, errors);
   Calibration calibration;
   std::string version;
-  if (object.required("format_version", version) && version != kCalibrationFormatVersion) {
+  if (object.required("format_version", version) && !is_readable_version(version, kCalibrationFormatVersion)) {
     object.fail("format_version", fmt::format("This program does not read calibrations of version \"{}\".", version),
-                fmt::format("It reads {}; run again with --calibration to make one.", kCalibrationFormatVersion));
+                fmt::format("It reads up to {}; run again with --calibration to make one.", kCalibrationFormatVersion));
   }
   object.required("device", calibration.device);
   object.required("ranks", calibration.ranks, IntegerRange{1, 1 << 30});
@@ -101,6 +110,7 @@ Result<Calibration> read_calibration_file(const std::string& path) {
   object.required("communication", calibration.communication, kFactor);
   object.required("source", calibration.source);
   object.optional("residuals", calibration.residuals);
+  object.optional("workspaces", calibration.workspaces);
   object.finish();
   return std::move(errors).result(std::move(calibration));
 }

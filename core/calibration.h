@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "core/cluster.h"
+#include "core/kernel_workspaces.h"
 #include "core/result.h"
 #include "core/units.h"
 
 namespace fsdp {
 
-inline constexpr std::string_view kCalibrationFormatVersion = "1.0";
+inline constexpr std::string_view kCalibrationFormatVersion = "1.1";
 
 /// A time that was predicted before the run, and what the run took.
 struct TimeResidual {
@@ -33,11 +34,13 @@ struct Calibration {
   double communication = 1;
   std::string source;                   ///< "3 timed steps of Llama-3.2-1B on 4 ranks".
   std::vector<TimeResidual> residuals;  ///< Of the run that it was made from.
+  KernelWorkspaces workspaces;          ///< Of processors. Since 1.1.
 
   bool operator==(const Calibration&) const = default;
 };
 
-/// The machines with their rates divided by the factors, and said to be measured.
+/// The machines with their rates divided by the factors, and said to be measured, and with what is known of their
+/// kernels.
 Cluster calibrated(Cluster cluster, const Calibration& calibration);
 
 std::string to_text(const Calibration& calibration);

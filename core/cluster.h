@@ -5,6 +5,7 @@
 // A cluster is uniform: every node has the same GPUs and links. So it costs the same for 2 GPUs and for 16,384. Every
 // figure says where it comes from, because a prediction is worth no more than what it rests on.
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +19,8 @@
 #include "core/units.h"
 
 namespace fsdp {
+
+class KernelWorkspaces;
 
 /// A figure, and what it rests on.
 template <class T>
@@ -104,6 +107,9 @@ struct Gpu {
   IntraNodeLink intra_node;
   HostLink host_link;
   Network network;
+
+  /// Processors: what was measured of their kernels (core/kernel_workspaces.h). Null: nothing.
+  std::shared_ptr<const KernelWorkspaces> kernel_workspaces = {};
 
   bool operator==(const Gpu&) const = default;
 };

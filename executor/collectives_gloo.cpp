@@ -59,8 +59,8 @@ class PendingSum final : public Pending {
     const at::Tensor rows = parts_.view({-1, output_.numel()});
     output_.copy_(rows.select(0, 0));
     for (std::int64_t i = 1; i < rows.size(0); ++i) output_.add_(rows.select(0, i));
-    if (divisor_ != 1) output_.div_(divisor_);
     empty_storage(parts_);
+    if (divisor_ != 1) output_.div_(divisor_);
   }
 
  private:

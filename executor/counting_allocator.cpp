@@ -15,6 +15,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <new>
@@ -28,6 +29,7 @@ namespace {
 struct alignas(64) BlockRecord {
   std::int64_t bytes = 0;
   MemoryCategory category = MemoryCategory::Temp;
+  std::int64_t number = 0;  ///< Of allocations, in order.
 
   static BlockRecord& of(void* data) { return *(static_cast<BlockRecord*>(data) - 1); }
   void* data() { return this + 1; }
@@ -43,6 +45,7 @@ class Counts {
           fmt::format("{} bytes were asked for while {} of {} were in use", record.bytes, total_, limit_));
     }
     record.category = category_;
+    record.number = ++last_number_;
     change(record.category, record.bytes);
     if (total_ > peak_.bytes.count()) take_peak();
   }
@@ -62,6 +65,12 @@ class Counts {
     const std::lock_guard lock(mutex_);
     change(record.category, -record.bytes);
     change(to, record.bytes);
+    // Autograd hands a gradient over when it is done with it, but it has been one since it was made.
+    const bool is_gradient = record.category == MemoryCategory::Temp && to == MemoryCategory::UnshardedGrad;
+    if (is_gradient && record.number <= number_at_peak_) {
+      peak_.at_peak[static_cast<std::size_t>(record.category)] -= Bytes(record.bytes);
+      peak_.at_peak[static_cast<std::size_t>(to)] += Bytes(record.bytes);
+    }
     record.category = to;
   }
 
@@ -133,6 +142,7 @@ class Counts {
     peak_.bytes = Bytes(total_);
     peak_.at_peak = live_;
     peak_.moment = moment_;
+    number_at_peak_ = last_number_;
   }
 
   struct Foreign {
@@ -146,12 +156,17 @@ class Counts {
   std::int64_t total_ = 0;
   std::int64_t limit_ = 0;
   std::int64_t moment_ = 0;
+  std::int64_t last_number_ = 0;
+  std::int64_t number_at_peak_ = 0;
   MemoryCategory category_ = MemoryCategory::Temp;
   std::function<void(const MemoryEvent&)> listener_;
   std::map<const void*, Foreign> foreign_;
 };
 
 ReserveMeter* reserve_meter = nullptr;
+
+thread_local std::int64_t own_bytes = 0;
+thread_local std::int64_t own_highest = 0;
 
 Counts& counts() {
   static Counts* const kept_until_the_end = new Counts;  // Tensors of other statics may outlive any static of ours.
@@ -161,6 +176,7 @@ Counts& counts() {
 void release(void* data) {
   if (data == nullptr) return;
   BlockRecord& record = BlockRecord::of(data);
+  own_bytes -= record.bytes;
   counts().remove(record);
   c10::free_cpu(&record);
 }
@@ -180,6 +196,8 @@ class CountingAllocator final : public c10::Allocator {
       throw;
     }
     counts().tell(*record, record->bytes);
+    own_bytes += record->bytes;
+    own_highest = std::max(own_highest, own_bytes);
     return {record->data(), record->data(), &release, cpu};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -235,6 +253,16 @@ LivePeak live_peak() {
   LivePeak peak = counts().peak();
   if (reserve_meter != nullptr) reserve_meter->add_to(peak);
   return peak;
+}
+ThreadPeak::ThreadPeak() : begin_(own_bytes), highest_before_(std::exchange(own_highest, own_bytes)) {}
+ThreadPeak::~ThreadPeak() {
+  own_highest = std::max(own_highest, highest_before_);
+}
+Bytes ThreadPeak::highest() const {
+  return Bytes(own_highest - begin_);
+}
+Bytes ThreadPeak::now() const {
+  return Bytes(own_bytes - begin_);
 }
 void trace_memory(std::function<void(const MemoryEvent&)> listener) {
   counts().set_listener(std::move(listener));

@@ -72,6 +72,23 @@ void set_moment(std::int64_t moment);
 std::int64_t current_moment();
 LivePeak live_peak();
 
+/// The highest sum of bytes that the calling thread has asked for less those it has given back, since this was made.
+/// What other threads do meanwhile does not count. They nest.
+class ThreadPeak {
+ public:
+  ThreadPeak();
+  ~ThreadPeak();
+  ThreadPeak(const ThreadPeak&) = delete;
+  ThreadPeak& operator=(const ThreadPeak&) = delete;
+
+  Bytes highest() const;
+  Bytes now() const;  ///< The sum at this moment.
+
+ private:
+  std::int64_t begin_;
+  std::int64_t highest_before_;
+};
+
 /// One change of the live bytes: what `trace_memory` is called with.
 struct MemoryEvent {
   std::int64_t bytes = 0;  ///< Below 0: freed.

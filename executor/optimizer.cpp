@@ -18,7 +18,6 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/clamp.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/reciprocal.h>
@@ -40,7 +39,7 @@ namespace fsdp::executor {
 struct RunningOptimizer::Group {
   std::vector<std::size_t> members;  // Of `parameters_`.
   std::vector<at::Tensor> parameters, gradients, first, second;
-  std::vector<at::Tensor> steps;  // On a GPU, with the fused implementation.
+  std::vector<at::Tensor> steps;  // With the fused implementation.
   std::int64_t step = 0;
 };
 
@@ -61,7 +60,7 @@ void RunningOptimizer::make_moments(std::size_t index) {
   const CategoryScope states(MemoryCategory::OptState);
   Moments& moments = moments_[index];
   const at::Tensor& local = parameters_[index]->local;
-  if (plan_.implementation == OptimizerImplementation::Fused && !local.is_cpu()) {
+  if (plan_.implementation == OptimizerImplementation::Fused) {
     moments.step_on_device = at::zeros({}, local.options().dtype(c10::kFloat));
   }
   moments.first = at::zeros_like(local);
@@ -154,11 +153,8 @@ void RunningOptimizer::adam_one_by_one(const Group& group) {
 }
 
 void RunningOptimizer::adam_fused(const Group& group) {
-  std::vector<at::Tensor> steps = group.steps;
-  if (!steps.empty()) at::_foreach_add_(steps, 1);
-  for (std::size_t i = steps.size(); i < group.parameters.size(); ++i) {
-    steps.push_back(at::full({}, static_cast<double>(group.step), c10::kFloat));
-  }
+  const std::vector<at::Tensor>& steps = group.steps;
+  at::_foreach_add_(steps, 1);
   const auto run = [&](auto&& function) {
     function(group.parameters, group.gradients, group.first, group.second, at::TensorList{}, steps,
              settings_.learning_rate, settings_.beta1, settings_.beta2, plan_.weight_decay, settings_.eps,

@@ -48,6 +48,9 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--trace", options.trace,
                  "Write the last step as a Chrome trace, for Perfetto and HTA; {rank} as above");
   app.add_option("--allocation-trace", options.allocations, "Write every allocation of the last step");
+  app.add_option(
+      "--workspaces", options.workspaces,
+      "Measure what products and convolutions take for themselves on these processors, and write it (rank 0)");
   app.add_option("--reduce", options.reduce, "Order of sums: direct, or parity with PyTorch on Gloo (direct)")
       ->transform(CLI::CheckedTransformer(algorithms));
   app.add_option("--timeout", texts.timeout_seconds, "Seconds that a rank waits for another (300)")
@@ -86,6 +89,9 @@ Result<RunOptions> read_options(int argc, const char* const* argv) {
   }
   options.stands_in = app.count("--stand-in") > 0;
   options.on_cuda = texts.device == "cuda";
+  if (options.on_cuda && !options.workspaces.empty()) {
+    return failure("--workspaces", "It measures processors, not GPUs.", "Leave it out, or write --device cpu.");
+  }
   options.has_seed = app.count("--seed") > 0;
   options.has_learning_rate = app.count("--lr") > 0;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(texts.timeout_seconds * 1000));

@@ -36,6 +36,7 @@ struct RunOptions {
   std::string parameters;                  ///< File of all parameters after the last step, as safetensors; empty: none.
   std::string allocations;                 ///< File of all allocations of the last step; empty: none.
   std::string trace;                       ///< File of the last step as a Chrome trace; empty: none.
+  std::string workspaces;                  ///< File of what kernels take for themselves; empty: none.
   ReduceAlgorithm reduce = ReduceAlgorithm::Direct;
   std::chrono::milliseconds timeout{300'000};
   Bytes memory{0};         ///< Limit on the live bytes of this rank; 0: none.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "core/files.h"
@@ -15,6 +16,7 @@
 #include "core/version.h"
 #include "executor/agreement.h"
 #include "executor/checkpoint_save.h"
+#include "executor/kernel_calls.h"
 #include "executor/measured_report.h"
 #include "executor/measured_trace.h"
 #include "executor/parameter_file.h"
@@ -152,6 +154,13 @@ Result<void> write_report(const RunOptions& options, const Job& job, const std::
   return write_file_atomically(options.report, std::move(writer).take(), Overwrite::Allow);
 }
 
+Result<void> write_workspaces(const std::string& path, const KernelCalls& calls) {
+  JsonWriter writer;
+  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  calls.measure(threads_of_ranks(static_cast<int>(cores))).write(writer);
+  return write_file_atomically(path, std::move(writer).take(), Overwrite::Allow);
+}
+
 /// What all ranks must have alike, so that no two of them wait for different things.
 std::string common_text(const RunOptions& options, const Job& job) {
   PlanFile file{.plan = job.plan, .cluster = std::nullopt};
@@ -216,11 +225,14 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
   if (network != nullptr) network->barrier("ready");
   trainer.on_instruction([&](int instruction) { current = instruction; });
   std::vector<StepMeasurement> steps;
+  KernelCalls calls;
+  if (!options.workspaces.empty() && speaks) calls.listen();
   for (std::int64_t i = trainer.progress().steps; i < options.steps; ++i) {
     doing = fmt::format("step {}", i + 1);
     if (!options.allocations.empty() && i + 1 == options.steps) backend.begin_trace();
     if (steps.size() > 1) drop_details(steps.back());
     steps.push_back(trainer.step());
+    calls.stop();
     if (speaks) print_step(steps.back(), i + 1, job);
     if (!checkpoints || !checkpoints->is_due(i + 1, options.steps)) continue;
     doing = fmt::format("the checkpoint of step {}", i + 1);
@@ -250,6 +262,11 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
   if (!options.parameters.empty()) {
     const auto saved = save_whole_parameters(trainer, options.parameters, speaks);
     if (!saved) return saved;
+  }
+  if (!options.workspaces.empty() && speaks) {
+    doing = "measuring what kernels take";
+    const auto measured = write_workspaces(options.workspaces, calls);
+    if (!measured) return measured;
   }
   if (network != nullptr) network->barrier("done");
   return {};

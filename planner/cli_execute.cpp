@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "core/compare.h"
@@ -22,6 +23,7 @@
 #include "planner/rehearse_run.h"
 #include "planner/render_comparison.h"
 #include "planner/render_plan.h"
+#include "planner/render_report.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::planner {
@@ -91,6 +93,11 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE));
   request.given.cluster =
       request.on_gpus ? *request.given.file.cluster : processors(static_cast<int>(plan.mesh.world_size()), machine);
+  // As fsdp-exec shares the cores out.
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (!request.on_gpus) {
+    request.given.cluster.gpu.num_sms.value = std::max(1, cores / static_cast<int>(plan.mesh.world_size()));
+  }
   request.settings.program = *program;
   request.settings.ranks = plan.mesh.world_size();
   std::error_code ignored;
@@ -124,20 +131,21 @@ Result<StepReport> highest(const std::string& folder, std::int64_t ranks, std::i
   return *std::move(found);
 }
 
-std::string to_json(const StepReport& report, const Comparison& comparison) {
+std::string to_json(const StepReport& report, const Comparison& comparison, const StepReport& predicted) {
   JsonWriter writer;
   writer.begin_object();
   write_report_members(writer, report);
   write_comparison(writer, comparison);
+  writer.member("assumptions", predicted.assumptions);
   writer.end_object();
   return std::move(writer).take();
 }
 
 Outcome answer(const CommandLine& line, const Output& output, const Request& request, const StepReport& measured,
-               const Comparison& comparison, const Executed& executed) {
+               const Comparison& comparison, const std::string& folder, const Executed& executed) {
   const bool within = !request.tolerance || is_within(comparison, *request.tolerance);
   const ExitCode code = within ? kExitYes : kExitNo;
-  const std::string json = to_json(measured, comparison);
+  const std::string json = to_json(measured, comparison, executed.predicted);
   const auto written = write_output_file(line, json);
   if (!written) return tl::unexpected(written.error());
   if (prints_json(line, output)) {
@@ -160,7 +168,8 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
     document.push_back(Entry{.label = "measured", .lines = {fmt::format("rank {}, on {}", executed.rank, where)}});
     add_comparison(document, comparison, request.tolerance.value_or(std::numeric_limits<double>::infinity()),
                    std::numeric_limits<std::size_t>::max());
-    add_times(document, executed);
+    add_calibration(document, folder, executed);
+    if (!request.on_gpus) add_assumptions(document, executed.predicted.assumptions);
   }
   output.print(document);
   return code;
@@ -183,7 +192,12 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::RunFolder) || line.has(Option::AllocatorTrace)) {
     request->settings.options.insert(request->settings.options.end(), {"--trace", folder + "/trace-{rank}.json"});
   }
-  std::filesystem::remove(folder + "/report-0.json", error);  // Of a run before, in a folder that is kept.
+  if (line.has(Option::Calibration) && !request->on_gpus) {
+    request->settings.options.insert(request->settings.options.end(), {"--workspaces", workspaces_file(folder)});
+  }
+  // Of a run before, in a folder that is kept.
+  std::filesystem::remove(folder + "/report-0.json", error);
+  std::filesystem::remove(workspaces_file(folder), error);
   const auto outcome = execute_ranks(request->settings, folder, output, supervision);
   if (!outcome) return tl::unexpected(Failure{outcome.error(), kExitRun});
   if (outcome->interrupted_by != 0) {
@@ -214,7 +228,7 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   const Executed executed{request->given, predictor, plan, *predicted, *measured, rank, request->calibration};
   const auto kept = keep_results(line, folder, executed);
   if (!kept) return tl::unexpected(Failure{kept.error(), kExitRun});
-  return answer(line, output, *request, *measured, compare(*predicted, *measured), executed);
+  return answer(line, output, *request, *measured, compare(*predicted, *measured), folder, executed);
 }
 
 }  // namespace fsdp::planner

@@ -137,7 +137,7 @@ constexpr std::array kOptions = {
     OptionInfo{Option::RunFolder, "--run-dir", "FOLDER", "", kExecution,
                "Keep the plan, its prediction, and each rank's log, report and trace here", "x"},
     OptionInfo{Option::Calibration, "--calibration", "FILE", "", kExecution,
-               "Predict times with what an earlier run wrote here, and write what this one teaches", "x"},
+               "Predict with what an earlier run wrote here, and write what this one teaches", "x"},
     OptionInfo{Option::Weights, "--weights", "FILE...", "", kExecution,
                "Parameters from safetensors files, a folder of them or an index; else from the seed", "x", true, true},
     OptionInfo{Option::Tokens, "--tokens", "FILE", "", kExecution,

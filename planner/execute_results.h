@@ -15,6 +15,9 @@
 
 namespace fsdp::planner {
 
+/// In the folder of a run: what rank 0 measured of its kernels.
+std::string workspaces_file(const std::string& folder);
+
 /// An execution that was predicted and measured, of one rank.
 struct Executed {
   const Given& given;               ///< With the machines as the program knows them by itself.
@@ -33,7 +36,7 @@ Result<std::optional<Calibration>> read_calibration(const CommandLine& line);
 /// the ranks wrote; --trace the measured trace; --calibration what was learned. Error: the first that failed.
 Result<void> keep_results(const CommandLine& line, const std::string& folder, const Executed& executed);
 
-/// The measured times beside the predicted ones, where a calibration stands behind these.
-void add_times(Document& document, const Executed& executed);
+/// The measured times beside the predicted ones, where a calibration stands behind these, and whose it is.
+void add_calibration(Document& document, const std::string& folder, const Executed& executed);
 
 }  // namespace fsdp::planner

@@ -151,6 +151,12 @@ int KernelWriter::mul(int x, int y, bool per_row) {
   // `other` before `self`, as the generated MulBackward0 goes through its arguments by name.
   Kernel& kernel = add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Fresh}}, {product});
   kernel.saved = {{y, 1}, {x, 0}};
+  // Processors make a copy of a smaller operand in the other's dtype; GPUs cast as they read (TensorIterator.cpp).
+  if (context_.on_processors() && elements(y) < elements(x) && slot(y).dtype != slot(product).dtype) {
+    const std::int64_t copy = elements(y) * size_of(slot(product).dtype).count();
+    kernel.forward_temps = {copy};
+    kernel.backward_temps = {{copy, TempLife::Late, 1}};
+  }
   // The gradient of a broadcast operand is a full product, summed afterwards.
   if (elements(y) < elements(x)) {
     note_sum(kernel, 0, elements(x) / elements(y), per_row, bytes(product));
@@ -270,6 +276,16 @@ int KernelWriter::matmul(int a, int b, std::int64_t batches, std::int64_t rows, 
   kernel.saved = {{a, 0}, {b, 1}};
   kernel.flops = 2.0 * static_cast<double>(batches) * static_cast<double>(rows) * static_cast<double>(inner) *
                  static_cast<double>(columns);
+  const Shape& strides = slot(b).strides;
+  const bool turned = strides.size() >= 2 && strides.back() != 1;
+  note_product(kernel, {.name = "bmm",
+                        .batches = batches,
+                        .rows = rows,
+                        .inner = inner,
+                        .columns = columns,
+                        .left = 1,
+                        .right = 0,
+                        .turned = turned});
   return y;
 }
 

@@ -4,13 +4,27 @@
 // notes what autograd saves and how the gradients come about, and returns the output.
 
 #include <initializer_list>
+#include <string>
 #include <vector>
 
+#include "core/kernel_workspaces.h"
 #include "core/model.h"
 #include "simulator/kernels.h"
 #include "simulator/op_rules.h"
 
 namespace fsdp::simulator {
+
+/// [rows, inner] x [inner, columns], or `batches` of them.
+struct Product {
+  std::string name = "mm";  ///< As ATen calls its forward.
+  std::int64_t batches = 0;
+  std::int64_t rows = 0;
+  std::int64_t inner = 0;
+  std::int64_t columns = 0;
+  int left = 0;         ///< Index among the kernel's inputs,
+  int right = 1;        ///< and of the other operand.
+  bool turned = false;  ///< The right one lies column by column.
+};
 
 class KernelWriter {
  public:
@@ -60,6 +74,15 @@ class KernelWriter {
   std::vector<std::int64_t> scratch_of(std::int64_t outputs, std::int64_t terms, bool sums_rows) const;
   /// Notes the temporaries of such a sum that the node itself makes.
   void note_scratch(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const;
+
+  /// What processors take while they run a call, which was asked for with `assumed` bytes in the place of an answer.
+  /// GPUs: nothing.
+  Workspace workspace_of(const KernelCall& call, std::int64_t assumed = 0);
+  /// Notes what the calls of a product take: forward, and for the gradients of its operands.
+  void note_product(Kernel& kernel, const Product& product);
+  /// The same for fused attention, forward and backward, of which the temporaries noted so far are only assumed where
+  /// the call takes a workspace.
+  void note_attention(Kernel& kernel, KernelCall call);
 
   /// Notes that PyTorch would not run the current op as the runtime asks. The first reason is kept.
   void refuse(Error why);

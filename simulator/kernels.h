@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/dtype.h"
@@ -50,6 +51,12 @@ enum class GradRule : std::uint8_t {
   Alias,      ///< The gradient of the output itself, or a view of it.
 };
 
+/// Memory that a library takes for itself while a call runs, which only the machine knows (core/kernel_workspaces.h).
+struct Workspace {
+  int call = -1;             ///< In `KernelProgram::calls`; -1: nothing is taken.
+  std::int64_t assumed = 0;  ///< Bytes of a call that was not measured.
+};
+
 struct KernelInput {
   int slot = -1;
   GradRule grad = GradRule::None;
@@ -58,6 +65,7 @@ struct KernelInput {
   std::int64_t unsummed = 0;               ///< of what the node makes, in bytes; 0: of the output's gradient.
   std::int64_t sum_bytes = 0;              ///< Of the sum where it is in another dtype, and cast.
   std::vector<std::int64_t> scratch = {};  ///< Bytes that live while it is summed.
+  Workspace workspace = {};                ///< Of the call that makes its gradient alone.
 };
 
 struct SavedSlot {
@@ -122,6 +130,9 @@ struct Kernel {
   std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.
   int late_outputs = 0;                     ///< Of the outputs, so many of the last are made after the temporaries.
   std::vector<BackwardTemp> backward_temps;
+  Workspace forward_workspace;
+  std::vector<Workspace> backward_workspaces;  ///< [1 << num_inputs] Of one call that makes all gradients, by which of
+                                               ///< them are wanted, a bit each; empty: each has a call of its own.
   GradientOrder order;
   double flops = 0;           ///< Of the forward. The backward costs as much for each Fresh gradient of a product,
   double backward_flops = 0;  ///< or this, where it is not 0.
@@ -135,6 +146,7 @@ struct KernelProgram {
   std::vector<Kernel> kernels;      ///< In forward order; those of one op are neighbours.
   std::vector<int> value_slot;      ///< [num block values]
   std::vector<int> parameter_slot;  ///< [num block parameters]
+  std::vector<std::string> calls;   ///< What processors are asked, as of text_of(KernelCall).
   std::optional<Error> refusal;     ///< PyTorch would not run the block as the runtime asks.
 };
 

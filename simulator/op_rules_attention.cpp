@@ -96,7 +96,8 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
 }
 
 // The kernel for processors, torch 2.11 aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of queries and keys
-// whose scores, maxima, sums and results each thread has in fp32. It takes grouped heads as they are.
+// whose scores, maxima, sums and results each thread has in fp32. It takes grouped heads as they are. Its products in
+// 16 bits are oneDNN's, or packed for it, so that what they take is measured with the rest.
 int flash_on_processors(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const std::int64_t query_block = s.queries >= 768 ? 256 : (s.queries >= 192 ? 64 : 32);
   const std::int64_t rows = std::min(query_block, s.queries);
@@ -110,8 +111,17 @@ int flash_on_processors(KernelWriter& w, int q, int k, int v, const AttentionSiz
   kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}};
   kernel.forward_temps = {4 * threads * (rows * columns + 2 * rows + rows * s.dim)};
   if (half) kernel.forward_temps.push_back(2 * threads * rows * columns);
-  kernel.backward_temps = {{4 * threads * 2 * rows * columns}};
+  kernel.backward_temps = {{4 * threads * 2 * rows * columns}, {4 * threads * rows}};
   if (half) kernel.backward_temps.push_back({2 * threads * 2 * rows * columns});
+  const std::int64_t kv_heads = w.elements(k) / (s.batch * s.keys * s.dim);
+  const KernelOperand queries{.sizes = {s.batch, s.heads, s.queries, s.dim}, .strides = {}};
+  const KernelOperand keys{.sizes = {s.batch, kv_heads, s.keys, s.dim}, .strides = {}};
+  const KernelOperand values{.sizes = {s.batch, kv_heads, s.keys, s.value_dim}, .strides = {}};
+  const bool causal = w.op().attributes.causal && !w.has_input(3);
+  w.note_attention(kernel, {.name = "_scaled_dot_product_flash_attention_for_cpu",
+                            .dtype = w.slot(q).dtype,
+                            .operands = {queries, keys, values},
+                            .settings = {{"causal", {causal ? 1 : 0}}}});
   finish_fused(kernel, s);
   kernel.order.kind = GradientOrder::Kind::Followed;
   return lies_heads_first(w, q) ? w.copy(y) : y;

@@ -12,7 +12,8 @@
 // Sources: aten/src/ATen/native/Linear.cpp, native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu,
 // tools/autograd/derivatives.yaml (mm, addmm, embedding, convolution), torch 2.11.
 //
-// Not modelled: the workspaces of cuDNN's convolution plans, which cannot be derived from shapes (taken as none).
+// Not modelled: the workspaces of cuDNN's convolution plans, which cannot be derived from shapes (taken as none). Those
+// of processors are measured (simulator/kernel_workspaces.cpp).
 
 #include <algorithm>
 
@@ -49,6 +50,13 @@ void write_linear(KernelWriter& w) {
   }
   if (w.input_shape(0).size() > 2) kernel.order = {GradientOrder::Kind::Flattened, {}, w.output_shape(0)};
   kernel.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
+  w.note_product(kernel, {.name = bias ? "addmm" : "mm",
+                          .rows = rows,
+                          .inner = inner,
+                          .columns = columns,
+                          .left = bias ? 0 : 1,
+                          .right = bias ? 1 : 0,
+                          .turned = !w.op().attributes.transposed_weight});
   w.set_output(0, y);
 }
 
@@ -116,6 +124,34 @@ void write_embedding(KernelWriter& w) {
   w.set_output(0, y);
 }
 
+// oneDNN hands its results over in tensors of its own order, of which PyTorch makes copies: on processors that is what
+// is assumed of a convolution that was not measured (aten/src/ATen/native/mkldnn/Conv.cpp, mkldnn_to_dense).
+void note_convolution(KernelWriter& w, Kernel& kernel) {
+  const OpAttributes& a = w.op().attributes;
+  const Shape& x = w.input_shape(0);
+  const Shape& weight = w.parameter_shape(0);
+  KernelCall call{.name = "convolution", .dtype = w.activation(), .operands = {{x, {}}, {weight, {}}}};
+  call.settings = {
+      {"stride", {a.stride}}, {"padding", {a.padding}}, {"dilation", {a.dilation}}, {"groups", {a.groups}}};
+  kernel.forward_workspace = w.workspace_of(call, w.bytes(kernel.outputs.front()));
+  call.name = "convolution_backward";
+  call.operands.insert(call.operands.begin(), {w.output_shape(0), {}});
+  call.settings.push_back({"gradients", {}});
+  kernel.backward_workspaces.resize(std::size_t{1} << kernel.inputs.size());
+  for (std::size_t wanted = 1; wanted < kernel.backward_workspaces.size(); ++wanted) {
+    auto& gradients = call.settings.back().second;
+    gradients.clear();
+    std::int64_t of_weights = 0;
+    for (std::size_t i = 0; i < kernel.inputs.size(); ++i) {
+      if ((wanted >> i & 1) == 0) continue;
+      gradients.push_back(static_cast<std::int64_t>(i));
+      if (i > 0) of_weights += w.bytes(kernel.inputs[i].slot);
+    }
+    const std::int64_t of_input = (wanted & 1) != 0 ? w.bytes(kernel.inputs[0].slot) - of_weights : 0;
+    kernel.backward_workspaces[wanted] = w.workspace_of(call, std::max(of_input, of_weights));
+  }
+}
+
 void write_convolution(KernelWriter& w) {
   const int x = w.input(0);
   const int weight = w.parameter(0);
@@ -126,8 +162,9 @@ void write_convolution(KernelWriter& w) {
   const std::int64_t out_channels = w.parameter_shape(0).front();
   if (w.has_parameter(1)) {
     kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});
-    w.note_sum(kernel, 2, w.elements(y) / out_channels, true);
+    if (!w.context().on_processors()) w.note_sum(kernel, 2, w.elements(y) / out_channels, true);
   }
+  if (w.context().on_processors()) note_convolution(w, kernel);
   kernel.flops = 2.0 * static_cast<double>(w.elements(y)) * static_cast<double>(w.elements(weight) / out_channels);
   w.set_output(0, y);
 }

@@ -35,6 +35,7 @@ int linear(KernelWriter& w, int x, int weight, std::int64_t rows, std::int64_t i
   Kernel& kernel = w.add(KernelKind::Gemm, {{weight, GradRule::Fresh}, {x, GradRule::Fresh}}, {y});
   kernel.saved = {{x, 0}, {weight, 1}};
   kernel.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
+  w.note_product(kernel, {.rows = rows, .inner = inner, .columns = columns, .left = 1, .right = 0, .turned = true});
   return y;
 }
 

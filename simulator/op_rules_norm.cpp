@@ -2,7 +2,8 @@
 //
 // RMSNorm, y = x / sqrt(mean(x^2) + eps) * w, comes in three implementations which keep different bytes for backward (N
 // rows of H, 16-bit activations): written out as Hugging Face does it 6 N H + 4 N beside the output, as a composite
-// 8 N H + 4 N, fused 2 N H + 4 N, of which 2 N H are its own input.
+// 8 N H + 4 N, fused 2 N H + 4 N, of which 2 N H are its own input. Processors have no fused kernel: the call is the
+// composite there.
 //
 // Sources: transformers modeling_llama.py and modeling_gemma2.py (the order of the calls), torch/nn/modules/
 // normalization.py, aten/src/ATen/native/layer_norm.cpp (rms_norm_composite, _fused_rms_norm), native/cuda/
@@ -27,16 +28,17 @@ int square(KernelWriter& w, int x) {
   return y;
 }
 
-// x * rsqrt(mean(x^2) + eps), on fp32.
-int normalise(KernelWriter& w, int x, std::int64_t rows) {
+// x * rsqrt(mean(x^2) + eps), on fp32; `in_one`: one expression, of which nothing goes before the root is there.
+int normalise(KernelWriter& w, int x, std::int64_t rows, bool in_one) {
   const int squares = square(w, x);
   const int mean = w.reduce(squares, rows, true);
-  const int shifted = w.make(rows, w.slot(x).dtype);
+  const int shifted = in_one ? w.alias(mean) : w.make(rows, w.slot(x).dtype);
   w.add(KernelKind::Elementwise, {{mean, GradRule::Alias}}, {shifted});
   const int inverse = w.make(rows, w.slot(x).dtype);
   Kernel& rsqrt = w.add(KernelKind::Elementwise, {{shifted, GradRule::Fresh}}, {inverse});
   rsqrt.saved = {{inverse, 0}};
   rsqrt.backward_temps = {{w.bytes(inverse)}, {w.bytes(inverse)}};
+  if (in_one) rsqrt.holds = {squares};
   return w.mul(x, inverse, true);
 }
 
@@ -64,7 +66,9 @@ void write_rms_norm(KernelWriter& w) {
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t rows = w.elements(x) / width;
   const Dtype own = w.slot(x).dtype;
-  if (w.context().implementations.rms_norm == RmsNormImplementation::Fused && !w.op().attributes.unit_offset) {
+  const bool fused =
+      w.context().implementations.rms_norm == RmsNormImplementation::Fused && !w.op().attributes.unit_offset;
+  if (fused && !w.context().on_processors()) {
     const int y = w.make(w.elements(x), own);
     const int inverse = w.make(rows, Dtype::Float32, false);
     Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, inverse});
@@ -75,7 +79,7 @@ void write_rms_norm(KernelWriter& w) {
     w.set_output(0, y);
     return;
   }
-  const int normalised = normalise(w, w.cast(x, Dtype::Float32), rows);
+  const int normalised = normalise(w, w.cast(x, Dtype::Float32), rows, fused);
   if (!w.has_parameter(0)) {
     w.set_output(0, w.cast(normalised, own));
   } else if (w.op().attributes.unit_offset) {
@@ -88,7 +92,9 @@ void write_rms_norm(KernelWriter& w) {
     w.set_output(0, w.mul(w.cast(normalised, own), w.parameter(0)));
     w.last_kernel().holds = {normalised};  // A local variable.
   } else {
-    w.set_output(0, w.cast(w.mul(normalised, w.parameter(0)), own));
+    const int product = w.mul(normalised, w.parameter(0));
+    w.set_output(0, w.cast(product, own));
+    if (fused) w.last_kernel().holds = {normalised, product};
   }
 }
 
@@ -114,7 +120,14 @@ void write_layer_norm(KernelWriter& w) {
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t rows = w.elements(w.input(0)) / width;
   const std::int64_t copy = copy_in_order(w, w.input(0));
-  Kernel& kernel = write_fused_norm(w, rows, Dtype::Float32);
+  // On processors the statistics have the dtype of the parameters, and each thread sums their gradients for itself
+  // (native/layer_norm.cpp, native/cpu/layer_norm_kernel.cpp).
+  const bool on_processors = w.context().on_processors();
+  Kernel& kernel = write_fused_norm(w, rows, on_processors ? w.activation() : Dtype::Float32);
+  if (on_processors && w.has_parameter(0)) {
+    const std::int64_t sums = 2 * w.context().num_sms * width * size_of(w.activation()).count();
+    kernel.backward_temps.push_back({sums, TempLife::Late, 1});
+  }
   kernel.order = {GradientOrder::Kind::CopiedLate, {}, w.output_shape(0)};
   if (copy > 0) {
     kernel.forward_temps = {copy};

@@ -56,6 +56,7 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu)
   settings.checkpointing = plan.checkpointing;
   settings.checkpointing.entries.clear();
   settings.costs = compute_costs(gpu, settings.rules.activation);
+  settings.workspaces = gpu.kernel_workspaces.get();
   return settings;
 }
 
@@ -115,6 +116,10 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
     const TimedTape& timed = library.tape(settings, static_cast<int>(c), modes[c]);
     const auto is_known = [&](const Error& error) { return error == *timed.refusal; };
     if (timed.refusal && std::none_of(errors.begin(), errors.end(), is_known)) errors.push_back(*timed.refusal);
+    for (const std::string& call : timed.tape.unmeasured) {
+      const auto& known = prepared.unmeasured;
+      if (std::find(known.begin(), known.end(), call) == known.end()) prepared.unmeasured.push_back(call);
+    }
     prepared.tapes.push_back(&timed.tape);
     prepared.times.push_back(&timed.times);
     num_storages.push_back(timed.tape.num_storages);

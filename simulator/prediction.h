@@ -41,6 +41,7 @@ struct PreparedPlan {
   std::vector<const CallTimes*> times;  ///< [num_calls]
   std::vector<UnitTimes> unit_times;    ///< [num_units]
   MemoryIds ids;
+  std::vector<std::string> unmeasured;  ///< Calls of processors of which it is only assumed what they take.
 
   Schedule short_schedule;  ///< With no more than `kNumMicroBatches`; empty where `schedule` has no more.
 

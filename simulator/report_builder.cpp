@@ -177,7 +177,13 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
     lines.push_back(prepared.cluster->gpu.name + " has no hardware for " + std::string(name_of(prepared.activation)) +
                     ": compute is timed at its fp32 rate.");
   }
-  if (prepared.layout.mesh.shard > 1) lines.push_back(mesh.shard.provenance);
+  if (!prepared.unmeasured.empty()) {
+    lines.push_back("Memory that oneDNN takes while it runs " + std::to_string(prepared.unmeasured.size()) +
+                    " kinds of products in 16 bits or convolutions is not known: fsdp-plan execute PLAN --calibration "
+                    "FILE measures it on this machine, and predicts with it from then on.");
+  }
+  const bool has_nccl = prepared.cluster->gpu.compute_capability > 0;
+  if (prepared.layout.mesh.shard > 1 && has_nccl) lines.push_back(mesh.shard.provenance);
   return lines;
 }
 

@@ -143,6 +143,17 @@ int TapeRecorder::make_temporary(std::int64_t bytes, int op, MemoryCategory cate
   return storage;
 }
 
+// What the library takes comes and goes within the call.
+void TapeRecorder::use(const Workspace& workspace, int op, MemoryCategory category, std::int64_t results) {
+  if (workspace.call < 0) return;
+  const std::string& call = program_.calls[at(workspace.call)];
+  const auto known = context_.workspaces ? context_.workspaces->find(call, context_.threads) : std::nullopt;
+  auto& unmeasured = tape_.unmeasured;
+  if (!known && std::find(unmeasured.begin(), unmeasured.end(), call) == unmeasured.end()) unmeasured.push_back(call);
+  const std::int64_t bytes = known ? known->count() : workspace.assumed;
+  if (bytes > 0) drop_temporary(make_temporary(results + bytes, op, category));
+}
+
 void TapeRecorder::drop_temporary(int storage) {
   emit(Kind::Free, storage);
   inside_ -= extra_bytes_[at(storage) - program_.storages.size()];

@@ -6,8 +6,10 @@
 // mode) and replayed for every layer. tape.cpp says how autograd is played.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "core/kernel_workspaces.h"
 #include "core/model.h"
 #include "core/plan.h"
 #include "core/report.h"
@@ -71,6 +73,7 @@ struct Tape {
   std::vector<OpWork> work;                ///< [num ops]
   std::vector<bool> recomputed;            ///< [num ops] Run again before the backward.
   std::vector<Shape> input_grad_strides;   ///< [num inputs] Of the gradients handed out; empty: in order, or none.
+  std::vector<std::string> unmeasured;     ///< Calls, each once, of which it is only assumed what they take.
   std::int64_t kept_bytes = 0;             ///< Lives from forward to backward: made inside, outputs not counted.
   std::int64_t backward_peak = 0;          ///< Highest bytes inside during recomputation and backward.
 };
@@ -86,6 +89,8 @@ struct TapeContext {
   std::vector<bool> op_is_kept;  ///< [num ops] Selective checkpointing keeps its outputs.
   bool early_stop = true;
   bool keep_logits = false;
+  const KernelWorkspaces* workspaces = nullptr;  ///< Of processors, with
+  int threads = 1;                               ///< so many of each rank.
 
   bool operator==(const TapeContext&) const = default;
 };

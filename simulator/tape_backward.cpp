@@ -72,6 +72,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   const auto is_wanted = [&](const KernelInput& input) {
     return input.grad != GradRule::None && flow_.requires_grad[at(input.slot)];
   };
+  use_for_all_gradients(kernel);
   for (const KernelInput& input : kernel.inputs) {
     if (!is_wanted(input)) continue;
     const bool is_early = !input.is_summed;
@@ -79,6 +80,7 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
     unsummed.push_back(input.unsummed > 0 ? make_temporary(input.unsummed, kernel.op, MemoryCategory::Temp) : -1);
     // The first product asks for it, when its result is there.
     if (kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 0);
+    use(input.workspace, kernel.op, MemoryCategory::Temp);
   }
   copy_for_the_node(GradientOrder::Kind::CopiedLate);
   end_temporaries(kernel, whole);
@@ -101,6 +103,20 @@ void TapeRecorder::run_backward(const Kernel& kernel) {
   }
   if (!is_checkpointed()) release_all_saved();
   for (const auto& [slot, grad] : made) accumulate(slot, grad, kernel.op);
+}
+
+// One call makes all gradients, which come into being one after the other while it takes the most.
+void TapeRecorder::use_for_all_gradients(const Kernel& kernel) {
+  if (kernel.backward_workspaces.empty()) return;
+  std::size_t wanted = 0;
+  std::int64_t gradients = 0;
+  for (std::size_t i = 0; i < kernel.inputs.size(); ++i) {
+    const KernelInput& input = kernel.inputs[i];
+    if (input.grad == GradRule::None || !flow_.requires_grad[at(input.slot)]) continue;
+    wanted |= std::size_t{1} << i;
+    gradients += program_.slots[at(input.slot)].bytes();
+  }
+  use(kernel.backward_workspaces[wanted], kernel.op, MemoryCategory::Temp, gradients);
 }
 
 // A gradient in the order of its shape in the place of one that is not.

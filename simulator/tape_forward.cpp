@@ -24,6 +24,7 @@ void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
     if (kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 1);
     const std::vector<int> made = make_temporaries(kernel.forward_temps, kernel.op, MemoryCategory::Activation);
     make_outputs(early, kernel.outputs.size());
+    use(kernel.forward_workspace, kernel.op, MemoryCategory::Activation);
     drop_temporaries(made);
   }
   for (const KernelInput& input : kernel.inputs) --uses_[at(storage_of(input.slot))];

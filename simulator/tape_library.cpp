@@ -151,6 +151,8 @@ const TimedTape& TapeLibrary::tape_of(const Shelf& shelf, Kind& kind, Checkpoint
   context.op_is_kept = kept_ops(block, settings.checkpointing);
   context.early_stop = settings.checkpointing.early_stop;
   context.keep_logits = settings.rules.implementations.keep_logits;
+  context.workspaces = settings.workspaces;
+  context.threads = settings.rules.num_sms;
   slot = std::make_unique<TimedTape>();
   slot->tape = record_tape(block, kind.program->program, context);
   slot->times = call_times(slot->tape, settings.costs);

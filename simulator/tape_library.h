@@ -29,6 +29,7 @@ struct TapeSettings {
   OpRuleContext rules;
   Checkpointing checkpointing;  ///< Without entries.
   ComputeCosts costs;
+  const KernelWorkspaces* workspaces = nullptr;  ///< Of processors. REQUIRES: it outlives the library.
 
   bool operator==(const TapeSettings&) const = default;
 };

@@ -75,6 +75,8 @@ class TapeRecorder {
   void drop_temporaries(const std::vector<int>& made);
   int make_temporary(std::int64_t bytes, int op, MemoryCategory category);
   void drop_temporary(int storage);
+  /// `results`: bytes of its results that are not there yet.
+  void use(const Workspace& workspace, int op, MemoryCategory category, std::int64_t results = 0);
   void note_peak() {
     if (in_backward_) tape_.backward_peak = std::max(tape_.backward_peak, inside_);
   }
@@ -93,6 +95,7 @@ class TapeRecorder {
   void backward();
   void seed(int output);
   void run_backward(const Kernel& kernel);
+  void use_for_all_gradients(const Kernel& kernel);
   bool is_needed(const Kernel& kernel, const BackwardTemp& temp) const {
     return temp.bytes > 0 && (temp.needed_for < 0 || flow_.requires_grad[at(kernel.inputs[at(temp.needed_for)].slot)]);
   }

@@ -20,17 +20,23 @@ from parity_cases import CASES, Case  # noqa: E402
 LIMIT_SECONDS = 300
 
 
-def execute(fsdp_plan: pathlib.Path, case: Case) -> dict[str, dict[str, float]]:
+def execute(fsdp_plan: pathlib.Path, case: Case, *options: str) -> dict[str, dict[str, float]]:
     """The compared terms by name."""
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        spec = case.spec()
-        spec.pop("$schema", None)
-        (folder / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
-        (folder / "plan.json").write_text(json.dumps(case.plan_of(str(folder / "spec.json"))), encoding="utf-8")
-        done = subprocess.run([str(fsdp_plan), "execute", str(folder / "plan.json"), "--steps", "3", "--json"],
+        plan = case.write(pathlib.Path(name))
+        done = subprocess.run([str(fsdp_plan), "execute", str(plan), "--json", *options],
                               capture_output=True, text=True, check=True, timeout=LIMIT_SECONDS)
     return {term["name"]: term for term in json.loads(done.stdout)["comparison"]["terms"]}
+
+
+def calibrated(fsdp_plan: pathlib.Path, case: Case) -> dict[str, dict[str, float]]:
+    """The terms as predicted with what another plan of the model has taught."""
+    with tempfile.TemporaryDirectory() as name:
+        options = ("--calibration", f"{name}/calibration.json")
+        teacher = case.teacher()
+        if teacher is not None:
+            execute(fsdp_plan, teacher, "--steps", "1", *options)
+        return execute(fsdp_plan, case, "--steps", "3", *options)
 
 
 def error_text(term: dict[str, float]) -> str:
@@ -39,22 +45,25 @@ def error_text(term: dict[str, float]) -> str:
     return f"{term['difference']:+d} B ({term['relative']:+.3%})".replace("%", " %")
 
 
-def row(case: Case, terms: dict[str, dict[str, float]]) -> str:
+def row(case: Case, before: dict[str, dict[str, float]], terms: dict[str, dict[str, float]]) -> str:
     collectives = terms.get("collectives as predicted", {"measured": 0, "predicted": 0})  # One rank has none.
     mesh = f"{case.replicate} x {case.shard}" if case.replicate > 1 else str(case.shard)
     cells = [case.name, mesh, f"{collectives['measured']} of {collectives['predicted']}",
              f"{terms['steady step: live peak']['measured']:,}",
-             *(error_text(terms[f"{phase}: live peak"]) for phase in ("initialisation", "first step", "steady step"))]
+             error_text(before["live peak"]),
+             *(error_text(terms[f"{phase}: live peak"]) for phase in ("initialisation", "first step", "steady step")),
+             f"{sum(abs(t['difference']) for name, t in terms.items() if name.startswith('at peak')):,} B"]
     return "| " + " | ".join(cells) + " |"
 
 
 def main() -> None:
     fsdp_plan, document = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
-    lines = ["| case | ranks | collectives as predicted | peak, bytes | initialisation | first step | steady step |",
-             "|---|---|---|---:|---:|---:|---:|"]
+    lines = ["| case | ranks | collectives as predicted | peak, bytes | uncalibrated | initialisation | first step "
+             "| steady step | categories |",
+             "|---|---|---|---:|---:|---:|---:|---:|---:|"]
     for number, case in enumerate(CASES):
         print(f"{number + 1} of {len(CASES)}: {case.name}", file=sys.stderr, flush=True)
-        lines.append(row(case, execute(fsdp_plan, case)))
+        lines.append(row(case, execute(fsdp_plan, case, "--steps", "3"), calibrated(fsdp_plan, case)))
     write_between(document, "executions", lines)
 
 

@@ -13,6 +13,9 @@ MIXED = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloa
 CLIPPED = {"optimizer": {"clip_grad_norm": 0.1}}  # Well below what small models have.
 
 
+CONVOLUTIONS = ("vit_b_16", "whisper_large_v3", "resnet18", "qwen3_tts")
+
+
 @dataclass
 class Case:
     name: str
@@ -44,6 +47,16 @@ class Case:
             "units": self.units or each_block_a_unit(self.model),
             **self.plan,
         }
+
+    def teacher(self) -> Case | None:
+        """The same model in the same precision as the plainest plan: one rank, one unit, no checkpointing, nothing
+        frozen. What oneDNN takes there it takes in this case; None: it takes nothing."""
+        kept = ("parameter_dtype", "mixed_precision", "runtime")
+        plan = {member: self.plan[member] for member in kept if member in self.plan}
+        if "mixed_precision" not in plan and self.dtype == "float32" and self.model not in CONVOLUTIONS:
+            return None
+        return Case(f"teacher of {self.model}", self.model, 1, plan, units=[{"modules": [""]}],
+                    dimensions=self.dimensions, dtype=self.dtype)
 
     def write(self, folder: pathlib.Path, name: str = "plan", **changes: Any) -> pathlib.Path:
         """The plan's file, NAME.json, beside its spec; `changes` are members of the plan."""

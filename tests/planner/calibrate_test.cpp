@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 
@@ -86,7 +87,10 @@ class CalibrationFile : public testing::Test {
 };
 
 TEST_F(CalibrationFile, IsReadAsItWasWritten) {
-  const Calibration calibration{"CPU", 4, 3.058, 31.43, "measured: a step", {{"step", Seconds(0.5), Seconds(0.25)}}};
+  Calibration calibration{"CPU", 4, 3.058, 31.43, "measured: a step", {{"step", Seconds(0.5), Seconds(0.25)}}, {}};
+  calibration.workspaces.measured_on = "a processor, AVX2";
+  calibration.workspaces.set("mm bfloat16 2x3 3x4t", 1, Bytes(512));
+  calibration.workspaces.set("mm bfloat16 2x3 3x4t", 2, Bytes(0));
   const auto read = read_calibration_file(write(to_text(calibration)));
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(*read, calibration);
@@ -101,6 +105,77 @@ TEST_F(CalibrationFile, SaysAllThatIsWrong) {
   for (const char* part : {"7.0", "/ranks", "/compute", "comunication", "communication"}) {
     EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
   }
+}
+
+TEST_F(CalibrationFile, MayBeOneOfBeforeKernelsWereMeasured) {
+  const auto read = read_calibration_file(write(
+      R"({"format_version": "1.0", "device": "CPU", "ranks": 1, "compute": 1, "communication": 2, "source": "x"})"));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_TRUE(read->workspaces.empty());
+}
+
+TEST_F(CalibrationFile, SaysWhatIsWrongWithKernels) {
+  const auto read = read_calibration_file(write(
+      R"({"format_version": "1.1", "device": "CPU", "ranks": 1, "compute": 1, "communication": 2, "source": "x",
+          "workspaces": {"measured_on": "x", "calls": [{"call": "mm", "threads": 0, "bytes": -4}]}})"));
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().size(), 2U);
+}
+
+TEST(KernelCallText, IsEqualForCallsThatTakeTheSame) {
+  const auto text = [](KernelOperand a, KernelOperand b) {
+    return text_of(KernelCall{.name = "mm", .dtype = Dtype::BFloat16, .operands = {std::move(a), std::move(b)}});
+  };
+  EXPECT_EQ(text({{48, 64}, {64, 1}}, {{64, 172}, {1, 64}}), "mm bfloat16 48x64 64x172t");
+  EXPECT_EQ(text({{48, 64}, {}}, {{64, 1}, {1, 64}}), "mm bfloat16 48x64 64x1");
+  EXPECT_EQ(text({{2, 8, 24}, {192, 1, 8}}, {{12, 24}, {96, 1}}), "mm bfloat16 2x8x24t 12x24");
+  EXPECT_EQ(text({{12, 24}, {1, 96}}, {{12, 24}, {96, 2}}), "mm bfloat16 12x24t 12x24(96,2)");
+  const KernelCall convolution{.name = "convolution",
+                               .dtype = Dtype::Float32,
+                               .operands = {{{2, 3, 8, 8}, {}}},
+                               .settings = {{"stride", {2, 2}}, {"padding", {1, 0}}, {"groups", {1}}}};
+  EXPECT_EQ(text_of(convolution), "convolution float32 2x3x8x8 stride 2 padding 1,0 groups 1");
+}
+
+TEST(KernelWorkspaces, OfAnotherMachineAreNotTakenOver) {
+  KernelWorkspaces mine;
+  KernelWorkspaces others;
+  mine.measured_on = others.measured_on = "a";
+  mine.set("x", 1, Bytes(1));
+  others.set("x", 1, Bytes(2));
+  others.set("y", 1, Bytes(3));
+  mine.add(others);
+  EXPECT_EQ(mine.find("x", 1), Bytes(1));
+  EXPECT_EQ(mine.find("y", 1), Bytes(3));
+  EXPECT_EQ(mine.find("y", 2), std::nullopt);
+  others.measured_on = "b";
+  others.set("z", 1, Bytes(4));
+  mine.add(others);
+  EXPECT_EQ(mine.find("z", 1), std::nullopt);
+}
+
+TEST(Calibrated, AddsWhatKernelsTake) {
+  const Trained run;
+  const auto live = [&](const Cluster& machines) {
+    return *simulator::Predictor(run.model, machines).report(run.plan);
+  };
+  const StepReport before = live(run.cluster);
+  const auto says = [](const StepReport& report, const std::string& part) {
+    return std::any_of(report.assumptions.begin(), report.assumptions.end(),
+                       [&](const std::string& line) { return line.find(part) != std::string::npos; });
+  };
+  EXPECT_TRUE(says(before, "--calibration"));
+  EXPECT_FALSE(says(live(small_cluster(kRanks, 1, Bytes(8LL << 30))), "--calibration")) << "GPUs";
+  // The gradient of the head's weight, [4096, 512], of 512 rows: every step asks for it.
+  Calibration calibration;
+  calibration.workspaces.set("mm bfloat16 4096x512t 512x512", 1, Bytes(1LL << 30));
+  const StepReport after = live(calibrated(run.cluster, calibration));
+  EXPECT_GT(after.memory.peaks.live, Bytes(1LL << 30));
+  EXPECT_LE(after.memory.peaks.live, before.memory.peaks.live + Bytes(1LL << 30));
+  EXPECT_TRUE(says(after, "--calibration")) << "other products are not measured";
+  Cluster of_two_threads = run.cluster;
+  of_two_threads.gpu.num_sms.value = 2;
+  EXPECT_EQ(live(calibrated(of_two_threads, calibration)).memory.peaks, live(of_two_threads).memory.peaks);
 }
 
 TEST(Calibrated, SlowsRatesAndLengthensLatencies) {
