@@ -27,7 +27,7 @@ struct Moments {
   at::Tensor first;   ///< exp_avg, or SGD's momentum buffer.
   at::Tensor second;  ///< exp_avg_sq.
   std::int64_t step = 0;
-  at::Tensor step_on_device;  ///< The same, where the fused implementation of a GPU counts it. [] fp32
+  at::Tensor step_on_device;  ///< The same, where the fused implementation counts it. [] fp32
 };
 
 class RunningOptimizer {
