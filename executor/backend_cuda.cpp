@@ -50,9 +50,6 @@ class CudaBackend final : public Backend {
     if (const std::string problem = nccl_version_problem(nccl_version()); !problem.empty()) {
       return failure("--device cuda", problem + ".", "Leave LD_LIBRARY_PATH as it was when this was built.");
     }
-    if (plan.cpu_offload) {
-      return failure("/cpu_offload", "It is not run on GPUs.", "Leave it out, or write --device cpu.");
-    }
     const std::string settings = plan.runtime.allocator_settings;
     for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
       if (variable(name).empty() || variable(name) == settings) continue;

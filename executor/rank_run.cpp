@@ -82,7 +82,7 @@ std::vector<std::int64_t> smaller_sizes(const Layout& layout) {
 }
 
 // Ranks of a shard group are neighbours; those of a smaller group are neighbours in it.
-RankGroups groups_of(const GroupMaker& make, const Job& job, int rank) {
+RankGroups groups_of(const GroupMaker& make, GlooNetwork* host, bool on_cuda, const Job& job, int rank) {
   const int shard = static_cast<int>(job.plan.mesh.shard);
   const int replicate = static_cast<int>(job.plan.mesh.replicate);
   const int first = rank / shard * shard;
@@ -91,6 +91,10 @@ RankGroups groups_of(const GroupMaker& make, const Job& job, int rank) {
   groups.shard = make(fmt::format("shard/{}", first), row(first, shard));
   if (replicate > 1) {
     groups.replicate = make(fmt::format("replicate/{}", rank % shard), row(rank % shard, replicate, shard));
+  }
+  if (on_cuda && job.plan.cpu_offload && job.plan.optimizer.clip_grad_norm) {
+    groups.norms = host != nullptr ? host->group(fmt::format("norms/{}", first), row(first, shard))
+                                   : stand_in_group(rank - first, shard);
   }
   for (const std::int64_t size : smaller_sizes(job.layout)) {
     const int begin = rank / static_cast<int>(size) * static_cast<int>(size);
@@ -204,7 +208,7 @@ CheckpointIndex index_of_run(const RunOptions& options, const Job& job) {
 Result<void> train(const RunOptions& options, int rank, const Job& job, Backend& backend, GlooNetwork* network,
                    int& current, std::string& doing) {
   const bool speaks = rank == 0 || options.stands_in;
-  RankGroups groups = groups_of(backend.group_maker(network, options, rank), job, rank);
+  RankGroups groups = groups_of(backend.group_maker(network, options, rank), network, options.on_cuda, job, rank);
   begin_peak();
   TrainingSettings settings{.seed = options.seed,
                             .optimizer = {.learning_rate = options.learning_rate},

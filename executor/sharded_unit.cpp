@@ -70,11 +70,10 @@ RunningUnit::RunningUnit(int index, const ShardedUnit& unit, const Layout& layou
 
 void RunningUnit::make_shard(ParameterState& state) const {
   const CategoryScope shards(MemoryCategory::ShardedParam);
-  const bool is_on_host = plan_.cpu_offload && place_.streams != nullptr;
   const auto options = at::TensorOptions()
                            .dtype(state.dtype)
-                           .device(is_on_host ? c10::Device(c10::kCPU) : place_.device)
-                           .pinned_memory(is_on_host);
+                           .device(is_on_host() ? c10::Device(c10::kCPU) : place_.device)
+                           .pinned_memory(is_on_host());
   set_shard(state, at::zeros({state.layout.shard_elements}, options));
 }
 

@@ -100,6 +100,8 @@ class RunningUnit {
   void drop_reduce_input();
   /// What HSDP keeps until the end of backward.
   void drop_kept_output();
+  /// Whether gradients that are copied to the host have arrived.
+  bool has_gradients() const { return !offloaded_ || offloaded_->is_passed(); }
   void zero_grad();
 
  private:
@@ -121,9 +123,11 @@ class RunningUnit {
   std::int64_t shard_elements(const std::vector<int>& positions) const;
   /// Copies them into the input of the reduction; returns which parameters had one, by position.
   std::vector<int> copy_in_gradients();
+  bool is_on_host() const { return plan_.cpu_offload && place_.streams != nullptr; }  ///< What is sharded.
   double num_ranks() const;  ///< Over which gradients are averaged.
   void reduce_scatter(const at::Tensor& output);
   void all_reduce(const at::Tensor& output);
+  at::Tensor to_host(const at::Tensor& gradient, bool waits);
   void view_gradients(at::Tensor gradient, const std::vector<int>& reduced);
 
   int index_;
@@ -145,7 +149,8 @@ class RunningUnit {
   std::optional<StreamMark> copied_out_;     ///< Nobody reads the all-gather's output any more.
   std::optional<StreamMark> resharded_;      ///< The smaller shards are there.
   std::optional<StreamMark> scattered_;      ///< Nobody reads the reduce-scatter's input any more.
-  std::optional<StreamMark> reduced_;        ///< The sharded gradients are there.
+  std::optional<StreamMark> reduced_;        ///< The sharded gradients are there,
+  std::optional<StreamMark> offloaded_;      ///< and on the host.
 };
 
 }  // namespace fsdp::executor

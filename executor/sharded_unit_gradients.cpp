@@ -154,6 +154,16 @@ double RunningUnit::num_ranks() const {
   return static_cast<double>(world_ * (groups_.replicate != nullptr ? groups_.replicate->size() : 1));
 }
 
+// The sum of gradients is made on the host, and must have what it reads; else the host goes on.
+at::Tensor RunningUnit::to_host(const at::Tensor& gradient, bool waits) {
+  at::Tensor copy = gradient.to(c10::Device(c10::kCPU), /*non_blocking=*/!waits);
+  if (!waits) {
+    const CommunicationStreams& streams = *place_.streams;
+    offloaded_ = StreamMark(groups_.replicate != nullptr ? streams.all_reduce : streams.reduce_scatter);
+  }
+  return copy;
+}
+
 void RunningUnit::view_gradients(at::Tensor gradient, const std::vector<int>& reduced) {
   const CategoryScope gradients(MemoryCategory::ShardedGrad);
   const auto own = scalar_type(unit_.original_dtype);
@@ -169,7 +179,8 @@ void RunningUnit::view_gradients(at::Tensor gradient, const std::vector<int>& re
   std::int64_t begin = 0;
   for (const int position : reduced) {
     ParameterState& state = parameters_[static_cast<std::size_t>(position)];
-    const at::Tensor part = gradient.narrow(0, begin, state.layout.local_elements).view(state.local.sizes());
+    at::Tensor part = gradient.narrow(0, begin, state.layout.local_elements).view(state.local.sizes());
+    if (is_on_host()) part = to_host(part, /*waits=*/state.grad.defined());
     if (state.grad.defined()) {
       state.grad += part;
     } else {

@@ -174,7 +174,7 @@ void RunningUnit::reduce_on_streams() {
   drop_kept_output();
   at::Tensor last;
   const std::vector<int> reduced = chunk_gradients(last);
-  bool is_gradient = unit_.reduce_dtype == unit_.original_dtype;
+  bool is_gradient = unit_.reduce_dtype == unit_.original_dtype && !is_on_host();
   for (const ParameterState& state : parameters_) is_gradient = is_gradient && !state.grad.defined();
   wait_for_stream(streams.reduce_scatter, streams.compute);
   at::Tensor output;

@@ -25,6 +25,8 @@ class StreamMark {
   explicit StreamMark(const c10::Stream& stream);
   /// What `stream` is given from now on waits for it; the host does not.
   void hold(const c10::Stream& stream) const;
+  /// Whether the device has come there.
+  bool is_passed() const { return event_->query(); }
 
  private:
   std::shared_ptr<c10::Event> event_;

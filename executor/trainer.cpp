@@ -208,12 +208,16 @@ void Trainer::take_collective_times() {
 }
 
 // The host looks instead of sleeping in the driver, so that it hears of collectives that will never end.
-void Trainer::wait_for_device() {
-  clock_->end(*streams_);
-  while (!clock_->is_done()) {
+void Trainer::wait_until(const std::function<bool()>& is_there) const {
+  while (!is_there()) {
     if (settings_.check) settings_.check();
     std::this_thread::sleep_for(kBetweenLooks);
   }
+}
+
+void Trainer::wait_for_device() {
+  clock_->end(*streams_);
+  wait_until([this] { return clock_->is_done(); });
   now_.instruction_times = clock_->instruction_times();
   now_.stream_events = clock_->spans();
   for (const StreamEvent& event : now_.stream_events) {
@@ -249,7 +253,8 @@ void Trainer::run(const Instruction& step) {
     case Do::FinishReduce:
       return finish_backward();
     case Do::ClipGradNorm:
-      gradient_norm_ = clip_gradients(trained_, *plan_.optimizer.clip_grad_norm, *groups_.shard, *this);
+      gradient_norm_ = clip_gradients(trained_, *plan_.optimizer.clip_grad_norm,
+                                      groups_.norms ? *groups_.norms : *groups_.shard, *this);
       return;
     case Do::OptimizerStep:
       return optimizer_->step();
@@ -312,6 +317,9 @@ void Trainer::finish_backward() {
   if (reduce_input_ >= 0) units_[at(reduce_input_)]->drop_reduce_input();
   reduce_input_ = -1;
   for (auto& unit : units_) unit->drop_kept_output();
+  wait_until([this] {
+    return std::all_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->has_gradients(); });
+  });
   losses_.push_back(model_run_->loss());
   model_run_->end_micro_batch();
 }

@@ -39,7 +39,8 @@ struct TrainingSettings {
 /// The groups of one rank. Any of them may be a stand-in.
 struct RankGroups {
   std::unique_ptr<Group> shard;
-  std::unique_ptr<Group> replicate;                                      ///< Null without copies.
+  std::unique_ptr<Group> replicate;  ///< Null without copies.
+  std::unique_ptr<Group> norms;  ///< The shard group on the host, for norms of gradients that lie there. May be null.
   std::vector<std::pair<std::int64_t, std::unique_ptr<Group>>> smaller;  ///< By world size.
   std::int64_t rank = 0;                                                 ///< Of all ranks.
 };
@@ -88,7 +89,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   Group& shard_group() { return *groups_.shard; }
   Group* replicate_group() { return groups_.replicate.get(); }  ///< Null without copies.
   std::int64_t rank() const { return groups_.rank; }
-  c10::Device device() { return units_.front()->parameters().front().shard.device(); }
+  c10::Device device() const { return settings_.device; }
   const Plan& plan() const { return plan_; }
   const Model& model() const { return *index_.model; }
   RunningOptimizer& optimizer() { return *optimizer_; }
@@ -115,6 +116,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void finish_backward();
   void take_collective_times();
   void wait_for_device();
+  void wait_until(const std::function<bool()>& is_there) const;
   void load_inputs(const Instruction& step);
 
   const ModelIndex& index_;
