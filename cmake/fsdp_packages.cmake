@@ -5,7 +5,8 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME fsdp-plan)
 set(CPACK_PACKAGE_VENDOR "The fsdp-plan authors")
-set(CPACK_PACKAGE_CONTACT "The fsdp-plan authors <fsdp-plan@authors.example>")
+# A package must name an address; "invalid" is reserved for what is none (RFC 2606). Whoever publishes packages sets his.
+set(CPACK_PACKAGE_CONTACT "The fsdp-plan authors <authors@fsdp-plan.invalid>" CACHE STRING "Maintainer of the packages")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)

@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   QApplication::setOrganizationName("fsdp-plan");
   QApplication::setApplicationName("fsdp-plan-gui");
   QApplication::setApplicationVersion(QString::fromStdString(std::string(fsdp::kVersion)));
-  QApplication::setDesktopFileName("io.github.fsdp_plan.explorer");
+  QApplication::setDesktopFileName("local.fsdp_plan.explorer");
   QApplication::setWindowIcon(QIcon(":/icons/fsdp-plan-gui.svg"));
 
   QCommandLineParser parser;

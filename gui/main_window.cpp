@@ -150,6 +150,8 @@ void MainWindow::connect_state() {
   connect(start_, &StartPage::file_chosen, this, &MainWindow::open_file);
   connect(start_, &StartPage::open_wanted, this, &MainWindow::ask_for_file);
   connect(verdict_, &VerdictBar::remedy_chosen, this, &MainWindow::apply_remedy);
+  connect(runs_, &RunPanel::traced, this,
+          [this](const QString& path, const auto& report) { overlays_.load(path, report); });
   connect(runs_, &RunPanel::shown_wanted, this, [this] { show_view("runs"); });
   autosave_timer_.setSingleShot(true);
   autosave_timer_.setInterval(kAutosaveMilliseconds);

@@ -80,6 +80,7 @@ class MainWindow : public QMainWindow {
   std::array<PlotWidget*, 3> plots() const;
   void show_overlay(const OverlayPtr& overlay);
   void lay_over(const OverlayPtr& overlay);
+  void place_overlay();
   void build_export_menu(QMenu& file);
   void finish_export(const QString& path, const Result<void>& written);
   void build_docks();
@@ -135,6 +136,7 @@ class MainWindow : public QMainWindow {
   TeachingWidget* teaching_ = nullptr;
   TablePanel* tables_ = nullptr;
   OverlayLoader overlays_;
+  OverlayPtr overlay_;                                ///< As it was measured.
   std::shared_ptr<const StepReport> overlay_report_;  ///< What is laid over, as a report.
   ControlPanel* controls_ = nullptr;
   ModuleTree* modules_ = nullptr;

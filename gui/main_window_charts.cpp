@@ -103,9 +103,18 @@ void MainWindow::show_overlay(const OverlayPtr& overlay) {
 }
 
 void MainWindow::lay_over(const OverlayPtr& overlay) {
-  memory_->set_overlay(overlay);
-  streams_->set_overlay(overlay);
+  overlay_ = overlay;
+  place_overlay();
   comparison_->set_overlay(overlay);
+}
+
+// The step that it lies over changes with the plan.
+void MainWindow::place_overlay() {
+  const SnapshotPtr shown = state_.snapshot();
+  OverlayPtr placed = overlay_;
+  if (overlay_ && shown) placed = std::make_shared<const Overlay>(laid_over(*overlay_, shown->curves.step));
+  memory_->set_overlay(placed);
+  streams_->set_overlay(placed);
 }
 
 void MainWindow::show_charts() {
@@ -114,6 +123,7 @@ void MainWindow::show_charts() {
   peak_->set_snapshot(shown);
   comparison_->set_snapshot(shown);
   teaching_->set_snapshot(shown);
+  if (overlay_) place_overlay();
 }
 
 void MainWindow::theme_charts() {

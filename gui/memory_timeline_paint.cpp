@@ -73,7 +73,10 @@ std::vector<LegendEntry> MemoryTimelineWidget::legend() const {
   entries.push_back({tr("outside PyTorch %1").arg(text_of(snapshot()->curves.context)), floor_color(theme())});
   entries.push_back({tr("reserved"), theme().text, false, true, Qt::DotLine});
   if (ghost_.size() > 0) entries.push_back({tr("baseline"), theme().baseline, false, true, Qt::DashLine});
-  if (measured_.size() > 0) entries.push_back({tr("measured"), theme().measured, false, true, Qt::SolidLine});
+  if (measured_.size() > 0) {
+    const QString lasts = overlay_->stretch == 1 ? QString() : tr(", a step of %1").arg(text_of(overlay_->step));
+    entries.push_back({tr("measured") + lasts, theme().measured, false, true, Qt::SolidLine});
+  }
   return entries;
 }
 

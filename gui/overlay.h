@@ -25,6 +25,7 @@ struct Overlay {
   std::array<std::vector<std::int64_t>, kNumMemoryCategories> live;
   std::vector<StreamEvent> events;  ///< Of one step; empty: none was recorded.
   Seconds step{0};                  ///< 0: not known.
+  double stretch = 1;               ///< What all times above were multiplied by, to lie over a prediction.
 };
 
 using OverlayPtr = std::shared_ptr<const Overlay>;

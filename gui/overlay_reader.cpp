@@ -46,6 +46,18 @@ Result<Overlay> read_overlay(const std::string& path, const OverlayLimits& limit
   return overlay;
 }
 
+Overlay laid_over(Overlay overlay, Seconds predicted) {
+  constexpr double kNear = 3;
+  const double ratio = overlay.step.count() > 0 && predicted.count() > 0 ? overlay.step / predicted : 1;
+  if (ratio < kNear && ratio > 1 / kNear) return overlay;
+  overlay.stretch = 1 / ratio;
+  for (double& time : overlay.time) time *= overlay.stretch;
+  for (StreamEvent& event : overlay.events) {
+    for (Seconds* time : {&event.start, &event.end, &event.exposed}) *time = *time * overlay.stretch;
+  }
+  return overlay;
+}
+
 OverlayLoader::OverlayLoader(QObject* parent) : QObject(parent) {
   qRegisterMetaType<OverlayPtr>("OverlayPtr");
   connect(&watcher_, &QFutureWatcher<Result<Overlay>>::finished, this, &OverlayLoader::take);
@@ -58,14 +70,16 @@ OverlayLoader::~OverlayLoader() {
   watcher_.waitForFinished();
 }
 
-void OverlayLoader::load(const QString& path, const OverlayLimits& limits) {
+void OverlayLoader::load(const QString& path, std::shared_ptr<const StepReport> report, const OverlayLimits& limits) {
   if (is_busy_) {
     next_ = path;
+    next_report_ = std::move(report);
     next_limits_ = limits;
     watcher_.cancel();
     return;
   }
   is_busy_ = true;
+  report_ = std::move(report);
   watcher_.setFuture(QtConcurrent::run([path = path.toStdString(), limits](QPromise<Result<Overlay>>& promise) {
     promise.setProgressRange(0, 1000);
     promise.addResult(read_overlay(path, limits, [&](double share) {
@@ -85,11 +99,12 @@ void OverlayLoader::take() {
   const QFuture<Result<Overlay>> future = watcher_.future();
   if (!next_.isEmpty()) {
     const QString path = std::exchange(next_, {});
-    return load(path, next_limits_);
+    return load(path, std::exchange(next_report_, nullptr), next_limits_);
   }
   // Who cancels knows it.
   if (future.isCanceled() || future.resultCount() == 0) return;
   Result<Overlay> result = future.result();
+  if (result && report_) result->report = *report_;
   if (result)
     emit loaded(std::make_shared<const Overlay>(*std::move(result)));
   else

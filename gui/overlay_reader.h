@@ -35,6 +35,10 @@ Result<Overlay> read_trace_overlay(const std::string& path, const OverlayLimits&
 Result<Overlay> read_snapshot_overlay(const std::string& path, const OverlayLimits& limits,
                                       const OverlayProgress& progress);
 
+/// The overlay as it lies over a step of `predicted`. What took far longer or far less (a plan for GPUs that was
+/// executed on processors) is stretched to that length: its memory is then beside the memory of the same instructions.
+Overlay laid_over(Overlay overlay, Seconds predicted);
+
 /// Reads on a worker, so that the window goes on.
 class OverlayLoader : public QObject {
   Q_OBJECT
@@ -44,8 +48,8 @@ class OverlayLoader : public QObject {
   ~OverlayLoader() override;
 
   bool is_busy() const { return is_busy_; }
-  /// Begins to read; what was being read is stopped.
-  void load(const QString& path, const OverlayLimits& limits = {});
+  /// Begins to read; what was being read is stopped. `report`: what is known of the run besides; may be null.
+  void load(const QString& path, std::shared_ptr<const StepReport> report = nullptr, const OverlayLimits& limits = {});
   void cancel();
 
  signals:
@@ -59,6 +63,8 @@ class OverlayLoader : public QObject {
   QFutureWatcher<Result<Overlay>> watcher_;
   bool is_busy_ = false;  // QFutureWatcher says false before its result is delivered.
   QString next_;
+  std::shared_ptr<const StepReport> report_;
+  std::shared_ptr<const StepReport> next_report_;
   OverlayLimits next_limits_;
 };
 

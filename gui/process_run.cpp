@@ -71,7 +71,9 @@ void ProcessRun::start(Kind kind, const PlanFile& plan) {
   }
   was_stopped_ = false;
   const QString verb = kind == Kind::Rehearse ? "rehearse" : "execute";
-  const QStringList arguments = {verb, plan_path, "-o", folder_->filePath("report.json"), "--color", "never"};
+  QStringList arguments = {verb, plan_path, "-o", folder_->filePath("report.json"), "--color", "never"};
+  // A rehearsal has no clock of a GPU, so nothing that could lie over a step.
+  if (kind == Kind::Execute) arguments << "--trace" << folder_->filePath("trace.json");
   emit started("fsdp-plan " + verb + " plan.json");
   process_.start(command, arguments);
 }
@@ -96,7 +98,10 @@ void ProcessRun::finish(int code, QProcess::ExitStatus status) {
   } else {
     Result<StepReport> report = read_report_file(report_path.toStdString());
     if (report) {
-      emit measured(std::make_shared<const StepReport>(*std::move(report)));
+      const auto shared = std::make_shared<const StepReport>(*std::move(report));
+      emit measured(shared);
+      const QString trace = folder_->filePath("trace.json");
+      if (QFileInfo::exists(trace)) emit traced(trace, shared);
     } else {
       emit failed(errors_text(report.error()));
     }

@@ -40,6 +40,8 @@ class ProcessRun : public QObject {
   void said(QString text);
   /// What it measured.
   void measured(std::shared_ptr<const fsdp::StepReport> report);
+  /// The trace of what it measured; the file stays until the next run.
+  void traced(QString path, std::shared_ptr<const fsdp::StepReport> report);
   void failed(QString why);
   /// However it ended.
   void ended();

@@ -55,6 +55,7 @@ RunPanel::RunPanel(AppState& state, QWidget* parent) : QWidget(parent), state_(s
     status_->setText(tr("Measured: live peak %1.").arg(size_text(report->memory.peaks.live)));
     state_.set_measured(report);
   });
+  connect(&run_, &ProcessRun::traced, this, &RunPanel::traced);
   connect(&run_, &ProcessRun::ended, this, [this] {
     show_running();
     emit ended();

@@ -28,6 +28,8 @@ class RunPanel : public QWidget {
   /// A run began, so this panel is worth seeing.
   void shown_wanted();
   void ended();
+  /// ProcessRun::traced.
+  void traced(QString path, std::shared_ptr<const fsdp::StepReport> report);
 
  private:
   void say(const QString& text);

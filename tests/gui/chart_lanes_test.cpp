@@ -5,21 +5,12 @@
 
 #include <numeric>
 
+#include "tests/gui/random.h"
+
 namespace fsdp::gui {
 namespace {
 
-/// Small numbers, the same for the same seed everywhere.
-class Random {
- public:
-  explicit Random(int seed) : state_(static_cast<std::uint32_t>(seed)) {}
-  int operator()() {
-    state_ = state_ * 1664525U + 1013904223U;
-    return static_cast<int>(state_ >> 8U);
-  }
-
- private:
-  std::uint32_t state_;
-};
+using test::Random;
 
 const ChartAxis kHundred{{0, 100}, 0, 100};
 

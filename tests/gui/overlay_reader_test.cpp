@@ -150,5 +150,24 @@ TEST_F(Overlays, ChartsAreWrittenAsPicturesAndTables) {
   EXPECT_EQ(markdown.count('\n'), chart.twin_model()->rowCount() + 2);
 }
 
+TEST(Overlay, OfAnotherLengthIsStretchedOverThePrediction) {
+  Overlay measured;
+  measured.step = Seconds(8);
+  measured.time = {0, 4, 8};
+  measured.allocated = {1, 3, 2};
+  measured.events.resize(1);
+  measured.events[0].start = Seconds(2);
+  measured.events[0].end = Seconds(6);
+  // Nearly as long as predicted: the difference is what is looked for.
+  EXPECT_EQ(laid_over(measured, Seconds(5)).time, measured.time);
+  EXPECT_EQ(laid_over(measured, Seconds(5)).stretch, 1);
+  const Overlay placed = laid_over(measured, Seconds(2));
+  EXPECT_EQ(placed.time, (std::vector<double>{0, 1, 2}));
+  EXPECT_EQ(placed.events[0].end, Seconds(1.5));
+  EXPECT_EQ(placed.allocated, measured.allocated);
+  EXPECT_EQ(placed.step, Seconds(8)) << "what was measured is still said";
+  EXPECT_EQ(placed.stretch, 0.25);
+}
+
 }  // namespace
 }  // namespace fsdp::gui

@@ -5,6 +5,7 @@
 #include <QFile>
 #include <QTemporaryDir>
 
+#include "gui/overlay_reader.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {
@@ -42,6 +43,29 @@ TEST_F(RunPanelTest, TheReportOfARunIsWhatWasMeasured) {
   EXPECT_TRUE(panel_.log().contains("running execute")) << panel_.log().toStdString();
   ASSERT_TRUE(QTest::qWaitFor([&] { return state_.measured() != nullptr; }, 2000)) << panel_.log().toStdString();
   EXPECT_EQ(state_.measured()->memory.peaks.live, state_.snapshot()->report.memory.peaks.live);
+}
+
+// What a run measured lies over the prediction as a curve and as lanes, with the figures of its report.
+TEST_F(RunPanelTest, AnExecutionLeavesATraceBesideItsReport) {
+  use(before_ + " simulate \"$2\" --json > \"$4\"; " + before_ + " export \"$2\" --to chrome -o \"$8\"\n");
+  QString trace;
+  std::shared_ptr<const StepReport> report;
+  QObject::connect(&panel_, &RunPanel::traced, [&](const QString& path, const auto& of) {
+    trace = path;
+    report = of;
+  });
+  panel_.start(ProcessRun::Kind::Execute);
+  ASSERT_TRUE(QTest::qWaitFor([&] { return !trace.isEmpty(); }, 20'000)) << panel_.log().toStdString();
+  OverlayLoader loader;
+  OverlayPtr overlay;
+  QObject::connect(&loader, &OverlayLoader::loaded, [&](const OverlayPtr& read) { overlay = read; });
+  loader.load(trace, report);
+  ASSERT_TRUE(QTest::qWaitFor([&] { return overlay != nullptr; }, 20'000));
+  EXPECT_GT(overlay->time.size(), 10u);
+  EXPECT_GT(overlay->events.size(), 5u);
+  ASSERT_TRUE(overlay->report.has_value());
+  EXPECT_EQ(overlay->report->memory.peaks.device, state_.snapshot()->report.memory.peaks.device);
+  EXPECT_GT(overlay->report->memory.peaks.device, Bytes(0)) << "a trace alone does not know it";
 }
 
 TEST_F(RunPanelTest, ARunIsStopped) {
