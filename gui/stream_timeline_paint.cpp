@@ -55,10 +55,15 @@ qreal StreamTimelineWidget::legend_height(const QRectF& bounds) const {
   return draw_legend(nullptr, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
 }
 
+// What was measured stands below its prediction.
+QString StreamTimelineWidget::label_of(const LaneRow& row) {
+  return row.is_measured ? tr("measured") : row.name;
+}
+
 QRectF StreamTimelineWidget::plot_area(const QRectF& bounds) const {
   const QFontMetricsF metrics(font());
   qreal left = kLeast;
-  for (const LaneRow& row : rows_) left = std::max(left, metrics.horizontalAdvance(row.name) + 20);
+  for (const LaneRow& row : rows_) left = std::max(left, metrics.horizontalAdvance(label_of(row)) + 20);
   return bounds.adjusted(left, 10 + legend_height(bounds), -kRight, -metrics.height() - 12);
 }
 
@@ -102,9 +107,9 @@ void StreamTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, c
     if (pitch < QFontMetricsF(small).height()) small.setPixelSize(std::max(6, static_cast<int>(pitch * 0.8)));
     painter.setFont(small);
     const QFontMetricsF metrics(small);
-    painter.drawText(QPointF(plot.left() - 10 - metrics.horizontalAdvance(rows_[r].name),
+    painter.drawText(QPointF(plot.left() - 10 - metrics.horizontalAdvance(label_of(rows_[r])),
                              box.center().y() + metrics.capHeight() / 2),
-                     rows_[r].name);
+                     label_of(rows_[r]));
     painter.fillRect(box, with_alpha(theme().grid, 0.35));
   }
   painter.setFont(font());

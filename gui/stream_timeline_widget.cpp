@@ -56,19 +56,19 @@ void StreamTimelineWidget::make_rows() {
   waited_by_.clear();
   if (this->snapshot() == nullptr || this->snapshot()->curves.empty()) return;
   const simulator::StepCurves& curves = this->snapshot()->curves;
-  const auto add = [&](const std::vector<StreamEvent>& events, bool is_measured) {
-    for (const StreamRow& kind : kRows) {
-      LaneRow row{is_measured ? tr("%1, measured").arg(tr(kind.name)) : tr(kind.name), kind.lane, is_measured, {}};
-      for (std::size_t i = 0; i < events.size(); ++i) {
-        if (events[i].stream != kind.stream) continue;
-        row.spans.push_back({events[i].start.count(), events[i].end.count(), static_cast<std::int32_t>(i)});
-      }
-      // The first three are always there, so that one plan does not look like another with less.
-      if (!row.spans.empty() || (!is_measured && kind.stream <= Stream::ReduceScatter)) rows_.push_back(std::move(row));
+  const auto add = [&](const StreamRow& kind, const std::vector<StreamEvent>& events, bool is_measured) {
+    LaneRow row{is_measured ? tr("%1, measured").arg(tr(kind.name)) : tr(kind.name), kind.lane, is_measured, {}};
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      if (events[i].stream != kind.stream) continue;
+      row.spans.push_back({events[i].start.count(), events[i].end.count(), static_cast<std::int32_t>(i)});
     }
+    // The first three are always there, so that one plan does not look like another with less.
+    if (!row.spans.empty() || (!is_measured && kind.stream <= Stream::ReduceScatter)) rows_.push_back(std::move(row));
   };
-  add(curves.events, false);
-  if (overlay_ != nullptr) add(overlay_->events, true);
+  for (const StreamRow& kind : kRows) {
+    add(kind, curves.events, false);
+    if (overlay_ != nullptr) add(kind, overlay_->events, true);
+  }
   waited_by_.resize(curves.events.size());
   for (std::size_t i = 0; i < curves.events.size(); ++i) {
     for (const std::int32_t other : curves.events[i].waits_for) {

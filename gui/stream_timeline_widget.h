@@ -56,6 +56,7 @@ class StreamTimelineWidget : public PlotWidget {
   const std::vector<StreamEvent>& events_of(const LaneRow& row) const;
   void make_rows();
   void fill_table();
+  static QString label_of(const LaneRow& row);
   std::vector<LegendEntry> legend() const;
   qreal legend_height(const QRectF& bounds) const;  // 0: there is no room for one.
   QRectF box_of(std::size_t row, const QRectF& plot) const;
