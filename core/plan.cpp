@@ -66,6 +66,32 @@ void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
                     fmt::format("Write {}, or leave it out.", name_of(activation))});
 }
 
+bool multiplies(OpKind kind) {
+  return kind == OpKind::Linear || kind == OpKind::Conv1d || kind == OpKind::Conv2d || kind == OpKind::Experts ||
+         kind == OpKind::LayerNorm || kind == OpKind::GroupNorm;
+}
+
+// Frozen parameters keep the dtype of the checkpoint. What is added or multiplied element by element takes the wider of
+// two dtypes; products and fused norms take one only.
+void check_frozen_dtypes(const Plan& plan, const Model& model, Errors& errors) {
+  if (!plan.parameter_dtype || plan.mixed_precision.param_dtype) return;
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[static_cast<std::size_t>(call.block)].ops) {
+      for (const int index : op.parameters) {
+        const Parameter& parameter =
+            model.parameters[static_cast<std::size_t>(call.parameters[static_cast<std::size_t>(index)])];
+        const bool fits = parameter.trainable || parameter.dtype == *plan.parameter_dtype;
+        if (fits || !multiplies(op.kind) || !is_floating_point(parameter.dtype)) continue;
+        errors.push_back({"parameter_dtype",
+                          fmt::format("{} is frozen and stays {}, and PyTorch does not multiply it by {}.",
+                                      parameter.name, name_of(parameter.dtype), name_of(*plan.parameter_dtype)),
+                          fmt::format("Write {}, or a mixed_precision/param_dtype.", name_of(parameter.dtype))});
+        return;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Dtype activation_dtype(const Model& model, const Plan& plan) {
@@ -109,6 +135,7 @@ Errors check(const Plan& plan, const Model& model) {
   check_checkpointing(plan, model, index, errors);
   check_optimizer(plan.optimizer, errors);
   check_output_dtype(plan, model, errors);
+  check_frozen_dtypes(plan, model, errors);
   return errors;
 }
 

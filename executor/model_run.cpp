@@ -22,6 +22,7 @@
 #include "executor/counting_allocator.h"
 #include "executor/gradients.h"
 #include "executor/random_state.h"
+#include "executor/tensors.h"
 #include "executor/value_lifetimes.h"
 
 namespace fsdp::executor {
@@ -36,6 +37,11 @@ std::size_t at(int index) {
 
 bool is_random(const Block& block) {
   return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.attributes.probability > 0; });
+}
+
+std::optional<c10::ScalarType> output_dtype_of(const Plan& plan) {
+  if (!plan.mixed_precision.output_dtype) return {};
+  return scalar_type(*plan.mixed_precision.output_dtype);
 }
 
 }  // namespace
@@ -66,6 +72,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
     : index_(index),
       context_(std::move(context)),
       parameters_(parameters),
+      output_dtype_(output_dtype_of(plan)),
       stops_early_(plan.checkpointing.early_stop),
       checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
       cuts_(index.model->calls.size()),
@@ -92,7 +99,7 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
     drops_.push_back(values_to_drop(block));
     kept_ops_.push_back(kept_ops(block, plan.checkpointing));
   }
-  find_ends_of_unused();
+  ends_of_unused_ = ends_of_unused(index, last_use_);
 }
 
 ModelRun::~ModelRun() = default;
@@ -122,22 +129,6 @@ bool ModelRun::is_recorded(int call, int op) const {
   const std::vector<int>& outputs = block_of(call).ops[at(op)].outputs;
   return std::any_of(outputs.begin(), outputs.end(),
                      [&](int value) { return index_.flow.requires_grad[at(call)][at(value)]; });
-}
-
-// It lives as long as what is computed with it.
-void ModelRun::find_ends_of_unused() {
-  const Model& model = *index_.model;
-  ends_of_unused_.resize(model.calls.size());
-  for (std::size_t c = model.calls.size(); c-- > 0;) {
-    ends_of_unused_[c] = static_cast<int>(c);
-    const Block& block = block_of(static_cast<int>(c));
-    for (std::size_t o = 0; o < block.outputs.size(); ++o) {
-      const bool is_unused =
-          index_.flow.requires_grad[c][at(block.outputs[o])] && !index_.flow.output_reaches_loss[c][o];
-      const int user = last_use_[at(model.calls[c].outputs[o])];
-      if (is_unused && user != kNever) ends_of_unused_[c] = std::max(ends_of_unused_[c], ends_of_unused_[at(user)]);
-    }
-  }
 }
 
 ModelRun::InGraph ModelRun::in_graph(int call, int op) const {
@@ -302,8 +293,16 @@ void ModelRun::publish(int call) {
     if (found == state.values.end() || values_[at(value)].defined()) continue;
     if (last_use_[at(value)] == kNever && !is_held(value) && !is_argument(value)) continue;
     values_[at(value)] = found->second;
-    if (value == index_.model->loss) loss_ = LaterNumber(found->second);
+    if (value == index_.model->loss) return_loss(found->second);
   }
+}
+
+// As the root does with what it returns.
+void ModelRun::return_loss(const at::Tensor& loss) {
+  loss_dtype_ = loss.scalar_type();
+  const at::Tensor returned = output_dtype_ ? loss.to(*output_dtype_) : loss;
+  values_[at(index_.model->loss)] = returned;
+  loss_ = LaterNumber(returned);
 }
 
 // ---- backward ----
@@ -313,7 +312,7 @@ void ModelRun::begin_backward() {
   is_in_backward_ = true;
   const int loss = index_.model->loss;
   loss_gradient_ = at::ones_like(values_[at(loss)]);
-  gradients_[at(loss)] = loss_gradient_;
+  gradients_[at(loss)] = loss_gradient_.to(loss_dtype_);
   for (const HeldValue& held : index_.model->held) values_[at(held.value)] = at::Tensor();
 }
 

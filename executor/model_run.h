@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -74,12 +75,12 @@ class ModelRun {
   Tensors take_parameters(int call, const Op& op, InGraph where, PieceRun& piece);
   void drop_after(int call, int op_index, PieceRun& piece);
   void publish(int call);
+  void return_loss(const at::Tensor& loss);
   std::shared_ptr<Recomputation> recomputation_of(int call);
   void recompute(int call, const Tensors& inputs, const std::string& random, KeptOutputs& kept);
   at::Tensor take_gradient(int call, int value);
   void give_gradient(int call, int value, at::Tensor gradient);
 
-  void find_ends_of_unused();
   bool is_recorded(int call, int op) const;
   InGraph in_graph(int call, int op) const;
   bool is_held(int value) const;
@@ -88,6 +89,8 @@ class ModelRun {
   const ModelIndex& index_;
   KernelContext context_;
   ParameterAccess& parameters_;
+  std::optional<c10::ScalarType> output_dtype_;  ///< Of the loss; other units return that of activations.
+  c10::ScalarType loss_dtype_ = c10::kFloat;     ///< Of the loss before.
   bool stops_early_;
   std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
   std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Whose outputs selective checkpointing keeps.

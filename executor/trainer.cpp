@@ -54,9 +54,6 @@ Errors check_executable(const Plan& plan) {
   if (plan.optimizer.states == OptimizerStates::EightBit) {
     errors.push_back({"/optimizer/states", "8-bit states are not run.", "Write \"as_parameter\"."});
   }
-  if (plan.mixed_precision.output_dtype) {
-    errors.push_back({"/mixed_precision/output_dtype", "Outputs are not cast.", "Leave it out."});
-  }
   if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
     errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});
   }

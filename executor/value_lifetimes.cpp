@@ -56,4 +56,19 @@ std::vector<std::vector<int>> values_to_drop(const Block& block) {
   return drops;
 }
 
+std::vector<int> ends_of_unused(const ModelIndex& index, const std::vector<int>& last_use) {
+  const Model& model = *index.model;
+  std::vector<int> ends(model.calls.size());
+  for (std::size_t c = model.calls.size(); c-- > 0;) {
+    ends[c] = static_cast<int>(c);
+    const Block& block = model.blocks[at(model.calls[c].block)];
+    for (std::size_t o = 0; o < block.outputs.size(); ++o) {
+      const bool is_unused = index.flow.requires_grad[c][at(block.outputs[o])] && !index.flow.output_reaches_loss[c][o];
+      const int user = last_use[at(model.calls[c].outputs[o])];
+      if (is_unused && user != kNever) ends[c] = std::max(ends[c], ends[at(user)]);
+    }
+  }
+  return ends;
+}
+
 }  // namespace fsdp::executor

@@ -49,5 +49,19 @@ TEST(PlanCheck, UnitsReturnWhatTheyComputeIn) {
   EXPECT_EQ(errors_of(plan, model).size(), 1U);
 }
 
+TEST(PlanCheck, FrozenParametersAreMultipliedInTheirOwnDtype) {
+  Model model = model_of("mlp.json");
+  for (Parameter& parameter : model.parameters) parameter.dtype = Dtype::BFloat16;
+  Plan plan = plan_of(model);
+  plan.parameter_dtype = Dtype::Float32;
+  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+  model.parameters.front().trainable = false;
+  EXPECT_EQ(errors_of(plan, model),
+            std::vector<std::string>{"parameter_dtype: 0.weight is frozen and stays bfloat16, and PyTorch does not "
+                                     "multiply it by float32. Write bfloat16, or a mixed_precision/param_dtype."});
+  plan.mixed_precision.param_dtype = Dtype::BFloat16;
+  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+}
+
 }  // namespace
 }  // namespace fsdp

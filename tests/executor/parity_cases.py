@@ -113,6 +113,11 @@ CASES = [
     Case("llama_groups", "llama3_2_1b", 2,
          units=[{"modules": ["model.layers.0", "model.layers.1", "model.norm"]}, {"modules": [""]}]),
     Case("llama_one_unit", "llama3_2_1b", 2, units=[{"modules": [""]}]),
+    Case("llama_mixed_output", "llama3_2_1b", 2,
+         {**MIXED, "mixed_precision": {**MIXED["mixed_precision"], "output_dtype": "bfloat16"}},
+         learning_rate=0.05, always=True),  # Else the rounded losses repeat.
+    Case("llama_one_unit_output", "llama3_2_1b", 2, {"mixed_precision": {"output_dtype": "float16"}},
+         units=[{"modules": [""]}]),
     Case("llama_sgd_decay", "llama3_2_1b", 2,
          {"optimizer": {"kind": "sgd", "momentum": 0.5, "weight_decay": 0.1}}, learning_rate=0.1),
     Case("gpt2_fused_kept", "gpt2", 2, {"optimizer": {"implementation": "fused"}},
