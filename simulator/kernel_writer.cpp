@@ -104,12 +104,12 @@ int KernelWriter::unary(int x, bool saves_input, bool saves_result) {
 int KernelWriter::softmax(int x) {
   const int y = unary(x, false, true);
   lay(y, {}, {});  // Its input is copied first where it does not lie in order.
-  program_.kernels.back().backward_temps = {{bytes(y), TempLife::Late}};
+  if (!context_.on_processors()) program_.kernels.back().backward_temps = {{bytes(y), TempLife::Late}};
   return y;
 }
 
 int KernelWriter::softmax_in_fp32(int x) {
-  if (slot(x).dtype != Dtype::Float16) return softmax(cast(x, Dtype::Float32));
+  if (slot(x).dtype != Dtype::Float16 || context_.on_processors()) return softmax(cast(x, Dtype::Float32));
   const int y = make(elements(x), Dtype::Float32);
   Kernel& kernel = add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
   kernel.saved.push_back({y, 0});

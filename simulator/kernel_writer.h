@@ -107,9 +107,9 @@ class KernelWriter {
   /// A reduction of x to fewer elements whose gradient is made anew (mean) or is a view (sum). `sums_rows`: along the
   /// last dimension.
   int reduce(int x, std::int64_t outputs, bool fresh_gradient, bool sums_rows = true);
-  /// softmax: saves its result, and multiplies it with the gradient before the backward's kernel runs.
+  /// softmax: saves its result, and on GPUs multiplies it with the gradient before the backward's kernel runs.
   int softmax(int x);
-  /// The same with its result in fp32: a cast first, but for fp16, which the kernel reads as it is.
+  /// The same with its result in fp32: a cast first, but for fp16, which the kernel of GPUs reads.
   int softmax_in_fp32(int x);
   int log_softmax(int x) { return unary(x, false, true); }
   /// Dropout with the op's probability: saves a mask of booleans. x itself where nothing is dropped.
