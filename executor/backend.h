@@ -41,6 +41,10 @@ class Backend {
   virtual Result<void> write_trace(const std::string& path) = 0;
 };
 
+/// Allows PyTorch's attention what the plan's runtime allows, as python/fsdp_plan_runner/kernels_attention.py
+/// (choose_backends) does.
+void choose_attention(const Implementations& use);
+
 /// Processors and Gloo.
 std::unique_ptr<Backend> cpu_backend();
 

@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -16,7 +17,8 @@ class CpuBackend final : public Backend {
  public:
   void begin() override { install_counting_allocator(); }
 
-  Result<void> start(const RunOptions& options, const Launch& launch, const Plan& /*plan*/) override {
+  Result<void> start(const RunOptions& options, const Launch& launch, const Plan& plan) override {
+    choose_attention(implementations_of(plan));
     limit_memory(options.memory);
     // Several processes that spin for each other's cores are many times slower than one thread each.
     const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -50,6 +52,16 @@ class CpuBackend final : public Backend {
 };
 
 }  // namespace
+
+void choose_attention(const Implementations& use) {
+  const AttentionBackend only = use.attention;
+  const bool automatic = only == AttentionBackend::Automatic || only == AttentionBackend::Eager;
+  at::Context& context = at::globalContext();
+  context.setSDPUseFlash(automatic || only == AttentionBackend::Flash);
+  context.setSDPUseMemEfficient(automatic || only == AttentionBackend::MemoryEfficient);
+  context.setSDPUseMath(automatic || only == AttentionBackend::Math);
+  context.setSDPUseCuDNN(only == AttentionBackend::Cudnn || (automatic && use.prefer_cudnn_attention));
+}
 
 std::unique_ptr<Backend> cpu_backend() {
   return std::make_unique<CpuBackend>();

@@ -107,17 +107,6 @@ class CudaBackend final : public Backend {
     }
   }
 
-  // What python/fsdp_plan_runner/kernels_attention.py (choose_backends) allows.
-  static void choose_attention(const Implementations& use) {
-    const AttentionBackend only = use.attention;
-    const bool automatic = only == AttentionBackend::Automatic || only == AttentionBackend::Eager;
-    at::Context& context = at::globalContext();
-    context.setSDPUseFlash(automatic || only == AttentionBackend::Flash);
-    context.setSDPUseMemEfficient(automatic || only == AttentionBackend::MemoryEfficient);
-    context.setSDPUseMath(automatic || only == AttentionBackend::Math);
-    context.setSDPUseCuDNN(only == AttentionBackend::Cudnn || (automatic && use.prefer_cudnn_attention));
-  }
-
   void limit(Bytes bytes) const {
     const double total = static_cast<double>(at::cuda::getCurrentDeviceProperties()->totalGlobalMem);
     const double share = std::min(1.0, static_cast<double>(bytes.count()) / total);

@@ -146,5 +146,7 @@ CASES = [
          learning_rate=0.1, always=True),
     Case("llama_of_torchtitan", "llama3_2_1b", 2, {**MIXED, "runtime": {"flavour": "torchtitan"}}, always=True),
     Case("llama_repeat_kv", "llama3_2_1b", 2, {"runtime": {"flavour": "transformers-repeat-kv"}}),
+    Case("llama_math", "llama3_2_1b", 2, {"runtime": {"implementations": {"attention": "math"}}}, always=True),
+    Case("gemma2_longer", "gemma2_9b", 2, dimensions={"seq": 300}),  # The scores of attention are its peak.
     Case("llama_eager", "llama3_2_1b", 2, {"runtime": {"implementations": {"attention": "eager"}}}),
 ]
