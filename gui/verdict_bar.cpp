@@ -267,7 +267,9 @@ void VerdictBar::show_figures(const Snapshot& shown) {
 
 void VerdictBar::show_state() {
   const SnapshotPtr shown = state_.snapshot();
-  setEnabled(shown != nullptr);
+  // Not the whole: a first search can be stopped before there is an answer.
+  bar_->setEnabled(shown != nullptr);
+  moment_->setEnabled(shown != nullptr);
   if (!shown) {
     verdict_->setText(state_.has_model() ? tr("Looking …") : QString());
     set_color(*verdict_, theme_.text_weak);

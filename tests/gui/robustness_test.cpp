@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <QAbstractButton>
 #include <QApplication>
 #include <QElapsedTimer>
 #include <QFile>
@@ -10,6 +11,8 @@
 #include <QMessageBox>
 #include <QTemporaryDir>
 #include <QTimer>
+#include <algorithm>
+#include <iostream>
 
 #include "gui/main_window.h"
 #include "gui/overlay_reader.h"
@@ -160,6 +163,40 @@ TEST(Robustness, ASnapshotOfMoreThanAGigabyteIsRefusedAtOnce) {
   EXPECT_TRUE(text.contains("The snapshot is too large: 1.00 GiB")) << text.toStdString();
   EXPECT_TRUE(text.contains("max_entries")) << text.toStdString();
   EXPECT_EQ(window.state().measured(), nullptr);
+}
+
+// A search of many seconds says how far it is, leaves the window alone, and ends when it is told to.
+TEST(Robustness, ASlowSearchTellsItsProgressAndIsStoppedAtOnce) {
+  MainWindow window(test::library());
+  window.show();
+  AppState& state = window.state();
+  QStringList told;
+  QObject::connect(&state, &AppState::progressed, [&](const QString& text) { told << text; });
+  Inputs inputs;
+  inputs.model = "qwen3_30b_a3b";
+  inputs = with_option(inputs, Option::GpuName, "A100 80GB SXM");
+  state.open(with_option(inputs, Option::Gpus, "8"));
+  QElapsedTimer timer;
+  timer.start();
+  qint64 longest = 0;
+  while (told.isEmpty() && state.is_busy() && timer.elapsed() < 30'000) {
+    QElapsedTimer turn;
+    turn.start();
+    QCoreApplication::processEvents(QEventLoop::AllEvents, 5);
+    longest = std::max(longest, turn.elapsed());
+  }
+  ASSERT_FALSE(told.isEmpty());
+  EXPECT_TRUE(told.first().contains("plans")) << told.first().toStdString();
+  ASSERT_TRUE(state.is_busy()) << "this search is no longer slow: choose another";
+  EXPECT_LT(longest, 1000) << "milliseconds in which the window did nothing";
+  auto* stop = window.findChild<QAbstractButton*>("stop_search");
+  ASSERT_TRUE(stop->isVisible());
+  timer.restart();
+  QTest::mouseClick(stop, Qt::LeftButton);
+  ASSERT_TRUE(wait_until_idle(state, 10'000));
+  std::cout << "stopped after " << timer.elapsed() << " ms; the window's longest turn took " << longest << " ms\n";
+  EXPECT_LT(timer.elapsed(), 3000);
+  EXPECT_FALSE(stop->isVisible());
 }
 
 TEST(Robustness, AModelThatVanishesIsSaidAndTheLastAnswerStays) {
