@@ -291,9 +291,10 @@ std::vector<LiveTensorDetail> StepCurves::live_tensors_at(std::size_t phase, std
     std::map<std::string, std::int64_t> formulas;  // With how many tensors have it.
   };
   std::map<std::pair<MemoryCategory, std::string>, Alike> merged;
+  TensorFormulas formulas(names->prepared());
   for (const auto& [id, tensor] : alive) {
     Alike& alike = merged[{tensor.category, tensor_name(names->prepared(), id)}];
-    ++alike.formulas[tensor_formula(names->prepared(), id, tensor.bytes)];
+    ++alike.formulas[formulas.of(id, tensor.bytes)];
     ++alike.tensor.count;
     alike.tensor.bytes += Bytes(tensor.bytes);
   }

@@ -77,6 +77,10 @@ class FormulaFinder {
     if (one) shapes.push_back(*one);
     if (!is_whole && whole) shapes.push_back(*whole);
     shapes.push_back(shaped(shape));
+    std::string formula = find(shapes, dtypes, bytes_);
+    // Few need what follows, and a unit may have thousands of parameters.
+    if (!formula.empty()) return formula;
+    shapes.clear();
     for (const ShardedParameter& p : unit.parameters) {
       if (p.parameter != parameter) continue;
       // The last ranks hold what is left.
@@ -233,6 +237,28 @@ std::string tensor_formula(const PreparedPlan& prepared, int id, std::int64_t by
   if (tensor.call >= 0) return finder.of_call(tensor);
   const Value& value = model.values[at((id - ids.sums_base) / kNumGradSums)];
   return finder.of_value(value.shape, value.dtype);
+}
+
+TensorFormulas::Key TensorFormulas::key_of(int id, std::int64_t bytes) const {
+  const MemoryIds& ids = prepared_.ids;
+  const Model& model = *prepared_.index->model;
+  if (id < ids.units_base()) {
+    const std::size_t parameter = at(id % ids.num_parameters);
+    const auto dtype = static_cast<int>(prepared_.layout.parameter_dtype[parameter]);
+    return {id / ids.num_parameters, prepared_.layout.unit_of_parameter[parameter], dtype,
+            model.parameters[parameter].shape, bytes};
+  }
+  const CallTensor tensor = id < ids.sums_base ? CallTensor{.call = -1} : find_call(ids, id);
+  // Of these there are few, and each stands for itself.
+  if (tensor.call < 0) return {-1, id, 0, {}, bytes};
+  const int op = prepared_.tapes[at(tensor.call)]->storage_op[at(tensor.storage)];
+  return {-2, model.calls[at(tensor.call)].block, op, {}, bytes};
+}
+
+const std::string& TensorFormulas::of(int id, std::int64_t bytes) {
+  const auto [found, is_new] = known_.try_emplace(key_of(id, bytes));
+  if (is_new) found->second = tensor_formula(prepared_, id, bytes);
+  return found->second;
 }
 
 }  // namespace fsdp::simulator
