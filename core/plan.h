@@ -146,7 +146,7 @@ std::string fingerprint_of(const Model& model);
 
 /// All that is wrong with a plan for this model: unknown modules, nested modules in one unit, no root, ties across
 /// units, mixed dtypes in a unit, an integer reshard that does not divide, bad sizes, a fused SGD, an
-/// output_dtype that no unit but the root could return, a parameter_dtype that frozen parameters cannot be multiplied by.
+/// output_dtype that no unit but the root could return, a parameter_dtype that frozen parameters are not multiplied by.
 Errors check(const Plan& plan, const Model& model);
 
 }  // namespace fsdp

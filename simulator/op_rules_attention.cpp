@@ -1,17 +1,16 @@
 // Attention.
 //
-// Fused attention keeps q, k, v, its output and one fp32 number per row (the log-sum-exp): O(S). The math path and
-// eager attention keep score matrices: O(S^2). Flash rounds the sequence up to 128 in two fp32 scratch tensors of its
-// backward, which is why many short sequences cost as much as few long ones.
+// Fused attention keeps q, k, v, its output and one fp32 number per row (the log-sum-exp): O(S). What is written out
+// (op_rules_attention_written_out.cpp) keeps score matrices: O(S^2). Flash rounds the sequence up to 128 in two fp32
+// scratch tensors of its backward, which is why many short sequences cost as much as few long ones.
 //
 // Sources: transformers modeling_llama.py (eager_attention_forward), aten/src/ATen/native/transformers/attention.cpp
 // (_scaled_dot_product_attention_math), transformers/cuda/flash_attn/flash_api.cpp (mha_fwd, mha_bwd),
 // cuda/attention.cu and attention_backward.cu (memory-efficient), mem_eff_attention/kernel_backward.h,
 // native/cudnn/MHA.cpp, torch 2.11; checked event by event by tests/rehearsal/op_rules_test.py.
 //
-// Not modelled: the padded copies that flash makes of heads whose size is no multiple of 8, workspaces of cuDNN's own
-// plans (unknown, taken as none; what cudnn-frontend adds is counted), sliding windows (same bytes, counted at full
-// cost; the mask that they are without flash is not counted).
+// Not modelled: workspaces of cuDNN's own plans (unknown, taken as none; what cudnn-frontend adds is counted), sliding
+// windows (same bytes, counted at full cost; the mask that they are without flash is not counted).
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +20,7 @@
 
 #include "simulator/attention_choice.h"
 #include "simulator/kernel_writer.h"
+#include "simulator/op_rules_attention.h"
 #include "simulator/strides.h"
 
 namespace fsdp::simulator {
@@ -30,15 +30,6 @@ namespace {
 std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
-
-struct AttentionSizes {
-  std::int64_t batch, queries, keys, heads, kv_heads, dim, value_dim;
-  bool repeated = false;  // K and V were copied to all query heads.
-  bool viewed = false;    // A single head of each is seen by all query heads.
-
-  std::int64_t q_elements() const { return batch * queries * heads * dim; }
-  std::int64_t scores() const { return batch * heads * queries * keys; }
-};
 
 AttentionSizes sizes_of(const KernelWriter& w) {
   const Shape& q = w.input_shape(0);
@@ -64,7 +55,7 @@ bool lies_heads_first(const KernelWriter& w, int q) {
   return !is_dense({shape[0], shape[2], shape[1], shape[3]}, {lies[0], lies[2], lies[1], lies[3]});
 }
 
-int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s, bool cut = false) {
   const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
   const int lse = w.make(s.batch * s.heads * s.queries, Dtype::Float32, false);
   const int rng_state = w.make(2, Dtype::Int64, false);
@@ -92,7 +83,32 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   kernel.order.kind = GradientOrder::Kind::Followed;
   if (!lies_heads_first(w, q)) return y;
   kernel.backward_temps.insert(kernel.backward_temps.begin(), {w.bytes(y), TempLife::Whole});
-  return w.copy(y);
+  if (cut) kernel.backward_temps.insert(kernel.backward_temps.begin(), {w.bytes(y), TempLife::Whole});
+  return cut ? y : w.copy(y);
+}
+
+// Zeros behind each head, up to a multiple of 8.
+int padded(KernelWriter& w, int x, std::int64_t dim, std::int64_t wide) {
+  Shape shape = w.slot(x).shape;
+  shape.back() = wide;
+  const int y = w.make(w.elements(x) / dim * wide, w.slot(x).dtype);
+  w.lay(y, shape, dense_strides(shape));
+  w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
+  return y;
+}
+
+// Flash of heads that are padded; what comes out is cut.
+int flash_padded(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+  AttentionSizes wide = s;
+  wide.dim = wide.value_dim = round_up(s.dim, 8);
+  const int q8 = padded(w, q, s.dim, wide.dim);
+  const int k8 = padded(w, k, s.dim, wide.dim);
+  const int v8 = padded(w, v, s.dim, wide.dim);
+  const int y = flash(w, q8, k8, v8, wide, true);
+  hold(w, {q8, k8, v8});
+  const int cut = w.alias(y, w.elements(y) / wide.dim * s.dim);
+  w.add(KernelKind::View, {{y, GradRule::Fresh}}, {cut});
+  return w.copy(cut);
 }
 
 // The kernel for processors, torch 2.11 aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of queries and keys
@@ -199,136 +215,6 @@ int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes&
   return y;
 }
 
-// K or V copied to all query heads.
-int repeat(KernelWriter& w, int x, const AttentionSizes& s) {
-  return s.kv_heads == s.heads ? x : w.copy(x, w.elements(x) / s.kv_heads * s.heads);
-}
-
-// The same by expand() and reshape(), as Hugging Face has it: a single head is seen many times as it lies.
-int expand(KernelWriter& w, int x, const AttentionSizes& s) {
-  if (s.kv_heads > 1 || s.heads == 1) return repeat(w, x, s);
-  const int y = w.alias(x, w.elements(x) * s.heads);
-  w.add(KernelKind::View, {{x, GradRule::Fresh}}, {y});
-  return y;
-}
-
-// Batched products want [batch * heads, rows, columns] in memory order; a transposed view is copied into it first,
-// unless there is one sample and its heads can be counted through as they lie.
-int contiguous_heads(KernelWriter& w, int x, const AttentionSizes& s, bool is_contiguous) {
-  const Slot& slot = w.slot(x);
-  bool is_viewed = is_contiguous || s.batch == 1;
-  if (!is_viewed && num_elements(slot.shape) == slot.elements && slot.shape.size() == 4) {
-    const Shape wanted = {slot.shape[0] * slot.shape[1], slot.shape[2], slot.shape[3]};
-    is_viewed = strides_as(slot.shape, slot.strides, wanted).has_value();
-  }
-  return is_viewed ? x : w.copy(x);
-}
-
-// [batch, heads, keys, dim]
-Shape heads_of_keys(const AttentionSizes& s) {
-  return {s.batch, s.heads, s.keys, s.dim};
-}
-
-// The product of weights and values, as [batch, heads, queries, dim] of `dtype`, then transpose(1, 2).contiguous().
-int in_order(KernelWriter& w, int product, const AttentionSizes& s, Dtype dtype) {
-  const Shape by_head = {s.batch, s.heads, s.queries, s.value_dim};
-  const int split = w.reshape(product, {s.batch * s.heads, s.queries, s.value_dim}, by_head);
-  return w.transpose(w.cast(split, dtype), by_head, 1, 2);
-}
-
-// What the local variables of a function hold until it returns.
-void hold(KernelWriter& w, const std::vector<int>& slots) {
-  w.last_kernel().holds.insert(w.last_kernel().holds.end(), slots.begin(), slots.end());
-}
-
-// The causal mask: a triangle of booleans, then numbers of which minus infinity hides.
-int causal_mask(KernelWriter& w, const AttentionSizes& s, Dtype dtype) {
-  const int triangle = w.make(s.queries * s.keys, Dtype::Bool, false);
-  w.add(KernelKind::Elementwise, {}, {triangle}).forward_temps = {s.queries * s.keys};
-  const int mask = w.make(s.queries * s.keys, dtype, false);
-  Kernel& choose = w.add(KernelKind::Elementwise, {{triangle, GradRule::None}}, {mask});
-  choose.forward_temps = {4, 4};  // The two numbers, made first.
-  choose.late_outputs = 1;
-  return mask;
-}
-
-// Scores plus mask, in place.
-int add_in_place(KernelWriter& w, int scores, int mask) {
-  const int masked = w.alias(scores);
-  const bool is_whole = w.elements(scores) == w.elements(mask) && w.slot(scores).dtype == w.slot(mask).dtype;
-  const GradRule of_mask = is_whole ? GradRule::Alias : GradRule::Fresh;
-  Kernel& kernel = w.add(KernelKind::Elementwise, {{scores, GradRule::Alias}, {mask, of_mask}}, {masked});
-  if (!is_whole) w.note_sum(kernel, 1, w.elements(scores) / w.elements(mask), false);
-  return masked;
-}
-
-// softmax of which rows without a key become zero.
-int safe_softmax(KernelWriter& w, int scores, const AttentionSizes& s) {
-  const int weights = w.softmax(scores);
-  w.last_kernel().forward_temps = {s.scores(), s.batch * s.heads * s.queries, 4};
-  return weights;
-}
-
-// aten::_scaled_dot_product_attention_math: everything in fp32, q and k scaled, scores, softmax, times v.
-int math(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
-  const Dtype own = w.slot(q).dtype;
-  const bool grouped = s.repeated || s.kv_heads != s.heads;
-  const int wide_q = w.cast(q, Dtype::Float32);
-  const int wide_k = w.cast(k, Dtype::Float32);
-  const int wide_v = w.cast(v, Dtype::Float32);
-  const int scaled_q = w.scale(wide_q);
-  const bool causal = w.op().attributes.causal && !w.has_input(3);
-  const int mask = causal ? causal_mask(w, s, Dtype::Float32) : (w.has_input(3) ? w.input(3) : -1);
-  const int all_k = repeat(w, wide_k, s);
-  const int all_v = repeat(w, wide_v, s);
-  const int scaled_k = w.scale(w.transpose(all_k, heads_of_keys(s), 2, 3));
-  const int rows = contiguous_heads(w, scaled_q, s, false);
-  const int columns = contiguous_heads(w, scaled_k, s, grouped);
-  int scores = w.matmul(rows, columns, s.batch * s.heads, s.queries, s.dim, s.keys);
-  hold(w, {scaled_k});  // An argument.
-  if (mask >= 0) scores = add_in_place(w, scores, mask);
-  int weights = safe_softmax(w, scores, s);
-  weights = w.dropout(weights);
-  // The weights are returned too, in the dtype of q, and dropped by the caller.
-  const int returned = w.cast(weights, own);
-  const int product = w.matmul(weights, contiguous_heads(w, all_v, s, grouped && (!s.viewed || own != Dtype::Float32)),
-                               s.batch * s.heads, s.queries, s.keys, s.value_dim);
-  const int y = in_order(w, product, s, own);
-  std::vector<int> locals = {wide_q, wide_k, wide_v, scaled_q, all_k, all_v, returned};
-  if (causal) locals.push_back(mask);
-  hold(w, locals);
-  return w.copy(y);
-}
-
-int add_mask(KernelWriter& w, int scores, const AttentionSizes& s) {
-  if (w.has_input(3)) return w.sum_of(scores, w.input(3));
-  if (!w.op().attributes.causal) return scores;
-  const int mask = w.make(s.queries * s.keys, w.slot(scores).dtype, false);
-  w.add(KernelKind::Elementwise, {}, {mask});
-  const int masked = w.make(w.elements(scores), w.slot(scores).dtype);
-  w.add(KernelKind::Elementwise, {{scores, GradRule::Alias}, {mask, GradRule::None}}, {masked});
-  return masked;
-}
-
-// Hugging Face's eager_attention_forward: scores in the activations' dtype, softmax in fp32.
-int eager(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
-  const bool grouped = (s.repeated && !s.viewed) || (s.kv_heads != s.heads && s.kv_heads > 1);
-  const int all_k = expand(w, k, s);
-  const int all_v = expand(w, v, s);
-  const int rows = contiguous_heads(w, q, s, false);
-  const int columns = contiguous_heads(w, w.transpose(all_k, heads_of_keys(s), 2, 3), s, grouped);
-  int scores = w.scale(w.matmul(rows, columns, s.batch * s.heads, s.queries, s.dim, s.keys));
-  if (w.op().attributes.softcap > 0) scores = w.scale(w.unary(w.scale(scores), false, true));
-  const int masked = add_mask(w, scores, s);
-  int weights = w.cast(w.softmax_in_fp32(masked), w.slot(q).dtype);
-  // `attn_weights` names the masked scores until the softmax is back in the activations' dtype.
-  hold(w, {masked});
-  weights = w.dropout(weights);
-  const int product =
-      w.matmul(weights, contiguous_heads(w, all_v, s, grouped), s.batch * s.heads, s.queries, s.keys, s.value_dim);
-  return w.copy(in_order(w, product, s, w.slot(q).dtype));
-}
-
 bool is_strided(const KernelWriter& w, int slot) {
   return !w.slot(slot).strides.empty() && w.slot(slot).strides.back() != 1;
 }
@@ -354,13 +240,14 @@ int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, 
     case AttentionBackend::MemoryEfficient:
       return memory_efficient(w, q, k, v, s);
     case AttentionBackend::Math:
-      return math(w, q, k, v, s);
+      return math_attention(w, q, k, v, s);
     case AttentionBackend::Eager:
-      return eager(w, q, k, v, s);
+      return eager_attention(w, q, k, v, s);
     case AttentionBackend::Cudnn:
       return cudnn(w, q, k, v, s);
     default:
-      return w.context().on_processors() ? flash_on_processors(w, q, k, v, s) : flash(w, q, k, v, s);
+      if (w.context().on_processors()) return flash_on_processors(w, q, k, v, s);
+      return s.dim % 8 == 0 ? flash(w, q, k, v, s) : flash_padded(w, q, k, v, s);
   }
 }
 
@@ -385,8 +272,8 @@ void write_attention_op(KernelWriter& w) {
   int k = w.transpose(w.input(1), w.input_shape(1), 1, 2);
   int v = w.transpose(w.input(2), w.input_shape(2), 1, 2);
   if (repeats) {
-    k = expand(w, k, s);
-    v = expand(w, v, s);
+    k = expand_heads(w, k, s);
+    v = expand_heads(w, v, s);
   }
   w.set_output(0, run_backend(w, backend, q, k, v, run));
   if (repeats) hold(w, {k, v});

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 _EARLIER = ("The logits go when the last op of the root has read them. The prediction keeps what a call of a block is given "
             "until it returns, and the root's last ops are no call. PyTorch's own FSDP2 measures the same as fsdp-exec.")
-_PADDED = ("PyTorch pads heads to a multiple of 8 for its flash and memory-efficient kernels, which these small models need "
-           "and the prediction does not know. PyTorch's own FSDP2 measures the same as fsdp-exec.")
 
 LEFT: dict[str, tuple[str, dict[str, int]]] = {
     "gemma2": (_EARLIER, {"steady_step requested": -384, "steady_step allocated": -512}),
     "gemma2_mixed": (_EARLIER, {"steady_step requested": -384, "steady_step allocated": -512}),
-    "gpt2_mixed_of_3": (_PADDED, {"first_step requested": 35328, "first_step allocated": 35328,
-                                  "steady_step requested": 35328, "steady_step allocated": 35328}),
-    "whisper_mixed": (_PADDED, {"steady_step requested": 41088, "steady_step allocated": 36864}),
     "llama_selective": (
         "Attention written out in fp32: its mask goes into new scores while a mode of Python looks on, and they and the mask "
         "are kept with the rest of the op. PyTorch's own FSDP2 measures the same as fsdp-exec.",
