@@ -49,6 +49,14 @@ Snapshot snapshot_of(Model model, Cluster cluster, StepReport report) {
   return snapshot;
 }
 
+/// Looked up here, because the names and formulas of many tensors take longer than a window may stand still.
+LiveTensors at_peak_of(const simulator::StepCurves& curves) {
+  if (curves.empty()) return nullptr;
+  const std::size_t phase = curves.peak_phase();
+  return std::make_shared<const std::vector<simulator::LiveTensorDetail>>(
+      curves.live_tensors_at(phase, curves.phases[phase].peak()));
+}
+
 }  // namespace
 
 Evaluator::Evaluator(std::string library) : library_(std::move(library)) {}
@@ -94,6 +102,7 @@ std::optional<Snapshot> Evaluator::preview(const Inputs& inputs) {
   if (!report) return std::nullopt;
   Snapshot snapshot = snapshot_of(kept->model, kept->cluster, *std::move(report));
   if (auto curves = predictor.curves(kept->plan)) snapshot.curves = *std::move(curves);
+  snapshot.at_peak = at_peak_of(snapshot.curves);
   snapshot.stage = Stage::Preview;
   snapshot.plans = front_;
   return snapshot;
@@ -105,6 +114,7 @@ Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& wat
   FSDP_TRY(StepReport report, predictor.report(kept.plan));
   Snapshot snapshot = snapshot_of(kept.model, kept.cluster, std::move(report));
   FSDP_TRY(snapshot.curves, predictor.curves(kept.plan));
+  snapshot.at_peak = at_peak_of(snapshot.curves);
   if (last_model_ == inputs.model) snapshot.plans = front_;
   if (watcher.on_answer) watcher.on_answer(snapshot);
   const planner::Candidate candidate = candidate_of(snapshot.report);
@@ -120,12 +130,14 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
   FSDP_TRY(const planner::PlanRequest request, planner::read_request(line_of(inputs), library_));
   std::shared_ptr<const Model> model;
   simulator::StepCurves curves;
+  LiveTensors at_peak;
   const auto snapshot_with = [&](const planner::SearchResult& found) {
     Snapshot snapshot;
     snapshot.model = model;
     snapshot.cluster = request.cluster;
     snapshot.report = found.report;
     snapshot.curves = curves;
+    snapshot.at_peak = at_peak;
     snapshot.explanation = found.explanation;
     snapshot.proof = found.proof;
     snapshot.notes = found.notes;
@@ -139,6 +151,7 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
       model = std::make_shared<const Model>(*std::move(built));
       auto made = simulator::Predictor(*model, request.cluster).curves(found.report.plan);
       if (made) curves = *std::move(made);
+      at_peak = at_peak_of(curves);
     }
     last_ = PlanFile{found.report.plan, request.cluster};
     if (last_model_ != inputs.model) front_.clear();

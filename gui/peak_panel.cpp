@@ -23,11 +23,16 @@ struct Row {
 };
 
 // Tensors first, then what the device holds besides.
-std::vector<Row> rows_of(const Snapshot& snapshot, std::size_t phase, std::size_t moment) {
+std::vector<Row> rows_of(const Snapshot& snapshot, std::size_t phase, std::size_t moment, bool is_peak) {
   std::vector<Row> rows;
-  for (simulator::LiveTensorDetail& each : snapshot.curves.live_tensors_at(phase, moment)) {
+  LiveTensors alive = is_peak ? snapshot.at_peak : nullptr;
+  if (alive == nullptr) {
+    alive = std::make_shared<const std::vector<simulator::LiveTensorDetail>>(
+        snapshot.curves.live_tensors_at(phase, moment));
+  }
+  for (const simulator::LiveTensorDetail& each : *alive) {
     rows.push_back({each.tensor.name, std::string(name_of(each.tensor.category)), each.tensor.count, each.tensor.bytes,
-                    std::move(each.formula)});
+                    each.formula});
   }
   const simulator::MemoryCurve& curve = snapshot.curves.phases[phase];
   const Bytes rounding(curve.allocated[moment] - curve.total[moment]);
@@ -124,7 +129,7 @@ void PeakPanel::fill(std::size_t phase, std::size_t moment, bool is_peak) {
   sentence_->setText(QString::fromStdString(snapshot_->explanation.binding));
   sentence_->setVisible(is_peak && !snapshot_->explanation.binding.empty());
   to_peak_->setVisible(!is_peak);
-  const auto rows = std::make_shared<const std::vector<Row>>(rows_of(*snapshot_, phase, moment));
+  const auto rows = std::make_shared<const std::vector<Row>>(rows_of(*snapshot_, phase, moment, is_peak));
   Bytes largest;
   for (const Row& row : *rows) largest = std::max(largest, row.bytes);
   bars_->set_largest(static_cast<double>(largest.count()));

@@ -25,6 +25,9 @@ enum class Stage : std::uint8_t {
   Explained,  ///< All of it.
 };
 
+/// What is alive at one moment; null: not looked up.
+using LiveTensors = std::shared_ptr<const std::vector<simulator::LiveTensorDetail>>;
+
 struct Snapshot {
   std::uint64_t id = 0;  ///< Of the request that it answers; rises.
   Stage stage = Stage::Answered;
@@ -32,6 +35,7 @@ struct Snapshot {
   Cluster cluster;                        ///< What was predicted on.
   StepReport report;                      ///< Prediction of the current plan.
   simulator::StepCurves curves;           ///< Of the same plan.
+  LiveTensors at_peak;                    ///< Of `curves`.
   std::vector<planner::Candidate> plans;  ///< Pareto front and neighbours; empty until a search ran.
   planner::Explanation explanation;       ///< What binds, and what would help.
   std::optional<planner::Proof> proof;    ///< Of a plan that was searched.
