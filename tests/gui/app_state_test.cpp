@@ -12,6 +12,14 @@ using planner::Option;
 using test::small_inputs;
 using test::wait_until_idle;
 
+/// What the worker has looked up; the window's thread would have to, were it missing.
+Bytes alive_at_peak(const Snapshot& snapshot) {
+  Bytes sum;
+  if (snapshot.at_peak == nullptr) return sum;
+  for (const simulator::LiveTensorDetail& each : *snapshot.at_peak) sum += each.tensor.bytes;
+  return sum;
+}
+
 TEST(AppState, AnswersWhatWasOpened) {
   AppState state(test::library());
   state.open(small_inputs());
@@ -99,9 +107,11 @@ TEST(AppState, AKeptPlanCostsWhatTheSearchSaid) {
   state.open(test::quick_inputs("qwen3_tts"));
   ASSERT_TRUE(wait_until_idle(state));
   const StepReport searched = state.snapshot()->report;
+  EXPECT_EQ(alive_at_peak(*state.snapshot()), searched.memory.peaks.live);
   state.set_kept(true);
   ASSERT_TRUE(wait_until_idle(state));
   EXPECT_TRUE(state.snapshot()->report == searched);
+  EXPECT_EQ(alive_at_peak(*state.snapshot()), searched.memory.peaks.live);
   EXPECT_FALSE(state.snapshot()->explanation.remedies.empty());
   state.set_kept(false);
   ASSERT_TRUE(wait_until_idle(state));
