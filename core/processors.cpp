@@ -1,5 +1,8 @@
 #include "core/processors.h"
 
+#include <algorithm>
+#include <thread>
+
 namespace fsdp {
 
 namespace {
@@ -49,6 +52,14 @@ Cluster processors(int ranks, Bytes memory) {
   cluster.host_link = cluster.gpu.host_link;
   cluster.network = cluster.gpu.network;
   return cluster;
+}
+
+int num_cores() {
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+int threads_of_rank(std::int64_t ranks) {
+  return static_cast<int>(std::max<std::int64_t>(1, num_cores() / std::max<std::int64_t>(1, ranks)));
 }
 
 }  // namespace fsdp

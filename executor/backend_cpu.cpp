@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "core/files.h"
+#include "core/processors.h"
 #include "executor/backend.h"
 #include "executor/counting_allocator.h"
 
@@ -21,8 +21,7 @@ class CpuBackend final : public Backend {
     choose_attention(implementations_of(plan));
     limit_memory(options.memory);
     // Several processes that spin for each other's cores are many times slower than one thread each.
-    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    at::set_num_threads(options.threads > 0 ? options.threads : std::max(1, cores / std::max(1, launch.world_size)));
+    at::set_num_threads(options.threads > 0 ? options.threads : threads_of_rank(launch.world_size));
     return {};
   }
 

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "core/files.h"
 #include "core/model_library.h"
 #include "core/plan_file.h"
+#include "core/processors.h"
 #include "core/report_json.h"
 #include "core/version.h"
 #include "executor/agreement.h"
@@ -160,8 +160,7 @@ Result<void> write_report(const RunOptions& options, const Job& job, const std::
 
 Result<void> write_workspaces(const std::string& path, const KernelCalls& calls) {
   JsonWriter writer;
-  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-  calls.measure(threads_of_ranks(static_cast<int>(cores))).write(writer);
+  calls.measure(threads_of_ranks(num_cores())).write(writer);
   return write_file_atomically(path, std::move(writer).take(), Overwrite::Allow);
 }
 

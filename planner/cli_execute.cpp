@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <limits>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "core/compare.h"
@@ -94,10 +93,7 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   request.given.cluster =
       request.on_gpus ? *request.given.file.cluster : processors(static_cast<int>(plan.mesh.world_size()), machine);
   // As fsdp-exec shares the cores out.
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  if (!request.on_gpus) {
-    request.given.cluster.gpu.num_sms.value = std::max(1, cores / static_cast<int>(plan.mesh.world_size()));
-  }
+  if (!request.on_gpus) request.given.cluster.gpu.num_sms.value = threads_of_rank(plan.mesh.world_size());
   request.settings.program = *program;
   request.settings.ranks = plan.mesh.world_size();
   std::error_code ignored;
@@ -142,7 +138,7 @@ std::string to_json(const StepReport& report, const Comparison& comparison, cons
 }
 
 Outcome answer(const CommandLine& line, const Output& output, const Request& request, const StepReport& measured,
-               const Comparison& comparison, const std::string& folder, const Executed& executed) {
+               const Comparison& comparison, const Executed& executed) {
   const bool within = !request.tolerance || is_within(comparison, *request.tolerance);
   const ExitCode code = within ? kExitYes : kExitNo;
   const std::string json = to_json(measured, comparison, executed.predicted);
@@ -168,7 +164,7 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
     document.push_back(Entry{.label = "measured", .lines = {fmt::format("rank {}, on {}", executed.rank, where)}});
     add_comparison(document, comparison, request.tolerance.value_or(std::numeric_limits<double>::infinity()),
                    std::numeric_limits<std::size_t>::max());
-    add_calibration(document, folder, executed);
+    add_calibration(document, executed);
     if (!request.on_gpus) add_assumptions(document, executed.predicted.assumptions);
   }
   output.print(document);
@@ -225,10 +221,13 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   if (!request->on_gpus) plan.runtime.quirks.last_gradient_kept_in_reduce = false;
   const Result<StepReport> predicted = predictor.report(plan, rank);
   if (!predicted) return input_failure(predicted.error());
-  const Executed executed{request->given, predictor, plan, *predicted, *measured, rank, request->calibration};
+  const Result<KernelWorkspaces> workspaces = read_workspaces(folder);
+  if (!workspaces) return tl::unexpected(Failure{workspaces.error(), kExitRun});
+  const Executed executed{request->given, predictor, plan,        *predicted,
+                          *measured,      rank,      *workspaces, request->calibration};
   const auto kept = keep_results(line, folder, executed);
   if (!kept) return tl::unexpected(Failure{kept.error(), kExitRun});
-  return answer(line, output, *request, *measured, compare(*predicted, *measured), folder, executed);
+  return answer(line, output, *request, *measured, compare(*predicted, *measured), executed);
 }
 
 }  // namespace fsdp::planner

@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
-#include <thread>
 
+#include "core/processors.h"
 #include "planner/progress_line.h"
 
 namespace fsdp::planner {
@@ -79,9 +79,7 @@ class RankRunner {
                            {"FSDP_EXEC_STORE_FILE", folder_ + "/store"}};
     // Gloo's threads ask for threads of their own.
     if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-      const auto cores = static_cast<std::int64_t>(std::max(1U, std::thread::hardware_concurrency()));
-      command.environment.emplace_back("OMP_NUM_THREADS",
-                                       std::to_string(std::max<std::int64_t>(1, cores / settings_.ranks)));
+      command.environment.emplace_back("OMP_NUM_THREADS", std::to_string(threads_of_rank(settings_.ranks)));
     }
     return command;
   }

@@ -33,13 +33,6 @@ Result<void> fill_folder(const std::string& folder, const Executed& executed) {
   return write("predicted-trace.json", to_chrome_trace(trace_of(executed.predicted, curves, executed.rank)));
 }
 
-/// What this run measured of its kernels. Runs on GPUs measure nothing.
-Result<KernelWorkspaces> workspaces_in(const std::string& folder) {
-  std::error_code error;
-  if (!std::filesystem::exists(workspaces_file(folder), error)) return KernelWorkspaces();
-  return read_kernel_workspaces(workspaces_file(folder));
-}
-
 std::string milliseconds(Seconds time) {
   return fmt::format("{:.2f} ms", time.count() * 1e3);
 }
@@ -48,6 +41,12 @@ std::string milliseconds(Seconds time) {
 
 std::string workspaces_file(const std::string& folder) {
   return folder + "/workspaces.json";
+}
+
+Result<KernelWorkspaces> read_workspaces(const std::string& folder) {
+  std::error_code error;
+  if (!std::filesystem::exists(workspaces_file(folder), error)) return KernelWorkspaces();
+  return read_kernel_workspaces(workspaces_file(folder));
 }
 
 Result<std::optional<Calibration>> read_calibration(const CommandLine& line) {
@@ -71,14 +70,14 @@ Result<void> keep_results(const CommandLine& line, const std::string& folder, co
   if (const auto path = line.value(Option::Calibration)) {
     FSDP_TRY(Calibration learned, calibrate(executed.given.model, executed.given.file.plan, executed.given.cluster,
                                             executed.predicted.time, executed.measured));
-    FSDP_TRY(learned.workspaces, workspaces_in(folder));
+    learned.workspaces = executed.workspaces;
     if (executed.calibration) learned.workspaces.add(executed.calibration->workspaces);
     return write_file_atomically(*path, to_text(learned), Overwrite::Allow);
   }
   return {};
 }
 
-void add_calibration(Document& document, const std::string& folder, const Executed& executed) {
+void add_calibration(Document& document, const Executed& executed) {
   if (!executed.calibration) return;
   const Calibration& used = *executed.calibration;
   Table table{.name = "times",
@@ -97,10 +96,10 @@ void add_calibration(Document& document, const std::string& folder, const Execut
     lines.push_back(fmt::format("It is of {} with {}, and this run was on {}.", used.device,
                                 counted(used.ranks, "rank"), executed.measured.gpu));
   }
-  const Result<KernelWorkspaces> here = workspaces_in(folder);
-  if (here && !used.workspaces.empty() && here->measured_on != used.workspaces.measured_on) {
-    lines.push_back(fmt::format("What its kernels take is that of {}, and this is {}.", used.workspaces.measured_on,
-                                here->measured_on));
+  const std::string& here = executed.workspaces.measured_on;
+  if (!used.workspaces.empty() && here != used.workspaces.measured_on) {
+    lines.push_back(
+        fmt::format("What its kernels take is that of {}, and this is {}.", used.workspaces.measured_on, here));
   }
   document.push_back(Entry{.label = "calibrated", .lines = std::move(lines)});
 }

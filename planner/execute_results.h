@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/calibration.h"
+#include "core/kernel_workspaces.h"
 #include "core/report.h"
 #include "core/result.h"
 #include "planner/cli_commands.h"
@@ -18,6 +19,10 @@ namespace fsdp::planner {
 /// In the folder of a run: what rank 0 measured of its kernels.
 std::string workspaces_file(const std::string& folder);
 
+/// What is in it; nothing where there is no such file, as of a run without --calibration or on GPUs. Error: what is
+/// wrong with the file.
+Result<KernelWorkspaces> read_workspaces(const std::string& folder);
+
 /// An execution that was predicted and measured, of one rank.
 struct Executed {
   const Given& given;               ///< With the machines as the program knows them by itself.
@@ -26,6 +31,7 @@ struct Executed {
   const StepReport& predicted;
   const StepReport& measured;
   std::int64_t rank = 0;
+  const KernelWorkspaces& workspaces;             ///< What this run measured of its kernels.
   const std::optional<Calibration>& calibration;  ///< With which it was predicted.
 };
 
@@ -37,6 +43,6 @@ Result<std::optional<Calibration>> read_calibration(const CommandLine& line);
 Result<void> keep_results(const CommandLine& line, const std::string& folder, const Executed& executed);
 
 /// The measured times beside the predicted ones, where a calibration stands behind these, and whose it is.
-void add_calibration(Document& document, const std::string& folder, const Executed& executed);
+void add_calibration(Document& document, const Executed& executed);
 
 }  // namespace fsdp::planner

@@ -17,10 +17,10 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "core/parse_units.h"
+#include "core/processors.h"
 #include "planner/progress_line.h"
 
 namespace fsdp::planner {
@@ -63,7 +63,7 @@ class Runner {
   Runner(const RehearsalSettings& settings, const std::string& folder, Supervision& supervision,
          const RunObserver& observer, std::size_t num_jobs)
       : settings_(settings), folder_(folder), supervision_(supervision), observer_(observer) {
-    const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+    const auto cores = static_cast<std::size_t>(num_cores());
     at_once_ = std::min(cores, num_jobs);
     threads_ = static_cast<unsigned>(cores / at_once_);
   }
