@@ -6,6 +6,7 @@
 
 #include "core/parse_units.h"
 #include "core/plan_names.h"
+#include "planner/render_plan.h"
 #include "planner/strategy_names.h"
 #include "planner/wrapping.h"
 
@@ -174,7 +175,7 @@ std::string plan_text(Option option, const Snapshot& snapshot) {
     case Option::Reshard:
       return reshard_of(plan);
     case Option::Wrap:
-      return fmt::format("({} unit{})", plan.units.size(), plan.units.size() == 1 ? "" : "s");
+      return fmt::format("({})", planner::counted(static_cast<std::int64_t>(plan.units.size()), "unit"));
     case Option::WrapEnds:
       return ends_of(snapshot);
     case Option::Checkpoint:

@@ -99,14 +99,8 @@ std::int64_t MemoryTimelineWidget::top() const {
 }
 
 ChartAxis MemoryTimelineWidget::value_axis(const QRectF& plot) const {
-  double highest = static_cast<double>(top());
-  // Above the capacity there is room for its name.
-  const auto budget = static_cast<double>(snapshot()->report.memory.budget.count());
-  const qreal line = QFontMetricsF(font()).height() + 3;
-  if (budget < highest && plot.height() > 4 * line) {
-    highest = std::max(highest, budget * plot.height() / (plot.height() - line));
-  }
-  return {{0, highest}, plot.bottom(), -plot.height()};
+  const auto capacity = static_cast<double>(snapshot()->report.memory.budget.count());
+  return {with_room_for_note({0, static_cast<double>(top())}, capacity, plot, font()), plot.bottom(), -plot.height()};
 }
 
 void MemoryTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRectF& plot) {

@@ -128,14 +128,8 @@ ValueRange ParetoWidget::bytes_range() const {
 }
 
 ChartAxis ParetoWidget::value_axis(const QRectF& plot) const {
-  ValueRange bytes = bytes_range();
-  // Above the capacity there is room for its name.
-  const double limit = static_cast<double>(snapshot()->report.memory.budget.count()) - bytes.begin;
-  const qreal line = QFontMetricsF(font()).height() + 3;
-  if (limit > 0 && limit < bytes.width() && plot.height() > 4 * line) {
-    bytes.end = std::max(bytes.end, bytes.begin + limit * plot.height() / (plot.height() - line));
-  }
-  return {bytes, plot.bottom(), -plot.height()};
+  const auto capacity = static_cast<double>(snapshot()->report.memory.budget.count());
+  return {with_room_for_note(bytes_range(), capacity, plot, font()), plot.bottom(), -plot.height()};
 }
 
 std::vector<ScatterPoint> ParetoWidget::pixels_of(const QRectF& plot) const {

@@ -221,6 +221,15 @@ void draw_note(QPainter& painter, const QRectF& bounds, const QPointF& at, const
   painter.restore();
 }
 
+ValueRange with_room_for_note(ValueRange values, double limit, const QRectF& plot, const QFont& font) {
+  const double above_begin = limit - values.begin;
+  const qreal line = QFontMetricsF(font).height() + 3;
+  if (above_begin > 0 && limit < values.end && plot.height() > 4 * line) {
+    values.end = std::max(values.end, values.begin + above_begin * plot.height() / (plot.height() - line));
+  }
+  return values;
+}
+
 void draw_note_on_edge(QPainter& painter, const QRectF& zone, const QString& text, const QColor& color,
                        const Theme& theme) {
   const QFontMetricsF metrics(painter.font());

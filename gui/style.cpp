@@ -3,13 +3,11 @@
 #include <QPainter>
 #include <QStyleOption>
 
+#include "gui/theme.h"
+
 namespace fsdp::gui {
 
 namespace {
-
-bool is_dark(const QPalette& palette) {
-  return palette.color(QPalette::Window).lightness() < palette.color(QPalette::WindowText).lightness();
-}
 
 QColor outline_of(const QStyleOption& option) {
   const bool has_focus = option.state & QStyle::State_HasFocus;

@@ -66,13 +66,15 @@ Theme dark_theme() {
 Theme theme_of(ThemeChoice choice, const QPalette& platform) {
   if (choice == ThemeChoice::Light) return light_theme();
   if (choice == ThemeChoice::Dark) return dark_theme();
-  const bool is_dark = platform.color(QPalette::Window).lightness() < platform.color(QPalette::WindowText).lightness();
-  return is_dark ? dark_theme() : light_theme();
+  return is_dark(platform) ? dark_theme() : light_theme();
+}
+
+bool is_dark(const QPalette& palette) {
+  return palette.color(QPalette::Window).lightness() < palette.color(QPalette::WindowText).lightness();
 }
 
 QColor problem_ground(const QPalette& palette) {
-  const bool is_dark = palette.color(QPalette::Window).lightness() < palette.color(QPalette::WindowText).lightness();
-  return is_dark ? QColor(0x4a, 0x28, 0x12) : QColor(0xff, 0xee, 0xe0);
+  return is_dark(palette) ? QColor(0x4a, 0x28, 0x12) : QColor(0xff, 0xee, 0xe0);
 }
 
 QPalette palette_of(const Theme& theme) {

@@ -46,6 +46,9 @@ Theme dark_theme();
 /// The theme of a choice; `System` follows the lightness of the palette that the platform gave.
 Theme theme_of(ThemeChoice choice, const QPalette& platform);
 
+/// Whether its text is lighter than its windows.
+bool is_dark(const QPalette& palette);
+
 /// Behind the text of a problem.
 QColor problem_ground(const QPalette& palette);
 
