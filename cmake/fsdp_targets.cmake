@@ -1,6 +1,10 @@
 # How a library, a program, a test, a benchmark and a fuzz target are declared. Source files are listed, not globbed, so
 # that a diff shows a new file.
 
+# Seconds after which a test counts as one that hangs. No test may depend on how busy the machine is, so this is far more than
+# any of them takes on a slow one.
+set(FSDP_TEST_TIMEOUT 1800)
+
 # fsdp_library(NAME SOURCES <file>... DEPENDS <target>...)
 #
 # Defines fsdp_NAME and its alias fsdp::NAME with the project's one set of flags. DEPENDS is the only way to reach
@@ -73,8 +77,8 @@ function(fsdp_test_executable LABEL SOURCES DEPENDS)
   gtest_discover_tests(${LABEL}_test
     TEST_PREFIX ${LABEL}/
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-    DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${LABEL} TIMEOUT 300)
+    DISCOVERY_TIMEOUT ${FSDP_TEST_TIMEOUT}
+    PROPERTIES LABELS ${LABEL} TIMEOUT ${FSDP_TEST_TIMEOUT})
 endfunction()
 
 # fsdp_benchmark(NAME SOURCES <file>... DEPENDS <target>...)

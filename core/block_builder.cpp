@@ -35,9 +35,25 @@ int BlockBuilder::add_module(std::string name, std::string_view class_name, int 
   return id;
 }
 
+namespace {
+
+bool is_container(std::string_view class_name) {
+  return class_name == "ModuleList" || class_name == "ModuleDict";
+}
+
+}  // namespace
+
 int BlockBuilder::make_module(std::string_view name, std::string_view class_name, bool called) {
   std::string full = full_name(name);
-  if (const int found = find_module(full); found >= 0) return found;
+  if (const int found = find_module(full); found >= 0) {
+    // What was made as the parent of others turns out to have a forward of its own.
+    BlockModule& known = definition_.block.modules[static_cast<std::size_t>(found)];
+    if (found > 0 && known.class_name.empty() && !known.called) {
+      known.class_name = class_name;
+      known.called = called && !is_container(class_name);
+    }
+    return found;
+  }
   // Parents that nobody declared are plain containers; the model names their class.
   int parent = 0;
   for (std::size_t dot = full.find('.'); dot != std::string::npos; dot = full.find('.', dot + 1)) {
@@ -45,14 +61,41 @@ int BlockBuilder::make_module(std::string_view name, std::string_view class_name
     const int found = find_module(prefix);
     parent = found >= 0 ? found : add_module(std::move(prefix), {}, parent, false);
   }
-  const bool container = class_name == "ModuleList" || class_name == "ModuleDict";
-  return add_module(std::move(full), class_name, parent, called && !container);
+  return add_module(std::move(full), class_name, parent, called && !is_container(class_name));
 }
 
 BlockBuilder::Scope BlockBuilder::enter(std::string_view name, std::string_view class_name) {
   const int previous = current_;
   current_ = make_module(name, class_name, true);
   return Scope(*this, previous);
+}
+
+void BlockBuilder::leave(int previous) {
+  end_locals();
+  current_ = previous;
+}
+
+// ---- Local variables
+
+BlockValue BlockBuilder::local(std::string_view variable, BlockValue value) {
+  Block& block = definition_.block;
+  const auto [place, is_new] = locals_.try_emplace({current_, std::string(variable)}, value.id);
+  if (!is_new) {
+    block.locals.push_back({place->second, current_, static_cast<int>(block.ops.size()) - 1});
+    place->second = value.id;
+  }
+  return value;
+}
+
+// The forward of the scope returns.
+void BlockBuilder::end_locals() {
+  Block& block = definition_.block;
+  const auto first = locals_.lower_bound({current_, std::string()});
+  auto last = first;
+  for (; last != locals_.end() && last->first.first == current_; ++last) {
+    block.locals.push_back({last->second, current_, static_cast<int>(block.ops.size()) - 1});
+  }
+  locals_.erase(first, last);
 }
 
 void BlockBuilder::declare(std::string_view name, std::string_view class_name, bool called) {
@@ -94,6 +137,11 @@ BlockValue BlockBuilder::input(std::string_view name) {
 void BlockBuilder::output(std::string_view name, BlockValue value) {
   definition_.block.outputs.push_back(value.id);
   definition_.output_names.emplace_back(name);
+}
+
+void BlockBuilder::named_output(std::string_view name, BlockValue value) {
+  definition_.named.emplace_back(static_cast<int>(definition_.block.outputs.size()), current_);
+  output(name, value);
 }
 
 const Shape& BlockBuilder::shape(BlockValue value) const {
@@ -145,6 +193,12 @@ std::optional<Dtype> output_dtype(const BlockBuilder::OpRequest& request, std::s
       return request.attributes.dtype;
     case OpKind::Router:
       return output == 1 ? std::optional(Dtype::Int64) : std::nullopt;
+    // Products and fused norms take one dtype only, that of their parameters.
+    case OpKind::Linear:
+    case OpKind::Conv1d:
+    case OpKind::Conv2d:
+    case OpKind::LayerNorm:
+    case OpKind::GroupNorm:
     case OpKind::Embedding:
     case OpKind::RotaryTable:
     case OpKind::Parameter:
@@ -182,7 +236,7 @@ Result<std::vector<Shape>> BlockBuilder::output_shapes(const OpRequest& request)
 std::vector<BlockValue> BlockBuilder::op(const OpRequest& request) {
   Block& block = definition_.block;
   const int module = find_module(full_name(request.module));
-  if (module < 0) fail(fmt::format("An op runs in \"{}\", which is no module.", full_name(request.module)));
+  if (module < 0) fail(fmt::format("An op runs in \"{}\", which is not a module.", full_name(request.module)));
   Op op;
   op.kind = request.kind;
   op.module = std::max(module, 0);
@@ -223,6 +277,7 @@ void BlockBuilder::fail(std::string what, std::string hint) {
 
 Result<BlockDefinition> BlockBuilder::finish() {
   if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+  end_locals();
   Block& block = definition_.block;
   // Inputs move to the front, in the order in which they were asked for; all else keeps its order.
   std::vector<int> position(block.values.size(), -1);
@@ -245,6 +300,7 @@ Result<BlockDefinition> BlockBuilder::finish() {
     move_ids(op.outputs);
   }
   move_ids(block.outputs);
+  for (LocalVariable& local : block.locals) local.value = position[static_cast<std::size_t>(local.value)];
   return std::move(definition_);
 }
 

@@ -64,6 +64,7 @@ struct BlockDefinition {
   std::vector<BlockBuffer> buffers;
   std::vector<std::string> input_names;    ///< One per block input: the value that it looks for.
   std::vector<std::string> output_names;   ///< One per block output.
+  std::vector<std::pair<int, int>> named;  ///< In `block.outputs` and `block.modules`: as `Model::named`.
   std::vector<std::string> absent_inputs;  ///< Optional inputs that were looked for and not there.
 
   bool operator==(const BlockDefinition&) const = default;
@@ -113,7 +114,7 @@ class BlockBuilder {
   class [[nodiscard]] Scope {
    public:
     Scope(BlockBuilder& builder, int previous) : builder_(builder), previous_(previous) {}
-    ~Scope() { builder_.current_ = previous_; }
+    ~Scope() { builder_.leave(previous_); }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
@@ -125,6 +126,11 @@ class BlockBuilder {
   Scope enter(std::string_view name, std::string_view class_name);
   /// Registers a module now that is called later, or never. A ModuleList is never `called` through its own forward.
   void declare(std::string_view name, std::string_view class_name, bool called = true);
+  /// The class of a module that has been made, relative to the current one; empty: it has none, or is not there.
+  std::string class_of(std::string_view name) const {
+    const int found = find_module(full_name(name));
+    return found < 0 ? std::string() : definition_.block.modules[static_cast<std::size_t>(found)].class_name;
+  }
 
   // ---- Inputs and outputs.
 
@@ -133,6 +139,15 @@ class BlockBuilder {
   /// The same, or nothing: for inputs that only some models have.
   std::optional<BlockValue> optional_input(std::string_view name);
   void output(std::string_view name, BlockValue value);
+  /// An output that a local variable names until a forward returns that goes on after the block: that of the scope's
+  /// module, or of the innermost one around it which does.
+  void named_output(std::string_view name, BlockValue value);
+
+  // ---- Local variables, as the published code has them. What autograd does not save they keep alive: in frozen layers
+  // and in the forward of checkpointed ones that is what there is.
+
+  /// Gives the value to a variable of the scope's forward: it lives until that returns, or the variable gets another.
+  BlockValue local(std::string_view variable, BlockValue value);
 
   const Shape& shape(BlockValue value) const;
   /// Size of one dimension; negative `dim` counts from the end.
@@ -235,6 +250,8 @@ class BlockBuilder {
   Result<BlockDefinition> finish();
 
  private:
+  void leave(int previous);
+  void end_locals();
   std::string full_name(std::string_view name) const;
   int find_module(std::string_view full_name) const;
   int add_module(std::string name, std::string_view class_name, int parent, bool called);
@@ -257,6 +274,7 @@ class BlockBuilder {
   Errors errors_;
   std::map<std::string, int, std::less<>> module_ids_;
   std::map<std::string, int, std::less<>> parameter_ids_;
+  std::map<std::pair<int, std::string>, int> locals_;  // By module and variable: the value that it names now.
   int current_ = 0;
 };
 

@@ -59,6 +59,8 @@ constexpr std::array kCpuVendors = {
 // What a driver shows of the memory on the label, at least: 15 of 16 GB (T4), 179 of 192 GB (B200).
 constexpr double kShownOfLabel = 0.92;
 constexpr double kSameClass = 1.1;
+// Cards of desktops, which machines seldom have several of: who means one names it.
+constexpr std::array<std::string_view, 2> kNeverStandIn = {"RTX 3060", "RTX 4080"};
 
 bool uses_nvlink(IntraLink kind) {
   return kind == IntraLink::NvSwitch || kind == IntraLink::NvLink;
@@ -74,15 +76,15 @@ Errors check(const ClusterOverrides& overrides) {
   Errors errors;
   const auto check_count = [&](std::optional<int> count, int most, std::string_view flag, std::string_view noun) {
     if (!count || (*count >= 1 && *count <= most)) return;
-    errors.push_back({std::string(flag), fmt::format("{} is no number of {}.", *count, noun),
+    errors.push_back({std::string(flag), fmt::format("{} is not a valid number of {}.", *count, noun),
                       fmt::format("Write an integer from 1 to {}.", most)});
   };
   const auto check_positive = [&](bool is_bad, std::string_view flag, std::string_view what, std::string_view example) {
     if (is_bad) errors.push_back({std::string(flag), std::string(what), fmt::format("Write it as {}.", example)});
   };
-  check_count(overrides.gpus_per_node, kMostGpusPerNode, "--gpus", "GPUs of a node");
+  check_count(overrides.gpus_per_node, kMostGpusPerNode, "--gpus", "GPUs per node");
   check_count(overrides.nodes, kMostNodes, "--nodes", "nodes");
-  check_count(overrides.gpus_per_nic, kMostGpusPerNode, "--gpus-per-nic", "GPUs");
+  check_count(overrides.gpus_per_nic, kMostGpusPerNode, "--gpus-per-nic", "GPUs per NIC");
   check_positive(overrides.memory && *overrides.memory <= Bytes(0), "--mem", "A GPU without memory can hold nothing.",
                  "\"16G\"");
   check_positive(overrides.host_memory && *overrides.host_memory <= Bytes(0), "--host-mem",
@@ -127,6 +129,10 @@ std::string describe_network(const Network& network, int gpus_per_node) {
   return fmt::format("{}, {} of {}", describe(network.kind), share, format_bandwidth(network.nic_bandwidth.value));
 }
 
+bool may_stand_in(const Gpu& gpu) {
+  return gpu.bf16 && std::find(kNeverStandIn.begin(), kNeverStandIn.end(), gpu.name) == kNeverStandIn.end();
+}
+
 /// The GPU that stands in for an unnamed one; the top of this file says which and why.
 const Gpu& stand_in(std::span<const Gpu> library, Bytes memory) {
   const auto at_least = static_cast<double>(memory.count()) * kShownOfLabel;
@@ -134,7 +140,7 @@ const Gpu& stand_in(std::span<const Gpu> library, Bytes memory) {
   const Gpu* smallest = nullptr;
   const Gpu* largest = nullptr;
   for (const Gpu& gpu : library) {
-    if (!gpu.bf16) continue;
+    if (!may_stand_in(gpu)) continue;
     if (largest == nullptr || size(gpu) > size(*largest)) largest = &gpu;
     if (size(gpu) >= at_least && (smallest == nullptr || size(gpu) < size(*smallest))) smallest = &gpu;
   }
@@ -145,10 +151,15 @@ const Gpu& stand_in(std::span<const Gpu> library, Bytes memory) {
     return std::tuple(gpu.memory_bandwidth.value, gpu.bf16->value, std::string_view(gpu.name));
   };
   for (const Gpu& gpu : library) {
-    if (!gpu.bf16 || size(gpu) < class_begin || size(gpu) > class_begin * kSameClass) continue;
+    if (!may_stand_in(gpu) || size(gpu) < class_begin || size(gpu) > class_begin * kSameClass) continue;
     if (chosen == nullptr || speed(gpu) < speed(*chosen)) chosen = &gpu;
   }
   return *chosen;
+}
+
+/// Whether a name begins with the sound of a vowel, letter by letter: "an L4", "a T4".
+bool is_said_with_an(std::string_view name) {
+  return !name.empty() && std::string_view("AEFHILMNORSX8").find(name.front()) != std::string_view::npos;
 }
 
 /// What the choice of a stand-in means for those who own another GPU with about that memory.
@@ -164,18 +175,22 @@ std::vector<std::string> stand_in_assumptions(std::span<const Gpu> library, cons
   }
   const bool is_large_enough = ratio(chosen.memory.value, memory) >= kShownOfLabel;
   std::vector<std::string> lines;
+  const std::string_view links = uses_nvlink(chosen.intra_node.kind) ? "NVLink" : "PCIe";
+  lines.push_back(fmt::format("No GPU named: {} {}'s speed and {} links, memory capped at {}.",
+                              is_said_with_an(chosen.name) ? "an" : "a", chosen.name, links, format_bytes(memory)));
   lines.push_back(fmt::format(
-      "No GPU was named: speed, links and CUDA context are those of {}, {}.", chosen.name,
+      "{} is {}; its CUDA context is assumed, too.", chosen.name,
       is_large_enough ? fmt::format("the slowest of the smallest GPUs known with bf16 and {}", format_bytes(memory))
                       : std::string("the largest GPU known")));
   if (!smaller.empty()) {
-    lines.push_back(
-        fmt::format("All of the {} given are taken to be usable; some GPUs sold with that much have less: {}.",
-                    format_bytes(memory), fmt::join(smaller, ", ")));
+    lines.push_back(fmt::format("Assumes all {} are usable; some GPUs sold with that much have less: {}.",
+                                format_bytes(memory), fmt::join(smaller, ", ")));
   }
   if (!without_bf16.empty()) {
-    lines.push_back(fmt::format("bf16 and flash attention are taken to work; on {} they do not: name yours with --gpu.",
-                                fmt::join(without_bf16, ", ")));
+    lines.push_back(fmt::format(
+        "Assumes bf16 and FlashAttention are supported; {} not support them: name yours with "
+        "--gpu.",
+        without_bf16.size() == 1 ? without_bf16[0] + " does" : fmt::format("{} do", fmt::join(without_bf16, ", "))));
   }
   return lines;
 }
@@ -240,7 +255,7 @@ Result<Cluster> override_cluster(Cluster cluster, const ClusterOverrides& overri
   if (overrides.memory) {
     const Bytes shown = cluster.gpu.memory.value;
     if (*overrides.memory > shown && cluster.gpu.memory.provenance != Provenance::Given) {
-      cluster.assumptions.push_back(fmt::format("{} of device memory are taken as given, more than the {} of {}.",
+      cluster.assumptions.push_back(fmt::format("Assumes {} of device memory, as given: more than the {} of {}.",
                                                 format_bytes(*overrides.memory), format_bytes(shown),
                                                 cluster.gpu.name));
     }
@@ -322,6 +337,7 @@ std::vector<std::string> unproven_figures(const Cluster& cluster) {
   add_rate("Peak in bf16", gpu.bf16);
   add_share("Reachable share of the peak rate", gpu.achievable_compute);
   add_share("Reachable share of the memory bandwidth", gpu.achievable_bandwidth);
+  if (gpu.achievable_attention) add_share("Reachable share of the peak rate in attention", *gpu.achievable_attention);
   const auto add_link = [&](std::string_view what, const Sourced<BytesPerSecond>& bandwidth) {
     add(what, bandwidth, format_bandwidth(bandwidth.value));
   };

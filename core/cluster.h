@@ -99,8 +99,12 @@ struct Gpu {
   std::optional<Sourced<FlopsPerSecond>> fp16;
   std::optional<Sourced<FlopsPerSecond>> bf16;
 
-  Sourced<double> achievable_compute;    ///< The share of a peak rate that large matrix products reach, 0 to 1.
-  Sourced<double> achievable_bandwidth;  ///< The share of the memory bandwidth that large copies reach, 0 to 1.
+  // What eager training reaches, 0 to 1: clocks under load, shapes that tile badly and gaps between kernels are in it.
+  // Measured: fitted to published training steps of this card. A benchmark of one large product reaches more.
+  Sourced<double> achievable_compute;    ///< Of a peak rate, by matrix products and convolutions.
+  Sourced<double> achievable_bandwidth;  ///< Of the memory bandwidth, by everything that is bound by memory.
+  /// Of a peak rate, by fused attention. Missing: `kAttentionShare` of what products reach (simulator/roofline.h).
+  std::optional<Sourced<double>> achievable_attention;
   Sourced<Bytes> context;                ///< What the CUDA context of one process takes with PyTorch loaded.
 
   // How this GPU usually sits in a node; what a cluster has when nobody says more.

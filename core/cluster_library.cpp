@@ -36,6 +36,22 @@ bool has_name(const Named& item, const std::string& wanted) {
                      [&](const std::string& alias) { return folded(alias) == wanted; });
 }
 
+/// Whose device a folded name is, where it is clearly none of NVIDIA's; else "".
+std::string_view maker_of_others(std::string_view name) {
+  struct Beginning {
+    std::string_view name, maker;
+  };
+  constexpr Beginning kOthers[] = {
+      {"mi2", "AMD"},  {"mi3", "AMD"},     {"mi4", "AMD"},       {"amd", "AMD"},       {"instinct", "AMD"},
+      {"rx7", "AMD"},  {"radeon", "AMD"},  {"gaudi", "Intel"},   {"intel", "Intel"},   {"ponte", "Intel"},
+      {"tpu", "Google"}, {"trn", "Amazon"}, {"trainium", "Amazon"}, {"ascend", "Huawei"}, {"mtia", "Meta"},
+  };
+  for (const Beginning& other : kOthers) {
+    if (name.starts_with(other.name)) return other.maker;
+  }
+  return {};
+}
+
 /// The one with this name, or nullptr and the hint of the error.
 template <class Named>
 const Named* find_named(std::string_view name, std::span<const Named> items, std::string& hint) {
@@ -118,8 +134,20 @@ Result<ClusterLibrary> read_cluster_library(const std::string& folder) {
   return library;
 }
 
+bool is_same_gpu_name(std::string_view a, std::string_view b) {
+  return folded(a) == folded(b);
+}
+
+bool is_beginning_of_name(std::string_view beginning, std::string_view name) {
+  return folded(name).starts_with(folded(beginning));
+}
+
 Result<Gpu> find_gpu(std::string_view name, std::span<const Gpu> gpus, std::string_view where) {
   std::string hint;
+  if (const std::string_view maker = maker_of_others(folded(name)); !maker.empty()) {
+    return failure(std::string(where), fmt::format("{} is a device of {}, which is not modeled.", json_quoted(name), maker),
+                   "Memory, kernels and collectives are those of CUDA and NCCL on GPUs of NVIDIA: fsdp-plan gpus lists them.");
+  }
   const Gpu* gpu = find_named(name, gpus, hint);
   if (gpu == nullptr) return failure(std::string(where), fmt::format("Unknown GPU {}.", json_quoted(name)), hint);
   return *gpu;

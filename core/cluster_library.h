@@ -25,6 +25,10 @@ Result<ClusterLibrary> read_cluster_library(const std::string& folder);
 /// unknown, with the nearest name; `where` is put in front.
 Result<Gpu> find_gpu(std::string_view name, std::span<const Gpu> gpus, std::string_view where);
 
+/// Whether two names of a GPU are the same as `find_gpu` compares them, and whether a shorter one begins another.
+bool is_same_gpu_name(std::string_view a, std::string_view b);
+bool is_beginning_of_name(std::string_view beginning, std::string_view name);
+
 /// The shipped cluster with this name or alias, as `find_gpu`.
 Result<Cluster> find_cluster(std::string_view name, std::span<const Cluster> clusters, std::string_view where);
 

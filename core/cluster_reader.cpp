@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "core/cluster_library.h"
+#include "core/foreign_files.h"
 #include "core/parse_units.h"
 
 namespace fsdp {
@@ -32,7 +33,7 @@ bool read_json(const JsonValue& value, ComputeCapability& out, JsonErrors& error
   const std::string_view whole = text;
   if (point == std::string::npos || !is_digits(whole.substr(0, point)) || !is_digits(whole.substr(point + 1)) ||
       text.size() - point != 2) {
-    return errors.add(value, fmt::format("{} is no compute capability.", json_quoted(text)), "Write it as \"8.0\".");
+    return errors.add(value, fmt::format("{} is not a compute capability.", json_quoted(text)), "Write it as \"8.0\".");
   }
   std::from_chars(text.data(), text.data() + point, out.value);
   out.value = out.value * 10 + (text.back() - '0');
@@ -121,6 +122,7 @@ static bool read_json(const JsonValue& value, Gpu& gpu, JsonErrors& errors) {
   }
   object.required("achievable_compute", gpu.achievable_compute, kShare);
   object.required("achievable_bandwidth", gpu.achievable_bandwidth, kShare);
+  object.optional("achievable_attention", gpu.achievable_attention, kShare);
   object.required("context", gpu.context);
   object.required("intra_node", gpu.intra_node);
   object.required("host_link", gpu.host_link);
@@ -251,6 +253,7 @@ Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> 
 
 Result<Cluster> read_cluster_file(const std::string& path, std::span<const Gpu> gpus) {
   FSDP_TRY(const JsonDocument document, read_json_file(path));
+  if (auto foreign = recognise_json(document, WantedFile::Cluster)) return tl::unexpected(Errors{*std::move(foreign)});
   return read_cluster(document, gpus);
 }
 
@@ -277,6 +280,7 @@ void write_gpu(const Gpu& gpu, JsonWriter& json) {
   json.end_object();
   write_figure(json, "achievable_compute", gpu.achievable_compute);
   write_figure(json, "achievable_bandwidth", gpu.achievable_bandwidth);
+  write_figure(json, "achievable_attention", gpu.achievable_attention);
   write_figure(json, "context", gpu.context);
   write_links(json, gpu.intra_node, gpu.host_link, gpu.network);
   json.end_object();

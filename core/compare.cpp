@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
+
+#include "core/object_reader.h"
 
 namespace fsdp {
 
@@ -155,6 +158,34 @@ void write_comparison(JsonWriter& writer, const Comparison& comparison) {
   writer.end_array();
   writer.member("notes", comparison.notes);
   writer.end_object();
+}
+
+namespace {
+
+constexpr EnumName<TermUnit> kTermUnits[] = {{TermUnit::Bytes, "bytes"}, {TermUnit::Count, "count"}};
+constexpr EnumTable<TermUnit> kTermUnitTable{"unit", kTermUnits};
+
+}  // namespace
+
+static bool read_json(const JsonValue& value, ComparedTerm& term, JsonErrors& errors) {
+  ObjectReader object(value, errors);
+  object.required("name", term.name);
+  object.required("unit", term.unit, kTermUnitTable);
+  object.required("predicted", term.predicted);
+  object.required("measured", term.measured);
+  return object.finish(UnknownKeys::Ignore);
+}
+
+Result<std::optional<Comparison>> read_comparison(const JsonDocument& report) {
+  const JsonValue* member = report.root.find("comparison");
+  if (member == nullptr) return std::optional<Comparison>();
+  JsonErrors errors(report);
+  Comparison comparison;
+  ObjectReader object(*member, errors);
+  object.required("terms", comparison.terms);
+  object.optional("notes", comparison.notes);
+  object.finish(UnknownKeys::Ignore);
+  return std::move(errors).result(std::optional(std::move(comparison)));
 }
 
 }  // namespace fsdp

@@ -3,11 +3,14 @@
 // Lines up two reports of one step, term by term: a prediction and a measurement, or any other two.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/json_document.h"
 #include "core/json_writer.h"
 #include "core/report.h"
+#include "core/result.h"
 
 namespace fsdp {
 
@@ -44,5 +47,9 @@ bool is_within(const Comparison& comparison, double tolerance);
 
 /// Writes the member `comparison`: {"terms": [...], "notes": [...]}; a relative error that is infinite is null.
 void write_comparison(JsonWriter& writer, const Comparison& comparison);
+
+/// The member `comparison` of a report that `execute` or `rehearse` wrote: what was measured beside its prediction on
+/// the devices of that very run. Nothing when the report has none. Error: everything that is wrong with it.
+Result<std::optional<Comparison>> read_comparison(const JsonDocument& report);
 
 }  // namespace fsdp

@@ -74,7 +74,7 @@ Result<double> DimensionValues::resolve(const std::string& name, std::map<std::s
   }
   visiting = 1;
   const auto lookup = [&](std::string_view used) -> Result<double> {
-    if (!written_.contains(used)) return failure(written.where, fmt::format("\"{}\" is no dimension.", used));
+    if (!written_.contains(used)) return failure(written.where, fmt::format("\"{}\" is not a dimension.", used));
     return resolve(std::string(used), state);
   };
   auto value = evaluate(written.text, lookup, written.where);
@@ -102,7 +102,10 @@ Result<std::int64_t> DimensionValues::integer(const SpecNumber& written, std::in
   if (value != std::floor(value) || value > kLargest || value < static_cast<double>(min)) {
     const std::string range = min >= 0 ? fmt::format("It must be an integer from {} to 2^53.", min)
                                        : std::string("It must be an integer of at most 2^53.");
-    return failure(written.where, value_of(written, value) + ".", range);
+    // What the spec cannot help is mended where the dimension got its value.
+    const auto named = written_.find(written.text);
+    const bool is_given = named != written_.end() && named->second.where.starts_with("dimension ");
+    return failure(is_given ? named->second.where : written.where, value_of(written, value) + ".", range);
   }
   return static_cast<std::int64_t>(value);
 }

@@ -65,6 +65,11 @@ std::vector<std::string> names_in(const std::string& folder) {
 }
 
 tl::unexpected<Errors> missing_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(path, ignored)) {
+    const std::string target = std::filesystem::read_symlink(path, ignored).string();
+    return failure(path, "There is no such file.", fmt::format("It is a link to \"{}\", which does not exist.", target));
+  }
   const std::string folder = folder_of(path);
   struct stat info {};
   if (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
@@ -74,6 +79,31 @@ tl::unexpected<Errors> missing_file(const std::string& path) {
   if (!nearest) return failure(path, "There is no such file.", "Check the path.");
   const std::string prefix = path.substr(0, path.size() - name.size());
   return failure(path, "There is no such file.", fmt::format("Did you mean \"{}{}\"?", prefix, *nearest));
+}
+
+/// Whether a named pipe, opened without waiting, has a writer; else who reads would wait for one, perhaps for ever. What
+/// comes first is put into `text`. From now on reads wait.
+bool has_writer(int pipe, std::string& text) {
+  char first = 0;
+  const ssize_t got = read(pipe, &first, 1);
+  if (got == 1) text += first;
+  fcntl(pipe, F_SETFL, fcntl(pipe, F_GETFL) & ~O_NONBLOCK);
+  return got == 1 || (got < 0 && errno == EAGAIN);
+}
+
+bool is_named_pipe(const std::string& path) {
+  struct stat info {};
+  // A pipe that a shell made for a process (/dev/fd/63) has a writer, or had one.
+  return stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode) && !path.starts_with("/dev/fd/") &&
+         !path.starts_with("/proc/") && path != "/dev/stdin";
+}
+
+std::string folder_hint(const std::string& folder) {
+  std::error_code ignored;
+  const bool is_hugging_face = std::filesystem::exists(folder + "/config.json", ignored);
+  if (!is_hugging_face) return "Name a file in it.";
+  return "It looks like a model of Hugging Face, whose files do not hold its code: name a shipped model (\"fsdp-plan "
+         "models\"), write a model spec, or run the script itself: fsdp-plan rehearse -- python train.py.";
 }
 
 std::string reason(int error) {
@@ -137,15 +167,19 @@ mode_t wanted_mode(const std::string& target) {
 Result<std::string> read_text_file(const std::string& path, std::size_t most_bytes) {
   const bool is_standard_input = path == "-";
   const std::string name = is_standard_input ? "standard input" : path;
-  const Descriptor file(is_standard_input ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  const bool is_pipe = !is_standard_input && is_named_pipe(path);
+  const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | (is_pipe ? O_NONBLOCK : 0);
+  const Descriptor file(is_standard_input ? STDIN_FILENO : open(path.c_str(), flags));
   if (file.number() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return missing_file(path);
     return failure(name, fmt::format("The file cannot be read: {}.", reason(errno)), {});
   }
   struct stat info {};
   if (fstat(file.number(), &info) == 0 && S_ISDIR(info.st_mode))
-    return failure(name, "This is a folder, not a file.", "Name a file in it.");
+    return failure(name, "This is a folder, not a file.", folder_hint(path));
   std::string text;
+  if (is_pipe && !has_writer(file.number(), text))
+    return failure(name, "This is a named pipe, and nobody writes to it.", "Name a file, or - for the standard input.");
   if (S_ISREG(info.st_mode) && info.st_size > 0 && info.st_size <= static_cast<off_t>(most_bytes))
     text.reserve(static_cast<std::size_t>(info.st_size) + 1);
   std::array<char, 65536> buffer;

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "core/files.h"
+#include "core/foreign_files.h"
 #include "core/json_parser.h"
 #include "core/json_writer.h"
 
@@ -98,7 +99,12 @@ Result<JsonDocument> parse_json(std::string text, std::string name) {
 
 Result<JsonDocument> read_json_file(const std::string& path) {
   FSDP_TRY(std::string text, read_text_file(path));
-  return parse_json(std::move(text), path == "-" ? "standard input" : path);
+  const std::string name = path == "-" ? "standard input" : path;
+  // What is no JSON may be known for what it is; a file of ours that is broken keeps its position.
+  if (!text.starts_with('{')) {
+    if (std::optional<Error> foreign = recognise_text(text, name)) return tl::unexpected(Errors{*std::move(foreign)});
+  }
+  return parse_json(std::move(text), name);
 }
 
 }  // namespace fsdp

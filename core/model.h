@@ -87,6 +87,15 @@ struct BlockModule {
   bool operator==(const BlockModule&) const = default;
 };
 
+/// A local variable of a module's forward: it keeps its value alive though nothing uses it any more.
+struct LocalVariable {
+  int value = 0;   ///< In `Block::values`.
+  int module = 0;  ///< In `Block::modules`: whose forward it belongs to.
+  int until = 0;   ///< In `Block::ops`: the op after which the forward returns, or the variable names another value.
+
+  bool operator==(const LocalVariable&) const = default;
+};
+
 /// The ops that a kind of module runs in its forward, on values and parameters of its own.
 struct Block {
   std::string kind;  ///< "decoder_layer", "token_embedding", "head", ...
@@ -96,6 +105,7 @@ struct Block {
   int num_inputs = 0;
   std::vector<Op> ops;       ///< In forward order.
   std::vector<int> outputs;  ///< In `values`: what the call gives to others.
+  std::vector<LocalVariable> locals;
 
   bool operator==(const Block&) const = default;
 };
@@ -103,8 +113,9 @@ struct Block {
 /// One run of a block. All modules of one call lie below `module`.
 struct Call {
   int block = 0;                ///< In `Model::blocks`.
-  int module = 0;               ///< In `Model::modules`: what `BlockModule::name` is relative to.
-  std::vector<int> modules;     ///< In `Model::modules`, one per block module.
+  int module = 0;               ///< In `Model::modules`: what `BlockModule::name` is relative to; -1: the ops run when
+                                ///< the root's forward has returned, as a training loop's loss does.
+  std::vector<int> modules;     ///< In `Model::modules`, one per block module; -1 like `module`.
   std::vector<int> parameters;  ///< In `Model::parameters`, one per block parameter.
   std::vector<int> inputs;      ///< In `Model::values`, one per block input.
   std::vector<int> outputs;     ///< In `Model::values`, one per block output.
@@ -139,6 +150,15 @@ struct HeldValue {
   bool operator==(const HeldValue&) const = default;
 };
 
+/// A value that a local variable names in a forward that goes on after the call: that of the module, or of the
+/// innermost one around it which does.
+struct NamedValue {
+  int value = 0;   ///< In `Model::values`.
+  int module = 0;  ///< In `Model::modules`.
+
+  bool operator==(const NamedValue&) const = default;
+};
+
 struct Model {
   std::string name;
   std::string source;  ///< Where its figures come from.
@@ -147,11 +167,14 @@ struct Model {
   std::vector<Parameter> parameters;
   std::vector<Buffer> buffers;
   std::vector<Value> values;
-  std::vector<int> inputs;  ///< In `values`: what the data loader puts on the device.
+  std::vector<int> inputs;              ///< In `values`: what the data loader puts on the device.
+  std::vector<int> inputs_beside_root;  ///< Of `inputs`, in `values`: what reaches a module inside without going
+                                        ///< through the arguments of the root's forward.
   std::vector<Block> blocks;
   std::vector<Call> calls;
   std::vector<Stack> stacks;
   std::vector<HeldValue> held;
+  std::vector<NamedValue> named;
   int loss = -1;  ///< In `values`. With several losses, their sum.
   std::int64_t tokens_per_step =
       0;                           ///< Tokens of one micro-batch that throughput counts (positions of the main stack).

@@ -28,14 +28,18 @@ void bert_embeddings(BlockBuilder& b, const BlockOptions& options) {
   }
   b.buffer("position_ids", {1, max_positions}, Dtype::Int64, false);
   b.buffer("token_type_ids", {1, max_positions}, Dtype::Int64, false);
-  const BlockValue words = b.embedding("word_embeddings", ids, options.integer("vocab_size"), width);
+  const BlockValue words =
+      b.local("inputs_embeds", b.embedding("word_embeddings", ids, options.integer("vocab_size"), width));
   const BlockValue types =
       b.embedding("token_type_embeddings", b.input("token_type_ids"), options.integer("type_vocab_size", 2), width);
+  b.local("token_type_embeddings", types);
   const BlockValue sum = b.add(words, types);
   const BlockValue positions =
       b.embedding("position_embeddings", b.constant({1, seq}, Dtype::Int64), max_positions, width);
-  const BlockValue normed = b.layer_norm("LayerNorm", b.add(sum, positions));
-  b.output("hidden", b.dropout("dropout", normed, options.number("dropout")));
+  b.local("position_embeddings", positions);
+  const BlockValue normed = b.layer_norm("LayerNorm", b.local("embeddings", b.add(sum, positions)));
+  b.local("embeddings", normed);
+  b.named_output("hidden", b.dropout("dropout", normed, options.number("dropout")));  // embedding_output
 }
 
 /// norm(residual + dropout(dense(x))): how both halves of a layer end.
@@ -45,7 +49,7 @@ BlockValue bert_output(BlockBuilder& b, std::string_view module, std::string_vie
   b.declare("dense", "Linear");
   b.declare("LayerNorm", "LayerNorm");
   const BlockValue dense = b.dropout("dropout", b.linear("dense", x, b.size(residual, -1), {.bias = true}), dropout);
-  return b.layer_norm("LayerNorm", b.add(dense, residual));
+  return b.layer_norm("LayerNorm", b.add(b.local("hidden_states", dense), residual));
 }
 
 void bert_layer(BlockBuilder& b, const BlockOptions& options) {

@@ -9,7 +9,7 @@ void token_embedding(BlockBuilder& b, const BlockOptions& options) {
   const BlockValue ids = b.input("input_ids");
   BlockValue hidden = b.embedding("", ids, options.integer("vocab_size"), options.integer("hidden_size"));
   if (options.has("scale")) hidden = b.scale(hidden, options.number("scale"));
-  b.output("hidden", hidden);
+  b.named_output("hidden", hidden);  // inputs_embeds
 }
 
 // Hugging Face makes the position ids in the forward pass, [1, seq] for all samples.

@@ -61,10 +61,15 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
   for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) b.declare(name, "Linear");
   BlockValue q = split_heads(b, b.linear("q_proj", x, heads * head_dim, qkv), heads);
   if (options.flag("qk_norm")) q = b.rms_norm("q_norm", q, {.class_name = family + "RMSNorm"});
+  b.local("query_states", q);
   BlockValue k = split_heads(b, b.linear("k_proj", x, kv_heads * head_dim, qkv), kv_heads);
   if (options.flag("qk_norm")) k = b.rms_norm("k_norm", k, {.class_name = family + "RMSNorm"});
-  const BlockValue v = split_heads(b, b.linear("v_proj", x, kv_heads * head_dim, qkv), kv_heads);
+  b.local("key_states", k);
+  const BlockValue v =
+      b.local("value_states", split_heads(b, b.linear("v_proj", x, kv_heads * head_dim, qkv), kv_heads));
   const auto rotated = b.rotary(q, k, {b.input("cos"), b.input("sin")});
+  b.local("query_states", rotated.query);
+  b.local("key_states", rotated.key);
   const BlockValue mixed = b.attention(rotated.query, rotated.key, v,
                                        {.causal = true,
                                         .window = options.integer("sliding_window"),
@@ -134,6 +139,7 @@ void gpt2_embeddings(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t width = options.integer("hidden_size");
   const BlockValue ids = b.input("input_ids");
   const BlockValue tokens = b.embedding("wte", ids, options.integer("vocab_size"), width);
+  b.named_output("inputs_embeds", tokens);
   const std::int64_t seq = b.size(ids, 1);
   if (seq > options.integer("max_positions")) {
     b.fail(
@@ -142,6 +148,7 @@ void gpt2_embeddings(BlockBuilder& b, const BlockOptions& options) {
   }
   const BlockValue positions =
       b.embedding("wpe", b.constant({1, seq}, Dtype::Int64), options.integer("max_positions"), width);
+  b.named_output("position_embeds", positions);
   b.output("hidden", b.dropout("drop", b.add(tokens, positions), options.number("dropout")));
 }
 
@@ -151,18 +158,22 @@ void gpt2_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t heads = options.integer("num_attention_heads");
   const BlockValue hidden = b.input("hidden");
   const std::int64_t width = b.size(hidden, -1);
-  const BlockValue normed = b.layer_norm("ln_1", hidden);
+  const BlockValue normed = b.local("hidden_states", b.layer_norm("ln_1", hidden));
   BlockValue attention;
   {
     const auto scope = b.enter("attn", "GPT2Attention");
     const auto qkv = b.split(b.linear("c_attn", normed, 3 * width, conv1d), 3, -1);
+    b.local("query_states", qkv[0]);
+    b.local("key_states", qkv[1]);
+    b.local("value_states", qkv[2]);
     const BlockValue mixed =
         b.attention(split_heads(b, qkv[0], heads), split_heads(b, qkv[1], heads), split_heads(b, qkv[2], heads),
                     {.dropout = dropout, .bias = attention_mask(b)});
     attention = b.dropout("resid_dropout", b.linear("c_proj", mixed, width, conv1d), dropout);
   }
-  const BlockValue middle = b.add(attention, hidden);
-  const BlockValue normed_middle = b.layer_norm("ln_2", middle);
+  b.local("attn_output", attention);
+  const BlockValue middle = b.local("hidden_states", b.add(attention, hidden));
+  const BlockValue normed_middle = b.local("hidden_states", b.layer_norm("ln_2", middle));
   BlockValue mlp;
   {
     const auto scope = b.enter("mlp", "GPT2MLP");

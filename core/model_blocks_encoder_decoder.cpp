@@ -42,9 +42,9 @@ BlockValue t5_heads(BlockBuilder& b, std::string_view module, BlockValue x, cons
 
 /// Attention of x over `keys`, with the position bias that is given.
 BlockValue t5_attention(BlockBuilder& b, BlockValue x, BlockValue keys, BlockValue bias, const T5Options& t5) {
-  const BlockValue q = t5_heads(b, "q", x, t5);
-  const BlockValue k = t5_heads(b, "k", keys, t5);
-  const BlockValue v = t5_heads(b, "v", keys, t5);
+  const BlockValue q = b.local("query_states", t5_heads(b, "q", x, t5));
+  const BlockValue k = b.local("key_states", t5_heads(b, "k", keys, t5));
+  const BlockValue v = b.local("value_states", t5_heads(b, "v", keys, t5));
   const BlockValue mixed = b.attention(q, k, v, {.causal = false, .dropout = t5.dropout, .bias = bias});
   return b.linear("o", mixed, b.size(x, -1));
 }
@@ -73,7 +73,7 @@ BlockValue t5_attention_layer(BlockBuilder& b, BlockValue hidden, std::optional<
   const auto scope =
       b.enter(crosses ? "layer.1" : "layer.0", crosses ? "T5LayerCrossAttention" : "T5LayerSelfAttention");
   b.declare(attention, "T5Attention");
-  const BlockValue normed = b.rms_norm("layer_norm", hidden, kT5Norm);
+  const BlockValue normed = b.local("normed_hidden_states", b.rms_norm("layer_norm", hidden, kT5Norm));
   BlockValue mixed;
   {
     const auto inner = b.enter(attention, "T5Attention");
@@ -87,6 +87,7 @@ BlockValue t5_attention_layer(BlockBuilder& b, BlockValue hidden, std::optional<
     }
     mixed = t5_attention(b, normed, keys.value_or(normed), bias, t5);
   }
+  b.local("attention_output", mixed);
   return b.add(hidden, b.dropout("dropout", mixed, t5.dropout));
 }
 
@@ -103,7 +104,8 @@ BlockValue t5_feed_forward(BlockBuilder& b, BlockValue x, std::int64_t intermedi
   BlockValue inner;
   if (gated) {
     const BlockValue gate = b.activation("act", OpKind::Gelu, b.linear("wi_0", x, intermediate), "NewGELUActivation");
-    inner = b.mul(gate, b.linear("wi_1", x, intermediate));
+    b.local("hidden_gelu", gate);
+    inner = b.mul(gate, b.local("hidden_linear", b.linear("wi_1", x, intermediate)));
   } else {
     inner = b.activation("act", OpKind::Relu, b.linear("wi", x, intermediate), "ReLU");
   }
@@ -119,13 +121,18 @@ void build_t5_block(BlockBuilder& b, const BlockOptions& options) {
   b.declare("layer", "ModuleList", false);
 
   BlockValue hidden = t5_attention_layer(b, b.input("hidden"), {}, decoder, buckets, t5);
-  if (decoder) hidden = t5_attention_layer(b, hidden, b.input("encoder_hidden"), false, buckets, t5);
+  b.local("self_attention_outputs", hidden);
+  if (decoder) {
+    hidden = t5_attention_layer(b, hidden, b.input("encoder_hidden"), false, buckets, t5);
+    b.local("cross_attention_outputs", hidden);
+  }
   {
     const auto scope = b.enter(decoder ? "layer.2" : "layer.1", "T5LayerFF");
     const bool gated = options.flag("gated");
     b.declare("DenseReluDense", gated ? "T5DenseGatedActDense" : "T5DenseActDense");
     const BlockValue normed = b.rms_norm("layer_norm", hidden, kT5Norm);
     const BlockValue mlp = t5_feed_forward(b, normed, options.integer("intermediate_size"), gated, t5.dropout);
+    b.local("forwarded_states", mlp);
     hidden = b.add(hidden, b.dropout("dropout", mlp, t5.dropout));
   }
   b.output("hidden", hidden);
@@ -147,9 +154,10 @@ BlockValue whisper_attention(BlockBuilder& b, std::string_view name, BlockValue 
   const std::int64_t width = b.size(x, -1);
   if (width % heads != 0) b.fail(fmt::format("A width of {} does not divide by {} heads.", width, heads));
   const double scaling = 1 / std::sqrt(static_cast<double>(width / heads));
-  const BlockValue q = heads_first(b, b.scale(b.linear("q_proj", x, width, {.bias = true}), scaling), heads);
-  const BlockValue k = heads_first(b, b.linear("k_proj", keys, width), heads);
-  const BlockValue v = heads_first(b, b.linear("v_proj", keys, width, {.bias = true}), heads);
+  const BlockValue scaled = b.scale(b.linear("q_proj", x, width, {.bias = true}), scaling);
+  const BlockValue q = b.local("query_states", heads_first(b, scaled, heads));
+  const BlockValue k = b.local("key_states", heads_first(b, b.linear("k_proj", keys, width), heads));
+  const BlockValue v = b.local("value_states", heads_first(b, b.linear("v_proj", keys, width, {.bias = true}), heads));
   return b.linear("out_proj", b.attention(q, k, v, {.causal = causal}), width, {.bias = true});
 }
 
@@ -167,9 +175,9 @@ void build_whisper_layer(BlockBuilder& b, const BlockOptions& options, bool deco
   }
   b.declare("fc1", "Linear");
   b.declare("fc2", "Linear");
-  normed = b.layer_norm("final_layer_norm", hidden);
+  normed = b.local("hidden_states", b.layer_norm("final_layer_norm", hidden));
   const BlockValue up = b.linear("fc1", normed, options.integer("intermediate_size"), {.bias = true});
-  const BlockValue inner = b.activation("activation_fn", OpKind::Gelu, up, "GELUActivation");
+  const BlockValue inner = b.local("hidden_states", b.activation("activation_fn", OpKind::Gelu, up, "GELUActivation"));
   b.output("hidden", b.add(hidden, b.linear("fc2", inner, b.size(hidden, -1), {.bias = true})));
 }
 
@@ -186,6 +194,7 @@ void build_whisper_encoder_stem(BlockBuilder& b, const BlockOptions& options) {
   BlockValue x = b.conv1d("conv1", b.input("input_features"), width, {.kernel = 3, .padding = 1});
   x = b.conv1d("conv2", b.gelu(x, false), width, {.kernel = 3, .stride = 2, .padding = 1});
   x = b.transpose(b.gelu(x, false), 1, 2);
+  b.named_output("inputs_embeds", x);
   const std::int64_t positions = options.integer("max_positions");
   if (b.size(x, 1) != positions) {
     b.fail(fmt::format("The encoder reads {} positions, but has {}.", b.size(x, 1), positions),
@@ -200,9 +209,11 @@ void build_whisper_decoder_embedding(BlockBuilder& b, const BlockOptions& option
   const std::int64_t width = options.integer("hidden_size");
   const BlockValue ids = b.input("decoder_input_ids");
   const BlockValue tokens = b.embedding("embed_tokens", ids, options.integer("vocab_size"), width);
+  b.named_output("inputs_embeds", tokens);
   // Positions are picked from the table by indices of [batch, seq], not read as a slice of it.
   const BlockValue positions = b.embedding("embed_positions", b.constant(b.shape(ids), Dtype::Int64),
                                            options.integer("max_positions"), width, "WhisperPositionalEmbedding");
+  b.named_output("positions", positions);
   b.output("hidden", b.add(tokens, positions));
 }
 

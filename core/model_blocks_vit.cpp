@@ -47,7 +47,9 @@ void vit_embeddings(BlockBuilder& b, const BlockOptions& options) {
     b.output("tokens", tokens);  // The encoder's argument, which goes on into the calls that follow.
     const auto scope = b.enter("encoder", "Encoder");
     const BlockValue positions = b.parameter("pos_embedding", {1, b.size(tokens, 1), b.size(tokens, 2)});
-    b.output("hidden", b.dropout("dropout", b.add(tokens, positions), dropout));
+    const BlockValue input = b.add(tokens, positions);
+    if (dropout > 0) b.named_output("input", input);
+    b.named_output("hidden", b.dropout("dropout", input, dropout));
     return;
   }
   const auto scope = b.enter("embeddings", "ViTEmbeddings");
@@ -68,6 +70,9 @@ BlockValue packed_attention(BlockBuilder& b, BlockValue x, std::int64_t heads, d
   const BlockValue packed =
       b.linear("", x, 3 * width, {.bias = true, .weight_name = "in_proj_weight", .bias_name = "in_proj_bias"});
   const auto qkv = b.split(b.contiguous(packed), 3, -1);
+  b.local("q", qkv[0]);
+  b.local("k", qkv[1]);
+  b.local("v", qkv[2]);
   const BlockValue mixed = b.attention(split_heads(b, qkv[0], heads), split_heads(b, qkv[1], heads),
                                        split_heads(b, qkv[2], heads), {.causal = false, .dropout = dropout});
   b.declare("out_proj", "NonDynamicallyQuantizableLinear", false);
@@ -104,21 +109,22 @@ void huggingface_layer(BlockBuilder& b, const BlockOptions& options) {
   b.declare("output", "ViTOutput");
   b.declare("layernorm_before", "LayerNorm");
   b.declare("layernorm_after", "LayerNorm");
-  const BlockValue normed = b.layer_norm("layernorm_before", hidden);
+  const BlockValue normed = b.local("hidden_states_norm", b.layer_norm("layernorm_before", hidden));
   BlockValue attention;
   {
     const auto outer = b.enter("attention", "ViTAttention");
     {
       const auto inner = b.enter("attention", "ViTSelfAttention");
       for (const char* name : {"query", "key", "value"}) b.declare(name, "Linear");
-      const BlockValue k = split_heads(b, b.linear("key", normed, width, biased), heads);
-      const BlockValue v = split_heads(b, b.linear("value", normed, width, biased), heads);
-      const BlockValue q = split_heads(b, b.linear("query", normed, width, biased), heads);
+      const BlockValue k = b.local("key_layer", split_heads(b, b.linear("key", normed, width, biased), heads));
+      const BlockValue v = b.local("value_layer", split_heads(b, b.linear("value", normed, width, biased), heads));
+      const BlockValue q = b.local("query_layer", split_heads(b, b.linear("query", normed, width, biased), heads));
       attention = b.attention(q, k, v, {.causal = false, .dropout = options.number("attention_dropout")});
     }
     const auto output = b.enter("output", "ViTSelfOutput");
     attention = b.dropout("dropout", b.linear("dense", attention, width, biased), dropout);
   }
+  b.local("attention_output", attention);
   const BlockValue middle = b.add(attention, hidden);
   BlockValue mlp = b.layer_norm("layernorm_after", middle);
   {

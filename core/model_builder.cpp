@@ -59,6 +59,13 @@ class Builder {
   Result<WrittenBlock> write_block(const SpecEntry& entry, std::size_t variation);
   int share_block(const Block& block);
   void bind(const SpecEntry& entry, const WrittenBlock& written, const std::string& base);
+  bool is_loss_alone(const SpecEntry& entry) const;
+  bool runs_after_root(const SpecModule& module) const { return module.after_root || &module == moved_; }
+  void place_loss(const std::vector<SpecEntry>& entries);
+  void cast_logits(const SpecModule& loss);
+  void check_after_root(const std::vector<SpecEntry>& entries);
+  void bind_after_root(const SpecModule& module, const WrittenBlock& written);
+  void check_unread();
   void add_outputs(const SpecModule& module, const WrittenBlock& written, const std::string& base, Call& call);
   void add_to_stack(const SpecModule& module, int call);
   void finish(const DimensionValues& dimensions, const Recipe& recipe);
@@ -69,6 +76,9 @@ class Builder {
   Model model_;
   ModuleTree tree_;
   std::map<std::string, int, std::less<>> values_;  ///< The value that a name stands for now.
+  std::vector<std::string> call_where_;             ///< [num_calls] The entry.
+  const SpecModule* loss_ = nullptr;                ///< The last entry, where it is the loss and nothing else;
+  const SpecModule* moved_ = nullptr;               ///< where the workload has it run after the root.
   std::int64_t num_value_elements_ = 0;
   std::int64_t num_parameter_elements_ = 0;
   Errors errors_;
@@ -88,7 +98,9 @@ void Builder::add_inputs(const DimensionValues& dimensions) {
     bool good = true;
     for (const SpecNumber& size : input.shape) {
       const auto evaluated = dimensions.integer(size, 1);
-      if (!evaluated) append(errors_, evaluated.error());
+      const bool is_new =
+          !evaluated && std::find(errors_.begin(), errors_.end(), evaluated.error().front()) == errors_.end();
+      if (is_new) append(errors_, evaluated.error());
       good = good && evaluated.has_value();
       value.shape.push_back(evaluated.value_or(1));
     }
@@ -100,6 +112,7 @@ void Builder::add_inputs(const DimensionValues& dimensions) {
     const int id = static_cast<int>(model_.values.size());
     values_.insert_or_assign(input.name, id);
     model_.inputs.push_back(id);
+    if (!input.root_argument) model_.inputs_beside_root.push_back(id);
     model_.values.push_back(std::move(value));
   }
 }
@@ -208,8 +221,83 @@ void Builder::add_entry(const SpecEntry& entry) {
       block = written.end() - 1;
     }
     const std::string base = module.repeated ? fmt::format("{}{}", module.name, i) : module.name;
-    bind(entry, *block, base);
+    if (runs_after_root(module)) {
+      bind_after_root(module, *block);
+    } else {
+      bind(entry, *block, base);
+    }
   }
+}
+
+// A softcap belongs to the model and not to the loss.
+bool Builder::is_loss_alone(const SpecEntry& entry) const {
+  const SpecModule& module = *entry.spec;
+  if (entry.kind == nullptr || entry.kind->name != "cross_entropy" || !module.name.empty() || !module.called)
+    return false;
+  return BlockOptions(entry.options.front()).number("softcap") == 0 &&
+         outside_name(module.outputs, "loss") == spec_.loss;
+}
+
+void Builder::place_loss(const std::vector<SpecEntry>& entries) {
+  if (!entries.empty() && is_loss_alone(entries.back())) loss_ = entries.back().spec;
+  if (loss_ != nullptr) {
+    if (workload_.loss_after_root) moved_ = loss_;
+    return;
+  }
+  const bool is_outside = !entries.empty() && entries.back().spec->after_root;
+  if (workload_.loss_after_root && !is_outside) {
+    model_.notes.emplace_back("The loss is a part of this model's forward: it does not run after the root's.");
+  }
+  if (workload_.float_logits) {
+    model_.notes.emplace_back(
+        "The logits of this model's loss are not cast to fp32 by the model: its spec says where.");
+  }
+}
+
+void Builder::cast_logits(const SpecModule& loss) {
+  const std::string name = outside_name(loss.inputs, "logits");
+  const auto found = values_.find(name);
+  if (found == values_.end() || model_.values[at(found->second)].dtype == Dtype::Float32) return;
+  Value logits = model_.values[at(found->second)];
+  logits.name = name;
+  BlockBuilder builder("float_logits", "", {logits});
+  builder.output(name, builder.cast(builder.input(name), Dtype::Float32));
+  const auto definition = builder.finish();
+  Call call{.block = share_block(definition->block), .module = 0, .modules = {0}, .inputs = {found->second}};
+  logits.dtype = Dtype::Float32;
+  call.outputs.push_back(static_cast<int>(model_.values.size()));
+  values_.insert_or_assign(name, call.outputs.front());
+  model_.values.push_back(std::move(logits));
+  model_.calls.push_back(std::move(call));
+  call_where_.push_back(loss.where);
+}
+
+void Builder::check_after_root(const std::vector<SpecEntry>& entries) {
+  if (!entries.empty() && runs_after_root(*entries.front().spec)) {
+    errors_.push_back(Error{entries.front().spec->where, "Nothing runs in the root's forward.",
+                            "Leave \"after_root\" out of what the model computes."});
+  }
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    if (runs_after_root(*entries[i].spec) || !runs_after_root(*entries[i - 1].spec)) continue;
+    errors_.push_back(Error{entries[i].spec->where, "It stands after an entry that runs after the root's forward.",
+                            "Write \"after_root\": true here too, or move that entry to the end."});
+  }
+}
+
+void Builder::bind_after_root(const SpecModule& module, const WrittenBlock& written) {
+  const BlockDefinition& definition = written.definition;
+  if (definition.block.modules.size() > 1 || !definition.parameters.empty() || !definition.buffers.empty()) {
+    errors_.push_back(Error{module.where, "What runs after the root's forward has no modules, parameters or buffers.",
+                            "Leave \"after_root\" out, or keep to ops without them."});
+    return;
+  }
+  Call call{.block = written.block, .module = -1, .modules = {-1}};
+  for (const std::string& name : definition.input_names) {
+    call.inputs.push_back(values_.find(outside_name(module.inputs, name))->second);
+  }
+  add_outputs(module, written, "", call);
+  model_.calls.push_back(std::move(call));
+  call_where_.push_back(module.where);
 }
 
 void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const std::string& base) {
@@ -266,6 +354,7 @@ void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const st
   }
   add_outputs(module, written, base, call);
   model_.calls.push_back(std::move(call));
+  call_where_.push_back(module.where);
   if (module.repeated) add_to_stack(module, static_cast<int>(model_.calls.size()) - 1);
 }
 
@@ -289,6 +378,9 @@ void Builder::add_outputs(const SpecModule& module, const WrittenBlock& written,
     const bool is_cached = is_kv_cache(definition.block, definition.block.outputs[i]);
     if (module.keep_outputs || is_cached) model_.held.push_back({.value = id, .if_cached = is_cached});
   }
+  for (const auto& [output, scope] : definition.named) {
+    model_.named.push_back({call.outputs[at(output)], call.modules[at(scope)]});
+  }
 }
 
 void Builder::add_to_stack(const SpecModule& module, int call) {
@@ -299,6 +391,24 @@ void Builder::add_to_stack(const SpecModule& module, int call) {
     model_.stacks.push_back(Stack{.name = name, .class_name = called.class_name, .calls = {}});
   }
   model_.stacks.back().calls.push_back(call);
+}
+
+// What nothing reads before another entry gives it anew: an entry that stands there twice.
+void Builder::check_unread() {
+  std::vector<bool> counts(model_.values.size(), false);
+  for (const Call& call : model_.calls) {
+    for (const int value : call.inputs) counts[at(value)] = true;
+  }
+  for (const HeldValue& held : model_.held) counts[at(held.value)] = true;
+  for (const auto& [name, value] : values_) counts[at(value)] = true;
+  for (std::size_t c = 0; c < model_.calls.size(); ++c) {
+    const std::vector<int>& outputs = model_.calls[c].outputs;
+    if (std::any_of(outputs.begin(), outputs.end(), [&](int value) { return counts[at(value)]; })) continue;
+    const std::string& name = model_.values[at(outputs.front())].name;
+    errors_.push_back(Error{call_where_[c],
+                            fmt::format("Nothing reads \"{}\" before a later entry gives it anew.", name),
+                            "Leave one of the two entries out, or name their outputs apart."});
+  }
 }
 
 void Builder::set_trainable(const Recipe& recipe) {
@@ -324,6 +434,7 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
                               "A loss is a scalar."});
     }
   }
+  check_unread();
   append(errors_, tree_.tie(spec_.tied));
   append(errors_, tree_.finish(spec_.registration));
   set_trainable(recipe);
@@ -333,7 +444,7 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   const auto num_tokens = dimensions.integer(tokens, 1);
   if (!num_tokens) append(errors_, num_tokens.error());
   model_.tokens_per_step = num_tokens.value_or(0);
-  model_.notes = spec_.notes;
+  model_.notes.insert(model_.notes.begin(), spec_.notes.begin(), spec_.notes.end());
   model_.notes.insert(model_.notes.end(), recipe.notes.begin(), recipe.notes.end());
 }
 
@@ -351,9 +462,12 @@ Result<Model> Builder::run() {
                                                                   recipe.name) == module.recipes.end();
     if (!is_left_out) entries.push_back(evaluate_entry(module, dimensions, errors_));
   }
+  place_loss(entries);
+  check_after_root(entries);
   // After a bad entry nothing is known of what it gives, and later messages would only repeat it.
   for (const SpecEntry& entry : entries) {
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+    if (workload_.float_logits && entry.spec == loss_) cast_logits(*entry.spec);
     add_entry(entry);
   }
   if (!errors_.empty()) return tl::unexpected(std::move(errors_));
@@ -365,6 +479,18 @@ Result<Model> Builder::run() {
 }
 
 }  // namespace
+
+void apply_implementations(const Implementations& use, Workload& workload) {
+  workload.loss_after_root = use.loss_after_root;
+  workload.float_logits = use.float_logits;
+}
+
+Workload workload_of(const Plan& plan) {
+  Workload workload{
+      .recipe = plan.recipe, .dimensions = plan.dimensions, .trainable = plan.trainable, .frozen = plan.frozen};
+  apply_implementations(plan.runtime.implementations, workload);
+  return workload;
+}
 
 Result<Model> build_model(const ModelSpec& spec, const Workload& workload) {
   return Builder(spec, workload).run();

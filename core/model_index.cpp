@@ -84,7 +84,8 @@ int model_value(const Model& model, const Call& call, int value) {
   return found == block.outputs.end() ? -1 : call.outputs[static_cast<std::size_t>(found - block.outputs.begin())];
 }
 
-void hold_arguments_of(const Model& model, const Span& run, const std::vector<int>& makers, ModelIndex& index) {
+void hold_arguments_of(const Model& model, int module, const Span& run, const std::vector<int>& makers,
+                       ModelIndex& index) {
   std::vector<int> held;
   for (int c = index.call_at(run.begin); c <= index.call_at(run.end - 1); ++c) {
     const Call& call = model.calls[static_cast<std::size_t>(c)];
@@ -101,7 +102,20 @@ void hold_arguments_of(const Model& model, const Span& run, const std::vector<in
       }
     }
   }
-  for (const int value : held) index.held_arguments.push_back({value, run.end});
+  for (const int value : held) index.held_arguments.push_back({value, run.end, module});
+}
+
+// What the root names is no module's.
+void hold_named_value(const Model& model, const NamedValue& named, int maker, ModelIndex& index) {
+  const int call_end = index.call_begin[static_cast<std::size_t>(index.call_at(maker)) + 1];
+  for (int module = named.module; module > 0; module = model.modules[static_cast<std::size_t>(module)].parent) {
+    if (!model.modules[static_cast<std::size_t>(module)].called) continue;
+    for (const Span& run : index.runs[static_cast<std::size_t>(module)]) {
+      if (run.begin > maker || run.end <= call_end) continue;
+      index.held_arguments.push_back({named.value, run.end, module});
+      return;
+    }
+  }
 }
 
 // A run within one call is the business of its block.
@@ -110,8 +124,12 @@ void find_held_arguments(const Model& model, ModelIndex& index) {
   for (std::size_t m = 1; m < model.modules.size(); ++m) {
     if (!model.modules[m].called) continue;
     for (const Span& run : index.runs[m]) {
-      if (index.call_at(run.begin) != index.call_at(run.end - 1)) hold_arguments_of(model, run, makers, index);
+      if (index.call_at(run.begin) == index.call_at(run.end - 1)) continue;
+      hold_arguments_of(model, static_cast<int>(m), run, makers, index);
     }
+  }
+  for (const NamedValue& named : model.named) {
+    hold_named_value(model, named, makers[static_cast<std::size_t>(named.value)], index);
   }
   std::stable_sort(index.held_arguments.begin(), index.held_arguments.end(),
                    [](const HeldArgument& a, const HeldArgument& b) { return a.end < b.end; });

@@ -22,11 +22,12 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-/// A value that several calls below one module read as its argument: the caller of the module's forward holds it until
-/// that returns, in front of position `end`.
+/// A value that several calls below one module read as its argument, or that a local variable of its forward names: it
+/// is held until that returns, in front of position `end`.
 struct HeldArgument {
   int value = 0;  ///< In `Model::values`.
   int end = 0;
+  int module = 0;  ///< In `Model::modules`.
 
   bool operator==(const HeldArgument&) const = default;
 };
@@ -40,7 +41,8 @@ struct ModelIndex {
   std::vector<std::vector<int>> buffers;     ///< [num_modules] In `Model::buffers`: a module's own.
   std::vector<HeldArgument> held_arguments;  ///< In order of `end`. Not the model's inputs: the batch holds those.
   GradientFlow flow;
-  /// [num positions] The last position with a backward that reads what the op makes, in its call or a later one; -1: none.
+  /// [num positions] The last position with a backward that reads what the op makes, in its call or a later one; -1:
+  /// none.
   std::vector<int> last_read;
   std::vector<bool> in_backward;  ///< [num positions] The op has a backward: its output requires a gradient and leads
                                   ///< to the loss.

@@ -7,9 +7,11 @@
 
 #include "core/model_json.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
+#include "core/model_index.h"
 #include "core/plan.h"
 
 namespace fsdp {
@@ -90,9 +92,16 @@ class ExpandedModelWriter {
     std::vector<int> inputs;
     for (const int input : model_.inputs) inputs.push_back(tensor_of_value_[at(input)]);
     w_.member("inputs", inputs);
+    if (!model_.inputs_beside_root.empty()) {
+      std::vector<int> beside;
+      for (const int input : model_.inputs_beside_root) beside.push_back(tensor_of_value_[at(input)]);
+      w_.member("inputs_beside_root", beside);
+    }
     held("held", false);
     held("held_if_cached", true);
+    locals();
     w_.member("loss", model_.loss < 0 ? -1 : tensor_of_value_[at(model_.loss)]);
+    after_root();
     calls();
     ops();
     w_.member("notes", model_.notes);
@@ -133,6 +142,41 @@ class ExpandedModelWriter {
       if (held.if_cached == if_cached) tensors.push_back(tensor_of_value_[at(held.value)]);
     }
     w_.member(name, tensors);
+  }
+
+  void local(int tensor, int module, int until) {
+    w_.begin_object(JsonLayout::OneLine);
+    w_.member("tensor", tensor);
+    w_.member("module", name_of_module(module));
+    w_.member("until", until);
+    w_.end_object();
+  }
+
+  void locals() {
+    w_.key("locals");
+    w_.begin_array();
+    const ModelIndex index = index_of(model_);
+    for (std::size_t c = 0; c < model_.calls.size(); ++c) {
+      const Call& call = model_.calls[c];
+      for (const LocalVariable& each : model_.blocks[at(call.block)].locals) {
+        local(tensor_numbers_[c][at(each.value)], call.modules[at(each.module)], index.call_begin[c] + each.until);
+      }
+    }
+    for (const HeldArgument& held : index.held_arguments) {
+      const bool is_named = std::any_of(model_.named.begin(), model_.named.end(),
+                                        [&](const NamedValue& named) { return named.value == held.value; });
+      if (!is_named) continue;
+      local(tensor_of_value_[at(held.value)], held.module, held.end - 1);
+    }
+    w_.end_array();
+  }
+
+  void after_root() {
+    std::size_t first = 0;
+    for (const Call& call : model_.calls) {
+      if (call.module < 0) return w_.member("after_root", first);
+      first += model_.blocks[at(call.block)].ops.size();
+    }
   }
 
   void modules() {

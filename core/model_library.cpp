@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <tuple>
 
 #include "core/files.h"
+#include "core/json_document.h"
 #include "core/nearest.h"
 #include "core/version.h"
 
@@ -20,6 +23,36 @@ constexpr std::string_view kEnding = ".json";
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
+}
+
+/// What build_model() says of a workload, which it knows from nowhere, with the places that it has in a plan file.
+Errors placed_in_plan(Errors errors, const Plan& plan, const std::string& plan_path) {
+  const Result<JsonDocument> document = read_json_file(plan_path);
+  const JsonValue* model = document ? document->root.find("model") : nullptr;
+  if (model == nullptr) return errors;
+  const auto place = [&](Error& error, std::string_view key, std::size_t index, const std::string& name) {
+    const JsonValue* list = model->find(key);
+    const JsonValue* value = nullptr;
+    if (list != nullptr && index < list->elements.size()) value = &list->elements[index];
+    if (list != nullptr && !name.empty()) value = list->find(name);
+    if (value != nullptr) error.where = document->where(value->offset);
+  };
+  for (Error& error : errors) {
+    for (const Dimension& dimension : plan.dimensions) {
+      if (error.where == "dimension " + dimension.name) place(error, "dimensions", 0, dimension.name);
+    }
+    for (const auto& [flag, key, patterns] :
+         {std::tuple{"--trainable", "trainable", &plan.trainable}, std::tuple{"--frozen", "frozen", &plan.frozen}}) {
+      for (std::size_t i = 0; error.where == flag && i < patterns->size(); ++i) {
+        if (error.what.find("\"" + (*patterns)[i] + "\"") != std::string::npos) place(error, key, i, {});
+      }
+    }
+    if (error.where == "--recipe") {
+      const JsonValue* recipe = model->find("recipe");
+      if (recipe != nullptr) error.where = document->where(recipe->offset);
+    }
+  }
+  return errors;
 }
 
 }  // namespace
@@ -45,18 +78,76 @@ std::vector<std::string> model_names(const std::string& library) {
   return names;
 }
 
+namespace {
+
+/// A name as it is compared: small letters and digits only.
+std::string folded(std::string_view name) {
+  std::string result;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+  }
+  return result;
+}
+
+/// "owner/name" where there is no such folder.
+bool is_hub_name(const std::string& argument) {
+  const std::size_t slash = argument.find('/');
+  const bool has_one = slash != std::string::npos && slash > 0 && slash + 1 < argument.size() &&
+                       argument.find('/', slash + 1) == std::string::npos;
+  return has_one && argument[0] != '.' && argument[0] != '~' && !argument.ends_with(kEnding) &&
+         !is_there(argument.substr(0, slash));
+}
+
+/// The shipped model of which this is the name on the Hugging Face hub, with its owner or without:
+/// "meta-llama/Llama-3.1-70B-Instruct". Tuned versions are the same model.
+std::optional<std::string> model_of_hub_name(std::string_view hub_name, const std::vector<std::string>& names) {
+  const std::size_t slash = hub_name.find('/');
+  if (slash != std::string_view::npos) hub_name.remove_prefix(slash + 1);
+  if (hub_name.find('/') != std::string_view::npos) return std::nullopt;
+  const std::string wanted = folded(hub_name);
+  for (const std::string_view ending : {"", "instruct", "base", "chat", "it", "hf"}) {
+    for (const std::string_view beginning : {"", "meta"}) {
+      if (!wanted.ends_with(ending) || !wanted.starts_with(beginning)) continue;
+      if (wanted.size() <= ending.size() + beginning.size()) continue;
+      const std::string bare =
+          wanted.substr(beginning.size(), wanted.size() - beginning.size() - ending.size());
+      const auto found = std::find_if(names.begin(), names.end(),
+                                      [&](const std::string& name) { return folded(name) == bare; });
+      if (found != names.end()) return *found;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Result<std::string> find_model_file(const std::string& argument, const std::string& library, const std::string& near) {
   if (argument == "-" || is_there(argument)) return argument;
   if (!near.empty() && is_there(std::filesystem::path(near) / argument)) {
     return (std::filesystem::path(near) / argument).string();
   }
   const bool is_path = argument.find('/') != std::string::npos;
+  const auto in_library = [&](const std::string& name) {
+    return (std::filesystem::path(library) / (name + std::string(kEnding))).string();
+  };
+  if (!argument.ends_with(kEnding)) {
+    if (const auto name = model_of_hub_name(argument, model_names(library))) return in_library(*name);
+  }
+  if (is_hub_name(argument)) {
+    const std::vector<std::string> names = model_names(library);
+    const std::optional<std::string> nearest = nearest_name(argument.substr(argument.find('/') + 1), names);
+    return failure(argument, "There is no such file, and no such model is shipped.",
+                   nearest ? fmt::format("Did you mean \"{}\"?", *nearest)
+                           : "Run \"fsdp-plan models\" for the names of the models.");
+  }
   if (!is_path) {
     const std::string name =
         argument.ends_with(kEnding) ? argument.substr(0, argument.size() - kEnding.size()) : argument;
     const std::vector<std::string> names = model_names(library);
     if (std::find(names.begin(), names.end(), name) != names.end()) {
-      return (std::filesystem::path(library) / (name + std::string(kEnding))).string();
+      return in_library(name);
     }
     if (!argument.ends_with(kEnding)) {
       const std::optional<std::string> nearest = nearest_name(name, names);
@@ -80,9 +171,10 @@ Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_pat
   PlannedModel planned;
   FSDP_TRY(const std::string model_path, find_model_file(plan.model_file, library, folder));
   FSDP_TRY(planned.spec, read_model_spec(model_path));
-  planned.workload = {
-      .recipe = plan.recipe, .dimensions = plan.dimensions, .trainable = plan.trainable, .frozen = plan.frozen};
-  FSDP_TRY(planned.model, build_model(planned.spec, planned.workload));
+  planned.workload = workload_of(plan);
+  Result<Model> model = build_model(planned.spec, planned.workload);
+  if (!model) return tl::unexpected(placed_in_plan(std::move(model).error(), plan, plan_path));
+  planned.model = *std::move(model);
   return planned;
 }
 

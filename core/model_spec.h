@@ -66,6 +66,7 @@ struct SpecInput {
   std::string name;
   std::vector<SpecNumber> shape;
   std::optional<Dtype> dtype;  ///< Empty: the precision of the activations.
+  bool root_argument = true;   ///< False: a script hands it to a module inside, beside the root's forward.
   std::string where;
 
   bool operator==(const SpecInput&) const = default;
@@ -116,6 +117,7 @@ struct SpecModule {
   std::vector<std::string> recipes;  ///< Only in these; empty: in all.
   bool keep_outputs = false;         ///< Its outputs live until the forward of the root returns.
   bool called = true;                ///< False: registered, but its forward never runs.
+  bool after_root = false;           ///< Runs when the root's forward has returned: the loss of a training loop.
   std::string where;
 
   bool operator==(const SpecModule&) const = default;
@@ -190,7 +192,15 @@ struct Workload {
   std::vector<Dimension> dimensions = {};   ///< Override the spec's and the recipe's, by name.
   std::vector<std::string> trainable = {};  ///< Patterns; when given, everything else is frozen.
   std::vector<std::string> frozen = {};     ///< Patterns; what they match is frozen, whatever else was said.
+  bool loss_after_root = false;  ///< `Implementations::loss_after_root`, of a last entry that is the loss alone, and
+  bool float_logits = false;     ///< `Implementations::float_logits`, where there is such an entry.
 };
+
+/// The workload of a plan.
+Workload workload_of(const Plan& plan);
+
+/// Takes over what a plan's runtime says about the model itself.
+void apply_implementations(const Implementations& use, Workload& workload);
 
 /// Reads a spec from a file ("-": the standard input). Error: everything that is wrong with it.
 Result<ModelSpec> read_model_spec(const std::string& path);

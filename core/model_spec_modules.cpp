@@ -72,12 +72,18 @@ void read_strings(const JsonValue& value, std::vector<std::string>& out, JsonErr
   read_json(value, out, errors);
 }
 
+constexpr const char* kNoName = "A value has a name.";
+constexpr const char* kNameIt = "Write one such as \"hidden\".";
+
 /// {"inside": "outside"}, or ["name", ...] where both are the same.
 void read_renames(const JsonValue& value, std::vector<SpecRename>& out, JsonErrors& errors) {
   if (value.type == JsonType::Array) {
     std::vector<std::string> names;
     read_strings(value, names, errors);
-    for (const std::string& name : names) out.push_back({.inside = name, .outside = name});
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (names[i].empty()) errors.add(value.elements[i], kNoName, kNameIt);
+      out.push_back({.inside = names[i], .outside = names[i]});
+    }
     return;
   }
   if (!expect_type(value, JsonType::Object, "an object such as {\"hidden\": \"encoder_hidden\"} or a list of names",
@@ -86,7 +92,10 @@ void read_renames(const JsonValue& value, std::vector<SpecRename>& out, JsonErro
   }
   for (const JsonMember& member : value.members) {
     SpecRename rename{.inside = member.key, .outside = {}};
-    read_json(member.value, rename.outside, errors);
+    if (read_json(member.value, rename.outside, errors) && rename.outside.empty()) {
+      errors.add(member.value, kNoName, kNameIt);
+    }
+    if (rename.inside.empty()) errors.add(member.key_offset, kNoName, kNameIt);
     out.push_back(std::move(rename));
   }
 }
@@ -96,9 +105,20 @@ void read_op(const JsonValue& value, SpecOp& op, const std::vector<SpecDimension
   op.where = errors.document().where(value.offset);
   const JsonValue* kind = object.required_value("op");
   object.optional("module", op.module);
-  object.optional("class", op.class_name);
+  read_class_name(object, op.class_name);
+  if (op.module.empty() && !op.class_name.empty()) {
+    object.fail("class", "The op runs in the entry's own module, whose class stands beside the entry's name.",
+                "Write it there, or name a \"module\" below.");
+  }
   object.optional("inputs", op.inputs);
   object.optional("outputs", op.outputs);
+  for (const char* key : {"inputs", "outputs"}) {
+    const JsonValue* names = value.find(key);
+    if (names == nullptr) continue;
+    for (const JsonValue& name : names->elements) {
+      if (name.type == JsonType::String && name.text.empty()) errors.add(name, kNoName, kNameIt);
+    }
+  }
   if (kind == nullptr) {
     object.finish();
     return;
@@ -183,6 +203,11 @@ void read_block(ObjectReader& object, const JsonValue& block, SpecModule& out,
 
 }  // namespace
 
+void read_class_name(ObjectReader& object, std::string& out, bool required) {
+  const bool is_read = required ? object.required("class", out) : object.optional("class", out);
+  if (is_read && out.empty()) object.fail("class", "A class has a name.", "Write one such as \"LlamaModel\".");
+}
+
 bool read_number(const JsonValue& value, SpecNumber& out, const std::vector<SpecDimension>& dimensions,
                  JsonErrors& errors) {
   out.where = errors.document().where(value.offset);
@@ -196,8 +221,9 @@ bool read_number(const JsonValue& value, SpecNumber& out, const std::vector<Spec
   for (const std::string& name : names_in(value.text)) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     return errors.add(value,
-                      value.text == name ? fmt::format("There is no dimension \"{}\".", name)
-                                         : fmt::format("\"{}\" uses \"{}\", which is no dimension.", value.text, name),
+                      value.text == name
+                          ? fmt::format("There is no dimension \"{}\".", name)
+                          : fmt::format("\"{}\" uses \"{}\", which is not a dimension.", value.text, name),
                       suggest_name(name, known));
   }
   // Values are checked when the model is built; here only that it is an expression.
@@ -260,12 +286,33 @@ void read_options(ObjectReader& object, std::span<const OptionRule> rules, std::
   }
 }
 
+namespace {
+
+/// What runs after the root's forward runs in no module.
+void check_after_root(ObjectReader& object, const SpecModule& out) {
+  if (!out.after_root) return;
+  const auto refuse = [&](bool is_wrong, std::string_view key, std::string what, std::string hint) {
+    if (is_wrong) object.fail(key, std::move(what), std::move(hint));
+  };
+  refuse(!out.name.empty() || out.repeated, "name",
+         fmt::format("\"{}\" is a module inside the root, and the entry runs after the root's forward.", out.name),
+         "Write \"\", or leave \"after_root\" out.");
+  refuse(!out.class_name.empty(), "class", "What runs after the root's forward is no module and has no class.",
+         "Leave it out.");
+  refuse(!out.called, "called", "What runs after the root's forward cannot be without a call.",
+         "Leave \"called\" or \"after_root\" out.");
+  refuse(out.keep_outputs, "keep_outputs", "Outputs are kept until the root's forward returns, and this runs after it.",
+         "Leave \"keep_outputs\" or \"after_root\" out.");
+}
+
+}  // namespace
+
 void read_module(const JsonValue& value, SpecModule& out, const std::vector<SpecDimension>& dimensions,
                  JsonErrors& errors) {
   out.where = errors.document().where(value.offset);
   ObjectReader object(value, errors);
   if (const JsonValue* name = object.required_value("name")) read_name(*name, out, errors);
-  object.optional("class", out.class_name);
+  read_class_name(object, out.class_name);
   const JsonValue* block = object.optional_value("block");
   const JsonValue* ops = object.optional_value("ops");
   if (const JsonValue* inputs = object.optional_value("inputs")) read_renames(*inputs, out.inputs, errors);
@@ -273,7 +320,9 @@ void read_module(const JsonValue& value, SpecModule& out, const std::vector<Spec
   object.optional("recipes", out.recipes);
   object.optional("called", out.called);
   object.optional("keep_outputs", out.keep_outputs);
+  object.optional("after_root", out.after_root);
   if (!object.is_object()) return;
+  check_after_root(object, out);
   if ((block == nullptr) == (ops == nullptr)) {
     object.fail("",
                 block == nullptr ? "The module has neither \"block\" nor \"ops\"."

@@ -9,6 +9,8 @@
 #include <array>
 
 #include "core/expression.h"
+#include "core/foreign_files.h"
+#include "core/limits.h"
 #include "core/nearest.h"
 #include "core/plan_names.h"
 
@@ -60,6 +62,7 @@ void read_inputs(const JsonValue& value, ModelSpec& spec, JsonErrors& errors) {
       }
     }
     if (const JsonValue* dtype = object.optional_value("dtype")) read_dtype(*dtype, input.dtype.emplace(), errors);
+    object.optional("root_argument", input.root_argument);
     object.finish();
   }
 }
@@ -72,10 +75,12 @@ void read_classes(const JsonValue& value, ModelSpec& spec, JsonErrors& errors) {
     entry.where = errors.document().where(member.key_offset);
     if (member.value.type == JsonType::String) {
       entry.class_name = member.value.text;
+      if (entry.class_name.empty())
+        errors.add(member.value, "A class has a name.", "Write one such as \"LlamaModel\".");
       continue;
     }
     ObjectReader object(member.value, errors);
-    object.required("class", entry.class_name);
+    read_class_name(object, entry.class_name, true);
     object.optional("called", entry.called);
     object.finish();
   }
@@ -120,6 +125,10 @@ void read_optimizer(const JsonValue& value, Optimizer& optimizer, JsonErrors& er
   if (const JsonValue* clip = object.optional_value("clip_grad_norm")) {
     read_json(*clip, optimizer.clip_grad_norm.emplace(), errors, kNotNegative);
   }
+  if (optimizer.momentum != 0 && optimizer.kind != OptimizerKind::Sgd) {
+    object.fail("momentum", fmt::format("{} has no momentum.", name_of(kOptimizerKindTable, optimizer.kind)),
+                "Leave it out, or take sgd.");
+  }
   object.finish();
 }
 
@@ -136,7 +145,7 @@ void read_recipe(const JsonMember& member, const ModelSpec& spec, Recipe& recipe
   if (const JsonValue* optimizer = object.optional_value("optimizer")) {
     read_optimizer(*optimizer, recipe.optimizer, errors);
   }
-  object.optional("accumulation", recipe.accumulation, IntegerRange{1, 1 << 20});
+  object.optional("accumulation", recipe.accumulation, IntegerRange{1, kMostMicroBatches});
   if (const JsonValue* dimensions = object.optional_value("dimensions")) {
     read_dimensions(*dimensions, recipe.dimensions, errors, spec.dimensions);
     std::vector<std::string_view> known;
@@ -170,6 +179,19 @@ void check_recipe_names(const JsonValue& modules, const ModelSpec& spec, JsonErr
     if (recipes == nullptr) continue;
     for (const JsonValue& name : recipes->elements) {
       if (name.type == JsonType::String) read_name(name, "recipe", known, errors);
+    }
+  }
+}
+
+/// A module that is listed twice cannot be registered at both places.
+void check_registration(const std::vector<SpecPattern>& registration, JsonErrors& errors, const JsonValue& spec) {
+  const JsonValue* list = spec.find("registration");
+  for (std::size_t i = 0; i < registration.size() && registration.size() == list->elements.size(); ++i) {
+    for (std::size_t before = 0; before < i; ++before) {
+      if (registration[i].text != registration[before].text) continue;
+      errors.add(list->elements[i], fmt::format("\"{}\" is listed twice.", registration[i].text),
+                 "A module is registered once: leave one of the two out.");
+      break;
     }
   }
 }
@@ -228,6 +250,7 @@ void read_spec(const JsonValue& value, ModelSpec& spec, JsonErrors& errors) {
   if (const JsonValue* classes = object.optional_value("classes")) read_classes(*classes, spec, errors);
   read_modules(object, spec, errors);
   read_patterns(object, "registration", spec.registration);
+  check_registration(spec.registration, errors, value);
   if (const JsonValue* tied = object.optional_value("tied")) read_ties(*tied, spec, errors);
   object.optional("loss", spec.loss);
   if (const JsonValue* tokens = object.optional_value("tokens_per_step")) {
@@ -259,6 +282,7 @@ Result<ModelSpec> from_document(const JsonDocument& document) {
 
 Result<ModelSpec> read_model_spec(const std::string& path) {
   FSDP_TRY(const JsonDocument document, read_json_file(path));
+  if (auto foreign = recognise_json(document, WantedFile::ModelSpec)) return tl::unexpected(Errors{*std::move(foreign)});
   return from_document(document);
 }
 

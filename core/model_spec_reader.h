@@ -35,6 +35,9 @@ void read_module(const JsonValue& value, SpecModule& out, const std::vector<Spec
 bool read_dtype(const JsonValue& value, Dtype& out, JsonErrors& errors);
 
 /// Texts with the place where each stands.
+/// Reads "class", which has a name where it stands.
+void read_class_name(ObjectReader& object, std::string& out, bool required = false);
+
 void read_patterns(ObjectReader& object, std::string_view key, std::vector<SpecPattern>& out);
 
 }  // namespace fsdp::model_spec_reader

@@ -174,7 +174,7 @@ std::vector<int> ModuleTree::preorder() const {
 void ModuleTree::renumber_modules(const std::vector<int>& order) {
   const std::vector<int> position = inverse(order, model_.modules.size());
   const auto move_ids = [&](std::vector<int>& ids) {
-    for (int& id : ids) id = position[at(id)];
+    for (int& id : ids) id = id < 0 ? id : position[at(id)];
   };
   model_.modules = reordered(model_.modules, order);
   for (Module& module : model_.modules) {
@@ -183,7 +183,7 @@ void ModuleTree::renumber_modules(const std::vector<int>& order) {
   }
   for (Parameter& parameter : model_.parameters) parameter.module = position[at(parameter.module)];
   for (Call& call : model_.calls) {
-    call.module = position[at(call.module)];
+    if (call.module >= 0) call.module = position[at(call.module)];
     move_ids(call.modules);
   }
 }

@@ -28,6 +28,25 @@ namespace {
 using namespace pickle_detail;
 
 constexpr std::string_view kPlainHint = "Only dicts, lists, tuples, texts, numbers and None are read.";
+constexpr std::size_t kMostNumberBytes = 16;
+
+/// The bytes of a number, lowest first, without those at the end that only repeat its sign.
+std::string_view without_sign_bytes(std::string_view bytes) {
+  const auto is_negative = [](char byte) { return static_cast<signed char>(byte) < 0; };
+  while (bytes.size() > 1) {
+    const char repeated = is_negative(bytes[bytes.size() - 2]) ? '\xff' : '\0';
+    if (bytes.back() != repeated) break;
+    bytes.remove_suffix(1);
+  }
+  return bytes;
+}
+
+/// The nearest number that a double has.
+double rounded(std::string_view bytes) {
+  double number = static_cast<signed char>(bytes.back());
+  for (std::size_t i = bytes.size() - 1; i-- > 0;) number = number * 256 + static_cast<unsigned char>(bytes[i]);
+  return number;
+}
 
 }  // namespace
 
@@ -125,9 +144,11 @@ class PickleReader {
 
   void push_long(int size_bytes) {
     const std::optional<std::uint64_t> size = take_number(size_bytes);
-    const std::optional<std::string_view> bytes = size ? take(*size) : std::nullopt;
+    std::optional<std::string_view> bytes = size ? take(*size) : std::nullopt;
     if (!bytes) return;
-    if (bytes->size() > 8) return fail("A number has more than 64 bits.");
+    if (bytes->size() > 8) bytes = without_sign_bytes(*bytes);
+    if (bytes->size() > kMostNumberBytes) return fail("A number has more than 128 bits.");
+    if (bytes->size() > 8) return push_real(rounded(*bytes));
     std::uint64_t number = 0;
     for (std::size_t i = 0; i < bytes->size(); ++i) {
       number |= static_cast<std::uint64_t>(static_cast<unsigned char>((*bytes)[i])) << (8 * i);
@@ -142,8 +163,12 @@ class PickleReader {
     if (!bytes) return;
     std::uint64_t bits = 0;
     for (const char c : *bytes) bits = bits << 8 | static_cast<unsigned char>(c);
+    push_real(std::bit_cast<double>(bits));
+  }
+
+  void push_real(double number) {
     Value value;
-    value.real = std::bit_cast<double>(bits);
+    value.real = number;
     value.kind = PickleKind::Float;
     push(value);
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/input_casts.h"
 #include "core/model_index.h"
 #include "core/nearest.h"
 #include "core/sharding.h"
@@ -46,6 +47,13 @@ void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex&
   }
 }
 
+// PyTorch 2.11, loss.backward(): "element 0 of tensors does not require grad and does not have a grad_fn".
+void check_trained(const Model& model, Errors& errors) {
+  if (num_gradient_parameters(model) > 0) return;
+  errors.push_back({"model", "No parameter gets a gradient, so that PyTorch raises an error in the backward.",
+                    "Train at least one parameter. A forward without a backward, as for inference, is not predicted."});
+}
+
 // PyTorch 2.11: "Operator aten._fused_sgd_.default does not have a sharding strategy registered."
 void check_optimizer(const Optimizer& optimizer, Errors& errors) {
   if (optimizer.kind != OptimizerKind::Sgd || optimizer.implementation != OptimizerImplementation::Fused) return;
@@ -53,12 +61,37 @@ void check_optimizer(const Optimizer& optimizer, Errors& errors) {
                     "SGD is foreach or for_loop; Adam and AdamW can be fused."});
 }
 
+// Whether the root gives something floating in another dtype to what runs after it.
+bool returns_other_dtype(const Model& model, Dtype activation, Dtype output) {
+  std::vector<bool> is_made(model.values.size(), false);
+  for (const Call& call : model.calls) {
+    for (const int value : call.module < 0 ? call.inputs : call.outputs) {
+      const auto v = static_cast<std::size_t>(value);
+      const Dtype dtype = model.values[v].dtype.value_or(activation);
+      if (call.module >= 0) is_made[v] = true;
+      if (call.module < 0 && is_made[v] && is_floating_point(dtype) && dtype != output) return true;
+    }
+  }
+  return false;
+}
+
 // Each unit casts what it returns, and only a unit casts what it is given: a final norm and head that the root runs
 // would multiply two dtypes, which PyTorch refuses. Where the root is the only unit, just the loss is cast.
 void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
   const std::optional<Dtype>& output = plan.mixed_precision.output_dtype;
   const Dtype activation = activation_dtype(model, plan);
-  const bool only_loss = plan.units.size() == 1 && !plan.runtime.implementations.keep_logits;
+  const bool after_root =
+      std::any_of(model.calls.begin(), model.calls.end(), [](const Call& c) { return c.module < 0; });
+  const bool only_loss = plan.units.size() == 1 && !plan.runtime.implementations.keep_logits && !after_root;
+  if (output && after_root && returns_other_dtype(model, activation, *output)) {
+    errors.push_back(
+        {"mixed_precision/output_dtype",
+         fmt::format("The loss runs after the root's forward, which would return its logits in {}: that "
+                     "cast is not predicted.",
+                     name_of(*output)),
+         "Leave it out, or write \"float_logits\": true in runtime/implementations for logits in float32."});
+    return;
+  }
   if (!output || *output == activation || only_loss) return;
   errors.push_back({"mixed_precision/output_dtype",
                     fmt::format("Units would compute in {} and return {}, which what runs between them does not take.",
@@ -131,7 +164,12 @@ Errors check(const Plan& plan, const Model& model) {
     return errors;
   }
   const ModelIndex index = index_of(model);
-  if (auto layout = make_layout(index, plan); !layout) errors = std::move(layout).error();
+  if (auto layout = make_layout(index, plan)) {
+    errors = check_input_casts(index, plan, *layout);
+  } else {
+    errors = std::move(layout).error();
+  }
+  check_trained(model, errors);
   check_checkpointing(plan, model, index, errors);
   check_optimizer(plan.optimizer, errors);
   check_output_dtype(plan, model, errors);

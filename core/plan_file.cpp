@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/cluster_reader.h"
+#include "core/foreign_files.h"
 #include "core/plan_json.h"
 
 namespace fsdp {
@@ -38,6 +39,7 @@ Result<PlanFile> read_plan(const JsonDocument& document) {
 
 Result<PlanFile> read_plan_file(const std::string& path) {
   FSDP_TRY(const JsonDocument document, read_json_file(path));
+  if (auto foreign = recognise_json(document, WantedFile::Plan)) return tl::unexpected(Errors{*std::move(foreign)});
   return read_plan(document);
 }
 

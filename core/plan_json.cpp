@@ -109,8 +109,12 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   writer.member("repeat_kv", use.repeat_kv);
   writer.member("upcast_logits", use.upcast_logits);
   writer.member("keep_logits", use.keep_logits);
+  writer.member("float_logits", use.float_logits);
+  writer.member("loss_after_root", use.loss_after_root);
   writer.member("use_cache", use.use_cache);
   writer.member("prefer_cudnn_attention", use.prefer_cudnn_attention);
+  writer.member("cudnn_allow_tf32", use.cudnn_allow_tf32);
+  writer.member("matmul_allow_tf32", use.matmul_allow_tf32);
   writer.end_object();
   writer.key("quirks");
   writer.begin_object();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/limits.h"
 #include "core/name_ranges.h"
 #include "core/plan_json.h"
 #include "core/plan_names.h"
@@ -143,6 +144,10 @@ void read_optimizer(const JsonValue& value, Optimizer& optimizer, JsonErrors& er
   object.optional("weight_decay", optimizer.weight_decay, kNotNegative);
   object.optional("momentum", optimizer.momentum, kNotNegative);
   object.optional("clip_grad_norm", optimizer.clip_grad_norm, OrNull{});
+  if (optimizer.momentum != 0 && optimizer.kind != OptimizerKind::Sgd) {
+    object.fail("momentum", fmt::format("{} has no momentum.", name_of(kOptimizerKindTable, optimizer.kind)),
+                "Leave it out, or take sgd.");
+  }
   object.finish();
 }
 
@@ -154,8 +159,12 @@ void read_implementations(const JsonValue& value, Implementations& use, JsonErro
   object.optional("repeat_kv", use.repeat_kv);
   object.optional("upcast_logits", use.upcast_logits);
   object.optional("keep_logits", use.keep_logits);
+  object.optional("float_logits", use.float_logits);
+  object.optional("loss_after_root", use.loss_after_root);
   object.optional("use_cache", use.use_cache);
   object.optional("prefer_cudnn_attention", use.prefer_cudnn_attention);
+  object.optional("cudnn_allow_tf32", use.cudnn_allow_tf32);
+  object.optional("matmul_allow_tf32", use.matmul_allow_tf32);
   object.finish();
 }
 
@@ -185,6 +194,10 @@ void read_runtime(const JsonValue& value, Runtime& runtime, JsonErrors& errors) 
                 fmt::format("Write {}.", Runtime{}.name));
   }
   object.optional("version", runtime.version);
+  if (runtime.version != Runtime{}.version) {
+    object.fail("version", fmt::format("The behavior of PyTorch \"{}\" is not known.", runtime.version),
+                fmt::format("Write {}, the version that is predicted.", Runtime{}.version));
+  }
   object.optional("allocator_settings", runtime.allocator_settings);
   if (const JsonValue* use = object.optional_value("implementations")) {
     read_implementations(*use, runtime.implementations, errors);
@@ -268,7 +281,7 @@ void read_plan_members(ObjectReader& object, Plan& plan) {
   object.optional("cpu_offload", plan.cpu_offload);
   object.optional("forward_prefetch", plan.forward_prefetch, kCounts);
   object.optional("backward_prefetch", plan.backward_prefetch, kCounts);
-  object.optional("accumulation", plan.accumulation, kRanks);
+  object.optional("accumulation", plan.accumulation, IntegerRange{1, kMostMicroBatches});
   object.optional("sync_every_micro_batch", plan.sync_every_micro_batch);
   if (const JsonValue* optimizer = object.optional_value("optimizer")) {
     read_optimizer(*optimizer, plan.optimizer, errors);

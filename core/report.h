@@ -3,6 +3,7 @@
 // The report: what a training step costs. One shape for what is predicted and what is measured, so that two of them can
 // be compared term by term. Its JSON is written by core/report_json.h and described in docs/file_formats.md.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -39,7 +40,7 @@ std::string_view name_of(MemoryCategory category);
 
 using BytesByCategory = std::array<Bytes, kNumMemoryCategories>;
 
-/// A named part of the device's memory outside the allocator's reserve.
+/// A named part of a memory: of the device's outside of the allocator's reserve, or of a node's own.
 struct DeviceTerm {
   std::string name;
   Bytes bytes;
@@ -59,9 +60,18 @@ struct MemoryPeaks {
   bool operator==(const MemoryPeaks&) const = default;
 };
 
+/// The highest live bytes of a part of a step, of all its micro-batches.
+struct PartPeak {
+  std::string part;  ///< "forward", "backward", "optimizer".
+  Bytes live;
+
+  bool operator==(const PartPeak&) const = default;
+};
+
 struct PhasePeaks {
   std::string phase;  ///< "initialisation", "first_step", "steady_step".
   MemoryPeaks peaks;
+  std::vector<PartPeak> parts = {};  ///< Of a predicted step, in order.
 
   bool operator==(const PhasePeaks&) const = default;
 };
@@ -94,8 +104,21 @@ struct PhaseMark {
   bool operator==(const PhaseMark&) const = default;
 };
 
+/// What the processes of one node hold in its own memory, of the node that needs most.
+struct HostMemory {
+  std::optional<Bytes> budget;    ///< Of one node; nothing: not known, and not checked.
+  Bytes needed;                   ///< The sum of `terms`.
+  Bytes margin;                   ///< Kept free on top of it.
+  std::vector<DeviceTerm> terms;  ///< Of all ranks of the node together.
+
+  /// What a node lacks; 0 where its memory is not known.
+  Bytes missing() const { return budget ? std::max(Bytes(0), needed + margin - *budget) : Bytes(0); }
+  bool operator==(const HostMemory&) const = default;
+};
+
 struct MemoryReport {
-  Bytes budget;  ///< Total memory of the device.
+  std::int64_t rank = 0;  ///< Of the world: whose memory this is.
+  Bytes budget;           ///< Total memory of the device.
   Bytes margin;  ///< Kept free on top of the prediction.
   MemoryPeaks peaks;
   PeakMoment peak;
@@ -105,8 +128,9 @@ struct MemoryReport {
   std::vector<PhasePeaks> phases;
   std::int64_t cache_flushes = 0;     ///< Times the allocator must give back its cache to stay below the budget; -1: it
                                       ///< runs out of memory.
-  Bytes host_pinned;                  ///< Pinned host memory per rank, with CPU offload.
-  std::vector<Bytes> live_over_step;  ///< Live bytes over one steady step, at equal distances in allocation order.
+  Bytes host_pinned;                  ///< Pinned host memory of this rank, with CPU offload.
+  std::optional<HostMemory> host;     ///< Nothing: the plan keeps nothing of the model there.
+  std::vector<Bytes> live_over_step;  ///< [instructions] The most that is live during each of one steady step.
   std::vector<PhaseMark> phase_marks;  ///< In it, in order; with accumulation, of each micro-batch.
 
   bool operator==(const MemoryReport&) const = default;

@@ -78,8 +78,8 @@ void write_live_at_peak(JsonWriter& writer, const std::vector<LiveTensor>& tenso
   writer.end_array();
 }
 
-void write_device_terms(JsonWriter& writer, const std::vector<DeviceTerm>& terms) {
-  writer.key("device_terms");
+void write_terms(JsonWriter& writer, std::string_view key, const std::vector<DeviceTerm>& terms) {
+  writer.key(key);
   writer.begin_array();
   for (const DeviceTerm& term : terms) {
     writer.begin_object(JsonLayout::OneLine);
@@ -92,9 +92,21 @@ void write_device_terms(JsonWriter& writer, const std::vector<DeviceTerm>& terms
   writer.end_array();
 }
 
-void write_memory(JsonWriter& writer, const MemoryReport& memory, bool has_categories) {
+void write_host(JsonWriter& writer, const HostMemory& host) {
+  writer.key("host");
+  writer.begin_object();
+  if (host.budget) writer.member("budget_bytes", host.budget->count());
+  writer.member("margin_bytes", host.margin.count());
+  writer.member("needed_bytes", host.needed.count());
+  write_terms(writer, "terms", host.terms);
+  writer.end_object();
+}
+
+void write_memory(JsonWriter& writer, const StepReport& report, bool has_categories) {
+  const MemoryReport& memory = report.memory;
   writer.key("memory");
   writer.begin_object();
+  if (report.kind == "predicted") writer.member("rank", memory.rank);
   writer.member("budget_bytes", memory.budget.count());
   writer.member("margin_bytes", memory.margin.count());
   write_peaks(writer, memory.peaks);
@@ -115,18 +127,25 @@ void write_memory(JsonWriter& writer, const MemoryReport& memory, bool has_categ
     writer.end_object();
   }
   write_live_at_peak(writer, memory.live_at_peak);
-  write_device_terms(writer, memory.device_terms);
+  write_terms(writer, "device_terms", memory.device_terms);
   writer.key("phases");
   writer.begin_object();
   for (const PhasePeaks& phase : memory.phases) {
     writer.key(phase.phase);
     writer.begin_object(JsonLayout::OneLine);
     write_peaks(writer, phase.peaks);
+    if (!phase.parts.empty()) {
+      writer.key("live_peak_bytes_of");
+      writer.begin_object(JsonLayout::OneLine);
+      for (const PartPeak& part : phase.parts) writer.member(part.part, part.live.count());
+      writer.end_object();
+    }
     writer.end_object();
   }
   writer.end_object();
   writer.member("cache_flushes", memory.cache_flushes);
   writer.member("host_pinned_bytes", memory.host_pinned.count());
+  if (memory.host) write_host(writer, *memory.host);
   writer.key("live_over_step_bytes");
   writer.begin_array(JsonLayout::OneLine);
   for (const Bytes live : memory.live_over_step) writer.value(live.count());
@@ -234,7 +253,7 @@ void write_report_members(JsonWriter& writer, const StepReport& report, const Cl
   }
   const bool has_times = report.time.step > Seconds(0);
   const bool has_categories = !report.rehearsal;
-  write_memory(writer, report.memory, has_categories);
+  write_memory(writer, report, has_categories);
   write_traffic(writer, report.traffic, has_times, has_categories);
   if (has_times) write_time(writer, report.time);
   if (report.rehearsal) write_rehearsal(writer, *report.rehearsal);

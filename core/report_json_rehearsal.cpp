@@ -127,6 +127,7 @@ void write_applied(JsonWriter& writer, const Rehearsal& rehearsal) {
     write_if(writer, "fused", optimizer.fused);
     writer.member("parameters", optimizer.parameters);
   });
+  if (!rehearsal.techniques.empty()) writer.member("techniques", rehearsal.techniques);
   writer.end_object();
 }
 
@@ -184,12 +185,24 @@ void write_rehearsal(JsonWriter& writer, const Rehearsal& rehearsal) {
   write_environment(writer, rehearsal);
   writer.member("steps", rehearsal.steps);
   write_ranks(writer, rehearsal);
+  if (!rehearsal.unplayed.empty()) {
+    write_rows(writer, "unplayed_ranks", rehearsal.unplayed, [&](const UnplayedRank& unplayed) {
+      writer.member("rank", unplayed.rank);
+      writer.member("why", unplayed.why);
+    });
+  }
   writer.member("out_of_memory_errors", rehearsal.out_of_memory_errors);
   writer.member("at_end_requested_bytes", rehearsal.at_end_requested.count());
   writer.member("at_end_allocated_bytes", rehearsal.at_end_allocated.count());
   write_applied(writer, rehearsal);
   write_frame_member(writer, "peak_at", rehearsal.peak_at);
   write_frames(writer, "peak_stack", rehearsal.peak_stack);
+  if (!rehearsal.categories.empty()) {
+    writer.key("categories_at_peak");
+    writer.begin_object(kOneLine);
+    for (const PeakCategory& each : rehearsal.categories) writer.member(each.name, each.bytes.count());
+    writer.end_object();
+  }
   write_rows(writer, "allocations_at_peak", rehearsal.allocations, [&](const AllocationSite& site) {
     write_frame(writer, site.frame);
     write_if(writer, "through", site.through);

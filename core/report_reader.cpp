@@ -148,7 +148,7 @@ void read_collective(const JsonValue& value, TrafficReport& traffic, JsonErrors&
                                                                   : MeshDimension::Other;
   object.finish(UnknownKeys::Ignore);
   const auto known = kind_named(kind);
-  if (!known) object.fail("kind", fmt::format("\"{}\" is no collective.", kind), "");
+  if (!known) object.fail("kind", fmt::format("\"{}\" is not a collective.", kind), "");
   collective.kind = known.value_or(CollectiveKind::AllGather);
   collective.dtype = parse_dtype(dtype).value_or(Dtype::UInt8);
   traffic.collectives.push_back(std::move(collective));

@@ -130,6 +130,22 @@ struct RehearsedRank {
   bool operator==(const RehearsedRank&) const = default;
 };
 
+/// A rank that was asked for and has no figures.
+struct UnplayedRank {
+  std::int64_t rank = 0;
+  std::string why;  ///< A sentence.
+
+  bool operator==(const UnplayedRank&) const = default;
+};
+
+/// Bytes that were alive at the peak, by what they are for.
+struct PeakCategory {
+  std::string name;  ///< "parameters", "gradients", "optimizer states", "activations", "communication", "other".
+  Bytes bytes;       ///< As requested.
+
+  bool operator==(const PeakCategory&) const = default;
+};
+
 /// An exception that ended the script.
 struct ScriptError {
   std::string type;
@@ -175,6 +191,7 @@ struct Rehearsal {
   std::int64_t steps = 0;
   std::int64_t rank = 0;                  ///< The one reported: of those rehearsed, the one that needs most.
   std::vector<RehearsedRank> ranks;       ///< All that were rehearsed, by number.
+  std::vector<UnplayedRank> unplayed;     ///< Asked for as well; `ranks` lacks them.
   bool both_bounds = false;               ///< The ranges were measured and not just copied.
   std::int64_t out_of_memory_errors = 0;  ///< Caught by the script as well.
   Bytes at_end_requested;                 ///< Of live tensors when the last step had ended, as asked for,
@@ -183,6 +200,8 @@ struct Rehearsal {
   std::vector<AppliedWrapper> wrappers;
   std::vector<ElementsOfDtype> parameter_dtypes;
   std::vector<AppliedOptimizer> optimizers;
+  std::vector<std::string> techniques;      ///< "recomputation of 16 x Block", "accumulation over 4 backwards", ...
+  std::vector<PeakCategory> categories;     ///< At the peak, largest first; they add up to what was requested.
   PythonFrame peak_at;                      ///< The line of the script at the peak, and
   std::vector<PythonFrame> peak_stack;      ///< what it had called, innermost first.
   std::vector<AllocationSite> allocations;  ///< At the peak, largest first.

@@ -19,6 +19,8 @@ Result<Runtime> runtime_of_flavour(const std::string& flavour) {
     use.rms_norm = RmsNormImplementation::Fused;
     use.rotary = RotaryImplementation::Complex;
     use.use_cache = false;
+    // torchtitan/train.py: pred = model(inputs); loss = self.loss_fn(pred, labels); del pred; loss.backward().
+    use.loss_after_root = true;
     return runtime;
   }
   return failure("runtime", "\"" + flavour + "\" is not a known flavour.",

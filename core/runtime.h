@@ -43,10 +43,21 @@ struct Implementations {
   bool repeat_kv = false;     ///< K and V are copied to all query heads before attention (transformers < 5, or a mask).
   bool upcast_logits = true;  ///< The loss works on logits.float() (ForCausalLMLoss, torchtitan).
   bool keep_logits = false;   ///< The logits stay referenced until after the backward (`outputs` of a model).
+  /// The model itself casts its logits to fp32 and drops the others (`self.output(h).float()`, torchtitan of 2024,
+  /// prime-rl), so that the loss gets, and `keep_logits` keeps, those in fp32.
+  bool float_logits = false;
+  /// The training loop computes the loss, when the root's forward has returned and perhaps resharded (torchtitan). Else
+  /// the model does, inside its forward (Hugging Face).
+  bool loss_after_root = false;
   /// Keys and values are copied into a cache in training too (`use_cache`, on by default in Hugging Face's
   /// configurations). Activation checkpointing turns it off, as gradient_checkpointing_enable does.
   bool use_cache = true;
   bool prefer_cudnn_attention = false;  ///< Automatic takes cuDNN first on sm_90 and later; its workspaces are unknown.
+  /// float32 convolutions run as TF32 where the GPU has it: `torch.backends.cudnn.allow_tf32`, on by default.
+  bool cudnn_allow_tf32 = true;
+  /// float32 matrix products run as TF32: `torch.backends.cuda.matmul.allow_tf32`, or
+  /// `torch.set_float32_matmul_precision("high")`. Off by default.
+  bool matmul_allow_tf32 = false;
 
   bool operator==(const Implementations&) const = default;
 };

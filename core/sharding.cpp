@@ -16,6 +16,7 @@
 // Not modelled: shard_placement_fn (sharding along another dimension).
 
 #include "core/sharding.h"
+#include "core/limits.h"
 
 #include <fmt/format.h>
 
@@ -65,6 +66,10 @@ class LayoutMaker {
     }
     if (plan_.accumulation < 1) {
       wrong("accumulation", fmt::format("{} micro-batches make no step.", plan_.accumulation), "Write 1 or more.");
+    }
+    if (plan_.accumulation > kMostMicroBatches) {
+      wrong("accumulation", fmt::format("{} micro-batches are too many for one step.", plan_.accumulation),
+            fmt::format("Up to {} are predicted.", kMostMicroBatches));
     }
     if (plan_.backward_prefetch < 1 || plan_.forward_prefetch < 0) {
       wrong("prefetch",
@@ -213,7 +218,7 @@ class LayoutMaker {
       const std::int64_t row = rows > 0 ? shard.elements / rows : 0;
       const std::int64_t chunk = (rows + shard_ - 1) / shard_;
       shard.shard_elements = chunk * row;
-      shard.local_elements = std::clamp<std::int64_t>(rows - layout_.rank * chunk, 0, chunk) * row;
+      shard.local_elements = shard.local_elements_of(layout_.rank);
       shard.receives_gradient = parameter.receives_gradient;
       unit.shard_elements += shard.shard_elements;
       unit.true_elements += shard.elements;
@@ -325,8 +330,35 @@ class LayoutMaker {
 
 }  // namespace
 
+std::int64_t ShardedParameter::local_elements_of(std::int64_t rank) const {
+  return std::clamp<std::int64_t>(elements - rank * shard_elements, 0, shard_elements);
+}
+
 Result<Layout> make_layout(const ModelIndex& index, const Plan& plan, std::int64_t rank) {
   return LayoutMaker(index, plan, rank).make();
+}
+
+void see_from(Layout& layout, std::int64_t rank) {
+  layout.rank = rank;
+  for (ShardedUnit& unit : layout.units) {
+    for (ShardedParameter& p : unit.parameters) p.local_elements = p.local_elements_of(rank);
+  }
+}
+
+std::vector<std::int64_t> different_ranks(const Layout& layout) {
+  std::vector<std::int64_t> ranks = {0};
+  for (const ShardedUnit& unit : layout.units) {
+    for (const ShardedParameter& p : unit.parameters) {
+      if (p.shard_elements == 0) continue;
+      const std::int64_t full = p.elements / p.shard_elements;
+      ranks.push_back(full);
+      if (p.elements % p.shard_elements != 0) ranks.push_back(full + 1);
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::erase_if(ranks, [&](std::int64_t rank) { return rank >= layout.mesh.shard; });
+  return ranks;
 }
 
 }  // namespace fsdp

@@ -23,6 +23,9 @@ struct ShardedParameter {
   std::int64_t local_elements = 0;  ///< True elements on the rank in question; 0 on trailing ranks with nothing.
   bool receives_gradient = true;
 
+  /// `local_elements` of any rank of the shard group.
+  std::int64_t local_elements_of(std::int64_t rank) const;
+
   bool operator==(const ShardedParameter&) const = default;
 };
 
@@ -82,5 +85,13 @@ struct Layout {
 /// across units, trainable parameters of several dtypes in one unit, an integer reshard that does not divide, bad
 /// sizes. Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _fsdp_param.py.
 Result<Layout> make_layout(const ModelIndex& index, const Plan& plan, std::int64_t rank = 0);
+
+/// The same layout, seen from another rank of the shard group.
+void see_from(Layout& layout, std::int64_t rank);
+
+/// Ranks of the shard group that hold different numbers of true elements, rising from 0: each stands for itself and
+/// the ranks up to the next one, which hold the same. One where all rows divide; few in any case, because a parameter
+/// has full shards, then perhaps a cut one, then empty ones.
+std::vector<std::int64_t> different_ranks(const Layout& layout);
 
 }  // namespace fsdp

@@ -250,6 +250,11 @@ void write_plain_ops(BlockBuilder& builder, const SpecModule& module,
     }
     if (op.inputs.empty() && op.kind != OpKind::Constant && op.kind != OpKind::Parameter) inputs = last;
     last = write_plain_op(builder, op, BlockOptions(attributes[i]), inputs);
+    if (!op.class_name.empty() && builder.class_of(op.module) != op.class_name) {
+      builder.fail(
+          fmt::format("The module \"{}\" is a {} and a {}.", op.module, builder.class_of(op.module), op.class_name),
+          "All ops of a module name one class, or only its first op does.");
+    }
     last_names = op.outputs;
     if (op.outputs.size() > last.size()) {
       builder.fail(fmt::format("The op {} gives {} values, not {}.", name_of(op.kind), last.size(), op.outputs.size()));

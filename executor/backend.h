@@ -45,6 +45,9 @@ class Backend {
 /// (choose_backends) does.
 void choose_attention(const Implementations& use);
 
+/// Lets float32 convolutions and products run as TF32 where the plan's runtime does; processors have none.
+void choose_tf32(const Implementations& use);
+
 /// Processors and Gloo.
 std::unique_ptr<Backend> cpu_backend();
 

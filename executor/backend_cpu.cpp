@@ -62,6 +62,14 @@ void choose_attention(const Implementations& use) {
   context.setSDPUseCuDNN(only == AttentionBackend::Cudnn || (automatic && use.prefer_cudnn_attention));
 }
 
+void choose_tf32(const Implementations& use) {
+  // PyTorch's defaults are left alone: setting them again warns.
+  const Implementations defaults;
+  at::Context& context = at::globalContext();
+  if (use.cudnn_allow_tf32 != defaults.cudnn_allow_tf32) context.setAllowTF32CuDNN(use.cudnn_allow_tf32);
+  if (use.matmul_allow_tf32 != defaults.matmul_allow_tf32) context.setAllowTF32CuBLAS(use.matmul_allow_tf32);
+}
+
 std::unique_ptr<Backend> cpu_backend() {
   return std::make_unique<CpuBackend>();
 }

@@ -62,6 +62,7 @@ class CudaBackend final : public Backend {
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
     if (!settings.empty()) c10::CachingAllocator::setAllocatorSettings(settings);
     choose_attention(plan.runtime.implementations);
+    choose_tf32(plan.runtime.implementations);
     if (options.threads > 0) at::set_num_threads(options.threads);
     memory_.emplace(device_, settings, !options.allocations.empty());
     set_reserve_meter(&*memory_);

@@ -38,6 +38,25 @@ bool is_view(const c10::FunctionSchema& schema) {
   return aliases;
 }
 
+bool is_fused_attention(const std::string& function) {
+  return function == "aten::_flash_attention_forward" || function == "aten::_scaled_dot_product_cudnn_attention" ||
+         function == "aten::_scaled_dot_product_efficient_attention" ||
+         function == "aten::_scaled_dot_product_flash_attention" ||
+         function == "aten::_scaled_dot_product_flash_attention_for_cpu";
+}
+
+bool is_wanted(const c10::OperatorHandle& function) {
+  switch (active->wanted()) {
+    case KeptOutputs::Wanted::Nothing:
+      return false;
+    case KeptOutputs::Wanted::FusedAttention:
+      return is_fused_attention(function.operator_name().name);
+    case KeptOutputs::Wanted::Everything:
+      break;
+  }
+  return !is_view(function.schema());
+}
+
 using c10::impl::TorchDispatchModeTLS;
 
 void push_mode() {
@@ -68,7 +87,7 @@ void keep_or_give(const c10::OperatorHandle& function, c10::DispatchKeySet keys,
   const c10::impl::ExcludeDispatchKeyGuard once(kBelowAutograd);
   const WithoutMode without_mode;
   const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kBelowAutograd);
-  if (!active->is_wanted() || is_view(function.schema())) return function.redispatchBoxed(below, stack);
+  if (!is_wanted(function)) return function.redispatchBoxed(below, stack);
   const std::string name = c10::toString(function.operator_name());
   if (active->is_giving()) {
     torch::jit::drop(*stack, function.schema().arguments().size());

@@ -19,8 +19,13 @@ class KeptOutputs {
  public:
   /// From now on what was kept is given out, in the order of the calls of each function, instead of being computed.
   void begin_recomputation() { is_giving_ = true; }
-  /// Whether the calls from now on are of an op whose outputs are kept.
-  void set_wanted(bool is_wanted) { is_wanted_ = is_wanted; }
+  /// What is kept of the calls from now on.
+  enum class Wanted : std::uint8_t {
+    Nothing,
+    Everything,
+    FusedAttention,  ///< Of attention, and not what stands around the fused call: copies of K and V, padding.
+  };
+  void set_wanted(Wanted wanted) { wanted_ = wanted; }
 
   /// While it lives, the calls of this thread pass by. Null: nothing happens.
   class Scope {
@@ -49,7 +54,7 @@ class KeptOutputs {
   };
 
   bool is_giving() const { return is_giving_; }
-  bool is_wanted() const { return is_wanted_; }
+  Wanted wanted() const { return wanted_; }
   /// One call of a function of PyTorch's dispatcher, by its name.
   void keep(const std::string& function, const std::vector<c10::IValue>& outputs);
   /// Throws c10::Error when there is none, or when an op has changed it in place since.
@@ -62,7 +67,7 @@ class KeptOutputs {
   };
 
   bool is_giving_ = false;
-  bool is_wanted_ = false;
+  Wanted wanted_ = Wanted::Nothing;
   std::map<std::string, std::deque<std::vector<Output>>> kept_;
 };
 

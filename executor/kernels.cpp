@@ -6,6 +6,7 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <array>
 
 #include "executor/kernel_families.h"
@@ -48,7 +49,7 @@ c10::ScalarType OpRun::dtype_or_activation() const {
 
 const std::string& OpRun::module_name() const {
   const int module = call.modules[static_cast<std::size_t>(op.module)];
-  return model.modules[static_cast<std::size_t>(module)].name;
+  return model.modules[static_cast<std::size_t>(std::max(module, 0))].name;
 }
 
 Kernel kernel_of(OpKind kind) {

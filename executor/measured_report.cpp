@@ -44,7 +44,7 @@ PeakMoment moment_of(std::int64_t instruction, const ModelIndex& index, const La
   }
   if (step.call >= 0) {
     const int module = index.model->calls[at(step.call)].module;
-    moment.instruction += " " + index.model->modules[at(module)].name;
+    moment.instruction += module < 0 ? " outside" : " " + index.model->modules[at(module)].name;
   }
   return moment;
 }

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/input_casts.h"
 #include "executor/counting_allocator.h"
 #include "executor/gradients.h"
 #include "executor/random_state.h"
@@ -30,6 +31,12 @@ namespace fsdp::executor {
 namespace {
 
 constexpr int kNever = -1;
+
+using Wanted = KeptOutputs::Wanted;
+
+Wanted wanted_of(const Op& op) {
+  return op.kind == OpKind::Attention ? Wanted::FusedAttention : Wanted::Everything;
+}
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -78,6 +85,8 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
       cuts_(index.model->calls.size()),
       last_use_(index.model->values.size(), kNever),
       values_(index.model->values.size()),
+      cast_inputs_(inputs_cast_by_root(*index.model, plan)),
+      casts_(index.model->values.size()),
       gradients_(index.model->values.size()),
       calls_(index.model->calls.size()) {
   find_cuts(schedule);
@@ -90,7 +99,8 @@ ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& sc
     for (const int input : call.inputs) last_use_[at(input)] = static_cast<int>(c);
   }
   for (std::size_t c = 0; c < calls_.size(); ++c) {
-    const std::vector<Span>& runs = index.runs[at(index.model->calls[c].module)];
+    const int module = index.model->calls[c].module;
+    const std::vector<Span> runs = module < 0 ? std::vector<Span>{} : index.runs[at(module)];
     is_part_.push_back(std::any_of(runs.begin(), runs.end(), [&](const Span& run) {
       return run.begin < index.call_begin[c] && index.call_begin[c] < run.end;
     }));
@@ -139,6 +149,14 @@ ModelRun::InGraph ModelRun::in_graph(int call, int op) const {
 void ModelRun::begin_micro_batch(Tensors inputs) {
   const std::vector<int>& ids = index_.model->inputs;
   for (std::size_t i = 0; i < ids.size(); ++i) values_[at(ids[i])] = inputs[i];
+  const CategoryScope activations(MemoryCategory::Activation);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (cast_inputs_[i]) casts_[at(ids[i])] = inputs[i].to(context_.activation);
+  }
+}
+
+void ModelRun::leave_root() {
+  for (at::Tensor& cast : casts_) cast = at::Tensor();
 }
 
 void ModelRun::forward(const Instruction& step) {
@@ -173,7 +191,11 @@ void ModelRun::begin_call(int call) {
   CallState& state = calls_[at(call)];
   state.pieces.clear();
   const std::vector<int>& inputs = call_of(call).inputs;
-  for (std::size_t i = 0; i < inputs.size(); ++i) state.values[static_cast<int>(i)] = values_[at(inputs[i])];
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& cast = casts_[at(inputs[i])];
+    const bool is_inside = call_of(call).module >= 0;
+    state.values[static_cast<int>(i)] = cast.defined() && is_inside ? cast : values_[at(inputs[i])];
+  }
   if (checkpoint_modes_[at(call)] != CheckpointMode::None) state.recomputation = recomputation_of(call);
   for (const int input : inputs) {
     if (last_use_[at(input)] == call && !is_held(input) && !is_argument(input)) values_[at(input)] = at::Tensor();
@@ -226,7 +248,7 @@ void ModelRun::run_ops(int call, int begin, int end, PieceRun& piece, KeptOutput
   for (int op = begin; op < end; ++op) {
     const InGraph where = in_graph(call, op);
     const c10::AutoGradMode mode(where != InGraph::No);
-    if (is_selective) kept->set_wanted(keeps[at(op)]);
+    if (is_selective) kept->set_wanted(keeps[at(op)] ? wanted_of(block_of(call).ops[at(op)]) : Wanted::Nothing);
     run_op_at(call, op, where, piece);
     drop_after(call, op, piece);
   }
@@ -297,10 +319,11 @@ void ModelRun::publish(int call) {
   }
 }
 
-// As the root does with what it returns.
+// As the root does with what it returns. A loss that runs after the root stays as it is.
 void ModelRun::return_loss(const at::Tensor& loss) {
   loss_dtype_ = loss.scalar_type();
-  const at::Tensor returned = output_dtype_ ? loss.to(*output_dtype_) : loss;
+  const bool is_returned = index_.model->calls.back().module >= 0;
+  const at::Tensor returned = output_dtype_ && is_returned ? loss.to(*output_dtype_) : loss;
   values_[at(index_.model->loss)] = returned;
   loss_ = LaterNumber(returned);
 }

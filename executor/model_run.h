@@ -46,6 +46,8 @@ class ModelRun {
 
   /// Takes the inputs of a micro-batch, in the order of `Model::inputs`.
   void begin_micro_batch(Tensors inputs);
+  /// The forward of the root has returned.
+  void leave_root();
   void forward(const Instruction& step);
   /// The hooks behind the last forward have run: its call lets go of what it was given.
   void return_from_call();
@@ -100,6 +102,8 @@ class ModelRun {
   std::vector<int> ends_of_unused_;    ///< [num_calls] With which call the part of its graph goes that leads nowhere.
   std::vector<int> last_use_;          ///< [num values] The last call that reads the value.
   std::vector<at::Tensor> values_;     ///< [num values]
+  std::vector<bool> cast_inputs_;      ///< [num inputs] The root casts them.
+  std::vector<at::Tensor> casts_;      ///< [num values] What the root made of them, until its forward returns.
   std::vector<at::Tensor> gradients_;  ///< [num values]
   std::vector<CallState> calls_;       ///< [num_calls]
   int returning_ = -1;                 ///< The call whose hooks are running; -1: none.

@@ -179,14 +179,18 @@ StepMeasurement Trainer::step() {
   }
   if (clock_) {
     wait_for_device();
+    last = std::chrono::steady_clock::now();
   } else {
     take_collective_times();
   }
-  now_.wall = std::chrono::steady_clock::now() - began;
+  // On processors the sum of the instructions' times, whatever else the machine did after the last of them.
+  now_.wall = last - began;
   now_.cpu = cpu_time() - cpu_began;
   now_.peak = live_peak();
   begin_peak();
-  for (const LaterNumber& loss : losses_) now_.loss += loss.value() / static_cast<double>(plan_.accumulation);
+  // Added up before it is divided, as training scripts do: a sum of quotients is rounded otherwise.
+  for (const LaterNumber& loss : losses_) now_.loss += loss.value();
+  now_.loss /= static_cast<double>(plan_.accumulation);
   now_.gradient_norm = gradient_norm_.value();
   ++progress_.steps;
   const std::int64_t micro_batches = layout_.mesh.world_size() * plan_.accumulation;
@@ -234,7 +238,8 @@ void Trainer::run(const Instruction& step) {
     case Do::WaitForUnshard:
       return wait_for_unshard(step);
     case Do::DropAllGather:
-      return drop_held_gather();
+      drop_held_gather();
+      return model_run_->leave_root();
     case Do::Forward: {
       const CategoryScope activations(MemoryCategory::Activation);
       return model_run_->forward(step);

@@ -1,5 +1,6 @@
 // Where a module's forward runs over the ops [begin, end), each value that is read inside and made outside is an
-// argument of it, and lives to op end - 1 at least. The simulator holds them alike (simulator/op_rules.cpp).
+// argument of it, and lives to op end - 1 at least; so do the values of its local variables. The simulator holds them
+// alike (simulator/op_rules.cpp).
 
 #include "executor/value_lifetimes.h"
 
@@ -48,6 +49,7 @@ std::vector<std::vector<int>> values_to_drop(const Block& block) {
       begin = std::max(begin, end - 1);
     }
   }
+  for (const LocalVariable& local : block.locals) last[at(local.value)] = std::max(last[at(local.value)], local.until);
   std::vector<std::vector<int>> drops(block.ops.size());
   for (int value = 0; value < static_cast<int>(block.values.size()); ++value) {
     const bool is_output = std::find(block.outputs.begin(), block.outputs.end(), value) != block.outputs.end();

@@ -3,6 +3,8 @@
 #include <QUndoCommand>
 #include <utility>
 
+#include "gui/remedy.h"
+
 namespace fsdp::gui {
 
 namespace {
@@ -66,10 +68,8 @@ void AppState::open(const Inputs& inputs) {
   undo_.clear();
   undo_.setClean();
   snapshot_.reset();
-  baseline_.reset();
   measured_.reset();
   emit snapshot_changed();
-  emit baseline_changed();
   emit measured_changed();
   oldest_ = asked_ + 1;
   apply(inputs);
@@ -138,12 +138,23 @@ void AppState::keep_plan(const Plan& plan, const QString& text) {
   change(with_kept(inputs_, {plan, std::move(cluster)}), text);
 }
 
+void AppState::apply_remedy(const planner::Remedy& remedy) {
+  if (!snapshot_) return;
+  const Result<Inputs> changed = with_remedy(inputs_, remedy, *snapshot_);
+  if (changed) {
+    change(*changed, QString::fromStdString(remedy.what));
+  } else {
+    report_errors(changed.error());
+  }
+}
+
 void AppState::pin_baseline() {
   set_baseline(snapshot_);
 }
 
-void AppState::set_baseline(SnapshotPtr baseline) {
+void AppState::set_baseline(SnapshotPtr baseline, const QString& name) {
   baseline_ = std::move(baseline);
+  baseline_name_ = name;
   emit baseline_changed();
 }
 
@@ -152,7 +163,7 @@ void AppState::report_errors(const Errors& errors) {
   emit errors_changed();
 }
 
-void AppState::set_measured(std::shared_ptr<const StepReport> measured) {
+void AppState::set_measured(OverlayPtr measured) {
   measured_ = std::move(measured);
   emit measured_changed();
 }

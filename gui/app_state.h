@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
-#include "core/report.h"
 #include "gui/engine.h"
 #include "gui/inputs.h"
+#include "gui/overlay.h"
 #include "gui/snapshot.h"
 
 namespace fsdp::gui {
@@ -27,8 +27,9 @@ class AppState : public QObject {
   const Inputs& inputs() const { return inputs_; }
   bool has_model() const { return !inputs_.model.empty(); }
   SnapshotPtr snapshot() const { return snapshot_; }  ///< The last good answer; may be null.
-  SnapshotPtr baseline() const { return baseline_; }  ///< What is pinned; may be null.
-  std::shared_ptr<const StepReport> measured() const { return measured_; }
+  SnapshotPtr baseline() const { return baseline_; }  ///< What is pinned; may be null. Stays when another file opens.
+  const QString& baseline_name() const { return baseline_name_; }  ///< Of its file; empty: it was pinned here.
+  OverlayPtr measured() const { return measured_; }                ///< What a run left behind; may be null.
   const Errors& errors() const { return errors_; }  ///< Of the newest inputs; empty when they have an answer.
   bool is_busy() const { return is_busy_; }         ///< The newest inputs are not fully answered yet.
   /// The picture is of older inputs, and has been for longer than a blink.
@@ -44,12 +45,14 @@ class AppState : public QObject {
   void set_kept(bool is_kept);
   /// Takes another plan for the same work: a point of the Pareto chart, an edited one.
   void keep_plan(const Plan& plan, const QString& text);
+  /// Applies one change to the plan that is shown, exactly as it was priced.
+  void apply_remedy(const planner::Remedy& remedy);
 
   void pin_baseline();
-  void set_baseline(SnapshotPtr baseline);
+  void set_baseline(SnapshotPtr baseline, const QString& name = {});
   /// Something that the user asked for and cannot be, without a request: shown until the next one.
   void report_errors(const Errors& errors);
-  void set_measured(std::shared_ptr<const StepReport> measured);
+  void set_measured(OverlayPtr measured);
   void cancel_search() { engine_.cancel(); }
   Engine& engine() { return engine_; }
 
@@ -75,7 +78,8 @@ class AppState : public QObject {
   Inputs inputs_;
   SnapshotPtr snapshot_;
   SnapshotPtr baseline_;
-  std::shared_ptr<const StepReport> measured_;
+  QString baseline_name_;
+  OverlayPtr measured_;
   Errors errors_;
   bool is_busy_ = false;
   bool is_stale_ = false;

@@ -68,4 +68,15 @@ std::int32_t span_at(const std::vector<LaneSpan>& spans, double position, double
   return best;
 }
 
+double covered_length(std::vector<ValueRange> ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](const ValueRange& a, const ValueRange& b) { return a.begin < b.begin; });
+  double length = 0;
+  double end = -1e300;
+  for (const ValueRange& range : ranges) {
+    length += std::max(0.0, range.end - std::max(range.begin, end));
+    end = std::max(end, range.end);
+  }
+  return length;
+}
+
 }  // namespace fsdp::gui

@@ -37,4 +37,7 @@ std::vector<LaneRun> runs_of(const std::vector<LaneSpan>& spans, const ChartAxis
 /// The item whose span holds the position, or the nearest within `reach`; -1: none.
 std::int32_t span_at(const std::vector<LaneSpan>& spans, double position, double reach);
 
+/// The length that ranges cover together; where they overlap it counts once.
+double covered_length(std::vector<ValueRange> ranges);
+
 }  // namespace fsdp::gui

@@ -195,46 +195,91 @@ std::vector<ComparedFigure> compared_figures(const StepReport& before, const Ste
   return Figures(before, after).list();
 }
 
-std::vector<ComparedFigure> measured_figures(const StepReport& predicted, const StepReport& measured) {
-  std::vector<ComparedFigure> figures;
-  for (const ComparedTerm& term : compare(predicted, measured).terms) {
+namespace {
+
+/// Of the bytes that a plan asks for in a step, the share in tensors of sizes that a snapshot has too.
+double share_of_known_sizes(const simulator::StepCurves& curves, const std::vector<std::int64_t>& sizes) {
+  constexpr std::int64_t kLeastTelling = 4096;
+  std::int64_t all = 0;
+  std::int64_t known = 0;
+  const auto add = [&](std::int64_t bytes) {
+    if (bytes < kLeastTelling) return;
+    all += bytes;
+    if (std::binary_search(sizes.begin(), sizes.end(), bytes)) known += bytes;
+  };
+  if (curves.empty()) return 1;
+  const std::size_t phase = curves.peak_phase();
+  for (const auto& held : curves.at_begin[phase]) add(held.bytes);
+  for (const std::int64_t change : curves.phases[phase].change) add(change);
+  return all > 0 ? static_cast<double>(known) / static_cast<double>(all) : 1;
+}
+
+ComparedFigure figure_of(const ComparedTerm& term) {
+  return {QObject::tr("measured"),
+          QString::fromStdString(term.name),
+          term.unit == TermUnit::Bytes ? Kind::Bytes : Kind::Number,
+          static_cast<double>(term.predicted),
+          static_cast<double>(term.measured),
+          {},
+          {}};
+}
+
+/// The prediction without what this recording knows nothing of.
+StepReport as_known(StepReport predicted, const Overlay& measured) {
+  if (!measured.knows_traffic) predicted.traffic = {};
+  return predicted;
+}
+
+}  // namespace
+
+MeasuredComparison measured_figures(const Snapshot& shown, const Overlay& measured) {
+  MeasuredComparison result;
+  if (!measured.report) return result;
+  const StepReport& report = *measured.report;
+  const bool is_own = measured.own.has_value();
+  const Comparison comparison = is_own ? *measured.own : compare(as_known(shown.report, measured), report);
+  // Of its machines only a report knows anything.
+  const bool knows_machines = is_own || measured.source == "run report";
+  for (const std::string& note : comparison.notes) {
+    if (knows_machines) result.notes << QString::fromStdString(note);
+  }
+  for (const ComparedTerm& term : comparison.terms) {
     // A trace knows nothing of the model.
     if (term.measured == 0 && term.name.ends_with("parameters")) continue;
-    const Kind kind = term.unit == TermUnit::Bytes ? Kind::Bytes : Kind::Number;
-    figures.push_back({QObject::tr("measured"),
-                       QString::fromStdString(term.name),
-                       kind,
-                       static_cast<double>(term.predicted),
-                       static_cast<double>(term.measured),
-                       {},
-                       {}});
+    if (term.name == "live peak") result.live_peak = term;
+    result.figures.push_back(figure_of(term));
   }
-  const auto has_categories = [](const StepReport& report) {
-    return std::any_of(report.memory.at_peak.begin(), report.memory.at_peak.end(),
-                       [](Bytes bytes) { return bytes > Bytes(0); });
-  };
-  if (has_categories(measured)) {
-    for (std::size_t c = 0; c < predicted.memory.at_peak.size(); ++c) {
-      const std::string name(name_of(static_cast<MemoryCategory>(c)));
-      figures.push_back({QObject::tr("live at the peak"),
-                         QString::fromStdString(name),
-                         Kind::Bytes,
-                         static_cast<double>(predicted.memory.at_peak[c].count()),
-                         static_cast<double>(measured.memory.at_peak[c].count()),
-                         {},
-                         {}});
-    }
+  if (was_on_processors(measured)) {
+    result.notes << (is_own ? QObject::tr("It ran on this machine's processors over Gloo, and is compared with the "
+                                          "prediction for processors: bytes of tensors and collectives. The charts "
+                                          "show the prediction for %1.")
+                                  .arg(QString::fromStdString(shown.report.gpu))
+                            : QObject::tr("It ran on processors over Gloo, and the prediction is for %1: kernels there "
+                                          "take other memory.")
+                                  .arg(QString::fromStdString(shown.report.gpu)));
   }
-  if (measured.time.step > Seconds(0)) {
-    figures.push_back({QObject::tr("time"),
-                       QObject::tr("step"),
-                       Kind::Time,
-                       predicted.time.step.count(),
-                       measured.time.step.count(),
-                       {},
-                       {}});
+  if (measured.plan && !(*measured.plan == shown.report.plan)) {
+    result.notes << QObject::tr("What ran is another plan than the one that is shown.");
   }
-  return figures;
+  if (!measured.requests.empty() && share_of_known_sizes(shown.curves, measured.requests) < kLeastKnownShare) {
+    result.is_of_another = true;
+    result.notes << QObject::tr(
+                        "Its tensors have other sizes than those of %1 under this plan: it seems to be of "
+                        "another model or another plan.")
+                        .arg(QString::fromStdString(shown.report.model));
+  }
+  // Rates of processors are assumed, and no prediction.
+  const bool knows_time = report.time.step > Seconds(0) && !was_on_processors(measured);
+  if (knows_time) {
+    result.figures.push_back({QObject::tr("time"),
+                              QObject::tr("step"),
+                              Kind::Time,
+                              shown.report.time.step.count(),
+                              report.time.step.count(),
+                              {},
+                              {}});
+  }
+  return result;
 }
 
 }  // namespace fsdp::gui

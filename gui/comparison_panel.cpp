@@ -46,8 +46,9 @@ QString relative_of(const ComparedFigure& figure) {
 // Colours a difference by whether it is good, the stronger the larger, up to twice as much.
 class DifferenceDelegate : public QStyledItemDelegate {
  public:
-  DifferenceDelegate(const std::vector<ComparedFigure>& figures, const Theme& theme, QObject* parent)
-      : QStyledItemDelegate(parent), figures_(figures), theme_(theme) {}
+  /// `is_judged`: less is good or bad. Of what was measured neither is; it is only off.
+  DifferenceDelegate(const std::vector<ComparedFigure>& figures, const Theme& theme, bool is_judged, QObject* parent)
+      : QStyledItemDelegate(parent), figures_(figures), theme_(theme), is_judged_(is_judged) {}
 
   void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override {
     QStyledItemDelegate::initStyleOption(option, index);
@@ -59,7 +60,7 @@ class DifferenceDelegate : public QStyledItemDelegate {
     if (figure.kind == Kind::Text || index.column() < 4) return;
     const bool is_good = (figure.difference() < 0) == figure.less_is_good;
     const double ratio = figure.before > 0 && figure.after > 0 ? std::abs(std::log2(figure.after / figure.before)) : 1;
-    const QColor strong = is_good ? theme_.good : theme_.bad;
+    const QColor strong = !is_judged_ ? theme_.warn : is_good ? theme_.good : theme_.bad;
     option->palette.setColor(QPalette::Text, mixed(theme_.text, strong, std::clamp(0.55 + 0.45 * ratio, 0.0, 1.0)));
     option->font.setBold(true);
   }
@@ -67,6 +68,7 @@ class DifferenceDelegate : public QStyledItemDelegate {
  private:
   std::vector<ComparedFigure> figures_;
   Theme theme_;
+  bool is_judged_;
 };
 
 }  // namespace
@@ -92,8 +94,9 @@ void ComparisonPanel::set_snapshot(SnapshotPtr snapshot) {
   fill();
 }
 
-void ComparisonPanel::set_baseline(SnapshotPtr baseline) {
+void ComparisonPanel::set_baseline(SnapshotPtr baseline, const QString& name) {
   baseline_ = std::move(baseline);
+  baseline_name_ = name;
   fill();
 }
 
@@ -109,22 +112,31 @@ void ComparisonPanel::set_theme(const Theme& theme) {
 
 void ComparisonPanel::fill() {
   const bool has_measured = snapshot_ != nullptr && overlay_ != nullptr && overlay_->report.has_value();
+  MeasuredComparison measured;
   const bool has_baseline = snapshot_ != nullptr && baseline_ != nullptr;
   std::vector<ComparedFigure> figures;
   if (has_baseline)
     figures = compared_figures(baseline_->report, snapshot_->report);
   else if (has_measured)
-    figures = measured_figures(snapshot_->report, *overlay_->report);
+    measured = measured_figures(*snapshot_, *overlay_);
+  if (has_measured && !has_baseline) figures = measured.figures;
   // What differs is what is looked for; the rest follows.
   std::stable_partition(figures.begin(), figures.end(), [](const ComparedFigure& figure) { return figure.differs(); });
   const auto differing =
       std::count_if(figures.begin(), figures.end(), [](const ComparedFigure& figure) { return figure.differs(); });
   if (has_baseline) {
-    heading_->setText(differing == 0 ? tr("The current plan is the baseline.")
-                                     : (differing == 1 ? tr("1 difference from the baseline")
-                                                       : tr("%1 differences from the baseline").arg(differing)));
+    QString baseline = tr("the baseline");
+    if (!baseline_name_.isEmpty()) baseline += tr(" %1").arg(baseline_name_);
+    if (baseline_->report.model != snapshot_->report.model) {
+      baseline += tr(", of the model %1").arg(QString::fromStdString(baseline_->report.model));
+    }
+    heading_->setText(differing == 0   ? tr("The current plan is %1.").arg(baseline)
+                      : differing == 1 ? tr("1 difference from %1").arg(baseline)
+                                       : tr("%1 differences from %2").arg(differing).arg(baseline));
   } else if (has_measured) {
-    heading_->setText(tr("Predicted beside what %1 measured").arg(QString::fromStdString(overlay_->name)));
+    QStringList lines = {tr("Predicted beside what %1 measured").arg(QString::fromStdString(overlay_->name))};
+    lines << measured.notes;
+    heading_->setText(lines.join('\n'));
   } else {
     heading_->setText(tr("Pin a baseline, or load what was measured, to see every difference here."));
   }
@@ -159,7 +171,7 @@ void ComparisonPanel::fill() {
         }
       });
   delete view_->itemDelegate();
-  view_->setItemDelegate(new DifferenceDelegate(figures, theme_, view_));
+  view_->setItemDelegate(new DifferenceDelegate(figures, theme_, has_baseline, view_));
   view_->setVisible(!figures.empty());
   heading_->setAlignment(figures.empty() ? Qt::AlignCenter : Qt::AlignLeft | Qt::AlignVCenter);
   heading_->setForegroundRole(figures.empty() ? QPalette::PlaceholderText : QPalette::WindowText);

@@ -7,7 +7,9 @@
 #include <QSortFilterProxyModel>
 #include <QTreeView>
 #include <QWidget>
+#include <optional>
 
+#include "core/compare.h"
 #include "gui/overlay.h"
 #include "gui/snapshot.h"
 #include "gui/table_twin.h"
@@ -33,8 +35,18 @@ struct ComparedFigure {
 
 /// All figures of two reports that can be compared, in reading order; those that do not differ too.
 std::vector<ComparedFigure> compared_figures(const StepReport& before, const StepReport& after);
-/// Predicted (before) and measured (after): what both know.
-std::vector<ComparedFigure> measured_figures(const StepReport& predicted, const StepReport& measured);
+/// Predicted (before) and measured (after): what both know, and nothing else.
+struct MeasuredComparison {
+  std::vector<ComparedFigure> figures;
+  std::optional<ComparedTerm> live_peak;
+  QStringList notes;           ///< What else is to be known of it: a sentence each.
+  bool is_of_another = false;  ///< A snapshot that has hardly a tensor of this plan.
+};
+/// A run that the command compared with its own prediction is shown as the command compared it; what this window knows
+/// is the prediction of the plan that is shown, which may be for other devices.
+MeasuredComparison measured_figures(const Snapshot& shown, const Overlay& measured);
+/// A snapshot with less than this share of the plan's bytes in tensors of equal size is of something else.
+inline constexpr double kLeastKnownShare = 0.25;
 
 class ComparisonPanel : public QWidget {
   Q_OBJECT
@@ -43,8 +55,9 @@ class ComparisonPanel : public QWidget {
   explicit ComparisonPanel(QWidget* parent = nullptr);
 
   void set_snapshot(SnapshotPtr snapshot);
-  void set_baseline(SnapshotPtr baseline);  ///< May be null.
-  void set_overlay(OverlayPtr overlay);     ///< May be null; is compared when nothing is pinned.
+  /// May be null. `name`: of its file; empty: it was pinned in this window.
+  void set_baseline(SnapshotPtr baseline, const QString& name = {});
+  void set_overlay(OverlayPtr overlay);  ///< May be null; is compared when nothing is pinned.
   void set_theme(const Theme& theme);
   QAbstractTableModel* twin_model() { return &table_; }
 
@@ -53,6 +66,7 @@ class ComparisonPanel : public QWidget {
 
   SnapshotPtr snapshot_;
   SnapshotPtr baseline_;
+  QString baseline_name_;
   OverlayPtr overlay_;
   Theme theme_ = light_theme();
   TableTwin table_;

@@ -1,5 +1,7 @@
 #include "gui/control.h"
 
+#include <QAbstractItemView>
+#include <QCompleter>
 #include <QFontMetrics>
 #include <QHBoxLayout>
 #include <QKeyEvent>
@@ -56,7 +58,7 @@ Control::Control(ControlKind kind, const QString& name, const QString& label, co
   label_ = new QLabel(label, this);
   QFont bold = font();
   bold.setBold(true);
-  label_->setMinimumWidth(QFontMetrics(bold).horizontalAdvance("Memory of a node"));
+  label_->setMinimumWidth(QFontMetrics(bold).horizontalAdvance("Wrap embeddings/head"));
   row->addWidget(label_);
   if (kind == ControlKind::Count) build_count();
   if (kind == ControlKind::Size) build_size();
@@ -123,6 +125,15 @@ void Control::build_choice(bool is_open, const std::vector<std::string>& choices
   list_->setMinimumContentsLength(8);
   list_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
   editor_ = list_;
+  if (is_open) {
+    // Qt would complete in the field: Return would then take the first name of the alphabet that begins so.
+    auto* names = new QCompleter(list_->model(), list_);
+    names->setCompletionMode(QCompleter::PopupCompletion);
+    names->setFilterMode(Qt::MatchContains);
+    names->setCaseSensitivity(Qt::CaseInsensitive);
+    names->popup()->setAccessibleName(tr("Names that contain what is written"));
+    list_->setCompleter(names);
+  }
   set_choices(choices);
   connect(list_, &QComboBox::activated, this, [this](int index) { tell(list_->itemText(index)); });
   if (is_open) {
@@ -144,6 +155,7 @@ void Control::build_text() {
 
 void Control::finish(const QString& name, const QString& label, const QString& help) {
   setObjectName(name);
+  help_ = help;
   label_->setBuddy(editor_);
   label_->setToolTip(help);
   reset_->setAccessibleName(tr("Take back: %1").arg(label));
@@ -205,6 +217,8 @@ void Control::show_value(const QString& value, bool is_own) {
   editor_->setFont(font);
   if (box_ != nullptr) {
     box_->setValue(value.toInt());
+    // Before the first answer there is no value; the least one would look like one.
+    if (value.isEmpty()) box_->findChild<QLineEdit*>()->clear();
     if (!slider_->isSliderDown()) slider_->setValue(stop_of(value.toDouble()));
   } else if (slider_ != nullptr) {
     const auto size = parse_size(value.toStdString(), "");
@@ -212,6 +226,8 @@ void Control::show_value(const QString& value, bool is_own) {
     if (size && !slider_->isSliderDown()) slider_->setValue(stop_of(static_cast<double>(size->count()) / kGib));
   } else if (list_ != nullptr) {
     const int index = list_->findText(value);
+    // The field may be too narrow for a long name.
+    list_->setToolTip(value.isEmpty() ? help_ : value + "\n" + help_);
     list_->setCurrentIndex(index);
     if (list_->isEditable()) {
       if (!list_->lineEdit()->isModified()) list_->setEditText(value);
@@ -228,6 +244,8 @@ void Control::show_value(const QString& value, bool is_own) {
 
 void Control::tell(const QString& text) {
   if (is_showing_ || text == value_ || text.isEmpty()) return;
+  const bool is_bare = kind_ == ControlKind::Size && text.toDouble() > 0;
+  if (is_bare) return tell(text + QStringLiteral("GiB"));
   for (QLineEdit* line : findChildren<QLineEdit*>()) line->setModified(false);
   // A description in brackets is nothing that the user wrote.
   if (text.startsWith('(')) return;

@@ -56,6 +56,7 @@ class Control : public QWidget {
   ControlKind kind_;
   std::vector<std::int64_t> stops_;
   QString value_;
+  QString help_;
   bool is_own_ = false;
   bool is_showing_ = false;  ///< A value is being set by the program.
   int gesture_ = 0;

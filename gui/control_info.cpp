@@ -46,10 +46,10 @@ std::vector<ControlInfo> make_infos() {
       {Option::Nodes, "Nodes", kMachines, Kind::Count, powers, {}},
       {Option::Memory, "Memory of a GPU", kMachines, Kind::Size, memories, {}},
       {Option::IntraLinkName, "Link in a node", kMachines, Kind::Choice, {}, choices_of(Option::IntraLinkName)},
-      {Option::IntraBandwidth, "Its rate", kMachines, Kind::Text, {}, {}},
+      {Option::IntraBandwidth, "Link bandwidth", kMachines, Kind::Text, {}, {}},
       {Option::NetworkName, "Network", kMachines, Kind::Choice, {}, choices_of(Option::NetworkName)},
-      {Option::NicBandwidth, "Its rate", kMachines, Kind::Text, {}, {}},
-      {Option::HostMemory, "Memory of a node", kMachines, Kind::Size, {64, 128, 256, 512, 1024, 2048}, {}},
+      {Option::NicBandwidth, "Network bandwidth", kMachines, Kind::Text, {}, {}},
+      {Option::HostMemory, "Host RAM per node", kMachines, Kind::Size, {64, 128, 256, 512, 1024, 2048}, {}},
 
       {Option::Recipe, "Recipe", kWork, Kind::Choice, {}, {}},
       {Option::Batch, "Micro-batch", kWork, Kind::Count, {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}, {}},
@@ -63,7 +63,7 @@ std::vector<ControlInfo> make_infos() {
       {Option::Shard, "Shard over", kPlan, Kind::Count, powers, {}},
       {Option::Reshard, "Reshard", kPlan, Kind::Open, {}, {"true", "false", "keep-last:4"}},
       {Option::Wrap, "Units", kPlan, Kind::Open, {}, {"blocks", "2", "4", "root"}},
-      {Option::WrapEnds, "Ends apart", kPlan, Kind::Choice, {}, {"yes", "no"}},
+      {Option::WrapEnds, "Wrap embeddings/head", kPlan, Kind::Choice, {}, {"yes", "no"}},
       {Option::Checkpoint, "Checkpointing", kPlan, Kind::Open, {}, {"none", "full", "selective", "full:8"}},
       {Option::Offload, "CPU offload", kPlan, Kind::Choice, {}, {"yes", "no"}},
       {Option::Prefetch, "Forward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
@@ -72,7 +72,7 @@ std::vector<ControlInfo> make_infos() {
       {Option::OptimizerName, "Optimizer", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerName)},
       {Option::OptimizerImpl, "Implementation", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerImpl)},
       {Option::OptimizerStatesName, "States", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerStatesName)},
-      {Option::Clip, "Clip the norm", kRuntime, Kind::Open, {}, {"none", "1"}},
+      {Option::Clip, "Gradient clipping", kRuntime, Kind::Open, {}, {"none", "1"}},
       {Option::Flavour, "Model code", kRuntime, Kind::Choice, {}, choices_of(Option::Flavour)},
       {Option::AllocConf, "Allocator", kRuntime, Kind::Open, {}, {"expandable_segments:True"}},
   };
@@ -136,6 +136,13 @@ std::string ends_of(const Snapshot& snapshot) {
   return has ? "yes" : "no";
 }
 
+/// "31.5GB/s" as people write it: "31.5 GB/s".
+std::string spaced(std::string quantity) {
+  const std::size_t unit = quantity.find_first_not_of("0123456789.");
+  if (unit != std::string::npos && unit > 0) quantity.insert(unit, " ");
+  return quantity;
+}
+
 std::string machine_text(Option option, const Cluster& cluster) {
   switch (option) {
     case Option::ClusterFile:
@@ -151,11 +158,11 @@ std::string machine_text(Option option, const Cluster& cluster) {
     case Option::IntraLinkName:
       return std::string(name_of(kIntraLinkNames, cluster.intra_node.kind));
     case Option::IntraBandwidth:
-      return exact_bandwidth(cluster.intra_node.bandwidth.value);
+      return spaced(exact_bandwidth(cluster.intra_node.bandwidth.value));
     case Option::NetworkName:
       return std::string(name_of(kNetworkNames, cluster.network.kind));
     case Option::NicBandwidth:
-      return exact_bandwidth(cluster.network.nic_bandwidth.value);
+      return spaced(exact_bandwidth(cluster.network.nic_bandwidth.value));
     case Option::HostMemory:
       return cluster.host_memory ? exact_size(cluster.host_memory->value) : "";
     default:
@@ -168,7 +175,7 @@ std::string plan_text(Option option, const Snapshot& snapshot) {
   switch (option) {
     case Option::Strategy: {
       const std::string name = planner::fsdp1_name(plan);
-      return name.find(',') == std::string::npos ? name : "(" + name.substr(0, name.find(',')) + ", mixed)";
+      return planner::has_mixed_reshard(plan) ? fmt::format("(mixed {})", name) : name;
     }
     case Option::Shard:
       return std::to_string(plan.mesh.shard);

@@ -28,7 +28,6 @@ ControlPanel::ControlPanel(AppState& state, QWidget* parent) : QScrollArea(paren
   setAccessibleName(tr("Controls"));
   setWidgetResizable(true);
   setFrameShape(QFrame::NoFrame);
-  setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
   auto* page = new QWidget(this);
   column_ = new QVBoxLayout(page);
   column_->setContentsMargins(8, 8, 8, 8);
@@ -50,7 +49,8 @@ ControlPanel::ControlPanel(AppState& state, QWidget* parent) : QScrollArea(paren
   }
   column_->addStretch(1);
   setWidget(page);
-  setMinimumWidth(352);
+  page->setMinimumWidth(318);
+  setMinimumWidth(334);
   connect(&state_, &AppState::inputs_changed, this, &ControlPanel::show_state);
   connect(&state_, &AppState::snapshot_changed, this, &ControlPanel::show_state);
   show_state();
@@ -100,7 +100,17 @@ void ControlPanel::add_control(const ControlInfo& info) {
   group_->addWidget(control);
 }
 
-void ControlPanel::edit(Option option, const QString& value, int gesture) {
+std::string ControlPanel::resolved(Option option, const std::string& value) const {
+  if (option == Option::GpuName) {
+    if (const auto gpu = find_gpu(value, machines_.gpus, "")) return gpu->name;
+  } else if (option == Option::ClusterFile) {
+    if (const auto cluster = find_cluster(value, machines_.clusters, "")) return cluster->name;
+  }
+  return value;
+}
+
+void ControlPanel::edit(Option option, const QString& written, int gesture) {
+  const QString value = text(resolved(option, written.toStdString()));
   const QString what = value.isEmpty() ? tr("take back %1").arg(text(planner::flag_of(option)))
                                        : tr("%1 %2").arg(text(planner::flag_of(option)), value);
   const Inputs& inputs = state_.inputs();
@@ -171,6 +181,13 @@ void ControlPanel::show_state() {
     control->set_reset_hint(!own ? "" : is_search ? tr("Let the search decide") : tr("Back to the default"));
   }
   controls_.at(Option::GlobalBatch)->setEnabled(!is_kept);
+  // A model without tokens has no sequence.
+  const auto has_size = [&](const char* name) {
+    return spec_.dimensions.empty() || std::any_of(spec_.dimensions.begin(), spec_.dimensions.end(),
+                                                   [&](const SpecDimension& each) { return each.name == name; });
+  };
+  controls_.at(Option::Sequence)->setVisible(has_size("seq"));
+  controls_.at(Option::Batch)->setVisible(has_size("batch"));
   for (const auto& [name, control] : sizes_) {
     const auto found = inputs.options.find(Option::SetDimension);
     QString own;

@@ -29,7 +29,9 @@ class ControlPanel : public QScrollArea {
   void add_group(const QString& title);
   void add_control(const ControlInfo& info);
   void add_choice_of_plan();
-  void edit(planner::Option option, const QString& text, int gesture);
+  void edit(planner::Option option, const QString& written, int gesture);
+  /// The name of the GPU or cluster that the command would take for what was written; else what was written.
+  std::string resolved(planner::Option option, const std::string& value) const;
   void show_state();
   void read_model();
   void rebuild_dimensions();

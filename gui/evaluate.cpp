@@ -80,6 +80,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   if (!cluster) append(errors, cluster.error());
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   FSDP_TRY(kept.spec, read_model_spec(*path));
+  apply_implementations(kept.plan.runtime.implementations, kept.workload);
   FSDP_TRY(kept.model, build_model(kept.spec, kept.workload));
   kept.cluster = *std::move(cluster);
   kept.plan.mesh = mesh_on(kept.plan.mesh, world_size(kept.cluster));
@@ -166,7 +167,8 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
                            {.on_progress = watcher.on_progress,
                             .should_stop = watcher.should_stop,
                             .on_best = on_best,
-                            .with_memory = request.with_memory}));
+                            .gpu_flag = request.gpu_flag,
+                            .batch_is_default = request.batch_is_default}));
   front_ = found.pareto;
   if (front_.empty()) front_.push_back(found.best);
   front_.insert(front_.end(), found.explanation.rejected.begin(), found.explanation.rejected.end());

@@ -87,8 +87,24 @@ Result<void> save_picture(const QString& path, const QSize& size, qreal scale, c
 }
 
 Result<void> save_chart(PlotWidget& chart, const QString& path, const QSize& size, qreal scale) {
-  return save_picture(path, size.isEmpty() ? chart.size() : size, scale, chart.title(),
-                      [&](QPainter& painter, const QRectF& bounds) { chart.draw(painter, bounds); });
+  // A picture that leaves the window says what it is of.
+  const QFontMetricsF metrics(chart.font());
+  const int heading = static_cast<int>(std::ceil(2 * metrics.height() + 14));
+  const QSize of_chart = size.isEmpty() ? chart.size() : size;
+  const QSize whole = size.isEmpty() ? of_chart + QSize(0, heading) : of_chart;
+  return save_picture(path, whole, scale, chart.title(), [&](QPainter& painter, const QRectF& bounds) {
+    painter.fillRect(bounds, chart.theme().background);
+    QFont strong = chart.font();
+    strong.setBold(true);
+    painter.setFont(strong);
+    painter.setPen(chart.theme().text);
+    painter.drawText(QPointF(bounds.left() + 12, bounds.top() + 6 + metrics.ascent()), chart.title());
+    painter.setFont(chart.font());
+    painter.setPen(chart.theme().text_weak);
+    const QString caption = metrics.elidedText(chart.caption(), Qt::ElideRight, bounds.width() - 24);
+    painter.drawText(QPointF(bounds.left() + 12, bounds.top() + 8 + metrics.height() + metrics.ascent()), caption);
+    chart.draw(painter, bounds.adjusted(0, heading, 0, 0));
+  });
 }
 
 QString to_csv(const QAbstractItemModel& table) {

@@ -3,8 +3,11 @@
 #include <QApplication>
 #include <QCommandLineParser>
 #include <QIcon>
+#include <QSettings>
 #include <QStandardPaths>
+#include <QTemporaryDir>
 #include <cstdio>
+#include <cstdlib>
 
 #include "core/model_library.h"
 #include "core/version.h"
@@ -16,11 +19,31 @@ namespace {
 
 using fsdp::gui::ThemeChoice;
 
-/// What must be known before there is an application: a picture needs no display, and has a scale of its own.
+/// Qt ends the program when it finds no display, with advice that helps nobody.
+void explain_missing_display(QtMsgType type, const QMessageLogContext& /*context*/, const QString& text) {
+  if (type == QtFatalMsg && text.contains("platform plugin")) {
+    std::fputs(
+        "fsdp-plan-gui: There is no display to show a window on.\n"
+        "  fsdp-plan-gui -platform vnc                    serves the window to a VNC viewer, at port 5900\n"
+        "  fsdp-plan-gui --screenshot out.png plan.json   writes a picture\n"
+        "  fsdp-plan qwen3_tts --gpus 4 --mem 16G         answers the same in the terminal\n",
+        stderr);
+    std::_Exit(2);
+  }
+  // Its hints on plugins belong to the text above.
+  if (!text.startsWith("could not connect to display") && !text.contains("platform plugin")) {
+    std::fputs((text + "\n").toUtf8().constData(), stderr);
+  }
+  if (type == QtFatalMsg) std::abort();
+}
+
+/// What must be known before there is an application: a picture and a help text need no display.
 void prepare(int argc, char** argv) {
+  qInstallMessageHandler(explain_missing_display);
   for (int i = 1; i < argc; ++i) {
     const QByteArray word = argv[i];
-    if (word.startsWith("--screenshot") && qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) {
+    const bool is_text = word == "--help" || word == "-h" || word == "--version" || word == "-v";
+    if ((is_text || word.startsWith("--screenshot")) && qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) {
       qputenv("QT_QPA_PLATFORM", "offscreen");
     }
     if (word == "--scale" && i + 1 < argc) qputenv("QT_SCALE_FACTOR", argv[i + 1]);
@@ -57,7 +80,7 @@ int main(int argc, char** argv) {
   const QCommandLineOption size("size", "Size of the window, such as 1360x860", "WxH", "1360x860");
   const QCommandLineOption view("view", "What to show in front", "name");
   const QCommandLineOption measured("measured", "Lay a report, a trace or a memory snapshot over it", "file");
-  const QCommandLineOption baseline("baseline", "In a picture: compare with what <file> answers", "file");
+  const QCommandLineOption baseline("baseline", "Compare with what <file> answers", "file");
   const QCommandLineOption searching("searching", "In a picture: as soon as there is a first answer");
   const QCommandLineOption palette("palette", "In a picture: at most 256 colours");
   parser.addOptions({screenshot, theme, scale, size, view, measured, baseline, searching, palette});
@@ -79,7 +102,9 @@ int main(int argc, char** argv) {
   }
   const std::string library = fsdp::library_of_process();
   if (parser.isSet(screenshot)) {
-    // The picture does not depend on who takes it.
+    // The picture does not depend on who takes it, nor on what was opened for the one before.
+    const QTemporaryDir settings;
+    QSettings::setPath(QSettings::NativeFormat, QSettings::UserScope, settings.path());
     QStandardPaths::setTestModeEnabled(true);
     QApplication::setApplicationName("fsdp-plan-gui-screenshot");
     const fsdp::gui::ScreenshotRequest request{
@@ -99,12 +124,10 @@ int main(int argc, char** argv) {
   if (parser.isSet(theme)) window.set_theme(choice);
   if (parser.isSet(size)) window.resize(wanted);
   window.show();
-  if (file.isEmpty()) {
-    window.offer_recovery();
-  } else {
-    window.open_file(file);
-  }
+  window.offer_recovery();
+  window.open_at_start(file);
   if (parser.isSet(view)) window.show_view(parser.value(view));
+  if (parser.isSet(baseline)) window.compare_with(parser.value(baseline));
   if (parser.isSet(measured)) window.load_measured(parser.value(measured));
   return QApplication::exec();
 }

@@ -7,6 +7,7 @@
 #include <QStatusBar>
 #include <QTabBar>
 #include <QVBoxLayout>
+#include <algorithm>
 
 namespace fsdp::gui {
 
@@ -18,7 +19,7 @@ constexpr int kMostMessages = 500;
 }  // namespace
 
 MainWindow::MainWindow(const std::string& library, QWidget* parent)
-    : QMainWindow(parent), platform_palette_(QApplication::palette()), state_(library) {
+    : QMainWindow(parent), platform_palette_(QApplication::palette()), state_(library), baselines_(library) {
   setObjectName("main_window");
   setAcceptDrops(true);
   setDockOptions(AllowNestedDocks | AllowTabbedDocks | AnimatedDocks | GroupedDragging);
@@ -30,7 +31,7 @@ MainWindow::MainWindow(const std::string& library, QWidget* parent)
   build_docks();
   build_actions();
   resize(1360, 860);
-  setMinimumSize(560, 380);
+  setMinimumSize(640, 460);
   arrange_docks();
   default_layout_ = saveState();
   layout_ = default_layout_;
@@ -38,6 +39,7 @@ MainWindow::MainWindow(const std::string& library, QWidget* parent)
   if (!settings_.layout().isEmpty() && restoreState(settings_.layout())) layout_ = saveState();
   for (const auto& [name, dock] : docks_) dock->hide();
   connect_state();
+  connect_recordings();
   set_theme(settings_.theme());
   show_snapshot();
   show_title();
@@ -69,6 +71,8 @@ void MainWindow::build_center() {
   build_charts();
   column->addWidget(charts_, 1);
   pages_->addWidget(work);
+  recording_ = new RecordingView(pages_);
+  pages_->addWidget(recording_);
   setCentralWidget(pages_);
 }
 
@@ -120,20 +124,23 @@ void MainWindow::build_docks() {
   add_dock("teaching", tr("Step by step"), teaching_, Qt::BottomDockWidgetArea);
   add_dock("tables", tr("Tables"), tables_, Qt::BottomDockWidgetArea);
   add_dock("runs", tr("Runs"), runs_, Qt::BottomDockWidgetArea);
+  answer_ = new AnswerPanel(this);
   add_dock("messages", tr("Messages"), messages_, Qt::BottomDockWidgetArea);
+  add_dock("answer", tr("In words"), answer_, Qt::BottomDockWidgetArea);
 }
 
 void MainWindow::arrange_docks() {
   tabifyDockWidget(docks_.at("controls"), docks_.at("modules"));
   QDockWidget* before = docks_.at("pareto");
-  for (const char* name : {"peak", "differences", "teaching", "tables", "runs", "messages"}) {
+  for (const char* name : {"peak", "differences", "teaching", "tables", "runs", "messages", "answer"}) {
     tabifyDockWidget(before, docks_.at(name));
     before = docks_.at(name);
   }
   docks_.at("controls")->raise();
   docks_.at("pareto")->raise();
   resizeDocks({docks_.at("controls")}, {380}, Qt::Horizontal);
-  resizeDocks({docks_.at("pareto")}, {230}, Qt::Vertical);
+  // A third of a large screen; in a small window no more than what says something.
+  resizeDocks({docks_.at("pareto")}, {std::max(230, height() * 28 / 100)}, Qt::Vertical);
   show_dock_titles();
 }
 
@@ -141,17 +148,21 @@ void MainWindow::connect_state() {
   connect(&state_, &AppState::snapshot_changed, this, &MainWindow::show_snapshot);
   connect(&state_, &AppState::errors_changed, this, &MainWindow::show_errors);
   connect(&state_, &AppState::inputs_changed, this, [this] {
+    show_waiting();
     show_title();
     show_pages();
-    autosave_timer_.start();
+    keep_for_recovery();
   });
   connect(start_, &StartPage::example_chosen, this, &MainWindow::open_example);
   connect(start_, &StartPage::model_chosen, this, &MainWindow::open_model);
   connect(start_, &StartPage::file_chosen, this, &MainWindow::open_file);
   connect(start_, &StartPage::open_wanted, this, &MainWindow::ask_for_file);
-  connect(verdict_, &VerdictBar::remedy_chosen, this, &MainWindow::apply_remedy);
+  connect(verdict_, &VerdictBar::assumptions_wanted, this, [this] {
+    show_view("answer");
+    answer_->show_entry("assume");
+  });
   connect(runs_, &RunPanel::traced, this,
-          [this](const QString& path, const auto& report) { overlays_.load(path, report); });
+          [this](const QString& path, const OverlayPtr& run) { overlays_.load(path, run); });
   connect(runs_, &RunPanel::shown_wanted, this, [this] { show_view("runs"); });
   autosave_timer_.setSingleShot(true);
   autosave_timer_.setInterval(kAutosaveMilliseconds);
@@ -159,11 +170,11 @@ void MainWindow::connect_state() {
 }
 
 void MainWindow::show_pages() {
-  const bool is_working = state_.has_model();
-  pages_->setCurrentIndex(is_working ? 1 : 0);
+  const bool is_working = state_.has_model() && !shows_recording_;
+  pages_->setCurrentIndex(shows_recording_ ? 2 : is_working ? 1 : 0);
   if (is_working != is_working_) {
     is_working_ = is_working;
-    // The start page stands alone; the arrangement of the docks comes back with the first model.
+    // The start page and a recording stand alone; the arrangement of the docks comes back with the first model.
     if (is_working) {
       restoreState(layout_);
     } else {
@@ -181,25 +192,33 @@ void MainWindow::show_snapshot() {
   }
   show_charts();
   const SnapshotPtr shown = state_.snapshot();
+  answer_->set_snapshot(shown);
   if (!shown || shown->stage != Stage::Explained) return;
   for (const std::string& note : shown->notes) log(text_of(note));
 }
 
 void MainWindow::show_errors() {
   const Errors& errors = state_.errors();
+  show_waiting();
   QStringList lines;
   for (const Error& error : errors) lines << text_of(to_string(error));
   problem_->setText(lines.join('\n'));
   problem_->setVisible(!errors.empty());
-  for (const QString& line : lines) log(line);
-  if (lines.isEmpty()) statusBar()->clearMessage();
+  // They stand above the charts: one line of the status bar would only say them again, run together.
+  for (const QString& line : lines) messages_->addItem(line);
+  trim_messages();
+  statusBar()->clearMessage();
 }
 
 void MainWindow::log(const QString& text) {
   messages_->addItem(text);
-  if (messages_->count() > kMostMessages) delete messages_->takeItem(0);
-  messages_->scrollToBottom();
+  trim_messages();
   statusBar()->showMessage(text, 8000);
+}
+
+void MainWindow::trim_messages() {
+  while (messages_->count() > kMostMessages) delete messages_->takeItem(0);
+  messages_->scrollToBottom();
 }
 
 void MainWindow::set_theme(ThemeChoice choice) {
@@ -215,6 +234,7 @@ void MainWindow::apply_theme() {
   problem_->setPalette(problem);
   verdict_->set_theme(theme_);
   modules_->set_theme(theme_);
+  recording_->set_theme(theme_);
   theme_charts();
 }
 
@@ -249,7 +269,7 @@ void MainWindow::closeEvent(QCloseEvent* event) {
   }
   runs_->stop();
   settings_.save_window(saveGeometry(), is_working_ ? saveState() : layout_);
-  QFile::remove(Settings::autosave_path());
+  recovery_.drop();
   QMainWindow::closeEvent(event);
 }
 

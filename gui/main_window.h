@@ -16,7 +16,9 @@
 #include <functional>
 #include <map>
 
+#include "gui/answer_panel.h"
 #include "gui/app_state.h"
+#include "gui/baseline_loader.h"
 #include "gui/comparison_panel.h"
 #include "gui/control_panel.h"
 #include "gui/memory_timeline_widget.h"
@@ -24,6 +26,8 @@
 #include "gui/overlay_reader.h"
 #include "gui/pareto_widget.h"
 #include "gui/peak_panel.h"
+#include "gui/recording_view.h"
+#include "gui/recovery.h"
 #include "gui/run_panel.h"
 #include "gui/settings.h"
 #include "gui/start_page.h"
@@ -52,12 +56,19 @@ class MainWindow : public QMainWindow {
   void open_model(const QString& name);
   void open_example(int example);
   bool save_project_as(const QString& path);
-  /// Work that was not saved when the program ended, if there is any.
+  /// Asks about the work that programs left unsaved which have ended since, if there is any.
   void offer_recovery();
+  /// Opens what the command line names, unless recovered work is there already. Empty: nothing.
+  void open_at_start(const QString& file);
+  const Recovery& recovery() const { return recovery_; }
 
-  /// Begins to read what a run left behind, to lay it over the prediction.
-  void load_measured(const QString& path) { overlays_.load(path); }
-  bool is_loading() const { return overlays_.is_busy(); }
+  /// Begins to read what a run left behind, to lay it over the prediction. Without a plan a memory snapshot is shown by
+  /// itself.
+  void load_measured(const QString& path);
+  /// Begins to answer another file, to pin it as the baseline.
+  void compare_with(const QString& path);
+  bool is_comparing() const { return baselines_.is_busy(); }
+  bool is_loading() const { return overlays_.is_busy() || recording_->is_busy(); }
 
   void set_theme(ThemeChoice choice);
   const Theme& theme() const { return theme_; }
@@ -73,13 +84,16 @@ class MainWindow : public QMainWindow {
 
  private:
   void build_center();
+  void connect_recordings();
+  void open_recording(const QString& path);
+  void close_recording();
+  Result<Inputs> inputs_of(const QString& path) const;
   void build_charts();
   void connect_charts();
   void show_charts();
+  void show_waiting();
   void theme_charts();
   std::array<PlotWidget*, 3> plots() const;
-  void show_overlay(const OverlayPtr& overlay);
-  void lay_over(const OverlayPtr& overlay);
   void place_overlay();
   void build_export_menu(QMenu& file);
   void finish_export(const QString& path, const Result<void>& written);
@@ -104,20 +118,23 @@ class MainWindow : public QMainWindow {
   void show_snapshot();
   void show_recent();
   void show_keys();
+  void bring_to_front(const QString& name);
   void show_about();
   void log(const QString& text);
+  void trim_messages();
 
   void ask_for_file();
   bool save_project();
   bool ask_and_save_project();
   void save_plan();
   void copy_command();
-  void apply_remedy(const QString& flag, const QString& what);
   bool may_discard();
   void autosave();
+  void keep_for_recovery();
   void set_current_file(const QString& path);
 
   Settings settings_;
+  Recovery recovery_;
   Theme theme_;
   ThemeChoice theme_choice_ = ThemeChoice::System;
   QPalette platform_palette_;
@@ -126,6 +143,11 @@ class MainWindow : public QMainWindow {
   StartPage* start_ = nullptr;
   VerdictBar* verdict_ = nullptr;
   QLabel* problem_ = nullptr;
+  RecordingView* recording_ = nullptr;
+  bool shows_recording_ = false;
+  QString measured_path_;  ///< Of the file that lies over the prediction.
+  AnswerPanel* answer_ = nullptr;
+  BaselineLoader baselines_;
   QSplitter* charts_ = nullptr;
   TimeRange* range_ = nullptr;  ///< Of all charts over time.
   MemoryTimelineWidget* memory_ = nullptr;
@@ -136,8 +158,6 @@ class MainWindow : public QMainWindow {
   TeachingWidget* teaching_ = nullptr;
   TablePanel* tables_ = nullptr;
   OverlayLoader overlays_;
-  OverlayPtr overlay_;                                ///< As it was measured.
-  std::shared_ptr<const StepReport> overlay_report_;  ///< What is laid over, as a report.
   ControlPanel* controls_ = nullptr;
   ModuleTree* modules_ = nullptr;
   RunPanel* runs_ = nullptr;
@@ -149,8 +169,9 @@ class MainWindow : public QMainWindow {
   bool is_working_ = false;  ///< A model is open.
   std::map<QString, QDockWidget*> docks_;
   std::map<QString, QAction*> actions_;
-  QString file_;  ///< The project; empty: not saved yet.
-  Inputs saved_;  ///< What the file holds.
+  QString file_;    ///< The project; empty: not saved yet.
+  QString opened_;  ///< The file that the state was opened from; empty: none.
+  Inputs saved_;    ///< What the file holds.
   QTimer autosave_timer_;
   QTimer titles_timer_;
 };

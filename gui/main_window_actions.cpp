@@ -7,13 +7,20 @@
 #include <QFileDialog>
 #include <QMenuBar>
 #include <QMessageBox>
-#include <QTextBrowser>
 
 #include "core/version.h"
+#include "gui/key_sheet.h"
 #include "gui/main_window.h"
-#include "gui/remedy.h"
 
 namespace fsdp::gui {
+
+namespace {
+
+/// Alt+1 to Alt+9, and Alt+0.
+constexpr const char* kViewsInOrder[] = {"controls", "modules", "pareto", "peak",     "differences",
+                                         "teaching", "tables",  "runs",   "messages", "answer"};
+
+}  // namespace
 
 QAction* MainWindow::add_action(QMenu& menu, const QString& name, const QString& text, const QKeySequence& shortcut,
                                 const QString& tip, const std::function<void()>& act) {
@@ -44,11 +51,20 @@ void MainWindow::build_file_menu() {
     if (may_discard()) {
       set_current_file({});
       saved_ = {};
+      opened_.clear();
+      shows_recording_ = false;
       state_.open({});
+      state_.set_baseline(nullptr);
     }
   });
   add_action(menu, "open", tr("&Open …"), QKeySequence::Open, tr("Open a model, a plan or a project"),
              [this] { ask_for_file(); });
+  add_action(menu, "compare_with", tr("&Compare with …"), QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_O),
+             tr("Pin the answer of another file as the baseline"), [this] {
+               const QString path = QFileDialog::getOpenFileName(
+                   this, tr("Compare with"), {}, tr("Models, plans and projects (*.json);;All files (*)"));
+               if (!path.isEmpty()) compare_with(path);
+             });
   recent_menu_ = menu.addMenu(tr("Open &recent"));
   connect(recent_menu_, &QMenu::aboutToShow, this, &MainWindow::show_recent);
   menu.addSeparator();
@@ -89,14 +105,19 @@ void MainWindow::build_edit_menu() {
 void MainWindow::build_view_menu() {
   view_menu_ = menuBar()->addMenu(tr("&View"));
   int number = 1;
-  for (const char* name :
-       {"controls", "modules", "pareto", "peak", "differences", "teaching", "tables", "runs", "messages"}) {
-    QAction* toggle = docks_.at(name)->toggleViewAction();
-    toggle->setObjectName(QString("action_show_") + name);
-    toggle->setShortcut(QKeySequence(static_cast<int>(Qt::ALT) | (static_cast<int>(Qt::Key_1) + number++ - 1)));
-    view_menu_->addAction(toggle);
+  for (const char* name : kViewsInOrder) {
+    const QString title = docks_.at(name)->windowTitle();
+    add_action(*view_menu_, QString("front_") + name, title,
+               QKeySequence(static_cast<int>(Qt::ALT) | (static_cast<int>(Qt::Key_0) + number++ % 10)),
+               tr("Bring this view to the front"), [this, view = QString(name)] { bring_to_front(view); });
   }
   view_menu_->addSeparator();
+  QMenu& shown = *view_menu_->addMenu(tr("&Hide and show"));
+  for (const char* name : kViewsInOrder) {
+    QAction* toggle = docks_.at(name)->toggleViewAction();
+    toggle->setObjectName(QString("action_show_") + name);
+    shown.addAction(toggle);
+  }
   QMenu& themes = *view_menu_->addMenu(tr("&Theme"));
   auto* group = new QActionGroup(this);
   const auto add_theme = [&](const QString& name, const QString& text, ThemeChoice choice) {
@@ -131,7 +152,7 @@ void MainWindow::build_plan_menu() {
   menu.addSeparator();
   add_action(menu, "pin", tr("&Pin as baseline"), QKeySequence(Qt::CTRL | Qt::Key_B),
              tr("Compare everything that follows with what is shown now"), [this] { state_.pin_baseline(); });
-  add_action(menu, "unpin", tr("&Take the baseline away"), QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_B),
+  add_action(menu, "unpin", tr("&Remove baseline"), QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_B),
              tr("Compare with nothing"), [this] { state_.set_baseline(nullptr); });
 }
 
@@ -149,9 +170,16 @@ void MainWindow::build_run_menu() {
              tr("A report of a run, a trace of PyTorch's profiler or a memory snapshot"), [this] {
                const QString path = QFileDialog::getOpenFileName(
                    this, tr("Load"), {}, tr("Reports, traces and snapshots (*.json *.pickle *.pkl);;All files (*)"));
-               if (!path.isEmpty()) overlays_.load(path);
+               if (!path.isEmpty()) load_measured(path);
              });
-  add_action(menu, "drop_measured", tr("&Take it away"), {}, tr("Show the prediction alone"),
+  QAction* alone =
+      add_action(menu, "show_recording", tr("Show the &snapshot by itself"), {},
+                 tr("The lines of Python that hold the memory, and a replay with other settings of the allocator"),
+                 [this] { open_recording(measured_path_); });
+  alone->setEnabled(false);
+  connect(&state_, &AppState::measured_changed, alone,
+          [this, alone] { alone->setEnabled(state_.measured() && state_.measured()->source == "memory snapshot"); });
+  add_action(menu, "drop_measured", tr("Remove &measurement"), {}, tr("Show the prediction alone"),
              [this] { state_.set_measured(nullptr); });
 }
 
@@ -162,22 +190,33 @@ void MainWindow::build_help_menu() {
   add_action(menu, "about", tr("&About"), {}, tr("The version of this program"), [this] { show_about(); });
 }
 
+void MainWindow::bring_to_front(const QString& name) {
+  // The start page stands alone.
+  if (!is_working_ || !show_view(name)) return;
+  QWidget* content = docks_.at(name)->widget();
+  const auto takes_keys = [](const QWidget* widget) {
+    return (widget->focusPolicy() & Qt::TabFocus) != 0 && widget->isVisible() && widget->isEnabled();
+  };
+  QWidget* first = content;
+  do {
+    if (takes_keys(first)) return first->setFocus(Qt::ShortcutFocusReason);
+    first = first->nextInFocusChain();
+  } while (first != content && content->isAncestorOf(first));
+  content->setFocus(Qt::ShortcutFocusReason);
+}
+
 void MainWindow::show_keys() {
-  QString rows;
-  for (const QAction* action : findChildren<QAction*>()) {
-    if (action->shortcut().isEmpty() || action->text().isEmpty()) continue;
-    rows += QString("<tr><td style='padding-right: 24px'><b>%1</b></td><td>%2</td></tr>")
-                .arg(action->shortcut().toString(QKeySequence::NativeText).toHtmlEscaped(),
-                     action->text().remove('&').toHtmlEscaped());
-  }
-  auto* sheet = new QTextBrowser(this);
-  sheet->setObjectName("keyboard_sheet");
-  sheet->setWindowFlags(Qt::Dialog);
+  auto* sheet = new KeySheet(groups_of(*menuBar(), {{tr("Charts"),
+                                                     pareto_,
+                                                     {{tr("Left or Right"), tr("Step from moment to moment")},
+                                                      {tr("Shift+Drag"), tr("Move")},
+                                                      {tr("Return"), tr("Choose what is under the pointer")},
+                                                      {tr("Esc"), tr("Select nothing")}}},
+                                                    {tr("Memory"), memory_},
+                                                    {tr("Streams"), streams_},
+                                                    {tr("Step by step"), teaching_}}),
+                             this);
   sheet->setAttribute(Qt::WA_DeleteOnClose);
-  sheet->setWindowTitle(tr("Keyboard"));
-  sheet->setAccessibleName(sheet->windowTitle());
-  sheet->setHtml("<table>" + rows + "</table>");
-  sheet->resize(460, 520);
   sheet->show();
 }
 
@@ -194,17 +233,6 @@ void MainWindow::copy_command() {
   if (!shown) return;
   QApplication::clipboard()->setText(text_of(command_of(state_.inputs(), plan_file_of(*shown))));
   log(tr("Copied. The command answers the same."));
-}
-
-void MainWindow::apply_remedy(const QString& flag, const QString& what) {
-  const SnapshotPtr shown = state_.snapshot();
-  if (!shown) return;
-  const Result<Inputs> changed = with_remedy(state_.inputs(), flag.toStdString(), *shown);
-  if (changed) {
-    state_.change(*changed, what);
-  } else {
-    state_.report_errors(changed.error());
-  }
 }
 
 }  // namespace fsdp::gui

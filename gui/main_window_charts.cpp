@@ -72,47 +72,30 @@ void MainWindow::connect_charts() {
   for (PlotWidget* chart : plots()) {
     connect(chart, &PlotWidget::status_changed, this, [this](const QString& text) { statusBar()->showMessage(text); });
   }
-  connect(&overlays_, &OverlayLoader::loaded, this, [this](const OverlayPtr& overlay) { show_overlay(overlay); });
+  connect(&overlays_, &OverlayLoader::loaded, this, [this](const OverlayPtr& overlay) {
+    state_.set_measured(overlay);
+    log(tr("Laid over the prediction: %1").arg(text_of(overlay->name)));
+  });
   connect(&overlays_, &OverlayLoader::failed, this, [this](const Errors& errors) { state_.report_errors(errors); });
   connect(&overlays_, &OverlayLoader::progressed, this, [this](double share) {
     statusBar()->showMessage(tr("Reading what was measured: %1 %").arg(share * 100, 0, 'f', 0));
   });
   connect(&state_, &AppState::measured_changed, this, [this] {
-    if (state_.measured() == overlay_report_) return;
-    // A run of this window: the report is all that is known.
-    overlay_report_ = state_.measured();
-    if (!overlay_report_) return lay_over(nullptr);
-    Overlay overlay;
-    overlay.name = "run";
-    overlay.source = "run report";
-    overlay.report = *overlay_report_;
-    lay_over(std::make_shared<const Overlay>(std::move(overlay)));
+    place_overlay();
+    comparison_->set_overlay(state_.measured());
   });
   connect(&state_, &AppState::baseline_changed, this, [this] {
     for (PlotWidget* chart : plots()) chart->set_baseline(state_.baseline());
-    comparison_->set_baseline(state_.baseline());
+    comparison_->set_baseline(state_.baseline(), state_.baseline_name());
     if (state_.baseline()) show_view("differences");
   });
-}
-
-void MainWindow::show_overlay(const OverlayPtr& overlay) {
-  overlay_report_ = overlay->report ? std::make_shared<const StepReport>(*overlay->report) : nullptr;
-  state_.set_measured(overlay_report_);
-  lay_over(overlay);
-  log(tr("Laid over the prediction: %1").arg(text_of(overlay->name)));
-}
-
-void MainWindow::lay_over(const OverlayPtr& overlay) {
-  overlay_ = overlay;
-  place_overlay();
-  comparison_->set_overlay(overlay);
 }
 
 // The step that it lies over changes with the plan.
 void MainWindow::place_overlay() {
   const SnapshotPtr shown = state_.snapshot();
-  OverlayPtr placed = overlay_;
-  if (overlay_ && shown) placed = std::make_shared<const Overlay>(laid_over(*overlay_, shown->curves.step));
+  OverlayPtr placed = state_.measured();
+  if (placed && shown) placed = std::make_shared<const Overlay>(laid_over(*placed, shown->curves.step));
   memory_->set_overlay(placed);
   streams_->set_overlay(placed);
 }
@@ -120,10 +103,17 @@ void MainWindow::place_overlay() {
 void MainWindow::show_charts() {
   const SnapshotPtr shown = state_.snapshot();
   for (PlotWidget* chart : plots()) chart->set_snapshot(shown);
+  show_waiting();
   peak_->set_snapshot(shown);
   comparison_->set_snapshot(shown);
   teaching_->set_snapshot(shown);
-  if (overlay_) place_overlay();
+  if (state_.measured()) place_overlay();
+}
+
+// "Choose a model" is wrong advice while the first answer is on its way.
+void MainWindow::show_waiting() {
+  const bool is_waiting = state_.has_model() && state_.snapshot() == nullptr && state_.errors().empty();
+  for (PlotWidget* chart : plots()) chart->set_is_waiting(is_waiting);
 }
 
 void MainWindow::theme_charts() {

@@ -1,6 +1,8 @@
 // Files of the window: opening, saving, dropping, and what is kept in case the program ends without a goodbye.
 
+#include <QAbstractButton>
 #include <QApplication>
+#include <QDateTime>
 #include <QDragEnterEvent>
 #include <QFile>
 #include <QFileDialog>
@@ -8,9 +10,11 @@
 #include <QMenu>
 #include <QMessageBox>
 #include <QMimeData>
+#include <QStatusBar>
 
 #include "core/files.h"
 #include "core/model_library.h"
+#include "core/pickle.h"
 #include "gui/main_window.h"
 #include "gui/project_file.h"
 
@@ -31,24 +35,39 @@ Inputs with_some_machine(Inputs inputs) {
   return with_option(std::move(inputs), planner::Option::Memory, "80G");
 }
 
+/// A pickle of any kind; what is in it is seen when it is read.
+bool holds_pickle(const QString& path) {
+  QFile file(path);
+  return file.open(QFile::ReadOnly) && is_pickle(file.read(16).toStdString());
+}
+
 }  // namespace
 
-bool MainWindow::open_file(const QString& path) {
-  if (!may_discard()) return false;
+// A file may be a project, a plan, a report or a model; a name may be that of a shipped model.
+Result<Inputs> MainWindow::inputs_of(const QString& path) const {
   const std::vector<std::string> shipped = model_names(state_.library());
   const bool is_shipped = std::find(shipped.begin(), shipped.end(), path.toStdString()) != shipped.end();
   // A path in the state is whole, because a plan or a command may be used from another folder.
   const std::string name =
       is_shipped || !QFileInfo::exists(path) ? path.toStdString() : QFileInfo(path).absoluteFilePath().toStdString();
-  const bool project = !is_shipped && QFileInfo::exists(path) && is_project(name);
-  Result<Inputs> inputs = project ? read_project(name) : inputs_of_file(name, state_.library());
-  if (inputs && !project && !inputs->kept) {
-    const auto found = find_model_file(name, state_.library());
-    if (found) {
-      const auto spec = read_model_spec(*found);
-      if (!spec) inputs = tl::unexpected(spec.error());
-    }
+  if (!is_shipped && QFileInfo::exists(path) && is_project(name)) return read_project(name);
+  FSDP_TRY(Inputs inputs, inputs_of_file(name, state_.library()));
+  if (inputs.kept) return inputs;
+  const auto found = find_model_file(name, state_.library());
+  if (found) {
+    const auto spec = read_model_spec(*found);
+    if (!spec) return tl::unexpected(spec.error());
   }
+  return with_some_machine(std::move(inputs));
+}
+
+bool MainWindow::open_file(const QString& path) {
+  if (holds_pickle(path)) {
+    open_recording(path);
+    return true;
+  }
+  if (!may_discard()) return false;
+  const Result<Inputs> inputs = inputs_of(path);
   if (!inputs) {
     const QString text = errors_text(inputs.error());
     start_->show_errors(text);
@@ -60,11 +79,60 @@ bool MainWindow::open_file(const QString& path) {
     return false;
   }
   start_->show_errors({});
-  if (!is_shipped) settings_.add_recent_file(path);
-  set_current_file(project ? path : QString());
-  saved_ = project ? *inputs : with_some_machine(*inputs);
+  shows_recording_ = false;
+  const bool is_file = QFileInfo::exists(path);
+  if (is_file) settings_.add_recent_file(path);
+  set_current_file(is_file && is_project(path.toStdString()) ? path : QString());
+  opened_ = is_file ? path : QString();
+  saved_ = *inputs;
   state_.open(saved_);
   return true;
+}
+
+void MainWindow::compare_with(const QString& path) {
+  const Result<Inputs> inputs = inputs_of(path);
+  if (!inputs) {
+    state_.report_errors(inputs.error());
+    return;
+  }
+  statusBar()->showMessage(tr("Answering %1 …").arg(path));
+  baselines_.load(*inputs, QFileInfo(path).fileName());
+}
+
+void MainWindow::load_measured(const QString& path) {
+  measured_path_ = path;
+  if (state_.has_model()) return overlays_.load(path);
+  if (holds_pickle(path)) return open_recording(path);
+  start_->show_errors(tr("Open the plan that ran first: what was measured is laid over its prediction."));
+}
+
+void MainWindow::open_recording(const QString& path) {
+  shows_recording_ = true;
+  recording_->open(path);
+  show_pages();
+  show_title();
+}
+
+void MainWindow::close_recording() {
+  shows_recording_ = false;
+  show_pages();
+  show_title();
+}
+
+void MainWindow::connect_recordings() {
+  connect(recording_, &RecordingView::closed, this, &MainWindow::close_recording);
+  connect(recording_, &RecordingView::opened, this, [this] { settings_.add_recent_file(recording_->path()); });
+  connect(recording_, &RecordingView::failed, this, [this](const Errors& errors) {
+    close_recording();
+    start_->show_errors(errors_text(errors));
+    if (state_.has_model()) state_.report_errors(errors);
+    log(errors_text(errors));
+  });
+  connect(&baselines_, &BaselineLoader::loaded, this, [this](const SnapshotPtr& baseline, const QString& name) {
+    state_.set_baseline(baseline, name);
+    log(tr("Compared with %1").arg(name));
+  });
+  connect(&baselines_, &BaselineLoader::failed, this, [this](const Errors& errors) { state_.report_errors(errors); });
 }
 
 void MainWindow::open_model(const QString& name) {
@@ -75,13 +143,15 @@ void MainWindow::open_example(int example) {
   const std::vector<Example> all = examples();
   if (example < 0 || example >= static_cast<int>(all.size()) || !may_discard()) return;
   set_current_file({});
+  opened_.clear();
+  shows_recording_ = false;
   saved_ = all[static_cast<std::size_t>(example)].inputs;
   state_.open(saved_);
 }
 
 void MainWindow::ask_for_file() {
-  const QString path =
-      QFileDialog::getOpenFileName(this, tr("Open"), {}, tr("Models, plans and projects (*.json);;All files (*)"));
+  const QString path = QFileDialog::getOpenFileName(
+      this, tr("Open"), {}, tr("Models, plans, projects and memory snapshots (*.json *.pickle *.pkl);;All files (*)"));
   if (!path.isEmpty()) open_file(path);
 }
 
@@ -94,7 +164,7 @@ bool MainWindow::save_project_as(const QString& path) {
   saved_ = state_.inputs();
   set_current_file(path);
   settings_.add_recent_file(path);
-  QFile::remove(Settings::autosave_path());
+  recovery_.drop();
   log(tr("Saved %1").arg(path));
   return true;
 }
@@ -132,7 +202,12 @@ void MainWindow::set_current_file(const QString& path) {
 
 void MainWindow::show_title() {
   QString name = file_.isEmpty() ? text_of(state_.inputs().model) : QFileInfo(file_).fileName();
+  // A plan is known by its file; its model stands in brackets.
+  if (file_.isEmpty() && state_.inputs().kept && !opened_.isEmpty()) {
+    name = tr("%1 (%2)").arg(QFileInfo(opened_).fileName(), QFileInfo(text_of(state_.inputs().model)).fileName());
+  }
   if (name.isEmpty()) name = tr("Start");
+  if (shows_recording_) name = QFileInfo(recording_->path()).fileName();
   setWindowTitle(name + "[*] — fsdp-plan explorer");
   setWindowModified(state_.has_model() && !(state_.inputs() == saved_));
 }
@@ -158,33 +233,60 @@ bool MainWindow::may_discard() {
   return answer == QMessageBox::Discard || save_project();
 }
 
+// What is as it was saved needs no recovery, however it came to be so.
+void MainWindow::keep_for_recovery() {
+  if (isWindowModified()) {
+    autosave_timer_.start();
+  } else {
+    autosave_timer_.stop();
+    recovery_.drop();
+  }
+}
+
 void MainWindow::autosave() {
   if (!isWindowModified()) return;
-  const Result<void> written = write_project(Settings::autosave_path().toStdString(), state_.inputs());
+  const Result<void> written = recovery_.keep(state_.inputs());
   if (!written) log(errors_text(written.error()));
 }
 
 void MainWindow::offer_recovery() {
-  const QString path = Settings::autosave_path();
-  if (!QFileInfo::exists(path)) return;
-  const Result<Inputs> inputs = read_project(path.toStdString());
-  if (!inputs) {
-    // It may be all that is left of somebody's work.
-    const QString kept = path + ".broken";
-    QFile::remove(kept);
-    QFile::rename(path, kept);
-    log(tr("The work that was not saved cannot be read; it is in %1.").arg(kept));
-    log(errors_text(inputs.error()));
-    return;
+  for (const LeftBehind& left : left_behind()) {
+    const Result<Inputs> inputs = read_project(left.path.toStdString());
+    if (!inputs) {
+      // It may be all that is left of somebody's work.
+      const QString kept = left.path + ".broken";
+      QFile::remove(kept);
+      QFile::rename(left.path, kept);
+      log(tr("The work that was not saved cannot be read; it is in %1.").arg(kept));
+      log(errors_text(inputs.error()));
+      continue;
+    }
+    QMessageBox box(QMessageBox::Question, tr("Recover"),
+                    tr("The program ended with unsaved changes of %1. Go on with them?").arg(text_of(inputs->model)),
+                    QMessageBox::Yes | QMessageBox::No | QMessageBox::Cancel, this);
+    box.setInformativeText(tr("Last changed %1.").arg(QFileInfo(left.path).lastModified().toString(Qt::ISODate)));
+    box.button(QMessageBox::Yes)->setText(tr("&Recover"));
+    box.button(QMessageBox::No)->setText(tr("&Discard"));
+    box.button(QMessageBox::Cancel)->setText(tr("Ask me &later"));
+    const int answer = box.exec();
+    if (answer == QMessageBox::Yes) {
+      saved_ = {};
+      state_.open(*inputs);
+      // Kept under this window's name before the other's is gone.
+      autosave();
+    }
+    if (answer == QMessageBox::Yes || answer == QMessageBox::No) QFile::remove(left.path);
+    if (answer == QMessageBox::Yes) return;
   }
-  const auto answer = QMessageBox::question(
-      this, tr("Recover"),
-      tr("The program ended with unsaved changes of %1. Go on with them?").arg(text_of(inputs->model)));
-  if (answer == QMessageBox::Yes) {
-    saved_ = {};
-    state_.open(*inputs);
+}
+
+void MainWindow::open_at_start(const QString& file) {
+  if (file.isEmpty()) return;
+  if (state_.has_model()) {
+    log(tr("Recovered work is shown; %1 was not opened.").arg(file));
+  } else {
+    open_file(file);
   }
-  QFile::remove(path);
 }
 
 void MainWindow::dragEnterEvent(QDragEnterEvent* event) {

@@ -75,7 +75,8 @@ std::vector<LegendEntry> MemoryTimelineWidget::legend() const {
   if (ghost_.size() > 0) entries.push_back({tr("baseline"), theme().baseline, false, true, Qt::DashLine});
   if (measured_.size() > 0) {
     const QString lasts = overlay_->stretch == 1 ? QString() : tr(", a step of %1").arg(text_of(overlay_->step));
-    entries.push_back({tr("measured") + lasts, theme().measured, false, true, Qt::SolidLine});
+    const QString where = was_on_processors(*overlay_) ? tr("measured on processors") : tr("measured");
+    entries.push_back({where + lasts, theme().measured, false, true, Qt::SolidLine});
   }
   return entries;
 }
@@ -104,7 +105,9 @@ ChartAxis MemoryTimelineWidget::value_axis(const QRectF& plot) const {
 }
 
 void MemoryTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRectF& plot) {
-  if (!has_curve()) return draw_empty(painter, bounds, tr("Choose a model to see its memory over one step."), theme());
+  if (!has_curve()) {
+    return draw_empty(painter, bounds, empty_text(tr("Choose a model to see its memory over one step.")), theme());
+  }
   if (plot.width() < 20 || plot.height() < 20) return;
   const bool has_clock = &range() != &events_;
   const ChartAxis axis = time_axis(plot);
@@ -249,7 +252,10 @@ void MemoryTimelineWidget::draw_limits(QPainter& painter, const QRectF& plot) {
   painter.setPen(hairline(theme().bad, 2));
   painter.drawLine(zone.bottomLeft(), zone.bottomRight());
   if (plot.height() > kLeastPlot) {
-    draw_note_on_edge(painter, zone, tr("capacity %1").arg(text_of(memory.budget)), theme().bad, theme());
+    const Bytes whole = snapshot()->cluster.gpu.memory.value;
+    const QString text = whole > memory.budget ? tr("usable %1 of %2").arg(text_of(memory.budget), text_of(whole))
+                                               : tr("capacity %1").arg(text_of(memory.budget));
+    draw_note_on_edge(painter, zone, text, theme().bad, theme());
   }
   const qreal margin = values.to_pixel(static_cast<double>((memory.budget - memory.margin).count()));
   if (memory.margin <= Bytes(0) || margin - capacity < 3) return;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/compare.h"
 #include "core/report.h"
 #include "core/stream_event.h"
 
@@ -18,8 +19,13 @@ struct Overlay {
   std::string name;    ///< Of the file.
   std::string source;  ///< "run report", "Kineto trace", "memory snapshot".
   std::optional<StepReport>
-      report;                ///< What it says in the words of a report; nothing is known of fields left at zero.
-  std::vector<double> time;  ///< [moments] Seconds since the step began; never falls. Empty: no curve.
+      report;  ///< What it says in the words of a report; nothing is known of fields left at zero.
+  /// What the run was compared with by the command that did it: its prediction on the devices that it ran on.
+  std::optional<Comparison> own;
+  std::optional<Plan> plan;             ///< What ran, where this window started it.
+  bool knows_traffic = false;           ///< Collectives were recorded; a memory snapshot has none.
+  std::vector<std::int64_t> requests;   ///< [distinct] Sizes that a memory snapshot was asked for, in bytes; rises.
+  std::vector<double> time;             ///< [moments] Seconds since the step began; never falls. Empty: no curve.
   std::vector<std::int64_t> allocated;  ///< [moments] Bytes.
   /// [categories][moments] Where the recording names categories; else all are empty.
   std::array<std::vector<std::int64_t>, kNumMemoryCategories> live;
@@ -29,5 +35,10 @@ struct Overlay {
 };
 
 using OverlayPtr = std::shared_ptr<const Overlay>;
+
+/// True when the run was on processors over Gloo, and not on GPUs.
+inline bool was_on_processors(const Overlay& overlay) {
+  return overlay.report && overlay.report->gpu == "CPU";
+}
 
 }  // namespace fsdp::gui

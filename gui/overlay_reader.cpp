@@ -37,11 +37,18 @@ Result<Overlay> read_overlay(const std::string& path, const OverlayLimits& limit
                    "torch.cuda.memory._dump_snapshot writes.");
   }
   if (!is_report(head)) return read_trace_overlay(path, limits, progress);
-  FSDP_TRY(StepReport report, read_report_file(path));
+  return read_report_overlay(path);
+}
+
+Result<Overlay> read_report_overlay(const std::string& path) {
+  FSDP_TRY(const JsonDocument document, read_json_file(path));
+  FSDP_TRY(StepReport report, read_report(document));
   Overlay overlay;
+  FSDP_TRY(overlay.own, read_comparison(document));
   overlay.name = std::filesystem::path(path).filename();
   overlay.source = "run report";
   overlay.step = report.time.step;
+  overlay.knows_traffic = true;
   overlay.report = std::move(report);
   return overlay;
 }
@@ -70,16 +77,16 @@ OverlayLoader::~OverlayLoader() {
   watcher_.waitForFinished();
 }
 
-void OverlayLoader::load(const QString& path, std::shared_ptr<const StepReport> report, const OverlayLimits& limits) {
+void OverlayLoader::load(const QString& path, OverlayPtr run, const OverlayLimits& limits) {
   if (is_busy_) {
     next_ = path;
-    next_report_ = std::move(report);
+    next_run_ = std::move(run);
     next_limits_ = limits;
     watcher_.cancel();
     return;
   }
   is_busy_ = true;
-  report_ = std::move(report);
+  run_ = std::move(run);
   watcher_.setFuture(QtConcurrent::run([path = path.toStdString(), limits](QPromise<Result<Overlay>>& promise) {
     promise.setProgressRange(0, 1000);
     promise.addResult(read_overlay(path, limits, [&](double share) {
@@ -99,12 +106,17 @@ void OverlayLoader::take() {
   const QFuture<Result<Overlay>> future = watcher_.future();
   if (!next_.isEmpty()) {
     const QString path = std::exchange(next_, {});
-    return load(path, std::exchange(next_report_, nullptr), next_limits_);
+    return load(path, std::exchange(next_run_, nullptr), next_limits_);
   }
   // Who cancels knows it.
   if (future.isCanceled() || future.resultCount() == 0) return;
   Result<Overlay> result = future.result();
-  if (result && report_) result->report = *report_;
+  if (result && run_) {
+    result->report = run_->report;
+    result->own = run_->own;
+    result->plan = run_->plan;
+    result->knows_traffic = run_->knows_traffic;
+  }
   if (result)
     emit loaded(std::make_shared<const Overlay>(*std::move(result)));
   else

@@ -27,6 +27,8 @@ using OverlayProgress = std::function<bool(double)>;
 /// Reads any of the three, by its content. Errors: it cannot be read, is none of them, is too large, was stopped.
 Result<Overlay> read_overlay(const std::string& path, const OverlayLimits& limits, const OverlayProgress& progress);
 
+/// A report of ours, with what it was compared with.
+Result<Overlay> read_report_overlay(const std::string& path);
 /// The last whole step of a trace (Chrome Trace Event JSON). Its "ProfilerStep#" annotations say where steps begin;
 /// without them it is one step.
 Result<Overlay> read_trace_overlay(const std::string& path, const OverlayLimits& limits,
@@ -48,8 +50,8 @@ class OverlayLoader : public QObject {
   ~OverlayLoader() override;
 
   bool is_busy() const { return is_busy_; }
-  /// Begins to read; what was being read is stopped. `report`: what is known of the run besides; may be null.
-  void load(const QString& path, std::shared_ptr<const StepReport> report = nullptr, const OverlayLimits& limits = {});
+  /// Begins to read; what was being read is stopped. `run`: what is known of the run besides; may be null.
+  void load(const QString& path, OverlayPtr run = nullptr, const OverlayLimits& limits = {});
   void cancel();
 
  signals:
@@ -63,8 +65,8 @@ class OverlayLoader : public QObject {
   QFutureWatcher<Result<Overlay>> watcher_;
   bool is_busy_ = false;  // QFutureWatcher says false before its result is delivered.
   QString next_;
-  std::shared_ptr<const StepReport> report_;
-  std::shared_ptr<const StepReport> next_report_;
+  OverlayPtr run_;
+  OverlayPtr next_run_;
   OverlayLimits next_limits_;
 };
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "core/parse_units.h"
 #include "core/pickle.h"
@@ -39,6 +40,19 @@ std::optional<std::size_t> category_of(const PickleValue& event) {
     if (*text == name_of(static_cast<MemoryCategory>(c))) return c;
   }
   return std::nullopt;
+}
+
+/// Small ones are of every program.
+constexpr std::int64_t kLeastTelling = 4096;
+
+std::vector<std::int64_t> distinct_sizes(const planner::SnapshotHistory& history) {
+  std::set<std::int64_t> sizes;
+  const auto add = [&](const planner::SnapshotEvent& event) {
+    if (event.action == planner::SnapshotAction::Alloc && event.size >= kLeastTelling) sizes.insert(event.size);
+  };
+  for (const planner::SnapshotEvent& event : history.events) add(event);
+  for (const planner::SnapshotEvent& event : history.at_end) add(event);
+  return {sizes.begin(), sizes.end()};
 }
 
 struct Block {
@@ -103,6 +117,7 @@ Result<Overlay> read_snapshot_overlay(const std::string& path, const OverlayLimi
     overlay.allocated.push_back(total);
     for (std::size_t c = 0; c < live.size(); ++c) overlay.live[c].push_back(live[c]);
   }
+  overlay.requests = distinct_sizes(history);
   if (!has_categories) overlay.live = {};
   if (overlay.time.empty()) return failure(path, "The snapshot has no allocation.");
   StepReport report;

@@ -156,6 +156,8 @@ class TraceCollector {
     const auto [begin, end] = last_step();
     overlay.step = Seconds(end - begin);
     cut_events(begin, end, overlay);
+    overlay.knows_traffic = std::any_of(overlay.events.begin(), overlay.events.end(),
+                                        [](const StreamEvent& event) { return event.payload.has_value(); });
     cut_memory(begin, end, overlay);
     make_report(overlay);
     return overlay;
@@ -166,7 +168,7 @@ class TraceCollector {
     // Of ours by the names that they were given.
     if (name.starts_with("gradients of ")) return Stream::ToHost;
     if (category != "kernel") return Stream::Copy;
-    if (!name.starts_with("nccl")) return Stream::Compute;
+    if (!name.starts_with("nccl") && !name.starts_with("gloo:")) return Stream::Compute;
     const auto says = [&](std::string_view word) { return name.find(word) != std::string::npos; };
     if (says("AllGather") || says("all_gather") || says("allgather")) return Stream::AllGather;
     if (says("ReduceScatter") || says("reduce_scatter")) return Stream::ReduceScatter;

@@ -51,7 +51,10 @@ void ParetoWidget::take_plans() {
   for (const planner::Candidate& plan : snapshot()->plans) {
     const bool fits = plan.missing <= Bytes(0);
     const bool is_current = is_same_plan(plan.plan, snapshot()->report.plan);
-    points_.push_back({plan.step.count(), static_cast<double>(plan.device_peak.count()), fits, is_current});
+    const TimeReport& time = snapshot()->report.time;
+    const bool is_uncertain = has_band() && plan.step >= time.low && plan.step <= time.high && !is_current;
+    points_.push_back(
+        {plan.step.count(), static_cast<double>(plan.device_peak.count()), fits, is_current, is_uncertain});
     if (is_current) selected_ = static_cast<int>(points_.size()) - 1;
     if (fits) {
       fitting.push_back({points_.back().time, points_.back().bytes});
@@ -69,8 +72,28 @@ void ParetoWidget::take_plans() {
   refresh();
 }
 
+// The steps of two plans are uncertain together, but not alike: within the band their order is a guess.
+bool ParetoWidget::has_band() const {
+  const TimeReport& time = snapshot()->report.time;
+  return time.low > Seconds(0) && time.high > time.low;
+}
+
+void ParetoWidget::draw_band(QPainter& painter, const QRectF& plot) const {
+  if (!has_band()) return;
+  const TimeReport& time = snapshot()->report.time;
+  const ChartAxis axis = time_axis(plot);
+  const qreal left = std::clamp(axis.to_pixel(time.low.count()), plot.left(), plot.right());
+  const qreal right = std::clamp(axis.to_pixel(time.high.count()), plot.left(), plot.right());
+  painter.fillRect(QRectF(QPointF(left, plot.top()), QPointF(right, plot.bottom())), with_alpha(theme().warn, 0.10));
+  painter.setPen(hairline(theme().warn, 1, Qt::DashLine));
+  for (const qreal x : {left, right}) {
+    if (x > plot.left() && x < plot.right()) painter.drawLine(QPointF(x, plot.top()), QPointF(x, plot.bottom()));
+  }
+}
+
 void ParetoWidget::fill_table() {
   const SnapshotPtr shown = snapshot();
+  const std::vector<PlanPoint> points = points_;
   std::vector<bool> is_front(points_.size(), false);
   for (const std::int32_t i : front_) is_front[static_cast<std::size_t>(i)] = true;
   table_.set({{tr("plan"), "plan"},
@@ -78,8 +101,9 @@ void ParetoWidget::fill_table() {
               {tr("device peak"), "device_peak_bytes", true},
               {tr("lacks"), "missing_bytes", true},
               {tr("fits"), "fits"},
-              {tr("on the front"), "front"}},
-             static_cast<int>(points_.size()), [shown, is_front](int row, int column) -> TableCell {
+              {tr("on the front"), "front"},
+              {tr("order"), "order"}},
+             static_cast<int>(points_.size()), [shown, is_front, points](int row, int column) -> TableCell {
                const planner::Candidate& plan = shown->plans[static_cast<std::size_t>(row)];
                switch (column) {
                  case 0:
@@ -92,18 +116,32 @@ void ParetoWidget::fill_table() {
                    return cell_of(plan.missing);
                  case 4:
                    return cell_of(plan.missing <= Bytes(0) ? tr("yes") : tr("no"));
-                 default:
+                 case 5:
                    return cell_of(is_front[static_cast<std::size_t>(row)] ? tr("yes") : tr("no"));
+                 default: {
+                   const PlanPoint& point = points[static_cast<std::size_t>(row)];
+                   return cell_of(point.is_current     ? tr("on the screen")
+                                  : point.is_uncertain ? tr("within the band")
+                                                       : tr("certain"));
+                 }
                }
              });
 }
 
 std::vector<LegendEntry> ParetoWidget::legend() const {
-  return {{tr("device peak by step time:"), {}},
-          {tr("fits"), theme().accent, false, false, Qt::SolidLine, LegendEntry::Mark::Dot},
-          {tr("does not fit"), theme().bad, false, false, Qt::SolidLine, LegendEntry::Mark::Ring},
-          {tr("on the screen"), theme().text, false, false, Qt::SolidLine, LegendEntry::Mark::Target},
-          {tr("front: nothing is both smaller and faster"), theme().text, false, true}};
+  std::vector<LegendEntry> entries = {
+      {tr("device peak by step time:"), {}},
+      {tr("fits"), theme().accent, false, false, Qt::SolidLine, LegendEntry::Mark::Dot},
+      {tr("does not fit"), theme().bad, false, false, Qt::SolidLine, LegendEntry::Mark::Ring},
+      {tr("on the screen"), theme().text, false, false, Qt::SolidLine, LegendEntry::Mark::Target},
+      {tr("front: nothing is both smaller and faster"), theme().text, false, true}};
+  if (snapshot() != nullptr && has_band()) {
+    const TimeReport& time = snapshot()->report.time;
+    entries.push_back(
+        {tr("band of the plan on the screen, %1 to %2: order uncertain").arg(text_of(time.low), text_of(time.high)),
+         with_alpha(theme().warn, 0.5)});
+  }
+  return entries;
 }
 
 QRectF ParetoWidget::plot_area(const QRectF& bounds) const {
@@ -155,7 +193,7 @@ void ParetoWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRe
     const bool has_model = snapshot() != nullptr;
     return draw_empty(painter, bounds,
                       has_model ? tr("A search shows here what other plans need and how fast they are.")
-                                : tr("Choose a model to compare its plans."),
+                                : empty_text(tr("Choose a model to compare its plans.")),
                       theme());
   }
   if (plot.width() < 20 || plot.height() < 20) return;
@@ -169,6 +207,7 @@ void ParetoWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRe
   const std::vector<ScatterPoint> pixels = pixels_of(plot);
   painter.save();
   painter.setClipRect(plot.adjusted(-7, -7, 7, 7));
+  draw_band(painter, plot);
   draw_limit(painter, plot);
   painter.setRenderHint(QPainter::Antialiasing);
   draw_front(painter, plot, pixels);

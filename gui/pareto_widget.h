@@ -48,6 +48,7 @@ class ParetoWidget : public PlotWidget {
     double bytes = 0;
     bool fits = false;
     bool is_current = false;
+    bool is_uncertain = false;  ///< Within the band of the plan on the screen.
   };
   void take_plans();
   void fill_table();
@@ -58,6 +59,8 @@ class ParetoWidget : public PlotWidget {
   int nearest(const QPointF& at) const;
   void draw_point(QPainter& painter, const QPointF& at, bool fits) const;
   void draw_points(QPainter& painter, const std::vector<ScatterPoint>& pixels) const;
+  bool has_band() const;
+  void draw_band(QPainter& painter, const QRectF& plot) const;
   void draw_limit(QPainter& painter, const QRectF& plot) const;
   void draw_front(QPainter& painter, const QRectF& plot, const std::vector<ScatterPoint>& pixels) const;
   QString label_of(std::size_t index) const;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gui/plot_paint.h"
+#include "planner/strategy_names.h"
 
 namespace fsdp::gui {
 
@@ -60,6 +61,27 @@ void PlotWidget::set_baseline(SnapshotPtr baseline) {
 void PlotWidget::set_theme(const Theme& theme) {
   theme_ = theme;
   refresh();
+}
+
+void PlotWidget::set_is_waiting(bool is_waiting) {
+  if (is_waiting_ == is_waiting) return;
+  is_waiting_ = is_waiting;
+  refresh();
+}
+
+QString PlotWidget::empty_text(const QString& hint) const {
+  return is_waiting_ ? tr("Looking for the best plan …") : hint;
+}
+
+QString PlotWidget::caption() const {
+  if (snapshot_ == nullptr) return {};
+  const StepReport& report = snapshot_->report;
+  const QString strategy = QString::fromStdString(planner::fsdp1_name(report.plan));
+  return tr("%1 on %2 x %3 · %4 · peak %5 of %6 · step %7")
+      .arg(QString::fromStdString(report.model))
+      .arg(report.gpus_per_node * report.nodes)
+      .arg(QString::fromStdString(report.gpu), strategy, text_of(report.memory.peaks.device),
+           text_of(report.memory.budget), text_of(report.time.step));
 }
 
 void PlotWidget::refresh() {
@@ -151,7 +173,8 @@ void PlotWidget::draw_selection(QPainter& painter, const QRectF& plot) const {
   painter.setPen(hairline(theme_.accent));
   painter.drawLine(box.topLeft(), box.bottomLeft());
   painter.drawLine(box.topRight(), box.bottomRight());
-  draw_note(painter, plot, QPointF(left - 6, plot.top() - 8), {{describe(*selection), {}, {}, true}}, theme_);
+  // At the bottom, where neither the peak nor the lane of kernels is.
+  draw_note(painter, plot, QPointF(left - 6, plot.bottom() + 8), {{describe(*selection), {}, {}, true}}, theme_);
 }
 
 void PlotWidget::resizeEvent(QResizeEvent* event) {

@@ -31,6 +31,10 @@ class PlotWidget : public QWidget {
   virtual void set_baseline(SnapshotPtr baseline);  ///< May be null.
   void set_theme(const Theme& theme);
   const Theme& theme() const { return theme_; }
+  /// A model is chosen, and its first answer is still to come.
+  void set_is_waiting(bool is_waiting);
+  /// What is shown, in a line: model, machines, plan and its figures. Empty: nothing.
+  QString caption() const;
 
   /// Draws the chart as it is, without pointer and selection, into `bounds`: for the screen and for files.
   void draw(QPainter& painter, const QRectF& bounds);
@@ -67,6 +71,8 @@ class PlotWidget : public QWidget {
 
   const SnapshotPtr& snapshot() const { return snapshot_; }
   const SnapshotPtr& baseline() const { return baseline_; }
+  /// What stands in a chart without a picture: `hint` until a model is chosen.
+  QString empty_text(const QString& hint) const;
   ChartAxis time_axis(const QRectF& plot) const;
   QRectF current_plot() const { return plot_area(QRectF(rect())); }
   /// Draws again, all of it.
@@ -100,6 +106,7 @@ class PlotWidget : public QWidget {
   Theme theme_ = light_theme();
   QPixmap picture_;  // All but the pointer.
   bool is_stale_ = true;
+  bool is_waiting_ = false;
   Drag drag_ = Drag::None;
   QPointF pressed_;
   QPointF last_;

@@ -5,7 +5,7 @@
 #include <QStandardPaths>
 
 #include "core/files.h"
-#include "core/report_reader.h"
+#include "gui/overlay_reader.h"
 
 namespace fsdp::gui {
 
@@ -70,6 +70,7 @@ void ProcessRun::start(Kind kind, const PlanFile& plan) {
     return;
   }
   was_stopped_ = false;
+  plan_ = plan.plan;
   const QString verb = kind == Kind::Rehearse ? "rehearse" : "execute";
   QStringList arguments = {verb, plan_path, "-o", folder_->filePath("report.json"), "--color", "never"};
   // A rehearsal has no clock of a GPU, so nothing that could lie over a step.
@@ -96,14 +97,16 @@ void ProcessRun::finish(int code, QProcess::ExitStatus status) {
   } else if (code > 1 || !QFileInfo::exists(report_path)) {
     emit failed(tr("The run ended with exit code %1; what it said stands under Runs.").arg(code));
   } else {
-    Result<StepReport> report = read_report_file(report_path.toStdString());
-    if (report) {
-      const auto shared = std::make_shared<const StepReport>(*std::move(report));
+    Result<Overlay> run = read_report_overlay(report_path.toStdString());
+    if (run) {
+      run->name = "the run";
+      run->plan = plan_;
+      const auto shared = std::make_shared<const Overlay>(*std::move(run));
       emit measured(shared);
       const QString trace = folder_->filePath("trace.json");
       if (QFileInfo::exists(trace)) emit traced(trace, shared);
     } else {
-      emit failed(errors_text(report.error()));
+      emit failed(errors_text(run.error()));
     }
   }
   emit ended();

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "core/plan_file.h"
-#include "core/report.h"
+#include "gui/overlay.h"
 
 namespace fsdp::gui {
 
@@ -39,9 +39,9 @@ class ProcessRun : public QObject {
   /// What it says, as it comes.
   void said(QString text);
   /// What it measured.
-  void measured(std::shared_ptr<const fsdp::StepReport> report);
+  void measured(OverlayPtr run);
   /// The trace of what it measured; the file stays until the next run.
-  void traced(QString path, std::shared_ptr<const fsdp::StepReport> report);
+  void traced(QString path, OverlayPtr run);
   void failed(QString why);
   /// However it ended.
   void ended();
@@ -52,9 +52,8 @@ class ProcessRun : public QObject {
   QProcess process_;
   QTimer kill_timer_;
   std::unique_ptr<QTemporaryDir> folder_;
+  Plan plan_;  ///< What runs.
   bool was_stopped_ = false;
 };
 
 }  // namespace fsdp::gui
-
-Q_DECLARE_METATYPE(std::shared_ptr<const fsdp::StepReport>)

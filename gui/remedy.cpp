@@ -10,13 +10,16 @@ namespace fsdp::gui {
 
 using planner::Option;
 
-Result<Inputs> with_remedy(const Inputs& inputs, const std::string& flags, const Snapshot& shown) {
+Result<Inputs> with_remedy(const Inputs& inputs, const planner::Remedy& remedy, const Snapshot& shown) {
   // The model first: options that take many words would swallow it.
   std::vector<std::string> words = {inputs.model};
-  std::istringstream stream(flags);
+  std::istringstream stream(remedy.flag);
   for (std::string word; stream >> word;) words.push_back(word);
   FSDP_TRY(const planner::CommandLine line, planner::parse_command_line(words));
   Inputs changed = inputs;
+  // What a search priced is found by a search.
+  if (remedy.is_searched) changed.kept.reset();
+  if (!remedy.is_searched && !inputs.kept) changed = with_kept(inputs, plan_file_of(shown));
   for (const planner::OptionInfo& info : planner::options()) {
     const std::vector<std::string>& texts = line.all(info.option);
     if (texts.empty()) continue;
@@ -32,6 +35,7 @@ Result<Inputs> with_remedy(const Inputs& inputs, const std::string& flags, const
       if (!shown.model) continue;
       FSDP_TRY(changed.kept->plan,
                with_choice(changed.kept->plan, info.option, texts.back(), *shown.model, shown.cluster));
+      changed = with_option(std::move(changed), info.option, texts.back());
     } else {
       changed = with_option(std::move(changed), info.option, texts.back());
     }

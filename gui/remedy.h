@@ -1,6 +1,7 @@
 #pragma once
 
-// A remedy is a few options of the command line, such as "--gpus 8 --nodes 2": what they make of the state.
+// A remedy is a few options of the command line, such as "--gpus 8 --nodes 2", priced on the plan that is shown: what
+// they make of the state.
 
 #include <string>
 
@@ -10,8 +11,8 @@
 
 namespace fsdp::gui {
 
-/// The inputs with the options of a remedy. In a kept plan, options about the plan change the plan itself. Errors:
-/// those of the options.
-Result<Inputs> with_remedy(const Inputs& inputs, const std::string& flags, const Snapshot& shown);
+/// The inputs that predict what was priced: the plan that is shown, kept, with the options of the remedy. The options
+/// are remembered beside it, so that a search afterwards has them too. Errors: those of the options.
+Result<Inputs> with_remedy(const Inputs& inputs, const planner::Remedy& remedy, const Snapshot& shown);
 
 }  // namespace fsdp::gui

@@ -51,9 +51,9 @@ RunPanel::RunPanel(AppState& state, QWidget* parent) : QWidget(parent), state_(s
     say(why + "\n");
     status_->setText(why);
   });
-  connect(&run_, &ProcessRun::measured, this, [this](const std::shared_ptr<const StepReport>& report) {
-    status_->setText(tr("Measured: live peak %1.").arg(size_text(report->memory.peaks.live)));
-    state_.set_measured(report);
+  connect(&run_, &ProcessRun::measured, this, [this](const OverlayPtr& run) {
+    status_->setText(tr("Measured: live peak %1.").arg(size_text(run->report->memory.peaks.live)));
+    state_.set_measured(run);
   });
   connect(&run_, &ProcessRun::traced, this, &RunPanel::traced);
   connect(&run_, &ProcessRun::ended, this, [this] {

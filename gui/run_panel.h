@@ -29,7 +29,7 @@ class RunPanel : public QWidget {
   void shown_wanted();
   void ended();
   /// ProcessRun::traced.
-  void traced(QString path, std::shared_ptr<const fsdp::StepReport> report);
+  void traced(QString path, OverlayPtr run);
 
  private:
   void say(const QString& text);

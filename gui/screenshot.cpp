@@ -3,6 +3,7 @@
 #include <QApplication>
 #include <QElapsedTimer>
 #include <QEventLoop>
+#include <QFileInfo>
 #include <QFontDatabase>
 #include <QImage>
 #include <QPixmap>
@@ -61,8 +62,9 @@ QString arrange(MainWindow& window, const ScreenshotRequest& request) {
   if (!request.file.isEmpty() && !open(window, request.file)) return QString("%1 cannot be opened.").arg(request.file);
   const bool is_there =
       request.is_searching ? wait_until([&] { return state.snapshot() || is_answered(); }) : wait_until(is_answered);
-  if (!is_there) return took_too_long;
-  if (baseline) state.set_baseline(baseline);
+  if (!is_there || !wait_until([&] { return !window.is_loading(); })) return took_too_long;
+  const bool is_file = !request.baseline.startsWith("example:");
+  if (baseline) state.set_baseline(baseline, is_file ? QFileInfo(request.baseline).fileName() : QString());
   if (!request.measured.isEmpty()) {
     window.load_measured(request.measured);
     if (!wait_until([&] { return !window.is_loading(); })) return took_too_long;

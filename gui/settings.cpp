@@ -1,8 +1,6 @@
 #include "gui/settings.h"
 
-#include <QDir>
 #include <QFileInfo>
-#include <QStandardPaths>
 
 namespace fsdp::gui {
 
@@ -10,7 +8,7 @@ namespace {
 
 constexpr int kMostRecent = 10;
 /// Rises when docks come or go, so that an older arrangement is not forced on them.
-constexpr int kLayoutVersion = 1;
+constexpr int kLayoutVersion = 2;
 
 }  // namespace
 
@@ -51,12 +49,6 @@ void Settings::save_window(const QByteArray& geometry, const QByteArray& layout)
   settings_.setValue("window/version", kLayoutVersion);
   settings_.setValue("window/geometry", geometry);
   settings_.setValue("window/layout", layout);
-}
-
-QString Settings::autosave_path() {
-  const QString folder = QStandardPaths::writableLocation(QStandardPaths::AppDataLocation);
-  QDir().mkpath(folder);
-  return folder + "/autosave.fsdp-project.json";
 }
 
 }  // namespace fsdp::gui

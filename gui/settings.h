@@ -24,9 +24,6 @@ class Settings {
   QByteArray layout() const;
   void save_window(const QByteArray& geometry, const QByteArray& layout);
 
-  /// Where unsaved work is kept, with its folder made.
-  static QString autosave_path();
-
  private:
   mutable QSettings settings_;
 };

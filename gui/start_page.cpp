@@ -7,6 +7,7 @@
 #include <QIcon>
 #include <QPushButton>
 #include <QScrollArea>
+#include <algorithm>
 
 #include "core/model_library.h"
 #include "gui/example_card.h"
@@ -95,7 +96,8 @@ StartPage::StartPage(const std::string& library, QWidget* parent) : QWidget(pare
   recent_ = new QListWidget(body);
   recent_->setObjectName("recent_files");
   recent_->setAccessibleName(tr("Recent files"));
-  recent_->setMaximumHeight(140);
+  recent_->setTextElideMode(Qt::ElideMiddle);
+  recent_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
   connect(recent_, &QListWidget::itemActivated, this,
           [this](QListWidgetItem* item) { emit file_chosen(item->data(Qt::UserRole).toString()); });
   column->addWidget(recent_);
@@ -182,6 +184,9 @@ void StartPage::show_recent(const QStringList& files) {
     item->setData(Qt::UserRole, path);
     item->setToolTip(path);
   }
+  // As high as its rows: one file needs no empty box.
+  const int row = recent_->sizeHintForRow(0);
+  recent_->setFixedHeight(std::clamp<int>(static_cast<int>(files.size()), 1, 6) * std::max(row, 18) + 6);
   recent_->setVisible(!files.isEmpty());
   recent_title_->setVisible(!files.isEmpty());
 }

@@ -69,7 +69,7 @@ QRectF StreamTimelineWidget::plot_area(const QRectF& bounds) const {
 
 QRectF StreamTimelineWidget::box_of(std::size_t row, const QRectF& plot) const {
   const qreal height = plot.height() / std::max<qreal>(1, static_cast<qreal>(rows_.size()));
-  const qreal bar = std::min(height - 5, 40.0);
+  const qreal bar = std::min(height - 5, std::max(40.0, height * 0.7));
   const qreal top = plot.top() + static_cast<qreal>(row) * height + (height - bar) / 2;
   return {plot.left(), top, plot.width(), std::max(3.0, bar)};
 }
@@ -91,7 +91,9 @@ QRectF StreamTimelineWidget::rect_of(int event, const QRectF& plot) const {
 }
 
 void StreamTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRectF& plot) {
-  if (rows_.empty()) return draw_empty(painter, bounds, tr("Choose a model to see what its streams do."), theme());
+  if (rows_.empty()) {
+    return draw_empty(painter, bounds, empty_text(tr("Choose a model to see what its streams do.")), theme());
+  }
   if (plot.width() < 20 || plot.height() < 20) return;
   const ChartAxis axis = time_axis(plot);
   if (legend_height(bounds) > 0) {

@@ -219,7 +219,7 @@ QString StreamTimelineWidget::status_at(double value) const {
 QString StreamTimelineWidget::describe(const ValueRange& selection) const {
   if (snapshot() == nullptr) return {};
   double compute = 0;
-  double communication = 0;
+  std::vector<ValueRange> communicates;  // Of all communication streams, which overlap.
   int count = 0;
   for (const LaneRow& row : rows_) {
     if (row.is_measured) continue;
@@ -227,11 +227,14 @@ QString StreamTimelineWidget::describe(const ValueRange& selection) const {
       const double shared = std::min(span.end, selection.end) - std::max(span.begin, selection.begin);
       if (shared <= 0) continue;
       ++count;
-      (row.lane == Lane::Compute ? compute : communication) += row.lane == Lane::Copy ? 0 : shared;
+      if (row.lane == Lane::Compute) compute += shared;
+      if (row.lane == Lane::Compute || row.lane == Lane::Copy) continue;
+      communicates.push_back({std::max(span.begin, selection.begin), std::min(span.end, selection.end)});
     }
   }
+  const double communication = covered_length(std::move(communicates));
   const double width = selection.width();
-  return tr("%1 · %2 events · compute busy %3 % · communication %4 %")
+  return tr("%1 · %2 events · computing %3 % · communicating %4 % of the time")
       .arg(text_of(Seconds(width)))
       .arg(count)
       .arg(100 * compute / width, 0, 'f', 0)

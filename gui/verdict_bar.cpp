@@ -1,6 +1,7 @@
 #include "gui/verdict_bar.h"
 
 #include <QHBoxLayout>
+#include <QMenu>
 #include <QPainter>
 #include <QStyle>
 #include <QStyleOptionButton>
@@ -10,6 +11,7 @@
 #include <cmath>
 
 #include "core/parse_units.h"
+#include "gui/comparison_panel.h"
 #include "gui/flow_layout.h"
 
 namespace fsdp::gui {
@@ -53,6 +55,39 @@ QString effects_of(const planner::Remedy& remedy, bool says_fits) {
   if (std::abs(remedy.delta_time.count()) >= 1e-9) effects << signed_time_text(remedy.delta_time);
   if (effects.isEmpty()) effects << (fits ? VerdictBar::tr("fits") : VerdictBar::tr("does not fit"));
   return effects.join(", ");
+}
+
+/// "  ·  measured on processors: live peak 12.4 MiB, exactly as predicted for them"
+QString measured_text(const Snapshot& shown, const Overlay& overlay) {
+  const MeasuredComparison measured = measured_figures(shown, overlay);
+  const bool on_processors = was_on_processors(overlay);
+  const QString where = on_processors ? VerdictBar::tr("measured on processors") : VerdictBar::tr("measured");
+  if (measured.is_of_another) return VerdictBar::tr("  ·  %1: of another model or plan").arg(text_of(overlay.name));
+  if (!measured.live_peak || measured.live_peak->measured <= 0) return {};
+  const QString peak = size_text(Bytes(measured.live_peak->measured));
+  const double off = measured.live_peak->relative() * 100;
+  const QString share = QString::number(std::abs(off), 'f', 2) + QStringLiteral(" %");
+  const QString how = off == 0  ? VerdictBar::tr("exactly as predicted")
+                      : off > 0 ? VerdictBar::tr("predicted %1 more").arg(share)
+                                : VerdictBar::tr("predicted %1 less").arg(share);
+  const QString for_them = on_processors && overlay.own ? VerdictBar::tr(" for them") : QString();
+  return VerdictBar::tr("  ·  %1: live peak %2, %3%4").arg(where, peak, how, for_them);
+}
+
+/// " (2.19–9.39 s)": the band of a step; empty where none is known.
+QString band_text(const TimeReport& time) {
+  if (time.low <= Seconds(0) || time.high <= time.low) return {};
+  QString low = time_text(time.low);
+  const QString high = time_text(time.high);
+  const QString unit = high.section(' ', 1);
+  if (low.endsWith(' ' + unit)) low.chop(unit.size() + 1);
+  return QString(" (%1\u2013%2)").arg(low, high);
+}
+
+QString text_of_remedy(const planner::Remedy& remedy, bool misses) {
+  QString what = text_of(remedy.what);
+  what[0] = what[0].toUpper();
+  return what + ":  " + effects_of(remedy, misses);
 }
 
 }  // namespace
@@ -147,8 +182,9 @@ VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), stat
   peak_ = add_figure(*row, tr("Device peak"),
                      tr("Highest memory of the device: what the allocator reserves, and what "
                         "the process holds outside of it"));
-  headroom_ = add_figure(*row, tr("Headroom"), tr("What is left beside the margin; below zero: what is missing"));
-  step_ = add_figure(*row, tr("Step time"), tr("One optimizer step, with all its micro-batches"));
+  headroom_ = add_figure(*row, tr("Headroom"), tr("What is left after the safety margin, or what is missing with it"));
+  step_ = add_figure(*row, tr("Step time"),
+                     tr("One optimizer step, with all its micro-batches; in brackets the band in which it may lie"));
   exposed_ = add_figure(*row, tr("Exposed"), tr("Time in which the compute stream waits for communication"));
   column->addLayout(row);
   moment_ = new QPushButton(this);
@@ -158,13 +194,32 @@ VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), stat
   moment_->setStyleSheet("text-align: left; padding: 1px 0px;");
   moment_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed);
   connect(moment_, &QPushButton::clicked, this, &VerdictBar::peak_clicked);
-  column->addWidget(moment_);
+  auto* line = new QHBoxLayout;
+  line->addWidget(moment_, 1);
+  assumes_ = new QToolButton(this);
+  assumes_->setObjectName("assumptions");
+  assumes_->setAutoRaise(true);
+  assumes_->setCursor(Qt::PointingHandCursor);
+  connect(assumes_, &QToolButton::clicked, this, &VerdictBar::assumptions_wanted);
+  line->addWidget(assumes_);
+  column->addLayout(line);
   auto* below = new QHBoxLayout;
   chips_ = new QWidget(this);
   chips_->setObjectName("remedies");
   auto* flow = new FlowLayout(chips_);
   flow->setContentsMargins(0, 0, 0, 0);
   below->addWidget(chips_, 1);
+  more_ = new QToolButton(this);
+  more_->setObjectName("all_remedies");
+  more_->setPopupMode(QToolButton::InstantPopup);
+  more_->setMenu(new QMenu(more_));
+  more_->setToolTip(tr("Every suggestion with its price"));
+  below->addWidget(more_, 0, Qt::AlignTop);
+  search_ = new QPushButton(tr("Search again"), this);
+  search_->setObjectName("search_again");
+  search_->setToolTip(tr("Exactly this plan is predicted. Look for the best plan under what is set now"));
+  connect(search_, &QPushButton::clicked, this, [this] { state_.set_kept(false); });
+  below->addWidget(search_, 0, Qt::AlignTop);
   progress_text_ = new QLabel(this);
   progress_ = new QProgressBar(this);
   progress_->setRange(0, 0);
@@ -187,6 +242,9 @@ VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), stat
   connect(&state_, &AppState::measured_changed, this, &VerdictBar::show_state);
   connect(&state_, &AppState::stale_changed, this, &VerdictBar::show_state);
   connect(&state_, &AppState::busy_changed, this, &VerdictBar::show_busy);
+  connect(&state_, &AppState::inputs_changed, this, [this] { search_->setVisible(state_.inputs().kept.has_value()); });
+  connect(&state_, &AppState::inputs_changed, this, &VerdictBar::show_state);
+  search_->hide();
   connect(&state_, &AppState::progressed, this, [this](const QString& text) { progress_text_->setText(text); });
   show_state();
   show_busy();
@@ -228,7 +286,8 @@ void VerdictBar::show_delta(QLabel& label, const QString& text, double change) {
   label.setVisible(state_.baseline() != nullptr);
   if (!state_.baseline()) return;
   label.setText(change == 0 ? tr("as pinned") : text);
-  label.setToolTip(tr("Against the pinned baseline"));
+  label.setToolTip(state_.baseline_name().isEmpty() ? tr("Against the pinned baseline")
+                                                    : tr("Against the baseline %1").arg(state_.baseline_name()));
   set_color(label, change == 0 ? theme_.text_weak : change < 0 ? theme_.good : theme_.bad);
 }
 
@@ -239,16 +298,19 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   const double share = ratio(memory.peaks.device, memory.budget);
   peak_.value->setText(
       tr("%1 of %2 (%3)").arg(size_text(memory.peaks.device), size_text(memory.budget), percent(share)));
-  const QString title = headroom < Bytes(0) ? tr("Missing, with %1 margin") : tr("Headroom beside %1 margin");
+  const QString title = headroom < Bytes(0) ? tr("Missing, with %1 margin") : tr("Headroom after %1 margin");
   headroom_.title->setText(title.arg(size_text(memory.margin)));
   headroom_.value->setText(size_text(headroom < Bytes(0) ? -headroom : headroom));
-  step_.value->setText(tr("%1").arg(time_text(report.time.step)));
-  step_.value->setToolTip(tr("%1 to %2; %3 tokens/s per GPU, MFU %4")
+  step_.value->setText(time_text(report.time.step) + band_text(report.time));
+  step_.value->setToolTip(tr("The step may take from %1 to %2; %3 tokens/s per GPU, MFU %4")
                               .arg(time_text(report.time.low), time_text(report.time.high))
                               .arg(report.time.tokens_per_second_per_gpu, 0, 'f', 0)
                               .arg(percent(report.time.mfu)));
   const double exposed = report.time.step.count() > 0 ? report.time.exposed_communication / report.time.step : 0;
-  exposed_.value->setText(tr("%1 (%2)").arg(time_text(report.time.exposed_communication), percent(exposed)));
+  QString waits_text = tr("%1 (%2)").arg(time_text(report.time.exposed_communication), percent(exposed));
+  // The GPU waits for the CPU as well, which no share of communication says.
+  if (report.plan.cpu_offload) waits_text += tr(", CPU optimizer %1").arg(time_text(report.time.optimizer));
+  exposed_.value->setText(waits_text);
   if (!state_.baseline()) {
     for (const Figure& figure : {peak_, headroom_, step_, exposed_}) figure.delta->hide();
     return;
@@ -274,6 +336,8 @@ void VerdictBar::show_state() {
     verdict_->setText(state_.has_model() ? tr("Looking …") : QString());
     set_color(*verdict_, theme_.text_weak);
     moment_text_.clear();
+    for (const Figure& figure : {peak_, headroom_, step_, exposed_}) figure.value->setText(QStringLiteral("–"));
+    assumes_->hide();
     show_moment();
     show_chips();
     return;
@@ -291,23 +355,19 @@ void VerdictBar::show_state() {
   bar_->show_report(shown->report.memory, state_.baseline() ? &state_.baseline()->report : nullptr);
   show_figures(*shown);
   const PeakMoment& peak = shown->report.memory.peak;
-  QString moment = tr("Peak in %1, at %2").arg(text_of(peak.phase), text_of(peak.instruction));
-  if (!peak.op.empty()) moment += tr(" (%1)").arg(text_of(peak.op));
-  if (state_.measured()) {
-    const double measured = static_cast<double>(state_.measured()->memory.peaks.live.count());
-    const double predicted = static_cast<double>(shown->report.memory.peaks.live.count());
-    if (measured > 0) {
-      moment += tr("  ·  measured: live peak %1, predicted %2 %3")
-                    .arg(size_text(state_.measured()->memory.peaks.live))
-                    .arg((predicted / measured - 1) * 100, 0, 'f', 2)
-                    .arg("% off");
-    }
+  QString moment;
+  const MemoryReport& memory = shown->report.memory;
+  if (!fits && memory.peaks.device <= memory.budget) {
+    moment = tr("Without its safety margin of %1 it would fit.  ·  ").arg(size_text(memory.margin));
   }
+  moment += tr("Peak in %1, at %2").arg(text_of(peak.phase), text_of(peak.instruction));
+  if (!peak.op.empty()) moment += tr(" (%1)").arg(text_of(peak.op));
+  if (state_.measured()) moment += measured_text(*shown, *state_.measured());
   moment_text_ = moment;
-  show_moment();
   moment_->setToolTip(moment + "\n" + text_of(shown->explanation.binding) + "\n" + tr("Click to go there."));
   moment_->setAccessibleName(moment);
   set_color(*moment_, theme_.accent);
+  show_assumptions(*shown);
   show_chips();
 }
 
@@ -328,27 +388,51 @@ void VerdictBar::show_chips() {
     item->widget()->deleteLater();
     delete item;
   }
-  if (!shown) return;
+  more_->menu()->clear();
+  const bool has_remedies = shown && !shown->explanation.remedies.empty();
+  more_->setVisible(has_remedies);
+  if (!has_remedies) return;
   std::size_t count = 0;
   for (const planner::Remedy& remedy : shown->explanation.remedies) {
-    if (count++ == kMostChips) break;
+    QAction* entry = more_->menu()->addAction(text_of_remedy(remedy, misses));
+    entry->setToolTip(text_of(remedy.flag));
+    connect(entry, &QAction::triggered, this, [this, remedy] { state_.apply_remedy(remedy); });
+    if (++count > kMostChips) continue;
     auto* chip = new Chip(chips_);
     chip->setObjectName("remedy_" + QString::number(count));
-    QString what = text_of(remedy.what);
-    what[0] = what[0].toUpper();
-    chip->setText(" " + what + ":  " + effects_of(remedy, misses) + " ");
-    chip->setToolTip(tr("%1\nPredicted: %2. Click to apply it.")
-                         .arg(text_of(remedy.flag), remedy.verdict == Verdict::Fits ? tr("fits") : tr("does not fit")));
+    chip->setText(" " + text_of_remedy(remedy, misses) + " ");
+    const QString how = remedy.is_searched ? tr("A click searches again; its best plan was predicted")
+                                           : tr("A click changes this plan and searches nothing; predicted");
+    chip->setToolTip(
+        tr("%1\n%2: %3.")
+            .arg(text_of(remedy.flag), how, remedy.verdict == Verdict::Fits ? tr("fits") : tr("does not fit")));
     chip->setAccessibleName(chip->text());
     chip->setMaximumWidth(460);
-    connect(chip, &QPushButton::clicked, this,
-            [this, remedy] { emit remedy_chosen(text_of(remedy.flag), text_of(remedy.what)); });
+    connect(chip, &QPushButton::clicked, this, [this, remedy] { state_.apply_remedy(remedy); });
     chips_->layout()->addWidget(chip);
   }
+  more_->setText(tr("All %1").arg(count));
+  more_->setAccessibleName(tr("All %1 suggestions").arg(count));
+}
+
+void VerdictBar::show_assumptions(const Snapshot& shown) {
+  const std::size_t count = shown.report.assumptions.size();
+  const Gpu& gpu = shown.cluster.gpu;
+  const QString link = text_of(format_bandwidth(shown.cluster.intra_node.bandwidth.value));
+  assumes_->setAccessibleName(tr("Assumes %1, %2 between GPUs  ·  see all %3").arg(text_of(gpu.name), link).arg(count));
+  QStringList lines;
+  for (const std::string& each : shown.report.assumptions) lines << text_of(each);
+  assumes_->setToolTip(lines.join('\n') + "\n" + tr("Click to read them beside the whole answer."));
+  assumes_->setVisible(count > 0);
+  show_moment();
 }
 
 void VerdictBar::show_moment() {
-  moment_->setText(moment_->fontMetrics().elidedText(moment_text_, Qt::ElideRight, std::max(40, width() - 28)));
+  constexpr int kNarrow = 760;
+  assumes_->setText(width() < kNarrow ? tr("Assumes …") : assumes_->accessibleName());
+  const int beside = assumes_->isHidden() ? 0 : assumes_->sizeHint().width() + 8;
+  const int room = std::max(40, width() - 28 - beside);
+  moment_->setText(moment_->fontMetrics().elidedText(moment_text_, Qt::ElideRight, room));
 }
 
 void VerdictBar::show_busy() {
@@ -361,10 +445,10 @@ void VerdictBar::show_busy() {
 void VerdictBar::resizeEvent(QResizeEvent* event) {
   QWidget::resizeEvent(event);
   // In a narrow window the figures say what the bar shows.
-  bar_->setVisible(width() > 860);
-  exposed_.title->parentWidget()->setVisible(width() > 740);
-  headroom_.title->parentWidget()->setVisible(width() > 600);
-  step_.title->parentWidget()->setVisible(width() > 470);
+  bar_->setVisible(width() > 960);
+  exposed_.title->parentWidget()->setVisible(width() > 880);
+  headroom_.title->parentWidget()->setVisible(width() > 740);
+  step_.title->parentWidget()->setVisible(width() > 520);
   show_moment();
 }
 

@@ -54,8 +54,8 @@ class VerdictBar : public QWidget {
  signals:
   /// The user wants to see the moment of the peak.
   void peak_clicked();
-  /// The options that a remedy asks for: "--checkpoint full:12".
-  void remedy_chosen(QString flag, QString what);
+  /// The user wants to see what the figures rest on.
+  void assumptions_wanted();
 
  protected:
   void resizeEvent(QResizeEvent* event) override;
@@ -72,6 +72,7 @@ class VerdictBar : public QWidget {
   void show_figures(const Snapshot& shown);
   void show_delta(QLabel& label, const QString& text, double change);
   void show_chips();
+  void show_assumptions(const Snapshot& shown);
   void show_busy();
   void show_moment();  ///< As much of it as there is room for.
 
@@ -82,6 +83,9 @@ class VerdictBar : public QWidget {
   Figure peak_, headroom_, step_, exposed_;
   QPushButton* moment_;
   QString moment_text_;
+  QToolButton* assumes_;
+  QToolButton* more_;    ///< All suggestions, also those that have no room.
+  QPushButton* search_;  ///< Of a plan that is kept.
   QWidget* chips_;
   QProgressBar* progress_;
   QLabel* progress_text_;

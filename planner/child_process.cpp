@@ -31,12 +31,14 @@
 #include <fstream>
 #include <iterator>
 
+#include "planner/confinement.h"
+
 namespace fsdp::planner {
 
 namespace {
 
 constexpr int kMostRounds = 1000;  // Of killing: a process that forks faster than it can be killed ends us, not it.
-constexpr int kEndSignals[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr int kEndSignals[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
 
 ExitStatus status_of(int wait_status) {
   if (WIFSIGNALED(wait_status)) return {.code = 0, .signal = WTERMSIG(wait_status)};
@@ -66,11 +68,12 @@ std::vector<char*> pointers_of(std::vector<std::string>& texts) {
 }
 
 /// Runs in the child between fork and exec: only what signal-safety(7) allows.
-[[noreturn]] void become(char** words, char** environment, int input, int output, int report, pid_t parent) {
+[[noreturn]] void become(char** words, char** environment, int input, int output, int report, pid_t parent,
+                         std::optional<int> confinement) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) std::signal(number, SIG_DFL);
+  for (const int number : {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) std::signal(number, SIG_DFL);
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have died before prctl.
@@ -78,6 +81,7 @@ std::vector<char*> pointers_of(std::vector<std::string>& texts) {
   dup2(input, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
+  if (confinement) confine_this_process(*confinement);
   execvpe(words[0], words, environment);
   const int error = errno;
   [[maybe_unused]] const ssize_t written = write(report, &error, sizeof error);
@@ -145,7 +149,7 @@ Result<ChildProcess> ChildProcess::start(const ChildCommand& command) {
   const pid_t pid = fork();
   if (pid == 0) {
     become(const_cast<char**>(word_pointers.data()), const_cast<char**>(environment_pointers.data()), input, output,
-           report[1], parent);
+           report[1], parent, command.confinement);
   }
   int error = pid < 0 ? errno : 0;
   for (const int file : {input, output, report[1]}) close(file);
@@ -193,7 +197,10 @@ Supervision::Supervision() {
     struct sigaction action {};
     if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&waited_, number);
   }
-  sigprocmask(SIG_BLOCK, &waited_, &before_);
+  // Kept back, and not waited for: what is left behind has to be removed first.
+  sigset_t blocked = waited_;
+  sigaddset(&blocked, SIGPIPE);
+  sigprocmask(SIG_BLOCK, &blocked, &before_);
   prctl(PR_GET_CHILD_SUBREAPER, &was_subreaper_);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   not_ours_ = children_of_this_process();

@@ -25,6 +25,9 @@ struct ChildCommand {
   /// Variables set on top of this process's environment.
   std::vector<std::pair<std::string, std::string>> environment;
   std::function<bool(std::string_view)> hides;  ///< Names of variables that it does not inherit. May be empty.
+  /// Rules of a Confinement that the child takes upon itself, -1 for none but that it gains no privileges. Empty: it is
+  /// free.
+  std::optional<int> confinement;
   std::string output;  ///< File to which standard output and standard error are appended. The input is empty.
 };
 
@@ -70,8 +73,9 @@ class ChildProcess {
 };
 
 /// While it lives, this process adopts the orphans of its children, gets the signals that ask it to end as values
-/// instead of dying of them (those that it does not ignore anyway), and is told of children that end. At the end of its
-/// life it kills all descendants that were started meanwhile, also those that left their session.
+/// instead of dying of them (those that it does not ignore anyway), and is told of children that end. A pipe that
+/// nobody reads ends it at the end of this life, and not before. Then it kills all descendants that were started
+/// meanwhile, also those that left their session.
 ///
 /// REQUIRES: one at a time, on a thread that starts all children; no other code waits for children.
 class Supervision {
@@ -81,8 +85,11 @@ class Supervision {
   Supervision(const Supervision&) = delete;
   Supervision& operator=(const Supervision&) = delete;
 
+  /// Leaves a child alone, whoever else is killed.
+  void spare(pid_t child) { not_ours_.push_back(child); }
+
   /// Waits until a child ends, somebody asks this process to end, or the time is over. Returns the signal that asked
-  /// (SIGINT, SIGTERM, SIGHUP), or 0.
+  /// (SIGINT, SIGQUIT, SIGTERM, SIGHUP), or 0.
   int wait(Seconds at_most);
 
   /// Kills what was started since and is still there.

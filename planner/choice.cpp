@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/limits.h"
 #include "planner/strategy_names.h"
 
 namespace fsdp::planner {
@@ -22,14 +23,14 @@ std::vector<T> fixed_or(const std::optional<T>& fixed, const std::vector<T>& ran
 std::string wrapping_label(std::int64_t blocks_per_unit, bool has_blocks, bool ends, bool frozen) {
   std::string label;
   if (blocks_per_unit == 0 || !has_blocks) {
-    label = ends || frozen ? "the stacks in the root" : "everything in the root";
+    label = "root";
   } else if (blocks_per_unit == 1) {
-    label = "a unit for each block";
+    label = "per block";
   } else {
-    label = fmt::format("units of {} blocks", blocks_per_unit);
+    label = fmt::format("per {} blocks", blocks_per_unit);
   }
-  if (ends) label += ", embeddings and heads apart";
-  if (frozen) label += ", frozen modules apart";
+  if (ends) label += " + embeddings, head";
+  if (frozen) label += " + frozen";
   return label;
 }
 
@@ -89,18 +90,31 @@ struct Reshard {
   Kind kind = Kind::Always;
   std::int64_t world_size = 0;
   std::vector<std::int32_t> kept = {0};
+  std::optional<ReshardAfterForward> root = {};
 };
+
+bool can_reshard_to(const Mesh& mesh, std::int64_t world_size) {
+  return mesh.shard % world_size == 0 && mesh.shard != world_size;
+}
+
+/// Where the root is the only unit, what is asked for is its own.
+std::vector<Reshard> reshards_of_root(const Space& space, const Mesh& mesh) {
+  if (!space.reshard || space.reshard->keep_last > 0) return {Reshard{}};
+  const ReshardChoice& fixed = *space.reshard;
+  if (fixed.kind == Kind::Smaller && !can_reshard_to(mesh, fixed.world_size)) return {};
+  return {Reshard{.root = ReshardAfterForward{fixed.kind, fixed.world_size}}};
+}
 
 /// The ways to reshard the units of a wrapping on a mesh.
 std::vector<Reshard> reshards_of(const Space& space, const Cluster& cluster, const Mesh& mesh,
                                  const Wrapping& wrapping) {
   const auto longest = static_cast<std::int32_t>(wrapping.longest());
-  if (longest == 0) return {Reshard{}};
+  if (longest == 0) return reshards_of_root(space, mesh);
   if (space.reshard) {
     const ReshardChoice& fixed = *space.reshard;
     if (fixed.kind == Kind::Never) return {Reshard{Kind::Always, 0, {longest}}};
     if (fixed.kind == Kind::Smaller) {
-      if (mesh.shard % fixed.world_size != 0 || mesh.shard == fixed.world_size) return {};
+      if (!can_reshard_to(mesh, fixed.world_size)) return {};
       return {Reshard{Kind::Smaller, fixed.world_size, {0}}};
     }
     const auto kept = static_cast<std::int32_t>(std::min<std::int64_t>(fixed.keep_last, longest));
@@ -148,6 +162,7 @@ Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) 
     }
     shards = {*space.shard};
   }
+  if (space.hybrid) std::erase_if(shards, [&](std::int64_t shard) { return shard == 1 || shard == world; });
   std::vector<Mesh> meshes;
   for (const std::int64_t shard : shards) meshes.push_back({world / shard, shard});
   return meshes;
@@ -220,10 +235,16 @@ Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster
   const std::int64_t per_gpu = global / world;
   std::vector<Batch> batches;
   for (std::int64_t micro = std::min(per_gpu, space.max_micro_batch); micro >= 1; --micro) {
-    if (per_gpu % micro != 0) continue;
+    if (per_gpu % micro != 0 || per_gpu / micro > kMostMicroBatches) continue;
     if (space.micro_batch && *space.micro_batch != micro) continue;
     if (space.accumulation && *space.accumulation != per_gpu / micro) continue;
     batches.push_back({micro, per_gpu / micro});
+  }
+  if (batches.empty() && !space.micro_batch && !space.accumulation) {
+    return failure("--global-batch",
+                   fmt::format("{} samples are {} for each of {} GPUs: more than {} micro-batches of at most {}.",
+                               global, per_gpu, world, kMostMicroBatches, space.max_micro_batch),
+                   "Take a smaller global batch, or more GPUs.");
   }
   if (batches.empty()) {
     return failure("--global-batch",
@@ -274,6 +295,7 @@ Result<Families> families_of(const Space& space, const Model& model, const Clust
           family.wrapping = static_cast<int>(w);
           family.reshard = reshard.kind;
           family.reshard_world_size = reshard.world_size;
+          family.root = reshard.root;
           family.kept = reshard.kept;
           family.mode = checkpoint.mode;
           family.checkpointed = checkpoint.blocks;
@@ -301,7 +323,7 @@ std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::
   }
   const bool all_kept = wrapping.has_units() && kept >= wrapping.longest();
   for (const UnitModules& other : wrapping.others) units.push_back({other, all_kept ? never : resharded});
-  units.push_back({{""}, {}});
+  units.push_back({{""}, family.root.value_or(ReshardAfterForward{})});
   return units;
 }
 
@@ -328,13 +350,16 @@ std::string label_of(const Families& families, const Choice& choice) {
   Plan plan;
   plan.mesh = family.mesh;
   plan.units = units_of(wrapping.wrapping, family, choice.kept);
-  std::string label = fsdp1_name(plan);
-  if (family.mesh.replicate > 1 && family.mesh.shard > 1) {
-    label += fmt::format(" {} x {}", family.mesh.replicate, family.mesh.shard);
-  }
-  if (family.reshard == Kind::Smaller) label += fmt::format(" resharding to {}", family.reshard_world_size);
-  if (family.mesh.shard == 1 && choice.kept > 0) {
-    label += fmt::format(" without freeing the last {} {}", choice.kept, choice.kept == 1 ? "unit" : "units");
+  std::string label = strategy_name(plan);
+  const bool is_hybrid = family.mesh.replicate > 1 && family.mesh.shard > 1;
+  if (is_hybrid) label += fmt::format(" {} x {}", family.mesh.replicate, family.mesh.shard);
+  const bool keeps_all = choice.kept > 0 && choice.kept >= wrapping.wrapping.longest();
+  if (family.reshard == Kind::Smaller) {
+    label += fmt::format(", reshard {}", family.reshard_world_size);
+  } else if (choice.kept > 0 && !keeps_all) {
+    label += fmt::format(", reshard False for the last {}", choice.kept);
+  } else if (keeps_all && label != "SHARD_GRAD_OP") {
+    label += ", reshard False";
   }
   label += ", " + wrapping.label;
   std::int64_t checkpointed = 0;
@@ -342,12 +367,11 @@ std::string label_of(const Families& families, const Choice& choice) {
     checkpointed += std::min<std::int64_t>(static_cast<std::int64_t>(stack.size()), choice.checkpointed);
   }
   if (checkpointed > 0) {
-    label +=
-        fmt::format(", {} checkpointing of {} of {} blocks", family.mode == CheckpointMode::Full ? "full" : "selective",
-                    checkpointed, families.num_blocks());
+    label += fmt::format(", {} {} of {}", family.mode == CheckpointMode::Full ? "checkpoint" : "selective checkpoint",
+                         checkpointed, families.num_blocks());
   }
   if (family.cpu_offload) label += ", CPU offload";
-  if (family.micro_batch > 0) label += fmt::format(", micro-batch {} x {}", family.micro_batch, family.accumulation);
+  if (family.micro_batch > 0) label += fmt::format(", batch {} x {}", family.micro_batch, family.accumulation);
   if (family.forward_prefetch != 0) label += fmt::format(", forward prefetch {}", family.forward_prefetch);
   if (family.backward_prefetch != 1) label += fmt::format(", backward prefetch {}", family.backward_prefetch);
   return label;

@@ -8,6 +8,7 @@
 // on.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Family {
   int wrapping = 0;                                                       ///< In `Families::wrappings`.
   ReshardAfterForward::Kind reshard = ReshardAfterForward::Kind::Always;  ///< Of the units that are not kept.
   std::int64_t reshard_world_size = 0;
+  std::optional<ReshardAfterForward> root;     ///< Of a root that is the only unit; empty: FSDP2's default.
   CheckpointMode mode = CheckpointMode::Full;  ///< Of the blocks that are checkpointed.
   bool cpu_offload = false;
   std::int64_t micro_batch = 0;  ///< 0: as the workload says.
@@ -42,7 +44,7 @@ struct Family {
 /// A way of wrapping with what to call it.
 struct NamedWrapping {
   Wrapping wrapping;
-  std::string label;  ///< "units of 2 blocks, ends apart"
+  std::string label;  ///< "per 2 blocks + embeddings, head"
   std::int64_t blocks_per_unit = 1;
   bool ends = false;
   bool frozen = false;
@@ -77,7 +79,7 @@ Plan plan_of(const Plan& base, const Families& families, const Choice& choice);
 /// The units of a family with `kept` units of each stack left unsharded: bottom-up, the root last.
 std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::int64_t kept);
 
-/// "FULL_SHARD, units of 2 blocks, full checkpointing of 12 of 28 blocks": what tells it from its neighbours.
+/// "FULL_SHARD, per 2 blocks, checkpoint 12 of 28": what tells it from its neighbors.
 std::string label_of(const Families& families, const Choice& choice);
 
 /// Sizes of shard groups for a number of GPUs, the largest first: parts of a node and whole nodes that

@@ -10,6 +10,7 @@
 #include "core/model_library.h"
 #include "core/nearest.h"
 #include "core/object_reader.h"
+#include "core/printable.h"
 #include "core/version.h"
 #include "planner/cli_commands.h"
 #include "planner/cli_help.h"
@@ -86,10 +87,14 @@ Terminal terminal_of_err(const Console& console, ColorMode color) {
 }  // namespace
 
 View Output::view() const {
-  return {.width = out.width, .pictures = out.is_terminal && !quiet, .verbose = verbose};
+  // CSV is for scripts: it keeps all tables.
+  const bool is_brief = !verbose && format != Format::Csv;
+  return {.width = out.width, .pictures = out.is_terminal && !quiet, .brief = is_brief, .verbose = verbose};
 }
 
-void Output::print(const Document& document) const {
+void Output::print(const Document& given) const {
+  // Names come from files, and a terminal must not obey them.
+  const Document document = printable(given);
   switch (format) {
     case Format::Markdown:
       console.out << to_markdown(document);
@@ -106,7 +111,7 @@ void Output::print(const Document& document) const {
 }
 
 void Output::note(const std::string& sentence) const {
-  if (!quiet) console.err << styled("note:", Style::Warning, err) << " " << sentence << "\n";
+  if (!quiet) console.err << styled("note:", Style::Warning, err) << " " << fsdp::printable(sentence) << "\n";
 }
 
 int run(std::span<const std::string> arguments, Console& console) {

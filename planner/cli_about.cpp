@@ -21,6 +21,8 @@
 #include "planner/cli_help.h"
 #include "planner/cli_request.h"
 #include "planner/execute_ranks.h"
+#include "planner/rehearse_plan.h"
+#include "planner/rehearse_settings.h"
 #include "planner/render_plan.h"
 
 namespace fsdp::planner {
@@ -75,6 +77,14 @@ std::string first_of(std::initializer_list<const char*> paths) {
   return "";
 }
 
+/// A program in the folder of this one; empty: there is none.
+std::string beside_this_program(std::string_view name) {
+  std::error_code error;
+  const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string path = (executable.parent_path() / name).string();
+  return !error && is_there(path) ? path : "";
+}
+
 std::vector<Check> checks(const Output& output) {
   const std::string& library = output.console.library;
   std::vector<Check> found;
@@ -92,7 +102,17 @@ std::vector<Check> checks(const Output& output) {
   }
   found.push_back({"schemas", schemas, library + "/schemas", true});
   const Result<std::string> executor = find_executor();
-  found.push_back({"executor", executor.has_value(), executor ? *executor : "not built: see ./scripts/bootstrap --help"});
+  found.push_back(
+      {"executor", executor.has_value(), executor ? *executor : "not built: see ./scripts/bootstrap --help"});
+  const RehearsalPlaces places = rehearsal_places_of_process();
+  Errors missing;
+  check_places(places, true, missing);
+  found.push_back({"stub GPU", missing.empty(), missing.empty() ? places.stub : to_string(missing.front())});
+  const Result<std::string> python = find_torch_python("", places);
+  found.push_back({"Python with torch", python.has_value(),
+                   python ? *python : "only to rehearse plans: ./scripts/bootstrap --with rehearsal"});
+  const std::string window = beside_this_program("fsdp-plan-gui");
+  found.push_back({"window", !window.empty(), window.empty() ? "not built: see ./scripts/bootstrap --help" : window});
   // Nothing below is needed to plan: a GPU and its libraries count once a plan is run.
   const std::string driver = first_of({"/proc/driver/nvidia/version"});
   found.push_back({"NVIDIA driver", !driver.empty(), driver.empty() ? "not needed to plan" : driver});
@@ -137,7 +157,10 @@ Outcome print_expanded(const CommandLine& line, const Output& output) {
         {{"--expanded", "It writes one model out, and none is named.", "Write fsdp-plan models NAME --expanded."}});
   }
   Errors errors;
-  const Workload workload = read_workload(line, errors);
+  Workload workload = read_workload(line, errors);
+  Plan plan;
+  apply_work_options(line, plan, errors);
+  apply_implementations(plan.runtime.implementations, workload);
   if (!errors.empty()) return input_failure(std::move(errors));
   const Result<std::string> path = find_model_file(line.arguments.front(), output.console.library);
   const Result<ModelSpec> spec = path ? read_model_spec(*path) : tl::unexpected(path.error());
@@ -152,15 +175,15 @@ Outcome print_expanded(const CommandLine& line, const Output& output) {
 Outcome models_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::Expanded)) return print_expanded(line, output);
   Errors unused;
-  for (const Option option :
-       {Option::Recipe, Option::Batch, Option::Sequence, Option::SetDimension, Option::Trainable, Option::Freeze}) {
+  for (const Option option : {Option::Recipe, Option::Batch, Option::Sequence, Option::SetDimension, Option::Trainable,
+                              Option::Freeze, Option::Flavour}) {
     if (line.has(option)) {
       unused.push_back(
           {std::string(flag_of(option)), "The list of models has no use for it.", "Name a model and add --expanded."});
     }
   }
   if (!line.arguments.empty()) {
-    unused.push_back({line.arguments.front(), "The list is of all models.",
+    unused.push_back({line.arguments.front(), "models lists all models.",
                       "Add --expanded to write this one out, or plan it with \"fsdp-plan MODEL\"."});
   }
   if (!unused.empty()) return input_failure(std::move(unused));

@@ -35,6 +35,16 @@ Entry verdict_of(const Comparison& comparison, const std::optional<double>& tole
       .label = within ? "WITHIN" : "OUTSIDE", .lines = {std::move(line)}, .style = within ? Style::Good : Style::Bad};
 }
 
+/// What two files are called in a table: by their names, where these are short and differ.
+std::pair<std::string, std::string> names_of(const std::string& first, const std::string& second) {
+  constexpr std::size_t kMost = 16;
+  const auto name = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
+  const std::string a = name(first);
+  const std::string b = name(second);
+  if (a == b || a.size() > kMost || b.size() > kMost) return {"first", "second"};
+  return {a, b};
+}
+
 std::string to_json(const Comparison& comparison) {
   JsonWriter writer;
   writer.begin_object();
@@ -67,7 +77,13 @@ Outcome compare_command(const CommandLine& line, const Output& output) {
   Document document = {verdict_of(comparison, tolerance)};
   if (!output.quiet) {
     const double mark = tolerance.value_or(std::numeric_limits<double>::infinity());
-    add_comparison(document, comparison, mark, std::numeric_limits<std::size_t>::max());
+    constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+    if (predicted->kind == "predicted" && measured->kind == "measured") {
+      add_comparison(document, comparison, mark, kAll);
+    } else {
+      const auto [first, second] = names_of(line.arguments[0], line.arguments[1]);
+      add_comparison(document, comparison, mark, kAll, first, second);
+    }
   }
   output.print(document);
   return code;

@@ -64,7 +64,7 @@ void choose_device(const CommandLine& line, OptionReader& reader, Request& reque
         fmt::format("this machine's processors over Gloo{}; bytes of tensors, not what an allocator reserves",
                     given       ? ""
                     : gpus == 0 ? ", as there is no GPU"
-                                : ", as it is no plan for its GPUs");
+                                : ", as the plan is not for its GPUs");
   }
 }
 

@@ -49,7 +49,7 @@ Outcome export_command(const CommandLine& line, const Output& output) {
   }
   if (!errors.empty()) return input_failure(std::move(errors));
   auto& [given, predictor, report] = *prediction;
-  const std::int64_t rank = read_rank(line).value_or(0);
+  const std::int64_t rank = report.memory.rank;
   const Result<simulator::StepCurves> curves = predictor.curves(given.file.plan, rank);
   if (!curves) return input_failure(curves.error());
   const std::string text = text_of(*format, report, *curves, rank);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "core/version.h"
 #include "planner/terminal.h"
@@ -22,8 +24,8 @@ constexpr std::string_view kExamples = R"(Examples:
 )";
 
 constexpr std::string_view kRehearsal =
-    R"(Run a training script as it is, with the real PyTorch, on a GPU that is not
-there: two or three steps of any rank of any number of GPUs, on any Linux
+    R"(Run a training script as it is, with the real PyTorch, without a GPU, against a
+stub driver: two or three steps of any rank of any number of GPUs, on any Linux
 machine. Says what was applied, the peaks of memory with their lines of Python,
 the collectives of a step, or the out-of-memory error of the rented machine.
 
@@ -218,6 +220,27 @@ std::string fish_completions() {
   return text;
 }
 
+/// The options that a command takes, by group in the order of the table.
+std::string options_of(const CommandInfo& asked) {
+  std::vector<std::pair<std::string_view, std::string>> groups;
+  for (const OptionInfo& info : options()) {
+    if (info.commands != "*" && info.commands.find(asked.key) == std::string_view::npos) continue;
+    const OptionWords said = words_of(info, asked.command);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& each) { return each.first == said.group; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {said.group, ""});
+    std::string help(said.help);
+    if (info.choices.find('|') != std::string_view::npos && info.choices != info.value) {
+      const std::string list = words(info.choices);
+      // Choices that the sentence names are not said twice.
+      if (help.find(list.substr(0, list.find(' '))) == std::string::npos) help += ": " + list;
+    }
+    group->second += row(spaced(info.names) + (info.value.empty() ? "" : " " + std::string(info.value)), help);
+  }
+  std::string text;
+  for (const auto& [name, rows] : groups) text += fmt::format("\n{}:\n{}", name, rows);
+  return text;
+}
+
 }  // namespace
 
 std::string short_help() {
@@ -255,21 +278,7 @@ std::string long_help(Command command) {
     text += fmt::format("{}\n\nUsage: fsdp-plan {}{}{} [options]\n", asked.summary, asked.name,
                         asked.argument.empty() ? "" : " ", asked.argument);
   }
-  std::string_view group;
-  for (const OptionInfo& info : options()) {
-    if (info.commands != "*" && info.commands.find(asked.key) == std::string_view::npos) continue;
-    if (info.group != group) {
-      group = info.group;
-      text += fmt::format("\n{}:\n", group);
-    }
-    std::string help(info.help);
-    if (!info.choices.empty() && info.choices.find('|') != std::string_view::npos && info.choices != info.value) {
-      const std::string list = words(info.choices);
-      // Choices that the sentence names are not said twice.
-      if (help.find(list.substr(0, list.find(' '))) == std::string::npos) help += ": " + list;
-    }
-    text += row(spaced(info.names) + (info.value.empty() ? "" : " " + std::string(info.value)), help);
-  }
+  text += options_of(asked);
   if (command == Command::Plan) {
     text += "\nExit codes: 0 the plan fits, 1 no plan fits, 2 the input is wrong, 3 the machine\nor a script failed.\n";
   }

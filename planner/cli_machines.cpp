@@ -68,6 +68,16 @@ Result<Cluster> named_cluster(const std::string& name, const ClusterLibrary& lib
   return find_cluster(name, library.clusters, flag_of(Option::ClusterFile));
 }
 
+/// "--gpu A100 is taken to be A100 80GB SXM, not A100 40GB SXM ...": where a name may mean several cards.
+std::optional<std::string> chosen_card(const std::string& name, const Gpu& chosen, const std::vector<Gpu>& library) {
+  std::vector<std::string> others;
+  for (const Gpu& gpu : library) {
+    if (gpu.name != chosen.name && is_beginning_of_name(name, gpu.name)) others.push_back(gpu.name);
+  }
+  if (others.empty() || is_same_gpu_name(name, chosen.name)) return std::nullopt;
+  return fmt::format("--gpu {} is taken to be {}, not {}.", name, chosen.name, fmt::join(others, " or "));
+}
+
 /// The machines before the overrides other than their number and memory.
 Result<Cluster> machines_of(const CommandLine& line, const ClusterLibrary& library, const ClusterOverrides& overrides) {
   if (const auto name = line.value(Option::ClusterFile)) {
@@ -78,7 +88,11 @@ Result<Cluster> machines_of(const CommandLine& line, const ClusterLibrary& libra
   const int nodes = overrides.nodes.value_or(1);
   if (const auto name = line.value(Option::GpuName)) {
     FSDP_TRY(const Gpu gpu, find_gpu(*name, library.gpus, flag_of(Option::GpuName)));
-    return make_cluster(gpu, gpus, nodes, overrides);
+    FSDP_TRY(Cluster cluster, make_cluster(gpu, gpus, nodes, overrides));
+    if (const auto line_about = chosen_card(*name, gpu, library.gpus)) {
+      cluster.assumptions.insert(cluster.assumptions.begin(), *line_about);
+    }
+    return cluster;
   }
   if (!overrides.memory) {
     return failure("", "The machines are not known.",
@@ -103,11 +117,6 @@ Result<Cluster> read_machines(const CommandLine& line, const std::string& librar
   if (!shipped) errors.insert(errors.end(), shipped.error().begin(), shipped.error().end());
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return machines_of(line, *shipped, overrides);
-}
-
-Result<Cluster> read_machines_with(CommandLine line, Bytes memory, const std::string& library) {
-  line.values[static_cast<std::size_t>(Option::Memory)] = {fmt::format("{}B", memory.count())};
-  return read_machines(line, library);
 }
 
 Result<Cluster> override_machines(const CommandLine& line, const Cluster& cluster, const std::string& library) {

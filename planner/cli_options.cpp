@@ -13,7 +13,7 @@ constexpr std::array kCommands = {
     CommandInfo{Command::Explain, 'e', "explain", "PLAN",
                 "Say what decides a plan's peak, and what each remedy would bring."},
     CommandInfo{Command::Rehearse, 'r', "rehearse", "PLAN|-- COMMAND",
-                "Run a training script, or a plan, with the real PyTorch on a GPU that is not there."},
+                "Run a training script, or a plan, with the real PyTorch, without a GPU, against a stub driver."},
     CommandInfo{Command::Execute, 'x', "execute", "PLAN",
                 "Train a plan for real on this machine, and compare with its prediction."},
     CommandInfo{Command::Replay, 'y', "replay", "FILE",
@@ -32,6 +32,7 @@ constexpr std::array kCommands = {
 constexpr std::string_view kMachines = "Machines";
 constexpr std::string_view kWork = "Work";
 constexpr std::string_view kPlan = "Plan (what is not fixed is searched)";
+constexpr std::string_view kWhatIf = "What if (instead of what the plan says)";
 constexpr std::string_view kRehearsal = "Rehearsal";
 constexpr std::string_view kExecution = "Execution";
 constexpr std::string_view kReplay = "Replay";
@@ -56,51 +57,51 @@ constexpr std::array kOptions = {
     OptionInfo{Option::GpusPerNic, "--gpus-per-nic", "N", "", kMachines, "GPUs that share a NIC", "psert"},
     OptionInfo{Option::HostMemory, "--host-mem", "SIZE", "", kMachines, "Memory of a node, for offload", "psert"},
 
-    OptionInfo{Option::Recipe, "--recipe", "NAME", "", kWork, "Way to train, of those that the model has", "pem"},
-    OptionInfo{Option::Batch, "--batch", "N", "", kWork, "Samples per GPU and micro-batch", "pem"},
-    OptionInfo{Option::Sequence, "--seq", "N", "", kWork, "Tokens per sample", "pem"},
+    OptionInfo{Option::Recipe, "--recipe", "NAME", "", kWork, "Way to train, of those that the model has", "pm"},
+    OptionInfo{Option::Batch, "--batch", "N", "", kWork, "Samples per GPU and micro-batch", "pm"},
+    OptionInfo{Option::Sequence, "--seq", "N", "", kWork, "Tokens per sample, such as 4096 or 4k", "pm"},
     OptionInfo{Option::GlobalBatch, "--global-batch", "N", "", kWork,
-               "Samples per optimizer step, over all GPUs; micro-batch and accumulation are searched", "pe"},
-    OptionInfo{Option::Accumulate, "--accumulate", "N", "", kWork, "Micro-batches per optimizer step", "pe"},
-    OptionInfo{Option::SetDimension, "--set", "NAME=VALUE", "", kWork, "Size of any other dimension of the model",
-               "pem", true},
-    OptionInfo{Option::Trainable, "--trainable", "PATTERN...", "", kWork, "Train only the parameters that match", "pem",
+               "Samples per optimizer step, over all GPUs; micro-batch and accumulation are searched", "p"},
+    OptionInfo{Option::Accumulate, "--accumulate", "N", "", kWork, "Micro-batches per optimizer step", "pse"},
+    OptionInfo{Option::SetDimension, "--set", "NAME=VALUE", "", kWork, "Size of any other dimension of the model", "pm",
+               true},
+    OptionInfo{Option::Trainable, "--trainable", "PATTERN...", "", kWork, "Train only the parameters that match", "pm",
                true, true},
-    OptionInfo{Option::Freeze, "--freeze,--frozen", "PATTERN...", "", kWork, "Freeze the parameters that match", "pem",
+    OptionInfo{Option::Freeze, "--freeze,--frozen", "PATTERN...", "", kWork, "Freeze the parameters that match", "pm",
                true, true},
     OptionInfo{Option::Precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32", kWork,
-               "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce", "pe"},
+               "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce", "pse"},
     OptionInfo{Option::ReduceDtype, "--reduce-dtype", "DTYPE", "float32|bfloat16|float16", kWork,
-               "Gradients are reduced in it", "pe"},
-    OptionInfo{Option::OptimizerName, "--optimizer", "NAME", "adamw|adam|sgd", kWork, "Optimizer", "pe"},
+               "Gradients are reduced in it", "pse"},
+    OptionInfo{Option::OptimizerName, "--optimizer", "NAME", "adamw|adam|sgd", kWork, "Optimizer", "pse"},
     OptionInfo{Option::OptimizerImpl, "--optimizer-impl", "NAME", "foreach|fused|for_loop", kWork,
-               "How PyTorch runs it", "pe"},
+               "How PyTorch runs it", "pse"},
     OptionInfo{Option::OptimizerStatesName, "--states", "NAME", "as_parameter|bfloat16|8bit", kWork,
-               "Precision of its moments", "pe"},
-    OptionInfo{Option::Clip, "--clip", "NORM", "none", kWork, "Clip the gradient norm; none: do not", "pe"},
+               "Precision of its moments", "pse"},
+    OptionInfo{Option::Clip, "--clip", "NORM", "none", kWork, "Clip the gradient norm; none: do not", "pse"},
     OptionInfo{Option::Flavour, "--flavour", "NAME", "transformers|transformers-repeat-kv|torchtitan", kWork,
-               "Whose model code runs", "pe"},
+               "Whose model code runs", "psem"},
     OptionInfo{Option::AllocConf, "--alloc-conf", "TEXT", "", kWork,
-               "PYTORCH_ALLOC_CONF, such as expandable_segments:True", "pey"},
+               "PYTORCH_ALLOC_CONF, such as expandable_segments:True", "psey"},
 
     OptionInfo{Option::Strategy, "--strategy", "NAME",
                "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2", kPlan,
-               "Sharding strategy in FSDP1's names", "pe"},
-    OptionInfo{Option::Shard, "--shard", "N", "", kPlan, "GPUs that share one copy of the model", "pe"},
-    OptionInfo{Option::Replicate, "--replicate", "N", "", kPlan, "Copies of the model", "pe"},
+               "Sharding strategy in FSDP1's names", "p"},
+    OptionInfo{Option::Shard, "--shard", "N", "", kPlan, "GPUs that share one copy of the model", "p"},
+    OptionInfo{Option::Replicate, "--replicate", "N", "", kPlan, "Copies of the model", "p"},
     OptionInfo{Option::Reshard, "--reshard", "WHAT", "true|false", kPlan,
-               "reshard_after_forward: true, false, a smaller world size, keep-last:4", "pe"},
+               "reshard_after_forward: true, false, a smaller world size, keep-last:4", "p"},
     OptionInfo{Option::Wrap, "--wrap", "WHAT", "blocks|root", kPlan,
-               "Units: blocks, 4 (blocks in one), root, or names with commas: model.layers.*, class names", "pe"},
+               "Units: blocks, 4 (blocks in one), root, or names with commas: model.layers.*, class names", "p"},
     OptionInfo{Option::WrapEnds, "--wrap-ends", "yes|no", "yes|no", kPlan, "Embeddings and heads as units of their own",
-               "pe"},
+               "p"},
     OptionInfo{Option::Checkpoint, "--checkpoint", "WHAT", "none|full|selective", kPlan,
-               "Activation checkpointing: none, full, selective, 12 (blocks), selective:12", "pe"},
+               "Activation checkpointing: none, full, selective, 12 (blocks), selective:12", "pse"},
     OptionInfo{Option::Offload, "--offload", "yes|no", "yes|no", kPlan,
-               "Parameters, gradients and optimizer on the host", "pe"},
-    OptionInfo{Option::Prefetch, "--prefetch", "N", "", kPlan, "Units gathered ahead in forward", "pe"},
+               "Parameters, gradients and optimizer on the host", "pse"},
+    OptionInfo{Option::Prefetch, "--prefetch", "N", "", kPlan, "Units gathered ahead in forward", "pse"},
     OptionInfo{Option::BackwardPrefetch, "--backward-prefetch", "N", "", kPlan, "Units gathered ahead in backward",
-               "pe"},
+               "pse"},
 
     OptionInfo{Option::Steps, "--steps", "N", "", kRehearsal,
                "Optimizer steps, after which the script is stopped; 3 when not given, 0: run to its end", "rx"},
@@ -112,17 +113,24 @@ constexpr std::array kOptions = {
                "r"},
     OptionInfo{Option::Routing, "--routing", "HOW", "none|balanced", kRehearsal,
                "Which experts tokens go to: balanced (to all the same number), none (all zeros)", "r"},
+    OptionInfo{Option::AllowWrites, "--allow-writes", "", "", kRehearsal,
+               "Let the script write to your disk; else what it writes goes to a folder that is thrown away", "r"},
     OptionInfo{Option::NcclBytes, "--nccl-bytes", "SIZE", "", kRehearsal,
                "Device memory of every NCCL communicator; else by its size and the machines", "r"},
     OptionInfo{Option::ContextBytes, "--context-bytes", "SIZE", "", kRehearsal,
                "Device memory of the CUDA context; else the GPU's", "r"},
     OptionInfo{Option::CudnnWorkspace, "--cudnn-workspace", "SIZE", "", kRehearsal,
-               "Workspace that every cuDNN plan asks for; 0B when not given", "r"},
+               "Workspace of every cuDNN plan; cuDNN's own when not given", "r"},
+    OptionInfo{Option::FindBatch, "--find-batch", "WORDS", "", kRehearsal,
+               "Rehearse with one batch after the other, and say the largest that fits: the script's own option, such as "
+               "'--batch-size {}'",
+               "r"},
     OptionInfo{Option::Python, "--python", "PATH", "", kRehearsal, "Python that has torch, to rehearse a plan", "r"},
     OptionInfo{Option::Snapshot, "--snapshot", "FILE", "", kRehearsal, "Write a memory snapshot for PyTorch's viewer",
                "r"},
     OptionInfo{Option::AllocatorTrace, "--trace", "FILE", "", kRehearsal,
                "Write every event of the allocator; of an execution its last step, for Perfetto", "rx"},
+    OptionInfo{Option::Html, "--html", "FILE", "", kRehearsal, "Write the answer as one page for a browser", "r"},
     OptionInfo{Option::Against, "--against", "FILE", "", kRehearsal,
                "Compare with a plan, or with a report that --json printed", "r"},
     OptionInfo{Option::Tolerance, "--tolerance", "SHARE", "", kRehearsal,
@@ -170,12 +178,45 @@ constexpr std::array kOptions = {
                "psert"},
     OptionInfo{Option::ExportTo, "--to", "FORMAT", "chrome|memviz|csv", kOutput,
                "chrome (trace of streams and memory), memviz (snapshot for pytorch.org/memory_viz), csv", "t"},
-    OptionInfo{Option::Color, "--color", "WHEN", "auto|always|never", kOutput, "Colours", "*"},
+    OptionInfo{Option::Color, "--color", "WHEN", "auto|always|never", kOutput, "Colors", "*"},
     OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Say more: all terms, sources and plans of the front",
                "pseroyxt"},
     OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only", "pseroyxt"},
     OptionInfo{Option::Help, "-h,--help", "", "", kOutput, "Show this help", "*"},
     OptionInfo{Option::Version, "--version", "", "", kOutput, "Show the version", "*"},
+};
+
+/// Where an option means something else, or less, for some commands.
+struct CommandWords {
+  Option option = Option::Help;
+  std::string_view commands;  ///< Keys.
+  OptionWords words;
+};
+constexpr std::array kCommandWords = {
+    CommandWords{Option::Memory, "x", {kExecution, "Limit for the tensors of each rank, such as 2G"}},
+    CommandWords{Option::Steps, "x", {kExecution, "Optimizer steps; 4 when not given"}},
+    CommandWords{
+        Option::Timeout, "x", {kExecution, "Longest that a rank waits for another, such as 90s; 10min when not given"}},
+    CommandWords{Option::AllocatorTrace, "r", {kRehearsal, "Write every event of the allocator"}},
+    CommandWords{Option::AllocatorTrace, "x", {kExecution, "Write the measured trace of the last step, for Perfetto"}},
+    CommandWords{Option::Tolerance, "o", {"Comparison", "End with 1 when a term is further off than this, such as 2%"}},
+    CommandWords{Option::Tolerance, "x", {kExecution, "End with 1 when a term is further off than this, such as 2%"}},
+    CommandWords{Option::Output, "pe", {kOutput, "Write the plan to a file"}},
+    CommandWords{Option::Output, "t", {kOutput, "Write to this file"}},
+    CommandWords{Option::Output, "rox", {kOutput, "Write what --json prints to a file"}},
+    CommandWords{Option::OutputFormat, "psemgdrox", {kOutput, "How to print the result: table, json, csv or md"}},
+    CommandWords{Option::OutputFormat,
+                 "y",
+                 {kOutput, "How to print the result: table, json, csv, md, or trace (every request)"}},
+    CommandWords{Option::Rank, "pset", {kOutput, "Report the memory of this rank; 0 when not given"}},
+    CommandWords{Option::Rank, "r", {kRehearsal, "Ranks to play: 5, or 0,5, or all, or worst; 0 when not given"}},
+    CommandWords{Option::Verbose,
+                 "pse",
+                 {kOutput,
+                  "Print everything: proof, traffic, times, faster plans that do not fit, all suggestions and "
+                  "assumptions"}},
+    CommandWords{Option::Verbose, "r", {kOutput, "Say more, and pass on what the script prints"}},
+    CommandWords{Option::Verbose, "oyxt", {kOutput, "Say more"}},
 };
 
 constexpr bool follows_the_enums() {
@@ -206,6 +247,16 @@ std::span<const OptionInfo> options() {
 
 const OptionInfo& info_of(Option option) {
   return kOptions[static_cast<std::size_t>(option)];
+}
+
+OptionWords words_of(const OptionInfo& info, Command command) {
+  for (const CommandWords& each : kCommandWords) {
+    const bool is_of_command = each.commands.find(info_of(command).key) != std::string_view::npos;
+    if (each.option == info.option && is_of_command) return each.words;
+  }
+  const bool is_of_plan_file = command == Command::Simulate || command == Command::Explain;
+  const bool is_changed = is_of_plan_file && (info.group == kWork || info.group == kPlan);
+  return {is_changed ? kWhatIf : info.group, info.help};
 }
 
 std::string_view flag_of(Option option) {

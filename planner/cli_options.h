@@ -84,12 +84,15 @@ enum class Option {
   Timeout,
   RecordStream,
   Routing,
+  AllowWrites,
   NcclBytes,
   ContextBytes,
   CudnnWorkspace,
+  FindBatch,
   Python,
   Snapshot,
   AllocatorTrace,
+  Html,
   Against,
   Tolerance,
   // A run.
@@ -137,6 +140,13 @@ struct OptionInfo {
 };
 std::span<const OptionInfo> options();
 const OptionInfo& info_of(Option option);
+
+/// What the help of one command says of an option.
+struct OptionWords {
+  std::string_view group;
+  std::string_view help;
+};
+OptionWords words_of(const OptionInfo& info, Command command);
 
 /// "--gpus": what messages call it.
 std::string_view flag_of(Option option);

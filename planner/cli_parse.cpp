@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 
 #include "core/nearest.h"
 #include "planner/cli_options.h"
@@ -46,7 +47,25 @@ bool takes(const OptionInfo& info, Command command) {
   return info.commands == "*" || info.commands.find(info_of(command).key) != std::string_view::npos;
 }
 
+/// What people look for, and nothing here has.
+struct NotModeled {
+  std::string_view names;  ///< With a blank around each.
+  std::string_view hint;
+};
+constexpr NotModeled kNotModeled[] = {
+    {" --tp --tensor-parallel --tensor-parallel-size --pp --pipeline-parallel --pipeline-parallel-size --cp "
+     "--context-parallel --ep --expert-parallel --sp ",
+     "Only data parallelism is modeled: FSDP2, with and without replicas. See --shard and --replicate."},
+    {" --lora --peft --qlora ", "Adapters are not modeled. --trainable and --freeze choose what is trained."},
+    {" --zero --zero-stage --deepspeed ", "Write --strategy: FULL_SHARD is ZeRO-3, SHARD_GRAD_OP is ZeRO-2."},
+};
+
 Error unknown_option(std::string_view name) {
+  for (const NotModeled& group : kNotModeled) {
+    if (group.names.find(fmt::format(" {} ", name)) != std::string_view::npos) {
+      return {std::string(name), "There is no such option.", std::string(group.hint)};
+    }
+  }
   std::vector<std::string_view> known;
   for (const OptionInfo& info : options()) {
     for (const std::string_view candidate : names_of(info)) known.push_back(candidate);
@@ -151,6 +170,10 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
     line.script = *dashed;
   } else if (dashed) {
     words.insert(words.end(), dashed->begin(), dashed->end());
+  }
+  if (!words.empty() && words[0] == "help") {  // As in "fsdp-plan help simulate".
+    line.values[static_cast<std::size_t>(Option::Help)].emplace_back();
+    words.erase(words.begin());
   }
   if (!words.empty()) {
     for (const CommandInfo& info : commands()) {

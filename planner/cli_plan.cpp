@@ -55,12 +55,13 @@ ExitCode code_of(Verdict verdict) {
   return verdict == Verdict::DoesNotFit ? kExitNo : kExitYes;
 }
 
-std::vector<std::string> next_commands(const CommandLine& line, Verdict verdict) {
-  const std::string saved = line.value(Option::Output).value_or("plan.json");
+/// What to type next. `plan_file` is empty when the plan was not written.
+std::vector<std::string> next_commands(const Output& output, const std::string& plan_file, Verdict verdict) {
   std::vector<std::string> commands;
-  if (!line.has(Option::Output)) commands.emplace_back("-o plan.json keeps the plan");
-  commands.push_back(fmt::format("fsdp-plan explain {} · --verbose · --json", saved));
-  if (verdict == Verdict::DoesNotFit) commands.emplace_back("fsdp-plan gpus lists GPUs with more memory");
+  if (!output.verbose) commands.emplace_back("--verbose has the rest");
+  if (plan_file.empty()) commands.emplace_back("-o plan.json keeps the plan");
+  if (!plan_file.empty()) commands.push_back(fmt::format("fsdp-plan explain {}", plan_file));
+  if (verdict == Verdict::DoesNotFit) commands.emplace_back("fsdp-plan gpus");
   return commands;
 }
 
@@ -82,7 +83,8 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   if (output.quiet || (!output.verbose && output.format == Format::Table)) request->space.pareto_points = 0;
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
   SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(now); }};
-  options.with_memory = request->with_memory;
+  options.gpu_flag = request->gpu_flag;
+  options.batch_is_default = request->batch_is_default;
   const auto result = search(request->spec, request->workload, request->cluster, request->space, options);
   progress.erase();
   if (!result) return input_failure(result.error());
@@ -95,7 +97,10 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   } else if (output.quiet) {
     print_quietly(output, result->report);
   } else {
-    output.print(document_of(*result, output.view(), next_commands(line, result->verdict)));
+    const std::string kept = line.value(Option::Output).value_or("");
+    output.print(
+        document_of(*result, output.view(),
+                    {.batch_origin = request->batch_origin, .commands = next_commands(output, kept, result->verdict)}));
   }
   return code_of(result->verdict);
 }
@@ -112,7 +117,10 @@ Outcome simulate_command(const CommandLine& line, const Output& output) {
   } else if (output.quiet) {
     print_quietly(output, report);
   } else {
-    output.print(document_of(report, output.view(), {fmt::format("fsdp-plan explain {}", given.path)}));
+    output.print(document_of(report, {}, output.view(),
+                             {.facts = facts_of(given.model),
+                              .batch_origin = {},
+                              .commands = next_commands(output, given.path, report.verdict)}));
   }
   return code_of(report.verdict);
 }
@@ -144,17 +152,15 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
     output.console.out << to_json(report, &given.cluster, &explanation);
     return code_of(report.verdict);
   }
-  Document document = {verdict_of(report), summary_of(report)};
-  add_explanation(document, explanation, !output.quiet);
-  if (!output.quiet) {
-    View view = output.view();
-    view.verbose = true;
-    add_plan_and_memory(document, report, view);
-    view.verbose = output.verbose;
-    add_traffic_and_time(document, report, view);
-    add_assumptions(document, report.assumptions);
+  if (output.quiet) {
+    print_quietly(output, report);
+  } else {
+    output.print(document_of(report, explanation, output.view(),
+                             {.facts = facts_of(given.model),
+                              .batch_origin = {},
+                              .commands = {"--verbose has the rest"},
+                              .explains = true}));
   }
-  output.print(document);
   return code_of(report.verdict);
 }
 

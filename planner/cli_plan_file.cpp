@@ -15,6 +15,7 @@
 #include "planner/cli_request.h"
 #include "planner/cli_values.h"
 #include "planner/render_plan.h"
+#include "planner/space.h"
 
 namespace fsdp::planner {
 
@@ -35,6 +36,40 @@ Result<Given> load(const std::string& path, const std::string& library, Errors& 
   given.model = std::move(planned.model);
   add(errors, in_plan_file(check(given.file.plan, given.model), path));
   return given;
+}
+
+/// The first blocks of each stack.
+void checkpoint(Plan& plan, const Model& model, const CheckpointChoice& choice) {
+  plan.checkpointing.entries.clear();
+  if (choice.mode == CheckpointMode::None) return;
+  for (const Stack& stack : model.stacks) {
+    std::vector<std::string> blocks;
+    for (const int call : stack.calls) {
+      const int module = model.calls[static_cast<std::size_t>(call)].module;
+      const std::string& name = model.modules[static_cast<std::size_t>(module)].name;
+      if (std::find(blocks.begin(), blocks.end(), name) == blocks.end()) blocks.push_back(name);
+    }
+    const auto all = static_cast<std::int64_t>(blocks.size());
+    blocks.resize(static_cast<std::size_t>(std::min(choice.blocks.value_or(all), all)));
+    for (std::string& block : blocks) plan.checkpointing.entries.push_back({std::move(block), choice.mode});
+  }
+}
+
+/// What the options say instead of the plan. The rest of the plan stays as it is: nothing is searched.
+void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
+  Plan& plan = given.file.plan;
+  apply_work_options(line, plan, errors);
+  OptionReader reader(line, errors);
+  // A flavour says where the loss runs.
+  apply_implementations(plan.runtime.implementations, given.workload);
+  if (auto model = reader.keep(build_model(given.spec, given.workload))) given.model = std::move(*model);
+  plan.cpu_offload = reader.yes_or_no(Option::Offload).value_or(plan.cpu_offload);
+  plan.forward_prefetch = reader.count(Option::Prefetch, 0).value_or(plan.forward_prefetch);
+  plan.backward_prefetch = reader.count(Option::BackwardPrefetch, 0).value_or(plan.backward_prefetch);
+  plan.accumulation = reader.count(Option::Accumulate).value_or(plan.accumulation);
+  if (const auto text = line.value(Option::Checkpoint)) {
+    if (const auto choice = reader.keep(parse_checkpoint(*text))) checkpoint(plan, given.model, *choice);
+  }
 }
 
 Result<Cluster> machines_of(const CommandLine& line, const Given& given, const std::string& library) {
@@ -71,7 +106,8 @@ Result<Given> read_given(const CommandLine& line, const std::string& path, const
 }
 
 Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& spec) {
-  Workload workload{.recipe = plan.recipe, .dimensions = {}, .trainable = plan.trainable, .frozen = plan.frozen};
+  Workload workload = workload_of(plan);
+  workload.dimensions.clear();
   for (const Dimension& wanted : plan.dimensions) {
     FSDP_TRY(const Model model, build_model(spec, workload));
     const auto found = std::find_if(model.dimensions.begin(), model.dimensions.end(),
@@ -85,6 +121,7 @@ tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line,
   Errors errors = check_outputs(line, {Option::Output, Option::Events});
   Result<Given> given = read_given(line, line.arguments.front(), output.console.library);
   if (!given) add(errors, std::move(given).error());
+  if (given) apply_what_if(line, *given, errors);
   const auto rank = read_rank(line);
   if (!rank) add(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
@@ -95,9 +132,9 @@ tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line,
   return PlanPrediction{*std::move(given), std::move(predictor), *std::move(report)};
 }
 
-Result<std::int64_t> read_rank(const CommandLine& line) {
+Result<std::optional<std::int64_t>> read_rank(const CommandLine& line) {
   Errors errors;
-  const std::int64_t rank = OptionReader(line, errors).count(Option::Rank, 0).value_or(0);
+  const std::optional<std::int64_t> rank = OptionReader(line, errors).count(Option::Rank, 0);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return rank;
 }

@@ -43,8 +43,8 @@ struct PlanPrediction {
 /// Reads the plan file that is the argument of a command, and predicts it for the rank that was asked for.
 tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output);
 
-/// Of which rank the report is to be. Whether the machines have it is for those who know them.
-Result<std::int64_t> read_rank(const CommandLine& line);
+/// Of which rank the report is to be, if the line says. Whether the machines have it is for those who know them.
+Result<std::optional<std::int64_t>> read_rank(const CommandLine& line);
 
 /// Where answers are to be written, checked before anything is computed: folders that are not there, files that are,
 /// two answers in one file.

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <system_error>
@@ -11,15 +15,19 @@
 
 #include "core/compare.h"
 #include "core/files.h"
+#include "core/parse_units.h"
 #include "core/report_json.h"
 #include "core/report_reader.h"
 #include "planner/cli_commands.h"
 #include "planner/cli_plan_file.h"
 #include "planner/cli_values.h"
+#include "planner/find_batch.h"
+#include "planner/keeper.h"
 #include "planner/rehearse_plan.h"
 #include "planner/rehearse_report.h"
 #include "planner/rehearse_session.h"
 #include "planner/rehearse_settings.h"
+#include "planner/render_page.h"
 #include "planner/render_rehearsal.h"
 
 namespace fsdp::planner {
@@ -56,7 +64,10 @@ struct Subject {
   std::optional<Given> plan;
   std::optional<Against> against;
   std::optional<double> tolerance;
+  std::optional<std::string> batch;  // What to add to the command for a batch: "--batch-size {}".
 };
+
+constexpr std::int64_t kMostBatch = std::int64_t{1} << 20;
 
 std::optional<Subject> read_subject(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader reader(line, errors);
@@ -64,6 +75,15 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
   const RehearsalPlaces places = rehearsal_places_of_process();
   subject.tolerance = reader.share(Option::Tolerance);
   std::optional<RehearsalSettings> settings;
+  subject.batch = line.value(Option::FindBatch);
+  if (subject.batch) {
+    reader.keep(batch_words(*subject.batch, 1));
+    if (line.script.empty())
+      reader.fail(Option::FindBatch, "A plan has a batch of its own.", "Name a script, after --.");
+    for (const Option one_run : {Option::Snapshot, Option::AllocatorTrace, Option::Against}) {
+      if (line.has(one_run)) reader.fail(one_run, "This is of one rehearsal, and --find-batch makes many.", "");
+    }
+  }
   if (!line.script.empty()) {
     subject.against = reader.keep(read_against(line, library)).value_or(std::nullopt);
     settings = reader.keep(read_rehearsal(line, library, places));
@@ -87,13 +107,30 @@ void set_plan(StepReport& report, const Given& given) {
   report.plan = given.file.plan;
 }
 
-std::string to_json(const StepReport& report, const Cluster* cluster, const Comparison* comparison) {
+std::string to_json(const StepReport& report, const Cluster* cluster, const Comparison* comparison,
+                    const BatchSearch* batches) {
   JsonWriter writer;
   writer.begin_object();
   write_report_members(writer, report, cluster);
   if (comparison != nullptr) write_comparison(writer, *comparison);
+  if (batches != nullptr) write_batches(writer, *batches);
   writer.end_object();
   return std::move(writer).take();
+}
+
+/// 0, or the system's error number: std::filesystem says "Input/output error" of a full disk.
+int copy_contents(const std::string& from, const std::string& to) {
+  std::ifstream source(from, std::ios::binary);
+  std::ofstream target(to, std::ios::binary | std::ios::trunc);
+  errno = 0;
+  std::vector<char> room(1 << 16);
+  while (source && target) {
+    source.read(room.data(), static_cast<std::streamsize>(room.size()));
+    target.write(room.data(), source.gcount());
+  }
+  target.close();
+  if (source.eof() && target) return 0;
+  return errno != 0 ? errno : EIO;
 }
 
 /// Puts the files that the reported process wrote where they were asked for.
@@ -105,41 +142,162 @@ Result<void> keep_files(const RehearsalSettings& settings, const StepReport& rep
   for (const auto& [from, to] :
        {std::pair{run->files.snapshot, settings.snapshot}, {run->files.trace, settings.trace}}) {
     if (to.empty()) continue;
-    std::error_code error;
-    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
-    if (error) return failure(to, fmt::format("It cannot be written: {}.", error.message()), "");
+    // A file that is there already is overwritten only when --force says so, and stays what it is: a pipe, a device.
+    const bool is_new = !std::filesystem::exists(to);
+    const int error = copy_contents(from, to);
+    std::error_code ignored;
+    if (error != 0 && is_new) std::filesystem::remove(to, ignored);
+    if (error != 0) return failure(to, fmt::format("It cannot be written: {}.", std::strerror(error)), "");
   }
   return {};
 }
 
-Outcome answer(const CommandLine& line, const Output& output, const Subject& subject, const StepReport& report,
-               const RunFacts& facts, const std::optional<Comparison>& comparison) {
-  const std::optional<double>& tolerance = subject.tolerance;
-  const bool is_outside = comparison && tolerance && !is_within(*comparison, *tolerance);
-  const ExitCode code = report.verdict == Verdict::DoesNotFit || is_outside ? kExitNo : kExitYes;
-  const Comparison* compared = comparison ? &*comparison : nullptr;
-  const Cluster* cluster = subject.plan ? &subject.plan->cluster : nullptr;
-  const auto written = write_output_file(line, to_json(report, cluster, compared));
-  if (!written) return tl::unexpected(written.error());
-  if (prints_json(line, output)) {
-    output.console.out << to_json(report, cluster, compared);
-  } else if (output.quiet) {
-    output.print({rehearsal_verdict(report), rehearsal_summary(report)});
-  } else {
+/// All that is said of a rehearsal, and what it is compared with.
+struct Answer {
+  const Subject& subject;
+  const StepReport& report;
+  const RunFacts& facts;
+  const Comparison* comparison = nullptr;
+  const BatchSearch* batches = nullptr;
+
+  Document document(View view) const {
     std::error_code ignored;
-    output.print(document_of(report, facts,
-                             {.view = output.view(),
-                              .tolerance = tolerance.value_or(std::numeric_limits<double>::infinity()),
-                              .comparison = compared,
-                              .folder = std::filesystem::current_path(ignored).string()}));
+    Document result;
+    if (batches != nullptr) add_batches(result, *batches);
+    for (auto& part : document_of(report, facts,
+                                  {.view = view,
+                                  .tolerance = subject.tolerance.value_or(std::numeric_limits<double>::infinity()),
+                                  .comparison = comparison,
+                                  .folder = std::filesystem::current_path(ignored).string()})) {
+      result.push_back(std::move(part));
+    }
+    return result;
   }
+
+  Document short_document() const {
+    Document result;
+    if (batches != nullptr) add_batches(result, *batches);
+    result.push_back(rehearsal_verdict(report));
+    result.push_back(rehearsal_summary(report));
+    return result;
+  }
+
+  std::string json() const {
+    return to_json(report, subject.plan ? &subject.plan->cluster : nullptr, comparison, batches);
+  }
+};
+
+tl::expected<void, Failure> write_page(const CommandLine& line, const Output& output, const Answer& all) {
+  const std::optional<std::string> path = line.value(Option::Html);
+  if (!path) return {};
+  View view = output.view();
+  view.pictures = false;
+  const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+  const auto written = write_file_atomically(*path, page_of(all.report, printable(all.document(view))), overwrite);
+  if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  return {};
+}
+
+Outcome answer(const CommandLine& line, const Output& output, const Answer& all) {
+  const std::optional<double>& tolerance = all.subject.tolerance;
+  const bool is_outside = all.comparison != nullptr && tolerance && !is_within(*all.comparison, *tolerance);
+  ExitCode code = all.report.verdict == Verdict::DoesNotFit || is_outside ? kExitNo : kExitYes;
+  // That the others fit says nothing about a rank that could not be played.
+  if (code == kExitYes && !all.report.rehearsal->unplayed.empty()) code = kExitRun;
+  const auto written = write_output_file(line, all.json());
+  const auto page = write_page(line, output, all);
+  if (prints_json(line, output)) {
+    output.console.out << all.json();
+  } else {
+    output.print(output.quiet ? all.short_document() : all.document(output.view()));
+  }
+  // A full disk takes away the files, and not the answer.
+  if (!written) return tl::unexpected(written.error());
+  if (!page) return tl::unexpected(page.error());
   return code;
+}
+
+/// One batch's rehearsal, and the report of the largest that fits so far, or of the first.
+class BatchTries {
+ public:
+  BatchTries(const Subject& subject, const Output& output, const std::string& folder, Supervision& supervision)
+      : subject_(subject), output_(output), folder_(folder), supervision_(supervision) {}
+
+  std::optional<BatchTrial> operator()(std::int64_t batch) {
+    RehearsalSettings settings = subject_.settings;
+    const auto words = batch_words(*subject_.batch, batch);
+    settings.command.insert(settings.command.end(), words->begin(), words->end());
+    const std::string folder = fmt::format("{}/batch-{}", folder_, batch);
+    std::error_code ignored;
+    std::filesystem::create_directory(folder, ignored);
+    const auto runs = rehearse_all(settings, output_, folder, supervision_);
+    std::filesystem::remove_all(folder, ignored);
+    if (runs && !*runs) {
+      interrupted = true;
+      return std::nullopt;
+    }
+    if (!runs && !report) {
+      failure = runs.error();
+      return std::nullopt;
+    }
+    BatchTrial trial{.batch = batch, .why = runs ? "" : to_string(runs.error().errors.front())};
+    if (runs) look(settings, **runs, trial);
+    output_.note(fmt::format("batch {}: {}", batch, text_of(trial)));
+    return trial;
+  }
+
+  std::optional<StepReport> report;
+  RunFacts facts;
+  bool interrupted = false;
+  std::optional<Failure> failure;  // Of the first batch: nothing can be said.
+
+ private:
+  void look(const RehearsalSettings& settings, const RehearsalRuns& runs, BatchTrial& trial) {
+    StepReport made = measured_report(settings, runs.runs);
+    made.rehearsal->unplayed = runs.unplayed;
+    trial.device_peak = made.memory.peaks.device;
+    trial.fits = made.verdict == Verdict::Fits && runs.unplayed.empty();
+    if (made.verdict == Verdict::Fits && !runs.unplayed.empty()) {
+      const UnplayedRank& first = runs.unplayed.front();
+      trial.why = fmt::format("Rank {}: {}", first.rank, first.why);
+    }
+    if (report && (!trial.fits || trial.batch < largest_)) return;
+    if (trial.fits) largest_ = trial.batch;
+    report = std::move(made);
+    facts = runs.facts;
+  }
+
+  static std::string text_of(const BatchTrial& trial) {
+    if (!trial.why.empty()) return trial.why;
+    const std::string peak = format_bytes(trial.device_peak);
+    return trial.fits ? fmt::format("fits, device peak {}.", peak) : fmt::format("out of memory, at {} so far.", peak);
+  }
+
+  const Subject& subject_;
+  const Output& output_;
+  const std::string& folder_;
+  Supervision& supervision_;
+  std::int64_t largest_ = 0;
+};
+
+Outcome interrupted(const Output& output) {
+  output.note("Interrupted. Nothing is left running.");
+  return kExitInterrupted;
+}
+
+Outcome find_batch(const CommandLine& line, const Output& output, const Subject& subject, const std::string& folder,
+                   Supervision& supervision) {
+  BatchTries tries(subject, output, folder, supervision);
+  const BatchSearch search = find_largest_batch(std::ref(tries), kMostBatch);
+  if (tries.interrupted) return interrupted(output);
+  if (tries.failure) return tl::unexpected(*tries.failure);
+  return answer(line, output, {.subject = subject, .report = *tries.report, .facts = tries.facts, .batches = &search});
 }
 
 }  // namespace
 
 Outcome rehearse_command(const CommandLine& line, const Output& output) {
-  Errors errors = check_outputs(line, {Option::Output, Option::Snapshot, Option::AllocatorTrace});
+  Errors errors = check_outputs(line, {Option::Output, Option::Snapshot, Option::AllocatorTrace, Option::Html});
   std::optional<Subject> subject = read_subject(line, output.console.library, errors);
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
@@ -147,6 +305,8 @@ Outcome rehearse_command(const CommandLine& line, const Output& output) {
   Supervision supervision;
   const Result<TemporaryFolder> folder = TemporaryFolder::make();
   if (!folder) return tl::unexpected(Failure{folder.error(), kExitRun});
+  const Keeper keeper(folder->path());
+  supervision.spare(keeper.pid());
   if (subject->plan) {
     const std::string job = folder->path() + "/job.json";
     const auto written =
@@ -154,14 +314,13 @@ Outcome rehearse_command(const CommandLine& line, const Output& output) {
     if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
     subject->settings.command.push_back(job);
   }
+  if (subject->batch) return find_batch(line, output, *subject, folder->path(), supervision);
   const auto runs = rehearse_all(subject->settings, output, folder->path(), supervision);
   if (!runs) return tl::unexpected(runs.error());
-  if (!*runs) {
-    output.note("Interrupted. Nothing is left running.");
-    return kExitInterrupted;
-  }
+  if (!*runs) return interrupted(output);
 
   StepReport report = measured_report(subject->settings, (*runs)->runs);
+  report.rehearsal->unplayed = (*runs)->unplayed;
   if (subject->plan) set_plan(report, *subject->plan);
   std::optional<Comparison> comparison;
   if (subject->against) {
@@ -170,8 +329,13 @@ Outcome rehearse_command(const CommandLine& line, const Output& output) {
     comparison = compare(*predicted, report);
   }
   const Result<void> kept = keep_files(subject->settings, report, (*runs)->runs);
+  const Outcome answered = answer(line, output,
+                                  {.subject = *subject,
+                                   .report = report,
+                                   .facts = (*runs)->facts,
+                                   .comparison = comparison ? &*comparison : nullptr});
   if (!kept) return tl::unexpected(Failure{kept.error(), kExitRun});
-  return answer(line, output, *subject, report, (*runs)->facts, comparison);
+  return answered;
 }
 
 }  // namespace fsdp::planner

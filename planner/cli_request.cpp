@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/model_library.h"
@@ -147,7 +148,7 @@ Workload read_workload(const CommandLine& line, Errors& errors) {
   if (const auto batch = reader.count(Option::Batch); batch && !searches_batch) {
     workload.dimensions.push_back({"batch", static_cast<double>(*batch)});
   }
-  if (const auto seq = reader.count(Option::Sequence)) {
+  if (const auto seq = reader.length(Option::Sequence)) {
     workload.dimensions.push_back({"seq", static_cast<double>(*seq)});
   }
   for (const std::string& text : line.all(Option::SetDimension)) {
@@ -168,6 +169,35 @@ Workload read_workload(const CommandLine& line, Errors& errors) {
   return workload;
 }
 
+namespace {
+
+/// Where the batch comes from, as far as no option says it.
+std::string batch_origin_of(const CommandLine& line, const ModelSpec& spec, const Plan& base) {
+  const bool sets_batch = std::any_of(line.all(Option::SetDimension).begin(), line.all(Option::SetDimension).end(),
+                                      [](const std::string& text) { return text.starts_with("batch="); });
+  const bool has_batch = line.has(Option::Batch) || sets_batch;
+  const bool has_accumulation = line.has(Option::Accumulate);
+  if (line.has(Option::GlobalBatch) || (has_batch && (has_accumulation || base.accumulation == 1))) return "";
+  const Result<Recipe> recipe = find_recipe(spec, base.recipe);
+  if (!recipe) return "";
+  const bool recipe_has_batch = std::any_of(recipe->dimensions.begin(), recipe->dimensions.end(),
+                                            [](const auto& dimension) { return dimension.name == "batch"; });
+  const bool is_of_recipe = recipe_has_batch || recipe->accumulation > 1;
+  const std::string source = is_of_recipe ? fmt::format("recipe {}", recipe->name) : std::string("the model's spec");
+  if (has_batch) return fmt::format("accumulation from {}", source);
+  if (has_accumulation) return fmt::format("micro-batch from {}", source);
+  return fmt::format("from {}", source);
+}
+
+/// The GPU that stands in, as one word that --gpu takes: "A100-40GB-PCIe" of "A100 40GB PCIe with 32.0 GiB".
+std::string typed_name_of(const Gpu& gpu) {
+  std::string name = gpu.name.substr(0, gpu.name.find(" with "));
+  std::replace(name.begin(), name.end(), ' ', '-');
+  return name;
+}
+
+}  // namespace
+
 Result<PlanRequest> read_request(const CommandLine& line, const std::string& library) {
   Errors errors;
   OptionReader reader(line, errors);
@@ -183,12 +213,17 @@ Result<PlanRequest> read_request(const CommandLine& line, const std::string& lib
   request.space.base.model_file = argument;  // As given: a plan names no folder of this machine.
   // What the user says goes over what the recipe says.
   apply_work_options(line, request.space.base, errors);
+  apply_implementations(request.space.base.runtime.implementations, request.workload);
   read_space(line, request.space, errors);
   auto cluster = reader.keep(read_machines(line, library));
   if (cluster) read_mesh(line, *cluster, request.space, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   request.cluster = std::move(*cluster);
-  request.with_memory = [line, library](Bytes memory) { return read_machines_with(line, memory, library); };
+  request.batch_origin = batch_origin_of(line, request.spec, request.space.base);
+  request.batch_is_default = request.batch_origin.starts_with("from ");
+  if (!line.has(Option::GpuName) && !line.has(Option::ClusterFile)) {
+    request.gpu_flag = fmt::format("--gpu {} ", typed_name_of(request.cluster.gpu));
+  }
   return request;
 }
 

@@ -2,14 +2,15 @@
 
 // What a command line means: the model, the workload, the machines and the space to search.
 
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "core/cluster.h"
 #include "core/cluster_library.h"
 #include "core/model_spec.h"
 #include "core/result.h"
 #include "planner/cli_options.h"
+#include "planner/search.h"
 #include "planner/space.h"
 
 namespace fsdp::planner {
@@ -19,7 +20,9 @@ struct PlanRequest {
   Workload workload;
   Cluster cluster;
   Space space;
-  std::function<Result<Cluster>(Bytes)> with_memory;  ///< The machines as if --mem had said so.
+  std::string gpu_flag;           ///< RemedyRequest::gpu_flag.
+  bool batch_is_default = false;  ///< No option says anything of the batch.
+  std::string batch_origin;       ///< "from recipe sft": where the batch comes from; empty: all of it was given.
 };
 
 /// Errors: everything that is wrong with the options and with the files that they name, in one go.
@@ -35,9 +38,6 @@ void apply_work_options(const CommandLine& line, Plan& plan, Errors& errors);
 /// The machines of a command line. Without any option about them: nothing is given, and nothing is assumed. Errors:
 /// unknown names, sizes that make no sense, options that exclude each other.
 Result<Cluster> read_machines(const CommandLine& line, const std::string& library);
-
-/// The same, as if --mem had said `memory`.
-Result<Cluster> read_machines_with(CommandLine line, Bytes memory, const std::string& library);
 
 /// True when an option about machines is given.
 bool names_machines(const CommandLine& line);

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
 
+#include "core/limits.h"
 #include "core/nearest.h"
 #include "core/parse_units.h"
 
@@ -35,11 +37,25 @@ std::optional<std::int64_t> OptionReader::count(Option option, std::int64_t min)
   const std::optional<std::string> text = line_.value(option);
   if (!text) return std::nullopt;
   const std::optional<std::int64_t> number = parse_integer(*text);
-  if (!number || *number < min || *number > kLargestCount) {
-    fail(option, fmt::format("\"{}\" is not a whole number from {} to {}.", *text, min, kLargestCount));
+  const std::int64_t most = option == Option::Accumulate ? kMostMicroBatches : kLargestCount;
+  if (!number || *number < min || *number > most) {
+    fail(option, fmt::format("\"{}\" is not a whole number from {} to {}.", *text, min, most));
     return std::nullopt;
   }
   return number;
+}
+
+std::optional<std::int64_t> OptionReader::length(Option option) {
+  const std::optional<std::string> text = line_.value(option);
+  const bool in_kibi = text && (text->ends_with('k') || text->ends_with('K'));
+  if (!in_kibi) return count(option);
+  const std::optional<std::int64_t> number = parse_integer(std::string_view(*text).substr(0, text->size() - 1));
+  if (!number || *number < 1 || *number > kLargestCount / 1024) {
+    fail(option, fmt::format("\"{}\" is not a whole number from 1 to {}.", *text, kLargestCount),
+         "Write 8192, or 8k for the same.");
+    return std::nullopt;
+  }
+  return *number * 1024;
 }
 
 std::optional<double> OptionReader::number(Option option) {
@@ -93,12 +109,11 @@ void OptionReader::fail(Option option, std::string what, std::string hint) {
 }
 
 bool OptionReader::is_same_name(std::string_view text, std::string_view name) {
-  if (text.size() != name.size()) return false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char given = text[i] == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(text[i])));
-    if (given != name[i]) return false;
-  }
-  return true;
+  const auto folded = [](char c) {
+    return c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  };
+  return std::equal(text.begin(), text.end(), name.begin(), name.end(),
+                    [&](char a, char b) { return folded(a) == folded(b); });
 }
 
 void OptionReader::fail_choice(Option option, std::string_view text, std::string_view noun,

@@ -21,6 +21,8 @@ class OptionReader {
 
   /// An integer from `min` to 2^31.
   std::optional<std::int64_t> count(Option option, std::int64_t min = 1);
+  /// The same, or with "k" in 1024s: "8k" is 8192.
+  std::optional<std::int64_t> length(Option option);
   /// A number above zero.
   std::optional<double> number(Option option);
   std::optional<Bytes> size(Option option);

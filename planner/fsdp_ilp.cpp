@@ -222,7 +222,7 @@ Errors check_problem(const IlpProblem& problem) {
   for (const std::string& name : *problem.units) {
     const bool is_known = std::any_of(problem.modules.begin() + 1, problem.modules.end(),
                                       [&](const IlpModule& module) { return module.name == name; });
-    if (!is_known) errors.push_back({name, "is no module below the root.", "Name one of the modules."});
+    if (!is_known) errors.push_back({name, "is not a module below the root.", "Name one of the modules."});
   }
   return errors;
 }

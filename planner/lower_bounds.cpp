@@ -62,8 +62,8 @@ double state_bytes(const Optimizer& optimizer, Dtype dtype) {
 
 LowerBounds::LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of)
     : base_(base), families_(families), predictor_of_(std::move(predictor_of)) {
-  const std::int64_t micro_batch = families.families.empty() ? 0 : families.families.front().micro_batch;
-  const Model& model = predictor_of_(micro_batch).model();
+  if (families.families.empty()) return;
+  const Model& model = predictor_of_(families.families.front().micro_batch).model();
   index_ = index_of(model);
   block_of_call_.assign(model.calls.size(), {-1, -1});
   for (std::size_t s = 0; s < families.blocks.size(); ++s) {
@@ -138,7 +138,8 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family) {
 void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
                             const Model& model, UnitSums& sums) const {
   const simulator::MeshCosts mesh = simulator::mesh_costs(cluster, family.mesh);
-  const simulator::ComputeCosts costs = simulator::compute_costs(cluster.gpu, activation_dtype(model, plan));
+  const simulator::ComputeCosts costs =
+      simulator::compute_costs(cluster.gpu, activation_dtype(model, plan), plan.runtime.implementations);
   const std::vector<simulator::UnitTimes> times = simulator::unit_times(layout, plan, mesh, cluster, costs);
   const Wrapping& wrapping = families_.wrappings[at(family.wrapping)].wrapping;
   const std::size_t longest = at(wrapping.longest());

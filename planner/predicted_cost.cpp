@@ -126,10 +126,8 @@ const Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
   return known.emplace(point, *std::move(outcome)).first->second;
 }
 
-std::int64_t PredictedCost::needed_bytes(const Outcome& outcome, Bytes budget) {
-  const std::int64_t needed = (outcome.peaks.device + outcome.margin).count();
-  // The predictor may know more than the sum, such as an allocator that runs out of memory before it.
-  return outcome.fits ? std::min(needed, budget.count()) : std::max(needed, budget.count() + 1);
+std::int64_t PredictedCost::needed_bytes(const Outcome& outcome) {
+  return (outcome.peaks.device + outcome.margin).count();
 }
 
 Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
@@ -173,7 +171,7 @@ Bound PredictedCost::bound(const Box& box, int level) {
     }
     case CostLevel::Memory: {
       const Outcome& exact = outcome_up_to(fastest, enough_);
-      return {rounded(exact.step), needed_bytes(exact, budget_of(predictor_of(fastest).cluster()))};
+      return {rounded(exact.step), needed_bytes(exact)};
     }
   }
   return {no_time, no_memory};

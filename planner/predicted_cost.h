@@ -53,8 +53,9 @@ class PredictedCost : public CostModel {
   };
   const Asked& asked() const { return asked_; }
 
-  /// What decides: the device's peak and the margin, above the budget when the predictor says that it does not fit.
-  static std::int64_t needed_bytes(const simulator::Outcome& outcome, Bytes budget);
+  /// What decides: the device's peak and the margin. Whether a node's own memory suffices is a matter of whole families
+  /// (planner/host_limit.h).
+  static std::int64_t needed_bytes(const simulator::Outcome& outcome);
 
  private:
   /// The plan of a box's coordinates: indices of the family's numbers.

@@ -105,7 +105,10 @@ void read_options(const LauncherNames& names, std::span<const std::string> words
     }
     const SplitOption option = split(word, words.subspan(i + 1));
     if (!option.value) continue;
-    if (option.name == names.processes) processes = number(*option.value);
+    if (option.name == names.processes) {
+      processes = number(*option.value);
+      if (!processes) launch.counts_by = fmt::format("{} {}", option.name, *option.value);
+    }
     if (option.name == names.nodes) launch.nodes = number(*option.value);
     if (option.name == "--config-file") config = *option.value;
   }
@@ -163,6 +166,7 @@ Launch read_launch(std::span<const std::string> words) {
     read_options(names, words.subspan(runs_module ? 3 : 1), launch);
     return launch;
   }
+  launch.is_python = is_python(program) || program.ends_with(".py");
   if (runs_module) {
     launch.script = words[2];
     return launch;

@@ -19,6 +19,8 @@ struct Launch {
   std::string script;    ///< "train.py", or the module after -m; empty: not found.
   std::optional<std::int64_t> gpus_per_node;
   std::optional<std::int64_t> nodes;
+  std::string counts_by;   ///< "--nproc-per-node gpu": as many as the machine has; empty: a number, or nothing.
+  bool is_python = false;  ///< A script of Python without a launcher: one rank, unless it starts others itself.
 
   bool operator==(const Launch&) const = default;
 };

@@ -67,7 +67,6 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
       {"STUB_GPU_BYTES", bytes(gpu.usable_memory)},
       {"STUB_GPU_CONTEXT_BYTES", number(settings.context.bytes.count())},
       {"STUB_GPU_NCCL_BYTES", nccl_text(settings.nccl)},
-      {"STUB_GPU_CUDNN_WORKSPACE_BYTES", number(settings.cudnn_workspace.count())},
       {"STUB_GPU_EVENTS", job.bound == EventBound::Done ? "done" : "hold"},
       {"FSDP_REHEARSAL", "1"},
       {"FSDP_REHEARSAL_STUB", settings.places.stub},
@@ -85,6 +84,9 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
     result.emplace_back("FSDP_REHEARSAL_LOCAL_WORLD_SIZE", number(settings.cluster.gpus_per_node));
   }
   if (settings.counts_known) result.emplace_back("STUB_GPU_COUNT", number(settings.cluster.gpus_per_node));
+  if (settings.cudnn_workspace) {
+    result.emplace_back("STUB_GPU_CUDNN_WORKSPACE_BYTES", number(settings.cudnn_workspace->count()));
+  }
   if (!files.snapshot.empty()) result.emplace_back("FSDP_REHEARSAL_SNAPSHOT", files.snapshot);
   if (!files.trace.empty()) result.emplace_back("FSDP_REHEARSAL_TRACE", files.trace);
   if (variable("OMP_NUM_THREADS").empty()) result.emplace_back("OMP_NUM_THREADS", number(threads));
@@ -92,7 +94,7 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
 }
 
 bool is_misleading(std::string_view name, const RehearsalSettings& settings) {
-  if (name.starts_with("FSDP_REHEARSAL") || name.starts_with("STUB_GPU_") || name == "CUDA_VISIBLE_DEVICES")
+  if (name.starts_with("FSDP_REHEARSAL") || name.starts_with("FSDP_OVERLAY") || name.starts_with("STUB_GPU_") || name == "CUDA_VISIBLE_DEVICES")
     return true;
   constexpr std::string_view kOfRanks[] = {"RANK",       "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                            "GROUP_RANK", "NODE_RANK"};

@@ -25,6 +25,7 @@ struct RankFiles {
   std::string record;
   std::string log;
   std::string progress;
+  std::string overlay;   ///< Folder for what the script writes.
   std::string snapshot;  ///< Empty: none is asked for.
   std::string trace;
 };

@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <csignal>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "core/parse_units.h"
@@ -18,6 +21,7 @@ namespace fsdp::planner {
 namespace {
 
 constexpr std::size_t kTailLines = 25;
+constexpr std::int64_t kLinesAfterRead = 10;  // A value is checked near to where it is read.
 constexpr std::string_view kReadsPath = "Does the command start a Python that reads PYTHONPATH (not python -I or -E)?";
 
 /// Classes that stand for a network that is not there; the last part of the name counts.
@@ -78,9 +82,9 @@ std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
 
-/// Where in the script: the last line of a traceback that is not in an installed package.
-std::string place_of(const ScriptError& error) {
-  std::string place;
+/// Where in the script: the last line of a traceback that is not in an installed package, and not in our own.
+std::optional<PythonFrame> place_of(const ScriptError& error) {
+  std::optional<PythonFrame> place;
   std::string_view rest = error.traceback;
   for (std::size_t at = rest.find("  File \""); at != std::string_view::npos; at = rest.find("  File \"")) {
     rest.remove_prefix(at + 8);
@@ -89,8 +93,11 @@ std::string place_of(const ScriptError& error) {
     if (file.empty() || number == std::string_view::npos) break;
     const std::string_view after = rest.substr(number + 7);
     const std::string_view line = after.substr(0, after.find_first_not_of("0123456789"));
-    const bool is_ours = contains(file, "/site-packages/") || contains(file, "/lib/python") || file.starts_with("<");
-    if (!is_ours) place = fmt::format("{}:{}", file, line);
+    const bool is_hidden = contains(file, "/site-packages/") || contains(file, "/lib/python") ||
+                           contains(file, "/fsdp_rehearsal/") || file.starts_with("<");
+    PythonFrame frame{.file = std::string(file)};
+    const auto [end, failed] = std::from_chars(line.data(), line.data() + line.size(), frame.line);
+    if (!is_hidden && failed == std::errc{}) place = std::move(frame);
   }
   return place;
 }
@@ -99,8 +106,21 @@ std::string place_of(const ScriptError& error) {
 std::string said_by(const ScriptError& error) {
   std::string text = fmt::format("{}: {}", error.type, first_line(error.message));
   while (text.ends_with('.') || text.ends_with(' ') || text.ends_with(':')) text.pop_back();
-  const std::string place = place_of(error);
-  return text + (place.empty() ? "." : fmt::format(" ({}).", place));
+  const std::optional<PythonFrame> place = place_of(error);
+  return place ? fmt::format("{} ({}:{}).", text, place->file, place->line) : text + ".";
+}
+
+/// The line that last read from the device before a failure, if it was one of the few before.
+std::string read_before(const RehearsalRecord& record) {
+  const std::optional<PythonFrame> place = place_of(*record.seen.error);
+  const Readback* nearest = nullptr;
+  for (const Readback& each : record.seen.limits.readbacks) {
+    if (!place || each.file != place->file || each.line > place->line) continue;
+    if (place->line - each.line <= kLinesAfterRead && (nearest == nullptr || each.line > nearest->line)) {
+      nearest = &each;
+    }
+  }
+  return nearest == nullptr ? "" : fmt::format("{}:{}", nearest->file, nearest->line);
 }
 
 Error explain_exception(const RehearsalRecord& record, const std::string& where) {
@@ -134,7 +154,28 @@ Error explain_exception(const RehearsalRecord& record, const std::string& where)
     return {where, fmt::format("This Python lacks a module of the script: {}", said),
             "Rehearse it with the Python of its own environment."};
   }
+  if (last_part(error.type) == "EndlessLoop") {
+    const std::optional<PythonFrame> place = place_of(error);
+    return {place ? fmt::format("{}, {}:{}", where, place->file, place->line) : where, first_line(error.message) + ".",
+            "Bound the loop by a number of rounds, or leave it out of the rehearsal."};
+  }
+  if (const std::string line = read_before(record); !line.empty()) {
+    return {
+        where, fmt::format("The script raised {}", said),
+        fmt::format("Values are not computed in a rehearsal: what {} read from the device was 0. Leave out the check.",
+                    line)};
+  }
   return {where, fmt::format("The script raised {}", said), ""};
+}
+
+/// What SystemExit("there is no data") prints last: ": there is no data." Else only the end of the sentence.
+std::string last_words(const RankRun& run) {
+  std::string_view text = run.log_tail;
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  text.remove_prefix(text.rfind('\n') == std::string_view::npos ? 0 : text.rfind('\n') + 1);
+  while (text.ends_with('.')) text.remove_suffix(1);
+  constexpr std::size_t kMost = 200;
+  return text.empty() || text.size() > kMost ? "." : fmt::format(". It said last: {}.", text);
 }
 
 Error explain_silence(const RankRun& run, const std::string& where) {
@@ -156,6 +197,13 @@ Error explain_silence(const RankRun& run, const std::string& where) {
 Errors explain_failure(const RankRun& run, const RehearsalSettings& settings) {
   const std::string where = fmt::format("rank {}", run.job.rank);
   if (!run.status) return run.errors;
+  if (run.disk_full) {
+    const std::string folder = run.files.record.substr(0, run.files.record.rfind("/fsdp-plan-"));
+    return {{where,
+             fmt::format("The folder of temporary files, {}, is full: it has the script's record and what it saves.",
+                         folder),
+             "Set TMPDIR to a folder with more room."}};
+  }
   if (run.timed_out) {
     const std::string at = run.last_progress.empty() ? "" : fmt::format(" (it was at: {})", run.last_progress);
     return {{where,
@@ -169,7 +217,7 @@ Errors explain_failure(const RankRun& run, const RehearsalSettings& settings) {
   }
   if (run.record) {
     if (run.record->seen.error) return {explain_exception(*run.record, where)};
-    return {{where, fmt::format("The script ended itself with exit code {}.", run.record->exit_status), ""}};
+    return {{where, fmt::format("The script ended itself with exit code {}{}", run.exit_code(), last_words(run)), ""}};
   }
   if (!run.errors.empty()) {
     Errors errors = {{where, "What it wrote about itself cannot be read.", ""}};
@@ -182,7 +230,7 @@ Errors explain_failure(const RankRun& run, const RehearsalSettings& settings) {
 bool is_refused_plan(const RankRun& run) {
   const bool runs_plan = run.record && std::any_of(run.record->job.argv.begin(), run.record->job.argv.end(),
                                                    [](const auto& word) { return word == "fsdp_plan_runner"; });
-  return runs_plan && !run.record->seen.error && run.record->exit_status == kExitInput;
+  return runs_plan && !run.record->seen.error && run.exit_code() == kExitInput;
 }
 
 std::string kept_output(const RankRun& run) {

@@ -91,7 +91,7 @@ Result<RehearsalSettings> read_plan_rehearsal(const CommandLine& line, const Giv
   Errors errors;
   OptionReader reader(line, errors);
   RehearsalSettings settings{.places = places};
-  check_places(places, errors);
+  check_places(places, !line.has(Option::AllowWrites), errors);
   settings.program = reader.keep(find_torch_python(line.value(Option::Python).value_or(""), places)).value_or("");
   settings.command = {settings.program, "-m", "fsdp_plan_runner"};
   settings.shown_command = {"python", "-m", "fsdp_plan_runner", given.path};

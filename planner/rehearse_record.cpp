@@ -160,12 +160,16 @@ void read_memory(const JsonValue& value, RehearsalRecord& record, JsonErrors& er
   object.optional("at_end_requested", record.seen.at_end_requested, kInBytes);
   object.optional("at_end_allocated", record.seen.at_end_allocated, kInBytes);
   object.optional("cache_flushes", memory.cache_flushes, kRecordedCount);
+  object.optional("host_pinned_bytes", memory.host_pinned, kInBytes);
   object.optional("out_of_memory_errors", record.seen.out_of_memory_errors, kRecordedCount);
   if (const JsonValue* peak = value_unless_null(object, "peak")) read_moment(*peak, record, errors);
   if (const JsonValue* failed = value_unless_null(object, "failed_allocation")) {
     read_failed_allocation(*failed, record.seen.failed.emplace(), errors);
   }
   if (const JsonValue* sites = object.optional_value("at_peak")) read_sites(*sites, record.seen.allocations, errors);
+  if (const JsonValue* categories = value_unless_null(object, "categories")) {
+    read_categories(*categories, record.seen.categories, errors);
+  }
   if (const JsonValue* curve = value_unless_null(object, "over_step")) read_curve(*curve, memory, errors);
   object.finish(UnknownKeys::Ignore);
 }

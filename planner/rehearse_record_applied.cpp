@@ -1,5 +1,6 @@
 #include "planner/rehearse_record_applied.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -180,6 +181,16 @@ void read_sites(const JsonValue& value, std::vector<AllocationSite>& sites, Json
   });
 }
 
+void read_categories(const JsonValue& value, std::vector<PeakCategory>& categories, JsonErrors& errors) {
+  if (!expect_type(value, JsonType::Object, "an object", errors)) return;
+  for (const JsonMember& member : value.members) {
+    std::int64_t bytes = 0;
+    if (read_json(member.value, bytes, errors, kRecordedBytes)) categories.push_back({member.key, Bytes(bytes)});
+  }
+  std::stable_sort(categories.begin(), categories.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+}
+
 void read_collectives(const JsonValue& value, std::vector<Collective>& collectives, JsonErrors& errors) {
   read_rows(value, errors, [&](ObjectReader& object) {
     Collective collective{.group = MeshDimension::Other};
@@ -224,6 +235,7 @@ void read_applied(const JsonValue& value, RehearsalRecord& record, JsonErrors& e
       read_number(row, "parameters", optimizer.parameters);
     });
   }
+  object.optional("techniques", record.seen.techniques);
   object.finish(UnknownKeys::Ignore);
 }
 

@@ -29,6 +29,9 @@ void read_place(const JsonValue& value, PythonFrame& frame, JsonErrors& errors);
 void read_stack(const JsonValue& value, std::vector<PythonFrame>& stack, JsonErrors& errors);
 void read_failed_allocation(const JsonValue& value, FailedAllocation& failed, JsonErrors& errors);
 void read_sites(const JsonValue& value, std::vector<AllocationSite>& sites, JsonErrors& errors);
+/// Bytes by category, largest first.
+void read_categories(const JsonValue& value, std::vector<PeakCategory>& categories, JsonErrors& errors);
+
 void read_collectives(const JsonValue& value, std::vector<Collective>& collectives, JsonErrors& errors);
 void read_applied(const JsonValue& value, RehearsalRecord& record, JsonErrors& errors);
 void read_warnings(const JsonValue& value, std::vector<RehearsalWarning>& warnings, JsonErrors& errors);

@@ -124,6 +124,9 @@ TrafficReport traffic_of(const RehearsalRecord& record) {
 /// What is to be said when the launcher started another number of ranks than the machines were put together for.
 void note_other_world(const RehearsalSettings& settings, const RecordedJob& job, StepReport& report) {
   if (settings.nccl.empty() || job.world_size == world_size(settings.cluster) || job.world_size == 1) return;
+  const bool is_charged = std::any_of(settings.nccl.begin(), settings.nccl.end(),
+                                      [&](const CommunicatorMemory& each) { return each.ranks == job.world_size; });
+  if (is_charged) return;
   report.assumptions.push_back(
       fmt::format("NCCL's buffers are those of communicators of up to {}, not {}: --gpus and --nodes say it before.",
                   counted(settings.nccl.back().ranks, "rank"), job.world_size));
@@ -155,8 +158,9 @@ StepReport measured_report(const RehearsalSettings& settings, const std::vector<
   report.traffic = traffic_of(record);
 
   Rehearsal seen = record.seen;
+  seen.warnings.insert(seen.warnings.end(), worst.writes.begin(), worst.writes.end());
   seen.command = settings.shown_command.empty() ? settings.command : settings.shown_command;
-  seen.limits.cudnn_workspace = settings.cudnn_workspace;
+  seen.limits.cudnn_workspace = settings.cudnn_workspace.value_or(Bytes(0));
   seen.limits.routing = settings.routing;
   seen.rank = worst.job.rank;
   seen.ranks = rows_of(runs);

@@ -21,7 +21,11 @@
 
 #include "core/parse_units.h"
 #include "core/processors.h"
+#include "planner/confinement.h"
+#include "planner/keeper.h"
 #include "planner/progress_line.h"
+#include "planner/rehearse_offline.h"
+#include "planner/rehearse_overlay.h"
 
 namespace fsdp::planner {
 
@@ -31,6 +35,7 @@ constexpr Seconds kBetweenLooks{0.1};
 constexpr Seconds kForStacks{2};  // From SIGUSR1 to SIGTERM, and
 constexpr Seconds kForEnding{3};  // from there, or from Ctrl-C, to SIGKILL.
 constexpr std::uintmax_t kLargestLog = std::uintmax_t{64} << 20;
+constexpr std::uintmax_t kRoomForRecord = std::uintmax_t{1} << 20;
 constexpr std::streamoff kTail = 64 << 10;
 
 std::uintmax_t size_of_file(const std::string& path) {
@@ -39,11 +44,19 @@ std::uintmax_t size_of_file(const std::string& path) {
   return error ? 0 : size;
 }
 
+/// Whether nothing more fits beside a folder: too little for a record.
+bool is_full(const std::string& folder) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  return !error && space.available < kRoomForRecord;
+}
+
 RankFiles files_of(const RehearsalSettings& settings, const RankJob& job, const std::string& folder) {
   const std::string stem = fmt::format("{}/rank-{}{}", folder, job.rank, job.bound == EventBound::Hold ? "-hold" : "");
   return {.record = stem + ".json",
           .log = stem + ".log",
           .progress = stem + ".progress",
+          .overlay = stem + ".overlay",
           .snapshot = settings.snapshot.empty() ? "" : stem + ".snapshot",
           .trace = settings.trace.empty() ? "" : stem + ".trace"};
 }
@@ -66,6 +79,7 @@ class Runner {
     const auto cores = static_cast<std::size_t>(num_cores());
     at_once_ = std::min(cores, num_jobs);
     threads_ = static_cast<unsigned>(cores / at_once_);
+    if (writes_of(settings) == Writes::Redirected) confinement_ = Confinement::make(writable_folders(folder));
   }
 
   RunOutcome run(const std::vector<RankJob>& jobs) {
@@ -80,7 +94,9 @@ class Runner {
       if (outcome_.interrupted_by != 0) gave_up = true;
       for (std::size_t i = running_.size(); i-- > 0;) {
         if (!has_ended(running_[i])) continue;
-        gave_up = gave_up || !outcome_.runs[running_[i].index].has_result();
+        ++(outcome_.runs[running_[i].index].has_result() ? good_ : bad_);
+        // What ends two ranks and spares none ends them all.
+        gave_up = gave_up || (good_ == 0 && bad_ == std::min<std::size_t>(2, jobs.size()));
         running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
       }
       if (gave_up && outcome_.interrupted_by == 0) running_.clear();  // Kills what is still running.
@@ -98,6 +114,17 @@ class Runner {
                          .environment = rehearsal_environment(settings_, job, run.files, threads_),
                          .hides = [&](std::string_view name) { return is_misleading(name, settings_); },
                          .output = run.files.log};
+    if (const Result<void> made = make_overlay(run.files.overlay); !made) {
+      run.errors = made.error();
+      return false;
+    }
+    for (const auto& more : {overlay_environment(settings_, run.files.overlay, folder_),
+                             offline_environment(run.files.overlay + "/tmp")}) {
+      command.environment.insert(command.environment.end(), more.begin(), more.end());
+    }
+    if (writes_of(settings_) == Writes::Redirected) {
+      command.confinement = confinement_ ? confinement_->rules() : -1;
+    }
     command.words.front() = settings_.program;
     Result<ChildProcess> process = ChildProcess::start(command);
     if (!process) {
@@ -148,6 +175,10 @@ class Runner {
     run.seconds = now() - each.started;
     run.last_progress = first_line(run.files.progress);
     const auto size = static_cast<std::streamoff>(size_of_file(run.files.log));
+    run.disk_full = is_full(folder_);
+    run.writes = describe_writes(settings_, run.files.overlay);
+    std::error_code ignored;
+    std::filesystem::remove_all(run.files.overlay, ignored);
     run.log_tail = output_from(run.files.log, std::max<std::streamoff>(0, size - kTail));
     read(run);
     return true;
@@ -203,6 +234,9 @@ class Runner {
   const RunObserver& observer_;
   std::size_t at_once_ = 1;
   unsigned threads_ = 1;
+  std::optional<Confinement> confinement_;
+  std::size_t good_ = 0;  // Runs that have ended with a result, and
+  std::size_t bad_ = 0;   // without one.
   std::vector<Running> running_;
   RunOutcome outcome_;
 };
@@ -212,11 +246,14 @@ class Runner {
 Result<TemporaryFolder> TemporaryFolder::make() {
   std::error_code error;
   const std::filesystem::path base = std::filesystem::temp_directory_path(error);
-  std::string path = ((error ? std::filesystem::path("/tmp") : base) / "fsdp-plan-XXXXXX").string();
+  const std::string where = (error ? std::filesystem::path("/tmp") : base).string();
+  remove_stale_folders(where);
+  std::string path = where + "/fsdp-plan-XXXXXX";
   if (mkdtemp(path.data()) == nullptr) {
     return failure(path, fmt::format("A temporary folder cannot be made: {}.", std::strerror(errno)),
                    "Set TMPDIR to a folder that can be written to.");
   }
+  lock_folder(path);
   return TemporaryFolder(std::move(path));
 }
 
@@ -225,9 +262,13 @@ TemporaryFolder::~TemporaryFolder() {
   if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
+std::int64_t RankRun::exit_code() const {
+  return status && status->signal == 0 ? status->code : record ? record->exit_status : 0;
+}
+
 bool RankRun::has_result() const {
   if (!record || timed_out) return false;
-  return record->end != "exception" && (record->end != "script_ended" || record->exit_status == 0);
+  return record->end != "exception" && (record->end != "script_ended" || exit_code() == 0);
 }
 
 RunOutcome run_ranks(const RehearsalSettings& settings, const std::vector<RankJob>& jobs, const std::string& folder,

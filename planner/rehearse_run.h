@@ -41,9 +41,14 @@ struct RankRun {
   std::string last_progress;              ///< "step 2 of 3"; empty: it did not say.
   std::optional<RehearsalRecord> record;  ///< Empty: it wrote none, or one with `errors`.
   Errors errors;
-  std::string log_tail;  ///< The end of what it printed.
+  std::vector<RehearsalWarning> writes;  ///< What the script wrote and removed.
+  bool disk_full = false;                ///< When it ended, the folder of temporary files was.
+  std::string log_tail;                  ///< The end of what it printed.
   Seconds seconds{0};
 
+  /// Of a script that ended by itself: the process's exit code, or what the script asked for when a destructor crashed
+  /// after that.
+  std::int64_t exit_code() const;
   /// It trained, or ran out of device memory: there is something to report.
   bool has_result() const;
 };
@@ -59,8 +64,8 @@ struct RunOutcome {
   int interrupted_by = 0;     ///< The signal that asked to end; 0: none.
 };
 
-/// Runs a process for each job, as many at a time as there are cores; after the first one without a result the others
-/// are ended. Nothing is left running, whatever happens. REQUIRES: `folder` is empty or from an earlier call.
+/// Runs a process for each job, as many at a time as there are cores; after two without a result, and none with one, the
+/// others are ended. Nothing is left running, whatever happens. REQUIRES: `folder` is empty or from an earlier call.
 RunOutcome run_ranks(const RehearsalSettings& settings, const std::vector<RankJob>& jobs, const std::string& folder,
                      Supervision& supervision, const RunObserver& observer);
 

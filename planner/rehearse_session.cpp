@@ -1,7 +1,10 @@
 #include "planner/rehearse_session.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "planner/progress_line.h"
 #include "planner/rehearse_failure.h"
@@ -10,6 +13,8 @@
 namespace fsdp::planner {
 
 namespace {
+
+constexpr const char* kNotRun = "It was not run to its end, since others had failed.";
 
 class Rehearser {
  public:
@@ -55,35 +60,66 @@ class Rehearser {
   }
 
  private:
-  /// Runs more; false when one of them has no result.
+  /// Runs more; false when none of all that ran has a result. What the others lack is noted.
   bool add(const std::vector<RankJob>& jobs) {
     if (jobs.empty()) return true;
     RunOutcome outcome = run_ranks(settings_, jobs, folder_, supervision_, observer_);
     interrupted_ = outcome.interrupted_by != 0;
     if (interrupted_) return false;
-    const auto failed = std::find_if(outcome.runs.begin(), outcome.runs.end(),
-                                     [](const RankRun& run) { return run.status && !run.has_result(); });
-    const auto not_started =
-        std::find_if(outcome.runs.begin(), outcome.runs.end(), [](const RankRun& run) { return !run.errors.empty(); });
-    const auto bad = failed != outcome.runs.end() ? failed : not_started;
-    if (bad != outcome.runs.end()) {
-      explain(*bad);
+    std::vector<const RankRun*> lost;
+    for (RankRun& run : outcome.runs) {
+      Errors errors;
+      if (!run.has_result()) {
+        errors = explain_failure(run, settings_);
+      } else if (used_the_gpu(run, errors)) {
+        runs_.runs.push_back(std::move(run));
+        continue;
+      }
+      lost.push_back(&run);
+      runs_.unplayed.push_back({run.job.rank, errors.empty() ? kNotRun : errors.front().what});
+    }
+    for (std::size_t i = outcome.runs.size(); i < jobs.size(); ++i) runs_.unplayed.push_back({jobs[i].rank, kNotRun});
+    if (runs_.runs.empty()) {
+      explain(most_telling(lost));
       return false;
     }
-    for (RankRun& run : outcome.runs) {
-      if (!used_the_gpu(run, failure_.errors)) {
-        keep_output(run);
-        return false;
-      }
-      runs_.runs.push_back(std::move(run));
-    }
+    mention(lost);
     return true;
   }
 
+  /// Of runs without figures: one that failed, else one that could not be started, else one that used no GPU.
+  static const RankRun& most_telling(const std::vector<const RankRun*>& lost) {
+    const auto failed =
+        std::find_if(lost.begin(), lost.end(), [](auto* run) { return run->status && !run->has_result(); });
+    if (failed != lost.end()) return **failed;
+    const auto not_started = std::find_if(lost.begin(), lost.end(), [](auto* run) { return !run->errors.empty(); });
+    return not_started != lost.end() ? **not_started : *lost.front();
+  }
+
+  /// Beside an answer: what the ranks that it lacks have said, and done to the disk.
+  void mention(const std::vector<const RankRun*>& lost) {
+    std::set<std::string> said;
+    for (const RankRun* run : lost) {
+      if (said.insert(kept_output(*run)).second) keep_output(*run);
+      note_writes(*run);
+    }
+  }
+
   void explain(const RankRun& run) {
-    failure_.errors = explain_failure(run, settings_);
+    if (!run.has_result()) {
+      failure_.errors = explain_failure(run, settings_);
+    } else {
+      used_the_gpu(run, failure_.errors);
+    }
     if (is_refused_plan(run)) failure_.code = kExitInput;
     keep_output(run);
+    note_writes(run);
+  }
+
+  void note_writes(const RankRun& run) {
+    for (const RehearsalWarning& warning : run.writes) {
+      if (warning.kind == "allowed_writes") output_.note(warning.text);
+    }
   }
 
   /// What the script said stands before the error, once.

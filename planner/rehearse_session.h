@@ -14,6 +14,7 @@ namespace fsdp::planner {
 
 struct RehearsalRuns {
   std::vector<RankRun> runs;  ///< At least one; all have results.
+  std::vector<UnplayedRank> unplayed;
   RunFacts facts;
 };
 

@@ -96,7 +96,10 @@ std::vector<int> divisors_of(int number) {
 
 std::vector<CommunicatorMemory> communicators_of(const RehearsalSettings& settings, std::optional<Bytes> given) {
   Cluster cluster = settings.cluster;
-  if (!settings.counts_known) cluster.gpus_per_node = std::max(cluster.gpus_per_node, kUsualGpusPerNode);
+  // A script without a launcher may still start ranks of its own.
+  if (!settings.counts_given && !settings.launch.gpus_per_node) {
+    cluster.gpus_per_node = std::max(cluster.gpus_per_node, kUsualGpusPerNode);
+  }
   std::vector<CommunicatorMemory> memory;
   for (const int ranks : divisors_of(world_size(cluster))) {
     DeviceTerm term{"NCCL", Bytes(0), Provenance::Derived, "a communicator of one rank has no buffers"};
@@ -120,7 +123,8 @@ Result<Cluster> machines_of_script(CommandLine line, const std::string& library,
   const bool launch_counts = launch.gpus_per_node || launch.nodes;
   if (!line.has(Option::Gpus) && launch.gpus_per_node) set(Option::Gpus, fmt::format("{}", *launch.gpus_per_node));
   if (!line.has(Option::Nodes) && launch.nodes) set(Option::Nodes, fmt::format("{}", *launch.nodes));
-  // Memory alone does not tell which kernels PyTorch takes, and the oldest GPU of that size may be one it no longer has any for.
+  // Memory alone does not tell which kernels PyTorch takes, and the oldest GPU of that size may be one it no longer has
+  // any for.
   if (!line.has(Option::GpuName) && !line.has(Option::ClusterFile)) {
     set(Option::GpuName, std::string(kDefaultGpu));
     settings.assumptions.push_back(
@@ -130,13 +134,18 @@ Result<Cluster> machines_of_script(CommandLine line, const std::string& library,
   }
   // A cluster that is named says how many GPUs there are where the launcher does not.
   settings.counts_given = has_counts || (line.has(Option::ClusterFile) && !launch_counts);
-  settings.counts_known = settings.counts_given || launch_counts || launch.launcher.empty();
+  settings.counts_known = settings.counts_given || launch_counts || launch.is_python;
+  if (!launch.counts_by.empty() && !has_counts) {
+    settings.assumptions.push_back(
+        fmt::format("{} is a process for each GPU of the machine, and nobody said how many it has: 1. --gpus says it.",
+                    launch.counts_by));
+  }
   return read_machines(line, library);
 }
 
 }  // namespace
 
-void check_places(const RehearsalPlaces& places, Errors& errors) {
+void check_places(const RehearsalPlaces& places, bool needs_overlay, Errors& errors) {
   if (!is_there(places.stub)) {
     errors.push_back({places.stub, "The stub GPU is not there: this build left it out, for want of CUDA's headers.",
                       "Run ./scripts/bootstrap --with rehearsal, then build again; or set FSDP_PLAN_STUB_GPU."});
@@ -144,6 +153,13 @@ void check_places(const RehearsalPlaces& places, Errors& errors) {
   if (!is_there(places.python + "/hook/sitecustomize.py")) {
     errors.push_back({places.python, "The Python side of rehearsals is not in this folder.",
                       "Set FSDP_PLAN_PYTHON_PATH to the folder that has hook and fsdp_rehearsal."});
+  }
+  if (needs_overlay && !is_there(places.overlay)) {
+    errors.push_back(
+        {places.overlay,
+         "The library that keeps what the script writes away from your files is not there, and a rehearsed "
+         "script overwrites its checkpoints with zeros.",
+         "Build it, set FSDP_PLAN_OVERLAY, or take the risk with --allow-writes."});
   }
 }
 
@@ -153,6 +169,7 @@ RehearsalPlaces rehearsal_places_of_process() {
   const std::filesystem::path prefix = executable.parent_path().parent_path();
   return {.stub = variable_or("FSDP_PLAN_STUB_GPU", prefix / "lib/fsdp-plan/libfsdp-stub-gpu.so"),
           .python = variable_or("FSDP_PLAN_PYTHON_PATH", prefix / "share/fsdp-plan/python"),
+          .overlay = variable_or("FSDP_PLAN_OVERLAY", prefix / "lib/fsdp-plan/libfsdp-overlay.so"),
           .path = variable_or("PATH", "/usr/local/bin:/usr/bin:/bin")};
 }
 
@@ -193,9 +210,10 @@ void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings
   settings.bound = one_of<Bound>(line, Option::RecordStream,
                                  {{"auto", Bound()}, {"done", EventBound::Done}, {"hold", EventBound::Hold}}, errors)
                        .value_or(Bound());
-  settings.routing =
-      one_of<std::string>(line, Option::Routing, {{"none", "none"}, {"balanced", "balanced"}}, errors).value_or("balanced");
-  settings.cudnn_workspace = reader.size(Option::CudnnWorkspace).value_or(Bytes(0));
+  settings.routing = one_of<std::string>(line, Option::Routing, {{"none", "none"}, {"balanced", "balanced"}}, errors)
+                         .value_or("balanced");
+  settings.allow_writes = line.has(Option::AllowWrites);
+  settings.cudnn_workspace = reader.size(Option::CudnnWorkspace);
   settings.snapshot = line.value(Option::Snapshot).value_or("");
   settings.trace = line.value(Option::AllocatorTrace).value_or("");
 }
@@ -221,7 +239,7 @@ Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::str
                                          const RehearsalPlaces& places) {
   Errors errors;
   RehearsalSettings settings{.places = places, .command = line.script, .launch = read_launch(line.script)};
-  check_places(places, errors);
+  check_places(places, !line.has(Option::AllowWrites), errors);
   OptionReader reader(line, errors);
   read_rehearsal_options(line, settings, errors);
   settings.program = reader.keep(find_program(line.script.front(), places.path)).value_or("");

@@ -19,12 +19,13 @@ namespace fsdp::planner {
 struct RehearsalPlaces {
   std::string stub;    ///< The library that stands in for the GPU.
   std::string python;  ///< Folder with hook/, fsdp_rehearsal/ and fsdp_plan_runner/.
+  std::string overlay;  ///< The library that keeps what scripts write away from the disk.
   std::string path;    ///< PATH.
 
   bool operator==(const RehearsalPlaces&) const = default;
 };
 
-/// FSDP_PLAN_STUB_GPU and FSDP_PLAN_PYTHON_PATH, or their places beside the running program.
+/// FSDP_PLAN_STUB_GPU, FSDP_PLAN_PYTHON_PATH and FSDP_PLAN_OVERLAY, or their places beside the running program.
 RehearsalPlaces rehearsal_places_of_process();
 
 /// Which ranks are run.
@@ -69,9 +70,10 @@ struct RehearsalSettings {
   Seconds timeout{600};
   std::optional<EventBound> bound;  ///< Empty: both, where it matters.
   std::string routing = "balanced";
+  bool allow_writes = false;  ///< The script writes to the user's disk.
   std::vector<CommunicatorMemory> nccl;  ///< By ranks; the last serves for all other sizes.
   DeviceTerm context;
-  Bytes cudnn_workspace;
+  std::optional<Bytes> cudnn_workspace;  ///< Of every plan; empty: what cuDNN says for the card.
   std::string snapshot;  ///< File to write; empty: none.
   std::string trace;
   std::vector<std::string> assumptions;
@@ -82,8 +84,8 @@ struct RehearsalSettings {
 Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
                                          const RehearsalPlaces& places);
 
-/// Adds what is missing of the installation.
-void check_places(const RehearsalPlaces& places, Errors& errors);
+/// Adds what is missing of the installation. `needs_overlay`: the script may not write to the disk.
+void check_places(const RehearsalPlaces& places, bool needs_overlay, Errors& errors);
 
 /// Fills in what the options say by themselves, whatever is rehearsed on whatever machines. Adds to `errors`.
 void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings, Errors& errors);

@@ -1,9 +1,14 @@
 // A remedy is the plan with one thing changed. Nothing is estimated: each changed plan is predicted in full, on a model
 // and a cluster built anew where the change is in them.
 //
+// An option that fixes more starts a new search, whose space holds the changed plan: it finds one that is at least as
+// fast, unless a limit stops it. Where only a search can tell (how the samples of a step are best shared out), a search
+// runs.
+//
 // When no plan fits, four questions are answered by asking the predictor for the plan that needs least: how much memory
 // a GPU must have, how many GPUs are enough (doubling them), and up to which batch or length it fits (bisection: a
 // smaller batch or length never needs more live memory). Another plan may do with even less; what is printed is enough.
+// Only machines are offered that can be had, and only options that the command takes beside those that were given.
 
 #include "planner/remedies.h"
 
@@ -20,15 +25,21 @@ namespace {
 constexpr Bytes kLeastSaving(8 << 20);
 constexpr double kLeastPartOfStep = 0.002;
 
+/// Of one search that a remedy may take.
+constexpr std::int64_t kMostSearchPredictions = 600;
+
 }  // namespace
 
 void RemedyList::try_plan(std::string what, std::string flag, const Plan& plan) {
-  if (is_stopped()) return;
+  if (is_stopped() || !check(plan, request_.predictor.model()).empty()) return;
   add(std::move(what), std::move(flag), request_.predictor.evaluate(plan, simulator::Detail::Memory));
 }
 
 bool RemedyList::try_rebuilt(std::string what, std::string flag, const Plan& plan, const Workload& workload,
                              const Cluster& cluster) {
+  const Result<Model> model = build_model(request_.spec, workload);
+  // What the command would refuse is no remedy.
+  if (!model || !check(plan, *model).empty()) return false;
   const auto outcome = predict(plan, workload, cluster);
   add(std::move(what), std::move(flag), outcome);
   return outcome && outcome->fits;
@@ -48,19 +59,45 @@ std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload,
   return outcome->fits;
 }
 
+void RemedyList::try_search(std::string what, std::string flag, const Workload& workload, const Space& space) {
+  if (is_stopped()) return;
+  Space bounded = space;
+  bounded.explain = false;
+  bounded.pareto_points = 0;
+  bounded.max_predictions = kMostSearchPredictions;
+  SearchOptions options;
+  options.should_stop = request_.should_stop;
+  const auto found = search(request_.spec, workload, request_.cluster, bounded, options);
+  if (!found || found->proof.stopped_early) return;
+  keep_if_it_helps({.what = std::move(what),
+                    .flag = std::move(flag),
+                    .is_searched = true,
+                    .delta_bytes = found->best.device_peak - request_.best.device_peak,
+                    .delta_time = found->best.step - request_.best.step,
+                    .verdict = found->verdict});
+}
+
 void RemedyList::add(std::string what, std::string flag, const Result<simulator::Outcome>& outcome) {
   if (!outcome) return;  // The change makes no valid plan of this model: nothing to offer.
-  Remedy remedy{std::move(what), std::move(flag), outcome->peaks.device - request_.best.device_peak,
-                outcome->step - request_.best.step, outcome->fits ? Verdict::Fits : Verdict::DoesNotFit};
+  keep_if_it_helps({.what = std::move(what),
+                    .flag = std::move(flag),
+                    .delta_bytes = outcome->peaks.device - request_.best.device_peak,
+                    .delta_time = outcome->step - request_.best.step,
+                    .verdict = outcome->fits ? Verdict::Fits : Verdict::DoesNotFit});
+}
+
+void RemedyList::keep_if_it_helps(Remedy remedy) {
   const bool saves_bytes = remedy.delta_bytes <= -kLeastSaving;
   const bool saves_time = remedy.delta_time < -kLeastPartOfStep * request_.best.step;
-  const bool begins_to_fit = request_.verdict != Verdict::Fits && outcome->fits;
+  const bool begins_to_fit = request_.verdict != Verdict::Fits && remedy.verdict == Verdict::Fits;
   if (saves_bytes || saves_time || begins_to_fit) remedies_.push_back(std::move(remedy));
 }
 
 std::vector<Remedy> RemedyList::take() {
   std::stable_sort(remedies_.begin(), remedies_.end(), [](const Remedy& a, const Remedy& b) {
     if (a.verdict != b.verdict) return a.verdict == Verdict::Fits;
+    if (a.verdict != Verdict::Fits) return a.delta_bytes < b.delta_bytes;
+    if (a.delta_time != b.delta_time) return a.delta_time < b.delta_time;
     return a.delta_bytes < b.delta_bytes;
   });
   return std::move(remedies_);

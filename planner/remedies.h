@@ -4,6 +4,7 @@
 // seconds.
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "core/cluster.h"
@@ -11,6 +12,7 @@
 #include "core/report.h"
 #include "core/result.h"
 #include "planner/search.h"
+#include "planner/space.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::planner {
@@ -24,13 +26,17 @@ struct RemedyRequest {
   Verdict verdict = Verdict::Unknown;  ///< Of `best`.
   /// Asked before each prediction; once it says true nothing more is tried. Empty: nobody stops it.
   std::function<bool()> should_stop = {};
-  /// The machines with so much memory on each GPU, as the option would make them: where no GPU is named, another may
-  /// stand in. Empty: the same GPU with more memory.
-  std::function<Result<Cluster>(Bytes)> with_memory = {};
+  /// What names the GPU of the cluster where no option does, with a blank: "--gpu L4 ". More memory would bring
+  /// another to stand in.
+  std::string gpu_flag = {};
+  const Space* space = nullptr;   ///< Of the search that found `best`; none: a plan that was given.
+  bool batch_is_default = false;  ///< No option fixes the batch, so that --global-batch may be added.
 };
 
-/// Those that fit first, then by what they save. A change that saves neither bytes nor time is left out. When the plan
-/// does not fit, the list says for memory, GPUs, batch and lengths how much would do, with this plan.
+/// Those that fit first: the fastest first, then those with least memory. A change that saves neither bytes nor time is
+/// left out, and so is a smaller length of a plan that fits, which would be another job. When the plan does not fit,
+/// the list says for memory, GPUs, batch and lengths how much would do, with this plan; what does not do, by what it
+/// saves.
 Result<std::vector<Remedy>> remedies_for(const RemedyRequest& request);
 
 }  // namespace fsdp::planner

@@ -78,9 +78,27 @@ void try_optimizer(RemedyList& list) {
   plan = list.plan();
   if (plan.optimizer.states == OptimizerStates::AsParameter && !is_sgd) {
     plan.optimizer.states = OptimizerStates::BFloat16;
-    list.try_plan("keep the optimizer states in bfloat16", "--states bfloat16", plan);
+    list.try_plan("bf16 optimizer states", "--states bfloat16", plan);
     plan.optimizer.states = OptimizerStates::EightBit;
-    list.try_plan("keep the optimizer states in 8 bits", "--states 8bit", plan);
+    list.try_plan("8-bit optimizer states", "--states 8bit", plan);
+  }
+}
+
+/// bf16 where more is kept, or where nothing is computed in it though the GPU can.
+void try_precision(RemedyList& list) {
+  const Model& model = list.request().predictor.model();
+  Plan plan = list.plan();
+  if (!list.request().cluster.gpu.bf16) return;
+  const Dtype compute = activation_dtype(model, plan);
+  const bool has_master_weights = plan.parameter_dtype == Dtype::Float32 && compute == Dtype::BFloat16;
+  if (compute == Dtype::Float32) {
+    plan.parameter_dtype = Dtype::Float32;
+    plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
+    list.try_plan("bf16 mixed precision", "--precision mixed", plan);
+  } else if (has_master_weights) {
+    plan.parameter_dtype = Dtype::BFloat16;
+    plan.mixed_precision = {};
+    list.try_plan("pure bf16, without fp32 master weights", "--precision bf16", plan);
   }
 }
 
@@ -89,14 +107,19 @@ void try_allocator(RemedyList& list) {
   std::string& settings = plan.runtime.allocator_settings;
   if (settings.find("expandable_segments") != std::string::npos) return;
   settings += settings.empty() ? "expandable_segments:True" : ",expandable_segments:True";
-  list.try_plan("let the allocator grow its segments", fmt::format("--alloc-conf {}", settings), plan);
+  list.try_plan("use expandable segments", fmt::format("--alloc-conf {}", settings), plan);
 }
 
 void try_offload(RemedyList& list) {
   Plan plan = list.plan();
-  if (plan.cpu_offload) return;
+  const bool lacks_host = list.request().verdict != Verdict::Fits && list.request().best.missing == Bytes(0);
+  if (plan.cpu_offload) {
+    plan.cpu_offload = false;
+    if (lacks_host) list.try_plan("keep shards, gradients and optimizer on the GPU", "--offload no", plan);
+    return;
+  }
   plan.cpu_offload = true;
-  list.try_plan("keep shards, gradients and optimizer on the CPU", "--offload yes", plan);
+  list.try_plan("CPU offload", "--offload yes", plan);
 }
 
 bool is_unit(const Plan& plan, const std::string& module) {
@@ -113,7 +136,7 @@ void try_ends(RemedyList& list) {
     if (!is_unit(plan, name)) plan.units.insert(plan.units.end() - 1, Unit{{name}, {}});
   }
   if (plan.units != list.plan().units) {
-    list.try_plan("make units of embeddings and heads", "--wrap-ends yes", plan);
+    list.try_plan("wrap embeddings and heads separately", "--wrap-ends yes", plan);
   }
 }
 
@@ -123,6 +146,7 @@ void try_plan_changes(RemedyList& list) {
   try_checkpointing(list);
   try_offload(list);
   try_optimizer(list);
+  try_precision(list);
   try_allocator(list);
   try_ends(list);
 }

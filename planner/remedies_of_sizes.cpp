@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -84,18 +85,23 @@ void try_freezing(RemedyList& list) {
   list.try_rebuilt("freeze the embeddings", "--freeze " + names, list.plan(), sized, request.cluster);
 }
 
+/// Whether a step has a number of samples that stays.
+bool has_global_batch(const RemedyRequest& request) {
+  return request.space != nullptr && request.space->global_batch;
+}
+
 /// The plan and the workload with a smaller size; a smaller batch keeps the samples of a step where it divides.
 std::pair<Plan, Workload> with_size(const RemedyRequest& request, const Size& size, std::int64_t value) {
   Plan plan = request.best.plan;
-  if (size.name == kBatchDimension && size.value % value == 0) plan.accumulation *= size.value / value;
+  const std::int64_t samples = size.value * plan.accumulation;
+  if (size.name == kBatchDimension && samples % value == 0) plan.accumulation = samples / value;
   return {std::move(plan), with_dimension(sized_workload(request), size.name, static_cast<double>(value))};
 }
 
-std::string describe(const Size& size, std::int64_t value, const Plan& before, const Plan& after) {
-  std::string what = size.name == kBatchDimension ? fmt::format("a micro-batch of {} instead of {}", value, size.value)
-                                                  : fmt::format("{} of {} instead of {}", size.name, value, size.value);
-  if (after.accumulation != before.accumulation) what += fmt::format(", {} times", after.accumulation);
-  return what;
+std::string describe(const Size& size, std::int64_t value, const Plan& after) {
+  if (size.name != kBatchDimension) return fmt::format("{} {} instead of {}", size.name, value, size.value);
+  if (after.accumulation == 1) return fmt::format("micro-batch {} instead of {}", value, size.value);
+  return fmt::format("micro-batch {} x {} accumulation steps", value, after.accumulation);
 }
 
 void try_size(RemedyList& list, const Size& size, std::int64_t value) {
@@ -103,7 +109,7 @@ void try_size(RemedyList& list, const Size& size, std::int64_t value) {
   const auto [plan, workload] = with_size(request, size, value);
   std::string flag = size.flag(value);
   if (plan.accumulation != request.best.plan.accumulation) flag += fmt::format(" --accumulate {}", plan.accumulation);
-  list.try_rebuilt(describe(size, value, request.best.plan, plan), flag, plan, workload, request.cluster);
+  list.try_rebuilt(describe(size, value, plan), flag, plan, workload, request.cluster);
 }
 
 /// The largest value of a size with which this plan fits.
@@ -117,46 +123,90 @@ void find_size(RemedyList& list, const Size& size) {
     // A size that the model cannot have counts as too small to matter: the search goes on above it.
     (list.fits(plan, workload, request.cluster).value_or(true) ? fits : too_large) = middle;
   }
+  const bool must_divide = size.name == kBatchDimension && has_global_batch(request);
+  while (must_divide && fits > 0 && (size.value * request.best.plan.accumulation) % fits != 0) --fits;
   if (fits > 0) try_size(list, size, fits);
+}
+
+/// The samples of a step shared out over micro-batches of any size.
+void try_global_batch(RemedyList& list) {
+  const RemedyRequest& request = list.request();
+  if (request.space == nullptr || !request.batch_is_default || request.space->global_batch) return;
+  for (const Dimension& dimension : request.predictor.model().dimensions) {
+    if (dimension.name != kBatchDimension) continue;
+    const std::int64_t per_gpu = static_cast<std::int64_t>(dimension.value) * list.plan().accumulation;
+    const std::int64_t samples = per_gpu * world_size(request.cluster);
+    if (per_gpu < 2) return;
+    Space space = *request.space;
+    space.global_batch = samples;
+    list.try_search(fmt::format("search the micro-batch, at the same {} samples a step", samples),
+                    fmt::format("--global-batch {}", samples), request.workload, space);
+  }
 }
 
 struct Machine {
   Plan plan;
+  Workload workload;
   Cluster cluster;
 };
 
-/// The plan on more GPUs: sharded over all of them, or with more replicas where there were some.
+/// The micro-batch and the accumulation that make up the same samples of a step on so many GPUs; false: there are none.
+bool keep_samples(const RemedyRequest& request, Machine& machine) {
+  const Space& space = *request.space;
+  const std::int64_t world = world_size(machine.cluster);
+  if (*space.global_batch % world != 0) return false;
+  const std::int64_t per_gpu = *space.global_batch / world;
+  const std::vector<Size> sizes = sizes_of(request);
+  const bool has_batch = !sizes.empty() && sizes.front().name == kBatchDimension;
+  std::int64_t micro = std::min(per_gpu, has_batch ? sizes.front().value : 1);
+  while (per_gpu % micro != 0) --micro;
+  if (space.micro_batch && *space.micro_batch != micro) return false;
+  if (space.accumulation && *space.accumulation != per_gpu / micro) return false;
+  machine.plan.accumulation = per_gpu / micro;
+  if (has_batch) machine.workload = with_dimension(std::move(machine.workload), kBatchDimension, static_cast<double>(micro));
+  return true;
+}
+
+/// The plan on more GPUs: larger shard groups, and as many copies as before; more copies where the groups are fixed.
 std::optional<Machine> on_gpus(const RemedyRequest& request, int gpus_per_node, int nodes) {
   ClusterOverrides overrides;
   overrides.gpus_per_node = gpus_per_node;
   overrides.nodes = nodes;
   auto cluster = override_cluster(request.cluster, overrides);
   if (!cluster) return std::nullopt;
-  Machine machine{request.best.plan, *std::move(cluster)};
+  Machine machine{request.best.plan, sized_workload(request), *std::move(cluster)};
   const std::int64_t world = world_size(machine.cluster);
   Mesh& mesh = machine.plan.mesh;
-  mesh = mesh.replicate == 1 || world % mesh.shard != 0 ? Mesh{1, world} : Mesh{world / mesh.shard, mesh.shard};
+  const bool is_fixed = request.space != nullptr && request.space->shard;
+  if (is_fixed && world % *request.space->shard != 0) return std::nullopt;
+  if (is_fixed) {
+    mesh = {world / mesh.shard, mesh.shard};
+  } else {
+    mesh = world % mesh.replicate == 0 ? Mesh{mesh.replicate, world / mesh.replicate} : Mesh{1, world};
+  }
+  if (has_global_batch(request) && !keep_samples(request, machine)) return std::nullopt;
   return machine;
 }
 
 bool try_gpus(RemedyList& list, int gpus_per_node, int nodes) {
-  const RemedyRequest& request = list.request();
-  const auto machine = on_gpus(request, gpus_per_node, nodes);
+  const auto machine = on_gpus(list.request(), gpus_per_node, nodes);
   if (!machine) return false;
   std::string flag = fmt::format("--gpus {}", gpus_per_node);
   if (nodes > 1) flag += fmt::format(" --nodes {}", nodes);
-  return list.try_rebuilt(fmt::format("{} GPUs", world_size(machine->cluster)), flag, machine->plan,
-                          sized_workload(request), machine->cluster);
+  return list.try_rebuilt(fmt::format("{} GPUs", world_size(machine->cluster)), flag, machine->plan, machine->workload,
+                          machine->cluster);
 }
 
-std::pair<int, int> twice(int gpus_per_node, int nodes) {
-  return nodes == 1 && gpus_per_node < 8 ? std::pair(gpus_per_node * 2, nodes) : std::pair(gpus_per_node, nodes * 2);
+/// Nodes have 1, 2, 4 or 8 GPUs; beyond that there are more of them.
+std::pair<int, int> next_size(int gpus_per_node, int nodes) {
+  if (nodes > 1 || gpus_per_node >= 8) return {gpus_per_node, nodes * 2};
+  int next = 1;
+  while (next <= gpus_per_node) next *= 2;
+  return {next, nodes};
 }
 
 void try_more_gpus(RemedyList& list) {
-  const Cluster& cluster = list.request().cluster;
-  if (cluster.nodes == 1) try_gpus(list, cluster.gpus_per_node + 1, 1);
-  const auto [gpus, nodes] = twice(cluster.gpus_per_node, cluster.nodes);
+  const auto [gpus, nodes] = next_size(list.request().cluster.gpus_per_node, list.request().cluster.nodes);
   try_gpus(list, gpus, nodes);
 }
 
@@ -164,32 +214,47 @@ void find_gpus(RemedyList& list) {
   int gpus = list.request().cluster.gpus_per_node;
   int nodes = list.request().cluster.nodes;
   while (static_cast<std::int64_t>(gpus) * nodes < kMostGpus) {
-    std::tie(gpus, nodes) = twice(gpus, nodes);
+    std::tie(gpus, nodes) = next_size(gpus, nodes);
     const auto machine = on_gpus(list.request(), gpus, nodes);
-    if (!machine) return;
-    if (list.fits(machine->plan, sized_workload(list.request()), machine->cluster).value_or(false)) {
+    if (!machine) continue;
+    if (list.fits(machine->plan, machine->workload, machine->cluster).value_or(false)) {
       try_gpus(list, gpus, nodes);
       return;
     }
   }
 }
 
-/// The memory that this plan needs, in whole GiB.
+/// The smallest memory of a GPU that can be had with which this plan fits.
 void find_memory(RemedyList& list) {
+  // In GiB that a process may use, of the largest a little below the label.
+  constexpr std::array<std::int64_t, 14> kSoldGib = {8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 80, 96, 139, 178};
   const RemedyRequest& request = list.request();
-  const Bytes now = request.cluster.gpu.memory.value;
-  constexpr std::int64_t kGib = 1 << 30;
-  std::int64_t gib = ((now + request.best.missing).count() + kGib - 1) / kGib;
-  // The context and the margin may grow with the memory: a few more are tried.
-  for (int attempt = 0; attempt < 4; ++attempt, ++gib) {
+  const Workload workload = sized_workload(request);
+  for (const std::int64_t gib : kSoldGib) {
     ClusterOverrides overrides;
-    overrides.memory = Bytes(gib * kGib);
-    const auto cluster =
-        request.with_memory ? request.with_memory(*overrides.memory) : override_cluster(request.cluster, overrides);
-    if (!cluster) return;
-    const Workload workload = sized_workload(request);
-    if (!list.fits(list.plan(), workload, *cluster).value_or(false)) continue;
-    list.try_rebuilt(fmt::format("{} GiB of memory on each GPU", gib), fmt::format("--mem {}G", gib), list.plan(),
+    overrides.memory = Bytes(gib << 30);
+    const auto cluster = override_cluster(request.cluster, overrides);
+    const bool is_more = *overrides.memory > request.cluster.gpu.memory.value;
+    if (!cluster || !is_more || !list.fits(list.plan(), workload, *cluster).value_or(false)) continue;
+    list.try_rebuilt(fmt::format("{} GiB per GPU", gib), fmt::format("{}--mem {}G", request.gpu_flag, gib), list.plan(),
+                     workload, *cluster);
+    return;
+  }
+}
+
+/// The smallest node that holds what is offloaded.
+void find_host_memory(RemedyList& list) {
+  constexpr std::array<std::int64_t, 14> kSoldGib = {32,  48,  64,   96,   128,  192,  256,
+                                                     384, 512, 768, 1024, 1536, 2048, 4096};
+  const RemedyRequest& request = list.request();
+  const Workload workload = sized_workload(request);
+  for (const std::int64_t gib : kSoldGib) {
+    ClusterOverrides overrides;
+    overrides.host_memory = Bytes(gib << 30);
+    const auto cluster = override_cluster(request.cluster, overrides);
+    const bool is_more = request.cluster.host_memory && *overrides.host_memory > request.cluster.host_memory->value;
+    if (!cluster || !is_more || !list.fits(list.plan(), workload, *cluster).value_or(false)) continue;
+    list.try_rebuilt(fmt::format("{} GiB of memory per node", gib), fmt::format("--host-mem {}G", gib), list.plan(),
                      workload, *cluster);
     return;
   }
@@ -201,12 +266,18 @@ void try_size_changes(RemedyList& list) {
   try_freezing(list);
   const std::vector<Size> sizes = sizes_of(list.request());
   if (list.request().verdict == Verdict::Fits) {
-    for (const Size& size : sizes) try_size(list, size, size.value / 2);
+    for (const Size& size : sizes) {
+      const bool divides = (size.value * list.plan().accumulation) % (size.value / 2) == 0;
+      if (size.name != kBatchDimension || (has_global_batch(list.request()) && !divides)) continue;
+      try_size(list, size, size.value / 2);
+    }
+    try_global_batch(list);
     try_more_gpus(list);
     return;
   }
-  for (const Size& size : sizes) find_size(list, size);
   find_gpus(list);
+  if (list.request().best.missing == Bytes(0)) return find_host_memory(list);  // The devices are large enough.
+  for (const Size& size : sizes) find_size(list, size);
   find_memory(list);
 }
 

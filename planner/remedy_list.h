@@ -24,6 +24,9 @@ class RemedyList {
   bool try_rebuilt(std::string what, std::string flag, const Plan& plan, const Workload& workload,
                    const Cluster& cluster);
 
+  /// What a search over another space gives. Nothing where a limit stops it: the option would find something else.
+  void try_search(std::string what, std::string flag, const Workload& workload, const Space& space);
+
   /// The prediction alone. Errors: those of build_model and of the predictor.
   Result<simulator::Outcome> predict(const Plan& plan, const Workload& workload, const Cluster& cluster,
                                      Bytes enough = simulator::kWholePrediction) const;
@@ -40,6 +43,7 @@ class RemedyList {
  private:
   bool is_stopped() const { return request_.should_stop && request_.should_stop(); }
   void add(std::string what, std::string flag, const Result<simulator::Outcome>& outcome);
+  void keep_if_it_helps(Remedy remedy);
 
   const RemedyRequest& request_;
   const Plan& plan_;

@@ -14,6 +14,7 @@ namespace fsdp::planner {
 namespace {
 
 constexpr std::size_t kMostUnitRows = 6;
+constexpr std::size_t kMostModels = 4;
 
 /// Units that are alike: "16 x LlamaDecoderLayer".
 struct UnitRow {
@@ -67,6 +68,34 @@ std::string wrapper_text(const AppliedWrapper& wrapper) {
   return text;
 }
 
+bool is_plain(const AppliedWrapper& wrapper) {
+  return wrapper.name == "plain";
+}
+
+/// The classes of several models without a wrapper: "Linear (3), Embedding". Empty: there are not several.
+std::string plain_models(const std::vector<AppliedWrapper>& wrappers) {
+  std::vector<std::pair<std::string, int>> models;
+  int total = 0;
+  for (const AppliedWrapper& wrapper : wrappers) {
+    if (!is_plain(wrapper)) continue;
+    ++total;
+    const auto same =
+        std::find_if(models.begin(), models.end(), [&](const auto& model) { return model.first == wrapper.model; });
+    if (same == models.end()) {
+      models.emplace_back(wrapper.model, 1);
+    } else {
+      ++same->second;
+    }
+  }
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < std::min(models.size(), kMostModels); ++i) {
+    texts.push_back(models[i].second == 1 ? models[i].first
+                                          : fmt::format("{} ({})", models[i].first, models[i].second));
+  }
+  if (models.size() > kMostModels) texts.push_back(fmt::format("{} more", models.size() - kMostModels));
+  return total > 1 ? fmt::format("{}", fmt::join(texts, ", ")) : "";
+}
+
 std::string parameters_text(const StepReport& report) {
   std::string text = elements_text(report.parameters) + " parameters";
   text += report.trainable_parameters == report.parameters
@@ -111,10 +140,19 @@ std::string elements_text(std::int64_t elements) {
 void add_applied(Document& document, const StepReport& report, bool verbose) {
   const Rehearsal& seen = *report.rehearsal;
   Entry entry{.label = "applied"};
+  const std::string plain = plain_models(seen.wrappers);
+  if (!plain.empty()) {
+    // Autocast is noted for all of them alike.
+    const std::vector<std::string>& autocast = seen.wrappers.front().autocast;
+    entry.lines.push_back("no wrapper of " + plain +
+                          (autocast.empty() ? "" : fmt::format(" · autocast {}", fmt::join(autocast, ", "))));
+  }
   for (const AppliedWrapper& wrapper : seen.wrappers) {
+    if (!plain.empty() && is_plain(wrapper)) continue;
     entry.lines.push_back(wrapper_text(wrapper));
     if (!wrapper.units.empty()) entry.lines.push_back("units: " + units_text(wrapper));
   }
+  for (const std::string& technique : seen.techniques) entry.lines.push_back(technique);
   if (report.parameters > 0) entry.lines.push_back(parameters_text(report));
   for (const AppliedOptimizer& optimizer : seen.optimizers) {
     const std::string text = optimizer_text(optimizer);

@@ -42,11 +42,12 @@ std::string relative_text(const ComparedTerm& term) {
   return fmt::format("{:+.{}f} %", percent, std::abs(percent) < 9.995 ? 2 : 1);
 }
 
-void add_comparison(Document& document, const Comparison& comparison, double tolerance, std::size_t most) {
+void add_comparison(Document& document, const Comparison& comparison, double tolerance, std::size_t most,
+                    const std::string& first, const std::string& second) {
   Table table{.name = "compare",
               .columns = {{"term", "term"},
-                          {"predicted", "predicted", true},
-                          {"measured", "measured", true},
+                          {first, "predicted", true},
+                          {second, "measured", true},
                           {"difference", "difference", true},
                           {"relative", "relative", true}}};
   std::size_t left_out = 0;

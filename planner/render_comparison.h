@@ -12,6 +12,7 @@ std::string relative_text(const ComparedTerm& term);
 
 /// The terms, worst first, and what may make the two incomparable. Terms further off than `tolerance` are marked;
 /// `most`: how many rows are shown.
-void add_comparison(Document& document, const Comparison& comparison, double tolerance, std::size_t most);
+void add_comparison(Document& document, const Comparison& comparison, double tolerance, std::size_t most,
+                    const std::string& first = "predicted", const std::string& second = "measured");
 
 }  // namespace fsdp::planner

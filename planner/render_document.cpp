@@ -7,6 +7,7 @@
 
 #include "core/json_writer.h"
 #include "core/parse_units.h"
+#include "core/printable.h"
 
 namespace fsdp::planner {
 
@@ -207,6 +208,23 @@ Cell signed_cell(Seconds time) {
   const bool more = time > Seconds(0);
   return {fmt::format("{}{}", more ? "+" : "-", format_time(more ? time : -time)), shortest(time.count()),
           more ? Style::Bad : Style::Good};
+}
+
+Document printable(Document document) {
+  for (Block& block : document) {
+    if (Entry* entry = std::get_if<Entry>(&block)) {
+      entry->label = fsdp::printable(entry->label);
+      for (std::string& line : entry->lines) line = fsdp::printable(line);
+      continue;
+    }
+    for (auto& row : std::get<Table>(block).rows) {
+      for (Cell& field : row) {
+        field.text = fsdp::printable(field.text);
+        field.exact = fsdp::printable(field.exact);
+      }
+    }
+  }
+  return document;
 }
 
 std::string to_text(const Document& document, const Terminal& terminal) {

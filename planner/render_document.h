@@ -60,6 +60,9 @@ struct Entry {
 using Block = std::variant<Entry, Table>;
 using Document = std::vector<Block>;
 
+/// The same with every text made fit for a terminal (core/printable.h).
+Document printable(Document document);
+
 /// Labels in the first columns, text beside them. A table that is too wide for a terminal wraps its columns of text,
 /// and prints its rows one below the other when that is not enough; into a pipe every row is one line.
 std::string to_text(const Document& document, const Terminal& terminal);

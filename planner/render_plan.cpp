@@ -57,18 +57,11 @@ std::string describe_units(const Plan& plan) {
   return fmt::format("{}: {}", counted(static_cast<std::int64_t>(plan.units.size()), "unit"), join(parts, kDot));
 }
 
-std::string describe_batch(const Plan& plan) {
+/// The sizes other than the batch, which the sentence has.
+std::string describe_sizes(const Plan& plan) {
   std::vector<std::string> parts;
   for (const Dimension& dimension : plan.dimensions) {
-    if (dimension.name != "batch") {
-      parts.push_back(fmt::format("{} {}", dimension.name, shortest(dimension.value)));
-      continue;
-    }
-    const auto batch = static_cast<std::int64_t>(dimension.value);
-    const std::int64_t ranks = plan.mesh.world_size();
-    parts.insert(parts.begin(),
-                 fmt::format("batch {} × {} × {} = {} a step", batch, counted(plan.accumulation, "micro-batch"),
-                             counted(ranks, "GPU"), counted(batch * plan.accumulation * ranks, "sample")));
+    if (dimension.name != "batch") parts.push_back(fmt::format("{} {}", dimension.name, shortest(dimension.value)));
   }
   return join(parts, kDot);
 }
@@ -81,38 +74,26 @@ std::string describe_checkpointing(const Checkpointing& checkpointing) {
       if (entry.mode == mode) names.push_back(entry.module);
     }
     if (names.empty()) continue;
-    parts.push_back(fmt::format("{} activation checkpointing of {}: {}", name_of(kCheckpointModeTable, mode),
-                                counted(static_cast<std::int64_t>(names.size()), "block"),
+    parts.push_back(fmt::format("{} activation checkpointing: {}", name_of(kCheckpointModeTable, mode),
                                 join(fold_names(names), ", ")));
   }
-  return parts.empty() ? "no activation checkpointing" : join(parts, kDot);
-}
-
-std::string describe_flow(const Plan& plan) {
-  std::vector<std::string> parts = {describe_checkpointing(plan.checkpointing)};
-  if (plan.cpu_offload) parts.emplace_back("CPU offload");
-  if (plan.forward_prefetch != 0) parts.push_back(fmt::format("forward prefetch {}", plan.forward_prefetch));
-  if (plan.backward_prefetch != 1) parts.push_back(fmt::format("backward prefetch {}", plan.backward_prefetch));
-  if (plan.accumulation > 1 && !plan.sync_every_micro_batch) parts.emplace_back("gradients reduced once a step");
   return join(parts, kDot);
 }
 
-std::string describe_numbers(const Plan& plan) {
-  const auto name = [](const std::optional<Dtype>& dtype) {
-    return dtype ? std::string(name_of(*dtype)) : std::string("as in the checkpoint");
-  };
-  std::vector<std::string> parts = {fmt::format("weights {}", name(plan.parameter_dtype))};
+/// "bf16 weights, gradients and AdamW states, clip 1".
+std::string describe_numbers(const Plan& plan, const ModelFacts& facts) {
+  const std::optional<Dtype> weights = plan.parameter_dtype ? plan.parameter_dtype : facts.weights;
+  const std::string kept = weights ? short_name(*weights) : std::string("checkpoint-dtype");
+  const bool has_moments = plan.optimizer.kind != OptimizerKind::Sgd || plan.optimizer.momentum != 0;
+  const bool are_alike = plan.optimizer.states == OptimizerStates::AsParameter && has_moments;
+  std::string text = fmt::format("{} weights{}gradients", kept, are_alike ? ", " : " and ");
+  if (are_alike) text += " and optimizer states";
   const MixedPrecision& mixed = plan.mixed_precision;
-  if (mixed.param_dtype) parts.push_back(fmt::format("compute {}", name(mixed.param_dtype)));
-  if (mixed.reduce_dtype) parts.push_back(fmt::format("reduce {}", name(mixed.reduce_dtype)));
-  std::string optimizer = fmt::format("{} ({})", name_of(kOptimizerKindTable, plan.optimizer.kind),
-                                      name_of(kOptimizerImplementationTable, plan.optimizer.implementation));
-  if (plan.optimizer.states != OptimizerStates::AsParameter) {
-    optimizer += fmt::format(" with {} states", name_of(kOptimizerStatesTable, plan.optimizer.states));
-  }
-  parts.push_back(optimizer);
-  if (plan.optimizer.clip_grad_norm) parts.push_back("clip " + shortest(*plan.optimizer.clip_grad_norm));
-  return join(parts, kDot);
+  if (mixed.param_dtype) text += fmt::format(" · {} compute", short_name(*mixed.param_dtype));
+  if (mixed.reduce_dtype) text += fmt::format(" · gradients reduced in {}", short_name(*mixed.reduce_dtype));
+  text += fmt::format(" · {}", optimizer_of(plan));
+  if (plan.optimizer.clip_grad_norm) text += " · clip " + shortest(*plan.optimizer.clip_grad_norm);
+  return text;
 }
 
 }  // namespace
@@ -129,12 +110,14 @@ std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : ends_in_ch ? "es" : "s");
 }
 
-std::vector<std::string> describe(const Plan& plan) {
-  std::vector<std::string> lines = {fmt::format("{} (FSDP2: {})", fsdp1_name(plan), fsdp2_name(plan)),
-                                    describe_units(plan)};
-  if (!plan.dimensions.empty()) lines.push_back(describe_batch(plan));
-  lines.push_back(describe_flow(plan));
-  lines.push_back(describe_numbers(plan));
+std::vector<std::string> describe(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin) {
+  std::vector<std::string> lines = {sentence_of(plan, facts, batch_origin),
+                                    fsdp2_name(plan),
+                                    describe_units(plan),
+                                    describe_sizes(plan),
+                                    describe_checkpointing(plan.checkpointing),
+                                    describe_numbers(plan, facts)};
+  std::erase(lines, "");
   return lines;
 }
 

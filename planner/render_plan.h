@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/plan.h"
+#include "planner/plan_sentence.h"
 
 namespace fsdp::planner {
 
@@ -16,8 +17,8 @@ std::string grouped(std::int64_t number);
 /// "1 unit", "1,234 units", "2 batches".
 std::string counted(std::int64_t count, std::string_view noun);
 
-/// The strategy in the names of FSDP1 and FSDP2; the units; the batch; checkpointing, offload and prefetch; precision
-/// and optimizer. One sentence each.
-std::vector<std::string> describe(const Plan& plan);
+/// The sentence of planner/plan_sentence.h; then what it counts, by name: the mesh and the units, the sizes of the
+/// workload, the checkpointed blocks, the numbers that are kept. One line each.
+std::vector<std::string> describe(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin);
 
 }  // namespace fsdp::planner

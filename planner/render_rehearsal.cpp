@@ -38,10 +38,15 @@ std::string range_text(const PeakRange& range) {
   return fmt::format("{} to {}", same_unit ? low.substr(0, low_unit) : low, high);
 }
 
+/// "backward of step 2", "evaluation after step 2".
+std::string_view between(std::string_view phase) {
+  return phase == "evaluation" || phase == "saving" ? " after " : " of ";
+}
+
 /// "backward of step 2, in model.layers.3.mlp".
 std::string moment(std::string_view phase, std::int64_t step, std::string_view module) {
   std::string text(phase.empty() ? "somewhere" : phase);
-  if (step > 0 && phase != "initialisation") text += fmt::format(" of step {}", step);
+  if (step > 0 && phase != "initialisation") text += fmt::format("{}step {}", between(phase), step);
   if (!module.empty()) text += fmt::format(", in {}", module);
   return text;
 }
@@ -50,6 +55,8 @@ std::string ranks_text(const StepReport& report) {
   const Rehearsal& seen = *report.rehearsal;
   std::string text = fmt::format("rank {} of {}", seen.rank, report.gpus_per_node * report.nodes);
   if (seen.ranks.size() > 1) text += fmt::format(", the worst of {} run", seen.ranks.size());
+  if (seen.unplayed.size() == 1) text += fmt::format(" · rank {} could not be played", seen.unplayed.front().rank);
+  if (seen.unplayed.size() > 1) text += fmt::format(" · {} ranks could not be played", seen.unplayed.size());
   return text;
 }
 
@@ -74,17 +81,20 @@ void add_run(Document& document, const StepReport& report, const RunFacts& facts
           fmt::format("took {} and {} of host memory", format_time(facts.seconds), format_bytes(facts.host_peak))}});
 }
 
-void add_peaks(Document& document, const MemoryReport& memory) {
+void add_peaks(Document& document, const StepReport& report) {
+  // Without a step that ended, and without one that failed, nothing was a step.
+  const bool has_steps = report.rehearsal->steps > 0 || report.verdict == Verdict::DoesNotFit;
   Table table{.name = "peaks",
               .columns = {{"phase", "phase"},
                           {"requested", "live_peak_bytes", true},
                           {"allocated", "allocated_peak_bytes", true},
                           {"reserved", "reserved_peak_bytes", true},
                           {"device", "device_peak_bytes", true}}};
-  for (const PhasePeaks& phase : memory.phases) {
+  for (const PhasePeaks& phase : report.memory.phases) {
     const MemoryPeaks& peaks = phase.peaks;
     std::string name = phase.phase;
     std::replace(name.begin(), name.end(), '_', ' ');
+    if (!has_steps && name == "first step") name = "after it";
     table.rows.push_back(
         {{name, phase.phase}, cell(peaks.live), cell(peaks.allocated), cell(peaks.reserved), cell(peaks.device)});
   }
@@ -92,7 +102,7 @@ void add_peaks(Document& document, const MemoryReport& memory) {
 }
 
 void add_ranks(Document& document, const Rehearsal& seen, bool verbose) {
-  if (seen.ranks.size() < 2 && !seen.both_bounds) return;
+  if (seen.ranks.size() < 2 && !seen.both_bounds && seen.unplayed.empty()) return;
   Table table{.name = "ranks",
               .columns = {{"rank", "rank", true},
                           {"allocated", "allocated_peak_bytes", true},
@@ -118,6 +128,9 @@ void add_ranks(Document& document, const Rehearsal& seen, bool verbose) {
                           {range_text(rank->device), fmt::format("{}", rank->device.high.count())},
                           verdict});
   }
+  for (const UnplayedRank& each : seen.unplayed) {
+    table.rows.push_back({cell(each.rank), "", "", "", Cell{"not played", "not_played", Style::Bad}});
+  }
   document.push_back(std::move(table));
   if (left_out > 0) {
     document.push_back(Entry{.label = "", .lines = {fmt::format("{} more, which need no more", left_out)}});
@@ -128,22 +141,52 @@ void add_moment(Document& document, const StepReport& report, const RehearsalVie
   const PeakMoment& peak = report.memory.peak;
   if (peak.phase.empty() && report.rehearsal->peak_stack.empty()) return;
   std::string where = peak.phase.empty() ? "somewhere" : peak.phase;
-  if (!peak.instruction.empty() && peak.phase != "initialisation") where += " of " + peak.instruction;
+  if (!peak.instruction.empty() && peak.phase != "initialisation")
+    where += std::string(between(peak.phase)) + peak.instruction;
   if (!peak.op.empty()) where += ", in " + peak.op;
   Entry entry{.label = "peak", .lines = {std::move(where)}};
   add_stack(entry.lines, report.rehearsal->peak_at, report.rehearsal->peak_stack, view.folder, view.view.verbose);
   document.push_back(std::move(entry));
 }
 
+/// Sites that read the same are one: both moments of Adam are made in _init_group.
+std::vector<AllocationSite> merged(const std::vector<AllocationSite>& sites, const std::string& folder) {
+  std::vector<AllocationSite> result;
+  for (const AllocationSite& site : sites) {
+    const auto same = std::find_if(result.begin(), result.end(), [&](const AllocationSite& other) {
+      return frame_text(other.frame, folder) == frame_text(site.frame, folder) &&
+             through_text(other.through) == through_text(site.through);
+    });
+    if (same == result.end()) {
+      result.push_back(site);
+    } else {
+      same->bytes += site.bytes;
+      same->count += site.count;
+    }
+  }
+  std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return result;
+}
+
+/// "parameters 4.00 GiB · activations 3.20 GiB".
+void add_categories(Document& document, const Rehearsal& seen) {
+  std::string line;
+  for (const PeakCategory& each : seen.categories) {
+    if (each.bytes <= Bytes(0)) continue;
+    line += fmt::format("{}{} {}", line.empty() ? "" : " · ", each.name, format_bytes(each.bytes));
+  }
+  if (!line.empty()) document.push_back(Entry{.label = "at peak", .lines = {std::move(line)}});
+}
+
 void add_allocations(Document& document, const Rehearsal& seen, const RehearsalView& view) {
   Table table{
-      .name = "at peak",
+      .name = seen.categories.empty() ? "at peak" : "by line",
       .columns = {
           {"bytes", "bytes", true}, {"count", "count", true}, {"asked for by", "line"}, {"through", "through"}}};
   const std::size_t most = view.view.verbose ? seen.allocations.size() : kMostAllocations;
   Bytes rest;
   std::int64_t rest_count = 0;
-  for (const AllocationSite& site : seen.allocations) {
+  for (const AllocationSite& site : merged(seen.allocations, view.folder)) {
     if (site.frame.file.empty() || table.rows.size() >= most) {
       rest += site.bytes;
       rest_count += site.count;
@@ -193,14 +236,20 @@ void add_readbacks(Document& document, const RehearsalLimits& limits, const std:
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
-/// Warnings about what the script did, or about how it was rehearsed.
-std::vector<std::string> warnings_of(const StepReport& report, const std::string& folder, bool about_rehearsal) {
-  constexpr std::string_view kOfRehearsal[] = {"ddp_pause", "spawned", "probe", "missing_function"};
+/// What a warning is about: where it stands in the answer.
+enum class About : std::uint8_t { Script, Rehearsal, Writes };
+
+About about(const RehearsalWarning& warning) {
+  for (const std::string_view kind : {"ddp_pause", "spawned", "probe", "missing_function", "cudnn_ctc"}) {
+    if (warning.kind == kind) return About::Rehearsal;
+  }
+  return warning.kind == "writes" || warning.kind == "uploads" ? About::Writes : About::Script;
+}
+
+std::vector<std::string> warnings_of(const StepReport& report, const std::string& folder, About what) {
   std::vector<std::string> lines;
   for (const RehearsalWarning& warning : report.rehearsal->warnings) {
-    const bool is_of_it =
-        std::find(std::begin(kOfRehearsal), std::end(kOfRehearsal), warning.kind) != std::end(kOfRehearsal);
-    if (is_of_it != about_rehearsal) continue;
+    if (about(warning) != what) continue;
     const std::string place = frame_text({.file = warning.file, .line = warning.line}, folder);
     lines.push_back(warning.file.empty() ? warning.text : fmt::format("{}: {}", place, warning.text));
   }
@@ -241,6 +290,8 @@ Entry rehearsal_verdict(const StepReport& report) {
   if (memory.cache_flushes > 0) {
     line += fmt::format(" · the allocator emptied its cache {}", counted(memory.cache_flushes, "time"));
   }
+  // Peaks of a run that never trained say nothing about training.
+  if (seen.steps == 0) line += " · no training step was seen";
   return {.label = "FITS", .lines = {std::move(line)}, .style = Style::Good};
 }
 
@@ -284,7 +335,8 @@ std::vector<std::string> limits_of(const StepReport& report) {
                     limits.routing == "none" ? "" : ", but for a balanced routing"));
   }
   if (limits.triton) {
-    lines.emplace_back("Triton's kernels were compiled and did not run; what is chosen by timing them may be another one.");
+    lines.emplace_back(
+        "Triton's kernels were compiled and did not run; what is chosen by timing them may be another one.");
   }
   if (limits.cuda_graphs) lines.emplace_back("CUDA graphs were captured; their private pools may differ on a GPU.");
   if (limits.cudnn_plans > 0) {
@@ -303,8 +355,13 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
   add_out_of_memory(document, report, view);
   add_run(document, report, facts);
   add_applied(document, report, view.view.verbose);
-  add_list(document, "warn", warnings_of(report, view.folder, false), Style::Warning);
-  add_peaks(document, report.memory);
+  std::vector<std::string> warnings;
+  for (const UnplayedRank& each : seen.unplayed) {
+    warnings.push_back(fmt::format("Rank {} may need more: {}", each.rank, each.why));
+  }
+  for (std::string& line : warnings_of(report, view.folder, About::Script)) warnings.push_back(std::move(line));
+  add_list(document, "warn", std::move(warnings), Style::Warning);
+  add_peaks(document, report);
   add_ranks(document, seen, view.view.verbose);
   if (view.comparison != nullptr) {
     const std::size_t most = view.view.verbose ? view.comparison->terms.size() : kMostTerms;
@@ -314,14 +371,17 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
     std::vector<std::string> curve = memory_curve(report.memory, view.view.width - kCurveIndent);
     if (!curve.empty()) document.push_back(Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});
   }
-  if (!seen.failed) add_moment(document, report, view);
+  // Of a script that caught it and went on, the peak is of interest, and not what failed before.
+  if (!seen.failed || report.verdict == Verdict::Fits) add_moment(document, report, view);
+  add_categories(document, seen);
   add_allocations(document, seen, view);
   add_device(document, report.memory, view.view.verbose);
   // Of a run that did not come to a second step nobody knows what a step sends.
   if (seen.steps > 0) add_measured_traffic(document, report.traffic, view.view.verbose);
   if (view.view.verbose) add_readbacks(document, seen.limits, view.folder);
+  add_list(document, "wrote", warnings_of(report, view.folder, About::Writes), Style::Strong);
   std::vector<std::string> limits = limits_of(report);
-  for (std::string& line : warnings_of(report, view.folder, true)) limits.push_back(std::move(line));
+  for (std::string& line : warnings_of(report, view.folder, About::Rehearsal)) limits.push_back(std::move(line));
   add_list(document, "limits", std::move(limits), Style::Warning);
   add_list(document, "assume", report.assumptions, Style::Strong);
   add_list(document, "see", hints(report), Style::Strong);

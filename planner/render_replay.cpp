@@ -223,12 +223,19 @@ Document document_of(const ReplayAnswer& answer, const View& view, const std::st
   add_curves(document, answer, view);
   if (view.verbose) add_driver(document, answer);
   add_limits(document, answer);
+  if (!answer.request) {
+    document.push_back(Entry{.label = "replayed",
+                             .lines = {"as it was recorded only: no other setting and no other device was given"}});
+  }
   if (!answer.knows_device) {
     document.push_back(Entry{.label = "see", .lines = {"--device-memory 16G: whether it fits on such a device"}});
   }
-  if (!answer.request && !recording.trace.settings.expandable_segments) {
+  if (!answer.request) {
+    const bool expands = recording.trace.settings.expandable_segments;
     document.push_back(Entry{.label = "see",
-                             .lines = {"--alloc-conf expandable_segments:True: what another setting would have done"}});
+                             .lines = {fmt::format("--alloc-conf expandable_segments:{}: what another setting would "
+                                                   "have done",
+                                                   expands ? "False" : "True")}});
   }
   return document;
 }

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/json_writer.h"
 #include "core/parse_units.h"
+#include "planner/render_brief.h"
 #include "planner/render_curve.h"
 #include "planner/render_plan.h"
 
@@ -25,13 +27,6 @@ std::string percent(double share) {
 
 std::string join(const std::vector<std::string>& parts) {
   return fmt::format("{}", fmt::join(parts, kDot));
-}
-
-/// "backward, Backward model.layers.27 (mlp.down_proj linear)".
-std::string moment(const PeakMoment& peak) {
-  std::string text = peak.instruction.empty() ? peak.phase : fmt::format("{}: {}", peak.phase, peak.instruction);
-  if (!peak.op.empty()) text += fmt::format(" ({})", peak.op);
-  return text;
 }
 
 /// The largest categories with their bytes, then the rest as one.
@@ -55,15 +50,25 @@ std::string categories(const BytesByCategory& at_peak) {
   return join(parts);
 }
 
-/// The phase in which the device total is highest.
-std::string binding_phase(const MemoryReport& memory) {
-  for (const PhasePeaks& phase : memory.phases) {
-    if (phase.peaks.device != memory.peaks.device) continue;
-    std::string name = phase.phase;
-    std::replace(name.begin(), name.end(), '_', ' ');
-    return name;
-  }
-  return "";
+/// "needs 572 GiB of host memory per node (not checked: give --host-mem)"; nothing where the verdict says it.
+std::optional<std::string> host_line(const StepReport& report) {
+  if (!report.memory.host) return std::nullopt;
+  const HostMemory& host = *report.memory.host;
+  const std::string needs = fmt::format("needs {} of host memory per node", format_bytes(host.needed));
+  if (!host.budget) return needs + " (not checked: give --host-mem)";
+  if (host.missing() > Bytes(0)) return std::nullopt;
+  return fmt::format("{}, of {}; {} free beside a margin of {}", needs, format_bytes(*host.budget),
+                     format_bytes(*host.budget - host.needed - host.margin), format_bytes(host.margin));
+}
+
+/// "needs 578 GiB of host memory per node, 537 GiB short of 64.0 GiB (with a 23.1 GiB safety margin)"; empty: nothing
+/// lacks there.
+std::string host_missing(const MemoryReport& memory) {
+  if (!memory.host || memory.host->missing() == Bytes(0)) return "";
+  const HostMemory& host = *memory.host;
+  return fmt::format("needs {} of host memory per node, {} short of {} (with a {} safety margin)",
+                     format_bytes(host.needed), format_bytes(host.missing()), format_bytes(*host.budget),
+                     format_bytes(host.margin));
 }
 
 void add_device(Document& document, const MemoryReport& memory, const View& view) {
@@ -143,33 +148,51 @@ void add_collectives(Document& document, const TrafficReport& traffic) {
 
 }  // namespace
 
-Entry verdict_of(const StepReport& report) {
+Entry verdict_of(const StepReport& report, bool no_plan_fits) {
   const MemoryReport& memory = report.memory;
-  const Bytes needed = memory.peaks.device + memory.margin;
+  const Bytes peak = memory.peaks.device;
+  const Bytes needed = peak + memory.margin;
   const std::string step = fmt::format("step {} ({} to {})", format_time(report.time.step),
                                        format_time(report.time.low), format_time(report.time.high));
-  const std::string peak =
-      fmt::format("peak {} of {} ({})", format_bytes(memory.peaks.device), format_bytes(memory.budget),
-                  memory.budget > Bytes(0) ? percent(ratio(memory.peaks.device, memory.budget)) : "-");
+  const std::string share = memory.budget > Bytes(0) ? percent(ratio(peak, memory.budget)) : "-";
+  const std::string of = fmt::format("{} of {} ({})", format_bytes(peak), format_bytes(memory.budget), share);
+  const std::string margin = format_bytes(memory.margin);
   switch (report.verdict) {
     case Verdict::Fits: {
-      const std::string left = fmt::format("{} free beside a margin of {}", format_bytes(memory.budget - needed),
-                                           format_bytes(memory.margin));
-      std::string line = peak + ", " + left + kDot.data() + step;
+      std::string line = fmt::format("peak {}, {} to spare on top of a {} safety margin · {}", of,
+                                     format_bytes(memory.budget - needed), margin, step);
       if (memory.cache_flushes > 0) {
         line += fmt::format(" · the allocator must empty its cache {} a step", counted(memory.cache_flushes, "time"));
       }
       return {.label = "FITS", .lines = {std::move(line)}, .style = Style::Good};
     }
-    case Verdict::DoesNotFit:
-      return {.label = "DOES NOT FIT",
-              .lines = {fmt::format("{}; with the margin of {} it lacks {} · {}", peak, format_bytes(memory.margin),
-                                    format_bytes(needed - memory.budget), step)},
+    case Verdict::DoesNotFit: {
+      std::string missing;
+      const std::string host = host_missing(memory);
+      if (needed <= memory.budget && !host.empty()) {
+        return {.label = no_plan_fits ? "NO PLAN FITS" : "DOES NOT FIT",
+                .lines = {fmt::format("{}; peak {} · step {}", host, of, format_time(report.time.step))},
+                .style = Style::Bad};
+      }
+      if (needed <= memory.budget) {
+        missing = "but PyTorch's allocator runs out of memory before its peak";
+      } else if (peak <= memory.budget) {
+        missing = fmt::format("{} short: without its {} safety margin it would fit",
+                              format_bytes(needed - memory.budget), margin);
+      } else {
+        missing = fmt::format("{} short ({} + {} safety margin)", format_bytes(needed - memory.budget),
+                              format_bytes(peak - memory.budget), margin);
+      }
+      if (!host.empty()) missing += "; " + host;
+      return {.label = no_plan_fits ? "NO PLAN FITS" : "DOES NOT FIT",
+              .lines = {fmt::format("{} {}, {} · step {}", no_plan_fits ? "the smallest needs" : "peak", of, missing,
+                                    format_time(report.time.step))},
               .style = Style::Bad};
+    }
     case Verdict::Unknown:
       break;
   }
-  return {.label = "UNKNOWN", .lines = {peak + kDot.data() + step}, .style = Style::Warning};
+  return {.label = "UNKNOWN", .lines = {fmt::format("peak {} · {}", of, step)}, .style = Style::Warning};
 }
 
 Table summary_of(const StepReport& report) {
@@ -185,23 +208,35 @@ Table summary_of(const StepReport& report) {
                       {"compute", "compute", true},
                       {"exposed", "exposed_communication", true},
                       {"tokens/s per GPU", "tokens_per_second_per_gpu", true},
-                      {"MFU", "mfu", true}},
+                      {"MFU", "mfu", true},
+                      {"host", "host_needed_bytes", true}},
           .rows = {{std::string(name_of(report.verdict)), cell(report.memory.budget), cell(report.memory.margin),
                     cell(report.memory.peaks.live), cell(report.memory.peaks.allocated),
                     cell(report.memory.peaks.reserved), cell(report.memory.peaks.device), cell(report.time.step),
                     cell(report.time.compute), cell(report.time.exposed_communication),
-                    shortest(report.time.tokens_per_second_per_gpu), shortest(report.time.mfu)}},
+                    shortest(report.time.tokens_per_second_per_gpu), shortest(report.time.mfu),
+                    report.memory.host ? cell(report.memory.host->needed) : Cell{"", ""}}},
           .only_for_scripts = true};
 }
 
-void add_plan_and_memory(Document& document, const StepReport& report, const View& view) {
+void add_host(Document& document, const StepReport& report, const View& view) {
+  if (const auto line = host_line(report)) document.push_back(Entry{.label = "host", .lines = {*line}});
+  if (!view.verbose || !report.memory.host) return;
+  Table table{.name = "host",
+              .columns = {{"of a node", "term"}, {"bytes", "bytes", true}, {"is", "provenance"}, {"source", "source"}}};
+  for (const DeviceTerm& term : report.memory.host->terms) {
+    table.rows.push_back({term.name, cell(term.bytes), std::string(name_of(term.provenance)), term.source});
+  }
+  document.push_back(std::move(table));
+}
+
+void add_plan_and_memory(Document& document, const StepReport& report, const ModelFacts& facts,
+                         const std::string& batch_origin, const View& view) {
   const MemoryReport& memory = report.memory;
-  document.push_back(Entry{.label = "plan", .lines = describe(report.plan)});
-  const std::string phase = binding_phase(memory);
-  document.push_back(Entry{
-      .label = "peak",
-      .lines = {moment(memory.peak) + (phase.empty() ? "" : ", highest in the " + phase), categories(memory.at_peak)}});
+  document.push_back(Entry{.label = "plan", .lines = describe(report.plan, facts, batch_origin)});
+  document.push_back(Entry{.label = "peak", .lines = {moment_of(memory, true), categories(memory.at_peak)}});
   add_device(document, memory, view);
+  add_host(document, report, view);
   if (view.pictures) {
     std::vector<std::string> curve = memory_curve(memory, view.width - kCurveIndent);
     if (!curve.empty()) document.push_back(Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});

@@ -6,23 +6,45 @@
 #include <limits>
 
 #include "core/name_ranges.h"
+#include "core/parse_units.h"
 #include "planner/render_plan.h"
 
 namespace fsdp::planner {
 
 namespace {
 
-std::string describe(const Proof& proof, Verdict verdict) {
-  std::string text =
-      fmt::format("{} in the space, {} predicted in full", counted(proof.space, "plan"), grouped(proof.evaluated));
-  for (const RuledOut& reason : proof.ruled_out) {
-    text += fmt::format(" · {} ruled out: {}", grouped(reason.plans), reason.reason);
+/// What is known of plans other than the named one.
+std::string claim_of(const Proof& proof, Verdict verdict) {
+  if (!proof.is_proven) return "not proven: a bound of the search turned out wrong";
+  if (proof.stopped_early) {
+    return fmt::format("stopped early: a better plan may be up to {:.1f} % faster", proof.optimality_gap * 100);
   }
-  const std::string_view claim = verdict == Verdict::DoesNotFit ? "fits" : "is better";
-  text += proof.optimality_gap == 0
-              ? fmt::format(" · no plan of the space {} (gap 0 %)", claim)
-              : fmt::format(" · stopped early: a better plan may be up to {:.1f} % faster", proof.optimality_gap * 100);
-  return text;
+  if (verdict == Verdict::DoesNotFit) return "no plan of the space fits";
+  if (proof.optimality_gap == 0) return "no plan of the space that fits is faster";
+  const std::string saved =
+      proof.saved > Bytes(0) ? fmt::format("; the fastest needs {} more", format_bytes(proof.saved)) : "";
+  return fmt::format("no plan of the space that fits is more than {:.2f} % faster{}", proof.optimality_gap * 100,
+                     saved);
+}
+
+std::string describe(const Proof& proof, Verdict verdict) {
+  const auto sum_of = [&](std::string_view verdict_of_bound) {
+    std::int64_t plans = 0;
+    for (const RuledOut& reason : proof.ruled_out) {
+      if (reason.reason.starts_with(verdict_of_bound)) plans += reason.plans;
+    }
+    return plans;
+  };
+  return fmt::format("{} in the space: {} provably slower, {} provably too large, {} simulated in full · {}",
+                     counted(proof.space, "plan"), grouped(sum_of("not better")), grouped(sum_of("too large")),
+                     grouped(proof.evaluated), claim_of(proof, verdict));
+}
+
+/// Why plans were ruled out, by bound: with the sums of the proof, all that it counts.
+Table table_of(const Proof& proof) {
+  Table table{.name = "bounds", .columns = {{"ruled out", "reason"}, {"plans", "plans", true}}};
+  for (const RuledOut& reason : proof.ruled_out) table.rows.push_back({reason.reason, cell(reason.plans)});
+  return table;
 }
 
 constexpr std::size_t kMostRemedies = 6;
@@ -65,8 +87,18 @@ Cell verdict_cell(Verdict verdict) {
   return {"unknown", "unknown", Style::Warning};
 }
 
-void add_next(Document& document, const std::vector<std::string>& next_commands) {
-  if (!next_commands.empty()) document.push_back(Entry{.label = "see", .lines = next_commands});
+void add_next(Document& document, const AnswerContext& context) {
+  if (!context.commands.empty()) document.push_back(Entry{.label = "see", .lines = context.commands});
+}
+
+/// What somebody must know of a search to read its answer: that it was cut short, or is not proven.
+std::vector<std::string> brief_notes(const SearchResult& result) {
+  std::vector<std::string> notes = result.notes;
+  if (result.proof.stopped_early && result.proof.is_proven) {
+    notes.push_back(fmt::format("The search stopped early: a better plan may be up to {:.1f} % faster.",
+                                result.proof.optimality_gap * 100));
+  }
+  return notes;
 }
 
 }  // namespace
@@ -90,34 +122,46 @@ void add_explanation(Document& document, const Explanation& explanation, bool ve
     table.rows.push_back({remedy.what, signed_cell(remedy.delta_bytes), signed_cell(remedy.delta_time),
                           verdict_cell(remedy.verdict), folded(remedy.flag)});
   }
-  if (!table.rows.empty()) document.push_back(std::move(table));
+  if (table.rows.empty()) return;
+  document.push_back(std::move(table));
+  document.push_back(Entry{
+      .label = "",
+      .lines = {
+          "Each is this plan with one change, but --global-batch, which was searched. `fsdp-plan simulate PLAN OPTION` "
+          "repeats it, where it takes the option; `fsdp-plan MODEL` with the option searches again, and gives that "
+          "step time or less."}});
 }
 
-Document document_of(const SearchResult& result, const View& view, const std::vector<std::string>& next_commands) {
+Document document_of(const SearchResult& result, const View& view, const AnswerContext& context) {
   const StepReport& report = result.report;
-  Document document = {verdict_of(report), summary_of(report)};
-  if (result.verdict == Verdict::DoesNotFit) {
-    document.push_back(Entry{.label = "", .lines = {"No plan fits. The one below needs the least memory."}});
-  }
-  add_plan_and_memory(document, report, view);
+  AnswerContext told = context;
+  told.facts = result.facts;
+  told.no_plan_fits = result.verdict == Verdict::DoesNotFit;
+  if (view.brief) return brief_of(report, result.explanation, brief_notes(result), told, view.width);
+  Document document = {verdict_of(report, told.no_plan_fits), summary_of(report)};
+  add_plan_and_memory(document, report, told.facts, told.batch_origin, view);
   add_traffic_and_time(document, report, view);
   document.push_back(Entry{.label = "proof", .lines = {describe(result.proof, result.verdict)}});
+  if (view.verbose && !result.proof.ruled_out.empty()) document.push_back(table_of(result.proof));
   add_explanation(document, result.explanation, view.verbose);
   if (view.verbose && !result.pareto.empty()) {
     document.push_back(table_of("front", "least memory for its speed", result.pareto, false, kAll));
   }
   if (!result.notes.empty()) document.push_back(Entry{.label = "note", .lines = result.notes});
   add_assumptions(document, report.assumptions);
-  add_next(document, next_commands);
+  add_next(document, told);
   return document;
 }
 
-Document document_of(const StepReport& report, const View& view, const std::vector<std::string>& next_commands) {
+Document document_of(const StepReport& report, const Explanation& explanation, const View& view,
+                     const AnswerContext& context) {
+  if (view.brief) return brief_of(report, explanation, {}, context, view.width);
   Document document = {verdict_of(report), summary_of(report)};
-  add_plan_and_memory(document, report, view);
+  add_explanation(document, explanation, view.verbose);
+  add_plan_and_memory(document, report, context.facts, context.batch_origin, view);
   add_traffic_and_time(document, report, view);
   add_assumptions(document, report.assumptions);
-  add_next(document, next_commands);
+  add_next(document, context);
   return document;
 }
 

@@ -1,20 +1,23 @@
 #pragma once
 
-// What a search found beside its report: the proof, the remedies, the nearest rejected plans, the Pareto front.
+// The answer to a search, or of a plan that was given: the short one of planner/render_brief.h, or all of it with the
+// proof, the remedies, the nearest rejected plans and the Pareto front.
 
 #include <string>
 
+#include "planner/render_brief.h"
 #include "planner/render_document.h"
 #include "planner/render_report.h"
 #include "planner/search.h"
 
 namespace fsdp::planner {
 
-/// The whole answer, verdict first. `next_commands` are printed last.
-Document document_of(const SearchResult& result, const View& view, const std::vector<std::string>& next_commands);
+/// The answer, verdict first.
+Document document_of(const SearchResult& result, const View& view, const AnswerContext& context);
 
-/// The answer for a plan that was given, verdict first.
-Document document_of(const StepReport& report, const View& view, const std::vector<std::string>& next_commands);
+/// The same of a plan that was given. `explanation` has what explain adds; empty: nothing.
+Document document_of(const StepReport& report, const Explanation& explanation, const View& view,
+                     const AnswerContext& context);
 
 /// The nearest faster plans and what would lower the peak; with `verbose` also why it is where it is, and all remedies.
 void add_explanation(Document& document, const Explanation& explanation, bool verbose);

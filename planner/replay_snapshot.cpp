@@ -7,7 +7,8 @@
 //
 //   a stream that kept a block    free_completed comes later than free_requested: an event of a stream of its own,
 //                                 which is over when the free was completed
-//   torch.cuda.empty_cache()      segments are given back and no segment is made at once, or there was room for one
+//   torch.cuda.empty_cache()      segments are given back by a call of that name; where the history has no stack:
+//                                 and no segment is made at once, or there was room for one
 //   the memory of the device      what was free when a request was refused, or when the cache had to be emptied
 //
 // A history that began late, or that was cut at its length, names blocks that it did not see made; they, and what is in
@@ -42,6 +43,23 @@ constexpr std::int64_t kUnknownDevice = std::int64_t{1} << 42;
 
 using Action = SnapshotAction;
 using Event = SnapshotEvent;
+
+/// What called, innermost first; of a hostile file no more than a first part.
+std::vector<PythonFrame> stack_of(const PickleValue& event) {
+  constexpr std::size_t kMostFrames = 200;
+  std::vector<PythonFrame> stack;
+  const std::optional<PickleValue> frames = event.find("frames");
+  for (std::size_t i = 0; frames && i < std::min(frames->size(), kMostFrames); ++i) {
+    const auto text = [&](std::string_view key) {
+      const std::optional<PickleValue> value = frames->at(i).find(key);
+      return std::string(value ? value->as_text().value_or("") : "");
+    };
+    const std::optional<PickleValue> line = frames->at(i).find("line");
+    stack.push_back(
+        {.file = text("filename"), .line = line ? line->as_int().value_or(0) : 0, .function = text("name")});
+  }
+  return stack;
+}
 
 class TraceMaker {
  public:
@@ -164,13 +182,17 @@ class TraceMaker {
     std::size_t end = begin;
     bool gave_back = false;
     bool made = false;
+    bool was_called = false;
     std::int64_t asked = 0;
     std::int64_t reserved_when_full = reserved_;
     std::vector<std::size_t> over;
     while (end < events_.size() && (is_internal(events_[end].action) || is_wait_over(events_[end]))) {
       const Event& event = events_[end];
       if (event.action == Action::FreeCompleted) over.push_back(end);
-      if (event.action == Action::SegmentGone && !gave_back) reserved_when_full = reserved_;
+      if (event.action == Action::SegmentGone && !gave_back) {
+        reserved_when_full = reserved_;
+        was_called = is_in_empty_cache(end);
+      }
       gave_back = gave_back || event.action == Action::SegmentGone;
       made = made || event.action == Action::SegmentMade;
       if (event.action == Action::SegmentMade) asked += event.size;
@@ -182,13 +204,22 @@ class TraceMaker {
         end < events_.size() && (events_[end].action == Action::Alloc || events_[end].action == Action::OutOfMemory);
     const bool is_oom = is_request && events_[end].action == Action::OutOfMemory;
     const bool was_needed = is_oom || (made && (collects_garbage() || reserved_when_full + asked > most_reserved_));
-    const bool is_retry = gave_back && is_request && was_needed;
+    const bool is_retry = gave_back && is_request && was_needed && !was_called;
     if (is_retry && !is_oom && !collects_garbage()) note_limit(reserved_when_full + asked);
     if (!is_retry) add_waits(over);
     if (gave_back && !is_retry) add({.operation = TraceOperation::EmptyCache}, event_number(begin));
     if (end < events_.size()) add_request(end++);
     if (is_retry) add_waits(over);
     return end;
+  }
+
+  /// Whether torch.cuda.empty_cache() is among the callers: in C++ (`THCPModule_emptyCache`), in Python, or in both.
+  bool is_in_empty_cache(std::size_t event) const {
+    const std::optional<PickleValue> traces = recording_.snapshot->root().find("device_traces");
+    const std::vector<PythonFrame> stack = stack_of(traces->at(history_.device).at(event));
+    return std::any_of(stack.begin(), stack.end(), [](const PythonFrame& frame) {
+      return frame.function == "empty_cache" || frame.function.find("emptyCache") != std::string::npos;
+    });
   }
 
   static std::uint32_t event_number(std::size_t index) { return static_cast<std::uint32_t>(index); }
@@ -321,17 +352,7 @@ RecordedOrigin Recording::origin(std::size_t step) const {
   const PickleValue event = traces->at(device_number).at(event_of_step[step]);
   const std::optional<PickleValue> time = event.find("time_us");
   if (time) origin.time_us = time->as_int();
-  const std::optional<PickleValue> frames = event.find("frames");
-  constexpr std::size_t kMostFrames = 200;
-  for (std::size_t i = 0; frames && i < std::min(frames->size(), kMostFrames); ++i) {
-    const auto text = [&](std::string_view key) {
-      const std::optional<PickleValue> value = frames->at(i).find(key);
-      return std::string(value ? value->as_text().value_or("") : "");
-    };
-    const std::optional<PickleValue> line = frames->at(i).find("line");
-    origin.stack.push_back(
-        {.file = text("filename"), .line = line ? line->as_int().value_or(0) : 0, .function = text("name")});
-  }
+  origin.stack = stack_of(event);
   return origin;
 }
 

@@ -33,7 +33,11 @@ void write_search(JsonWriter& writer, const SearchResult& result) {
   writer.begin_object();
   for (const RuledOut& reason : result.proof.ruled_out) writer.member(reason.reason, reason.plans);
   writer.end_object();
-  writer.member("optimality_gap", result.proof.optimality_gap);
+  if (result.proof.is_proven) {
+    writer.member("optimality_gap", result.proof.optimality_gap);
+  } else {
+    writer.member("optimality_gap", nullptr);
+  }
   writer.member("best", result.best.label);
   write_candidates(writer, "pareto", result.pareto, false);
   writer.member("notes", result.notes);
@@ -54,6 +58,7 @@ void write_explanation(JsonWriter& writer, const Explanation& explanation) {
     writer.member("delta_bytes", remedy.delta_bytes.count());
     writer.member("delta_seconds", remedy.delta_time.count());
     writer.member("verdict", name_of(remedy.verdict));
+    writer.member("priced", remedy.is_searched ? "search" : "same plan");
     writer.end_object();
   }
   writer.end_array();

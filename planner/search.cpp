@@ -10,6 +10,12 @@
 // So the front is exact in live bytes, at that distance; in device memory another plan that fragments less may lie a
 // little below it.
 //
+// Of plans that are as good as equally fast the one that needs least is named (planner/ties.h).
+//
+// Where the memory of a node is known, families that need more of it are taken out of the space first
+// (planner/host_limit.h). When nothing else fits, they are searched all the same, those that need least of it first: the
+// fastest plan that the devices can hold says how much a node lacks.
+//
 // When no plan fits, the same search with the other objective finds the plan that needs least.
 
 #include "planner/search.h"
@@ -24,9 +30,12 @@
 
 #include "planner/choice.h"
 #include "planner/explain.h"
+#include "planner/host_limit.h"
 #include "planner/predicted_cost.h"
 #include "planner/predictors.h"
 #include "planner/remedies.h"
+#include "planner/render_plan.h"
+#include "planner/ties.h"
 
 namespace fsdp::planner {
 
@@ -43,16 +52,19 @@ Candidate candidate_of(PredictedCost& cost, const Families& families, const Choi
   candidate.label = label_of(families, choice);
   candidate.step = outcome.step;
   candidate.device_peak = outcome.peaks.device;
-  candidate.missing = Bytes(std::max<std::int64_t>(0, PredictedCost::needed_bytes(outcome, budget) - budget.count()));
+  candidate.missing = Bytes(std::max<std::int64_t>(0, PredictedCost::needed_bytes(outcome) - budget.count()));
   return candidate;
 }
 
-Proof proof_of(const BranchAndBound& search, const PredictedCost& cost) {
+/// `num_beyond`: plans that were taken out of the space for their need of host memory.
+Proof proof_of(const BranchAndBound& search, const PredictedCost& cost, std::int64_t num_beyond) {
   const LevelCounts counts = search.counts();
   Proof proof;
-  proof.space = counts.space;
+  proof.space = counts.space + num_beyond;
   proof.evaluated = counts.evaluated;
   proof.optimality_gap = search.gap();
+  proof.stopped_early = search.gap() > 0;
+  proof.is_proven = search.num_broken_bounds() == 0;
   const auto add = [&](std::string_view verdict, const std::vector<std::int64_t>& by_level) {
     for (std::size_t level = 0; level < by_level.size(); ++level) {
       if (by_level[level] == 0) continue;
@@ -60,6 +72,7 @@ Proof proof_of(const BranchAndBound& search, const PredictedCost& cost) {
           {fmt::format("{}, by {}", verdict, cost.level_name(static_cast<int>(level))), by_level[level]});
     }
   };
+  if (num_beyond > 0) proof.ruled_out.push_back({"too large, by host memory", num_beyond});
   add("too large", counts.too_large);
   add("not better", counts.too_slow);
   return proof;
@@ -100,8 +113,7 @@ std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families
   std::vector<Entry> entries;
   const auto look_up = [&](const Choice& choice, Bytes enough) {
     const Outcome& outcome = cost.outcome_up_to(choice, enough);
-    const Bytes budget = budget_of(cost.predictor_of(choice).cluster());
-    return Entry{choice, PredictedCost::needed_bytes(outcome, budget), outcome.is_whole};
+    return Entry{choice, PredictedCost::needed_bytes(outcome), outcome.is_whole};
   };
   for (const EvaluatedPoint& point : points) {
     const Choice choice = cost.choice_of(point.point);
@@ -140,7 +152,10 @@ std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, c
     memory = point->cost.memory;
     Candidate candidate = candidate_of(cost, families, cost.choice_of(point->point));
     // Live bytes are no more than a bound of the peak: a plan that the allocator makes larger is not on the front.
-    if (candidate.device_peak < front.back().device_peak) front.push_back(std::move(candidate));
+    if (candidate.device_peak >= front.back().device_peak) continue;
+    // What is as fast and smaller takes the place of what is not; the best plan was chosen that way already.
+    if (front.size() > 1 && candidate.step <= front.back().step * (1 + kTieShare)) front.pop_back();
+    front.push_back(std::move(candidate));
   }
   std::reverse(front.begin(), front.end());
   return front;
@@ -169,11 +184,49 @@ Result<Families> families_for(const Space& space, const Model& model, const Clus
   return families;
 }
 
+/// A point, and where it is known.
+struct Found {
+  PredictedCost* cost = nullptr;
+  const Families* families = nullptr;
+  std::optional<EvaluatedPoint> point;
+};
+
+/// Looks for what to tell when no plan fits.
+class OutsideOfLimit {
+ public:
+  /// The fastest plan that only lacks host memory, as little of it as can be; else the one that needs least of the
+  /// devices. Nothing when it was stopped. REQUIRES: the arguments outlive this object.
+  Found look(const Space& space, const Families& all, const HostLimit& limit, const PredictorOf& predictor_of,
+             PredictedCost& within, const SearchOptions& options) {
+    for (const HostLimit::Beyond& beyond : limit.beyond) {
+      cost_.emplace(space.base, beyond.families, predictor_of);
+      BranchAndBound fastest(*cost_, Objective::Time);
+      fastest.stop_when(options.should_stop);
+      const std::int64_t budget = budget_of(predictor_of(beyond.families.families.front().micro_batch).cluster()).count();
+      if (const auto point = fastest.next(budget, space.max_predictions)) return {&*cost_, &beyond.families, point};
+      if (is_stopped(options)) return {};
+    }
+    Found found{&within, &limit.within, std::nullopt};
+    if (!limit.beyond.empty()) {
+      cost_.emplace(space.base, all, predictor_of);
+      found = {&*cost_, &all, std::nullopt};
+    }
+    BranchAndBound smallest(*found.cost, Objective::Memory);
+    smallest.on_progress(teller(options, SearchStage::Smallest, *found.families));
+    smallest.stop_when(options.should_stop);
+    found.point = smallest.next(std::numeric_limits<std::int64_t>::max(), space.max_predictions);
+    return found;
+  }
+
+ private:
+  std::optional<PredictedCost> cost_;
+};
+
 }  // namespace
 
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
                             const SearchOptions& options) {
-  if (Errors errors = simulator::check_rank(options.rank, cluster); !errors.empty()) {
+  if (Errors errors = simulator::check_rank(options.rank.value_or(0), cluster); !errors.empty()) {
     return tl::unexpected(std::move(errors));
   }
   FSDP_TRY(const std::vector<Batch> batches, batches_of(space, cluster));
@@ -184,45 +237,57 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   Space filled = space;
   filled.base.model = model.name;
   filled.base.model_fingerprint = fingerprint_of(model);
-  FSDP_TRY(const Families families, families_for(filled, model, cluster));
+  FSDP_TRY(Families families, families_for(filled, model, cluster));
+  const PredictorOf predictor_of = [&](std::int64_t micro_batch) -> simulator::Predictor& {
+    return predictors.of(micro_batch);
+  };
+  const HostLimit limit = split_by_host(filled.base, families, predictor_of);
 
-  PredictedCost cost(filled.base, families,
-                     [&](std::int64_t micro_batch) -> simulator::Predictor& { return predictors.of(micro_batch); });
+  PredictedCost cost(filled.base, limit.within, predictor_of);
   BranchAndBound fastest(cost, Objective::Time);
-  fastest.on_progress(teller(options, SearchStage::Fastest, families));
+  fastest.on_progress(teller(options, SearchStage::Fastest, limit.within));
   fastest.stop_when(options.should_stop);
-  std::optional<EvaluatedPoint> best = fastest.next(budget_of(cluster).count(), space.max_predictions);
+  const std::optional<EvaluatedPoint> fitting = fastest.next(budget_of(cluster).count(), space.max_predictions);
   if (is_stopped(options)) return stopped();
 
   SearchResult result;
-  result.verdict = best ? Verdict::Fits : Verdict::DoesNotFit;
-  result.proof = proof_of(fastest, cost);
-  if (!best) {
-    BranchAndBound smallest(cost, Objective::Memory);
-    smallest.on_progress(teller(options, SearchStage::Smallest, families));
-    smallest.stop_when(options.should_stop);
-    best = smallest.next(std::numeric_limits<std::int64_t>::max(), space.max_predictions);
+  result.facts = facts_of(model);
+  result.verdict = fitting ? Verdict::Fits : Verdict::DoesNotFit;
+  result.proof = proof_of(fastest, cost, limit.num_beyond());
+  OutsideOfLimit outside;
+  Found found{&cost, &limit.within, fitting};
+  if (!fitting) found = outside.look(filled, families, limit, predictor_of, cost, options);
+  if (is_stopped(options)) return stopped();
+  assert(found.point.has_value());
+  if (result.verdict == Verdict::Fits) {
+    const EvaluatedPoint named =
+        named_among_ties(cost, limit.within, *found.point, budget_of(cluster).count(), options.should_stop);
     if (is_stopped(options)) return stopped();
-    assert(best.has_value());
+    const double slower = named.cost.time / found.point->cost.time;
+    result.proof.optimality_gap = std::max(0., slower * (1 + result.proof.optimality_gap) - 1);
+    result.proof.saved = Bytes(found.point->cost.memory - named.cost.memory);
+    found.point = named;
   }
-  if (fastest.num_broken_bounds() > 0) {
+  if (!result.proof.is_proven) {
     result.notes.push_back(
-        fmt::format("{} plans were cheaper than a bound said: the proof does not hold for this model.",
-                    fastest.num_broken_bounds()));
+        fmt::format("Not proven: {} turned out cheaper than a bound of the search, so another plan "
+                    "may be better.",
+                    counted(fastest.num_broken_bounds(), "plan")));
   }
-  const Choice choice = cost.choice_of(best->point);
-  result.best = candidate_of(cost, families, choice);
-  FSDP_TRY(result.report, cost.predictor_of(choice).report(result.best.plan, options.rank));
+  const Choice choice = found.cost->choice_of(found.point->point);
+  result.best = candidate_of(*found.cost, *found.families, choice);
+  FSDP_TRY(result.report, found.cost->predictor_of(choice).report(result.best.plan, options.rank));
   result.explanation.binding = binding_of(result.report);
   if (options.on_best) options.on_best(result);
   if (result.verdict == Verdict::Fits) {
-    result.pareto = front_of(cost, families, *best, space.pareto_points, options);
+    result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, options);
   }
-  result.explanation.rejected = rejected_of(cost, families, fastest.too_large(), result.best, result.verdict);
+  result.explanation.rejected = rejected_of(cost, limit.within, fastest.too_large(), result.best, result.verdict);
   if (space.explain) {
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space, .settled = result.proof.space});
-    FSDP_TRY(result.explanation.remedies, remedies_for({spec, workload, cluster, cost.predictor_of(choice), result.best,
-                                                        result.verdict, options.should_stop, options.with_memory}));
+    FSDP_TRY(result.explanation.remedies,
+             remedies_for({spec, workload, cluster, found.cost->predictor_of(choice), result.best, result.verdict,
+                           options.should_stop, options.gpu_flag, &space, options.batch_is_default}));
   }
   if (is_stopped(options)) return stopped();
   return result;

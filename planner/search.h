@@ -14,6 +14,7 @@
 #include "core/plan.h"
 #include "core/report.h"
 #include "core/result.h"
+#include "planner/plan_sentence.h"
 #include "planner/space.h"
 
 namespace fsdp::planner {
@@ -21,7 +22,7 @@ namespace fsdp::planner {
 /// A plan with its short prediction.
 struct Candidate {
   Plan plan;
-  std::string label;  ///< "units of 2 layers, checkpointing 12 of 28, reshard all": what differs from its neighbours.
+  std::string label;  ///< "FULL_SHARD, per 2 blocks, checkpoint 12 of 28": what differs from its neighbors.
   Seconds step{0};
   Bytes device_peak;
   Bytes missing;  ///< What it lacks: device peak + margin - budget, when positive.
@@ -41,7 +42,11 @@ struct Proof {
   std::int64_t space = 0;           ///< Plans that the space holds.
   std::int64_t evaluated = 0;       ///< Plans whose memory was predicted in full.
   std::vector<RuledOut> ruled_out;  ///< evaluated + sum of these = space.
-  double optimality_gap = 0;        ///< Relative: 0 unless a limit stopped the search.
+  double optimality_gap = 0;        ///< Relative: how much faster than the named plan one that fits may be. 0, or up to
+                                    ///< kTieShare with less memory, unless a limit stopped the search.
+  bool stopped_early = false;       ///< A limit stopped the search.
+  bool is_proven = true;            ///< False: a bound turned out wrong, and none of this is known.
+  Bytes saved;                      ///< Memory that the fastest plan needs more than the named one.
 
   bool operator==(const Proof&) const = default;
 };
@@ -50,6 +55,8 @@ struct Proof {
 struct Remedy {
   std::string what;  ///< "checkpoint 8 more layers"
   std::string flag;  ///< The option that asks for it: "--checkpoint 20".
+  /// Of what the option gives: a new search ran. Else of the same plan with this one change.
+  bool is_searched = false;
   Bytes delta_bytes;
   Seconds delta_time{0};
   Verdict verdict = Verdict::Unknown;
@@ -70,10 +77,12 @@ inline constexpr std::int64_t kParetoStep = 10;
 
 struct SearchResult {
   Verdict verdict = Verdict::Unknown;
-  Candidate best;                 ///< The fastest plan that fits; when none does, the one that needs least.
+  Candidate best;                 ///< Of the fastest plans that fit, within kTieShare, the one that needs least;
+                                  ///< when none fits, the one that needs least.
   StepReport report;              ///< Of `best`.
-  std::vector<Candidate> pareto;  ///< By rising device peak; the last one is the fastest. search.cpp says what is
-                                  ///< exact about it.
+  ModelFacts facts;               ///< Of the model.
+  std::vector<Candidate> pareto;  ///< By rising device peak and falling step time; the last one is `best`. search.cpp
+                                  ///< says what is exact about it.
   Proof proof;
   Explanation explanation;
   std::vector<std::string> notes;
@@ -97,13 +106,16 @@ struct SearchProgress {
 };
 
 struct SearchOptions {
-  std::int64_t rank = 0;  ///< Of the world: the report is of this one. Plans are compared by rank 0, which holds most.
+  /// Of the world: the report is of this one; of the rank that needs most when not given. Plans are compared by the rank
+  /// that needs most in any case.
+  std::optional<std::int64_t> rank;
   std::function<void(const SearchProgress&)> on_progress;  ///< Called every some milliseconds. Decides nothing.
   /// Asked before each prediction; once it says true the search ends with an error. Empty: nobody stops it.
   std::function<bool()> should_stop;
   /// Called once, when the best plan is known and predicted; front, rejected plans and remedies are still missing.
   std::function<void(const SearchResult&)> on_best;
-  std::function<Result<Cluster>(Bytes)> with_memory;  ///< RemedyRequest::with_memory.
+  std::string gpu_flag;           ///< RemedyRequest::gpu_flag.
+  bool batch_is_default = false;  ///< RemedyRequest::batch_is_default.
 };
 
 /// Errors: stopped, and those of the spec, the workload and the fixed choices, and of check_rank. "No plan fits" is a

@@ -76,8 +76,9 @@ struct Space {
   // Fixed by the user; empty: searched.
   std::optional<std::int64_t> shard;  ///< The mesh: world size / shard replicas.
   std::optional<Wrap> wrap;
-  std::optional<bool> wrap_ends;  ///< Embeddings and heads as units of their own.
-  std::optional<ReshardChoice> reshard;
+  std::optional<bool> wrap_ends;         ///< Embeddings and heads as units of their own.
+  std::optional<ReshardChoice> reshard;  ///< Also of the root where it is the only unit.
+  bool hybrid = false;                   ///< Only meshes that shard and replicate both.
   std::optional<CheckpointChoice> checkpoint;
   std::optional<bool> cpu_offload;
   std::optional<std::int64_t> forward_prefetch;

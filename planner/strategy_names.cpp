@@ -44,8 +44,8 @@ ReshardCounts count_reshards(const Plan& plan) {
   ReshardCounts counts;
   for (const Unit& unit : plan.units) {
     const ReshardAfterForward& reshard = unit.reshard_after_forward;
-    if (is_root(unit) && (plan.units.size() > 1 || reshard.kind != Kind::Default)) continue;
-    if (reshard.kind == Kind::Never || is_root(unit)) {
+    if (is_root(unit) && plan.units.size() > 1) continue;
+    if (reshard.kind == Kind::Never || (is_root(unit) && reshard.kind == Kind::Default)) {
       ++counts.never;
     } else if (reshard.kind == Kind::Smaller) {
       ++counts.smaller;
@@ -59,15 +59,23 @@ ReshardCounts count_reshards(const Plan& plan) {
 
 }  // namespace
 
+bool has_mixed_reshard(const Plan& plan) {
+  const ReshardCounts counts = count_reshards(plan);
+  return plan.mesh.shard > 1 && counts.never > 0 && counts.always + counts.smaller > 0;
+}
+
 std::string fsdp1_name(const Plan& plan) {
   if (plan.mesh.shard == 1) return "NO_SHARD";
   const bool hybrid = plan.mesh.replicate > 1;
-  const std::string_view full = hybrid ? "HYBRID_SHARD" : "FULL_SHARD";
-  const std::string_view grad_op = hybrid ? "_HYBRID_SHARD_ZERO2" : "SHARD_GRAD_OP";
   const ReshardCounts counts = count_reshards(plan);
-  if (counts.never == 0) return std::string(full);
-  if (counts.always + counts.smaller == 0) return std::string(grad_op);
-  return fmt::format("{}, {} {} as {}", full, counts.never, counts.never == 1 ? "unit" : "units", grad_op);
+  const bool keeps_all = counts.never > 0 && counts.always + counts.smaller == 0;
+  if (keeps_all) return hybrid ? "_HYBRID_SHARD_ZERO2" : "SHARD_GRAD_OP";
+  return hybrid ? "HYBRID_SHARD" : "FULL_SHARD";
+}
+
+std::string strategy_name(const Plan& plan) {
+  const bool is_hybrid = plan.mesh.replicate > 1 && plan.mesh.shard > 1;
+  return is_hybrid ? "HYBRID_SHARD" : fsdp1_name(plan);
 }
 
 std::string fsdp2_name(const Plan& plan) {
@@ -87,25 +95,71 @@ std::string fsdp2_name(const Plan& plan) {
   return fmt::format("mesh ({}, {}), reshard_after_forward={}", plan.mesh.replicate, plan.mesh.shard, reshard);
 }
 
+std::string short_reshard(const Plan& plan) {
+  const ReshardCounts counts = count_reshards(plan);
+  if (has_mixed_reshard(plan) && counts.smaller == 0) {
+    return fmt::format("reshard_after_forward=False for {} of {} units", counts.never, counts.always + counts.never);
+  }
+  const std::string whole = fsdp2_name(plan);
+  return whole.substr(whole.find("reshard_after_forward"));
+}
+
+namespace {
+
+/// The shard size of a hybrid strategy: a node, as in FSDP1; empty: inside the only node each one that leaves several
+/// copies.
+Result<std::optional<std::int64_t>> hybrid_shard(const Strategy& strategy, const Cluster& cluster) {
+  const std::int64_t world = world_size(cluster);
+  const auto refused = [&](std::string why) {
+    return failure("--strategy",
+                   fmt::format("{} keeps several copies of the model and shards each: {}.", strategy.name, why),
+                   fmt::format("Write {}.", world == 1          ? "NO_SHARD"
+                                            : strategy.reshards ? "FULL_SHARD"
+                                                                : "SHARD_GRAD_OP"));
+  };
+  if (cluster.nodes > 1) {
+    if (cluster.gpus_per_node == 1) return refused("a node has one GPU to shard over");
+    return cluster.gpus_per_node;
+  }
+  for (std::int64_t shard = 2; shard < world; ++shard) {
+    if (world % shard == 0) return std::nullopt;
+  }
+  return refused(fmt::format("{} {} cannot be divided so", world, world == 1 ? "GPU" : "GPUs"));
+}
+
+bool is_ddp(std::string_view name) {
+  return name == "DDP" || name == "ddp" || name == "DistributedDataParallel";
+}
+
+}  // namespace
+
 Result<void> apply_strategy(std::string_view name, const Cluster& cluster, Space& space) {
   const auto strategy = std::find_if(kStrategies.begin(), kStrategies.end(),
                                      [&](const Strategy& candidate) { return candidate.name == name; });
+  if (is_ddp(name)) {
+    return failure("--strategy",
+                   fmt::format("{} is not predicted: its buckets hold the gradients a second time.", name),
+                   "The nearest is NO_SHARD, FSDP2 with whole copies of the model; add the size of the gradients.");
+  }
   if (strategy == kStrategies.end()) {
     std::vector<std::string_view> names;
     for (const Strategy& candidate : kStrategies) names.push_back(candidate.name);
     return failure("--strategy", fmt::format("\"{}\" is not a sharding strategy.", name), suggest_name(name, names));
   }
-  if (strategy->shard == Strategy::Shard::Node && cluster.nodes == 1) {
-    return failure("--strategy", fmt::format("{} shards inside a node, and there is only one node.", name),
-                   fmt::format("Write {}, or --shard with fewer GPUs than {}.",
-                               strategy->reshards ? "FULL_SHARD" : "SHARD_GRAD_OP", world_size(cluster)));
+  if (strategy->shard == Strategy::Shard::All && world_size(cluster) == 1) {
+    return failure("--strategy", fmt::format("{} shards over several GPUs, and there is one.", name),
+                   "Write NO_SHARD, or leave --strategy out.");
+  }
+  if (strategy->shard == Strategy::Shard::Node) {
+    FSDP_TRY(const std::optional<std::int64_t> shard, hybrid_shard(*strategy, cluster));
+    space.shard = shard;
+    space.hybrid = true;
   }
   switch (strategy->shard) {
     case Strategy::Shard::All:
       space.shard = world_size(cluster);
       break;
     case Strategy::Shard::Node:
-      space.shard = cluster.gpus_per_node;
       break;
     case Strategy::Shard::None:
       space.shard = 1;

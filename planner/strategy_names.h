@@ -6,7 +6,7 @@
 //   FULL_SHARD            (1, all)                  True
 //   SHARD_GRAD_OP         (1, all)                  False
 //   NO_SHARD              (all, 1)                  either: nothing is sharded
-//   HYBRID_SHARD          (nodes, GPUs of a node)   True
+//   HYBRID_SHARD          (nodes, GPUs of a node)   True; on one node each part of it
 //   _HYBRID_SHARD_ZERO2   (nodes, GPUs of a node)   False
 
 #include <string>
@@ -19,14 +19,23 @@
 
 namespace fsdp::planner {
 
-/// "FULL_SHARD"; "FULL_SHARD, 3 units as SHARD_GRAD_OP" where the units differ.
+/// FSDP1's name, as --strategy takes it: "SHARD_GRAD_OP". Where the units differ, that of units that reshard.
 std::string fsdp1_name(const Plan& plan);
+
+/// Some units below the root are resharded after forward, and others are not.
+bool has_mixed_reshard(const Plan& plan);
+
+/// One name for people: FSDP1's, but HYBRID_SHARD whatever happens after forward, which fsdp2_name says.
+std::string strategy_name(const Plan& plan);
 
 /// "mesh (2, 8), reshard_after_forward=True"; "... True for 25 units, False for 3" where the units differ.
 std::string fsdp2_name(const Plan& plan);
 
-/// Fixes shard and reshard of a space to a strategy of FSDP1. Error: an unknown name, with the nearest one; a hybrid
-/// strategy on one node.
+/// The same without the mesh, shorter where the units differ: "reshard_after_forward=False for 3 of 28 units".
+std::string short_reshard(const Plan& plan);
+
+/// Fixes shard and reshard of a space to a strategy of FSDP1. A hybrid one shards over a node as FSDP1 does, and on one
+/// node over each part of it. Error: an unknown name, with the nearest one; DDP; GPUs that cannot be divided so.
 Result<void> apply_strategy(std::string_view name, const Cluster& cluster, Space& space);
 
 }  // namespace fsdp::planner

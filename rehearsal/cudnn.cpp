@@ -1,10 +1,21 @@
-// cuDNN's graph interface: convolutions and cuDNN attention. Every plan exists and asks for
-// STUB_GPU_CUDNN_WORKSPACE_BYTES of workspace; the true sizes are known to cuDNN alone, which needs a card to find a
-// plan.
+// cuDNN's graph interface: convolutions and cuDNN attention.
+//
+// Descriptors are the real cuDNN's. For a graph of convolutions it chooses the engine for the card that is played, and
+// says how much workspace it wants (real_cudnn.h). Handles are invented, so they are taken out; where cuDNN would ask one
+// about the card, the card's description is put in. A plan is made for real, and never runs.
+//
+// Other graphs (attention, fused convolutions) are compiled for the card when an engine is looked for, which needs more of
+// a driver than there is. For them, and where the real one cannot be asked at all or a fixed workspace was wanted, an
+// answer is assumed: one engine exists, and asks for STUB_GPU_CUDNN_WORKSPACE_BYTES or for nothing. What is assumed of a
+// graph is assumed of all that is made from it: heuristics, configurations, engines, plans.
+
 #include <cstdint>
+#include <map>
+#include <mutex>
 
 #include "rehearsal/exported.h"
 #include "rehearsal/options.h"
+#include "rehearsal/real_cudnn.h"
 
 FSDP_STUB_CREATES(cudnnCreate)
 FSDP_STUB_SUCCEEDS(cudnnDestroy)
@@ -14,36 +25,124 @@ FSDP_STUB int cudnnGetStream(void*, void** stream) {
   return 0;
 }
 
-// A graph is made of descriptors with attributes. They are taken and forgotten.
-FSDP_STUB int cudnnBackendCreateDescriptor(int, void** descriptor) {
-  *descriptor = fsdp::rehearsal::fresh_handle();
-  return 0;
-}
-FSDP_STUB_SUCCEEDS(cudnnBackendDestroyDescriptor)
-FSDP_STUB_SUCCEEDS(cudnnBackendFinalize)
-FSDP_STUB_SUCCEEDS(cudnnBackendSetAttribute)
-FSDP_STUB_COUNTED(cudnnBackendExecute, Cudnn)
-
 namespace {
 
-/// cudnnBackendAttributeName_t, of cudnn_graph.h 9.
+using fsdp::rehearsal::real_cudnn;
+using fsdp::rehearsal::RealCudnn;
+
+/// cudnnBackendDescriptorType_t, of cudnn_graph.h 9; those of which something must be known.
+enum Type {
+  kNothing = -1,
+  kEngine = 2,
+  kHeuristics = 4,
+  kPlan = 5,
+  kConvolutionForward = 10,
+  kConvolutionBackwardFilter = 11,
+  kConvolutionBackwardData = 12,
+  kGraph = 15,
+};
+
+constexpr int kTypeDescriptor = 15;  // cudnnBackendAttributeType_t
+
+/// cudnnBackendAttributeName_t.
 enum Attribute {
+  kHeuristicGraph = 201,
   kHeuristicResults = 202,
+  kHeuristicCard = 204,
   kConfigurationEngine = 300,
   kConfigurationWorkspace = 303,
   kConfigurationSharedMemory = 304,
+  kPlanHandle = 400,
+  kPlanConfiguration = 401,
   kPlanWorkspace = 402,
+  kPlanCard = 407,
+  kGraphHandle = 800,
+  kGraphOperations = 801,
+  kEngineGraph = 1300,
   kEngineGlobalIndex = 1301,
+  kEngineCard = 1307,
 };
 
-}  // namespace
+/// The attribute by which a descriptor of this type is told of the card; 0: it need not know.
+int card_attribute(int type) {
+  switch (type) {
+    case kEngine:
+      return kEngineCard;
+    case kHeuristics:
+      return kHeuristicCard;
+    case kPlan:
+      return kPlanCard;
+    default:
+      return 0;
+  }
+}
 
-// What PyTorch and cudnn_frontend read: one configuration of one engine, in the descriptors that the caller has made.
-FSDP_STUB int cudnnBackendGetAttribute(void*, int attribute, int, int64_t, int64_t* found, void* out) {
+bool is_convolution(int type) {
+  return type == kConvolutionForward || type == kConvolutionBackwardFilter || type == kConvolutionBackwardData;
+}
+
+/// What is known of a descriptor.
+struct Known {
+  int type = kNothing;
+  bool is_assumed = false;
+};
+
+class Descriptors {
+ public:
+  void add(void* descriptor, Known known) {
+    const std::lock_guard lock(mutex_);
+    known_[descriptor] = known;
+  }
+  void assume(void* descriptor) {
+    const std::lock_guard lock(mutex_);
+    known_[descriptor].is_assumed = true;
+  }
+  void forget(void* descriptor) {
+    const std::lock_guard lock(mutex_);
+    known_.erase(descriptor);
+  }
+  Known of(void* descriptor) {
+    const std::lock_guard lock(mutex_);
+    const auto found = known_.find(descriptor);
+    return found == known_.end() ? Known() : found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<void*, Known> known_;
+};
+
+Descriptors& descriptors() {
+  static auto* const instance = new Descriptors;  // never destroyed: static destructors still call us
+  return *instance;
+}
+
+/// Whether an attribute that is being set makes its descriptor one whose answers are assumed.
+bool passes_an_assumption_on(int attribute, int64_t count, const void* values) {
+  const auto* const others = static_cast<void* const*>(values);
+  switch (attribute) {
+    case kGraphOperations:
+      for (int64_t i = 0; i < count; ++i) {
+        if (!is_convolution(descriptors().of(others[i]).type)) return true;
+      }
+      return false;
+    case kHeuristicGraph:
+    case kEngineGraph:
+    case kConfigurationEngine:
+    case kPlanConfiguration:
+      return count > 0 && descriptors().of(others[0]).is_assumed;
+    default:
+      return false;
+  }
+}
+
+/// What PyTorch and cudnn_frontend read: one configuration of one engine, in the descriptors that the caller has made.
+int assumed_attribute(int attribute, int64_t* found, void* out) {
   int64_t number = 1;
   switch (attribute) {
     case kHeuristicResults:
     case kConfigurationEngine:
+      if (out != nullptr && real_cudnn() != nullptr) descriptors().assume(*static_cast<void**>(out));
       break;
     case kEngineGlobalIndex:
       if (out != nullptr) *static_cast<int64_t*>(out) = 0;
@@ -54,12 +153,67 @@ FSDP_STUB int cudnnBackendGetAttribute(void*, int attribute, int, int64_t, int64
     case kConfigurationWorkspace:
     case kPlanWorkspace:
       if (out != nullptr) {
-        *static_cast<int64_t*>(out) = static_cast<int64_t>(fsdp::rehearsal::options().cudnn_workspace_bytes);
+        *static_cast<int64_t*>(out) = static_cast<int64_t>(fsdp::rehearsal::options().cudnn_workspace_bytes.value_or(0));
       }
       break;
     default:
       number = 0;
   }
   if (found != nullptr) *found = number;
+  return 0;
+}
+
+}  // namespace
+
+FSDP_STUB int cudnnBackendCreateDescriptor(int type, void** descriptor) {
+  const RealCudnn* const real = real_cudnn();
+  if (real == nullptr) {
+    *descriptor = fsdp::rehearsal::fresh_handle();
+    return 0;
+  }
+  const int status = real->create(type, descriptor);
+  if (status == 0) descriptors().add(*descriptor, {.type = type});
+  return status;
+}
+
+FSDP_STUB int cudnnBackendDestroyDescriptor(void* descriptor) {
+  const RealCudnn* const real = real_cudnn();
+  if (real == nullptr) return 0;
+  descriptors().forget(descriptor);
+  return real->destroy(descriptor);
+}
+
+FSDP_STUB int cudnnBackendSetAttribute(void* descriptor, int attribute, int type, int64_t count, const void* values) {
+  const RealCudnn* const real = real_cudnn();
+  if (real == nullptr || attribute == kGraphHandle || attribute == kPlanHandle) return 0;
+  if (passes_an_assumption_on(attribute, count, values)) descriptors().assume(descriptor);
+  if (descriptors().of(descriptor).is_assumed) return 0;
+  return real->set(descriptor, attribute, type, count, values);
+}
+
+FSDP_STUB int cudnnBackendFinalize(void* descriptor) {
+  const RealCudnn* const real = real_cudnn();
+  const Known known = real == nullptr ? Known() : descriptors().of(descriptor);
+  if (real == nullptr || known.is_assumed) return 0;
+  // What a query fills in is told by cuDNN itself, and never comes here.
+  if (const int attribute = card_attribute(known.type); attribute != 0) {
+    const int status = real->set(descriptor, attribute, kTypeDescriptor, 1, &real->card);
+    if (status != 0) return status;
+  }
+  return real->finalize(descriptor);
+}
+
+FSDP_STUB int cudnnBackendGetAttribute(void* descriptor, int attribute, int type, int64_t asked, int64_t* found,
+                                       void* out) {
+  const RealCudnn* const real = real_cudnn();
+  if (real == nullptr || descriptors().of(descriptor).is_assumed) return assumed_attribute(attribute, found, out);
+  return real->get(descriptor, attribute, type, asked, found, out);
+}
+
+// Counted are plans whose workspace is assumed.
+FSDP_STUB int cudnnBackendExecute(void*, void* plan, void*) {
+  if (real_cudnn() == nullptr || descriptors().of(plan).is_assumed) {
+    fsdp::rehearsal::count(fsdp::rehearsal::Counter::Cudnn);
+  }
   return 0;
 }

@@ -9,7 +9,7 @@
 namespace {
 
 int workspace(size_t* bytes) {
-  *bytes = fsdp::rehearsal::options().cudnn_workspace_bytes;
+  *bytes = fsdp::rehearsal::options().cudnn_workspace_bytes.value_or(0);
   return 0;
 }
 

@@ -17,17 +17,17 @@ namespace {
 
 std::atomic<int> ranks_of_next_split{0};
 
-/// Takes the device memory of a communicator, which may be what does not fit.
-ncclResult_t make(ncclComm_t* handle, int ranks, int rank) {
+/// Takes the memory of a communicator on a device, which may be what does not fit.
+ncclResult_t make(ncclComm_t* handle, int ranks, int rank, int device = current_device()) {
   static std::atomic<int> next{0};
   *handle = nullptr;
   if (ranks < 1 || rank < 0 || rank >= ranks) return ncclInvalidArgument;
   const uint64_t bytes = nccl_bytes_of(ranks);
-  if (!charge(current_device(), bytes, ChargedTo::Nccl)) return ncclUnhandledCudaError;
+  if (!charge(device, bytes, ChargedTo::Nccl)) return ncclUnhandledCudaError;
   count(Counter::Communicator);
   const int number = next++;
   trace(Trace::Nccl, "communicator %d: rank %d of %d, %lu bytes", number, rank, ranks, bytes);
-  *handle = reinterpret_cast<ncclComm_t>(new Communicator{number, ranks, rank, current_device(), bytes});
+  *handle = reinterpret_cast<ncclComm_t>(new Communicator{number, ranks, rank, device, bytes});
   return ncclSuccess;
 }
 
@@ -87,10 +87,11 @@ FSDP_STUB ncclResult_t ncclCommInitRankScalable(ncclComm_t* handle, int ranks, i
   return make(handle, ranks, rank);
 }
 
-// One process with several cards (DataParallel): a communicator for each.
-FSDP_STUB ncclResult_t ncclCommInitAll(ncclComm_t* handles, int ranks, const int*) {
+// One process with several cards (DataParallel): a communicator for each. Without a list they are the first ones.
+FSDP_STUB ncclResult_t ncclCommInitAll(ncclComm_t* handles, int ranks, const int* devices) {
   for (int rank = 0; rank < ranks; ++rank) {
-    if (const ncclResult_t result = make(handles + rank, ranks, rank); result != ncclSuccess) return result;
+    const int device = devices == nullptr ? rank : devices[rank];
+    if (const ncclResult_t result = make(handles + rank, ranks, rank, device); result != ncclSuccess) return result;
   }
   return ncclSuccess;
 }

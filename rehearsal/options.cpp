@@ -158,7 +158,9 @@ Options parse_options(Lookup lookup, std::vector<std::string>& errors) {
   reader.number("STUB_GPU_CONTEXT_BYTES", options.context_bytes, uint64_t{0});
   reader.number("STUB_GPU_COUNT", options.devices, 1, 1024);
   read_nccl_bytes(reader, options);
-  reader.number("STUB_GPU_CUDNN_WORKSPACE_BYTES", options.cudnn_workspace_bytes, uint64_t{0});
+  if (lookup("STUB_GPU_CUDNN_WORKSPACE_BYTES")) {
+    reader.number("STUB_GPU_CUDNN_WORKSPACE_BYTES", options.cudnn_workspace_bytes.emplace(), uint64_t{0});
+  }
   read_behaviour(reader, options);
   if (options.context_bytes > options.card.total_bytes) {
     errors.push_back("STUB_GPU_CONTEXT_BYTES is " + std::to_string(options.context_bytes) +

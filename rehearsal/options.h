@@ -43,7 +43,8 @@ struct Options {
   int devices = 1;
   std::map<int, uint64_t> nccl_bytes;  ///< Group size to bytes of one communicator.
   uint64_t nccl_bytes_otherwise = 0;   ///< Of a size that is not listed.
-  uint64_t cudnn_workspace_bytes = 0;  ///< What each cuDNN plan asks for.
+  /// What each cuDNN plan asks for; nothing: what cuDNN says.
+  std::optional<uint64_t> cudnn_workspace_bytes;
   EventTiming events = EventTiming::Done;
   uint64_t event_lag = 0;  ///< Kernels, of EventTiming::Lag.
   bool addresses_go_down = false;

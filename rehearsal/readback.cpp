@@ -3,14 +3,17 @@
 #include <dlfcn.h>
 #include <unwind.h>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <string_view>
 
 #include "rehearsal/counters.h"
 #include "rehearsal/stub_gpu.h"
 
 // The copy itself does not say why the host wants the bytes: `item`, `nonzero`, `unique` all end in the same
-// cudaMemcpyAsync. The native stack does. It is walked only when unknown bytes are copied and somebody listens.
+// cudaMemcpyAsync. The native stack does. It is walked only when unknown bytes are copied and somebody listens. The
+// dynamic linker looks through a library's symbols one by one, so what an address belongs to is asked once a thread.
 
 namespace fsdp::rehearsal {
 namespace {
@@ -43,18 +46,26 @@ struct Walk {
   int frames = 0;
 };
 
+/// The first operation that the symbol at a code address names, or kCopy.
+size_t operation_at(_Unwind_Ptr address) {
+  thread_local std::map<_Unwind_Ptr, size_t> known;
+  const auto [place, is_new] = known.try_emplace(address, kCopy);
+  Dl_info info{};
+  if (!is_new || dladdr(reinterpret_cast<const void*>(address), &info) == 0 || info.dli_sname == nullptr) {
+    return place->second;
+  }
+  const std::string_view symbol = info.dli_sname;
+  for (size_t i = kCopy; i-- > 0;) {
+    if (symbol.find(kOperations[i].part) != std::string_view::npos) place->second = i;
+  }
+  return place->second;
+}
+
 _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   constexpr int kFramesAtMost = 200;  // PyTorch's part of a stack is shorter; below it is the interpreter
   Walk& walk = *static_cast<Walk*>(argument);
   if (++walk.frames > kFramesAtMost) return _URC_END_OF_STACK;
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(_Unwind_GetIP(context)), &info) == 0 || info.dli_sname == nullptr) {
-    return _URC_NO_REASON;
-  }
-  const std::string_view symbol = info.dli_sname;
-  for (size_t i = 0; i < walk.best; ++i) {
-    if (symbol.find(kOperations[i].part) != std::string_view::npos) walk.best = i;
-  }
+  walk.best = std::min(walk.best, operation_at(_Unwind_GetIP(context)));
   return _URC_NO_REASON;
 }
 

@@ -161,12 +161,14 @@ std::string provenance_of(const CollectiveCost& cost, const NcclTuning& tuning) 
                                   ? fmt::format(" at {:.3g} GB/s ({})", 1e-9 * cost.shape.bus_bandwidth.count(),
                                                 name_of(cost.shape.bus_bandwidth_provenance))
                                   : "";
+  const bool has_one_band = cost.band.low == cost.small_band.low && cost.band.high == cost.small_band.high;
+  const std::string small =
+      has_one_band ? "" : fmt::format(" ({} to {} times below 64 MiB)", cost.small_band.low, cost.small_band.high);
   return fmt::format(
-      "NCCL {} tuning tables on {}, corrected for {}{}; not calibrated on this machine: the true time is expected at "
-      "{} "
-      "to {} times this ({} to {} times below 64 MiB).",
+      "Collectives: NCCL {} tuning tables on {}, corrected for {}{}. Not calibrated on this machine: expect {} to {} "
+      "times the predicted time{}.",
       tuning.regime == NcclRegime::From2_28 ? ">=2.28" : "<=2.27", describe(tuning.topology),
-      to_string(cost.link_class), plateau, cost.band.low, cost.band.high, cost.small_band.low, cost.small_band.high);
+      to_string(cost.link_class), plateau, cost.band.low, cost.band.high, small);
 }
 
 }  // namespace

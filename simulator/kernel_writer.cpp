@@ -16,14 +16,16 @@ std::size_t at(int index) {
 
 }  // namespace
 
-KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides)
+KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides,
+                           const std::vector<std::optional<Dtype>>& input_dtypes)
     : block_(block), context_(context) {
   program_.value_slot.assign(block.values.size(), -1);
   for (int v = 0; v < block.num_inputs; ++v) {
     const Value& value = block.values[at(v)];
     // Scalars that pass between calls are losses.
     const bool is_loss = value.shape.empty() && context.implementations.upcast_logits;
-    const Dtype dtype = value.dtype.value_or(is_loss ? Dtype::Float32 : context.activation);
+    Dtype dtype = value.dtype.value_or(is_loss ? Dtype::Float32 : context.activation);
+    if (!input_dtypes.empty()) dtype = input_dtypes[at(v)].value_or(dtype);
     const std::int64_t elements = num_elements(value.shape);
     program_.storages.push_back({Storage::Kind::Input, v, elements * size_of(dtype).count(), -1});
     program_.slots.push_back({v, elements, dtype, is_floating_point(dtype)});
@@ -166,8 +168,8 @@ int KernelWriter::mul(int x, int y, bool per_row) {
   return product;
 }
 
-int KernelWriter::sum_of(int x, int y) {
-  const bool broadcast = elements(y) < elements(x);
+int KernelWriter::sum_of(int x, int y, bool is_flatter) {
+  const bool broadcast = elements(y) < elements(x) || is_flatter;
   const int result = make(elements(x), slot(x).dtype);
   lay_as_result_of(result, x);
   Kernel& kernel = add(KernelKind::Elementwise,

@@ -28,8 +28,9 @@ struct Product {
 
 class KernelWriter {
  public:
-  /// `input_strides` as of expand_block().
-  KernelWriter(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides);
+  /// `input_strides` and `input_dtypes` as of expand_block().
+  KernelWriter(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides,
+               const std::vector<std::optional<Dtype>>& input_dtypes);
 
   const Block& block() const { return block_; }
   const OpRuleContext& context() const { return context_; }
@@ -96,8 +97,9 @@ class KernelWriter {
   int unary(int x, bool saves_input, bool saves_result);
   /// x * y, y broadcast to x where it is smaller: along the first dimensions, or (`per_row`) along the last.
   int mul(int x, int y, bool per_row = false);
-  /// x + y, y broadcast to x where it is smaller.
-  int sum_of(int x, int y);
+  /// x + y, y broadcast to x where it is smaller, or where it lacks dimensions in front (`is_flatter`): of a single
+  /// sample too its gradient is a sum.
+  int sum_of(int x, int y, bool is_flatter = false);
   /// x * number.
   int scale(int x);
   /// x + number: the gradient passes through.

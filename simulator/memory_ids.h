@@ -47,8 +47,9 @@ enum class UnitTensor : std::uint8_t {
   ReceivedParts,  ///< Of a reduce-scatter that adds them up itself.
   ShardedGrad,
   NewShardedGrad,  ///< Of a later micro-batch, until it is added.
+  OtherAllGather,  ///< Of a pass that begins while the output of the pass before is still kept.
 };
-inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::NewShardedGrad) + 1;
+inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::OtherAllGather) + 1;
 
 /// Tensors that exist once.
 enum class SingleTensor : std::uint8_t {

@@ -108,6 +108,7 @@ class PeakSink {
     live_ += bytes;
     live_by_category_[static_cast<std::size_t>(category)] += Bytes(bytes);
     ++num_events_;
+    if (!most_from_mark_.empty()) most_from_mark_.back() = std::max(most_from_mark_.back(), live_);
     if (live_ > peak_) {
       peak_ = live_;
       peak_event_ = num_events_;
@@ -126,7 +127,7 @@ class PeakSink {
   /// An instruction begins.
   void mark() {
     ++num_marks_;
-    live_at_mark_.push_back(live_);
+    most_from_mark_.push_back(live_);
   }
   /// A collective is called.
   void collective() { live_at_collective_.push_back(live_by_category_); }
@@ -134,7 +135,8 @@ class PeakSink {
   std::int64_t peak_event() const { return peak_event_; }
   std::int64_t peak_mark() const { return peak_mark_; }
   int peak_id() const { return peak_id_; }
-  const std::vector<std::int64_t>& live_at_mark() const { return live_at_mark_; }
+  /// [instructions] The most that was live from the begin of each to the begin of the next.
+  const std::vector<std::int64_t>& most_from_mark() const { return most_from_mark_; }
   const std::vector<BytesByCategory>& live_at_collective() const { return live_at_collective_; }
   std::int64_t bytes_of(int id) const { return bytes_[static_cast<std::size_t>(id)]; }
   MemoryCategory category_of(int id) const { return category_[static_cast<std::size_t>(id)]; }
@@ -145,7 +147,7 @@ class PeakSink {
 
   std::vector<std::int64_t> bytes_;
   std::vector<MemoryCategory> category_;
-  std::vector<std::int64_t> live_at_mark_;
+  std::vector<std::int64_t> most_from_mark_;
   std::vector<BytesByCategory> live_at_collective_;
   BytesByCategory live_by_category_{};
   std::int64_t stop_after_;

@@ -39,6 +39,7 @@ class MemoryWalk<Sink>::Impl {
 
  private:
   void run(const Instruction& step) {
+    if (step.what != Do::LoadInputs) calls_.enter_root();
     switch (step.what) {
       case Do::LoadInputs:
         calls_.begin_micro_batch();
@@ -51,7 +52,8 @@ class MemoryWalk<Sink>::Impl {
         calls_.end_hooks();
         return units_.wait(step);
       case Do::DropAllGather:
-        return units_.drop_held_gather();
+        units_.drop_held_gather();
+        return calls_.leave_root();
       case Do::Forward:
         return calls_.forward(step);
       case Do::Reshard:

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/input_casts.h"
 #include "simulator/memory_walk.h"
 #include "simulator/memory_walk_units.h"
 #include "simulator/memory_walk_value_grads.h"
@@ -29,6 +30,7 @@ class CallWalk {
     for (const Call& call : model_.calls) {
       for (const int value : call.inputs) ++consumers_[at(value)];
     }
+    find_casts();
     for (const HeldValue& held : model_.held) {
       if (is_held(held)) ++consumers_[at(held.value)];
     }
@@ -45,11 +47,32 @@ class CallWalk {
                   MemoryCategory::Inputs);
       if (has_inputs_) drop(in_.ids->input(index, 1 - turn_));
       // The caller's batch, and the calls that will use it.
-      refs_[at(id)] = 1 + consumers_[at(model_.inputs[i])];
+      const int readers = consumers_[at(model_.inputs[i])];
+      refs_[at(id)] = 1 + (is_cast(model_.inputs[i]) ? readers - readers_of_cast_[i] : readers);
       storage_of_value_[at(model_.inputs[i])] = id;
     }
     has_inputs_ = true;
     turn_ = 1 - turn_;
+    must_enter_root_ = !cast_of_value_.empty();
+  }
+
+  /// The root casts what it gets in front of its all-gather; its arguments live until its forward returns.
+  void enter_root() {
+    if (!must_enter_root_) return;
+    must_enter_root_ = false;
+    for (std::size_t i = 0; i < model_.inputs.size(); ++i) {
+      if (!is_cast(model_.inputs[i])) continue;
+      const int id = in_.ids->input_cast(static_cast<int>(i));
+      sink_.alloc(id, num_elements(model_.values[at(model_.inputs[i])].shape) * size_of(in_.activation).count(),
+                  MemoryStream::Compute, MemoryCategory::Activation);
+      refs_[at(id)] = 1 + readers_of_cast_[i];
+    }
+  }
+
+  void leave_root() {
+    for (std::size_t i = 0; i < readers_of_cast_.size(); ++i) {
+      if (is_cast(model_.inputs[i])) drop(in_.ids->input_cast(static_cast<int>(i)));
+    }
   }
 
   void forward(const Instruction& step) {
@@ -106,7 +129,8 @@ class CallWalk {
   /// What the root returns has output_dtype. Other units return that of activations, which check() sees to.
   std::int64_t returned_loss_bytes() const {
     const std::optional<Dtype>& output = in_.plan->mixed_precision.output_dtype;
-    return output ? size_of(*output).count() : loss_bytes();
+    const bool is_returned = model_.calls.empty() || model_.calls.back().module >= 0;
+    return output && is_returned ? size_of(*output).count() : loss_bytes();
   }
   bool casts_loss() const { return model_.loss >= 0 && returned_loss_bytes() != loss_bytes(); }
 
@@ -132,6 +156,28 @@ class CallWalk {
  private:
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
   const Tape& tape_of(int call) const { return *(*in_.tapes)[at(call)]; }
+
+  void find_casts() {
+    const std::vector<bool> cast = inputs_cast_by_root(model_, *in_.plan);
+    if (std::find(cast.begin(), cast.end(), true) == cast.end()) return;
+    cast_of_value_.assign(model_.values.size(), -1);
+    readers_of_cast_.assign(cast.size(), 0);
+    for (std::size_t i = 0; i < cast.size(); ++i) {
+      if (!cast[i]) continue;
+      cast_of_value_[at(model_.inputs[i])] = in_.ids->input_cast(static_cast<int>(i));
+      for (const Call& call : model_.calls) {
+        if (call.module < 0) continue;
+        readers_of_cast_[i] += static_cast<int>(std::count(call.inputs.begin(), call.inputs.end(), model_.inputs[i]));
+      }
+    }
+  }
+  bool is_cast(int value) const { return !cast_of_value_.empty() && cast_of_value_[at(value)] >= 0; }
+
+  // Where an input of a call lies.
+  int storage_of_input(const Call& call, int input) const {
+    const int value = call.inputs[at(input)];
+    return call.module >= 0 && is_cast(value) ? cast_of_value_[at(value)] : storage_of_value_[at(value)];
+  }
 
   bool is_held(const HeldValue& held) const { return !held.if_cached || in_.use_cache; }
 
@@ -161,7 +207,7 @@ class CallWalk {
       if (where.kind != kind) continue;
       int id = -1;
       if (where.kind == Storage::Kind::Inside) id = in_.ids->call_base[at(c)] + where.index;
-      if (where.kind == Storage::Kind::Input) id = storage_of_value_[at(call.inputs[at(where.index)])];
+      if (where.kind == Storage::Kind::Input) id = storage_of_input(call, where.index);
       storage_of_value_[at(call.outputs[o])] = id;
       if (id < 0) continue;
       const int users = consumers_[at(call.outputs[o])];
@@ -210,10 +256,10 @@ class CallWalk {
           units_.add_grad(call.parameters[at(event.storage)]);
           break;
         case TapeEvent::Kind::ReleaseInput:
-          drop(storage_of_value_[at(call.inputs[at(event.storage)])]);
+          drop(storage_of_input(call, event.storage));
           break;
         case TapeEvent::Kind::HoldInput:
-          unused_.push_back(storage_of_value_[at(call.inputs[at(event.storage)])]);
+          unused_.push_back(storage_of_input(call, event.storage));
           break;
         case TapeEvent::Kind::HoldOwn:
           refs_[at(base + event.storage)] = std::max(refs_[at(base + event.storage)], 1);
@@ -264,10 +310,13 @@ class CallWalk {
   std::vector<int> refs_;              // [num ids] Of what passes between calls.
   std::vector<int> storage_of_value_;  // [num values]
   ValueGradWalk<Sink> grads_;
-  std::vector<int> consumers_;  // [num values]
+  std::vector<int> consumers_;        // [num values]
+  std::vector<int> cast_of_value_;    // [num values] What the root makes of it, or -1; empty where it casts nothing.
+  std::vector<int> readers_of_cast_;  // [num inputs] Calls inside the root.
   std::vector<int> unused_;
   bool has_workspace_[4] = {};
   bool has_inputs_ = false;
+  bool must_enter_root_ = false;
   bool in_backward_of_ = false;
   bool is_backward_ = false;
   int current_call_ = -1;

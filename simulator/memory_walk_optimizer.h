@@ -73,7 +73,8 @@ class OptimizerWalk {
     };
     const auto drop = [&](SingleTensor what) { sink_.free(in_.ids->of(what)); };
     using enum SingleTensor;
-    make(ClipBuffer, 4 * count * chunks);
+    const bool has_kernel = in_.limits.num_sms > 0;  // CUDA's own; on processors each gradient is summed by itself.
+    if (has_kernel) make(ClipBuffer, 4 * count * chunks);
     std::int64_t norms = 0;
     for (const Shard& shard : shards_) {
       if (!shard.parameter.receives_gradient) continue;
@@ -81,7 +82,7 @@ class OptimizerWalk {
       alloc(ParameterTensor::OptimizerTemp, p, element_size(p), MemoryCategory::Temp);
       norms += element_size(p);
     }
-    drop(ClipBuffer);
+    if (has_kernel) drop(ClipBuffer);
     for (const SingleTensor stack : {ClipNorms, ClipNorms2}) make(stack, norms);
     sink_.collective();
     for (const SingleTensor stack : {ClipNorms3, ClipNorms4}) make(stack, norms);
@@ -268,16 +269,19 @@ class OptimizerWalk {
     }
   }
 
-  // Weight decay that is added to the gradients (Adam, SGD) makes a new list of them; AdamW's works in place.
+  // Weight decay that is added to the gradients (Adam, SGD) makes a new list of them; AdamW's works in place. Adam
+  // drops that list ("del device_grads") before it takes the roots of the second moments.
   void foreach_temporaries() {
     const Optimizer& optimizer = in_.plan->optimizer;
     const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
-    if (adds_decay) temporaries(ParameterTensor::SecondOptimizerTemp);
+    if (adds_decay) {
+      temporaries(ParameterTensor::SecondOptimizerTemp);
+      drop_temporaries(ParameterTensor::SecondOptimizerTemp);
+    }
     if (optimizer.kind != OptimizerKind::Sgd) {
       temporaries(ParameterTensor::OptimizerTemp);
       drop_temporaries(ParameterTensor::OptimizerTemp);
     }
-    if (adds_decay) drop_temporaries(ParameterTensor::SecondOptimizerTemp);
   }
 
   // Variables of the loop hold what they name until they name the next parameter's.

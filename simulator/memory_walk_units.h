@@ -52,7 +52,12 @@ class UnitWalk {
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
     if (from_host) fetch(unit);
     if (casts) sink_.alloc(cast, cast_size, MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
-    sink_.alloc(in_.ids->of(UnitTensor::AllGather, step.unit), in_.layout->mesh.shard * unit.gather_shard_bytes.count(),
+    // A unit that is called twice in a row gathers again while its last output is kept.
+    UnitTensor& output = units_[at(step.unit)].all_gather;
+    if (held_gather_ == in_.ids->of(output, step.unit)) {
+      output = output == UnitTensor::AllGather ? UnitTensor::OtherAllGather : UnitTensor::AllGather;
+    }
+    sink_.alloc(in_.ids->of(output, step.unit), in_.layout->mesh.shard * unit.gather_shard_bytes.count(),
                 MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
     sink_.collective();
     if (casts) sink_.free(cast);
@@ -82,21 +87,21 @@ class UnitWalk {
     state.unsharded = true;
     drop_held_gather();
     if (step.phase == StepPhase::Forward) {
-      held_gather_ = step.unit;
+      held_gather_ = in_.ids->of(state.all_gather, step.unit);
     } else {
-      sink_.free(in_.ids->of(UnitTensor::AllGather, step.unit));
+      sink_.free(in_.ids->of(state.all_gather, step.unit));
     }
   }
 
   void drop_held_gather() {
-    if (held_gather_ >= 0) sink_.free(in_.ids->of(UnitTensor::AllGather, held_gather_));
+    if (held_gather_ >= 0) sink_.free(held_gather_);
     held_gather_ = -1;
   }
 
   void reshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[at(step.unit)];
-    if (state.gathered && gathers()) sink_.free(in_.ids->of(UnitTensor::AllGather, step.unit));
+    if (state.gathered && gathers()) sink_.free(in_.ids->of(state.all_gather, step.unit));
     state.gathered = false;
     if (!state.unsharded) {
       // Without a backward the smaller shards are no longer used, and go when the next forward makes new ones.
@@ -183,6 +188,7 @@ class UnitWalk {
     bool left_smaller = false;  // or that nobody uses any more.
     bool is_other_smaller = false;
     bool has_sharded_grad = false;
+    UnitTensor all_gather = UnitTensor::AllGather;  // Which of the two its last output is in.
   };
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[at(step.unit)]; }
@@ -360,7 +366,7 @@ class UnitWalk {
   GradientWalk<Sink> grads_;
   std::vector<KeptOutput> kept_outputs_;
   std::vector<std::int64_t> chunks_;  // Kept between calls for its memory.
-  int held_gather_ = -1;
+  int held_gather_ = -1;              // The all-gather output that is kept, as a number of MemoryIds.
   int reduce_input_ = -1;
 };
 

@@ -1,5 +1,6 @@
 // Dispatch of op kinds to the families of rules, and what holds between ops: the arguments of a module's forward live
-// until it returns, since the tuple of them is a variable of torch.nn.Module.__call__.
+// until it returns, since the tuple of them is a variable of torch.nn.Module.__call__; what its local variables name
+// lives as long, or until they name something else.
 
 #include "simulator/op_rules.h"
 
@@ -125,16 +126,32 @@ void hold_operands(const Block& block, KernelProgram& program) {
   }
 }
 
+// The last kernel of the ops up to one.
+Kernel* last_kernel(KernelProgram& program, int op) {
+  const auto last = std::find_if(program.kernels.rbegin(), program.kernels.rend(),
+                                 [&](const Kernel& kernel) { return kernel.op <= op; });
+  return last == program.kernels.rend() ? nullptr : &*last;
+}
+
+void hold_locals(const Block& block, KernelProgram& program) {
+  for (const LocalVariable& local : block.locals) {
+    Kernel* last = last_kernel(program, local.until);
+    if (last != nullptr) last->holds.push_back(program.value_slot[at(local.value)]);
+  }
+}
+
 }  // namespace
 
-KernelProgram expand_block(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides) {
-  KernelWriter writer(block, context, input_strides);
+KernelProgram expand_block(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides,
+                           const std::vector<std::optional<Dtype>>& input_dtypes) {
+  KernelWriter writer(block, context, input_strides, input_dtypes);
   for (std::size_t o = 0; o < block.ops.size(); ++o) {
     writer.start_op(static_cast<int>(o));
     write_op(writer);
   }
   KernelProgram program = writer.take();
   hold_operands(block, program);
+  hold_locals(block, program);
   // The block's own inputs are known to live as long as the call.
   for (int m = 1; m < static_cast<int>(block.modules.size()); ++m) {
     if (!block.modules[at(m)].called) continue;

@@ -3,6 +3,8 @@
 // The second rule of an op kind: what it allocates, saves for backward, computes and moves.
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "core/model.h"
 #include "core/runtime.h"
@@ -24,7 +26,9 @@ struct OpRuleContext {
 
 /// Writes a block out in the ATen calls that the runtime makes of its ops. `input_strides` [num_inputs]: how the
 /// block's inputs lie in memory, where that is not the order of their shape; empty: all of them lie in order.
+/// `input_dtypes` [num_inputs]: of those that have another dtype than the block says; empty: none.
 KernelProgram expand_block(const Block& block, const OpRuleContext& context,
-                           const std::vector<Shape>& input_strides = {});
+                           const std::vector<Shape>& input_strides = {},
+                           const std::vector<std::optional<Dtype>>& input_dtypes = {});
 
 }  // namespace fsdp::simulator

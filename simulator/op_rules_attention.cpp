@@ -87,11 +87,10 @@ int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s, bool cu
   return cut ? y : w.copy(y);
 }
 
-// Zeros behind each head, up to a multiple of 8.
-int padded(KernelWriter& w, int x, std::int64_t dim, std::int64_t wide) {
-  Shape shape = w.slot(x).shape;
+// Zeros behind each head of x [batch, heads, positions, dim], up to a multiple of 8.
+int padded(KernelWriter& w, int x, Shape shape, std::int64_t wide) {
+  const int y = w.make(w.elements(x) / shape.back() * wide, w.slot(x).dtype);
   shape.back() = wide;
-  const int y = w.make(w.elements(x) / dim * wide, w.slot(x).dtype);
   w.lay(y, shape, dense_strides(shape));
   w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
   return y;
@@ -101,9 +100,9 @@ int padded(KernelWriter& w, int x, std::int64_t dim, std::int64_t wide) {
 int flash_padded(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   AttentionSizes wide = s;
   wide.dim = wide.value_dim = round_up(s.dim, 8);
-  const int q8 = padded(w, q, s.dim, wide.dim);
-  const int k8 = padded(w, k, s.dim, wide.dim);
-  const int v8 = padded(w, v, s.dim, wide.dim);
+  const int q8 = padded(w, q, {s.batch, s.heads, s.queries, s.dim}, wide.dim);
+  const int k8 = padded(w, k, {s.batch, s.kv_heads, s.keys, s.dim}, wide.dim);
+  const int v8 = padded(w, v, {s.batch, s.kv_heads, s.keys, s.dim}, wide.dim);
   const int y = flash(w, q8, k8, v8, wide, true);
   hold(w, {q8, k8, v8});
   const int cut = w.alias(y, w.elements(y) / wide.dim * s.dim);

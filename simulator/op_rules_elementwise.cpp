@@ -25,7 +25,10 @@ int product(KernelWriter& w, int x, int y) {
 }
 
 int sum(KernelWriter& w, int x, int y) {
-  return w.elements(x) >= w.elements(y) ? w.sum_of(x, y) : w.sum_of(y, x);
+  const std::size_t rank = w.input_shape(0).size();
+  const std::size_t other_rank = w.input_shape(1).size();
+  const bool x_is_larger = w.elements(x) != w.elements(y) ? w.elements(x) > w.elements(y) : rank >= other_rank;
+  return x_is_larger ? w.sum_of(x, y, other_rank < rank) : w.sum_of(y, x, rank < other_rank);
 }
 
 int difference(KernelWriter& w, int x, int y) {

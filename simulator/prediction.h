@@ -59,7 +59,7 @@ enum class PreparedFor {
   Times,  ///< The timeline only: no tensor ids and no short schedule.
 };
 
-/// `rank` is that in the shard group: shards and optimizer states differ where rows do not divide. Rank 0 holds most.
+/// `rank` is that in the shard group: shards and optimizer states differ where rows do not divide.
 /// Errors: those of make_layout; an attention backend that PyTorch refuses to run here.
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
                              TapeLibrary& library, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything);
@@ -84,6 +84,10 @@ Result<MemoryPrediction> predict_reserved(const PreparedPlan& prepared, Reserved
 /// How often the allocator must flush its cache to stay within the device; -1 when it runs out of memory all the same.
 Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
                                    CachingAllocator& allocator);
+
+/// What cuDNN may take while a convolution runs, and the walk does not have: input, weight and output of the largest one
+/// in another memory order, and half as much again. 0 without convolutions, and on processors, whose kernels were measured.
+Bytes convolution_workspace(const PreparedPlan& prepared);
 
 /// The whole report.
 Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, CachingAllocator& allocator);

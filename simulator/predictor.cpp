@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 
 #include "simulator/curve_builder.h"
 #include "simulator/device_terms.h"
+#include "simulator/host_memory.h"
 #include "simulator/prediction.h"
 
 namespace fsdp::simulator {
@@ -51,12 +53,55 @@ struct Predictor::Impl {
     return bytes;
   }
 
-  void fill_in(const MemoryPrediction& memory, Outcome& outcome) const {
+  /// Takes in what the other ranks need, as long as it is not more than `enough`. Leaves the plan seen from one of them.
+  Result<void> see_all_ranks(PreparedPlan& prepared, MemoryPrediction& memory, Bytes enough) {
+    for (const std::int64_t rank : different_ranks(prepared.layout)) {
+      if (rank == 0) continue;
+      if (!memory.is_whole) break;
+      see_from(prepared.layout, rank);
+      FSDP_TRY(const MemoryPrediction other, predict_reserved(prepared, reserved, allocator, enough));
+      if (other.peaks.device <= memory.peaks.device) continue;
+      memory.peaks.reserved = other.peaks.reserved;
+      memory.peaks.device = other.peaks.device;
+      memory.margin = other.margin;
+      memory.is_whole = other.is_whole;
+    }
+    return {};
+  }
+
+  Result<void> fill_in(PreparedPlan& prepared, MemoryPrediction memory, Bytes enough, Outcome& outcome) {
+    if (const auto host = host_memory(cluster, prepared.plan, prepared.layout)) outcome.host_missing = host->missing();
+    if (const auto seen = see_all_ranks(prepared, memory, enough); !seen) return seen;
     outcome.peaks = memory.peaks;
     outcome.device_lower_bound = memory.peaks.device;
     outcome.margin = memory.margin;
     outcome.is_whole = memory.is_whole;
-    outcome.fits = memory.peaks.device + memory.margin <= cluster.gpu.usable_memory.value;
+    outcome.fits = memory.peaks.device + memory.margin <= cluster.gpu.usable_memory.value &&
+                   outcome.host_missing == Bytes(0);
+    return {};
+  }
+
+  Result<std::int64_t> worst_rank(const Plan& plan) {
+    FSDP_TRY(PreparedPlan short_plan, prepared(shortened(plan)));
+    const std::vector<std::int64_t> ranks = different_ranks(short_plan.layout);
+    if (ranks.size() == 1) return 0;
+    std::int64_t worst = 0;
+    Bytes most(-1);
+    for (const std::int64_t rank : ranks) {
+      see_from(short_plan.layout, rank);
+      FSDP_TRY(const MemoryPrediction memory, predict_reserved(short_plan, reserved, allocator));
+      if (memory.peaks.device <= most) continue;
+      most = memory.peaks.device;
+      worst = rank;
+    }
+    return worst;
+  }
+
+  /// The rank that was asked for, or the worst one.
+  Result<std::int64_t> rank_of(const Plan& plan, std::optional<std::int64_t> rank) {
+    if (!rank) return worst_rank(plan);
+    if (Errors errors = check_rank(*rank, cluster); !errors.empty()) return tl::unexpected(std::move(errors));
+    return *rank;
   }
 
   Errors check_world(const Plan& plan) const {
@@ -106,37 +151,47 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enoug
     return outcome;
   }
   if (detail == Detail::Device) {
-    FSDP_TRY(const PreparedPlan prepared, impl_->prepared(shortened(plan)));
-    FSDP_TRY(const MemoryPrediction memory, predict_reserved(prepared, impl_->reserved, impl_->allocator, enough));
-    impl_->fill_in(memory, outcome);
+    FSDP_TRY(PreparedPlan prepared, impl_->prepared(shortened(plan)));
+    FSDP_TRY(MemoryPrediction memory, predict_reserved(prepared, impl_->reserved, impl_->allocator, enough));
+    const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
+    if (!filled) return tl::unexpected(filled.error());
     return outcome;
   }
   const PreparedFor use = detail == Detail::Time ? PreparedFor::Times : PreparedFor::Everything;
-  FSDP_TRY(const PreparedPlan prepared, impl_->prepared(plan, 0, use));
+  FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, 0, use));
   const TimelineResult time = prepared.timeline(impl_->mesh(plan.mesh), false);
   outcome.step = time.step;
   outcome.compute = time.compute;
   outcome.exposed_communication = time.exposed;
   if (detail == Detail::Memory) {
-    FSDP_TRY(const MemoryPrediction memory, predict_memory(prepared, impl_->allocator, enough));
-    impl_->fill_in(memory, outcome);
+    FSDP_TRY(MemoryPrediction memory, predict_memory(prepared, impl_->allocator, enough));
+    const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
+    if (!filled) return tl::unexpected(filled.error());
   }
   return outcome;
 }
 
-Result<StepReport> Predictor::report(const Plan& plan, std::int64_t rank) {
-  if (Errors errors = check_rank(rank, impl_->cluster); !errors.empty()) return tl::unexpected(std::move(errors));
+Result<std::int64_t> Predictor::worst_rank(const Plan& plan) {
+  return impl_->worst_rank(plan);
+}
+
+Result<StepReport> Predictor::report(const Plan& plan, std::optional<std::int64_t> wanted) {
+  FSDP_TRY(const std::int64_t rank, impl_->rank_of(plan, wanted));
   FSDP_TRY(const PreparedPlan prepared, impl_->prepared(plan, rank));
   FSDP_TRY(StepReport report, build_report(prepared, impl_->mesh(plan.mesh), impl_->allocator));
-  if (rank > 0) {
-    report.assumptions.push_back("Memory is that of rank " + std::to_string(rank) + ", number " +
-                                 std::to_string(rank % plan.mesh.shard) + " of its shard group.");
+  report.memory.rank = rank;
+  if (wanted.value_or(0) > 0) {
+    report.assumptions.push_back("Memory and verdict are those of rank " + std::to_string(rank) + ", number " +
+                                 std::to_string(rank % plan.mesh.shard) +
+                                 " of its shard group; another may need more.");
+  } else if (!wanted && rank > 0) {
+    report.assumptions.push_back("Memory is that of rank " + std::to_string(rank) + ", which needs the most.");
   }
   return report;
 }
 
-Result<StepCurves> Predictor::curves(const Plan& plan, std::int64_t rank) {
-  if (Errors errors = check_rank(rank, impl_->cluster); !errors.empty()) return tl::unexpected(std::move(errors));
+Result<StepCurves> Predictor::curves(const Plan& plan, std::optional<std::int64_t> wanted) {
+  FSDP_TRY(const std::int64_t rank, impl_->rank_of(plan, wanted));
   FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, rank));
   return build_curves(std::move(prepared), impl_->mesh(plan.mesh), impl_->allocator, impl_);
 }

@@ -8,6 +8,7 @@
 // kept. The cost of a prediction grows with the number of calls and ops, never with the number of GPUs.
 
 #include <memory>
+#include <optional>
 
 #include "core/cluster.h"
 #include "core/model.h"
@@ -43,8 +44,11 @@ struct Outcome {
   Seconds compute{0};
   Seconds exposed_communication{0};
   Bytes device_lower_bound;  ///< Never above `peaks.device`.
-  MemoryPeaks peaks;         ///< With `Detail::Memory`; reserved and device also with `Detail::Device`.
-  bool fits = false;         ///< peaks.device + margin <= budget. With both.
+  /// With `Detail::Memory`; reserved and device also with `Detail::Device`. These two are of the rank that needs most,
+  /// the others of rank 0.
+  MemoryPeaks peaks;
+  bool fits = false;   ///< peaks.device + margin <= budget, and nothing lacks on the host. With both.
+  Bytes host_missing;  ///< What a node lacks of its own memory; 0 where that is not known. With both.
   Bytes margin;
   bool is_whole = true;  ///< False: memory was walked only until it was above `enough`, and does not fit in that.
 };
@@ -70,13 +74,17 @@ class Predictor {
   /// model), and an attention backend that PyTorch refuses to run for this model, precision and GPU.
   Result<Outcome> evaluate(const Plan& plan, Detail detail, Bytes enough = kWholePrediction);
 
-  /// The whole report, with the live tensors at the peak and the timeline, of one rank of the world: shards and
-  /// optimizer states differ where rows do not divide, and the first rank of a shard group holds most. Errors: those of
-  /// evaluate and check_rank.
-  Result<StepReport> report(const Plan& plan, std::int64_t rank = 0);
+  /// The rank whose device needs most, of equal ones the first: shards and optimizer states differ where rows do not
+  /// divide. Rank 0 holds most bytes, and still another may need more, because it pads what it makes, or because of how
+  /// the allocator's blocks come to lie. Errors: those of evaluate.
+  Result<std::int64_t> worst_rank(const Plan& plan);
+
+  /// The whole report, with the live tensors at the peak and the timeline, of one rank of the world, which is the worst
+  /// unless given. Errors: those of evaluate and check_rank.
+  Result<StepReport> report(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);
 
   /// The step of the same rank, moment by moment. Stays valid when the predictor is gone. Errors: those of report.
-  Result<StepCurves> curves(const Plan& plan, std::int64_t rank = 0);
+  Result<StepCurves> curves(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);
 
   /// Cost of one run of a call under the precision and runtime of `plan`.
   CallCost call_cost(const Plan& plan, int call, CheckpointMode mode);

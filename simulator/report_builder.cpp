@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "core/parse_units.h"
 #include "simulator/curve_builder.h"
 #include "simulator/device_terms.h"
+#include "simulator/host_memory.h"
 #include "simulator/prediction.h"
 #include "simulator/report_traffic.h"
 #include "simulator/tensor_names.h"
@@ -29,7 +31,7 @@ PeakWalk walk_to_peak(const PreparedPlan& prepared, std::int64_t stop_after) {
   MemoryWalk<PeakSink> walk(prepared.walk_input(), result.sink);
   walk.initialise();
   walk.step();
-  result.marks_before_last_step = static_cast<std::int64_t>(result.sink.live_at_mark().size());
+  result.marks_before_last_step = static_cast<std::int64_t>(result.sink.most_from_mark().size());
   const auto in_first_step = static_cast<std::ptrdiff_t>(result.sink.live_at_collective().size());
   walk.step();
   const std::vector<BytesByCategory>& live = result.sink.live_at_collective();
@@ -62,6 +64,22 @@ std::vector<PhaseMark> phase_marks(const Schedule& schedule) {
   return marks;
 }
 
+// The highest live bytes of each part of a step, whose instructions have the marks from `first` on.
+std::vector<PartPeak> part_peaks(const Schedule& schedule, const std::vector<std::int64_t>& peaks, std::int64_t first) {
+  std::vector<PartPeak> parts;
+  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+    const std::string_view name = name_of(schedule.instructions[i].phase);
+    const Bytes live(peaks[at(first) + i]);
+    const auto part = std::find_if(parts.begin(), parts.end(), [&](const PartPeak& each) { return each.part == name; });
+    if (part == parts.end()) {
+      parts.push_back({std::string(name), live});
+    } else {
+      part->live = std::max(part->live, live);
+    }
+  }
+  return parts;
+}
+
 LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memory) {
   PeakWalk found = walk_to_peak(prepared, -1);
   memory.peak = moment_of(prepared, found.sink);
@@ -83,27 +101,17 @@ LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memo
   }
   std::stable_sort(memory.live_at_peak.begin(), memory.live_at_peak.end(),
                    [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });
-  const auto& marks = found.sink.live_at_mark();
+  const auto& marks = found.sink.most_from_mark();
   for (std::size_t m = at(found.marks_before_last_step); m < marks.size(); ++m) {
     memory.live_over_step.push_back(Bytes(marks[m]));
   }
   memory.phase_marks = phase_marks(prepared.schedule);
-  return std::move(found.live);
-}
-
-Bytes host_pinned(const PreparedPlan& prepared) {
-  if (!prepared.plan.cpu_offload) return Bytes(0);
-  // Pinned blocks are rounded up to powers of two, one per parameter and one per gradient.
-  Bytes sum;
-  for (const ShardedUnit& unit : prepared.layout.units) {
-    for (const ShardedParameter& p : unit.parameters) {
-      const std::int64_t bytes = p.shard_elements * size_of(unit.original_dtype).count();
-      std::int64_t block = 1;
-      while (block < bytes) block *= 2;
-      sum += Bytes(p.receives_gradient ? 2 * block : block);
-    }
+  for (PhasePeaks& phase : memory.phases) {
+    if (phase.phase == "initialisation") continue;
+    const std::int64_t first = phase.phase == "first_step" ? 0 : found.marks_before_last_step;
+    phase.parts = part_peaks(prepared.schedule, found.sink.most_from_mark(), first);
   }
-  return sum;
+  return std::move(found.live);
 }
 
 Result<MemoryReport> memory_report(const PreparedPlan& prepared, CachingAllocator& allocator, LiveAtCollectives& live) {
@@ -116,7 +124,8 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, CachingAllocato
   memory.device_terms.push_back({"reserved by PyTorch's allocator", memory.peaks.reserved, Provenance::Derived,
                                  "the caching allocator's rules of torch " + prepared.plan.runtime.version});
   for (const DeviceTerm& term : prediction.outside) memory.device_terms.push_back(term);
-  memory.host_pinned = host_pinned(prepared);
+  memory.host_pinned = pinned_memory(prepared.plan, prepared.layout);
+  memory.host = host_memory(*prepared.cluster, prepared.plan, prepared.layout);
   if (memory.peaks.device > memory.budget) {
     FSDP_TRY(memory.cache_flushes, count_flushes(prepared, prediction.outside, allocator));
   }
@@ -124,21 +133,21 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, CachingAllocato
   return memory;
 }
 
-// Arithmetic of forward and backward without recomputation, as MFU counts it.
-double model_flops(const PreparedPlan& prepared) {
-  double flops = 0;
+// What the arithmetic of forward and backward would take at the peak rates, without recomputation, as MFU counts it.
+Seconds time_at_peak(const PreparedPlan& prepared) {
+  Flops products{0};
+  Flops convolutions{0};
   for (const Tape* tape : prepared.tapes) {
     for (const OpWork& work : tape->work) {
-      flops += work.forward.gemm_flops + work.forward.attention_flops + work.backward.gemm_flops;
-      flops += 2 * work.forward.attention_flops * (work.backward.attention_flops > 0 ? 1 : 0);
+      products += Flops(work.forward.gemm_flops + work.forward.attention_flops + work.backward.gemm_flops);
+      products += Flops(2 * work.forward.attention_flops * (work.backward.attention_flops > 0 ? 1 : 0));
+      convolutions += Flops(work.forward.convolution_flops + work.backward.convolution_flops);
     }
   }
-  return flops * static_cast<double>(prepared.plan.accumulation);
+  const ComputeCosts& costs = prepared.costs;
+  return static_cast<double>(prepared.plan.accumulation) *
+         (products / costs.peak + convolutions / costs.convolution_peak);
 }
-
-// Kernels reach 0.7 to 1.15 of the assumed efficiencies on most cards; collectives have bands of their own.
-constexpr double kComputeLow = 0.85;
-constexpr double kComputeHigh = 1.4;
 
 TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, TimelineResult& timeline) {
   TimeReport time;
@@ -153,13 +162,14 @@ TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, Time
   }
   const UncertaintyBand band = uncertainty(mesh.shard, largest);
   const Seconds busy = timeline.step - timeline.exposed;
-  time.low = kComputeLow * busy + band.low * timeline.exposed;
-  time.high = kComputeHigh * busy + band.high * timeline.exposed;
+  const UncertaintyBand kernels = compute_band(prepared.cluster->gpu, prepared.activation);
+  time.low = kernels.low * busy + band.low * timeline.exposed;
+  time.high = kernels.high * busy + band.high * timeline.exposed;
   const double step = time.step.count();
   if (step <= 0) return time;
   const auto tokens = static_cast<double>(prepared.index->model->tokens_per_step * prepared.plan.accumulation);
   time.tokens_per_second_per_gpu = tokens / step;
-  time.mfu = model_flops(prepared) / (step * prepared.costs.peak.count());
+  time.mfu = time_at_peak(prepared).count() / step;
   return time;
 }
 
@@ -181,6 +191,19 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
     lines.push_back("Memory that oneDNN takes while it runs " + std::to_string(prepared.unmeasured.size()) +
                     " kinds of products in 16 bits or convolutions is not known: fsdp-plan execute PLAN --calibration "
                     "FILE measures it on this machine, and predicts with it from then on.");
+  }
+  if (const Bytes workspace = convolution_workspace(prepared); workspace > Bytes(0)) {
+    lines.push_back("cuDNN may take up to about " + format_bytes(workspace) +
+                    " while a convolution runs: one and a half times input, weight and output of the largest. It is in the "
+                    "margin; fsdp-plan rehearse asks cuDNN itself.");
+  }
+  const Mesh& ranks = prepared.layout.mesh;
+  if (ranks.shard == 1 && ranks.replicate > 1) {
+    lines.emplace_back("NO_SHARD is FSDP2 with whole copies, not DDP, whose buckets hold the gradients once more.");
+  }
+  if (ranks.world_size() == 1) {
+    lines.emplace_back(
+        "FSDP2 on one GPU copies each unit's parameters before it runs; a script without FSDP2 does not.");
   }
   const bool has_nccl = prepared.cluster->gpu.compute_capability > 0;
   if (prepared.layout.mesh.shard > 1 && has_nccl) lines.push_back(mesh.shard.provenance);
@@ -222,7 +245,8 @@ Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& m
   report.plan = prepared.plan;
   LiveAtCollectives live;
   FSDP_TRY(report.memory, memory_report(prepared, allocator, live));
-  const bool fits = report.memory.peaks.device + report.memory.margin <= report.memory.budget;
+  const bool device_fits = report.memory.peaks.device + report.memory.margin <= report.memory.budget;
+  const bool fits = device_fits && (!report.memory.host || report.memory.host->missing() == Bytes(0));
   report.verdict = fits ? Verdict::Fits : Verdict::DoesNotFit;
   TimelineResult timeline = prepared.timeline(mesh, true);
   report.traffic = count_traffic(prepared, mesh, timeline, live);

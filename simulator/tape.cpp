@@ -13,13 +13,15 @@
 //
 // Full checkpointing keeps the inputs of the call only, and before the backward runs the forward again, up to the last
 // tensor that anybody saved. Selective checkpointing also keeps the outputs of some ops and does not run them again;
-// what it kept of ops behind the stop goes at the end of the backward.
+// what it kept of ops behind the stop goes at the end of the backward. Of attention that is the result of the fused
+// call: what stands around it (copies of K and V, padding, casts) runs again, and so does attention that is written
+// out.
 //
 // Sources: torch/csrc/autograd/engine.cpp (evaluate_function), input_buffer.cpp (accumulate), torch/utils/checkpoint.py
 // (early stop, CachedTorchDispatchMode), torch 2.11; checked against an allocation trace of it.
 //
 // Not modelled: hooks of users, double backward, tensors that a local variable holds beyond what the kernels' `holds`
-// say; that selective checkpointing may keep the output of the call itself.
+// and `Block::locals` say; that selective checkpointing may keep the output of the call itself.
 #include "simulator/tape.h"
 
 #include <algorithm>
@@ -52,6 +54,7 @@ Tape TapeRecorder::record() {
   backward();
   bind_outputs();
   tape_.work = measure_work(block_, program_, flow_);
+  tape_.largest_convolution = largest_convolution(program_);
   return std::move(tape_);
 }
 
@@ -62,8 +65,10 @@ bool TapeRecorder::is_checkpointed() const {
 }
 
 bool TapeRecorder::is_kept(std::size_t k) const {
-  return context_.mode == CheckpointMode::Selective && context_.op_is_kept[at(program_.kernels[k].op)] &&
-         program_.kernels[k].kind != KernelKind::View;
+  const Kernel& kernel = program_.kernels[k];
+  if (context_.mode != CheckpointMode::Selective || !context_.op_is_kept[at(kernel.op)]) return false;
+  if (block_.ops[at(kernel.op)].kind == OpKind::Attention) return kernel.kind == KernelKind::Attention;
+  return kernel.kind != KernelKind::View;
 }
 
 // How often each storage is read by the kernels [0, end).

@@ -44,9 +44,10 @@ struct TapeEvent {
 /// Work of one op on the device.
 struct OpWork {
   struct Part {
-    double gemm_flops = 0;       ///< Matrix products and convolutions.
-    double attention_flops = 0;  ///< Fused attention.
-    double bytes = 0;            ///< Read and written by the other kernels.
+    double gemm_flops = 0;         ///< Matrix products.
+    double convolution_flops = 0;  ///< Convolutions.
+    double attention_flops = 0;    ///< Fused attention.
+    double bytes = 0;              ///< Read and written by the other kernels.
     int num_kernels = 0;
   };
   Part forward;
@@ -74,6 +75,7 @@ struct Tape {
   std::vector<bool> recomputed;            ///< [num ops] Run again before the backward.
   std::vector<Shape> input_grad_strides;   ///< [num inputs] Of the gradients handed out; empty: in order, or none.
   std::vector<std::string> unmeasured;     ///< Calls, each once, of which it is only assumed what they take.
+  std::int64_t largest_convolution = 0;    ///< Input, weight and output of it, in bytes; 0 without one.
   std::int64_t kept_bytes = 0;             ///< Lives from forward to backward: made inside, outputs not counted.
   std::int64_t backward_peak = 0;          ///< Highest bytes inside during recomputation and backward.
 };

@@ -32,6 +32,10 @@ void TapeRecorder::backward() {
     if (o == first_active) end_of_backward();
     if (has_begun) range.last = static_cast<std::int32_t>(events_->size());
   }
+  // A call without any, such as a cast to the dtype that is there: its first op hands the gradients on.
+  if (!has_begun && !block_.ops.empty()) {
+    tape_.backward_of_op.front() = {0, static_cast<std::int32_t>(events_->size())};
+  }
   in_backward_ = false;
 }
 

@@ -28,4 +28,7 @@ TapeFlow find_flow(const Block& block, const KernelProgram& program, const TapeC
 /// Work of each op on the device, forward and backward [num ops].
 std::vector<OpWork> measure_work(const Block& block, const KernelProgram& program, const TapeFlow& flow);
 
+/// Bytes of input, weight and output of the convolution that has most; 0 without one.
+std::int64_t largest_convolution(const KernelProgram& program);
+
 }  // namespace fsdp::simulator

@@ -128,12 +128,15 @@ void TapeRecorder::recompute() {
   count_uses(program_.kernels.size());
   count_saves();
   inside_ = tape_.kept_bytes;
+  std::vector<bool> is_spared(block_.ops.size(), false);  // What an op costs was kept: only what stands around it runs.
   for (std::size_t k = 0; k < end; ++k) {
+    const int op = program_.kernels[k].op;
     const bool exists =
         is_kept(k) && std::all_of(program_.kernels[k].outputs.begin(), program_.kernels[k].outputs.end(),
                                   [&](int slot) { return cached[at(storage_of(slot))]; });
     run_forward(k, exists);
-    if (!exists) tape_.recomputed[at(program_.kernels[k].op)] = true;
+    is_spared[at(op)] = is_spared[at(op)] || exists;
+    tape_.recomputed[at(op)] = !is_spared[at(op)];
     note_peak();
   }
   // What nobody came to ask for stays until the checkpoint itself goes.

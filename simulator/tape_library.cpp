@@ -74,16 +74,30 @@ void TapeLibrary::lay_out(Shelf& shelf) {
   const Model& model = *index_.model;
   std::vector<const Program*> programs;
   std::vector<Shape> strides(model.values.size());
+  // Inputs that the root casts, in its forward, and what takes its dtype from them.
+  std::vector<std::optional<Dtype>> dtypes(model.values.size());
+  std::vector<bool> is_cast(model.values.size(), false);
+  for (std::size_t i = 0; i < shelf.settings.cast_inputs.size(); ++i) {
+    is_cast[at(model.inputs[i])] = shelf.settings.cast_inputs[i];
+  }
   for (const Call& call : model.calls) {
     const Block& block = model.blocks[at(call.block)];
     std::vector<Shape> of_inputs;
-    for (const int value : call.inputs) of_inputs.push_back(strides[at(value)]);
-    programs.push_back(program_of(shelf, call.block, std::move(of_inputs)));
+    std::vector<std::optional<Dtype>> dtypes_of_inputs;
+    for (const int value : call.inputs) {
+      of_inputs.push_back(strides[at(value)]);
+      const bool is_cast_here = is_cast[at(value)] && call.module >= 0;
+      dtypes_of_inputs.push_back(is_cast_here ? shelf.settings.rules.activation : dtypes[at(value)]);
+    }
+    programs.push_back(program_of(shelf, call.block, std::move(of_inputs), std::move(dtypes_of_inputs)));
     const KernelProgram& program = programs.back()->program;
     for (std::size_t o = 0; o < call.outputs.size(); ++o) {
       const int value = block.outputs[o];
       const Shape& lies = program.slots[at(program.value_slot[at(value)])].strides;
       strides[at(call.outputs[o])] = out_of_order(block.values[at(value)].shape, lies);
+      const std::optional<Dtype>& declared = block.values[at(value)].dtype;
+      const Dtype made = program.slots[at(program.value_slot[at(value)])].dtype;
+      if (declared && *declared != made) dtypes[at(call.outputs[o])] = made;
     }
   }
   // Of several gradients of a value, the one that comes first decides.
@@ -108,14 +122,17 @@ void TapeLibrary::lay_out(Shelf& shelf) {
   }
 }
 
-const TapeLibrary::Program* TapeLibrary::program_of(Shelf& shelf, int block, std::vector<Shape> input_strides) {
+const TapeLibrary::Program* TapeLibrary::program_of(Shelf& shelf, int block, std::vector<Shape> input_strides,
+                                                    std::vector<std::optional<Dtype>> input_dtypes) {
   for (const auto& program : shelf.programs) {
-    if (program->block == block && program->input_strides == input_strides) return program.get();
+    const bool is_same = program->block == block && program->input_strides == input_strides;
+    if (is_same && program->input_dtypes == input_dtypes) return program.get();
   }
   auto program = std::make_unique<Program>();
   program->block = block;
-  program->program = expand_block(index_.model->blocks[at(block)], shelf.settings.rules, input_strides);
+  program->program = expand_block(index_.model->blocks[at(block)], shelf.settings.rules, input_strides, input_dtypes);
   program->input_strides = std::move(input_strides);
+  program->input_dtypes = std::move(input_dtypes);
   shelf.programs.push_back(std::move(program));
   return shelf.programs.back().get();
 }

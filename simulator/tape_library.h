@@ -30,6 +30,7 @@ struct TapeSettings {
   Checkpointing checkpointing;  ///< Without entries.
   ComputeCosts costs;
   const KernelWorkspaces* workspaces = nullptr;  ///< Of processors. REQUIRES: it outlives the library.
+  std::vector<bool> cast_inputs;                 ///< [num inputs] The root casts them to the activations' dtype.
 
   bool operator==(const TapeSettings&) const = default;
 };
@@ -48,7 +49,8 @@ class TapeLibrary {
   };
   struct Program {
     int block = 0;
-    std::vector<Shape> input_strides;  // [num inputs]
+    std::vector<Shape> input_strides;                // [num inputs]
+    std::vector<std::optional<Dtype>> input_dtypes;  // [num inputs] Where they are not those of the block.
     KernelProgram program;
   };
   /// Calls alike in all that their tapes depend on.
@@ -68,7 +70,8 @@ class TapeLibrary {
   Shelf& shelf_of(const TapeSettings& settings);
   int class_of(int call);
   void lay_out(Shelf& shelf);
-  const Program* program_of(Shelf& shelf, int block, std::vector<Shape> input_strides);
+  const Program* program_of(Shelf& shelf, int block, std::vector<Shape> input_strides,
+                            std::vector<std::optional<Dtype>> input_dtypes);
   Kind* kind_of(Shelf& shelf, int call_class, const Program* program, std::vector<Shape> output_grad_strides);
   const TimedTape& tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode);
 

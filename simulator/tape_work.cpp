@@ -18,6 +18,8 @@ void add_part(OpWork::Part& part, const Kernel& kernel, double flops, double byt
   ++part.num_kernels;
   if (kernel.kind == KernelKind::Attention) {
     part.attention_flops += flops;
+  } else if (kernel.kind == KernelKind::Convolution) {
+    part.convolution_flops += flops;
   } else if (flops > 0) {
     part.gemm_flops += flops;
   } else {
@@ -52,6 +54,18 @@ std::vector<OpWork> measure_work(const Block& block, const KernelProgram& progra
     add_part(work.backward, kernel, flops, written + read + gradients + kernel.extra_bytes);
   }
   return result;
+}
+
+std::int64_t largest_convolution(const KernelProgram& program) {
+  std::int64_t most = 0;
+  for (const Kernel& kernel : program.kernels) {
+    if (kernel.kind != KernelKind::Convolution) continue;
+    std::int64_t bytes = 0;
+    for (const KernelInput& input : kernel.inputs) bytes += program.slots[at(input.slot)].bytes();
+    for (const int slot : kernel.outputs) bytes += program.slots[at(slot)].bytes();
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 }  // namespace fsdp::simulator

@@ -102,6 +102,7 @@ class FormulaFinder {
     switch (what) {
       case UnitTensor::Cast:
       case UnitTensor::AllGather:
+      case UnitTensor::OtherAllGather:
         shapes = {times(ranks, unit.shard_elements), one(unit.shard_elements)};
         if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
           shapes.push_back(times(ranks / unit.reshard.world_size, unit.shard_elements));
@@ -230,8 +231,9 @@ std::string tensor_formula(const PreparedPlan& prepared, int id, std::int64_t by
     return finder.of_value(buffer.shape, buffer.dtype);
   }
   if (id < ids.sums_base) {
-    const Value& value = model.values[at(model.inputs[at((id - ids.inputs_base()) / 3)])];
-    return finder.of_value(value.shape, value.dtype);
+    const int input = (id - ids.inputs_base()) / 3;
+    const Value& value = model.values[at(model.inputs[at(input)])];
+    return finder.of_value(value.shape, id == ids.input_cast(input) ? std::nullopt : value.dtype);
   }
   const CallTensor tensor = find_call(ids, id);
   if (tensor.call >= 0) return finder.of_call(tensor);

@@ -41,7 +41,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
     "shards cast for the all-gather", "all-gather output",  "reduce-scatter input",
     "reduce-scatter output",          "parts of all ranks", "sharded gradients",
-    "new sharded gradients",
+    "new sharded gradients",          "all-gather output",
 };
 
 constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
@@ -101,7 +101,9 @@ std::string tensor_name(const PreparedPlan& prepared, int id) {
   if (id < ids.buffers_base()) return std::string(kSingles[at(id - ids.singles_base())]);
   if (id < ids.inputs_base()) return without_numbers(model.buffers[at(id - ids.buffers_base())].name) + ": buffer";
   if (id < ids.sums_base) {
-    return model.values[at(model.inputs[at((id - ids.inputs_base()) / 3)])].name + ": input";
+    const int input = (id - ids.inputs_base()) / 3;
+    const std::string& name = model.values[at(model.inputs[at(input)])].name;
+    return name + (id == ids.input_cast(input) ? ": input cast by the root" : ": input");
   }
   const CallTensor tensor = find_call(ids, id);
   if (tensor.call < 0) return model.values[at((id - ids.sums_base) / kNumGradSums)].name + ": gradient";

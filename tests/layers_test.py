@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "planner": {"core", "simulator"},
     "executor": {"core"},
     "rehearsal": set(),
+    "overlay": set(),
     "gui": {"core", "simulator", "planner"},
     "tests": {"core", "simulator", "planner", "executor", "rehearsal", "gui", "tests"},
     "benchmarks": {"core", "simulator", "planner", "executor", "gui", "benchmarks"},
@@ -37,8 +38,8 @@ QT = re.compile(r"Q[A-Z]\w*|Qt\w*")
 QT_FREE_IN_GUI = "gui/chart_"
 SOURCES = {".cpp", ".h", ".cu"}
 TEXTS = SOURCES | {".py", ".sh", ".cmake", ".md", ".txt", ".json", ".yaml", ""}
-MAX_LINES = 400
-MAX_LINES_OF_A_TEST = 500
+MAX_LINES = 600
+MAX_LINES_OF_A_TEST = 600
 # Written in pieces, so that this file does not break its own rule.
 FORBIDDEN = {
     "a path of somebody's machine": re.compile(r"(?<![\w.])/(?:work|root|home|Users)/|\.\./sha" r"red"),
@@ -132,9 +133,9 @@ PLANTED = [
     ("core/d.cpp", "#include <CLI/CLI.hpp>\n", "only executor, planner/ may use that library."),
     ("core/c.h", "#include <nlohmann/json.hpp>\n", "belongs in .cpp files only."),
     ("core/forgotten.cpp", "\n", "core/forgotten.cpp is not listed in core/CMakeLists.txt"),
-    ("core/long.h", "\n" * (MAX_LINES + 1), "core/long.h has 401 lines, but 400 is the limit"),
+    ("core/long.h", "\n" * (MAX_LINES + 1), "core/long.h has 601 lines, but 600 is the limit"),
     ("core/just_right.h", "\n" * MAX_LINES, None),
-    ("tests/long.h", "\n" * (MAX_LINES_OF_A_TEST + 1), "tests/long.h has 501 lines, but 500 is the limit"),
+    ("tests/long.h", "\n" * (MAX_LINES_OF_A_TEST + 1), "tests/long.h has 601 lines, but 600 is the limit"),
     ("docs/place.md", "see /ho" "me/me/model.json\n", "docs/place.md:1 has \"/ho" "me/\", a path of somebody's machine"),
     ("gui/window.h", '#include <QtWidgets/QWidget>\n#include <QColor>\n#include "planner/search.h"\n', None),
     ("gui/chart_axis.h", "#include <QRectF>\n", "gui/chart_axis.h includes QRectF, but Qt is for gui/ only"),

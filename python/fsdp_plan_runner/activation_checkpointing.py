@@ -41,11 +41,23 @@ def checkpoint_blocks(root: PlannedModule, model: ExpandedModel, plan: Plan) -> 
         block.forward = functools.partial(checkpoint, block.forward, **options)
 
 
+# What people keep of attention: the fused call, and not the copies of K and V around it.
+_FUSED_ATTENTION = frozenset((
+    "_flash_attention_forward", "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"))
+
+
 def _contexts(running: RunningOp) -> Any:
     def policy(ctx: Any, function: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        # Keeping a view would keep the tensor that it shows a part of.
-        if running.is_kept and not (isinstance(function, torch._ops.OpOverload) and function.is_view):
-            return CheckpointPolicy.MUST_SAVE
-        return CheckpointPolicy.PREFER_RECOMPUTE
+        return CheckpointPolicy.MUST_SAVE if _is_kept(running, function) else CheckpointPolicy.PREFER_RECOMPUTE
 
     return create_selective_checkpoint_contexts(policy)
+
+
+def _is_kept(running: RunningOp, function: Any) -> bool:
+    if not running.is_kept or not isinstance(function, torch._ops.OpOverload):
+        return running.is_kept
+    if running.kind == "attention":
+        return function.overloadpacket.__name__ in _FUSED_ATTENTION
+    # Keeping a view would keep the tensor that it shows a part of.
+    return not function.is_view

@@ -57,6 +57,15 @@ class Call:
     num_ops: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Local:
+    """A variable of a module's forward that names a tensor until the op at place `until` has run."""
+
+    tensor: int
+    module: str
+    until: int
+
+
 class Op:
     """One op of the forward. `attributes` holds all of them, defaults included."""
 
@@ -85,10 +94,15 @@ class ExpandedModel:
         self.buffers = [Buffer(b["name"], tuple(b["shape"]), b["dtype"], b["persistent"]) for b in value["buffers"]]
         self.tensors = [Tensor(t["name"], tuple(t["shape"]), t["dtype"]) for t in value["tensors"]]
         self.inputs: list[int] = value["inputs"]
+        # Inputs that do not go through the arguments of the root's forward.
+        self.inputs_beside_root: list[int] = value.get("inputs_beside_root", [])
         # Tensors that live until the forward of the root returns; the second where keys and values are cached.
         self.held: list[int] = value.get("held", [])
         self.held_if_cached: list[int] = value.get("held_if_cached", [])
+        self.locals = [Local(each["tensor"], each["module"], each["until"]) for each in value.get("locals", [])]
         self.loss: int = value["loss"]
+        # The first op that runs after the forward of the root has returned.
+        self.after_root: int = value.get("after_root", len(value["ops"]))
         self.calls = [Call(c["module"], c["repeated"], c["first_op"], c["num_ops"]) for c in value["calls"]]
         self.ops = [Op(op) for op in value["ops"]]
 

@@ -9,12 +9,14 @@ A module runs once over ops that follow each other (core/model_index.cpp says th
 from one call to the next where the module holds calls. A module that is not `called` (a ModuleList, a part whose weight
 is used but whose forward is not) has no forward; its ops belong to the nearest one above it that has.
 
-A tensor is dropped after its last use, as a variable that is overwritten or goes out of scope.
+A tensor is dropped after its last use, or when the last variable that names it is overwritten or goes out of scope.
 """
 
 from __future__ import annotations
 
-from fsdp_plan_runner.expanded_model import ExpandedModel, Op, parent_name
+import bisect
+
+from fsdp_plan_runner.expanded_model import ExpandedModel, Local, Op, parent_name
 
 
 class OpStep:
@@ -47,10 +49,16 @@ class ModuleForward:
         self.arguments: list[int] = []
         self.results: list[int] = []
         self.steps: list[OpStep | CallStep] = []
+        self.step_ends: list[int] = []  # The position behind each step.
+
+    def step_at(self, position: int) -> int:
+        """The number of the step that runs the op there."""
+        return bisect.bisect_right(self.step_ends, position)
 
 
 class ForwardProgram:
-    """All runs of all modules. `keep` are tensors that the root returns beside the loss, `held` such as live until then."""
+    """All runs of all modules. `keep` are tensors that the root returns beside the loss, `held` such as live until then.
+    `after_root` is the run of what a training loop does with what the root returns; None: the root returns the loss."""
 
     def __init__(self, model: ExpandedModel, keep: tuple[int, ...] = (), held: tuple[int, ...] = ()) -> None:
         self.model = model
@@ -67,12 +75,27 @@ class ForwardProgram:
                 self._last_read[tensor] = position
             for tensor in op.outputs:
                 self._maker[tensor] = position
-        for tensor in (model.loss, *keep, *held):
+        for tensor in (model.loss, *keep):
             self._last_read[tensor] = len(model.ops)
-        self._build("", 0, len(model.ops))
+        for tensor in held:
+            self._last_read[tensor] = max(self._last_read[tensor], model.after_root)
+        self._locals: dict[str, list[Local]] = {}
+        for local in model.locals:
+            self._locals.setdefault(local.module, []).append(local)
+            self._last_read[local.tensor] = max(self._last_read[local.tensor], local.until)
+        self._build("", 0, model.after_root)
         root = self.runs[""][0]
-        root.arguments = list(model.inputs)
-        root.results = [model.loss, *keep]
+        root.arguments = _root_arguments(model)
+        self.after_root: ModuleForward | None = None
+        if model.after_root == len(model.ops):
+            root.results = [model.loss, *keep]
+            return
+        self.after_root = ModuleForward(model.after_root, len(model.ops))
+        self.after_root.steps = [OpStep(op) for op in model.ops[model.after_root:]]
+        self.after_root.results = results = [model.loss, *keep]
+        self._connect(None, self.after_root)
+        self.after_root.results = results[:1 + len(keep)]
+        root.results = [tensor for tensor in self.after_root.arguments if tensor not in model.inputs]
 
     def _chain(self, name: str) -> list[str]:
         """The modules with a forward from the root down to `name`."""
@@ -96,6 +119,7 @@ class ForwardProgram:
             if len(chain) == depth:
                 forward.steps.append(OpStep(self.model.ops[position]))
                 position += 1
+                forward.step_ends.append(position)
                 continue
             child = chain[depth]
             stop = position + 1
@@ -104,7 +128,8 @@ class ForwardProgram:
             run = self._build(child, position, stop)
             forward.steps.append(CallStep(child, run, self.runs[child][run]))
             position = stop
-        self._connect(forward)
+            forward.step_ends.append(position)
+        self._connect(module, forward)
         return number
 
     def _goes_on(self, child: str, depth: int, position: int) -> bool:
@@ -113,8 +138,8 @@ class ForwardProgram:
             return False
         return position not in self._call_starts or child in self._above_calls
 
-    def _connect(self, forward: ModuleForward) -> None:
-        """Finds arguments, results and where each tensor is used for the last time."""
+    def _connect(self, module: str | None, forward: ModuleForward) -> None:
+        """Finds arguments, results and where each tensor is used for the last time. No module: the training loop."""
         last_use: dict[int, int] = {}
         for index, step in enumerate(forward.steps):
             for tensor in step.inputs:
@@ -125,9 +150,20 @@ class ForwardProgram:
                 last_use[tensor] = index
                 if self._last_read[tensor] >= forward.end:
                     forward.results.append(tensor)
+        for local in self._locals.get(module, []) if module is not None else []:
+            if local.tensor in last_use and forward.begin <= local.until < forward.end:
+                last_use[local.tensor] = max(last_use[local.tensor], forward.step_at(local.until))
         for tensor, index in last_use.items():
             if tensor not in forward.results:
                 forward.steps[index].frees.append(tensor)
+
+
+def _root_arguments(model: ExpandedModel) -> list[int]:
+    """Inputs that the root's forward is given: not those that are read only when it has returned."""
+    inside = {tensor for op in model.ops[:model.after_root] for tensor in op.inputs}
+    after = {tensor for op in model.ops[model.after_root:] for tensor in op.inputs}
+    return [tensor for tensor in model.inputs
+            if tensor not in model.inputs_beside_root and (tensor in inside or tensor not in after)]
 
 
 def _modules_above_calls(model: ExpandedModel) -> set[str]:

@@ -19,6 +19,7 @@ class RunningOp:
 
     def __init__(self) -> None:
         self.is_kept = False
+        self.kind = ""
         self.kept_ops: frozenset[int] = frozenset()  # Positions in the list of ops.
 
 
@@ -28,6 +29,7 @@ class PlannedModule(torch.nn.Module):
     name = ""
     context: KernelContext
     running: RunningOp
+    beside: dict[int, torch.Tensor] = {}  # What the root's forward reads and is not given.
 
     def prepare(self, forwards: list[ModuleForward], root: torch.nn.Module, positions: dict[int, int]) -> None:
         """Looks up what the steps of the forwards name. REQUIRES: the whole tree."""
@@ -38,12 +40,38 @@ class PlannedModule(torch.nn.Module):
     def forward(self, run: int, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         arguments, steps, results = self._forwards[run]
         values = dict(zip(arguments, tensors, strict=True))
+        values.update(self.beside)
         del tensors
         for step in steps:
             step.run(values, self.context, self.running)
         if len(results) == 1:
             return values[results[0]]
         return tuple(values[tensor] for tensor in results)
+
+
+class AfterRoot:
+    """What a training loop does with what the root returns: the loss."""
+
+    def __init__(self, root: PlannedModule, positions: dict[int, int]) -> None:
+        forward = root.program.after_root
+        self._root = root
+        self._arguments = root.program.runs[""][0].results
+        self._inputs = [(i, tensor) for i, tensor in enumerate(root.program.model.inputs) if tensor in forward.arguments]
+        self._steps = [_Step(step, root, positions) for step in forward.steps]
+        self._results = forward.results
+
+    def __call__(self, returned: torch.Tensor | tuple[torch.Tensor, ...],
+                 batch: list[torch.Tensor | None]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """The loss, or the loss and the tensors that the loop keeps."""
+        given = (returned,) if len(self._arguments) == 1 else returned
+        values = dict(zip(self._arguments, given, strict=True))
+        values.update({tensor: batch[i] for i, tensor in self._inputs})
+        del given
+        for step in self._steps:
+            step.run(values, self._root.context, self._root.running)
+        if len(self._results) == 1:
+            return values[self._results[0]]
+        return tuple(values[tensor] for tensor in self._results)
 
 
 class _Step:
@@ -71,7 +99,7 @@ class _Step:
             result = self.called[0](self.number, *inputs)
         else:
             parameters = [getattr(module, name) for module, name in self.parameters]
-            running.is_kept = self.position in running.kept_ops
+            running.is_kept, running.kind = self.position in running.kept_ops, self.op.kind
             try:
                 result = self.kernel(self.op, context, inputs, parameters)
             finally:
@@ -130,6 +158,9 @@ def build_model(model: ExpandedModel, implementations: Implementations, activati
     for name, module in modules.items():
         module.prepare(program.runs.get(name, []), root, positions)
     root.program = program
+    root.after_root = AfterRoot(root, positions) if program.after_root else None
+    root.argument_places = [model.inputs.index(tensor) for tensor in program.runs[""][0].arguments]
+    root.places_beside = {tensor: model.inputs.index(tensor) for tensor in model.inputs_beside_root}
     return root
 
 

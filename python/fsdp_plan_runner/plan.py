@@ -54,15 +54,19 @@ class Implementations:
     repeat_kv: bool = False
     upcast_logits: bool = True
     keep_logits: bool = False
+    float_logits: bool = False  # The expanded model has both of these:
+    loss_after_root: bool = False  # a cast, and "after_root".
     use_cache: bool = True
     prefer_cudnn_attention: bool = False
+    cudnn_allow_tf32: bool = True
+    matmul_allow_tf32: bool = False
 
 
 # What a flavour sets of the implementations (core/runtime.cpp); a plan file has them all, one written by hand may not.
 FLAVOURS: dict[str, dict[str, Any]] = {
     "transformers": {},
     "transformers-repeat-kv": {"repeat_kv": True},
-    "torchtitan": {"rms_norm": "fused", "rotary": "complex"},
+    "torchtitan": {"rms_norm": "fused", "rotary": "complex", "use_cache": False, "loss_after_root": True},
 }
 
 # What the real PyTorch does, where a plan may ask a prediction for something else.

@@ -75,6 +75,10 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     model, plan = job.model, job.plan
     use = plan.implementations
     choose_backends(use.attention, use.prefer_cudnn_attention)
+    if not use.cudnn_allow_tf32:
+        torch.backends.cudnn.allow_tf32 = False
+    if use.matmul_allow_tf32:
+        torch.backends.cuda.matmul.allow_tf32 = True
     where = {"meta": torch.device("meta"), "cpu": torch.device("cpu"), "device": job.device}[plan.initialisation]
     root = build_model(model, use, activation_dtype(model, plan), where, job.device,
                        dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None)
@@ -88,7 +92,9 @@ def make_optimizer(root: torch.nn.Module, plan: Plan,
                    learning_rate: float = _LEARNING_RATE) -> torch.optim.Optimizer:
     given = plan.optimizer
     parameters = [parameter for parameter in root.parameters() if parameter.requires_grad]
-    implementation = {"foreach": given.implementation == "foreach", "fused": given.implementation == "fused"}
+    # PyTorch takes its foreach implementation where parameters are on a GPU, and its loop where they lie on the host.
+    foreach = given.implementation == "foreach" and not plan.cpu_offload
+    implementation = {"foreach": foreach, "fused": given.implementation == "fused"}
     if given.kind == "sgd":
         return torch.optim.SGD(parameters, lr=learning_rate, momentum=given.momentum,
                                weight_decay=given.weight_decay, **implementation)
@@ -122,6 +128,15 @@ class Batch:
                 self.values[i] = torch.zeros(tensor.shape, dtype=dtype, device=self._device)
 
 
+def run_forward(root: PlannedModule,
+                values: list[torch.Tensor | None]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """The loss of a batch, computed by the root or after it, and behind it the tensors that the plan keeps."""
+    root.beside = {tensor: values[place] for tensor, place in root.places_beside.items()}
+    result = root(0, *(values[place] for place in root.argument_places))
+    root.beside = {}
+    return root.after_root(result, values) if root.after_root is not None else result
+
+
 def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan) -> float:
     """Returns the mean of the micro-batches' losses, where values count; else 0."""
     total = 0.0
@@ -129,7 +144,7 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
         if not plan.sync_every_micro_batch:
             root.set_requires_gradient_sync(micro_batch + 1 == plan.accumulation)
         batch.load()
-        result = root(0, *batch.values)
+        result = run_forward(root, batch.values)
         loss = result[0] if isinstance(result, tuple) else result
         loss.backward()
         if batch.has_values:

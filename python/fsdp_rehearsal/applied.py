@@ -86,7 +86,7 @@ def _fsdp2(root: Any, modules: Modules) -> Optional[dict[str, Any]]:
             if group is None or id(group) in seen:
                 continue
             seen.add(id(group))
-            _fsdp2_unit(entry, clean(name) or ROOT, module, group)
+            _fsdp2_unit(entry, modules.shown(modules.numbered(root, clean(name)), ROOT), module, group)
         entry["mixed_precision"] = entry["mixed_precision"] or _precision(state._mp_policy)
     return entry
 
@@ -127,7 +127,7 @@ def _fsdp1(root: Any, modules: Modules) -> Optional[dict[str, Any]]:
         if handle is not None:
             entry["units"].append(
                 {
-                    "name": clean(name) or ROOT,
+                    "name": modules.shown(modules.numbered(root, clean(name)), ROOT),
                     "class": class_name(module.module),
                     "parameters": len(handle.flat_param._numels),
                     "elements": sum(handle.flat_param._numels),

@@ -7,6 +7,7 @@ alone, and a Python among its children comes here and does the same.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 
@@ -24,12 +25,26 @@ def start() -> None:
     except settings_of.SettingsError as error:
         print(f"rehearse: {error}", file=sys.stderr, flush=True)
         os._exit(3)
+    if os.environ.get("FSDP_OVERLAY") and not _is_protected():
+        print(
+            "rehearse: the library that keeps what this script writes away from the disk could not be loaded, so it was not "
+            "started; --allow-writes rehearses it without.",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(3)
     if not stub.loaded():
         _start_again(settings)
     _remove_preload(settings.stub)
     from fsdp_rehearsal import install
 
     install.install(settings, _is_owner())
+
+
+def _is_protected() -> bool:
+    """Whether overlay/ is loaded and has its folder."""
+    function = getattr(ctypes.CDLL(None), "fsdp_overlay_is_active", None)
+    return function is not None and function() == 1
 
 
 def _start_again(settings: settings_of.Settings) -> None:

@@ -48,14 +48,18 @@ def describe() -> dict[str, Any]:
     }
 
 
-def job() -> dict[str, Any]:
-    """The "job" part of the record."""
+def job(one_process: bool) -> dict[str, Any]:
+    """The "job" part of the record. `one_process`: the program drives all GPUs itself (nn.DataParallel), so that there are no ranks,
+    whatever its environment was given."""
 
     def number(name: str, otherwise: int) -> int:
         text = os.environ.get(name, "")
         return int(text) if text.isdigit() else otherwise
 
-    rank, world = groups.members() or (number("RANK", 0), number("WORLD_SIZE", 1))
+    members = groups.members()
+    if members is None and one_process:
+        return {"argv": sys.orig_argv, "rank": 0, "world_size": 1, "local_rank": 0, "local_world_size": 1, "backends": []}
+    rank, world = members or (number("RANK", 0), number("WORLD_SIZE", 1))
     local_world = number("LOCAL_WORLD_SIZE", number("STUB_GPU_COUNT", 1) if world > 1 else 1)
     return {
         "argv": sys.orig_argv,

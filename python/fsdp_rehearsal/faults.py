@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Optional
 
+from fsdp_rehearsal import frames
 from fsdp_rehearsal.guard import guarded
 
 _OUT_OF_MEMORY = ("OutOfMemoryError",)
@@ -76,9 +77,20 @@ class Faults:
             "type": _name(type(error)),
             "message": str(error),
             "types": [_name(type(e)) for e in chain],
-            "traceback": "".join(traceback.format_exception(error)),
+            "traceback": _traceback_of(error),
             "out_of_memory": any(_is_out_of_memory(e) for e in chain),
         }
+
+
+def _traceback_of(error: BaseException) -> str:
+    """As Python prints it, without our own frames: what we stand in for is not where it failed."""
+    whole = traceback.TracebackException.from_exception(error)
+    waiting = [whole]
+    while waiting:
+        one = waiting.pop()
+        one.stack[:] = [f for f in one.stack if not frames.is_ours(f.filename)]
+        waiting += [e for e in (one.__cause__, one.__context__) if e is not None]
+    return "".join(whole.format())
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -44,6 +44,11 @@ def _is_generated(file: str) -> bool:
     return bool(cache) and os.path.abspath(file).startswith(os.path.join(os.path.abspath(cache), ""))
 
 
+def is_ours(file: str) -> bool:
+    """Whether the file is one of this package."""
+    return file.startswith(_OURS)
+
+
 def without_plumbing(frames: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """A stack without what says nothing: ours, the standard library, and the frames between a module and its forward."""
     return [f for f in frames if kind_of(f["file"]) != HIDDEN and not f["file"].endswith("/torch/nn/modules/module.py")]

@@ -82,9 +82,11 @@ def _answer_objects(c10d: ModuleType) -> None:
     def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
         """Every rank has what the source has: what this one has."""
 
-    def scatter_object_list(output, inputs=None, src=None, group=None, group_src=None):
-        if inputs and not outside(group):
-            output[0] = inputs[c10d.get_rank(group)]
+    def scatter_object_list(
+        scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None
+    ):
+        if scatter_object_input_list and not outside(group):
+            scatter_object_output_list[0] = scatter_object_input_list[c10d.get_rank(group)]
 
     def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
         pass

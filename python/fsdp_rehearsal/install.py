@@ -6,8 +6,10 @@ import sys
 import time
 from types import ModuleType
 
-from fsdp_rehearsal import groups, known_values, store
+from fsdp_rehearsal import checkpoints, generation, groups, known_values, store, uploads
 from fsdp_rehearsal.after_import import after_import
+from fsdp_rehearsal.batches import Batches
+from fsdp_rehearsal.categories import Owners
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import failed
 from fsdp_rehearsal.history import History
@@ -17,12 +19,14 @@ from fsdp_rehearsal.modules import Modules
 from fsdp_rehearsal.phases import Phases
 from fsdp_rehearsal.readbacks import Readbacks
 from fsdp_rehearsal.record import Record
+from fsdp_rehearsal.sent_objects import SentObjects
 from fsdp_rehearsal.settings import Settings
 from fsdp_rehearsal.steps import Steps
 from fsdp_rehearsal.stub import Stub
+from fsdp_rehearsal.techniques import Techniques
 from fsdp_rehearsal.ties import Ties
 from fsdp_rehearsal.units import Units
-from fsdp_rehearsal.versions import Versions
+from fsdp_rehearsal.versions import Versions, check_torch
 from fsdp_rehearsal.watchdog import Watchdog
 
 
@@ -33,27 +37,34 @@ def install(settings: Settings, is_owner: bool) -> None:
     meter = record.meter = Meter(stub, record.began)
     history = record.history = History(meter, keep_all=bool(settings.snapshot or settings.trace))
     phases = record.phases = Phases(meter, history, stub)
-    modules = record.modules = Modules(phases)
-    units = record.units = Units(stub, phases, modules)
     steps = record.steps = Steps(meter, phases, history, settings.steps, record.stop)
+    batches = record.batches = Batches(lambda: steps.calls)
+    modules = record.modules = Modules(phases, batches)
+    units = record.units = Units(stub, phases, modules)
     ties, versions = record.ties, record.versions = Ties(), Versions()
     faults = record.faults = Faults(record.finish)
-    record.readbacks = Readbacks(phases)
+    owners = record.owners = Owners(modules, steps)
+    techniques = record.techniques = Techniques(modules, phases, steps)
     progress = record.progress
+    record.readbacks = Readbacks(phases, lambda: steps.calls, progress.say)
     watchdog = Watchdog(settings.pause)
     phases.at_first_forward.append(watchdog.wait)
     phases.after_backward.append(watchdog.wait)
+    phases.after_backward.append(owners.after_backward)
     steps.at_end.append(watchdog.wait)
+    steps.at_end.append(owners.after_step)
     steps.at_end.append(lambda: progress.step(steps.done + 1))
     phases.at_first_forward.append(lambda: progress.step(1))
     progress.say("importing")
     faults.install()
+    uploads.install()
     Launchers(settings).install()
 
     def with_torch(torch: ModuleType) -> None:
         progress.say("initialising")
         if torch.version.cuda is None:  # nothing to measure in a build for CPUs
             return
+        check_torch(str(torch.__version__))
         for part in (meter, history, phases, modules, steps, watchdog, ties):
             try:
                 part.install(torch)
@@ -62,15 +73,26 @@ def install(settings: Settings, is_owner: bool) -> None:
         record.readbacks.install(stub)
         if settings.follow_values:
             try:
-                known_values.install(torch, stub, settings.routing == "balanced")
+                known_values.install(torch, stub, settings.routing == "balanced", modules.in_forward, lambda: steps.calls)
             except Exception as error:
                 failed("Values known to the host", error)
 
     after_import("torch", with_torch)
     after_import("torch.distributed", store.install)
     after_import("torch.distributed", lambda dist: groups.install(dist, stub))
+    sent = SentObjects(settings, progress.say)
+    after_import("torch.distributed", lambda dist: sent.install(dist.distributed_c10d) if dist.is_available() else None)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param_group", units.install_fsdp2)
     after_import("torch.distributed.fsdp._runtime_utils", units.install_fsdp1)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param_group", ties.install_fsdp2)
     after_import("torch.distributed.fsdp.fully_sharded_data_parallel", ties.install_fsdp1)
+    techniques.install(after_import)
+    after_import("torch.distributed.checkpoint.utils", checkpoints.install)
+    after_import("torch.distributed.checkpoint.default_planner", checkpoints.install_planner)
+    savers = ("save", "async_save")
+    after_import("torch.distributed.checkpoint.state_dict_saver", lambda m: checkpoints.watch(m, savers, phases.during))
+    getters = ("get_state_dict", "get_model_state_dict", "get_optimizer_state_dict")
+    after_import("torch.distributed.checkpoint.state_dict", lambda m: checkpoints.watch(m, getters, phases.during))
+    after_import("torch.distributed.fsdp._optim_utils", checkpoints.install_fsdp1)
+    after_import("transformers.generation.utils", generation.install)
     after_import("transformers.training_args", versions.install_transformers)

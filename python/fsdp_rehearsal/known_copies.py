@@ -20,7 +20,8 @@ class KnownCopies:
         self._torch = torch
         self._weak = StorageWeakRef
         self._plain = (torch.Tensor, torch.nn.Parameter)
-        self._storages: dict[int, tuple[Any, Any]] = {}
+        self._storages: dict[int, tuple[Any, Any, Any]] = {}
+        self._any_marks = False
         self._sweep_at = 4096
 
     def on_device(self, value: Any) -> bool:
@@ -44,8 +45,15 @@ class KnownCopies:
         empty = self._torch.empty(0, dtype=tensor.dtype, device="cpu")
         return empty.set_(entry[1], tensor.storage_offset(), tensor.size(), tensor.stride())
 
-    def learn(self, tensor: Any, value: Any) -> None:
-        """Notes what a device tensor holds. Of a storage that is not known yet, only the whole can be learnt."""
+    def mark_of(self, value: Any) -> Optional[Any]:
+        """The mark of a known device tensor: one that it was learnt with."""
+        if not self._any_marks or not self.on_device(value):
+            return None
+        entry = self._storages.get(value.untyped_storage()._cdata)
+        return entry[2] if entry is not None else None
+
+    def learn(self, tensor: Any, value: Any, mark: Any = None) -> None:
+        """Notes what a device tensor holds, and marks it. Of a storage that is not known yet, only the whole can be learnt."""
         storage = tensor.untyped_storage()
         if storage.nbytes() == 0 or not self.has_room(tensor, storage.nbytes()):
             return
@@ -53,7 +61,8 @@ class KnownCopies:
             if tensor.numel() * tensor.element_size() != storage.nbytes():
                 return
             self._sweep()
-            self._storages[storage._cdata] = (self._weak(storage), self._torch.UntypedStorage(storage.nbytes()))
+            self._storages[storage._cdata] = (self._weak(storage), self._torch.UntypedStorage(storage.nbytes()), mark)
+            self._any_marks = self._any_marks or mark is not None
         copy = self.of(tensor)
         if copy is not None and copy.data_ptr() != value.data_ptr():
             copy.copy_(value)

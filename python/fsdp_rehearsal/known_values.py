@@ -6,8 +6,8 @@ sent, and the choice of experts. They are followed: each call on known tensors r
 (known_copies.py), and a read-back is answered from those. Memory is still PyTorch's own, since the real call runs and the
 stub hands it the number that it waits for.
 
-What nobody can know is which experts a router picks. It is stated instead (`--routing balanced`): of E experts, token t
-takes k, those from (t k) mod E on, so that every expert gets the same number of tokens.
+What follows from some of the inputs alone, and what is stated because nobody can know it (which experts a router picks, whether
+numbers are finite), is in known_rules.py. Loops that wait for a value that never comes are ended by loops.py.
 
 It is a torch function mode. A dispatch mode would see more, but PyTorch allocates differently while one is active:
 autograd does not add gradients in place then (isTensorSubclassLike in ATen/TensorSubclassLikeUtils.h).
@@ -21,13 +21,12 @@ from __future__ import annotations
 import struct
 from typing import Any, Callable, Optional
 
-from fsdp_rehearsal import frames
 from fsdp_rehearsal.after_import import after_import
 from fsdp_rehearsal.guard import failed, warn
 from fsdp_rehearsal.known_copies import KnownCopies
+from fsdp_rehearsal.known_rules import Rules
+from fsdp_rehearsal.loops import Loops, as_bytes
 from fsdp_rehearsal.stub import Stub
-
-MOST_EXPERTS = 1024  # a topk over more scores is not a choice of experts
 
 # Random, or of unknown contents; or with the contents of the argument, which share its storage.
 _NOT_FOLLOWED = frozenset(
@@ -42,13 +41,18 @@ _INDEXES = ("__getitem__", "__setitem__")
 _INDEX_NODES = ("IndexBackward0", "IndexPutBackward0")
 _DEPTH_OF_INDEX = 4  # views that an index with slices beside the mask puts after it
 _READS = ("item", "__bool__", "__int__", "__index__", "__float__", "equal", "is_nonzero")
+_COLLECTIVES = ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
 
 
-def install(torch: Any, stub: Stub, balanced_routing: bool) -> KnownValues:
-    """Follows known values from now on, in this thread and in those that autograd starts for it."""
+def install(
+    torch: Any, stub: Stub, balanced_routing: bool, in_module: Callable[[], bool], steps: Callable[[], int]
+) -> KnownValues:
+    """Follows known values from now on, in this thread and in those that autograd starts for it. `in_module`: whether the
+    forward of a module runs; `steps`: the calls of optimizers so far."""
     from torch.overrides import TorchFunctionMode
 
-    values = KnownValues(torch, stub, balanced_routing)
+    copies = KnownCopies(torch)
+    values = KnownValues(torch, stub, copies, Rules(torch, copies, balanced_routing, in_module), Loops(steps))
 
     class Following(TorchFunctionMode):
         def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -96,12 +100,12 @@ def _leave(torch: Any, mode: Any) -> None:
 
 
 class KnownValues:
-    def __init__(self, torch: Any, stub: Stub, balanced_routing: bool) -> None:
-        self.copies = KnownCopies(torch)
-        self.routed = 0  # choices of experts that were stated
+    def __init__(self, torch: Any, stub: Stub, copies: KnownCopies, rules: Rules, loops: Loops) -> None:
+        self.copies = copies
         self._torch = torch
         self._stub = stub
-        self._balanced_routing = balanced_routing
+        self._rules = rules
+        self._loops = loops
         self._broken = False
 
     def call(self, func: Callable, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -109,15 +113,24 @@ class KnownValues:
         name = getattr(func, "__name__", "")
         if name in _NOT_FOLLOWED or self._broken:
             return func(*args, **kwargs)
+        if name in _COLLECTIVES and getattr(func, "__module__", "").startswith("torch.distributed"):
+            return self._collective(func, name, args, kwargs)
         on_host = answers = None
         try:
             on_host = self._on_host(func, name, args, kwargs)
             answers = self._answers(name, args, on_host)
+            self._rules.note_router(name, args, kwargs)
         except Exception:  # there is no CPU version, or not for these arguments
             on_host, answers = None, []
+        if name in _READS and on_host is None:
+            answers = self._answer_to_a_loop(name, args)
         self._stub.answer_readbacks(answers)
         try:
-            result = func(*args, **kwargs)
+            if name == "ctc_loss":
+                with self._without_cudnn(args):
+                    result = func(*args, **kwargs)
+            else:
+                result = func(*args, **kwargs)
         finally:
             if answers:
                 self._stub.forget_answers()
@@ -130,6 +143,30 @@ class KnownValues:
             failed("Values known to the host", error)
         return result
 
+    def _collective(self, func: Callable, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Every rank has what this one has."""
+        written = []
+        try:
+            size = self._torch.distributed.get_world_size(kwargs.get("group"))
+            written = self._rules.collective(name, args, kwargs, size)
+        except Exception as error:
+            failed("Values that ranks exchange", error)
+        result = func(*args, **kwargs)
+        for tensor, value in written:
+            self.copies.forget(tensor)
+            if value is not None and self.copies.on_device(tensor):
+                self.copies.learn(tensor, value)
+        return result
+
+    def _answer_to_a_loop(self, name: str, args: Any) -> list[bytes]:
+        """What ends a loop that has asked for the same unknown value many times; as a rule, nothing."""
+        tensor = args[0] if args else None
+        if not self.copies.on_device(tensor) or tensor.numel() != 1:
+            return []
+        is_bool = name in ("__bool__", "is_nonzero") or tensor.dtype == self._torch.bool
+        value = self._loops.answer(is_bool)
+        return [] if value is None else [as_bytes(value, tensor.is_floating_point(), tensor.element_size())]
+
     def _on_host(self, func: Callable, name: str, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
         """The results on the copies, in a flat list; nothing when an input is not known."""
         if getattr(func, "namespace", "aten") != "aten":  # collectives, for one
@@ -141,7 +178,7 @@ class KnownValues:
         if target is not None and not self.copies.has_room(target):
             return None
         if any(x is not target and self.copies.of(x) is None for x in inputs):
-            return self._routing(name, args, kwargs)
+            return self._rules.results(name, args, kwargs)
         host_args, host_kwargs = self._torch.utils._pytree.tree_map(self._to_host, (args, kwargs))
         host_kwargs.pop("non_blocking", None)
         with self._torch.no_grad():
@@ -183,23 +220,6 @@ class KnownValues:
     def _flat(self, tree: Any) -> list[Any]:
         return self._torch.utils._pytree.tree_flatten(tree)[0]
 
-    def _routing(self, name: str, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
-        """The stated choice of experts, as (values, indices); the values stay unknown."""
-        if not self._balanced_routing or name != "topk" or not args or not self.copies.on_device(args[0]):
-            return None
-        scores = args[0]
-        k = args[1] if len(args) > 1 else kwargs["k"]
-        dimension = args[2] if len(args) > 2 else kwargs.get("dim", -1)
-        experts = scores.size(-1) if scores.dim() else 0
-        if dimension not in (-1, scores.dim() - 1) or not k < experts <= MOST_EXPERTS:
-            return None
-        self.routed += 1
-        frame = frames.user_frame(4) or {"file": None, "line": None}
-        text = f"Routing is taken to be balanced: each of {experts} experts gets the same number of tokens, {k} experts a token."
-        warn("balanced_routing", text, frame["file"], frame["line"])
-        tokens = scores.numel() // experts
-        return [None, (self._torch.arange(tokens * k, device="cpu") % experts).view(*scores.shape[:-1], k)]
-
     def _answers(self, name: str, args: Any, on_host: Optional[list[Any]]) -> list[bytes]:
         """What the device is about to be asked, in order."""
         if name in (*_INDEXES, "masked_select"):  # what is selected from need not be known
@@ -207,8 +227,14 @@ class KnownValues:
             masks = [i for i in index if isinstance(i, self._torch.Tensor) and i.is_cuda and i.dtype == self._torch.bool]
             copies = [self.copies.of(mask) for mask in masks]
             return [] if any(c is None for c in copies) else [_integer(int(c.count_nonzero())) for c in copies]
+        if name == "ctc_loss":
+            return self._of_ctc(*args[1:4])
+        if name == "repeat_interleave":
+            return self._of_repeats(args)
         if on_host is None:
             return []
+        if name == "tolist":
+            return self._contents([self.copies.of(args[0])])
         if name == "nonzero" or name == "where" and len(args) == 1:
             return [_integer(on_host[0].size(0))]
         if name in _READS and len(on_host) == 1:
@@ -217,6 +243,27 @@ class KnownValues:
                 return [struct.pack("<d" if args[0].dtype == self._torch.float64 else "<f", value)]
             return [_integer(int(value))]
         return []
+
+    def _contents(self, known: list[Any]) -> list[bytes]:
+        return [bytes(tensor.contiguous().view(-1).view(self._torch.uint8).numpy()) for tensor in known]
+
+    def _of_ctc(self, targets: Any, inputs: Any, lengths: Any) -> list[bytes]:
+        """It reads its targets, the lengths of both sides if they are on the device, and its targets again."""
+        read = [x for x in (targets, inputs, lengths, targets) if self.copies.on_device(x)]
+        known = [(x, self.copies.of(x)) for x in read]
+        return self._contents([self._torch.zeros(x.shape, dtype=x.dtype) if c is None else c for x, c in known])
+
+    def _without_cudnn(self, args: Any) -> Any:
+        """The stub has no CTC of cuDNN, which takes targets of 32 bits only."""
+        cudnn = self._torch.backends.cudnn
+        if len(args) > 1 and args[1].dtype == self._torch.int32 and cudnn.enabled:
+            warn("cudnn_ctc", "The CTC loss took PyTorch's own kernels; a GPU may take cuDNN's, with another workspace.")
+        return cudnn.flags(enabled=False)
+
+    def _of_repeats(self, args: Any) -> list[bytes]:
+        """How many there are in all, and that none is negative; what is repeated need not be known."""
+        repeats = next((c for c in map(self.copies.of, args[1::-1]) if c is not None and not c.is_floating_point()), None)
+        return [] if repeats is None else [_integer(int(repeats.sum())), b"\x01"]
 
     def _answer_in_backward(self, indexed: Any, answers: list[bytes]) -> None:
         """Backward looks through the same masks again: for the gradient of what is indexed, and of what was put there."""
@@ -240,16 +287,25 @@ class KnownValues:
             for tensor in written:
                 self.copies.forget(tensor)
             return
-        if in_place and name not in _OVERWRITES:
+        if name == "__setitem__":
             return  # ran on the copy
+        mark = self._mark(name, args, kwargs)
         for tensor, value in zip(self._flat(result), on_host):
             if not isinstance(tensor, self._torch.Tensor) or not isinstance(value, self._torch.Tensor):
                 continue
             if self.copies.on_device(tensor):
-                self.copies.learn(tensor, value)
+                self.copies.learn(tensor, value, mark)
             elif not tensor.is_cuda and tensor.data_ptr() != value.data_ptr():
                 with self._torch.no_grad():
                     tensor.copy_(value)
+
+    def _mark(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What follows from a router's choice is marked as it is."""
+        if name == "topk" and self._rules.router is not None:
+            router, self._rules.router = self._rules.router, None
+            return router
+        marks = (self.copies.mark_of(value) for value in self._flat((args, kwargs)))
+        return next((mark for mark in marks if mark is not None), None)
 
 
 def _integer(value: int) -> bytes:

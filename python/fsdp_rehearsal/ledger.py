@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from fsdp_rehearsal import frames as frames_of
 
@@ -29,6 +29,15 @@ class Label:
 Resolve = Callable[[str, int], Label]  # the metadata of an entry, and how many events came before it
 
 
+class Block(NamedTuple):
+    """An allocation that has not been freed."""
+
+    size: int
+    place: int
+    label: Label
+    position: int  # event number
+
+
 @dataclass
 class Peak:
     bytes: int = 0
@@ -36,6 +45,7 @@ class Peak:
     place: int = -1
     label: Label = Label("initialisation")
     alive: dict[tuple[int, Label], list[int]] = field(default_factory=dict)  # (place, label) -> count, bytes
+    blocks: dict[int, Block] = field(default_factory=dict)  # the same, by address
 
 
 class Ledger:
@@ -48,7 +58,7 @@ class Ledger:
         self.places: list[tuple[dict[str, Any], ...]] = []  # stacks, innermost frame first
         self.failures: list[dict[str, Any]] = []  # allocations that ended in an out-of-memory error
         self._numbers: dict[tuple, int] = {}
-        self._alive: dict[int, tuple[int, int, Label]] = {}  # address -> bytes, place, label
+        self._alive: dict[int, Block] = {}  # by address
         self._requested = 0
         self._rounded = 0
 
@@ -62,7 +72,7 @@ class Ledger:
             if action == "alloc":
                 size = entry["size"]
                 label = resolve(entry.get("user_metadata", ""), self.position)
-                self._alive[entry["addr"]] = (size, places.of(entry), label)
+                self._alive[entry["addr"]] = Block(size, places.of(entry), label, self.position)
                 self._requested += size
                 self._rounded += _rounded(size)
                 if self._requested > highest:
@@ -90,15 +100,15 @@ class Ledger:
             action = entry["action"]
             if action == "alloc":
                 label = resolve(entry.get("user_metadata", ""), position)
-                alive[entry["addr"]] = (entry["size"], places.of(entry), label)
+                alive[entry["addr"]] = Block(entry["size"], places.of(entry), label, position)
                 requested += entry["size"]
                 if position == top:
-                    self.peak = Peak(requested, top, places.of(entry), label)
+                    self.peak = Peak(requested, top, places.of(entry), label, blocks=alive)
                     break
             elif action == "free_requested":
                 requested -= alive.pop(entry["addr"], (0,))[0]
             position += action in _COUNTED
-        for size, place, label in alive.values():
+        for size, place, label, _ in alive.values():
             row = self.peak.alive.setdefault((place, label), [0, 0])
             row[0] += 1
             row[1] += size

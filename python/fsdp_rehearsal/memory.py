@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Optional
 
 from fsdp_rehearsal import frames
@@ -10,9 +13,11 @@ from fsdp_rehearsal.guard import guarded
 from fsdp_rehearsal.history import History
 from fsdp_rehearsal.ledger import Label, Ledger
 from fsdp_rehearsal.meter import KINDS, Cut, Meter
+from fsdp_rehearsal.phases import ASIDE
 from fsdp_rehearsal.stub import Stub
 
 _MOST_FRAMES = 40
+Shown = Callable[[str], str]  # the name of a module as people read it
 
 
 class Timeline:
@@ -21,8 +26,17 @@ class Timeline:
     def __init__(self, cuts: list[Cut], calls_per_step: Optional[int]) -> None:
         first = 1 if cuts and cuts[0].name == "initialisation" else 0
         self.initialisation = cuts[:first]
-        calls = [c for c in cuts[first:] if c.name == "step"]
-        self.rest = [c for c in cuts[first:] if c.name != "step"]
+        self.aside: dict[str, list[Cut]] = {}  # phases that are no part of a step
+        self.rest: list[Cut] = []
+        calls: list[Cut] = []
+        for cut in cuts[first:]:
+            if cut.name in ASIDE:
+                self.aside.setdefault(cut.name, []).append(cut)
+            elif cut.name == "step":
+                calls.append(_joined([*self.rest, cut]))
+                self.rest = []
+            else:
+                self.rest.append(cut)
         n = calls_per_step or max(1, len(calls))
         self.steps = [calls[i : i + n] for i in range(0, len(calls), n)]
         if self.steps and len(self.steps[-1]) < n:
@@ -38,11 +52,17 @@ class Timeline:
             return 0
         return 1 + sum(step[-1].position <= position for step in self.steps)
 
+    def began(self, position: int) -> int:
+        """The allocator events before the step that an event belongs to."""
+        ends = ([self.begin.position] if self.begin is not None else []) + [step[-1].position for step in self.steps]
+        return max((end for end in ends if end <= position), default=0)
+
     def phases(self) -> list[dict[str, Any]]:
         """Peaks of the initialisation, the first step and all others. An unfinished step counts to the others."""
         parts = {"initialisation": self.initialisation, "first_step": self.steps[0] if self.steps else self.rest}
         if self.steps:
             parts["steady_step"] = [c for step in self.steps[1:] for c in step] + (self.rest if len(self.steps) > 1 else [])
+        parts.update((name, self.aside[name]) for name in ASIDE if name in self.aside)
         return [
             {"phase": name, **{k: max(c.peaks.get(k, 0) for c in cuts) for k in (*KINDS, "device")}}
             for name, cuts in parts.items()
@@ -50,8 +70,14 @@ class Timeline:
         ]
 
 
+def _joined(cuts: list[Cut]) -> Cut:
+    """One stretch from several, one after the other."""
+    kinds = {kind for cut in cuts for kind in cut.peaks}
+    return replace(cuts[-1], peaks={kind: max(cut.peaks.get(kind, 0) for cut in cuts) for kind in kinds})
+
+
 @guarded("The memory", {})
-def describe(meter: Meter, history: History, stub: Stub, timeline: Timeline) -> dict[str, Any]:
+def describe(meter: Meter, history: History, stub: Stub, timeline: Timeline, shown: Shown) -> dict[str, Any]:
     """The "memory" part of the record. The history has been moved into the ledger."""
     peaks = meter.peaks()
     stats = meter.stats() if meter.running else {}
@@ -62,9 +88,17 @@ def describe(meter: Meter, history: History, stub: Stub, timeline: Timeline) -> 
         **_at_end(stats),
         "cache_flushes": stats.get("num_alloc_retries", 0),
         "out_of_memory_errors": stats.get("num_ooms", 0),
-        **(_moment(history, timeline) or {}),
+        "host_pinned_bytes": _pinned(meter),
+        **(_moment(history, timeline, shown) or {}),
         "over_step": _over_step(history, timeline) or {"allocated": [], "marks": []},
     }
+
+
+def _pinned(meter: Meter) -> int:
+    """What PyTorch has pinned of host memory, in its blocks; it gives none back."""
+    if not meter.running:
+        return 0
+    return int(sys.modules["torch"].cuda.host_memory_stats().get("allocated_bytes.peak", 0))
 
 
 def _at_end(stats: dict[str, Any]) -> dict[str, int]:
@@ -84,13 +118,13 @@ def _device_terms(peaks: dict[str, int], stub: Stub) -> list[dict[str, Any]]:
 
 
 @guarded("The moment of the peak")
-def _moment(history: History, timeline: Timeline) -> dict[str, Any]:
+def _moment(history: History, timeline: Timeline, shown: Shown) -> dict[str, Any]:
     ledger = history.ledger
     if ledger.peak.place < 0:
         return {"peak": None, "at_peak": []}
     peak = ledger.peak
     result: dict[str, Any] = {
-        "peak": {"requested": peak.bytes, **_where(ledger, timeline, peak.position, peak.place, peak.label)},
+        "peak": {"requested": peak.bytes, **_where(ledger, timeline, shown, peak.position, peak.place, peak.label)},
         "at_peak": ledgers.rows_at_peak(ledger),
     }
     if ledger.failures:
@@ -98,18 +132,19 @@ def _moment(history: History, timeline: Timeline) -> dict[str, Any]:
         result["failed_allocation"] = {
             "bytes": last["size"],
             "device_free": last.get("device_free", 0),
-            **_where(ledger, timeline, last["position"], last["place"], last["label"]),
+            **_where(ledger, timeline, shown, last["position"], last["place"], last["label"]),
         }
     return result
 
 
-def _where(ledger: Ledger, timeline: Timeline, position: int, place: int, label: Label) -> dict[str, Any]:
+def _where(ledger: Ledger, timeline: Timeline, shown: Shown, position: int, place: int, label: Label) -> dict[str, Any]:
     """The moment and the code of an allocation; "at" is the frame to name it by, the user's own if there is one."""
     stack = ledgers.stack_of(ledger, place, label)[:_MOST_FRAMES]
     return {
         "phase": label.phase,
-        "step": timeline.step_at(position),
-        "module": label.module,
+        # What is no part of a step came after one.
+        "step": timeline.step_at(position) - (label.phase in ASIDE),
+        "module": shown(label.module),
         "at": frames.named(stack),
         "stack": stack,
     }

@@ -1,14 +1,18 @@
 """Which module runs, by global forward hooks: they see every call, change no argument and no result.
 
-The roots, modules called from outside any other with gradients on, are what is being trained.
+The roots, modules called from outside any other with gradients on, are what is being trained. With several of them (a GAN),
+names alone do not say whose layer it is: inside, a name carries the number of its root, and `shown` puts the class of the root
+there once it is known that there are several.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
 import weakref
 from typing import Any
 
+from fsdp_rehearsal.batches import Batches
 from fsdp_rehearsal.guard import guarded
 from fsdp_rehearsal.phases import Phases
 
@@ -28,13 +32,15 @@ def class_name(module: Any) -> str:
 
 
 class Modules:
-    def __init__(self, phases: Phases) -> None:
+    def __init__(self, phases: Phases, batches: Batches) -> None:
         self.roots: list[Any] = []  # weak references, in the order of their first call
         self.autocast: set[str] = set()  # dtypes that modules were called under
-        self._phases = phases
-        self._names: Any = weakref.WeakKeyDictionary()
+        self._phases, self._batches = phases, batches
+        self._names: Any = weakref.WeakKeyDictionary()  # of a module, with the number of its root
+        self._titles: list[str] = []  # of all roots ever: their classes
         self._mapped: Any = weakref.WeakSet()
         self._stack: list[tuple[int, str]] = []
+        self._running: list[Any] = []  # weak references to the same modules
         self._torch: Any = None
 
     def install(self, torch: Any) -> None:
@@ -45,16 +51,49 @@ class Modules:
         module.register_module_forward_pre_hook(self._before)
         module.register_module_forward_hook(self._after, always_call=True)
 
+    def in_forward(self) -> bool:
+        """Whether the forward of a module runs."""
+        return bool(self._stack)
+
+    def innermost(self) -> Any:
+        """The module whose forward runs; nothing between modules."""
+        reference = self._running[-1] if self._running else None
+        return reference() if reference is not None else None
+
     def name_of(self, module: Any) -> str:
-        """The module's name below its root; "" for a root, and for a module that was never seen."""
+        """The module's name below its root, with the root's number; "" for a module that was never seen."""
         return self._names.get(module, "")
+
+    def shown(self, name: str, root: str = "") -> str:
+        """A name as people read it; that of a root itself is `root`, and its title where there are several."""
+        match = _NUMBERED.match(name)
+        if match is None:
+            return name
+        path = name[match.end() :]
+        alive = [r() for r in self.roots if r() is not None]
+        if len(alive) < 2:
+            return path or root
+        return ".".join(part for part in (self._titles[int(match[1])], path) if part)
+
+    def uses_data_parallel(self) -> bool:
+        """Whether a module is replicated over several GPUs by this process."""
+        kind = self._torch.nn.DataParallel if self._torch is not None else ()
+        roots = [r() for r in self.roots]
+        return any(isinstance(m, kind) and len(m.device_ids) > 1 for root in roots if root is not None for m in root.modules())
+
+    def numbered(self, module: Any, name: str) -> str:
+        """`name`, of something below the same root as `module`, with the number of that root."""
+        match = _NUMBERED.match(self._names.get(module, ""))
+        return match[0] + name if match else name
 
     @guarded("The running module")
     def _before(self, module: Any, args: Any) -> None:
         if self._torch.compiler.is_compiling():
             return
         if not self._stack and self._phases.phase != "backward":
-            self._root(module)
+            self._root(module, args)
+        else:
+            self._batches.enter(args)
         # accelerate turns it on inside of the forward of the root, so every module is asked.
         if self._torch.is_autocast_enabled("cuda") and self._torch.is_grad_enabled():
             self.autocast.add(str(self._torch.get_autocast_dtype("cuda")))
@@ -62,6 +101,7 @@ class Modules:
         if name is None:  # made after the root was looked at, or not below a root
             name = self._stack[-1][1] if self._stack else type(module).__name__
         self._stack.append((id(module), name))
+        self._running.append(weakref.ref(module))
         self._phases.enter_module(name)
 
     @guarded("The running module")
@@ -70,30 +110,51 @@ class Modules:
             return
         for depth in range(len(self._stack) - 1, -1, -1):
             if self._stack[depth][0] == id(module):
-                del self._stack[depth:]
+                del self._stack[depth:], self._running[depth:]
                 break
         self._phases.enter_module(self._stack[-1][1] if self._stack else "")
 
-    def _root(self, module: Any) -> None:
+    def _root(self, module: Any, args: Any) -> None:
         torch = self._torch
+        if not torch.is_grad_enabled() and not module.training and self._phases.phase != "initialisation":
+            if module in self._mapped or module in self._names:
+                self._phases.enter("evaluation")
         if not torch.is_grad_enabled() or not any(p.requires_grad for p in module.parameters()):
             return
         if module not in self._mapped:
             self._map(module)
         self._phases.enter("forward")
+        self._batches.enter_root(self._names.get(module, ""), args)
 
     def _map(self, root: Any) -> None:
         """Names all modules below a root. A part of a root that was seen is not a root of its own."""
         self._mapped.add(root)
         if root in self._names:
             return
+        number = f"\x01{len(self._titles)}\x01"
+        kind = class_name(_held(root))
+        same = sum(title.split(" ")[0] == kind for title in self._titles)
+        self._titles.append(f"{kind} {same + 1}" if same else kind)
         strip = "module." if hasattr(root, "module") and type(root).__name__ in _HOLDERS else ""
         for name, module in root.named_modules():
             name = clean(name)
-            self._names[module] = name.removeprefix(strip) if strip else name
+            self._names[module] = number + (name.removeprefix(strip) if strip else name)
         below = {id(m) for m in root.modules()}
         self.roots = [r for r in self.roots if r() is not None and id(r()) not in below]
         self.roots.append(weakref.ref(root))
 
 
+_NUMBERED = re.compile("\x01([0-9]+)\x01")
 _HOLDERS = {"DistributedDataParallel", "DeepSpeedEngine", "DataParallel"}
+_HOLDERS_WITHOUT_NAME = {"FullyShardedDataParallel": "module", "OptimizedModule": "_orig_mod"}
+
+
+def _held(root: Any) -> Any:
+    """The user's own module in a wrapper."""
+    for _ in range(4):
+        kind = type(root).__name__
+        inner = getattr(root, "module" if kind in _HOLDERS else _HOLDERS_WITHOUT_NAME.get(kind, ""), None)
+        if inner is None:
+            return root
+        root = inner
+    return root

@@ -2,7 +2,8 @@
 
 Initialisation ends where a module with parameters to train is first called with gradients on. Forward lasts until a backward
 begins, so the input data and the loss belong to it; what comes between backward and the end of the optimizer step, clipping
-for one, is called optimizer.
+for one, is called optimizer. A model in its evaluation mode without gradients is evaluated, and what writes a checkpoint saves: both
+are no part of a step, and have peaks of their own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from fsdp_rehearsal.meter import Meter
 from fsdp_rehearsal.stub import Stub
 
 
+ASIDE = ("evaluation", "saving")  # phases that are no part of a step
+PART = "part"  # the name of a stretch of a step that one of them ends
+
+
 class Phases:
     """The current phase; every change is a mark."""
 
@@ -31,11 +36,14 @@ class Phases:
         self._backward_module = ""
         self._backward_at: Optional[tuple[str, int, str]] = None
         self._depth = 0
+        self._inside = ""  # a phase that a call is in
 
     def install(self, torch: Any) -> None:
         """Wraps the two functions that every backward pass goes through."""
         torch.autograd.backward = self._wrap(torch.autograd.backward)
         torch.autograd.grad = self._wrap(torch.autograd.grad)
+        torch.save = torch.serialization.save = self.during("saving", torch.save)
+        torch.nn.Module.state_dict = self.during("saving", torch.nn.Module.state_dict)
 
     @property
     def in_backward(self) -> bool:
@@ -50,10 +58,30 @@ class Phases:
             self._meter.cut("initialisation")
             for action in self.at_first_forward:
                 action()
+        if phase in ASIDE or self.phase in ASIDE:
+            self._meter.cut(self.phase if self.phase in ASIDE else PART)
         self.phase = phase
         where = self._backward_at if phase == "backward" else None
         self._history.begin_phase(Mark(phase, self._meter.position(), self._stub.collective_count(), where))
         self._label()
+
+    def during(self, phase: str, real: Callable) -> Callable:
+        """`real`, as a phase of its own, once training has begun; within another of its kind, a part of that."""
+
+        @functools.wraps(real)
+        def call(*args, **kwargs):
+            before = self.phase
+            if before == "initialisation" or self._depth > 0 or self._inside == phase:
+                return real(*args, **kwargs)
+            self._inside = phase
+            self.enter(phase)
+            try:
+                return real(*args, **kwargs)
+            finally:
+                self._inside = ""
+                self.enter(before)
+
+        return call
 
     def enter_module(self, name: str) -> None:
         """The module that runs now; "" between modules."""

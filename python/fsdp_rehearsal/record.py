@@ -6,26 +6,31 @@ import json
 import logging
 import os
 import pickle
+import signal
 import sys
 import time
 from typing import Any
 
 from fsdp_rehearsal import applied, children, collectives, environment, frames, memory, trace
+from fsdp_rehearsal.batches import Batches
+from fsdp_rehearsal.categories import Owners
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import failed, guarded, warn, warnings
 from fsdp_rehearsal.history import History
 from fsdp_rehearsal.meter import Meter
 from fsdp_rehearsal.modules import Modules
-from fsdp_rehearsal.phases import Phases
+from fsdp_rehearsal.phases import ASIDE, Phases
 from fsdp_rehearsal.progress import Progress
 from fsdp_rehearsal.readbacks import Readbacks
 from fsdp_rehearsal.settings import Settings
 from fsdp_rehearsal.steps import Steps
 from fsdp_rehearsal.stub import Stub
+from fsdp_rehearsal.techniques import Techniques
 from fsdp_rehearsal.ties import Ties
 from fsdp_rehearsal.units import Units
 from fsdp_rehearsal.versions import Versions
 
+_SECONDS_FOR_DESTRUCTORS = 20
 _leave = os._exit  # faults.py puts another in its place
 
 
@@ -37,6 +42,9 @@ class Record:
     modules: Modules
     units: Units
     steps: Steps
+    batches: Batches
+    owners: Owners
+    techniques: Techniques
     ties: Ties
     versions: Versions
     faults: Faults
@@ -61,11 +69,16 @@ class Record:
             _leave(0)
 
     def finish(self) -> None:
-        """Writes the record of a process that ends by itself. A process that has one to write ends here and now: what
-        comes after this, in the destructors of PyTorch and NCCL, concerns nobody."""
-        if self._write(self._why()):
+        """Writes the record of a process that ends by itself. After an exception it ends here and now: what comes after this, in
+        the destructors of PyTorch and NCCL, concerns nobody. Else only the interpreter knows its exit status (`raise
+        SystemExit("no data")` passes by every hook), so it goes on to its end, and a destructor that hangs is ended."""
+        why = self._why()
+        if self._write(why):
             _flush()
-            _leave(0)
+            if why != "script_ended":
+                _leave(0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_SECONDS_FOR_DESTRUCTORS)
 
     def _why(self) -> str:
         error = self.faults.exception
@@ -124,8 +137,11 @@ class Record:
 
     def _contents(self, why: str) -> dict[str, Any]:
         meter, history, steps = self.meter, self.history, self.steps
-        meter.cut("end")
+        meter.cut(self.phases.phase if self.phases.phase in ASIDE else "end")
+        self.owners.after_backward()
+        self.owners.after_step()
         history.drain()
+        steps.close()
         timeline = memory.Timeline(meter.cuts, steps.calls_per_step)
         what = applied.describe(self.modules, [o for o in (r() for r in steps.optimizers) if o is not None])
         self.ties.check([r for r in (w() for w in self.modules.roots) if r is not None])
@@ -133,12 +149,13 @@ class Record:
         ends = [step[-1] for step in timeline.steps]
         begin = timeline.begin
         self._warn_of_limits()
+        self._warn_of_steps(why, len(ends))
         times = [begin.seconds if begin else 0.0] + [c.seconds for c in ends]
         return {
             "format_version": "1.0",
             "end": self._end(why),
             "environment": environment.describe(),
-            "job": environment.job(),
+            "job": environment.job(self.modules.uses_data_parallel()),
             "steps": len(ends),
             "seconds": {
                 "total": round(time.perf_counter() - self.began, 3),
@@ -146,7 +163,10 @@ class Record:
             },
             "host_peak_bytes": environment.host_peak_bytes(),
             "gpu": self._gpu(),
-            "memory": memory.describe(meter, history, self.stub, timeline),
+            "memory": {
+                **memory.describe(meter, history, self.stub, timeline, self.modules.shown),
+                "categories": self.owners.at_peak(history.ledger, timeline.began(history.ledger.peak.position)),
+            },
             "collectives": collectives.describe(
                 self.stub.collectives(),
                 [c.collectives for c in ends],
@@ -155,7 +175,7 @@ class Record:
                 self.units,
                 any(w["name"] == "DDP" for w in what["wrappers"]),
             ),
-            "applied": what,
+            "applied": {**what, "techniques": self.techniques.seen(len(ends))},
             "warnings": warnings,
             "limits": self._limits(),
         }
@@ -166,6 +186,15 @@ class Record:
             return None
         properties = sys.modules["torch"].cuda.get_device_properties(self.meter.device)
         return {"name": properties.name, "total_bytes": properties.total_memory}
+
+    def _warn_of_steps(self, why: str, done: int) -> None:
+        calls = self.steps.calls_per_step or max(1, self.steps.calls)
+        self.batches.check([calls * (n + 1) for n in range(done)])
+        asked = self._settings.steps
+        if why == "script_ended" and 0 < done < asked:
+            warn("ended_early", f"The script ended by itself after {done} of {asked} steps; later ones may need more.")
+        if why == "script_ended" and done == 0 and self.meter.running:
+            warn("no_steps", "No torch.optim optimizer stepped: these figures are not those of a training step.")
 
     def _warn_of_limits(self) -> None:
         for row in self.readbacks.rows():
@@ -194,7 +223,7 @@ class Record:
             "allocator_event_queries": self.stub.counter("allocator_event_query"),
             "cudnn_plans": self.stub.counter("cudnn"),
             "triton": self.stub.counter("module_kernel") > 0 and "triton.runtime.driver" in sys.modules,
-            "cuda_graphs": self.stub.counter("graph") > 0,
+            "cuda_graphs": self.stub.counter("graph_launch") > 0,
             "data_dependent_routing": any(row["steers_sizes"] and row["phase"] != "initialisation" for row in rows),
         }
 

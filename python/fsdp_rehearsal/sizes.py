@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -27,7 +28,8 @@ class Total:
         self._seen.add(id(parameter))
         self.parameters += elements
         self.trainable += elements if trainable else 0
-        dtype = str(parameter.dtype)
+        packed = getattr(parameter, "quant_state", None)
+        dtype = str(getattr(packed, "quant_type", None) or parameter.dtype)
         self.dtypes[dtype] = self.dtypes.get(dtype, 0) + elements
 
     def _flat(self, root: Any) -> None:
@@ -50,5 +52,9 @@ class Total:
 
 
 def elements_of(parameter: Any) -> int:
-    """Elements of the whole parameter: a DTensor's are global already, ZeRO-3 keeps them aside."""
+    """Elements of the whole parameter: a DTensor's are global already, ZeRO-3 keeps them aside, and bitsandbytes packs two of 4 bits
+    into a byte, with the shape that they had in the state of the quantization."""
+    shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
+    if shape is not None:
+        return math.prod(shape)
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())

@@ -30,7 +30,7 @@ class Units:
 
     def name_of(self, collective: int) -> str:
         """The unit of a collective, by its number."""
-        return self._names[bisect_right(self._starts, collective) - 1]
+        return self._modules.shown(self._names[bisect_right(self._starts, collective) - 1], ROOT)
 
     @guarded("The unit of a collective")
     def _enter(self, name: str) -> None:
@@ -70,9 +70,9 @@ class Units:
     def install_fsdp2(self, module: ModuleType) -> None:
         """After torch.distributed.fsdp._fully_shard._fsdp_param_group."""
         group = module.FSDPParamGroup
-        group.unshard = self.during(group.unshard, _name_of_group)
-        group.post_backward = self.during(group.post_backward, _name_of_group)
-        group.pre_backward = self.during(group.pre_backward, _name_of_group, backward=True)
+        group.unshard = self.during(group.unshard, self._name_of_group)
+        group.post_backward = self.during(group.post_backward, self._name_of_group)
+        group.pre_backward = self.during(group.pre_backward, self._name_of_group, backward=True)
 
     @guarded("FSDP1's units")
     def install_fsdp1(self, module: ModuleType) -> None:
@@ -87,6 +87,12 @@ class Units:
             backward=True,
         )
 
+    def _name_of_group(self, group: Any, *args: Any) -> str:
+        """FSDP2 knows names below a root, and the modules of a unit know which root."""
+        fqn = clean(group._module_fqn or "")
+        first = next(iter(getattr(group, "modules", ())), None)
+        return (self._modules.numbered(first, fqn) if first is not None else fqn) or ROOT
+
     def _name_of_handle(self, handle: Any, *args: Any) -> str:
         return self._modules.name_of(handle._fully_sharded_module) or ROOT
 
@@ -94,7 +100,3 @@ class Units:
 @guarded("The unit of a collective", "")
 def _try(name_of: Callable, args: tuple) -> str:
     return name_of(*args)
-
-
-def _name_of_group(group: Any, *args: Any) -> str:
-    return clean(group._module_fqn or "") or ROOT

@@ -7,12 +7,26 @@ ignores it without a word.
 from __future__ import annotations
 
 import os
+import re
 from types import ModuleType
 from typing import Any
 
 from fsdp_rehearsal.guard import guarded, warn
 
 _KEYS = ("version", "fsdp_version")
+
+
+_TESTED = ((2, 8), (2, 14))  # docs/rehearsal_stub_gpu.md has the table
+
+
+def check_torch(version: str) -> None:
+    """Warns of a release of torch that nobody has tried here."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match and not _TESTED[0] <= (int(match[1]), int(match[2])) <= _TESTED[1]:
+        warn(
+            "untested_torch",
+            f"torch {version} is untested: the stub GPU and the probes were tried with 2.8 to 2.14. The figures may be incomplete.",
+        )
 
 
 class Versions:

@@ -36,7 +36,7 @@ def mem_tracker(path: str) -> dict[str, Any]:
     backward only, since it counts DTensor's global fake tensors as optimizer states.
     """
     from fsdp_plan_runner.sharding import make_mesh
-    from fsdp_plan_runner.training import Batch, make_optimizer, prepare, run_step, start_process_group
+    from fsdp_plan_runner.training import Batch, make_optimizer, prepare, run_forward, run_step, start_process_group
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 
@@ -60,7 +60,7 @@ def mem_tracker(path: str) -> dict[str, Any]:
         tracker = FSDPMemTracker(root, optimizer)
         with tracker:
             batch.load()
-            result = root(0, *batch.values)
+            result = run_forward(root, batch.values)
             (result[0] if isinstance(result, tuple) else result).backward()
     return {"peak": peaks[1], "cpu_seconds": seconds, "without_optimizer": total(tracker)}
 

@@ -33,7 +33,7 @@ def rehearse(command: pathlib.Path, setting: Setting, memory: str) -> dict[str, 
         del environment["PYTORCH_CUDA_ALLOC_CONF"]
     words = setting.command(str(FRAMEWORKS / "qwen_tts_step.py"), str(FRAMEWORKS / "models" / "qwen3-tts-1.7b"))
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([command, "rehearse", "--json", "--gpu", setting.gpu, "--mem", memory, "--", *words], cwd=folder,
+        done = subprocess.run([command, "rehearse", "--json", "--gpu", setting.gpu, "--mem", memory, "--cudnn-workspace", "0B", "--", *words], cwd=folder,
                               env=environment, capture_output=True, text=True, check=False)  # fmt: skip
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{setting.name}: exit {done.returncode}\n{done.stderr[-2000:]}")

@@ -43,6 +43,31 @@ TEST(BlockBuilder, NamesFollowTheScopes) {
   EXPECT_TRUE(check_block(definition->block).empty());
 }
 
+// def forward(self, hidden):
+//   x = self.norm(hidden)          op 0
+//   y = self.part(x)               op 1: z = silu(x); op 2: return relu(z)
+//   x = y + hidden                 op 3
+//   return x
+TEST(BlockBuilder, AVariableKeepsItsValueUntilItGetsAnotherOrItsForwardReturns) {
+  BlockBuilder b("layer", "Layer", kHidden);
+  const BlockValue hidden = b.input("hidden");
+  const BlockValue x = b.local("x", b.layer_norm("norm", hidden));
+  BlockValue y;
+  {
+    const auto scope = b.enter("part", "Part");
+    y = b.relu(b.local("z", b.silu(x)));
+  }
+  b.local("y", y);
+  b.output("hidden", b.local("x", b.add(y, hidden)));
+  const auto definition = b.finish();
+  ASSERT_TRUE(definition.has_value());
+  const auto made_by = [&](std::size_t op) { return definition->block.ops[op].outputs[0]; };
+  EXPECT_EQ(definition->block.locals, (std::vector<LocalVariable>{{.value = made_by(1), .module = 2, .until = 2},
+                                                                  {.value = made_by(0), .module = 0, .until = 3},
+                                                                  {.value = made_by(3), .module = 0, .until = 3},
+                                                                  {.value = made_by(2), .module = 0, .until = 3}}));
+}
+
 TEST(BlockBuilder, DeclaredModulesKeepTheOrderOfRegistration) {
   BlockBuilder b("layer", "Layer", kHidden);
   const BlockValue hidden = b.input("hidden");

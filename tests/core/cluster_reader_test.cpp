@@ -69,7 +69,7 @@ TEST(ReadCluster, ComputeCapabilityIsTwoNumbers) {
   const Result<Gpu> gpu = read_gpu(*document);
   ASSERT_FALSE(gpu);
   EXPECT_EQ(to_string(gpu.error().back()),
-            "g.json:1:24: /compute_capability: \"8\" is no compute capability. Write it as \"8.0\".");
+            "g.json:1:24: /compute_capability: \"8\" is not a compute capability. Write it as \"8.0\".");
 }
 
 TEST(ReadClusterLibrary, AMissingFolderSaysWhereItBelongs) {

@@ -44,7 +44,8 @@ TEST(ClusterLibrary, HasTheGpusThatPeopleHave) {
   Lines names;
   for (const Gpu& card : library().gpus) names.push_back(card.name);
   EXPECT_EQ(names, (Lines{"A100 40GB PCIe", "A100 40GB SXM", "A100 80GB PCIe", "A100 80GB SXM", "A10G", "B200",
-                          "H100 PCIe", "H100 SXM", "H200", "L4", "L40S", "RTX 3090", "RTX 4090", "RTX 5090", "T4",
+                          "GB200", "GB300", "GH200", "H100 NVL", "H100 PCIe", "H100 SXM", "H100 SXM 96GB", "H200", "L4",
+                          "L40S", "RTX 3060", "RTX 3090", "RTX 4080", "RTX 4090", "RTX 5090", "RTX A6000", "T4",
                           "V100 16GB PCIe", "V100 16GB SXM", "V100 32GB PCIe", "V100 32GB SXM"}));
 }
 
@@ -92,8 +93,9 @@ TEST(ClusterLibrary, EveryCardWritesBackToTheSameBytes) {
   std::size_t num_cards = 0;
   for (const char* file :
        {"t4_16gb", "v100_16gb_pcie", "v100_16gb_sxm", "v100_32gb_pcie", "v100_32gb_sxm", "a10g_24gb", "l4_24gb",
-        "rtx_3090_24gb", "rtx_4090_24gb", "rtx_5090_32gb", "l40s_48gb", "a100_40gb_pcie", "a100_40gb_sxm",
-        "a100_80gb_pcie", "a100_80gb_sxm", "h100_80gb_pcie", "h100_80gb_sxm", "h200_141gb_sxm", "b200_192gb_sxm"}) {
+        "rtx_3060_12gb", "rtx_3090_24gb", "rtx_4080_16gb", "rtx_4090_24gb", "rtx_5090_32gb", "rtx_a6000_48gb", "l40s_48gb", "a100_40gb_pcie", "a100_40gb_sxm",
+        "a100_80gb_pcie", "a100_80gb_sxm", "h100_80gb_pcie", "h100_80gb_sxm", "h100_94gb_nvl",
+        "h100_96gb_sxm", "h200_141gb_sxm", "gh200_96gb", "b200_192gb_sxm", "gb200_186gb", "gb300_279gb"}) {
     const auto document = read_json_file(kFolder + "/gpus/" + file + ".json");
     ASSERT_TRUE(document) << message(document);
     const Result<Gpu> card = read_gpu(*document);
@@ -139,8 +141,8 @@ TEST(FindGpu, AnUnknownNameGetsTheNearestOrTheList) {
   EXPECT_EQ(
       of("banana"),
       "--gpu: Unknown GPU \"banana\". Known are A100 40GB PCIe, A100 40GB SXM, A100 80GB PCIe, A100 80GB SXM, A10G, "
-      "B200, H100 PCIe, H100 SXM, H200, L4, L40S, RTX 3090, RTX 4090, RTX 5090, T4, V100 16GB PCIe, V100 16GB SXM, "
-      "V100 32GB PCIe and V100 32GB SXM.");
+      "B200, GB200, GB300, GH200, H100 NVL, H100 PCIe, H100 SXM, H100 SXM 96GB, H200, L4, L40S, RTX 3060, RTX 3090, "
+      "RTX 4080, RTX 4090, RTX 5090, RTX A6000, T4, V100 16GB PCIe and 3 more.");
   EXPECT_EQ(message(find_cluster("p4", library().clusters, "--cluster")),
             "--cluster: Unknown cluster \"p4\". Did you mean \"p4d\"?");
 }
@@ -201,7 +203,7 @@ TEST(MakeCluster, TheUserHasTheLastWord) {
 
 TEST(MakeCluster, MoreMemoryThanTheGpuHasIsTakenAndNoted) {
   EXPECT_EQ(make_cluster(gpu("T4"), 1, 1, {.memory = 80_GiB})->assumptions,
-            Lines{"80.0 GiB of device memory are taken as given, more than the 15.0 GiB of T4."});
+            Lines{"Assumes 80.0 GiB of device memory, as given: more than the 15.0 GiB of T4."});
 }
 
 TEST(MakeCluster, WithoutNvlinkTheLinkIsThatToTheHost) {
@@ -214,9 +216,9 @@ TEST(MakeCluster, WithoutNvlinkTheLinkIsThatToTheHost) {
 TEST(MakeCluster, NumbersThatMakeNoSenseAreAllReported) {
   EXPECT_EQ(
       message(make_cluster(gpu("T4"), 0, -1, {.memory = 0_B, .nic_bandwidth = BytesPerSecond(0), .gpus_per_nic = 0})),
-      "--gpus: 0 is no number of GPUs of a node. Write an integer from 1 to 1024.\n"
-      "--nodes: -1 is no number of nodes. Write an integer from 1 to 1000000.\n"
-      "--gpus-per-nic: 0 is no number of GPUs. Write an integer from 1 to 1024.\n"
+      "--gpus: 0 is not a valid number of GPUs per node. Write an integer from 1 to 1024.\n"
+      "--nodes: -1 is not a valid number of nodes. Write an integer from 1 to 1000000.\n"
+      "--gpus-per-nic: 0 is not a valid number of GPUs per NIC. Write an integer from 1 to 1024.\n"
       "--mem: A GPU without memory can hold nothing. Write it as \"16G\".\n"
       "--nic-bandwidth: A link without bandwidth carries nothing. Write it as \"12.5GB/s\".");
   EXPECT_EQ(
@@ -235,12 +237,12 @@ TEST(AssumedCluster, SixteenGigabytesAreASlowGpuWithBf16) {
   EXPECT_TRUE(cluster->gpu.bf16);
   EXPECT_EQ(
       cluster->assumptions,
-      (Lines{"No GPU was named: speed, links and CUDA context are those of L4, the slowest of the smallest GPUs known "
-             "with bf16 and 16.0 GiB.",
-             "All of the 16.0 GiB given are taken to be usable; some GPUs sold with that much have less: T4 14.6 GiB, "
-             "V100 16GB PCIe 15.8 GiB, V100 16GB SXM 15.8 GiB.",
-             "bf16 and flash attention are taken to work; on T4, V100 16GB PCIe, V100 16GB SXM they do not: name yours "
-             "with --gpu.",
+      (Lines{"No GPU named: an L4's speed and PCIe links, memory capped at 16.0 GiB.",
+             "L4 is the slowest of the smallest GPUs known with bf16 and 16.0 GiB; its CUDA context is assumed, too.",
+             "Assumes all 16.0 GiB are usable; some GPUs sold with that much have less: RTX 4080 15.7 GiB, T4 14.6 GiB, V100 16GB PCIe "
+             "15.8 GiB, V100 16GB SXM 15.8 GiB.",
+             "Assumes bf16 and FlashAttention are supported; T4, V100 16GB PCIe, V100 16GB SXM do not support them: "
+             "name yours with --gpu.",
              "The GPUs of a node are linked by PCIe through host memory at 31.5 GB/s each way, as is usual for L4."}));
 }
 
@@ -253,11 +255,11 @@ TEST(AssumedCluster, StandsInByTheMemoryGiven) {
   EXPECT_EQ(like(24_GiB), "L4");  // sold as 24 GB, shown as 22.5 GiB
   EXPECT_EQ(like(32_GiB), "RTX 5090");
   EXPECT_EQ(like(40_GiB), "A100 40GB PCIe");
-  EXPECT_EQ(like(48_GiB), "L40S");
+  EXPECT_EQ(like(48_GiB), "RTX A6000");  // slower than an L40S of the same size
   EXPECT_EQ(like(80_GiB), "A100 80GB PCIe");
   EXPECT_EQ(like(141_GiB), "H200");
   EXPECT_EQ(like(192_GiB), "B200");
-  EXPECT_EQ(like(1000_GiB), "B200");
+  EXPECT_EQ(like(1000_GiB), "GB300");
 }
 
 TEST(AssumedCluster, InAClassOfLikeMemoryTheSlowestStandsIn) {
@@ -286,11 +288,13 @@ TEST(AssumedCluster, NoMemoryIsAnError) {
 
 TEST(UnprovenFigures, AreThoseThatAreAssumedOrGiven) {
   const Lines lines = unproven_figures(*make_cluster(gpu("T4"), 1, 1, {.memory = 12_GiB}));
-  ASSERT_EQ(lines.size(), 4U);
+  ASSERT_EQ(lines.size(), 6U);
   EXPECT_EQ(lines[0], "Device memory 12.0 GiB (given: --mem)");
   EXPECT_EQ(lines[1], "Usable device memory 12.0 GiB (given: --mem)");
   EXPECT_TRUE(lines[2].starts_with("CUDA context 300 MiB (assumed: ")) << lines[2];
   EXPECT_TRUE(lines[3].starts_with("Reachable share of the peak rate 50 % (assumed: ")) << lines[3];
+  EXPECT_TRUE(lines[4].starts_with("Reachable share of the memory bandwidth 58 % (assumed: ")) << lines[4];
+  EXPECT_TRUE(lines[5].starts_with("Reachable share of the peak rate in attention 41 % (assumed: ")) << lines[5];
 }
 
 }  // namespace

@@ -155,5 +155,29 @@ TEST(ReportReader, NamesEverythingThatIsWrong) {
   EXPECT_EQ(text.find("news"), std::string::npos) << "Keys may be added.";
 }
 
+TEST(Compare, AComparisonIsReadBackFromTheReportThatHoldsIt) {
+  StepReport measured = small_report();
+  measured.gpus_per_node = 2;
+  measured.memory.peaks.live = 80_B;
+  const Comparison comparison = compare(small_report(), measured);
+  ASSERT_FALSE(comparison.notes.empty());
+  JsonWriter writer;
+  writer.begin_object();
+  write_report_members(writer, measured);
+  write_comparison(writer, comparison);
+  writer.end_object();
+  const auto document = parse_json(std::move(writer).take(), "report.json");
+  ASSERT_TRUE(document.has_value());
+  const auto read = read_comparison(*document);
+  ASSERT_TRUE(read.has_value()) << to_string(read.error().front());
+  EXPECT_EQ(*read, comparison);
+  const auto without = parse_json("{}", "report.json");
+  EXPECT_EQ(*read_comparison(*without), std::nullopt);
+  const auto broken = parse_json(R"({"comparison": {"terms": [{"name": 1, "unit": "byte"}]}})", "report.json");
+  const auto errors = read_comparison(*broken);
+  ASSERT_FALSE(errors.has_value());
+  EXPECT_EQ(errors.error().size(), 4U) << "a name, a unit, and two figures";
+}
+
 }  // namespace
 }  // namespace fsdp

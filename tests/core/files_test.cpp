@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "core/json_document.h"
 
@@ -154,6 +155,43 @@ TEST_F(Files, AFullDiskIsReported) {
   EXPECT_EQ(message(write_file_atomically("/dev/full", "new", Overwrite::Allow)),
             "/dev/full: The file cannot be written: No space left on device. Nothing was changed. Choose another place "
             "with -o.");
+}
+
+TEST_F(Files, ANamedPipeThatNobodyWritesToIsNotWaitedFor) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(read_message("pipe"),
+            "DIR/pipe: This is a named pipe, and nobody writes to it. Name a file, or - for the standard input.");
+}
+
+TEST_F(Files, ANamedPipeThatSomebodyWritesToIsRead) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  // A reader of the test's own keeps what is written until the file is read, however the two threads are scheduled.
+  const int keeper = open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  const int writer = open(path("pipe").c_str(), O_WRONLY);
+  ASSERT_GE(keeper, 0);
+  ASSERT_GE(writer, 0);
+  std::string text;
+  std::thread reader([&] { text = get("pipe"); });
+  EXPECT_EQ(write(writer, "one line\n", 9), 9);
+  close(writer);
+  reader.join();
+  close(keeper);
+  EXPECT_EQ(text, "one line\n");
+}
+
+TEST_F(Files, ALinkToNothingSaysWhereItPoints) {
+  fs::create_symlink("gone.json", path("link.json"));
+  EXPECT_EQ(read_message("link.json"),
+            "DIR/link.json: There is no such file. It is a link to \"gone.json\", which does not exist.");
+}
+
+TEST_F(Files, AFolderOfAHuggingFaceModelIsKnownForWhatItIs) {
+  fs::create_directory(path("hub"));
+  put("hub/config.json", "{}");
+  EXPECT_EQ(read_message("hub"),
+            "DIR/hub: This is a folder, not a file. It looks like a model of Hugging Face, whose files do not hold its "
+            "code: name a shipped model (\"fsdp-plan models\"), write a model spec, or run the script itself: fsdp-plan "
+            "rehearse -- python train.py.");
 }
 
 }  // namespace

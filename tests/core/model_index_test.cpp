@@ -76,12 +76,20 @@ TEST(ModelIndex, TheArgumentOfAModuleAboveSeveralCallsIsHeldUntilItReturns) {
   loss.output("loss", loss.mean(loss.mean(loss.input("made"), -1, false), -1, false));
   assembler.call("", std::move(loss));
   Model model = assembler.finish("loss");
-  model.modules[static_cast<std::size_t>(index_of(model).find("body"))].called = true;
+  const int body = index_of(model).find("body");
+  model.modules[static_cast<std::size_t>(body)].called = true;
   const int given = model.calls.front().outputs.front();
-  EXPECT_EQ(index_of(model).held_arguments, (std::vector<HeldArgument>{{given, 3}}));
+  EXPECT_EQ(index_of(model).held_arguments, (std::vector<HeldArgument>{{given, 3, body}}));
   // A list of modules has no forward, and so no arguments.
-  model.modules[static_cast<std::size_t>(index_of(model).find("body"))].called = false;
+  model.modules[static_cast<std::size_t>(body)].called = false;
   EXPECT_TRUE(index_of(model).held_arguments.empty());
+
+  // What body.first gives is a variable of the forward around it, as the embeddings of a language model are.
+  const int inside = model.calls[1].outputs.front();
+  model.named = {{inside, model.calls[1].module}};
+  EXPECT_TRUE(index_of(model).held_arguments.empty());
+  model.modules[static_cast<std::size_t>(body)].called = true;
+  EXPECT_EQ(index_of(model).held_arguments, (std::vector<HeldArgument>{{given, 3, body}, {inside, 3, body}}));
 }
 
 TEST(ModelIndex, FindsModulesAndWhatLiesBelowThem) {

@@ -89,7 +89,7 @@ TEST(ModelMessages, OfTheTopLevel) {
        {R"(m.json:6:41: /dimensions/max: "max" cannot be the name of a dimension. A name is a letter, then letters, digits and "_", and no function's name.)"}},
       {R"("seq": 16)",
        R"("seq": "batch * lenght")",
-       {R"(m.json:6:37: /dimensions/seq: "batch * lenght" uses "lenght", which is no dimension. Known are batch and seq.)"}},
+       {R"(m.json:6:37: /dimensions/seq: "batch * lenght" uses "lenght", which is not a dimension. Known are batch and seq.)"}},
       {R"("seq": 16)",
        R"("seq": "batch *")",
        {R"(m.json:6:37: /dimensions/seq: The expression "batch *" does not work: It ends too early. Write numbers, names of dimensions, + - * / %, parentheses, floor, ceil, round, min and max.)"}},
@@ -101,6 +101,49 @@ TEST(ModelMessages, OfTheTopLevel) {
        {R"(m.json:8:14: /modules: There is no module. Write at least one.)",
         R"(m.json:8:18: /moduls: Unknown key "moduls". Known are $schema, classes, description, dimensions, dtype, format_version, frozen, inputs, loss, modules, name, notes, recipes, registration, source, tied, tokens_per_step and trainable.)"}},
   });
+}
+
+TEST(ModelMessages, OfWhatRunsAfterTheRoot) {
+  expect({
+      {R"("block": "lm_head",)",
+       R"("block": "lm_head", "after_root": true,)",
+       {R"(m.json:12:14: /modules/3/name: "lm_head" is a module inside the root, and the entry runs after the root's forward. Write "", or leave "after_root" out.)"}},
+      {R"("block": "cross_entropy",)",
+       R"("block": "cross_entropy", "after_root": true, "class": "Loss", "keep_outputs": true,)",
+       {R"(m.json:13:73: /modules/4/class: What runs after the root's forward is no module and has no class. Leave it out.)",
+        R"(m.json:13:97: /modules/4/keep_outputs: Outputs are kept until the root's forward returns, and this runs after it. Leave "keep_outputs" or "after_root" out.)"}},
+      {R"({"name": "lm_head",)",
+       R"({"name": "", "ops": [{"op": "scale", "scale": 2, "inputs": ["hidden"], "outputs": ["hidden"]}], "after_root": true},
+    {"name": "lm_head",)",
+       {R"(m.json:13:5: /modules/4: It stands after an entry that runs after the root's forward. Write "after_root": true here too, or move that entry to the end.)"}},
+      {R"({"name": "", "block": "cross_entropy", "shift": true})",
+       R"({"name": "", "block": "layer_norm", "after_root": true})",
+       {R"(m.json:13:5: /modules/4: What runs after the root's forward has no modules, parameters or buffers. Leave "after_root" out, or keep to ops without them.)"}},
+  });
+}
+
+TEST(ModelMessages, OfNamesThatAreEmptyOrTwiceThere) {
+  expect({
+      {R"("tied": {)",
+       R"("registration": ["embed", "rotary", "embed"],
+  "tied": {)",
+       {R"(m.json:15:39: /registration/2: "embed" is listed twice. A module is registered once: leave one of the two out.)"}},
+      {R"("name": "lm_head",)",
+       R"("name": "lm_head", "class": "",)",
+       {R"(m.json:12:34: /modules/3/class: A class has a name. Write one such as "LlamaModel".)"}},
+      {R"("block": "lm_head",)",
+       R"("block": "lm_head", "outputs": {"logits": ""},)",
+       {R"(m.json:12:67: /modules/3/outputs/logits: A value has a name. Write one such as "hidden".)"}},
+      {R"({"name": "lm_head", "block": "lm_head", "vocab_size": 100},)",
+       R"({"name": "lm_head", "block": "lm_head", "vocab_size": 100},
+    {"name": "lm_head", "block": "lm_head", "vocab_size": 100},)",
+       {R"(m.json:12:5: /modules/3: Nothing reads "lm_head.logits" before a later entry gives it anew. Leave one of the two entries out, or name their outputs apart.)"}},
+  });
+}
+
+TEST(ModelMessages, OfAWorkloadBlameTheWorkload) {
+  EXPECT_EQ(messages_of(kGood, {.dimensions = {{"seq", 1.5}}}),
+            std::vector<std::string>{R"(dimension seq: "seq" is 1.5. It must be an integer from 1 to 2^53.)"});
 }
 
 TEST(ModelMessages, OfSizes) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/spec_models.h"
 
 namespace fsdp {
@@ -47,6 +49,58 @@ TEST(ModelSpec, DimensionsAreDefaultsThatAWorkloadOverrides) {
   EXPECT_EQ(find_parameter(wider, "blocks.0.down.weight")->shape, (Shape{6, 12}));
   const Model own_half = build(spec, Workload{.dimensions = {{"half", 3}}});
   EXPECT_EQ(find_parameter(own_half, "blocks.0.down.weight")->shape, (Shape{3, 8}));
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(ModelSpec, ALossAfterTheRootRunsInNoModule) {
+  const std::string text = spec_with(kStack);
+  const Model inside = build(parse(text));
+  const Model after =
+      build(parse(replaced(text, R"("block": "cross_entropy")", R"("block": "cross_entropy", "after_root": true)")));
+  EXPECT_EQ(inside.calls.back().module, 0);
+  EXPECT_EQ(after.calls.back().module, -1);
+  EXPECT_EQ(after.calls.back().modules, std::vector<int>{-1});
+  EXPECT_EQ(after.calls.back().inputs, inside.calls.back().inputs);
+  EXPECT_EQ(after.parameters, inside.parameters);
+  // The runtime of a plan asks for the same of a last entry that is the loss alone.
+  EXPECT_EQ(build(parse(text), Workload{.loss_after_root = true}), after);
+}
+
+TEST(ModelSpec, LogitsThatTheModelCastsAreAnOpOfItsOwn) {
+  const std::string text = spec_with(kStack);
+  const Model model = build(parse(text), Workload{.float_logits = true});
+  ASSERT_EQ(model.calls.size(), 6u);
+  EXPECT_EQ(model.values[static_cast<std::size_t>(model.calls[5].inputs.front())].dtype, Dtype::Float32);
+  EXPECT_EQ(model.calls[4].inputs, model.calls[3].outputs);
+  const std::string cast = R"({"name": "", "inputs": ["logits"], "outputs": ["logits"],
+    "ops": [{"op": "cast", "inputs": ["logits"], "dtype": "float32", "outputs": ["logits"]}]}, )";
+  const std::string loss = R"({"name": "", "block": "cross_entropy"})";
+  const Model written = build(parse(replaced(text, loss, cast + loss)));
+  ASSERT_EQ(written.calls.size(), 6u);
+  EXPECT_EQ(written.blocks[static_cast<std::size_t>(written.calls[4].block)].ops,
+            model.blocks[static_cast<std::size_t>(model.calls[4].block)].ops);
+  EXPECT_EQ(build(parse(replaced(text, loss, cast + loss)), Workload{.float_logits = true}), written)
+      << "one cast is enough";
+}
+
+TEST(ModelSpec, AModuleThatHoldsOthersFirstHasItsOwnClassAllTheSame) {
+  const std::string text = spec_with(R"("dimensions": {"batch": 2, "width": 8},
+    "modules": [{"name": "mlp", "class": "Mlp", "ops": [
+      {"op": "linear", "module": "gate.up", "inputs": ["x"], "out_features": 8},
+      {"op": "gelu", "module": "gate", "class": "Gate", "outputs": ["x"]}]},
+    {"name": "head", "block": "lm_head", "vocab_size": 10, "inputs": {"hidden": "x"}},
+    {"name": "", "block": "cross_entropy"}])");
+  const Model model = build(parse(text));
+  const auto gate =
+      std::find_if(model.modules.begin(), model.modules.end(), [](const Module& m) { return m.name == "mlp.gate"; });
+  ASSERT_NE(gate, model.modules.end());
+  EXPECT_EQ(gate->class_name, "Gate");
+  EXPECT_TRUE(gate->called);
 }
 
 TEST(ModelSpec, ARepetitionSharesOneBlockAndBindsItsOwnParameters) {

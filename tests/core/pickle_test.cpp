@@ -29,6 +29,24 @@ constexpr std::string_view kProtocol4 =
     "018a060000000000ff8a08ffffffffffffff7f658c017494284b014b024b034b0474948c017394298c016694473ff8000000"
     "0000008c016e944e8c016294888986948c0175948c04c3a4c3b6948c01799443020001948c0473616d65946802752e";
 
+// 2^64 - 1 is the line of a frame that PyTorch does not know. pickle.dumps(2**64 - 1, 4) and its neighbours.
+TEST(Pickle, ReadsNumbersOfMoreThan64BitsAsTheNearestReal) {
+  const struct {
+    std::string hex;
+    double real;
+  } cases[] = {{"8a09ffffffffffffffff00", 0x1p64}, {"8a09000000000000008000", 0x1p63}, {"8a09ffffffffffffff7fff", -0x1p63}};
+  for (const auto& [hex, real] : cases) {
+    const auto document = read_pickle(from_hex("8004" + hex + "2e"), "p");
+    ASSERT_TRUE(document) << to_string(document.error().front());
+    EXPECT_EQ(document->root().as_float(), real);
+    EXPECT_EQ(document->root().as_int(), std::nullopt);
+  }
+  // Nine bytes, of which the last says nothing new: 2^62.
+  const auto exact = read_pickle(from_hex("80048a090000000000000040002e"), "p");
+  ASSERT_TRUE(exact);
+  EXPECT_EQ(exact->root().as_int(), std::int64_t{1} << 62);
+}
+
 class PickleOfPython : public testing::TestWithParam<std::string> {};
 
 TEST_P(PickleOfPython, HasEveryValue) {
@@ -109,7 +127,8 @@ TEST(PickleReader, SaysWhatIsWrongAndWhere) {
   EXPECT_EQ(error_of("\x80\x04}(K\x01u."s), "s.pickle: byte 6: A key has no value.");
   EXPECT_EQ(error_of("\x80\x04h\x00."s), "s.pickle: byte 2: A memo number was never set.");
   EXPECT_EQ(error_of("\x80\x04Nr\xff\xff\xff\xff."s), "s.pickle: byte 3: A memo number is out of order.");
-  EXPECT_EQ(error_of("\x80\x04\x8a\x09\1\1\1\1\1\1\1\1\1."s), "s.pickle: byte 2: A number has more than 64 bits.");
+  EXPECT_EQ(error_of("\x80\x04\x8a\x11"s + std::string(17, '\1') + "."),
+            "s.pickle: byte 2: A number has more than 128 bits.");
   EXPECT_EQ(error_of("\x80\x04NN."s), "s.pickle: byte 4: Values are left over at the end.");
   EXPECT_EQ(error_of("\x80\x04."s), "s.pickle: byte 2: A value is missing.");
   EXPECT_EQ(error_of("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff"

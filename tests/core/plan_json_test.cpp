@@ -93,14 +93,16 @@ TEST(PlanJson, EverythingThatIsWrongIsSaidAtOnceWithItsPlace) {
   ],
   "mixed_precision": {"param_dtype": "int8"},
   "activation_checkpointing": {"modules": [{"module": "a", "mode": "some"}], "selective_keep": ["linaer"]},
-  "optimizer": {"kind": "adamW", "clip_grad_norm": 0},
-  "runtime": {"flavour": "keras"},
+  "optimizer": {"kind": "adamW", "clip_grad_norm": 0, "momentum": 0.9},
+  "runtime": {"flavour": "keras", "version": "2.4.0"},
   "cpu_ofload": true
 })");
   ASSERT_FALSE(plan);
   std::string text;
   for (const Error& error : plan.error()) text += to_string(error) + "\n";
-  EXPECT_EQ(text, R"(p.json:2:21: /format_version: This program does not read plans of version "2.0". It reads up to 1.0; plan again, or use the program that wrote the file.
+  EXPECT_EQ(
+      text,
+      R"(p.json:2:21: /format_version: This program does not read plans of version "2.0". It reads up to 1.0; plan again, or use the program that wrote the file.
 p.json:3:34: /model/file: Expected a string, found the number 7.
 p.json:4:25: /mesh/replicate: 0 is out of range. Write an integer from 1 to 2147483648.
 p.json:4:37: /mesh/shard: Expected an integer, found the number 4.5. Write an integer from 1 to 2147483648.
@@ -113,7 +115,9 @@ p.json:11:68: /activation_checkpointing/modules/0/mode: Unknown checkpoint mode 
 p.json:11:97: /activation_checkpointing/selective_keep/0: Unknown op "linaer". Did you mean "linear"?
 p.json:12:25: /optimizer/kind: Unknown optimizer "adamW". Did you mean "adamw"?
 p.json:12:52: /optimizer/clip_grad_norm: The limit is 0. Write a number above 0, or null for no limit.
+p.json:12:67: /optimizer/momentum: adamw has no momentum. Leave it out, or take sgd.
 p.json:13:26: /runtime/flavour: "keras" is not a known flavour. Write transformers, transformers-repeat-kv or torchtitan.
+p.json:13:46: /runtime/version: The behavior of PyTorch "2.4.0" is not known. Write 2.11.0, the version that is predicted.
 p.json:14:3: /cpu_ofload: Unknown key "cpu_ofload". Did you mean "cpu_offload"?
 )");
 }

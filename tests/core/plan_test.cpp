@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/input_casts.h"
 #include "tests/support/spec_models.h"
 
 namespace fsdp {
@@ -61,6 +62,38 @@ TEST(PlanCheck, FrozenParametersAreMultipliedInTheirOwnDtype) {
                                      "multiply it by float32. Write bfloat16, or a mixed_precision/param_dtype."});
   plan.mixed_precision.param_dtype = Dtype::BFloat16;
   EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+}
+
+TEST(PlanCheck, WithoutATrainedParameterThereIsNoStep) {
+  Model model = model_of("mlp.json");
+  for (Parameter& parameter : model.parameters) parameter.trainable = false;
+  derive_gradient_flow(model);
+  EXPECT_EQ(errors_of(plan_of(model), model),
+            std::vector<std::string>{"model: No parameter gets a gradient, so that PyTorch raises an error in the "
+                                     "backward. Train at least one parameter. A forward without a backward, as for "
+                                     "inference, is not predicted."});
+}
+
+TEST(PlanCheck, InputsInAnotherDtypeAreCastByTheRootOrRefused) {
+  Model model = model_of("mlp.json");
+  model.values[static_cast<std::size_t>(model.inputs.front())].dtype = Dtype::Float32;
+  Plan plan = plan_of(model);
+  plan.mixed_precision.param_dtype = Dtype::BFloat16;
+  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+  EXPECT_EQ(inputs_cast_by_root(model, plan), (std::vector<bool>{true, false}));
+  plan.mixed_precision.cast_forward_inputs = false;
+  EXPECT_EQ(inputs_cast_by_root(model, plan), (std::vector<bool>{false, false}));
+  EXPECT_EQ(
+      errors_of(plan, model),
+      std::vector<std::string>{"mixed_precision/cast_forward_inputs: The input \"features\" is float32, and PyTorch "
+                               "does not multiply it by parameters in bfloat16. Write true, and FSDP2 casts it."});
+  plan.mixed_precision = {};
+  plan.parameter_dtype = Dtype::BFloat16;
+  EXPECT_EQ(
+      errors_of(plan, model),
+      std::vector<std::string>{"parameter_dtype: The input \"features\" is float32, and PyTorch does not multiply it "
+                               "by parameters in bfloat16. Take float32, or a mixed_precision/param_dtype, to "
+                               "which FSDP2 casts it."});
 }
 
 }  // namespace

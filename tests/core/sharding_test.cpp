@@ -369,6 +369,15 @@ TEST(Sharding, TrainableParametersOfAUnitShareOneDtype) {
   EXPECT_EQ(errors_of(model, plan_of({1, 4}, {{"blocks.0"}})), Texts{});
 }
 
+TEST(Sharding, MoreMicroBatchesThanAStepCanHaveAreRefused) {
+  Plan plan = plan_of({1, 4}, {});
+  plan.accumulation = 4096;
+  EXPECT_EQ(errors_of(chain(), plan), Texts{});
+  plan.accumulation = 4097;
+  EXPECT_EQ(errors_of(chain(), plan),
+            Texts{"accumulation: 4097 micro-batches are too many for one step. Up to 4096 are predicted."});
+}
+
 TEST(Sharding, SizesThatMakeNoStepAreRefusedTogether) {
   Plan plan = plan_of({0, 4}, {});
   plan.accumulation = 0;
@@ -378,6 +387,33 @@ TEST(Sharding, SizesThatMakeNoStepAreRefusedTogether) {
                    "accumulation: 0 micro-batches make no step. Write 1 or more.",
                    "prefetch: forward 0 and backward 0 cannot be asked of FSDP2. Forward takes 0 or more units; "
                    "backward 1 (the default) or more."}));
+}
+
+TEST(Sharding, ALayoutIsSeenFromAnyRankAsIfItHadBeenMadeThere) {
+  const Model model = small_llama(false);  // 101 rows of tokens, 88 of the FFN, 32 of all else.
+  for (const std::int64_t ranks : {1, 3, 4, 8, 40}) {
+    Layout layout = layout_of(model, plan_of({1, ranks}, {{"model.layers.0"}}));
+    const std::vector<std::int64_t> different = different_ranks(layout);
+    ASSERT_EQ(different.front(), 0);
+    Layout before = layout;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      see_from(layout, rank);
+      EXPECT_EQ(layout, layout_of(model, plan_of({1, ranks}, {{"model.layers.0"}}), rank)) << rank << " of " << ranks;
+      Layout same = layout;
+      same.rank = before.rank;
+      const bool is_new = rank > 0 && same != before;
+      EXPECT_EQ(is_new, rank > 0 && std::count(different.begin(), different.end(), rank) == 1) << rank << " of " << ranks;
+      before = layout;
+    }
+  }
+}
+
+TEST(Sharding, RanksDifferWhereRowsDoNotDivide) {
+  EXPECT_EQ(different_ranks(layout_of(one_linear(8, 3), plan_of({1, 4}, {}))), (std::vector<std::int64_t>{0}));
+  // 7 rows over 4: three times 2, then 1. 5 rows: 2, 2, 1, 0. 6 rows: 2, 2, 2, 0.
+  EXPECT_EQ(different_ranks(layout_of(one_linear(7, 3), plan_of({1, 4}, {}))), (std::vector<std::int64_t>{0, 3}));
+  EXPECT_EQ(different_ranks(layout_of(one_linear(5, 3), plan_of({1, 4}, {}))), (std::vector<std::int64_t>{0, 2, 3}));
+  EXPECT_EQ(different_ranks(layout_of(one_linear(6, 3), plan_of({1, 4}, {}))), (std::vector<std::int64_t>{0, 3}));
 }
 
 }  // namespace

@@ -75,6 +75,14 @@ TEST(ChromeTrace, SaysWhoseItIsAsKinetoDoes) {
   EXPECT_EQ(device.find("totalGlobalMem")->integer, std::int64_t{16} << 30);
 }
 
+TEST(ChromeTrace, OfProcessorsNamesGlooAndNotNccl) {
+  Trace trace = small_trace();
+  trace.gpu = "CPU";
+  const JsonDocument document = parsed(trace);
+  EXPECT_EQ(text_of(*document.root.find("distributedInfo"), "backend"), "gloo");
+  EXPECT_EQ(text_of(events_of(document, "X").at(1), "name"), "gloo:all_gather(predicted)");
+}
+
 TEST(ChromeTrace, GivesACollectiveTheNameAndTheArgumentsThatReadersLookFor) {
   const JsonDocument document = parsed(small_trace());
   const JsonValue gather = events_of(document, "X").at(1);

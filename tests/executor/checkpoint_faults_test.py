@@ -8,9 +8,11 @@ FSDP_CHECKPOINTS=all in the environment: 40 kills instead of a few.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -39,9 +41,10 @@ class Faults(InAFolder):
     def plan(self, case: Case = CASE) -> pathlib.Path:
         return case.write(self.folder)
 
-    def wait_for_step(self, number: int) -> None:
+    def wait_for_step(self, number: int, folder: pathlib.Path | None = None) -> None:
+        folder = folder or self.checkpoints
         deadline = time.monotonic() + LIMIT_SECONDS
-        while not any(int(step.name[5:]) >= number for step in steps_in(self.checkpoints)):
+        while not (folder.is_dir() and any(int(step.name[5:]) >= number for step in steps_in(folder))):
             self.assertLess(time.monotonic(), deadline, f"no checkpoint of step {number}")
             time.sleep(0.01)
 
@@ -59,7 +62,7 @@ class Faults(InAFolder):
                 for rank in victims:
                     rank.process.send_signal(signal.SIGKILL)
                 for rank in ranks:
-                    self.assertIn(rank.wait(10), (-signal.SIGKILL, EXIT_RUN), rank.printed)
+                    self.assertIn(rank.wait(), (-signal.SIGKILL, EXIT_RUN), rank.printed)
             caught += any(path.name.endswith(".partial") for path in self.checkpoints.iterdir())
             found = steps_in(self.checkpoints)
             for step in found:
@@ -76,7 +79,7 @@ class Faults(InAFolder):
     def expect_full(self, said: str) -> None:
         options = ["--steps", "5", "--every", "1", "--checkpoint", str(self.checkpoints)]
         with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
-            self.assertEqual([rank.wait(20) for rank in ranks], [EXIT_RUN] * CASE.ranks)
+            self.assertEqual([rank.wait() for rank in ranks], [EXIT_RUN] * CASE.ranks)
             for rank in ranks:
                 errors = [line for line in rank.printed.splitlines() if line.startswith("error")]
                 self.assertEqual(len(errors), 1, rank.printed)
@@ -110,34 +113,50 @@ class Faults(InAFolder):
     def test_torchrun_starts_killed_ranks_again_from_the_last_checkpoint(self) -> None:
         if TORCHRUN is None or not TORCHRUN.is_file():
             self.skipTest("there is no torchrun")
-        plan = self.plan()
-        options = ["--steps", "60", "--threads", "1", "--save-parameters", str(self.folder / "whole")]
-        with started(EXECUTOR, CASE.ranks, [plan], self.folder, options[:2] + options[4:]) as ranks:
-            self.assertEqual([rank.wait() for rank in ranks], [0] * CASE.ranks, ranks[0].printed)
-        options[-1] = str(self.folder / "restarted")
+        # On a busy machine a run may be over before it is looked at.
+        for steps in ("60", "600", "6000"):
+            if self.is_started_again(steps):
+                return
+        self.fail("every run has ended before a rank could be killed")
+
+    def is_started_again(self, steps: str) -> bool:
+        """Kills a rank after step 20 and looks at how the run goes on; False: it had ended by then."""
+        plan, checkpoints = self.plan(), self.folder / f"checkpoints-{steps}"
+        whole, restarted = self.folder / f"whole-{steps}", self.folder / f"restarted-{steps}"
+        options = ["--steps", steps, "--threads", "1", "--save-parameters"]
         words = [str(TORCHRUN), "--no-python", "--max-restarts", "2", "--monitor-interval", "0.1", "--nproc-per-node",
                  str(CASE.ranks), "--master-addr", "127.0.0.1", "--master-port", str(free_port()), str(EXECUTOR),
-                 str(plan), *options, "--checkpoint", str(self.checkpoints), "--every", "10", "--resume", "latest"]
+                 str(plan), *options, str(restarted), "--checkpoint", str(checkpoints), "--every", "10", "--resume", "latest"]
         log = self.folder / "log"
         with open(log, "w", encoding="utf-8") as file:
             run = subprocess.Popen(words, env=clean_environment(), stdout=file, stderr=file)
         try:
-            self.wait_for_step(20)
+            self.wait_for_step(20, checkpoints)
             victim = self.a_rank_of(run.pid)
+            if victim is None:
+                return False
             os.kill(victim, signal.SIGKILL)
             self.assertEqual(run.wait(LIMIT_SECONDS), 0, log.read_text(encoding="utf-8"))
         finally:
             run.kill()
             run.wait()
-        self.assertRegex(log.read_text(encoding="utf-8"), r"going on after step [2345]0 of")
-        self.assertEqual(differing(parameters_of(self.folder / "restarted"), parameters_of(self.folder / "whole")), [])
+        again = re.search(r"going on after step (\d+) of", log.read_text(encoding="utf-8"))
+        if again is None or again[1] == steps:
+            return False
+        with started(EXECUTOR, CASE.ranks, [plan], self.folder, [*options[:2], *options[4:], str(whole)]) as ranks:
+            self.assertEqual([rank.wait() for rank in ranks], [0] * CASE.ranks, ranks[0].printed)
+        self.assertEqual(differing(parameters_of(restarted), parameters_of(whole)), [])
+        return True
 
-    def a_rank_of(self, parent: int) -> int:
+    @staticmethod
+    def a_rank_of(parent: int) -> int | None:
+        """A process that trains; None: all have ended."""
         children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="utf-8").split()
         for pid in map(int, children):
-            if pathlib.Path(f"/proc/{pid}/exe").resolve() == EXECUTOR:
-                return pid
-        self.fail("torchrun has started no rank")
+            with contextlib.suppress(OSError):
+                if pathlib.Path(f"/proc/{pid}/exe").resolve() == EXECUTOR:
+                    return pid
+        return None
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from marked_text import write_between  # noqa: E402
 from parity_cases import CASES, Case  # noqa: E402
 
-LIMIT_SECONDS = 300
+LIMIT_SECONDS = 900
 
 
 def execute(fsdp_plan: pathlib.Path, case: Case, *options: str) -> dict[str, dict[str, float]]:

@@ -93,7 +93,7 @@ CASES = [
     Case("llama_half_reduced_of_3", "llama3_2_1b", 3, HALF_REDUCED),
     Case("llama_accumulate", "llama3_2_1b", 2, {"accumulation": 2}, always=True),
     Case("llama_accumulate_without_sync", "llama3_2_1b", 3,
-         {**MIXED, "accumulation": 3, "sync_every_micro_batch": False, **CLIPPED}, always=True),
+         {**MIXED, "accumulation": 5, "sync_every_micro_batch": False, **CLIPPED}, always=True),
     Case("llama_reshard_to_2", "llama3_2_1b", 4,
          units=each_block_a_unit("llama3_2_1b", reshard_after_forward=2), always=True),
     Case("llama_checkpointed", "llama3_2_1b", 2, checkpointed("llama3_2_1b"), always=True),

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 900
 
 CONFIGURATION = """\
 ClusterName=test

@@ -22,7 +22,7 @@ from command import answer  # noqa: E402
 import parity_cases  # noqa: E402
 import plan_cases  # noqa: E402
 
-LIMIT_SECONDS = 300
+LIMIT_SECONDS = 900
 STEPS = 3
 KINDS = {"requested": "live_peak_bytes", "allocated": "allocated_peak_bytes", "reserved": "reserved_peak_bytes",
          "device": "device_peak_bytes"}
@@ -92,7 +92,8 @@ def outside(predicted: dict[str, Any], shard: int, replicate: int) -> dict[str, 
     if shard == replicate:  # The stub knows a group by its size alone.
         sizes = {shard: (group["shard"] + group["replicate"]) // 2}
     nccl = ",".join(f"{ranks}:{size}" for ranks, size in sizes.items() if ranks > 1)
-    return {"STUB_GPU_CONTEXT_BYTES": str(terms.get("CUDA context", 0)), **({"STUB_GPU_NCCL_BYTES": nccl} if nccl else {})}
+    return {"STUB_GPU_CONTEXT_BYTES": str(terms.get("CUDA context", 0)), "STUB_GPU_CUDNN_WORKSPACE_BYTES": "0",
+            **({"STUB_GPU_NCCL_BYTES": nccl} if nccl else {})}
 
 
 class StubRun:

@@ -21,7 +21,7 @@ from ranks import started  # noqa: E402
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 CASE = Case("trace", "llama3_2_1b", 2, {"optimizer": {"clip_grad_norm": 1.0}, "accumulation": 2}, replicate=2)
 COMPUTE, STEP = 7, 1
-KERNELS = {"all_gather": "AllGather", "reduce_scatter": "ReduceScatter", "all_reduce": "AllReduce"}
+KERNELS = {"all_gather": "gloo:all_gather", "reduce_scatter": "gloo:reduce_scatter", "all_reduce": "gloo:all_reduce"}
 
 
 class MeasuredTrace(unittest.TestCase):
@@ -53,7 +53,7 @@ class MeasuredTrace(unittest.TestCase):
     def test_every_collective_of_the_report_is_there_in_its_order(self) -> None:
         for rank, report in enumerate(self.reports):
             expected = [(row["kind"], row["elements"]) for row in report["traffic"]["collectives"]]
-            events = [event for lane in self.slices(rank).values() for event in lane if event["name"].startswith("nccl")]
+            events = [event for lane in self.slices(rank).values() for event in lane if event["name"].startswith("gloo:")]
             self.assertEqual(len(events), len(expected))
             for kind, name in KERNELS.items():
                 found = [max(event["args"]["In msg nelems"], event["args"]["Out msg nelems"])

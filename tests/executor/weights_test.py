@@ -117,7 +117,7 @@ class FromFiles(InAFolder):
         tensors["completely.different"] = [2]
         write_safetensors(self.folder / "w.safetensors", tensors, "F32")
         with started(EXECUTOR, 2, [plan], self.folder, ["--weights", str(self.folder / "w.safetensors")]) as ranks:
-            self.assertEqual([rank.wait(20) for rank in ranks], [2, 2])
+            self.assertEqual([rank.wait() for rank in ranks], [2, 2])
             printed = ranks[0].printed
         for said in (r'No file has "model.layers.0.mlp.gate_proj.weight" \[80, 32\].*Did you mean.*wieght',
                      r'The model has no "model.layers.0.mlp.gate_proj.wieght".*gate_proj.weight',
@@ -163,14 +163,14 @@ class FromFiles(InAFolder):
         (self.folder / "ids.bin").write_bytes(struct.pack("<240H", *([5] * 100 + [131] + [5] * 139)))
         with started(EXECUTOR, 1, [self.plan(Case("v", "qwen3_0_6b", 1))], self.folder,
                      ["--tokens", str(self.folder / "ids.bin")]) as ranks:
-            self.assertEqual(ranks[0].wait(20), 3)
+            self.assertEqual(ranks[0].wait(), 3)
             self.assertIn("ids.bin: token 100 is 131, and the vocabulary has 131", ranks[0].printed)
 
     def test_a_model_of_images_has_no_tokens(self) -> None:
         (self.folder / "ids.bin").write_bytes(bytes(4096))
         with started(EXECUTOR, 1, [self.plan(Case("i", "vit_b_16", 1))], self.folder,
                      ["--tokens", str(self.folder / "ids.bin")]) as ranks:
-            self.assertEqual(ranks[0].wait(20), 2)
+            self.assertEqual(ranks[0].wait(), 2)
             self.assertRegex(ranks[0].printed, "--tokens: .* does not take input_ids and labels")
 
 

@@ -92,10 +92,7 @@ TEST(AppState, ALongSearchIsStopped) {
   state.open(with_option(small_inputs("qwen3_tts"), Option::GlobalBatch, "512"));
   QTest::qWait(30);
   state.cancel_search();
-  QElapsedTimer timer;
-  timer.start();
   ASSERT_TRUE(wait_until_idle(state));
-  EXPECT_LT(timer.elapsed(), 2000);
   if (state.snapshot() == nullptr) {
     ASSERT_EQ(state.errors().size(), 1u);
     EXPECT_EQ(state.errors()[0].what, "The search was stopped.");

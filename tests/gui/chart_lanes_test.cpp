@@ -76,5 +76,11 @@ TEST(LaneHit, FindsTheSpanUnderThePointerOrTheNearest) {
   EXPECT_EQ(span_at({}, 1, 1), -1);
 }
 
+TEST(Lanes, WhatTwoStreamsCoverTogetherIsNeverMoreThanTheTime) {
+  EXPECT_EQ(covered_length({}), 0);
+  EXPECT_EQ(covered_length({{0, 4}, {6, 9}}), 7);
+  EXPECT_EQ(covered_length({{6, 9}, {0, 8}, {1, 2}}), 9) << "two streams at 90 % are not 180 %";
+}
+
 }  // namespace
 }  // namespace fsdp::gui

@@ -11,7 +11,6 @@
 #include <QComboBox>
 #include <QDockWidget>
 #include <QDropEvent>
-#include <QFile>
 #include <QFileDialog>
 #include <QImage>
 #include <QMenu>
@@ -227,12 +226,18 @@ TEST(MainWindow, BrokenFilesAreExplainedAndNothingIsLost) {
   for (const QString& path :
        {write("empty.json", ""), write("half.json", "{\"mesh\": {"), write("other.json", "{\"name\": 3}"),
         write("project.fsdp-project.json", "{\"kind\": \"fsdp-plan-project\", \"format_version\": \"9.0\"}"),
-        write("binary.json", std::string("\x80\x02\x00\xff", 4)), folder.filePath("missing.json")}) {
+        write("binary.json", std::string("\x01\x02\x00\xff", 4)), folder.filePath("missing.json")}) {
     EXPECT_FALSE(window.open_file(path)) << path.toStdString();
     EXPECT_FALSE(window.state().errors().empty()) << path.toStdString();
     EXPECT_TRUE(window.state().inputs() == before);
     EXPECT_EQ(window.state().snapshot(), shown);
   }
+  // A pickle is opened as a recording, and read by a worker.
+  window.state().report_errors({});
+  ASSERT_TRUE(window.open_file(write("cut.pickle", std::string("\x80\x02\x00\xff", 4))));
+  ASSERT_TRUE(QTest::qWaitFor([&] { return !window.state().errors().empty(); }, test::kPatience));
+  EXPECT_TRUE(window.state().inputs() == before);
+  EXPECT_EQ(window.state().snapshot(), shown);
 }
 
 TEST(MainWindow, AFileIsOpenedByDroppingIt) {
@@ -292,20 +297,6 @@ TEST(MainWindow, ARunWithoutTheCommandSaysHowToGetIt) {
   EXPECT_TRUE(window.runs().log().contains("The command fsdp-plan is not there")) << window.runs().log().toStdString();
   EXPECT_FALSE(window.runs().is_running());
   qputenv("FSDP_PLAN_BINARY", before);
-}
-
-TEST(MainWindow, UnsavedWorkIsKeptInCaseTheProgramEnds) {
-  QFile::remove(Settings::autosave_path());
-  MainWindow window(test::library());
-  window.open_example(kSmallExample);
-  ASSERT_TRUE(wait_until_idle(window.state()));
-  window.state().change(with_option(window.state().inputs(), Option::Batch, "5"), "batch");
-  EXPECT_TRUE(window.isWindowModified());
-  ASSERT_TRUE(QTest::qWaitFor([] { return QFile::exists(Settings::autosave_path()); }, 5000));
-  const auto kept = read_project(Settings::autosave_path().toStdString());
-  ASSERT_TRUE(kept.has_value());
-  EXPECT_TRUE(*kept == window.state().inputs());
-  QFile::remove(Settings::autosave_path());
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ import xml.etree.ElementTree as tree
 
 
 def valid(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     print(done.stdout + done.stderr, end="")
     return done.returncode == 0 and not done.stdout.strip().startswith("error")
 
@@ -32,7 +32,7 @@ def disagreements(root, program):
     mime = tree.parse(packaging / "fsdp-plan.xml").getroot()
     named = {t.get("type") for t in mime.iter() if t.tag.endswith("}mime-type")}
     opened = {t for t in entry["MimeType"].split(";") if t}
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60,
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=900,
                              env={"QT_QPA_PLATFORM": "offscreen", "PATH": "/usr/bin:/bin"}).stdout.split()[-1]
     if entry["Exec"].split()[0] != pathlib.Path(program).name:
         yield f"The entry starts {entry['Exec']}, the program is {program}."

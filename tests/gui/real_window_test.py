@@ -18,7 +18,7 @@ import tempfile
 import time
 
 
-def until(question, seconds=45.0):
+def until(question, seconds=900.0):
     """The first answer that is true, asked again and again."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -40,7 +40,7 @@ class Screen:
 
     def ask(self, *words):
         done = subprocess.run(["xdotool", *map(str, words)], env=self.environment, capture_output=True, text=True,
-                              timeout=20)
+                              timeout=900)
         return done.stdout.strip()
 
     def title(self, window):

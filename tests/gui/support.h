@@ -33,8 +33,11 @@ inline Inputs quick_inputs(const std::string& model) {
   return with_option(std::move(inputs), planner::Option::Offload, "no");
 }
 
+/// Milliseconds. However busy a machine is, only what hangs takes as long.
+constexpr int kPatience = 900'000;
+
 /// Waits until the newest inputs are fully answered or have an error.
-inline bool wait_until_idle(AppState& state, int milliseconds = 20'000) {
+inline bool wait_until_idle(AppState& state, int milliseconds = kPatience) {
   QElapsedTimer timer;
   timer.start();
   QTest::qWait(0);

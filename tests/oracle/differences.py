@@ -19,6 +19,7 @@ class Comparison:
     compared: Counter[str] = dataclasses.field(default_factory=Counter)
     differing: Counter[str] = dataclasses.field(default_factory=Counter)
     lines: list[str] = dataclasses.field(default_factory=list)
+    exact: dict[str, Any] = dataclasses.field(default_factory=dict)  # Predicted less real, as JSON has it.
 
     @property
     def is_equal(self) -> bool:
@@ -53,14 +54,24 @@ def compare(predicted: dict[str, Any], recorded: dict[str, Any], merges: bool) -
         _compare_step(found, name, step, predicted, recorded, merges)
     if found.count("repeated step", recorded["repeats"] is False):
         found.lines.append("the third step is not like the second")
+        found.exact["repeated step"] = True
     for phase, live in predicted["peaks"].items():
-        if found.count(f"peak, {phase}", recorded["peaks"][phase][0] != live):
-            found.lines.append(f"peak of {phase}: predicted {live}, real {recorded['peaks'][phase][0]}")
+        _compare_peak(found, f"peak, {phase}", live, recorded["peaks"][phase][0])
+    for phase, parts in predicted["parts"].items() if recorded["parts"] else ():  # Older recordings have none.
+        for part, live in parts.items():
+            _compare_peak(found, f"peak, {phase}, {part}", live, recorded["parts"][phase][part])
     real = _merged(recorded["peaks"][highest(recorded)][1], merges)
     forecast = _merged(predicted["peak"][1], merges)
     if found.count("peak by category", real != forecast):
+        found.exact["peak by category"] = _difference(forecast, real)
         found.lines.append(f"highest peak by category: predicted less real {_difference(forecast, real)}")
     return found
+
+
+def _compare_peak(found: Comparison, what: str, predicted: int, real: int) -> None:
+    if found.count(what, predicted != real):
+        found.exact[what] = predicted - real
+        found.lines.append(f"{what}: predicted {predicted}, real {real}")
 
 
 def highest(recorded: dict[str, Any]) -> str:
@@ -77,18 +88,25 @@ def _compare_step(found: Comparison, name: str, step: int, predicted: dict[str, 
                   merges: bool) -> None:
     ours, theirs = predicted["steps"][step], recorded["steps"][step]
     other_calls, other_bytes = [], []
+    live: dict[str, int] = {}
+    categories: dict[str, dict[str, int]] = {}
     for i in range(max(len(ours), len(theirs))):
         one = ours[i] if i < len(ours) else None
         other = theirs[i] if i < len(theirs) else None
         if found.count("collectives", one is None or other is None or one[:-1] != other[:-2]):
             other_calls.append(i)
             continue
-        differs = found.count("live bytes", one[-1] != other[-2])
+        if found.count("live bytes", one[-1] != other[-2]):
+            live[str(i)] = one[-1] - other[-2]
         if step == 1:
-            by_category = _merged(predicted["live"][i], merges) != _merged(other[-1], merges)
-            differs = found.count("live bytes by category", by_category) or differs
-        if differs:
+            apart = _difference(_merged(predicted["live"][i], merges), _merged(other[-1], merges))
+            if found.count("live bytes by category", bool(apart)):
+                categories[str(i)] = apart
+        if str(i) in live or str(i) in categories:
             other_bytes.append(i)
+    for what, exact in (("collectives", other_calls), ("live bytes", live), ("live bytes by category", categories)):
+        if exact:
+            found.exact[f"{what}, {name}"] = exact
     if not other_calls and not other_bytes:
         return
     first = (other_calls or other_bytes)[0]

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from command import Refused
-from draw_models import draw_model
+from draw_models import draw_ends, draw_model
 from predict import Case, Prediction, expand, predict
 
 
@@ -17,9 +17,12 @@ def draw_case(program: pathlib.Path, seed: int, number: int) -> tuple[Case, Pred
     rng = random.Random(f"{seed}/{number}")
     spec = draw_model(rng)
     modules = expand(program, spec)
+    # Another sequence, so that what is drawn from the first one stays the same.
+    ends = random.Random(f"{seed}/{number}/ends")
+    draw_ends(ends, spec)
     refusals = []
     for _ in range(12):
-        case = Case(f"drawn_{seed}_{number}", spec, _plan(rng, modules))
+        case = Case(f"drawn_{seed}_{number}", spec, _with_ends(ends, _plan(rng, modules)))
         case.frozen = _frozen(rng, modules)
         case.rank = rng.choice((0, case.world_size - 1, rng.randrange(case.world_size)))
         try:
@@ -53,6 +56,15 @@ def _plan(rng: random.Random, model: dict[str, Any]) -> dict[str, Any]:
     blocks = list(dict.fromkeys(call["module"] for call in model["calls"] if call["repeated"]))
     if blocks and rng.random() < 0.5:
         plan["activation_checkpointing"] = _checkpointing(rng, blocks)
+    return plan
+
+
+def _with_ends(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    """What happens to inputs in front of the root's forward, and to the logits behind it."""
+    if rng.random() < 0.2:
+        plan["mixed_precision"] = {**plan["mixed_precision"], "cast_forward_inputs": False}
+    if rng.random() < 0.3:
+        plan["runtime"]["implementations"] = {"keep_logits": True}
     return plan
 
 
@@ -114,6 +126,9 @@ def _checkpointing(rng: random.Random, blocks: list[str]) -> dict[str, Any]:
 def _frozen(rng: random.Random, model: dict[str, Any]) -> list[str]:
     if rng.random() < 0.65:
         return []
+    stacks = list(dict.fromkeys(call["module"].rpartition(".")[0] for call in model["calls"] if call["repeated"]))
+    if stacks and rng.random() < 0.4:  # A trunk, of which a head or what comes first is trained.
+        return stacks
     modules = [m["name"] for m in model["modules"] if m["name"]]
     names = [p["name"] for p in model["parameters"]]
     patterns = rng.sample(modules, min(len(modules), rng.randint(1, 3))) if rng.random() < 0.6 else \

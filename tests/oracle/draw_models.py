@@ -14,6 +14,21 @@ def draw_model(rng: random.Random) -> Spec:
     return rng.choice((_llama, _llama, _gpt2, _bert, _vit, _t5, _mlp, _mlp))(rng)
 
 
+def draw_ends(rng: random.Random, spec: Spec) -> None:
+    """Changes what goes into the model and what comes out: images in fp32, logits in fp32, a loss behind the root."""
+    for given in spec["inputs"].values():
+        if "dtype" not in given and rng.random() < 0.5:
+            given["dtype"] = "float32"
+    loss = spec["modules"][-1]
+    if loss.get("block") != "cross_entropy":
+        return
+    if rng.random() < 0.3:
+        loss["after_root"] = True
+    if rng.random() < 0.3:
+        spec["modules"].insert(-1, {"name": "", "inputs": ["logits"], "outputs": ["logits"], "ops": [
+            {"op": "cast", "inputs": ["logits"], "dtype": "float32", "outputs": ["logits"]}]})
+
+
 def _spec(name: str, rng: random.Random, dimensions: dict[str, Any], inputs: dict[str, Any], modules: list[Any],
           **more: Any) -> Spec:
     return {"format_version": "1.0", "name": name, "source": "drawn at random",
@@ -30,17 +45,20 @@ def _text(rng: random.Random) -> dict[str, Any]:
 
 
 def _llama(rng: random.Random) -> Spec:
-    head_dim = rng.choice((8, 16, 32))
+    head_dim = rng.choice((8, 12, 16, 20, 32))
     kv_heads, groups = rng.randint(1, 3), rng.randint(1, 3)
     heads = kv_heads * groups
-    hidden, vocab, layers = rng.choice((24, 40, 64, 72, 104)), rng.randint(17, 300), rng.randint(1, 5)
+    hidden, vocab, layers = rng.choice((24, 40, 64, 72, 104)), rng.randint(17, 300), rng.randint(1, 7)
     layer = {"name": "model.layers.{0..%d}" % (layers - 1), "block": "decoder_layer", "num_attention_heads": heads,
              "num_key_value_heads": kv_heads, "head_dim": head_dim, "intermediate_size": rng.randint(20, 200) * 2,
              "qk_norm": rng.random() < 0.3, "qkv_bias": rng.random() < 0.3}
+    # As ALBERT and universal transformers: the last layer runs again.
+    again = [{**layer, "name": f"model.layers.{layers - 1}"}] * rng.choice((0, 0, 0, 0, 1, 2))
     modules = [
         {"name": "model.embed_tokens", "block": "token_embedding", "vocab_size": vocab, "hidden_size": hidden},
         {"name": "model.rotary_emb", "block": "rotary_table", "head_dim": head_dim},
         layer,
+        *again,
         {"name": "model.norm", "class": "LlamaRMSNorm", "block": "rms_norm"},
         {"name": "lm_head", "block": "lm_head", "vocab_size": vocab},
         {"name": "", "block": "cross_entropy", "shift": True}]
@@ -52,7 +70,7 @@ def _llama(rng: random.Random) -> Spec:
 
 def _gpt2(rng: random.Random) -> Spec:
     heads = rng.randint(1, 4)
-    hidden, vocab, layers = heads * rng.choice((8, 16, 24)), rng.randint(17, 300), rng.randint(1, 4)
+    hidden, vocab, layers = heads * rng.choice((8, 10, 16, 24)), rng.randint(17, 300), rng.randint(1, 6)
     dropout = rng.choice((0, 0.1))
     modules = [
         {"name": "transformer", "block": "gpt2_embeddings", "vocab_size": vocab, "max_positions": rng.randint(64, 101),
@@ -69,7 +87,7 @@ def _gpt2(rng: random.Random) -> Spec:
 
 def _bert(rng: random.Random) -> Spec:
     heads = rng.randint(1, 4)
-    hidden, vocab, layers = heads * rng.choice((8, 16)), rng.randint(17, 300), rng.randint(1, 3)
+    hidden, vocab, layers = heads * rng.choice((8, 12, 16)), rng.randint(17, 300), rng.randint(1, 4)
     modules = [
         {"name": "bert.embeddings", "block": "bert_embeddings", "vocab_size": vocab, "hidden_size": hidden,
          "max_positions": 101, "dropout": 0.1},
@@ -90,7 +108,7 @@ def _vit(rng: random.Random) -> Spec:
     heads = rng.randint(1, 4)
     layers = rng.randint(1, 4)
     modules = [
-        {"name": "", "block": "vit_embeddings", "patch_size": 8, "hidden_size": heads * rng.choice((8, 16, 24))},
+        {"name": "", "block": "vit_embeddings", "patch_size": 8, "hidden_size": heads * rng.choice((8, 10, 16, 24))},
         {"name": "encoder.layers.encoder_layer_{0..%d}" % (layers - 1), "block": "vit_layer",
          "num_attention_heads": heads, "intermediate_size": rng.randint(20, 200)},
         {"name": "encoder.ln", "block": "layer_norm"},
@@ -103,7 +121,7 @@ def _vit(rng: random.Random) -> Spec:
 
 def _t5(rng: random.Random) -> Spec:
     layers, hidden, vocab = rng.randint(1, 3), rng.choice((24, 40, 64)), rng.randint(17, 300)
-    block = {"block": "t5_block", "num_attention_heads": rng.randint(1, 4), "head_dim": rng.choice((8, 16)),
+    block = {"block": "t5_block", "num_attention_heads": rng.randint(1, 4), "head_dim": rng.choice((8, 12, 16)),
              "intermediate_size": rng.randint(20, 200),
              "per_layer": {"relative_attention_buckets": [32] + [0] * (layers - 1)}}
     embedding = {"name": "shared", "block": "token_embedding", "vocab_size": vocab, "hidden_size": hidden}
@@ -125,7 +143,7 @@ def _t5(rng: random.Random) -> Spec:
 
 
 def _mlp(rng: random.Random) -> Spec:
-    """Blocks of linear layers, some of which run twice or pass by those before; some hold a part that is shared."""
+    """Blocks of linear layers, some of which run again at once or pass by those before; some hold a part that is shared."""
     width = rng.randint(3, 61)
     shares, skips = rng.random() < 0.4, rng.random() < 0.4
     modules: list[Any] = []
@@ -136,8 +154,8 @@ def _mlp(rng: random.Random) -> Spec:
                           {"op": "linear", "module": "down", "out_features": width, "outputs": ["y"]}]
         if skips:
             ops.append({"op": "add", "inputs": ["x", "y"], "outputs": ["y"]})
-        modules.append({"name": f"blocks.{number}", "class": "Block", "ops": ops, "inputs": {"x": "x"},
-                        "outputs": {"y": "x"}})
+        modules += [{"name": f"blocks.{number}", "class": "Block", "ops": ops, "inputs": {"x": "x"},
+                     "outputs": {"y": "x"}}] * rng.choice((1, 1, 1, 2, 3))
         if shares and number % 2 == 0:
             modules.append({"name": "mixer", "class": "Mixer", "inputs": {"x": "x"}, "outputs": {"y": "x"},
                             "ops": [{"op": "linear", "module": "mix", "inputs": ["x"], "out_features": width,

@@ -22,6 +22,10 @@ class Allocation:
 class Peak:
     live: int
     by_category: dict[str, int]
+    parts: dict[str, int] = dataclasses.field(default_factory=dict)  # The highest of forward, backward and optimizer.
+
+    def see(self, part: str, live: int) -> None:
+        self.parts[part] = max(self.parts.get(part, 0), live)
 
 
 def _entries() -> list[tuple[bool, int, int, int]]:
@@ -56,20 +60,23 @@ def evaluate(recorder: Recorder) -> dict[str, Peak]:
     owner: dict[int, Allocation] = {}
     for is_alloc, address, size, hooks in entries:
         advance(hooks)
+        part = recorder.parts[hooks - 1] if hooks else ""
+        peaks[-1].see(part, total)
         if is_alloc:
             owner[address] = made[at]
             at += 1
             total += size
             live[owner[address].row] = live.get(owner[address].row, 0) + size
+            peaks[-1].see(part, total)
             if total > peaks[-1].live:
-                peaks[-1] = Peak(total, dict(live))
+                peaks[-1].live, peaks[-1].by_category = total, dict(live)
         elif address in owner:
             gone = owner.pop(address)
             total -= gone.bytes
             live[gone.row] -= gone.bytes
     advance(len(recorder.seen))
     names = ["initialisation", *(str(number) for number in range(1, len(peaks)))]
-    return {name: Peak(peak.live, _nonzero(peak.by_category)) for name, peak in zip(names, peaks, strict=True)}
+    return {name: Peak(peak.live, _nonzero(peak.by_category), peak.parts) for name, peak in zip(names, peaks, strict=True)}
 
 
 def _nonzero(live: dict[str, int]) -> dict[str, int]:

@@ -1,9 +1,10 @@
 """Draws cases, has the real FSDP2 run them, and compares; scripts/oracle calls it.
 
     oracle.py FSDP_PLAN PYTHON STUB [--seed S] [--cases N] [--only NUMBER] [--keep N] [--jobs J] [--document FILE]
+    oracle.py FSDP_PLAN PYTHON STUB --renew
 
---only shows one drawn case. --keep writes the first N cases as goldens, --document the table. Exit: 1 where collectives
-differ.
+--only shows one drawn case. --keep writes the first N cases as goldens, --document the table. --renew runs nothing: the recorded
+cases get the differences that they have now. Exit: 1 where collectives differ.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Tally:
                 return sum(counts[family][name] for family in families for name in names)
             return f"{total(self.differing)} of {total(self.compared)}"
 
-        peaks = ("peak, initialisation", "peak, 1", "peak, 2", "peak by category")
+        peaks = ("peak, initialisation", "peak, 1", "peak, 2", "peak by category",
+                 *(f"peak, {step}, {part}" for step in (1, 2) for part in ("forward", "backward", "optimizer")))
         cases, equal = (sum(counts[family] for family in families) for counts in (self.cases, self.equal))
         return f"{cases} | {equal} | {of('collectives')} | {of('live bytes')} | {of('live bytes by category')} | {of(*peaks)}"
 
@@ -79,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{case.name} {case.spec['name']}: {dict(found.differing)}")
             print("\n".join(f"    {line}" for line in found.lines))
         if len(kept) < arguments.keep:
-            kept.append(goldens.to_line(case, merges, answer["result"], dict(found.differing)))
+            kept.append(goldens.to_line(case, merges, answer["result"], found.exact))
     print(f"{tally.table()}\n{failed} did not run. {time.monotonic() - begin:.0f} s.")
     if kept:
         GOLDENS.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +102,13 @@ def main() -> int:
     parser.add_argument("--keep", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--document", type=pathlib.Path)
-    return run(parser.parse_args())
+    parser.add_argument("--renew", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.renew:
+        return run(arguments)
+    for file in sorted(GOLDENS.parent.glob("*.jsonl")):
+        print(f"{file.name}: other differences in {', '.join(goldens.renew(arguments.program, file)) or 'none'}")
+    return 0
 
 
 if __name__ == "__main__":

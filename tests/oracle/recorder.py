@@ -68,6 +68,7 @@ class Recorder:
         self.inputs: Callable[[], Iterable[torch.Tensor | None]] = tuple
         self.optimizer: torch.optim.Optimizer | None = None
         self.seen: list[dict[int, str]] = []  # For each hook: what each address is for.
+        self.parts: list[str] = []  # For each hook: forward, backward or optimizer.
         torch.cuda.memory._record_memory_history(context=None)
         self._replace()
 
@@ -169,6 +170,7 @@ class Recorder:
                 found[address] = category
         found.pop(0, None)
         self.seen.append(found)
+        self.parts.append(self.phase)
         # Written into the history with each event that follows.
         torch._C._cuda_setMemoryMetadata(str(len(self.seen)))
         return len(self.seen) - 1

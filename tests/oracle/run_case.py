@@ -16,6 +16,7 @@ from recorder import Event, Recorder
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 STEPS = 3
+PARTS = ("forward", "backward", "optimizer")
 
 
 def start(rank: int, world_size: int) -> torch.device:
@@ -44,6 +45,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     def next_batch() -> None:
         recorder.phase = "forward"
         recorder.micro_batch += 1
+        recorder.hook()
         load()
         if not recorder.steps:
             recorder.begin_step()  # The first batch counts as part of the initialisation.
@@ -104,4 +106,5 @@ def describe(recorder: Recorder, peaks: dict[str, Peak]) -> dict[str, Any]:
         "reductions": [[event.op, -1 if event.phase == "optimizer" else event.micro_batch] for event in recorder.steps[1]],
         "repeats": steps[1] == steps[2] and peaks["2"] == peaks["3"],
         "peaks": {name: [peaks[name].live, peaks[name].by_category] for name in ("initialisation", "1", "2")},
+        "parts": {name: {part: peaks[name].parts.get(part, 0) for part in PARTS} for name in ("1", "2")},
     }

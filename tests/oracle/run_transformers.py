@@ -33,6 +33,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         recorder.begin_step()
         for micro_batch in range(plan.accumulation):
             recorder.phase = "forward"
+            recorder.hook()
             root.set_requires_gradient_sync(plan.sync_every_micro_batch or micro_batch + 1 == plan.accumulation)
             root(**_batch(model, plan, device)).loss.backward()
         if plan.optimizer.clip_grad_norm is not None:

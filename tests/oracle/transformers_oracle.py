@@ -48,7 +48,7 @@ def run_version(program: pathlib.Path, stub: pathlib.Path, version: int, python:
         if different:
             print(case.name, *compared.lines, sep="\n    ")
         rows.append((case.name, compared.compared["collectives"], different, *percent(found.result, answer["result"])))
-        kept.append(goldens.to_line(case, True, answer["result"], dict(compared.differing)))
+        kept.append(goldens.to_line(case, True, answer["result"], compared.exact))
     return rows
 
 

@@ -16,7 +16,7 @@ import time
 import traceback
 from typing import Any
 
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 900
 
 
 def answer(request: dict[str, Any], run: Any) -> dict[str, Any]:

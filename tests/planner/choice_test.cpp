@@ -105,8 +105,7 @@ TEST(Choice, TheLastUnitsOfAStackAreKeptAndTheFirstBlocksCheckpointed) {
   EXPECT_EQ(plan.checkpointing.entries[2].module, "model.layers.2");
   EXPECT_EQ(plan.checkpointing.entries[2].mode, CheckpointMode::Selective);
   EXPECT_EQ(label_of(points.families, all[0]),
-            "FULL_SHARD, 1 unit as SHARD_GRAD_OP, units of 2 blocks, embeddings and heads apart, selective "
-            "checkpointing of 3 of 5 blocks");
+            "FULL_SHARD, reshard False for the last 1, per 2 blocks + embeddings, head, selective checkpoint 3 of 5");
 }
 
 TEST(Choice, PatternsWrapExactlyWhatTheyMatch) {
@@ -127,19 +126,25 @@ TEST(StrategyNames, ArePrintedInBothVocabularies) {
   EXPECT_EQ(fsdp1_name(plan), "FULL_SHARD");
   EXPECT_EQ(fsdp2_name(plan), "mesh (1, 4), reshard_after_forward=True");
   plan.units[1].reshard_after_forward.kind = Kind::Never;
-  EXPECT_EQ(fsdp1_name(plan), "FULL_SHARD, 1 unit as SHARD_GRAD_OP");
+  EXPECT_EQ(fsdp1_name(plan), "FULL_SHARD");
+  EXPECT_TRUE(has_mixed_reshard(plan));
   EXPECT_EQ(fsdp2_name(plan), "mesh (1, 4), reshard_after_forward=True for 1 unit, False for 1 unit");
   plan.units[0].reshard_after_forward.kind = Kind::Never;
   EXPECT_EQ(fsdp1_name(plan), "SHARD_GRAD_OP");
   plan.mesh = {2, 2};
   EXPECT_EQ(fsdp1_name(plan), "_HYBRID_SHARD_ZERO2");
+  EXPECT_EQ(strategy_name(plan), "HYBRID_SHARD");
+  EXPECT_FALSE(has_mixed_reshard(plan));
   plan.units[0].reshard_after_forward = plan.units[1].reshard_after_forward = {Kind::Smaller, 2};
   EXPECT_EQ(fsdp2_name(plan), "mesh (2, 2), reshard_after_forward=2");
   plan.mesh = {4, 1};
   EXPECT_EQ(fsdp1_name(plan), "NO_SHARD");
   plan.mesh = {1, 4};
   plan.units = {{{""}, {}}};
-  EXPECT_EQ(fsdp1_name(plan), "SHARD_GRAD_OP") << "the root alone is never resharded after forward";
+  EXPECT_EQ(fsdp1_name(plan), "SHARD_GRAD_OP") << "by default the root alone is not resharded after forward";
+  plan.units = {{{""}, {Kind::Always, 0}}};
+  EXPECT_EQ(fsdp1_name(plan), "FULL_SHARD");
+  EXPECT_EQ(fsdp2_name(plan), "mesh (1, 4), reshard_after_forward=True");
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ except ImportError:
     jsonschema = None
 
 HEADLINE = "qwen3_tts --gpus 4 --mem 16G"
+LIMIT_SECONDS = 900  # However busy a machine is, only what hangs takes as long.
 
 # Files that somebody could hand to the program by mistake.
 BAD_FILES = {
@@ -30,6 +31,10 @@ BAD_FILES = {
     "nan.json": '{"format_version": "1.0", "dimensions": {"batch": NaN}}',
     "list.json": "[1, 2]\n",
     "binary.json": "\x00\x01\x02",
+    "hub.json": '{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 4096}',
+    "deepspeed.json": '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1}',
+    "accelerate.yaml": "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n",
+    "escapes.json": '{"format_version": "1.0", "\\u001b[31mred": 3, "dimensions": {"\x9b\u202e": 1}}',
     "plan_types.json": '{"format_version": "1.0", "model": "m", "mesh": {"replicate": 0, "shard": 9223372036854775808},'
                        ' "units": [{"modules": ["a.{3..1}"]}], "optimiser": {}}',
     "plan_version.json": '{"format_version": "7.0", "model": {"name": "m", "file": "qwen3_tts"},'
@@ -47,6 +52,13 @@ types.json --gpus 4 --mem 16G
 nan.json --gpus 4 --mem 16G
 list.json --gpus 4 --mem 16G
 binary.json --gpus 4 --mem 16G
+hub.json --gpus 4 --mem 16G
+deepspeed.json --gpus 4 --mem 16G
+accelerate.yaml --gpus 4 --mem 16G
+escapes.json --gpus 4 --mem 16G
+plan.json --gpus 4 --mem 16G
+mlp --cluster hub.json
+Qwen/Qwen3-900B --gpus 4 --mem 16G
 ties.json --gpus 4 --mem 16G
 keys.json --gpus 4 --mem 16G
 qwen_tts --gpus 4 --mem 16G
@@ -66,6 +78,8 @@ qwen3_tts --cluster dgx_z100
 qwen3_tts --cluster empty.json --gpu T4
 qwen3_tts --gpus 4 --mem 16G --intra-link pci --network token-ring --nic-bandwidth 400Gbps
 qwen3_tts --gpuss 4 --memm 16G --wrp root
+qwen3_tts --gpus 4 --mem 16G --tp 2 --lora 8 --fp8 --deepspeed ds.json
+qwen3_tts --gpus 4 --mem 16G --seq k --host-mem 64
 qwen3_tts --mem --gpus 4
 qwen3_tts --gpus
 qwen3_tts extra --gpus 4 --mem 16G
@@ -118,6 +132,7 @@ SCREENS = {
     "no": "qwen3_tts --gpus 4 --mem 2G",
     "explain": "explain plan.json",
     "simulate": "simulate plan.json",
+    "verbose": "mlp --gpus 4 --mem 16G --verbose",
 }
 WIDTHS = (60, 80, 120)
 
@@ -136,7 +151,7 @@ class Tester:
         clean = {"PATH": "/usr/bin:/bin", "COLUMNS": str(width), "FSDP_PLAN_MODEL_SPECS": str(self.library)}
         words = shlex.split(words) if isinstance(words, str) else words
         done = subprocess.run([self.binary, *words], cwd=self.folder, env={**clean, **environment},
-                              capture_output=True, timeout=120, check=False)
+                              capture_output=True, timeout=LIMIT_SECONDS, check=False)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def check(self, good, what):
@@ -209,6 +224,107 @@ def test_screens(tester):
     tester.check(code == 0 and max(map(len, out.splitlines())) <= 80, "The help is wider than 80 columns.")
 
 
+# Small and large, with and without a plan that fits, with and without a GPU's name.
+BRIEF = (
+    HEADLINE, "qwen3_tts --gpus 4 --mem 2G", "mlp --gpus 4 --mem 16G", "llama3_1_8b --gpu H100 --gpus 8 --batch 2 --seq 8192",
+    "llama3_1_70b --gpu H100 --gpus 8 --offload no", "gpt2_xl --gpu A10G --gpus 4", "vit_b_32 --gpu T4 --gpus 4",
+    "resnet18 --gpu A100-40GB-SXM --gpus 2 --nodes 2", "simulate plan.json",
+)
+
+
+def test_the_answer_is_twelve_lines(tester):
+    """At 80 columns; --verbose has what it leaves out."""
+    for words in BRIEF:
+        _, out, _ = tester.run(words)
+        lines = out.splitlines()
+        tester.check(len(lines) <= 12, f"fsdp-plan {words} takes {len(lines)} lines.")
+        tester.check(all(len(line) <= 80 for line in lines), f"fsdp-plan {words} is wider than 80 columns.")
+        labels = [line.split()[0] for line in lines if line[0] != " "]
+        tester.check(labels[0] in ("FITS", "DOES", "NO") and labels[1:3] == ["plan", "peak"] and labels[-1] == "see",
+                     f"fsdp-plan {words} says {labels}.")
+    _, brief, _ = tester.run(HEADLINE)
+    tester.check("32 samples a step, from recipe sft" in " ".join(brief.split()), "The batch's origin is not said.")
+    tester.check("No GPU named: an L4's speed and PCIe links" in brief, "The stand-in is not said.")
+    _, out, _ = tester.run("qwen3_tts --gpus 4 --mem 16G --batch 2 --accumulate 4")
+    tester.check("recipe" not in out, "A batch that was given comes from a recipe.")
+    _, verbose, _ = tester.run(HEADLINE + " --verbose")
+    labels = {line.split()[0] for line in verbose.splitlines() if line[0] != " "}
+    wanted = {"FITS", "plan", "peak", "device", "live", "phases", "traffic", "issued", "time", "proof", "bounds", "why",
+              "faster", "next", "front", "assume", "see"}
+    tester.check(labels == wanted, f"--verbose has not {wanted - labels}, and has {labels - wanted}.")
+
+
+def test_the_readme_shows_what_is_printed(tester):
+    """Each answer of fsdp-plan in it, line by line; "..." stands for lines that are left out."""
+    readme = (tester.root / "README.md").read_text(encoding="utf-8")
+    blocks = [block.strip("\n").splitlines() for block in readme.split("```")[1::2]]
+    answers = [block for block in blocks if block[0] == f"$ fsdp-plan model_specs/{HEADLINE.replace(' ', '.json ', 1)}"]
+    tester.check(len(answers) == 1, f"The README has {len(answers)} answers on its front page.")
+    answers += [["$ fsdp-plan " + HEADLINE + " --verbose", *block] for block in blocks
+                if block[0].startswith("FITS") and "..." in block]
+    tester.check(len(answers) == 2, "The README has no excerpt of the whole answer.")
+    for command, *shown in answers:
+        _, out, _ = tester.run(command.removeprefix("$ fsdp-plan ").replace("model_specs/", str(tester.library) + "/"))
+        rest = iter(out.splitlines())
+        for line in shown:
+            tester.check(line == "..." or line in rest, f"The README says what is not printed: {line}")
+        tester.check("..." in shown or next(rest, None) is None, f"The README leaves out a part of {command}.")
+
+
+def test_what_if_changes_the_plan_and_nothing_else(tester):
+    """A suggestion of explain, typed at simulate, gives its price exactly; -o of explain writes the changed plan."""
+    report = json.loads(tester.run("explain plan.json --json")[1])
+    seen = set()
+    for remedy in report["explain"]["remedies"]:
+        option = remedy["flag"].split()[0]
+        if option not in ("--optimizer-impl", "--states", "--alloc-conf", "--offload", "--checkpoint"):
+            continue
+        code, out, err = tester.run(f"simulate plan.json {remedy['flag']} --json")
+        given = json.loads(out)
+        step = given["time"]["step"] - report["time"]["step"]
+        memory = given["memory"]["device_peak_bytes"] - report["memory"]["device_peak_bytes"]
+        tester.check(code == (0 if remedy["verdict"] == "fits" else 1), f"simulate {remedy['flag']} ends with {code}: {err}")
+        tester.check(memory == remedy["delta_bytes"] and abs(step - remedy["delta_seconds"]) < 1e-12,
+                     f"{remedy['flag']} gives {memory} bytes and {step} s; {remedy} was promised.")
+        tester.check(given["plan"] != report["plan"] and given["plan"]["units"] == report["plan"]["units"], f"{option}")
+        seen.add(option)
+    tester.check(len(seen) == 5, f"explain suggests only {seen}.")
+    for words in ("simulate plan.json --batch 4", "explain plan.json --wrap root", "explain plan.json --strategy NO_SHARD"):
+        code, _, err = tester.run(words)
+        tester.check(code == 2 and "does not take this option" in err, f"fsdp-plan {words}: {code}, {err}")
+
+
+def test_a_broken_bound_proves_nothing(tester):
+    """Where a bound turned out wrong, neither the gap nor the proof claims anything."""
+    words = "qwen3_tts --gpu RTX4090 --gpus 2 --nodes 2 --mem 8G --shard 1 --reshard keep-last:8 --offload yes"
+    report = json.loads(tester.run(words + " --json")[1])
+    is_broken = any(note.startswith("Not proven:") for note in report["search"]["notes"])
+    gap = report["search"]["optimality_gap"]
+    tester.check(is_broken == (gap is None), f"notes {report['search']['notes']}, gap {gap}.")
+    tester.check(is_broken, "The bounds hold here: find another request for this test.")
+    for more in ("", " --verbose"):
+        _, out, _ = tester.run(words + more)
+        flat = " ".join(out.split())
+        tester.check("no plan of the space" not in flat and "ot proven" in flat, f"{words}{more} claims a proof.")
+
+
+def test_help_is_the_commands_own(tester):
+    """Nobody reads about another command's options, and `help` is no model."""
+    foreign = {"plan": ("A rehearsal", "of a rehearsal", "replay only", "of an execution"), "simulate": ("rehears", "replay only", "execution"),
+               "execute": ("Rehearsal:", "a rehearsal", "the script"), "compare": ("Rehearsal:", "a rehearsal", "plan fits"),
+               "export": ("rehears", "comparison", "what --json prints")}
+    for command, words in foreign.items():
+        code, out, _ = tester.run(f"{command} --help")
+        options = out[out.index("\nUsage:"):]
+        for word in words:
+            tester.check(code == 0 and word not in options, f"The help of {command} says \"{word}\".")
+    tester.check(tester.run("help")[1] == tester.run("--help")[1], "fsdp-plan help is not --help.")
+    tester.check(tester.run("help replay")[1] == tester.run("replay --help")[1], "fsdp-plan help replay.")
+    for option in ("--tp 2", "--lora 8", "--zero 3"):
+        _, _, err = tester.run(f"{HEADLINE} {option}")
+        tester.check("Did you mean" not in err and "error:" in err, f"{option}: {err}")
+
+
 def test_exit_codes(tester):
     for words, expected in {HEADLINE: 0, "qwen3_tts --gpus 4 --mem 2G": 1, "--version": 0, "--help": 0, "doctor": 0,
                             "models": 0, "gpus": 0, "schema plan": 0, "simulate plan.json --mem 2G": 1}.items():
@@ -233,6 +349,23 @@ def test_plans_are_reproduced(tester):
                  "The same command writes two plan files.")
     code, out, _ = tester.run(HEADLINE + " -o -")
     tester.check(code == 0 and json.loads(out) == plan, "-o - does not print the plan alone.")
+
+
+def test_mistakes_of_a_plan_are_found_where_they_stand(tester):
+    """Not at an option that nobody gave, and not in the model's own file."""
+    for model, expected in {
+        '"dimensions": {"batch": 1.5}': 'error: bad_plan.json:2:25: /model/dimensions/batch: "batch" is 1.5.',
+        '"dimensions": {"bacth": 2}': "error: bad_plan.json:2:25: /model/dimensions/bacth: The model MLP has no such dimension.",
+        '"frozen": ["0.weigth"]': 'error: bad_plan.json:2:12: /model/frozen/0: The pattern "0.weigth" matches no parameter',
+        '"trainable": ["2", "7"]': 'error: bad_plan.json:2:20: /model/trainable/1: The pattern "7" matches no parameter',
+        '"recipe": "tuned"': 'error: bad_plan.json:2:11: /model/recipe: The model MLP has no recipe "tuned".',
+        '"frozen": ["0", "2"]': "error: bad_plan.json: model: No parameter gets a gradient",
+    }.items():
+        (tester.folder / "bad_plan.json").write_text(
+            '{"format_version": "1.0", "model": {"name": "MLP", "file": "mlp",\n' + model + '}, "mesh": {"replicate": 1, "shard": 2},'
+            ' "units": [{"modules": [""]}]}', encoding="utf-8")
+        code, _, err = tester.run("simulate bad_plan.json --gpus 2 --gpu T4")
+        tester.check(code == 2 and expected in err, f"{model} is answered with\n{err}instead of\n{expected}")
 
 
 def test_output_matches_its_schemas(tester):
@@ -284,7 +417,9 @@ def test_formats(tester):
     tester.check(summary["device_peak_bytes"] == str(report["memory"]["device_peak_bytes"]), "CSV differs from JSON.")
     tester.check(all(line == "" or "," in line for line in csv.splitlines()), "CSV holds prose.")
     _, markdown, _ = tester.run(HEADLINE + " --format md")
-    tester.check(markdown.startswith("**FITS**") and "| all\\_gather |" in markdown, "Markdown has no table.")
+    tester.check(markdown.startswith("**FITS**") and "**plan**" in markdown, "Markdown is not the answer.")
+    _, markdown, _ = tester.run(HEADLINE + " --format md --verbose")
+    tester.check("| all\\_gather |" in markdown, "Markdown has no table.")
     _, quiet, err = tester.run(HEADLINE + "B --quiet")
     tester.check(quiet.splitlines()[0].split()[0] in {"FITS", "DOES"} and err == "", "--quiet says too much.")
     _, _, err = tester.run("qwen3_tts --gpus 4 --mem 16GB")
@@ -314,19 +449,79 @@ def test_rank(tester):
     """simulate and plan report of the rank that is asked for, and say so."""
     for command in ("simulate plan.json", "qwen3_tts --gpus 4 --mem 16G"):
         code, out, _ = tester.run(f"{command} --rank 3 --json")
-        said = "Memory is that of rank 3" in out
+        said = "Memory and verdict are those of rank 3" in out
         tester.check(code == 0 and said, f"{command} does not report of rank 3.")
         code, out, err = tester.run(f"{command} --rank 4 --json")
         tester.check(code == 2 and not out and "There is no rank 4 in a world of 4." in err, f"{command}: {err}")
 
 
+def test_rank_that_needs_most(tester):
+    """Without --rank the report is of the rank that needs the most, and the verdict with it."""
+    for words, rank in (("qwen3_1_7b --gpu 'RTX 3090' --gpus 3 --mem 64G --batch 3 --optimizer sgd --accumulate 2", 2),):
+        worst, last, first = (json.loads(tester.run(f"{words} {which} --json")[1])["memory"]
+                              for which in ("", f"--rank {rank}", "--rank 0"))
+        tester.check(worst["rank"] == rank, f"{words}: the report is of rank {worst['rank']}, not of {rank}.")
+        tester.check(worst["device_peak_bytes"] == last["device_peak_bytes"] > first["device_peak_bytes"],
+                     f"{words}: rank {rank} needs no more than rank 0.")
+
+
+def test_host_memory(tester):
+    """What is offloaded must fit the node, and where its memory is not known the answer says what it needs."""
+    words = "llama3_1_70b --gpu H100 --gpus 8 --nodes 2 --offload yes"
+    code, out, _ = tester.run(f"{words} --host-mem 64G", width=400)
+    tester.check(code == 1 and "GiB of host memory per node" in out and "short of 64.0 GiB" in out,
+                 f"64 GiB hold it:\n{out}")
+    remedies = json.loads(tester.run(f"{words} --host-mem 64G --json")[1])["explain"]["remedies"]
+    tester.check(any(each["flag"] == "--host-mem 768G" and each["verdict"] == "fits" for each in remedies),
+                 f"No node is offered that holds it: {remedies}")
+    code, out, _ = tester.run(f"{words} --host-mem 768G --quiet")
+    tester.check(code == 0, f"768 GiB do not hold it:\n{out}")
+    code, out, _ = tester.run(words, width=400)
+    tester.check(code == 0 and "of host memory per node (not checked: give --host-mem)" in out, out)
+    host = json.loads(tester.run(f"{words} --json")[1])["memory"]["host"]
+    # 16 bytes of each parameter, over two nodes, and no more than powers of two add to the half of it that is pinned.
+    least = 16 * 70_553_706_496 // 2
+    tester.check(least <= host["needed_bytes"] <= least * 1.5, f"{host['needed_bytes']} is not {least} and a little.")
+    tester.check(sum(term["bytes"] for term in host["terms"]) == host["needed_bytes"] and "budget_bytes" not in host,
+                 f"The terms do not add up: {host}")
+
+
+def test_what_people_type(tester):
+    """Names of the Hugging Face hub, lengths in k, help, pipes and links."""
+    for name, model in (("Qwen/Qwen3-8B", "qwen3_8b"), ("meta-llama/Llama-3.1-70B-Instruct", "llama3_1_70b"),
+                        ("meta-llama/Meta-Llama-3.1-8B", "llama3_1_8b"), ("mistralai/Mistral-7B-v0.3", "mistral_7b_v0_3")):
+        named, shipped = (tester.run(f"models {each} --expanded")[1] for each in (name, model))
+        tester.check(named == shipped != "", f"{name} is not {model}.")
+    words = "gpt2 --gpu T4 --gpus 1 --checkpoint full --json --seq"
+    tester.check(tester.run(f"{words} 1k") == tester.run(f"{words} 1024"), "1k is not 1024.")
+    everything = tester.run("--help")
+    tester.check(tester.run("help") == everything and everything[0] == 0, "help is not --help.")
+    tester.check(tester.run("help replay") == tester.run("replay --help"), "help replay is not replay --help.")
+    out = tester.run("gpt2 --gpu A100 --gpus 1 --json")[1]
+    tester.check("--gpu A100 is taken to be A100 80GB SXM, not A100 40GB PCIe" in out, "A100 is silently one of four.")
+    tester.check("is taken to be" not in tester.run("gpt2 --gpu 'A100 80GB SXM' --gpus 1 --json")[1], "One of one.")
+    doctor = tester.run("doctor")[1]
+    for part in ("stub GPU", "Python with torch", "window"):
+        tester.check(part in doctor, f"The doctor does not know {part}.")
+    os.mkfifo(tester.folder / "pipe")
+    code, _, err = tester.run("simulate pipe")
+    tester.check(code == 2 and "nobody writes to it" in err, f"A pipe without a writer: {err}")
+    (tester.folder / "link.json").symlink_to("gone.json")
+    tester.check('It is a link to "gone.json"' in tester.run("simulate link.json")[2], "A dangling link.")
+    (tester.folder / "pipe").unlink()
+    done = subprocess.run(["bash", "-c", f"{tester.binary} simulate <(cat plan.json) --quiet"], cwd=tester.folder,
+                          env={"PATH": "/usr/bin:/bin", "FSDP_PLAN_MODEL_SPECS": str(tester.library)},
+                          capture_output=True, text=True, timeout=60, check=False)
+    tester.check(done.returncode == 0, f"Process substitution: {done.stderr}")
+
+
 def test_memory_that_would_do(tester):
-    """A remedy's --mem holds when it is given, also where no GPU is named and more memory means another stand-in."""
+    """A remedy's --mem holds when it is given; where no GPU is named, the one that stood in stays."""
     question = "llama3_1_8b --gpus 2 --offload no"
     code, out, _ = tester.run(f"{question} --mem 24G --json")
-    flags = [remedy["flag"] for remedy in json.loads(out)["explain"]["remedies"]
-             if remedy["flag"].startswith("--mem")]
-    tester.check(code == 1 and len(flags) == 1, f"One size of memory would do, not {flags}.")
+    flags = [remedy["flag"] for remedy in json.loads(out)["explain"]["remedies"] if "--mem" in remedy["flag"]]
+    tester.check(code == 1 and len(flags) == 1 and flags[0].startswith("--gpu L4 --mem "),
+                 f"One size of memory would do, of the same GPU, not {flags}.")
     code, out, _ = tester.run(f"{question} {flags[0]} --quiet")
     tester.check(code == 0, f"{flags[0]} was said to do:\n{out}")
 

@@ -9,6 +9,7 @@
 
 #include "planner/predictors.h"
 #include "planner/search.h"
+#include "planner/ties.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {
@@ -86,7 +87,7 @@ TEST(Explain, ARejectedPlanFitsWithWhatItMisses) {
   EXPECT_LE(rejected.step, tight.best.step);
   EXPECT_GT(rejected.missing, Bytes(0));
   const Question larger(memory + rejected.missing);
-  EXPECT_LE(larger.answer().best.step, rejected.step);
+  EXPECT_LE(larger.answer().best.step, rejected.step * (1 + kTieShare));
 }
 
 TEST(Explain, EachRemedyIsAPredictionOfItsOwnPlan) {
@@ -122,6 +123,45 @@ TEST(Explain, WhatSavesNeitherBytesNorTimeIsNoRemedy) {
   }
 }
 
+TEST(Explain, OfAPlanThatFitsTheFastestSuggestionComesFirstAndNoneIsAnotherJob) {
+  const SearchResult result = Question(Bytes(8LL << 30)).answer();
+  ASSERT_EQ(result.verdict, Verdict::Fits);
+  const auto& remedies = result.explanation.remedies;
+  ASSERT_GE(remedies.size(), 2U);
+  const auto begin_of_rest = std::find_if(remedies.begin(), remedies.end(),
+                                          [](const Remedy& remedy) { return remedy.verdict != Verdict::Fits; });
+  EXPECT_TRUE(std::is_sorted(remedies.begin(), begin_of_rest,
+                             [](const Remedy& a, const Remedy& b) { return a.delta_time < b.delta_time; }));
+  EXPECT_EQ(find(result, "--seq"), nullptr);
+  EXPECT_NE(find(result, "--optimizer-impl fused"), nullptr);
+  EXPECT_EQ(find(result, "--gpus 3"), nullptr) << "nobody rents 3 GPUs";
+}
+
+TEST(Explain, TheSamplesOfAStepAreSharedOutAnewAndThePriceIsThatOfTheOption) {
+  Question question(Bytes(8LL << 30));
+  question.space.base.accumulation = 2;
+  const auto with_default_batch = [&](bool is_default) {
+    return *search(question.spec, question.workload, question.cluster, question.space,
+                   {.batch_is_default = is_default});
+  };
+  EXPECT_EQ(find(with_default_batch(false), "--global-batch"), nullptr);
+  const SearchResult result = with_default_batch(true);
+  const Remedy* shared = find(result, "--global-batch 32");  // 8 x 2 on each of 2 GPUs.
+  ASSERT_NE(shared, nullptr);
+  EXPECT_TRUE(shared->is_searched);
+  question.space.global_batch = 32;
+  const SearchResult typed = question.answer();
+  EXPECT_EQ(shared->delta_time, typed.best.step - result.best.step);
+  EXPECT_EQ(shared->delta_bytes, typed.best.device_peak - result.best.device_peak);
+}
+
+TEST(Explain, MoreMemoryIsThatOfTheSameGpu) {
+  const Question question(Bytes(560LL << 20));
+  const SearchResult result =
+      *search(question.spec, question.workload, question.cluster, question.space, {.gpu_flag = "--gpu L4 "});
+  EXPECT_NE(find(result, "--gpu L4 --mem "), nullptr);
+}
+
 TEST(Explain, WhenNothingFitsItSaysHowMuchMemoryAndHowManyGpusWouldDo) {
   const Question question(Bytes(560LL << 20));
   const SearchResult result = question.answer();
@@ -129,13 +169,31 @@ TEST(Explain, WhenNothingFitsItSaysHowMuchMemoryAndHowManyGpusWouldDo) {
   const Remedy* memory = find(result, "--mem");
   ASSERT_NE(memory, nullptr);
   EXPECT_EQ(memory->verdict, Verdict::Fits);
-  const std::int64_t gib = std::stoll(memory->flag.substr(std::string("--mem ").size()));
-  EXPECT_EQ(Question(Bytes(gib << 30)).answer().verdict, Verdict::Fits);
-  EXPECT_EQ(Question(Bytes((gib - 1) << 30)).answer().verdict, Verdict::DoesNotFit);
+  // The smallest GPUs that can be had, not the bytes that would do.
+  EXPECT_EQ(memory->flag, "--mem 8G");
+  EXPECT_EQ(Question(Bytes(8LL << 30)).answer().verdict, Verdict::Fits);
+  // The shard groups are fixed: copies of them on more GPUs need no less.
+  EXPECT_EQ(find(result, "--gpus"), nullptr);
   // Remedies that make it fit come first.
   const auto& remedies = result.explanation.remedies;
   EXPECT_TRUE(std::is_partitioned(remedies.begin(), remedies.end(),
                                   [](const Remedy& remedy) { return remedy.verdict == Verdict::Fits; }));
+}
+
+TEST(Explain, MoreGpusAreThoseOfNodesThatExist) {
+  const auto on = [](Bytes memory) {
+    Question question(memory);
+    question.space.shard.reset();
+    return question.answer();
+  };
+  const Bytes too_little(560LL << 20);
+  const SearchResult result = on(too_little + on(too_little).best.missing - Bytes(20LL << 20));
+  ASSERT_EQ(result.verdict, Verdict::DoesNotFit);
+  const Remedy* gpus = find(result, "--gpus");
+  ASSERT_NE(gpus, nullptr);
+  EXPECT_EQ(gpus->verdict, Verdict::Fits);
+  EXPECT_TRUE(gpus->flag == "--gpus 4" || gpus->flag == "--gpus 8" || gpus->flag.starts_with("--gpus 8 --nodes"))
+      << gpus->flag;
 }
 
 TEST(Explain, TheLargestBatchThatFitsIsFoundByPredictions) {

@@ -42,6 +42,7 @@ def record(reserved=10 * GIB, **changes):
                        {"phase": "steady_step", **peaks(reserved)}],
             "at_end_requested": GIB, "at_end_allocated": GIB, "cache_flushes": 0, "out_of_memory_errors": 0,
             "peak": {"phase": "backward", "step": 2, "module": "model.layers.3.mlp", "at": frames[1], "stack": frames},
+            "categories": {"parameters": reserved // 8, "activations": reserved // 2, "other": reserved - reserved // 8 - reserved // 2 - 700},
             "at_peak": [{"file": os.path.abspath("train.py"), "line": 41, "function": "main", "count": 12,
                          "framework": "torch/nn/functional.py:3504 cross_entropy", "bytes": reserved // 2},
                         {"file": "/env/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py",
@@ -120,9 +121,31 @@ def waits_for_interrupt():
     with open(os.environ["FSDP_REHEARSAL_PROGRESS"], "w", encoding="utf-8") as out:
         out.write("step 2 of 3")
     try:
-        time.sleep(100)
+        time.sleep(3600)
     except KeyboardInterrupt:
         note_process("interrupted")
+
+
+def waits_beside_daemon():
+    subprocess.Popen([sys.executable, __file__, "deaf"], start_new_session=True)
+    while not os.path.exists(os.environ["FAKE_NOTES"] + "/deaf"):
+        time.sleep(0.01)
+    note_process("waits_beside_daemon")
+    time.sleep(100)
+
+
+def untidy():
+    """Several models without a wrapper, lines that read the same, a path elsewhere, an error that was caught, and no step."""
+    contents = record()
+    wrapper = {**contents["applied"]["wrappers"][0], "class": "none", "name": "plain", "units": [], "strategy": None,
+               "mixed_precision": None, "reshard_after_forward": None, "autocast": []}
+    memory = contents["memory"]
+    row = {"file": "/data/of/somebody/with/a/long/name/projects/train.py", "line": 9, "function": "main", "count": 2,
+           "framework": "torch/optim/adam.py:{} _init_group", "bytes": GIB}
+    failed = {"bytes": GIB, "device_free": 0, "at": memory["peak"]["at"], "phase": "backward", "step": 1, "module": "", "stack": []}
+    write(record(steps=0, memory={**memory, "failed_allocation": failed, "out_of_memory_errors": 3, "at_peak": [
+                     {**row, "framework": row["framework"].format(line)} for line in (170, 176)]},
+                 applied={**contents["applied"], "wrappers": [{**wrapper, "model": m} for m in ("Linear", "Head", "Linear")]}))
 
 
 def timing():
@@ -155,8 +178,39 @@ def files():
     write(record((10 + RANK) * GIB))
 
 
+def snapshot():
+    with open(os.environ["FSDP_REHEARSAL_SNAPSHOT"], "w", encoding="utf-8") as out:
+        out.write("." * (1 << 20))
+    write(record())
+
+
+def fills_disk():
+    """Writes until nothing more fits, and dies of it before it says what it did."""
+    with open("big", "wb") as out:
+        while True:
+            out.write(bytes(1 << 16))
+
+
 def uneven():
     write(record((10 + RANK) * GIB))
+
+
+def fails_on_rank_2():
+    raised("ValueError", "rank 2 has no data") if RANK == 2 else uneven()
+
+
+def batch():
+    """2 GiB, and 1.5 GiB for each sample; with --lose 4 rank 1 fails from 4 samples on."""
+    size = int(sys.argv[sys.argv.index("--batch-size") + 1])
+    reserved = 2 * GIB + 3 * GIB // 2 * size
+    if "--refuse" in sys.argv and size > 8:
+        raised("ValueError", "the data has 8 samples")
+    elif RANK == 1 and "--lose" in sys.argv and size >= int(sys.argv[sys.argv.index("--lose") + 1]):
+        raised("ValueError", "rank 1 has no data")
+    elif reserved + CONTEXT > int(os.environ["STUB_GPU_BYTES"]):
+        out_of_memory()
+    else:
+        write(record(reserved))
 
 
 def loud():
@@ -178,17 +232,24 @@ def refused_plan():
     print("the plan has an op that the runner does not know", file=sys.stderr)
     write(record(end={"why": "script_ended", "exception": None, "exit_status": 2},
                  job={"argv": ["python", "-m", "fsdp_plan_runner", "job.json"], "rank": 0, "world_size": 4}))
+    sys.exit(2)
 
 
 def exit_alone():
-    write(record(end={"why": "script_ended", "exception": None, "exit_status": 5}))
-    sys.exit(0)
+    """As `raise SystemExit("no data in /data")` does: the hook in Python cannot know the exit status."""
+    write(record(end={"why": "script_ended", "exception": None, "exit_status": None}))
+    raise SystemExit("no data in /data")
 
 
 MODES = {
     "fits": lambda: write(record()),
     "oom": out_of_memory,
     "raises": lambda: raised("ValueError", "shapes do not match"),
+    "checks": lambda: raised("AssertionError", "loss is 0.0", limits={**record()["limits"], "readbacks": [
+        {"operation": "item", "file": "train.py", "line": 5, "count": 3, "phase": "forward", "steers_sizes": False},
+        {"operation": "item", "file": "train.py", "line": 9, "count": 3, "phase": "forward", "steers_sizes": False}]}),
+    "endless": lambda: raised("fsdp_rehearsal.loops.EndlessLoop", "A loop read the same value and no answer ends it"),
+    "untrained": lambda: write(record(steps=0)),
     "network": lambda: raised("requests.exceptions.ConnectionError", "HTTPSConnectionPool(host='example.org')"),
     "other_torch": lambda: raised("ImportError", "cannot import name 'fully_shard' from 'torch.distributed.fsdp'"),
     "no_torch": lambda: raised("ModuleNotFoundError", "No module named 'torch'"),
@@ -207,12 +268,18 @@ MODES = {
     "wrong_record": lambda: write(record(steps="three", end={"why": "tired"})),
     "deaf": lambda: wait_deaf(100),
     "waits": waits_for_interrupt,
+    "waits_beside_daemon": waits_beside_daemon,
     "daemon": leave_daemon,
     "timing": timing,
     "timing_decides": timing_decides,
     "environment": environment,
     "files": files,
+    "snapshot": snapshot,
     "uneven": uneven,
+    "untidy": untidy,
+    "fills_disk": fills_disk,
+    "fails_on_rank_2": fails_on_rank_2,
+    "batch": batch,
     "loud": loud,
     "plan": plan,
     "refused_plan": refused_plan,

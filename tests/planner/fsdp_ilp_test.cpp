@@ -107,7 +107,7 @@ TEST(FsdpIlp, NestedAndUnknownUnitsAreErrors) {
             "units: one of them lies inside another. This cost model knows no nested units.");
   problem.units = Names{"layers.9"};
   EXPECT_EQ(to_string(solve_ilp(problem).error().at(0)),
-            "layers.9: is no module below the root. Name one of the modules.");
+            "layers.9: is not a module below the root. Name one of the modules.");
 }
 
 /// All plans, one after the other.

@@ -25,7 +25,8 @@ TEST(RehearseCommand, TorchrunSaysHowManyGpus) {
   EXPECT_EQ(launch("/opt/bin/torchrun --nproc_per_node=8 --nnodes=2:4 train.py"), expected);
   EXPECT_EQ(launch("python3 -m torch.distributed.run --nnodes 2 --nproc-per-node 8 train.py"), expected);
   EXPECT_EQ(launch("torchrun --standalone train.py"), (Launch{"torchrun", "train.py", {}, {}}));
-  EXPECT_EQ(launch("torchrun --nproc-per-node auto train.py"), (Launch{"torchrun", "train.py", {}, {}}));
+  EXPECT_EQ(launch("torchrun --nproc-per-node auto train.py"),
+            (Launch{"torchrun", "train.py", {}, {}, "--nproc-per-node auto"}));
   EXPECT_EQ(launch("torchrun --nproc-per-node 4 -m package.train --x 1"), (Launch{"torchrun", "package.train", 4, {}}));
 }
 
@@ -48,9 +49,12 @@ TEST(RehearseCommand, DeepspeedSaysHowManyGpus) {
 }
 
 TEST(RehearseCommand, PythonSaysNothing) {
-  EXPECT_EQ(launch("python -u folder/train.py --nnodes 4"), (Launch{"", "folder/train.py", {}, {}}));
-  EXPECT_EQ(launch("python -m package.train"), (Launch{"", "package.train", {}, {}}));
+  EXPECT_EQ(launch("python -u folder/train.py --nnodes 4"), (Launch{"", "folder/train.py", {}, {}, "", true}));
+  EXPECT_EQ(launch("python -m package.train"), (Launch{"", "package.train", {}, {}, "", true}));
+  EXPECT_EQ(launch("./train.py --x"), (Launch{"", "./train.py", {}, {}, "", true}));
+  // Who knows what it starts?
   EXPECT_EQ(launch("./train"), (Launch{}));
+  EXPECT_EQ(launch("uv run torchrun train.py"), (Launch{"", "train.py", {}, {}}));
 }
 
 TEST(RehearseCommand, AProgramIsFoundAsAShellWould) {

@@ -105,6 +105,24 @@ TEST(Snapshot, WhereTheCacheWasEmptiedInNeedTheDeviceWasFull) {
   EXPECT_EQ(result.reserved_peak, Bytes(50 * kMiB));
 }
 
+// The same events as a flush in need, but for the stack: a call of torch.cuda.empty_cache() at the peak.
+TEST(Snapshot, AStackSaysThatTheProgramEmptiedTheCache) {
+  for (const char* function : {"empty_cache", "THCPModule_emptyCache(_object*, _object*)"}) {
+    const Recording recording = read(snapshot_of({
+        snapshot_event("segment_alloc", kBase, 40 * kMiB),
+        snapshot_event("alloc", kBase, 40 * kMiB),
+        snapshot_event("free_requested", kBase, 40 * kMiB),
+        snapshot_event("free_completed", kBase, 40 * kMiB),
+        snapshot_event("segment_free", kBase, 40 * kMiB, 0, 7, function),
+        snapshot_event("segment_alloc", kBase, 50 * kMiB),
+        snapshot_event("alloc", kBase, 50 * kMiB),
+    }));
+    EXPECT_EQ(trace_of(recording), "alloc 0 41943040 0\nfree 0\nempty_cache\nalloc 0 52428800 0\n");
+    EXPECT_FALSE(recording.knows_device);
+    EXPECT_EQ(replay(recording, as_recorded(recording)).statistics.num_alloc_retries, 0);
+  }
+}
+
 TEST(Snapshot, TakesTheDeviceFromARefusal) {
   const Recording recording = read(snapshot_of({
       snapshot_event("segment_alloc", kBase, 40 * kMiB),

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -145,9 +146,53 @@ TEST(StrategyNames, FixShardAndReshard) {
   EXPECT_EQ(space.reshard->kind, Kind::Always);
   EXPECT_EQ(to_string(apply_strategy("FULLSHARD", two_nodes, space).error().at(0)),
             "--strategy: \"FULLSHARD\" is not a sharding strategy. Did you mean \"FULL_SHARD\"?");
-  EXPECT_EQ(to_string(apply_strategy("HYBRID_SHARD", small_cluster(4, 1, Bytes(1 << 30)), space).error().at(0)),
-            "--strategy: HYBRID_SHARD shards inside a node, and there is only one node. Write FULL_SHARD, or --shard "
-            "with fewer GPUs than 4.");
+}
+
+TEST(StrategyNames, AHybridOnOneNodeIsEachPartOfItThatLeavesSeveralCopies) {
+  Fixture f;
+  f.cluster = small_cluster(8, 1, Bytes(1 << 30));
+  ASSERT_TRUE(apply_strategy("HYBRID_SHARD", f.cluster, f.space));
+  const auto families = families_of(f.space, f.model, f.cluster);
+  ASSERT_TRUE(families);
+  std::set<std::int64_t> shards;
+  for (const Family& family : families->families) {
+    shards.insert(family.mesh.shard);
+    const Choice choice{static_cast<int>(&family - families->families.data()), 0, family.checkpointed.front()};
+    EXPECT_EQ(fsdp1_name(plan_of(f.space.base, *families, choice)), "HYBRID_SHARD");
+  }
+  EXPECT_EQ(shards, (std::set<std::int64_t>{2, 4}));
+  EXPECT_EQ(to_string(apply_strategy("HYBRID_SHARD", small_cluster(3, 1, Bytes(1 << 30)), f.space).error().at(0)),
+            "--strategy: HYBRID_SHARD keeps several copies of the model and shards each: 3 GPUs cannot be divided so. "
+            "Write FULL_SHARD.");
+  EXPECT_EQ(
+      to_string(apply_strategy("_HYBRID_SHARD_ZERO2", small_cluster(1, 4, Bytes(1 << 30)), f.space).error().at(0)),
+      "--strategy: _HYBRID_SHARD_ZERO2 keeps several copies of the model and shards each: a node has one GPU to "
+      "shard over. Write SHARD_GRAD_OP.");
+}
+
+TEST(StrategyNames, WhatIsAskedForIsWhatIsPrinted) {
+  for (const std::string name : {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"}) {
+    Fixture f;
+    ASSERT_TRUE(apply_strategy(name, f.cluster, f.space));
+    const auto families = families_of(f.space, f.model, f.cluster);
+    ASSERT_TRUE(families) << name;
+    for (std::size_t i = 0; i < families->families.size(); ++i) {
+      const Family& family = families->families[i];
+      const Choice choice{static_cast<int>(i), family.kept.front(), family.checkpointed.front()};
+      EXPECT_EQ(fsdp1_name(plan_of(f.space.base, *families, choice)), name)
+          << families->wrappings[static_cast<std::size_t>(family.wrapping)].label;
+    }
+  }
+}
+
+TEST(StrategyNames, WhatIsNoStrategyHereSaysWhy) {
+  Space space;
+  EXPECT_EQ(to_string(apply_strategy("DDP", small_cluster(4, 1, Bytes(1 << 30)), space).error().at(0)),
+            "--strategy: DDP is not predicted: its buckets hold the gradients a second time. The nearest is NO_SHARD, "
+            "FSDP2 with whole copies of the model; add the size of the gradients.");
+  EXPECT_EQ(
+      to_string(apply_strategy("FULL_SHARD", small_cluster(1, 1, Bytes(1 << 30)), space).error().at(0)),
+      "--strategy: FULL_SHARD shards over several GPUs, and there is one. Write NO_SHARD, or leave --strategy out.");
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class Run:
                 OMP_NUM_THREADS="1",
             )
             done = subprocess.run(
-                [sys.executable, *map(str, command)], env=env, capture_output=True, text=True, timeout=200, check=False
+                [sys.executable, *map(str, command)], env=env, capture_output=True, text=True, timeout=900, check=False
             )
             self.status, self.output, self.errors = done.returncode, done.stdout, done.stderr
             self.record = json.loads(pathlib.Path(path).read_text()) if os.path.exists(path) else None
@@ -284,6 +284,31 @@ class Ends(unittest.TestCase):
         self.assertFalse(run["environment"]["torch_imported"])
         self.assertEqual((run.output, run["applied"]["wrappers"]), ("hello\n", []))
 
+    def test_data_parallel_has_one_communicator_on_each_card(self):
+        code = (
+            "import torch, torch.nn as nn\nmodel = nn.DataParallel(nn.Linear(64, 64).cuda())\n"
+            "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+            "for _ in range(3): model(torch.zeros(8, 64).cuda()).sum().backward(); optimizer.step()"
+        )
+        run = Run("-c", code, **rank(0, 4), STUB_GPU_COUNT=4, STUB_GPU_NCCL_BYTES="4:1000000,*:1000000")
+        self.assertEqual([t["bytes"] for t in run["memory"]["device_terms"] if t["name"] == "NCCL"], [1000000], run.errors)
+        self.assertEqual((run["job"]["rank"], run["job"]["world_size"]), (0, 1))
+
+    def test_graphs_are_noticed(self):
+        code = (
+            "import torch\nx = torch.zeros(8, device='cuda', requires_grad=True)\n"
+            "optimizer = torch.optim.SGD([x], 0.1)\ngraph = torch.cuda.CUDAGraph()\n"
+            "with torch.cuda.graph(graph): y = x * 2\ngraph.replay()\nx.sum().backward(); optimizer.step()"
+        )
+        self.assertTrue(Run("-c", code, steps=1)["limits"]["cuda_graphs"])
+
+    def test_the_exit_status_of_the_script_is_that_of_the_process(self):
+        main = "def main(): return 3\nraise SystemExit(main())"
+        caught = "import sys\ntry: sys.exit(1)\nexcept SystemExit: pass"
+        for code, status in (("raise SystemExit('there is no data')", 1), (main, 3), (caught, 0), ("import os; os._exit(5)", 5)):
+            run = Run("-c", code)
+            self.assertEqual((run.status, run["end"]["why"]), (status, "script_ended"), code)
+
     def test_torch_that_is_not_there(self):
         run = Run("-S", "-c", hooked("import torch"))
         self.assertEqual(run["end"]["exception"]["types"], ["ModuleNotFoundError"])
@@ -293,16 +318,19 @@ class Ends(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             env = dict(os.environ, PYTHONPATH=str(ROOT / "python" / "hook"), FSDP_REHEARSAL="1", FSDP_REHEARSAL_STUB=STUB)
             env["FSDP_REHEARSAL_PROGRESS"] = os.path.join(folder, "progress")
-            code = "import time\ndef waits_for_ever():\n    print('waiting', flush=True)\n    time.sleep(60)\nwaits_for_ever()"
+            code = "import time\ndef waits_for_ever():\n    print('waiting', flush=True)\n    time.sleep(3600)\nwaits_for_ever()"
             process = subprocess.Popen(
                 [sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
             self.assertEqual(process.stdout.readline(), "waiting\n")
             process.send_signal(signal.SIGUSR1)
-            time.sleep(0.3)
+            errors = ""
+            while "waits_for_ever" not in errors:
+                line = process.stderr.readline()
+                self.assertNotEqual(line, "", f"It ended without saying where it was:\n{errors}")
+                errors += line
             process.kill()
-            _, errors = process.communicate()
-        self.assertIn("waits_for_ever", errors)
+            process.communicate()
 
     def test_the_users_own_sitecustomize_still_runs(self):
         with tempfile.TemporaryDirectory() as folder:

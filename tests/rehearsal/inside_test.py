@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import tempfile
 import unittest
+import weakref
 from array import array
 from unittest import mock
 
@@ -17,13 +18,50 @@ sys.dont_write_bytecode = True
 
 from fsdp_rehearsal import after_import, faults, frames, guard, settings  # noqa: E402
 from fsdp_rehearsal.ledger import Label, Ledger, curve, rows_at_peak  # noqa: E402
+from fsdp_rehearsal.loops import EndlessLoop, Loops  # noqa: E402
 from fsdp_rehearsal.memory import Timeline  # noqa: E402
 from fsdp_rehearsal.meter import Cut  # noqa: E402
+from fsdp_rehearsal.sizes import elements_of  # noqa: E402
 from fsdp_rehearsal.steps import Steps  # noqa: E402
+from fsdp_rehearsal.versions import check_torch  # noqa: E402
+
+
+class Parameters(unittest.TestCase):
+    def test_packed_weights_have_the_elements_that_they_stand_for(self):
+        plain = mock.Mock(spec=["numel"])
+        plain.numel.return_value = 12
+        self.assertEqual(elements_of(plain), 12)
+        packed = mock.Mock(spec=["numel", "quant_state"])
+        packed.numel.return_value, packed.quant_state.shape = 6, (3, 4)
+        self.assertEqual(elements_of(packed), 12)
+
+
+class Torch(unittest.TestCase):
+    def test_a_release_that_nobody_tried_is_named(self):
+        with mock.patch.object(guard, "warnings", []), mock.patch.object(guard, "_seen", set()):
+            for version in ("2.8.0", "2.11.0+cu130", "2.14.1"):
+                check_torch(version)
+            self.assertEqual(guard.warnings, [])
+            check_torch("2.6.0+cu124")
+            self.assertIn("torch 2.6.0+cu124 is untested", guard.warnings[0]["text"])
 
 
 class Optimizer:
     """Anything that can be called again, and referred to weakly."""
+
+
+class Parameter:
+    requires_grad = True
+
+    def numel(self):
+        return 1
+
+
+class Trained(Optimizer):
+    """One with something to train."""
+
+    def __init__(self, param_groups=None):
+        self.param_groups = param_groups or [{"params": [Parameter()]}]
 
 
 class Program:
@@ -45,6 +83,9 @@ class Program:
 
     def stop(self):
         self.stopped_at = self.stopped_at or self.calls
+
+    def made(self, *optimizers):
+        self.steps._made += [(weakref.ref(optimizer), {}) for optimizer in optimizers]
 
     def backward(self):
         self.backwards += 1
@@ -94,6 +135,30 @@ class WhatMakesAStep(unittest.TestCase):
             program.backward()
             program.call(*[optimizer] * 5)
         self.assertEqual((program.steps.calls_per_step, program.steps.done), (5, 2))
+
+    def test_an_optimizer_that_was_made_is_waited_for(self):
+        """As in a GAN whose critic steps three times before the generator does."""
+        program, critic, generator = Program(limit=2), Trained(), Trained()
+        program.made(critic, generator)
+        for _ in range(2):
+            for optimizer in (critic, critic, critic, generator):
+                program.backward()
+                program.call(optimizer)
+        self.assertEqual((program.steps.calls_per_step, program.stopped_at), (4, 8))
+
+    def test_but_not_for_ever_and_not_for_what_another_trains(self):
+        program, one, other = Program(limit=2), Trained(), Trained()
+        program.made(one, other)
+        for _ in range(60):
+            program.backward()
+            program.call(one)
+        self.assertEqual((program.steps.calls_per_step, program.stopped_at), (1, 52))
+        program, replaced = Program(limit=2), Trained(one.param_groups)
+        program.made(one, replaced)
+        for _ in range(2):
+            program.backward()
+            program.call(one)
+        self.assertEqual(program.stopped_at, 2)
 
     def test_one_optimizer_a_parameter_inside_backward(self):
         program, parts = Program(), [Optimizer() for _ in range(4)]
@@ -182,10 +247,53 @@ class StepsOfARun(unittest.TestCase):
         rows = {p["phase"]: p["allocated"] for p in timeline.phases()}
         self.assertEqual(rows, {"initialisation": 1, "first_step": 3, "steady_step": 6})
 
+    def test_an_evaluation_is_no_part_of_a_step(self):
+        names = ("initialisation", "step", "part", "evaluation", "step", "part", "saving")
+        timeline = Timeline(self.cuts(*names), 1)
+        self.assertEqual([[c.position for c in s] for s in timeline.steps], [[20], [50]])
+        rows = {p["phase"]: p["allocated"] for p in timeline.phases()}
+        # What was seen of the second step before the evaluation belongs to it.
+        self.assertEqual(rows, {"initialisation": 1, "first_step": 2, "steady_step": 6, "evaluation": 4, "saving": 7})
+
     def test_a_run_that_fails_in_its_first_step(self):
         timeline = Timeline(self.cuts("initialisation", "end"), None)
         self.assertEqual(timeline.steps, [])
         self.assertEqual({p["phase"]: p["allocated"] for p in timeline.phases()}, {"initialisation": 1, "first_step": 2})
+
+
+class LoopsThatWait(unittest.TestCase):
+    def setUp(self):
+        self.steps, self.now = 0, 0.0
+        self.loops = Loops(lambda: self.steps, lambda: self.now)
+
+    def ask(self, is_bool=True):
+        return self.loops.answer(is_bool)
+
+    def test_a_while_loop_is_told_the_opposite_once_it_has_asked_often(self):
+        asked = 1
+        while not self.ask():
+            asked += 1
+        self.assertEqual(asked, 4096)
+
+    def test_sooner_where_it_is_slow(self):
+        asked = 1
+        while not self.ask():
+            asked, self.now = asked + 1, self.now + 0.1
+        self.assertEqual(asked, 256)
+
+    def test_a_for_loop_and_one_that_steps_are_left_alone(self):
+        self.assertEqual([self.ask() for _ in range(5000) if self.ask() is not None], [])
+        while self.steps < 9000:
+            self.steps += 1
+            self.assertIsNone(self.ask())
+
+    def test_numbers_of_several_sizes_are_tried_and_then_it_ends(self):
+        told = []
+        with self.assertRaises(EndlessLoop):
+            while True:
+                answer = self.ask(is_bool=False)
+                told += [answer] if answer is not None else []
+        self.assertEqual(told, [1.0, -1.0, 1e9, -1e9])
 
 
 class WhoseLineItIs(unittest.TestCase):

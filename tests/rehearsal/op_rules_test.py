@@ -49,8 +49,8 @@ KNOWN = {
     "model_t5 (?!H100)": "the scratch of sorting the indices of an embedding, 1 kB",
     "rms_norm_gemma .* float32": "the sum that is the weight's gradient becomes it without a copy",
     "attention_window (?!H100|A100)|attention_window .* float32": "without flash a window is a mask; it is not counted",
-    "model_checkpoint_selective": "a layer's hidden states are let go some calls later; the constants of a kept "
-                                  "attention that is written out (a mask of booleans) are kept with it",
+    "model_checkpoint_selective": "a layer's hidden states are let go some calls later; attention that is written out "
+                                  "lets go of its operands a call later, and adds its mask to a new tensor",
     "model_checkpoint_(full|to_the_end) .* b?float16": "hidden states are let go a call earlier",
     "attention_(odd|grouped|wide) (T4|V100) .*attention=(automatic|memory_efficient)":
         "the blocks of memory-efficient attention's backward are others below sm_80",
@@ -121,7 +121,9 @@ def card(gpu: str) -> dict[str, str]:
     return {"STUB_GPU_COMPUTE_CAPABILITY": capability.replace(".", ""), "STUB_GPU_SMS": str(facts["sms"]["value"]),
             "STUB_GPU_L2_BYTES": size("l2_cache"), "STUB_GPU_SHARED_PER_BLOCK_BYTES": size("shared_memory_per_block"),
             "STUB_GPU_SHARED_PER_SM_BYTES": size("shared_memory_per_sm"),
-            "STUB_GPU_THREADS_PER_SM": str(THREADS_PER_SM.get(capability, 2048))}
+            "STUB_GPU_THREADS_PER_SM": str(THREADS_PER_SM.get(capability, 2048)),
+            # The rules have no workspaces of cuDNN: which engine it takes is its own affair.
+            "STUB_GPU_CUDNN_WORKSPACE_BYTES": "0"}
 
 
 _PHASES = ("forward", "backward", "optimizer")
@@ -181,7 +183,7 @@ def predict(runs: list[Run], folder: pathlib.Path) -> list[Predicted | str]:
     jobs.write_text("".join(lines), encoding="utf-8")
     answers = folder / "answers.txt"
     with jobs.open("rb") as given, answers.open("wb") as got:
-        subprocess.run([str(PRINTER), str(CLUSTERS)], stdin=given, stdout=got, check=True, timeout=600)
+        subprocess.run([str(PRINTER), str(CLUSTERS)], stdin=given, stdout=got, check=True, timeout=SECONDS)
     with answers.open("rb") as got:
         return [read_answer(got, _PHASES[:3 if run.case.optimizer else 2]) for run in runs]
 

@@ -23,7 +23,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from fsdp_plan_runner.expanded_model import ExpandedModel  # noqa: E402
 from fsdp_plan_runner.plan import Plan  # noqa: E402
-from fsdp_plan_runner.training import Batch, Job, make_optimizer, prepare  # noqa: E402
+from fsdp_plan_runner.training import Batch, Job, make_optimizer, prepare, run_forward  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
 _COUNTED = {"alloc": 1, "free_requested": -1}
@@ -56,7 +56,7 @@ def run_case(job: dict[str, Any], device: torch.device) -> list[int]:
     optimizer = make_optimizer(root, plan) if job["optimizer"] else None
     torch.cuda.synchronize()
     record(True)
-    result = root(0, *batch.values)
+    result = run_forward(root, batch.values)
     loss = result[0] if isinstance(result, tuple) else result
     loss.backward()
     del result, loss

@@ -32,7 +32,7 @@ from fsdp_plan_runner.expanded_model import DEFAULT_ATTRIBUTES, ExpandedModel  #
 from fsdp_plan_runner.forward_program import CallStep, ForwardProgram  # noqa: E402
 from fsdp_plan_runner.modules import activation_dtype, build_model  # noqa: E402
 from fsdp_plan_runner.plan import Implementations, Plan, unfold  # noqa: E402
-from fsdp_plan_runner.training import Batch  # noqa: E402
+from fsdp_plan_runner.training import Batch, run_forward  # noqa: E402
 from plan_cases import shrink  # noqa: E402
 
 META = torch.device("meta")
@@ -100,7 +100,7 @@ class EveryModelOfTheLibrary(unittest.TestCase):
             root = build_model(model, use, activation_dtype(model, plain_plan()), META, META)
             batch = Batch(model, root.context.activation, META)
             batch.load()
-            loss = root(0, *batch.values)
+            loss = run_forward(root, batch.values)
             loss.backward()
         self.assertEqual(outputs.problems, [])
         self.assertEqual(outputs.ops, len(model.ops))
@@ -195,7 +195,7 @@ class Jobs(unittest.TestCase):
             path = pathlib.Path(folder) / "job.json"
             path.write_text(json.dumps(job), encoding="utf-8")
             done = subprocess.run([sys.executable, "-B", "-m", "fsdp_plan_runner", str(path), *words],
-                                  cwd=ROOT / "python", capture_output=True, text=True, timeout=600,
+                                  cwd=ROOT / "python", capture_output=True, text=True, timeout=900,
                                   env={**os.environ, "OMP_NUM_THREADS": "1", **environment})
             done.stderr = done.stderr.replace(str(path), "job.json")
         return done

@@ -50,6 +50,7 @@ def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world
         "FSDP_REHEARSAL_RANK": str(rank), "FSDP_REHEARSAL_WORLD_SIZE": str(world_size),
         "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "STUB_GPU_COUNT": str(world_size),
+        "STUB_GPU_CUDNN_WORKSPACE_BYTES": "0",  # A prediction has none.
     }
     done = subprocess.run([sys.executable, "-m", "fsdp_plan_runner", str(job_file)], cwd=ROOT / "python",
                           env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
@@ -87,6 +88,12 @@ class PlansUnderTheRealFsdp2(unittest.TestCase):
         self.assertEqual(measured["applied"]["trainable_parameters"], predicted["model"]["trainable_parameters"])
         self.assertEqual([r for r in measured["limits"]["readbacks"] if r["steers_sizes"]], [])
         self.compare_memory(case, measured["memory"], predicted["memory"])
+        # Blocks of PyTorch's pinned memory. The lists of addresses by which units are copied are pinned too, and not predicted:
+        # 352 KiB of 219 MB here.
+        if case.plan.get("cpu_offload"):
+            lists = measured["memory"]["host_pinned_bytes"] - predicted["memory"]["host_pinned_bytes"]
+            print(f"{case.name:24} pinned {measured['memory']['host_pinned_bytes']:15} {lists:+}", flush=True)
+            self.assertTrue(0 <= lists <= 4 << 20, f"{lists} bytes are pinned and not predicted.")
 
     def compare_memory(self, case: Case, measured: dict[str, Any], predicted: dict[str, Any]) -> None:
         rows = []

@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN = ROOT / "tests" / "golden" / "rehearsal"
 # What PyTorch may import that the stub stands in for: it must be the stub's, or stand in the reviewed list.
 NVIDIA_LIBRARY = re.compile(r"/nvidia/|/lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|cufft|nvidia-ml)[\w.-]*\.so")
-TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS = 900
 
 
 def environment(card: dict[str, str], bind_now: bool) -> dict[str, str]:

@@ -344,7 +344,7 @@ class StubTest(unittest.TestCase):
     def run_python(self, arguments: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess:
         env = {name: value for name, value in os.environ.items() if not name.startswith("STUB_GPU_")}
         env.update(variables, LD_PRELOAD=STUB)
-        return subprocess.run([sys.executable, "-S", *arguments], env=env, text=True, capture_output=True, timeout=60)
+        return subprocess.run([sys.executable, "-S", *arguments], env=env, text=True, capture_output=True, timeout=900)
 
     def test_every_wrong_option_is_said(self) -> None:
         result = self.run_python(["-c", "print('ran')"], {

@@ -185,8 +185,10 @@ TEST(CollectiveCost, GroupsThatShareANicWaitForEachOther) {
 
 TEST(CollectiveCost, TheProvenanceSaysWhatWasAssumedAndHowWideTheBandIs) {
   EXPECT_EQ(cost_of(pcie(4, 75, 3, CpuVendor::Intel)).provenance,
-            "NCCL >=2.28 tuning tables on 1 ring channel x 10.0 GB/s, corrected for one PCIe node; not calibrated on "
-            "this machine: the true time is expected at 0.5 to 4 times this (0.5 to 4 times below 64 MiB).");
+            "Collectives: NCCL >=2.28 tuning tables on 1 ring channel x 10.0 GB/s, corrected for one PCIe node. Not "
+            "calibrated on this machine: expect 0.5 to 4 times the predicted time.");
+  const std::string nodes = cost_of(a100_nodes(2, 8, IntraLink::NvSwitch, 1)).provenance;
+  EXPECT_TRUE(nodes.ends_with("expect 0.8 to 1.35 times the predicted time (0.75 to 5 times below 64 MiB).")) << nodes;
 }
 
 // ---- Bytes sent under a ring ----

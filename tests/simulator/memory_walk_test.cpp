@@ -133,6 +133,42 @@ constexpr std::int64_t kRI = 4 * kF;                              // the input o
 constexpr std::int64_t kG = 2 * kF;                               // the gradients of a unit,
 constexpr std::int64_t kShardedGrad = 4 * kF / kRanks;            // and what is left of them.
 
+// ALBERT and universal transformers: the second pass gathers while the output of the first is still kept.
+TEST(MemoryWalk, AUnitThatIsCalledTwiceInARowHasTwoAllGatherOutputsAtOnce) {
+  ModelAssembler model("shared layer", Dtype::Float32);
+  model.input("hidden", {1, 4, kWidth}, std::nullopt);
+  model.input("labels", {1, 4}, Dtype::Int64);
+  for (int pass = 0; pass < 2; ++pass) {
+    BlockBuilder b = model.block("layer", "Linear");
+    b.output("hidden", b.linear("", b.input("hidden"), kWidth));
+    model.call("layers.0", std::move(b));
+  }
+  BlockBuilder loss = model.block("loss", "Loss");
+  loss.output("loss", loss.cross_entropy(loss.input("hidden"), loss.input("labels"), false));
+  model.call("", std::move(loss), false, true);
+  const PreparedRun run(model.finish("loss"), plan_of({1, kRanks}, 1));
+
+  TraceSink trace;
+  MemoryWalk<TraceSink> walk(run.prepared().walk_input(), trace);
+  walk.initialise();
+  walk.step();
+  std::vector<bool> lives(static_cast<std::size_t>(run.prepared().ids.total), false);
+  int gathered = 0;
+  int most_gathered = 0;
+  for (const MemoryEvent& event : trace.events()) {
+    const auto id = static_cast<std::size_t>(event.id);
+    ASSERT_EQ(lives[id], event.is_free()) << "tensor " << event.id;
+    lives[id] = !event.is_free();
+    const MemoryIds& ids = run.prepared().ids;
+    const bool is_output =
+        event.id == ids.of(UnitTensor::AllGather, 0) || event.id == ids.of(UnitTensor::OtherAllGather, 0);
+    if (is_output) gathered += event.is_free() ? -1 : 1;
+    most_gathered = std::max(most_gathered, gathered);
+  }
+  EXPECT_EQ(most_gathered, 2);
+  EXPECT_EQ(gathered, 0);
+}
+
 TEST(MemoryWalk, ForwardCopiesOutWhileThreeUnitsLive) {
   const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}), kModelState);
   // The all-gather output of the unit before lives until the copy-out is done.
@@ -264,6 +300,25 @@ TEST(MemoryWalk, ForeachAdamNeedsOneTemporaryOfEachShardFusedNoneALoopThree) {
   EXPECT_EQ(temporaries(OptimizerImplementation::Fused), 0);
   // The loop has two of one parameter, and one that the variable of the parameter before still holds.
   EXPECT_EQ(temporaries(OptimizerImplementation::ForLoop), 3 * kShardedGrad);
+}
+
+TEST(MemoryWalk, DecayedGradientsOfForeachAreGoneBeforeTheRootsOfAdamAreThere) {
+  const auto temporaries = [](OptimizerKind kind, OptimizerImplementation implementation, double decay) {
+    const Walked walked = stepped({.kind = kind, .implementation = implementation, .weight_decay = decay});
+    const Moment& step = walked.at(Do::OptimizerStep, StepPhase::Optimizer);
+    return step.peak - bytes_of(step, Temp);
+  };
+  using enum OptimizerImplementation;
+  // One list of the shards' size at a time: decayed gradients, then roots. AdamW has no decayed gradients, SGD no
+  // roots.
+  EXPECT_EQ(temporaries(OptimizerKind::Adam, Foreach, 0.1), kS);
+  EXPECT_EQ(temporaries(OptimizerKind::AdamW, Foreach, 0.1), kS);
+  EXPECT_EQ(temporaries(OptimizerKind::Sgd, Foreach, 0.1), kS);
+  EXPECT_EQ(temporaries(OptimizerKind::Sgd, Foreach, 0), 0);
+  EXPECT_EQ(temporaries(OptimizerKind::Adam, Fused, 0.1), 0);
+  // A loop decays one gradient, which its variable holds until the next parameter's turn.
+  EXPECT_EQ(temporaries(OptimizerKind::Adam, ForLoop, 0.1), 4 * kShardedGrad);
+  EXPECT_EQ(temporaries(OptimizerKind::Sgd, ForLoop, 0.1), kShardedGrad);
 }
 
 std::int64_t state_bytes(const Optimizer& optimizer, std::int64_t width = kWidth) {

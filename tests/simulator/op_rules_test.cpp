@@ -335,6 +335,20 @@ TEST(OpRules, FlashKeepsQueriesKeysValuesItsOutputAndOneNumberPerRow) {
   EXPECT_EQ(attention(AttentionBackend::Flash).saved_bytes(), 2 * n * (q + k + k + q) + 4 * n * 8 + 24);
 }
 
+// Heads of 12 are padded to 16, of which no name is left for K and V once they are copied to all query heads.
+TEST(OpRules, FlashPadsRepeatedKeysAndValues) {
+  for (const std::int64_t kv_heads : {1, 2}) {
+    BlockBuilder b("op", "Op", {{"q", {2, 64, 4, 12}}, {"k", {2, 64, kv_heads, 12}}, {"v", {2, 64, kv_heads, 12}}});
+    b.output("y", b.attention(b.input("q"), b.input("k"), b.input("v"), {}));
+    TapedSettings settings;
+    settings.rules.implementations = {.attention = AttentionBackend::Flash, .repeat_kv = true};
+    const TapedBlock taped = tape_block(std::move(b), settings);
+    const std::int64_t padded = 2 * (2 * 64) * 4 * 16;
+    // Q, K, V and the result, padded; a number of 4 bytes for each row of each head.
+    EXPECT_EQ(taped.saved_bytes(), 4 * padded + 4 * (2 * 64) * 4 + 24) << kv_heads << " heads of K and V";
+  }
+}
+
 TEST(OpRules, MathKeepsTheScoresInFp32) {
   const std::int64_t n = 2 * 256, q = 8 * 64, scores = 2 * 8 * 256 * 256;
   // Scaled q, k and v for all heads in fp32, and the softmax of the scores.

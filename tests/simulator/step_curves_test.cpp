@@ -124,6 +124,16 @@ TEST(StepCurves, AreAsHighAsTheReportSaysInEveryPhase) {
   }
 }
 
+// What a terminal draws is as high as the peak that it illustrates, also where that lies within an instruction.
+TEST(StepCurves, AreAsHighAsTheStepOfTheReport) {
+  for (const auto& [one, answer] : answers()) {
+    const MemoryReport& memory = answer.report.memory;
+    ASSERT_FALSE(memory.live_over_step.empty()) << one.name;
+    const Bytes highest = *std::max_element(memory.live_over_step.begin(), memory.live_over_step.end());
+    EXPECT_EQ(highest, memory.phases.back().peaks.live) << one.name;
+  }
+}
+
 TEST(StepCurves, HoldAtTheirPeakWhatTheReportHoldsThere) {
   for (const auto& [one, answer] : answers()) {
     const std::size_t phase = answer.curves.peak_phase();

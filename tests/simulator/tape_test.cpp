@@ -57,6 +57,19 @@ TEST(Tape, WithNothingToDifferentiateNothingIsKeptAndNothingRunsBackward) {
   EXPECT_TRUE(none.tape.backward.empty());
 }
 
+// Of a frozen layer autograd keeps nothing; what the forward's variables name lives until it returns all the same.
+TEST(Tape, VariablesKeepTheirValuesInAFrozenLayer) {
+  const auto peak = [](bool is_named) {
+    BlockBuilder b = builder();
+    BlockValue q = b.linear("q", b.input("x"), 4 * kWidth);
+    if (is_named) q = b.local("query_states", q);
+    b.output("y", b.linear("o", b.silu(q), kWidth));
+    return peak_of(tape_block(std::move(b), {.inputs = {false}, .parameters = {false, false}}).tape.forward);
+  };
+  EXPECT_EQ(peak(false), 2 * kWide);
+  EXPECT_EQ(peak(true), 2 * kWide + kBytes);  // With the output of "o".
+}
+
 TEST(Tape, AnInputWithoutGradientGetsNone) {
   const TapedBlock first = mlp({.inputs = {false}});
   EXPECT_EQ(count(first.tape.backward, Kind::EmitGrad) + count(first.tape.backward, Kind::ForwardGradOut), 0);
@@ -83,6 +96,24 @@ TEST(Tape, SelectiveCheckpointingKeepsTheOutputsItNamesAndDoesNotMakeThemAgain) 
   EXPECT_EQ(some.tape.kept_bytes, kWide);
   EXPECT_EQ(some.tape.recomputed, (std::vector<bool>{false, true, false, false}));
   EXPECT_EQ(allocations(some.tape.recompute), (AllocationCounts{{kWide, 1}}));
+}
+
+// As torchtitan's policy: the copies of K and V that transformers 4 makes for the call run again.
+TEST(Tape, SelectiveCheckpointingKeepsOfAttentionTheFusedCallAlone) {
+  const auto attention = [](AttentionBackend backend) {
+    BlockBuilder b("op", "Op", {{"q", {1, kRows, 4, 32}}, {"k", {1, kRows, 2, 32}}, {"v", {1, kRows, 2, 32}}});
+    b.output("y", b.scale(b.attention(b.input("q"), b.input("k"), b.input("v"), {}), 2));
+    TapedSettings settings{.mode = CheckpointMode::Selective, .kept = {true, false}};
+    settings.rules.implementations = {.attention = backend, .repeat_kv = true};
+    return tape_block(std::move(b), settings).tape;
+  };
+  const Tape flash = attention(AttentionBackend::Flash);
+  EXPECT_EQ(flash.kept_bytes, kBytes + 4 * 4 * kRows + 16 + 8);  // Result, log-sum-exp, state of the random generator.
+  EXPECT_EQ(flash.recomputed, (std::vector<bool>{false, false}));
+  EXPECT_EQ(allocations(flash.recompute), (AllocationCounts{{kBytes, 2}}));
+  const Tape written_out = attention(AttentionBackend::Eager);
+  EXPECT_EQ(written_out.kept_bytes, 0);
+  EXPECT_EQ(written_out.recomputed, (std::vector<bool>{true, false}));
 }
 
 TEST(Tape, CheckpointingDoesNotChangeTheGradients) {

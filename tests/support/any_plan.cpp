@@ -73,7 +73,6 @@ Checkpointing any_checkpointing() {
 
 Runtime any_runtime() {
   Runtime runtime = runtime_of_flavour(*rc::gen::element<std::string>("transformers", "torchtitan")).value();
-  runtime.version = *rc::gen::element<std::string>("2.11.0", "2.12.0");
   runtime.allocator_settings = *rc::gen::element<std::string>("", "expandable_segments:True");
   runtime.implementations = {.rms_norm = *any_of(RmsNormImplementation::Fused),
                              .rotary = *any_of(RotaryImplementation::Complex),
@@ -81,8 +80,12 @@ Runtime any_runtime() {
                              .repeat_kv = *rc::gen::arbitrary<bool>(),
                              .upcast_logits = *rc::gen::arbitrary<bool>(),
                              .keep_logits = *rc::gen::arbitrary<bool>(),
+                             .float_logits = *rc::gen::arbitrary<bool>(),
+                             .loss_after_root = *rc::gen::arbitrary<bool>(),
                              .use_cache = *rc::gen::arbitrary<bool>(),
-                             .prefer_cudnn_attention = *rc::gen::arbitrary<bool>()};
+                             .prefer_cudnn_attention = *rc::gen::arbitrary<bool>(),
+                             .cudnn_allow_tf32 = *rc::gen::arbitrary<bool>(),
+                             .matmul_allow_tf32 = *rc::gen::arbitrary<bool>()};
   runtime.quirks = {.forward_all_gather_output_kept = *rc::gen::arbitrary<bool>(),
                     .last_gradient_kept_in_reduce = *rc::gen::arbitrary<bool>(),
                     .all_reduce_output_kept = *rc::gen::arbitrary<bool>(),
@@ -120,6 +123,7 @@ Plan make_any_plan() {
                     .states = *any_of(OptimizerStates::EightBit),
                     .weight_decay = any_number(),
                     .momentum = any_number()};
+  if (plan.optimizer.kind != OptimizerKind::Sgd) plan.optimizer.momentum = 0;
   if (*rc::gen::arbitrary<bool>()) plan.optimizer.clip_grad_norm = any_number();
   plan.initialisation = *any_of(Initialisation::Device);
   plan.runtime = any_runtime();

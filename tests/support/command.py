@@ -9,7 +9,7 @@ import subprocess
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIMIT_SECONDS = 900
+LIMIT_SECONDS = 900  # However busy a machine is, only what hangs takes as long.
 
 
 class Refused(Exception):

@@ -39,11 +39,11 @@ std::string pickle_of(const std::string& root) {
 }
 
 std::string snapshot_event(std::string_view action, std::int64_t address, std::int64_t size, std::int64_t stream,
-                           std::int64_t line) {
+                           std::int64_t line, std::string_view function) {
   std::vector<std::string> frames;
   if (line > 0) {
     frames.push_back(
-        pickled_dict({{"name", pickled("main")}, {"filename", pickled("train.py")}, {"line", pickled(line)}}));
+        pickled_dict({{"name", pickled(function)}, {"filename", pickled("train.py")}, {"line", pickled(line)}}));
   }
   return pickled_dict({{"action", pickled(action)},
                        {action == "oom" ? "device_free" : "addr", pickled(address)},

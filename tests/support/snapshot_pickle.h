@@ -17,9 +17,9 @@ std::string pickled_dict(const std::vector<std::pair<std::string, std::string>>&
 /// The file.
 std::string pickle_of(const std::string& root);
 
-/// An entry of a device's history; `line` is that of train.py which asked.
+/// An entry of a device's history; `line` is that of train.py which asked, in `function`.
 std::string snapshot_event(std::string_view action, std::int64_t address, std::int64_t size, std::int64_t stream = 0,
-                           std::int64_t line = 0);
+                           std::int64_t line = 0, std::string_view function = "main");
 /// A segment at the end; blocks are sizes, negative ones free.
 std::string snapshot_segment(std::int64_t address, const std::vector<std::int64_t>& blocks, std::int64_t stream = 0);
 

@@ -1,0 +1,31 @@
+#pragma once
+
+// For the files that stand in for functions of the C library.
+
+#include <dlfcn.h>
+
+#include "overlay/use.h"
+
+/// A function that the dynamic linker finds before the C library's.
+#define FSDP_CALL extern "C" __attribute__((visibility("default")))
+
+/// Another name of a function in the same file: `open64` is `open` where files may have 64 bits anyway.
+#define FSDP_ALSO(other, name) __asm__(".globl " #other "\n.type " #other ", %function\n.set " #other ", " #name)
+
+namespace fsdp::overlay {
+
+/// The function that this library hides. Not for those that are called before the library is ready.
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+/// A path that does not outlive the call, as a C string: the script's or the other.
+inline const char* chosen(Use use, const char* path, const Text& real) {
+  return use == Use::Other ? real.c_str() : path;
+}
+inline int chosen(Use use, int base) {
+  return use == Use::Other ? -100 : base;  // AT_FDCWD
+}
+
+}  // namespace fsdp::overlay

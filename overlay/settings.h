@@ -1,0 +1,35 @@
+#pragma once
+
+// What the command says to this library, by environment variables:
+//
+//   FSDP_OVERLAY         folder of the upper layer; the library does nothing without it
+//   FSDP_OVERLAY_FREE    folders that are not protected, separated by line breaks
+//   FSDP_OVERLAY_WATCH   "1": what is written goes where it was meant to, and its path is noted in the file `log`
+
+#include "overlay/text.h"
+
+namespace fsdp::overlay {
+
+struct Settings {
+  bool active = false;
+  bool watch = false;
+  Text folder;
+  Text free;             ///< As given.
+  char* used = nullptr;  ///< One byte that all processes share: whether the upper layer has anything.
+};
+
+/// Read once, from the environment.
+const Settings& settings();
+
+inline bool is_used() {
+  return settings().used == nullptr || *settings().used != 0;
+}
+void set_used();
+
+/// Whether nobody protects this canonical path.
+bool is_free(std::string_view path);
+
+/// Notes a path that is written to, in watch mode.
+void note(std::string_view path);
+
+}  // namespace fsdp::overlay

@@ -1,0 +1,43 @@
+#pragma once
+
+// A plan in one sentence, in the words that a trainer's configuration uses.
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "core/model.h"
+#include "core/plan.h"
+
+namespace fsdp::planner {
+
+/// What a plan does not say by itself, and a sentence about it needs.
+struct ModelFacts {
+  std::optional<Dtype> weights;  ///< Of the trained parameters in the checkpoint; empty: they have several.
+  std::set<std::string> blocks;  ///< Names of the repeated blocks, those of all stacks.
+
+  bool operator==(const ModelFacts&) const = default;
+};
+ModelFacts facts_of(const Model& model);
+
+/// "fp32", "bf16", "fp16"; another dtype by its own name.
+std::string short_name(Dtype dtype);
+
+/// "bf16"; "bf16 mixed precision" for fp32 weights, bf16 compute and fp32 reduce; else these three by name.
+std::string precision_of(const Plan& plan, const ModelFacts& facts);
+
+/// "AdamW foreach", "AdamW fused, 8-bit states".
+std::string optimizer_of(const Plan& plan);
+
+/// "batch 2 (seq 8192) x 4 accumulation x 4 GPUs = 32 samples a step".
+std::string batch_of(const Plan& plan);
+
+/// "fully_shard per block + model.embed_tokens, lm_head".
+std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts);
+
+/// "FULL_SHARD (fully_shard per block, reshard_after_forward=True), batch 2 x 4 accumulation x 4 GPUs = 32 samples a
+/// step, from recipe sft, checkpoint 23 of 33 blocks, bf16, AdamW foreach". `batch_origin` ("from recipe sft") may be
+/// empty.
+std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,106 @@
+// A plan that is 0.1 % faster is not better when it needs 5 GiB more: the band of a step is a hundred times wider. So
+// the search's answer, the fastest point t*, is followed by a second question to the same engine: which point needs
+// least memory, when every box whose bound of time is above (1 + kTieShare) t* counts as too large? The engine's proof
+// holds for that, too, until one of two limits ends it; what was evaluated by then is compared.
+//
+// Not modeled: that two of the times may be wrong by different amounts. The order over the whole band of the cost model
+// is another question.
+
+#include "planner/ties.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <vector>
+
+#include "planner/branch_and_bound.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// The same space, where a point that is later than `latest` has no memory that would do.
+class TiedCost : public CostModel {
+ public:
+  TiedCost(PredictedCost& cost, double latest) : cost_(cost), latest_(latest) {}
+
+  std::vector<Box> space() const override { return cost_.space(); }
+  int num_levels() const override { return cost_.num_levels(); }
+  std::string level_name(int level) const override { return cost_.level_name(level); }
+  /// A little above the least: simpler plans with as good as the same memory are to be known exactly.
+  void care_up_to(std::int64_t memory) override {
+    const auto more = static_cast<std::int64_t>(static_cast<double>(memory) * kTieMemoryShare);
+    const bool is_limit = memory < std::numeric_limits<std::int64_t>::max() - more;
+    cost_.care_up_to(is_limit ? memory + more : memory);
+  }
+
+  Bound bound(const Box& box, int level) override {
+    Bound bound = cost_.bound(box, level);
+    const bool is_late = bound.time > latest_;
+    if (level >= static_cast<int>(CostLevel::Live)) ++walked_;
+    if (level + 1 == num_levels()) {
+      ++predicted_;
+      if (!is_late) points_.push_back({box, bound});
+    }
+    if (is_late) bound.memory = std::numeric_limits<std::int64_t>::max();
+    return bound;
+  }
+
+  bool is_at(const TieLimits& limits) const { return predicted_ >= limits.predicted || walked_ >= limits.walked; }
+  /// Those that were predicted and are not late.
+  const std::vector<EvaluatedPoint>& points() const { return points_; }
+
+ private:
+  PredictedCost& cost_;
+  double latest_;
+  std::int64_t predicted_ = 0;
+  std::int64_t walked_ = 0;
+  std::vector<EvaluatedPoint> points_;
+};
+
+}  // namespace
+
+int complexity_of(const Families& families, const Choice& choice) {
+  const Family& family = families.families[static_cast<std::size_t>(choice.family)];
+  const NamedWrapping& wrapping = families.wrappings[static_cast<std::size_t>(family.wrapping)];
+  const bool is_hybrid = family.mesh.replicate > 1 && family.mesh.shard > 1;
+  const bool is_mixed = choice.kept > 0 && choice.kept < wrapping.wrapping.longest();
+  const bool is_partial = choice.checkpointed > 0 && choice.checkpointed < families.longest_stack();
+  int complexity = 0;
+  complexity += family.cpu_offload ? 4 : 0;
+  complexity += is_hybrid ? 2 : 0;
+  complexity += is_mixed ? 2 : 0;
+  complexity += family.reshard == ReshardAfterForward::Kind::Smaller ? 2 : 0;
+  complexity += is_partial ? 1 : 0;
+  complexity += family.mode == CheckpointMode::Selective && choice.checkpointed > 0 ? 1 : 0;
+  complexity += wrapping.blocks_per_unit > 1 ? 1 : 0;
+  complexity += wrapping.frozen ? 1 : 0;
+  return complexity;
+}
+
+EvaluatedPoint named_among_ties(PredictedCost& cost, const Families& families, const EvaluatedPoint& fastest,
+                                std::int64_t budget, const std::function<bool()>& should_stop,
+                                const TieLimits& limits) {
+  TiedCost tied(cost, fastest.cost.time * (1 + kTieShare));
+  BranchAndBound search(tied, Objective::Memory);
+  search.stop_when([&] { return tied.is_at(limits) || (should_stop && should_stop()); });
+  search.next(budget);
+
+  std::vector<EvaluatedPoint> points = {fastest};
+  std::copy_if(
+      tied.points().begin(), tied.points().end(), std::back_inserter(points),
+      [&](const EvaluatedPoint& point) { return point.cost.memory <= budget && point.point != fastest.point; });
+  const auto least = std::min_element(points.begin(), points.end(),
+                                      [](const auto& a, const auto& b) { return a.cost.memory < b.cost.memory; });
+  const double enough = static_cast<double>(least->cost.memory) * (1 + kTieMemoryShare);
+  std::erase_if(points, [&](const auto& point) { return static_cast<double>(point.cost.memory) > enough; });
+  return *std::min_element(points.begin(), points.end(), [&](const auto& a, const auto& b) {
+    const int simple_a = complexity_of(families, cost.choice_of(a.point));
+    const int simple_b = complexity_of(families, cost.choice_of(b.point));
+    if (simple_a != simple_b) return simple_a < simple_b;
+    if (a.cost.time != b.cost.time) return a.cost.time < b.cost.time;
+    return comes_before(a.point, b.point);
+  });
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,34 @@
+#pragma once
+
+// Which of the plans that are as good as equally fast is named.
+
+#include <functional>
+
+#include "planner/choice.h"
+#include "planner/predicted_cost.h"
+
+namespace fsdp::planner {
+
+/// Step times this near count as equal: no prediction orders them, and no run would show the difference.
+inline constexpr double kTieShare = 0.005;
+/// Memory this near counts as equal, too, when plans are compared by how simple they are.
+inline constexpr double kTieMemoryShare = 0.01;
+
+/// How far a point is from what somebody would write first: 0 is whole units with one reshard setting over all GPUs,
+/// all blocks checkpointed alike, nothing on the host.
+int complexity_of(const Families& families, const Choice& choice);
+
+/// Where the comparison ends.
+struct TieLimits {
+  std::int64_t predicted = 24;  ///< Plans that are predicted in full.
+  std::int64_t walked = 240;    ///< Bounds that walk a plan's memory, these included.
+};
+
+/// Of the points that fit the budget and take at most kTieShare longer than `fastest`: the one that needs least memory,
+/// and of those within kTieMemoryShare of that the simplest, then the fastest. A bounded number of plans is predicted;
+/// `fastest` is among those compared, and is the answer when `should_stop` says so first.
+EvaluatedPoint named_among_ties(PredictedCost& cost, const Families& families, const EvaluatedPoint& fastest,
+                                std::int64_t budget, const std::function<bool()>& should_stop,
+                                const TieLimits& limits = {});
+
+}  // namespace fsdp::planner

@@ -1,0 +1,138 @@
+"""Results that are known although an input is not.
+
+*Some inputs decide alone*: what is true stays true whatever is or-ed to it. So `generate` of transformers ends at its
+`max_new_tokens`: whether a sequence has met its last token is unknown, that all are long enough is known.
+
+*Some answers are stated*, as nobody can know them and every other answer would end the program or change its shapes:
+
+* Numbers are finite: `isfinite` is true, `isnan` and `isinf` are false.
+* No token is the last one: `isin` of unknown integers is false. Generation goes on up to its length.
+* Routing is balanced (`--routing balanced`): of E experts, token t takes k, those from (t k) mod E on. A `topk` is taken for a
+  router where a module runs it and its indices then select rows or are counted; accuracy does neither.
+
+*Collectives*: every rank has what this one has, so that a sum is a multiple and what is gathered are copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+from fsdp_rehearsal import frames
+from fsdp_rehearsal.guard import warn
+from fsdp_rehearsal.known_copies import KnownCopies
+
+MOST_EXPERTS = 1024  # a topk over more scores is not a choice of experts
+
+_FINITE = {"isfinite": True, "isreal": True, "isnan": False, "isinf": False, "isposinf": False, "isneginf": False}
+_OR = frozenset("__or__ __ror__ __ior__ logical_or logical_or_ bitwise_or bitwise_or_".split())
+_AND = frozenset("__and__ __rand__ __iand__ logical_and logical_and_ bitwise_and bitwise_and_".split())
+_TIMES = frozenset("__mul__ __rmul__ __imul__ mul mul_ multiply multiply_".split())
+# Calls that select or count by the indices that they are given.
+_BY_INDEX = frozenset(
+    "one_hot bincount histc nonzero argwhere where sort argsort unique unique_consecutive gather scatter scatter_ scatter_add "
+    "scatter_add_ scatter_reduce scatter_reduce_ index_select index_add index_add_ index_copy index_copy_ index_fill index_fill_ "
+    "index_put index_put_ take take_along_dim embedding masked_select repeat_interleave __getitem__ __setitem__".split()
+)
+
+
+class Rules:
+    def __init__(self, torch: Any, copies: KnownCopies, balanced_routing: bool, in_module: Callable[[], bool]) -> None:
+        self._torch, self._copies = torch, copies
+        self._balanced_routing, self._in_module = balanced_routing, in_module
+        self.router: Optional[tuple[str, Optional[str], Optional[int]]] = None  # of the last topk: a warning's text and place
+
+    def results(self, name: str, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
+        """The results of a call with an unknown input, in a flat list; nothing when they are not known either."""
+        if name in _FINITE:
+            return self._same(args[0], _FINITE[name])
+        if name == "isin":
+            elements = args[0] if args else kwargs.get("elements")
+            is_ids = self._is_tensor(elements) and not elements.is_floating_point()
+            return self._same(elements, bool(kwargs.get("invert"))) if is_ids else None
+        if name in _OR or name in _AND or name in _TIMES:
+            return self._decided(name, args)
+        if name == "topk":
+            return self._routing(args, kwargs)
+        return None
+
+    def _is_tensor(self, value: Any) -> bool:
+        return isinstance(value, self._torch.Tensor)
+
+    def _same(self, like: Any, value: bool) -> Optional[list[Any]]:
+        if not self._is_tensor(like) or not self._copies.has_room(like, like.numel()):
+            return None
+        return [self._torch.full(like.shape, value, dtype=self._torch.bool, device="cpu")]
+
+    def _decided(self, name: str, args: Any) -> Optional[list[Any]]:
+        """`or` with all true, `and` with all zero, an integer times all zero."""
+        torch = self._torch
+        if len(args) != 2 or not all(isinstance(a, (torch.Tensor, bool, int)) for a in args):
+            return None
+        dtype = torch.bool if name.startswith("logical") else torch.result_type(*args)
+        shape = torch.broadcast_shapes(*(getattr(a, "shape", ()) for a in args))
+        if dtype.is_floating_point or dtype.is_complex or name in _OR and dtype != torch.bool:
+            return None
+        for known in map(self._value, args):
+            if known is None or name in _OR and not bool(known.all()) or name not in _OR and bool(known.any()):
+                continue
+            if known.dim() == 0 or known.shape == shape:
+                return [torch.full(shape, name in _OR, dtype=dtype, device="cpu")]
+        return None
+
+    def _value(self, value: Any) -> Optional[Any]:
+        """A value on the host, if it is known; numbers are."""
+        if not self._is_tensor(value):
+            return self._torch.tensor(value, device="cpu")
+        return self._copies.of(value) if value.is_cuda else value
+
+    def _routing(self, args: Any, kwargs: dict[str, Any]) -> Optional[list[Any]]:
+        """The stated choice of experts, as (values, indices); the values stay unknown."""
+        if not self._balanced_routing or not args or not self._copies.on_device(args[0]):
+            return None
+        scores = args[0]
+        k = args[1] if len(args) > 1 else kwargs["k"]
+        dimension = args[2] if len(args) > 2 else kwargs.get("dim", -1)
+        experts = scores.size(-1) if scores.dim() else 0
+        if dimension not in (-1, scores.dim() - 1) or not k < experts <= MOST_EXPERTS:
+            return None
+        if not self._in_module() and not (self._torch.is_grad_enabled() and scores.requires_grad):
+            return None
+        frame = frames.user_frame(6) or {"file": None, "line": None}
+        text = f"Routing is taken to be balanced: each of {experts} experts gets the same number of tokens, {k} experts a token."
+        tokens = scores.numel() // experts
+        chosen = (self._torch.arange(tokens * k, device="cpu") % experts).view(*scores.shape[:-1], k)
+        self.router = (text, frame["file"], frame["line"])
+        return [None, chosen]
+
+    def note_router(self, name: str, args: Any, kwargs: dict[str, Any]) -> None:
+        """Says that routing was stated, once its indices are used as such: `name` is about to be called."""
+        if name not in _BY_INDEX or name == "where" and len(args) != 1:
+            return
+        picks = args[1:] if name in ("__getitem__", "__setitem__") else args
+        for value in self._torch.utils._pytree.tree_leaves((picks, kwargs)):
+            router = self._copies.mark_of(value)
+            if router is not None:
+                warn("balanced_routing", *router)
+
+    def collective(self, name: str, args: Any, kwargs: dict[str, Any], size: int) -> list[tuple[Any, Optional[Any]]]:
+        """What a collective of torch.distributed writes: tensors, and what they hold afterwards if that is known."""
+        torch = self._torch
+        if name == "all_reduce":
+            tensor = args[0] if args else kwargs["tensor"]
+            op = args[1] if len(args) > 1 else kwargs.get("op")
+            return [(tensor, _reduced(torch, self._value(tensor), op, size))]
+        if name == "all_gather":
+            outputs, tensor = args[0], args[1]
+            return [(out, self._value(tensor)) for out in outputs]
+        if name == "all_gather_into_tensor":
+            out, value = args[0], self._value(args[1])
+            return [(out, None if value is None else torch.cat([value.flatten()] * size).view(out.shape))]
+        return [(args[0], None)]  # a part of a sum, an exchange
+
+
+def _reduced(torch: Any, value: Optional[Any], op: Any, size: int) -> Optional[Any]:
+    if value is None or op is None or op == torch.distributed.ReduceOp.SUM:
+        return None if value is None else value * size
+    kept = (torch.distributed.ReduceOp.MAX, torch.distributed.ReduceOp.MIN, torch.distributed.ReduceOp.AVG)
+    return value if op in kept else None

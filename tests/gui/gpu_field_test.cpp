@@ -1,0 +1,76 @@
+// What is typed into the field of a GPU is what `--gpu` takes.
+
+#include <gtest/gtest.h>
+
+#include <QComboBox>
+#include <QLineEdit>
+
+#include "core/cluster_library.h"
+#include "gui/control_panel.h"
+#include "tests/gui/support.h"
+
+namespace fsdp::gui {
+namespace {
+
+using planner::Option;
+
+void type_into(Control& control, const QString& text) {
+  auto* line = control.findChild<QLineEdit*>();
+  line->setFocus();
+  line->selectAll();
+  QTest::keyClicks(line, text);
+  QTest::keyClick(line, Qt::Key_Return);
+}
+
+TEST(GpuField, EveryNameAndEveryAliasIsWhatTheCommandTakes) {
+  const auto library = read_cluster_library(test::library() + "/clusters");
+  ASSERT_TRUE(library.has_value());
+  AppState state(test::library());
+  ControlPanel panel(state);
+  panel.show();
+  int count = 0;
+  for (const Gpu& gpu : library->gpus) {
+    std::vector<std::string> names = gpu.aliases;
+    names.push_back(gpu.name);
+    for (const std::string& name : names) {
+      const std::string taken = find_gpu(name, library->gpus, "")->name;
+      type_into(*panel.control(Option::GpuName), QString::fromStdString(name));
+      EXPECT_EQ(text_of(state.inputs(), Option::GpuName), taken) << name;
+      ++count;
+    }
+  }
+  EXPECT_GT(count, 40);
+}
+
+TEST(GpuField, H100IsTheOneWithNvlinkAndWhatNoGpuIsCalledIsAnError) {
+  AppState state(test::library());
+  ControlPanel panel(state);
+  panel.show();
+  type_into(*panel.control(Option::GpuName), "h100");
+  EXPECT_EQ(text_of(state.inputs(), Option::GpuName), "H100 SXM");
+  EXPECT_EQ(panel.control(Option::GpuName)->findChild<QLineEdit*>()->text(), "H100 SXM");
+  state.open(test::small_inputs());
+  ASSERT_TRUE(test::wait_until_idle(state));
+  type_into(*panel.control(Option::GpuName), "H20");
+  EXPECT_EQ(text_of(state.inputs(), Option::GpuName), "H20") << "not the H200, which only begins so";
+  ASSERT_TRUE(test::wait_until_idle(state));
+  ASSERT_FALSE(state.errors().empty());
+  EXPECT_EQ(state.errors().front().what, "Unknown GPU \"H20\".");
+}
+
+TEST(GpuField, EveryAliasOfAClusterIsItsCluster) {
+  const auto library = read_cluster_library(test::library() + "/clusters");
+  ASSERT_TRUE(library.has_value());
+  AppState state(test::library());
+  ControlPanel panel(state);
+  panel.show();
+  for (const Cluster& cluster : library->clusters) {
+    for (const std::string& alias : cluster.aliases) {
+      type_into(*panel.control(Option::ClusterFile), QString::fromStdString(alias));
+      EXPECT_EQ(text_of(state.inputs(), Option::ClusterFile), cluster.name) << alias;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::gui

@@ -1,0 +1,167 @@
+// What the figures rest on stands on the window's face.
+
+#include <gtest/gtest.h>
+
+#include <QFile>
+#include <QLabel>
+#include <QLineEdit>
+#include <QMenu>
+#include <QTemporaryDir>
+#include <QTextBrowser>
+#include <QToolButton>
+#include <set>
+
+#include "gui/main_window.h"
+#include "tests/gui/support.h"
+
+namespace fsdp::gui {
+namespace {
+
+using planner::Option;
+using test::wait_until_idle;
+
+QLabel* label_named(MainWindow& window, const QString& name) {
+  for (QLabel* label : window.findChild<QWidget*>("verdict")->findChildren<QLabel*>()) {
+    if (label->accessibleName() == name) return label;
+  }
+  return nullptr;
+}
+
+TEST(VerdictFace, TheStepTimeHasItsBand) {
+  MainWindow window(test::library());
+  window.state().open(test::quick_inputs("gpt2"));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const TimeReport& time = window.state().snapshot()->report.time;
+  const QString text = label_named(window, "Step time")->text();
+  EXPECT_TRUE(text.startsWith(time_text(time.step) + " (")) << text.toStdString();
+  EXPECT_TRUE(text.endsWith(time_text(time.high) + ")")) << text.toStdString();
+  EXPECT_TRUE(text.contains(time_text(time.low).section(' ', 0, 0) + QChar(0x2013))) << text.toStdString();
+}
+
+TEST(VerdictFace, TheAssumptionsAreAButtonThatOpensTheList) {
+  MainWindow window(test::library());
+  window.show();
+  window.state().open(test::quick_inputs("gpt2"));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  auto* assumes = window.findChild<QToolButton*>("assumptions");
+  ASSERT_TRUE(assumes->isVisible());
+  const Snapshot& shown = *window.state().snapshot();
+  EXPECT_TRUE(assumes->text().contains(QString::fromStdString(shown.cluster.gpu.name)))
+      << assumes->text().toStdString();
+  QTest::mouseClick(assumes, Qt::LeftButton);
+  auto* answer = window.findChild<QTextBrowser*>("answer");
+  EXPECT_TRUE(answer->isVisible());
+  // Lines are wrapped where they are shown.
+  const QString said = answer->toPlainText().simplified();
+  for (const std::string& each : shown.report.assumptions) {
+    EXPECT_TRUE(said.contains(QString::fromStdString(each).simplified())) << each;
+  }
+}
+
+TEST(VerdictFace, ProofAndTrafficCanBeRead) {
+  MainWindow window(test::library());
+  window.state().open(test::quick_inputs("gpt2"));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const QString said = window.findChild<QTextBrowser*>("answer")->toPlainText();
+  EXPECT_TRUE(said.contains("proof"));
+  EXPECT_TRUE(said.contains("traffic"));
+  EXPECT_TRUE(said.contains("all_gather")) << said.toStdString();
+}
+
+TEST(VerdictFace, WhatOnlyTheMarginForbidsIsSaidSo) {
+  MainWindow window(test::library());
+  Inputs inputs = test::quick_inputs("gpt2");
+  window.state().open(inputs);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  window.state().set_kept(true);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  // A little more than the peak, and less than the peak with its margin.
+  const std::int64_t mib = (window.state().snapshot()->report.memory.peaks.device.count() >> 20) + 20;
+  window.state().change(with_option(window.state().inputs(), Option::Memory, std::to_string(mib) + "MiB"), "memory");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const MemoryReport& memory = window.state().snapshot()->report.memory;
+  ASSERT_LE(memory.peaks.device, memory.budget);
+  ASSERT_GT(memory.peaks.device + memory.margin, memory.budget);
+  const QString said = window.findChild<QWidget*>("binding_moment")->accessibleName();
+  EXPECT_TRUE(said.startsWith("Without its safety margin of " + size_text(memory.margin) + " it would fit."))
+      << said.toStdString();
+}
+
+TEST(VerdictFace, EverySuggestionIsReachable) {
+  MainWindow window(test::library());
+  window.resize(800, 500);
+  window.show();
+  window.state().open(with_option(test::quick_inputs("llama3_1_8b"), Option::Gpus, "2"));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const std::size_t count = window.state().snapshot()->explanation.remedies.size();
+  auto* all = window.findChild<QToolButton*>("all_remedies");
+  ASSERT_TRUE(all->isVisible());
+  EXPECT_EQ(static_cast<std::size_t>(all->menu()->actions().size()), count);
+  EXPECT_TRUE(window.rect().contains(QRect(all->mapTo(&window, QPoint(0, 0)), all->size())));
+}
+
+TEST(Plans, ThoseWithinTheBandSayThatTheirOrderIsUncertain) {
+  MainWindow window(test::library());
+  window.state().open(test::small_inputs("gpt2"));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const Snapshot& shown = *window.state().snapshot();
+  const QAbstractTableModel* table = window.findChild<ParetoWidget*>("pareto")->twin_model();
+  const int order = table->columnCount() - 1;
+  ASSERT_EQ(table->headerData(order, Qt::Horizontal).toString(), "order");
+  int uncertain = 0;
+  for (int row = 0; row < table->rowCount(); ++row) {
+    const planner::Candidate& plan = shown.plans[static_cast<std::size_t>(row)];
+    const bool is_within = plan.step >= shown.report.time.low && plan.step <= shown.report.time.high;
+    const QString said = table->index(row, order).data().toString();
+    if (plan.plan == shown.report.plan) {
+      EXPECT_EQ(said, "on the screen");
+    } else {
+      EXPECT_EQ(said, is_within ? "within the band" : "certain");
+      uncertain += is_within ? 1 : 0;
+    }
+  }
+  EXPECT_GT(uncertain, 0);
+}
+
+TEST(Controls, NoTwoHaveTheSameNameAndAModelWithoutTokensHasNoSequence) {
+  MainWindow window(test::library());
+  window.show();
+  window.state().open(test::small_inputs("mlp"));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  std::set<std::string> names;
+  for (const ControlInfo& info : control_infos()) {
+    EXPECT_TRUE(names.insert(std::string(info.label)).second) << info.label;
+  }
+  EXPECT_TRUE(window.controls().control(Option::Sequence)->isHidden());
+  window.state().open(test::quick_inputs("gpt2"));
+  EXPECT_FALSE(window.controls().control(Option::Sequence)->isHidden());
+}
+
+TEST(Controls, ABareNumberOfMemoryIsInGibibytes) {
+  AppState state(test::library());
+  ControlPanel panel(state);
+  panel.show();
+  auto* line = panel.control(Option::Memory)->findChild<QLineEdit*>();
+  line->setFocus();
+  line->selectAll();
+  QTest::keyClicks(line, "12");
+  QTest::keyClick(line, Qt::Key_Return);
+  EXPECT_EQ(text_of(state.inputs(), Option::Memory), "12GiB");
+}
+
+TEST(MainWindowTitle, APlanFileIsCalledByItsName) {
+  QTemporaryDir folder;
+  MainWindow window(test::library());
+  window.state().open(test::small_inputs());
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const QString path = folder.filePath("four.fsdp-plan.json");
+  QFile file(path);
+  ASSERT_TRUE(file.open(QFile::WriteOnly));
+  file.write(QByteArray::fromStdString(to_text(plan_file_of(*window.state().snapshot()))));
+  file.close();
+  ASSERT_TRUE(window.open_file(path));
+  EXPECT_TRUE(window.windowTitle().startsWith("four.fsdp-plan.json (mlp)")) << window.windowTitle().toStdString();
+}
+
+}  // namespace
+}  // namespace fsdp::gui

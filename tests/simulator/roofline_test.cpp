@@ -1,0 +1,91 @@
+// What float32 runs as, which share of a peak an op reaches, the band of a card that nobody timed, and what is kept back
+// for convolutions.
+
+#include "simulator/roofline.h"
+
+#include <gtest/gtest.h>
+
+#include "simulator/device_terms.h"
+#include "tests/support/prepared_plan.h"
+#include "tests/support/spec_models.h"
+
+namespace fsdp::simulator {
+namespace {
+
+/// Round figures: 10 TFLOPS in fp32, 80 in TF32, 160 in bf16, half of which products reach.
+Gpu card() {
+  Gpu gpu;
+  gpu.compute_capability = 80;
+  gpu.fp32 = Sourced<FlopsPerSecond>{FlopsPerSecond(10e12)};
+  gpu.tf32 = Sourced<FlopsPerSecond>{FlopsPerSecond(80e12)};
+  gpu.bf16 = Sourced<FlopsPerSecond>{FlopsPerSecond(160e12)};
+  gpu.achievable_compute = {0.5, Provenance::Measured, "fitted"};
+  gpu.achievable_bandwidth = {0.5, Provenance::Measured, "fitted"};
+  gpu.memory_bandwidth.value = BytesPerSecond(1e12);
+  return gpu;
+}
+
+TEST(Roofline, ConvolutionsInFloat32RunAsTf32AndProductsDoNot) {
+  const ComputeCosts costs = compute_costs(card(), Dtype::Float32, {});
+  EXPECT_EQ(costs.gemm, FlopsPerSecond(5e12));
+  EXPECT_EQ(costs.convolution, FlopsPerSecond(40e12));
+  EXPECT_EQ(costs.peak, FlopsPerSecond(10e12));
+  EXPECT_EQ(costs.convolution_peak, FlopsPerSecond(80e12));
+  // 1 TFLOP of each: 0.2 s and 0.025 s.
+  EXPECT_DOUBLE_EQ(device_time({.gemm_flops = 1e12}, costs).count(), 0.2);
+  EXPECT_DOUBLE_EQ(device_time({.convolution_flops = 1e12}, costs).count(), 0.025);
+}
+
+TEST(Roofline, TheRuntimeSaysWhatRunsAsTf32) {
+  const ComputeCosts neither = compute_costs(card(), Dtype::Float32, {.cudnn_allow_tf32 = false});
+  EXPECT_EQ(neither.convolution, FlopsPerSecond(5e12));
+  const ComputeCosts both = compute_costs(card(), Dtype::Float32, {.matmul_allow_tf32 = true});
+  EXPECT_EQ(both.gemm, FlopsPerSecond(40e12));
+  Gpu older = card();
+  older.tf32.reset();
+  EXPECT_EQ(compute_costs(older, Dtype::Float32, {}).convolution, FlopsPerSecond(5e12));
+  EXPECT_EQ(compute_costs(card(), Dtype::BFloat16, {}).convolution, FlopsPerSecond(80e12));
+}
+
+TEST(Roofline, AttentionHasAShareOfItsOwn) {
+  Gpu gpu = card();
+  EXPECT_DOUBLE_EQ(compute_costs(gpu, Dtype::BFloat16, {}).attention.count(), 160e12 * 0.5 * kAttentionShare);
+  gpu.achievable_attention = Sourced<double>{0.25, Provenance::Measured, "fitted"};
+  EXPECT_DOUBLE_EQ(compute_costs(gpu, Dtype::BFloat16, {}).attention.count(), 40e12);
+}
+
+TEST(Roofline, TheBandIsNarrowOnlyWhereStepsWerePublished) {
+  Gpu borrowed = card();
+  borrowed.achievable_compute.provenance = Provenance::Assumed;
+  const UncertaintyBand fitted = compute_band(card(), Dtype::BFloat16);
+  for (const UncertaintyBand& wide : {compute_band(borrowed, Dtype::BFloat16), compute_band(card(), Dtype::Float32)}) {
+    EXPECT_LT(wide.low, fitted.low);
+    EXPECT_GT(wide.high, fitted.high);
+  }
+}
+
+Plan plan_of_root() {
+  Plan plan;
+  plan.mesh = {1, 1};
+  plan.units = {{.modules = {""}}};
+  return plan;
+}
+
+// The first convolution of ResNet-18 in fp32, 32 images: 3 x 224 x 224 in, 64 x 112 x 112 out, 64 filters of 3 x 7 x 7:
+// 32 (150,528 + 802,816) + 9,408 elements are 122,065,664 bytes, and half as much again 183,098,496.
+TEST(ConvolutionWorkspace, IsThatOfTheLargestConvolutionAndInTheMargin) {
+  const PreparedRun run(model_of("resnet18.json"), plan_of_root(), 80);
+  EXPECT_EQ(convolution_workspace(run.prepared()), Bytes(183'098'496));
+  CachingAllocator allocator;
+  const Result<MemoryPrediction> memory = predict_memory(run.prepared(), allocator);
+  ASSERT_TRUE(memory);
+  EXPECT_EQ(memory->margin, margin(memory->peaks.reserved, memory->outside, run.prepared().plan) + Bytes(183'098'496));
+}
+
+TEST(ConvolutionWorkspace, IsNothingWithoutConvolutionsAndOnProcessors) {
+  EXPECT_EQ(convolution_workspace(PreparedRun(model_of("mlp.json"), plan_of_root(), 80).prepared()), Bytes(0));
+  EXPECT_EQ(convolution_workspace(PreparedRun(model_of("resnet18.json"), plan_of_root(), 0).prepared()), Bytes(0));
+}
+
+}  // namespace
+}  // namespace fsdp::simulator
