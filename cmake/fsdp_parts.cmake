@@ -39,6 +39,10 @@ endmacro()
 fsdp_optional_part(executor "trains a plan for real"
   NEEDS "LibTorch ${FSDP_LIBTORCH_VERSION}" FSDP_LIBTORCH_FOUND
   ADD "./scripts/bootstrap --with executor")
+if(FSDP_LIBTORCH_FOUND AND NOT FSDP_LIBTORCH_CUDA_FOUND)
+  list(APPEND FSDP_PARTS_LEFT_OUT
+    "fsdp-exec-cuda (the executor on GPUs) and its tests: ${fsdp_libtorch_folder} lacks ${FSDP_LIBTORCH_LACKS}. To add them: ./scripts/bootstrap --with rehearsal")
+endif()
 fsdp_optional_part(rehearsal "runs a training script on a GPU that is not there"
   NEEDS "the headers of CUDA 13" FSDP_CUDA_INCLUDE "the headers of NCCL" FSDP_NCCL_INCLUDE
   ADD "./scripts/bootstrap --with rehearsal")
