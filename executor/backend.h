@@ -32,6 +32,8 @@ class Backend {
   virtual c10::Device device() const = 0;
   /// As its driver calls it, with what else belongs to a measurement: "CPU", "NVIDIA H100 80GB HBM3".
   virtual std::string device_name() const = 0;
+  /// All ranks have met, and none has made a group yet: what they must do alike is agreed on. Throws CollectiveFailure.
+  virtual void meet(GlooNetwork& /*network*/, const Launch& /*launch*/) {}
   /// `network` null: this rank is alone, and others are stood in for.
   virtual GroupMaker group_maker(GlooNetwork* network, const RunOptions& options, int rank) = 0;
   /// Throws CollectiveFailure when something that runs by itself has failed.

@@ -1,5 +1,6 @@
 // Several ranks on one GPU are for finding out whether a plan runs: NCCL takes them for ranks of different machines
-// (NCCL_HOSTID), between which it goes through sockets. Nothing that such a run measures is a time worth keeping.
+// (NCCL_HOSTID), between which it goes through sockets. Nothing that such a run measures is a time worth keeping. All
+// ranks do so, or none: they compare their GPUs before the first communicator is made.
 //
 // Sources: NCCL's user guide (environment variables); torch/backends/cuda (which attention kernels may be chosen).
 
@@ -21,6 +22,7 @@
 
 #include "executor/collectives_nccl.h"
 #include "executor/cuda_memory.h"
+#include "executor/shared_devices.h"
 
 namespace fsdp::executor {
 
@@ -31,11 +33,16 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-int ranks_of_this_machine(const Launch& launch) {
-  for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"}) {
-    if (const int number = std::atoi(variable(name).c_str()); number > 0) return number;
+DeviceIdentity identity_of(int device) {
+  constexpr int kRoom = 32;
+  char bus[kRoom] = "";
+  C10_CUDA_CHECK(cudaDeviceGetPCIBusId(bus, kRoom, device));
+  std::string uuid;
+  for (const char byte : at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(device))->uuid.bytes) {
+    uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   }
-  return launch.store_file.empty() ? launch.local_rank + 1 : launch.world_size;
+  if (uuid.find_first_not_of('0') == std::string::npos) uuid.clear();  // The driver knows none.
+  return {.host = this_host(), .bus = bus, .uuid = uuid};
 }
 
 std::string version_text(int version) {
@@ -57,7 +64,6 @@ class CudaBackend final : public Backend {
                      "Unset it, or write the same into the plan (runtime/allocator_settings).");
     }
     device_ = launch.local_rank % gpus;
-    if (ranks_of_this_machine(launch) > gpus && !options.stands_in) share_a_gpu(launch);
     c10::cuda::set_device(static_cast<c10::DeviceIndex>(device_));
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
     if (!settings.empty()) c10::CachingAllocator::setAllocatorSettings(settings);
@@ -68,6 +74,10 @@ class CudaBackend final : public Backend {
     set_reserve_meter(&*memory_);
     if (options.memory > Bytes(0)) limit(options.memory);
     return {};
+  }
+
+  void meet(GlooNetwork& network, const Launch& launch) override {
+    if (any_is_shared(network, launch.rank, launch.world_size, identity_of(device_))) share_a_gpu(launch);
   }
 
   c10::Device device() const override { return {c10::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
@@ -104,7 +114,9 @@ class CudaBackend final : public Backend {
     for (const char* name : {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}) setenv(name, "1", /*overwrite=*/1);
     setenv("NCCL_NET", "Socket", /*overwrite=*/1);
     if (launch.rank == 0) {
-      std::fputs("note: there are fewer GPUs than ranks; their times are no measure of speed.\n", stderr);
+      std::fputs(
+          "note: there are fewer GPUs than ranks, some of which share one; their times are no measure of speed.\n",
+          stderr);
     }
   }
 

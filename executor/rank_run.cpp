@@ -315,6 +315,7 @@ int run_rank(RunOptions options, Backend& backend) {
     if (network) {
       const Errors differences = check_agreement(*network, options, job);
       if (!differences.empty()) return report_errors(differences), kExitInput;
+      backend.meet(*network, *launch);
     }
     const Result<void> trained = train(options, rank, job, backend, network.get(), current, doing);
     if (!trained) return report_errors(trained.error()), kExitRun;

@@ -22,6 +22,11 @@ inline constexpr int kConstantBytes = 64 << 10;
 /// Blocks that a multiprocessor holds.
 int most_blocks_per_sm(int compute_capability);
 
+/// What tells cards of a node apart: a process may see the later ones only.
+inline int number_in_node(int device) {
+  return options().first_device + device;
+}
+
 /// Writes the facts into a cudaDeviceProp of any version: the fields that PyTorch and its libraries read. The others,
 /// among them everything about textures and surfaces, become 0.
 template <class Properties>
@@ -29,7 +34,7 @@ void describe_card(Properties& p, int device) {
   const Card& card = options().card;
   p = Properties{};
   std::copy_n(card.name.c_str(), std::min(card.name.size(), sizeof(p.name) - 1), p.name);
-  p.uuid.bytes[0] = static_cast<char>(device + 1);
+  p.uuid.bytes[0] = static_cast<char>(number_in_node(device) + 1);
   p.totalGlobalMem = card.total_bytes;
   p.sharedMemPerBlock = kSharedPerBlock;
   p.regsPerBlock = p.regsPerMultiprocessor = kRegisters;
@@ -51,7 +56,7 @@ void describe_card(Properties& p, int device) {
   p.sharedMemPerBlockOptin = static_cast<size_t>(card.shared_per_block_bytes);
   p.maxBlocksPerMultiProcessor = most_blocks_per_sm(card.compute_capability);
   p.reservedSharedMemPerBlock = kReservedSharedPerBlock;
-  p.pciBusID = device + 1;
+  p.pciBusID = number_in_node(device) + 1;
   p.unifiedAddressing = p.canMapHostMemory = p.concurrentKernels = p.cooperativeLaunch = 1;
   p.managedMemory = p.asyncEngineCount = p.streamPrioritiesSupported = 1;
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "rehearsal/captures.h"
+#include "rehearsal/card_facts.h"
 #include "rehearsal/errors.h"
 #include "rehearsal/exported.h"
 #include "rehearsal/options.h"
@@ -61,7 +62,7 @@ FSDP_STUB cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
 }
 
 FSDP_STUB cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
-  std::snprintf(text, static_cast<size_t>(size), "0000:%02x:00.0", device + 1);
+  std::snprintf(text, static_cast<size_t>(size), "0000:%02x:00.0", number_in_node(device) + 1);
   return cudaSuccess;
 }
 

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <string>
 
+#include "rehearsal/card_facts.h"
 #include "rehearsal/device_memory.h"
 #include "rehearsal/devices.h"
 #include "rehearsal/exported.h"
@@ -59,7 +60,7 @@ int give_text(const std::string& text, char* out, unsigned int room) {
 /// As cudaDeviceProp has it: the first byte counts the cards.
 std::string uuid_of(int device) {
   char text[48];
-  std::snprintf(text, sizeof(text), "GPU-%02x000000-0000-0000-0000-000000000000", device + 1);
+  std::snprintf(text, sizeof(text), "GPU-%02x000000-0000-0000-0000-000000000000", number_in_node(device) + 1);
   return text;
 }
 
@@ -100,7 +101,7 @@ FSDP_STUB int nvmlDeviceGetHandleByPciBusId_v2(const char* bus, void** handle) {
   unsigned int domain = 0;
   unsigned int number = 0;
   if (std::sscanf(bus, "%x:%x:", &domain, &number) != 2) return kInvalidArgument;
-  return give_handle(static_cast<int>(number) - 1, handle);  // pciBusID of card_facts.h
+  return give_handle(static_cast<int>(number) - 1 - options().first_device, handle);  // pciBusID of card_facts.h
 }
 FSDP_STUB int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
   for (int device = 0; device < options().devices; ++device) {

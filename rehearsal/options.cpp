@@ -157,6 +157,7 @@ Options parse_options(Lookup lookup, std::vector<std::string>& errors) {
   read_card(reader, options.card);
   reader.number("STUB_GPU_CONTEXT_BYTES", options.context_bytes, uint64_t{0});
   reader.number("STUB_GPU_COUNT", options.devices, 1, 1024);
+  reader.number("STUB_GPU_FIRST", options.first_device, 0, 127);
   read_nccl_bytes(reader, options);
   if (lookup("STUB_GPU_CUDNN_WORKSPACE_BYTES")) {
     reader.number("STUB_GPU_CUDNN_WORKSPACE_BYTES", options.cudnn_workspace_bytes.emplace(), uint64_t{0});

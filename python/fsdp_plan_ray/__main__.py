@@ -3,8 +3,8 @@
     python -m fsdp_plan_ray PLAN [--program FSDP_EXEC] [--gpus] [--cpus N] [--storage FOLDER] [--max-failures N] [-- OPTIONS]
 
 Ray places the workers and starts them again when one fails; fsdp-exec trains. Rank 0's worker tells the others where
-to meet, and reports the last step to Ray. What stands behind "--" goes to fsdp-exec as it is. All nodes see PLAN, and the
-program, under the same path.
+to meet, and reports the last step to Ray. What stands behind "--" goes to fsdp-exec as it is; with --gpus it trains on the
+GPU that Ray shows it (--device cuda). All nodes see PLAN, and the program, under the same path.
 
 Exit: 0 trained, 2 wrong usage, 3 a rank failed.
 """
@@ -87,16 +87,32 @@ def read_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="fsdp_plan_ray", description="Trains a plan as a job of Ray Train.")
     parser.add_argument("plan", help="plan file, as fsdp-plan --output writes it")
     parser.add_argument("--program", help="fsdp-exec (beside fsdp-plan, or on the path)")
-    parser.add_argument("--gpus", action="store_true", help="each worker asks Ray for a GPU")
+    parser.add_argument("--gpus", action="store_true", help="each worker asks Ray for a GPU, and trains on it")
     parser.add_argument("--cpus", type=float, default=1, help="CPUs that each worker asks Ray for (1)")
     parser.add_argument("--storage", help="folder of Ray's own results")
     parser.add_argument("--max-failures", type=int, default=0, help="times that all workers are started again (0)")
     return parser.parse_args(words[:words.index("--")] if "--" in words else words), options
 
 
+def options_of_rank(gpus: bool, given: list[str]) -> list[str]:
+    """What fsdp-exec gets: a GPU that Ray has given is not left idle. ValueError: `given` says otherwise."""
+    devices = [word.removeprefix("--device=") for i, word in enumerate(given)
+               if word.startswith("--device=") or (i > 0 and given[i - 1] == "--device")]
+    if gpus and "cpu" in devices:
+        raise ValueError("--gpus asks Ray for GPUs, and --device cpu would leave them idle. Leave out one of both.")
+    if not gpus and "cuda" in devices:
+        raise ValueError("--device cuda needs GPUs, which Ray hides from workers that ask for none. Write --gpus before --.")
+    return [*given, *(["--device", "cuda"] if gpus and not devices else [])]
+
+
 def main(words: list[str]) -> int:
     arguments, options = read_arguments(words)
     plan = pathlib.Path(arguments.plan).resolve()
+    try:
+        options = options_of_rank(arguments.gpus, options)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_INPUT
     try:
         mesh = json.loads(plan.read_text(encoding="utf-8"))["mesh"]
         ranks = mesh.get("shard", 1) * mesh.get("replicate", 1)

@@ -138,6 +138,16 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
             found, expected = parameters_of(pathlib.Path(name) / "out"), by_hand(steps="60")
             self.assertEqual([key for key in expected if found[key] != expected[key]], [])
 
+    def test_gpus_that_ray_gives_are_trained_on(self) -> None:
+        from fsdp_plan_ray.__main__ import options_of_rank
+
+        self.assertEqual(options_of_rank(True, ["--steps", "2"]), ["--steps", "2", "--device", "cuda"])
+        self.assertEqual(options_of_rank(True, ["--device=cuda"]), ["--device=cuda"])
+        self.assertEqual(options_of_rank(False, ["--device", "cpu"]), ["--device", "cpu"])
+        for gpus, given in ((True, ["--device", "cpu"]), (False, ["--device=cuda"])):
+            with self.assertRaisesRegex(ValueError, "--gpus"):
+                options_of_rank(gpus, given)
+
     def a_rank_with(self, word: str) -> int:
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
