@@ -117,8 +117,12 @@ class Fsdp2Lowering {
         const int window = static_cast<int>(w);
         begins_.push_back({windows[w].begin, unit, window});
         ends_.push_back({windows[w].end, unit, window});
-        if (windows[w].pre_backward >= 0) pre_backwards_.push_back({windows[w].pre_backward, unit, window});
-        for (const int position : windows[w].further_pre_backwards) pre_backwards_.push_back({position, unit, window});
+        // The pre-backward hooks are hung on the outputs by the post-forward hook.
+        if (windows[w].is_left) {
+          if (windows[w].pre_backward >= 0) pre_backwards_.push_back({windows[w].pre_backward, unit, window});
+          for (const int position : windows[w].further_pre_backwards)
+            pre_backwards_.push_back({position, unit, window});
+        }
         if (windows[w].has_post_backward) post_backwards_.push_back({windows[w].begin, unit, window});
       }
     }
@@ -257,8 +261,12 @@ class Fsdp2Lowering {
            !(index_.in_backward[at(position)] && saves_tensors(block.ops[at(position - begin)].kind)))
       --position;
     enter_units(position, next_pre);
+    const int module = index_.model->calls[at(call)].module;
     for (const Boundary& boundary : begins_) {
       if (boundary.position < begin || boundary.position >= end) continue;
+      // The hooks of the block itself are outside of what runs again.
+      const std::vector<int>& modules = layout_.units[at(boundary.unit)].modules;
+      if (std::find(modules.begin(), modules.end(), module) != modules.end()) continue;
       if (!units_[at(boundary.unit)].pre_backward) pre_forward(boundary.unit);
     }
   }

@@ -297,6 +297,16 @@ TEST(LowerFsdp2, AUnitOfSeveralModulesLivesFromItsFirstToItsLast) {
   EXPECT_EQ(events(chain(3), plan, StepPhase::Backward, "AG RS"), "AG 2, AG 0, RS 2, AG stem, RS 0, RS root, RS stem");
 }
 
+TEST(LowerFsdp2, APassThatIsNotLeftHasNoPreBackwardHook) {
+  // The second block alone runs again: FSDP2 still waits for the first, so the post-forward hook does not run, nothing hangs
+  // on what comes out, and the unit stays unsharded until the post-backward hook of that pass. Only then the gather.
+  const Plan plan = plan_of({{"stem"}, {"blocks.0", "blocks.1"}});
+  EXPECT_EQ(events(chain(2, {{"reuse", "2"}}), plan, StepPhase::Forward, "AG free"),
+            "AG root, AG stem, free stem, AG 0, free 0, AG 0");
+  EXPECT_EQ(events(chain(2, {{"reuse", "2"}}), plan, StepPhase::Backward, "AG free RS"),
+            "free 0, AG 0, AG stem, free 0, RS 0, free root, RS root, free stem, RS stem");
+}
+
 TEST(LowerFsdp2, AUnitWithoutParametersIssuesNothing) {
   const Plan plan = plan_of({{"stem"}, {"blocks.0"}, {"head"}});
   EXPECT_EQ(collectives(chain(1), plan), "AG stem, AG 0, AG head | AG head, AG 0, RS head, AG stem, RS 0, RS stem");

@@ -63,7 +63,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
 
 def watch(recorder: Recorder, root: torch.nn.Module, units: list[tuple[torch.nn.Module, str]],
           optimizer: torch.optim.Optimizer) -> None:
-    """Tells the recorder whose parameters it will see."""
+    """Tells the recorder whose parameters it will see, and when a step passes from one part to the next."""
     for module, name in units:
         group = module._get_fsdp_state()._fsdp_param_group
         if group is not None:
@@ -71,22 +71,29 @@ def watch(recorder: Recorder, root: torch.nn.Module, units: list[tuple[torch.nn.
             recorder.groups.append(group)
     recorder.buffers = list(root.buffers())
     recorder.optimizer = optimizer
-    backward, step = torch.autograd.backward, optimizer.step
+    backward, clip, step = torch.autograd.backward, torch.nn.utils.clip_grad_norm_, optimizer.step
 
     def run_backward(*args: Any, **kwargs: Any) -> None:
         recorder.phase = "backward"
         recorder.hook()
         backward(*args, **kwargs)
-        recorder.phase = "optimizer"
         recorder.hook()
 
+    # The loop has let go of what the model returned before either.
+    def run_clip(*args: Any, **kwargs: Any) -> Any:
+        recorder.phase = "optimizer"
+        recorder.hook()
+        return clip(*args, **kwargs)
+
     def run_optimizer(*args: Any, **kwargs: Any) -> Any:
+        recorder.phase = "optimizer"
         recorder.hook()
         result = step(*args, **kwargs)
         recorder.hook()
         return result
 
     torch.autograd.backward = run_backward
+    torch.nn.utils.clip_grad_norm_ = run_clip
     optimizer.step = run_optimizer
 
 
