@@ -57,13 +57,16 @@ class MemoryWalk<Sink>::Impl {
       case Do::Forward:
         return calls_.forward(step);
       case Do::Reshard:
+        calls_.begin_hook(step.unit);
         return units_.reshard(step);
       case Do::Backward:
         calls_.end_hooks();
         return calls_.backward(step);
       case Do::AccumulateGrads:
+        calls_.begin_hook(step.unit);
         return units_.accumulate(step);
       case Do::ReduceGrads:
+        calls_.begin_hook(step.unit);
         return units_.reduce(step);
       case Do::FinishReduce:
         calls_.end_hooks();

@@ -94,11 +94,25 @@ class CallWalk {
     const std::int32_t last = tape.backward_of_op[at(step.op_begin)].last;
     play(tape.backward, first, last, step.call);
     backward_position_ = call_begin + step.op_begin;
+    hooks_are_due_ = true;
   }
 
   /// The hooks of units after the backward so far have run.
   void end_hooks() {
-    if (is_backward_) grads_.reach(backward_position_);
+    if (!is_backward_) return;
+    if (in_backward_of_ && std::exchange(hooks_are_due_, false)) {
+      const Tape& tape = tape_of(current_call_);
+      const int op = backward_position_ - in_.index->call_begin[at(current_call_)];
+      if (!tape.hooks_of_op.empty()) {
+        play(tape.backward, tape.hooks_of_op[at(op)].first, tape.hooks_of_op[at(op)].last, current_call_);
+      }
+    }
+    grads_.reach(backward_position_);
+  }
+
+  /// The post-backward hook of a unit runs: those of units inside it have.
+  void begin_hook(int unit) {
+    if (is_backward_) grads_.reach_inside(unit, backward_position_);
   }
 
   void begin_micro_batch() {
@@ -228,6 +242,14 @@ class CallWalk {
     }
   }
 
+  // Of the op whose backward has an event.
+  int position_in_backward(int c, std::int32_t event) const {
+    const std::vector<Tape::Range>& of_op = tape_of(c).backward_of_op;
+    const auto behind = std::partition_point(of_op.begin(), of_op.end(),
+                                             [&](const Tape::Range& range) { return range.last > event; });
+    return in_.index->call_begin[at(c)] + std::max(0, static_cast<int>(behind - of_op.begin()) - 1);
+  }
+
   // Two outputs can be views of one storage, which the call itself holds once.
   static bool is_first_name(const Tape& tape, std::size_t output) {
     for (std::size_t o = 0; o < output; ++o) {
@@ -279,10 +301,10 @@ class CallWalk {
           break;
         case TapeEvent::Kind::EmitGrad:
           ++refs_[at(base + event.storage)];
-          grads_.add(c, static_cast<int>(event.bytes), base + event.storage, event.is_view);
+          grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), base + event.storage, event.is_view);
           break;
         case TapeEvent::Kind::ForwardGradOut:
-          grads_.forward(c, event.storage, static_cast<int>(event.bytes), event.is_view);
+          grads_.forward(c, event.storage, static_cast<int>(event.bytes), position_in_backward(c, e), event.is_view);
           break;
         case TapeEvent::Kind::Workspace:
           workspace(event.storage == 1);
@@ -318,6 +340,7 @@ class CallWalk {
   bool has_inputs_ = false;
   bool must_enter_root_ = false;
   bool in_backward_of_ = false;
+  bool hooks_are_due_ = false;
   bool is_backward_ = false;
   int current_call_ = -1;
   int backward_position_ = 0;  // What comes at and after it has had its backward.

@@ -5,7 +5,8 @@
 // Each call that reads a value has one or more gradients for it. They meet where autograd collects what goes into one
 // node: in front of the call that made the value. The module of a unit has a collector of its own for each of its
 // arguments, FSDP2's post-backward hook, which is a node: what the calls inside have for an argument is summed there,
-// and goes on, as one, when the unit has been reduced. Only for a value that several calls read is that another order.
+// and goes on, as one, when the unit has been reduced. That is another order where several calls read a value, or ops inside
+// and outside of a unit within one call. What is made within the call is on its tape (`TapeContext::hooks`).
 //
 // A gradient is added to the one that is there in place, where that one is owned by nobody else and is no view; else
 // the sum is a new tensor.
@@ -14,8 +15,10 @@
 // (_register_post_backward_hook, RegisterPostBackwardFunction), torch 2.11.
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "simulator/gradient_hooks.h"
 #include "simulator/memory_walk.h"
 
 namespace fsdp::simulator {
@@ -32,19 +35,19 @@ class ValueGradWalk {
   /// Tensor `id` is the gradient of a value from outside.
   void begin(int value, int id) { grads_[at(value)] = {id, false}; }
 
-  /// A call has tensor `id` as one gradient of its input.
-  void add(int call, int input, int id, bool is_view) {
+  /// The op of a call at a position has tensor `id` as one gradient of the call's input.
+  void add(int call, int input, int position, int id, bool is_view) {
     const int value = model_.calls[at(call)].inputs[at(input)];
-    const int collector = collectors_.empty() ? -1 : innermost(call, input, value);
+    const int collector = collectors_.empty() ? -1 : innermost(position, value);
     add_to(collector < 0 ? grads_[at(value)] : collectors_[at(collector)].grad, value, {id, is_view});
   }
 
-  /// The gradient of output `output` is one of input `input`, too.
-  void forward(int call, int output, int input, bool is_view) {
+  /// The gradient of output `output` is one of input `input`, too: of the op at a position.
+  void forward(int call, int output, int input, int position, bool is_view) {
     const Grad grad = grads_[at(model_.calls[at(call)].outputs[at(output)])];
     if (grad.id < 0) return;
     ++refs_[at(grad.id)];
-    add(call, input, grad.id, grad.is_view || is_view);
+    add(call, input, position, grad.id, grad.is_view || is_view);
   }
 
   /// The gradient of output `output` of a call has been used.
@@ -52,13 +55,20 @@ class ValueGradWalk {
 
   /// The walk has done what comes at and after a position, the hooks of units included.
   void reach(int position) {
-    for (std::size_t i = 0; i < collectors_.size(); ++i) {
-      Collector& collector = collectors_[i];
-      if (collector.grad.id < 0 || position > collector.first_position) continue;
-      Grad& outside = collector.outer < 0 ? grads_[at(collector.value)] : collectors_[at(collector.outer)].grad;
-      const Grad grad = collector.grad;
-      collector.grad = {};
-      add_to(outside, collector.value, grad);
+    for (Collector& collector : collectors_) {
+      if (collector.grad.id >= 0 && position <= collector.first_position) hand_on(collector);
+    }
+  }
+
+  /// The same, of the hooks of units inside a unit: its own runs now.
+  void reach_inside(int unit, int position) {
+    for (Collector& collector : collectors_) {
+      if (collector.grad.id < 0 || position > collector.first_position || collector.unit == unit) continue;
+      const std::vector<Window>& windows = in_.layout->units[at(unit)].windows;
+      const bool is_inside = std::any_of(windows.begin(), windows.end(), [&](const Window& window) {
+        return window.begin <= collector.begin && collector.end <= window.end;
+      });
+      if (is_inside) hand_on(collector);
     }
   }
 
@@ -79,21 +89,33 @@ class ValueGradWalk {
     int begin = 0;  // Positions of the pass.
     int end = 0;
     int first_position = 0;  // The first of them that has a backward.
-    int outer = -1;          // Of the unit around it; in front of this one in the list, or none.
+    int unit = 0;
+    int outer = -1;  // Of the unit around it; behind this one in the list, or none.
     Grad grad = {};
   };
 
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-  // Collectors for values that more than one call has gradients for. Inner units come before outer ones.
+  void hand_on(Collector& collector) {
+    Grad& outside = collector.outer < 0 ? grads_[at(collector.value)] : collectors_[at(collector.outer)].grad;
+    add_to(outside, collector.value, std::exchange(collector.grad, {}));
+  }
+
+  // Collectors for values that have several gradients, from several calls or from ops inside and outside of a unit within one.
+  // Inner units come before outer ones.
   void find_shared_values() {
+    const std::vector<HookedPass> passes = hooked_passes(*in_.index, *in_.layout);
+    const std::vector<bool> is_parted = calls_parted_by(passes);
     std::vector<int> readers(model_.values.size(), 0);
     const auto has_grad = [&](std::size_t c, std::size_t v) { return in_.index->flow.requires_grad[c][v]; };
     bool any = false;
     for (std::size_t c = 0; c < model_.calls.size(); ++c) {
       const std::vector<int>& inputs = model_.calls[c].inputs;
       for (std::size_t v = 0; v < inputs.size(); ++v) {
-        if (has_grad(c, v)) any = ++readers[at(inputs[v])] > 1 || any;
+        if (!has_grad(c, v)) continue;
+        const auto ops = is_parted[c] ? reading_positions(static_cast<int>(c), static_cast<int>(v)).size() : 1;
+        readers[at(inputs[v])] += static_cast<int>(ops);
+        any = any || readers[at(inputs[v])] > 1;
       }
     }
     if (!any) return;
@@ -102,7 +124,11 @@ class ValueGradWalk {
     for (std::size_t c = 0; c < model_.calls.size(); ++c) {
       const Call& call = model_.calls[c];
       for (std::size_t v = 0; v < call.inputs.size(); ++v) {
-        if (is_shared_[at(call.inputs[v])] && has_grad(c, v)) add_collectors(static_cast<int>(c), static_cast<int>(v));
+        if (!is_shared_[at(call.inputs[v])] || !has_grad(c, v)) continue;
+        for (const int position : reading_positions(static_cast<int>(c), static_cast<int>(v))) {
+          add_collectors(passes, call.inputs[v], position);
+          if (!is_parted[c]) break;
+        }
       }
     }
     std::stable_sort(collectors_.begin(), collectors_.end(),
@@ -110,42 +136,41 @@ class ValueGradWalk {
     for (std::size_t i = 0; i < collectors_.size(); ++i) find_outer(i);
   }
 
-  // The position in whose op a call reads its input first, and where the value was made.
-  int reading_position(int call, int input) const {
+  // [num calls] A pass with a hook holds some of the call's ops and not all.
+  std::vector<bool> calls_parted_by(const std::vector<HookedPass>& passes) const {
+    const std::vector<int>& begins = in_.index->call_begin;
+    std::vector<bool> is_parted(model_.calls.size(), false);
+    for (const auto& [pass, unit] : passes) {
+      const int call = in_.index->call_at(pass.begin);
+      if (pass.begin != begins[at(call)] || pass.end < begins[at(call) + 1]) is_parted[at(call)] = true;
+    }
+    return is_parted;
+  }
+
+  // The positions of the ops of a call that read its input; its first where none does and the input is handed on.
+  std::vector<int> reading_positions(int call, int input) const {
     const std::vector<Op>& ops = model_.blocks[at(model_.calls[at(call)].block)].ops;
-    const auto reads = [&](const Op& op) {
-      return std::find(op.inputs.begin(), op.inputs.end(), input) != op.inputs.end();
-    };
-    const auto first = std::find_if(ops.begin(), ops.end(), reads);
-    return in_.index->call_begin[at(call)] + static_cast<int>(first - ops.begin());
+    const int begin = in_.index->call_begin[at(call)];
+    std::vector<int> positions;
+    for (std::size_t o = 0; o < ops.size(); ++o) {
+      if (std::find(ops[o].inputs.begin(), ops[o].inputs.end(), input) != ops[o].inputs.end())
+        positions.push_back(begin + static_cast<int>(o));
+    }
+    if (positions.empty()) positions.push_back(begin);
+    return positions;
   }
 
-  void add_collectors(int call, int input) {
-    const int value = model_.calls[at(call)].inputs[at(input)];
-    const int position = reading_position(call, input);
+  void add_collectors(const std::vector<HookedPass>& passes, int value, int position) {
     const int maker = maker_of(value);
-    for (const ShardedUnit& unit : in_.layout->units) {
-      for (const Window& window : unit.windows) {
-        const int end = end_of_first_module(unit, window);
-        if (unit.is_root || position < window.begin || position >= end || maker >= window.begin) continue;
-        const bool is_new = std::none_of(collectors_.begin(), collectors_.end(), [&](const Collector& other) {
-          return other.value == value && other.begin == window.begin && other.end == end;
-        });
-        int first = window.begin;
-        while (first < end && !in_.index->in_backward[at(first)]) ++first;
-        if (is_new) collectors_.push_back({value, window.begin, end, first});
-      }
+    for (const auto& [pass, unit] : passes) {
+      if (position < pass.begin || position >= pass.end || maker >= pass.begin) continue;
+      const bool is_new = std::none_of(collectors_.begin(), collectors_.end(), [&](const Collector& other) {
+        return other.value == value && other.begin == pass.begin && other.end == pass.end;
+      });
+      int first = pass.begin;
+      while (first < pass.end && !in_.index->in_backward[at(first)]) ++first;
+      if (is_new) collectors_.push_back({value, pass.begin, pass.end, first, unit});
     }
-  }
-
-  // Of a unit of several modules only the one that is entered first has the hook.
-  int end_of_first_module(const ShardedUnit& unit, const Window& window) const {
-    for (const int module : unit.modules) {
-      for (const Span& run : in_.index->runs[at(module)]) {
-        if (run.begin == window.begin) return run.end;
-      }
-    }
-    return window.end;
   }
 
   // The position of the op that made a value, or -1.
@@ -174,9 +199,8 @@ class ValueGradWalk {
     }
   }
 
-  int innermost(int call, int input, int value) const {
+  int innermost(int position, int value) const {
     if (!is_shared_[at(value)]) return -1;
-    const int position = reading_position(call, input);
     for (std::size_t i = 0; i < collectors_.size(); ++i) {
       const Collector& collector = collectors_[i];
       if (collector.value == value && collector.begin <= position && position < collector.end)

@@ -4,6 +4,7 @@
 
 #include "core/input_casts.h"
 #include "simulator/device_terms.h"
+#include "simulator/gradient_hooks.h"
 
 namespace fsdp::simulator {
 
@@ -112,10 +113,11 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
   prepared.use_cache = settings.rules.implementations.use_cache;
   prepared.costs = settings.costs;
   const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
+  const std::vector<std::vector<Span>> hooks = hooks_inside_calls(index, hooked_passes(index, prepared.layout));
   std::vector<int> num_storages;
   Errors errors;
   for (std::size_t c = 0; c < modes.size(); ++c) {
-    const TimedTape& timed = library.tape(settings, static_cast<int>(c), modes[c]);
+    const TimedTape& timed = library.tape(settings, static_cast<int>(c), modes[c], hooks.empty() ? std::vector<Span>{} : hooks[c]);
     const auto is_known = [&](const Error& error) { return error == *timed.refusal; };
     if (timed.refusal && std::none_of(errors.begin(), errors.end(), is_known)) errors.push_back(*timed.refusal);
     for (const std::string& call : timed.tape.unmeasured) {

@@ -10,6 +10,8 @@
 //   2. drops the gradient of its output, then what it had saved;
 //   3. hands the gradients on. A second gradient of one tensor is added in place when the first is owned by nobody else
 //      and is no view; else the sum is a new tensor.
+// Where a unit lies inside the block, what its ops have for an argument of its module is summed apart, in FSDP2's
+// post-backward hook, which is a node, and goes on when the unit has been reduced.
 //
 // Full checkpointing keeps the inputs of the call only, and before the backward runs the forward again, up to the last
 // tensor that anybody saved. Selective checkpointing also keeps the outputs of some ops and does not run them again;

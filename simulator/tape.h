@@ -11,6 +11,7 @@
 
 #include "core/kernel_workspaces.h"
 #include "core/model.h"
+#include "core/model_index.h"
 #include "core/plan.h"
 #include "core/report.h"
 #include "simulator/kernels.h"
@@ -66,6 +67,8 @@ struct Tape {
   std::vector<TapeEvent> recompute;  ///< Before the backward of the call; empty without checkpointing.
   std::vector<TapeEvent> backward;
   std::vector<Range> backward_of_op;  ///< [num ops] The last op's events come first.
+  std::vector<Range> hooks_of_op;     ///< [num ops] Of `backward`, behind the op's: what FSDP2's hooks hand on when they
+                                      ///< have run. Empty without hooks.
   /// Per block output: where it lies. Kind Input: it is that input; Parameter: an unsharded parameter.
   std::vector<Storage> output;             ///< [num outputs]; `index` is the storage for Inside.
   std::vector<std::int64_t> output_bytes;  ///< [num outputs] Of the value, which can be a part of its storage.
@@ -91,6 +94,7 @@ struct TapeContext {
   std::vector<bool> op_is_kept;  ///< [num ops] Selective checkpointing keeps its outputs.
   bool early_stop = true;
   bool keep_logits = false;
+  std::vector<Span> hooks = {};  ///< Ops of modules in front of which a post-backward hook stands, inner ones first.
   const KernelWorkspaces* workspaces = nullptr;  ///< Of processors, with
   int threads = 1;                               ///< so many of each rank.
 

@@ -15,6 +15,7 @@ void TapeRecorder::backward() {
   is_handed_out_.assign(at(block_.num_inputs), false);
   inside_ = std::max(inside_, std::int64_t{0});
   grad_of_slot_.assign(program_.slots.size(), Grad{});
+  find_hooks();
   for (std::size_t o = 0; o < block_.outputs.size(); ++o) seed(static_cast<int>(o));
   int first_active = -1;
   for (std::size_t k = 0; k < program_.kernels.size() && first_active < 0; ++k) {
@@ -31,12 +32,29 @@ void TapeRecorder::backward() {
     }
     if (o == first_active) end_of_backward();
     if (has_begun) range.last = static_cast<std::int32_t>(events_->size());
+    if (!context_.hooks.empty()) pass_hooks(o);
   }
   // A call without any, such as a cast to the dtype that is there: its first op hands the gradients on.
   if (!has_begun && !block_.ops.empty()) {
     tape_.backward_of_op.front() = {0, static_cast<std::int32_t>(events_->size())};
   }
   in_backward_ = false;
+}
+
+// Who makes each slot, and with which op's backward each hook's module is done.
+void TapeRecorder::find_hooks() {
+  if (context_.hooks.empty()) return;
+  tape_.hooks_of_op.resize(block_.ops.size());
+  maker_of_slot_.assign(program_.slots.size(), -1);
+  last_op_of_hook_.assign(context_.hooks.size(), -1);
+  for (std::size_t k = program_.kernels.size(); k-- > 0;) {
+    const Kernel& kernel = program_.kernels[k];
+    for (const int slot : kernel.outputs) maker_of_slot_[at(slot)] = kernel.op;
+    for (std::size_t h = 0; h < context_.hooks.size(); ++h) {
+      const Span& hook = context_.hooks[h];
+      if (flow_.active[k] && hook.begin <= kernel.op && kernel.op < hook.end) last_op_of_hook_[h] = kernel.op;
+    }
+  }
 }
 
 void TapeRecorder::seed(int output) {
@@ -311,7 +329,12 @@ void TapeRecorder::accumulate(int slot, Grad grad, int op) {
   }
   // The first slots are the block's inputs, whose gradients other calls may have a part in.
   if (slot < block_.num_inputs) return hand_out(slot, grad);
-  Grad& held = grad_of_slot_[at(slot)];
+  const int hook = innermost_hook(slot, op);
+  add_to(hook < 0 ? grad_of_slot_[at(slot)] : waiting_at(hook, slot), slot, grad, op);
+}
+
+// `grad` joins what is there.
+void TapeRecorder::add_to(Grad& held, int slot, const Grad& grad, int op) {
   if (held.storage < 0) {
     held = grad;
     return;
@@ -329,6 +352,48 @@ void TapeRecorder::accumulate(int slot, Grad grad, int op) {
     grads_.push_back({.refs = 1, .tape_storage = sum, .block_output = -1, .parameter = -1, .bytes = bytes});
     held = {static_cast<int>(grads_.size()) - 1, false, held.strides};
   }
+}
+
+// The hook that collects what an op has for an argument of the module it is in; -1: none does.
+int TapeRecorder::innermost_hook(int slot, int op) const {
+  for (std::size_t h = 0; h < context_.hooks.size(); ++h) {
+    const Span& hook = context_.hooks[h];
+    if (hook.begin <= op && op < hook.end && maker_of_slot_[at(slot)] < hook.begin) return static_cast<int>(h);
+  }
+  return -1;
+}
+
+int TapeRecorder::hook_around(int hook, int slot) const {
+  const Span inner = context_.hooks[at(hook)];
+  for (std::size_t h = at(hook) + 1; h < context_.hooks.size(); ++h) {
+    const Span& outer = context_.hooks[h];
+    const bool is_around = outer.begin <= inner.begin && inner.end <= outer.end;
+    if (is_around && maker_of_slot_[at(slot)] < outer.begin) return static_cast<int>(h);
+  }
+  return -1;
+}
+
+TapeRecorder::Grad& TapeRecorder::waiting_at(int hook, int slot) {
+  for (WaitingGrad& waiting : waiting_) {
+    if (waiting.hook == hook && waiting.slot == slot) return waiting.grad;
+  }
+  return waiting_.emplace_back(WaitingGrad{hook, slot, {}}).grad;
+}
+
+// The backward has left modules with its part of an op: their hooks run next, and then hand on what they collected.
+void TapeRecorder::pass_hooks(int op) {
+  const auto first = static_cast<std::int32_t>(events_->size());
+  for (std::size_t h = 0; h < context_.hooks.size(); ++h) {
+    if (last_op_of_hook_[h] != op) continue;
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      if (waiting_[i].hook != static_cast<int>(h) || waiting_[i].grad.storage < 0) continue;
+      const int slot = waiting_[i].slot;
+      const Grad grad = std::exchange(waiting_[i].grad, {});
+      const int outer = hook_around(static_cast<int>(h), slot);
+      add_to(outer < 0 ? grad_of_slot_[at(slot)] : waiting_at(outer, slot), slot, grad, op);
+    }
+  }
+  tape_.hooks_of_op[at(op)] = {first, static_cast<std::int32_t>(events_->size())};
 }
 
 // What is summed with it, and where, is for the caller to say: other calls have their part in it, too.

@@ -17,8 +17,6 @@ namespace fsdp::simulator {
 
 namespace {
 
-constexpr int kNumModes = 3;
-
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
@@ -110,7 +108,7 @@ void TapeLibrary::lay_out(Shelf& shelf) {
     for (const int value : call.outputs) of_outputs.push_back(of_grads[at(value)]);
     Kind* kind = kind_of(shelf, class_of_call_[c], programs[c], std::move(of_outputs));
     shelf.kind_of_call[c] = kind;
-    const Tape& tape = tape_of(shelf, *kind, CheckpointMode::None).tape;
+    const Tape& tape = tape_of(shelf, *kind, CheckpointMode::None, {}).tape;
     for (const TapeEvent& event : tape.backward) {
       if (event.kind != TapeEvent::Kind::EmitGrad && event.kind != TapeEvent::Kind::ForwardGradOut) continue;
       const auto input = static_cast<std::size_t>(event.bytes);
@@ -147,34 +145,37 @@ TapeLibrary::Kind* TapeLibrary::kind_of(Shelf& shelf, int call_class, const Prog
   kind->call_class = call_class;
   kind->program = program;
   kind->output_grad_strides = std::move(output_grad_strides);
-  kind->of_mode.resize(kNumModes);
   shelf.kinds.push_back(std::move(kind));
   return shelf.kinds.back().get();
 }
 
-const TimedTape& TapeLibrary::tape(const TapeSettings& settings, int call, CheckpointMode mode) {
+const TimedTape& TapeLibrary::tape(const TapeSettings& settings, int call, CheckpointMode mode,
+                                   const std::vector<Span>& hooks) {
   Shelf& shelf = shelf_of(settings);
-  return tape_of(shelf, *shelf.kind_of_call[at(call)], mode);
+  return tape_of(shelf, *shelf.kind_of_call[at(call)], mode, hooks);
 }
 
-const TimedTape& TapeLibrary::tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode) {
-  auto& slot = kind.of_mode[static_cast<std::size_t>(mode)];
-  if (slot) return *slot;
+const TimedTape& TapeLibrary::tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode,
+                                      const std::vector<Span>& hooks) {
+  for (const Recorded& recorded : kind.recorded) {
+    if (recorded.mode == mode && recorded.hooks == hooks) return *recorded.tape;
+  }
   const TapeSettings& settings = shelf.settings;
   const Block& block = index_.model->blocks[at(kind.program->block)];
   TapeContext context = classes_[at(kind.call_class)].context;
   context.output_grad_strides = kind.output_grad_strides;
   context.mode = mode;
+  context.hooks = hooks;
   context.op_is_kept = kept_ops(block, settings.checkpointing);
   context.early_stop = settings.checkpointing.early_stop;
   context.keep_logits = settings.rules.implementations.keep_logits;
   context.workspaces = settings.workspaces;
   context.threads = settings.rules.num_sms;
-  slot = std::make_unique<TimedTape>();
-  slot->tape = record_tape(block, kind.program->program, context);
-  slot->times = call_times(slot->tape, settings.costs);
-  slot->refusal = kind.program->program.refusal;
-  return *slot;
+  auto timed = std::make_unique<TimedTape>();
+  timed->tape = record_tape(block, kind.program->program, context);
+  timed->times = call_times(timed->tape, settings.costs);
+  timed->refusal = kind.program->program.refusal;
+  return *kind.recorded.emplace_back(Recorded{mode, hooks, std::move(timed)}).tape;
 }
 
 }  // namespace fsdp::simulator

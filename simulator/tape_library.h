@@ -39,8 +39,9 @@ class TapeLibrary {
  public:
   explicit TapeLibrary(const ModelIndex& index);
 
-  /// The tape of a call. Stays where it is for the library's life.
-  const TimedTape& tape(const TapeSettings& settings, int call, CheckpointMode mode);
+  /// The tape of a call with FSDP2's hooks inside it. Stays where it is for the library's life.
+  const TimedTape& tape(const TapeSettings& settings, int call, CheckpointMode mode,
+                        const std::vector<Span>& hooks = {});
 
  private:
   struct CallClass {
@@ -53,12 +54,17 @@ class TapeLibrary {
     std::vector<std::optional<Dtype>> input_dtypes;  // [num inputs] Where they are not those of the block.
     KernelProgram program;
   };
+  struct Recorded {
+    CheckpointMode mode = CheckpointMode::None;
+    std::vector<Span> hooks;
+    std::unique_ptr<TimedTape> tape;
+  };
   /// Calls alike in all that their tapes depend on.
   struct Kind {
     int call_class = 0;
     const Program* program = nullptr;
-    std::vector<Shape> output_grad_strides;           // [num outputs]
-    std::vector<std::unique_ptr<TimedTape>> of_mode;  // [num modes]
+    std::vector<Shape> output_grad_strides;  // [num outputs]
+    std::vector<Recorded> recorded;
   };
   struct Shelf {
     TapeSettings settings;
@@ -73,7 +79,7 @@ class TapeLibrary {
   const Program* program_of(Shelf& shelf, int block, std::vector<Shape> input_strides,
                             std::vector<std::optional<Dtype>> input_dtypes);
   Kind* kind_of(Shelf& shelf, int call_class, const Program* program, std::vector<Shape> output_grad_strides);
-  const TimedTape& tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode);
+  const TimedTape& tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode, const std::vector<Span>& hooks);
 
   const ModelIndex& index_;
   std::vector<CallClass> classes_;

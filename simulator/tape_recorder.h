@@ -110,6 +110,12 @@ class TapeRecorder {
   void release_saved(int storage);
   void hold_to_the_end(int storage);
   void accumulate(int slot, Grad grad, int op);
+  void add_to(Grad& held, int slot, const Grad& grad, int op);
+  int innermost_hook(int slot, int op) const;
+  int hook_around(int hook, int slot) const;
+  Grad& waiting_at(int hook, int slot);
+  void find_hooks();
+  void pass_hooks(int op);
   void hand_out(int input, const Grad& grad);
   bool owns(const Grad& grad) const {
     const GradStorage& storage = grads_[at(grad.storage)];
@@ -128,6 +134,15 @@ class TapeRecorder {
   std::vector<int> left_over_;             // Storages that selective checkpointing kept for nothing.
   std::vector<int> name_;                  // [num storages] On the tape; another one for outputs that are made again.
   std::vector<std::int64_t> extra_bytes_;  // Of storages that only the tape knows.
+  /// The gradient of a slot that waits for a hook.
+  struct WaitingGrad {
+    int hook = 0;  // In `TapeContext::hooks`.
+    int slot = 0;
+    Grad grad;
+  };
+  std::vector<WaitingGrad> waiting_;
+  std::vector<int> maker_of_slot_;    // [num slots] The op that makes it, or -1; empty without hooks.
+  std::vector<int> last_op_of_hook_;  // [num hooks] Of its module's ops the one whose backward comes last, or -1.
   std::vector<Grad> grad_of_slot_;
   std::vector<GradStorage> grads_;
   std::vector<bool> is_handed_out_;  // [num inputs] A gradient of it was.
