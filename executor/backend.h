@@ -36,6 +36,8 @@ class Backend {
   virtual void meet(GlooNetwork& /*network*/, const Launch& /*launch*/) {}
   /// `network` null: this rank is alone, and others are stood in for.
   virtual GroupMaker group_maker(GlooNetwork* network, const RunOptions& options, int rank) = 0;
+  /// All ranks have done all that they will do.
+  virtual void done() {}
   /// Throws CollectiveFailure when something that runs by itself has failed.
   virtual void check() {}
   /// Lists allocations and releases from now on, and writes them.

@@ -98,6 +98,10 @@ class CudaBackend final : public Backend {
     };
   }
 
+  void done() override {
+    if (nccl_) nccl_->done();
+  }
+
   void check() override {
     if (nccl_) nccl_->check();
   }

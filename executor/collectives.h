@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -99,6 +100,15 @@ class GlooNetwork {
   /// Says to the others that this rank has failed, and waits some seconds for them to say so too: those that did not,
   /// which hang or are no more. Never throws.
   std::vector<int> silent_ranks();
+
+  /// From now on this rank tells the others that it lives, and hears whether they do (executor/heartbeat.h).
+  void begin_heartbeat(std::chrono::milliseconds patience);
+  /// What has become of a rank that failed or is not heard any more, in words; empty: nothing is known, or no heartbeat.
+  std::string lost() const { return listener()(); }
+  /// The same, from any thread and for longer than this network lives.
+  std::function<std::string()> listener() const;
+  /// Tells the others why this rank has failed, if there is a heartbeat. Never throws.
+  void say_failed(const std::string& why);
 
  private:
   struct State;

@@ -22,6 +22,7 @@
 
 #include "executor/collectives.h"
 #include "executor/counting_allocator.h"
+#include "executor/heartbeat.h"
 #include "executor/local_address.h"
 #include "executor/store.h"
 #include "executor/tensors.h"
@@ -163,6 +164,7 @@ struct GlooNetwork::State {
   ReduceAlgorithm algorithm = ReduceAlgorithm::Direct;
   c10::intrusive_ptr<c10d::Store> store;
   std::shared_ptr<::gloo::transport::Device> device;
+  std::shared_ptr<Heartbeat> heartbeat;
 };
 
 GlooNetwork::GlooNetwork(const Launch& launch, std::chrono::milliseconds timeout, ReduceAlgorithm algorithm)
@@ -238,6 +240,22 @@ std::string GlooNetwork::get(const std::string& name) {
 
 void GlooNetwork::forget(const std::string& name) {
   guarded([&] { state_->store->deleteKey("bytes/" + name); });
+}
+
+void GlooNetwork::begin_heartbeat(std::chrono::milliseconds patience) {
+  guarded([&] {
+    // Requests of one connection wait for each other.
+    state_->heartbeat =
+        std::make_shared<Heartbeat>(state_->store->clone(), state_->launch.rank, state_->launch.world_size, patience);
+  });
+}
+
+std::function<std::string()> GlooNetwork::listener() const {
+  return [heartbeat = state_->heartbeat] { return heartbeat ? heartbeat->lost() : std::string(); };
+}
+
+void GlooNetwork::say_failed(const std::string& why) {
+  if (state_->heartbeat) state_->heartbeat->say_failed(why);
 }
 
 std::vector<int> GlooNetwork::silent_ranks() {

@@ -21,10 +21,13 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <atomic>
+#include <functional>
 #include <thread>
 #include <utility>
 
 #include "executor/counting_allocator.h"
+#include "executor/guarded_communicator.h"
 #include "executor/nccl_watch.h"
 
 namespace fsdp::executor {
@@ -68,83 +71,6 @@ class InStreamOrder final : public Pending {
   void wait() override {}
 };
 
-class NcclGroup final : public Group {
- public:
-  NcclGroup(ncclComm_t communicator, int rank, int size, NcclWatch& watch, std::chrono::milliseconds timeout)
-      : communicator_(communicator), rank_(rank), size_(size), watch_(watch), timeout_(timeout) {
-    watch_.add(communicator_);
-  }
-  ~NcclGroup() override {
-    if (watch_.remove(communicator_)) return;
-    ncclCommFinalize(communicator_);
-    const auto give_up = Clock::now() + timeout_;
-    ncclResult_t state = ncclInProgress;
-    while (ncclCommGetAsyncError(communicator_, &state) == ncclSuccess && state == ncclInProgress) {
-      if (Clock::now() > give_up) break;
-      std::this_thread::sleep_for(kBetweenQuestions);
-    }
-    state == ncclSuccess ? ncclCommDestroy(communicator_) : ncclCommAbort(communicator_);
-  }
-
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-
-  std::unique_ptr<Pending> all_gather(const at::Tensor& output, const at::Tensor& input) override {
-    return call("all-gather", input, [&](ncclDataType_t type, cudaStream_t stream) {
-      return ncclAllGather(input.const_data_ptr(), output.mutable_data_ptr(), static_cast<std::size_t>(input.numel()),
-                           type, communicator_, stream);
-    });
-  }
-
-  std::unique_ptr<Pending> reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override {
-    return call("reduce-scatter", input, [&](ncclDataType_t type, cudaStream_t stream) {
-      return ncclReduceScatter(input.const_data_ptr(), output.mutable_data_ptr(),
-                               static_cast<std::size_t>(output.numel()), type, operation(op), communicator_, stream);
-    });
-  }
-
-  std::unique_ptr<Pending> all_reduce(const at::Tensor& tensor, ReduceOp op) override {
-    return call("all-reduce", tensor, [&](ncclDataType_t type, cudaStream_t stream) {
-      return ncclAllReduce(tensor.const_data_ptr(), tensor.mutable_data_ptr(), static_cast<std::size_t>(tensor.numel()),
-                           type, operation(op), communicator_, stream);
-    });
-  }
-
- private:
-  static ncclRedOp_t operation(ReduceOp op) { return op == ReduceOp::Average ? ncclAvg : ncclSum; }
-
-  template <class Function>
-  std::unique_ptr<Pending> call(const char* what, const at::Tensor& tensor, Function&& function) {
-    watch_.check();
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
-    const ncclResult_t result = settled(function(nccl_type(tensor.scalar_type()), stream));
-    if (result != ncclSuccess) {
-      watch_.fail(fmt::format("{}: NCCL: {} {}", what, ncclGetErrorString(result), ncclGetLastError(communicator_)),
-                  current_moment());
-      watch_.check();
-    }
-    watch_.called(fmt::format("{} of {} bytes among {} ranks", what, tensor.nbytes(), size_), current_moment(), stream);
-    return std::make_unique<InStreamOrder>();
-  }
-
-  // A communicator connects when it is used for the first time, and may say so.
-  ncclResult_t settled(ncclResult_t result) {
-    const auto give_up = Clock::now() + timeout_;
-    while (result == ncclInProgress && Clock::now() < give_up) {
-      std::this_thread::sleep_for(kBetweenQuestions);
-      watch_.check();
-      if (const ncclResult_t asked = ncclCommGetAsyncError(communicator_, &result); asked != ncclSuccess) return asked;
-    }
-    return result;
-  }
-
-  ncclComm_t communicator_;
-  int rank_;
-  int size_;
-  NcclWatch& watch_;
-  std::chrono::milliseconds timeout_;
-};
-
 }  // namespace
 
 int nccl_version() {
@@ -161,13 +87,128 @@ std::string nccl_version_problem(int loaded) {
 }
 
 struct NcclNetwork::State {
+  State(GlooNetwork* given, std::chrono::milliseconds longest)
+      : meeting(given), timeout(longest), watch(longest, given ? given->listener() : NcclWatch::Others()) {}
+
   GlooNetwork* meeting;
   std::chrono::milliseconds timeout;
+  std::atomic<bool> is_done = false;
   NcclWatch watch;
 };
 
+class NcclNetwork::NcclGroup final : public Group {
+ public:
+  NcclGroup(ncclComm_t communicator, int rank, int size, const std::shared_ptr<NcclNetwork::State>& state);
+  ~NcclGroup() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  std::unique_ptr<Pending> all_gather(const at::Tensor& output, const at::Tensor& input) override {
+    return call("all-gather", input, [&](ncclComm_t communicator, ncclDataType_t type, cudaStream_t stream) {
+      return ncclAllGather(input.const_data_ptr(), output.mutable_data_ptr(), static_cast<std::size_t>(input.numel()),
+                           type, communicator, stream);
+    });
+  }
+
+  std::unique_ptr<Pending> reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override {
+    return call("reduce-scatter", input, [&](ncclComm_t communicator, ncclDataType_t type, cudaStream_t stream) {
+      return ncclReduceScatter(input.const_data_ptr(), output.mutable_data_ptr(),
+                               static_cast<std::size_t>(output.numel()), type, operation(op), communicator, stream);
+    });
+  }
+
+  std::unique_ptr<Pending> all_reduce(const at::Tensor& tensor, ReduceOp op) override {
+    return call("all-reduce", tensor, [&](ncclComm_t communicator, ncclDataType_t type, cudaStream_t stream) {
+      return ncclAllReduce(tensor.const_data_ptr(), tensor.mutable_data_ptr(), static_cast<std::size_t>(tensor.numel()),
+                           type, operation(op), communicator, stream);
+    });
+  }
+
+ private:
+  static ncclRedOp_t operation(ReduceOp op) { return op == ReduceOp::Average ? ncclAvg : ncclSum; }
+
+  template <class Function>
+  std::unique_ptr<Pending> call(const char* what, const at::Tensor& tensor, Function&& function);
+  ncclResult_t settled(ncclResult_t result);
+  void use(const std::function<void(ncclComm_t)>& function);
+
+  std::shared_ptr<GuardedCommunicator> communicator_;
+  int rank_;
+  int size_;
+  std::shared_ptr<NcclNetwork::State> state_;
+};
+
+NcclNetwork::NcclGroup::NcclGroup(ncclComm_t communicator, int rank, int size, const std::shared_ptr<State>& state)
+    : communicator_(std::make_shared<GuardedCommunicator>(communicator, [](ncclComm_t each) { ncclCommAbort(each); })),
+      rank_(rank),
+      size_(size),
+      state_(state) {
+  state_->watch.add(communicator_);
+}
+
+// Finalizing waits for all ranks. Where they have not all come to the end, because this one or another has failed, that
+// would last for the whole time-out, before anybody has said why.
+NcclNetwork::NcclGroup::~NcclGroup() {
+  state_->watch.remove(communicator_);
+  if (!state_->is_done) {
+    communicator_->abort(state_->timeout);
+    return;
+  }
+  const ncclComm_t communicator = communicator_->release();
+  if (communicator == nullptr) return;
+  ncclCommFinalize(communicator);
+  const auto give_up = Clock::now() + state_->timeout;
+  ncclResult_t result = ncclInProgress;
+  while (ncclCommGetAsyncError(communicator, &result) == ncclSuccess && result == ncclInProgress) {
+    if (Clock::now() > give_up) break;
+    std::this_thread::sleep_for(kBetweenQuestions);
+  }
+  result == ncclSuccess ? ncclCommDestroy(communicator) : ncclCommAbort(communicator);
+}
+
+template <class Function>
+std::unique_ptr<Pending> NcclNetwork::NcclGroup::call(const char* what, const at::Tensor& tensor, Function&& function) {
+  NcclWatch& watch = state_->watch;
+  watch.check();
+  const ncclDataType_t type = nccl_type(tensor.scalar_type());
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
+  const cudaEvent_t begin = watch.begin(stream);
+  ncclResult_t result = ncclSuccess;
+  use([&](ncclComm_t communicator) { result = function(communicator, type, stream); });
+  result = settled(result);
+  if (result != ncclSuccess) {
+    std::string said;
+    use([&](ncclComm_t communicator) { said = ncclGetLastError(communicator); });
+    watch.fail(fmt::format("{}: NCCL: {} {}", what, ncclGetErrorString(result), said), current_moment());
+    watch.check();
+  }
+  watch.called(fmt::format("{} of {} bytes among {} ranks", what, tensor.nbytes(), size_), current_moment(), stream,
+               begin);
+  return std::make_unique<InStreamOrder>();
+}
+
+// A communicator connects when it is used for the first time, and may say so.
+ncclResult_t NcclNetwork::NcclGroup::settled(ncclResult_t result) {
+  const auto give_up = Clock::now() + state_->timeout;
+  while (result == ncclInProgress && Clock::now() < give_up) {
+    std::this_thread::sleep_for(kBetweenQuestions);
+    state_->watch.check();
+    ncclResult_t asked = ncclSuccess;
+    use([&](ncclComm_t communicator) { asked = ncclCommGetAsyncError(communicator, &result); });
+    if (asked != ncclSuccess) return asked;
+  }
+  return result;
+}
+
+void NcclNetwork::NcclGroup::use(const std::function<void(ncclComm_t)>& function) {
+  if (communicator_->with(function)) return;
+  state_->watch.check();
+  throw CollectiveFailure("the communicator has been aborted");
+}
+
 NcclNetwork::NcclNetwork(GlooNetwork* meeting, std::chrono::milliseconds timeout)
-    : state_(new State{.meeting = meeting, .timeout = timeout, .watch = NcclWatch(timeout)}) {
+    : state_(std::make_shared<State>(meeting, timeout)) {
   if (const std::string problem = nccl_version_problem(nccl_version()); !problem.empty()) {
     throw CollectiveFailure(problem);
   }
@@ -195,16 +236,23 @@ std::unique_ptr<Group> NcclNetwork::group(const std::string& name, int rank, int
   while (state == ncclInProgress && Clock::now() < give_up) {
     std::this_thread::sleep_for(kBetweenQuestions);
     ncclCommGetAsyncError(communicator, &state);
+    if (state_->meeting != nullptr && !state_->meeting->lost().empty()) break;
   }
   if (state != ncclSuccess) {
+    const std::string lost = state_->meeting != nullptr ? state_->meeting->lost() : "";
     const std::string why =
-        state == ncclInProgress
+        !lost.empty() ? lost
+        : state == ncclInProgress
             ? fmt::format("not all have come in {:.1f} s", std::chrono::duration<double>(state_->timeout).count())
             : fmt::format("NCCL: {} {}", ncclGetErrorString(state), ncclGetLastError(communicator));
     if (communicator != nullptr) ncclCommAbort(communicator);
     throw CollectiveFailure(fmt::format("group {} of {} ranks: {}", name, size, why));
   }
-  return std::make_unique<NcclGroup>(communicator, rank, size, state_->watch, state_->timeout);
+  return std::make_unique<NcclGroup>(communicator, rank, size, state_);
+}
+
+void NcclNetwork::done() {
+  state_->is_done = true;
 }
 
 void NcclNetwork::check() const {

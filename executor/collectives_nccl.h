@@ -31,12 +31,16 @@ class NcclNetwork {
 
   /// The group that all `size` ranks call by the same name. Throws CollectiveFailure when they do not come in time.
   std::unique_ptr<Group> group(const std::string& name, int rank, int size);
+  /// All ranks have done all that they will do, so that communicators may be closed together. Those that go before are
+  /// aborted.
+  void done();
   /// Throws CollectiveFailure, with the instruction that had started it, when a collective has failed.
   void check() const;
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  class NcclGroup;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace fsdp::executor

@@ -34,12 +34,33 @@ std::pair<std::int64_t, std::int64_t> free_and_total() {
 
 }  // namespace
 
+/// The allocator keeps its trackers until the process ends, and frees by destructors of statics come after that of
+/// this.
+struct CudaMemory::Follower {
+  std::mutex mutex;
+  CudaMemory* memory;  ///< Null: gone.
+};
+
 CudaMemory::CudaMemory(int device, std::string settings, bool records)
-    : device_(device), settings_(std::move(settings)), records_(records), free_at_start_(free_and_total().first) {
-  cca::attachAllocatorTraceTracker([this](const Entry& entry) {
-    if (entry.device_ != device_) return;
-    happened(static_cast<int>(entry.action_), static_cast<std::uintptr_t>(entry.addr_), entry.size_, entry.stream_);
+    : follower_(std::make_shared<Follower>()),
+      device_(device),
+      settings_(std::move(settings)),
+      records_(records),
+      free_at_start_(free_and_total().first) {
+  follower_->memory = this;
+  cca::attachAllocatorTraceTracker([device, follower = follower_](const Entry& entry) {
+    if (entry.device_ != device) return;
+    const std::lock_guard lock(follower->mutex);
+    if (follower->memory == nullptr) return;
+    follower->memory->happened(static_cast<int>(entry.action_), static_cast<std::uintptr_t>(entry.addr_), entry.size_,
+                               entry.stream_);
   });
+}
+
+CudaMemory::~CudaMemory() {
+  set_reserve_meter(nullptr);
+  const std::lock_guard lock(follower_->mutex);
+  follower_->memory = nullptr;
 }
 
 void CudaMemory::happened(int action, std::uintptr_t address, std::size_t bytes, const void* stream) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -15,9 +16,12 @@ namespace fsdp::executor {
 
 class CudaMemory final : public ReserveMeter {
  public:
-  /// Follows the allocator of this GPU from now on, for the rest of the process. `settings`: of the allocator, for the
-  /// recording. REQUIRES: nothing has been allocated.
+  /// Follows the allocator of this GPU from now on, until it goes. `settings`: of the allocator, for the recording.
+  /// REQUIRES: nothing has been allocated.
   CudaMemory(int device, std::string settings, bool records);
+  ~CudaMemory() override;
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
 
   void begin_peak() override;
   void add_to(LivePeak& peak) const override;
@@ -29,6 +33,9 @@ class CudaMemory final : public ReserveMeter {
   int number_of(const void* stream);
   static void recount_workspaces();
 
+  struct Follower;
+
+  std::shared_ptr<Follower> follower_;
   int device_;
   std::string settings_;
   bool records_;

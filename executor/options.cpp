@@ -14,6 +14,7 @@ struct Texts {
   std::string device = "cpu";
   std::string memory;
   double timeout_seconds = 300;
+  double heartbeat_seconds = 30;
 };
 
 void describe(CLI::App& app, RunOptions& options, Texts& texts) {
@@ -55,6 +56,9 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
       ->transform(CLI::CheckedTransformer(algorithms));
   app.add_option("--timeout", texts.timeout_seconds, "Seconds that a rank waits for another (300)")
       ->check(CLI::PositiveNumber);
+  app.add_option("--heartbeat", texts.heartbeat_seconds,
+                 "With --device cuda: seconds without a sign of life after which a rank is given up (30)")
+      ->check(CLI::PositiveNumber);
   app.add_option("--mem", texts.memory, "Limit on the bytes of this rank's tensors, as 2G");
   app.add_option("--threads", options.threads, "Threads of a rank")->check(CLI::Range(1, 1024));
   app.add_option("--device", texts.device, "Where to compute: cpu, over Gloo; or cuda, over NCCL (cpu)")
@@ -92,6 +96,11 @@ Result<RunOptions> read_options(int argc, const char* const* argv) {
   if (options.on_cuda && !options.workspaces.empty()) {
     return failure("--workspaces", "It measures processors, not GPUs.", "Leave it out, or write --device cpu.");
   }
+  if (!options.on_cuda && app.count("--heartbeat") > 0) {
+    return failure("--heartbeat", "Between processors a rank that is gone is noticed by its connections.",
+                   "Leave it out, or write --device cuda. --timeout is for ranks that hang.");
+  }
+  options.heartbeat = std::chrono::milliseconds(static_cast<std::int64_t>(texts.heartbeat_seconds * 1000));
   options.has_seed = app.count("--seed") > 0;
   options.has_learning_rate = app.count("--lr") > 0;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(texts.timeout_seconds * 1000));

@@ -39,6 +39,7 @@ struct RunOptions {
   std::string workspaces;                  ///< File of what kernels take for themselves; empty: none.
   ReduceAlgorithm reduce = ReduceAlgorithm::Direct;
   std::chrono::milliseconds timeout{300'000};
+  std::chrono::milliseconds heartbeat{30'000};  ///< Silence after which a rank is given up. On GPUs.
   Bytes memory{0};         ///< Limit on the live bytes of this rank; 0: none.
   int threads = 0;         ///< 0: as many cores as each local rank has.
   bool stands_in = false;  ///< This rank runs alone; what others would send is its own.

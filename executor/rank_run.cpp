@@ -272,6 +272,7 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
     if (!measured) return measured;
   }
   if (network != nullptr) network->barrier("done");
+  backend.done();
   return {};
 }
 
@@ -306,6 +307,7 @@ int run_rank(RunOptions options, Backend& backend) {
   std::unique_ptr<GlooNetwork> network;
   const auto failed = [&](const std::string& what) {
     const std::string where = current >= 0 ? fmt::format("{}, {}", doing, instruction_text(job, current)) : doing;
+    if (network) network->say_failed(what);
     const std::string others = network && current >= 0 ? words_on(network->silent_ranks()) : std::string();
     say(fmt::format("error: rank {}: {}: {}{}", rank, where, what, others));
     return kExitRun;
@@ -316,6 +318,7 @@ int run_rank(RunOptions options, Backend& backend) {
       const Errors differences = check_agreement(*network, options, job);
       if (!differences.empty()) return report_errors(differences), kExitInput;
       backend.meet(*network, *launch);
+      if (options.on_cuda) network->begin_heartbeat(options.heartbeat);
     }
     const Result<void> trained = train(options, rank, job, backend, network.get(), current, doing);
     if (!trained) return report_errors(trained.error()), kExitRun;

@@ -1,6 +1,7 @@
 #include "rehearsal/collectives_log.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "rehearsal/captures.h"
 #include "rehearsal/options.h"
 #include "rehearsal/stub_gpu.h"
+#include "rehearsal/work.h"
 
 namespace fsdp::rehearsal {
 namespace {
@@ -65,7 +67,10 @@ void log_collective(Counter kind, uint64_t elements, ncclDataType_t type, const 
   record.group_size = communicator.ranks;
   record.communicator = communicator.number;
   record.group_rank = communicator.rank;
-  if (!captured(stream, record)) log_collective(record);
+  if (captured(stream, record)) return;
+  log_collective(record);
+  static std::atomic<uint64_t> collectives{0};
+  if (++collectives == options().fault_at && options().fault == Fault::Hang) hang(stream);
 }
 
 void log_collective(stub_gpu_collective record) {

@@ -52,7 +52,7 @@ FSDP_STUB cudaError_t cudaDeviceSynchronize() {
   count(Counter::DeviceSynchronize);
   if (anything_is_captured()) return report(cudaErrorStreamCaptureUnsupported);
   finish_everything();
-  return cudaSuccess;
+  return state_of_device();
 }
 
 // Cards do not reach into each other's memory: each rank is a process of its own.

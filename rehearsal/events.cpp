@@ -84,13 +84,14 @@ FSDP_STUB cudaError_t cudaEventQuery(cudaEvent_t event) {
   count(Counter::EventQuery);
   const Mark mark = mark_of(event);
   if (!was_waited_for(mark) && is_allocator(__builtin_return_address(0))) count(Counter::AllocatorEventQuery);
+  if (const cudaError_t state = state_of_device(); state != cudaSuccess) return state;
   return is_finished(mark) ? cudaSuccess : report(cudaErrorNotReady);
 }
 
 FSDP_STUB cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   count(Counter::EventSynchronize);
   finish(mark_of(event));
-  return cudaSuccess;
+  return state_of_device();
 }
 
 // Time does not pass on the card: any two events are a millisecond apart, so that a rate is a number.

@@ -117,9 +117,11 @@ FSDP_STUB ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   return drop(handle);
 }
 FSDP_STUB ncclResult_t ncclCommAbort(ncclComm_t handle) {
+  if (handle != nullptr) trace(Trace::Nccl, "communicator %d: aborted", behind(handle).number);
   return drop(handle);
 }
-FSDP_STUB ncclResult_t ncclCommFinalize(ncclComm_t) {
+FSDP_STUB ncclResult_t ncclCommFinalize(ncclComm_t handle) {
+  if (handle != nullptr) trace(Trace::Nccl, "communicator %d: finalized", behind(handle).number);
   return ncclSuccess;
 }
 FSDP_STUB ncclResult_t ncclCommRevoke(ncclComm_t, int) {

@@ -94,6 +94,20 @@ void read_nccl_bytes(Reader& reader, Options& options) {
   }
 }
 
+void read_fault(Reader& reader, Options& options) {
+  constexpr std::pair<std::string_view, Fault> kFaults[] = {{"hang:", Fault::Hang},
+                                                            {"illegal:", Fault::IllegalAddress}};
+  const auto found = reader.text("STUB_GPU_FAULT");
+  if (!found) return;
+  for (const auto& [word, fault] : kFaults) {
+    if (!found->starts_with(word) || !parse_number(std::string_view(*found).substr(word.size()), options.fault_at))
+      continue;
+    options.fault = fault;
+    if (options.fault_at > 0) return;
+  }
+  reader.reject("STUB_GPU_FAULT", *found, "hang:N with a number of a collective, or illegal:N with that of a kernel");
+}
+
 void read_behaviour(Reader& reader, Options& options) {
   if (const auto found = reader.text("STUB_GPU_EVENTS")) {
     const std::string_view text = *found;
@@ -109,6 +123,7 @@ void read_behaviour(Reader& reader, Options& options) {
       reader.reject("STUB_GPU_EVENTS", text, "done, hold or lag:N with a number of kernels");
     }
   }
+  read_fault(reader, options);
   if (const auto found = reader.text("STUB_GPU_ADDRESSES")) {
     if (*found != "up" && *found != "down") reader.reject("STUB_GPU_ADDRESSES", *found, "up or down");
     options.addresses_go_down = *found == "down";

@@ -34,6 +34,13 @@ enum class EventTiming {
   Lag,   ///< When so many kernels were launched after it, or the host has waited for it.
 };
 
+/// What goes wrong on the card.
+enum class Fault {
+  Nothing,
+  Hang,            ///< A collective never ends, nor what waits for it.
+  IllegalAddress,  ///< A kernel reads what it may not: from then on whoever asks the device hears of it.
+};
+
 /// What is written to stderr.
 enum class Trace { Memory, Kernels, Nccl, Calls };
 
@@ -49,6 +56,8 @@ struct Options {
   EventTiming events = EventTiming::Done;
   uint64_t event_lag = 0;  ///< Kernels, of EventTiming::Lag.
   bool addresses_go_down = false;
+  Fault fault = Fault::Nothing;
+  uint64_t fault_at = 0;  ///< The how many-th collective, or kernel, counted from 1.
   std::vector<Trace> traces;
 };
 

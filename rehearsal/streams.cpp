@@ -41,7 +41,7 @@ FSDP_STUB cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   count(Counter::StreamSynchronize);
   if (capture_of(stream) != 0) return report(cudaErrorStreamCaptureUnsupported);
   finish_stream(stream);
-  return cudaSuccess;
+  return state_of_device();
 }
 
 FSDP_STUB cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {

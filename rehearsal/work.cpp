@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "rehearsal/errors.h"
 #include "rehearsal/options.h"
 
 // When work is finished matters to memory that was given to another stream with record_stream: PyTorch reuses it once
@@ -35,6 +36,12 @@ struct Work {
   std::mutex mutex;
   uint64_t kernels = 0;
   std::unordered_map<cudaStream_t, Stream> streams;
+  std::unordered_map<cudaStream_t, uint64_t> stuck;  // from which ticket on
+
+  bool is_stuck(const Mark& mark) const {
+    const auto found = stuck.find(mark.stream);
+    return found != stuck.end() && mark.ticket >= found->second;
+  }
 };
 
 Work& work() {
@@ -71,15 +78,18 @@ void wait_for(cudaStream_t stream, const Mark& mark) {
   if (mark.ticket == 0) return;
   Work& w = work();
   const std::lock_guard lock(w.mutex);
+  if (w.is_stuck(mark)) w.stuck.try_emplace(stream, ++w.streams[stream].submitted);
   if (mark.ticket <= w.streams[mark.stream].waited_for) return;
   Stream& waiting = w.streams[stream];
   waiting.dependencies.push_back(Dependency{++waiting.submitted, mark});
 }
 
 bool is_finished(const Mark& mark) {
-  if (options().events == EventTiming::Done) return true;
+  if (options().events == EventTiming::Done && options().fault != Fault::Hang) return true;
   Work& w = work();
   const std::lock_guard lock(w.mutex);
+  if (w.is_stuck(mark)) return false;
+  if (options().events == EventTiming::Done) return true;
   const bool overtaken = options().events == EventTiming::Lag && w.kernels - mark.kernels >= options().event_lag;
   return overtaken || mark.ticket <= w.streams[mark.stream].waited_for;
 }
@@ -116,6 +126,19 @@ bool is_idle(cudaStream_t stream) {
   Work& w = work();
   const std::lock_guard lock(w.mutex);
   return w.streams[stream].waited_for == w.streams[stream].submitted;
+}
+
+void hang(cudaStream_t stream) {
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  w.stuck.try_emplace(stream, ++w.streams[stream].submitted);
+}
+
+cudaError_t state_of_device() {
+  if (options().fault != Fault::IllegalAddress) return cudaSuccess;
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  return w.kernels >= options().fault_at ? report(cudaErrorIllegalAddress) : cudaSuccess;
 }
 
 void kernel_launched() {

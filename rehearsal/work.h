@@ -40,6 +40,13 @@ void finish_everything();
 /// Whether a stream has no unfinished work.
 bool is_idle(cudaStream_t stream);
 
+/// Nothing that `stream` is given from now on ends, nor what waits for it (Fault::Hang). A host that waits gets on all
+/// the same: it would wait for ever.
+void hang(cudaStream_t stream);
+
+/// What the device answers to who asks it: the error of Fault::IllegalAddress once that has happened.
+cudaError_t state_of_device();
+
 /// One more kernel was launched.
 void kernel_launched();
 

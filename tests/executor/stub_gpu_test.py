@@ -83,9 +83,10 @@ class WhatDoesNotEndIsSaid(unittest.TestCase):
         trial = next(each for each in trials() if each.name == "llama_fp32")
         trial.options = ["--nccl-alone", "--timeout", "1"]
         with self.assertRaises(AssertionError) as failed:
-            StubRun(trial, PROGRAM, PLANNER, STUB, STUB_GPU_EVENTS="hold")
+            StubRun(trial, PROGRAM, PLANNER, STUB, STUB_GPU_FAULT="hang:2")
         said = str(failed.exception)
         self.assertIn("exit 3", said)
+        self.assertIn("communicator 0: aborted", said)
         self.assertRegex(said, r"error: rank 0: step 1, instruction \d+ of \d+, Unshard .*: all-gather of \d+ bytes among 4 "
                                r"ranks has not ended after 1\.0 s")
 

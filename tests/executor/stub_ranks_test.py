@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
+import signal
 import sys
+import time
 import unittest
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +20,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import Case  # noqa: E402
-from ranks import InAFolder, Rank, clean_environment, free_port  # noqa: E402
+from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, free_port  # noqa: E402
 
 PROGRAM, PLANNER, STUB = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 NOTE = "note: there are fewer GPUs than ranks"
@@ -68,6 +70,57 @@ class RanksAgreeOnTheTransport(OnTheStub):
         shared, said = self.train([{"STUB_GPU_FIRST": first} for first in ("0", "1", "1")])
         self.assertEqual(shared, [True, True, True])
         self.assertIn(NOTE, said)
+
+
+class HowTheyEnd(OnTheStub):
+    """The stub's ranks never wait for each other, so that whoever hears of another has heard it over the store."""
+
+    ENDLESS = ("--steps", "1000000", "--timeout", "3600")
+
+    def wait_until_they_train(self, ranks: list[Rank]) -> None:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while "step 2: loss" not in ranks[0].printed:
+            self.assertLess(time.monotonic(), deadline, "no step is done")
+            self.assertTrue(all(rank.process.poll() is None for rank in ranks), "".join(rank.printed for rank in ranks))
+            time.sleep(0.05)
+
+    def test_a_rank_that_is_killed_is_missed_over_the_store(self) -> None:
+        cards = [{"STUB_GPU_FIRST": str(r)} for r in range(3)]
+        with self.started(self.plan(3), cards, *self.ENDLESS, "--heartbeat", "3") as ranks:
+            self.wait_until_they_train(ranks)
+            ranks[1].process.send_signal(signal.SIGKILL)
+            for r in (0, 2):
+                self.assertEqual(ranks[r].wait(), 3, ranks[r].printed)
+                self.assertRegex(ranks[r].printed, rf"error: rank {r}: step \d+, instruction \d+ of \d+, .*: rank 1 has given no "
+                                                   r"sign of life for 3\.0 s\. Of rank 1 nothing is heard")
+
+    def test_the_cause_of_a_rank_that_fails_is_told_to_the_others_and_nothing_is_waited_for(self) -> None:
+        cards = [{"STUB_GPU_FIRST": "0"},
+                 {"STUB_GPU_FIRST": "1", "STUB_GPU_BYTES": str(8 << 20), "STUB_GPU_TRACE": "nccl"}]
+        with self.started(self.plan(2), cards, *self.ENDLESS, "--heartbeat", "3600") as ranks:
+            for rank in ranks:
+                self.assertEqual(rank.wait(), 3, rank.printed)
+        self.assertIn("error: rank 1: step 1, ", ranks[1].printed)
+        self.assertIn("CUDA out of memory", ranks[1].printed)
+        self.assertRegex(ranks[0].printed, r"error: rank 0: .*: rank 1 has failed: CUDA out of memory")
+        self.assertIn("communicator 0: aborted", ranks[1].printed)
+        self.assertNotIn("finalized", ranks[1].printed)
+
+    def test_those_who_come_to_the_end_close_together(self) -> None:
+        cards = [{"STUB_GPU_FIRST": str(r), "STUB_GPU_TRACE": "nccl"} for r in range(2)]
+        with self.started(self.plan(2), cards, "--steps", "1") as ranks:
+            for rank in ranks:
+                self.assertEqual(rank.wait(), 0, rank.printed)
+                self.assertIn("communicator 0: finalized", rank.printed)
+                self.assertNotIn("aborted", rank.printed)
+
+    def test_an_error_of_the_device_is_said_as_one(self) -> None:
+        cards = [{"STUB_GPU_FIRST": "0"}, {"STUB_GPU_FIRST": "1", "STUB_GPU_FAULT": "illegal:200"}]
+        with self.started(self.plan(2), cards, *self.ENDLESS, "--heartbeat", "3600") as ranks:
+            for rank in ranks:
+                self.assertEqual(rank.wait(), 3, rank.printed)
+        self.assertRegex(ranks[1].printed, "error: rank 1: .*an illegal memory access was encountered")
+        self.assertRegex(ranks[0].printed, "error: rank 0: .*: rank 1 has failed: .*an illegal memory access was encountered")
 
 
 if __name__ == "__main__":

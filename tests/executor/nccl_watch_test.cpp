@@ -1,0 +1,83 @@
+// Run with the stub GPU preloaded, which plays the fault that the environment names.
+
+#include "executor/nccl_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "executor/collectives.h"
+
+namespace fsdp::executor {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Called {
+  explicit Called(NcclWatch& watch) {
+    const cudaEvent_t begin = watch.begin(nullptr);
+    float value = 0;
+    EXPECT_EQ(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, communicator, nullptr), ncclSuccess);
+    watch.called("all-reduce of 4 bytes", 7, nullptr, begin);
+  }
+  ncclComm_t communicator = [] {
+    ncclComm_t made = nullptr;
+    EXPECT_EQ(ncclCommInitRank(&made, 2, ncclUniqueId{}, 0), ncclSuccess);
+    return made;
+  }();
+};
+
+std::string failure_of(const NcclWatch& watch) {
+  try {
+    watch.check();
+    return "";
+  } catch (const CollectiveFailure& failure) {
+    return failure.what();
+  }
+}
+
+std::string wait_for_failure(const NcclWatch& watch) {
+  while (failure_of(watch).empty()) std::this_thread::sleep_for(milliseconds(5));
+  return failure_of(watch);
+}
+
+// STUB_GPU_FAULT=illegal:1: what CUDA says, and at once; nobody else is to blame.
+TEST(NcclWatch, AnErrorOfTheDeviceIsNoMissingRank) {
+  NcclWatch watch(std::chrono::hours(1), {});
+  cudaLaunchKernel(nullptr, dim3(1), dim3(1), nullptr, 0, nullptr);
+  const Called called(watch);
+  EXPECT_EQ(wait_for_failure(watch),
+            "CUDA: an illegal memory access was encountered (noticed before all-reduce of 4 bytes had ended)");
+}
+
+// STUB_GPU_FAULT=hang:1
+TEST(NcclWatch, ACollectiveThatDoesNotEndIsAMissingRank) {
+  NcclWatch watch(milliseconds(300), {});
+  const Called called(watch);
+  EXPECT_EQ(wait_for_failure(watch),
+            "all-reduce of 4 bytes has not ended after 0.3 s: another rank has not come to it");
+}
+
+// STUB_GPU_EVENTS=hold: the device has not come to it, because it computes what is before.
+TEST(NcclWatch, TheTimeOfACollectiveBeginsWhenItsStreamHasComeToIt) {
+  NcclWatch watch(milliseconds(1), {});
+  const Called called(watch);
+  std::this_thread::sleep_for(milliseconds(500));  // Some looks; the old rule ends it at the first.
+  EXPECT_EQ(failure_of(watch), "");
+}
+
+TEST(NcclWatch, WhatIsWrongWithOtherRanksEndsItsCommunicators) {
+  int aborts = 0;
+  NcclWatch watch(std::chrono::hours(1), [] { return std::string("rank 1 has failed: its disk is full"); });
+  const auto communicator =
+      std::make_shared<GuardedCommunicator>(Called(watch).communicator, [&](GuardedCommunicator::Handle) { ++aborts; });
+  watch.add(communicator);
+  EXPECT_EQ(wait_for_failure(watch), "rank 1 has failed: its disk is full");
+  while (communicator->with([](auto) {})) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_LE(aborts, 1);
+}
+
+}  // namespace
+}  // namespace fsdp::executor
