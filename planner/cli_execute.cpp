@@ -16,6 +16,7 @@
 #include "planner/cli_commands.h"
 #include "planner/cli_plan_file.h"
 #include "planner/cli_values.h"
+#include "planner/execute_proof.h"
 #include "planner/execute_ranks.h"
 #include "planner/execute_results.h"
 #include "planner/gpus_here.h"
@@ -71,6 +72,9 @@ void choose_device(const CommandLine& line, OptionReader& reader, Request& reque
 std::optional<Request> read_request(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader reader(line, errors);
   Request request;
+  for (const Option option : {Option::Gpus, Option::Python}) {
+    if (line.has(option)) reader.fail(option, "It belongs to --proof.", "Add --proof, or leave it out.");
+  }
   request.tolerance = reader.share(Option::Tolerance);
   const auto steps = reader.count(Option::Steps);
   const auto timeout = reader.time(Option::Timeout);
@@ -174,6 +178,7 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
 }  // namespace
 
 Outcome execute_command(const CommandLine& line, const Output& output) {
+  if (line.has(Option::Proof)) return proof_command(line, output);
   Errors errors = check_outputs(line, {Option::Output, Option::AllocatorTrace});
   std::optional<Request> request = read_request(line, output.console.library, errors);
   if (!errors.empty()) return input_failure(std::move(errors));

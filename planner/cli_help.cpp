@@ -60,9 +60,10 @@ Examples:
   fsdp-plan mlp --gpus 4 --mem 16G -o plan.json
   fsdp-plan execute plan.json
   fsdp-plan execute plan.json --steps 20 --tolerance 1% --json
+  fsdp-plan execute plan.json --proof --run-dir proof
 
-Exit codes: 0 it ran, 1 a term is outside --tolerance, 2 the input is wrong, 3 a
-rank failed, 130 it was interrupted.
+Exit codes: 0 it ran, 1 a term is outside --tolerance or not proven, 2 the
+input is wrong, 3 a rank failed, 130 it was interrupted.
 )";
 
 constexpr std::string_view kReplay =

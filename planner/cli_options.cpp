@@ -39,7 +39,7 @@ constexpr std::string_view kReplay = "Replay";
 constexpr std::string_view kOutput = "Output";
 
 constexpr std::array kOptions = {
-    OptionInfo{Option::Gpus, "--gpus,--nproc-per-node", "N", "", kMachines, "GPUs per node", "psert"},
+    OptionInfo{Option::Gpus, "--gpus,--nproc-per-node", "N", "", kMachines, "GPUs per node", "psertx"},
     OptionInfo{Option::Nodes, "--nodes,--nnodes", "N", "", kMachines, "Nodes; 1 when not given", "psert"},
     OptionInfo{Option::GpuName, "--gpu", "NAME", "", kMachines, "GPU, such as T4 or \"H100 SXM\" (see fsdp-plan gpus)",
                "psert"},
@@ -121,11 +121,12 @@ constexpr std::array kOptions = {
                "Device memory of the CUDA context; else the GPU's", "r"},
     OptionInfo{Option::CudnnWorkspace, "--cudnn-workspace", "SIZE", "", kRehearsal,
                "Workspace of every cuDNN plan; cuDNN's own when not given", "r"},
-    OptionInfo{Option::FindBatch, "--find-batch", "WORDS", "", kRehearsal,
-               "Rehearse with one batch after the other, and say the largest that fits: the script's own option, such as "
-               "'--batch-size {}'",
-               "r"},
-    OptionInfo{Option::Python, "--python", "PATH", "", kRehearsal, "Python that has torch, to rehearse a plan", "r"},
+    OptionInfo{
+        Option::FindBatch, "--find-batch", "WORDS", "", kRehearsal,
+        "Rehearse with one batch after the other, and say the largest that fits: the script's own option, such as "
+        "'--batch-size {}'",
+        "r"},
+    OptionInfo{Option::Python, "--python", "PATH", "", kRehearsal, "Python that has torch, to rehearse a plan", "rx"},
     OptionInfo{Option::Snapshot, "--snapshot", "FILE", "", kRehearsal, "Write a memory snapshot for PyTorch's viewer",
                "r"},
     OptionInfo{Option::AllocatorTrace, "--trace", "FILE", "", kRehearsal,
@@ -136,6 +137,8 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Tolerance, "--tolerance", "SHARE", "", kRehearsal,
                "End with 1 when a compared term is further off than this, such as 2%", "rox"},
 
+    OptionInfo{Option::Proof, "--proof", "", "", kExecution,
+               "Prove it on all GPUs of the node: against the prediction, PyTorch's FSDP2 and the stub GPU", "x"},
     OptionInfo{Option::Ranks, "--ranks", "N", "", kExecution, "Processes to start; as many as the plan has ranks", "x"},
     OptionInfo{Option::Device, "--device", "KIND", "cpu|cuda", kExecution,
                "Processors over Gloo, or GPUs over NCCL; GPUs when the plan is for some and they are here", "x"},
@@ -193,6 +196,8 @@ struct CommandWords {
   OptionWords words;
 };
 constexpr std::array kCommandWords = {
+    CommandWords{Option::Gpus, "x", {kExecution, "With --proof: GPUs to use, as many as the plan has ranks"}},
+    CommandWords{Option::Python, "x", {kExecution, "With --proof: Python that has torch, for PyTorch's FSDP2"}},
     CommandWords{Option::Memory, "x", {kExecution, "Limit for the tensors of each rank, such as 2G"}},
     CommandWords{Option::Steps, "x", {kExecution, "Optimizer steps; 4 when not given"}},
     CommandWords{

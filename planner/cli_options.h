@@ -96,6 +96,7 @@ enum class Option {
   Against,
   Tolerance,
   // A run.
+  Proof,
   Ranks,
   Device,
   Seed,

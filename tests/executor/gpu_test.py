@@ -98,9 +98,18 @@ def main() -> int:
         return SKIPPED
     lines = ["| plan | rank | allocated, bytes | reserved, bytes | device, bytes | step (predicted) |", "|---|---|---:|---:|---:|---:|"]
     kept: list[dict[str, Any]] = []
-    problems = share_a_gpu(gpu)
+    problems = []
+    try:
+        problems = share_a_gpu(gpu)
+    except (AssertionError, subprocess.SubprocessError) as error:  # A card that is not in the library, above all.
+        problems = [f"two ranks on one GPU: {str(error).strip().splitlines()[-1]}"]
     for trial in trials(gpu):
-        done = StubRun(trial, PROGRAM, PLANNER, None)
+        try:
+            done = StubRun(trial, PROGRAM, PLANNER, None)
+        except (AssertionError, subprocess.SubprocessError) as error:
+            problems.append(f"{trial.name}: {str(error).strip().splitlines()[-1]}")
+            lines.append(f"| {trial.name} | {trial.rank} of {trial.ranks} | failed | | | |")
+            continue
         lines.append(row(trial, done))
         print(lines[-1], flush=True)
         problems += [f"{trial.name}: {problem}" for problem in problems_of(trial, done)]

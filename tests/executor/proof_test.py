@@ -1,0 +1,199 @@
+"""fsdp-plan execute --proof on the stub GPU: all that it does on cards but the figures, and what its page says of that.
+
+    proof_test.py FSDP_PLAN STUB PYTHON_WITH_TORCH
+"""
+
+from __future__ import annotations
+
+import ctypes
+import html.parser
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Any
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
+from command import LIMIT_SECONDS  # noqa: E402
+from fsdp_proof import rows as judge  # noqa: E402
+
+PLANNER, STUB = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+PYTHON = pathlib.Path(sys.argv[3])
+STUB_WORDS = "Made on the stub GPU"
+
+
+def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False,
+                          env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(ROOT / "model_specs"), **environment})
+
+
+class Words(html.parser.HTMLParser):
+    """The text of a page in its order, and how many pictures it has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text, self.pictures = [], 0
+        self.feed(page)
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.pictures += tag == "svg"
+
+
+class TheProof(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.plan = cls.folder / "plan.json"
+        made = run(PLANNER, "mlp", "--gpu", "H100 SXM", "--gpus", "2", "-o", cls.plan)
+        assert made.returncode == 0, made.stderr
+        predicted = json.loads(run(PLANNER, "simulate", cls.plan, "--json").stdout)
+        terms = {term["name"]: term["bytes"] for term in predicted["memory"]["device_terms"]}
+        nccl = sum(size for name, size in terms.items() if name.startswith("nccl "))
+        cls.card = {"LD_PRELOAD": str(STUB), "STUB_GPU_COUNT": "2", "STUB_GPU_CONTEXT_BYTES": str(terms["CUDA context"]),
+                    "STUB_GPU_NCCL_BYTES": f"2:{nccl}"}
+        cls.expected = predicted
+        cls.proof_folder = cls.folder / "proof"
+        cls.done = run(PLANNER, "execute", cls.plan, "--proof", "--steps", "3", "--run-dir", cls.proof_folder, "--python", PYTHON,
+                       **cls.card)
+        assert cls.done.returncode in (0, 1), cls.done.stderr
+        cls.proof = json.loads((cls.proof_folder / "proof.json").read_text(encoding="utf-8"))
+
+    def rows(self, proof: dict[str, Any], result: str) -> list[str]:
+        return [f"{row['group']}: {row['name']}" for row in proof["rows"] if row["result"] == result]
+
+    def test_every_trial_runs_and_all_that_the_stub_can_say_is_as_it_should_be(self) -> None:
+        self.assertEqual(self.rows(self.proof, "fail"), [])
+        self.assertEqual(self.rows(self.proof, "not run"),
+                         ["executor: losses are numbers that change", "PyTorch FSDP2: losses of all ranks and steps"])
+        passed = self.rows(self.proof, "pass")
+        for name in ("executor: all ranks have trained", "memory: steady step: reserved", "memory: steady step: device",
+                     "collectives: kind, unit, phase, dtype and bytes of each, in their order",
+                     "PyTorch FSDP2: steady step: reserved", "stub GPU: bytes of CUDA context",
+                     "stub GPU: bytes of a communicator of all ranks", "stub GPU: attention of bf16, head 128, 2048 tokens, causal",
+                     "stub GPU: workspace of a 3 x 3 convolution, fp32"):
+            self.assertIn(name, passed)
+        collectives = [(each["collective"], each["payload_bytes"]) for each in self.proof["collectives"]]
+        self.assertEqual([size for _, size in collectives],
+                         [each["payload_bytes"] for each in self.expected["traffic"]["collectives"]])
+        self.assertEqual(len(self.proof["losses"]["fsdp_exec"]), 2)
+        self.assertEqual(len(self.proof["cards"]), 2)
+        self.assertEqual(len({card["uuid"] for card in self.proof["cards"]}), 2)
+
+    def test_what_was_made_on_the_stub_says_so_before_all_else_and_is_no_proof(self) -> None:
+        self.assertEqual(self.done.returncode, 1)
+        self.assertEqual((self.proof["verdict"], self.proof["made_on"]), ("made on the stub GPU", "the stub GPU"))
+        self.assertTrue(self.done.stdout.startswith("STUB "), self.done.stdout)
+        page = Words((self.proof_folder / "proof.html").read_text(encoding="utf-8"))
+        first = next(i for i, text in enumerate(page.text) if STUB_WORDS in text)
+        self.assertIn("proves nothing of a card", page.text[first])
+        self.assertNotIn("memory: ", "".join(page.text[:first]))
+        self.assertEqual(page.pictures, 2)
+
+    def again(self, name: str, changes: dict[str, Any], **environment: str) -> tuple[int, dict[str, Any], str]:
+        """The same without PyTorch, with another request."""
+        folder = self.folder / name
+        folder.mkdir()
+        for file in ("job.json", "predicted.json"):
+            (folder / file).write_bytes((self.proof_folder / file).read_bytes())
+        request = json.loads((self.proof_folder / "request.json").read_text(encoding="utf-8"))
+        request |= {"torch": "", "why_no_torch": "there is none", **changes}
+        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        done = run(sys.executable, "-B", "-m", "fsdp_proof", folder / "request.json", PYTHONPATH=str(ROOT / "python"),
+                   **{**self.card, **environment})
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        return (done.returncode, json.loads((folder / "proof.json").read_text(encoding="utf-8")),
+                (folder / "proof.html").read_text(encoding="utf-8"))
+
+    def test_a_trial_that_fails_is_a_row_and_so_is_a_card_that_nobody_knows(self) -> None:
+        code, proof, page = self.again("failing", {"planned_card": "NVIDIA H100 80GB HBM3"}, STUB_GPU_BYTES=str(700 << 20),
+                                       STUB_GPU_NAME="NVIDIA A10")
+        self.assertEqual(code, 1)
+        failed = {row["name"]: row for row in proof["rows"] if row["result"] == "fail"}
+        self.assertEqual(failed["card"]["found"], "NVIDIA A10")
+        self.assertIn("error: rank ", failed["the trial"]["why"])
+        self.assertIn("the trial", page)
+        self.assertEqual([row["why"] for row in proof["rows"] if row["result"] == "not run"], ["there is none"] * 2)
+
+    def test_another_card_is_not_held_against_this_prediction(self) -> None:
+        _, proof, _ = self.again("another", {}, STUB_GPU_NAME="NVIDIA A10")
+        rows = [row for row in proof["rows"] if row["group"] == "memory"]
+        self.assertEqual({row["result"] for row in rows}, {"note"})
+        self.assertEqual({row["why"] for row in rows}, {judge.OF_ANOTHER_CARD})
+
+    def test_a_card_that_breaks_is_a_row(self) -> None:
+        _, proof, _ = self.again("broken", {}, STUB_GPU_FAULT="illegal:20")
+        self.assertIn("an illegal memory access was encountered",
+                      next(row["why"] for row in proof["rows"] if row["result"] == "fail"))
+
+
+class WhatIsRefused(unittest.TestCase):
+    def refused(self, *words: object, **environment: str) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            plan = pathlib.Path(folder) / "plan.json"
+            run(PLANNER, "mlp", "--gpu", "H100 SXM", "--gpus", "2", "-o", plan)
+            done = run(PLANNER, "execute", plan, "--run-dir", pathlib.Path(folder) / "run", *words, **environment)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        return done.stderr
+
+    def test_options_that_a_proof_has_no_use_for(self) -> None:
+        said = self.refused("--proof", "--gpus", "4", "--mem", "2G", "--device", "cpu")
+        for part in ("The plan is for 2 ranks.", "--mem", "--device"):
+            self.assertIn(part, said)
+
+    def test_options_of_a_proof_without_one(self) -> None:
+        said = self.refused("--gpus", "2", "--python", PYTHON)
+        self.assertEqual(said.count("It belongs to --proof."), 2)
+
+    def test_a_node_without_gpus(self) -> None:
+        try:
+            ctypes.CDLL("libnvidia-ml.so.1")
+            self.skipTest("there is a driver")
+        except OSError:
+            self.assertIn("There is no NVIDIA driver", self.refused("--proof", "--python", PYTHON))
+
+
+class HowRowsAreJudged(unittest.TestCase):
+    def test_a_bound_is_a_share_of_what_is_expected(self) -> None:
+        for found, expected, result in ((101, 100, "pass"), (102, 100, "fail"), (98, 100, "fail"), (0, 0, "pass"), (1, 0, "fail")):
+            self.assertEqual(judge.within("", "", found, expected, "B", 0.01).result, result, (found, expected))
+
+    def test_losses_that_are_no_numbers_or_do_not_change_are_no_training(self) -> None:
+        def reports(*losses: float) -> list[dict[str, Any]]:
+            return [{"steps": [{"loss": loss} for loss in losses]}]
+
+        for losses, result in (((2.0, 1.9), "pass"), ((2.0, float("nan")), "fail"), ((2.0, 2.0), "fail")):
+            self.assertEqual(judge.loss_rows(reports(*losses), False)[0].result, result)
+
+    def test_losses_are_held_against_those_of_pytorch(self) -> None:
+        def side(loss: float, wall: float) -> list[dict[str, Any]]:
+            step = {"loss": loss, "wall_seconds": wall, "live_peak_bytes": 1, "allocated_peak_bytes": 1, "reserved_peak_bytes": 1,
+                    "requested": 1, "allocated": 1, "reserved": 1}
+            return [{"steps": [step, step]}]
+
+        for other, in_16_bits, result in ((2.0, False, "pass"), (2.001, False, "pass"), (2.01, False, "fail"), (2.01, True, "pass"),
+                                          (2.1, True, "fail")):
+            row = judge.pytorch_rows(side(2.0, 1), side(other, 2), in_16_bits, False)[0]
+            self.assertEqual(row.result, result, (other, in_16_bits))
+
+    def test_an_answer_of_the_card_that_the_stub_does_not_give_fails(self) -> None:
+        rows = judge.claim_rows({"attention": "flash", "workspace": 8}, {"attention": "cuDNN", "workspace": 8})
+        self.assertEqual([row.result for row in rows], ["fail", "pass"])
+
+    def test_a_gpu_that_is_shared_is_no_transport_between_gpus(self) -> None:
+        report = {"cluster": {"gpu": "X, shared by several ranks"}, "traffic": {"collectives": []}}
+        self.assertEqual(judge.collective_rows([report], None)[0].result, "fail")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
