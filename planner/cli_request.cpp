@@ -132,6 +132,7 @@ void read_mesh(const CommandLine& line, const Cluster& cluster, Space& space, Er
                 "Write a divisor of the number of GPUs.");
   } else if (replicate) {
     space.shard = world / *replicate;
+    space.replicate = replicate;
   }
   if (shard) space.shard = *shard;
 }

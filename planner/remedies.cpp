@@ -59,22 +59,24 @@ std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload,
   return outcome->fits;
 }
 
-void RemedyList::try_search(std::string what, std::string flag, const Workload& workload, const Space& space) {
-  if (is_stopped()) return;
+std::optional<bool> RemedyList::try_search(std::string what, std::string flag, const Workload& workload,
+                                           const Cluster& cluster, const Space& space) {
+  if (is_stopped()) return std::nullopt;
   Space bounded = space;
   bounded.explain = false;
   bounded.pareto_points = 0;
   bounded.max_predictions = kMostSearchPredictions;
   SearchOptions options;
   options.should_stop = request_.should_stop;
-  const auto found = search(request_.spec, workload, request_.cluster, bounded, options);
-  if (!found || found->proof.stopped_early) return;
+  const auto found = search(request_.spec, workload, cluster, bounded, options);
+  if (!found || found->proof.stopped_early) return std::nullopt;
   keep_if_it_helps({.what = std::move(what),
                     .flag = std::move(flag),
                     .is_searched = true,
                     .delta_bytes = found->best.device_peak - request_.best.device_peak,
                     .delta_time = found->best.step - request_.best.step,
                     .verdict = found->verdict});
+  return found->verdict == Verdict::Fits;
 }
 
 void RemedyList::add(std::string what, std::string flag, const Result<simulator::Outcome>& outcome) {

@@ -14,6 +14,7 @@
 #include "core/name_pattern.h"
 #include "planner/predictors.h"
 #include "planner/remedy_list.h"
+#include "planner/strategy_names.h"
 
 namespace fsdp::planner {
 
@@ -140,7 +141,7 @@ void try_global_batch(RemedyList& list) {
     Space space = *request.space;
     space.global_batch = samples;
     list.try_search(fmt::format("search the micro-batch, at the same {} samples a step", samples),
-                    fmt::format("--global-batch {}", samples), request.workload, space);
+                    fmt::format("--global-batch {}", samples), request.workload, request.cluster, space);
   }
 }
 
@@ -148,6 +149,7 @@ struct Machine {
   Plan plan;
   Workload workload;
   Cluster cluster;
+  std::optional<Space> space;  ///< What is searched on it; none: a plan that was given.
 };
 
 /// The micro-batch and the accumulation that make up the same samples of a step on so many GPUs; false: there are none.
@@ -167,6 +169,18 @@ bool keep_samples(const RemedyRequest& request, Machine& machine) {
   return true;
 }
 
+/// The space as the command reads it for another machine; nothing where the machine leaves no such mesh.
+std::optional<Space> space_on(Space space, const Cluster& cluster) {
+  const std::int64_t world = world_size(cluster);
+  if (!space.strategy.empty()) {
+    const std::string strategy = space.strategy;
+    if (!apply_strategy(strategy, cluster, space)) return std::nullopt;
+  }
+  if (space.replicate && world % *space.replicate == 0) space.shard = world / *space.replicate;
+  if (space.shard && world % *space.shard != 0) return std::nullopt;
+  return space;
+}
+
 /// The plan on more GPUs: larger shard groups, and as many copies as before; more copies where the groups are fixed.
 std::optional<Machine> on_gpus(const RemedyRequest& request, int gpus_per_node, int nodes) {
   ClusterOverrides overrides;
@@ -174,13 +188,15 @@ std::optional<Machine> on_gpus(const RemedyRequest& request, int gpus_per_node, 
   overrides.nodes = nodes;
   auto cluster = override_cluster(request.cluster, overrides);
   if (!cluster) return std::nullopt;
-  Machine machine{request.best.plan, sized_workload(request), *std::move(cluster)};
+  Machine machine{request.best.plan, sized_workload(request), *std::move(cluster), std::nullopt};
   const std::int64_t world = world_size(machine.cluster);
+  if (request.space != nullptr) {
+    machine.space = space_on(*request.space, machine.cluster);
+    if (!machine.space) return std::nullopt;
+  }
   Mesh& mesh = machine.plan.mesh;
-  const bool is_fixed = request.space != nullptr && request.space->shard;
-  if (is_fixed && world % *request.space->shard != 0) return std::nullopt;
-  if (is_fixed) {
-    mesh = {world / mesh.shard, mesh.shard};
+  if (machine.space && machine.space->shard) {
+    mesh = {world / *machine.space->shard, *machine.space->shard};
   } else {
     mesh = world % mesh.replicate == 0 ? Mesh{mesh.replicate, world / mesh.replicate} : Mesh{1, world};
   }
@@ -193,8 +209,14 @@ bool try_gpus(RemedyList& list, int gpus_per_node, int nodes) {
   if (!machine) return false;
   std::string flag = fmt::format("--gpus {}", gpus_per_node);
   if (nodes > 1) flag += fmt::format(" --nodes {}", nodes);
-  return list.try_rebuilt(fmt::format("{} GPUs", world_size(machine->cluster)), flag, machine->plan, machine->workload,
-                          machine->cluster);
+  const std::string what = fmt::format("{} GPUs", world_size(machine->cluster));
+  const RemedyRequest& request = list.request();
+  // Samples that stay are shared out anew, which only a search can tell.
+  if (has_global_batch(request)) {
+    const auto fits = list.try_search(what, flag, request.workload, machine->cluster, *machine->space);
+    if (fits) return *fits;
+  }
+  return list.try_rebuilt(what, flag, machine->plan, machine->workload, machine->cluster);
 }
 
 /// Nodes have 1, 2, 4 or 8 GPUs; beyond that there are more of them.

@@ -24,8 +24,10 @@ class RemedyList {
   bool try_rebuilt(std::string what, std::string flag, const Plan& plan, const Workload& workload,
                    const Cluster& cluster);
 
-  /// What a search over another space gives. Nothing where a limit stops it: the option would find something else.
-  void try_search(std::string what, std::string flag, const Workload& workload, const Space& space);
+  /// What a search over another space or on other machines gives, and whether it fits. Nothing where a limit stops it:
+  /// the option would find something else.
+  std::optional<bool> try_search(std::string what, std::string flag, const Workload& workload, const Cluster& cluster,
+                                 const Space& space);
 
   /// The prediction alone. Errors: those of build_model and of the predictor.
   Result<simulator::Outcome> predict(const Plan& plan, const Workload& workload, const Cluster& cluster,

@@ -74,7 +74,9 @@ struct Space {
   Plan base;
 
   // Fixed by the user; empty: searched.
-  std::optional<std::int64_t> shard;  ///< The mesh: world size / shard replicas.
+  std::optional<std::int64_t> shard;      ///< The mesh: world size / shard replicas.
+  std::string strategy;                   ///< What `shard` follows from: a strategy's name; empty: none.
+  std::optional<std::int64_t> replicate;  ///< What `shard` follows from: the number of copies.
   std::optional<Wrap> wrap;
   std::optional<bool> wrap_ends;         ///< Embeddings and heads as units of their own.
   std::optional<ReshardChoice> reshard;  ///< Also of the root where it is the only unit.

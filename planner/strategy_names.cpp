@@ -150,6 +150,7 @@ Result<void> apply_strategy(std::string_view name, const Cluster& cluster, Space
     return failure("--strategy", fmt::format("{} shards over several GPUs, and there is one.", name),
                    "Write NO_SHARD, or leave --strategy out.");
   }
+  space.strategy = name;
   if (strategy->shard == Strategy::Shard::Node) {
     FSDP_TRY(const std::optional<std::int64_t> shard, hybrid_shard(*strategy, cluster));
     space.shard = shard;

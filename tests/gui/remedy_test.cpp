@@ -26,10 +26,6 @@ void expect_prices_are_kept(const Inputs& inputs) {
   const SnapshotPtr before = state.snapshot();
   ASSERT_FALSE(before->explanation.remedies.empty());
   for (const planner::Remedy& remedy : before->explanation.remedies) {
-    // Where no GPU is named, more memory is priced on machines of its own; a kept plan keeps the ones it has.
-    if (remedy.flag.find("--mem ") != std::string::npos) continue;
-    // Under a global batch more GPUs are priced with smaller micro-batches; a kept plan keeps its own.
-    if (remedy.flag.find("--gpus ") != std::string::npos && inputs.options.contains(Option::GlobalBatch)) continue;
     state.apply_remedy(remedy);
     ASSERT_TRUE(wait_until_idle(state));
     ASSERT_TRUE(state.errors().empty()) << remedy.flag << ": " << to_string(state.errors().front());

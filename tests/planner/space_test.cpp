@@ -143,6 +143,7 @@ TEST(StrategyNames, FixShardAndReshard) {
   EXPECT_EQ(space.reshard->kind, Kind::Never);
   ASSERT_TRUE(apply_strategy("FULL_SHARD", two_nodes, space));
   EXPECT_EQ(space.shard, 8);
+  EXPECT_EQ(space.strategy, "FULL_SHARD") << "on another machine it shards over all of that";
   EXPECT_EQ(space.reshard->kind, Kind::Always);
   EXPECT_EQ(to_string(apply_strategy("FULLSHARD", two_nodes, space).error().at(0)),
             "--strategy: \"FULLSHARD\" is not a sharding strategy. Did you mean \"FULL_SHARD\"?");
