@@ -74,6 +74,7 @@ function(fsdp_test_executable LABEL SOURCES DEPENDS)
   target_link_libraries(${LABEL}_test PRIVATE ${DEPENDS} rapidcheck_gtest GTest::gtest_main)
   fsdp_set_warnings(${LABEL}_test)
   fsdp_precompile(${LABEL}_test standard test property)
+  fsdp_unity(${LABEL}_test)
   gtest_discover_tests(${LABEL}_test
     TEST_PREFIX ${LABEL}/
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}

@@ -13,13 +13,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/index.h"
+
 namespace fsdp {
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 bool multiplies(OpKind kind) {
   return kind == OpKind::Linear || kind == OpKind::Conv1d || kind == OpKind::Conv2d || kind == OpKind::LayerNorm ||

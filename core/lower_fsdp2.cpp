@@ -27,15 +27,12 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/index.h"
 #include "core/schedule.h"
 
 namespace fsdp {
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Ops whose backward needs sizes alone, no tensor of the forward.
 constexpr OpKind kSaveNothing[] = {

@@ -14,6 +14,7 @@
 #include "core/block_builder.h"
 #include "core/block_kinds.h"
 #include "core/dimensions.h"
+#include "core/index.h"
 #include "core/model_spec.h"
 #include "core/module_tree.h"
 #include "core/nearest.h"
@@ -28,10 +29,6 @@ namespace {
 // More than any training run has; sums of this many elements of 8 bytes stay far below 2^63.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 53;
 constexpr std::size_t kMostTensors = 500'000;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void append(Errors& errors, Errors more) {
   errors.insert(errors.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));

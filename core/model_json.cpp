@@ -11,16 +11,13 @@
 #include <cassert>
 #include <utility>
 
+#include "core/index.h"
 #include "core/model_index.h"
 #include "core/plan.h"
 
 namespace fsdp {
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void write_dtype(JsonWriter& writer, const std::optional<Dtype>& dtype) {
   writer.key("dtype");

@@ -4,15 +4,12 @@
 
 #include <algorithm>
 
+#include "core/index.h"
 #include "core/nearest.h"
 #include "core/op_shapes.h"
 
 namespace fsdp {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 /// The part of a name behind its last dot.
 std::string_view last_part(std::string_view name) {

@@ -6,6 +6,8 @@
 #include <array>
 #include <iterator>
 
+#include "core/index.h"
+
 namespace fsdp {
 
 namespace {
@@ -14,10 +16,6 @@ constexpr std::array<std::string_view, kNumDo> kNames = {
     "LoadInputs",      "Unshard",     "WaitForUnshard", "DropAllGather", "Forward",       "Reshard",  "Backward",
     "AccumulateGrads", "ReduceGrads", "FinishReduce",   "ClipGradNorm",  "OptimizerStep", "ZeroGrad",
 };
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 enum class UnitState { Sharded, Gathering, Unsharded };
 

@@ -22,15 +22,12 @@
 
 #include <algorithm>
 
+#include "core/index.h"
 #include "core/nearest.h"
 
 namespace fsdp {
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 class LayoutMaker {
  public:

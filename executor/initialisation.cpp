@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.h"
 #include "executor/counting_allocator.h"
 #include "executor/kernels.h"
 #include "executor/tensors.h"
@@ -23,10 +24,6 @@
 namespace fsdp::executor {
 
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 class Initialiser {
  public:

@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.h"
+
 namespace fsdp::executor {
 
 namespace {
 
 constexpr Bytes kUnknown{-1};
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 MemoryPeaks peaks_of(const LivePeak& peak) {
   return {.live = peak.bytes, .allocated = peak.allocated, .reserved = peak.reserved, .device = peak.device};

@@ -15,13 +15,11 @@
 #include <array>
 #include <utility>
 
+#include "core/index.h"
+
 namespace fsdp::executor {
 
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 Stream stream_of(CollectiveKind kind) {
   switch (kind) {

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.h"
 #include "core/input_casts.h"
 #include "executor/counting_allocator.h"
 #include "executor/gradients.h"
@@ -36,10 +37,6 @@ using Wanted = KeptOutputs::Wanted;
 
 Wanted wanted_of(const Op& op) {
   return op.kind == OpKind::Attention ? Wanted::FusedAttention : Wanted::Everything;
-}
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
 }
 
 bool is_random(const Block& block) {

@@ -24,15 +24,15 @@ namespace {
 constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;
 
 /// A new file whose bytes are counted and summed as they come. The first error stays.
-class NewFile {
+class NewPart {
  public:
-  explicit NewFile(const std::string& path)
+  explicit NewPart(const std::string& path)
       : descriptor_(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
     if (descriptor_ < 0) error_ = errno;
   }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  ~NewFile() {
+  NewPart(const NewPart&) = delete;
+  NewPart& operator=(const NewPart&) = delete;
+  ~NewPart() {
     if (descriptor_ >= 0) close(descriptor_);
   }
 
@@ -102,7 +102,7 @@ std::string header_of(const std::vector<TensorPart>& parts) {
 Result<CheckpointFile> write_part_file(const std::string& folder, const std::string& name,
                                        const std::vector<TensorPart>& parts) {
   const std::string path = folder + "/" + name;
-  NewFile file(path);
+  NewPart file(path);
   const std::string header = header_of(parts);
   auto bytes = static_cast<std::int64_t>(header.size());
   for (const TensorPart& part : parts) bytes += static_cast<std::int64_t>(part.rows.nbytes());

@@ -13,16 +13,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.h"
 #include "executor/counting_allocator.h"
 #include "executor/tensors.h"
 
 namespace fsdp::executor {
 
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::int64_t row_elements(const Shape& shape) {
   std::int64_t elements = 1;

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string_view>
 
+#include "core/index.h"
 #include "executor/tensors.h"
 
 namespace fsdp::executor {
@@ -64,10 +65,6 @@ void fill_spread(const at::Tensor& out, float a, std::uint64_t start, std::int64
     }
     flat.narrow(0, done, count).copy_(at::from_blob(piece.data(), {count}, c10::kFloat));
   }
-}
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
 }
 
 // ---- What inputs may be: each integer input is followed through views to the ops that read it.

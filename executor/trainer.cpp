@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/index.h"
 #include "executor/initialisation.h"
 #include "executor/tensors.h"
 
@@ -22,10 +23,6 @@ namespace fsdp::executor {
 namespace {
 
 constexpr std::chrono::microseconds kBetweenLooks{20};
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 constexpr Bytes kUnknown{-1};  // What an allocator reserves on processors.
 

@@ -6,15 +6,13 @@
 
 #include <algorithm>
 
+#include "core/index.h"
+
 namespace fsdp::executor {
 
 namespace {
 
 constexpr int kNever = -1;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 bool lies_below(const Block& block, int module, int ancestor) {
   while (module > ancestor) module = block.modules[at(module)].parent;

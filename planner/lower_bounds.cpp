@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/index.h"
 #include "simulator/device_terms.h"
 #include "simulator/plan_times.h"
 #include "simulator/prediction.h"
@@ -35,10 +36,6 @@ namespace {
 
 using simulator::CallCost;
 using simulator::Predictor;
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::int64_t bytes_of(std::int64_t elements, Dtype dtype) {
   return elements * size_of(dtype).count();

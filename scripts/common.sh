@@ -33,9 +33,9 @@ quietly() {
 # parts_of LOG: the block at the end of a configure log that says what is built and what is left out.
 parts_of() { sed -n 's/^--   \(built\|left out\) /  \1 /p' "$1" >&2; }
 
-# configure PRESET
+# configure PRESET [OPTION...]
 configure() {
   local log=$project_root/build/$1.configure.log
-  quietly "$log" cmake --preset "$1"
+  quietly "$log" cmake --preset "$@"
   parts_of "$log"
 }

@@ -3,18 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.h"
 #include "simulator/reduction_scratch.h"
 #include "simulator/strides.h"
 
 namespace fsdp::simulator {
-
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
 
 KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides,
                            const std::vector<std::optional<Dtype>>& input_dtypes)

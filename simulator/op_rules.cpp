@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/index.h"
 #include "simulator/kernel_writer.h"
 
 namespace fsdp::simulator {
@@ -79,10 +80,6 @@ struct ModuleRun {
   int begin = 0;
   int end = 0;
 };
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 bool lies_below(const Block& block, int module, int ancestor) {
   while (module > ancestor) module = block.modules[at(module)].parent;

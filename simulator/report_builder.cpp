@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/index.h"
 #include "core/parse_units.h"
 #include "simulator/curve_builder.h"
 #include "simulator/device_terms.h"
@@ -14,10 +15,6 @@
 namespace fsdp::simulator {
 
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 // The run as the peak finder sees it: all marks (instructions) and where the highest one lies.
 struct PeakWalk {

@@ -20,6 +20,7 @@
 #include <map>
 #include <utility>
 
+#include "core/index.h"
 #include "simulator/curve_builder.h"
 #include "simulator/curve_sink.h"
 #include "simulator/device_terms.h"
@@ -29,10 +30,6 @@
 namespace fsdp::simulator {
 
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Times of the moments of one step.
 class Clock {

@@ -3,15 +3,9 @@
 
 #include "simulator/tape_flow.h"
 
+#include "core/index.h"
+
 namespace fsdp::simulator {
-
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
 
 TapeFlow find_flow(const Block& block, const KernelProgram& program, const TapeContext& context) {
   TapeFlow flow;

@@ -11,15 +11,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.h"
 #include "simulator/strides.h"
 
 namespace fsdp::simulator {
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 TapeContext context_of(const ModelIndex& index, int c) {
   const Model& model = *index.model;

@@ -3,15 +3,12 @@
 
 #include <algorithm>
 
+#include "core/index.h"
 #include "simulator/tape_flow.h"
 
 namespace fsdp::simulator {
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void add_part(OpWork::Part& part, const Kernel& kernel, double flops, double bytes) {
   if (kernel.kind == KernelKind::View) return;

@@ -13,13 +13,11 @@
 
 #include <vector>
 
+#include "core/index.h"
+
 namespace fsdp::simulator {
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 struct Shaped {
   std::string text;

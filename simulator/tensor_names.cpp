@@ -2,16 +2,13 @@
 
 #include <array>
 
+#include "core/index.h"
 #include "core/name_pattern.h"
 #include "core/op.h"
 
 namespace fsdp::simulator {
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors = {
     "sharded parameter",

@@ -24,13 +24,11 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "core/index.h"
+
 namespace fsdp::simulator {
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 class Timeline {
  public:

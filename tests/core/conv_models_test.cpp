@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-std::set<std::string> names_of_parameters(const Model& model) {
+std::set<std::string> parameter_names_of(const Model& model) {
   std::set<std::string> names;
   for (const Parameter& parameter : model.parameters) names.insert(parameter.name);
   return names;
@@ -47,7 +47,7 @@ TEST(ResNet18, EveryParameterHasTorchvisionsName) {
     }
   }
   EXPECT_EQ(expected.size(), 62U);
-  EXPECT_EQ(names_of_parameters(model_of("resnet18.json")), expected);
+  EXPECT_EQ(parameter_names_of(model_of("resnet18.json")), expected);
 }
 
 TEST(ResNet18, EachNormKeepsRunningStatisticsAndACounter) {

@@ -32,7 +32,7 @@ const std::vector<std::string>& seeds() {
 }
 
 /// Values that break readers, to be put in place of a number, a text or a name.
-const std::vector<std::string> kPoison = {"0",
+const std::vector<std::string> kPoisonOfSpecs = {"0",
                                           "-1",
                                           "1.5",
                                           "1e999",
@@ -99,7 +99,7 @@ RC_GTEST_PROP(ModelSpecHostile, PoisonInPlaceOfValues, ()) {
   for (int i = 0; i < num_changes; ++i) {
     const auto values = values_of(text);
     const auto [begin, end] = values[*rc::gen::inRange<std::size_t>(0, values.size())];
-    text.replace(begin, end - begin, *rc::gen::elementOf(kPoison));
+    text.replace(begin, end - begin, *rc::gen::elementOf(kPoisonOfSpecs));
   }
   read_and_build(text, {});
 }

@@ -6,46 +6,46 @@
 namespace fsdp {
 namespace {
 
-using Names = std::vector<std::string>;
+using NameList = std::vector<std::string>;
 
 TEST(FoldNames, NeighboursThatCountUpBecomeOneRow) {
-  EXPECT_EQ(fold_names(Names{"model.layers.0", "model.layers.1", "model.layers.2"}), Names{"model.layers.{0..2}"});
+  EXPECT_EQ(fold_names(NameList{"model.layers.0", "model.layers.1", "model.layers.2"}), NameList{"model.layers.{0..2}"});
 }
 
 TEST(FoldNames, ANumberInTheMiddleCountsToo) {
-  EXPECT_EQ(fold_names(Names{"h.9.mlp", "h.10.mlp", "h.11.mlp"}), Names{"h.{9..11}.mlp"});
+  EXPECT_EQ(fold_names(NameList{"h.9.mlp", "h.10.mlp", "h.11.mlp"}), NameList{"h.{9..11}.mlp"});
 }
 
 TEST(FoldNames, AStepOtherThanOneNeedsThreeNames) {
-  EXPECT_EQ(fold_names(Names{"a.0", "a.2", "a.4"}), Names{"a.{0..4..2}"});
-  EXPECT_EQ(fold_names(Names{"a.0", "a.2"}), (Names{"a.0", "a.2"}));
+  EXPECT_EQ(fold_names(NameList{"a.0", "a.2", "a.4"}), NameList{"a.{0..4..2}"});
+  EXPECT_EQ(fold_names(NameList{"a.0", "a.2"}), (NameList{"a.0", "a.2"}));
 }
 
 TEST(FoldNames, AGapEndsARow) {
-  EXPECT_EQ(fold_names(Names{"a.0", "a.1", "a.3"}), (Names{"a.{0..1}", "a.3"}));
+  EXPECT_EQ(fold_names(NameList{"a.0", "a.1", "a.3"}), (NameList{"a.{0..1}", "a.3"}));
 }
 
 TEST(FoldNames, WhatDoesNotCountUpStaysAsItIs) {
-  const Names names = {"", "lm_head", "a.1", "a.0", "a.01", "a.2.x", "b.3.x"};
+  const NameList names = {"", "lm_head", "a.1", "a.0", "a.01", "a.2.x", "b.3.x"};
   EXPECT_EQ(fold_names(names), names);
 }
 
 TEST(FoldNames, ANumberAfterAnUnderscoreCountsToo) {
-  EXPECT_EQ(fold_names(Names{"encoder.layers.encoder_layer_9", "encoder.layers.encoder_layer_10"}),
-            Names{"encoder.layers.encoder_layer_{9..10}"});
-  EXPECT_EQ(fold_names(Names{"layer_0.mlp", "layer_1.mlp"}), Names{"layer_{0..1}.mlp"});
+  EXPECT_EQ(fold_names(NameList{"encoder.layers.encoder_layer_9", "encoder.layers.encoder_layer_10"}),
+            NameList{"encoder.layers.encoder_layer_{9..10}"});
+  EXPECT_EQ(fold_names(NameList{"layer_0.mlp", "layer_1.mlp"}), NameList{"layer_{0..1}.mlp"});
 }
 
 TEST(FoldNames, OtherNumbersInsideOfAPartAreLeftAlone) {
-  const Names names = {"layer1", "layer2", "layer3", "a_1_b", "a_2_b", "b_1x", "b_2x", "c_01", "c_02"};
+  const NameList names = {"layer1", "layer2", "layer3", "a_1_b", "a_2_b", "b_1x", "b_2x", "c_01", "c_02"};
   EXPECT_EQ(fold_names(names), names);
 }
 
 TEST(UnfoldName, ARangeIsEachOfItsNames) {
-  EXPECT_EQ(unfold_name("a.{8..10}.b", "x"), (Names{"a.8.b", "a.9.b", "a.10.b"}));
-  EXPECT_EQ(unfold_name("a.{0..5..2}", "x"), (Names{"a.0", "a.2", "a.4"}));
-  EXPECT_EQ(unfold_name("layer_{1..2}.b", "x"), (Names{"layer_1.b", "layer_2.b"}));
-  EXPECT_EQ(unfold_name("lm_head", "x"), Names{"lm_head"});
+  EXPECT_EQ(unfold_name("a.{8..10}.b", "x"), (NameList{"a.8.b", "a.9.b", "a.10.b"}));
+  EXPECT_EQ(unfold_name("a.{0..5..2}", "x"), (NameList{"a.0", "a.2", "a.4"}));
+  EXPECT_EQ(unfold_name("layer_{1..2}.b", "x"), (NameList{"layer_1.b", "layer_2.b"}));
+  EXPECT_EQ(unfold_name("lm_head", "x"), NameList{"lm_head"});
 }
 
 TEST(UnfoldName, BracesThatHoldNoRangeAreExplained) {
@@ -73,18 +73,18 @@ TEST(UnfoldName, BracesThatHoldNoRangeAreExplained) {
 
 TEST(UnfoldName, TheLargestStepDoesNotOverflow) {
   EXPECT_EQ(unfold_name("a.{9223372036854775800..9223372036854775807..5}", "x"),
-            (Names{"a.9223372036854775800", "a.9223372036854775805"}));
+            (NameList{"a.9223372036854775800", "a.9223372036854775805"}));
 }
 
 RC_GTEST_PROP(FoldNames, UnfoldingGivesTheSameNamesInTheSameOrder, ()) {
   // Few stems and small numbers, so that rows, breaks and repeated names are all common.
-  const auto names = *rc::gen::container<Names>(
+  const auto names = *rc::gen::container<NameList>(
       rc::gen::map(rc::gen::tuple(rc::gen::element<std::string>("a.", "a.b.", ".", "a_", "a_b_"),
                                   rc::gen::inRange(0, 6), rc::gen::element<std::string>("", ".c", ".1", "_1", "_c")),
                    [](const std::tuple<std::string, int, std::string>& parts) {
                      return std::get<0>(parts) + std::to_string(std::get<1>(parts)) + std::get<2>(parts);
                    }));
-  Names unfolded;
+  NameList unfolded;
   for (const std::string& folded : fold_names(names)) {
     const auto row = unfold_name(folded, "");
     RC_ASSERT(row.has_value());

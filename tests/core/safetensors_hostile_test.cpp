@@ -15,7 +15,7 @@
 namespace fsdp {
 namespace {
 
-const std::string kGood =
+const std::string kGoodFile =
     R"({"__metadata__":{"format":"pt","DCP_SHARDING_INFO":"{\"a\":{\"saved_offsets\":[2,0]},\"b\":{\"saved_offsets\":[]}}"},)"
     R"("a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b":{"dtype":"BF16","shape":[],"data_offsets":[24,26]}})";
 
@@ -44,28 +44,28 @@ void read_and_check(const std::string& header, std::int64_t file_bytes) {
 }
 
 TEST(BrokenSafetensors, TheGoodOneIsGood) {
-  const auto read = parse_safetensors_header(kGood, "f", size_of_file(kGood));
+  const auto read = parse_safetensors_header(kGoodFile, "f", size_of_file(kGoodFile));
   ASSERT_TRUE(read);
   EXPECT_EQ(read->entries[0].saved_offsets, (Shape{2, 0}));
 }
 
 TEST(BrokenSafetensors, AHeaderCutAtAnyByteIsAnError) {
-  for (std::size_t size = 0; size < kGood.size(); ++size) {
-    const std::string cut = kGood.substr(0, size);
+  for (std::size_t size = 0; size < kGoodFile.size(); ++size) {
+    const std::string cut = kGoodFile.substr(0, size);
     EXPECT_FALSE(parse_safetensors_header(cut, "f", size_of_file(cut))) << size;
   }
 }
 
 TEST(BrokenSafetensors, AFileOfAnotherSizeIsAnError) {
   for (const std::int64_t wrong : {-27, -26, -25, -1, 1, 8, 1 << 30}) {
-    EXPECT_FALSE(parse_safetensors_header(kGood, "f", size_of_file(kGood) + wrong)) << wrong;
+    EXPECT_FALSE(parse_safetensors_header(kGoodFile, "f", size_of_file(kGoodFile) + wrong)) << wrong;
   }
 }
 
 TEST(BrokenSafetensors, WithAnyByteChangedIsReadOrRefused) {
-  for (std::size_t at = 0; at < kGood.size(); ++at) {
+  for (std::size_t at = 0; at < kGoodFile.size(); ++at) {
     for (int byte = 0; byte < 256; ++byte) {
-      std::string changed = kGood;
+      std::string changed = kGoodFile;
       changed[at] = static_cast<char>(byte);
       read_and_check(changed, size_of_file(changed));
     }
@@ -85,10 +85,10 @@ TEST(BrokenSafetensors, WithAnyNumberChangedIsReadOrRefused) {
                                  "null",
                                  "[]",
                                  "\"3\""};
-  for (std::size_t at = 0; at < kGood.size(); ++at) {
-    if (kGood[at] < '0' || kGood[at] > '9') continue;
+  for (std::size_t at = 0; at < kGoodFile.size(); ++at) {
+    if (kGoodFile[at] < '0' || kGoodFile[at] > '9') continue;
     for (const std::string& number : numbers) {
-      std::string changed = kGood;
+      std::string changed = kGoodFile;
       changed.replace(at, 1, number);
       read_and_check(changed, size_of_file(changed));
     }

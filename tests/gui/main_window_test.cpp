@@ -30,9 +30,6 @@ using planner::Option;
 using test::small_inputs;
 using test::wait_until_idle;
 
-/// The example that answers in some milliseconds.
-constexpr int kSmallExample = 5;
-
 QAction* action_of(MainWindow& window, const QString& name) {
   return window.findChild<QAction*>("action_" + name);
 }
@@ -50,7 +47,7 @@ TEST(MainWindow, BeginsWithAStartPageAndOpensAnExample) {
 
 TEST(MainWindow, EveryActionHasATextAndAShortcutOrATip) {
   MainWindow window(test::library());
-  window.open_example(kSmallExample);
+  window.open_example(test::kSmallExample);
   int count = 0;
   for (const QAction* action : window.findChildren<QAction*>()) {
     if (action->isSeparator() || action->menu() != nullptr || action->parent()->inherits("QLineEdit")) continue;
@@ -132,7 +129,7 @@ TEST(MainWindow, TheTreeOfModulesIsAProperModel) {
 
 TEST(MainWindow, ACheckboxInTheTreeMakesAUnit) {
   MainWindow window(test::library());
-  window.open_example(kSmallExample);
+  window.open_example(test::kSmallExample);
   ASSERT_TRUE(wait_until_idle(window.state()));
   auto* tree = window.findChild<QTreeView*>("module_tree");
   const std::size_t before = window.state().snapshot()->report.plan.units.size();
@@ -219,7 +216,7 @@ TEST(MainWindow, BrokenFilesAreExplainedAndNothingIsLost) {
     return folder.filePath(name);
   };
   MainWindow window(test::library());
-  window.open_example(kSmallExample);
+  window.open_example(test::kSmallExample);
   ASSERT_TRUE(wait_until_idle(window.state()));
   const Inputs before = window.state().inputs();
   const SnapshotPtr shown = window.state().snapshot();
@@ -277,7 +274,7 @@ TEST(MainWindow, ASmallWindowShowsTheVerdictAndTheControls) {
 TEST(MainWindow, DocksComeBackWhereTheyWere) {
   MainWindow window(test::library());
   window.show();
-  window.open_example(kSmallExample);
+  window.open_example(test::kSmallExample);
   ASSERT_TRUE(wait_until_idle(window.state()));
   for (QDockWidget* dock : window.findChildren<QDockWidget*>()) {
     EXPECT_FALSE(dock->objectName().isEmpty());
@@ -291,7 +288,7 @@ TEST(MainWindow, ARunWithoutTheCommandSaysHowToGetIt) {
   const QByteArray before = qgetenv("FSDP_PLAN_BINARY");
   qputenv("FSDP_PLAN_BINARY", "/nowhere/fsdp-plan");
   MainWindow window(test::library());
-  window.open_example(kSmallExample);
+  window.open_example(test::kSmallExample);
   ASSERT_TRUE(wait_until_idle(window.state()));
   action_of(window, "execute")->trigger();
   EXPECT_TRUE(window.runs().log().contains("The command fsdp-plan is not there")) << window.runs().log().toStdString();

@@ -22,21 +22,6 @@ using planner::Option;
 using test::small_inputs;
 using test::wait_until_idle;
 
-constexpr int kSmallExample = 5;
-
-// Answers the next question of the window, and keeps what was asked.
-void answer_next(QMessageBox::StandardButton button, QString& asked) {
-  auto* timer = new QTimer(qApp);
-  QObject::connect(timer, &QTimer::timeout, timer, [timer, button, &asked] {
-    auto* box = qobject_cast<QMessageBox*>(QApplication::activeModalWidget());
-    if (box == nullptr) return;
-    asked = box->text();
-    timer->deleteLater();
-    QTest::mouseClick(box->button(button), Qt::LeftButton);
-  });
-  timer->start(5);
-}
-
 class RecoveryTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -67,7 +52,7 @@ TEST_F(RecoveryTest, WorkOfAProgramThatCrashedIsKept) {
   MainWindow window(test::library());
   window.show();
   QString asked;
-  answer_next(QMessageBox::Yes, asked);
+  test::answer_next(QMessageBox::Yes, asked);
   window.offer_recovery();
   EXPECT_TRUE(asked.contains("unsaved changes of mlp")) << asked.toStdString();
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -83,7 +68,7 @@ TEST_F(RecoveryTest, WorkThatNobodyWantsIsGoneForGood) {
   MainWindow window(test::library());
   window.show();
   QString asked;
-  answer_next(QMessageBox::No, asked);
+  test::answer_next(QMessageBox::No, asked);
   window.offer_recovery();
   EXPECT_FALSE(asked.isEmpty());
   EXPECT_FALSE(window.state().has_model());
@@ -98,7 +83,7 @@ TEST_F(RecoveryTest, WorkForLaterStays) {
   MainWindow window(test::library());
   window.show();
   QString asked;
-  answer_next(QMessageBox::Cancel, asked);
+  test::answer_next(QMessageBox::Cancel, asked);
   window.offer_recovery();
   EXPECT_FALSE(asked.isEmpty());
   EXPECT_TRUE(QFile::exists(path));
@@ -110,7 +95,7 @@ TEST_F(RecoveryTest, IsOfferedToWhoStartsWithAFileToo) {
   MainWindow window(test::library());
   window.show();
   QString asked;
-  answer_next(QMessageBox::Yes, asked);
+  test::answer_next(QMessageBox::Yes, asked);
   window.offer_recovery();
   window.open_at_start("qwen3_tts");
   EXPECT_TRUE(window.state().inputs() == left_) << "the file does not take the place of what was recovered";
@@ -122,7 +107,7 @@ TEST_F(RecoveryTest, IsOfferedToWhoStartsWithAFileToo) {
 TEST_F(RecoveryTest, AnotherOpenWindowKeepsItsOwn) {
   MainWindow first(test::library());
   first.show();
-  first.open_example(kSmallExample);
+  first.open_example(test::kSmallExample);
   ASSERT_TRUE(wait_until_idle(first.state()));
   first.state().change(with_option(first.state().inputs(), Option::Batch, "5"), "batch");
   ASSERT_TRUE(QTest::qWaitFor([&] { return QFile::exists(first.recovery().path()); }, test::kPatience));
@@ -130,7 +115,7 @@ TEST_F(RecoveryTest, AnotherOpenWindowKeepsItsOwn) {
   second.show();
   EXPECT_NE(first.recovery().path(), second.recovery().path());
   EXPECT_TRUE(left_behind().empty()) << "the first window is still there";
-  second.open_example(kSmallExample);
+  second.open_example(test::kSmallExample);
   second.state().change(with_option(second.state().inputs(), Option::Batch, "9"), "batch");
   ASSERT_TRUE(QTest::qWaitFor([&] { return QFile::exists(second.recovery().path()); }, test::kPatience));
   const auto kept = read_project(first.recovery().path().toStdString());
@@ -140,7 +125,7 @@ TEST_F(RecoveryTest, AnotherOpenWindowKeepsItsOwn) {
 
 TEST_F(RecoveryTest, UndoToWhatIsSavedLeavesNothingToRecover) {
   MainWindow window(test::library());
-  window.open_example(kSmallExample);
+  window.open_example(test::kSmallExample);
   ASSERT_TRUE(wait_until_idle(window.state()));
   window.state().change(with_option(window.state().inputs(), Option::Gpus, "3"), "gpus");
   EXPECT_TRUE(window.isWindowModified());

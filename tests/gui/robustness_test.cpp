@@ -30,19 +30,6 @@ qint64 bytes_read() {
   return file.readLine().trimmed().split(' ').last().toLongLong();
 }
 
-/// Answers the next question once it is asked, and tells what it was.
-void answer_next(QMessageBox::StandardButton button, QString& asked) {
-  auto* timer = new QTimer(qApp);
-  QObject::connect(timer, &QTimer::timeout, timer, [timer, button, &asked] {
-    auto* box = qobject_cast<QMessageBox*>(QApplication::activeModalWidget());
-    if (box == nullptr) return;
-    asked = box->text();
-    timer->deleteLater();
-    QTest::mouseClick(box->button(button), Qt::LeftButton);
-  });
-  timer->start(5);
-}
-
 TEST(Robustness, ClosingAsksBeforeItForgets) {
   MainWindow window(test::library());
   window.show();
@@ -50,11 +37,11 @@ TEST(Robustness, ClosingAsksBeforeItForgets) {
   ASSERT_TRUE(wait_until_idle(window.state()));
   window.state().change(with_option(window.state().inputs(), Option::Batch, "5"), "batch");
   QString asked;
-  answer_next(QMessageBox::Cancel, asked);
+  test::answer_next(QMessageBox::Cancel, asked);
   EXPECT_FALSE(window.close());
   EXPECT_TRUE(asked.contains("Save what you have changed?")) << asked.toStdString();
   EXPECT_TRUE(window.isVisible());
-  answer_next(QMessageBox::Discard, asked);
+  test::answer_next(QMessageBox::Discard, asked);
   EXPECT_TRUE(window.close());
 }
 

@@ -2,9 +2,13 @@
 
 // What the tests of the window share: small states, and waiting for an answer.
 
+#include <QAbstractButton>
+#include <QApplication>
 #include <QElapsedTimer>
+#include <QMessageBox>
 #include <QSignalSpy>
 #include <QTest>
+#include <QTimer>
 #include <string>
 
 #include "core/model_library.h"
@@ -15,6 +19,9 @@ namespace fsdp::gui::test {
 inline std::string library() {
   return "model_specs";
 }
+
+/// The example that answers in some milliseconds.
+constexpr int kSmallExample = 5;
 
 /// `mlp` on 4 GPUs of 16 GiB: a search of some milliseconds.
 inline Inputs small_inputs(const std::string& model = "mlp") {
@@ -43,6 +50,19 @@ inline bool wait_until_idle(AppState& state, int milliseconds = kPatience) {
   QTest::qWait(0);
   while (state.is_busy() && timer.elapsed() < milliseconds) QTest::qWait(2);
   return !state.is_busy();
+}
+
+/// Answers the next question once it is asked, and tells what it was. REQUIRES: `asked` lives until then.
+inline void answer_next(QMessageBox::StandardButton button, QString& asked) {
+  auto* timer = new QTimer(qApp);
+  QObject::connect(timer, &QTimer::timeout, timer, [timer, button, &asked] {
+    auto* box = qobject_cast<QMessageBox*>(QApplication::activeModalWidget());
+    if (box == nullptr) return;
+    asked = box->text();
+    timer->deleteLater();
+    QTest::mouseClick(box->button(button), Qt::LeftButton);
+  });
+  timer->start(5);
 }
 
 }  // namespace fsdp::gui::test

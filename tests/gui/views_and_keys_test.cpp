@@ -15,7 +15,6 @@
 namespace fsdp::gui {
 namespace {
 
-constexpr int kSmallExample = 5;
 constexpr const char* kInOrder[] = {"controls", "modules", "pareto", "peak",    "differences",
                                     "teaching", "tables",  "runs",   "messages"};
 
@@ -27,7 +26,7 @@ bool is_in_front(MainWindow& window, const QString& name) {
 TEST(Views, AltAndADigitBringsAViewToTheFrontHoweverOften) {
   MainWindow window(test::library());
   window.show();
-  window.open_example(kSmallExample);
+  window.open_example(test::kSmallExample);
   ASSERT_TRUE(test::wait_until_idle(window.state()));
   int key = Qt::Key_1;
   for (const char* name : kInOrder) {
@@ -46,7 +45,7 @@ TEST(Views, AltAndADigitBringsAViewToTheFrontHoweverOften) {
 TEST(Views, AHiddenViewComesBackByItsKey) {
   MainWindow window(test::library());
   window.show();
-  window.open_example(kSmallExample);
+  window.open_example(test::kSmallExample);
   ASSERT_TRUE(test::wait_until_idle(window.state()));
   auto* dock = window.findChild<QDockWidget*>("dock_tables");
   window.findChild<QAction*>("action_show_tables")->trigger();

@@ -13,7 +13,7 @@ Result<RehearsalRecord> read(const std::string& text) {
   return read_record(*document);
 }
 
-std::string errors_of(const std::string& text) {
+std::string errors_of_record(const std::string& text) {
   const auto record = read(text);
   std::string lines;
   if (record) return lines;
@@ -91,7 +91,7 @@ TEST(RehearseRecord, OfAnExceptionNeedsNothingElse) {
 }
 
 TEST(RehearseRecord, NamesEverythingThatIsWrong) {
-  const std::string text = errors_of(R"({"format_version": "2.0", "end": {"why": "steps_reachd"}, "job": {"rank": 8,
+  const std::string text = errors_of_record(R"({"format_version": "2.0", "end": {"why": "steps_reachd"}, "job": {"rank": 8,
     "world_size": 8}, "memory": {"peaks": {"requested": -1, "allocated": 2199023255552}, "phases": 3},
     "collectives": {"steady_step": [{"kind": "all_gater", "elements": 1, "payload_bytes": 1, "group_size": 0}]}})");
   for (const char* part :
@@ -103,9 +103,9 @@ TEST(RehearseRecord, NamesEverythingThatIsWrong) {
 }
 
 TEST(RehearseRecord, AnExceptionThatIsNotThereIsAnError) {
-  EXPECT_NE(errors_of(with(recorded_rank(), "\"why\": \"steps_reached\"", "\"why\": \"exception\"")), "");
+  EXPECT_NE(errors_of_record(with(recorded_rank(), "\"why\": \"steps_reached\"", "\"why\": \"exception\"")), "");
   // A script may catch its out-of-memory errors and end.
-  EXPECT_EQ(errors_of(with(recorded_rank(), "\"why\": \"steps_reached\"", "\"why\": \"out_of_memory\"")), "");
+  EXPECT_EQ(errors_of_record(with(recorded_rank(), "\"why\": \"steps_reached\"", "\"why\": \"out_of_memory\"")), "");
 }
 
 }  // namespace

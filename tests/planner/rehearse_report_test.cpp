@@ -114,14 +114,14 @@ TEST(RehearseReport, WithLittleLeftItSaysThatTheTermsAreEstimates) {
   EXPECT_EQ(limits.front(), "It is close: only 100 MiB are free, and 590 MiB of the peak are estimates.");
 }
 
-struct Case {
+struct Mistake {
   const char* type;
   const char* message;
   const char* starts;
 };
 
 TEST(RehearseFailure, ExceptionsAreExplained) {
-  const Case cases[] = {
+  const Mistake cases[] = {
       {"ModuleNotFoundError", "No module named 'torch'", "rank 0: This Python has no torch."},
       {"ModuleNotFoundError", "No module named 'wandb'", "rank 0: This Python lacks a module of the script:"},
       {"requests.exceptions.ConnectionError", "Max retries", "rank 0: The script needs the network:"},
@@ -132,7 +132,7 @@ TEST(RehearseFailure, ExceptionsAreExplained) {
        "rank 0: The script, or a package of it, wants another torch than 2.11.0+cu130:"},
       {"ValueError", "bad\nlines", "rank 0: The script raised ValueError: bad (train.py:7)."},
   };
-  for (const Case& each : cases) {
+  for (const Mistake& each : cases) {
     RankRun run = run_of(recorded_rank());
     run.record->end = "exception";
     run.record->error_types = {each.type};

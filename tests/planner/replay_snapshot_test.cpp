@@ -13,7 +13,7 @@ std::string trace_of(const Recording& recording) {
   return recording.text.substr(recording.text.find("!addresses bump\n") + 16);
 }
 
-Recording read(const std::string& pickle) {
+Recording read_snapshot(const std::string& pickle) {
   Result<Recording> recording = read_recorded_snapshot(pickle, "s.pickle");
   EXPECT_TRUE(recording) << to_string(recording.error().front());
   return recording ? *std::move(recording) : Recording();
@@ -28,7 +28,7 @@ std::vector<std::string> errors_of(const std::string& pickle) {
 }
 
 TEST(Snapshot, BecomesTheRequestsOfTheProgram) {
-  const Recording recording = read(snapshot_of({
+  const Recording recording = read_snapshot(snapshot_of({
       snapshot_event("segment_alloc", kBase, 20 * kMiB),
       snapshot_event("alloc", kBase, 5 * kMiB, 0, 12),
       snapshot_event("alloc", kBase + 5 * kMiB, 4 * kMiB, 0, 13),
@@ -49,13 +49,13 @@ TEST(Snapshot, BecomesTheRequestsOfTheProgram) {
 
 TEST(Snapshot, NumbersStreamsByTheirFirstRequest) {
   const Recording recording =
-      read(snapshot_of({snapshot_event("alloc", kBase, 100, 987654), snapshot_event("alloc", kBase + 512, 100, 0),
+      read_snapshot(snapshot_of({snapshot_event("alloc", kBase, 100, 987654), snapshot_event("alloc", kBase + 512, 100, 0),
                         snapshot_event("alloc", kBase + 1024, 100, 987654)}));
   EXPECT_EQ(trace_of(recording), "alloc 0 100 0\nalloc 1 100 1\nalloc 2 100 0\n");
 }
 
 TEST(Snapshot, KeepsABlockThatAnotherStreamUsesUntilItsFreeIsCompleted) {
-  const Recording recording = read(snapshot_of({
+  const Recording recording = read_snapshot(snapshot_of({
       snapshot_event("segment_alloc", kBase, 2 * kMiB),
       snapshot_event("alloc", kBase, 512),
       snapshot_event("free_requested", kBase, 512),
@@ -78,7 +78,7 @@ Recording read_after_a_flush(const std::vector<std::string>& next) {
       snapshot_event("segment_free", kBase, 40 * kMiB),
   };
   events.insert(events.end(), next.begin(), next.end());
-  return read(snapshot_of(events));
+  return read_snapshot(snapshot_of(events));
 }
 
 TEST(Snapshot, WhereTheCacheWasEmptiedWithoutNeedTheProgramAsked) {
@@ -108,7 +108,7 @@ TEST(Snapshot, WhereTheCacheWasEmptiedInNeedTheDeviceWasFull) {
 // The same events as a flush in need, but for the stack: a call of torch.cuda.empty_cache() at the peak.
 TEST(Snapshot, AStackSaysThatTheProgramEmptiedTheCache) {
   for (const char* function : {"empty_cache", "THCPModule_emptyCache(_object*, _object*)"}) {
-    const Recording recording = read(snapshot_of({
+    const Recording recording = read_snapshot(snapshot_of({
         snapshot_event("segment_alloc", kBase, 40 * kMiB),
         snapshot_event("alloc", kBase, 40 * kMiB),
         snapshot_event("free_requested", kBase, 40 * kMiB),
@@ -124,7 +124,7 @@ TEST(Snapshot, AStackSaysThatTheProgramEmptiedTheCache) {
 }
 
 TEST(Snapshot, TakesTheDeviceFromARefusal) {
-  const Recording recording = read(snapshot_of({
+  const Recording recording = read_snapshot(snapshot_of({
       snapshot_event("segment_alloc", kBase, 40 * kMiB),
       snapshot_event("alloc", kBase, 40 * kMiB, 0, 7),
       snapshot_event("oom", 10 * kMiB, 60 * kMiB, 0, 8),
@@ -142,7 +142,7 @@ TEST(Snapshot, TakesTheDeviceFromARefusal) {
 }
 
 TEST(Snapshot, MakesFirstWhatWasThereBeforeItBegan) {
-  const Recording recording = read(snapshot_of(
+  const Recording recording = read_snapshot(snapshot_of(
       {
           snapshot_event("free_requested", kBase + 8 * kMiB, 8 * kMiB),
           snapshot_event("free_completed", kBase + 8 * kMiB, 8 * kMiB),
@@ -164,7 +164,7 @@ TEST(Snapshot, MakesFirstWhatWasThereBeforeItBegan) {
 // of a small segment; and nothing of a segment of 32 MiB, which is given back later.
 TEST(Snapshot, BeginsWithTheFreeMemoryOfThatMoment) {
   constexpr std::int64_t kHalf = kMiB / 2;
-  const Recording recording = read(snapshot_of(
+  const Recording recording = read_snapshot(snapshot_of(
       {
           snapshot_event("alloc", kBase + 8 * kMiB, 4 * kMiB),
           snapshot_event("alloc", kBase + 64 * kMiB, 30 * kMiB),
@@ -196,7 +196,7 @@ TEST(Snapshot, BeginsWithTheFreeMemoryOfThatMoment) {
 }
 
 TEST(Snapshot, HasItsSettings) {
-  const Recording recording = read(
+  const Recording recording = read_snapshot(
       snapshot_of({snapshot_event("alloc", kBase, 512)}, {}, " expandable_segments:True, large_segment_size_mb:32\n"));
   EXPECT_TRUE(recording.trace.settings.expandable_segments);
   EXPECT_EQ(recording.trace.settings.large_segment_size, Bytes(32 * kMiB));

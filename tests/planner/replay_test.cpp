@@ -8,7 +8,7 @@
 namespace fsdp::planner {
 namespace {
 
-Recording read(std::string text) {
+Recording read_trace(std::string text) {
   Result<Recording> recording = read_recorded_trace(std::move(text), "t.txt");
   EXPECT_TRUE(recording) << to_string(recording.error().front());
   return recording ? *std::move(recording) : Recording();
@@ -24,7 +24,7 @@ constexpr const char* kGrowing =
     "alloc c 29360128 0\n";
 
 TEST(Replay, FollowsTheFirstMomentOfEachPeak) {
-  const ReplayResult result = replay(read(kGrowing), as_recorded(read(kGrowing)));
+  const ReplayResult result = replay(read_trace(kGrowing), as_recorded(read_trace(kGrowing)));
   EXPECT_EQ(result.requested_peak, Bytes(29360128));
   EXPECT_EQ(result.allocated_peak, Bytes(29360128));
   EXPECT_EQ(result.reserved_peak, Bytes(25165824 + 27262976 + 29360128));
@@ -36,7 +36,7 @@ TEST(Replay, FollowsTheFirstMomentOfEachPeak) {
 }
 
 TEST(Replay, WithExpandableSegmentsGrowsInPlace) {
-  const Recording recording = read(kGrowing);
+  const Recording recording = read_trace(kGrowing);
   ReplayRequest request = as_recorded(recording);
   request.settings.expandable_segments = true;
   const ReplayResult result = replay(recording, request);
@@ -45,7 +45,7 @@ TEST(Replay, WithExpandableSegmentsGrowsInPlace) {
 }
 
 TEST(Replay, FindsTheRequestThatRunsOut) {
-  const Recording recording = read(kGrowing);
+  const Recording recording = read_trace(kGrowing);
   ReplayRequest request = as_recorded(recording);
   request.device.total = Bytes(28LL << 20);
   const ReplayResult fits = replay(recording, request);
@@ -59,7 +59,7 @@ TEST(Replay, FindsTheRequestThatRunsOut) {
 }
 
 TEST(Replay, IsNotMisledByAPeakThatTheTraceResets) {
-  const Recording recording = read("alloc a 30000000 0\nfree a\nempty_cache\nreset_peak\nalloc b 100 0\n");
+  const Recording recording = read_trace("alloc a 30000000 0\nfree a\nempty_cache\nreset_peak\nalloc b 100 0\n");
   EXPECT_EQ(replay(recording, as_recorded(recording)).requested_peak, Bytes(30000000));
 }
 
@@ -67,7 +67,7 @@ TEST(Replay, OfEveryGoldenTraceHasTheReservedMemoryOfPyTorch) {
   for (const auto& entry : std::filesystem::directory_iterator("tests/golden/allocator")) {
     if (entry.path().extension() != ".txt") continue;
     std::ifstream in(entry.path());
-    const Recording recording = read({std::istreambuf_iterator<char>(in), {}});
+    const Recording recording = read_trace({std::istreambuf_iterator<char>(in), {}});
     ASSERT_EQ(recording.reserved.size(), recording.trace.steps.size()) << entry.path();
     EXPECT_TRUE(recording.knows_device);
     const ReplayResult result = replay(recording, as_recorded(recording));

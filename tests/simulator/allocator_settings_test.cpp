@@ -16,7 +16,7 @@ AllocatorSettings read(std::string_view text, const AllocatorSettings& current =
   return settings.value_or(AllocatorSettings{});
 }
 
-Errors errors_of(std::string_view text, const AllocatorSettings& current = {}) {
+Errors errors_of_settings(std::string_view text, const AllocatorSettings& current = {}) {
   const Result<AllocatorSettings> settings = parse_allocator_settings(text, current);
   return settings ? Errors{} : settings.error();
 }
@@ -71,11 +71,11 @@ TEST(AllocatorSettings, TheLastOfRepeatedKeysWinsAndACommaMayEndTheString) {
 }
 
 TEST(AllocatorSettings, ASegmentSizeBoundsTheSplitSizeWhereverItStands) {
-  EXPECT_EQ(errors_of("max_split_size_mb:30,large_segment_size_mb:40"),
+  EXPECT_EQ(errors_of_settings("max_split_size_mb:30,large_segment_size_mb:40"),
             (Errors{{"PYTORCH_ALLOC_CONF: max_split_size_mb", "Found \"30\".",
                      "Write a whole number of MiB from 40 (the size of a large segment) up."}}));
   EXPECT_EQ(read("max_split_size_mb:40,large_segment_size_mb:40").max_split_size, 40_MiB);
-  EXPECT_EQ(errors_of("max_split_size_mb:30", {.large_segment_size = 40_MiB}).size(), 1U);
+  EXPECT_EQ(errors_of_settings("max_split_size_mb:30", {.large_segment_size = 40_MiB}).size(), 1U);
 }
 
 struct BadString {
@@ -86,7 +86,7 @@ struct BadString {
 class BadSettings : public testing::TestWithParam<BadString> {};
 
 TEST_P(BadSettings, SayWhatWasFoundAndWhatIsAllowed) {
-  EXPECT_EQ(errors_of(GetParam().text), Errors{GetParam().error}) << GetParam().text;
+  EXPECT_EQ(errors_of_settings(GetParam().text), Errors{GetParam().error}) << GetParam().text;
 }
 
 constexpr const char* kSplitHint = "Write a whole number of MiB from 20 (the size of a large segment) up.";
@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(AllocatorSettings, ReportAllProblemsInOneGo) {
   // A key of a newer PyTorch is unknown to 2.11 as well.
-  const Errors errors = errors_of("max_split_size_mb:1,throw_on_cudamalloc_oom:True,expandable_segments:1,backend:x");
+  const Errors errors = errors_of_settings("max_split_size_mb:1,throw_on_cudamalloc_oom:True,expandable_segments:1,backend:x");
   ASSERT_EQ(errors.size(), 4U);
   EXPECT_EQ(errors[0].where, "PYTORCH_ALLOC_CONF: max_split_size_mb");
   EXPECT_EQ(errors[1].what, "Unknown key \"throw_on_cudamalloc_oom\".");

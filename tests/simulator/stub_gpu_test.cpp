@@ -46,7 +46,7 @@ std::vector<RecordedPhase> read_golden(const std::string& name) {
 
 enum class Family { Llama, Gpt2, Vit };
 
-struct Case {
+struct Drawn {
   std::string name;
   Family family = Family::Llama;
   TracedSizes sizes;
@@ -55,7 +55,7 @@ struct Case {
   std::int64_t rank = 0;  // In the shard group.
 };
 
-Model build(const Case& of) {
+Model build(const Drawn& of) {
   switch (of.family) {
     case Family::Llama:
       return traced_llama(of.sizes);
@@ -90,7 +90,7 @@ void checkpoint(Plan& plan, std::int64_t layers, CheckpointMode mode) {
 // Every phase after initialisation. `constants` are the bytes of tables that were made before training, of which a
 // model spec knows nothing. Allocations and live bytes must be equal. Blocks and segments depend on what was freed
 // before: the recorded runs made and dropped tables and copies of shards first, which the walk does not.
-void expect_equal(const Case& of, std::int64_t constants, double reserved_tolerance = 0.015) {
+void expect_equal(const Drawn& of, std::int64_t constants, double reserved_tolerance = 0.015) {
   const std::vector<RecordedPhase> golden = read_golden(of.name);
   const PreparedRun run(build(of), of.plan, of.compute_capability, of.rank);
   const std::vector<MemoryPhase> ours = walk_phases(run.prepared(), 2);

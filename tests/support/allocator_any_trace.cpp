@@ -11,7 +11,7 @@ namespace fsdp::simulator {
 namespace {
 
 constexpr std::int64_t kKiB = 1 << 10;
-constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kMebibyte = 1 << 20;
 
 /// SplitMix64: the same numbers everywhere, which the distributions of the standard library do not promise.
 class Random {
@@ -79,7 +79,7 @@ class TraceMaker {
   void choose_device() {
     // From hopeless to plenty, mostly such that it runs out now and then; not always a whole number of pages.
     constexpr std::int64_t kSizes[] = {40, 64, 100, 150, 200, 300, 500, 800, 1000, 1500, 2500, 4000, 80'000};
-    trace_.device.total = Bytes(random_.pick(kSizes) * kMiB + (random_.one_in(4) ? random_.below(3 * kMiB) : 0));
+    trace_.device.total = Bytes(random_.pick(kSizes) * kMebibyte + (random_.one_in(4) ? random_.below(3 * kMebibyte) : 0));
     if (random_.one_in(6)) trace_.device.used_by_others = Bytes(random_.below(trace_.device.total.count() / 3));
     trace_.device.progress = random_.one_in(2) ? StreamProgress::OnDemand : StreamProgress::Instant;
   }
@@ -122,9 +122,9 @@ class TraceMaker {
   }
 
   std::int64_t any_size(int kind) {
-    constexpr std::int64_t kEdges[] = {512,        512 * 3,   kMiB / 2,  kMiB,      2 * kMiB,  10 * kMiB,
-                                       12 * kMiB,  20 * kMiB, 22 * kMiB, 32 * kMiB, 64 * kMiB, 128 * kMiB,
-                                       kMiB + 512, 11 * kMiB, 19 * kMiB, 40 * kMiB};
+    constexpr std::int64_t kEdges[] = {512,        512 * 3,   kMebibyte / 2,  kMebibyte,      2 * kMebibyte,  10 * kMebibyte,
+                                       12 * kMebibyte,  20 * kMebibyte, 22 * kMebibyte, 32 * kMebibyte, 64 * kMebibyte, 128 * kMebibyte,
+                                       kMebibyte + 512, 11 * kMebibyte, 19 * kMebibyte, 40 * kMebibyte};
     switch (kind) {
       case 0:  // Over all orders of magnitude.
         return random_.between(1, std::int64_t{1} << random_.between(1, 27));
@@ -133,9 +133,9 @@ class TraceMaker {
       case 2:
         return random_.between(1, 64 * kKiB);
       case 3:
-        return random_.between(kMiB / 2, 30 * kMiB);
+        return random_.between(kMebibyte / 2, 30 * kMebibyte);
       case 4:
-        return random_.between(8 * kMiB, 120 * kMiB);
+        return random_.between(8 * kMebibyte, 120 * kMebibyte);
       case 5:  // The same few again and again: many equal free blocks.
         return favourites_[random_.below(7)];
       default:

@@ -4,15 +4,9 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "core/index.h"
+
 namespace fsdp {
-
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
 
 ModelAssembler::ModelAssembler(std::string name, Dtype dtype) : dtype_(dtype) {
   model_.name = std::move(name);
