@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
+#include "core/index.h"
+
 namespace fsdp::simulator {
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 int end_of_first_module(const ModelIndex& index, const ShardedUnit& unit, const Window& window) {
   for (const int module : unit.modules) {
