@@ -43,6 +43,9 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option(
       "--resume", options.resume,
       "Go on from a checkpoint: its folder, or \"latest\" of --checkpoint (from the beginning, if there is none)");
+  app.add_option("--measure-every", options.measure_every,
+                 "Measure and print every Nth step; the device does not wait between them (1)")
+      ->check(CLI::Range(1, 1'000'000'000));
   app.add_option("--report", options.report,
                  "Write this rank's measurements as JSON; {rank} in the name is its number");
   app.add_option("--save-parameters", options.parameters, "Write all parameters at the end, as safetensors (rank 0)");

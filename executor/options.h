@@ -32,6 +32,7 @@ struct RunOptions {
   std::string resume;                      ///< Folder of a checkpoint, or "latest"; empty: from the beginning.
   bool has_seed = false;                   ///< It was given; else a checkpoint's counts.
   bool has_learning_rate = false;          ///< See `has_seed`.
+  std::int64_t measure_every = 1;          ///< Steps from one that is measured and printed to the next.
   std::string report;                      ///< File of this rank's report; empty: none.
   std::string parameters;                  ///< File of all parameters after the last step, as safetensors; empty: none.
   std::string allocations;                 ///< File of all allocations of the last step; empty: none.
@@ -40,9 +41,9 @@ struct RunOptions {
   ReduceAlgorithm reduce = ReduceAlgorithm::Direct;
   std::chrono::milliseconds timeout{300'000};
   std::chrono::milliseconds heartbeat{30'000};  ///< Silence after which a rank is given up. On GPUs.
-  Bytes memory{0};         ///< Limit on the live bytes of this rank; 0: none.
-  int threads = 0;         ///< 0: as many cores as each local rank has.
-  bool stands_in = false;  ///< This rank runs alone; what others would send is its own.
+  Bytes memory{0};                              ///< Limit on the live bytes of this rank; 0: none.
+  int threads = 0;                              ///< 0: as many cores as each local rank has.
+  bool stands_in = false;                       ///< This rank runs alone; what others would send is its own.
   int stand_in_rank = 0;
   bool on_cuda = false;     ///< The program for GPUs, which lies beside, takes over.
   bool nccl_alone = false;  ///< A rank that runs alone calls NCCL all the same, which plays the others.

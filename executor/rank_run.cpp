@@ -140,6 +140,8 @@ Result<void> write_report(const RunOptions& options, const Job& job, const std::
   writer.begin_array();
   for (const StepMeasurement& step : steps) {
     writer.begin_object(JsonLayout::OneLine);
+    writer.member("step", step.number);
+    writer.member("mean_of", step.mean_of);
     writer.member("loss", step.loss);
     writer.member("gradient_norm", step.gradient_norm);
     writer.member("wall_seconds", step.wall.count());
@@ -234,10 +236,14 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
     doing = fmt::format("step {}", i + 1);
     if (!options.allocations.empty() && i + 1 == options.steps) backend.begin_trace();
     if (steps.size() > 1) drop_details(steps.back());
-    steps.push_back(trainer.step());
+    const bool is_due = checkpoints && checkpoints->is_due(i + 1, options.steps);
+    const bool measures = steps.empty() || is_due || (i + 1) % options.measure_every == 0 || i + 1 == options.steps;
+    StepMeasurement measured = trainer.step(measures);
     calls.stop();
+    if (!measures) continue;
+    steps.push_back(std::move(measured));
     if (speaks) print_step(steps.back(), i + 1, job);
-    if (!checkpoints || !checkpoints->is_due(i + 1, options.steps)) continue;
+    if (!is_due) continue;
     doing = fmt::format("the checkpoint of step {}", i + 1);
     current = -1;
     FSDP_TRY(const std::string saved, checkpoints->save());

@@ -70,6 +70,13 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   if (!settings.device.is_cpu()) {
     streams_ = std::make_unique<CommunicationStreams>(settings.device);
     clock_ = std::make_unique<StreamClock>(settings.device);
+    batches_ = std::make_unique<BatchAhead>([this](const BatchPlace& place) {
+      Tensors batch;
+      for (std::size_t i = 0; i < index_.model->inputs.size(); ++i) {
+        batch.push_back(make_input_at(i, place).pin_memory());
+      }
+      return batch;
+    });
   } else {
     groups_.shard = collective_clock_.timed(std::move(groups_.shard));
     groups_.replicate = collective_clock_.timed(std::move(groups_.replicate));
@@ -148,7 +155,7 @@ void Trainer::called(int unit, const CalledCollective& collective) {
   now_.collective_instructions.push_back(current_);
 }
 
-StepMeasurement Trainer::step() {
+StepMeasurement Trainer::step(bool measures) {
   const c10::AutoGradMode no_gradient(false);
   now_ = {};
   now_.instruction_times.reserve(schedule_.instructions.size());
@@ -165,7 +172,7 @@ StepMeasurement Trainer::step() {
     if (on_instruction_) on_instruction_(current_);
     if (clock_) clock_->instruction(streams_->compute);
     run(schedule_.instructions[i]);
-    if (!std::exchange(has_batch, true)) {
+    if (!std::exchange(has_batch, true) && measures && not_measured_ == 0) {
       now_.before = live_peak();
       begin_peak();
     }
@@ -174,6 +181,11 @@ StepMeasurement Trainer::step() {
     if (!clock_) now_.memory.push_back({.time = now - began, .live = live_bytes(), .reserved = kUnknown});
     last = now;
   }
+  progress_ = after_step();
+  if (!measures) {
+    ++not_measured_;
+    return {};
+  }
   if (clock_) {
     wait_for_device();
     last = std::chrono::steady_clock::now();
@@ -181,7 +193,10 @@ StepMeasurement Trainer::step() {
     take_collective_times();
   }
   // On processors the sum of the instructions' times, whatever else the machine did after the last of them.
-  now_.wall = last - began;
+  now_.number = progress_.steps;
+  now_.mean_of = std::exchange(not_measured_, 0) + 1;
+  now_.wall = now_.mean_of == 1 ? last - began : (last - measured_to_) / now_.mean_of;
+  measured_to_ = last;
   now_.cpu = cpu_time() - cpu_began;
   now_.peak = live_peak();
   begin_peak();
@@ -189,11 +204,13 @@ StepMeasurement Trainer::step() {
   for (const LaterNumber& loss : losses_) now_.loss += loss.value();
   now_.loss /= static_cast<double>(plan_.accumulation);
   now_.gradient_norm = gradient_norm_.value();
-  ++progress_.steps;
-  const std::int64_t micro_batches = layout_.mesh.world_size() * plan_.accumulation;
-  progress_.micro_batches += micro_batches;
-  if (settings_.tokens) progress_.samples += micro_batches * settings_.tokens->batch();
   return std::move(now_);
+}
+
+Progress Trainer::after_step() const {
+  const std::int64_t micro_batches = layout_.mesh.world_size() * plan_.accumulation;
+  const std::int64_t samples = settings_.tokens ? micro_batches * settings_.tokens->batch() : 0;
+  return {progress_.steps + 1, progress_.micro_batches + micro_batches, progress_.samples + samples};
 }
 
 void Trainer::take_collective_times() {
@@ -263,25 +280,34 @@ void Trainer::run(const Instruction& step) {
   }
 }
 
+BatchPlace Trainer::place_of(std::int64_t micro_batch) const {
+  const bool is_next_step = micro_batch == plan_.accumulation;
+  const Progress from = is_next_step ? after_step() : progress_;
+  const std::int64_t position = (is_next_step ? 0 : micro_batch) * layout_.mesh.world_size() + groups_.rank;
+  const std::int64_t sample = settings_.tokens ? from.samples + position * settings_.tokens->batch() : 0;
+  return {static_cast<std::uint64_t>(from.micro_batches + position), sample};
+}
+
+at::Tensor Trainer::make_input_at(std::size_t input, const BatchPlace& place) const {
+  const Value& value = index_.model->values[at(index_.model->inputs[input])];
+  const c10::ScalarType dtype = scalar_type(value.dtype.value_or(activation_dtype(*index_.model, plan_)));
+  std::optional<at::Tensor> tokens;
+  if (settings_.tokens) tokens = settings_.tokens->input(value.name, place.sample);
+  return tokens ? tokens->to(dtype)
+                : make_input(value, ranges_[input], dtype, c10::Device(c10::kCPU), settings_.seed, place.stream);
+}
+
 void Trainer::load_inputs(const Instruction& step) {
   const CategoryScope inputs(MemoryCategory::Inputs);
-  const Model& model = *index_.model;
-  const std::int64_t position = step.micro_batch * layout_.mesh.world_size() + groups_.rank;
-  const auto stream = static_cast<std::uint64_t>(progress_.micro_batches + position);
-  const Dtype activation = activation_dtype(model, plan_);
   // Each takes the place of the one before, which a training loop holds until then.
-  batch_.resize(model.inputs.size());
-  for (std::size_t i = 0; i < model.inputs.size(); ++i) {
-    const Value& value = model.values[at(model.inputs[i])];
-    const c10::ScalarType dtype = scalar_type(value.dtype.value_or(activation));
-    std::optional<at::Tensor> tokens;
-    if (settings_.tokens) {
-      tokens = settings_.tokens->input(value.name, progress_.samples + position * settings_.tokens->batch());
-    }
-    at::Tensor made = tokens ? tokens->to(dtype)
-                             : make_input(value, ranges_[i], dtype, c10::Device(c10::kCPU), settings_.seed, stream);
-    if (streams_) made = made.pin_memory().to(settings_.device, /*non_blocking=*/true);
-    batch_[i] = std::move(made);
+  batch_.resize(index_.model->inputs.size());
+  const BatchPlace place = place_of(step.micro_batch);
+  if (batches_) {
+    const Tensors on_host = batches_->take(place);
+    for (std::size_t i = 0; i < batch_.size(); ++i) batch_[i] = on_host[i].to(settings_.device, /*non_blocking=*/true);
+    batches_->begin(place_of(step.micro_batch + 1));
+  } else {
+    for (std::size_t i = 0; i < batch_.size(); ++i) batch_[i] = make_input_at(i, place);
   }
   model_run_->begin_micro_batch(batch_);
   if (!streams_) return;

@@ -3,6 +3,7 @@
 // Runs a plan for real: builds what one rank holds, and interprets the schedule that the simulator reads too. No order
 // of events is decided here.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,6 +16,7 @@
 #include "core/result.h"
 #include "core/schedule.h"
 #include "core/trace_json.h"
+#include "executor/batch_ahead.h"
 #include "executor/collective_clock.h"
 #include "executor/collectives.h"
 #include "executor/counting_allocator.h"
@@ -58,6 +60,8 @@ struct Progress {
 struct StepMeasurement {
   double loss = 0;           ///< Of this rank: the mean of its micro-batches.
   double gradient_norm = 0;  ///< With clipping; else 0.
+  std::int64_t number = 0;   ///< From 1 on, those before a checkpoint counted.
+  std::int64_t mean_of = 1;  ///< Steps since the last that was measured, of which `wall` is the mean.
   Seconds wall{0};
   Seconds cpu{0};                       ///< Of all threads of the process.
   Seconds exposed{0};                   ///< The computing thread, or the compute stream, stood still for collectives.
@@ -81,7 +85,9 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
           const TrainingSettings& settings);
   ~Trainer() override;
 
-  StepMeasurement step();
+  /// `measures`: waits until the device has come to the end of the step. Without, it is only given the work, and what
+  /// this returns means nothing; peaks and the mean time are those of all steps since the last that was measured.
+  StepMeasurement step(bool measures = true);
 
   /// The instruction at work, for whoever reports a failure: an index of the schedule.
   int current_instruction() const { return current_; }
@@ -118,6 +124,9 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void wait_for_device();
   void wait_until(const std::function<bool()>& is_there) const;
   void load_inputs(const Instruction& step);
+  Progress after_step() const;
+  BatchPlace place_of(std::int64_t micro_batch) const;
+  at::Tensor make_input_at(std::size_t input, const BatchPlace& place) const;
 
   const ModelIndex& index_;
   const Plan& plan_;
@@ -133,9 +142,12 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   std::unique_ptr<ModelRun> model_run_;
   std::unique_ptr<RunningOptimizer> optimizer_;
   std::vector<ParameterState*> trained_;
+  std::unique_ptr<BatchAhead> batches_;
   Tensors batch_;
   CollectiveClock collective_clock_;
   StepMeasurement now_;
+  std::int64_t not_measured_ = 0;                        ///< Steps since the last that was.
+  std::chrono::steady_clock::time_point measured_to_{};  ///< When the device had come to its end.
   std::function<void(int)> on_instruction_;
   Progress progress_;
   std::vector<LaterNumber> losses_;  ///< Of the step's micro-batches.

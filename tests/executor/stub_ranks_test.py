@@ -20,7 +20,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import Case  # noqa: E402
-from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, free_port  # noqa: E402
+from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, free_port, run_executor  # noqa: E402
 
 PROGRAM, PLANNER, STUB = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 NOTE = "note: there are fewer GPUs than ranks"
@@ -70,6 +70,31 @@ class RanksAgreeOnTheTransport(OnTheStub):
         shared, said = self.train([{"STUB_GPU_FIRST": first} for first in ("0", "1", "1")])
         self.assertEqual(shared, [True, True, True])
         self.assertIn(NOTE, said)
+
+
+class EveryNthStep(OnTheStub):
+    def measured(self, *options: str) -> tuple[dict[str, Any], str]:
+        with self.started(self.plan(1), [{}], "--steps", "8", *options) as ranks:
+            self.assertEqual(ranks[0].wait(), 0, ranks[0].printed)
+            return json.loads((self.folder / "report.0.json").read_text(encoding="utf-8")), ranks[0].printed
+
+    def test_is_measured_and_printed_and_memory_is_that_of_all_steps(self) -> None:
+        every, _ = self.measured()
+        third, printed = self.measured("--measure-every", "3")
+        rows = [(step["step"], step["mean_of"]) for step in third["steps"]]
+        self.assertEqual(rows, [(1, 1), (3, 2), (6, 3), (8, 2)])
+        self.assertEqual([line.split(":")[0] for line in printed.splitlines() if line.startswith("step ")],
+                         ["step 1", "step 3", "step 6", "step 8"])
+        self.assertEqual(third["memory"]["phases"], every["memory"]["phases"])
+
+
+    def test_on_processors_it_trains_the_same(self) -> None:
+        runs = [run_executor(PROGRAM.with_name("fsdp-exec"), self.plan(2), 2, self.folder, name, ["--steps", "5", *options])
+                for name, options in (("every", []), ("second", ["--measure-every", "2"]))]
+        self.assertEqual([step["step"] for step in runs[1]["steps"][0]], [1, 2, 4, 5])
+        for every, second in zip(runs[0]["steps"], runs[1]["steps"], strict=True):
+            self.assertEqual([step["loss"] for step in every if step["step"] != 3], [step["loss"] for step in second])
+        self.assertEqual(runs[0]["parameters"], runs[1]["parameters"])
 
 
 class HowTheyEnd(OnTheStub):
