@@ -78,11 +78,19 @@ struct LinearOptions {
   std::string_view bias_name = "bias";
 };
 
+struct EmbeddingOptions {
+  std::string_view class_name = "Embedding";
+  bool fixed = false;             ///< As BlockParameter::fixed.
+  std::int64_t padding_idx = -1;  ///< A row that gets no gradient; -1: none.
+};
+
 struct NormOptions {
   bool affine = true;                ///< Has a weight.
   bool bias = true;                  ///< LayerNorm, GroupNorm and BatchNorm: has a bias too.
   bool unit_offset = false;          ///< RMSNorm: multiplies by 1 + weight (Gemma).
   std::string_view class_name = {};  ///< Empty: PyTorch's own ("LayerNorm").
+  double eps = 0;                    ///< 0: 1e-6 of RMSNorm, 1e-5 of the others.
+  double momentum = 0.1;             ///< Of BatchNorm's running statistics.
 };
 
 struct ConvOptions {
@@ -101,6 +109,7 @@ struct AttentionOptions {
   double softcap = 0;
   double dropout = 0;
   BlockValue bias = {};  ///< Additive bias or mask [batch or 1, heads or 1, seq, key_seq]; none by default.
+  double scale = 0;      ///< Factor of the scores; 0: 1 / sqrt(head_dim).
 };
 
 class BlockBuilder {
@@ -158,7 +167,7 @@ class BlockBuilder {
   BlockValue linear(std::string_view module, BlockValue x, std::int64_t out_features,
                     const LinearOptions& options = {});
   BlockValue embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings, std::int64_t width,
-                       std::string_view class_name = "Embedding", bool fixed = false);
+                       const EmbeddingOptions& options = {});
   BlockValue rms_norm(std::string_view module, BlockValue x, const NormOptions& options = {});
   BlockValue layer_norm(std::string_view module, BlockValue x, const NormOptions& options = {});
   BlockValue group_norm(std::string_view module, BlockValue x, std::int64_t groups, const NormOptions& options = {});
@@ -183,7 +192,7 @@ class BlockBuilder {
   struct CosSin {
     BlockValue cos, sin;
   };
-  CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim);
+  CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim, const RotaryFrequencies& frequencies = {});
   struct KeyValue {
     BlockValue key;
     BlockValue value;
@@ -203,7 +212,7 @@ class BlockBuilder {
   BlockValue add(BlockValue a, BlockValue b);
   BlockValue sub(BlockValue a, BlockValue b);
   BlockValue mul(BlockValue a, BlockValue b);
-  BlockValue scale(BlockValue x, double factor);
+  BlockValue scale(BlockValue x, double factor, bool rounded = false);
   BlockValue softcap(BlockValue x, double cap);
   BlockValue cast(BlockValue x, Dtype dtype);
   BlockValue detach(BlockValue x);
@@ -226,7 +235,11 @@ class BlockBuilder {
   BlockValue mean(BlockValue x, std::int64_t dim, bool keep_dim);
   BlockValue sum(BlockValue x, std::int64_t dim, bool keep_dim);
   BlockValue cross_entropy(BlockValue logits, BlockValue labels, bool shift);
-  BlockValue constant(Shape shape, std::optional<Dtype> dtype = {});
+  BlockValue constant(Shape shape, double value = 0, std::optional<Dtype> dtype = {});
+  /// 0, 1, 2, ... along the last dimension.
+  BlockValue positions(Shape shape, Dtype dtype = Dtype::Int64);
+  /// Any other fill; reads the members of `fill` that ConstantFill names.
+  BlockValue filled(Shape shape, std::optional<Dtype> dtype, OpAttributes fill);
 
   /// Everything else, and what the functions above are made of.
   struct OpRequest {
@@ -262,7 +275,7 @@ class BlockBuilder {
   BlockValue unary(OpKind kind, BlockValue x, const OpAttributes& attributes = {});
   BlockValue binary(OpKind kind, BlockValue a, BlockValue b);
   BlockValue norm(OpKind kind, std::string_view module, BlockValue x, std::int64_t width, const NormOptions& options,
-                  const OpAttributes& attributes, std::string_view default_class);
+                  OpAttributes attributes, std::string_view default_class);
   BlockValue conv(OpKind kind, std::string_view module, BlockValue x, std::int64_t out_channels,
                   const ConvOptions& options, std::string_view default_class);
 

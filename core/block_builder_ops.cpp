@@ -6,6 +6,14 @@
 
 namespace fsdp {
 
+namespace {
+
+// What transformers and PyTorch take when nothing else is said.
+constexpr double kRmsNormEps = 1e-6;
+constexpr double kNormEps = 1e-5;
+
+}  // namespace
+
 // ---- Layers
 
 BlockValue BlockBuilder::linear(std::string_view module, BlockValue x, std::int64_t out_features,
@@ -23,16 +31,24 @@ BlockValue BlockBuilder::linear(std::string_view module, BlockValue x, std::int6
 }
 
 BlockValue BlockBuilder::embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings,
-                                   std::int64_t width, std::string_view class_name, bool fixed) {
-  make_module(module, class_name, true);
-  const int weight = parameter_of(module, "weight", {num_embeddings, width}, fixed);
-  return op({.kind = OpKind::Embedding, .module = module, .inputs = {ids}, .parameters = {weight}})[0];
+                                   std::int64_t width, const EmbeddingOptions& options) {
+  if (options.padding_idx >= num_embeddings) {
+    fail(fmt::format("The padding_idx {} is none of {} rows.", options.padding_idx, num_embeddings));
+  }
+  make_module(module, options.class_name, true);
+  const int weight = parameter_of(module, "weight", {num_embeddings, width}, options.fixed);
+  return op({.kind = OpKind::Embedding,
+             .module = module,
+             .inputs = {ids},
+             .parameters = {weight},
+             .attributes = {.padding_idx = options.padding_idx}})[0];
 }
 
 BlockValue BlockBuilder::norm(OpKind kind, std::string_view module, BlockValue x, std::int64_t width,
-                              const NormOptions& options, const OpAttributes& attributes,
-                              std::string_view default_class) {
+                              const NormOptions& options, OpAttributes attributes, std::string_view default_class) {
   make_module(module, options.class_name.empty() ? default_class : options.class_name, true);
+  attributes.eps = options.eps;
+  if (attributes.eps == 0) attributes.eps = kind == OpKind::RmsNorm ? kRmsNormEps : kNormEps;
   std::vector<int> parameters;
   if (options.affine) {
     parameters.push_back(parameter_of(module, "weight", {width}));
@@ -56,7 +72,7 @@ BlockValue BlockBuilder::group_norm(std::string_view module, BlockValue x, std::
 
 BlockValue BlockBuilder::batch_norm(std::string_view module, BlockValue x, const NormOptions& options) {
   const std::int64_t channels = size(x, 1);
-  const BlockValue y = norm(OpKind::BatchNorm, module, x, channels, options, {}, "BatchNorm2d");
+  const BlockValue y = norm(OpKind::BatchNorm, module, x, channels, options, {.momentum = options.momentum}, "BatchNorm2d");
   const std::string owner = full_name(module);
   for (const auto& known : definition_.buffers) {
     if (known.name == owner + ".running_mean") return y;
@@ -131,10 +147,11 @@ void BlockBuilder::buffer(std::string_view name, Shape shape, Dtype dtype, bool 
 
 // ---- Attention
 
-BlockBuilder::CosSin BlockBuilder::rotary_table(BlockValue position_ids, std::int64_t head_dim) {
+BlockBuilder::CosSin BlockBuilder::rotary_table(BlockValue position_ids, std::int64_t head_dim,
+                                                const RotaryFrequencies& frequencies) {
   const auto table = op({.kind = OpKind::RotaryTable,
                          .inputs = {position_ids},
-                         .attributes = {.head_dim = head_dim},
+                         .attributes = {.head_dim = head_dim, .rotary = frequencies},
                          .names = {"cos", "sin"}});
   return {table[0], table[1]};
 }
@@ -162,6 +179,7 @@ BlockValue BlockBuilder::attention(BlockValue query, BlockValue key, BlockValue 
                             .causal = options.causal,
                             .window = options.window,
                             .softcap = options.softcap,
+                            .score_scale = options.scale,
                             .probability = options.dropout}})[0];
 }
 
@@ -199,8 +217,8 @@ BlockValue BlockBuilder::sub(BlockValue a, BlockValue b) {
 BlockValue BlockBuilder::mul(BlockValue a, BlockValue b) {
   return binary(OpKind::Mul, a, b);
 }
-BlockValue BlockBuilder::scale(BlockValue x, double factor) {
-  return unary(OpKind::Scale, x, {.scale = factor});
+BlockValue BlockBuilder::scale(BlockValue x, double factor, bool rounded) {
+  return unary(OpKind::Scale, x, {.scale = factor, .rounded = rounded});
 }
 BlockValue BlockBuilder::softcap(BlockValue x, double cap) {
   return unary(OpKind::Softcap, x, {.softcap = cap});
@@ -269,8 +287,15 @@ BlockValue BlockBuilder::sum(BlockValue x, std::int64_t dim, bool keep_dim) {
 BlockValue BlockBuilder::cross_entropy(BlockValue logits, BlockValue labels, bool shift) {
   return op({.kind = OpKind::CrossEntropy, .inputs = {logits, labels}, .attributes = {.shift = shift}})[0];
 }
-BlockValue BlockBuilder::constant(Shape shape, std::optional<Dtype> dtype) {
-  return op({.kind = OpKind::Constant, .attributes = {.dtype = dtype}, .requested = std::move(shape)})[0];
+BlockValue BlockBuilder::constant(Shape shape, double value, std::optional<Dtype> dtype) {
+  return filled(std::move(shape), dtype, {.value = value});
+}
+BlockValue BlockBuilder::positions(Shape shape, Dtype dtype) {
+  return filled(std::move(shape), dtype, {.fill = ConstantFill::Positions});
+}
+BlockValue BlockBuilder::filled(Shape shape, std::optional<Dtype> dtype, OpAttributes fill) {
+  fill.dtype = dtype;
+  return op({.kind = OpKind::Constant, .attributes = fill, .requested = std::move(shape)})[0];
 }
 
 }  // namespace fsdp

@@ -29,32 +29,34 @@ void bert_embeddings(BlockBuilder& b, const BlockOptions& options) {
   b.buffer("position_ids", {1, max_positions}, Dtype::Int64, false);
   b.buffer("token_type_ids", {1, max_positions}, Dtype::Int64, false);
   const BlockValue words =
-      b.local("inputs_embeds", b.embedding("word_embeddings", ids, options.integer("vocab_size"), width));
+      b.local("inputs_embeds", b.embedding("word_embeddings", ids, options.integer("vocab_size"), width,
+                                             {.padding_idx = options.integer("padding_idx", -1)}));
   const BlockValue types =
       b.embedding("token_type_embeddings", b.input("token_type_ids"), options.integer("type_vocab_size", 2), width);
   b.local("token_type_embeddings", types);
   const BlockValue sum = b.add(words, types);
   const BlockValue positions =
-      b.embedding("position_embeddings", b.constant({1, seq}, Dtype::Int64), max_positions, width);
+      b.embedding("position_embeddings", b.positions({1, seq}), max_positions, width);
   b.local("position_embeddings", positions);
-  const BlockValue normed = b.layer_norm("LayerNorm", b.local("embeddings", b.add(sum, positions)));
+  const BlockValue normed = b.layer_norm("LayerNorm", b.local("embeddings", b.add(sum, positions)), {.eps = norm_eps(b, options)});
   b.local("embeddings", normed);
   b.named_output("hidden", b.dropout("dropout", normed, options.number("dropout")));  // embedding_output
 }
 
 /// norm(residual + dropout(dense(x))): how both halves of a layer end.
 BlockValue bert_output(BlockBuilder& b, std::string_view module, std::string_view class_name, BlockValue x,
-                       BlockValue residual, double dropout) {
+                       BlockValue residual, double dropout, double eps) {
   const auto scope = b.enter(module, class_name);
   b.declare("dense", "Linear");
   b.declare("LayerNorm", "LayerNorm");
   const BlockValue dense = b.dropout("dropout", b.linear("dense", x, b.size(residual, -1), {.bias = true}), dropout);
-  return b.layer_norm("LayerNorm", b.add(b.local("hidden_states", dense), residual));
+  return b.layer_norm("LayerNorm", b.add(b.local("hidden_states", dense), residual), {.eps = eps});
 }
 
 void bert_layer(BlockBuilder& b, const BlockOptions& options) {
   const double dropout = options.number("dropout");
   const std::int64_t heads = options.integer("num_attention_heads");
+  const double eps = norm_eps(b, options);
   const LinearOptions biased = {.bias = true};
   const BlockValue hidden = b.input("hidden");
   const std::int64_t width = b.size(hidden, -1);
@@ -70,7 +72,7 @@ void bert_layer(BlockBuilder& b, const BlockOptions& options) {
       b.declare("dropout", "Dropout");
       mixed = b.attention(q, k, v, {.causal = false, .dropout = dropout, .bias = attention_mask(b)});
     }
-    middle = bert_output(b, "output", "BertSelfOutput", mixed, hidden, dropout);
+    middle = bert_output(b, "output", "BertSelfOutput", mixed, hidden, dropout, eps);
   }
   BlockValue inner;
   {
@@ -78,7 +80,7 @@ void bert_layer(BlockBuilder& b, const BlockOptions& options) {
     inner = b.linear("dense", middle, options.integer("intermediate_size"), biased);
     inner = b.activation("intermediate_act_fn", OpKind::Gelu, inner, "GELUActivation");
   }
-  b.output("hidden", bert_output(b, "output", "BertOutput", inner, middle, dropout));
+  b.output("hidden", bert_output(b, "output", "BertOutput", inner, middle, dropout, eps));
 }
 
 void bert_pooler(BlockBuilder& b, const BlockOptions& /*options*/) {
@@ -99,7 +101,7 @@ void bert_pretraining_heads(BlockBuilder& b, const BlockOptions& options) {
       b.declare("dense", "Linear");
       x = b.linear("dense", hidden, b.size(hidden, -1), {.bias = true});
       x = b.activation("transform_act_fn", OpKind::Gelu, x, "GELUActivation");
-      x = b.layer_norm("LayerNorm", x);
+      x = b.layer_norm("LayerNorm", x, {.eps = norm_eps(b, options)});
     }
     b.output("logits", b.linear("decoder", x, vocab_size, {.bias = true}));
   }
@@ -136,15 +138,18 @@ std::vector<BlockKind> bert_blocks() {
        .options = {{"vocab_size", OptionType::Size, true, "Rows of the word table."},
                    {"hidden_size", OptionType::Size, true, "Width of all tables."},
                    {"max_positions", OptionType::Size, true, "Rows of the position table."},
+                   padding_idx_rule(),
                    {"type_vocab_size", OptionType::Size, false, "Rows of the table of token types; 2 otherwise."},
-                   dropout},
+                   dropout,
+                   norm_eps_rule(kNormEpsDoc)},
        .build = bert_embeddings,
        .class_name = embeddings_class},
       {.name = "bert_layer",
        .doc = "hidden to hidden: one encoder layer of BERT.",
        .options = {{"num_attention_heads", OptionType::Size, true, "Heads."},
                    {"intermediate_size", OptionType::Size, true, "Width inside the MLP."},
-                   dropout},
+                   dropout,
+                   norm_eps_rule(kNormEpsDoc)},
        .build = bert_layer,
        .class_name = layer_class},
       {.name = "bert_pooler",
@@ -154,7 +159,7 @@ std::vector<BlockKind> bert_blocks() {
        .class_name = pooler_class},
       {.name = "bert_pretraining_heads",
        .doc = "hidden and pooled to logits and next_sentence_logits.",
-       .options = {{"vocab_size", OptionType::Size, true, "Number of logits."}},
+       .options = {{"vocab_size", OptionType::Size, true, "Number of logits."}, norm_eps_rule(kNormEpsDoc)},
        .build = bert_pretraining_heads,
        .class_name = heads_class},
       {.name = "bert_pretraining_loss",

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "core/block_kinds.h"
+#include "core/model_blocks_parts.h"
 
 namespace fsdp {
 namespace {
@@ -21,12 +21,16 @@ BlockValue relu(BlockBuilder& b, BlockValue x) {
   return b.activation("relu", OpKind::Relu, x, "ReLU");
 }
 
+NormOptions batch_norm_of(BlockBuilder& b, const BlockOptions& options) {
+  return {.eps = norm_eps(b, options), .momentum = options.number("norm_momentum", NormOptions().momentum)};
+}
+
 void build_resnet_stem(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t kernel = options.integer("kernel", 7);
   const std::int64_t stride = options.integer("stride", 2);
   BlockValue x = b.conv2d("conv1", b.input("images"), options.integer("channels"),
                           {.kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false});
-  x = relu(b, b.batch_norm("bn1", x));
+  x = relu(b, b.batch_norm("bn1", x, batch_norm_of(b, options)));
   if (options.flag("max_pool", true)) {
     b.declare("maxpool", "MaxPool2d");
     OpAttributes window;
@@ -41,18 +45,19 @@ void build_resnet_stem(BlockBuilder& b, const BlockOptions& options) {
 void build_resnet_basic_block(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t channels = options.integer("channels");
   const std::int64_t stride = options.integer("stride", 1);
+  const NormOptions norm = batch_norm_of(b, options);
   const BlockValue hidden = b.input("hidden");
 
   BlockValue x = b.conv2d("conv1", hidden, channels, {.kernel = 3, .stride = stride, .padding = 1, .bias = false});
-  x = relu(b, b.batch_norm("bn1", x));
+  x = relu(b, b.batch_norm("bn1", x, norm));
   x = b.conv2d("conv2", x, channels, {.kernel = 3, .padding = 1, .bias = false});
-  x = b.batch_norm("bn2", x);
+  x = b.batch_norm("bn2", x, norm);
 
   BlockValue shortcut = hidden;
   if (stride != 1 || b.size(hidden, 1) != channels) {
     const auto scope = b.enter("downsample", "Sequential");
     shortcut = b.conv2d("0", hidden, channels, {.stride = stride, .bias = false});
-    shortcut = b.batch_norm("1", shortcut);
+    shortcut = b.batch_norm("1", shortcut, norm);
   }
   b.output("hidden", relu(b, b.add(x, shortcut)));
 }
@@ -80,11 +85,15 @@ std::string basic_block_class(const BlockOptions& /*options*/) {
 }  // namespace
 
 std::vector<BlockKind> conv_blocks() {
+  const OptionRule momentum = {"norm_momentum", OptionType::Number, false,
+                               "Of the norms' running statistics; 0.1 otherwise."};
   return {
       {"resnet_basic_block",
        "hidden [batch, channels, height, width] -> hidden: two 3x3 convolutions and a shortcut (ResNet-18 and 34).",
        {{"channels", OptionType::Size, true, "Channels that come out."},
-        {"stride", OptionType::Size, false, "Of the first convolution; 1."}},
+        {"stride", OptionType::Size, false, "Of the first convolution; 1."},
+        norm_eps_rule(kNormEpsDoc),
+        momentum},
        build_resnet_basic_block,
        basic_block_class},
       {"resnet_head",
@@ -97,7 +106,9 @@ std::vector<BlockKind> conv_blocks() {
        {{"channels", OptionType::Size, true, "Channels that come out."},
         {"kernel", OptionType::Size, false, "Of the convolution; 7."},
         {"stride", OptionType::Size, false, "Of the convolution; 2."},
-        {"max_pool", OptionType::Flag, false, "Ends with a 3x3 max pool; true."}},
+        {"max_pool", OptionType::Flag, false, "Ends with a 3x3 max pool; true."},
+        norm_eps_rule(kNormEpsDoc),
+        momentum},
        build_resnet_stem,
        resnet_class},
   };

@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "core/model_blocks_parts.h"
 
 namespace fsdp {
@@ -42,7 +44,10 @@ std::vector<OptionRule> decoder_attention_rules() {
       {"qk_norm", OptionType::Flag, false, "RMSNorm over each head of q and k (Qwen3)."},
       {"sliding_window", OptionType::Count, false, "Tokens that attention looks back; 0: all."},
       {"attention_softcap", OptionType::Number, false, "Cap on attention scores (Gemma-2)."},
+      {"query_pre_attn_scalar", OptionType::Number, false,
+       "Attention scores are divided by its root (Gemma); head_dim otherwise."},
       {"attention_dropout", OptionType::Number, false, "Dropout on attention weights; 0 otherwise."},
+      norm_eps_rule(kRmsNormEpsDoc),
   };
 }
 
@@ -57,13 +62,20 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
     b.fail(fmt::format("A width of {} does not divide into {} heads.", hidden, heads), "Give \"head_dim\" too.");
   }
 
+  const double scalar = options.number("query_pre_attn_scalar");
+  if (options.has("query_pre_attn_scalar") && !(scalar > 0)) {
+    b.fail(fmt::format("\"query_pre_attn_scalar\" is {}.", scalar), "It is above 0.");
+  }
+  const std::string norm_class = family + "RMSNorm";
+  const NormOptions norm = {.class_name = norm_class, .eps = norm_eps(b, options)};
+
   const auto scope = b.enter("self_attn", family + "Attention");
   for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) b.declare(name, "Linear");
   BlockValue q = split_heads(b, b.linear("q_proj", x, heads * head_dim, qkv), heads);
-  if (options.flag("qk_norm")) q = b.rms_norm("q_norm", q, {.class_name = family + "RMSNorm"});
+  if (options.flag("qk_norm")) q = b.rms_norm("q_norm", q, norm);
   b.local("query_states", q);
   BlockValue k = split_heads(b, b.linear("k_proj", x, kv_heads * head_dim, qkv), kv_heads);
-  if (options.flag("qk_norm")) k = b.rms_norm("k_norm", k, {.class_name = family + "RMSNorm"});
+  if (options.flag("qk_norm")) k = b.rms_norm("k_norm", k, norm);
   b.local("key_states", k);
   const BlockValue v =
       b.local("value_states", split_heads(b, b.linear("v_proj", x, kv_heads * head_dim, qkv), kv_heads));
@@ -75,7 +87,8 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
                                         .window = options.integer("sliding_window"),
                                         .softcap = options.number("attention_softcap"),
                                         .dropout = options.number("attention_dropout"),
-                                        .bias = attention_mask(b)});
+                                        .bias = attention_mask(b),
+                                        .scale = scalar > 0 ? 1 / std::sqrt(scalar) : 0});
   return b.linear("o_proj", mixed, hidden, {.bias = options.flag("output_bias")});
 }
 
@@ -101,7 +114,8 @@ namespace {
 void decoder_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::string family = family_of(options);
   const std::string norm_class = family + "RMSNorm";
-  const NormOptions norm = {.unit_offset = options.flag("unit_offset"), .class_name = norm_class};
+  const NormOptions norm = {
+      .unit_offset = options.flag("unit_offset"), .class_name = norm_class, .eps = norm_eps(b, options)};
   const bool norms_behind = options.flag("norms_behind");
   b.declare("self_attn", family + "Attention");
   b.declare("mlp", family + "MLP");
@@ -147,7 +161,7 @@ void gpt2_embeddings(BlockBuilder& b, const BlockOptions& options) {
         "Take a shorter sequence.");
   }
   const BlockValue positions =
-      b.embedding("wpe", b.constant({1, seq}, Dtype::Int64), options.integer("max_positions"), width);
+      b.embedding("wpe", b.positions({1, seq}), options.integer("max_positions"), width);
   b.named_output("position_embeds", positions);
   b.output("hidden", b.dropout("drop", b.add(tokens, positions), options.number("dropout")));
 }
@@ -156,9 +170,10 @@ void gpt2_layer(BlockBuilder& b, const BlockOptions& options) {
   const LinearOptions conv1d = {.bias = true, .transposed_weight = true, .class_name = "Conv1D"};
   const double dropout = options.number("dropout");
   const std::int64_t heads = options.integer("num_attention_heads");
+  const NormOptions norm = {.eps = norm_eps(b, options)};
   const BlockValue hidden = b.input("hidden");
   const std::int64_t width = b.size(hidden, -1);
-  const BlockValue normed = b.local("hidden_states", b.layer_norm("ln_1", hidden));
+  const BlockValue normed = b.local("hidden_states", b.layer_norm("ln_1", hidden, norm));
   BlockValue attention;
   {
     const auto scope = b.enter("attn", "GPT2Attention");
@@ -173,7 +188,7 @@ void gpt2_layer(BlockBuilder& b, const BlockOptions& options) {
   }
   b.local("attn_output", attention);
   const BlockValue middle = b.local("hidden_states", b.add(attention, hidden));
-  const BlockValue normed_middle = b.local("hidden_states", b.layer_norm("ln_2", middle));
+  const BlockValue normed_middle = b.local("hidden_states", b.layer_norm("ln_2", middle, norm));
   BlockValue mlp;
   {
     const auto scope = b.enter("mlp", "GPT2MLP");
@@ -219,7 +234,8 @@ std::vector<BlockKind> decoder_blocks() {
        .options = {{"num_attention_heads", OptionType::Size, true, "Heads."},
                    {"intermediate_size", OptionType::Size, false, "Width inside the MLP; four times hidden otherwise."},
                    {"dropout", OptionType::Number, false,
-                    "Dropout on attention weights and both outputs; 0 otherwise."}},
+                    "Dropout on attention weights and both outputs; 0 otherwise."},
+                   norm_eps_rule(kNormEpsDoc)},
        .build = gpt2_layer,
        .class_name = gpt2_layer_class},
   };

@@ -56,6 +56,8 @@ BlockValue squeeze_excitation(BlockBuilder& b, BlockValue x, std::int64_t channe
   return b.mul(x, b.activation("sigmoid", OpKind::Sigmoid, gate, "Sigmoid"));
 }
 
+constexpr double kPoolingEps = 1e-12;  // AttentiveStatisticsPooling.eps of the published code.
+
 struct Statistics {
   BlockValue mean, std;  ///< [batch, channels].
 };
@@ -66,6 +68,7 @@ Statistics weighted_statistics(BlockBuilder& b, BlockValue x, BlockValue weights
   const BlockValue column = b.reshape(mean, {b.size(x, 0), b.size(x, 1), 1});
   OpAttributes attributes;
   attributes.dim = 2;
+  attributes.eps = kPoolingEps;
   const std::vector<BlockValue> std =
       b.op({.kind = OpKind::Std, .inputs = {x, column, weights}, .attributes = attributes});
   return {mean, std.front()};
@@ -81,7 +84,9 @@ BlockValue repeat_in_time(BlockBuilder& b, BlockValue x, std::int64_t length) {
 BlockValue attentive_pooling(BlockBuilder& b, BlockValue x, std::int64_t attention_channels) {
   const auto scope = b.enter("asp", "AttentiveStatisticsPooling");
   const std::int64_t batch = b.size(x, 0), channels = b.size(x, 1), length = b.size(x, 2);
-  const Statistics global = weighted_statistics(b, x, b.constant({batch, 1, length}));
+  // All positions weigh the same: the mask over its sum.
+  const Statistics global =
+      weighted_statistics(b, x, b.constant({batch, 1, length}, 1 / static_cast<double>(length)));
   const BlockValue context =
       b.cat({x, repeat_in_time(b, global.mean, length), repeat_in_time(b, global.std, length)}, 1);
   BlockValue attention = time_delay_block(b, "tdnn", context, attention_channels, 1, 1);

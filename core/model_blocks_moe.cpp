@@ -68,7 +68,9 @@ BlockValue mixture(BlockBuilder& b, const BlockOptions& options, const ExpertNam
   const BlockValue scores = b.linear("gate", tokens, num_experts);
   const auto routed = b.op({.kind = OpKind::Router,
                             .inputs = {scores},
-                            .attributes = {.num_experts = num_experts, .experts_per_token = per_token},
+                            .attributes = {.num_experts = num_experts,
+                                           .experts_per_token = per_token,
+                                           .norm_topk_prob = options.flag("norm_topk_prob", true)},
                             .names = {"routing_weights", "selected_experts"}});
   const std::vector<int> parameters =
       expert_parameters(b, names, family, num_experts, hidden, options.integer("moe_intermediate_size", 1));
@@ -82,6 +84,7 @@ BlockValue mixture(BlockBuilder& b, const BlockOptions& options, const ExpertNam
 void moe_layer(BlockBuilder& b, const BlockOptions& options) {
   const std::string family = family_of(options);
   const std::string norm_class = family + "RMSNorm";
+  const NormOptions norm = {.class_name = norm_class, .eps = norm_eps(b, options)};
   const ExpertNames& names = options.text("naming", "qwen") == "mixtral" ? kMixtral : kQwen;
   b.declare("self_attn", family + "Attention");
   b.declare(names.moe, family + "SparseMoeBlock");
@@ -89,9 +92,9 @@ void moe_layer(BlockBuilder& b, const BlockOptions& options) {
   b.declare("post_attention_layernorm", norm_class);
 
   const BlockValue hidden = b.input("hidden");
-  const BlockValue normed = b.rms_norm("input_layernorm", hidden, {.class_name = norm_class});
+  const BlockValue normed = b.rms_norm("input_layernorm", hidden, norm);
   const BlockValue middle = b.add(hidden, decoder_attention(b, options, normed));
-  const BlockValue normed_middle = b.rms_norm("post_attention_layernorm", middle, {.class_name = norm_class});
+  const BlockValue normed_middle = b.rms_norm("post_attention_layernorm", middle, norm);
   b.output("hidden", b.add(middle, mixture(b, options, names, normed_middle)));
 }
 
@@ -107,6 +110,8 @@ std::vector<BlockKind> moe_blocks() {
       {"moe_intermediate_size", OptionType::Size, true, "Width inside one expert."},
       {"num_experts", OptionType::Size, true, "Experts of the layer."},
       {"num_experts_per_tok", OptionType::Size, true, "Experts that a token is sent to."},
+      {"norm_topk_prob", OptionType::Flag, false,
+       "The weights of a token's experts are divided by their sum; true otherwise."},
       {"naming",
        OptionType::Text,
        false,

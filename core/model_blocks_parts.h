@@ -8,6 +8,18 @@
 
 namespace fsdp {
 
+/// The epsilon of a block's norms where the spec states one, else 0, which is the default of the kind of norm. Fails
+/// where it is not above 0.
+double norm_eps(BlockBuilder& b, const BlockOptions& options, std::string_view name = "norm_eps");
+
+/// The rule of the option "norm_eps".
+inline constexpr std::string_view kRmsNormEpsDoc = "Epsilon of the norms; 1e-6 otherwise.";
+inline constexpr std::string_view kNormEpsDoc = "Epsilon of the norms; 1e-5 otherwise.";
+OptionRule norm_eps_rule(std::string_view doc);
+
+/// The rule of the option "padding_idx" of tables of tokens.
+OptionRule padding_idx_rule();
+
 /// The options that `decoder_attention` reads; blocks that use it append these to their own.
 std::vector<OptionRule> decoder_attention_rules();
 

@@ -26,14 +26,16 @@
 
 #include <fmt/format.h>
 
-#include "core/block_kinds.h"
+#include "core/model_blocks_parts.h"
 
 namespace fsdp {
 namespace {
 
-constexpr NormOptions kNorm = {.class_name = "Qwen3TTSRMSNorm"};
-
 // ---- Layers.
+
+NormOptions norm_of(BlockBuilder& b, const BlockOptions& options) {
+  return {.class_name = "Qwen3TTSRMSNorm", .eps = norm_eps(b, options)};
+}
 
 /// The rotary table of the talker has three channels, [3, batch, seq, dim]; every layer interleaves them anew. Half of
 /// the first channel is copied, parts of it are overwritten in place, and it is doubled.
@@ -49,14 +51,15 @@ BlockValue self_attention(BlockBuilder& b, BlockValue x, const BlockOptions& opt
   for (const std::string_view name : {"q_proj", "k_proj", "v_proj", "o_proj"}) b.declare(name, "Linear");
   const std::int64_t batch = b.size(x, 0), seq = b.size(x, 1), head_dim = options.integer("head_dim");
   const std::int64_t heads = options.integer("num_attention_heads"), kv_heads = options.integer("num_key_value_heads");
+  const NormOptions norm = norm_of(b, options);
   const auto split_heads = [&](BlockValue y, std::int64_t count) {
     return b.reshape(y, {batch, seq, count, head_dim});
   };
 
   BlockValue q = split_heads(b.linear("q_proj", x, heads * head_dim), heads);
-  q = b.rms_norm("q_norm", q, kNorm);
+  q = b.rms_norm("q_norm", q, norm);
   BlockValue k = split_heads(b.linear("k_proj", x, kv_heads * head_dim), kv_heads);
-  k = b.rms_norm("k_norm", k, kNorm);
+  k = b.rms_norm("k_norm", k, norm);
   const BlockValue v = split_heads(b.linear("v_proj", x, kv_heads * head_dim), kv_heads);
   BlockBuilder::CosSin table{b.input("cos"), b.input("sin")};
   if (talker) table = {first_channel(b, table.cos), first_channel(b, table.sin)};
@@ -77,12 +80,13 @@ BlockValue gated_mlp(BlockBuilder& b, BlockValue x, std::int64_t intermediate_si
 
 void build_qwen3_tts_layer(BlockBuilder& b, const BlockOptions& options) {
   const bool talker = options.flag("talker");
+  const NormOptions norm = norm_of(b, options);
   BlockValue hidden = b.input("hidden");
   b.declare("self_attn", talker ? "Qwen3TTSTalkerAttention" : "Qwen3TTSAttention");
   b.declare("mlp", "Qwen3TTSTalkerTextMLP");
-  const BlockValue normed = b.rms_norm("input_layernorm", hidden, kNorm);
+  const BlockValue normed = b.rms_norm("input_layernorm", hidden, norm);
   hidden = b.add(hidden, self_attention(b, normed, options, talker));
-  const BlockValue post = b.rms_norm("post_attention_layernorm", hidden, kNorm);
+  const BlockValue post = b.rms_norm("post_attention_layernorm", hidden, norm);
   b.output("hidden", b.add(hidden, gated_mlp(b, post, options.integer("intermediate_size"))));
 }
 
@@ -162,14 +166,20 @@ void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
   // Variables of the step.
   b.output("text", text);
   b.output("codec", codec);
-  b.output("position_ids", b.expand(b.constant({1, batch, length - 1}, Dtype::Float32), {3, batch, length - 1}));
+  b.output("position_ids", b.expand(b.positions({1, batch, length - 1}, Dtype::Float32), {3, batch, length - 1}));
 }
 
 // ---- Code predictor.
 
-/// Rows of x [batch, length, ...] where a mask is true. The mask becomes its indices, one row of two for each.
-BlockValue masked_rows(BlockBuilder& b, BlockValue x, std::int64_t rows) {
-  const BlockValue indices = b.constant({rows, 2}, Dtype::Int64);
+/// Rows of x [batch, length, ...] where a mask is true: the codec frames, which lie before the last `behind` rows of each
+/// sample. The mask becomes its indices, one row of two for each; here both are the row of the flat tensor.
+BlockValue masked_rows(BlockBuilder& b, BlockValue x, std::int64_t rows, std::int64_t behind) {
+  const std::int64_t per_sample = rows / b.size(x, 0), length = b.size(x, 1);
+  const BlockValue indices = b.filled({rows, 2}, Dtype::Int64,
+                                      {.start = length - behind - per_sample,
+                                       .length = per_sample,
+                                       .stride = length,
+                                       .fill = ConstantFill::Rows});
   const BlockValue flat = b.reshape(x, {b.size(x, 0) * b.size(x, 1), b.size(x, 2)});
   return b.index(flat, b.select(indices, 1, 0), 0);
 }
@@ -181,8 +191,14 @@ void build_codec_frames(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t codes = b.size(codec_ids, 2), width = b.size(hidden, 2);
   declare_containers(b);
 
-  const BlockValue frame_hidden = masked_rows(b, hidden, frames);
-  const BlockValue frame_codes = masked_rows(b, codec_ids, frames);
+  if (frames % b.size(hidden, 0) != 0 || frames / b.size(hidden, 0) > b.size(hidden, 1) - 1) {
+    b.fail(fmt::format("{} codec frames do not lie in {} sequences of {}.", frames, b.size(hidden, 0), b.size(hidden, 1)),
+           "All samples have the same number, and one position more at least.");
+    return;
+  }
+  // The mark of the end follows the frames; the hidden state that predicts a frame is the one before it.
+  const BlockValue frame_hidden = masked_rows(b, hidden, frames, 1);
+  const BlockValue frame_codes = masked_rows(b, codec_ids, frames, 1);
   std::vector<BlockValue> tokens = {b.reshape(frame_hidden, {frames, 1, width})};
   tokens.push_back(b.embedding("talker.model.codec_embedding", b.slice(frame_codes, 1, 0, 1),
                                options.integer("codec_vocab_size"), width));
@@ -195,7 +211,7 @@ void build_codec_frames(BlockBuilder& b, const BlockOptions& options) {
   b.output("frame_hidden", frame_hidden);
   b.output("frame_codes", frame_codes);
   b.output("labels", b.slice(frame_codes, 1, 1, codes - 1));
-  b.output("position_ids", b.constant({1, codes}, Dtype::Int64));
+  b.output("position_ids", b.positions({1, codes}));
 }
 
 void build_codec_heads(BlockBuilder& b, const BlockOptions& options) {
@@ -260,6 +276,7 @@ std::vector<BlockKind> qwen3_tts_blocks() {
         {"num_key_value_heads", OptionType::Size, true, "Key and value heads."},
         {"head_dim", OptionType::Size, true, "Width of a head."},
         {"intermediate_size", OptionType::Size, true, "Width of the MLP."},
+        norm_eps_rule(kRmsNormEpsDoc),
         {"talker", OptionType::Flag, false, "Interleaves the three channels of its rotary table."}},
        build_qwen3_tts_layer,
        layer_class},

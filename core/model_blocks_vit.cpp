@@ -83,11 +83,12 @@ void torchvision_layer(BlockBuilder& b, const BlockOptions& options) {
   const double dropout = options.number("dropout");
   const BlockValue hidden = b.input("hidden");
   const std::int64_t width = b.size(hidden, -1);
-  const BlockValue normed = b.layer_norm("ln_1", hidden);
+  const NormOptions norm = {.eps = norm_eps(b, options)};
+  const BlockValue normed = b.layer_norm("ln_1", hidden, norm);
   const BlockValue attention =
       packed_attention(b, normed, options.integer("num_attention_heads"), options.number("attention_dropout"));
   const BlockValue middle = b.add(b.dropout("dropout", attention, dropout), hidden);
-  const BlockValue normed_middle = b.layer_norm("ln_2", middle);
+  const BlockValue normed_middle = b.layer_norm("ln_2", middle, norm);
   BlockValue mlp;
   {
     const auto scope = b.enter("mlp", "MLPBlock");
@@ -104,12 +105,13 @@ void huggingface_layer(BlockBuilder& b, const BlockOptions& options) {
   const LinearOptions biased = {.bias = true};
   const BlockValue hidden = b.input("hidden");
   const std::int64_t width = b.size(hidden, -1);
+  const NormOptions norm = {.eps = norm_eps(b, options)};
   b.declare("attention", "ViTAttention");
   b.declare("intermediate", "ViTIntermediate");
   b.declare("output", "ViTOutput");
   b.declare("layernorm_before", "LayerNorm");
   b.declare("layernorm_after", "LayerNorm");
-  const BlockValue normed = b.local("hidden_states_norm", b.layer_norm("layernorm_before", hidden));
+  const BlockValue normed = b.local("hidden_states_norm", b.layer_norm("layernorm_before", hidden, norm));
   BlockValue attention;
   {
     const auto outer = b.enter("attention", "ViTAttention");
@@ -126,7 +128,7 @@ void huggingface_layer(BlockBuilder& b, const BlockOptions& options) {
   }
   b.local("attention_output", attention);
   const BlockValue middle = b.add(attention, hidden);
-  BlockValue mlp = b.layer_norm("layernorm_after", middle);
+  BlockValue mlp = b.layer_norm("layernorm_after", middle, norm);
   {
     const auto scope = b.enter("intermediate", "ViTIntermediate");
     mlp = b.linear("dense", mlp, options.integer("intermediate_size"), biased);
@@ -194,7 +196,8 @@ std::vector<BlockKind> vit_blocks() {
                    {"intermediate_size", OptionType::Size, true, "Width inside the MLP."},
                    naming,
                    dropout,
-                   {"attention_dropout", OptionType::Number, false, "Dropout on attention weights; 0 otherwise."}},
+                   {"attention_dropout", OptionType::Number, false, "Dropout on attention weights; 0 otherwise."},
+                   norm_eps_rule(kNormEpsDoc)},
        .build = vit_layer,
        .class_name = layer_class},
       {.name = "vit_pooler",

@@ -42,13 +42,23 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("causal", attributes.causal, usual.causal);
   member("window", attributes.window, usual.window);
   member("softcap", attributes.softcap, usual.softcap);
+  member("score_scale", attributes.score_scale, usual.score_scale);
   member("probability", attributes.probability, usual.probability);
+  member("rope_theta", attributes.rotary.theta, usual.rotary.theta);
+  member("rope_scaling", name_of(attributes.rotary.scaling), name_of(usual.rotary.scaling));
+  member("rope_factor", attributes.rotary.factor, usual.rotary.factor);
+  member("low_freq_factor", attributes.rotary.low_freq_factor, usual.rotary.low_freq_factor);
+  member("high_freq_factor", attributes.rotary.high_freq_factor, usual.rotary.high_freq_factor);
+  member("original_max_positions", attributes.rotary.original_positions, usual.rotary.original_positions);
+  member("eps", attributes.eps, usual.eps);
+  member("momentum", attributes.momentum, usual.momentum);
   member("partial_rotary", attributes.partial_rotary, usual.partial_rotary);
   member("unit_offset", attributes.unit_offset, usual.unit_offset);
   member("approximate", attributes.approximate, usual.approximate);
   member("written_out", attributes.written_out, usual.written_out);
   member("transposed_weight", attributes.transposed_weight, usual.transposed_weight);
   member("shift", attributes.shift, usual.shift);
+  member("padding_idx", attributes.padding_idx, usual.padding_idx);
   member("reflect", attributes.reflect, usual.reflect);
   member("keep_dim", attributes.keep_dim, usual.keep_dim);
   member("dim", attributes.dim, usual.dim);
@@ -62,7 +72,14 @@ void write_attributes(JsonWriter& writer, const OpAttributes& attributes) {
   member("groups", attributes.groups, usual.groups);
   member("num_experts", attributes.num_experts, usual.num_experts);
   member("experts_per_token", attributes.experts_per_token, usual.experts_per_token);
+  member("norm_topk_prob", attributes.norm_topk_prob, usual.norm_topk_prob);
   member("scale", attributes.scale, usual.scale);
+  member("rounded", attributes.rounded, usual.rounded);
+  member("fill", name_of(attributes.fill), name_of(usual.fill));
+  member("value", attributes.value, usual.value);
+  member("num_buckets", attributes.num_buckets, usual.num_buckets);
+  member("max_distance", attributes.max_distance, usual.max_distance);
+  member("bidirectional", attributes.bidirectional, usual.bidirectional);
   if (attributes.dtype) writer.member("dtype", name_of(*attributes.dtype));
   writer.end_object();
 }

@@ -25,6 +25,16 @@ constexpr std::array<std::string_view, kNumOpKinds> kNames = {
 static_assert(std::none_of(kNames.begin(), kNames.end(), [](std::string_view name) { return name.empty(); }),
               "every op kind has a name");
 
+constexpr std::array<std::string_view, 2> kScalings = {"none", "llama3"};
+constexpr std::array<std::string_view, 5> kFills = {"value", "positions", "causal_mask", "relative_buckets", "rows"};
+
+template <class E, std::size_t N>
+std::optional<E> parse(const std::array<std::string_view, N>& names, std::string_view text) {
+  const auto found = std::find(names.begin(), names.end(), text);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<E>(found - names.begin());
+}
+
 }  // namespace
 
 std::string_view name_of(OpKind kind) {
@@ -32,9 +42,23 @@ std::string_view name_of(OpKind kind) {
 }
 
 std::optional<OpKind> parse_op_kind(std::string_view text) {
-  const auto found = std::find(kNames.begin(), kNames.end(), text);
-  if (found == kNames.end()) return std::nullopt;
-  return static_cast<OpKind>(found - kNames.begin());
+  return parse<OpKind>(kNames, text);
+}
+
+std::string_view name_of(RotaryScaling scaling) {
+  return kScalings[static_cast<std::size_t>(scaling)];
+}
+
+std::optional<RotaryScaling> parse_rotary_scaling(std::string_view text) {
+  return parse<RotaryScaling>(kScalings, text);
+}
+
+std::string_view name_of(ConstantFill fill) {
+  return kFills[static_cast<std::size_t>(fill)];
+}
+
+std::optional<ConstantFill> parse_constant_fill(std::string_view text) {
+  return parse<ConstantFill>(kFills, text);
 }
 
 }  // namespace fsdp

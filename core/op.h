@@ -21,22 +21,23 @@ namespace fsdp {
 enum class OpKind : std::uint8_t {
   // Dense layers. `parameters` are weight, then bias where there is one.
   Linear,     ///< x [..., in] -> [..., out]. weight [out, in], or [in, out] with `transposed_weight` (GPT-2's Conv1D).
-  Embedding,  ///< ids [...] -> [..., width]. weight [num_embeddings, width].
+  Embedding,  ///< ids [...] -> [..., width]. weight [num_embeddings, width]. Attribute `padding_idx`.
   Conv1d,     ///< x [batch, in, length] -> [batch, out, length']. weight [out, in / groups, kernel].
   Conv2d,     ///< x [batch, in, height, width] -> [batch, out, ...]. weight [out, in / groups, kernel, kernel].
   Parameter,  ///< () -> the parameter itself as a value (a position table, a class token). A view of its storage.
 
   // Normalisation. `parameters` are weight, then bias where there is one; none when not affine.
+  // Attribute `eps`.
   RmsNorm,    ///< x [..., width] -> the same shape.
   LayerNorm,  ///< x [..., width] -> the same shape.
   GroupNorm,  ///< x [batch, channels, ...] -> the same shape. Attribute `groups`.
-  BatchNorm,  ///< x [batch, channels, ...] -> the same shape, in training mode.
+  BatchNorm,  ///< x [batch, channels, ...] -> the same shape, in training mode. Attribute `momentum`.
 
   // Attention.
-  RotaryTable,  ///< position ids [...] -> cos, sin [..., head_dim], in the activations' dtype.
+  RotaryTable,  ///< position ids [...] -> cos, sin [..., head_dim], in the activations' dtype. Attribute `rotary`.
   Rotary,       ///< q [batch, seq, heads, dim], k [batch, seq, kv_heads, dim], cos, sin -> q, k.
   Attention,    ///< q [batch, seq, heads, dim], k, v [batch, key_seq, kv_heads, dim] (, additive bias or mask
-                ///< [batch or 1, heads or 1, seq, key_seq]) -> [batch, seq, heads * dim].
+                ///< [batch or 1, heads or 1, seq, key_seq]) -> [batch, seq, heads * dim]. Attribute `score_scale`.
 
   // Elementwise. Shapes broadcast; the output has the shape of the first input.
   Silu,
@@ -48,7 +49,7 @@ enum class OpKind : std::uint8_t {
   Mul,  ///< Two tensors.
   Add,
   Sub,
-  Scale,    ///< By a number: x * c.
+  Scale,    ///< By a number: x * c. Attribute `rounded`.
   Softcap,  ///< c * tanh(x / c), as in Gemma-2.
   Dropout,  ///< Attribute `probability`; nothing happens at 0.
   Cast,     ///< Attribute `dtype`.
@@ -74,12 +75,14 @@ enum class OpKind : std::uint8_t {
   Softmax,  ///< Along `dim`.
   Mean,     ///< Along `dim`, kept with size 1 when `keep_dim`.
   Sum,      ///< Along `dim`, kept with size 1 when `keep_dim`.
-  Std,  ///< sqrt(sum(w * (x - mean)^2)) with inputs x, mean and optional weights w, along `dim` (ECAPA-TDNN's pooling).
+  Std,  ///< sqrt(max(sum(w * (x - mean)^2), eps)) with inputs x, mean and optional weights w, along `dim` (ECAPA-TDNN's
+        ///< pooling).
   MaxPool2d,
   AdaptiveAvgPool2d,  ///< To [batch, channels, length, length].
 
   // Mixture of experts.
-  Router,   ///< scores [tokens, experts] -> weights [tokens, k], indices [tokens, k]: softmax and top-k.
+  Router,   ///< scores [tokens, experts] -> weights [tokens, k], indices [tokens, k]: softmax and top-k. Attribute
+            ///< `norm_topk_prob`.
   Experts,  ///< x [tokens, hidden], weights, indices -> [tokens, hidden]. Parameters: gate, up, down of each expert in
             ///< turn.
 
@@ -87,7 +90,8 @@ enum class OpKind : std::uint8_t {
   CrossEntropy,  ///< logits [..., classes], labels [...] -> a scalar. Attribute `shift`: labels are shifted by one
                  ///< first.
   MseLoss,       ///< prediction, target -> a scalar.
-  Constant,      ///< () -> a tensor made in the forward pass (a mask, positions). Output shape and `dtype` given.
+  Constant,      ///< () -> a tensor made in the forward pass (a mask, positions). Output shape, `dtype` and `fill`
+                 ///< given.
 };
 
 inline constexpr int kNumOpKinds = static_cast<int>(OpKind::Constant) + 1;
@@ -95,6 +99,40 @@ inline constexpr int kNumOpKinds = static_cast<int>(OpKind::Constant) + 1;
 /// snake_case name, as specs write it: "rms_norm".
 std::string_view name_of(OpKind kind);
 std::optional<OpKind> parse_op_kind(std::string_view text);
+
+/// How the frequencies of a rotary table are scaled for sequences beyond those of pre-training.
+enum class RotaryScaling : std::uint8_t {
+  None,
+  Llama3,  ///< Low frequencies are divided by `factor`, high ones kept, those between interpolated (Llama 3.1).
+};
+
+/// The frequencies of a rotary table: theta^(-2i / head_dim), scaled.
+struct RotaryFrequencies {
+  double theta = 10000;
+  RotaryScaling scaling = RotaryScaling::None;
+  double factor = 1;
+  double low_freq_factor = 1;              ///< A wave longer than original_positions / this is a low frequency,
+  double high_freq_factor = 4;             ///< one shorter than original_positions / this a high one.
+  std::int64_t original_positions = 8192;  ///< Of pre-training.
+
+  bool operator==(const RotaryFrequencies&) const = default;
+};
+
+/// What a constant holds.
+enum class ConstantFill : std::uint8_t {
+  Value,            ///< `value` everywhere.
+  Positions,        ///< 0, 1, 2, ... along the last dimension.
+  CausalMask,       ///< [..., seq, key_seq]: the lowest number of the dtype where key > query, else 0.
+  RelativeBuckets,  ///< [seq, key_seq]: T5's bucket of key - query. `num_buckets`, `max_distance`, `bidirectional`.
+  Rows,             ///< [rows, ...]: row r holds (r / length) * stride + start + r % length: of each group of `stride`
+                    ///< rows `length` from `start` on.
+};
+
+/// The names of both as specs and expanded models write them.
+std::string_view name_of(RotaryScaling scaling);
+std::optional<RotaryScaling> parse_rotary_scaling(std::string_view text);
+std::string_view name_of(ConstantFill fill);
+std::optional<ConstantFill> parse_constant_fill(std::string_view text);
 
 /// All that any op may want to know. A kind reads only the fields that its comment above names.
 struct OpAttributes {
@@ -104,13 +142,18 @@ struct OpAttributes {
   bool causal = false;
   std::int64_t window = 0;  ///< Sliding attention window in tokens; 0: none.
   double softcap = 0;       ///< Cap on attention scores (Gemma-2); 0: none.
+  double score_scale = 0;   ///< Factor of attention scores; 0: 1 / sqrt(head_dim).
   double probability = 0;   ///< Dropout, also inside attention.
+  RotaryFrequencies rotary = {};
+  double eps = 0;         ///< What a norm adds to the variance; the floor below the root of Std.
+  double momentum = 0.1;  ///< Of BatchNorm's running statistics.
   bool partial_rotary = false;
   bool unit_offset = false;        ///< RMSNorm multiplies by 1 + weight, in fp32 (Gemma).
   bool approximate = false;        ///< GELU by tanh.
   bool written_out = false;        ///< GELU by tanh, call by call.
   bool transposed_weight = false;  ///< Linear keeps [in, out] (GPT-2's Conv1D).
   bool shift = false;              ///< Cross entropy over next tokens.
+  std::int64_t padding_idx = -1;   ///< Embedding: a row that gets no gradient here; -1: none.
   bool reflect = false;            ///< Pad with reflected values; its backward keeps the input.
   bool keep_dim = false;
   std::int64_t dim = -1;
@@ -124,7 +167,14 @@ struct OpAttributes {
   std::int64_t groups = 1;
   std::int64_t num_experts = 0;
   std::int64_t experts_per_token = 0;
+  bool norm_topk_prob = true;  ///< The weights of a token's experts are divided by their sum.
   double scale = 1;
+  bool rounded = false;  ///< Scale: the factor has the dtype of the activations, as a tensor has (Gemma).
+  ConstantFill fill = ConstantFill::Value;
+  double value = 0;
+  std::int64_t num_buckets = 0;
+  std::int64_t max_distance = 0;
+  bool bidirectional = false;
   std::optional<Dtype> dtype = {};
 
   bool operator==(const OpAttributes&) const = default;

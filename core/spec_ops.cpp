@@ -17,6 +17,8 @@ using Rules = std::vector<OptionRule>;
 const OptionRule kDim = {"dim", OptionType::Integer, true, "Which dimension; negative counts from the end."};
 const OptionRule kKeepDim = {"keep_dim", OptionType::Flag, false, "Keeps the dimension with size 1."};
 const OptionRule kBias = {"bias", OptionType::Flag, false, "Has a bias; true otherwise."};
+const OptionRule kRmsNormEps = {"eps", OptionType::Number, false, "Added to the mean square; 1e-6 otherwise."};
+const OptionRule kNormEps = {"eps", OptionType::Number, false, "Added to the variance; 1e-5 otherwise."};
 const OptionRule kShape = {"shape", OptionType::Sizes, true, "The output's shape."};
 const OptionRule kKernel = {"kernel", OptionType::Size, true, "Size of the kernel."};
 const OptionRule kStride = {"stride", OptionType::Size, false, "Step of the kernel; 1 otherwise."};
@@ -41,7 +43,8 @@ Rules rules_of_layer(OpKind kind) {
               {"transposed_weight", OptionType::Flag, false, "Weight [in, out], as GPT-2's Conv1D has it."}};
     case OpKind::Embedding:
       return {{"num_embeddings", OptionType::Size, true, "Rows of the table."},
-              {"embedding_dim", OptionType::Size, true, "Width of the table."}};
+              {"embedding_dim", OptionType::Size, true, "Width of the table."},
+              {"padding_idx", OptionType::Count, false, "A row of the table that gets no gradient here; none otherwise."}};
     case OpKind::Conv1d:
     case OpKind::Conv2d:
       return {{"out_channels", OptionType::Size, true, "Channels of the output."},
@@ -58,12 +61,15 @@ Rules rules_of_layer(OpKind kind) {
     case OpKind::Parameter:
       return {{"parameter", OptionType::Text, true, "Its name below the module."}, kShape};
     case OpKind::RmsNorm:
-      return {{"unit_offset", OptionType::Flag, false, "Multiplies by 1 + weight (Gemma)."}};
+      return {{"unit_offset", OptionType::Flag, false, "Multiplies by 1 + weight (Gemma)."}, kRmsNormEps};
     case OpKind::LayerNorm:
+      return {kBias, kNormEps};
     case OpKind::BatchNorm:
-      return {kBias};
+      return {kBias,
+              kNormEps,
+              {"momentum", OptionType::Number, false, "Of the running statistics; 0.1 otherwise."}};
     case OpKind::GroupNorm:
-      return {{"groups", OptionType::Size, true, "Groups of channels."}, kBias};
+      return {{"groups", OptionType::Size, true, "Groups of channels."}, kBias, kNormEps};
     default:
       return {};
   }
@@ -72,11 +78,13 @@ Rules rules_of_layer(OpKind kind) {
 Rules rules_of(OpKind kind) {
   switch (kind) {
     case OpKind::RotaryTable:
-      return {{"head_dim", OptionType::Size, true, "Width of a head."}};
+      return {{"head_dim", OptionType::Size, true, "Width of a head."},
+              {"rope_theta", OptionType::Number, false, "Base of the frequencies; 10000 otherwise."}};
     case OpKind::Attention:
       return {{"causal", OptionType::Flag, false, "Tokens see only those before them; false otherwise."},
               {"window", OptionType::Count, false, "Sliding window in tokens; 0: none."},
               {"softcap", OptionType::Number, false, "Cap on the scores; 0: none."},
+              {"score_scale", OptionType::Number, false, "Factor of the scores; 1 / sqrt(head_dim) otherwise."},
               {"probability", OptionType::Number, false, "Dropout on the weights; 0: none."}};
     case OpKind::Gelu:
       return {{"approximate", OptionType::Flag, false, "By tanh."}};
@@ -89,7 +97,15 @@ Rules rules_of(OpKind kind) {
     case OpKind::Cast:
       return {dtype_rule(true)};
     case OpKind::Constant:
-      return {kShape, dtype_rule(false)};
+      return {kShape,
+              dtype_rule(false),
+              {"fill",
+               OptionType::Text,
+               false,
+               "The value everywhere, 0, 1, 2, ... along the last dimension, or the lowest number where a key comes "
+               "after its query; value otherwise.",
+               {"value", "positions", "causal_mask"}},
+              {"value", OptionType::Number, false, "What it holds; 0 otherwise."}};
     case OpKind::Reshape:
     case OpKind::Expand:
       return {kShape};
@@ -114,10 +130,13 @@ Rules rules_of(OpKind kind) {
       return {kDim, {"length", OptionType::Size, true, "Size of the dimension afterwards."}};
     case OpKind::Mean:
     case OpKind::Sum:
-    case OpKind::Std:
       return {kDim, kKeepDim};
+    case OpKind::Std:
+      return {kDim, kKeepDim, {"eps", OptionType::Number, false, "Floor below the root; 1e-12 otherwise."}};
     case OpKind::Router:
-      return {{"experts_per_token", OptionType::Size, true, "Experts that a token is sent to."}};
+      return {{"experts_per_token", OptionType::Size, true, "Experts that a token is sent to."},
+              {"norm_topk_prob", OptionType::Flag, false,
+               "The weights of a token's experts are divided by their sum; true otherwise."}};
     case OpKind::CrossEntropy:
       return {{"shift", OptionType::Flag, false, "Labels are the next tokens: shifted by one first."}};
     default:
@@ -131,6 +150,9 @@ OpAttributes attributes_of(const BlockOptions& a) {
   attributes.causal = a.flag("causal");
   attributes.window = a.integer("window");
   attributes.softcap = a.number("softcap");
+  attributes.score_scale = a.number("score_scale");
+  attributes.rotary.theta = a.number("rope_theta", attributes.rotary.theta);
+  attributes.eps = a.number("eps");
   attributes.probability = a.number("probability");
   attributes.approximate = a.flag("approximate");
   attributes.shift = a.flag("shift");
@@ -145,7 +167,10 @@ OpAttributes attributes_of(const BlockOptions& a) {
   attributes.dilation = a.integer("dilation", 1);
   attributes.groups = a.integer("groups", 1);
   attributes.experts_per_token = a.integer("experts_per_token");
+  attributes.norm_topk_prob = a.flag("norm_topk_prob", true);
   attributes.scale = a.number("scale", 1);
+  attributes.fill = parse_constant_fill(a.text("fill", "value")).value_or(ConstantFill::Value);
+  attributes.value = a.number("value");
   if (a.has("dtype")) attributes.dtype = parse_dtype(a.text("dtype"));
   return attributes;
 }
@@ -159,8 +184,11 @@ std::vector<BlockValue> write_layer(BlockBuilder& b, const SpecOp& op, const Blo
                             .groups = a.integer("groups", 1),
                             .bias = a.flag("bias", true),
                             .class_name = op.class_name};
-  const NormOptions norm = {
-      .bias = a.flag("bias", true), .unit_offset = a.flag("unit_offset"), .class_name = op.class_name};
+  const NormOptions norm = {.bias = a.flag("bias", true),
+                            .unit_offset = a.flag("unit_offset"),
+                            .class_name = op.class_name,
+                            .eps = a.number("eps"),
+                            .momentum = a.number("momentum", NormOptions().momentum)};
   switch (op.kind) {
     case OpKind::Linear: {
       LinearOptions linear = {.bias = a.flag("bias", true), .transposed_weight = a.flag("transposed_weight")};
@@ -169,7 +197,8 @@ std::vector<BlockValue> write_layer(BlockBuilder& b, const SpecOp& op, const Blo
     }
     case OpKind::Embedding:
       return {b.embedding(op.module, x, a.integer("num_embeddings"), a.integer("embedding_dim"),
-                          op.class_name.empty() ? "Embedding" : op.class_name)};
+                          {.class_name = op.class_name.empty() ? "Embedding" : std::string_view(op.class_name),
+                           .padding_idx = a.integer("padding_idx", -1)})};
     case OpKind::Conv1d:
       return {b.conv1d(op.module, x, a.integer("out_channels"), conv)};
     case OpKind::Conv2d:
@@ -223,6 +252,7 @@ std::vector<BlockValue> write_plain_op(BlockBuilder& builder, const SpecOp& op, 
   request.requested = attributes.sizes("shape");
   request.num_outputs = static_cast<int>(std::min<std::int64_t>(attributes.integer("parts", 1), 1 << 16));
   request.names = op.outputs;
+  if (op.kind == OpKind::Std) request.attributes.eps = attributes.number("eps", 1e-12);
   if (op.kind == OpKind::Parameter) {
     return {builder.parameter(attributes.text("parameter"), attributes.sizes("shape"))};
   }

@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "core/index.h"
+#include "executor/constants.h"
 #include "executor/counting_allocator.h"
-#include "executor/kernels.h"
 #include "executor/tensors.h"
 
 namespace fsdp::executor {
@@ -72,7 +72,7 @@ class Initialiser {
   void add_buffer(int b) {
     const Buffer& buffer = model_.buffers[at(b)];
     const CategoryScope category(MemoryCategory::Buffer);
-    const at::Tensor values = make_buffer(buffer, c10::Device(c10::kCPU));
+    const at::Tensor values = make_buffer(model_, buffer);
     if (device_.is_cpu()) {
       buffers_[buffer.name] = values;
       return;

@@ -1,11 +1,5 @@
 #include "executor/kernels.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/pow.h>
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 #include <array>
 
@@ -15,8 +9,6 @@
 namespace fsdp::executor {
 
 namespace {
-
-constexpr double kRotaryBase = 10000.0;
 
 // In the order of the enum.
 constexpr std::array<Kernel, kNumOpKinds> kKernels = {
@@ -37,10 +29,6 @@ constexpr std::array<Kernel, kNumOpKinds> kKernels = {
 
 static_assert(kKernels.back() != nullptr, "every kind of op has its kernel");
 
-bool ends_with(const std::string& name, const std::string& ending) {
-  return name.size() >= ending.size() && name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
-}
-
 }  // namespace
 
 c10::ScalarType OpRun::dtype_or_activation() const {
@@ -58,18 +46,6 @@ Kernel kernel_of(OpKind kind) {
 
 Tensors run_op(const OpRun& run) {
   return kernel_of(run.op.kind)(run);
-}
-
-at::Tensor make_buffer(const Buffer& buffer, c10::Device device) {
-  const auto options = at::TensorOptions().dtype(scalar_type(buffer.dtype)).device(device);
-  if (ends_with(buffer.name, "inv_freq")) {
-    const std::int64_t size = num_elements(buffer.shape);
-    const auto wide = options.dtype(c10::kDouble);
-    const at::Tensor exponents = at::arange(0, 2 * size, 2, wide) / static_cast<double>(2 * size);
-    return at::pow(kRotaryBase, -exponents).to(options).reshape(buffer.shape);
-  }
-  if (ends_with(buffer.name, "running_var")) return at::ones(buffer.shape, options);
-  return at::zeros(buffer.shape, options);
 }
 
 }  // namespace fsdp::executor

@@ -53,7 +53,4 @@ Kernel kernel_of(OpKind kind);
 /// Runs an op. Throws what PyTorch throws.
 Tensors run_op(const OpRun& run);
 
-/// Values of a buffer that a kernel computes with: inverse frequencies, ones for running variances, zeros else.
-at::Tensor make_buffer(const Buffer& buffer, c10::Device device);
-
 }  // namespace fsdp::executor

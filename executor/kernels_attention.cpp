@@ -27,9 +27,9 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
-#include <limits>
 #include <optional>
 
+#include "executor/constants.h"
 #include "executor/kernel_families.h"
 
 namespace fsdp::executor::kernels {
@@ -40,11 +40,9 @@ namespace {
 
 // The buffer that the model keeps them in; where it has none, they are made.
 at::Tensor inverse_frequencies(const OpRun& run) {
-  const std::int64_t size = run.attributes().head_dim / 2;
-  for (const auto& [name, buffer] : run.context.buffers) {
-    if (name.ends_with("inv_freq") && buffer.numel() == size) return buffer;
-  }
-  return make_buffer({.name = "inv_freq", .shape = {size}}, run.context.device);
+  const auto buffer = run.context.buffers.find(run.module_name() + ".inv_freq");
+  if (buffer != run.context.buffers.end()) return buffer->second;
+  return rotary_frequencies(run.attributes()).to(run.context.device);
 }
 
 at::Tensor rotate_half(const at::Tensor& x) {
@@ -88,20 +86,18 @@ at::Tensor repeat(const at::Tensor& x, std::int64_t copies) {
   return x.unsqueeze(2).expand({batch, heads, copies, seq, dim}).reshape({batch, heads * copies, seq, dim});
 }
 
-double lowest(c10::ScalarType dtype) {
-  if (dtype == c10::kHalf) return -65504.0;
-  if (dtype == c10::kBFloat16) return -3.3895313892515355e38;
-  if (dtype == c10::kDouble) return std::numeric_limits<double>::lowest();
-  return std::numeric_limits<float>::lowest();
-}
-
 // [queries, keys]: what a position may not see is the lowest number.
 at::Tensor causal_mask(const OpRun& run, std::int64_t queries, std::int64_t keys, const at::Tensor& like) {
-  const double hidden = lowest(like.scalar_type());
+  const double hidden = lowest_number(like.scalar_type());
   at::Tensor mask = at::full({queries, keys}, hidden, like.options().requires_grad(std::nullopt)).triu_(1);
   const std::int64_t window = run.attributes().window;
   if (window > 0 && window < keys) mask.add_(at::full_like(mask, hidden).tril_(-window));
   return mask;
+}
+
+double score_scale(const OpRun& run, const at::Tensor& q) {
+  const double given = run.attributes().score_scale;
+  return given > 0 ? given : std::pow(static_cast<double>(q.size(-1)), -0.5);
 }
 
 at::Tensor eager(const OpRun& run, const at::Tensor& q, at::Tensor k, at::Tensor v,
@@ -109,7 +105,7 @@ at::Tensor eager(const OpRun& run, const at::Tensor& q, at::Tensor k, at::Tensor
   const std::int64_t copies = q.size(1) / k.size(1);
   k = repeat(k, copies);
   v = repeat(v, copies);
-  at::Tensor weights = at::matmul(q, k.transpose(2, 3)) * std::pow(static_cast<double>(q.size(-1)), -0.5);
+  at::Tensor weights = at::matmul(q, k.transpose(2, 3)) * score_scale(run, q);
   if (const double cap = run.attributes().softcap; cap > 0) {
     weights = weights / cap;
     weights = at::tanh(weights);
@@ -184,7 +180,8 @@ Tensors attention(const OpRun& run) {
     return {eager(run, q, k, v, mask).reshape(run.output_shape())};
   }
   if (a.causal && !mask && a.window > 0 && a.window < k.size(2)) mask = causal_mask(run, q.size(2), k.size(2), q);
-  const at::Tensor y = at::scaled_dot_product_attention(q, k, v, mask, a.probability, a.causal && !mask, std::nullopt,
+  const std::optional<double> scale = a.score_scale > 0 ? std::optional(a.score_scale) : std::nullopt;
+  const at::Tensor y = at::scaled_dot_product_attention(q, k, v, mask, a.probability, a.causal && !mask, scale,
                                                         /*enable_gqa=*/q.size(1) != k.size(1));
   return {y.transpose(1, 2).contiguous().reshape(run.output_shape())};
 }

@@ -35,7 +35,7 @@ Tensors linear(const OpRun& run) {
 }
 
 Tensors embedding(const OpRun& run) {
-  return {at::embedding(run.parameters[0], run.inputs[0])};
+  return {at::embedding(run.parameters[0], run.inputs[0], run.attributes().padding_idx)};
 }
 
 Tensors conv1d(const OpRun& run) {

@@ -17,6 +17,8 @@
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/tanh.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <cmath>
 #include <numbers>
@@ -70,8 +72,20 @@ Tensors sub(const OpRun& run) {
   return {run.inputs[0] - run.inputs[1]};
 }
 
+namespace {
+
+double rounded_to(c10::ScalarType dtype, double number) {
+  if (dtype == c10::kHalf) return static_cast<double>(c10::Half(static_cast<float>(number)));
+  if (dtype == c10::kBFloat16) return static_cast<double>(c10::BFloat16(static_cast<float>(number)));
+  if (dtype == c10::kDouble) return number;
+  return static_cast<double>(static_cast<float>(number));
+}
+
+}  // namespace
+
 Tensors scale(const OpRun& run) {
-  return {run.inputs[0] * run.attributes().scale};
+  const double factor = run.attributes().scale;
+  return {run.inputs[0] * (run.attributes().rounded ? rounded_to(run.inputs[0].scalar_type(), factor) : factor)};
 }
 
 Tensors softcap(const OpRun& run) {
@@ -108,7 +122,7 @@ Tensors std_deviation(const OpRun& run) {
   const bool keep = run.attributes().keep_dim;
   at::Tensor squares = (run.inputs[0] - run.inputs[1]).pow(2);
   if (run.inputs.size() > 2) squares = run.inputs[2] * squares;
-  return {at::sqrt(squares.sum(dim, keep).clamp(1e-12))};
+  return {at::sqrt(squares.sum(dim, keep).clamp(run.attributes().eps))};
 }
 
 }  // namespace fsdp::executor::kernels

@@ -23,7 +23,7 @@ namespace fsdp::executor::kernels {
 
 Tensors router(const OpRun& run) {
   auto [weights, chosen] = at::topk(at::softmax(run.inputs[0], 1, c10::kFloat), run.attributes().experts_per_token, -1);
-  weights = weights / weights.sum(-1, /*keepdim=*/true);
+  if (run.attributes().norm_topk_prob) weights = weights / weights.sum(-1, /*keepdim=*/true);
   return {weights.to(run.inputs[0].scalar_type()), chosen};
 }
 

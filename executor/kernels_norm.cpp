@@ -22,10 +22,6 @@ namespace fsdp::executor::kernels {
 
 namespace {
 
-constexpr double kRmsNormEps = 1e-6;
-constexpr double kNormEps = 1e-5;
-constexpr double kBatchNormMomentum = 0.1;
-
 std::optional<at::Tensor> parameter_at(const OpRun& run, std::size_t index) {
   if (run.parameters.size() <= index) return std::nullopt;
   return run.parameters[index];
@@ -38,14 +34,15 @@ Tensors rms_norm(const OpRun& run) {
   const auto weight = parameter_at(run, 0);
   const RmsNormImplementation which = run.context.implementations.rms_norm;
   const bool unit_offset = run.attributes().unit_offset;
+  const double eps = run.attributes().eps;
   if (which == RmsNormImplementation::Fused && !unit_offset) {
-    return {at::rms_norm(x, {x.size(-1)}, weight, kRmsNormEps)};
+    return {at::rms_norm(x, {x.size(-1)}, weight, eps)};
   }
   at::Tensor wide = x.to(c10::kFloat);
   // A statement each: a temporary of C++ would live to the end of the whole expression.
   at::Tensor variance = wide.pow(2);
   variance = variance.mean(-1, /*keepdim=*/true);
-  variance = variance + kRmsNormEps;
+  variance = variance + eps;
   variance = at::rsqrt(variance);
   const at::Tensor y = wide * variance;
   variance.reset();
@@ -58,19 +55,21 @@ Tensors rms_norm(const OpRun& run) {
 
 Tensors layer_norm(const OpRun& run) {
   const at::Tensor& x = run.inputs[0];
-  return {at::layer_norm(x, {x.size(-1)}, parameter_at(run, 0), parameter_at(run, 1), kNormEps)};
+  return {at::layer_norm(x, {x.size(-1)}, parameter_at(run, 0), parameter_at(run, 1),
+                         run.attributes().eps)};
 }
 
 Tensors group_norm(const OpRun& run) {
-  return {at::group_norm(run.inputs[0], run.attributes().groups, parameter_at(run, 0), parameter_at(run, 1), kNormEps)};
+  const OpAttributes& a = run.attributes();
+  return {at::group_norm(run.inputs[0], a.groups, parameter_at(run, 0), parameter_at(run, 1), a.eps)};
 }
 
 Tensors batch_norm(const OpRun& run) {
   const auto buffer = [&](const char* name) { return run.context.buffers.at(run.module_name() + "." + name); };
   buffer("num_batches_tracked").add_(1);
   return {at::batch_norm(run.inputs[0], parameter_at(run, 0), parameter_at(run, 1), buffer("running_mean"),
-                         buffer("running_var"), /*training=*/true, kBatchNormMomentum, kNormEps,
-                         /*cudnn_enabled=*/false)};
+                         buffer("running_var"), /*training=*/true, run.attributes().momentum,
+                         run.attributes().eps, /*cudnn_enabled=*/false)};
 }
 
 }  // namespace fsdp::executor::kernels

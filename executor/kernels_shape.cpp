@@ -5,10 +5,10 @@
 #include <ATen/ops/index.h>
 #include <ATen/ops/pad.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 
 #include <optional>
 
+#include "executor/constants.h"
 #include "executor/kernel_families.h"
 
 namespace fsdp::executor::kernels {
@@ -84,8 +84,7 @@ Tensors pad(const OpRun& run) {
 }
 
 Tensors constant(const OpRun& run) {
-  return {
-      at::zeros(run.output_shape(), at::TensorOptions().dtype(run.dtype_or_activation()).device(run.context.device))};
+  return {make_constant(run.attributes(), run.output_shape(), run.dtype_or_activation(), run.context.device)};
 }
 
 }  // namespace fsdp::executor::kernels

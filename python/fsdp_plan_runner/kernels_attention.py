@@ -9,22 +9,17 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from fsdp_plan_runner.constants import rotary_frequencies
 from fsdp_plan_runner.expanded_model import Op
 from fsdp_plan_runner.kernels import KernelContext, Tensors, kernel
-
-_ROTARY_BASE = 10000.0
 
 
 # ---- Rotary embeddings: q and k are [batch, seq, heads, dim]; the tables [batch or 1, seq, dim].
 
 def _inverse_frequencies(op: Op, context: KernelContext) -> torch.Tensor:
     """The buffer that the model keeps them in; where it has none, they are made."""
-    size = op.attributes["head_dim"] // 2
-    for name in context.buffers:
-        if name.endswith("inv_freq") and context.buffer(name).numel() == size:
-            return context.buffer(name)
-    exponents = torch.arange(0, 2 * size, 2, device=context.device) / (2 * size)
-    return _ROTARY_BASE ** -exponents.float()
+    name = f"{op.module}.inv_freq"
+    return context.buffer(name) if name in context.buffers else rotary_frequencies(op.attributes).to(context.device)
 
 
 @kernel("rotary_table")
@@ -98,7 +93,7 @@ def _eager(op: Op, context: KernelContext, q: torch.Tensor, k: torch.Tensor, v: 
            mask: torch.Tensor | None) -> torch.Tensor:
     copies = q.shape[1] // k.shape[1]
     k, v = _repeat(k, copies), _repeat(v, copies)
-    weights = torch.matmul(q, k.transpose(2, 3)) * q.shape[-1] ** -0.5
+    weights = torch.matmul(q, k.transpose(2, 3)) * (op.attributes["score_scale"] or q.shape[-1] ** -0.5)
     if op.attributes["softcap"] > 0:
         weights = weights / op.attributes["softcap"]
         weights = torch.tanh(weights)
@@ -121,7 +116,8 @@ def _flash_with_window(op: Op, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     """The flash kernel itself, because scaled_dot_product_attention has no argument for a window."""
     return torch.ops.aten._flash_attention_forward(
         q, k, v, None, None, q.shape[1], k.shape[1], op.attributes["probability"], op.attributes["causal"], False,
-        window_size_left=op.attributes["window"] - 1, window_size_right=0)[0]
+        scale=op.attributes["score_scale"] or None, window_size_left=op.attributes["window"] - 1,
+        window_size_right=0)[0]
 
 
 @kernel("attention")
@@ -143,7 +139,8 @@ def attention(op: Op, context: KernelContext, inputs: Tensors, parameters: Tenso
         mask = _causal_mask(op, q.shape[2], k.shape[2], q)
     y = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=op.attributes["probability"],
-        is_causal=op.attributes["causal"] and mask is None, enable_gqa=q.shape[1] != k.shape[1])
+        is_causal=op.attributes["causal"] and mask is None, scale=op.attributes["score_scale"] or None,
+        enable_gqa=q.shape[1] != k.shape[1])
     return y.transpose(1, 2).contiguous().reshape(shape)
 
 

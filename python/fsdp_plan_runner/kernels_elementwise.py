@@ -56,7 +56,8 @@ def sub(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) ->
 
 @kernel("scale")
 def scale(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
-    return inputs[0] * op.attributes["scale"]
+    factor = op.attributes["scale"]
+    return inputs[0] * (torch.tensor(factor, dtype=inputs[0].dtype).item() if op.attributes["rounded"] else factor)
 
 
 @kernel("softcap")
@@ -98,8 +99,8 @@ def std(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) ->
     """Of ECAPA-TDNN's attentive statistics: weighted, with a floor below the root."""
     dim, keep = op.attributes["dim"], op.attributes["keep_dim"]
     if len(inputs) == 2:
-        return torch.sqrt((inputs[0] - inputs[1]).pow(2).sum(dim, keepdim=keep).clamp(1e-12))
-    return torch.sqrt((inputs[2] * (inputs[0] - inputs[1]).pow(2)).sum(dim, keepdim=keep).clamp(1e-12))
+        return torch.sqrt((inputs[0] - inputs[1]).pow(2).sum(dim, keepdim=keep).clamp(op.attributes["eps"]))
+    return torch.sqrt((inputs[2] * (inputs[0] - inputs[1]).pow(2)).sum(dim, keepdim=keep).clamp(op.attributes["eps"]))
 
 
 @kernel("max_pool2d")

@@ -20,7 +20,8 @@ from fsdp_plan_runner.kernels import KernelContext, Tensors, kernel
 def router(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
     weights = F.softmax(inputs[0], dim=1, dtype=torch.float)
     weights, chosen = torch.topk(weights, op.attributes["experts_per_token"], dim=-1)
-    weights /= weights.sum(dim=-1, keepdim=True)
+    if op.attributes["norm_topk_prob"]:
+        weights /= weights.sum(dim=-1, keepdim=True)
     return weights.to(inputs[0].dtype), chosen
 
 

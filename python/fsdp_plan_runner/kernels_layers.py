@@ -22,7 +22,8 @@ def linear(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
 
 @kernel("embedding")
 def embedding(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
-    return F.embedding(inputs[0], parameters[0])
+    row = op.attributes["padding_idx"]
+    return F.embedding(inputs[0], parameters[0], padding_idx=None if row < 0 else row)
 
 
 @kernel("conv1d")

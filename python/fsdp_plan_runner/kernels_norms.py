@@ -12,11 +12,9 @@ import torch.nn.functional as F
 from fsdp_plan_runner.expanded_model import Op
 from fsdp_plan_runner.kernels import KernelContext, Tensors, kernel
 
-_EPS = 1e-6
 
-
-def _normalised(x: torch.Tensor) -> torch.Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + _EPS)
+def _normalised(x: torch.Tensor, eps: float) -> torch.Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
 
 
 @kernel("rms_norm")
@@ -25,8 +23,8 @@ def rms_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensor
     weight = parameters[0] if parameters else None
     which = context.implementations.rms_norm
     if which == "fused" and not op.attributes["unit_offset"]:
-        return F.rms_norm(x, (x.shape[-1],), weight, _EPS)
-    y = _normalised(x.to(torch.float32))
+        return F.rms_norm(x, (x.shape[-1],), weight, op.attributes["eps"])
+    y = _normalised(x.to(torch.float32), op.attributes["eps"])
     if weight is None:
         return y.to(x.dtype)
     if op.attributes["unit_offset"]:
@@ -39,12 +37,12 @@ def rms_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensor
 
 @kernel("layer_norm")
 def layer_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
-    return F.layer_norm(inputs[0], (inputs[0].shape[-1],), *parameters)
+    return F.layer_norm(inputs[0], (inputs[0].shape[-1],), *parameters, eps=op.attributes["eps"])
 
 
 @kernel("group_norm")
 def group_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
-    return F.group_norm(inputs[0], op.attributes["groups"], *parameters)
+    return F.group_norm(inputs[0], op.attributes["groups"], *parameters, eps=op.attributes["eps"])
 
 
 @kernel("batch_norm")
@@ -53,4 +51,5 @@ def batch_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tens
     buffers = [context.buffer(f"{op.module}.{name}") for name in ("running_mean", "running_var")]
     context.buffer(f"{op.module}.num_batches_tracked").add_(1)
     with torch.backends.cudnn.flags(enabled=False):
-        return F.batch_norm(inputs[0], *buffers, *parameters, training=True)
+        return F.batch_norm(inputs[0], *buffers, *parameters, training=True,
+                            momentum=op.attributes["momentum"], eps=op.attributes["eps"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from fsdp_plan_runner.constants import make_constant
 from fsdp_plan_runner.expanded_model import Op
 from fsdp_plan_runner.kernels import KernelContext, Tensors, dtype_of, kernel
 
@@ -96,5 +97,5 @@ def pad(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) ->
 @kernel("constant")
 def constant(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     name = op.attributes["dtype"]
-    return torch.zeros(context.shapes[op.outputs[0]], dtype=dtype_of(name) if name else context.activation,
-                       device=context.device)
+    return make_constant(op.attributes, context.shapes[op.outputs[0]], dtype_of(name) if name else context.activation,
+                         context.device)

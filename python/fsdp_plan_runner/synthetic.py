@@ -10,6 +10,7 @@ import math
 
 import torch
 
+from fsdp_plan_runner.constants import rotary_frequencies
 from fsdp_plan_runner.expanded_model import ExpandedModel, Op, Tensor
 
 _GAMMA = 0x9E3779B97F4A7C15
@@ -69,11 +70,12 @@ def parameter_values(model: ExpandedModel, seed: int, name: str, first: int, cou
     return _spread(_start(seed, name, 0), first, count, _DEVIATION * math.sqrt(3.0))
 
 
-def buffer_values(name: str, shape: tuple[int, ...]) -> torch.Tensor:
-    if name.endswith("inv_freq"):
-        size = math.prod(shape)
-        exponents = torch.arange(0, 2 * size, 2, dtype=torch.float64) / (2 * size)
-        return torch.pow(10000.0, -exponents).reshape(shape)
+def buffer_values(model: ExpandedModel, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    module, _, last = name.rpartition(".")
+    if last == "inv_freq":
+        for op in model.ops:
+            if op.kind == "rotary_table" and op.module == module:
+                return rotary_frequencies(op.attributes).reshape(shape)
     return torch.ones(shape) if name.endswith("running_var") else torch.zeros(shape)
 
 

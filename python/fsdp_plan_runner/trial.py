@@ -59,7 +59,7 @@ def fill(job: Job, root: PlannedModule) -> None:
             local.copy_(values.view(local.shape))
         for name, owner in root.context.buffers.items():
             buffer = root.context.buffer(name)
-            buffer.copy_(buffer_values(name, tuple(buffer.shape)))
+            buffer.copy_(buffer_values(job.model, name, tuple(buffer.shape)))
 
 
 def save_parameters(root: PlannedModule, path: str, writes: bool) -> None:

@@ -290,7 +290,7 @@ TEST(OpRules, ShiftedLabelsArePaddedByOneInEachRowAndASingleRowIsNotCopiedAgain)
 
 TEST(OpRules, ARotaryTableIsABatchedProductThatWantsTheWorkspace) {
   BlockBuilder b = builder({{"x", {1, 32, 8}}});
-  const auto table = b.rotary_table(b.constant({1, 32}, Dtype::Int64), 64);
+  const auto table = b.rotary_table(b.positions({1, 32}), 64);
   b.output("cos", table.cos);
   b.output("sin", table.sin);
   const TapedBlock taped = tape_block(std::move(b));

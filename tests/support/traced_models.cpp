@@ -121,7 +121,7 @@ Model traced_gpt2(const TracedSizes& s) {
   model.input("labels", {s.batch, s.seq}, Dtype::Int64);
   BlockBuilder embed = model.block("embeddings", "Gpt2");
   const BlockValue tokens = embed.embedding("embed", embed.input("ids"), s.vocabulary, s.hidden);
-  const BlockValue positions = embed.embedding("position", embed.constant({s.seq}, Dtype::Int64), s.seq, s.hidden);
+  const BlockValue positions = embed.embedding("position", embed.positions({s.seq}), s.seq, s.hidden);
   embed.output("hidden", embed.add(tokens, positions));
   model.call("", std::move(embed));
   add_blocks(model, s, [&] { return mlp_block(model, s, true); });

@@ -1,0 +1,75 @@
+"""Numbers that a model computes with and that are neither parameters nor data: positions, masks, buckets, frequencies.
+
+Each follows from what the model spec states. The calls are those of the published code, and those of fsdp-exec
+(executor/constants.cpp), so that the bits are equal.
+
+Sources: transformers 4.57 modeling_rope_utils.py (_compute_default_rope_parameters, _compute_llama3_parameters),
+models/t5/modeling_t5.py (_relative_position_bucket).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+
+def rotary_frequencies(attributes: dict[str, Any]) -> torch.Tensor:
+    """The inverse frequencies of a rotary table, fp32 [head_dim / 2], on the host."""
+    dim = attributes["head_dim"]
+    frequencies = 1.0 / (attributes["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.int64).float() / dim))
+    if attributes["rope_scaling"] == "none":
+        return frequencies
+    assert attributes["rope_scaling"] == "llama3", attributes["rope_scaling"]
+    low, high = attributes["low_freq_factor"], attributes["high_freq_factor"]
+    factor, positions = attributes["rope_factor"], attributes["original_max_positions"]
+    waves = 2 * math.pi / frequencies
+    divided = torch.where(waves > positions / low, frequencies / factor, frequencies)
+    share = (positions / waves - low) / (high - low)
+    between = (1 - share) * divided / factor + share * divided
+    is_between = (waves >= positions / high) * (waves <= positions / low)
+    return torch.where(is_between, between, divided)
+
+
+def _buckets_of_distances(distances: int, num_buckets: int, max_distance: int) -> torch.Tensor:
+    """[distances]: the bucket of each distance 0, 1, 2, ... in one direction."""
+    exact = num_buckets // 2
+    distance = torch.arange(distances)
+    shared = exact + (torch.log(distance.float() / exact) / math.log(max_distance / exact) * (num_buckets - exact)).long()
+    return torch.where(distance < exact, distance, shared.clamp(max=num_buckets - 1))
+
+
+def _relative_buckets(attributes: dict[str, Any], queries: int, keys: int) -> torch.Tensor:
+    relative = torch.arange(keys)[None, :] - torch.arange(queries)[:, None]
+    buckets = attributes["num_buckets"]
+    in_direction = buckets // 2 if attributes["bidirectional"] else buckets
+    table = _buckets_of_distances(max(queries, keys), in_direction, attributes["max_distance"])
+    if attributes["bidirectional"]:
+        return table[relative.abs()] + (relative > 0) * in_direction
+    return table[(-relative).clamp(min=0)]
+
+
+def _rows(attributes: dict[str, Any], shape: tuple[int, ...]) -> torch.Tensor:
+    r = torch.arange(shape[0])
+    length = attributes["length"]
+    rows = r // length * attributes["stride"] + attributes["start"] + r % length
+    return rows.view(-1, *(1,) * (len(shape) - 1)).expand(shape)
+
+
+def make_constant(attributes: dict[str, Any], shape: tuple[int, ...], dtype: torch.dtype,
+                  device: torch.device) -> torch.Tensor:
+    """The tensor that a `constant` stands for. On a device it takes no more memory there than itself."""
+    fill = attributes["fill"]
+    if fill == "value":
+        value = attributes["value"]
+        return torch.full(shape, value, dtype=dtype, device=device) if value else torch.zeros(
+            shape, dtype=dtype, device=device)
+    if fill == "causal_mask":
+        return torch.full(shape, torch.finfo(dtype).min, dtype=dtype, device=device).triu_(1)
+    out = torch.empty(shape, dtype=dtype, device=device)
+    if fill == "positions":
+        for row in out.view(-1, shape[-1]):
+            torch.arange(shape[-1], out=row)
+        return out
+    return out.copy_(_relative_buckets(attributes, *shape) if fill == "relative_buckets" else _rows(attributes, shape))

@@ -1,0 +1,216 @@
+"""Trains a random model of transformers with fsdp-exec, from its safetensors, and says how far loss and gradients are
+from the published code's own."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from parity_cases import Case
+from published_models import Published
+from ranks import expanded, run_executor  # And the runner's place.
+
+from fsdp_plan_runner.expanded_model import ExpandedModel
+from fsdp_plan_runner.synthetic import input_values
+
+SEED = 7
+LEARNING_RATE = 1e-3
+# A power of two, so that a step of plain SGD writes the gradients down: parameter - rate * gradient is the gradient
+# to the last bits of fp32.
+RATE = float(1 << 24)
+# Of the largest gradient: what is smaller is what rounding has left of a zero, such as a key's bias.
+ROUNDED_ZERO = 1e-5
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
+
+
+@dataclass
+class Agreement:
+    """Relative differences from the published code."""
+
+    loss: float
+    gradient: float  # The worst of all parameters: |g - g'| / |g'| in the Euclidean norm.
+    worst: str  # Which one.
+    missing: list[str]  # Parameters that have a gradient in one of the two only.
+    noise: float  # The worst gradient of the published code in this dtype, against its own in fp32.
+
+
+def spec_of(model: Published, dtype: str) -> dict[str, Any]:
+    return without_dropout(Case("published", model.spec, 1, dtype=dtype).spec())
+
+
+def without_dropout(value: Any) -> Any:
+    """Of a spec: what draws random numbers cannot be compared."""
+    if isinstance(value, dict):
+        return {key: 0 if key in ("dropout", "probability") else without_dropout(inner) for key, inner in value.items()}
+    return [without_dropout(inner) for inner in value] if isinstance(value, list) else value
+
+
+def randomised(model: Published, generator: torch.Generator) -> torch.nn.Module:
+    """As the published code begins, but with weights that are larger, so that attention prefers some positions and caps
+    bend what they cap; with biases and heads that are not zero, and norms that are not one."""
+    made = model.make()
+    for name, parameter in made.named_parameters():
+        if parameter.dim() > 1 and parameter.any():
+            parameter.data *= model.gain
+        else:
+            parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return made
+
+
+def save(model: torch.nn.Module, folder: pathlib.Path) -> None:
+    """As its library does."""
+    if hasattr(model, "save_pretrained"):
+        model.save_pretrained(folder)
+        return
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    save_file(model.state_dict(), folder / "model.safetensors")
+
+
+def write_plan(model: Published, folder: pathlib.Path, spec: dict[str, Any], plan: dict[str, Any]) -> pathlib.Path:
+    case = Case("published", model.spec, 1, plan, units=[{"modules": [""]}], dimensions=model.dimensions)
+    spec_file, plan_file = folder / "spec.json", folder / "plan.json"
+    spec_file.write_text(json.dumps(spec), encoding="utf-8")
+    plan_file.write_text(json.dumps(case.plan_of(str(spec_file))), encoding="utf-8")
+    return plan_file
+
+
+def tensor_of(stored: tuple[str, tuple[int, ...], bytes]) -> torch.Tensor:
+    dtype, shape, data = stored
+    return torch.frombuffer(bytearray(data), dtype=DTYPES[dtype]).view(shape).float()
+
+
+def plan_members(model: Published, dtype: torch.dtype, optimizer: dict[str, Any]) -> dict[str, Any]:
+    members: dict[str, Any] = {"optimizer": optimizer}
+    if dtype != torch.float32:
+        name = str(dtype).removeprefix("torch.")
+        members |= {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": name, "reduce_dtype": "float32"}}
+    if not model.upcasts:
+        members["runtime"] = {"implementations": {"upcast_logits": False}}
+    return members
+
+
+class Trial:
+    """A random model in both programs. `dtype`: in which both compute; parameters and gradients are fp32."""
+
+    def __init__(self, model: Published, planner: pathlib.Path, folder: pathlib.Path, optimizer: dict[str, Any],
+                 dtype: torch.dtype = torch.float32) -> None:
+        torch.manual_seed(SEED)
+        self.model, self.folder, self.dtype = model, folder, dtype
+        self.code = randomised(model, torch.Generator().manual_seed(SEED)).train()
+        self.before = {name: tensor.clone() for name, tensor in self.code.state_dict().items()}
+        save(self.code, folder / "weights")
+        self.plan = write_plan(model, folder, spec_of(model, "float32"), plan_members(model, dtype, optimizer))
+        self.described = expanded(planner, json.loads(self.plan.read_text(encoding="utf-8")))
+
+    def executed(self, executor: pathlib.Path, steps: int, rate: float, options: tuple[str, ...] = ()) -> dict[str, Any]:
+        return run_executor(executor, self.plan, 1, self.folder, "executor",
+                            ["--seed", str(SEED), "--steps", str(steps), "--lr", str(rate),
+                             "--weights", str(self.folder / "weights"), *options])
+
+    def inputs(self, step: int) -> dict[str, torch.Tensor]:
+        """What fsdp-exec makes of the seed for a step, from 0 on."""
+        model = ExpandedModel(self.described)
+        made = {}
+        for tensor in model.inputs:
+            named = model.tensors[tensor].dtype
+            dtype = getattr(torch, named) if named else torch.float32
+            made[model.tensors[tensor].name] = input_values(model, tensor, dtype, SEED, step)
+        return made
+
+
+def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, folder: pathlib.Path,
+            dtype: torch.dtype = torch.float32) -> Agreement:
+    """Loss and gradients of one step."""
+    sgd = {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0, "implementation": "for_loop"}
+    trial = Trial(model, planner, folder, sgd, dtype)
+    ours = trial.executed(executor, 1, RATE)
+    gradients = {name: (trial.before[name].float() - tensor_of(stored)) / RATE
+                 for name, stored in ours["parameters"].items()}
+    noise = 0.0
+    inputs = trial.inputs(0)
+    if dtype != torch.float32:
+        exact = copy.deepcopy(trial.code)
+        model.loss(exact, inputs).backward()
+        # Not .to(dtype) of the whole: from_pretrained too leaves buffers, such as a rotary table's frequencies, in fp32.
+        for parameter in trial.code.parameters():
+            parameter.data = parameter.data.to(dtype)
+        inputs = {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
+    loss = model.loss(trial.code, inputs)
+    loss.backward()
+    theirs = gradients_of(trial.code)
+    if dtype != torch.float32:
+        noise = worst_difference(gradients_of(exact), theirs)[0]
+    worst, where = worst_difference(gradients, theirs)
+    missing = [name for name, gradient in gradients.items() if name not in theirs and gradient.any()]
+    tied = {id(parameter): name for name, parameter in trial.code.named_parameters(remove_duplicate=False)
+            if name in gradients}
+    missing += [name for name, parameter in trial.code.named_parameters() if parameter.grad is not None
+                and id(parameter) not in tied]
+    return Agreement(abs(ours["steps"][0][0]["loss"] / loss.item() - 1), worst, where, missing, noise)
+
+
+def gradients_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """In fp32, under all names of a tied parameter."""
+    return {name: parameter.grad.float() for name, parameter in model.named_parameters(remove_duplicate=False)
+            if parameter.grad is not None}
+
+
+def worst_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> tuple[float, str]:
+    """The largest relative difference of those that both have, and whose it is."""
+    norms = {name: float(gradient.norm()) for name, gradient in theirs.items()}
+    least = ROUNDED_ZERO * max(norms.values())
+    worst, where = 0.0, ""
+    for name in ours.keys() & theirs.keys():
+        difference = float((ours[name] - theirs[name]).norm()) / max(norms[name], least)
+        if not difference <= worst:  # Also where it is not a number.
+            worst, where = difference, name
+    return worst, where
+
+
+@dataclass
+class Curves:
+    """Losses of a training run: of fsdp-exec, and of the published code with torch.optim.AdamW."""
+
+    ours: list[float]
+    theirs: list[float]
+
+    @property
+    def worst(self) -> float:
+        return max(abs(a / b - 1) for a, b in zip(self.ours, self.theirs, strict=True))
+
+
+def train(model: Published, executor: pathlib.Path, planner: pathlib.Path, folder: pathlib.Path, text: pathlib.Path,
+          steps: int) -> Curves:
+    """`text`: what language models read, a byte a token; all others read what the seed gives."""
+    trial = Trial(model, planner, folder, {"kind": "adamw", "weight_decay": 0.01})
+    tokens = folder / "tokens.bin"
+    # Two bytes an id, as fsdp-exec reads them.
+    tokens.write_bytes(b"".join(bytes((byte & 127, 0)) for byte in text.read_bytes()))
+    reads_text = [trial.described["tensors"][i]["name"] for i in trial.described["inputs"]] == ["input_ids", "labels"]
+    ours = trial.executed(executor, steps, LEARNING_RATE, ("--tokens", str(tokens)) if reads_text else ())
+    optimizer = torch.optim.AdamW(trial.code.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
+    ids = torch.frombuffer(bytearray(tokens.read_bytes()), dtype=torch.int16).long()
+    # An expert to which no token goes has no gradient in transformers, and one of zeros under FSDP2, where every shard is
+    # reduced: AdamW then still moves it.
+    for parameter in trial.code.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    theirs = []
+    for step in range(steps):
+        inputs = trial.inputs(step)
+        if reads_text:
+            batch, seq = inputs["labels"].shape
+            first = step * batch % (len(ids) // seq)
+            rows = [(first + row) % (len(ids) // seq) for row in range(batch)]
+            inputs = dict.fromkeys(inputs, torch.stack([ids[row * seq:(row + 1) * seq] for row in rows]))
+        loss = model.loss(trial.code, inputs)
+        optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        optimizer.step()
+        theirs.append(loss.item())
+    return Curves([step["loss"] for step in ours["steps"][0]], theirs)

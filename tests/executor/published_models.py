@@ -1,0 +1,168 @@
+"""Models of transformers and torchvision, random and small, with the constants of the published configurations.
+
+The constants are written here as the published config.json of each model has them, not taken from model_specs/: what a
+spec states wrongly shows. Sizes are those to which small_models.py cuts the spec.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+
+import torch  # noqa: E402
+from torch.nn import Module  # noqa: E402
+
+Inputs = Mapping[str, torch.Tensor]
+
+
+@dataclass
+class Published:
+    """A family: the spec of the library and the published code."""
+
+    name: str
+    spec: str  # Of small_models.CUTS.
+    make: Callable[[], Module]
+    loss: Callable[[Module, Inputs], torch.Tensor] = lambda model, inputs: model(**inputs).loss
+    dimensions: dict[str, float] = field(default_factory=dict)  # That differ from the cut's.
+    upcasts: bool = True  # The code's loss is of logits in fp32.
+    gain: float = 2.0  # Of random weights. T5, which does not scale its scores, has large ones as it is.
+    in_bf16: bool = True  # It runs in bf16 on processors.
+
+
+def _causal(kind: str, **options: Any) -> Callable[[], Module]:
+    """A causal language model with the sizes of a cut and the constants of `options`."""
+
+    def make() -> Module:
+        import transformers
+
+        config = getattr(transformers, f"{kind}Config")(
+            attention_dropout=0.0, use_cache=False, **{"attn_implementation": "sdpa", **options})
+        return getattr(transformers, f"{kind}ForCausalLM")(config)
+
+    return make
+
+
+_LLAMA = {"vocab_size": 257, "hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+_QWEN3 = {"vocab_size": 131, "hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+
+
+def _llama3_scaling(factor: float) -> dict[str, Any]:
+    return {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192}
+
+
+def _gpt2() -> Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config(
+        vocab_size=131, n_positions=32, n_embd=48, n_layer=2, n_head=4, activation_function="gelu_new",
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, layer_norm_epsilon=1e-5, use_cache=False))
+
+
+def _bert() -> Module:
+    from transformers import BertConfig, BertForPreTraining
+
+    return BertForPreTraining(BertConfig(
+        vocab_size=131, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=72,
+        hidden_act="gelu", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, max_position_embeddings=32,
+        type_vocab_size=2, layer_norm_eps=1e-12))
+
+
+def _t5() -> Module:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    return T5ForConditionalGeneration(T5Config(
+        vocab_size=131, d_model=32, d_kv=8, d_ff=72, num_layers=2, num_decoder_layers=2, num_heads=8,
+        relative_attention_num_buckets=8, relative_attention_max_distance=128, dropout_rate=0.0,
+        layer_norm_epsilon=1e-6, feed_forward_proj="relu", tie_word_embeddings=True, use_cache=False))
+
+
+def _whisper() -> Module:
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    return WhisperForConditionalGeneration(WhisperConfig(
+        vocab_size=131, num_mel_bins=16, d_model=40, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=72, decoder_ffn_dim=72, max_source_positions=24,
+        max_target_positions=16, activation_function="gelu", dropout=0.0, attention_dropout=0.0,
+        activation_dropout=0.0, scale_embedding=False, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        decoder_start_token_id=1))
+
+
+def _vit() -> Module:
+    from torchvision.models import VisionTransformer
+
+    return VisionTransformer(image_size=48, patch_size=16, num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=72,
+                             num_classes=11)
+
+
+def _resnet() -> Module:
+    from torchvision.models.resnet import BasicBlock, ResNet
+
+    class Narrow(ResNet):
+        """The widths of the cut; torchvision's own are fixed."""
+
+        inplanes = property(lambda self: self.__dict__["_inplanes"],
+                            lambda self, width: self.__dict__.update(_inplanes=8 if width == 64 else width))
+
+        def _make_layer(self, block: type, planes: int, blocks: int, stride: int = 1, dilate: bool = False) -> Module:
+            return super()._make_layer(block, {64: 8, 128: 12, 256: 16, 512: 24}[planes], blocks, stride, dilate)
+
+    model = Narrow(BasicBlock, [2, 2, 2, 2], num_classes=11)
+    model.fc = torch.nn.Linear(24, 11)
+    return model
+
+
+def _classified(images: str) -> Callable[[Module, Inputs], torch.Tensor]:
+    return lambda model, inputs: torch.nn.functional.cross_entropy(model(inputs[images]), inputs["labels"])
+
+
+def _in_order(model: Module, inputs: Inputs) -> torch.Tensor:
+    """With the decoder's own inputs, which the model would make of the labels else."""
+    return model(**inputs, use_cache=False).loss
+
+
+MODELS = [
+    Published("Llama 2", "llama2_7b", _causal("Llama", **{**_LLAMA, "num_key_value_heads": 4}, rms_norm_eps=1e-5,
+                                               rope_theta=10000.0)),
+    Published("Llama 3.1", "llama3_1_8b", _causal("Llama", **_LLAMA, rms_norm_eps=1e-5, rope_theta=500000.0,
+                                                  rope_scaling=_llama3_scaling(8.0)), dimensions={"seq": 384}),
+    Published("Llama 3.2", "llama3_2_1b", _causal("Llama", **_LLAMA, rms_norm_eps=1e-5, rope_theta=500000.0,
+                                                  rope_scaling=_llama3_scaling(32.0), tie_word_embeddings=True),
+              dimensions={"seq": 384}),
+    Published("Qwen 2.5", "qwen2_5_7b", _causal("Qwen2", **_LLAMA, rms_norm_eps=1e-6, rope_theta=1000000.0,
+                                                use_sliding_window=False)),
+    Published("Qwen 3", "qwen3_0_6b", _causal("Qwen3", **_QWEN3, rms_norm_eps=1e-6, rope_theta=1000000.0,
+                                              tie_word_embeddings=True)),
+    Published("Mistral 0.1", "mistral_7b_v0_1", _causal("Mistral", **_LLAMA, rms_norm_eps=1e-5, rope_theta=10000.0,
+                                                        sliding_window=64), dimensions={"seq": 96}),
+    Published("Mistral 0.3", "mistral_7b_v0_3", _causal("Mistral", **_LLAMA, rms_norm_eps=1e-5, rope_theta=1000000.0,
+                                                        sliding_window=None)),
+    Published("Mixtral", "mixtral_8x7b",
+              _causal("Mixtral", vocab_size=131, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                      num_attention_heads=4, num_key_value_heads=4, head_dim=16, num_local_experts=4,
+                      num_experts_per_tok=2, rms_norm_eps=1e-5, rope_theta=1000000.0, sliding_window=None,
+                      output_router_logits=False)),
+    Published("Qwen 3 MoE", "qwen3_30b_a3b",
+              _causal("Qwen3Moe", **_QWEN3, moe_intermediate_size=48, num_experts=8, num_experts_per_tok=4,
+                      norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rms_norm_eps=1e-6,
+                      rope_theta=1000000.0, output_router_logits=False)),
+    Published("Gemma 2", "gemma2_9b",
+              _causal("Gemma2", vocab_size=131, hidden_size=32, intermediate_size=72, num_hidden_layers=2,
+                      num_attention_heads=4, num_key_value_heads=2, head_dim=8, sliding_window=6,
+                      query_pre_attn_scalar=256, attn_logit_softcapping=50.0, final_logit_softcapping=30.0,
+                      hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, rope_theta=10000.0,
+                      tie_word_embeddings=True, attn_implementation="eager"), gain=10.0),
+    Published("GPT-2", "gpt2", _gpt2),
+    Published("BERT", "bert_large", _bert, upcasts=False),
+    Published("T5", "t5_3b", _t5, _in_order, {"seq": 200, "target_seq": 150}, upcasts=False, gain=1.0),
+    Published("Whisper", "whisper_large_v3", _whisper, _in_order, {"batch": 8, "target_seq": 16}, upcasts=False),
+    Published("ViT", "vit_b_16", _vit, _classified("pixel_values"), upcasts=False),
+    Published("ResNet", "resnet18", _resnet, _classified("images"), upcasts=False, in_bf16=False),
+]
