@@ -22,6 +22,9 @@ namespace {
 
 constexpr std::int64_t kMostGpus = 1 << 20;
 
+/// What people make a length a multiple of.
+constexpr std::int64_t kRoundLength = 64;
+
 /// A size that the user may set: its name and value.
 struct Size {
   std::string name;
@@ -125,6 +128,7 @@ void find_size(RemedyList& list, const Size& size) {
     (list.fits(plan, workload, request.cluster).value_or(true) ? fits : too_large) = middle;
   }
   const bool must_divide = size.name == kBatchDimension && has_global_batch(request);
+  if (size.name != kBatchDimension && fits > kRoundLength) fits -= fits % kRoundLength;
   while (must_divide && fits > 0 && (size.value * request.best.plan.accumulation) % fits != 0) --fits;
   if (fits > 0) try_size(list, size, fits);
 }

@@ -183,6 +183,24 @@ def test_no_file_speaks_to_the_terminal(tester, jobs):
         tester.check(not bad, f"fsdp-plan {words} prints {bad!r}.")
 
 
+def test_what_was_refused_or_left_unsaid(tester, jobs):
+    code, _, err = tester.run(["mlp", "--cluster", "DGX H100", "--mem", "80GiB", "--quiet"])
+    tester.check(code == 0, f"A cluster with other memory is refused: {err}")
+    _, out, _ = tester.run("mlp --gpus 4 --mem 16G --strategy NO_SHARD")
+    tester.check("NO_SHARD is" in out, "The short answer does not say that NO_SHARD is not DDP.")
+    for command in ("", "simulate", "explain"):
+        _, out, _ = tester.run(f"{command} --help")
+        tester.check("the one that needs most when not given" in " ".join(out.split()),
+                     f"--rank of \"{command}\" does not say which rank is reported without it.")
+
+
+def test_lengths_are_round(tester, jobs):
+    """The longest length that fits is offered as people write lengths."""
+    code, out, _ = tester.run("gpt2 --gpus 1 --mem 4G --seq 1024 --batch 4 --offload no --json")
+    lengths = [int(each["flag"].split()[1]) for each in json.loads(out)["explain"]["remedies"] if each["flag"].startswith("--seq")]
+    tester.check(code == 1 and len(lengths) == 1 and lengths[0] % 64 == 0 and lengths[0] > 64, f"Lengths: {lengths}.")
+
+
 # Options of rehearse, execute, replay and export, which these requests are not.
 OF_OTHER_COMMANDS = {"--record-stream", "--routing", "--device", "--reduce", "--token-dtype", "--resume", "--to", "--format",
                      "--color"}
@@ -194,7 +212,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         tester = Tester(root, binary, pathlib.Path(folder))
         for test in (test_values_of_help, test_remedies, test_suggestions_keep_their_promise, test_a_tie_costs_no_memory,
-                     test_no_file_speaks_to_the_terminal):
+                     test_no_file_speaks_to_the_terminal, test_what_was_refused_or_left_unsaid, test_lengths_are_round):
             if len(sys.argv) > 3 and test.__name__ not in sys.argv[3:]:
                 continue
             test(tester, max(1, (os.cpu_count() or 2)))

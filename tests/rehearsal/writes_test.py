@@ -6,10 +6,12 @@
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent / "scripts"
 BINARY = STUB = ""
@@ -26,6 +28,56 @@ trainer = Trainer(LlamaForCausalLM(config), arguments, train_dataset=data, eval_
 trainer.train()
 trainer.save_model("out/final")
 LlamaForCausalLM.from_pretrained("out/final")
+"""
+
+
+# Trackers as their documentation says: each sends when it is asked to, whatever its environment variables say.
+TRACKERS = {
+    "wandb": """
+import os, socket
+def send():
+    socket.create_connection(("127.0.0.1", int(os.environ["LISTENER"])))
+def init(project=None, mode=None):
+    if (mode or os.environ.get("WANDB_MODE")) != "disabled": send()
+def login(key=None): send()
+def log(values): pass
+""",
+    "mlflow": """
+import os
+from wandb import send
+_uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+def set_tracking_uri(uri):
+    global _uri
+    _uri = uri
+def log_metric(key, value):
+    if "://" in _uri and not _uri.startswith("file:"): send()
+    elif os.environ.get("MLFLOW_ALLOW_FILE_STORE") != "true": raise Exception("The filesystem tracking backend is in maintenance mode")
+""",
+    "comet_ml": """
+from wandb import send
+class OfflineExperiment:
+    def __init__(self, offline_directory=None, project_name=None): pass
+    def log_metric(self, name, value): pass
+class Experiment(OfflineExperiment):
+    def __init__(self, api_key=None, project_name=None): send()
+""",
+}
+
+TRACKED = """
+import comet_ml, mlflow, torch, wandb
+wandb.login(key="0" * 40)
+wandb.init(project="p", mode="online")
+mlflow.set_tracking_uri("http://tracker.example:5000")
+experiment = comet_ml.Experiment(api_key="key", project_name="p")
+net = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(net.parameters())
+for step in range(3):
+    loss = net(torch.randn(8, 256, device="cuda")).sum()
+    loss.backward()
+    optimizer.step()
+    wandb.log({"loss": loss.item()})
+    mlflow.log_metric("loss", loss.item())
+    experiment.log_metric("loss", loss.item())
 """
 
 
@@ -60,6 +112,18 @@ class Writes(unittest.TestCase):
     def test_checkpoints(self):
         out = self.rehearse(SCRIPTS / "saves.py", options=["--steps", "4"])
         self.assertIn("best.pt, checkpoints/step-3/state.pt, data/cache-", out)
+
+    def test_trackers_are_sent_nothing(self):
+        for name, text in TRACKERS.items():
+            (self.folder / f"{name}.py").write_text(text)
+        (self.folder / "train.py").write_text(TRACKED)
+        with socket.create_server(("127.0.0.1", 0)) as listener, mock.patch.dict(os.environ, LISTENER=str(listener.getsockname()[1])):
+            out = self.rehearse("train.py")
+            listener.settimeout(0)
+            with self.assertRaises(BlockingIOError, msg="Something was sent."):
+                listener.accept()
+        for call in ("wandb: init", "mlflow: set_tracking_uri('http://tracker.example:5000')", "comet_ml: Experiment"):
+            self.assertIn(f"{call} was called and nothing was sent.", out)
 
     @unittest.skipUnless(has("transformers") and has("accelerate"), "needs transformers and accelerate")
     def test_the_trainer_of_hugging_face(self):
