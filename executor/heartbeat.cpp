@@ -29,7 +29,7 @@ constexpr int kBeatsInPatience = 4;
 constexpr milliseconds kForLastWords{1000};
 constexpr const char* kLost = "heartbeat/lost";
 
-std::string key_of(int rank) {
+std::string heartbeat_key(int rank) {
   return fmt::format("heartbeat/{}", rank);
 }
 
@@ -87,7 +87,7 @@ void Heartbeat::State::run() {
 }
 
 void Heartbeat::State::beat() {
-  store->set(key_of(rank), fmt::format("{}", ++beats));
+  store->set(heartbeat_key(rank), fmt::format("{}", ++beats));
   if (world_size > 1) listen();
   if (!store->check({kLost})) return;
   const std::string words = store->get_to_str(kLost);
@@ -97,7 +97,8 @@ void Heartbeat::State::beat() {
 
 void Heartbeat::State::listen() {
   const int other = (rank + 1) % world_size;
-  const std::string now = store->check({key_of(other)}) ? store->get_to_str(key_of(other)) : std::string();
+  const std::string now =
+      store->check({heartbeat_key(other)}) ? store->get_to_str(heartbeat_key(other)) : std::string();
   if (now != heard) {
     heard = now;
     heard_at = Clock::now();

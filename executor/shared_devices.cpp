@@ -18,7 +18,7 @@ namespace fsdp::executor {
 
 namespace {
 
-std::string key_of(int rank) {
+std::string device_key(int rank) {
   return fmt::format("device/{}", rank);
 }
 
@@ -57,11 +57,11 @@ bool any_is_shared(const std::vector<DeviceIdentity>& devices) {
 bool any_is_shared(GlooNetwork& network, int rank, int world_size, const DeviceIdentity& own) {
   static constexpr const char* kAnswer = "devices are shared";
   if (rank != 0) {
-    network.put(key_of(rank), to_text(own));
+    network.put(device_key(rank), to_text(own));
     return network.get(kAnswer) == "yes";
   }
   std::vector<DeviceIdentity> devices = {own};
-  for (int other = 1; other < world_size; ++other) devices.push_back(from_text(network.get(key_of(other))));
+  for (int other = 1; other < world_size; ++other) devices.push_back(from_text(network.get(device_key(other))));
   const bool is_shared = any_is_shared(devices);
   network.put(kAnswer, is_shared ? "yes" : "no");
   return is_shared;

@@ -8,8 +8,10 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/files.h"
 #include "core/json_document.h"
@@ -120,9 +122,13 @@ std::string request_text(const ProofRun& proof, bool is_predicted) {
   writer.member("seed", proof.seed);
   writer.member("timeout_seconds", proof.timeout);
   writer.member("is_predicted", is_predicted);
-  const std::string card = is_predicted ? driver_name(proof.given.cluster.gpu) : std::string();
-  writer.member("planned_card", card);
-  writer.member("planned_card_in_library", is_predicted ? proof.given.cluster.gpu.name : std::string());
+  const Gpu& gpu = proof.given.cluster.gpu;
+  writer.member("planned_card", is_predicted ? driver_name(gpu) : std::string());
+  // Whatever a driver may call it.
+  std::vector<std::string> names;
+  if (is_predicted) names = gpu.aliases;
+  if (is_predicted) names.insert(names.end(), {gpu.name, driver_name(gpu)});
+  writer.member("names_of_planned_card", names);
   writer.end_object();
   return std::move(writer).take();
 }

@@ -45,7 +45,7 @@ class Proof:
         self.predicted = None
         if request.is_predicted:
             self.predicted = json.loads((request.folder / "predicted.json").read_text(encoding="utf-8"))
-        self.is_of_this_card = {card.name for card in here.cards} == {request.planned_card}
+        self.is_of_this_card = all(judge.is_called(card.name, request.names_of_planned_card) for card in here.cards)
         self.reports: list[dict[str, Any]] = []
         self.theirs: list[dict[str, Any]] = []
         self.collectives: list[dict[str, Any]] = []
@@ -66,7 +66,8 @@ class Proof:
 
     def run(self) -> None:
         request = self.request
-        self.rows += judge.machine_rows(self.here.cards, request.ranks, request.planned_card, request.planned_card_in_library)
+        self.rows += judge.machine_rows(self.here.cards, request.ranks, request.planned_card,
+                                         request.names_of_planned_card)
         ours = self.attempt("executor", f"fsdp-exec on {request.ranks} GPUs", lambda: trials.executor(request))
         if ours is not None:
             self.reports = ours

@@ -156,6 +156,7 @@ def page(proof: dict[str, Any], trace_events: list[dict[str, Any]]) -> str:
                 ("On what, and with what", _table(["", ""], [[html.escape(name), html.escape(str(value))] for name, value in facts],
                                                   set()))]
     body = "".join(f"<h2>{title}</h2>{content}" for title, content in sections if content)
-    title = f"Proof of {html.escape(proof['model'])} on {len(proof['cards'])} x {html.escape(cards)}"
+    on = f"{len(proof['cards'])} x {'stub GPU, playing ' if proof['made_on'] == 'the stub GPU' else ''}{cards}"
+    title = f"{html.escape(proof['model'])} on {html.escape(on)}"
     return (f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>"
             f"<h1>{title}</h1>{_verdict(proof)}{body}</html>\n")

@@ -52,7 +52,12 @@ def not_run(group: str, why: str) -> Row:
 # ---- The machine.
 
 
-def machine_rows(cards: list[Any], ranks: int, planned: str, planned_in_library: str) -> list[Row]:
+def is_called(card: str, names: list[str]) -> bool:
+    """Whether a driver's name of a card is one of these; drivers put the maker in front of some."""
+    return card.removeprefix("NVIDIA ") in {name.removeprefix("NVIDIA ") for name in names}
+
+
+def machine_rows(cards: list[Any], ranks: int, planned: str, planned_names: list[str]) -> list[Row]:
     enough = len(cards) >= ranks
     rows = [Row("machine", "GPUs of the node", "pass" if enough else "fail", len(cards), ranks,
                 why="" if enough else "fewer GPUs than ranks: they share, and times mean nothing")]
@@ -64,9 +69,9 @@ def machine_rows(cards: list[Any], ranks: int, planned: str, planned_in_library:
         rows.append(Row("machine", "card", "not run", ", ".join(names),
                         why="the plan names no GPU, so that nothing is predicted; plan again with --gpu"))
     else:
-        same = names == [planned]
+        same = all(is_called(name, planned_names) for name in names)
         rows.append(Row("machine", "card", "pass" if same else "fail", ", ".join(names), planned,
-                        why="" if same else f"the plan is for {planned_in_library}; is this card in fsdp-plan gpus?"))
+                        why="" if same else "the plan is for another card; is this one in fsdp-plan gpus?"))
     return rows
 
 

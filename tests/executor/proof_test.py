@@ -116,7 +116,7 @@ class TheProof(unittest.TestCase):
                 (folder / "proof.html").read_text(encoding="utf-8"))
 
     def test_a_trial_that_fails_is_a_row_and_so_is_a_card_that_nobody_knows(self) -> None:
-        code, proof, page = self.again("failing", {"planned_card": "NVIDIA H100 80GB HBM3"}, STUB_GPU_BYTES=str(700 << 20),
+        code, proof, page = self.again("failing", {}, STUB_GPU_BYTES=str(700 << 20),
                                        STUB_GPU_NAME="NVIDIA A10")
         self.assertEqual(code, 1)
         failed = {row["name"]: row for row in proof["rows"] if row["result"] == "fail"}
@@ -164,6 +164,12 @@ class WhatIsRefused(unittest.TestCase):
 
 
 class HowRowsAreJudged(unittest.TestCase):
+    def test_a_card_has_many_names(self) -> None:
+        names = ["H100-SXM5-80GB", "H100 80GB HBM3", "H100 SXM"]
+        self.assertTrue(judge.is_called("NVIDIA H100 80GB HBM3", names))
+        self.assertTrue(judge.is_called("Tesla T4", ["T4", "Tesla T4"]))
+        self.assertFalse(judge.is_called("NVIDIA H100 NVL", names))
+
     def test_a_bound_is_a_share_of_what_is_expected(self) -> None:
         for found, expected, result in ((101, 100, "pass"), (102, 100, "fail"), (98, 100, "fail"), (0, 0, "pass"), (1, 0, "fail")):
             self.assertEqual(judge.within("", "", found, expected, "B", 0.01).result, result, (found, expected))
