@@ -78,7 +78,9 @@ std::string to_json(const CheckpointIndex& index) {
   writer.member("micro_batches", index.micro_batches);
   writer.member("samples", index.samples);
   writer.member("seed", index.seed);
-  writer.member("learning_rate", index.learning_rate);
+  writer.member("learning_rate", index.hyperparameters.learning_rate);
+  writer.key("training");
+  write_json(writer, index.hyperparameters);
   writer.member("optimizer", name_of(kOptimizerKindTable, index.optimizer));
   writer.key("mesh");
   writer.begin_object(JsonLayout::OneLine);
@@ -125,7 +127,10 @@ Result<CheckpointIndex> read_checkpoint_index(const std::string& folder) {
   object.required("micro_batches", index.micro_batches, kCount);
   object.required("samples", index.samples, kCount);
   object.required("seed", index.seed);
-  object.required("learning_rate", index.learning_rate);
+  object.required("learning_rate", index.hyperparameters.learning_rate, RealRange{0, 1e300});
+  // Programs that wrote none added the gradients of micro-batches up.
+  index.hyperparameters.accumulation = Accumulation::Sum;
+  object.optional("training", index.hyperparameters);
   object.required("optimizer", index.optimizer, kOptimizerKindTable);
   object.required("mesh", index.mesh);
   object.required("files", index.files);

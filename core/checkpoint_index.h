@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/hyperparameters.h"
 #include "core/plan.h"
 #include "core/result.h"
 
@@ -36,7 +37,7 @@ struct CheckpointIndex {
   std::int64_t micro_batches = 0;  ///< Of all ranks, that were trained.
   std::int64_t samples = 0;        ///< Of a token file.
   std::int64_t seed = 0;           ///< The bits of an unsigned number.
-  double learning_rate = 0;
+  Hyperparameters hyperparameters;
   OptimizerKind optimizer = OptimizerKind::AdamW;
   Mesh mesh;  ///< Of the run that wrote it.
   std::vector<CheckpointFile> files;

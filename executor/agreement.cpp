@@ -1,9 +1,31 @@
+// A text is a slot of fixed size, its length in front. The shard group gathers its slots, and then the group of copies
+// gathers what each shard group has: slot s of copy c is that of rank c * shard + s. On processors the bytes lie in
+// vectors, so that they are not counted among the tensors of the training.
+
 #include "executor/agreement.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
-#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
 
 namespace fsdp::executor {
+
+namespace {
+
+/// [slots of all ranks of the group], in `memory` on processors.
+at::Tensor gathered(Group& group, const at::Tensor& own, std::vector<char>& memory) {
+  if (group.size() == 1) return own;
+  const std::int64_t bytes = group.size() * own.numel();
+  memory.resize(static_cast<std::size_t>(bytes));
+  at::Tensor all = own.is_cpu() ? at::from_blob(memory.data(), {bytes}, c10::kByte) : at::empty({bytes}, own.options());
+  group.all_gather(all, own)->wait();
+  return all;
+}
+
+}  // namespace
 
 // Every rank's shard group first: when all groups of copies have passed after that, all ranks have come.
 void Agreement::sync() {
@@ -13,30 +35,38 @@ void Agreement::sync() {
   static_cast<void>(flag.item<float>());  // On a GPU only this waits.
 }
 
-void Agreement::put(const std::string& key, const std::string& bytes) {
-  network_.put(key, bytes);
-  own_.push_back(key);
-}
-
-void Agreement::forget_own() {
-  for (const std::string& key : own_) network_.forget(key);
-  own_.clear();
-}
-
-std::vector<std::string> Agreement::gather(const std::string& key, const std::string& text) {
-  put(fmt::format("{}/{}", key, trainer_.rank()), text);
-  sync();
+std::vector<std::string> Agreement::gather(const std::string& text) {
+  const std::uint64_t length = std::min(text.size(), kMostBytes);
+  constexpr std::int64_t slot = sizeof(length) + kMostBytes;
+  std::vector<char> own(slot), of_shard_group, of_all;
+  std::memcpy(own.data(), &length, sizeof(length));
+  std::memcpy(own.data() + sizeof(length), text.data(), length);
+  const at::Tensor written = at::from_blob(own.data(), {slot}, c10::kByte).to(trainer_.device());
+  at::Tensor all = gathered(trainer_.shard_group(), written, of_shard_group);
+  if (trainer_.replicate_group() != nullptr) all = gathered(*trainer_.replicate_group(), all, of_all);
+  all = all.cpu();
   std::vector<std::string> texts;
-  if (trainer_.rank() != 0) return texts;
-  for (std::int64_t rank = 0; rank < world_size_; ++rank)
-    texts.push_back(network_.get(fmt::format("{}/{}", key, rank)));
+  for (std::int64_t rank = 0; rank < world_size_; ++rank) {
+    const char* at = static_cast<const char*>(all.const_data_ptr()) + rank * slot;
+    std::uint64_t its_length = 0;
+    std::memcpy(&its_length, at, sizeof(its_length));
+    texts.emplace_back(at + sizeof(its_length), std::min<std::uint64_t>(its_length, kMostBytes));
+  }
   return texts;
 }
 
-std::string Agreement::tell(const std::string& key, const std::string& text) {
-  if (trainer_.rank() == 0) put(key, text);
-  sync();
-  return network_.get(key);
+std::vector<int> Agreement::ranks_that_say(bool yes) {
+  std::vector<float> own(static_cast<std::size_t>(world_size_));
+  own[static_cast<std::size_t>(trainer_.rank())] = yes ? 1 : 0;
+  at::Tensor flags = at::from_blob(own.data(), {world_size_}, c10::kFloat).to(trainer_.device());
+  trainer_.shard_group().all_reduce(flags, ReduceOp::Sum)->wait();
+  if (trainer_.replicate_group() != nullptr) trainer_.replicate_group()->all_reduce(flags, ReduceOp::Sum)->wait();
+  flags = flags.cpu();
+  std::vector<int> ranks;
+  for (std::int64_t rank = 0; rank < world_size_; ++rank) {
+    if (flags.const_data_ptr<float>()[rank] != 0) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
 }
 
 }  // namespace fsdp::executor

@@ -46,11 +46,16 @@ const StoredTensor* find_state(const StoredTensors& states, const Parameter& par
 }
 
 void check_states(const StoredTensors& states, const Model& model, const Plan& plan, const std::string& folder,
-                  Errors& errors) {
+                  std::int64_t steps, Errors& errors) {
   const StateNames names = names_of(plan.optimizer.kind);
+  const bool has_moments = names.second != nullptr || plan.optimizer.momentum != 0;
+  bool is_trained = false;
+  bool has_some = false;
   for (const Parameter& parameter : model.parameters) {
     if (!parameter.trainable) continue;
     const bool is_stepped = find_state(states, parameter, "step") != nullptr;
+    is_trained = is_trained || parameter.receives_gradient;
+    has_some = has_some || is_stepped || find_state(states, parameter, names.first) != nullptr;
     for (const char* what : {names.first, names.second}) {
       const StoredTensor* found = find_state(states, parameter, what);
       if (found != nullptr && found->shape != parameter.shape) {
@@ -60,6 +65,20 @@ void check_states(const StoredTensors& states, const Model& model, const Plan& p
       if (is_missing) errors.push_back({folder, fmt::format("{} of {} is in no file.", what, parameter.name), ""});
     }
   }
+  if (steps > 0 && has_moments && is_trained && !has_some) {
+    errors.push_back({folder, fmt::format("It is of {} steps, and no file has a moment of the optimizer.", steps),
+                      fmt::format("To begin with its parameters alone: --weights {}/{}", folder, kCheckpointModel)});
+  }
+}
+
+/// A converter that knows tensors alone leaves both names empty.
+void check_model(const CheckpointIndex& index, const Model& model, const std::string& folder, Errors& errors) {
+  const std::string fingerprint = fingerprint_of(model);
+  if (index.model_fingerprint == fingerprint || (index.model.empty() && index.model_fingerprint.empty())) return;
+  errors.push_back({folder,
+                    fmt::format("The checkpoint is of the model \"{}\" ({}), and the plan of \"{}\" ({}).", index.model,
+                                index.model_fingerprint, model.name, fingerprint),
+                    "Resume with a plan of that model."});
 }
 
 Result<void> load_moment(const at::Tensor& to, StoredReader& reader, const StoredTensor& stored,
@@ -133,6 +152,7 @@ Result<ResumedCheckpoint> read_checkpoint(const std::string& folder, const Model
     errors.push_back({folder, "The checkpoint is of another optimizer than the plan's.",
                       fmt::format("To begin with its parameters alone: --weights {}/{}", folder, kCheckpointModel)});
   }
+  check_model(checkpoint.index, model, folder, errors);
   const auto files_in = [&](std::string_view part) {
     std::vector<std::string> files;
     for (const CheckpointFile& file : checkpoint.index.files) {
@@ -144,7 +164,7 @@ Result<ResumedCheckpoint> read_checkpoint(const std::string& folder, const Model
   FSDP_TRY(checkpoint.states, read_stored_tensors(files_in(kCheckpointOptimizer)));
   const Errors unfit = check_weights(checkpoint.model, model);
   errors.insert(errors.end(), unfit.begin(), unfit.end());
-  check_states(checkpoint.states, model, plan, folder, errors);
+  check_states(checkpoint.states, model, plan, folder, checkpoint.index.step, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return checkpoint;
 }
@@ -157,9 +177,8 @@ Errors verify_checkpoint(const ResumedCheckpoint& checkpoint, const Trainer& tra
     const Result<void> verified = verify_file(checkpoint.index.files[i], checkpoint.folder);
     if (!verified) own += to_string(verified.error().front()) + "\n";
   }
-  std::string all;
-  for (const std::string& text : agreement.gather("verified", own)) all += text;
-  all = agreement.tell("damaged", all);
+  std::string all;  // The same on all ranks.
+  for (const std::string& text : agreement.gather(own)) all += text;
   Errors errors;
   for (std::size_t begin = 0; begin < all.size();) {
     const std::size_t end = all.find('\n', begin);

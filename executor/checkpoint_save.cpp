@@ -139,10 +139,6 @@ bool CheckpointWriter::has(std::int64_t step) const {
   return std::find(steps_before_.begin(), steps_before_.end(), step) != steps_before_.end();
 }
 
-std::string CheckpointWriter::key(std::string_view what) const {
-  return fmt::format("checkpoint/{}/{}", trainer_.progress().steps, what);
-}
-
 std::string CheckpointWriter::temporary() const {
   return fmt::format("{}/.{}{}", settings_.folder, checkpoint_name(trainer_.progress().steps), kTemporaryEnding);
 }
@@ -150,7 +146,7 @@ std::string CheckpointWriter::temporary() const {
 Result<std::string> CheckpointWriter::save() {
   const auto began = std::chrono::steady_clock::now();
   const std::int64_t step = trainer_.progress().steps;
-  agreement_.forget_own();  // All ranks have trained together since the last checkpoint.
+  agreement_.sync();  // Nothing is begun that a rank which is gone would leave half done.
   std::error_code error;
   if (trainer_.rank() == 0) {
     std::filesystem::remove_all(temporary(), error);
@@ -158,32 +154,28 @@ Result<std::string> CheckpointWriter::save() {
     if (!error) std::filesystem::create_directories(temporary() + "/" + std::string(kCheckpointOptimizer), error);
   }
   const bool writes = trainer_.rank() < about_.mesh.shard;
-  if (!writes) agreement_.put(key(fmt::format("random/{}", trainer_.rank())), random_state(trainer_.device()));
-  agreement_.sync();
+  const std::vector<std::string> random_states = agreement_.gather(random_state(trainer_.device()));
   std::string own;
   if (error) own = fmt::format("{} {}: {}", kError, temporary(), error.message());
-  if (!error && writes) own = write_own_files();
-  const std::vector<std::string> statuses = agreement_.gather(key("files"), own);
-  const std::string result = agreement_.tell(key("result"), trainer_.rank() == 0 ? publish(statuses) : "");
+  if (!error && writes) own = write_own_files(random_states);
+  const std::vector<std::string> statuses = agreement_.gather(own);
+  const std::string result = agreement_.tell(trainer_.rank() == 0 ? publish(statuses) : "");
   if (result.starts_with(kError)) return failure("", result.substr(std::string_view(kError).size() + 1));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   return fmt::format("checkpoint of step {}: {} in {:.3f} s", step, result, took.count());
 }
 
-std::string CheckpointWriter::write_own_files() {
+std::string CheckpointWriter::write_own_files(const std::vector<std::string>& random_states) {
   const std::int64_t shard = about_.mesh.shard;
   const int shard_rank = trainer_.shard_group().rank();
   std::vector<std::pair<std::string, std::vector<TensorPart>>> files;
   files.emplace_back(shard_file(kCheckpointModel, shard_rank), model_parts(trainer_));
   files.emplace_back(shard_file(kCheckpointOptimizer, shard_rank),
                      optimizer_parts(trainer_, about_.optimizer == OptimizerKind::Sgd));
-  std::vector<std::string> states;
   for (std::int64_t rank = shard_rank; rank < about_.mesh.world_size(); rank += shard) {
-    states.push_back(rank == trainer_.rank() ? random_state(trainer_.device())
-                                             : agreement_.get(key(fmt::format("random/{}", rank))));
-    files.back().second.push_back({fmt::format("random.{}", rank),
-                                   at::from_blob(states.back().data(), {std::ssize(states.back())}, c10::kByte).clone(),
-                                   0});
+    std::string state = random_states[static_cast<std::size_t>(rank)];
+    files.back().second.push_back(
+        {fmt::format("random.{}", rank), at::from_blob(state.data(), {std::ssize(state)}, c10::kByte).clone(), 0});
   }
   std::string status;
   std::error_code ignored;

@@ -30,8 +30,7 @@ class CheckpointWriter {
 
  private:
   std::string temporary() const;
-  std::string key(std::string_view what) const;
-  std::string write_own_files();
+  std::string write_own_files(const std::vector<std::string>& random_states);
   std::string publish(const std::vector<std::string>& statuses);
   void remove_old() const;
 

@@ -69,7 +69,8 @@ struct Launch {
   std::string master_address;
   int master_port = 0;
   bool agent_has_store = false;  ///< torchrun's agent serves the store already.
-  std::string restart;           ///< Number of the restart, which keys of the store must not cross.
+  std::string restart;  ///< Number of the restart, which keys of the store must not cross, as little as those of
+  std::string run_id;   ///< another run: what the engine calls this one. May be empty.
 };
 
 /// Reads the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT of torchrun and Ray, else Open MPI's
@@ -95,8 +96,6 @@ class GlooNetwork {
   /// Makes bytes known to all ranks, and waits for those that another has made known. Throws CollectiveFailure.
   void put(const std::string& name, const std::string& bytes);
   std::string get(const std::string& name);
-  /// Frees bytes that nobody will ask for.
-  void forget(const std::string& name);
   /// Says to the others that this rank has failed, and waits some seconds for them to say so too: those that did not,
   /// which hang or are no more. Never throws.
   std::vector<int> silent_ranks();

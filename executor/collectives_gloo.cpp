@@ -16,7 +16,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -146,10 +148,27 @@ class GlooGroup final : public Group {
   int tag_ = 0;
 };
 
+/// Ranks compare the text by it: what it says is nobody's business, and its length no burden.
+std::string digest_of(const std::string& text) {
+  constexpr std::uint64_t kPrime = 0x100000001b3;  // FNV-1a.
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kPrime;
+  return fmt::format("{} {:016x}", text.size(), hash);
+}
+
 // GLOO_SOCKET_IFNAME chooses the interface, as for PyTorch.
 std::shared_ptr<::gloo::transport::Device> make_device(const Launch& launch) {
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (interface != nullptr && *interface != '\0') return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  if (interface != nullptr && *interface != '\0') {
+    const std::vector<std::string> here = network_interfaces();
+    if (std::find(here.begin(), here.end(), interface) == here.end()) {
+      throw CollectiveFailure(
+          fmt::format("GLOO_SOCKET_IFNAME names \"{}\", and no interface of this machine with an "
+                      "address is called so. It has {}",
+                      interface, fmt::join(here, ", ")));
+    }
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  }
   const Result<std::string> own =
       local_address_towards(launch.store_file.empty() ? launch.master_address : "127.0.0.1");
   if (!own) throw CollectiveFailure(to_string(own.error().front()));
@@ -197,7 +216,7 @@ std::unique_ptr<Group> GlooNetwork::group(const std::string& name, const std::ve
 std::vector<int> GlooNetwork::ranks_that_differ(const std::string& text) {
   const int world_size = state_->launch.world_size;
   const auto key = [](int rank) { return fmt::format("text/{}", rank); };
-  guarded([&] { state_->store->set(key(state_->launch.rank), text); });
+  guarded([&] { state_->store->set(key(state_->launch.rank), digest_of(text)); });
   std::vector<std::string> keys;
   for (int rank = 0; rank < world_size; ++rank) keys.push_back(key(rank));
   try {
@@ -236,10 +255,6 @@ void GlooNetwork::put(const std::string& name, const std::string& bytes) {
 
 std::string GlooNetwork::get(const std::string& name) {
   return guarded([&] { return state_->store->get_to_str("bytes/" + name); });
-}
-
-void GlooNetwork::forget(const std::string& name) {
-  guarded([&] { state_->store->deleteKey("bytes/" + name); });
 }
 
 void GlooNetwork::begin_heartbeat(std::chrono::milliseconds patience) {

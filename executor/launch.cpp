@@ -65,6 +65,15 @@ void meet_under_slurm(Launch& launch, Errors& errors) {
   launch.master_port = static_cast<int>(kFirstPort + step % kPorts);
 }
 
+/// FSDP_EXEC_RUN_ID, or what the engine calls this run on all ranks alike.
+std::string run_id_of(const std::string& engine) {
+  if (const auto given = variable("FSDP_EXEC_RUN_ID")) return *given;
+  if (engine == "torchrun") return variable("TORCHELASTIC_RUN_ID").value_or("");
+  if (engine == "mpirun") return variable("PMIX_NAMESPACE").value_or("");
+  if (engine != "srun") return "";
+  return variable("SLURM_JOB_ID").value_or("") + "." + variable("SLURM_STEP_ID").value_or("");
+}
+
 }  // namespace
 
 Result<Launch> read_launch() {
@@ -85,6 +94,7 @@ Result<Launch> read_launch() {
   if (launch.engine == "srun") meet_under_slurm(launch, errors);
   launch.agent_has_store = variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
   launch.restart = variable("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  launch.run_id = run_id_of(launch.engine);
   if (errors.empty() && (launch.world_size < 1 || launch.rank >= launch.world_size)) {
     errors.push_back({"RANK", fmt::format("Rank {} of {} does not exist.", launch.rank, launch.world_size), ""});
   }

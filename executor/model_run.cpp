@@ -13,7 +13,7 @@
 
 #include "executor/model_run.h"
 
-#include <ATen/ops/ones_like.h>
+#include <ATen/ops/full_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -72,10 +72,11 @@ struct ModelRun::CallState {
 };
 
 ModelRun::ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
-                   ParameterAccess& parameters)
+                   ParameterAccess& parameters, std::int64_t loss_divisor)
     : index_(index),
       context_(std::move(context)),
       parameters_(parameters),
+      first_gradient_(1.0F / static_cast<float>(loss_divisor)),
       output_dtype_(output_dtype_of(plan)),
       stops_early_(plan.checkpointing.early_stop),
       checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
@@ -327,11 +328,12 @@ void ModelRun::return_loss(const at::Tensor& loss) {
 
 // ---- backward ----
 
+// (loss / N).backward() hands the same number to the loss, and makes a tensor more for it.
 void ModelRun::begin_backward() {
   if (is_in_backward_) return;
   is_in_backward_ = true;
   const int loss = index_.model->loss;
-  loss_gradient_ = at::ones_like(values_[at(loss)]);
+  loss_gradient_ = at::full_like(values_[at(loss)], first_gradient_);
   gradients_[at(loss)] = loss_gradient_.to(loss_dtype_);
   for (const HeldValue& held : index_.model->held) values_[at(held.value)] = at::Tensor();
 }

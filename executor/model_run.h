@@ -39,9 +39,9 @@ class ScheduleBroken : public std::runtime_error {
 
 class ModelRun {
  public:
-  /// `schedule` says where the backward may stop.
+  /// `schedule` says where the backward may stop. Gradients are those of the loss over `loss_divisor`.
   ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
-           ParameterAccess& parameters);
+           ParameterAccess& parameters, std::int64_t loss_divisor = 1);
   ~ModelRun();
 
   /// Takes the inputs of a micro-batch, in the order of `Model::inputs`.
@@ -91,6 +91,7 @@ class ModelRun {
   const ModelIndex& index_;
   KernelContext context_;
   ParameterAccess& parameters_;
+  float first_gradient_;                         ///< With which a backward begins.
   std::optional<c10::ScalarType> output_dtype_;  ///< Of the loss; other units return that of activations.
   c10::ScalarType loss_dtype_ = c10::kFloat;     ///< Of the loss before.
   bool stops_early_;

@@ -52,9 +52,38 @@ void drop_from_the_end(std::vector<at::Tensor>& list) {
 
 }  // namespace
 
-RunningOptimizer::RunningOptimizer(const Optimizer& plan, const OptimizerSettings& settings,
-                                   std::vector<ParameterState*> parameters)
-    : plan_(plan), settings_(settings), parameters_(std::move(parameters)), moments_(parameters_.size()) {}
+RunningOptimizer::RunningOptimizer(const Optimizer& plan, const Hyperparameters& settings,
+                                   std::vector<ParameterState*> parameters, std::vector<bool> is_decayed)
+    : plan_(plan),
+      settings_(settings),
+      parameters_(std::move(parameters)),
+      is_decayed_(std::move(is_decayed)),
+      moments_(parameters_.size()) {
+  plan_.weight_decay = settings.weight_decay.value_or(plan.weight_decay);
+}
+
+bool RunningOptimizer::is_decayed(const Group& group, std::size_t member) const {
+  return is_decayed_[static_cast<std::size_t>(parameters_[group.members[member]]->layout.parameter)];
+}
+
+// What Adam and SGD add to a gradient. A gradient that nothing is added to stays where it is.
+std::vector<at::Tensor> RunningOptimizer::with_decay(const Group& group) const {
+  std::vector<at::Tensor> gradients, parameters;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    if (!is_decayed(group, i)) continue;
+    gradients.push_back(group.gradients[i]);
+    parameters.push_back(group.parameters[i]);
+  }
+  if (gradients.empty()) return group.gradients;
+  std::vector<at::Tensor> sums = at::_foreach_add(gradients, parameters, plan_.weight_decay);
+  if (sums.size() == group.gradients.size()) return sums;
+  std::vector<at::Tensor> all = group.gradients;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (is_decayed(group, i)) all[i] = std::move(sums[next++]);
+  }
+  return all;
+}
 
 void RunningOptimizer::make_moments(std::size_t index) {
   const CategoryScope states(MemoryCategory::OptState);
@@ -90,8 +119,9 @@ std::vector<RunningOptimizer::Group> RunningOptimizer::groups() {
   return list;
 }
 
-void RunningOptimizer::step() {
+void RunningOptimizer::step(double learning_rate) {
   const c10::AutoGradMode no_gradient(false);
+  rate_ = learning_rate;
   for (const Group& group : groups()) {
     if (plan_.kind == OptimizerKind::Sgd) {
       sgd(group);
@@ -106,14 +136,18 @@ void RunningOptimizer::step() {
 }
 
 void RunningOptimizer::adam(const Group& group) {
-  const double lr = settings_.learning_rate;
+  const double lr = rate_;
   const auto t = static_cast<double>(group.step);
   std::vector<at::Tensor> gradients = group.gradients;
   if (plan_.weight_decay != 0) {
     if (plan_.kind == OptimizerKind::AdamW) {
-      at::_foreach_mul_(group.parameters, 1 - lr * plan_.weight_decay);
+      std::vector<at::Tensor> decayed;
+      for (std::size_t i = 0; i < group.members.size(); ++i) {
+        if (is_decayed(group, i)) decayed.push_back(group.parameters[i]);
+      }
+      if (!decayed.empty()) at::_foreach_mul_(decayed, 1 - lr * plan_.weight_decay);
     } else {
-      gradients = at::_foreach_add(gradients, group.parameters, plan_.weight_decay);
+      gradients = with_decay(group);
     }
   }
   at::_foreach_lerp_(group.first, gradients, 1 - settings_.beta1);
@@ -130,7 +164,7 @@ void RunningOptimizer::adam(const Group& group) {
 }
 
 void RunningOptimizer::adam_one_by_one(const Group& group) {
-  const double lr = settings_.learning_rate;
+  const double lr = rate_;
   const auto t = static_cast<double>(group.step);
   const double correction1 = 1 - std::pow(settings_.beta1, t);
   const double correction2 = 1 - std::pow(settings_.beta2, t);
@@ -138,7 +172,7 @@ void RunningOptimizer::adam_one_by_one(const Group& group) {
   for (std::size_t i = 0; i < group.parameters.size(); ++i) {
     const at::Tensor& parameter = group.parameters[i];
     at::Tensor gradient = group.gradients[i];
-    if (plan_.weight_decay != 0) {
+    if (plan_.weight_decay != 0 && is_decayed(group, i)) {
       if (plan_.kind == OptimizerKind::AdamW) {
         parameter.mul_(1 - lr * plan_.weight_decay);
       } else {
@@ -153,23 +187,34 @@ void RunningOptimizer::adam_one_by_one(const Group& group) {
 }
 
 void RunningOptimizer::adam_fused(const Group& group) {
-  const std::vector<at::Tensor>& steps = group.steps;
-  at::_foreach_add_(steps, 1);
-  const auto run = [&](auto&& function) {
-    function(group.parameters, group.gradients, group.first, group.second, at::TensorList{}, steps,
-             settings_.learning_rate, settings_.beta1, settings_.beta2, plan_.weight_decay, settings_.eps,
-             /*amsgrad=*/false, /*maximize=*/false, std::nullopt, std::nullopt);
-  };
-  if (plan_.kind == OptimizerKind::AdamW) {
-    run([](auto&&... a) { at::_fused_adamw_(a...); });
-  } else {
-    run([](auto&&... a) { at::_fused_adam_(a...); });
+  at::_foreach_add_(group.steps, 1);
+  for (const bool decays : {true, false}) {
+    std::vector<at::Tensor> parameters, gradients, first, second, steps;
+    for (std::size_t i = 0; i < group.members.size(); ++i) {
+      if (is_decayed(group, i) != decays) continue;
+      parameters.push_back(group.parameters[i]);
+      gradients.push_back(group.gradients[i]);
+      first.push_back(group.first[i]);
+      second.push_back(group.second[i]);
+      steps.push_back(group.steps[i]);
+    }
+    if (parameters.empty()) continue;
+    const double decay = decays ? plan_.weight_decay : 0;
+    const auto run = [&](auto&& function) {
+      function(parameters, gradients, first, second, at::TensorList{}, steps, rate_, settings_.beta1, settings_.beta2,
+               decay, settings_.eps, /*amsgrad=*/false, /*maximize=*/false, std::nullopt, std::nullopt);
+    };
+    if (plan_.kind == OptimizerKind::AdamW) {
+      run([](auto&&... a) { at::_fused_adamw_(a...); });
+    } else {
+      run([](auto&&... a) { at::_fused_adam_(a...); });
+    }
   }
 }
 
 void RunningOptimizer::sgd(const Group& group) {
   std::vector<at::Tensor> gradients = group.gradients;
-  if (plan_.weight_decay != 0) gradients = at::_foreach_add(gradients, group.parameters, plan_.weight_decay);
+  if (plan_.weight_decay != 0) gradients = with_decay(group);
   if (plan_.momentum != 0) {
     const CategoryScope states(MemoryCategory::OptState);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -182,7 +227,7 @@ void RunningOptimizer::sgd(const Group& group) {
       gradients[i] = buffer;
     }
   }
-  at::_foreach_add_(group.parameters, gradients, -settings_.learning_rate);
+  at::_foreach_add_(group.parameters, gradients, -rate_);
 }
 
 LaterNumber clip_gradients(const std::vector<ParameterState*>& parameters, double max_norm,

@@ -8,19 +8,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/hyperparameters.h"
 #include "core/plan.h"
 #include "executor/later_number.h"
 #include "executor/sharded_unit.h"
 
 namespace fsdp::executor {
-
-/// What a run may set beside the plan. The defaults are those of torch.optim.
-struct OptimizerSettings {
-  double learning_rate = 1e-4;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-};
 
 /// The moments of one parameter; undefined until its first step.
 struct Moments {
@@ -33,10 +26,12 @@ struct Moments {
 class RunningOptimizer {
  public:
   /// `parameters` in the order in which the model registers them; the optimizer sees those that are trainable.
-  RunningOptimizer(const Optimizer& plan, const OptimizerSettings& settings, std::vector<ParameterState*> parameters);
+  /// `is_decayed` [num parameters]: weight decay shrinks it.
+  RunningOptimizer(const Optimizer& plan, const Hyperparameters& settings, std::vector<ParameterState*> parameters,
+                   std::vector<bool> is_decayed);
 
   /// One step for every parameter that has a gradient.
-  void step();
+  void step(double learning_rate);
   /// Per parameter, in the order given.
   std::vector<Moments>& moments() { return moments_; }
   /// Makes the moments of Adam for one parameter, all zero: what its first step does. [index in the order given]
@@ -51,9 +46,14 @@ class RunningOptimizer {
   void sgd(const Group& group);
   std::vector<Group> groups();
 
-  Optimizer plan_;
-  OptimizerSettings settings_;
+  bool is_decayed(const Group& group, std::size_t member) const;
+  std::vector<at::Tensor> with_decay(const Group& group) const;
+
+  Optimizer plan_;  ///< With the weight decay of the settings, where they have one.
+  Hyperparameters settings_;
+  double rate_ = 0;  ///< Of the step at work.
   std::vector<ParameterState*> parameters_;
+  std::vector<bool> is_decayed_;
   std::vector<Moments> moments_;
 };
 

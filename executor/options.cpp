@@ -5,16 +5,21 @@
 #include <map>
 
 #include "core/parse_units.h"
+#include "executor/number_option.h"
 
 namespace fsdp::executor {
 
 namespace {
+
+constexpr double kLeastTimeout = 1e-3;  // Seconds.
+constexpr double kMostTimeout = 1e7;
 
 struct Texts {
   std::string device = "cpu";
   std::string memory;
   double timeout_seconds = 300;
   double heartbeat_seconds = 30;
+  std::string nonfinite = "stop";
 };
 
 void describe(CLI::App& app, RunOptions& options, Texts& texts) {
@@ -24,7 +29,7 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--steps", options.steps, "Training steps, those before a checkpoint counted (3)")
       ->check(CLI::Range(1, 1'000'000'000));
   app.add_option("--seed", options.seed, "Seed of weights and data (0)");
-  app.add_option("--lr", options.learning_rate, "Learning rate (1e-4)");
+  describe_training_options(app, options.training);
   app.add_option(
       "--weights", options.weights,
       "Parameters: safetensors files, a folder of them, or a model.safetensors.index.json; else from the seed");
@@ -58,10 +63,12 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--reduce", options.reduce, "Order of sums: direct, or parity with PyTorch on Gloo (direct)")
       ->transform(CLI::CheckedTransformer(algorithms));
   app.add_option("--timeout", texts.timeout_seconds, "Seconds that a rank waits for another (300)")
-      ->check(CLI::PositiveNumber);
+      ->check(number_between(kLeastTimeout, kMostTimeout, true));
   app.add_option("--heartbeat", texts.heartbeat_seconds,
                  "With --device cuda: seconds without a sign of life after which a rank is given up (30)")
-      ->check(CLI::PositiveNumber);
+      ->check(number_between(kLeastTimeout, kMostTimeout, true));
+  app.add_option("--nonfinite-loss", texts.nonfinite, "When a loss is infinite or no number: stop or continue (stop)")
+      ->check(CLI::IsMember({"stop", "continue"}));
   app.add_option("--mem", texts.memory, "Limit on the bytes of this rank's tensors, as 2G");
   app.add_option("--threads", options.threads, "Threads of a rank")->check(CLI::Range(1, 1024));
   app.add_option("--device", texts.device, "Where to compute: cpu, over Gloo; or cuda, over NCCL (cpu)")
@@ -96,6 +103,7 @@ Result<RunOptions> read_options(int argc, const char* const* argv) {
   }
   options.stands_in = app.count("--stand-in") > 0;
   options.on_cuda = texts.device == "cuda";
+  options.stops_at_nonfinite_loss = texts.nonfinite == "stop";
   if (options.on_cuda && !options.workspaces.empty()) {
     return failure("--workspaces", "It measures processors, not GPUs.", "Leave it out, or write --device cpu.");
   }
@@ -105,7 +113,7 @@ Result<RunOptions> read_options(int argc, const char* const* argv) {
   }
   options.heartbeat = std::chrono::milliseconds(static_cast<std::int64_t>(texts.heartbeat_seconds * 1000));
   options.has_seed = app.count("--seed") > 0;
-  options.has_learning_rate = app.count("--lr") > 0;
+  note_given(app, options.training);
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(texts.timeout_seconds * 1000));
   if (!texts.memory.empty()) {
     FSDP_TRY(options.memory, parse_size(texts.memory, "--mem"));

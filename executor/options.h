@@ -11,6 +11,7 @@
 #include "core/result.h"
 #include "core/units.h"
 #include "executor/collectives.h"
+#include "executor/training_options.h"
 
 namespace fsdp::executor {
 
@@ -24,14 +25,13 @@ struct RunOptions {
   std::string plan;
   std::int64_t steps = 3;
   std::uint64_t seed = 0;
-  double learning_rate = 1e-4;
+  TrainingOptions training;
   std::vector<std::string> weights;        ///< Safetensors files, folders or indices; none: parameters from the seed.
   std::string tokens;                      ///< File of token ids; empty: data from the seed.
   std::optional<std::string> token_dtype;  ///< Of a raw token file.
   CheckpointSettings checkpoints;          ///< No folder: none are written.
   std::string resume;                      ///< Folder of a checkpoint, or "latest"; empty: from the beginning.
   bool has_seed = false;                   ///< It was given; else a checkpoint's counts.
-  bool has_learning_rate = false;          ///< See `has_seed`.
   std::int64_t measure_every = 1;          ///< Steps from one that is measured and printed to the next.
   std::string report;                      ///< File of this rank's report; empty: none.
   std::string parameters;                  ///< File of all parameters after the last step, as safetensors; empty: none.
@@ -45,6 +45,7 @@ struct RunOptions {
   int threads = 0;                              ///< 0: as many cores as each local rank has.
   bool stands_in = false;                       ///< This rank runs alone; what others would send is its own.
   int stand_in_rank = 0;
+  bool stops_at_nonfinite_loss = true;
   bool on_cuda = false;     ///< The program for GPUs, which lies beside, takes over.
   bool nccl_alone = false;  ///< A rank that runs alone calls NCCL all the same, which plays the others.
 };

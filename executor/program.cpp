@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "core/printable.h"
 #include "executor/rank_run.h"
 
 namespace fsdp::executor {
@@ -21,7 +22,8 @@ int run_program(int argc, char** argv, const BackendChoice& choose) {
       std::fputs(usage().c_str(), stdout);
       return kExitDone;
     }
-    for (const Error& error : options.error()) std::fputs(("error: " + to_string(error) + "\n").c_str(), stderr);
+    for (const Error& error : options.error())
+      std::fputs(("error: " + printable(to_string(error)) + "\n").c_str(), stderr);
     return kExitInput;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: the program failed: %s\n", error.what());

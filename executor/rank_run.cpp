@@ -2,21 +2,29 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "core/files.h"
 #include "core/model_library.h"
 #include "core/plan_file.h"
+#include "core/printable.h"
 #include "core/processors.h"
 #include "core/report_json.h"
 #include "core/version.h"
 #include "executor/agreement.h"
 #include "executor/checkpoint_save.h"
 #include "executor/kernel_calls.h"
+#include "executor/local_address.h"
 #include "executor/measured_report.h"
 #include "executor/measured_trace.h"
 #include "executor/parameter_file.h"
@@ -29,7 +37,7 @@ namespace fsdp::executor {
 namespace {
 
 void say(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stderr);
+  std::fputs((printable(line) + "\n").c_str(), stderr);
 }
 
 /// "report.{rank}.json" names a file for each rank.
@@ -51,13 +59,26 @@ struct Job {
   RunStart start;
 };
 
+/// Every rank reads the plan, which a pipe would give to one of them and let the others wait for.
+Result<void> check_is_file(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (!std::filesystem::is_fifo(status) && !std::filesystem::is_socket(status)) return {};
+  return failure(path, "This is a pipe, and every rank reads the plan.", "Write it into a file.");
+}
+
 Result<void> prepare(RunOptions& options, int rank, Job& job) {
+  if (const Result<void> is_file = check_is_file(options.plan); !is_file) return is_file;
   FSDP_TRY(PlanFile file, read_plan_file(options.plan));
   job.plan = std::move(file.plan);
   FSDP_TRY(job.planned, model_of_plan(job.plan, options.plan, library_of_process()));
   Errors errors = check(job.plan, job.planned.model);
   for (const Error& error : check_executable(job.plan)) errors.push_back(error);
   if (!errors.empty()) return tl::unexpected(in_plan_file(std::move(errors), options.plan));
+  if (options.stands_in && (rank < 0 || rank >= job.plan.mesh.world_size())) {
+    return failure("--stand-in", fmt::format("The plan has no rank {}.", rank),
+                   fmt::format("Its ranks are 0 to {}.", job.plan.mesh.world_size() - 1));
+  }
   job.index = index_of(job.planned.model);
   FSDP_TRY(job.layout, make_layout(job.index, job.plan, rank % job.plan.mesh.shard));
   job.schedule = lower_fsdp2(job.index, job.plan, job.layout);
@@ -144,6 +165,7 @@ Result<void> write_report(const RunOptions& options, const Job& job, const std::
     writer.member("mean_of", step.mean_of);
     writer.member("loss", step.loss);
     writer.member("gradient_norm", step.gradient_norm);
+    writer.member("learning_rate", step.learning_rate);
     writer.member("wall_seconds", step.wall.count());
     writer.member("cpu_seconds", step.cpu.count());
     writer.member("live_peak_bytes", step.peak.bytes.count());
@@ -171,8 +193,8 @@ std::string common_text(const RunOptions& options, const Job& job) {
   PlanFile file{.plan = job.plan, .cluster = std::nullopt};
   file.plan.model_file.clear();
   file.plan.model_fingerprint = fingerprint_of(job.planned.model);
-  return fmt::format("{}\n{} steps, seed {}, learning rate {}, reduce {}, version {}\n{}", to_text(file), options.steps,
-                     options.seed, options.learning_rate, static_cast<int>(options.reduce), kVersion,
+  return fmt::format("{}\n{} steps, seed {}, {}, reduce {}, version {}\n{}", to_text(file), options.steps, options.seed,
+                     text_of(options.training.values), static_cast<int>(options.reduce), kVersion,
                      summary_of(job.start));
 }
 
@@ -200,10 +222,48 @@ CheckpointIndex index_of_run(const RunOptions& options, const Job& job) {
   index.model = job.planned.model.name;
   index.model_fingerprint = fingerprint_of(job.planned.model);
   index.seed = static_cast<std::int64_t>(options.seed);
-  index.learning_rate = options.learning_rate;
+  index.hyperparameters = options.training.values;
   index.optimizer = job.plan.optimizer.kind;
   index.mesh = job.plan.mesh;
   return index;
+}
+
+/// All ranks stop together, so that none waits for another, and nothing is written of such a model.
+Result<void> check_loss(const StepMeasurement& step, std::int64_t number, std::int64_t rank, Agreement* agreement) {
+  const bool is_finite = std::isfinite(step.loss);
+  std::vector<int> ranks;
+  if (agreement != nullptr) {
+    ranks = agreement->ranks_that_say(!is_finite);
+  } else if (!is_finite) {
+    ranks = {static_cast<int>(rank)};
+  }
+  if (ranks.empty()) return {};
+  return failure(fmt::format("rank {}: step {}", rank, number),
+                 is_finite ? fmt::format("The loss of rank {} is infinite or no number.", fmt::join(ranks, ", "))
+                           : fmt::format("The loss is {}.", step.loss),
+                 "Nothing of this step is kept. --nonfinite-loss continue goes on.");
+}
+
+/// What a rank could not write at the end ends all of them, at once and with the same words.
+Result<void> agree(Result<void> own, std::int64_t rank, Agreement* agreement) {
+  if (agreement == nullptr) return own;
+  const std::vector<std::string> texts =
+      agreement->gather(own ? "" : fmt::format("rank {}: {}", rank, to_string(own.error().front())));
+  for (const std::string& text : texts) {
+    if (!text.empty()) return failure("", text);
+  }
+  return {};
+}
+
+Result<void> write_results(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
+                           Backend& backend, std::int64_t rank) {
+  if (!options.trace.empty() && !steps.empty()) {
+    const Trace last =
+        measured_trace(job.index, job.plan, job.layout, job.schedule, steps.back(), backend.device_name(), rank);
+    const auto written = write_file_atomically(options.trace, to_chrome_trace(last), Overwrite::Allow);
+    if (!written) return written;
+  }
+  return write_report(options, job, steps, backend.device_name());
 }
 
 Result<void> train(const RunOptions& options, int rank, const Job& job, Backend& backend, GlooNetwork* network,
@@ -212,16 +272,17 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
   RankGroups groups = groups_of(backend.group_maker(network, options, rank), network, options.on_cuda, job, rank);
   begin_peak();
   TrainingSettings settings{.seed = options.seed,
-                            .optimizer = {.learning_rate = options.learning_rate},
+                            .hyperparameters = options.training.values,
                             .fills_parameters = !job.start.weights && !job.start.resumed,
                             .tokens = job.start.tokens,
                             .device = backend.device(),
                             .check = [&backend] { backend.check(); }};
   Trainer trainer(job.index, job.plan, job.layout, job.schedule, std::move(groups), settings);
   std::optional<Agreement> agreement;
-  if (network != nullptr) agreement.emplace(*network, trainer, job.plan.mesh.world_size());
+  if (network != nullptr) agreement.emplace(trainer, job.plan.mesh.world_size());
+  Agreement* const others = agreement ? &*agreement : nullptr;
   doing = "reading what it begins with";
-  FSDP_TRY(const std::string begun, begin_run(job.start, trainer, agreement ? &*agreement : nullptr));
+  FSDP_TRY(const std::string begun, begin_run(job.start, trainer, others));
   if (!begun.empty() && speaks) say(begun);
   std::optional<CheckpointWriter> checkpoints;
   if (!options.checkpoints.folder.empty()) {
@@ -243,6 +304,16 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
     if (!measures) continue;
     steps.push_back(std::move(measured));
     if (speaks) print_step(steps.back(), i + 1, job);
+    if (!options.allocations.empty() && i + 1 == options.steps) {
+      const auto written = backend.write_trace(options.allocations);
+      if (!written) return written;
+    }
+    if (options.stops_at_nonfinite_loss) {
+      current = -1;
+      doing = fmt::format("step {}, comparing losses", i + 1);
+      const auto is_good = check_loss(steps.back(), i + 1, rank, others);
+      if (!is_good) return is_good;
+    }
     if (!is_due) continue;
     doing = fmt::format("the checkpoint of step {}", i + 1);
     current = -1;
@@ -256,20 +327,10 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
   }
   doing = "writing the results";
   current = -1;
-  if (!options.allocations.empty()) {
-    const auto written = backend.write_trace(options.allocations);
-    if (!written) return written;
-  }
-  if (!options.trace.empty() && !steps.empty()) {
-    const Trace last =
-        measured_trace(job.index, job.plan, job.layout, job.schedule, steps.back(), backend.device_name(), rank);
-    const auto written = write_file_atomically(options.trace, to_chrome_trace(last), Overwrite::Allow);
-    if (!written) return written;
-  }
-  const auto written = write_report(options, job, steps, backend.device_name());
+  const auto written = agree(write_results(options, job, steps, backend, rank), rank, others);
   if (!written) return written;
   if (!options.parameters.empty()) {
-    const auto saved = save_whole_parameters(trainer, options.parameters, speaks);
+    const auto saved = agree(save_whole_parameters(trainer, options.parameters, speaks), rank, others);
     if (!saved) return saved;
   }
   if (!options.workspaces.empty() && speaks) {
@@ -314,8 +375,11 @@ int run_rank(RunOptions options, Backend& backend) {
   const auto failed = [&](const std::string& what) {
     const std::string where = current >= 0 ? fmt::format("{}, {}", doing, instruction_text(job, current)) : doing;
     if (network) network->say_failed(what);
-    const std::string others = network && current >= 0 ? words_on(network->silent_ranks()) : std::string();
-    say(fmt::format("error: rank {}: {}: {}{}", rank, where, what, others));
+    const bool is_training = current >= 0 || doing.starts_with("step ");
+    const std::string others = network && is_training ? words_on(network->silent_ranks()) : std::string();
+    // PyTorch and Gloo say it in many ways.
+    const bool has_no_descriptors = what.find(std::strerror(EMFILE)) != std::string::npos;
+    say(fmt::format("error: rank {}: {}: {}{}", rank, where, has_no_descriptors ? no_descriptors() : what, others));
     return kExitRun;
   };
   try {

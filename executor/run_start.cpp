@@ -64,7 +64,7 @@ void settle_options(RunOptions& options, const CheckpointIndex& index, const std
     errors.push_back({"--tokens", fmt::format("{} was trained on a token file.", folder), "Name the file."});
   }
   options.seed = seed;
-  if (!options.has_learning_rate) options.learning_rate = index.learning_rate;
+  go_on_with(index.hyperparameters, options.training);
 }
 
 void read_resumed(RunOptions& options, const Model& model, const Plan& plan, RunStart& start, Errors& errors) {
@@ -107,6 +107,8 @@ Result<RunStart> read_run_start(RunOptions& options, const Model& model, const P
   read_resumed(options, model, plan, start, errors);
   read_weights(options, model, start, errors);
   if (!options.tokens.empty()) keep(open_tokens(options, model), start.tokens, errors);
+  const Errors unfit = settle_training_options(plan, options.steps, options.training);
+  errors.insert(errors.end(), unfit.begin(), unfit.end());
   if (errors.empty()) check_folder(options, start, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return start;

@@ -15,11 +15,16 @@
 #include <thread>
 #include <utility>
 
+#include "executor/local_address.h"
+
 namespace fsdp::executor {
 
 namespace {
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
+
+/// Of the name of a run in the keys; engines give shorter ones.
+constexpr std::size_t kLongestRunId = 128;
 
 StorePointer at_address(const Launch& launch, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
@@ -28,12 +33,16 @@ StorePointer at_address(const Launch& launch, std::chrono::milliseconds timeout)
   options.numWorkers = launch.world_size;
   options.waitWorkers = false;
   options.timeout = timeout;
+  if (options.isServer) {
+    const Result<int> socket = listen_at(launch.master_address, launch.master_port);
+    if (!socket) throw CollectiveFailure(socket.error().front().what);
+    options.masterListenFd = *socket;
+  }
   try {
     return c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
-  } catch (const std::exception& error) {
-    if (!options.isServer || std::string_view(error.what()).find("EADDRINUSE") == std::string_view::npos) throw;
-    throw CollectiveFailure(
-        fmt::format("port {} of this machine is taken. Set MASTER_PORT to another, on all ranks", launch.master_port));
+  } catch (const std::exception&) {
+    if (options.isServer) throw;
+    throw CollectiveFailure(why_unreached(launch.master_address, launch.master_port));
   }
 }
 
@@ -49,10 +58,17 @@ StorePointer at_address_in_time(const Launch& launch, std::chrono::milliseconds 
     }
   }).detach();
   if (store.wait_for(timeout + kForItsOwnWords) == std::future_status::ready) return store.get();
-  throw CollectiveFailure(
-      fmt::format("what answers at {} port {} is not the store of rank 0. Is the port taken? Set MASTER_PORT to "
-                  "another, on all ranks",
-                  launch.master_address, launch.master_port));
+  throw CollectiveFailure(why_unreached(launch.master_address, launch.master_port));
+}
+
+/// Every rank is there once. A second one is of another run, or a stranger.
+void claim_rank(c10d::Store& store, const Launch& launch) {
+  if (store.add(fmt::format("here/{}", launch.rank), 1) == 1) return;
+  const std::string place = launch.store_file.empty()
+                                ? fmt::format("at {} port {}", launch.master_address, launch.master_port)
+                                : "in " + launch.store_file;
+  throw CollectiveFailure(fmt::format("rank {} of a run is {} already. Give each run a {} of its own", launch.rank,
+                                      place, launch.store_file.empty() ? "MASTER_PORT" : "FSDP_EXEC_STORE_FILE"));
 }
 
 }  // namespace
@@ -70,7 +86,10 @@ StorePointer make_store(const Launch& launch, std::chrono::milliseconds timeout)
     store = at_address_in_time(launch, timeout);
   }
   store->setTimeout(timeout);
-  return c10::make_intrusive<c10d::PrefixStore>("fsdp-exec/" + launch.restart, store);
+  const auto own = c10::make_intrusive<c10d::PrefixStore>(
+      fmt::format("fsdp-exec/{}/{}", launch.run_id.substr(0, kLongestRunId), launch.restart), store);
+  claim_rank(*own, launch);
+  return own;
 }
 
 // When one rank fails, the connections of the others break or time out within the same second. Rank 0 may serve the

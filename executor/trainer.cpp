@@ -17,6 +17,7 @@
 #include "core/index.h"
 #include "executor/initialisation.h"
 #include "executor/tensors.h"
+#include "executor/weight_decay.h"
 
 namespace fsdp::executor {
 
@@ -86,8 +87,10 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   buffers_ = make_shards_and_buffers(index, plan, layout, units_, settings.device);
   if (settings.fills_parameters) fill_parameters();
   ParameterAccess& parameters = *this;
-  model_run_ = std::make_unique<ModelRun>(index, plan, schedule,
-                                          context_of(plan, *index.model, settings.device, buffers_), parameters);
+  const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
+  model_run_ =
+      std::make_unique<ModelRun>(index, plan, schedule, context_of(plan, *index.model, settings.device, buffers_),
+                                 parameters, is_mean ? plan.accumulation : 1);
   // In the order in which the modules register them.
   for (auto& unit : units_) {
     for (ParameterState& state : unit->parameters()) {
@@ -98,7 +101,8 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
             [](const ParameterState* a, const ParameterState* b) { return a->layout.parameter < b->layout.parameter; });
   // Dropout: each rank drops others.
   at::manual_seed(settings.seed + static_cast<std::uint64_t>(groups_.rank));
-  optimizer_ = std::make_unique<RunningOptimizer>(plan.optimizer, settings.optimizer, trained_);
+  optimizer_ = std::make_unique<RunningOptimizer>(plan.optimizer, settings.hyperparameters, trained_,
+                                                  decayed_parameters(*index.model, settings.hyperparameters));
 }
 
 Trainer::~Trainer() = default;
@@ -273,7 +277,8 @@ void Trainer::run(const Instruction& step) {
                                       groups_.norms ? *groups_.norms : *groups_.shard, *this);
       return;
     case Do::OptimizerStep:
-      return optimizer_->step();
+      now_.learning_rate = rate_after(settings_.hyperparameters, progress_.steps);
+      return optimizer_->step(now_.learning_rate);
     case Do::ZeroGrad:
       for (auto& unit : units_) unit->zero_grad();
       return;

@@ -31,7 +31,7 @@ namespace fsdp::executor {
 
 struct TrainingSettings {
   std::uint64_t seed = 0;  ///< Of weights and data.
-  OptimizerSettings optimizer;
+  Hyperparameters hyperparameters;
   bool fills_parameters = true;                 ///< From the seed; else their values are the caller's to write.
   std::shared_ptr<const TokenFile> tokens;      ///< In the place of token ids from the seed. May be null.
   c10::Device device = c10::Device(c10::kCPU);  ///< With which streams there are.
@@ -62,6 +62,7 @@ struct StepMeasurement {
   double gradient_norm = 0;  ///< With clipping; else 0.
   std::int64_t number = 0;   ///< From 1 on, those before a checkpoint counted.
   std::int64_t mean_of = 1;  ///< Steps since the last that was measured, of which `wall` is the mean.
+  double learning_rate = 0;  ///< That the optimizer has taken.
   Seconds wall{0};
   Seconds cpu{0};                       ///< Of all threads of the process.
   Seconds exposed{0};                   ///< The computing thread, or the compute stream, stood still for collectives.

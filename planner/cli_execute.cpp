@@ -34,10 +34,25 @@ constexpr std::int64_t kDefaultSteps = 4;
 
 /// What fsdp-exec itself checks.
 constexpr std::pair<Option, const char*> kPassedOn[] = {
-    {Option::Weights, "--weights"},        {Option::Tokens, "--tokens"},
-    {Option::TokenDtype, "--token-dtype"}, {Option::CheckpointFolder, "--checkpoint-dir"},
-    {Option::CheckpointEvery, "--every"},  {Option::CheckpointKeep, "--keep"},
+    {Option::Weights, "--weights"},
+    {Option::Tokens, "--tokens"},
+    {Option::TokenDtype, "--token-dtype"},
+    {Option::CheckpointFolder, "--checkpoint-dir"},
+    {Option::CheckpointEvery, "--every"},
+    {Option::CheckpointKeep, "--keep"},
     {Option::Resume, "--resume"},
+    {Option::SaveParameters, "--save-parameters"},
+    {Option::LearningRate, "--lr"},
+    {Option::Schedule, "--schedule"},
+    {Option::Warmup, "--warmup"},
+    {Option::ScheduleSteps, "--schedule-steps"},
+    {Option::MinRateRatio, "--min-lr-ratio"},
+    {Option::Betas, "--betas"},
+    {Option::Epsilon, "--eps"},
+    {Option::WeightDecay, "--weight-decay"},
+    {Option::NoDecay, "--no-decay"},
+    {Option::Accumulation, "--accumulation"},
+    {Option::NonfiniteLoss, "--nonfinite-loss"},
 };
 
 struct Request {
@@ -113,7 +128,7 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
     if (!line.has(option)) continue;
     options.emplace_back(flag);
     const std::vector<std::string>& values = line.all(option);
-    options.insert(options.end(), option == Option::Weights ? values.begin() : values.end() - 1, values.end());
+    options.insert(options.end(), info_of(option).many ? values.begin() : values.end() - 1, values.end());
   }
   request.folder = line.value(Option::RunFolder).value_or("");
   return request;
@@ -189,6 +204,11 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   const std::string folder = request->folder.empty() ? temporary->path() : request->folder;
   std::error_code error;
   std::filesystem::create_directories(folder, error);
+  if (error) {
+    return input_failure(
+        {{std::string(flag_of(Option::RunFolder)),
+          fmt::format("The folder {} cannot be made: {}.", folder, error.message()), "Name one that can be written."}});
+  }
   std::filesystem::remove(folder + "/store", error);
   if (line.has(Option::RunFolder) || line.has(Option::AllocatorTrace)) {
     request->settings.options.insert(request->settings.options.end(), {"--trace", folder + "/trace-{rank}.json"});

@@ -35,6 +35,7 @@ constexpr std::string_view kPlan = "Plan (what is not fixed is searched)";
 constexpr std::string_view kWhatIf = "What if (instead of what the plan says)";
 constexpr std::string_view kRehearsal = "Rehearsal";
 constexpr std::string_view kExecution = "Execution";
+constexpr std::string_view kTraining = "Training";
 constexpr std::string_view kReplay = "Replay";
 constexpr std::string_view kOutput = "Output";
 
@@ -162,6 +163,27 @@ constexpr std::array kOptions = {
                "x"},
     OptionInfo{Option::Resume, "--resume", "FOLDER", "latest", kExecution,
                "Go on from a checkpoint, or from the latest of --checkpoint-dir", "x"},
+    OptionInfo{Option::SaveParameters, "--save-parameters", "FILE", "", kExecution,
+               "Write all parameters at the end, as safetensors", "x"},
+
+    OptionInfo{Option::LearningRate, "--lr", "RATE", "", kTraining, "Learning rate; 1e-4 when not given", "x"},
+    OptionInfo{Option::Schedule, "--schedule", "NAME", "constant|linear|cosine", kTraining,
+               "How it goes on after the warm-up; constant when not given", "x"},
+    OptionInfo{Option::Warmup, "--warmup", "N", "", kTraining, "Steps in which it rises from 0", "x"},
+    OptionInfo{Option::ScheduleSteps, "--schedule-steps", "N", "", kTraining,
+               "Length of the schedule with its warm-up; --steps when not given", "x"},
+    OptionInfo{Option::MinRateRatio, "--min-lr-ratio", "SHARE", "", kTraining,
+               "Share of the rate at which cosine ends, such as 0.1", "x"},
+    OptionInfo{Option::Betas, "--betas", "B1 B2", "", kTraining, "Of Adam and AdamW; 0.9 0.999 when not given", "x",
+               true, true},
+    OptionInfo{Option::Epsilon, "--eps", "X", "", kTraining, "Of Adam and AdamW; 1e-8 when not given", "x"},
+    OptionInfo{Option::WeightDecay, "--weight-decay", "X", "", kTraining, "In the place of the plan's", "x"},
+    OptionInfo{Option::NoDecay, "--no-decay", "WHAT", "norms|biases|norms,biases", kTraining,
+               "What weight decay leaves alone", "x"},
+    OptionInfo{Option::Accumulation, "--accumulation", "HOW", "mean|sum", kTraining,
+               "What the gradients of a step's micro-batches become; their mean when not given", "x"},
+    OptionInfo{Option::NonfiniteLoss, "--nonfinite-loss", "WHAT", "stop|continue", kTraining,
+               "When a loss is infinite or no number; stop when not given", "x"},
 
     OptionInfo{Option::DeviceMemory, "--device-memory", "SIZE", "", kReplay,
                "Memory of the device, such as 16G; else the recording's, where it says", "y"},
@@ -201,7 +223,7 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::Memory, "x", {kExecution, "Limit for the tensors of each rank, such as 2G"}},
     CommandWords{Option::Steps, "x", {kExecution, "Optimizer steps; 4 when not given"}},
     CommandWords{
-        Option::Timeout, "x", {kExecution, "Longest that a rank waits for another, such as 90s; 10min when not given"}},
+        Option::Timeout, "x", {kExecution, "Longest that a rank waits for another, such as 90s; 5min when not given"}},
     CommandWords{Option::AllocatorTrace, "r", {kRehearsal, "Write every event of the allocator"}},
     CommandWords{Option::AllocatorTrace, "x", {kExecution, "Write the measured trace of the last step, for Perfetto"}},
     CommandWords{Option::Tolerance, "o", {"Comparison", "End with 1 when a term is further off than this, such as 2%"}},

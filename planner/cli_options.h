@@ -110,6 +110,19 @@ enum class Option {
   CheckpointEvery,
   CheckpointKeep,
   Resume,
+  SaveParameters,
+  // How a run trains.
+  LearningRate,
+  Schedule,
+  Warmup,
+  ScheduleSteps,
+  MinRateRatio,
+  Betas,
+  Epsilon,
+  WeightDecay,
+  NoDecay,
+  Accumulation,
+  NonfiniteLoss,
   // A replay.
   DeviceMemory,
   // The output.

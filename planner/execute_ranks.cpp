@@ -19,6 +19,7 @@ namespace fsdp::planner {
 namespace {
 
 constexpr Seconds kBetweenLooks{0.05};
+constexpr std::uintmax_t kRoomForWords = 4096;
 
 /// The last line that begins with "error: ", or nothing.
 std::string error_in(const std::string& log) {
@@ -123,8 +124,19 @@ class RankRunner {
     outcome_.message = error_in(log);
     if (end.code == kExitInput) outcome_.messages = errors_in(log);
     if (end.signal != 0 || outcome_.message.empty()) {
-      outcome_.message = fmt::format("rank {} {}", rank, describe(end));
+      outcome_.message = fmt::format("rank {} {}{}", rank, describe(end), words_on_room());
     }
+  }
+
+  /// A rank has no words where its log has no room.
+  std::string words_on_room() const {
+    std::error_code error;
+    const std::filesystem::space_info space = std::filesystem::space(folder_, error);
+    if (error || space.available >= kRoomForWords) return {};
+    return fmt::format(
+        ": the disk of {}, where its log lies, is full ({} bytes are left). Set TMPDIR, or name a folder on "
+        "another with --run-dir",
+        folder_, space.available);
   }
 
   void show() {

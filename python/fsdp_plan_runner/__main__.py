@@ -93,8 +93,8 @@ def run(arguments: argparse.Namespace) -> None:
         torch.cuda.set_device(device)
     trial = None
     if arguments.results:
-        trial = Trial(arguments.seed, arguments.learning_rate, arguments.results, arguments.weights, arguments.tokens,
-                      arguments.load, arguments.steps_before, arguments.save)
+        trial = Trial(arguments.seed, arguments.learning_rate, arguments.accumulation, arguments.results,
+                      arguments.weights, arguments.tokens, arguments.load, arguments.steps_before, arguments.save)
     root = train(Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
                      "MASTER_ADDR" in os.environ, trial))
     total = sum(parameter.numel() for parameter in root.parameters())
@@ -124,6 +124,8 @@ def main() -> int:
     parser.add_argument("--steps-before", type=int, default=0, help="with --load: steps that it has")
     parser.add_argument("--save", default="", metavar="FOLDER",
                         help="with --results: write a checkpoint of torch.distributed.checkpoint at the end")
+    parser.add_argument("--accumulation", choices=("mean", "sum"), default="mean",
+                        help="with --results: what the gradients of micro-batches become (mean)")
     parser.add_argument("--learning-rate", type=float, default=1e-4, help="with --results (1e-4)")
     try:
         run(parser.parse_args())

@@ -44,6 +44,7 @@ class Trial:
 
     seed: int
     learning_rate: float
+    accumulation: str  # "mean" or "sum", of the gradients of micro-batches.
     results: str  # File without its ending: NAME.json and, of rank 0, NAME.safetensors.
     weights: list[str] = dataclasses.field(default_factory=list)  # Files in the place of the seed.
     tokens: str = ""  # A file of int32 ids in the place of the seed.
@@ -137,8 +138,14 @@ def run_forward(root: PlannedModule,
     return root.after_root(result, values) if root.after_root is not None else result
 
 
-def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan) -> float:
-    """Returns the mean of the micro-batches' losses, where values count; else 0."""
+def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer, plan: Plan,
+             accumulation: str = "mean") -> float:
+    """Returns the mean of the micro-batches' losses, where values count; else 0.
+
+    A mean of gradients is that of (loss / N).backward(): the loss's own gradient begins as 1 / N, without the tensor
+    that a division would make.
+    """
+    divisor = plan.accumulation if accumulation == "mean" else 1
     total = 0.0
     for micro_batch in range(plan.accumulation):
         if not plan.sync_every_micro_batch:
@@ -146,7 +153,7 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
         batch.load()
         result = run_forward(root, batch.values)
         loss = result[0] if isinstance(result, tuple) else result
-        loss.backward()
+        loss.backward(torch.full_like(loss, 1 / divisor) if divisor > 1 else None)
         if batch.has_values:
             total += loss.item()
         del result, loss

@@ -95,7 +95,7 @@ def run_trial(job: Job, root: PlannedModule) -> PlannedModule:
     steps = []
     for _ in range(job.steps):
         wall, cpu = time.perf_counter(), time.process_time()
-        loss = run_step(root, batch, optimizer, job.plan)
+        loss = run_step(root, batch, optimizer, job.plan, trial.accumulation)
         steps.append({"loss": loss, "wall_seconds": time.perf_counter() - wall,
                       "cpu_seconds": time.process_time() - cpu})
     if trial.save:

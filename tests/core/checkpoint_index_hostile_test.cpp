@@ -23,7 +23,7 @@ class CheckpointIndexTest : public testing::Test {
     index_.step = 12;
     index_.micro_batches = 96;
     index_.seed = -1;
-    index_.learning_rate = 0.1;
+    index_.hyperparameters = {.learning_rate = 0.1, .schedule = RateSchedule::Cosine, .warmup_steps = 3};
     index_.optimizer = OptimizerKind::Sgd;
     index_.mesh = {.replicate = 2, .shard = 4};
     index_.files = {{"model/a.safetensors", 3, 0x352441c2}};  // "abc", by zlib.

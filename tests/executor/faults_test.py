@@ -28,7 +28,7 @@ PATIENT = ["--timeout", str(4 * LIMIT_SECONDS)]
 ENDLESS = ["--steps", "1000000"]
 TIMEOUTS = (2, 8, 32, 128)  # Seconds. On a busy machine the first ones may run out before anything is wrong.
 ENDED: dict[str, float] = {}  # By test: from its fault, or its time-out, to the end of the last rank.
-AT_AN_INSTRUCTION = r"error: rank \d: step \d+, instruction \d+ of \d+, \w+"
+AT_AN_INSTRUCTION = r"error: rank \d: step \d+, (instruction \d+ of \d+, \w+|comparing losses)"
 
 
 class Faults(InAFolder):

@@ -1,0 +1,31 @@
+#pragma once
+
+// What an option with a real number may be.
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+namespace fsdp::executor {
+
+inline constexpr double kAnything = std::numeric_limits<double>::max();
+
+/// A finite number of [least, most], or of [least, most). CLI11 takes "nan" and "1e400" for numbers.
+inline CLI::Validator number_between(double least, double most, bool with_most) {
+  return {[=](const std::string& text) {
+            char* end = nullptr;
+            const double number = std::strtod(text.c_str(), &end);
+            const bool is_number = end != text.c_str() && *end == '\0' && std::isfinite(number);
+            if (is_number && number >= least && (with_most ? number <= most : number < most)) return std::string();
+            return most == kAnything
+                       ? fmt::format("{} is no finite number from {} on", text, least)
+                       : fmt::format("{} is no number of [{}, {}{}", text, least, most, with_most ? "]" : ")");
+          },
+          ""};
+}
+
+}  // namespace fsdp::executor

@@ -1,0 +1,137 @@
+#include "executor/training_options.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/json_writer.h"
+#include "executor/number_option.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+constexpr std::int64_t kMostSteps = 1'000'000'000;
+
+/// An option and the member of the settings that it is of.
+struct Member {
+  const char* flag;
+  void (*copy)(const Hyperparameters& from, Hyperparameters& to);
+};
+constexpr Member kMembers[] = {
+    {"--lr", [](const Hyperparameters& from, Hyperparameters& to) { to.learning_rate = from.learning_rate; }},
+    {"--schedule", [](const Hyperparameters& from, Hyperparameters& to) { to.schedule = from.schedule; }},
+    {"--warmup", [](const Hyperparameters& from, Hyperparameters& to) { to.warmup_steps = from.warmup_steps; }},
+    {"--schedule-steps",
+     [](const Hyperparameters& from, Hyperparameters& to) { to.schedule_steps = from.schedule_steps; }},
+    {"--min-lr-ratio",
+     [](const Hyperparameters& from, Hyperparameters& to) { to.min_rate_ratio = from.min_rate_ratio; }},
+    {"--betas",
+     [](const Hyperparameters& from, Hyperparameters& to) {
+       to.beta1 = from.beta1;
+       to.beta2 = from.beta2;
+     }},
+    {"--eps", [](const Hyperparameters& from, Hyperparameters& to) { to.eps = from.eps; }},
+    {"--weight-decay", [](const Hyperparameters& from, Hyperparameters& to) { to.weight_decay = from.weight_decay; }},
+    {"--no-decay",
+     [](const Hyperparameters& from, Hyperparameters& to) {
+       to.decays_norms = from.decays_norms;
+       to.decays_biases = from.decays_biases;
+     }},
+    {"--accumulation", [](const Hyperparameters& from, Hyperparameters& to) { to.accumulation = from.accumulation; }},
+};
+
+template <class E>
+std::map<std::string, E> by_name(const EnumTable<E>& table) {
+  std::map<std::string, E> names;
+  for (const EnumName<E>& each : table.names) names.emplace(each.name, each.value);
+  return names;
+}
+
+}  // namespace
+
+void describe_training_options(CLI::App& app, TrainingOptions& options) {
+  Hyperparameters& values = options.values;
+  app.add_option("--lr", values.learning_rate, "Learning rate (1e-4)")->check(number_between(0, kAnything, true));
+  app.add_option("--schedule", values.schedule,
+                 "How it goes on after the warm-up: constant, linear or cosine (constant)")
+      ->transform(CLI::CheckedTransformer(by_name(kRateScheduleTable)));
+  app.add_option("--warmup", values.warmup_steps, "Steps in which it rises from 0 (0)")
+      ->check(CLI::Range(std::int64_t{0}, kMostSteps));
+  app.add_option("--schedule-steps", values.schedule_steps, "Length of the schedule with its warm-up (--steps)")
+      ->check(CLI::Range(std::int64_t{1}, kMostSteps));
+  app.add_option("--min-lr-ratio", values.min_rate_ratio, "Share of the rate at which cosine ends (0)")
+      ->check(number_between(0, 1, true));
+  const auto betas = [&values](const std::vector<double>& both) {
+    values.beta1 = both[0];
+    values.beta2 = both[1];
+  };
+  app.add_option_function<std::vector<double>>("--betas", betas, "Of Adam and AdamW: two numbers (0.9 0.999)")
+      ->expected(2)
+      ->check(number_between(0, 1, false));
+  app.add_option("--eps", values.eps, "Of Adam and AdamW (1e-8)")->check(number_between(0, kAnything, true));
+  app.add_option("--weight-decay", values.weight_decay, "In the place of the plan's")
+      ->check(number_between(0, kAnything, true));
+  const auto no_decay = [&values](const std::vector<std::string>& kinds) {
+    for (const std::string& kind : kinds) (kind == "norms" ? values.decays_norms : values.decays_biases) = false;
+  };
+  app.add_option_function<std::vector<std::string>>("--no-decay", no_decay,
+                                                    "What weight decay leaves alone: norms, biases or norms,biases")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"norms", "biases"}));
+  app.add_option("--accumulation", values.accumulation,
+                 "Gradients of a step's micro-batches: their mean, as of (loss / N).backward(), or their sum (mean)")
+      ->transform(CLI::CheckedTransformer(by_name(kAccumulationTable)));
+}
+
+void note_given(const CLI::App& app, TrainingOptions& options) {
+  for (const Member& member : kMembers) {
+    if (app.count(member.flag) > 0) options.given.insert(member.flag);
+  }
+}
+
+void go_on_with(const Hyperparameters& before, TrainingOptions& options) {
+  Hyperparameters merged = before;
+  for (const Member& member : kMembers) {
+    if (options.given.contains(member.flag)) member.copy(options.values, merged);
+  }
+  options.values = merged;
+}
+
+Errors settle_training_options(const Plan& plan, std::int64_t steps, TrainingOptions& options) {
+  Errors errors;
+  Hyperparameters& values = options.values;
+  const bool is_constant = values.schedule == RateSchedule::Constant;
+  if (!is_constant && values.schedule_steps == 0) values.schedule_steps = steps;
+  if (is_constant && options.given.contains("--schedule-steps")) {
+    errors.push_back({"--schedule-steps", "A constant rate has no end.", "Add --schedule linear or cosine."});
+  }
+  if (is_constant) values.schedule_steps = 0;
+  if (!is_constant && values.warmup_steps > values.schedule_steps) {
+    errors.push_back({"--warmup",
+                      fmt::format("The warm-up has {} steps, and the whole schedule {}.", values.warmup_steps,
+                                  values.schedule_steps),
+                      ""});
+  }
+  if (values.schedule != RateSchedule::Cosine && options.given.contains("--min-lr-ratio")) {
+    errors.push_back({"--min-lr-ratio", "Only the cosine ends at a share of the rate.", "Add --schedule cosine."});
+  }
+  if (plan.optimizer.kind == OptimizerKind::Sgd) {
+    for (const char* flag : {"--betas", "--eps"}) {
+      if (!options.given.contains(flag)) continue;
+      errors.push_back({flag, "It is of Adam and AdamW, and the plan trains with SGD.", "Leave it out."});
+    }
+  }
+  return errors;
+}
+
+std::string text_of(const Hyperparameters& settings) {
+  JsonWriter writer;
+  write_json(writer, settings);
+  return fmt::format("learning rate {}, {}", settings.learning_rate, std::move(writer).take());
+}
+
+}  // namespace fsdp::executor

@@ -1,0 +1,172 @@
+"""What fsdp-exec and fsdp-plan execute refuse, or end with, and that the words say what is wrong.
+
+    refusals_test.py FSDP_EXEC FSDP_PLAN      run by a Python that has torch
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import unittest
+import zlib
+
+sys.dont_write_bytecode = True
+os.environ["OMP_NUM_THREADS"] = "1"
+sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+from plain_model import SPEC, Files  # noqa: E402
+from ranks import LIMIT_SECONDS, InAFolder, clean_environment, started  # noqa: E402
+
+EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+EXIT_INPUT, EXIT_RUN = 2, 3
+PATIENT = ["--timeout", str(4 * LIMIT_SECONDS)]
+
+
+def write_index(step: pathlib.Path, index: dict[str, object]) -> None:
+    """With the right checksum, as anybody can."""
+    index.pop("crc32_of_text_before", None)
+    text = json.dumps(index)[:-1] + ", "
+    text += f'"crc32_of_text_before": {zlib.crc32(text.encode())}}}'
+    (step / "checkpoint.json").write_text(text, encoding="utf-8")
+
+
+class Refusals(InAFolder):
+    def setUp(self) -> None:
+        super().setUp()
+        self.files = Files(self.folder)
+
+    def run_ranks(self, plan: pathlib.Path, count: int, *options: str) -> tuple[list[int], list[str]]:
+        with started(EXECUTOR, count, [plan], self.folder, list(options)) as ranks:
+            return [rank.wait() for rank in ranks], [rank.printed for rank in ranks]
+
+    def expect(self, code: int, said: str, *options: str, plan: pathlib.Path | None = None, count: int = 1) -> None:
+        codes, printed = self.run_ranks(plan or self.files.plan(count, 4), count, *options)
+        self.assertEqual(codes, [code] * count, printed)
+        for text in printed:
+            self.assertRegex(text, said)
+
+    def test_a_loss_that_is_no_number_stops_all_ranks_and_nothing_is_kept(self) -> None:
+        checkpoints, report = self.folder / "c", self.folder / "report"
+        plan = self.files.plan(2, 4, optimizer={"kind": "sgd", "weight_decay": 0.0})
+        options = ["--lr", "1e30", "--steps", "9", "--checkpoint", str(checkpoints), "--every", "1", "--report",
+                   str(report), *PATIENT]
+        codes, printed = self.run_ranks(plan, 2, *options)
+        self.assertEqual(codes, [EXIT_RUN] * 2, printed)
+        for rank, text in enumerate(printed):
+            self.assertRegex(text, rf"error: rank {rank}: step [23]: The loss is -?(nan|inf)\. .*--nonfinite-loss continue")
+        names = {path.name for path in checkpoints.iterdir()}
+        self.assertLessEqual(names, {"step-00000001", "step-00000002"})
+        self.assertFalse(report.exists())
+        codes, printed = self.run_ranks(plan, 2, "--lr", "1e30", "--steps", "4", "--nonfinite-loss", "continue")
+        self.assertEqual(codes, [0, 0], printed)
+        self.assertRegex(printed[0], r"step 4: loss -?nan")
+
+    def test_what_no_rank_can_write_ends_all_of_them_at_once(self) -> None:
+        for option in "--save-parameters", "--report":
+            place = str(self.folder / "nowhere" / "file")
+            codes, printed = self.run_ranks(self.files.plan(2, 4), 2, option, place, "--steps", "1", *PATIENT)
+            self.assertEqual(codes, [EXIT_RUN] * 2, printed)
+            for text in printed:
+                self.assertRegex(text, r"error: rank 0: .*nowhere")
+
+    def test_numbers_out_of_range(self) -> None:
+        plan = self.files.plan(2, 4)
+        for rank in "7", "-3":
+            self.expect(EXIT_INPUT, rf"--stand-in: The plan has no rank {rank}\. Its ranks are 0 to 1", "--stand-in", rank,
+                        plan=plan)
+        for timeout in "nan", "inf", "0", "-1":
+            self.expect(EXIT_INPUT, "--timeout", "--timeout", timeout)
+
+    def test_a_plan_that_is_a_pipe(self) -> None:
+        pipe = self.folder / "pipe.json"
+        os.mkfifo(pipe)
+        self.expect(EXIT_INPUT, r"pipe\.json: This is a pipe, and every rank reads the plan", plan=pipe)
+
+    def test_a_name_does_not_speak_to_the_terminal(self) -> None:
+        spec = self.folder / "named.json"
+        inputs = {**SPEC["inputs"], "more": {"shape": ["batch"], "dtype": "int64"}}
+        spec.write_text(json.dumps({**SPEC, "name": "M\x1b]0;pwned\x07", "inputs": inputs}), encoding="utf-8")
+        plan = self.folder / "named.plan.json"
+        plan.write_text(json.dumps({"format_version": "1.0", "model": {"name": "M", "file": str(spec)},
+                                    "mesh": {"replicate": 1, "shard": 1}, "units": [{"modules": [""]}]}), encoding="utf-8")
+        _, printed = self.run_ranks(plan, 1, "--tokens", str(self.files.tokens))
+        self.assertIn("pwned", printed[0])
+        self.assertEqual([c for c in printed[0] if ord(c) < 32 and c != "\n"], [])
+
+    def test_a_checkpoint_that_is_of_another_model_or_lacks_its_moments(self) -> None:
+        plan, folder = self.files.plan(1, 4), self.folder / "c"
+        codes, printed = self.run_ranks(plan, 1, "--steps", "2", "--checkpoint", str(folder))
+        self.assertEqual(codes, [0], printed)
+        step = folder / "step-00000002"
+        index = json.loads((step / "checkpoint.json").read_text(encoding="utf-8"))
+        resume = ["--resume", str(step), "--steps", "3"]
+        cases = {
+            "no file has a moment": {"files": [file for file in index["files"] if file["name"].startswith("model/")]},
+            'is of the model "Other"': {"model": "Other", "model_fingerprint": "0123456789abcdef"},
+            "model_fingerprint": {"model_fingerprint": None},
+        }
+        for said, change in cases.items():
+            with self.subTest(said):
+                write_index(step, {**index, **change})
+                self.expect(EXIT_INPUT, said, *resume, plan=plan)
+        write_index(step, index)
+        self.expect(0, "going on after step 2", *resume, plan=plan)
+
+    def test_an_interface_that_is_not_there(self) -> None:
+        os.environ["GLOO_SOCKET_IFNAME"] = "nosuch0"
+        self.addCleanup(os.environ.pop, "GLOO_SOCKET_IFNAME")
+        self.expect(EXIT_RUN, r'GLOO_SOCKET_IFNAME names "nosuch0".*It has .*lo')
+
+    # ---- fsdp-plan execute
+
+    def execute(self, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([str(PLANNER), "execute", str(self.files.plan(2, 4)), "--quiet", *options],
+                              env={**clean_environment(), **variables}, capture_output=True, text=True,
+                              timeout=LIMIT_SECONDS, check=False)
+
+    def test_execute_passes_on_how_to_train(self) -> None:
+        saved = self.folder / "parameters"
+        run = self.folder / "run"
+        done = self.execute("--steps", "2", "--lr", "0.5", "--schedule", "linear", "--betas", "0.5", "0.6", "--no-decay",
+                            "norms,biases", "--save-parameters", str(saved), "--run-dir", str(run))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(saved.is_file())
+        steps = json.loads((run / "report-1.json").read_text(encoding="utf-8"))["steps"]
+        self.assertEqual([step["learning_rate"] for step in steps], [0.5, 0.25])
+        refused = self.execute("--lr", "nan")
+        self.assertEqual(refused.returncode, EXIT_INPUT)
+        self.assertIn("--lr", refused.stderr)
+
+    def test_execute_says_why_there_is_no_folder(self) -> None:
+        (self.folder / "file").write_text("", encoding="utf-8")
+        done = self.execute("--run-dir", str(self.folder / "file" / "run"))
+        self.assertEqual(done.returncode, EXIT_INPUT)
+        self.assertRegex(done.stderr, r"--run-dir: The folder .*file/run cannot be made: Not a directory")
+
+    def test_execute_says_that_the_disk_of_the_logs_is_full(self) -> None:
+        small = self.folder / "small"
+        small.mkdir()
+        mount = shutil.which("mount")
+        if mount is None or subprocess.run([mount, "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)],
+                                           capture_output=True, check=False).returncode != 0:
+            self.skipTest("only root can make a small disk")
+        try:
+            filler = os.open(small / "filler", os.O_WRONLY | os.O_CREAT)
+            with self.assertRaises(OSError):
+                while True:
+                    os.write(filler, b"x" * 4096)
+            os.close(filler)
+            done = self.execute(TMPDIR=str(small))
+            self.assertIn(done.returncode, (EXIT_INPUT, EXIT_RUN))
+            self.assertRegex(done.stderr, "(is full|No space left)")
+        finally:
+            time.sleep(0.1)
+            subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
