@@ -20,8 +20,10 @@ def main() -> int:
     parser.add_argument("source", type=pathlib.Path, help="folder of a checkpoint: .../step-00000010, or of DCP")
     parser.add_argument("out", type=pathlib.Path, help="folder that becomes the other; of to-safetensors: a file")
     parser.add_argument("--step", type=int, help="from-dcp: steps that are done; as the optimizer counts when not given")
-    parser.add_argument("--seed", type=int, default=0, help="from-dcp: of the data to come (0)")
-    parser.add_argument("--micro-batches", type=int, default=0, help="from-dcp: that all ranks have trained (0)")
+    parser.add_argument("--seed", type=int, help="from-dcp: of the data to come")
+    parser.add_argument("--micro-batches", type=int, help="from-dcp: that all ranks have trained, without a token file")
+    parser.add_argument("--samples", type=int, help="from-dcp: of the token file, that all ranks have trained")
+    parser.add_argument("--lr", type=float, help="from-dcp: the learning rate to go on with")
     parser.add_argument("--optimizer", choices=("adamw", "adam", "sgd"), help="from-dcp: else by its moments")
     given = parser.parse_args()
     try:
@@ -33,8 +35,11 @@ def main() -> int:
             elif given.what == "to-safetensors":
                 to_safetensors(given.source, given.out)
             else:
-                from_dcp(given.source, given.out, step=given.step, seed=given.seed, micro_batches=given.micro_batches,
-                         optimizer=given.optimizer)
+                assumed = from_dcp(given.source, given.out, step=given.step, seed=given.seed, samples=given.samples,
+                                   micro_batches=given.micro_batches, learning_rate=given.lr, optimizer=given.optimizer)
+                if assumed:
+                    print(f"note: {given.source} does not say all that a run goes on from. Assumed: "
+                          + ", ".join(assumed) + ".", file=sys.stderr)
     except (NoCheckpoint, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

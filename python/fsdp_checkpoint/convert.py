@@ -4,6 +4,7 @@ to _MOST_BYTES."""
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import pathlib
@@ -14,11 +15,12 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter, Metadata, SavePlan, SavePlanner
+from torch.distributed.checkpoint import FileSystemWriter, Metadata, SavePlan, SavePlanner
 from torch.distributed.checkpoint.default_planner import create_default_global_save_plan
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
+from fsdp_checkpoint.dcp_files import INDEX, SafeReader, index_before, learning_rate_of, read_metadata
 from fsdp_checkpoint.parts import PREFIXES, SHARDING, NoCheckpoint, Part, metadata_of, parts_of
 from fsdp_plan_runner.stored import DTYPES
 
@@ -31,9 +33,10 @@ _MOMENTS = {"exp_avg": "adamw", "momentum_buffer": "sgd"}
 class _PartsPlanner(SavePlanner):
     """Saves the parts as they lie in the files, each as a chunk of its tensor."""
 
-    def __init__(self, parts: list[Part]) -> None:
+    def __init__(self, parts: list[Part], index: str) -> None:
         self._parts = {part.index: part for part in parts}
         self._described = metadata_of(parts)
+        self._index = index
 
     def set_up_planner(self, state_dict: Any, storage_meta: Any = None, is_coordinator: bool = False) -> None:
         pass
@@ -44,6 +47,7 @@ class _PartsPlanner(SavePlanner):
             described = self._described[part.key]
             data = TensorWriteData(part.chunk, described.properties, described.size)
             items.append(WriteItem(index, WriteItemType.SHARD, tensor_data=data))
+        items.append(WriteItem(MetadataIndex(INDEX), WriteItemType.BYTE_IO))
         return SavePlan(items)
 
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
@@ -52,12 +56,18 @@ class _PartsPlanner(SavePlanner):
     def finish_plan(self, new_plan: SavePlan) -> SavePlan:
         return new_plan
 
-    def resolve_data(self, write_item: WriteItem) -> torch.Tensor:
+    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
+        if write_item.type == WriteItemType.BYTE_IO:
+            data = io.BytesIO()
+            torch.save(self._index, data)
+            return data
         return self._parts[write_item.index].whole()
 
 
 def to_dcp(step: pathlib.Path, out: pathlib.Path) -> None:
-    dcp.save({}, storage_writer=FileSystemWriter(out), planner=_PartsPlanner(parts_of(step)), no_dist=True)
+    index = json.loads((step / "checkpoint.json").read_text(encoding="utf-8"))
+    kept = json.dumps({key: value for key, value in index.items() if key not in ("files", "crc32_of_text_before")})
+    dcp.save({}, storage_writer=FileSystemWriter(out), planner=_PartsPlanner(parts_of(step), kept), no_dist=True)
 
 
 def _bytes_of(described: TensorStorageMetadata) -> int:
@@ -137,10 +147,41 @@ def _chosen(metadata: Metadata, folder: str) -> dict[str, TensorStorageMetadata]
             if key.startswith(prefix) and isinstance(entry, TensorStorageMetadata)}
 
 
-def from_dcp(source: pathlib.Path, out: pathlib.Path, *, step: int | None, seed: int, micro_batches: int,
-             optimizer: str | None = None) -> None:
-    """`step` None: as the optimizer counts; `optimizer` None: AdamW or SGD, by its moments."""
-    metadata = FileSystemReader(source).read_metadata()
+def _settled(source: pathlib.Path, metadata: Metadata, counted: int, found: str,
+             given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The index but for its files, and what it has from nowhere. An option counts first, then what to-dcp has kept, then
+    what the optimizer says."""
+    before = index_before(source, metadata)
+    index: dict[str, Any] = {"format_version": "1.0"}
+    assumed = []
+    choices = {"model": ("", None), "model_fingerprint": ("", None), "step": (counted, None),
+               "micro_batches": (0, "--micro-batches"), "samples": (0, "--samples"), "seed": (0, "--seed"),
+               "learning_rate": (1e-4, "--lr"), "optimizer": (found, None)}
+    rate = learning_rate_of(source, metadata)
+    for key, (otherwise, option) in choices.items():
+        if given.get(key) is not None:
+            index[key] = given[key]
+        elif key in before:
+            index[key] = before[key]
+        elif key == "learning_rate" and rate is not None:
+            index[key] = rate
+        else:
+            index[key] = otherwise
+            if option:
+                assumed.append(f"{key} {otherwise} ({option} says otherwise)")
+    # Training scripts average over micro-batches.
+    index["training"] = before.get("training") or {
+        "schedule": "constant", "warmup_steps": 0, "schedule_steps": 0, "min_rate_ratio": 0, "beta1": 0.9, "beta2": 0.999,
+        "eps": 1e-8, "decays_norms": True, "decays_biases": True, "accumulation": "mean"}
+    return index, assumed
+
+
+def from_dcp(source: pathlib.Path, out: pathlib.Path, **given: Any) -> list[str]:
+    """`given`: members of the index, of which None counts as not given. Returns what was assumed of the others.
+
+    Without a step it is that which the optimizer counts; without an optimizer AdamW or SGD, by its moments.
+    """
+    metadata = read_metadata(source)
     if not _chosen(metadata, "model"):
         raise NoCheckpoint(f"{source}: it has no tensors called model.NAME; its names begin with "
                            + ", ".join(sorted({key.split(".")[0] for key in metadata.state_dict_metadata})[:5]) + ".")
@@ -154,19 +195,19 @@ def from_dcp(source: pathlib.Path, out: pathlib.Path, *, step: int | None, seed:
         path = out / folder / _SHARD
         writer = _SafetensorsWriter(path, {names[key]: entry for key, entry in described.items()}, is_part=True)
         for batch in _batches(described):
-            dcp.load(batch, storage_reader=FileSystemReader(source), no_dist=True)
+            dcp.load(batch, storage_reader=SafeReader(source), no_dist=True)
             for key, tensor in batch.items():
                 writer.add(names[key], tensor)
                 if key.endswith(".step"):
                     counted = max(counted, int(tensor))
         writer.close()
         files.append({"name": f"{folder}/{_SHARD}", "bytes": path.stat().st_size, "crc32": writer.crc})
-    index = {"format_version": "1.0", "model": "", "model_fingerprint": "", "step": counted if step is None else step,
-             "micro_batches": micro_batches, "samples": 0, "seed": seed, "learning_rate": 1e-4,
-             "optimizer": optimizer or next(iter(kinds), "adamw"), "mesh": {"replicate": 1, "shard": 1}, "files": files}
+    index, assumed = _settled(source, metadata, counted, next(iter(kinds), "adamw"), given)
+    index |= {"mesh": {"replicate": 1, "shard": 1}, "files": files}
     text = json.dumps(index, indent=2).rstrip("}\n") + ',\n  '
     text += f'"crc32_of_text_before": {zlib.crc32(text.encode())}\n}}\n'
     (out / "checkpoint.json").write_text(text, encoding="utf-8")
+    return assumed
 
 
 @contextlib.contextmanager

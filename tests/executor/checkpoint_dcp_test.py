@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pathlib
+import pickle
 import sys
 import unittest
 from collections.abc import Callable
@@ -38,21 +39,26 @@ class AcrossPrograms(InAFolder):
         return run_reference(PLANNER, self.plan(case), case.ranks, self.folder, name, 2,
                              [*SEED, "--learning-rate", RATE, *options])
 
-    def convert(self, *words: str) -> None:
+    def convert(self, *words: str, code: int = 0, said: str = "") -> None:
         """In a fork, which has torch already."""
         import fsdp_checkpoint.__main__ as program  # Torch computes nothing before the fork.
 
+        log = self.folder / "convert.log"
+
         def run() -> None:
             sys.argv = ["fsdp_checkpoint", *words]
-            os._exit(program.main())
+            with open(log, "w", encoding="utf-8") as sys.stderr:
+                ended = program.main()
+            os._exit(ended)
 
-        self.forked(run)
+        self.forked(run, code)
+        self.assertIn(said, log.read_text(encoding="utf-8"))
 
-    def forked(self, run: Callable[[], None]) -> None:
+    def forked(self, run: Callable[[], None], code: int = 0) -> None:
         process = multiprocessing.get_context("fork").Process(target=run)
         process.start()
         process.join(LIMIT_SECONDS)
-        self.assertEqual(process.exitcode, 0)
+        self.assertEqual(process.exitcode, code)
 
     def expect_second_half(self, half: dict[str, Any], whole: dict[str, Any]) -> None:
         losses = [[[step["loss"] for step in steps] for steps in run["steps"]] for run in (half, whole)]
@@ -74,13 +80,36 @@ class AcrossPrograms(InAFolder):
                      "--micro-batches", "4")
         self.assertEqual(differing(contents_of(self.folder / "back"), contents_of(step)), [])
         self.assertEqual(index_of(self.folder / "back")["step"], 2)
+        # Nor the place in the data and the learning rate, where nobody names them.
+        self.convert("from-dcp", str(self.folder / "dcp"), str(self.folder / "again"))
+        kept = [key for key in index_of(step) if key not in ("mesh", "files", "crc32_of_text_before")]
+        again = index_of(self.folder / "again")
+        self.assertEqual({key: again[key] for key in kept}, {key: index_of(step)[key] for key in kept})
+
+    def test_what_a_stranger_wrote_is_not_run(self) -> None:
+        dcp, mark = self.folder / "dcp", self.folder / "mark"
+        dcp.mkdir()
+
+        class Command:
+            def __reduce__(self) -> tuple[Any, tuple[str]]:
+                return os.system, (f"touch {mark}",)
+
+        (dcp / ".metadata").write_bytes(pickle.dumps(Command()))
+        self.convert("from-dcp", str(dcp), str(self.folder / "out"), code=2, said="posix.system")
+        self.assertFalse(mark.exists())
+        self.assertFalse((self.folder / "out").exists())
+        for name in "eval", "getattr":
+            (dcp / ".metadata").write_bytes(f"cbuiltins\n{name}\n(V1\ntR.".encode())
+            self.convert("from-dcp", str(dcp), str(self.folder / "out"), code=2, said=f"builtins.{name}")
 
     def test_pytorchs_read_by_other_ranks_of_ours(self) -> None:
         case = Case("sgd", "qwen3_0_6b", 3, SGD)
         whole = self.ours(case, "whole")
         self.theirs(case, "half", "--save", str(self.folder / "dcp"))
+        # The rate is that of the optimizer's group.
         self.convert("from-dcp", str(self.folder / "dcp"), str(self.folder / "c" / "step-00000002"), "--seed", "7",
-                     "--micro-batches", "6", "--step", "2")
+                     "--micro-batches", "6", "--step", "2", said="Assumed: samples 0 (--samples says otherwise).")
+        self.assertEqual(index_of(self.folder / "c" / "step-00000002")["learning_rate"], float(RATE))
         self.expect_second_half(self.ours(case, "rest", "--resume", str(self.folder / "c" / "step-00000002")), whole)
 
     def expect_pytorchs_own_tools_to_read(self, parts: pathlib.Path, parameters: dict[str, Any]) -> None:
