@@ -2,7 +2,8 @@
 
     python -m fsdp_checkpoint to-dcp STEP OUT           a checkpoint of fsdp-exec as DCP
     python -m fsdp_checkpoint from-dcp DCP OUT          the other way
-    python -m fsdp_checkpoint to-safetensors STEP OUT   its parameters, whole, for Hugging Face and others
+    python -m fsdp_checkpoint to-safetensors STEP OUT   its parameters, whole, as one file
+    python -m fsdp_checkpoint to-hf STEP OUT --config C a folder that transformers loads
 
 A model that is sharded by FSDP2 reads a checkpoint of fsdp-exec as it is, each rank its own rows:
 

@@ -1,4 +1,4 @@
-"""python -m fsdp_checkpoint to-dcp|from-dcp|to-safetensors SOURCE OUT
+"""python -m fsdp_checkpoint to-dcp|from-dcp|to-safetensors|to-hf SOURCE OUT
 
 Exit: 0 done, 2 the source is no checkpoint or the place is taken (nothing is overwritten).
 """
@@ -10,13 +10,14 @@ import pathlib
 import sys
 
 from fsdp_checkpoint.convert import from_dcp, quiet, to_dcp, to_safetensors
+from fsdp_checkpoint.hugging_face import to_hugging_face
 from fsdp_checkpoint.parts import NoCheckpoint
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fsdp_checkpoint",
                                      description="Turns checkpoints of fsdp-exec and of PyTorch into each other.")
-    parser.add_argument("what", choices=("to-dcp", "from-dcp", "to-safetensors"))
+    parser.add_argument("what", choices=("to-dcp", "from-dcp", "to-safetensors", "to-hf"))
     parser.add_argument("source", type=pathlib.Path, help="folder of a checkpoint: .../step-00000010, or of DCP")
     parser.add_argument("out", type=pathlib.Path, help="folder that becomes the other; of to-safetensors: a file")
     parser.add_argument("--step", type=int, help="from-dcp: steps that are done; as the optimizer counts when not given")
@@ -24,6 +25,10 @@ def main() -> int:
     parser.add_argument("--micro-batches", type=int, help="from-dcp: that all ranks have trained, without a token file")
     parser.add_argument("--samples", type=int, help="from-dcp: of the token file, that all ranks have trained")
     parser.add_argument("--lr", type=float, help="from-dcp: the learning rate to go on with")
+    parser.add_argument("--config", type=pathlib.Path,
+                        help="to-hf: config.json of the model, or its folder, whose tokenizer is copied, too")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="to-hf: as trained when not given")
+    parser.add_argument("--max-shard-bytes", type=int, default=5_000_000_000, help="to-hf: of a file (5000000000)")
     parser.add_argument("--optimizer", choices=("adamw", "adam", "sgd"), help="from-dcp: else by its moments")
     given = parser.parse_args()
     try:
@@ -34,6 +39,10 @@ def main() -> int:
                 to_dcp(given.source, given.out)
             elif given.what == "to-safetensors":
                 to_safetensors(given.source, given.out)
+            elif given.what == "to-hf":
+                if given.config is None:
+                    raise NoCheckpoint("to-hf needs --config: config.json of the model that was trained, or its folder.")
+                to_hugging_face(given.source, given.out, given.config, given.dtype, given.max_shard_bytes)
             else:
                 assumed = from_dcp(given.source, given.out, step=given.step, seed=given.seed, samples=given.samples,
                                    micro_batches=given.micro_batches, learning_rate=given.lr, optimizer=given.optimizer)

@@ -88,7 +88,7 @@ def _batches(described: dict[str, TensorStorageMetadata]) -> Iterator[dict[str, 
         yield batch
 
 
-class _SafetensorsWriter:
+class SafetensorsWriter:
     """One file of whole tensors, which come in the order in which they were described."""
 
     def __init__(self, path: pathlib.Path, tensors: dict[str, TensorStorageMetadata], is_part: bool) -> None:
@@ -130,7 +130,7 @@ def to_safetensors(step: pathlib.Path, out: pathlib.Path) -> None:
     parts = parts_of(step, ("model",))
     described = metadata_of(parts)
     names = {key: key.removeprefix(PREFIXES["model"]) for key in described}
-    writer = _SafetensorsWriter(out, {names[key]: entry for key, entry in described.items()}, is_part=False)
+    writer = SafetensorsWriter(out, {names[key]: entry for key, entry in described.items()}, is_part=False)
     by_key: dict[str, list[Part]] = {}
     for part in sorted(parts, key=lambda part: part.first_row):
         by_key.setdefault(part.key, []).append(part)
@@ -193,7 +193,7 @@ def from_dcp(source: pathlib.Path, out: pathlib.Path, **given: Any) -> list[str]
         described = _chosen(metadata, folder)
         names = {key: key.removeprefix(prefix) for key in described}
         path = out / folder / _SHARD
-        writer = _SafetensorsWriter(path, {names[key]: entry for key, entry in described.items()}, is_part=True)
+        writer = SafetensorsWriter(path, {names[key]: entry for key, entry in described.items()}, is_part=True)
         for batch in _batches(described):
             dcp.load(batch, storage_reader=SafeReader(source), no_dist=True)
             for key, tensor in batch.items():

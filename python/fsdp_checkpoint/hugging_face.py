@@ -1,0 +1,104 @@
+"""A checkpoint of fsdp-exec as a folder that transformers loads: config.json, model.safetensors or several with an index,
+and what else lies beside the configuration (tokenizer, generation).
+
+Source: transformers/modeling_utils.py (save_pretrained), huggingface_hub/serialization/_base.py, transformers 5.23.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import shutil
+from typing import Any
+
+import torch
+
+from fsdp_checkpoint.convert import SafetensorsWriter
+from fsdp_checkpoint.parts import PREFIXES, NoCheckpoint, Part, metadata_of, parts_of
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_BESIDE = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model",
+           "chat_template*", "generation_config.json", "preprocessor_config.json")
+_MOST_BYTES = 5_000_000_000  # Of a file, as save_pretrained has it.
+
+
+def _read_config(path: pathlib.Path) -> dict[str, Any]:
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NoCheckpoint(f"{file}: {error.strerror}: --config is config.json of the model, or its folder.") from None
+    except ValueError as error:
+        raise NoCheckpoint(f"{file}: this is no JSON: {error}.") from None
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise NoCheckpoint(f'{file}: this is no configuration of transformers: it has no "model_type".')
+    return config
+
+
+def _check(config: dict[str, Any], tensors: dict[str, torch.Size]) -> None:
+    """What transformers would fill with numbers of its own, and say so in a warning at most."""
+    embeddings = [shape for name, shape in tensors.items() if name.endswith(("embed_tokens.weight", "wte.weight"))]
+    for key, dimension in (("vocab_size", 0), ("hidden_size", 1), ("n_embd", 1)):
+        if key in config and embeddings and config[key] != embeddings[0][dimension]:
+            raise NoCheckpoint(f"--config: {key} is {config[key]}, and the checkpoint's embedding is "
+                               f"{list(embeddings[0])}.")
+    if config.get("tie_word_embeddings") is False and embeddings and "lm_head.weight" not in tensors:
+        raise NoCheckpoint('--config: "tie_word_embeddings" is false, and the checkpoint has no lm_head.weight.')
+
+
+def _file_names(sizes: dict[str, int], most: int) -> dict[str, str]:
+    """Tensor -> file, as many tensors in a file as it may hold."""
+    groups: list[list[str]] = [[]]
+    filled = 0
+    for name, size in sizes.items():
+        if groups[-1] and filled + size > most:
+            groups.append([])
+            filled = 0
+        groups[-1].append(name)
+        filled += size
+    if len(groups) == 1:
+        return dict.fromkeys(sizes, "model.safetensors")
+    return {name: f"model-{i:05}-of-{len(groups):05}.safetensors" for i, group in enumerate(groups, start=1)
+            for name in group}
+
+
+def to_hugging_face(step: pathlib.Path, out: pathlib.Path, config_path: pathlib.Path, dtype: str | None = None,
+                    most_bytes: int = _MOST_BYTES) -> None:
+    """Floating point parameters become `dtype`, or stay as they are. The folder is there whole or not at all."""
+    config = _read_config(config_path)
+    parts = parts_of(step, ("model",))
+    described = metadata_of(parts)
+    names = {key: key.removeprefix(PREFIXES["model"]) for key in described}
+    _check(config, {names[key]: entry.size for key, entry in described.items()})
+    for entry in described.values():
+        if dtype and entry.properties.dtype.is_floating_point:
+            entry.properties.dtype = _DTYPES[dtype]
+    sizes = {names[key]: math.prod(entry.size) * entry.properties.dtype.itemsize for key, entry in described.items()}
+    files = _file_names(sizes, most_bytes)
+    by_key: dict[str, list[Part]] = {}
+    for part in sorted(parts, key=lambda part: part.first_row):
+        by_key.setdefault(part.key, []).append(part)
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for file in dict.fromkeys(files.values()):
+        keys = [key for key in described if files[names[key]] == file]
+        writer = SafetensorsWriter(partial / file, {names[key]: described[key] for key in keys}, is_part=False)
+        for key in keys:
+            writer.add(names[key], torch.cat([part.whole() for part in by_key[key]]).to(described[key].properties.dtype)
+                       if described[key].size else by_key[key][0].whole())
+        writer.close()
+    if len(set(files.values())) > 1:
+        index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": files}
+        (partial / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    floating = {str(e.properties.dtype).removeprefix("torch.") for e in described.values()
+                if e.properties.dtype.is_floating_point}
+    key = "dtype" if "dtype" in config else "torch_dtype"
+    text = json.dumps({**config, **({key: floating.pop()} if len(floating) == 1 else {})}, indent=2)
+    (partial / "config.json").write_text(text + "\n", encoding="utf-8")
+    if config_path.is_dir():
+        for pattern in _BESIDE:
+            for file in config_path.glob(pattern):
+                shutil.copyfile(file, partial / file.name)
+    partial.rename(out)
