@@ -3,7 +3,6 @@ from the published code's own."""
 
 from __future__ import annotations
 
-import copy
 import json
 import pathlib
 from dataclasses import dataclass
@@ -135,8 +134,9 @@ def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, fol
     noise = 0.0
     inputs = trial.inputs(0)
     if dtype != torch.float32:
-        exact = copy.deepcopy(trial.code)
-        model.loss(exact, inputs).backward()
+        model.loss(trial.code, inputs).backward()
+        exact = gradients_of(trial.code)
+        trial.code.zero_grad()
         # Not .to(dtype) of the whole: from_pretrained too leaves buffers, such as a rotary table's frequencies, in fp32.
         for parameter in trial.code.parameters():
             parameter.data = parameter.data.to(dtype)
@@ -145,7 +145,7 @@ def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, fol
     loss.backward()
     theirs = gradients_of(trial.code)
     if dtype != torch.float32:
-        noise = worst_difference(gradients_of(exact), theirs)[0]
+        noise = worst_difference(exact, theirs)[0]
     worst, where = worst_difference(gradients, theirs)
     missing = [name for name, gradient in gradients.items() if name not in theirs and gradient.any()]
     tied = {id(parameter): name for name, parameter in trial.code.named_parameters(remove_duplicate=False)
@@ -179,6 +179,7 @@ class Curves:
 
     ours: list[float]
     theirs: list[float]
+    learns: bool  # The data mean something.
 
     @property
     def worst(self) -> float:
@@ -213,4 +214,4 @@ def train(model: Published, executor: pathlib.Path, planner: pathlib.Path, folde
         loss.backward()
         optimizer.step()
         theirs.append(loss.item())
-    return Curves([step["loss"] for step in ours["steps"][0]], theirs)
+    return Curves([step["loss"] for step in ours["steps"][0]], theirs, reads_text)

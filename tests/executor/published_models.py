@@ -1,4 +1,4 @@
-"""Models of transformers and torchvision, random and small, with the constants of the published configurations.
+"""Models of transformers, torchvision and qwen-tts, random and small, with the constants of the published configurations.
 
 The constants are written here as the published config.json of each model has them, not taken from model_specs/: what a
 spec states wrongly shows. Sizes are those to which small_models.py cuts the spec.
@@ -6,7 +6,12 @@ spec states wrongly shows. Sizes are those to which small_models.py cuts the spe
 
 from __future__ import annotations
 
+import contextlib
+import importlib.machinery
+import io
 import os
+import sys
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,6 +124,56 @@ def _resnet() -> Module:
     return model
 
 
+def _qwen3_tts() -> Module:
+    import transformers.utils.import_utils  # noqa: F401  Looks for audio packages, so it comes before the empty ones.
+
+    # What the model code imports, and training does not call.
+    for name in ("librosa", "librosa.filters", "onnxruntime", "soundfile", "sox", "torchaudio", "torchaudio.compliance",
+                 "torchaudio.compliance.kaldi"):
+        module = sys.modules.setdefault(name, types.ModuleType(name))
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+    sys.modules["librosa.filters"].mel = None
+    with contextlib.redirect_stdout(io.StringIO()):  # It says that flash-attn is not there.
+        from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
+        from qwen_tts.core.models.modeling_qwen3_tts import Qwen3TTSForConditionalGeneration
+
+    attention = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_code_groups": 4,
+                 "rms_norm_eps": 1e-6, "rope_theta": 1000000}
+    return Qwen3TTSForConditionalGeneration(Qwen3TTSConfig(
+        tts_model_type="base", tts_model_size="1b7", tokenizer_type="qwen3_tts_tokenizer_12hz",
+        talker_config={
+            **attention, "hidden_size": 32, "intermediate_size": 72, "num_hidden_layers": 3, "vocab_size": 67,
+            "text_vocab_size": 131, "text_hidden_size": 32, "spk_id": {}, "codec_language_id": {}, "spk_is_dialect": {},
+            "rope_scaling": {"interleaved": True, "mrope_section": [2, 1, 1], "rope_type": "default", "type": "default"},
+            "code_predictor_config": {**attention, "hidden_size": 24, "intermediate_size": 67, "num_hidden_layers": 2,
+                                      "vocab_size": 32}},
+        speaker_encoder_config={"enc_dim": 32, "mel_dim": 8, "enc_channels": [16, 16, 16, 16, 48]}))
+
+
+_FRAMES = 6  # Codec frames of half a second: floor(12.5 * 0.5).
+
+
+def _sft_step(model: Module, inputs: Inputs) -> torch.Tensor:
+    """What finetuning/sft_12hz.py of github.com/QwenLM/Qwen3-TTS at 022e286 does between zero_grad and backward."""
+    talker, ids, codes = model.talker, inputs["input_ids"], inputs["codec_ids"]
+    speaker = model.speaker_encoder(inputs["ref_mels"].to(talker.codec_head.weight.dtype)).detach()
+    text = talker.model.text_embedding(ids[:, :, 0]) * inputs["text_embedding_mask"]
+    codec = talker.model.codec_embedding(ids[:, :, 1]) * inputs["codec_embedding_mask"]
+    codec[:, 6, :] = speaker
+    embedded = text + codec
+    for group in range(1, codes.shape[2]):
+        table = talker.code_predictor.get_input_embeddings()[group - 1]
+        embedded = embedded + table(codes[:, :, group]) * inputs["codec_mask"].unsqueeze(-1)
+    # Where the data set puts the frames: before the mark of the end.
+    frames = torch.zeros_like(inputs["codec_mask"])
+    frames[:, -_FRAMES - 1:-1] = True
+    outputs = talker(inputs_embeds=embedded[:, :-1], attention_mask=torch.ones_like(inputs["attention_mask"])[:, :-1],
+                     labels=inputs["codec_0_labels"][:, 1:], output_hidden_states=True)
+    hidden = outputs.hidden_states[0][-1]
+    predictor_loss = talker.forward_sub_talker_finetune(codes[frames], hidden[frames[:, 1:]])[1]
+    return outputs.loss + 0.3 * predictor_loss
+
+
 def _classified(images: str) -> Callable[[Module, Inputs], torch.Tensor]:
     return lambda model, inputs: torch.nn.functional.cross_entropy(model(inputs[images]), inputs["labels"])
 
@@ -163,6 +218,7 @@ MODELS = [
     Published("BERT", "bert_large", _bert, upcasts=False),
     Published("T5", "t5_3b", _t5, _in_order, {"seq": 200, "target_seq": 150}, upcasts=False, gain=1.0),
     Published("Whisper", "whisper_large_v3", _whisper, _in_order, {"batch": 8, "target_seq": 16}, upcasts=False),
+    Published("Qwen3-TTS", "qwen3_tts", _qwen3_tts, _sft_step),
     Published("ViT", "vit_b_16", _vit, _classified("pixel_values"), upcasts=False),
     Published("ResNet", "resnet18", _resnet, _classified("images"), upcasts=False, in_bf16=False),
 ]

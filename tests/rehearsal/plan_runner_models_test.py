@@ -138,7 +138,7 @@ class WhatTheRunnerMustNotForget(unittest.TestCase):
 
     def test_every_attribute_that_the_program_writes_has_a_default(self) -> None:
         text = (ROOT / "core" / "model_json.cpp").read_text(encoding="utf-8")
-        names = re.findall(r'member\("(\w+)", attributes\.', text) + ["dtype"]
+        names = re.findall(r'member\("(\w+)", (?:name_of\()?attributes\.', text) + ["dtype"]
         self.assertEqual(sorted(names), sorted(DEFAULT_ATTRIBUTES))
 
     def test_frozen_parameters_receive_no_gradient(self) -> None:
