@@ -108,7 +108,7 @@ def main(job_file: str, result: str, seed: int) -> None:
         found["claims"] = claims(device)
     dist.barrier()
     torch.cuda.empty_cache()
-    found["steps"] = train(dataclasses.replace(job, trial=Trial(seed, 1e-4, result)))
+    found["steps"] = train(dataclasses.replace(job, trial=Trial(seed=seed, learning_rate=1e-4, accumulation="mean", results=result)))
     with open(f"{result}.{rank}.json", "w", encoding="utf-8") as file:
         json.dump(found, file)
     dist.barrier()
