@@ -58,7 +58,7 @@ class Initialiser {
   }
 
  private:
-  bool is_on_host() const { return plan_.cpu_offload; }
+  bool is_on_host() const { return plan_.cpu_offload && !device_.is_cpu(); }
 
   static void make_shards(RunningUnit& unit) {
     for (ParameterState& state : unit.parameters()) unit.make_shard(state);

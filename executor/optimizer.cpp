@@ -123,7 +123,9 @@ void RunningOptimizer::step(double learning_rate) {
   const c10::AutoGradMode no_gradient(false);
   rate_ = learning_rate;
   for (const Group& group : groups()) {
-    if (plan_.kind == OptimizerKind::Sgd) {
+    if (plan_.kind == OptimizerKind::Sgd && plan_.implementation == OptimizerImplementation::ForLoop) {
+      sgd_one_by_one(group);
+    } else if (plan_.kind == OptimizerKind::Sgd) {
       sgd(group);
     } else if (plan_.implementation == OptimizerImplementation::Fused) {
       adam_fused(group);
@@ -212,22 +214,35 @@ void RunningOptimizer::adam_fused(const Group& group) {
   }
 }
 
+at::Tensor RunningOptimizer::with_momentum(std::size_t index, const at::Tensor& gradient) {
+  const CategoryScope states(MemoryCategory::OptState);
+  at::Tensor& buffer = moments_[index].first;
+  if (!buffer.defined()) {
+    buffer = gradient.clone();
+  } else {
+    buffer.mul_(plan_.momentum).add_(gradient);
+  }
+  return buffer;
+}
+
 void RunningOptimizer::sgd(const Group& group) {
   std::vector<at::Tensor> gradients = group.gradients;
   if (plan_.weight_decay != 0) gradients = with_decay(group);
   if (plan_.momentum != 0) {
-    const CategoryScope states(MemoryCategory::OptState);
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      at::Tensor& buffer = moments_[group.members[i]].first;
-      if (!buffer.defined()) {
-        buffer = gradients[i].clone();
-      } else {
-        buffer.mul_(plan_.momentum).add_(gradients[i]);
-      }
-      gradients[i] = buffer;
-    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = with_momentum(group.members[i], gradients[i]);
   }
   at::_foreach_add_(group.parameters, gradients, -rate_);
+}
+
+void RunningOptimizer::sgd_one_by_one(const Group& group) {
+  at::Tensor gradient;  // A variable of PyTorch's loop, as above.
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    gradient = group.gradients[i];
+    const bool decays = plan_.weight_decay != 0 && is_decayed(group, i);
+    if (decays) gradient = gradient.add(group.parameters[i], plan_.weight_decay);
+    if (plan_.momentum != 0) gradient = with_momentum(group.members[i], gradient);
+    group.parameters[i].add_(gradient, -rate_);
+  }
 }
 
 LaterNumber clip_gradients(const std::vector<ParameterState*>& parameters, double max_norm,

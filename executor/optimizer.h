@@ -43,6 +43,8 @@ class RunningOptimizer {
   void adam(const Group& group);
   void adam_one_by_one(const Group& group);
   void adam_fused(const Group& group);
+  at::Tensor with_momentum(std::size_t index, const at::Tensor& gradient);
+  void sgd_one_by_one(const Group& group);
   void sgd(const Group& group);
   std::vector<Group> groups();
 

@@ -45,6 +45,14 @@ KernelContext context_of(const Plan& plan, const Model& model, c10::Device devic
   return context;
 }
 
+// PyTorch takes its foreach implementation where parameters are on a GPU, and its loop where they lie on the host.
+Optimizer optimizer_of(const Plan& plan) {
+  Optimizer optimizer = plan.optimizer;
+  const bool is_foreach = optimizer.implementation == OptimizerImplementation::Foreach;
+  if (plan.cpu_offload && is_foreach) optimizer.implementation = OptimizerImplementation::ForLoop;
+  return optimizer;
+}
+
 }  // namespace
 
 Errors check_executable(const Plan& plan) {
@@ -101,7 +109,7 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
             [](const ParameterState* a, const ParameterState* b) { return a->layout.parameter < b->layout.parameter; });
   // Dropout: each rank drops others.
   at::manual_seed(settings.seed + static_cast<std::uint64_t>(groups_.rank));
-  optimizer_ = std::make_unique<RunningOptimizer>(plan.optimizer, settings.hyperparameters, trained_,
+  optimizer_ = std::make_unique<RunningOptimizer>(optimizer_of(plan), settings.hyperparameters, trained_,
                                                   decayed_parameters(*index.model, settings.hyperparameters));
 }
 

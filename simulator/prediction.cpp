@@ -47,6 +47,16 @@ Bytes most_reserved(Bytes enough, const std::vector<DeviceTerm>& outside, const 
   return Bytes(within);
 }
 
+// Processors have one memory, so that offload moves nothing; the optimizer is the loop that PyTorch takes there.
+Plan plan_of_memory(const Plan& plan, const Cluster& cluster) {
+  Plan walked = plan;
+  if (!plan.cpu_offload || cluster.gpu.compute_capability != 0) return walked;
+  walked.cpu_offload = false;
+  OptimizerImplementation& implementation = walked.optimizer.implementation;
+  if (implementation == OptimizerImplementation::Foreach) implementation = OptimizerImplementation::ForLoop;
+  return walked;
+}
+
 }  // namespace
 
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu) {
@@ -65,7 +75,7 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu)
 
 WalkInput PreparedPlan::walk_input() const {
   return {.index = index,
-          .plan = &plan,
+          .plan = &walked,
           .layout = &layout,
           .schedule = &schedule,
           .tapes = &tapes,
@@ -101,6 +111,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
   prepared.index = &index;
   prepared.cluster = &cluster;
   prepared.plan = plan;
+  prepared.walked = plan_of_memory(plan, cluster);
   FSDP_TRY(prepared.layout, make_layout(index, plan, rank));
   prepared.schedule = lower_fsdp2(index, plan, prepared.layout);
   if (plan.accumulation > kNumMicroBatches && use == PreparedFor::Everything) {

@@ -32,6 +32,7 @@ struct PreparedPlan {
   const ModelIndex* index = nullptr;
   const Cluster* cluster = nullptr;
   Plan plan;
+  Plan walked;  ///< As the memory walk takes it.
   Layout layout;
   Schedule schedule;
   Dtype activation = Dtype::BFloat16;

@@ -35,7 +35,7 @@ def shard(root: PlannedModule, plan: Plan, mesh: DeviceMesh) -> None:
     """One call of fully_shard for each unit, in the order of the plan, and the prefetches that it asks for."""
     options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy_of(plan)}
     if plan.cpu_offload:
-        options["offload_policy"] = CPUOffloadPolicy(pin_memory=True)
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
     for unit in plan.units:
         modules = [root.get_submodule(name) for name in unit.modules]
         fully_shard(modules if len(modules) > 1 else modules[0], reshard_after_forward=unit.reshard_after_forward,
