@@ -20,6 +20,7 @@ class Comparison:
     differing: Counter[str] = dataclasses.field(default_factory=Counter)
     lines: list[str] = dataclasses.field(default_factory=list)
     exact: dict[str, Any] = dataclasses.field(default_factory=dict)  # Predicted less real, as JSON has it.
+    errors: list[tuple[str, int, int]] = dataclasses.field(default_factory=list)  # What, predicted, real: live bytes and peaks.
 
     @property
     def is_equal(self) -> bool:
@@ -69,6 +70,7 @@ def compare(predicted: dict[str, Any], recorded: dict[str, Any], merges: bool) -
 
 
 def _compare_peak(found: Comparison, what: str, predicted: int, real: int) -> None:
+    found.errors.append((what, predicted, real))
     if found.count(what, predicted != real):
         found.exact[what] = predicted - real
         found.lines.append(f"{what}: predicted {predicted}, real {real}")
@@ -96,6 +98,7 @@ def _compare_step(found: Comparison, name: str, step: int, predicted: dict[str, 
         if found.count("collectives", one is None or other is None or one[:-1] != other[:-2]):
             other_calls.append(i)
             continue
+        found.errors.append(("live bytes", one[-1], other[-2]))
         if found.count("live bytes", one[-1] != other[-2]):
             live[str(i)] = one[-1] - other[-2]
         if step == 1:

@@ -28,6 +28,11 @@ from record import Machine, record  # noqa: E402
 GOLDENS = ROOT / "tests" / "golden" / "oracle" / "drawn.jsonl"
 
 
+KINDS = {"live bytes": "live bytes at a collective", "peak": "peak of a step"}
+PARTS = {"initialisation": "peak of the initialisation", "forward": "peak of a forward", "backward": "peak of a backward",
+         "optimizer": "peak of an optimizer step"}
+
+
 class Tally:
     """Counts by family of models."""
 
@@ -36,12 +41,17 @@ class Tally:
         self.equal: Counter[str] = Counter()
         self.compared: dict[str, Counter[str]] = defaultdict(Counter)
         self.differing: dict[str, Counter[str]] = defaultdict(Counter)
+        self.errors: dict[str, list[tuple[int, int]]] = {kind: [] for kind in (*KINDS, *PARTS)}  # Predicted, real.
 
     def add(self, family: str, found: differences.Comparison) -> None:
         self.cases[family] += 1
         self.equal[family] += found.is_equal
         self.compared[family] += found.compared
         self.differing[family] += found.differing
+        for what, predicted, real in found.errors:
+            parts = what.split(", ")
+            kind = parts[2] if len(parts) == 3 else "initialisation" if parts[-1] == "initialisation" else parts[0]
+            self.errors[kind].append((predicted, real))
 
     def _cells(self, families: list[str]) -> str:
         def of(*names: str) -> str:
@@ -60,6 +70,20 @@ class Tally:
         families = sorted(self.cases)
         lines += [f"| {family} | {self._cells([family])} |" for family in families]
         return "\n".join([*lines, f"| all | {self._cells(families)} |"])
+
+
+    def signs(self) -> str:
+        """How often a prediction is too low and too high, and the worst of either."""
+        lines = ["| | compared | too low | worst | too high | worst |", "|---|---|---|---|---|---|"]
+        for kind, title in {**KINDS, **PARTS}.items():
+            errors = self.errors[kind]
+            cells = [f"{len(errors)}"]
+            for sign in (-1, 1):
+                wrong = [(abs(p - r) / r, p - r) for p, r in errors if sign * (p - r) > 0]
+                share, by = max(wrong, default=(0.0, 0))
+                cells += [f"{len(wrong)}", f"{sign * 100 * share:+.3f} %, {by:+,} bytes" if wrong else "-"]
+            lines.append(f"| {title} | {' | '.join(cells)} |")
+        return "\n".join(lines)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -88,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         GOLDENS.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
     if arguments.document:
         counts = f"Seed {arguments.seed}, {len(pairs)} cases, {failed} did not run."
-        write_between(arguments.document, "drawn", [counts, "", tally.table()])
+        write_between(arguments.document, "drawn", [counts, "", tally.table(), "", tally.signs()])
     return 1 if failed or any(counts["collectives"] for counts in tally.differing.values()) else 0
 
 
