@@ -55,18 +55,14 @@ std::vector<std::string> Agreement::gather(const std::string& text) {
   return texts;
 }
 
-std::vector<int> Agreement::ranks_that_say(bool yes) {
-  std::vector<float> own(static_cast<std::size_t>(world_size_));
-  own[static_cast<std::size_t>(trainer_.rank())] = yes ? 1 : 0;
-  at::Tensor flags = at::from_blob(own.data(), {world_size_}, c10::kFloat).to(trainer_.device());
-  trainer_.shard_group().all_reduce(flags, ReduceOp::Sum)->wait();
-  if (trainer_.replicate_group() != nullptr) trainer_.replicate_group()->all_reduce(flags, ReduceOp::Sum)->wait();
-  flags = flags.cpu();
-  std::vector<int> ranks;
-  for (std::int64_t rank = 0; rank < world_size_; ++rank) {
-    if (flags.const_data_ptr<float>()[rank] != 0) ranks.push_back(static_cast<int>(rank));
-  }
-  return ranks;
+std::vector<double> Agreement::numbers(double own) {
+  std::vector<double> all(static_cast<std::size_t>(world_size_));
+  all[static_cast<std::size_t>(trainer_.rank())] = own;
+  at::Tensor sums = at::from_blob(all.data(), {world_size_}, c10::kDouble).to(trainer_.device());
+  trainer_.shard_group().all_reduce(sums, ReduceOp::Sum)->wait();
+  if (trainer_.replicate_group() != nullptr) trainer_.replicate_group()->all_reduce(sums, ReduceOp::Sum)->wait();
+  sums = sums.cpu();
+  return {sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + world_size_};
 }
 
 }  // namespace fsdp::executor

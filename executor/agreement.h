@@ -28,8 +28,8 @@ class Agreement {
   std::vector<std::string> gather(const std::string& text);
   /// The same: everybody gets the text of rank 0.
   std::string tell(const std::string& text) { return gather(trainer_.rank() == 0 ? text : "").front(); }
-  /// All ranks call it: those that say yes, rising.
-  std::vector<int> ranks_that_say(bool yes);
+  /// All ranks call it, and get the numbers of all.
+  std::vector<double> numbers(double own);
 
  private:
   Trainer& trainer_;

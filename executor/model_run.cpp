@@ -194,7 +194,7 @@ void ModelRun::begin_call(int call) {
     const bool is_inside = call_of(call).module >= 0;
     state.values[static_cast<int>(i)] = cast.defined() && is_inside ? cast : values_[at(inputs[i])];
   }
-  if (checkpoint_modes_[at(call)] != CheckpointMode::None) state.recomputation = recomputation_of(call);
+  if (is_training_ && checkpoint_modes_[at(call)] != CheckpointMode::None) state.recomputation = recomputation_of(call);
   for (const int input : inputs) {
     if (last_use_[at(input)] == call && !is_held(input) && !is_argument(input)) values_[at(input)] = at::Tensor();
   }
@@ -240,11 +240,11 @@ void ModelRun::run_piece(int call, int begin, int end) {
 
 // `kept`: of a checkpointed call.
 void ModelRun::run_ops(int call, int begin, int end, PieceRun& piece, KeptOutputs* kept) {
-  const bool is_selective = checkpoint_modes_[at(call)] == CheckpointMode::Selective;
+  const bool is_selective = is_training_ && checkpoint_modes_[at(call)] == CheckpointMode::Selective;
   const std::vector<bool>& keeps = kept_ops_[at(call_of(call).block)];
   const KeptOutputs::Scope calls(is_selective ? kept : nullptr);
   for (int op = begin; op < end; ++op) {
-    const InGraph where = in_graph(call, op);
+    const InGraph where = is_training_ ? in_graph(call, op) : InGraph::No;
     const c10::AutoGradMode mode(where != InGraph::No);
     if (is_selective) kept->set_wanted(keeps[at(op)] ? wanted_of(block_of(call).ops[at(op)]) : Wanted::Nothing);
     run_op_at(call, op, where, piece);
@@ -270,9 +270,15 @@ void ModelRun::run_op_at(int call, int op_index, InGraph where, PieceRun& piece)
   Tensors inputs;
   for (const int input : op.inputs) inputs.push_back(take_value(call, input, where, piece));
   const Tensors parameters = take_parameters(call, op, where, piece);
-  const KeptOutputs::Mode mode(op.kind == OpKind::Attention &&
+  const KeptOutputs::Mode mode(is_training_ && op.kind == OpKind::Attention &&
                                checkpoint_modes_[at(call)] == CheckpointMode::Selective);
-  Tensors outputs = run_op({context_, *index_.model, call_of(call), op, inputs, parameters});
+  Op without_dropout;
+  if (!is_training_ && op.attributes.probability > 0) {
+    without_dropout = op;
+    without_dropout.attributes.probability = 0;
+  }
+  const Op& run = without_dropout.outputs.empty() ? op : without_dropout;
+  Tensors outputs = run_op({context_, *index_.model, call_of(call), run, inputs, parameters});
   for (std::size_t o = 0; o < op.outputs.size(); ++o) piece.made[op.outputs[o]] = std::move(outputs[o]);
 }
 

@@ -54,6 +54,8 @@ class ModelRun {
   /// The loss gets its gradient, unless it has it.
   void begin_backward();
   void backward(const Instruction& step);
+  /// Without: forwards write no graph down and drop nothing out; there is no backward. True at first.
+  void set_training(bool is_training) { is_training_ = is_training; }
   /// After backward: whatever nothing has asked for.
   void end_micro_batch();
 
@@ -109,6 +111,7 @@ class ModelRun {
   std::vector<CallState> calls_;       ///< [num_calls]
   int returning_ = -1;                 ///< The call whose hooks are running; -1: none.
   bool is_in_backward_ = false;
+  bool is_training_ = true;
   at::Tensor loss_gradient_;  ///< Lives as long as the backward, as the argument of PyTorch's.
   LaterNumber loss_;
 };

@@ -33,10 +33,21 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option(
       "--weights", options.weights,
       "Parameters: safetensors files, a folder of them, or a model.safetensors.index.json; else from the seed");
-  app.add_option("--tokens", options.tokens, "Data of a language model: token ids, raw or .npy; else from the seed");
-  app.add_option("--token-dtype", options.token_dtype, "Of raw ids (uint16 for up to 65536 words, else int32)")
-      ->check(CLI::IsMember({"uint16", "int32", "uint32", "int64"}))
+  app.add_option("--tokens", options.tokens,
+                 "Data of a language model: files of token ids, raw or .npy; else from the seed");
+  app.add_option("--labels", options.labels, "A file of labels for each of --tokens; -100 is not to be predicted")
       ->needs("--tokens");
+  app.add_option("--evaluate", options.evaluated, "Files of token ids that are held out: their loss, without dropout");
+  app.add_option("--evaluate-every", options.evaluate_every,
+                 "Steps from one evaluation to the next (only after the last step)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))
+      ->needs("--evaluate");
+  app.add_option("--evaluate-samples", options.evaluate_samples, "Most samples of an evaluation (all)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->needs("--evaluate");
+  app.add_option("--metrics", options.metrics, "Write a line of JSON for each step, as it comes (rank 0)");
+  app.add_option("--token-dtype", options.token_dtype, "Of raw ids (uint16 for up to 65536 words, else int32)")
+      ->check(CLI::IsMember({"uint16", "int32", "uint32", "int64"}));
   app.add_option("--checkpoint,--checkpoint-dir", options.checkpoints.folder, "Write checkpoints into this folder");
   app.add_option("--every", options.checkpoints.every,
                  "Steps from one checkpoint to the next (only after the last step)")
@@ -103,6 +114,9 @@ Result<RunOptions> read_options(int argc, const char* const* argv) {
   }
   options.stands_in = app.count("--stand-in") > 0;
   options.on_cuda = texts.device == "cuda";
+  if (options.on_cuda && !options.evaluated.empty()) {
+    return failure("--evaluate", "Evaluations are run on processors only.", "Leave it out, or write --device cpu.");
+  }
   options.stops_at_nonfinite_loss = texts.nonfinite == "stop";
   if (options.on_cuda && !options.workspaces.empty()) {
     return failure("--workspaces", "It measures processors, not GPUs.", "Leave it out, or write --device cpu.");

@@ -27,8 +27,13 @@ struct RunOptions {
   std::uint64_t seed = 0;
   TrainingOptions training;
   std::vector<std::string> weights;        ///< Safetensors files, folders or indices; none: parameters from the seed.
-  std::string tokens;                      ///< File of token ids; empty: data from the seed.
-  std::optional<std::string> token_dtype;  ///< Of a raw token file.
+  std::vector<std::string> tokens;         ///< Files of token ids; none: data from the seed.
+  std::vector<std::string> labels;         ///< One for each of them, or none.
+  std::optional<std::string> token_dtype;  ///< Of raw token files.
+  std::vector<std::string> evaluated;      ///< Token files of an evaluation; none: there is none.
+  std::int64_t evaluate_every = 0;         ///< Steps; 0: only after the last one.
+  std::int64_t evaluate_samples = 0;       ///< At most; 0: all.
+  std::string metrics;                     ///< File of a line for each step; empty: none.
   CheckpointSettings checkpoints;          ///< No folder: none are written.
   std::string resume;                      ///< Folder of a checkpoint, or "latest"; empty: from the beginning.
   bool has_seed = false;                   ///< It was given; else a checkpoint's counts.

@@ -2,11 +2,9 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -17,7 +15,6 @@
 #include "core/files.h"
 #include "core/model_library.h"
 #include "core/plan_file.h"
-#include "core/printable.h"
 #include "core/processors.h"
 #include "core/report_json.h"
 #include "core/version.h"
@@ -28,6 +25,7 @@
 #include "executor/measured_report.h"
 #include "executor/measured_trace.h"
 #include "executor/parameter_file.h"
+#include "executor/progress_of_run.h"
 #include "executor/recomputation.h"
 #include "executor/run_start.h"
 #include "executor/trainer.h"
@@ -35,10 +33,6 @@
 namespace fsdp::executor {
 
 namespace {
-
-void say(const std::string& line) {
-  std::fputs((printable(line) + "\n").c_str(), stderr);
-}
 
 /// "report.{rank}.json" names a file for each rank.
 std::string file_of_rank(std::string name, int rank) {
@@ -142,16 +136,8 @@ void drop_details(StepMeasurement& step) {
   step.memory = {};
 }
 
-void print_step(const StepMeasurement& step, std::int64_t number, const Job& job) {
-  const double tokens =
-      static_cast<double>(job.planned.model.tokens_per_step * job.plan.accumulation * job.plan.mesh.world_size());
-  say(fmt::format("step {}: loss {:.6f}, {:.3f} s, {:.0f} tokens/s, peak {:.1f} MiB per rank", number, step.loss,
-                  step.wall.count(), tokens / step.wall.count(),
-                  static_cast<double>(step.peak.bytes.count()) / (1 << 20)));
-}
-
 Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
-                          const std::string& device) {
+                          const std::optional<Evaluation>& evaluation, const std::string& device) {
   if (options.report.empty() || steps.empty()) return {};
   JsonWriter writer;
   writer.begin_object();
@@ -178,6 +164,13 @@ Result<void> write_report(const RunOptions& options, const Job& job, const std::
     writer.end_object();
   }
   writer.end_array();
+  if (evaluation) {
+    writer.key("evaluation");
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("loss", evaluation->loss);
+    writer.member("live_peak_bytes", evaluation->peak.bytes.count());
+    writer.end_object();
+  }
   writer.end_object();
   return write_file_atomically(options.report, std::move(writer).take(), Overwrite::Allow);
 }
@@ -228,42 +221,15 @@ CheckpointIndex index_of_run(const RunOptions& options, const Job& job) {
   return index;
 }
 
-/// All ranks stop together, so that none waits for another, and nothing is written of such a model.
-Result<void> check_loss(const StepMeasurement& step, std::int64_t number, std::int64_t rank, Agreement* agreement) {
-  const bool is_finite = std::isfinite(step.loss);
-  std::vector<int> ranks;
-  if (agreement != nullptr) {
-    ranks = agreement->ranks_that_say(!is_finite);
-  } else if (!is_finite) {
-    ranks = {static_cast<int>(rank)};
-  }
-  if (ranks.empty()) return {};
-  return failure(fmt::format("rank {}: step {}", rank, number),
-                 is_finite ? fmt::format("The loss of rank {} is infinite or no number.", fmt::join(ranks, ", "))
-                           : fmt::format("The loss is {}.", step.loss),
-                 "Nothing of this step is kept. --nonfinite-loss continue goes on.");
-}
-
-/// What a rank could not write at the end ends all of them, at once and with the same words.
-Result<void> agree(Result<void> own, std::int64_t rank, Agreement* agreement) {
-  if (agreement == nullptr) return own;
-  const std::vector<std::string> texts =
-      agreement->gather(own ? "" : fmt::format("rank {}: {}", rank, to_string(own.error().front())));
-  for (const std::string& text : texts) {
-    if (!text.empty()) return failure("", text);
-  }
-  return {};
-}
-
 Result<void> write_results(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
-                           Backend& backend, std::int64_t rank) {
+                           const std::optional<Evaluation>& evaluation, Backend& backend, std::int64_t rank) {
   if (!options.trace.empty() && !steps.empty()) {
     const Trace last =
         measured_trace(job.index, job.plan, job.layout, job.schedule, steps.back(), backend.device_name(), rank);
     const auto written = write_file_atomically(options.trace, to_chrome_trace(last), Overwrite::Allow);
     if (!written) return written;
   }
-  return write_report(options, job, steps, backend.device_name());
+  return write_report(options, job, steps, evaluation, backend.device_name());
 }
 
 Result<void> train(const RunOptions& options, int rank, const Job& job, Backend& backend, GlooNetwork* network,
@@ -288,6 +254,8 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
   if (!options.checkpoints.folder.empty()) {
     checkpoints.emplace(options.checkpoints, index_of_run(options, job), trainer, *agreement);
   }
+  ProgressOfRun progress(options, trainer, others, speaks, job.start.evaluated);
+  if (auto begins = progress.begin(); !begins) return begins;
   if (network != nullptr) network->barrier("ready");
   trainer.on_instruction([&](int instruction) { current = instruction; });
   std::vector<StepMeasurement> steps;
@@ -298,21 +266,23 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
     if (!options.allocations.empty() && i + 1 == options.steps) backend.begin_trace();
     if (steps.size() > 1) drop_details(steps.back());
     const bool is_due = checkpoints && checkpoints->is_due(i + 1, options.steps);
-    const bool measures = steps.empty() || is_due || (i + 1) % options.measure_every == 0 || i + 1 == options.steps;
+    const bool measures = steps.empty() || is_due || (i + 1) % options.measure_every == 0 || i + 1 == options.steps ||
+                          progress.evaluates_after(i + 1);
     StepMeasurement measured = trainer.step(measures);
     calls.stop();
     if (!measures) continue;
     steps.push_back(std::move(measured));
-    if (speaks) print_step(steps.back(), i + 1, job);
     if (!options.allocations.empty() && i + 1 == options.steps) {
       const auto written = backend.write_trace(options.allocations);
       if (!written) return written;
     }
-    if (options.stops_at_nonfinite_loss) {
+    current = -1;
+    doing = fmt::format("step {}, comparing losses", i + 1);
+    if (auto compared = progress.after_step(steps.back(), i + 1); !compared) return compared;
+    if (progress.evaluates_after(i + 1)) {
+      doing = fmt::format("step {}, the evaluation after it", i + 1);
+      if (auto evaluated = progress.evaluate(i + 1); !evaluated) return evaluated;
       current = -1;
-      doing = fmt::format("step {}, comparing losses", i + 1);
-      const auto is_good = check_loss(steps.back(), i + 1, rank, others);
-      if (!is_good) return is_good;
     }
     if (!is_due) continue;
     doing = fmt::format("the checkpoint of step {}", i + 1);
@@ -327,7 +297,7 @@ Result<void> train(const RunOptions& options, int rank, const Job& job, Backend&
   }
   doing = "writing the results";
   current = -1;
-  const auto written = agree(write_results(options, job, steps, backend, rank), rank, others);
+  const auto written = agree(write_results(options, job, steps, progress.evaluation(), backend, rank), rank, others);
   if (!written) return written;
   if (!options.parameters.empty()) {
     const auto saved = agree(save_whole_parameters(trainer, options.parameters, speaks), rank, others);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -35,10 +36,28 @@ void read_weights(const RunOptions& options, const Model& model, RunStart& start
   errors.insert(errors.end(), unfit.begin(), unfit.end());
 }
 
-Result<std::shared_ptr<const TokenFile>> open_tokens(const RunOptions& options, const Model& model) {
+Result<std::shared_ptr<const TokenFile>> open_tokens(const TokenSource& source, const Model& model) {
   FSDP_TRY(const TokenShape shape, token_shape(model));
-  FSDP_TRY(std::shared_ptr<const TokenFile> file, TokenFile::open(options.tokens, options.token_dtype, shape));
+  FSDP_TRY(std::shared_ptr<const TokenFile> file, TokenFile::open(source, shape));
   return file;
+}
+
+/// An evaluation is the same each time, and has at least one batch for each rank.
+void open_evaluated(const RunOptions& options, const Model& model, const Plan& plan, RunStart& start, Errors& errors) {
+  const TokenSource source{.files = options.evaluated,
+                           .labels = {},
+                           .dtype = options.token_dtype,
+                           .shuffle_seed = std::nullopt,
+                           .document_end = options.training.values.document_end};
+  const std::size_t before = errors.size();
+  keep(open_tokens(source, model), start.evaluated, errors);
+  if (errors.size() != before) return;
+  const std::int64_t round = plan.mesh.world_size() * start.evaluated->batch();
+  const std::int64_t samples = start.evaluated->samples();
+  const std::int64_t most = options.evaluate_samples == 0 ? samples : std::min(samples, options.evaluate_samples);
+  if (most >= round) return;
+  errors.push_back(
+      {"--evaluate", fmt::format("{} samples are evaluated, and the ranks take {} at a time.", most, round), ""});
 }
 
 /// The folder to go on from; empty: from the beginning.
@@ -64,6 +83,14 @@ void settle_options(RunOptions& options, const CheckpointIndex& index, const std
     errors.push_back({"--tokens", fmt::format("{} was trained on a token file.", folder), "Name the file."});
   }
   options.seed = seed;
+  for (const char* flag : {"--shuffle", "--document-end"}) {
+    if (index.samples == 0 || !options.training.given.contains(flag)) continue;
+    Hyperparameters settled = index.hyperparameters;
+    TrainingOptions again{.values = options.training.values, .given = {flag}};
+    go_on_with(settled, again);
+    if (again.values == settled) continue;
+    errors.push_back({flag, fmt::format("{} was trained on its samples in another way.", folder), "Leave it out."});
+  }
   go_on_with(index.hyperparameters, options.training);
 }
 
@@ -106,7 +133,23 @@ Result<RunStart> read_run_start(RunOptions& options, const Model& model, const P
   }
   read_resumed(options, model, plan, start, errors);
   read_weights(options, model, start, errors);
-  if (!options.tokens.empty()) keep(open_tokens(options, model), start.tokens, errors);
+  if (!options.tokens.empty()) {
+    keep(open_tokens({.files = options.tokens,
+                      .labels = options.labels,
+                      .dtype = options.token_dtype,
+                      .shuffle_seed = options.training.values.shuffle_seed,
+                      .document_end = options.training.values.document_end},
+                     model),
+         start.tokens, errors);
+  }
+  if (!options.evaluated.empty()) open_evaluated(options, model, plan, start, errors);
+  for (const char* flag : {"--shuffle", "--document-end"}) {
+    if (!options.training.given.contains(flag) || !options.tokens.empty()) continue;
+    errors.push_back({flag, "It is of a token file, and data come from the seed.", "Add --tokens."});
+  }
+  if (options.token_dtype && options.tokens.empty() && options.evaluated.empty()) {
+    errors.push_back({"--token-dtype", "It is of a token file, and data come from the seed.", "Add --tokens."});
+  }
   const Errors unfit = settle_training_options(plan, options.steps, options.training);
   errors.insert(errors.end(), unfit.begin(), unfit.end());
   if (errors.empty()) check_folder(options, start, errors);
@@ -123,6 +166,7 @@ std::string summary_of(const RunStart& start) {
   }
   if (start.resumed) text += to_json(start.resumed->index);
   if (start.tokens) text += fmt::format("{} samples\n", start.tokens->samples());
+  if (start.evaluated) text += fmt::format("{} samples are evaluated\n", start.evaluated->samples());
   return text;
 }
 

@@ -24,6 +24,7 @@ struct RunStart {
   std::optional<StoredTensors> weights;      ///< Of all parameters; nothing: from the seed or the checkpoint.
   std::optional<ResumedCheckpoint> resumed;  ///< What the run goes on from.
   std::shared_ptr<const TokenFile> tokens;
+  std::shared_ptr<const TokenFile> evaluated;  ///< In the order of its files.
 };
 
 /// A file that the run begins with is damaged.

@@ -196,6 +196,10 @@ void fill_parameter(const at::Tensor& out, std::uint64_t seed, const std::string
   fill_spread(out, static_cast<float>(start.spread), start_of(seed, name, 0), first);
 }
 
+std::uint64_t drawn_number(std::uint64_t seed, const std::string& name, std::uint64_t stream, std::int64_t i) {
+  return number_at(start_of(seed, name, stream), i);
+}
+
 at::Tensor make_input(const Value& value, const InputRange& range, c10::ScalarType dtype, c10::Device device,
                       std::uint64_t seed, std::uint64_t stream) {
   const auto options = at::TensorOptions().dtype(dtype).device(device);

@@ -40,6 +40,9 @@ std::vector<ParameterStart> parameter_starts(const Model& model);
 void fill_parameter(const at::Tensor& out, std::uint64_t seed, const std::string& name, const ParameterStart& start,
                     std::int64_t first);
 
+/// Number i of those that belong to a seed, a name and a stream.
+std::uint64_t drawn_number(std::uint64_t seed, const std::string& name, std::uint64_t stream, std::int64_t i);
+
 /// The tensor of one input for one micro-batch. `stream` tells apart ranks, steps and micro-batches.
 at::Tensor make_input(const Value& value, const InputRange& range, c10::ScalarType dtype, c10::Device device,
                       std::uint64_t seed, std::uint64_t stream);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Data of a language model from a file of token ids, in the place of data from a seed.
+// Data of a language model from files of token ids, in the place of data from a seed.
 
 #include <ATen/core/Tensor.h>
 
@@ -8,10 +8,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/model.h"
 #include "core/result.h"
+#include "executor/mapped_ids.h"
 
 namespace fsdp::executor {
 
@@ -28,36 +30,45 @@ struct TokenShape {
 /// them.
 Result<TokenShape> token_shape(const Model& model);
 
+/// What is trained on, and in which order.
+struct TokenSource {
+  std::vector<std::string> files;    ///< One after the other; a sample is of one file.
+  std::vector<std::string> labels;   ///< One for each file, or none: the tokens themselves. -100 counts for nothing.
+  std::optional<std::string> dtype;  ///< Of raw files.
+  std::optional<std::int64_t>
+      shuffle_seed;  ///< Samples come in another order in each epoch; else in that of the files.
+  std::optional<std::int64_t> document_end{};  ///< What comes behind this token is not to be predicted.
+};
+
 class TokenFile {
  public:
-  /// A .npy file of whole numbers, or raw ids; `dtype` of those, else uint16 for a vocabulary of at most 65536 and
-  /// int32 for a larger one. Errors: a file that cannot be read, is of another kind, or has less than one sample.
-  static Result<std::shared_ptr<TokenFile>> open(const std::string& path, const std::optional<std::string>& dtype,
-                                                 const TokenShape& shape);
-  ~TokenFile();
-  TokenFile(const TokenFile&) = delete;
-  TokenFile& operator=(const TokenFile&) = delete;
+  /// .npy files of whole numbers, or raw ids; without a dtype uint16 for a vocabulary of at most 65536 and int32 for a
+  /// larger one. Errors: all files that cannot be read, are of another kind, have less than one sample, or labels of
+  /// another number.
+  static Result<std::shared_ptr<TokenFile>> open(const TokenSource& source, const TokenShape& shape);
 
   std::int64_t samples() const { return samples_; }
   std::int64_t batch() const { return shape_.batch; }
-  /// int64 [batch, seq]: samples [first, first + batch), from the beginning again after the last. `next`: each token's
-  /// successor. Throws std::runtime_error for an id outside the vocabulary, with its place.
-  at::Tensor tokens(std::int64_t first, bool next) const;
+  /// int64 [batch, seq]: samples [first, first + batch) of the run, which begins anew after the last. Throws
+  /// std::runtime_error for an id outside the vocabulary, with its place.
+  at::Tensor tokens(std::int64_t first, bool are_labels) const;
   /// What the model is given as this input, or nothing when it is no input of tokens.
   std::optional<at::Tensor> input(const std::string& name, std::int64_t first) const;
 
  private:
   TokenFile() = default;
-  std::int64_t id_at(std::int64_t index) const;
+  std::int64_t place_of(std::int64_t sample) const;
+  std::int64_t id_at(const MappedIds& ids, std::int64_t index) const;
+  std::int64_t label_at(std::size_t file, std::int64_t index) const;
 
-  std::string path_;
+  TokenSource source_;
   TokenShape shape_;
-  const char* mapped_ = nullptr;
-  std::size_t mapped_bytes_ = 0;
-  const char* ids_ = nullptr;
-  std::int64_t bytes_per_id_ = 2;
-  bool is_signed_ = false;
+  std::vector<std::shared_ptr<const MappedIds>> ids_;
+  std::vector<std::shared_ptr<const MappedIds>> labels_;
+  std::vector<std::int64_t> begins_;  ///< [files] The first sample of each.
   std::int64_t samples_ = 0;
+  mutable std::vector<std::int64_t> order_;  ///< Of an epoch.
+  mutable std::int64_t epoch_ = -1;
 };
 
 }  // namespace fsdp::executor

@@ -82,7 +82,7 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
     batches_ = std::make_unique<BatchAhead>([this](const BatchPlace& place) {
       Tensors batch;
       for (std::size_t i = 0; i < index_.model->inputs.size(); ++i) {
-        batch.push_back(make_input_at(i, place).pin_memory());
+        batch.push_back(make_input_at(i, place, settings_.tokens.get()).pin_memory());
       }
       return batch;
     });
@@ -225,6 +225,44 @@ Progress Trainer::after_step() const {
   return {progress_.steps + 1, progress_.micro_batches + micro_batches, progress_.samples + samples};
 }
 
+// The forward of the schedule's first micro-batch, after which every unit is sharded again.
+Evaluation Trainer::evaluate(const TokenFile& data, std::int64_t rounds) {
+  const c10::AutoGradMode no_gradient(false);
+  begin_peak();
+  model_run_->set_training(false);
+  Evaluation evaluation;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    now_ = {};
+    collective_clock_.begin_step(std::chrono::steady_clock::now());
+    if (clock_) clock_->begin(streams_->compute);
+    const std::int64_t position = round * layout_.mesh.world_size() + groups_.rank;
+    for (std::size_t i = 0; i < schedule_.instructions.size(); ++i) {
+      const Instruction& step = schedule_.instructions[i];
+      if (step.phase != StepPhase::Forward || step.micro_batch != 0) break;
+      current_ = static_cast<int>(i);
+      if (on_instruction_) on_instruction_(current_);
+      if (step.what == Do::LoadInputs) {
+        load_held_out(data, {static_cast<std::uint64_t>(position), position * data.batch()});
+      } else {
+        run(step);
+      }
+    }
+    model_run_->return_from_call();
+    drop_held_gather();
+    for (auto& unit : units_) unit->reshard(false);
+    if (clock_) wait_for_device();
+    evaluation.loss += model_run_->loss().value();
+    model_run_->end_micro_batch();
+  }
+  std::fill(batch_.begin(), batch_.end(), at::Tensor());
+  now_ = {};
+  model_run_->set_training(true);
+  evaluation.loss /= static_cast<double>(rounds);
+  evaluation.peak = live_peak();
+  begin_peak();
+  return evaluation;
+}
+
 void Trainer::take_collective_times() {
   now_.collective_times = collective_clock_.times();
   for (std::size_t c = 0; c < now_.collectives.size(); ++c) {
@@ -301,11 +339,11 @@ BatchPlace Trainer::place_of(std::int64_t micro_batch) const {
   return {static_cast<std::uint64_t>(from.micro_batches + position), sample};
 }
 
-at::Tensor Trainer::make_input_at(std::size_t input, const BatchPlace& place) const {
+at::Tensor Trainer::make_input_at(std::size_t input, const BatchPlace& place, const TokenFile* data) const {
   const Value& value = index_.model->values[at(index_.model->inputs[input])];
   const c10::ScalarType dtype = scalar_type(value.dtype.value_or(activation_dtype(*index_.model, plan_)));
   std::optional<at::Tensor> tokens;
-  if (settings_.tokens) tokens = settings_.tokens->input(value.name, place.sample);
+  if (data != nullptr) tokens = data->input(value.name, place.sample);
   return tokens ? tokens->to(dtype)
                 : make_input(value, ranges_[input], dtype, c10::Device(c10::kCPU), settings_.seed, place.stream);
 }
@@ -320,8 +358,22 @@ void Trainer::load_inputs(const Instruction& step) {
     for (std::size_t i = 0; i < batch_.size(); ++i) batch_[i] = on_host[i].to(settings_.device, /*non_blocking=*/true);
     batches_->begin(place_of(step.micro_batch + 1));
   } else {
-    for (std::size_t i = 0; i < batch_.size(); ++i) batch_[i] = make_input_at(i, place);
+    for (std::size_t i = 0; i < batch_.size(); ++i) batch_[i] = make_input_at(i, place, settings_.tokens.get());
   }
+  begin_forward();
+}
+
+void Trainer::load_held_out(const TokenFile& data, const BatchPlace& place) {
+  const CategoryScope inputs(MemoryCategory::Inputs);
+  batch_.resize(index_.model->inputs.size());
+  for (std::size_t i = 0; i < batch_.size(); ++i) {
+    batch_[i] = make_input_at(i, place, &data);
+    if (streams_) batch_[i] = batch_[i].pin_memory().to(settings_.device, /*non_blocking=*/true);
+  }
+  begin_forward();
+}
+
+void Trainer::begin_forward() {
   model_run_->begin_micro_batch(batch_);
   if (!streams_) return;
   // Gathers read what the optimizer has written (FSDPState._root_pre_forward).

@@ -76,6 +76,12 @@ struct StepMeasurement {
   std::vector<TraceMemory> memory;         ///< [num instructions] After each; on processors.
 };
 
+/// What an evaluation measured.
+struct Evaluation {
+  double loss = 0;
+  LivePeak peak;
+};
+
 /// What a plan asks for and the executor does not do; all of it.
 Errors check_executable(const Plan& plan);
 
@@ -89,6 +95,9 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   /// `measures`: waits until the device has come to the end of the step. Without, it is only given the work, and what
   /// this returns means nothing; peaks and the mean time are those of all steps since the last that was measured.
   StepMeasurement step(bool measures = true);
+  /// The mean loss of this rank over its `rounds` micro-batches of data that are held out: forwards without gradients
+  /// and dropout. All ranks call it; nothing that a step depends on changes.
+  Evaluation evaluate(const TokenFile& data, std::int64_t rounds);
 
   /// The instruction at work, for whoever reports a failure: an index of the schedule.
   int current_instruction() const { return current_; }
@@ -125,9 +134,11 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void wait_for_device();
   void wait_until(const std::function<bool()>& is_there) const;
   void load_inputs(const Instruction& step);
+  void load_held_out(const TokenFile& data, const BatchPlace& place);
+  void begin_forward();
   Progress after_step() const;
   BatchPlace place_of(std::int64_t micro_batch) const;
-  at::Tensor make_input_at(std::size_t input, const BatchPlace& place) const;
+  at::Tensor make_input_at(std::size_t input, const BatchPlace& place, const TokenFile* data) const;
 
   const ModelIndex& index_;
   const Plan& plan_;

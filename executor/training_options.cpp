@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -41,6 +42,8 @@ constexpr Member kMembers[] = {
        to.decays_norms = from.decays_norms;
        to.decays_biases = from.decays_biases;
      }},
+    {"--shuffle", [](const Hyperparameters& from, Hyperparameters& to) { to.shuffle_seed = from.shuffle_seed; }},
+    {"--document-end", [](const Hyperparameters& from, Hyperparameters& to) { to.document_end = from.document_end; }},
     {"--accumulation", [](const Hyperparameters& from, Hyperparameters& to) { to.accumulation = from.accumulation; }},
 };
 
@@ -82,6 +85,10 @@ void describe_training_options(CLI::App& app, TrainingOptions& options) {
                                                     "What weight decay leaves alone: norms, biases or norms,biases")
       ->delimiter(',')
       ->check(CLI::IsMember({"norms", "biases"}));
+  app.add_option("--shuffle", values.shuffle_seed, "Samples of --tokens in another order in each epoch, from this seed")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
+  app.add_option("--document-end", values.document_end, "Id of the token behind which nothing is to be predicted")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   app.add_option("--accumulation", values.accumulation,
                  "Gradients of a step's micro-batches: their mean, as of (loss / N).backward(), or their sum (mean)")
       ->transform(CLI::CheckedTransformer(by_name(kAccumulationTable)));

@@ -100,15 +100,15 @@ class Trained:
     parameters: dict[str, bytes]
 
 
-def train(model: nn.Module, batches: Callable[[int], torch.Tensor], steps: int, micro_batches: int,
+def train(model: nn.Module, batches: Callable[[int], Any], steps: int, micro_batches: int,
           optimizer: torch.optim.Optimizer, scheduler: Any = None, clip: float | None = None) -> Trained:
-    """`batches`: the ids of micro-batch i of the run."""
+    """`batches`: the ids of micro-batch i of the run, or ids and labels."""
     losses, rates = [], []
     for step in range(steps):
         total = 0.0
         for micro_batch in range(micro_batches):
             ids = batches(step * micro_batches + micro_batch)
-            loss = model(ids, ids)
+            loss = model(*ids) if isinstance(ids, tuple) else model(ids, ids)
             (loss / micro_batches).backward()
             total += loss.item()
         if clip is not None:
