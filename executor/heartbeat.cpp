@@ -17,6 +17,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/printable.h"
+
 namespace fsdp::executor {
 
 namespace {
@@ -28,9 +30,16 @@ constexpr milliseconds kLongestBeat{1000};
 constexpr int kBeatsInPatience = 4;
 constexpr milliseconds kForLastWords{1000};
 constexpr const char* kLost = "heartbeat/lost";
+constexpr std::size_t kLongestCause = 500;
 
 std::string heartbeat_key(int rank) {
   return fmt::format("heartbeat/{}", rank);
+}
+
+/// Words of the store, which anybody may have written: one line, and nothing that a terminal would obey.
+std::string cause_of(std::string words) {
+  words.resize(std::min({words.size(), words.find('\n'), kLongestCause}));
+  return printable(words);
 }
 
 }  // namespace
@@ -90,7 +99,7 @@ void Heartbeat::State::beat() {
   store->set(heartbeat_key(rank), fmt::format("{}", ++beats));
   if (world_size > 1) listen();
   if (!store->check({kLost})) return;
-  const std::string words = store->get_to_str(kLost);
+  const std::string words = cause_of(store->get_to_str(kLost));
   const std::lock_guard lock(mutex);
   if (lost.empty()) lost = words;
 }

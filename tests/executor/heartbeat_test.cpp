@@ -53,6 +53,14 @@ TEST_F(HeartbeatTest, ARankThatStopsIsMissed) {
   EXPECT_EQ(wait_for_loss(first), "rank 1 has given no sign of life for 0.4 s");
 }
 
+TEST_F(HeartbeatTest, WordsOfAStrangerAreOneLineThatATerminalShows) {
+  store()->set("heartbeat/lost", "rank 1\x1b]0;title\x07" + std::string(10'000, 'x') + "\nsecond line");
+  const Heartbeat first(store(), 0, 2, kLong);
+  const std::string said = wait_for_loss(first);
+  EXPECT_TRUE(said.starts_with("rank 1\\x1b]0;title\\x07xxx")) << said.substr(0, 40);
+  EXPECT_LT(said.size(), 600U);
+}
+
 TEST_F(HeartbeatTest, TheFirstCauseIsWhatAllSay) {
   Heartbeat first(store(), 0, 2, kLong);
   Heartbeat second(store(), 1, 2, kLong);

@@ -4,6 +4,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp::executor {
@@ -31,12 +35,19 @@ class TokenFileTest : public testing::Test {
     return path_;
   }
 
+  Result<std::shared_ptr<TokenFile>> open(const std::string& path, std::optional<std::string> dtype = {}) const {
+    TokenSource source;
+    source.files = {path};
+    source.dtype = std::move(dtype);
+    return TokenFile::open(source, shape_);
+  }
+
   std::string path_;
   TokenShape shape_{.batch = 1, .seq = 2, .vocabulary = 1000, .shifts = true};
 };
 
 TEST_F(TokenFileTest, SamplesLieOneBehindTheOtherAndBeginAgain) {
-  const auto file = TokenFile::open(write(bytes_of<std::uint16_t>({1, 2, 3, 4, 5, 6, 7})), std::nullopt, shape_);
+  const auto file = open(write(bytes_of<std::uint16_t>({1, 2, 3, 4, 5, 6, 7})));
   ASSERT_TRUE(file);
   EXPECT_EQ((*file)->samples(), 3);  // 7 is left over
   EXPECT_EQ(list_of((*file)->tokens(0, false)), (std::vector<std::int64_t>{1, 2}));
@@ -46,7 +57,7 @@ TEST_F(TokenFileTest, SamplesLieOneBehindTheOtherAndBeginAgain) {
 
 TEST_F(TokenFileTest, NextTokensTakeOneMore) {
   shape_.shifts = false;
-  const auto file = TokenFile::open(write(bytes_of<std::uint16_t>({1, 2, 3, 4})), std::nullopt, shape_);
+  const auto file = open(write(bytes_of<std::uint16_t>({1, 2, 3, 4})));
   ASSERT_TRUE(file);
   EXPECT_EQ((*file)->samples(), 1);
   EXPECT_EQ(list_of((*file)->tokens(0, true)), (std::vector<std::int64_t>{2, 3}));
@@ -54,10 +65,10 @@ TEST_F(TokenFileTest, NextTokensTakeOneMore) {
 
 TEST_F(TokenFileTest, RawIdsHaveTheTypeThatTheirVocabularyNeeds) {
   shape_.vocabulary = 70000;
-  const auto wide = TokenFile::open(write(bytes_of<std::int32_t>({1, 69999})), std::nullopt, shape_);
+  const auto wide = open(write(bytes_of<std::int32_t>({1, 69999})));
   ASSERT_TRUE(wide);
   EXPECT_EQ(list_of((*wide)->tokens(0, false)), (std::vector<std::int64_t>{1, 69999}));
-  const auto given = TokenFile::open(write(bytes_of<std::int64_t>({7, 8})), "int64", shape_);
+  const auto given = open(write(bytes_of<std::int64_t>({7, 8})), "int64");
   ASSERT_TRUE(given);
   EXPECT_EQ(list_of((*given)->tokens(0, false)), (std::vector<std::int64_t>{7, 8}));
 }
@@ -69,13 +80,13 @@ TEST_F(TokenFileTest, ANumpyFileSaysItsTypeItself) {
   header += '\n';
   const std::string magic("\x93NUMPY\x01\x00\x76\x00", 10);
   shape_.vocabulary = 70000;
-  const auto file = TokenFile::open(write(magic + header + bytes_of<std::uint16_t>({5, 6})), std::nullopt, shape_);
+  const auto file = open(write(magic + header + bytes_of<std::uint16_t>({5, 6})));
   ASSERT_TRUE(file);
   EXPECT_EQ(list_of((*file)->tokens(0, false)), (std::vector<std::int64_t>{5, 6}));
 }
 
 TEST_F(TokenFileTest, AnIdOutsideTheVocabularyIsFoundAtItsPlace) {
-  const auto file = TokenFile::open(write(bytes_of<std::uint16_t>({1, 2, 3, 1000})), std::nullopt, shape_);
+  const auto file = open(write(bytes_of<std::uint16_t>({1, 2, 3, 1000})));
   ASSERT_TRUE(file);
   EXPECT_NO_THROW((*file)->tokens(0, false));
   try {
@@ -88,9 +99,9 @@ TEST_F(TokenFileTest, AnIdOutsideTheVocabularyIsFoundAtItsPlace) {
 }
 
 TEST_F(TokenFileTest, AFileWithoutASampleIsRefused) {
-  EXPECT_FALSE(TokenFile::open(write(bytes_of<std::uint16_t>({1})), std::nullopt, shape_));
-  EXPECT_FALSE(TokenFile::open(write(""), std::nullopt, shape_));
-  EXPECT_FALSE(TokenFile::open("/nonexistent/tokens", std::nullopt, shape_));
+  EXPECT_FALSE(open(write(bytes_of<std::uint16_t>({1}))));
+  EXPECT_FALSE(open(write("")));
+  EXPECT_FALSE(open("/nonexistent/tokens"));
 }
 
 }  // namespace
