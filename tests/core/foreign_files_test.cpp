@@ -3,6 +3,7 @@
 #include "core/foreign_files.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -19,7 +20,7 @@ using namespace std::string_literals;
 
 // What the three readers say of a text.
 std::vector<std::string> answers(const std::string& text) {
-  const std::string path = testing::TempDir() + "/foreign";
+  const std::string path = testing::TempDir() + "/foreign." + std::to_string(getpid());
   std::ofstream(path, std::ios::binary) << text;
   std::vector<std::string> said;
   const auto add = [&](const auto& result) {
@@ -79,7 +80,7 @@ TEST(ForeignFiles, OurOwnFilesInTheWrongPlace) {
 }
 
 TEST(ForeignFiles, WhatIsOursAndBrokenKeepsItsPlaces) {
-  const std::string path = testing::TempDir() + "/own.json";
+  const std::string path = testing::TempDir() + "/own." + std::to_string(getpid()) + ".json";
   std::ofstream(path) << R"({"format_version": "1.0", "mesh": {}, "units": 3})";
   const auto plan = read_plan_file(path);
   ASSERT_FALSE(plan.has_value());
