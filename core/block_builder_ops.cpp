@@ -72,7 +72,8 @@ BlockValue BlockBuilder::group_norm(std::string_view module, BlockValue x, std::
 
 BlockValue BlockBuilder::batch_norm(std::string_view module, BlockValue x, const NormOptions& options) {
   const std::int64_t channels = size(x, 1);
-  const BlockValue y = norm(OpKind::BatchNorm, module, x, channels, options, {.momentum = options.momentum}, "BatchNorm2d");
+  const BlockValue y =
+      norm(OpKind::BatchNorm, module, x, channels, options, {.momentum = options.momentum}, "BatchNorm2d");
   const std::string owner = full_name(module);
   for (const auto& known : definition_.buffers) {
     if (known.name == owner + ".running_mean") return y;

@@ -105,7 +105,7 @@ struct Gpu {
   Sourced<double> achievable_bandwidth;  ///< Of the memory bandwidth, by everything that is bound by memory.
   /// Of a peak rate, by fused attention. Missing: `kAttentionShare` of what products reach (simulator/roofline.h).
   std::optional<Sourced<double>> achievable_attention;
-  Sourced<Bytes> context;                ///< What the CUDA context of one process takes with PyTorch loaded.
+  Sourced<Bytes> context;  ///< What the CUDA context of one process takes with PyTorch loaded.
 
   // How this GPU usually sits in a node; what a cluster has when nobody says more.
   IntraNodeLink intra_node;

@@ -42,8 +42,8 @@ std::string_view maker_of_others(std::string_view name) {
     std::string_view name, maker;
   };
   constexpr Beginning kOthers[] = {
-      {"mi2", "AMD"},  {"mi3", "AMD"},     {"mi4", "AMD"},       {"amd", "AMD"},       {"instinct", "AMD"},
-      {"rx7", "AMD"},  {"radeon", "AMD"},  {"gaudi", "Intel"},   {"intel", "Intel"},   {"ponte", "Intel"},
+      {"mi2", "AMD"},    {"mi3", "AMD"},    {"mi4", "AMD"},         {"amd", "AMD"},       {"instinct", "AMD"},
+      {"rx7", "AMD"},    {"radeon", "AMD"}, {"gaudi", "Intel"},     {"intel", "Intel"},   {"ponte", "Intel"},
       {"tpu", "Google"}, {"trn", "Amazon"}, {"trainium", "Amazon"}, {"ascend", "Huawei"}, {"mtia", "Meta"},
   };
   for (const Beginning& other : kOthers) {
@@ -145,8 +145,9 @@ bool is_beginning_of_name(std::string_view beginning, std::string_view name) {
 Result<Gpu> find_gpu(std::string_view name, std::span<const Gpu> gpus, std::string_view where) {
   std::string hint;
   if (const std::string_view maker = maker_of_others(folded(name)); !maker.empty()) {
-    return failure(std::string(where), fmt::format("{} is a device of {}, which is not modeled.", json_quoted(name), maker),
-                   "Memory, kernels and collectives are those of CUDA and NCCL on GPUs of NVIDIA: fsdp-plan gpus lists them.");
+    return failure(
+        std::string(where), fmt::format("{} is a device of {}, which is not modeled.", json_quoted(name), maker),
+        "Memory, kernels and collectives are those of CUDA and NCCL on GPUs of NVIDIA: fsdp-plan gpus lists them.");
   }
   const Gpu* gpu = find_named(name, gpus, hint);
   if (gpu == nullptr) return failure(std::string(where), fmt::format("Unknown GPU {}.", json_quoted(name)), hint);

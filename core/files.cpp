@@ -68,7 +68,8 @@ tl::unexpected<Errors> missing_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_symlink(path, ignored)) {
     const std::string target = std::filesystem::read_symlink(path, ignored).string();
-    return failure(path, "There is no such file.", fmt::format("It is a link to \"{}\", which does not exist.", target));
+    return failure(path, "There is no such file.",
+                   fmt::format("It is a link to \"{}\", which does not exist.", target));
   }
   const std::string folder = folder_of(path);
   struct stat info {};
@@ -81,8 +82,8 @@ tl::unexpected<Errors> missing_file(const std::string& path) {
   return failure(path, "There is no such file.", fmt::format("Did you mean \"{}{}\"?", prefix, *nearest));
 }
 
-/// Whether a named pipe, opened without waiting, has a writer; else who reads would wait for one, perhaps for ever. What
-/// comes first is put into `text`. From now on reads wait.
+/// Whether a named pipe, opened without waiting, has a writer; else who reads would wait for one, perhaps for ever.
+/// What comes first is put into `text`. From now on reads wait.
 bool has_writer(int pipe, std::string& text) {
   char first = 0;
   const ssize_t got = read(pipe, &first, 1);

@@ -89,7 +89,8 @@ std::optional<Error> recognise_json(const JsonDocument& document, WantedFile wan
   const bool is_plan = has_all(root, {"mesh", "units"}) && !is_report;
   const bool is_cluster = has_all(root, {"gpus_per_node", "gpu"}) || has_all(root, {"memory_bandwidth", "sms"});
   for (const OwnKind& own :
-       {OwnKind{WantedFile::ModelSpec, is_model, "a model spec", "Plan it first: fsdp-plan FILE --gpus 4 --mem 16G -o plan.json."},
+       {OwnKind{WantedFile::ModelSpec, is_model, "a model spec",
+                "Plan it first: fsdp-plan FILE --gpus 4 --mem 16G -o plan.json."},
         OwnKind{WantedFile::Plan, is_plan, "a plan", "Say fsdp-plan simulate FILE; a new plan needs a model."},
         OwnKind{WantedFile::Cluster, is_cluster, "a cluster or a GPU", "Name it with --cluster."}}) {
     if (!own.is_it) continue;
@@ -110,7 +111,8 @@ std::optional<Error> recognise_json(const JsonDocument& document, WantedFile wan
     return error("a configuration of Hugging Face, which does not hold the model's code", kWhatToDo);
   }
   if (has_all(root, {"weight_map"})) return error("an index of safetensors files", kWhatToDo);
-  if (has_any(root, {"added_tokens", "tokenizer_class", "chat_template"})) return error("a tokenizer's file", kWhatToDo);
+  if (has_any(root, {"added_tokens", "tokenizer_class", "chat_template"}))
+    return error("a tokenizer's file", kWhatToDo);
   return std::nullopt;
 }
 

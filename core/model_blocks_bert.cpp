@@ -30,15 +30,15 @@ void bert_embeddings(BlockBuilder& b, const BlockOptions& options) {
   b.buffer("token_type_ids", {1, max_positions}, Dtype::Int64, false);
   const BlockValue words =
       b.local("inputs_embeds", b.embedding("word_embeddings", ids, options.integer("vocab_size"), width,
-                                             {.padding_idx = options.integer("padding_idx", -1)}));
+                                           {.padding_idx = options.integer("padding_idx", -1)}));
   const BlockValue types =
       b.embedding("token_type_embeddings", b.input("token_type_ids"), options.integer("type_vocab_size", 2), width);
   b.local("token_type_embeddings", types);
   const BlockValue sum = b.add(words, types);
-  const BlockValue positions =
-      b.embedding("position_embeddings", b.positions({1, seq}), max_positions, width);
+  const BlockValue positions = b.embedding("position_embeddings", b.positions({1, seq}), max_positions, width);
   b.local("position_embeddings", positions);
-  const BlockValue normed = b.layer_norm("LayerNorm", b.local("embeddings", b.add(sum, positions)), {.eps = norm_eps(b, options)});
+  const BlockValue normed =
+      b.layer_norm("LayerNorm", b.local("embeddings", b.add(sum, positions)), {.eps = norm_eps(b, options)});
   b.local("embeddings", normed);
   b.named_output("hidden", b.dropout("dropout", normed, options.number("dropout")));  // embedding_output
 }

@@ -27,7 +27,7 @@ namespace {
 void token_embedding(BlockBuilder& b, const BlockOptions& options) {
   const BlockValue ids = b.input("input_ids");
   BlockValue hidden = b.embedding("", ids, options.integer("vocab_size"), options.integer("hidden_size"),
-                                   {.padding_idx = options.integer("padding_idx", -1)});
+                                  {.padding_idx = options.integer("padding_idx", -1)});
   if (options.has("scale")) hidden = b.scale(hidden, options.number("scale"), options.flag("round_scale"));
   b.named_output("hidden", hidden);  // inputs_embeds
 }
@@ -79,11 +79,13 @@ std::string rotary_class(const BlockOptions& options) {
 }
 
 void rms_norm(BlockBuilder& b, const BlockOptions& options) {
-  b.output("hidden", b.rms_norm("", b.input("hidden"), {.unit_offset = options.flag("unit_offset"), .eps = norm_eps(b, options, "eps")}));
+  b.output("hidden", b.rms_norm("", b.input("hidden"),
+                                {.unit_offset = options.flag("unit_offset"), .eps = norm_eps(b, options, "eps")}));
 }
 
 void layer_norm(BlockBuilder& b, const BlockOptions& options) {
-  b.output("hidden", b.layer_norm("", b.input("hidden"), {.bias = options.flag("bias", true), .eps = norm_eps(b, options, "eps")}));
+  b.output("hidden", b.layer_norm("", b.input("hidden"),
+                                  {.bias = options.flag("bias", true), .eps = norm_eps(b, options, "eps")}));
 }
 
 void linear(BlockBuilder& b, const BlockOptions& options) {
@@ -126,8 +128,7 @@ std::vector<BlockKind> common_blocks() {
       {.name = "rotary_table",
        .doc = "cos and sin for all layers, made once per forward from the positions; no parameters.",
        .options = {{"head_dim", OptionType::Size, true, "Width of a head."},
-                   {"family", OptionType::Text, false,
-                    "First word of the class name, such as Qwen3; Llama otherwise."},
+                   {"family", OptionType::Text, false, "First word of the class name, such as Qwen3; Llama otherwise."},
                    {"rope_theta", OptionType::Number, false, "Base of the frequencies; 10000 otherwise."},
                    {"rope_scaling",
                     OptionType::Text,

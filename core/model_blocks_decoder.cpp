@@ -160,8 +160,7 @@ void gpt2_embeddings(BlockBuilder& b, const BlockOptions& options) {
         fmt::format("The model has {} positions, fewer than the sequence's {}.", options.integer("max_positions"), seq),
         "Take a shorter sequence.");
   }
-  const BlockValue positions =
-      b.embedding("wpe", b.positions({1, seq}), options.integer("max_positions"), width);
+  const BlockValue positions = b.embedding("wpe", b.positions({1, seq}), options.integer("max_positions"), width);
   b.named_output("position_embeds", positions);
   b.output("hidden", b.dropout("drop", b.add(tokens, positions), options.number("dropout")));
 }

@@ -85,8 +85,7 @@ BlockValue attentive_pooling(BlockBuilder& b, BlockValue x, std::int64_t attenti
   const auto scope = b.enter("asp", "AttentiveStatisticsPooling");
   const std::int64_t batch = b.size(x, 0), channels = b.size(x, 1), length = b.size(x, 2);
   // All positions weigh the same: the mask over its sum.
-  const Statistics global =
-      weighted_statistics(b, x, b.constant({batch, 1, length}, 1 / static_cast<double>(length)));
+  const Statistics global = weighted_statistics(b, x, b.constant({batch, 1, length}, 1 / static_cast<double>(length)));
   const BlockValue context =
       b.cat({x, repeat_in_time(b, global.mean, length), repeat_in_time(b, global.std, length)}, 1);
   BlockValue attention = time_delay_block(b, "tdnn", context, attention_channels, 1, 1);

@@ -226,11 +226,12 @@ void build_whisper_decoder_embedding(BlockBuilder& b, const BlockOptions& option
   const std::int64_t width = options.integer("hidden_size");
   const BlockValue ids = b.input("decoder_input_ids");
   const BlockValue tokens = b.embedding("embed_tokens", ids, options.integer("vocab_size"), width,
-                                          {.padding_idx = options.integer("padding_idx", -1)});
+                                        {.padding_idx = options.integer("padding_idx", -1)});
   b.named_output("inputs_embeds", tokens);
   // Positions are picked from the table by indices of [batch, seq], not read as a slice of it.
-  const BlockValue positions = b.embedding("embed_positions", b.positions(b.shape(ids)), options.integer("max_positions"), width,
-                                           {.class_name = "WhisperPositionalEmbedding"});
+  const BlockValue positions =
+      b.embedding("embed_positions", b.positions(b.shape(ids)), options.integer("max_positions"), width,
+                  {.class_name = "WhisperPositionalEmbedding"});
   b.named_output("positions", positions);
   b.output("hidden", b.add(tokens, positions));
 }

@@ -171,15 +171,13 @@ void build_dual_track_embedding(BlockBuilder& b, const BlockOptions& options) {
 
 // ---- Code predictor.
 
-/// Rows of x [batch, length, ...] where a mask is true: the codec frames, which lie before the last `behind` rows of each
-/// sample. The mask becomes its indices, one row of two for each; here both are the row of the flat tensor.
+/// Rows of x [batch, length, ...] where a mask is true: the codec frames, which lie before the last `behind` rows of
+/// each sample. The mask becomes its indices, one row of two for each; here both are the row of the flat tensor.
 BlockValue masked_rows(BlockBuilder& b, BlockValue x, std::int64_t rows, std::int64_t behind) {
   const std::int64_t per_sample = rows / b.size(x, 0), length = b.size(x, 1);
-  const BlockValue indices = b.filled({rows, 2}, Dtype::Int64,
-                                      {.start = length - behind - per_sample,
-                                       .length = per_sample,
-                                       .stride = length,
-                                       .fill = ConstantFill::Rows});
+  const BlockValue indices = b.filled(
+      {rows, 2}, Dtype::Int64,
+      {.start = length - behind - per_sample, .length = per_sample, .stride = length, .fill = ConstantFill::Rows});
   const BlockValue flat = b.reshape(x, {b.size(x, 0) * b.size(x, 1), b.size(x, 2)});
   return b.index(flat, b.select(indices, 1, 0), 0);
 }
@@ -192,8 +190,9 @@ void build_codec_frames(BlockBuilder& b, const BlockOptions& options) {
   declare_containers(b);
 
   if (frames % b.size(hidden, 0) != 0 || frames / b.size(hidden, 0) > b.size(hidden, 1) - 1) {
-    b.fail(fmt::format("{} codec frames do not lie in {} sequences of {}.", frames, b.size(hidden, 0), b.size(hidden, 1)),
-           "All samples have the same number, and one position more at least.");
+    b.fail(
+        fmt::format("{} codec frames do not lie in {} sequences of {}.", frames, b.size(hidden, 0), b.size(hidden, 1)),
+        "All samples have the same number, and one position more at least.");
     return;
   }
   // The mark of the end follows the frames; the hidden state that predicts a frame is the one before it.

@@ -111,10 +111,9 @@ std::optional<std::string> model_of_hub_name(std::string_view hub_name, const st
     for (const std::string_view beginning : {"", "meta"}) {
       if (!wanted.ends_with(ending) || !wanted.starts_with(beginning)) continue;
       if (wanted.size() <= ending.size() + beginning.size()) continue;
-      const std::string bare =
-          wanted.substr(beginning.size(), wanted.size() - beginning.size() - ending.size());
-      const auto found = std::find_if(names.begin(), names.end(),
-                                      [&](const std::string& name) { return folded(name) == bare; });
+      const std::string bare = wanted.substr(beginning.size(), wanted.size() - beginning.size() - ending.size());
+      const auto found =
+          std::find_if(names.begin(), names.end(), [&](const std::string& name) { return folded(name) == bare; });
       if (found != names.end()) return *found;
     }
   }

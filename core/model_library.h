@@ -18,7 +18,8 @@ std::string library_of_process();
 std::vector<std::string> model_names(const std::string& library);
 
 /// The file that an argument means: "-", an existing path, or a shipped model with or without ".json", by its own name
-/// or by that on the Hugging Face hub ("Qwen/Qwen3-8B"). A path beside `near` (the folder of a plan file) counts too. Error: neither, with the nearest shipped name.
+/// or by that on the Hugging Face hub ("Qwen/Qwen3-8B"). A path beside `near` (the folder of a plan file) counts too.
+/// Error: neither, with the nearest shipped name.
 Result<std::string> find_model_file(const std::string& argument, const std::string& library,
                                     const std::string& near = "");
 

@@ -26,8 +26,8 @@ class PickleValue {
 
   PickleKind kind() const;
   bool is_none() const { return kind() == PickleKind::None; }
-  /// An Int, or a Bool as 0 or 1; nothing else. Python's integers outside of 64 bits with a sign are Floats here, to the
-  /// nearest one: a snapshot writes the line of some frames as 2^64 - 1.
+  /// An Int, or a Bool as 0 or 1; nothing else. Python's integers outside of 64 bits with a sign are Floats here, to
+  /// the nearest one: a snapshot writes the line of some frames as 2^64 - 1.
   std::optional<std::int64_t> as_int() const;
   /// An Int, a Bool or a Float.
   std::optional<double> as_float() const;

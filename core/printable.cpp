@@ -25,8 +25,8 @@ char32_t character(std::string_view bytes) {
 bool is_obeyed(char32_t c) {
   if (c == '\t' || c == '\n') return false;
   const bool is_control = c < 0x20 || (c >= 0x7F && c < 0xA0);
-  const bool turns = c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
-                     (c >= 0x2066 && c <= 0x2069);
+  const bool turns =
+      c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
   return is_control || turns;
 }
 

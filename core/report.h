@@ -119,7 +119,7 @@ struct HostMemory {
 struct MemoryReport {
   std::int64_t rank = 0;  ///< Of the world: whose memory this is.
   Bytes budget;           ///< Total memory of the device.
-  Bytes margin;  ///< Kept free on top of the prediction.
+  Bytes margin;           ///< Kept free on top of the prediction.
   MemoryPeaks peaks;
   PeakMoment peak;
   BytesByCategory at_peak{};

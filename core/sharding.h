@@ -36,8 +36,8 @@ struct Window {
   /// In the backward: the position after whose arrival the unit is unsharded (the last op of the window that takes part
   /// in the backward), -1 when none does.
   int pre_backward = -1;
-  /// The same for its further outputs: PyTorch's pre-backward hook hangs on each, and fires again when that one's gradient
-  /// arrives. Rising, below `pre_backward`.
+  /// The same for its further outputs: PyTorch's pre-backward hook hangs on each, and fires again when that one's
+  /// gradient arrives. Rising, below `pre_backward`.
   std::vector<int> further_pre_backwards = {};
   /// An input of the pass requires a gradient, so that PyTorch's post-backward hook fires after the first op's
   /// backward; otherwise the unit is reduced in the callback at the end of backward.

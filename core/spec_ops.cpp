@@ -42,9 +42,10 @@ Rules rules_of_layer(OpKind kind) {
               kBias,
               {"transposed_weight", OptionType::Flag, false, "Weight [in, out], as GPT-2's Conv1D has it."}};
     case OpKind::Embedding:
-      return {{"num_embeddings", OptionType::Size, true, "Rows of the table."},
-              {"embedding_dim", OptionType::Size, true, "Width of the table."},
-              {"padding_idx", OptionType::Count, false, "A row of the table that gets no gradient here; none otherwise."}};
+      return {
+          {"num_embeddings", OptionType::Size, true, "Rows of the table."},
+          {"embedding_dim", OptionType::Size, true, "Width of the table."},
+          {"padding_idx", OptionType::Count, false, "A row of the table that gets no gradient here; none otherwise."}};
     case OpKind::Conv1d:
     case OpKind::Conv2d:
       return {{"out_channels", OptionType::Size, true, "Channels of the output."},
@@ -65,9 +66,7 @@ Rules rules_of_layer(OpKind kind) {
     case OpKind::LayerNorm:
       return {kBias, kNormEps};
     case OpKind::BatchNorm:
-      return {kBias,
-              kNormEps,
-              {"momentum", OptionType::Number, false, "Of the running statistics; 0.1 otherwise."}};
+      return {kBias, kNormEps, {"momentum", OptionType::Number, false, "Of the running statistics; 0.1 otherwise."}};
     case OpKind::GroupNorm:
       return {{"groups", OptionType::Size, true, "Groups of channels."}, kBias, kNormEps};
     default:

@@ -102,7 +102,8 @@ class GlooNetwork {
 
   /// From now on this rank tells the others that it lives, and hears whether they do (executor/heartbeat.h).
   void begin_heartbeat(std::chrono::milliseconds patience);
-  /// What has become of a rank that failed or is not heard any more, in words; empty: nothing is known, or no heartbeat.
+  /// What has become of a rank that failed or is not heard any more, in words; empty: nothing is known, or no
+  /// heartbeat.
   std::string lost() const { return listener()(); }
   /// The same, from any thread and for longer than this network lives.
   std::function<std::string()> listener() const;

@@ -55,8 +55,7 @@ Tensors rms_norm(const OpRun& run) {
 
 Tensors layer_norm(const OpRun& run) {
   const at::Tensor& x = run.inputs[0];
-  return {at::layer_norm(x, {x.size(-1)}, parameter_at(run, 0), parameter_at(run, 1),
-                         run.attributes().eps)};
+  return {at::layer_norm(x, {x.size(-1)}, parameter_at(run, 0), parameter_at(run, 1), run.attributes().eps)};
 }
 
 Tensors group_norm(const OpRun& run) {
@@ -68,8 +67,8 @@ Tensors batch_norm(const OpRun& run) {
   const auto buffer = [&](const char* name) { return run.context.buffers.at(run.module_name() + "." + name); };
   buffer("num_batches_tracked").add_(1);
   return {at::batch_norm(run.inputs[0], parameter_at(run, 0), parameter_at(run, 1), buffer("running_mean"),
-                         buffer("running_var"), /*training=*/true, run.attributes().momentum,
-                         run.attributes().eps, /*cudnn_enabled=*/false)};
+                         buffer("running_var"), /*training=*/true, run.attributes().momentum, run.attributes().eps,
+                         /*cudnn_enabled=*/false)};
 }
 
 }  // namespace fsdp::executor::kernels

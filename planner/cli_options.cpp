@@ -199,7 +199,8 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Events, "--events", "FILE", "", kOutput, "Write the predicted timeline to a file, as JSON",
                "pse"},
     OptionInfo{Option::Rank, "--rank", "N", "", kOutput,
-               "Report the memory of this rank; the one that needs most when not given. A rehearsal also takes 0,5 and all and worst",
+               "Report the memory of this rank; the one that needs most when not given. A rehearsal also takes 0,5 and "
+               "all and worst",
                "psert"},
     OptionInfo{Option::ExportTo, "--to", "FORMAT", "chrome|memviz|csv", kOutput,
                "chrome (trace of streams and memory), memviz (snapshot for pytorch.org/memory_viz), csv", "t"},
@@ -235,7 +236,8 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::OutputFormat,
                  "y",
                  {kOutput, "How to print the result: table, json, csv, md, or trace (every request)"}},
-    CommandWords{Option::Rank, "pset", {kOutput, "Report the memory of this rank; the one that needs most when not given"}},
+    CommandWords{
+        Option::Rank, "pset", {kOutput, "Report the memory of this rank; the one that needs most when not given"}},
     CommandWords{Option::Rank, "r", {kRehearsal, "Ranks to play: 5, or 0,5, or all, or worst; 0 when not given"}},
     CommandWords{Option::Verbose,
                  "pse",

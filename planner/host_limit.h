@@ -17,7 +17,7 @@ struct HostLimit {
     Families families;
   };
 
-  Families within;  ///< All of them, where the memory of a node is not known.
+  Families within;             ///< All of them, where the memory of a node is not known.
   std::vector<Beyond> beyond;  ///< By rising need.
 
   std::int64_t num_beyond() const;

@@ -94,7 +94,8 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
 }
 
 bool is_misleading(std::string_view name, const RehearsalSettings& settings) {
-  if (name.starts_with("FSDP_REHEARSAL") || name.starts_with("FSDP_OVERLAY") || name.starts_with("STUB_GPU_") || name == "CUDA_VISIBLE_DEVICES")
+  if (name.starts_with("FSDP_REHEARSAL") || name.starts_with("FSDP_OVERLAY") || name.starts_with("STUB_GPU_") ||
+      name == "CUDA_VISIBLE_DEVICES")
     return true;
   constexpr std::string_view kOfRanks[] = {"RANK",       "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                            "GROUP_RANK", "NODE_RANK"};

@@ -64,8 +64,9 @@ struct RunOutcome {
   int interrupted_by = 0;     ///< The signal that asked to end; 0: none.
 };
 
-/// Runs a process for each job, as many at a time as there are cores; after two without a result, and none with one, the
-/// others are ended. Nothing is left running, whatever happens. REQUIRES: `folder` is empty or from an earlier call.
+/// Runs a process for each job, as many at a time as there are cores; after two without a result, and none with one,
+/// the others are ended. Nothing is left running, whatever happens. REQUIRES: `folder` is empty or from an earlier
+/// call.
 RunOutcome run_ranks(const RehearsalSettings& settings, const std::vector<RankJob>& jobs, const std::string& folder,
                      Supervision& supervision, const RunObserver& observer);
 

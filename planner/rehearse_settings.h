@@ -17,10 +17,10 @@ namespace fsdp::planner {
 
 /// Where the parts of a rehearsal are.
 struct RehearsalPlaces {
-  std::string stub;    ///< The library that stands in for the GPU.
-  std::string python;  ///< Folder with hook/, fsdp_rehearsal/ and fsdp_plan_runner/.
+  std::string stub;     ///< The library that stands in for the GPU.
+  std::string python;   ///< Folder with hook/, fsdp_rehearsal/ and fsdp_plan_runner/.
   std::string overlay;  ///< The library that keeps what scripts write away from the disk.
-  std::string path;    ///< PATH.
+  std::string path;     ///< PATH.
 
   bool operator==(const RehearsalPlaces&) const = default;
 };
@@ -70,11 +70,11 @@ struct RehearsalSettings {
   Seconds timeout{600};
   std::optional<EventBound> bound;  ///< Empty: both, where it matters.
   std::string routing = "balanced";
-  bool allow_writes = false;  ///< The script writes to the user's disk.
+  bool allow_writes = false;             ///< The script writes to the user's disk.
   std::vector<CommunicatorMemory> nccl;  ///< By ranks; the last serves for all other sizes.
   DeviceTerm context;
   std::optional<Bytes> cudnn_workspace;  ///< Of every plan; empty: what cuDNN says for the card.
-  std::string snapshot;  ///< File to write; empty: none.
+  std::string snapshot;                  ///< File to write; empty: none.
   std::string trace;
   std::vector<std::string> assumptions;
 };

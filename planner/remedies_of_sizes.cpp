@@ -169,7 +169,8 @@ bool keep_samples(const RemedyRequest& request, Machine& machine) {
   if (space.micro_batch && *space.micro_batch != micro) return false;
   if (space.accumulation && *space.accumulation != per_gpu / micro) return false;
   machine.plan.accumulation = per_gpu / micro;
-  if (has_batch) machine.workload = with_dimension(std::move(machine.workload), kBatchDimension, static_cast<double>(micro));
+  if (has_batch)
+    machine.workload = with_dimension(std::move(machine.workload), kBatchDimension, static_cast<double>(micro));
   return true;
 }
 
@@ -270,7 +271,7 @@ void find_memory(RemedyList& list) {
 
 /// The smallest node that holds what is offloaded.
 void find_host_memory(RemedyList& list) {
-  constexpr std::array<std::int64_t, 14> kSoldGib = {32,  48,  64,   96,   128,  192,  256,
+  constexpr std::array<std::int64_t, 14> kSoldGib = {32,  48,  64,  96,   128,  192,  256,
                                                      384, 512, 768, 1024, 1536, 2048, 4096};
   const RemedyRequest& request = list.request();
   const Workload workload = sized_workload(request);

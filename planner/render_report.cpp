@@ -196,27 +196,27 @@ Entry verdict_of(const StepReport& report, bool no_plan_fits) {
 }
 
 Table summary_of(const StepReport& report) {
-  return {.name = "summary",
-          .columns = {{"verdict", "verdict"},
-                      {"budget", "budget_bytes", true},
-                      {"margin", "margin_bytes", true},
-                      {"live", "live_peak_bytes", true},
-                      {"allocated", "allocated_peak_bytes", true},
-                      {"reserved", "reserved_peak_bytes", true},
-                      {"device", "device_peak_bytes", true},
-                      {"step", "step", true},
-                      {"compute", "compute", true},
-                      {"exposed", "exposed_communication", true},
-                      {"tokens/s per GPU", "tokens_per_second_per_gpu", true},
-                      {"MFU", "mfu", true},
-                      {"host", "host_needed_bytes", true}},
-          .rows = {{std::string(name_of(report.verdict)), cell(report.memory.budget), cell(report.memory.margin),
-                    cell(report.memory.peaks.live), cell(report.memory.peaks.allocated),
-                    cell(report.memory.peaks.reserved), cell(report.memory.peaks.device), cell(report.time.step),
-                    cell(report.time.compute), cell(report.time.exposed_communication),
-                    shortest(report.time.tokens_per_second_per_gpu), shortest(report.time.mfu),
-                    report.memory.host ? cell(report.memory.host->needed) : Cell{"", ""}}},
-          .only_for_scripts = true};
+  return {
+      .name = "summary",
+      .columns = {{"verdict", "verdict"},
+                  {"budget", "budget_bytes", true},
+                  {"margin", "margin_bytes", true},
+                  {"live", "live_peak_bytes", true},
+                  {"allocated", "allocated_peak_bytes", true},
+                  {"reserved", "reserved_peak_bytes", true},
+                  {"device", "device_peak_bytes", true},
+                  {"step", "step", true},
+                  {"compute", "compute", true},
+                  {"exposed", "exposed_communication", true},
+                  {"tokens/s per GPU", "tokens_per_second_per_gpu", true},
+                  {"MFU", "mfu", true},
+                  {"host", "host_needed_bytes", true}},
+      .rows = {{std::string(name_of(report.verdict)), cell(report.memory.budget), cell(report.memory.margin),
+                cell(report.memory.peaks.live), cell(report.memory.peaks.allocated), cell(report.memory.peaks.reserved),
+                cell(report.memory.peaks.device), cell(report.time.step), cell(report.time.compute),
+                cell(report.time.exposed_communication), shortest(report.time.tokens_per_second_per_gpu),
+                shortest(report.time.mfu), report.memory.host ? cell(report.memory.host->needed) : Cell{"", ""}}},
+      .only_for_scripts = true};
 }
 
 void add_host(Document& document, const StepReport& report, const View& view) {

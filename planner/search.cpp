@@ -13,8 +13,8 @@
 // Of plans that are as good as equally fast the one that needs least is named (planner/ties.h).
 //
 // Where the memory of a node is known, families that need more of it are taken out of the space first
-// (planner/host_limit.h). When nothing else fits, they are searched all the same, those that need least of it first: the
-// fastest plan that the devices can hold says how much a node lacks.
+// (planner/host_limit.h). When nothing else fits, they are searched all the same, those that need least of it first:
+// the fastest plan that the devices can hold says how much a node lacks.
 //
 // When no plan fits, the same search with the other objective finds the plan that needs least.
 
@@ -202,7 +202,8 @@ class OutsideOfLimit {
       cost_.emplace(space.base, beyond.families, predictor_of);
       BranchAndBound fastest(*cost_, Objective::Time);
       fastest.stop_when(options.should_stop);
-      const std::int64_t budget = budget_of(predictor_of(beyond.families.families.front().micro_batch).cluster()).count();
+      const std::int64_t budget =
+          budget_of(predictor_of(beyond.families.families.front().micro_batch).cluster()).count();
       if (const auto point = fastest.next(budget, space.max_predictions)) return {&*cost_, &beyond.families, point};
       if (is_stopped(options)) return {};
     }

@@ -106,8 +106,8 @@ struct SearchProgress {
 };
 
 struct SearchOptions {
-  /// Of the world: the report is of this one; of the rank that needs most when not given. Plans are compared by the rank
-  /// that needs most in any case.
+  /// Of the world: the report is of this one; of the rank that needs most when not given. Plans are compared by the
+  /// rank that needs most in any case.
   std::optional<std::int64_t> rank;
   std::function<void(const SearchProgress&)> on_progress;  ///< Called every some milliseconds. Decides nothing.
   /// Asked before each prediction; once it says true the search ends with an error. Empty: nobody stops it.

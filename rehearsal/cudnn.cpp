@@ -1,13 +1,13 @@
 // cuDNN's graph interface: convolutions and cuDNN attention.
 //
 // Descriptors are the real cuDNN's. For a graph of convolutions it chooses the engine for the card that is played, and
-// says how much workspace it wants (real_cudnn.h). Handles are invented, so they are taken out; where cuDNN would ask one
-// about the card, the card's description is put in. A plan is made for real, and never runs.
+// says how much workspace it wants (real_cudnn.h). Handles are invented, so they are taken out; where cuDNN would ask
+// one about the card, the card's description is put in. A plan is made for real, and never runs.
 //
-// Other graphs (attention, fused convolutions) are compiled for the card when an engine is looked for, which needs more of
-// a driver than there is. For them, and where the real one cannot be asked at all or a fixed workspace was wanted, an
-// answer is assumed: one engine exists, and asks for STUB_GPU_CUDNN_WORKSPACE_BYTES or for nothing. What is assumed of a
-// graph is assumed of all that is made from it: heuristics, configurations, engines, plans.
+// Other graphs (attention, fused convolutions) are compiled for the card when an engine is looked for, which needs more
+// of a driver than there is. For them, and where the real one cannot be asked at all or a fixed workspace was wanted,
+// an answer is assumed: one engine exists, and asks for STUB_GPU_CUDNN_WORKSPACE_BYTES or for nothing. What is assumed
+// of a graph is assumed of all that is made from it: heuristics, configurations, engines, plans.
 
 #include <cstdint>
 #include <map>
@@ -153,7 +153,8 @@ int assumed_attribute(int attribute, int64_t* found, void* out) {
     case kConfigurationWorkspace:
     case kPlanWorkspace:
       if (out != nullptr) {
-        *static_cast<int64_t*>(out) = static_cast<int64_t>(fsdp::rehearsal::options().cudnn_workspace_bytes.value_or(0));
+        *static_cast<int64_t*>(out) =
+            static_cast<int64_t>(fsdp::rehearsal::options().cudnn_workspace_bytes.value_or(0));
       }
       break;
     default:

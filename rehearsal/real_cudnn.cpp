@@ -1,9 +1,10 @@
 // cuDNN is told of the card.
 //
-// Which engine runs a convolution, and how much workspace it wants, is decided by code on the host that reads properties
-// of the card: for ahead-of-time compilation cuDNN takes them as a JSON text (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) in
-// place of a handle. The keys are those that cuDNN itself writes for a card. What it answered does not depend on clocks,
-// the driver's version or the name; they are filled in all the same, because it insists on every key.
+// Which engine runs a convolution, and how much workspace it wants, is decided by code on the host that reads
+// properties of the card: for ahead-of-time compilation cuDNN takes them as a JSON text
+// (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) in place of a handle. The keys are those that cuDNN itself writes for a card.
+// What it answered does not depend on clocks, the driver's version or the name; they are filled in all the same,
+// because it insists on every key.
 //
 // Sources: cudnn_graph.h 9.19, "CUDNN_ATTR_DEVICEPROP_*", since 9.8. Checked against recordings of real cards: docs/
 // real_gpus.md.
@@ -44,9 +45,10 @@ std::string card_as_json() {
   const auto number = [](int value) { return std::to_string(value); };
   std::string json = "{\"deviceVer\": " + number(card.compute_capability * 10);
   json += member("driverVer", kDriverVersion) + member("cudaDeviceId", 0);
-  json += member("maxGridSize", "[" + number(kMostGridX) + ", " + number(kMostGridYZ) + ", " + number(kMostGridYZ) + "]");
-  json += member("maxBlockSize",
-                 "[" + number(kMostThreadsPerBlock) + ", " + number(kMostThreadsPerBlock) + ", " + number(kMostBlockZ) + "]");
+  json +=
+      member("maxGridSize", "[" + number(kMostGridX) + ", " + number(kMostGridYZ) + ", " + number(kMostGridYZ) + "]");
+  json += member("maxBlockSize", "[" + number(kMostThreadsPerBlock) + ", " + number(kMostThreadsPerBlock) + ", " +
+                                     number(kMostBlockZ) + "]");
   json += member("regsPerBlock", kRegisters) + member("maxRegistersPerSM", kRegisters);
   json += member("multiProcessorCount", static_cast<uint64_t>(card.sms)) + member("warpSize", kWarp);
   json += member("maxSharedMemoryPerBlock", kSharedPerBlock);

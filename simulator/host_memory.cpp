@@ -12,8 +12,9 @@
 // ordinary memory, and each is then copied into a pinned block; a model that is made on the processors is there whole,
 // on every rank, until its units are sharded one by one. What is needed is the larger of both moments.
 //
-// A node needs the sum over its ranks. Rows that do not divide leave the first ranks of a shard group with most, and the
-// first node has the first ranks, so no other node needs more. What a process holds beside the model is an assumed term.
+// A node needs the sum over its ranks. Rows that do not divide leave the first ranks of a shard group with most, and
+// the first node has the first ranks, so no other node needs more. What a process holds beside the model is an assumed
+// term.
 //
 // The margin: the kernel keeps 64 bytes for each page of 4096 (struct page, 1.6 %), and the system's own services
 // and caches need some of the rest.
@@ -23,8 +24,8 @@
 // back), ATen/native/TensorConversions.cpp (_to_copy: pinned when it does not block), torch/optim/adam.py
 // (_single_tensor_adam), torch/optim/optimizer.py (_default_to_fused_or_foreach), torch 2.11.
 //
-// Not modeled: the pinned lists of addresses by which a unit's tensors are copied (some 100 KiB), the data loader, the file that weights are read from, NCCL's buffers in shared memory, checkpoints while
-// they are written.
+// Not modeled: the pinned lists of addresses by which a unit's tensors are copied (some 100 KiB), the data loader, the
+// file that weights are read from, NCCL's buffers in shared memory, checkpoints while they are written.
 
 #include "simulator/host_memory.h"
 
@@ -88,8 +89,8 @@ std::int64_t num_moments(const Optimizer& optimizer) {
   return optimizer.momentum > 0 ? 1 : 0;
 }
 
-/// Results of the loop at its highest, in multiples of the largest parameter: Adam's root and quotient, and the quotient
-/// of the parameter before; and the decayed gradient where decay is added to it.
+/// Results of the loop at its highest, in multiples of the largest parameter: Adam's root and quotient, and the
+/// quotient of the parameter before; and the decayed gradient where decay is added to it.
 std::int64_t num_loop_results(const Optimizer& optimizer) {
   if (optimizer.implementation == OptimizerImplementation::Fused) return 0;
   const bool adam = optimizer.kind != OptimizerKind::Sgd;
@@ -205,7 +206,8 @@ std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, 
     add("temporaries", Bytes(node.temporaries), Provenance::Derived, "results of the optimizer's loop");
   } else {
     add("model while it is made", Bytes(node.making), Provenance::Derived,
-        plan.initialisation == Initialisation::Cpu ? "whole on each rank of the node" : "shards and what they are made of");
+        plan.initialisation == Initialisation::Cpu ? "whole on each rank of the node"
+                                                   : "shards and what they are made of");
   }
   add("processes", cluster.gpus_per_node * kProcess, Provenance::Assumed,
       fmt::format("{} of {} GiB: Python, PyTorch and CUDA", cluster.gpus_per_node, kProcess.count() >> 30));

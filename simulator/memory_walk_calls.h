@@ -245,8 +245,8 @@ class CallWalk {
   // Of the op whose backward has an event.
   int position_in_backward(int c, std::int32_t event) const {
     const std::vector<Tape::Range>& of_op = tape_of(c).backward_of_op;
-    const auto behind = std::partition_point(of_op.begin(), of_op.end(),
-                                             [&](const Tape::Range& range) { return range.last > event; });
+    const auto behind =
+        std::partition_point(of_op.begin(), of_op.end(), [&](const Tape::Range& range) { return range.last > event; });
     return in_.index->call_begin[at(c)] + std::max(0, static_cast<int>(behind - of_op.begin()) - 1);
   }
 

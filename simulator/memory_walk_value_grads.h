@@ -5,8 +5,8 @@
 // Each call that reads a value has one or more gradients for it. They meet where autograd collects what goes into one
 // node: in front of the call that made the value. The module of a unit has a collector of its own for each of its
 // arguments, FSDP2's post-backward hook, which is a node: what the calls inside have for an argument is summed there,
-// and goes on, as one, when the unit has been reduced. That is another order where several calls read a value, or ops inside
-// and outside of a unit within one call. What is made within the call is on its tape (`TapeContext::hooks`).
+// and goes on, as one, when the unit has been reduced. That is another order where several calls read a value, or ops
+// inside and outside of a unit within one call. What is made within the call is on its tape (`TapeContext::hooks`).
 //
 // A gradient is added to the one that is there in place, where that one is owned by nobody else and is no view; else
 // the sum is a new tensor.
@@ -101,8 +101,8 @@ class ValueGradWalk {
     add_to(outside, collector.value, std::exchange(collector.grad, {}));
   }
 
-  // Collectors for values that have several gradients, from several calls or from ops inside and outside of a unit within one.
-  // Inner units come before outer ones.
+  // Collectors for values that have several gradients, from several calls or from ops inside and outside of a unit
+  // within one. Inner units come before outer ones.
   void find_shared_values() {
     const std::vector<HookedPass> passes = hooked_passes(*in_.index, *in_.layout);
     const std::vector<bool> is_parted = calls_parted_by(passes);

@@ -128,7 +128,8 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
   std::vector<int> num_storages;
   Errors errors;
   for (std::size_t c = 0; c < modes.size(); ++c) {
-    const TimedTape& timed = library.tape(settings, static_cast<int>(c), modes[c], hooks.empty() ? std::vector<Span>{} : hooks[c]);
+    const TimedTape& timed =
+        library.tape(settings, static_cast<int>(c), modes[c], hooks.empty() ? std::vector<Span>{} : hooks[c]);
     const auto is_known = [&](const Error& error) { return error == *timed.refusal; };
     if (timed.refusal && std::none_of(errors.begin(), errors.end(), is_known)) errors.push_back(*timed.refusal);
     for (const std::string& call : timed.tape.unmeasured) {
@@ -169,8 +170,7 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAll
   result.phases.push_back({"steady_step", steady});
   result.is_whole = !sink.has_enough();
   for (const PhasePeaks& phase : result.phases) result.peaks = highest(result.peaks, phase.peaks);
-  result.margin =
-      margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
+  result.margin = margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
   return result;
 }
 
@@ -190,8 +190,7 @@ Result<MemoryPrediction> predict_reserved(const PreparedPlan& prepared, Reserved
   result.peaks.reserved = sink.reserved();
   result.peaks.device = sink.reserved() + sum_of(result.outside);
   result.is_whole = !sink.has_enough();
-  result.margin =
-      margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
+  result.margin = margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
   return result;
 }
 
@@ -199,7 +198,8 @@ Bytes convolution_workspace(const PreparedPlan& prepared) {
   if (prepared.cluster->gpu.compute_capability == 0) return Bytes(0);
   std::int64_t most = 0;
   for (const Tape* tape : prepared.tapes) most = std::max(most, tape->largest_convolution);
-  // The gradient of the weight is summed in parts as well: cuDNN 9.19 asked for up to 1.31 times as much for A100 and H100.
+  // The gradient of the weight is summed in parts as well: cuDNN 9.19 asked for up to 1.31 times as much for A100 and
+  // H100.
   return Bytes(most + most / 2);
 }
 

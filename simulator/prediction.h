@@ -86,8 +86,9 @@ Result<MemoryPrediction> predict_reserved(const PreparedPlan& prepared, Reserved
 Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
                                    CachingAllocator& allocator);
 
-/// What cuDNN may take while a convolution runs, and the walk does not have: input, weight and output of the largest one
-/// in another memory order, and half as much again. 0 without convolutions, and on processors, whose kernels were measured.
+/// What cuDNN may take while a convolution runs, and the walk does not have: input, weight and output of the largest
+/// one in another memory order, and half as much again. 0 without convolutions, and on processors, whose kernels were
+/// measured.
 Bytes convolution_workspace(const PreparedPlan& prepared);
 
 /// The whole report.

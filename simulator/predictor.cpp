@@ -53,7 +53,8 @@ struct Predictor::Impl {
     return bytes;
   }
 
-  /// Takes in what the other ranks need, as long as it is not more than `enough`. Leaves the plan seen from one of them.
+  /// Takes in what the other ranks need, as long as it is not more than `enough`. Leaves the plan seen from one of
+  /// them.
   Result<void> see_all_ranks(PreparedPlan& prepared, MemoryPrediction& memory, Bytes enough) {
     for (const std::int64_t rank : different_ranks(prepared.layout)) {
       if (rank == 0) continue;
@@ -76,8 +77,8 @@ struct Predictor::Impl {
     outcome.device_lower_bound = memory.peaks.device;
     outcome.margin = memory.margin;
     outcome.is_whole = memory.is_whole;
-    outcome.fits = memory.peaks.device + memory.margin <= cluster.gpu.usable_memory.value &&
-                   outcome.host_missing == Bytes(0);
+    outcome.fits =
+        memory.peaks.device + memory.margin <= cluster.gpu.usable_memory.value && outcome.host_missing == Bytes(0);
     return {};
   }
 

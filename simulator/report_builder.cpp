@@ -190,9 +190,10 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
                     "FILE measures it on this machine, and predicts with it from then on.");
   }
   if (const Bytes workspace = convolution_workspace(prepared); workspace > Bytes(0)) {
-    lines.push_back("cuDNN may take up to about " + format_bytes(workspace) +
-                    " while a convolution runs: one and a half times input, weight and output of the largest. It is in the "
-                    "margin; fsdp-plan rehearse asks cuDNN itself.");
+    lines.push_back(
+        "cuDNN may take up to about " + format_bytes(workspace) +
+        " while a convolution runs: one and a half times input, weight and output of the largest. It is in the "
+        "margin; fsdp-plan rehearse asks cuDNN itself.");
   }
   const Mesh& ranks = prepared.layout.mesh;
   if (ranks.shard == 1 && ranks.replicate > 1) {

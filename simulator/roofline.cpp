@@ -7,8 +7,8 @@
 // The shares are those of eager training, not of a benchmark. They were fitted to published training steps (docs/
 // accuracy.md) for each card that has such steps, and other cards borrow those of their architecture. What one large
 // product reaches in a benchmark is a quarter more on H100: clocks fall under load, many shapes tile badly, and eager
-// kernels leave gaps, all of which is in the shares. Attention on A100 reaches 0.6 of the peak (189 of 312 TFLOPS forward
-// and backward with heads of 128 and a causal mask), on H100 FlashAttention-2 reaches 0.34 (335 of 989).
+// kernels leave gaps, all of which is in the shares. Attention on A100 reaches 0.6 of the peak (189 of 312 TFLOPS
+// forward and backward with heads of 128 and a causal mask), on H100 FlashAttention-2 reaches 0.34 (335 of 989).
 //
 // float32 convolutions run as TF32 where there is one, as PyTorch's defaults say; float32 products do not.
 //

@@ -330,7 +330,8 @@ PeakMoment StepCurves::moment_at(std::size_t phase, std::size_t moment) const {
   if (number < 0 || phases[phase].phase == "initialisation") return {"initialisation", "", "", ""};
   const CurveInstruction& step = instructions[at(number)];
   const bool runs_ops = step.what == Do::Forward || step.what == Do::Backward;
-  return {std::string(fsdp::name_of(step.phase)), step.name, step.unit, runs_ops ? op_at(phase, moment) : std::string()};
+  return {std::string(fsdp::name_of(step.phase)), step.name, step.unit,
+          runs_ops ? op_at(phase, moment) : std::string()};
 }
 
 }  // namespace fsdp::simulator

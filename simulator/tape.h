@@ -67,8 +67,8 @@ struct Tape {
   std::vector<TapeEvent> recompute;  ///< Before the backward of the call; empty without checkpointing.
   std::vector<TapeEvent> backward;
   std::vector<Range> backward_of_op;  ///< [num ops] The last op's events come first.
-  std::vector<Range> hooks_of_op;     ///< [num ops] Of `backward`, behind the op's: what FSDP2's hooks hand on when they
-                                      ///< have run. Empty without hooks.
+  std::vector<Range> hooks_of_op;  ///< [num ops] Of `backward`, behind the op's: what FSDP2's hooks hand on when they
+                                   ///< have run. Empty without hooks.
   /// Per block output: where it lies. Kind Input: it is that input; Parameter: an unsharded parameter.
   std::vector<Storage> output;             ///< [num outputs]; `index` is the storage for Inside.
   std::vector<std::int64_t> output_bytes;  ///< [num outputs] Of the value, which can be a part of its storage.

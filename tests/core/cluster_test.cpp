@@ -43,10 +43,33 @@ std::string message(const Result<T>& result) {
 TEST(ClusterLibrary, HasTheGpusThatPeopleHave) {
   Lines names;
   for (const Gpu& card : library().gpus) names.push_back(card.name);
-  EXPECT_EQ(names, (Lines{"A100 40GB PCIe", "A100 40GB SXM", "A100 80GB PCIe", "A100 80GB SXM", "A10G", "B200",
-                          "GB200", "GB300", "GH200", "H100 NVL", "H100 PCIe", "H100 SXM", "H100 SXM 96GB", "H200", "L4",
-                          "L40S", "RTX 3060", "RTX 3090", "RTX 4080", "RTX 4090", "RTX 5090", "RTX A6000", "T4",
-                          "V100 16GB PCIe", "V100 16GB SXM", "V100 32GB PCIe", "V100 32GB SXM"}));
+  EXPECT_EQ(names, (Lines{"A100 40GB PCIe",
+                          "A100 40GB SXM",
+                          "A100 80GB PCIe",
+                          "A100 80GB SXM",
+                          "A10G",
+                          "B200",
+                          "GB200",
+                          "GB300",
+                          "GH200",
+                          "H100 NVL",
+                          "H100 PCIe",
+                          "H100 SXM",
+                          "H100 SXM 96GB",
+                          "H200",
+                          "L4",
+                          "L40S",
+                          "RTX 3060",
+                          "RTX 3090",
+                          "RTX 4080",
+                          "RTX 4090",
+                          "RTX 5090",
+                          "RTX A6000",
+                          "T4",
+                          "V100 16GB PCIe",
+                          "V100 16GB SXM",
+                          "V100 32GB PCIe",
+                          "V100 32GB SXM"}));
 }
 
 TEST(ClusterLibrary, HasInstancesAndMultiNodeClusters) {
@@ -92,10 +115,11 @@ TEST(ClusterLibrary, FiguresFitTogether) {
 TEST(ClusterLibrary, EveryCardWritesBackToTheSameBytes) {
   std::size_t num_cards = 0;
   for (const char* file :
-       {"t4_16gb", "v100_16gb_pcie", "v100_16gb_sxm", "v100_32gb_pcie", "v100_32gb_sxm", "a10g_24gb", "l4_24gb",
-        "rtx_3060_12gb", "rtx_3090_24gb", "rtx_4080_16gb", "rtx_4090_24gb", "rtx_5090_32gb", "rtx_a6000_48gb", "l40s_48gb", "a100_40gb_pcie", "a100_40gb_sxm",
-        "a100_80gb_pcie", "a100_80gb_sxm", "h100_80gb_pcie", "h100_80gb_sxm", "h100_94gb_nvl",
-        "h100_96gb_sxm", "h200_141gb_sxm", "gh200_96gb", "b200_192gb_sxm", "gb200_186gb", "gb300_279gb"}) {
+       {"t4_16gb",        "v100_16gb_pcie", "v100_16gb_sxm",  "v100_32gb_pcie", "v100_32gb_sxm",  "a10g_24gb",
+        "l4_24gb",        "rtx_3060_12gb",  "rtx_3090_24gb",  "rtx_4080_16gb",  "rtx_4090_24gb",  "rtx_5090_32gb",
+        "rtx_a6000_48gb", "l40s_48gb",      "a100_40gb_pcie", "a100_40gb_sxm",  "a100_80gb_pcie", "a100_80gb_sxm",
+        "h100_80gb_pcie", "h100_80gb_sxm",  "h100_94gb_nvl",  "h100_96gb_sxm",  "h200_141gb_sxm", "gh200_96gb",
+        "b200_192gb_sxm", "gb200_186gb",    "gb300_279gb"}) {
     const auto document = read_json_file(kFolder + "/gpus/" + file + ".json");
     ASSERT_TRUE(document) << message(document);
     const Result<Gpu> card = read_gpu(*document);
@@ -239,7 +263,8 @@ TEST(AssumedCluster, SixteenGigabytesAreASlowGpuWithBf16) {
       cluster->assumptions,
       (Lines{"No GPU named: an L4's speed and PCIe links, memory capped at 16.0 GiB.",
              "L4 is the slowest of the smallest GPUs known with bf16 and 16.0 GiB; its CUDA context is assumed, too.",
-             "Assumes all 16.0 GiB are usable; some GPUs sold with that much have less: RTX 4080 15.7 GiB, T4 14.6 GiB, V100 16GB PCIe "
+             "Assumes all 16.0 GiB are usable; some GPUs sold with that much have less: RTX 4080 15.7 GiB, T4 14.6 "
+             "GiB, V100 16GB PCIe "
              "15.8 GiB, V100 16GB SXM 15.8 GiB.",
              "Assumes bf16 and FlashAttention are supported; T4, V100 16GB PCIe, V100 16GB SXM do not support them: "
              "name yours with --gpu.",

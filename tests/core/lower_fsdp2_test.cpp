@@ -298,8 +298,9 @@ TEST(LowerFsdp2, AUnitOfSeveralModulesLivesFromItsFirstToItsLast) {
 }
 
 TEST(LowerFsdp2, APassThatIsNotLeftHasNoPreBackwardHook) {
-  // The second block alone runs again: FSDP2 still waits for the first, so the post-forward hook does not run, nothing hangs
-  // on what comes out, and the unit stays unsharded until the post-backward hook of that pass. Only then the gather.
+  // The second block alone runs again: FSDP2 still waits for the first, so the post-forward hook does not run, nothing
+  // hangs on what comes out, and the unit stays unsharded until the post-backward hook of that pass. Only then the
+  // gather.
   const Plan plan = plan_of({{"stem"}, {"blocks.0", "blocks.1"}});
   EXPECT_EQ(events(chain(2, {{"reuse", "2"}}), plan, StepPhase::Forward, "AG free"),
             "AG root, AG stem, free stem, AG 0, free 0, AG 0");

@@ -34,8 +34,12 @@ std::vector<OpAttributes> attributes_of(const Model& model, OpKind kind) {
 }
 
 constexpr RotaryFrequencies llama3(double factor) {
-  return {.theta = 500000, .scaling = RotaryScaling::Llama3, .factor = factor, .low_freq_factor = 1,
-          .high_freq_factor = 4, .original_positions = 8192};
+  return {.theta = 500000,
+          .scaling = RotaryScaling::Llama3,
+          .factor = factor,
+          .low_freq_factor = 1,
+          .high_freq_factor = 4,
+          .original_positions = 8192};
 }
 
 struct Constants {
@@ -111,8 +115,9 @@ TEST(ModelConstants, WhatOneFamilyComputesWithIsThePublishedNumber) {
   EXPECT_EQ(op_of(gemma, "model.embed_tokens", OpKind::Scale).attributes.scale, std::sqrt(3584.0));
   EXPECT_TRUE(op_of(gemma, "model.embed_tokens", OpKind::Scale).attributes.rounded);
   EXPECT_EQ(op_of(gemma, "model.embed_tokens", OpKind::Embedding).attributes.padding_idx, 0);
-  EXPECT_EQ(op_of(model_of("bert_large.json"), "bert.embeddings.word_embeddings", OpKind::Embedding).attributes.padding_idx,
-            0);
+  EXPECT_EQ(
+      op_of(model_of("bert_large.json"), "bert.embeddings.word_embeddings", OpKind::Embedding).attributes.padding_idx,
+      0);
   const Model whisper = model_of("whisper_large_v3.json");
   EXPECT_EQ(op_of(whisper, "model.decoder.embed_tokens", OpKind::Embedding).attributes.padding_idx, 50256);
   for (const std::string file : {"whisper_large_v3.json", "t5_3b.json"}) {
@@ -135,7 +140,8 @@ TEST(ModelConstants, TensorsOfTheForwardHaveTheirValues) {
   }
   ASSERT_EQ(buckets.size(), 2u) << "one for each stack";
   EXPECT_EQ(num_masks, 1) << "the decoder's";
-  for (const OpAttributes& a : buckets) EXPECT_EQ(std::pair(a.num_buckets, a.max_distance), std::pair(std::int64_t{32}, std::int64_t{128}));
+  for (const OpAttributes& a : buckets)
+    EXPECT_EQ(std::pair(a.num_buckets, a.max_distance), std::pair(std::int64_t{32}, std::int64_t{128}));
   EXPECT_TRUE(buckets[0].bidirectional);
   EXPECT_FALSE(buckets[1].bidirectional);
   for (const std::string file : {"llama3_1_8b.json", "gpt2.json", "bert_large.json", "whisper_large_v3.json"}) {
@@ -157,8 +163,8 @@ TEST(ModelConstants, TensorsOfTheForwardHaveTheirValues) {
 
 /// A number that a shipped spec leaves to a default may be one that nobody looked up.
 TEST(ModelConstants, EverySpecStatesTheNumbersThatHaveADefault) {
-  const std::set<std::string_view> stated = {"eps",      "norm_eps", "norm_momentum", "rope_theta", "norm_topk_prob",
-                                             "relative_attention_max_distance"};
+  const std::set<std::string_view> stated = {"eps",        "norm_eps",       "norm_momentum",
+                                             "rope_theta", "norm_topk_prob", "relative_attention_max_distance"};
   for (const auto& entry : std::filesystem::directory_iterator("model_specs")) {
     if (entry.path().extension() != ".json") continue;
     const auto spec = read_model_spec(entry.path());

@@ -9,7 +9,8 @@ namespace {
 using NameList = std::vector<std::string>;
 
 TEST(FoldNames, NeighboursThatCountUpBecomeOneRow) {
-  EXPECT_EQ(fold_names(NameList{"model.layers.0", "model.layers.1", "model.layers.2"}), NameList{"model.layers.{0..2}"});
+  EXPECT_EQ(fold_names(NameList{"model.layers.0", "model.layers.1", "model.layers.2"}),
+            NameList{"model.layers.{0..2}"});
 }
 
 TEST(FoldNames, ANumberInTheMiddleCountsToo) {

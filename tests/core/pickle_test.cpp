@@ -34,7 +34,8 @@ TEST(Pickle, ReadsNumbersOfMoreThan64BitsAsTheNearestReal) {
   const struct {
     std::string hex;
     double real;
-  } cases[] = {{"8a09ffffffffffffffff00", 0x1p64}, {"8a09000000000000008000", 0x1p63}, {"8a09ffffffffffffff7fff", -0x1p63}};
+  } cases[] = {
+      {"8a09ffffffffffffffff00", 0x1p64}, {"8a09000000000000008000", 0x1p63}, {"8a09ffffffffffffff7fff", -0x1p63}};
   for (const auto& [hex, real] : cases) {
     const auto document = read_pickle(from_hex("8004" + hex + "2e"), "p");
     ASSERT_TRUE(document) << to_string(document.error().front());

@@ -14,8 +14,12 @@ TEST(Printable, TextStaysAsItIs) {
 TEST(Printable, WhatATerminalWouldObeyIsWrittenOut) {
   EXPECT_EQ(printable("\x1b[31mred\x1b]0;title\x07"), "\\x1b[31mred\\x1b]0;title\\x07");
   EXPECT_EQ(printable("a\rb\x7f"), "a\\x0db\\x7f");
-  EXPECT_EQ(printable("\xc2\x9b" "31m"), "\\u009b31m");              // CSI in one character.
-  EXPECT_EQ(printable("a\xe2\x80\xae" "b"), "a\\u202eb");            // Turns the direction of writing.
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "\\u009b31m");  // CSI in one character.
+  EXPECT_EQ(printable("a\xe2\x80\xae"
+                      "b"),
+            "a\\u202eb");  // Turns the direction of writing.
   EXPECT_EQ(printable(std::string_view("\0x", 2)), "\\x00x");
 }
 

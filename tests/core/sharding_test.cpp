@@ -402,7 +402,8 @@ TEST(Sharding, ALayoutIsSeenFromAnyRankAsIfItHadBeenMadeThere) {
       Layout same = layout;
       same.rank = before.rank;
       const bool is_new = rank > 0 && same != before;
-      EXPECT_EQ(is_new, rank > 0 && std::count(different.begin(), different.end(), rank) == 1) << rank << " of " << ranks;
+      EXPECT_EQ(is_new, rank > 0 && std::count(different.begin(), different.end(), rank) == 1)
+          << rank << " of " << ranks;
       before = layout;
     }
   }

@@ -1,5 +1,5 @@
-// libFuzzer: any bytes as the choices that damage a model spec and a plan, which then go through the whole prediction. They are
-// predicted, or refused with words and a place.
+// libFuzzer: any bytes as the choices that damage a model spec and a plan, which then go through the whole prediction.
+// They are predicted, or refused with words and a place.
 //
 // Run it in the project root: what is damaged are the drawn cases of tests/golden/oracle and shipped models.
 

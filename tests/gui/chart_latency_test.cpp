@@ -1,5 +1,5 @@
-// From an input to the picture that answers it, at a hundred thousand moments: one picture an input, and in a picture no more
-// than a screen can show. How long that took is printed; a busy machine is no defect of ours.
+// From an input to the picture that answers it, at a hundred thousand moments: one picture an input, and in a picture
+// no more than a screen can show. How long that took is printed; a busy machine is no defect of ours.
 
 #include <gtest/gtest.h>
 
@@ -97,15 +97,17 @@ TEST(ChartLatency, APictureHasNoMoreInItThanAScreenShows) {
     std::vector<qsizetype> sizes;
     for (const std::size_t count : {kFewMoments, kMoments}) {
       TimeRange range;
-      const std::unique_ptr<PlotWidget> chart =
-          is_memory ? std::unique_ptr<PlotWidget>(new MemoryTimelineWidget(&range)) : std::make_unique<StreamTimelineWidget>(&range);
+      const std::unique_ptr<PlotWidget> chart = is_memory
+                                                    ? std::unique_ptr<PlotWidget>(new MemoryTimelineWidget(&range))
+                                                    : std::make_unique<StreamTimelineWidget>(&range);
       chart->resize(1200, 500);
       chart->set_snapshot(with_moments(count));
       chart->show();
       ASSERT_TRUE(QTest::qWaitForWindowExposed(chart.get()));
       sizes.push_back(told_to_painter(*chart));
     }
-    std::cout << sizes[0] << " bytes of a picture of " << kFewMoments << " moments, " << sizes[1] << " of " << kMoments << "\n";
+    std::cout << sizes[0] << " bytes of a picture of " << kFewMoments << " moments, " << sizes[1] << " of " << kMoments
+              << "\n";
     EXPECT_GT(sizes[0], 1000);
     EXPECT_LT(sizes[1], 2 * sizes[0]);
   }

@@ -15,7 +15,8 @@ namespace {
 using planner::Option;
 using test::wait_until_idle;
 
-// Seconds. A report has the step of the rank that needs most, a price that of rank 0: a few elements of a shard more or less.
+// Seconds. A report has the step of the rank that needs most, a price that of rank 0: a few elements of a shard more or
+// less.
 constexpr double kRanksDiffer = 1e-6;
 
 void expect_prices_are_kept(const Inputs& inputs) {
@@ -31,7 +32,8 @@ void expect_prices_are_kept(const Inputs& inputs) {
     ASSERT_TRUE(state.errors().empty()) << remedy.flag << ": " << to_string(state.errors().front());
     const StepReport& after = state.snapshot()->report;
     EXPECT_EQ(after.memory.peaks.device - before->report.memory.peaks.device, remedy.delta_bytes) << remedy.flag;
-    EXPECT_NEAR((after.time.step - before->report.time.step).count(), remedy.delta_time.count(), kRanksDiffer) << remedy.flag;
+    EXPECT_NEAR((after.time.step - before->report.time.step).count(), remedy.delta_time.count(), kRanksDiffer)
+        << remedy.flag;
     EXPECT_EQ(after.verdict, remedy.verdict) << remedy.flag;
     state.undo_stack().undo();
     EXPECT_TRUE(state.inputs() == inputs) << "one step of undo";

@@ -91,7 +91,8 @@ TEST(RehearseRecord, OfAnExceptionNeedsNothingElse) {
 }
 
 TEST(RehearseRecord, NamesEverythingThatIsWrong) {
-  const std::string text = errors_of_record(R"({"format_version": "2.0", "end": {"why": "steps_reachd"}, "job": {"rank": 8,
+  const std::string text =
+      errors_of_record(R"({"format_version": "2.0", "end": {"why": "steps_reachd"}, "job": {"rank": 8,
     "world_size": 8}, "memory": {"peaks": {"requested": -1, "allocated": 2199023255552}, "phases": 3},
     "collectives": {"steady_step": [{"kind": "all_gater", "elements": 1, "payload_bytes": 1, "group_size": 0}]}})");
   for (const char* part :

@@ -48,9 +48,9 @@ TEST(Snapshot, BecomesTheRequestsOfTheProgram) {
 }
 
 TEST(Snapshot, NumbersStreamsByTheirFirstRequest) {
-  const Recording recording =
-      read_snapshot(snapshot_of({snapshot_event("alloc", kBase, 100, 987654), snapshot_event("alloc", kBase + 512, 100, 0),
-                        snapshot_event("alloc", kBase + 1024, 100, 987654)}));
+  const Recording recording = read_snapshot(
+      snapshot_of({snapshot_event("alloc", kBase, 100, 987654), snapshot_event("alloc", kBase + 512, 100, 0),
+                   snapshot_event("alloc", kBase + 1024, 100, 987654)}));
   EXPECT_EQ(trace_of(recording), "alloc 0 100 0\nalloc 1 100 1\nalloc 2 100 0\n");
 }
 

@@ -144,7 +144,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(AllocatorSettings, ReportAllProblemsInOneGo) {
   // A key of a newer PyTorch is unknown to 2.11 as well.
-  const Errors errors = errors_of_settings("max_split_size_mb:1,throw_on_cudamalloc_oom:True,expandable_segments:1,backend:x");
+  const Errors errors =
+      errors_of_settings("max_split_size_mb:1,throw_on_cudamalloc_oom:True,expandable_segments:1,backend:x");
   ASSERT_EQ(errors.size(), 4U);
   EXPECT_EQ(errors[0].where, "PYTORCH_ALLOC_CONF: max_split_size_mb");
   EXPECT_EQ(errors[1].what, "Unknown key \"throw_on_cudamalloc_oom\".");

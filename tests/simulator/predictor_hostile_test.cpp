@@ -1,5 +1,5 @@
-// Damaged model specs and plans on their way through the whole prediction: each is predicted or refused with words and a
-// place. None ends the program, whatever an assertion takes for granted.
+// Damaged model specs and plans on their way through the whole prediction: each is predicted or refused with words and
+// a place. None ends the program, whatever an assertion takes for granted.
 
 #include <gtest/gtest.h>
 

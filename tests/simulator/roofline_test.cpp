@@ -1,5 +1,5 @@
-// What float32 runs as, which share of a peak an op reaches, the band of a card that nobody timed, and what is kept back
-// for convolutions.
+// What float32 runs as, which share of a peak an op reaches, the band of a card that nobody timed, and what is kept
+// back for convolutions.
 
 #include "simulator/roofline.h"
 

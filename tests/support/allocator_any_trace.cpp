@@ -79,7 +79,8 @@ class TraceMaker {
   void choose_device() {
     // From hopeless to plenty, mostly such that it runs out now and then; not always a whole number of pages.
     constexpr std::int64_t kSizes[] = {40, 64, 100, 150, 200, 300, 500, 800, 1000, 1500, 2500, 4000, 80'000};
-    trace_.device.total = Bytes(random_.pick(kSizes) * kMebibyte + (random_.one_in(4) ? random_.below(3 * kMebibyte) : 0));
+    trace_.device.total =
+        Bytes(random_.pick(kSizes) * kMebibyte + (random_.one_in(4) ? random_.below(3 * kMebibyte) : 0));
     if (random_.one_in(6)) trace_.device.used_by_others = Bytes(random_.below(trace_.device.total.count() / 3));
     trace_.device.progress = random_.one_in(2) ? StreamProgress::OnDemand : StreamProgress::Instant;
   }
@@ -122,9 +123,22 @@ class TraceMaker {
   }
 
   std::int64_t any_size(int kind) {
-    constexpr std::int64_t kEdges[] = {512,        512 * 3,   kMebibyte / 2,  kMebibyte,      2 * kMebibyte,  10 * kMebibyte,
-                                       12 * kMebibyte,  20 * kMebibyte, 22 * kMebibyte, 32 * kMebibyte, 64 * kMebibyte, 128 * kMebibyte,
-                                       kMebibyte + 512, 11 * kMebibyte, 19 * kMebibyte, 40 * kMebibyte};
+    constexpr std::int64_t kEdges[] = {512,
+                                       512 * 3,
+                                       kMebibyte / 2,
+                                       kMebibyte,
+                                       2 * kMebibyte,
+                                       10 * kMebibyte,
+                                       12 * kMebibyte,
+                                       20 * kMebibyte,
+                                       22 * kMebibyte,
+                                       32 * kMebibyte,
+                                       64 * kMebibyte,
+                                       128 * kMebibyte,
+                                       kMebibyte + 512,
+                                       11 * kMebibyte,
+                                       19 * kMebibyte,
+                                       40 * kMebibyte};
     switch (kind) {
       case 0:  // Over all orders of magnitude.
         return random_.between(1, std::int64_t{1} << random_.between(1, 27));

@@ -1,7 +1,7 @@
 #pragma once
 
-// Model specs and plans that were damaged, and the way that they take through the whole prediction. Shared by the hostile test
-// and the fuzz target.
+// Model specs and plans that were damaged, and the way that they take through the whole prediction. Shared by the
+// hostile test and the fuzz target.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +28,8 @@ using Choose = std::function<std::size_t(std::size_t)>;
 /// Replaces, copies, repeats or takes away a value of one of the two.
 void damage(HostileFiles& files, const Choose& choose);
 
-/// Reads both, builds the model and predicts, as `fsdp-plan simulate` and `export` do. Returns what is wrong with the answer: an
-/// error without words or place; empty: nothing.
+/// Reads both, builds the model and predicts, as `fsdp-plan simulate` and `export` do. Returns what is wrong with the
+/// answer: an error without words or place; empty: nothing.
 std::string predict_hostile(const HostileFiles& files);
 
 }  // namespace fsdp
