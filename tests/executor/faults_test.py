@@ -20,7 +20,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import Case  # noqa: E402
-from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, started  # noqa: E402
+from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, started, stopped_in_a_step  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 EXIT_INPUT, EXIT_RUN = 2, 3
@@ -28,7 +28,6 @@ PATIENT = ["--timeout", str(4 * LIMIT_SECONDS)]
 ENDLESS = ["--steps", "1000000"]
 TIMEOUTS = (2, 8, 32, 128)  # Seconds. On a busy machine the first ones may run out before anything is wrong.
 ENDED: dict[str, float] = {}  # By test: from its fault, or its time-out, to the end of the last rank.
-AT_AN_INSTRUCTION = r"error: rank \d: step \d+, (instruction \d+ of \d+, \w+|comparing losses)"
 
 
 class Faults(InAFolder):
@@ -61,7 +60,7 @@ class Faults(InAFolder):
             began = time.monotonic()
             ranks[1].process.send_signal(signal.SIGKILL)
             for r in (0, 2):
-                self.expect_end(ranks[r], EXIT_RUN, began, AT_AN_INSTRUCTION, "Of rank 1 nothing is heard")
+                self.expect_end(ranks[r], EXIT_RUN, began, stopped_in_a_step(r), "Of rank 1 nothing is heard")
 
     def test_a_rank_that_hangs_is_named(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))
@@ -72,7 +71,7 @@ class Faults(InAFolder):
                 began = time.monotonic()
                 ranks[1].process.send_signal(signal.SIGSTOP)
                 for r in (0, 2):
-                    self.expect_end(ranks[r], EXIT_RUN, began + timeout, AT_AN_INSTRUCTION)
+                    self.expect_end(ranks[r], EXIT_RUN, began + timeout, stopped_in_a_step(r))
                 # Others may have been late, too, where the machine lets a rank wait for seconds.
                 if all("Of rank 1 nothing is heard" in ranks[r].printed for r in (0, 2)):
                     return
@@ -101,7 +100,7 @@ class Faults(InAFolder):
             began = time.monotonic()
             ranks[3].process.send_signal(signal.SIGKILL)
             for rank in ranks[:3]:
-                self.expect_end(rank, EXIT_RUN, began, AT_AN_INSTRUCTION)
+                self.expect_end(rank, EXIT_RUN, began, stopped_in_a_step(rank.rank))
 
     def test_a_rank_that_never_starts_is_named_and_waited_for_no_longer_than_said(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))

@@ -23,7 +23,15 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from checkpoints import differing, steps_in  # noqa: E402
 from parity_cases import Case  # noqa: E402
-from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, parameters_of, started  # noqa: E402
+from ranks import (  # noqa: E402
+    LIMIT_SECONDS,
+    InAFolder,
+    Rank,
+    clean_environment,
+    parameters_of,
+    started,
+    stopped_in_a_step,
+)
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 IS_INSIDE = len(sys.argv) > 2
@@ -161,7 +169,7 @@ class TwoHosts(InAFolder):
                 began = time.monotonic()
                 for rank in ranks:
                     self.assertEqual(rank.wait(), EXIT_RUN, rank.printed)
-                    self.assertRegex(rank.printed, rf"error: rank {rank.rank}: step \d+, instruction \d+ of \d+, \w+")
+                    self.assertRegex(rank.printed, stopped_in_a_step(rank.rank))
                 print(f"{time.monotonic() - began - timeout:.1f} s after the time-out every rank has ended", file=sys.stderr)
                 # Rank 1 may have been late, too, where the machine lets a rank wait for seconds.
                 if "Of ranks 2, 3 nothing is heard" in ranks[0].printed:

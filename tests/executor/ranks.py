@@ -29,6 +29,12 @@ from command import LIMIT_SECONDS, answer  # noqa: E402
 STARTERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FSDP_EXEC_STORE_FILE")
 
 
+def stopped_in_a_step(rank: int) -> str:
+    """A regular expression for what a rank says that was stopped in a step: at an instruction, or at the comparison of
+    losses that follows the last one."""
+    return rf"error: rank {rank}: step \d+, (instruction \d+ of \d+, \w.*|comparing losses): "
+
+
 class InAFolder(unittest.TestCase):
     """Each test has a folder of its own, which goes with it."""
 
