@@ -3,13 +3,15 @@
 // The CPU issues instructions in order and runs ahead; each goes to a stream and starts when the stream is free, the
 // CPU has issued it, and what it waits for is done:
 //
-//   copy-in(i)     the root's first one waits for the optimizer; others for the copy-out of the unit whose buffer is
-//   dropped all-gather(i)  copy-in(i), and the collective before it: all-gathers and reduce-scatters share one
-//   communicator copy-out(i)    on the compute stream, after all-gather(i): waiting here is exposed communication
-//   compute(i)     after copy-out(i)
-//   reduce(i)      compute waits for reduce-scatter(i + 1), copies gradients in, then reduce-scatter(i) runs beside
-//                  compute(i - 1); with HSDP all-reduce(i) follows on its own stream
-//   end            compute waits for all reductions
+// * copy-in(i): the root's first one waits for the optimizer; others for the copy-out of the unit whose buffer was
+//   dropped.
+// * all-gather(i): after copy-in(i) and the collective before it, because all-gathers and reduce-scatters share one
+//   communicator.
+// * copy-out(i): on the compute stream, after all-gather(i); waiting here is exposed communication.
+// * compute(i): after copy-out(i).
+// * reduce(i): compute waits for reduce-scatter(i + 1) and copies gradients in, then reduce-scatter(i) runs in parallel
+//   with compute(i - 1); with HSDP all-reduce(i) follows on its own stream.
+// * end: compute waits for all reductions.
 //
 // Every start is the maximum of some ends, every end a start plus a duration, so that longer durations never make a
 // step shorter. The planner's bounds rest on that.

@@ -254,23 +254,6 @@ def test_the_answer_is_twelve_lines(tester):
     tester.check(labels == wanted, f"--verbose has not {wanted - labels}, and has {labels - wanted}.")
 
 
-def test_the_readme_shows_what_is_printed(tester):
-    """Each answer of fsdp-plan in it, line by line; "..." stands for lines that are left out."""
-    readme = (tester.root / "README.md").read_text(encoding="utf-8")
-    blocks = [block.strip("\n").splitlines() for block in readme.split("```")[1::2]]
-    answers = [block for block in blocks if block[0] == f"$ fsdp-plan model_specs/{HEADLINE.replace(' ', '.json ', 1)}"]
-    tester.check(len(answers) == 1, f"The README has {len(answers)} answers on its front page.")
-    answers += [["$ fsdp-plan " + HEADLINE + " --verbose", *block] for block in blocks
-                if block[0].startswith("FITS") and "..." in block]
-    tester.check(len(answers) == 2, "The README has no excerpt of the whole answer.")
-    for command, *shown in answers:
-        _, out, _ = tester.run(command.removeprefix("$ fsdp-plan ").replace("model_specs/", str(tester.library) + "/"))
-        rest = iter(out.splitlines())
-        for line in shown:
-            tester.check(line == "..." or line in rest, f"The README says what is not printed: {line}")
-        tester.check("..." in shown or next(rest, None) is None, f"The README leaves out a part of {command}.")
-
-
 def test_what_if_changes_the_plan_and_nothing_else(tester):
     """A suggestion of explain, typed at simulate, gives its price exactly; -o of explain writes the changed plan."""
     report = json.loads(tester.run("explain plan.json --json")[1])

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""README.md and docs/: what they show is what is printed, what they quote stands where they say, and no link is dead.
+
+usage: pages_test.py PROJECT_ROOT FSDP_PLAN [FSDP_EXEC]
+
+The commands of every block that is marked `console` are run, in order, in one folder for each page; the lines behind a command
+have to be printed, in that order, and "..." stands for lines that are left out. Without FSDP_EXEC what would train is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(sys.argv[1]).resolve()
+FSDP_PLAN = pathlib.Path(sys.argv[2]).resolve()
+FSDP_EXEC = pathlib.Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else None
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LIMIT_SECONDS = 900
+README_LINES = 120
+
+# What a training run measures is another number each time. A peak that differs by less than 1 % passes as equal: some bytes are
+# let go of by another thread.
+VARIES = (
+    (re.compile(r"[\d.]+ s a step, +[\d,]+( +tokens/s)?"), "TIME a step"),
+    (re.compile(r"every compared term is as predicted|furthest from its prediction: .*[+-]0\.\d+ %"), "as predicted"),
+)
+
+# Pages that repeat what another page holds or shows.
+QUOTED = {
+    ("docs/performance.md", "13,746 plans"): "docs/cli.md",
+    ("docs/performance.md", "2.2 ms"): "docs/accuracy.md",
+    ("docs/models/qwen3_tts.md", "13.44"): "docs/accuracy.md",
+    ("docs/models/qwen3_tts.md", "11.24"): "docs/accuracy.md",
+}
+
+
+def name_of(page: pathlib.Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The fenced blocks: what stands behind the fence, and the lines."""
+    for match in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield match[1], match[2].splitlines()
+
+
+def sessions(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The commands of the console blocks, each with the lines that are shown behind it."""
+    for kind, lines in blocks(text):
+        if kind != "console":
+            continue
+        command, shown = "", []
+        for line in lines:
+            if line.startswith("$ "):
+                if command:
+                    yield command, shown
+                command, shown = line[2:], []
+            else:
+                shown.append(line)
+        yield command, shown
+
+
+def with_same_numbers(line: str) -> str:
+    for pattern, word in VARIES:
+        line = pattern.sub(word, line)
+    return line.rstrip()
+
+
+def not_printed(shown: list[str], printed: list[str]) -> str | None:
+    """The first line that is shown and was not printed there; None: there is none."""
+    at, may_skip = 0, False
+    for line in shown:
+        if line == "...":
+            may_skip = True
+            continue
+        wanted = with_same_numbers(line)
+        places = [i for i in range(at, len(printed)) if with_same_numbers(printed[i]) == wanted]
+        if not places or not (may_skip or places[0] == at):
+            return line
+        at, may_skip = places[0] + 1, False
+    return None if may_skip or at == len(printed) else f"(the end, but it goes on: {printed[at]})"
+
+
+class Pages(unittest.TestCase):
+    def folder_like_the_projects(self) -> pathlib.Path:
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        folder = pathlib.Path(made.name)
+        for name in ("docs", "model_specs"):
+            (folder / name).symlink_to(ROOT / name)
+        return folder
+
+    def test_what_is_shown_is_what_is_printed(self) -> None:
+        environment = {"PATH": f"{FSDP_PLAN.parent}:/usr/bin:/bin", "COLUMNS": "80", "HOME": os.environ.get("HOME", "/"),
+                       "FSDP_PLAN_MODEL_SPECS": str(ROOT / "model_specs"), "FSDP_PLAN_EXECUTOR": str(FSDP_EXEC)}
+        ran = set()
+        for page in PAGES:
+            folder, code, needs_executor = self.folder_like_the_projects(), 0, False
+            for command, shown in sessions(page.read_text(encoding="utf-8")):
+                if command == "echo $?":
+                    self.assertEqual(shown, [str(code)] if not needs_executor else shown, f"{name_of(page)}: {command}")
+                    continue
+                self.assertRegex(command, r"^fsdp-plan [\w./%: ,=-]+$", f"{name_of(page)} runs other programs.")
+                needs_executor = FSDP_EXEC is None and " execute " in command
+                if needs_executor:
+                    continue
+                done = subprocess.run(command.split(), cwd=folder, env=environment, capture_output=True, text=True,
+                                      timeout=LIMIT_SECONDS, check=False)
+                code = done.returncode
+                self.assertIn(code, (0, 1), f"{name_of(page)}: {command}\n{done.stderr}")
+                # Where the time is a long number, its unit is on a line of its own.
+                printed = [line for line in done.stdout.splitlines() if line.strip() != "tokens/s"]
+                missing = not_printed(shown, printed)
+                self.assertIsNone(missing, f"{name_of(page)}: {command} does not print\n{missing}\nbut\n{done.stdout}")
+                ran.add(page.name)
+        self.assertEqual(ran, {"README.md", "tutorial.md", "cli.md"})
+
+    def test_the_front_page_is_short_and_shows_both_themes(self) -> None:
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        self.assertLessEqual(len(text.splitlines()), README_LINES)
+        self.assertIn("docs/images/gui_overview.png", text)
+        self.assertIn("docs/images/gui_overview_dark.png", text)
+
+    def test_figures_of_the_front_page_stand_on_the_page_they_link_to(self) -> None:
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        rows = [line for line in text.splitlines() if line.startswith("| ") and "](docs/" in line]
+        self.assertGreaterEqual(len(rows), 8)
+        for row in rows:
+            link = re.search(r"\]\((docs/[\w/.]+)", row)
+            page = (ROOT / link[1]).read_text(encoding="utf-8")
+            figures = re.findall(r"(?<![\w.-])-?\d[\d,]*(?:\.\d+)?(?: %)?", re.sub(r"\]\([^)]*\)", "]", row))
+            for figure in figures:
+                found = re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d)", page)
+                self.assertTrue(found, f"{row}\n{figure} is not in {link[1]}.")
+
+    def test_what_pages_repeat_is_the_same(self) -> None:
+        for (page, words), source in QUOTED.items():
+            for name in (page, source):
+                self.assertTrue(words in (ROOT / name).read_text(encoding="utf-8"), f"{name} does not say {words}.")
+
+    def test_the_front_page_repeats_what_was_rehearsed(self) -> None:
+        kept = next(lines for kind, lines in blocks((ROOT / "docs/rehearsal_proof.md").read_text(encoding="utf-8"))
+                    if lines[0].startswith("$ fsdp-plan rehearse --gpu A100-40G"))
+        shown = next(lines for kind, lines in blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+                     if lines[0].startswith("$ fsdp-plan rehearse"))
+        self.assertIsNone(not_printed([*shown, "..."], kept))
+
+    def test_no_link_is_dead(self) -> None:
+        for page in PAGES:
+            text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+            links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
+            for link in links:
+                if re.match(r"[a-z]+:", link):
+                    continue
+                path, _, anchor = link.partition("#")
+                target = (page.parent / path).resolve() if path else page
+                self.assertTrue(target.exists(), f"{name_of(page)} links to {link}, which is not there.")
+                if anchor:
+                    heads = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+                    anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+                    self.assertIn(anchor, anchors, f"{name_of(page)} links to {link}.")
+
+    def test_every_page_and_every_picture_is_linked(self) -> None:
+        index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+        everything = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+        for page in PAGES[2:]:
+            if page.parent.name != "decisions" and page.name != "README.md":
+                self.assertIn(f"]({page.relative_to(ROOT / 'docs')})", index, f"{name_of(page)} is not in docs/README.md.")
+        for picture in (ROOT / "docs/images").iterdir():
+            self.assertTrue(f"images/{picture.name}" in everything, f"No page shows {picture.name}.")
+
+    def test_files_that_the_maps_name_are_there(self) -> None:
+        for name in ("docs/architecture.md", "CONTRIBUTING.md"):
+            for path in re.findall(r"`([a-z_]+/[a-z0-9_/]+\.(?:cpp|h|json|py))`", (ROOT / name).read_text(encoding="utf-8")):
+                self.assertTrue((ROOT / path).exists() or path == "tests/core/x_test.cpp", f"{name} names {path}.")
+
+    def test_the_installation_is_what_the_scripts_offer(self) -> None:
+        for name in ("README.md", "docs/tutorial.md"):
+            for kind, lines in blocks((ROOT / name).read_text(encoding="utf-8")):
+                for script in (word for line in lines if not kind for word in line.split() if word.startswith("./scripts/")):
+                    self.assertTrue(os.access(ROOT / script, os.X_OK), f"{name} runs {script}.")
+                for preset in re.findall(r"--preset (\w+)", "\n".join(lines)):
+                    presets = json.loads((ROOT / "CMakePresets.json").read_text(encoding="utf-8"))["workflowPresets"]
+                    self.assertIn(preset, [each["name"] for each in presets], name)
+
+    def test_the_example_is_the_large_model_made_small(self) -> None:
+        sys.path.insert(0, str(ROOT / "tests" / "executor"))
+        import small_models
+
+        spec = json.loads((ROOT / "docs/examples/qwen3_tts_tiny.json").read_text(encoding="utf-8"))
+        small = small_models.small_spec("qwen3_tts")
+        small["dimensions"] |= {"clip_seconds": 1, "reference_seconds": 1}
+        for key in small.keys() - {"name", "description", "source"}:
+            self.assertEqual(spec[key], small[key], key)
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[:1]
+    unittest.main()
