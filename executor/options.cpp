@@ -1,10 +1,16 @@
 #include "executor/options.h"
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include <map>
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
 
+#include "core/nearest.h"
 #include "core/parse_units.h"
+#include "executor/choice_option.h"
 #include "executor/number_option.h"
 
 namespace fsdp::executor {
@@ -13,6 +19,9 @@ namespace {
 
 constexpr double kLeastTimeout = 1e-3;  // Seconds.
 constexpr double kMostTimeout = 1e7;
+constexpr EnumName<ReduceAlgorithm> kReduceAlgorithms[] = {{ReduceAlgorithm::Direct, "direct"},
+                                                           {ReduceAlgorithm::Parity, "parity"}};
+constexpr EnumTable<ReduceAlgorithm> kReduceAlgorithmTable{"order of sums", kReduceAlgorithms};
 
 struct Texts {
   std::string device = "cpu";
@@ -23,8 +32,6 @@ struct Texts {
 };
 
 void describe(CLI::App& app, RunOptions& options, Texts& texts) {
-  const std::map<std::string, ReduceAlgorithm> algorithms = {{"direct", ReduceAlgorithm::Direct},
-                                                             {"parity", ReduceAlgorithm::Parity}};
   app.add_option("PLAN", options.plan, "Plan file, as fsdp-plan --output writes it")->required();
   app.add_option("--steps", options.steps, "Training steps, those before a checkpoint counted (3)")
       ->check(CLI::Range(1, 1'000'000'000));
@@ -71,8 +78,8 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option(
       "--workspaces", options.workspaces,
       "Measure what products and convolutions take for themselves on these processors, and write it (rank 0)");
-  app.add_option("--reduce", options.reduce, "Order of sums: direct, or parity with PyTorch on Gloo (direct)")
-      ->transform(CLI::CheckedTransformer(algorithms));
+  add_choice(app, "--reduce", options.reduce, kReduceAlgorithmTable,
+             "Order of sums: direct, or parity with PyTorch on Gloo (direct)");
   app.add_option("--timeout", texts.timeout_seconds, "Seconds that a rank waits for another (300)")
       ->check(number_between(kLeastTimeout, kMostTimeout, true));
   app.add_option("--heartbeat", texts.heartbeat_seconds,
@@ -90,49 +97,125 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
       ->needs("--stand-in");
 }
 
+struct CommandLine {
+  CLI::App app{"Trains a plan of fsdp-plan for real, as one rank of those that an engine has started.", "fsdp-exec"};
+  RunOptions options;
+  Texts texts;
+
+  CommandLine() { describe(app, options, texts); }
+  void read(std::vector<std::string> words) {
+    app.allow_extras();
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the back.
+    app.parse(std::move(words));
+  }
+};
+
+/// CLI11 says "--lr: what is wrong", and of an option that needs another "--every requires --checkpoint".
+Error error_of(const CLI::ParseError& error) {
+  static constexpr std::string_view kNeeds = "requires ";
+  const std::string text = error.what();
+  const std::size_t end = std::min(text.find_first_of(": "), text.size());
+  const std::string option = text.substr(0, end);
+  const std::string rest = text.substr(std::min(text.find_first_not_of(": ", end), text.size()));
+  const std::string hint = "See fsdp-exec --help.";
+  if (!option.starts_with("--")) return {"fsdp-exec", text + ".", hint};
+  if (rest.starts_with(kNeeds)) return {option, fmt::format("It needs {}.", rest.substr(kNeeds.size())), ""};
+  return {option, rest + ".", hint};
+}
+
+/// Takes an option and its values out of the words, so that what else is wrong is found, too. False: it is not there.
+bool take_out(const std::string& option, std::vector<std::string>& words) {
+  const auto is_option = [&](const std::string& word) { return word == option || word.starts_with(option + "="); };
+  const auto first = std::find_if(words.begin(), words.end(), is_option);
+  if (first == words.end()) return false;
+  const auto last =
+      std::find_if(first + 1, words.end(), [](const std::string& word) { return word.starts_with("--"); });
+  words.erase(first, last);
+  return true;
+}
+
+Errors unknown_words(const CLI::App& app) {
+  std::vector<std::string_view> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  }
+  const std::vector<std::string> extras = app.remaining();
+  const bool has_options =
+      std::any_of(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("-"); });
+  Errors errors;
+  for (const std::string& word : extras) {
+    if (!word.starts_with("-")) {  // Perhaps the value of an option that there is not.
+      if (!has_options) errors.push_back({"fsdp-exec", fmt::format("\"{}\" is one argument too many.", word), ""});
+      continue;
+    }
+    const std::string name = word.substr(0, word.find('='));
+    const auto nearest = nearest_name(name.substr(std::min(name.size(), name.find_first_not_of('-'))), names);
+    errors.push_back({name, "There is no such option.",
+                      nearest ? fmt::format("Did you mean --{}?", *nearest) : "See fsdp-exec --help."});
+  }
+  return errors;
+}
+
+/// What follows from the texts. Errors: options that do not go together.
+void settle(CommandLine& line, Errors& errors) {
+  RunOptions& options = line.options;
+  const Texts& texts = line.texts;
+  options.stands_in = line.app.count("--stand-in") > 0;
+  options.on_cuda = texts.device == "cuda";
+  options.stops_at_nonfinite_loss = texts.nonfinite == "stop";
+  if (options.on_cuda && !options.evaluated.empty()) {
+    errors.push_back({"--evaluate", "Evaluations are run on processors only.", "Leave it out, or write --device cpu."});
+  }
+  if (options.on_cuda && !options.workspaces.empty()) {
+    errors.push_back({"--workspaces", "It measures processors, not GPUs.", "Leave it out, or write --device cpu."});
+  }
+  if (!options.on_cuda && line.app.count("--heartbeat") > 0) {
+    errors.push_back({"--heartbeat", "Between processors a rank that is gone is noticed by its connections.",
+                      "Leave it out, or write --device cuda. --timeout is for ranks that hang."});
+  }
+  options.heartbeat = std::chrono::milliseconds(static_cast<std::int64_t>(texts.heartbeat_seconds * 1000));
+  options.has_seed = line.app.count("--seed") > 0;
+  note_given(line.app, options.training);
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(texts.timeout_seconds * 1000));
+  if (texts.memory.empty()) return;
+  const Result<Bytes> memory = parse_size(texts.memory, "--mem");
+  if (memory) {
+    options.memory = *memory;
+  } else {
+    errors.insert(errors.end(), memory.error().begin(), memory.error().end());
+  }
+}
+
 }  // namespace
 
 std::string usage() {
-  CLI::App app("Trains a plan of fsdp-plan for real, as one rank of those that an engine has started.", "fsdp-exec");
-  RunOptions options;
-  Texts texts;
-  describe(app, options, texts);
-  return app.help();
+  return CommandLine().app.help();
 }
 
 Result<RunOptions> read_options(int argc, const char* const* argv) {
-  CLI::App app("", "fsdp-exec");
-  RunOptions options;
-  Texts texts;
-  describe(app, options, texts);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    return tl::unexpected(Errors{});
-  } catch (const CLI::ParseError& error) {
-    return failure("fsdp-exec", std::string(error.what()) + ".", "See fsdp-exec --help.");
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  Errors errors;
+  for (;;) {
+    CommandLine line;
+    std::optional<Error> wrong;
+    try {
+      line.read(words);
+    } catch (const CLI::CallForHelp&) {
+      return tl::unexpected(Errors{});
+    } catch (const CLI::RequiredError& error) {
+      // It may have gone with an option that was wrong.
+      if (errors.empty()) errors.push_back(error_of(error));
+    } catch (const CLI::ParseError& error) {
+      wrong = error_of(error);
+      errors.push_back(*wrong);
+    }
+    if (wrong && take_out(wrong->where, words)) continue;
+    const Errors unknown = unknown_words(line.app);
+    errors.insert(errors.end(), unknown.begin(), unknown.end());
+    if (!wrong) settle(line, errors);
+    if (!errors.empty()) return tl::unexpected(std::move(errors));
+    return line.options;
   }
-  options.stands_in = app.count("--stand-in") > 0;
-  options.on_cuda = texts.device == "cuda";
-  if (options.on_cuda && !options.evaluated.empty()) {
-    return failure("--evaluate", "Evaluations are run on processors only.", "Leave it out, or write --device cpu.");
-  }
-  options.stops_at_nonfinite_loss = texts.nonfinite == "stop";
-  if (options.on_cuda && !options.workspaces.empty()) {
-    return failure("--workspaces", "It measures processors, not GPUs.", "Leave it out, or write --device cpu.");
-  }
-  if (!options.on_cuda && app.count("--heartbeat") > 0) {
-    return failure("--heartbeat", "Between processors a rank that is gone is noticed by its connections.",
-                   "Leave it out, or write --device cuda. --timeout is for ranks that hang.");
-  }
-  options.heartbeat = std::chrono::milliseconds(static_cast<std::int64_t>(texts.heartbeat_seconds * 1000));
-  options.has_seed = app.count("--seed") > 0;
-  note_given(app, options.training);
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(texts.timeout_seconds * 1000));
-  if (!texts.memory.empty()) {
-    FSDP_TRY(options.memory, parse_size(texts.memory, "--mem"));
-  }
-  return options;
 }
 
 }  // namespace fsdp::executor

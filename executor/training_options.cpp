@@ -4,11 +4,11 @@
 #include <CLI/CLI.hpp>
 
 #include <limits>
-#include <map>
 #include <utility>
 #include <vector>
 
 #include "core/json_writer.h"
+#include "executor/choice_option.h"
 #include "executor/number_option.h"
 
 namespace fsdp::executor {
@@ -47,21 +47,13 @@ constexpr Member kMembers[] = {
     {"--accumulation", [](const Hyperparameters& from, Hyperparameters& to) { to.accumulation = from.accumulation; }},
 };
 
-template <class E>
-std::map<std::string, E> by_name(const EnumTable<E>& table) {
-  std::map<std::string, E> names;
-  for (const EnumName<E>& each : table.names) names.emplace(each.name, each.value);
-  return names;
-}
-
 }  // namespace
 
 void describe_training_options(CLI::App& app, TrainingOptions& options) {
   Hyperparameters& values = options.values;
   app.add_option("--lr", values.learning_rate, "Learning rate (1e-4)")->check(number_between(0, kAnything, true));
-  app.add_option("--schedule", values.schedule,
-                 "How it goes on after the warm-up: constant, linear or cosine (constant)")
-      ->transform(CLI::CheckedTransformer(by_name(kRateScheduleTable)));
+  add_choice(app, "--schedule", values.schedule, kRateScheduleTable,
+             "How it goes on after the warm-up: constant, linear or cosine (constant)");
   app.add_option("--warmup", values.warmup_steps, "Steps in which it rises from 0 (0)")
       ->check(CLI::Range(std::int64_t{0}, kMostSteps));
   app.add_option("--schedule-steps", values.schedule_steps, "Length of the schedule with its warm-up (--steps)")
@@ -89,9 +81,8 @@ void describe_training_options(CLI::App& app, TrainingOptions& options) {
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
   app.add_option("--document-end", values.document_end, "Id of the token behind which nothing is to be predicted")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
-  app.add_option("--accumulation", values.accumulation,
-                 "Gradients of a step's micro-batches: their mean, as of (loss / N).backward(), or their sum (mean)")
-      ->transform(CLI::CheckedTransformer(by_name(kAccumulationTable)));
+  add_choice(app, "--accumulation", values.accumulation, kAccumulationTable,
+             "Gradients of a step's micro-batches: their mean, as of (loss / N).backward(), or their sum (mean)");
 }
 
 void note_given(const CLI::App& app, TrainingOptions& options) {
