@@ -32,29 +32,6 @@ namespace {
 
 constexpr std::int64_t kDefaultSteps = 4;
 
-/// What fsdp-exec itself checks.
-constexpr std::pair<Option, const char*> kPassedOn[] = {
-    {Option::Weights, "--weights"},
-    {Option::Tokens, "--tokens"},
-    {Option::TokenDtype, "--token-dtype"},
-    {Option::CheckpointFolder, "--checkpoint-dir"},
-    {Option::CheckpointEvery, "--every"},
-    {Option::CheckpointKeep, "--keep"},
-    {Option::Resume, "--resume"},
-    {Option::SaveParameters, "--save-parameters"},
-    {Option::LearningRate, "--lr"},
-    {Option::Schedule, "--schedule"},
-    {Option::Warmup, "--warmup"},
-    {Option::ScheduleSteps, "--schedule-steps"},
-    {Option::MinRateRatio, "--min-lr-ratio"},
-    {Option::Betas, "--betas"},
-    {Option::Epsilon, "--eps"},
-    {Option::WeightDecay, "--weight-decay"},
-    {Option::NoDecay, "--no-decay"},
-    {Option::Accumulation, "--accumulation"},
-    {Option::NonfiniteLoss, "--nonfinite-loss"},
-};
-
 struct Request {
   Given given;
   bool on_gpus = false;
@@ -122,13 +99,11 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   if (request.on_gpus) options.insert(options.end(), {"--device", "cuda"});
   if (timeout) options.insert(options.end(), {"--timeout", fmt::format("{}", timeout->count())});
   if (memory) options.insert(options.end(), {"--mem", fmt::format("{}B", memory->count())});
-  if (const auto seed = line.value(Option::Seed)) options.insert(options.end(), {"--seed", *seed});
-  if (const auto reduce = line.value(Option::Reduce)) options.insert(options.end(), {"--reduce", *reduce});
-  for (const auto& [option, flag] : kPassedOn) {
-    if (!line.has(option)) continue;
-    options.emplace_back(flag);
-    const std::vector<std::string>& values = line.all(option);
-    options.insert(options.end(), info_of(option).many ? values.begin() : values.end() - 1, values.end());
+  for (const OptionInfo& info : handed_on()) {
+    if (!line.has(info.option)) continue;
+    options.emplace_back(flag_of(info.option));
+    const std::vector<std::string>& values = line.all(info.option);
+    options.insert(options.end(), values.begin(), values.end());
   }
   request.folder = line.value(Option::RunFolder).value_or("");
   return request;

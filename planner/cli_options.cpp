@@ -143,19 +143,31 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Ranks, "--ranks", "N", "", kExecution, "Processes to start; as many as the plan has ranks", "x"},
     OptionInfo{Option::Device, "--device", "KIND", "cpu|cuda", kExecution,
                "Processors over Gloo, or GPUs over NCCL; GPUs when the plan is for some and they are here", "x"},
-    OptionInfo{Option::Seed, "--seed", "N", "", kExecution, "Seed of weights and data; 0 when not given", "x"},
-    OptionInfo{Option::Reduce, "--reduce", "HOW", "direct|parity", kExecution,
-               "How gradients are summed: direct, or parity (Gloo's own, in PyTorch's order)", "x"},
     OptionInfo{Option::RunFolder, "--run-dir", "FOLDER", "", kExecution,
                "Keep the plan, its prediction, and each rank's log, report and trace here", "x"},
     OptionInfo{Option::Calibration, "--calibration", "FILE", "", kExecution,
                "Predict with what an earlier run wrote here, and write what this one teaches", "x"},
+    OptionInfo{Option::Seed, "--seed", "N", "", kExecution, "Seed of weights and data; 0 when not given", "x"},
+    OptionInfo{Option::Reduce, "--reduce", "HOW", "direct|parity", kExecution,
+               "How gradients are summed: direct, or parity (Gloo's own, in PyTorch's order)", "x"},
     OptionInfo{Option::Weights, "--weights", "FILE...", "", kExecution,
                "Parameters from safetensors files, a folder of them or an index; else from the seed", "x", true, true},
-    OptionInfo{Option::Tokens, "--tokens", "FILE", "", kExecution,
-               "Token ids of a language model, raw or .npy; else data from the seed", "x"},
+    OptionInfo{Option::Tokens, "--tokens", "FILE...", "", kExecution,
+               "Token ids of a language model, raw or .npy; else data from the seed", "x", true, true},
     OptionInfo{Option::TokenDtype, "--token-dtype", "DTYPE", "uint16|int32|uint32|int64", kExecution,
                "Of raw ids; by the vocabulary when not given", "x"},
+    OptionInfo{Option::Labels, "--labels", "FILE...", "", kExecution,
+               "A file of labels for each of --tokens; -100 is not to be predicted", "x", true, true},
+    OptionInfo{Option::Shuffle, "--shuffle", "SEED", "", kExecution,
+               "Samples of --tokens in another order in each epoch; in that of the files when not given", "x"},
+    OptionInfo{Option::DocumentEnd, "--document-end", "ID", "", kExecution,
+               "Token behind which nothing is to be predicted", "x"},
+    OptionInfo{Option::EvaluateFiles, "--evaluate", "FILE...", "", kExecution,
+               "Token ids that are held out: their loss, without dropout", "x", true, true},
+    OptionInfo{Option::EvaluateEvery, "--evaluate-every", "N", "", kExecution,
+               "Steps from one evaluation to the next; only after the last step when not given", "x"},
+    OptionInfo{Option::EvaluateSamples, "--evaluate-samples", "N", "", kExecution,
+               "Most samples of an evaluation; all when not given", "x"},
     OptionInfo{Option::CheckpointFolder, "--checkpoint-dir", "FOLDER", "", kExecution, "Write checkpoints here", "x"},
     OptionInfo{Option::CheckpointEvery, "--every", "N", "", kExecution,
                "Steps from one checkpoint to the next; only after the last step when not given", "x"},
@@ -165,6 +177,10 @@ constexpr std::array kOptions = {
                "Go on from a checkpoint, or from the latest of --checkpoint-dir", "x"},
     OptionInfo{Option::SaveParameters, "--save-parameters", "FILE", "", kExecution,
                "Write all parameters at the end, as safetensors", "x"},
+    OptionInfo{Option::Metrics, "--metrics", "FILE", "", kExecution, "Write a line of JSON for each step, as it comes",
+               "x"},
+    OptionInfo{Option::MeasureEvery, "--measure-every", "N", "", kExecution,
+               "Measure and print every Nth step; 1 when not given", "x"},
 
     OptionInfo{Option::LearningRate, "--lr", "RATE", "", kTraining, "Learning rate; 1e-4 when not given", "x"},
     OptionInfo{Option::Schedule, "--schedule", "NAME", "constant|linear|cosine", kTraining,
@@ -276,6 +292,12 @@ std::span<const OptionInfo> options() {
 
 const OptionInfo& info_of(Option option) {
   return kOptions[static_cast<std::size_t>(option)];
+}
+
+std::span<const OptionInfo> handed_on() {
+  const auto first = kOptions.begin() + static_cast<std::ptrdiff_t>(Option::Seed);
+  const auto last = kOptions.begin() + static_cast<std::ptrdiff_t>(Option::NonfiniteLoss);
+  return {first, last + 1};
 }
 
 OptionWords words_of(const OptionInfo& info, Command command) {

@@ -99,19 +99,28 @@ enum class Option {
   Proof,
   Ranks,
   Device,
-  Seed,
-  Reduce,
   RunFolder,
   Calibration,
+  // What is trained, for fsdp-exec (`handed_on`).
+  Seed,
+  Reduce,
   Weights,
   Tokens,
   TokenDtype,
+  Labels,
+  Shuffle,
+  DocumentEnd,
+  EvaluateFiles,
+  EvaluateEvery,
+  EvaluateSamples,
   CheckpointFolder,
   CheckpointEvery,
   CheckpointKeep,
   Resume,
   SaveParameters,
-  // How a run trains.
+  Metrics,
+  MeasureEvery,
+  // How a run trains, for fsdp-exec.
   LearningRate,
   Schedule,
   Warmup,
@@ -154,6 +163,8 @@ struct OptionInfo {
 };
 std::span<const OptionInfo> options();
 const OptionInfo& info_of(Option option);
+/// Those that `execute` hands on to fsdp-exec, which has them under the same name and checks them.
+std::span<const OptionInfo> handed_on();
 
 /// What the help of one command says of an option.
 struct OptionWords {

@@ -153,12 +153,17 @@ void check_arguments(const CommandLine& line, Errors& errors) {
     errors.push_back({"", fmt::format("\"{}\" is one argument too many.", line.arguments[most]), hint});
   }
   if (line.arguments.size() < least) {
-    const bool swallowed = line.has(Option::Trainable) || line.has(Option::Freeze);
+    std::string swallowing;
+    for (const OptionInfo& each : options()) {
+      if (!each.many || !line.has(each.option)) continue;
+      swallowing += fmt::format("{}{}", swallowing.empty() ? "" : " and ", flag_of(each.option));
+    }
     const std::string_view missing = info.argument.substr(line.arguments.empty() ? 0 : info.argument.find(' ') + 1);
     const std::string_view first = missing.substr(0, missing.find(' '));
     errors.push_back({"", fmt::format("The {} is missing.", first),
-                      swallowed ? "Write it before --trainable and --freeze, which take all words that follow."
-                                : fmt::format("Write {} {}.", command, info.argument)});
+                      swallowing.empty()
+                          ? fmt::format("Write {} {}.", command, info.argument)
+                          : fmt::format("Write it before {}: all words that follow are taken for it.", swallowing)});
   }
 }
 

@@ -39,13 +39,21 @@ constexpr double kDefaultTimeoutSeconds = 300;
 constexpr const char* kDefaultFolder = "proof";
 constexpr Seconds kBetweenLooks{0.2};
 
-/// What a proof has no use for.
+/// What a proof has no use for, beside what is handed on to fsdp-exec.
 constexpr Option kOfOtherRuns[] = {
-    Option::Weights,         Option::Tokens,         Option::TokenDtype, Option::CheckpointFolder,
-    Option::CheckpointEvery, Option::CheckpointKeep, Option::Resume,     Option::Memory,
-    Option::Reduce,          Option::Calibration,    Option::Tolerance,  Option::AllocatorTrace,
-    Option::Device,          Option::Ranks,          Option::Output,
+    Option::Memory, Option::Calibration, Option::Tolerance, Option::AllocatorTrace,
+    Option::Device, Option::Ranks,       Option::Output,
 };
+
+void refuse_what_is_of_other_runs(const CommandLine& line, OptionReader& reader) {
+  const auto refuse = [&](Option option) {
+    if (line.has(option)) reader.fail(option, "A proof has no use for it.", "Leave it out.");
+  };
+  for (const Option option : kOfOtherRuns) refuse(option);
+  for (const OptionInfo& info : handed_on()) {
+    if (info.option != Option::Seed) refuse(info.option);
+  }
+}
 
 struct ProofRun {
   Given given;
@@ -62,9 +70,7 @@ struct ProofRun {
 std::optional<ProofRun> read_proof(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader reader(line, errors);
   ProofRun proof;
-  for (const Option option : kOfOtherRuns) {
-    if (line.has(option)) reader.fail(option, "A proof has no use for it.", "Leave it out.");
-  }
+  refuse_what_is_of_other_runs(line, reader);
   proof.steps = std::max<std::int64_t>(2, reader.count(Option::Steps).value_or(kDefaultSteps));
   proof.seed = reader.count(Option::Seed, 0).value_or(0);
   proof.timeout = reader.time(Option::Timeout).value_or(Seconds(kDefaultTimeoutSeconds)).count();

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -18,8 +20,8 @@ import zlib
 sys.dont_write_bytecode = True
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
-from plain_model import SPEC, Files  # noqa: E402
-from ranks import LIMIT_SECONDS, InAFolder, clean_environment, started  # noqa: E402
+from plain_model import SEQ, SPEC, Files  # noqa: E402
+from ranks import LIMIT_SECONDS, InAFolder, clean_environment, parameters_of, run_executor, started  # noqa: E402
 
 EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 EXIT_INPUT, EXIT_RUN = 2, 3
@@ -32,6 +34,12 @@ def write_index(step: pathlib.Path, index: dict[str, object]) -> None:
     text = json.dumps(index)[:-1] + ", "
     text += f'"crc32_of_text_before": {zlib.crc32(text.encode())}}}'
     (step / "checkpoint.json").write_text(text, encoding="utf-8")
+
+
+def save_npy(path: pathlib.Path, ids: list[int]) -> None:
+    """As numpy.save writes it, which is not everywhere."""
+    header = f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({len(ids)},), }}".ljust(117).encode() + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + struct.pack(f"<{len(ids)}i", *ids))
 
 
 class Refusals(InAFolder):
@@ -81,6 +89,18 @@ class Refusals(InAFolder):
         for timeout in "nan", "inf", "0", "-1":
             self.expect(EXIT_INPUT, "--timeout", "--timeout", timeout)
 
+    def test_all_that_is_wrong_with_a_command_line_is_said_at_once(self) -> None:
+        wrong = ["--lr", "nan", "--betas", "0.9", "--schedule", "slow", "--warmup", "-1", "--steps=none", "--keep", "3",
+                 "--stepps", "7", "--device", "cuda", "--mem", "3x", "--workspaces", "here", "--labels", "there"]
+        codes, printed = self.run_ranks(self.files.plan(1, 4), 1, *wrong)
+        self.assertEqual(codes, [EXIT_INPUT])
+        places = re.findall(r"^error: (\S+): ", printed[0], re.MULTILINE)
+        self.assertEqual(sorted(places), sorted(["--lr", "--betas", "--schedule", "--warmup", "--steps", "--keep", "--stepps",
+                                                 "--mem", "--workspaces", "--labels"]), printed[0])
+        self.assertIn("Did you mean --steps?", printed[0])
+        self.assertIn("--keep: It needs --checkpoint.", printed[0])
+        self.assertIn("slow not in {constant,linear,cosine}", printed[0])
+
     def test_a_plan_that_is_a_pipe(self) -> None:
         pipe = self.folder / "pipe.json"
         os.mkfifo(pipe)
@@ -128,18 +148,43 @@ class Refusals(InAFolder):
                               env={**clean_environment(), **variables}, capture_output=True, text=True,
                               timeout=LIMIT_SECONDS, check=False)
 
+    def test_execute_has_every_option_of_a_run(self) -> None:
+        names = {}
+        for words in ([str(EXECUTOR), "--help"], [str(PLANNER), "execute", "--help"]):
+            help_text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            names[words[0]] = set(re.findall(r"^  (?:-\w,\s*)?(--[a-z-]+)", help_text, re.MULTILINE))
+        missing = names[str(EXECUTOR)] - names[str(PLANNER)]
+        # Of one rank, or settled by execute itself.
+        self.assertEqual(missing, {"--report", "--allocation-trace", "--workspaces", "--threads", "--stand-in", "--nccl-alone",
+                                   "--heartbeat", "--checkpoint"})
+
     def test_execute_passes_on_how_to_train(self) -> None:
-        saved = self.folder / "parameters"
-        run = self.folder / "run"
-        done = self.execute("--steps", "2", "--lr", "0.5", "--schedule", "linear", "--betas", "0.5", "0.6", "--no-decay",
-                            "norms,biases", "--save-parameters", str(saved), "--run-dir", str(run))
+        saved, run, metrics = (self.folder / name for name in ("parameters", "run", "metrics"))
+        ids = [str(self.folder / name) for name in ("first.npy", "second", "held-out")]
+        save_npy(pathlib.Path(ids[0]), self.files.ids[:7 * SEQ])
+        for path in ids[1:]:
+            pathlib.Path(path).write_bytes(struct.pack(f"<{9 * SEQ}i", *self.files.ids[7 * SEQ:16 * SEQ]))
+        how = ["--steps", "2", "--lr", "0.5", "--schedule", "linear", "--betas", "0.5", "0.6", "--no-decay", "norms,biases",
+               "--tokens", *ids[:2], "--labels", *ids[:2], "--token-dtype", "int32", "--shuffle", "3", "--document-end", "2",
+               "--evaluate", ids[2], "--evaluate-every", "1", "--evaluate-samples", "8", "--seed", "5", "--reduce", "parity"]
+        done = self.execute(*how, "--save-parameters", str(saved), "--run-dir", str(run), "--metrics", str(metrics))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue(saved.is_file())
-        steps = json.loads((run / "report-1.json").read_text(encoding="utf-8"))["steps"]
-        self.assertEqual([step["learning_rate"] for step in steps], [0.5, 0.25])
-        refused = self.execute("--lr", "nan")
+        lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+        self.assertEqual([line["evaluation_samples"] for line in lines if "evaluation_loss" in line], [8, 8])
+        alone = run_executor(EXECUTOR, self.files.plan(2, 4), 2, self.folder, "alone", how)
+        self.assertEqual(parameters_of(saved), alone["parameters"])
+        for rank, steps in enumerate(alone["steps"]):
+            ours = json.loads((run / f"report-{rank}.json").read_text(encoding="utf-8"))["steps"]
+            self.assertEqual([(step["loss"], step["learning_rate"]) for step in ours],
+                             [(step["loss"], step["learning_rate"]) for step in steps])
+
+    def test_execute_says_at_once_what_a_rank_refuses(self) -> None:
+        refused = self.execute("--lr", "nan", "--warmup", "many", "--evaluate-every", "3")
         self.assertEqual(refused.returncode, EXIT_INPUT)
-        self.assertIn("--lr", refused.stderr)
+        for option in "--lr", "--warmup", "--evaluate-every":
+            self.assertEqual(len(re.findall(f"^error: {option}: ", refused.stderr, re.MULTILINE)), 1, refused.stderr)
+        proof = self.execute("--proof", "--lr", "1", "--metrics", "here", "--tokens", "there")
+        self.assertEqual((proof.returncode, proof.stderr.count("A proof has no use for it")), (EXIT_INPUT, 3), proof.stderr)
 
     def test_execute_says_why_there_is_no_folder(self) -> None:
         (self.folder / "file").write_text("", encoding="utf-8")

@@ -222,6 +222,9 @@ def test_screens(tester):
     code, out, _ = tester.run("--help")
     tester.compare("help.txt", out)
     tester.check(code == 0 and max(map(len, out.splitlines())) <= 80, "The help is wider than 80 columns.")
+    code, out, _ = tester.run("execute --help")
+    tester.compare("execute_help.txt", out)
+    tester.check(code == 0 and max(map(len, out.splitlines())) <= 80, "The help of execute is wider than 80 columns.")
 
 
 # Small and large, with and without a plan that fits, with and without a GPU's name.
