@@ -74,6 +74,9 @@ TEST_F(CountingAllocatorTest, AThreadsPeakLeavesOtherThreadsOut) {
   }
   EXPECT_EQ(peak.highest().count(), 70);
   EXPECT_EQ(peak.now().count(), 0);
+  { const at::Tensor higher = bytes(90); }
+  { const ThreadPeak inner; }
+  EXPECT_EQ(peak.highest().count(), 90);
 }
 
 TEST_F(CountingAllocatorTest, AListenerSeesEveryChangeInOrder) {

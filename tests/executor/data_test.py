@@ -214,7 +214,9 @@ class Metrics(OnFiles):
     def test_tensorboard_is_written_or_missed(self) -> None:
         import subprocess
         path, folder = self.folder / "metrics.jsonl", self.folder / "board"
-        path.write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.25, "evaluation_loss": null}\n', encoding="utf-8")
+        path.write_text('{"step": 1, "loss": 2.5, "samples": 8}\n{"step": 2, "loss": 2.25, "samples": 16}\n'
+                        '{"step": 2, "evaluation_loss": 2.125}\n{"step": 3, "loss": null, "samples": 24}\n{"step": 4, "lo',
+                        encoding="utf-8")
         done = subprocess.run([sys.executable, "-B", "-m", "fsdp_metrics", "to-tensorboard", str(path), str(folder)],
                               env={**os.environ, "PYTHONPATH": os.pathsep.join(
                                   [str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])])},
@@ -226,8 +228,10 @@ class Metrics(OnFiles):
             self.assertIn("tensorboard is not installed. Run: pip install tensorboard", done.stderr)
             return
         self.assertEqual(done.returncode, 0, done.stderr)
-        events = EventAccumulator(str(folder)).Reload().Scalars("loss")
-        self.assertEqual([(event.step, event.value) for event in events], [(1, 2.5), (2, 2.25)])
+        events = EventAccumulator(str(folder)).Reload()
+        found = {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+        self.assertEqual(found, {"loss": [(1, 2.5), (2, 2.25)], "samples": [(1, 8.0), (2, 16.0), (3, 24.0)],
+                                 "evaluation_loss": [(2, 2.125)]})
 
 
 if __name__ == "__main__":
