@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "executor/old_names.h"
 #include "executor/weights.h"
 
 namespace fsdp::executor {
@@ -32,6 +33,7 @@ void read_weights(const RunOptions& options, const Model& model, RunStart& start
   const std::size_t before = errors.size();
   keep(read_stored_tensors(options.weights), start.weights.emplace(), errors);
   if (errors.size() != before) return;
+  start.notes = settle_old_names(*start.weights, model);
   const Errors unfit = check_weights(*start.weights, model);
   errors.insert(errors.end(), unfit.begin(), unfit.end());
 }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/model.h"
 #include "core/plan.h"
@@ -23,6 +24,7 @@ namespace fsdp::executor {
 struct RunStart {
   std::optional<StoredTensors> weights;      ///< Of all parameters; nothing: from the seed or the checkpoint.
   std::optional<ResumedCheckpoint> resumed;  ///< What the run goes on from.
+  std::vector<std::string> notes;            ///< What was read otherwise than it is written.
   std::shared_ptr<const TokenFile> tokens;
   std::shared_ptr<const TokenFile> evaluated;  ///< In the order of its files.
 };

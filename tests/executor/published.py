@@ -71,6 +71,21 @@ def save(model: torch.nn.Module, folder: pathlib.Path) -> None:
     save_file(model.state_dict(), folder / "model.safetensors")
 
 
+def save_as_once(model: Published, code: torch.nn.Module, folder: pathlib.Path) -> None:
+    """In the place of the file that is there. AssertionError: the published code does not read it."""
+    from safetensors.torch import load_file, save_file
+
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    once = model.once(tensors)
+    assert once.keys() != tensors.keys()
+    save_file(once, file, metadata={"format": "pt"})
+    read, info = type(code).from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and not info["mismatched_keys"], info
+    theirs = read.state_dict()
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in code.state_dict().items())
+
+
 def write_plan(model: Published, folder: pathlib.Path, spec: dict[str, Any], plan: dict[str, Any]) -> pathlib.Path:
     case = Case("published", model.spec, 1, plan, units=[{"modules": [""]}], dimensions=model.dimensions)
     spec_file, plan_file = folder / "spec.json", folder / "plan.json"
@@ -128,6 +143,8 @@ def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, fol
     """Loss and gradients of one step."""
     sgd = {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0, "implementation": "for_loop"}
     trial = Trial(model, planner, folder, sgd, dtype)
+    if model.once and dtype == torch.float32:
+        save_as_once(model, trial.code, folder / "weights")
     ours = trial.executed(executor, 1, RATE)
     gradients = {name: (trial.before[name].float() - tensor_of(stored)) / RATE
                  for name, stored in ours["parameters"].items()}

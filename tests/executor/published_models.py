@@ -23,6 +23,7 @@ import torch  # noqa: E402
 from torch.nn import Module  # noqa: E402
 
 Inputs = Mapping[str, torch.Tensor]
+Tensors = dict[str, torch.Tensor]
 
 
 @dataclass
@@ -37,6 +38,7 @@ class Published:
     upcasts: bool = True  # The code's loss is of logits in fp32.
     gain: float = 2.0  # Of random weights. T5, which does not scale its scores, has large ones as it is.
     in_bf16: bool = True  # It runs in bf16 on processors.
+    once: Callable[[Tensors], Tensors] | None = None  # Today's file as one of earlier days, which the code reads too.
 
 
 def _causal(kind: str, **options: Any) -> Callable[[], Module]:
@@ -183,9 +185,36 @@ def _in_order(model: Module, inputs: Inputs) -> torch.Tensor:
     return model(**inputs, use_cache=False).loss
 
 
+def _with_frequencies(tensors: Tensors) -> Tensors:
+    """As Llama 2's first files: of every layer."""
+    return {**tensors, **{f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(8) for i in range(2)}}
+
+
+def _of_the_base(tensors: Tensors) -> Tensors:
+    """As openai-community/gpt2: names of GPT2Model, and the masks of its layers."""
+    masks = {f"h.{i}.attn.{name}": torch.ones(shape) for i in range(2) for name, shape in
+             (("bias", (1, 1, 32, 32)), ("masked_bias", ()))}
+    return {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()} | masks
+
+
+def _of_tensorflow(tensors: Tensors) -> Tensors:
+    """As google-bert/bert-base-uncased."""
+    ends = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    found = {}
+    for name, tensor in tensors.items():
+        end = next((end for end in ends if name.endswith(end)), "")
+        found[name.removesuffix(end) + ends.get(end, "")] = tensor
+    return {**found, "bert.embeddings.position_ids": torch.arange(32).view(1, 32)}
+
+
+def _with_unread_bias(tensors: Tensors) -> Tensors:
+    """As google-t5/t5-small."""
+    return {**tensors, "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": torch.ones(8, 8)}
+
+
 MODELS = [
     Published("Llama 2", "llama2_7b", _causal("Llama", **{**_LLAMA, "num_key_value_heads": 4}, rms_norm_eps=1e-5,
-                                               rope_theta=10000.0)),
+                                               rope_theta=10000.0), once=_with_frequencies),
     Published("Llama 3.1", "llama3_1_8b", _causal("Llama", **_LLAMA, rms_norm_eps=1e-5, rope_theta=500000.0,
                                                   rope_scaling=_llama3_scaling(8.0)), dimensions={"seq": 384}),
     Published("Llama 3.2", "llama3_2_1b", _causal("Llama", **_LLAMA, rms_norm_eps=1e-5, rope_theta=500000.0,
@@ -214,9 +243,10 @@ MODELS = [
                       query_pre_attn_scalar=256, attn_logit_softcapping=50.0, final_logit_softcapping=30.0,
                       hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, rope_theta=10000.0,
                       tie_word_embeddings=True, attn_implementation="eager"), gain=10.0),
-    Published("GPT-2", "gpt2", _gpt2),
-    Published("BERT", "bert_large", _bert, upcasts=False),
-    Published("T5", "t5_3b", _t5, _in_order, {"seq": 200, "target_seq": 150}, upcasts=False, gain=1.0),
+    Published("GPT-2", "gpt2", _gpt2, once=_of_the_base),
+    Published("BERT", "bert_large", _bert, upcasts=False, once=_of_tensorflow),
+    Published("T5", "t5_3b", _t5, _in_order, {"seq": 200, "target_seq": 150}, upcasts=False, gain=1.0,
+              once=_with_unread_bias),
     Published("Whisper", "whisper_large_v3", _whisper, _in_order, {"batch": 8, "target_seq": 16}, upcasts=False),
     Published("Qwen3-TTS", "qwen3_tts", _qwen3_tts, _sft_step),
     Published("ViT", "vit_b_16", _vit, _classified("pixel_values"), upcasts=False),
