@@ -232,85 +232,157 @@ Result<void> write_results(const RunOptions& options, const Job& job, const std:
   return write_report(options, job, steps, evaluation, backend.device_name());
 }
 
-Result<void> train(const RunOptions& options, int rank, const Job& job, Backend& backend, GlooNetwork* network,
-                   int& current, std::string& doing) {
-  const bool speaks = rank == 0 || options.stands_in;
+/// Where a rank is, for whoever reports its failure.
+struct Place {
+  int instruction = -1;  ///< Of the schedule; -1: between steps.
+  std::string doing = "joining the other ranks";
+
+  void is_at(std::string what) {
+    doing = std::move(what);
+    instruction = -1;
+  }
+};
+
+std::unique_ptr<Trainer> make_trainer(const RunOptions& options, int rank, const Job& job, Backend& backend,
+                                      GlooNetwork* network) {
   RankGroups groups = groups_of(backend.group_maker(network, options, rank), network, options.on_cuda, job, rank);
   begin_peak();
-  TrainingSettings settings{.seed = options.seed,
-                            .hyperparameters = options.training.values,
-                            .fills_parameters = !job.start.weights && !job.start.resumed,
-                            .tokens = job.start.tokens,
-                            .device = backend.device(),
-                            .check = [&backend] { backend.check(); }};
-  Trainer trainer(job.index, job.plan, job.layout, job.schedule, std::move(groups), settings);
-  std::optional<Agreement> agreement;
-  if (network != nullptr) agreement.emplace(trainer, job.plan.mesh.world_size());
-  Agreement* const others = agreement ? &*agreement : nullptr;
-  doing = "reading what it begins with";
-  FSDP_TRY(const std::string begun, begin_run(job.start, trainer, others));
-  if (!begun.empty() && speaks) say(begun);
-  std::optional<CheckpointWriter> checkpoints;
-  if (!options.checkpoints.folder.empty()) {
-    checkpoints.emplace(options.checkpoints, index_of_run(options, job), trainer, *agreement);
+  const TrainingSettings settings{.seed = options.seed,
+                                  .hyperparameters = options.training.values,
+                                  .fills_parameters = !job.start.weights && !job.start.resumed,
+                                  .tokens = job.start.tokens,
+                                  .device = backend.device(),
+                                  .check = [&backend] { backend.check(); }};
+  return std::make_unique<Trainer>(job.index, job.plan, job.layout, job.schedule, std::move(groups), settings);
+}
+
+/// The run of one rank: what it begins with, its steps, and what it leaves behind.
+class RunOfRank {
+ public:
+  /// `network` null: the rank runs alone. REQUIRES: references outlive it.
+  RunOfRank(const RunOptions& options, int rank, const Job& job, Backend& backend, GlooNetwork* network, Place& place)
+      : options_(options),
+        rank_(rank),
+        job_(job),
+        backend_(backend),
+        network_(network),
+        place_(place),
+        speaks_(rank == 0 || options.stands_in),
+        trainer_(make_trainer(options, rank, job, backend, network)),
+        agreement_(network != nullptr ? std::make_unique<Agreement>(*trainer_, job.plan.mesh.world_size()) : nullptr),
+        progress_(options, *trainer_, agreement_.get(), speaks_, job.start.evaluated) {}
+
+  Result<void> begin();
+  Result<void> train();
+  Result<void> finish();
+
+ private:
+  Result<void> train_step(std::int64_t number);
+  Result<void> after_step(std::int64_t number, bool is_checkpoint_due);
+  Result<void> save_checkpoint();
+
+  const RunOptions& options_;
+  int rank_;
+  const Job& job_;
+  Backend& backend_;
+  GlooNetwork* network_;
+  Place& place_;
+  bool speaks_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Agreement> agreement_;  ///< Null where the rank runs alone.
+  ProgressOfRun progress_;
+  std::optional<CheckpointWriter> checkpoints_;
+  std::vector<StepMeasurement> steps_;
+  KernelCalls calls_;
+};
+
+Result<void> RunOfRank::begin() {
+  place_.doing = "reading what it begins with";
+  FSDP_TRY(const std::string begun, begin_run(job_.start, *trainer_, agreement_.get()));
+  if (speaks_) {
+    for (const std::string& note : job_.start.notes) say(fmt::format("note: --weights: {}.", note));
+    if (!begun.empty()) say(begun);
   }
-  ProgressOfRun progress(options, trainer, others, speaks, job.start.evaluated);
-  if (auto begins = progress.begin(); !begins) return begins;
-  if (network != nullptr) network->barrier("ready");
-  trainer.on_instruction([&](int instruction) { current = instruction; });
-  std::vector<StepMeasurement> steps;
-  KernelCalls calls;
-  if (!options.workspaces.empty() && speaks) calls.listen();
-  for (std::int64_t i = trainer.progress().steps; i < options.steps; ++i) {
-    doing = fmt::format("step {}", i + 1);
-    if (!options.allocations.empty() && i + 1 == options.steps) backend.begin_trace();
-    if (steps.size() > 1) drop_details(steps.back());
-    const bool is_due = checkpoints && checkpoints->is_due(i + 1, options.steps);
-    const bool measures = steps.empty() || is_due || (i + 1) % options.measure_every == 0 || i + 1 == options.steps ||
-                          progress.evaluates_after(i + 1);
-    StepMeasurement measured = trainer.step(measures);
-    calls.stop();
-    if (!measures) continue;
-    steps.push_back(std::move(measured));
-    if (!options.allocations.empty() && i + 1 == options.steps) {
-      const auto written = backend.write_trace(options.allocations);
-      if (!written) return written;
-    }
-    current = -1;
-    doing = fmt::format("step {}, comparing losses", i + 1);
-    if (auto compared = progress.after_step(steps.back(), i + 1); !compared) return compared;
-    if (progress.evaluates_after(i + 1)) {
-      doing = fmt::format("step {}, the evaluation after it", i + 1);
-      if (auto evaluated = progress.evaluate(i + 1); !evaluated) return evaluated;
-      current = -1;
-    }
-    if (!is_due) continue;
-    doing = fmt::format("the checkpoint of step {}", i + 1);
-    current = -1;
-    FSDP_TRY(const std::string saved, checkpoints->save());
-    if (speaks) say(saved);
+  if (!options_.checkpoints.folder.empty()) {
+    checkpoints_.emplace(options_.checkpoints, index_of_run(options_, job_), *trainer_, *agreement_);
   }
-  if (steps.empty() && speaks) say(fmt::format("all {} steps are done; nothing is trained or measured", options.steps));
-  if (checkpoints && steps.empty() && !checkpoints->has(trainer.progress().steps)) {
-    FSDP_TRY(const std::string saved, checkpoints->save());
-    if (speaks) say(saved);
+  if (auto begins = progress_.begin(); !begins) return begins;
+  if (network_ != nullptr) network_->barrier("ready");
+  trainer_->on_instruction([this](int instruction) { place_.instruction = instruction; });
+  if (!options_.workspaces.empty() && speaks_) calls_.listen();
+  return {};
+}
+
+Result<void> RunOfRank::train() {
+  for (std::int64_t i = trainer_->progress().steps; i < options_.steps; ++i) {
+    if (auto trained = train_step(i + 1); !trained) return trained;
   }
-  doing = "writing the results";
-  current = -1;
-  const auto written = agree(write_results(options, job, steps, progress.evaluation(), backend, rank), rank, others);
+  if (!steps_.empty()) return {};
+  if (speaks_) say(fmt::format("all {} steps are done; nothing is trained or measured", options_.steps));
+  // Cut anew, perhaps for other ranks.
+  if (checkpoints_ && !checkpoints_->has(trainer_->progress().steps)) return save_checkpoint();
+  return {};
+}
+
+Result<void> RunOfRank::train_step(std::int64_t number) {
+  place_.is_at(fmt::format("step {}", number));
+  const bool is_last = number == options_.steps;
+  const bool is_traced = !options_.allocations.empty() && is_last;
+  if (is_traced) backend_.begin_trace();
+  if (steps_.size() > 1) drop_details(steps_.back());
+  const bool is_due = checkpoints_ && checkpoints_->is_due(number, options_.steps);
+  const bool measures =
+      steps_.empty() || is_due || is_last || number % options_.measure_every == 0 || progress_.evaluates_after(number);
+  StepMeasurement measured = trainer_->step(measures);
+  calls_.stop();
+  if (!measures) return {};
+  steps_.push_back(std::move(measured));
+  if (is_traced) {
+    if (auto written = backend_.write_trace(options_.allocations); !written) return written;
+  }
+  return after_step(number, is_due);
+}
+
+Result<void> RunOfRank::after_step(std::int64_t number, bool is_checkpoint_due) {
+  place_.is_at(fmt::format("step {}, comparing losses", number));
+  if (auto compared = progress_.after_step(steps_.back(), number); !compared) return compared;
+  if (progress_.evaluates_after(number)) {
+    place_.doing = fmt::format("step {}, the evaluation after it", number);
+    if (auto evaluated = progress_.evaluate(number); !evaluated) return evaluated;
+  }
+  if (!is_checkpoint_due) return {};
+  place_.is_at(fmt::format("the checkpoint of step {}", number));
+  return save_checkpoint();
+}
+
+Result<void> RunOfRank::save_checkpoint() {
+  FSDP_TRY(const std::string saved, checkpoints_->save());
+  if (speaks_) say(saved);
+  return {};
+}
+
+Result<void> RunOfRank::finish() {
+  place_.is_at("writing the results");
+  const auto written =
+      agree(write_results(options_, job_, steps_, progress_.evaluation(), backend_, rank_), rank_, agreement_.get());
   if (!written) return written;
-  if (!options.parameters.empty()) {
-    const auto saved = agree(save_whole_parameters(trainer, options.parameters, speaks), rank, others);
+  if (!options_.parameters.empty()) {
+    const auto saved = agree(save_whole_parameters(*trainer_, options_.parameters, speaks_), rank_, agreement_.get());
     if (!saved) return saved;
   }
-  if (!options.workspaces.empty() && speaks) {
-    doing = "measuring what kernels take";
-    const auto measured = write_workspaces(options.workspaces, calls);
-    if (!measured) return measured;
+  if (!options_.workspaces.empty() && speaks_) {
+    place_.doing = "measuring what kernels take";
+    if (auto measured = write_workspaces(options_.workspaces, calls_); !measured) return measured;
   }
-  if (network != nullptr) network->barrier("done");
-  backend.done();
+  if (network_ != nullptr) network_->barrier("done");
+  backend_.done();
   return {};
+}
+
+Result<void> run_to_its_end(RunOfRank&& of_rank) {
+  if (auto begun = of_rank.begin(); !begun) return begun;
+  if (auto trained = of_rank.train(); !trained) return trained;
+  return of_rank.finish();
 }
 
 }  // namespace
@@ -339,13 +411,14 @@ int run_rank(RunOptions options, Backend& backend) {
   }
   const Result<void> started = backend.start(options, *launch, job.plan);
   if (!started) return report_errors(started.error()), kExitInput;
-  int current = -1;
-  std::string doing = "joining the other ranks";
+  Place place;
   std::unique_ptr<GlooNetwork> network;
   const auto failed = [&](const std::string& what) {
-    const std::string where = current >= 0 ? fmt::format("{}, {}", doing, instruction_text(job, current)) : doing;
+    const bool is_in_schedule = place.instruction >= 0;
+    const std::string where =
+        is_in_schedule ? fmt::format("{}, {}", place.doing, instruction_text(job, place.instruction)) : place.doing;
     if (network) network->say_failed(what);
-    const bool is_training = current >= 0 || doing.starts_with("step ");
+    const bool is_training = is_in_schedule || place.doing.starts_with("step ");
     const std::string others = network && is_training ? words_on(network->silent_ranks()) : std::string();
     // PyTorch and Gloo say it in many ways.
     const bool has_no_descriptors = what.find(std::strerror(EMFILE)) != std::string::npos;
@@ -360,10 +433,10 @@ int run_rank(RunOptions options, Backend& backend) {
       backend.meet(*network, *launch);
       if (options.on_cuda) network->begin_heartbeat(options.heartbeat);
     }
-    const Result<void> trained = train(options, rank, job, backend, network.get(), current, doing);
+    const Result<void> trained = run_to_its_end(RunOfRank(options, rank, job, backend, network.get(), place));
     if (!trained) return report_errors(trained.error()), kExitRun;
   } catch (const CollectiveFailure& error) {
-    if (error.instruction() >= 0) current = static_cast<int>(error.instruction());
+    if (error.instruction() >= 0) place.instruction = static_cast<int>(error.instruction());
     return failed(error.what());
   } catch (const UnusableInput& error) {
     return report_errors(error.errors()), kExitInput;
