@@ -163,9 +163,6 @@ void settle(CommandLine& line, Errors& errors) {
   options.stands_in = line.app.count("--stand-in") > 0;
   options.on_cuda = texts.device == "cuda";
   options.stops_at_nonfinite_loss = texts.nonfinite == "stop";
-  if (options.on_cuda && !options.evaluated.empty()) {
-    errors.push_back({"--evaluate", "Evaluations are run on processors only.", "Leave it out, or write --device cpu."});
-  }
   if (options.on_cuda && !options.workspaces.empty()) {
     errors.push_back({"--workspaces", "It measures processors, not GPUs.", "Leave it out, or write --device cpu."});
   }

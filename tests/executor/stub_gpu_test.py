@@ -78,6 +78,45 @@ class WhatIsMeasuredIsWhatWasPredicted(unittest.TestCase):
             self.assertEqual(run.replayed[f"{kind}_peak_bytes"], highest, f"replayed: {kind}")
 
 
+class AnEvaluationLeavesTheStepsAsTheyAre(unittest.TestCase):
+    """Whether its loss is right is shown on processors (data_test.py): the stub computes nothing."""
+
+    maxDiff = None
+
+    def check(self, case: str) -> None:
+        trial = next(each for each in trials() if each.name == case)
+        with tempfile.TemporaryDirectory() as name:
+            tokens = pathlib.Path(name) / "tokens"
+            tokens.write_bytes(bytes(2 * 100_000))
+            trial.options += ["--tokens", str(tokens), "--evaluate", str(tokens), "--evaluate-every", "1",
+                              "--evaluate-samples", str(2 * trial.ranks * trial.plan["model"]["dimensions"]["batch"])]
+            run = StubRun(trial, PROGRAM, PLANNER, STUB)
+        self.assertEqual(run.left(), LEFT.get(case, ("", {}))[1])
+        steady = run.collectives(run.measured)
+        self.assertEqual(steady, run.collectives(run.predicted))
+        step = [entry[:4] for entry in steady]
+        forward = [entry[:4] for entry in steady if entry[6] == "forward"]
+        self.assertTrue(forward)
+        of_one = forward[:len(forward) // trial.plan.get("accumulation", 1)]
+        # Two rounds after each step.
+        self.assertEqual(run.called(), (step + 2 * of_one) * STEPS)
+        evaluation = run.measured["evaluation"]["live_peak_bytes"]
+        self.assertLess(evaluation, run.measured["steps"][-1]["live_peak_bytes"])
+        print(f"{case}: an evaluation takes {evaluation} bytes of {run.measured['steps'][-1]['live_peak_bytes']}", flush=True)
+
+    def test_in_a_copied_shard_group(self) -> None:
+        self.check("llama_hsdp")
+
+    def test_with_checkpointing(self) -> None:
+        self.check("llama_checkpointed")
+
+    def test_with_units_that_stay_whole_until_the_backward(self) -> None:
+        self.check("gpt2_fused_kept")
+
+    def test_with_shards_on_the_host(self) -> None:
+        self.check("llama_offload")
+
+
 class WhatDoesNotEndIsSaid(unittest.TestCase):
     def test_a_collective_that_nobody_else_comes_to(self) -> None:
         trial = next(each for each in trials() if each.name == "llama_fp32")
