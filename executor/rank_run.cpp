@@ -136,6 +136,12 @@ void drop_details(StepMeasurement& step) {
   step.memory = {};
 }
 
+Result<void> write_result(const std::string& path, const std::string& text) {
+  Result<void> written = write_file_atomically(path, text, Overwrite::Allow);
+  if (!written) written.error().front().hint = "The steps are done, and so are their checkpoints.";
+  return written;
+}
+
 Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
                           const std::optional<Evaluation>& evaluation, const std::string& device) {
   if (options.report.empty() || steps.empty()) return {};
@@ -172,13 +178,13 @@ Result<void> write_report(const RunOptions& options, const Job& job, const std::
     writer.end_object();
   }
   writer.end_object();
-  return write_file_atomically(options.report, std::move(writer).take(), Overwrite::Allow);
+  return write_result(options.report, std::move(writer).take());
 }
 
 Result<void> write_workspaces(const std::string& path, const KernelCalls& calls) {
   JsonWriter writer;
   calls.measure(threads_of_ranks(num_cores())).write(writer);
-  return write_file_atomically(path, std::move(writer).take(), Overwrite::Allow);
+  return write_result(path, std::move(writer).take());
 }
 
 /// What all ranks must have alike, so that no two of them wait for different things.
@@ -226,7 +232,7 @@ Result<void> write_results(const RunOptions& options, const Job& job, const std:
   if (!options.trace.empty() && !steps.empty()) {
     const Trace last =
         measured_trace(job.index, job.plan, job.layout, job.schedule, steps.back(), backend.device_name(), rank);
-    const auto written = write_file_atomically(options.trace, to_chrome_trace(last), Overwrite::Allow);
+    const auto written = write_result(options.trace, to_chrome_trace(last));
     if (!written) return written;
   }
   return write_report(options, job, steps, evaluation, backend.device_name());

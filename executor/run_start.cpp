@@ -3,8 +3,11 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -125,6 +128,28 @@ void check_folder(const RunOptions& options, const RunStart& start, Errors& erro
        "Add --resume latest, or choose another folder."});
 }
 
+/// What is written after the last step would be missed after hours of training.
+void check_results(const RunOptions& options, Errors& errors) {
+  const std::pair<const char*, const std::string*> files[] = {{"--report", &options.report},
+                                                              {"--save-parameters", &options.parameters},
+                                                              {"--trace", &options.trace},
+                                                              {"--allocation-trace", &options.allocations},
+                                                              {"--workspaces", &options.workspaces}};
+  for (const auto& [flag, path] : files) {
+    if (path->empty()) continue;
+    std::error_code error;
+    const std::filesystem::path parent = std::filesystem::path(*path).parent_path();
+    const std::string folder = parent.empty() ? "." : parent.string();
+    if (!std::filesystem::is_directory(folder, error)) {
+      errors.push_back({flag, fmt::format("{} is no folder.", folder), "Make it first, or name another."});
+    } else if (access(folder.c_str(), W_OK) != 0) {
+      errors.push_back({flag, fmt::format("{} cannot be written: {}.", folder, std::strerror(errno)), "Name another."});
+    } else if (std::filesystem::is_directory(*path, error)) {
+      errors.push_back({flag, fmt::format("{} is a folder.", *path), "Name a file in it."});
+    }
+  }
+}
+
 }  // namespace
 
 Result<RunStart> read_run_start(RunOptions& options, const Model& model, const Plan& plan) {
@@ -152,6 +177,7 @@ Result<RunStart> read_run_start(RunOptions& options, const Model& model, const P
   if (options.token_dtype && options.tokens.empty() && options.evaluated.empty()) {
     errors.push_back({"--token-dtype", "It is of a token file, and data come from the seed.", "Add --tokens."});
   }
+  check_results(options, errors);
   const Errors unfit = settle_training_options(plan, options.steps, options.training);
   errors.insert(errors.end(), unfit.begin(), unfit.end());
   if (errors.empty()) check_folder(options, start, errors);

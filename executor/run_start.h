@@ -41,7 +41,7 @@ class UnusableInput : public std::runtime_error {
 
 /// Looks at all files that the options name, and reads no tensor of them. Options that were not given and that a
 /// checkpoint knows become the checkpoint's. Errors: all that is wrong with the files; options that contradict a
-/// checkpoint; a folder for checkpoints that has some of another run.
+/// checkpoint; a folder for checkpoints that has some of another run; a result that has no folder to be written into.
 Result<RunStart> read_run_start(RunOptions& options, const Model& model, const Plan& plan);
 
 /// What all ranks must have alike, as far as it can be told without reading the tensors.

@@ -75,11 +75,24 @@ class Refusals(InAFolder):
 
     def test_what_no_rank_can_write_ends_all_of_them_at_once(self) -> None:
         for option in "--save-parameters", "--report":
-            place = str(self.folder / "nowhere" / "file")
+            place = str(self.folder / ("x" * 300))  # Longer than names may be.
             codes, printed = self.run_ranks(self.files.plan(2, 4), 2, option, place, "--steps", "1", *PATIENT)
             self.assertEqual(codes, [EXIT_RUN] * 2, printed)
             for text in printed:
-                self.assertRegex(text, r"error: rank 0: .*nowhere")
+                self.assertRegex(text, r"error: rank 0: .*xxx")
+                self.assertNotIn(" -o", text)
+
+    def test_a_result_without_a_folder_is_missed_before_anything_is_trained(self) -> None:
+        (self.folder / "taken").mkdir()
+        (self.folder / "file").write_text("", encoding="utf-8")
+        codes, printed = self.run_ranks(
+            self.files.plan(1, 4), 1, "--report", str(self.folder / "no" / "where"), "--save-parameters",
+            str(self.folder / "file" / "parameters"), "--trace", str(self.folder / "taken"))
+        self.assertEqual(codes, [EXIT_INPUT])
+        self.assertRegex(printed[0], r"error: --report: .*/no is no folder\.")
+        self.assertRegex(printed[0], r"error: --save-parameters: .*/file is no folder\.")
+        self.assertRegex(printed[0], r"error: --trace: .*/taken is a folder\.")
+        self.assertNotIn("step 1", printed[0])
 
     def test_numbers_out_of_range(self) -> None:
         plan = self.files.plan(2, 4)
@@ -208,6 +221,12 @@ class Refusals(InAFolder):
             done = self.execute(TMPDIR=str(small))
             self.assertIn(done.returncode, (EXIT_INPUT, EXIT_RUN))
             self.assertRegex(done.stderr, "(is full|No space left)")
+            # Room for logs, and none for the trace.
+            os.truncate(small / "filler", 40_000)
+            done = self.execute("--run-dir", str(small / "run"))
+            self.assertEqual(done.returncode, EXIT_RUN, done.stderr)
+            self.assertRegex(done.stderr, r"error: rank \d: .*/run/(trace|report)-\d\.json: The file cannot be written: No space left"
+                                          r".* The steps are done")
         finally:
             time.sleep(0.1)
             subprocess.run(["umount", "-l", str(small)], check=True)
