@@ -71,10 +71,15 @@ void check_states(const StoredTensors& states, const Model& model, const Plan& p
   }
 }
 
-/// A converter that knows tensors alone leaves both names empty.
 void check_model(const CheckpointIndex& index, const Model& model, const std::string& folder, Errors& errors) {
   const std::string fingerprint = fingerprint_of(model);
-  if (index.model_fingerprint == fingerprint || (index.model.empty() && index.model_fingerprint.empty())) return;
+  if (index.model_fingerprint == fingerprint) return;
+  if (index.model.empty() || index.model_fingerprint.empty()) {
+    errors.push_back({folder, "The index does not say of which model the checkpoint is.",
+                      fmt::format("Convert it again with --plan, or begin with its parameters alone: --weights {}/{}",
+                                  folder, kCheckpointModel)});
+    return;
+  }
   errors.push_back({folder,
                     fmt::format("The checkpoint is of the model \"{}\" ({}), and the plan of \"{}\" ({}).", index.model,
                                 index.model_fingerprint, model.name, fingerprint),

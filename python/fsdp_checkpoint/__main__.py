@@ -9,7 +9,7 @@ import argparse
 import pathlib
 import sys
 
-from fsdp_checkpoint.convert import from_dcp, quiet, to_dcp, to_safetensors
+from fsdp_checkpoint.convert import from_dcp, model_of_plan, quiet, to_dcp, to_safetensors
 from fsdp_checkpoint.hugging_face import to_hugging_face
 from fsdp_checkpoint.parts import NoCheckpoint
 
@@ -20,6 +20,8 @@ def main() -> int:
     parser.add_argument("what", choices=("to-dcp", "from-dcp", "to-safetensors", "to-hf"))
     parser.add_argument("source", type=pathlib.Path, help="folder of a checkpoint: .../step-00000010, or of DCP")
     parser.add_argument("out", type=pathlib.Path, help="folder that becomes the other; of to-safetensors: a file")
+    parser.add_argument("--plan", type=pathlib.Path,
+                        help="from-dcp: a plan of the model, where the checkpoint is not of to-dcp and does not name it")
     parser.add_argument("--step", type=int, help="from-dcp: steps that are done; as the optimizer counts when not given")
     parser.add_argument("--seed", type=int, help="from-dcp: of the data to come")
     parser.add_argument("--micro-batches", type=int, help="from-dcp: that all ranks have trained, without a token file")
@@ -44,7 +46,8 @@ def main() -> int:
                     raise NoCheckpoint("to-hf needs --config: config.json of the model that was trained, or its folder.")
                 to_hugging_face(given.source, given.out, given.config, given.dtype, given.max_shard_bytes)
             else:
-                assumed = from_dcp(given.source, given.out, step=given.step, seed=given.seed, samples=given.samples,
+                named = model_of_plan(given.plan) if given.plan else {}
+                assumed = from_dcp(given.source, given.out, **named, step=given.step, seed=given.seed, samples=given.samples,
                                    micro_batches=given.micro_batches, learning_rate=given.lr, optimizer=given.optimizer)
                 if assumed:
                     print(f"note: {given.source} does not say all that a run goes on from. Assumed: "

@@ -147,15 +147,24 @@ def _chosen(metadata: Metadata, folder: str) -> dict[str, TensorStorageMetadata]
             if key.startswith(prefix) and isinstance(entry, TensorStorageMetadata)}
 
 
+def _model_of(source: pathlib.Path, before: dict[str, Any], given: dict[str, Any]) -> dict[str, str]:
+    """Which model it is, for the index."""
+    found = {key: before.get(key) or given.get(key) for key in ("model", "model_fingerprint")}
+    if not all(found.values()):
+        raise NoCheckpoint(f"{source}: it does not say of which model it is. Name a plan of that model: --plan.")
+    if given.get("model_fingerprint") not in (None, found["model_fingerprint"]):
+        raise NoCheckpoint(f"{source}: it is of the model {found['model']!r}, and --plan of {given['model']!r}.")
+    return found
+
+
 def _settled(source: pathlib.Path, metadata: Metadata, counted: int, found: str,
-             given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+             before: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The index but for its files, and what it has from nowhere. An option counts first, then what to-dcp has kept, then
     what the optimizer says."""
-    before = index_before(source, metadata)
-    index: dict[str, Any] = {"format_version": "1.0"}
+    index: dict[str, Any] = {"format_version": "1.0", **_model_of(source, before, given)}
     assumed = []
-    choices = {"model": ("", None), "model_fingerprint": ("", None), "step": (counted, None),
-               "micro_batches": (0, "--micro-batches"), "samples": (0, "--samples"), "seed": (0, "--seed"),
+    choices = {"step": (counted, None), "micro_batches": (0, "--micro-batches"), "samples": (0, "--samples"),
+               "seed": (0, "--seed"),
                "learning_rate": (1e-4, "--lr"), "optimizer": (found, None)}
     rate = learning_rate_of(source, metadata)
     for key, (otherwise, option) in choices.items():
@@ -176,6 +185,21 @@ def _settled(source: pathlib.Path, metadata: Metadata, counted: int, found: str,
     return index, assumed
 
 
+def model_of_plan(path: pathlib.Path) -> dict[str, str]:
+    """As fsdp-plan writes it into a plan: the members of an index that say which model it is."""
+    try:
+        model = json.loads(path.read_text(encoding="utf-8"))["model"]
+        named = {"model": model["name"], "model_fingerprint": model["fingerprint"]}
+    except OSError as error:
+        raise NoCheckpoint(f"{path}: {error.strerror}: --plan is a plan of fsdp-plan.") from None
+    except (ValueError, KeyError, TypeError):
+        named = {"model": ""}
+    if not all(isinstance(each, str) and each for each in named.values()):
+        raise NoCheckpoint(f"{path}: this is no plan that names its model and the fingerprint of it: write it with "
+                           "fsdp-plan -o.")
+    return named
+
+
 def from_dcp(source: pathlib.Path, out: pathlib.Path, **given: Any) -> list[str]:
     """`given`: members of the index, of which None counts as not given. Returns what was assumed of the others.
 
@@ -185,6 +209,8 @@ def from_dcp(source: pathlib.Path, out: pathlib.Path, **given: Any) -> list[str]
     if not _chosen(metadata, "model"):
         raise NoCheckpoint(f"{source}: it has no tensors called model.NAME; its names begin with "
                            + ", ".join(sorted({key.split(".")[0] for key in metadata.state_dict_metadata})[:5]) + ".")
+    before = index_before(source, metadata)
+    _model_of(source, before, given)  # Before anything is written.
     files = []
     counted = 0
     kinds = {_MOMENTS[key.rsplit(".", 1)[1]] for key in _chosen(metadata, "optimizer")
@@ -202,7 +228,7 @@ def from_dcp(source: pathlib.Path, out: pathlib.Path, **given: Any) -> list[str]
                     counted = max(counted, int(tensor))
         writer.close()
         files.append({"name": f"{folder}/{_SHARD}", "bytes": path.stat().st_size, "crc32": writer.crc})
-    index, assumed = _settled(source, metadata, counted, next(iter(kinds), "adamw"), given)
+    index, assumed = _settled(source, metadata, counted, next(iter(kinds), "adamw"), before, given)
     index |= {"mesh": {"replicate": 1, "shard": 1}, "files": files}
     text = json.dumps(index, indent=2).rstrip("}\n") + ',\n  '
     text += f'"crc32_of_text_before": {zlib.crc32(text.encode())}\n}}\n'

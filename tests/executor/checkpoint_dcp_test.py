@@ -6,6 +6,7 @@ the same bits, whoever trains which half of it.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pathlib
@@ -105,11 +106,21 @@ class AcrossPrograms(InAFolder):
 
     def test_pytorchs_read_by_other_ranks_of_ours(self) -> None:
         case = Case("sgd", "qwen3_0_6b", 3, SGD)
-        whole = self.ours(case, "whole")
+        whole = self.ours(case, "whole", "--checkpoint", str(self.folder / "w"))
         self.theirs(case, "half", "--save", str(self.folder / "dcp"))
+        # Tensors alone: a plan says which model they are of.
+        dcp, out = str(self.folder / "dcp"), str(self.folder / "c" / "step-00000002")
+        self.convert("from-dcp", dcp, out, code=2, said="it does not say of which model it is. Name a plan of that model: --plan")
+        plan = json.loads(self.plan(case).read_text(encoding="utf-8"))
+        named = self.folder / "named.json"
+        named.write_text(json.dumps(plan), encoding="utf-8")
+        self.convert("from-dcp", dcp, out, "--plan", str(named), code=2, said="this is no plan that names its model")
+        self.assertFalse((self.folder / "c").exists())
+        plan["model"]["fingerprint"] = index_of(self.folder / "w" / "step-00000004")["model_fingerprint"]
+        named.write_text(json.dumps(plan), encoding="utf-8")
         # The rate is that of the optimizer's group.
-        self.convert("from-dcp", str(self.folder / "dcp"), str(self.folder / "c" / "step-00000002"), "--seed", "7",
-                     "--micro-batches", "6", "--step", "2", said="Assumed: samples 0 (--samples says otherwise).")
+        self.convert("from-dcp", dcp, out, "--plan", str(named), "--seed", "7", "--micro-batches", "6", "--step", "2",
+                     said="Assumed: samples 0 (--samples says otherwise).")
         self.assertEqual(index_of(self.folder / "c" / "step-00000002")["learning_rate"], float(RATE))
         self.expect_second_half(self.ours(case, "rest", "--resume", str(self.folder / "c" / "step-00000002")), whole)
 
