@@ -72,6 +72,8 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--report", options.report,
                  "Write this rank's measurements as JSON; {rank} in the name is its number");
   app.add_option("--save-parameters", options.parameters, "Write all parameters at the end, as safetensors (rank 0)");
+  app.add_option("--save-logits", options.logits,
+                 "Write what the cross entropies of the first step are of, as safetensors (rank 0)");
   app.add_option("--trace", options.trace,
                  "Write the last step as a Chrome trace, for Perfetto and HTA; {rank} as above");
   app.add_option("--allocation-trace", options.allocations, "Write every allocation of the last step");

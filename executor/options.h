@@ -40,6 +40,7 @@ struct RunOptions {
   std::int64_t measure_every = 1;          ///< Steps from one that is measured and printed to the next.
   std::string report;                      ///< File of this rank's report; empty: none.
   std::string parameters;                  ///< File of all parameters after the last step, as safetensors; empty: none.
+  std::string logits;                      ///< File of what the first step's losses are of; empty: none.
   std::string allocations;                 ///< File of all allocations of the last step; empty: none.
   std::string trace;                       ///< File of the last step as a Chrome trace; empty: none.
   std::string workspaces;                  ///< File of what kernels take for themselves; empty: none.

@@ -22,6 +22,7 @@
 #include "executor/checkpoint_save.h"
 #include "executor/kernel_calls.h"
 #include "executor/local_address.h"
+#include "executor/loss_inputs.h"
 #include "executor/measured_report.h"
 #include "executor/measured_trace.h"
 #include "executor/parameter_file.h"
@@ -300,6 +301,7 @@ class RunOfRank {
   std::optional<CheckpointWriter> checkpoints_;
   std::vector<StepMeasurement> steps_;
   KernelCalls calls_;
+  LossInputs logits_;
 };
 
 Result<void> RunOfRank::begin() {
@@ -316,6 +318,7 @@ Result<void> RunOfRank::begin() {
   if (network_ != nullptr) network_->barrier("ready");
   trainer_->on_instruction([this](int instruction) { place_.instruction = instruction; });
   if (!options_.workspaces.empty() && speaks_) calls_.listen();
+  if (!options_.logits.empty() && speaks_) logits_.listen();
   return {};
 }
 
@@ -341,6 +344,7 @@ Result<void> RunOfRank::train_step(std::int64_t number) {
       steps_.empty() || is_due || is_last || number % options_.measure_every == 0 || progress_.evaluates_after(number);
   StepMeasurement measured = trainer_->step(measures);
   calls_.stop();
+  logits_.stop();
   if (!measures) return {};
   steps_.push_back(std::move(measured));
   if (is_traced) {
@@ -374,6 +378,11 @@ Result<void> RunOfRank::finish() {
   if (!written) return written;
   if (!options_.parameters.empty()) {
     const auto saved = agree(save_whole_parameters(*trainer_, options_.parameters, speaks_), rank_, agreement_.get());
+    if (!saved) return saved;
+  }
+  if (!options_.logits.empty()) {
+    const auto saved =
+        agree(speaks_ ? write_result(options_.logits, logits_.text()) : Result<void>(), rank_, agreement_.get());
     if (!saved) return saved;
   }
   if (!options_.workspaces.empty() && speaks_) {

@@ -132,6 +132,7 @@ void check_folder(const RunOptions& options, const RunStart& start, Errors& erro
 void check_results(const RunOptions& options, Errors& errors) {
   const std::pair<const char*, const std::string*> files[] = {{"--report", &options.report},
                                                               {"--save-parameters", &options.parameters},
+                                                              {"--save-logits", &options.logits},
                                                               {"--trace", &options.trace},
                                                               {"--allocation-trace", &options.allocations},
                                                               {"--workspaces", &options.workspaces}};

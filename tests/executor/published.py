@@ -3,15 +3,17 @@ from the published code's own."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from parity_cases import Case
 from published_models import Published
-from ranks import expanded, run_executor  # And the runner's place.
+from ranks import expanded, parameters_of, run_executor  # And the runner's place.
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.synthetic import input_values
@@ -31,6 +33,7 @@ class Agreement:
     """Relative differences from the published code."""
 
     loss: float
+    logits: float  # The worst of all cross entropies, |x - x'| / |x'| in the Euclidean norm.
     gradient: float  # The worst of all parameters: |g - g'| / |g'| in the Euclidean norm.
     worst: str  # Which one.
     missing: list[str]  # Parameters that have a gradient in one of the two only.
@@ -145,7 +148,7 @@ def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, fol
     trial = Trial(model, planner, folder, sgd, dtype)
     if model.once and dtype == torch.float32:
         save_as_once(model, trial.code, folder / "weights")
-    ours = trial.executed(executor, 1, RATE)
+    ours = trial.executed(executor, 1, RATE, ("--save-logits", str(folder / "logits")))
     gradients = {name: (trial.before[name].float() - tensor_of(stored)) / RATE
                  for name, stored in ours["parameters"].items()}
     noise = 0.0
@@ -158,7 +161,8 @@ def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, fol
         for parameter in trial.code.parameters():
             parameter.data = parameter.data.to(dtype)
         inputs = {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
-    loss = model.loss(trial.code, inputs)
+    with noted_logits() as logits:
+        loss = model.loss(trial.code, inputs)
     loss.backward()
     theirs = gradients_of(trial.code)
     if dtype != torch.float32:
@@ -169,7 +173,31 @@ def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, fol
             if name in gradients}
     missing += [name for name, parameter in trial.code.named_parameters() if parameter.grad is not None
                 and id(parameter) not in tied]
-    return Agreement(abs(ours["steps"][0][0]["loss"] / loss.item() - 1), worst, where, missing, noise)
+    return Agreement(abs(ours["steps"][0][0]["loss"] / loss.item() - 1), worst_logits(folder / "logits", logits), worst, where, missing, noise)
+
+
+@contextlib.contextmanager
+def noted_logits() -> Iterator[list[torch.Tensor]]:
+    """What torch.nn.functional.cross_entropy is called with, by whomever."""
+    functional = torch.nn.functional
+    real, noted = functional.cross_entropy, []
+
+    def cross_entropy(logits: torch.Tensor, *words: Any, **named: Any) -> torch.Tensor:
+        noted.append(logits.detach().float())
+        return real(logits, *words, **named)
+
+    functional.cross_entropy = cross_entropy
+    try:
+        yield noted
+    finally:
+        functional.cross_entropy = real
+
+
+def worst_logits(path: pathlib.Path, theirs: list[torch.Tensor]) -> float:
+    stored = parameters_of(path)
+    ours = [tensor_of(stored[f"loss.{i}"]) for i in range(len(stored))]
+    assert ours and [each.numel() for each in ours] == [each.numel() for each in theirs], (ours, theirs)
+    return max(float((a.flatten() - b.flatten()).norm() / b.norm()) for a, b in zip(ours, theirs, strict=True))
 
 
 def gradients_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -170,7 +170,7 @@ class Refusals(InAFolder):
         missing = names[str(EXECUTOR)] - names[str(PLANNER)]
         # Of one rank, or settled by execute itself.
         self.assertEqual(missing, {"--report", "--allocation-trace", "--workspaces", "--threads", "--stand-in", "--nccl-alone",
-                                   "--heartbeat", "--checkpoint"})
+                                   "--heartbeat", "--checkpoint", "--save-logits"})
 
     def test_execute_passes_on_how_to_train(self) -> None:
         saved, run, metrics = (self.folder / name for name in ("parameters", "run", "metrics"))

@@ -1,0 +1,29 @@
+#pragma once
+
+// What the cross entropies of a step are of: the logits, for whoever compares them with another program's.
+
+#include <memory>
+#include <string>
+
+namespace fsdp::executor {
+
+class LossInputs {
+ public:
+  LossInputs();
+  ~LossInputs();
+  LossInputs(const LossInputs&) = delete;
+  LossInputs& operator=(const LossInputs&) = delete;
+
+  /// Copies the logits of every cross entropy of this process from now on. REQUIRES: no other does.
+  void listen();
+  void stop();
+
+  /// A safetensors file: loss.0, loss.1, ... in the order of the calls.
+  std::string text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fsdp::executor
