@@ -8,6 +8,7 @@
 #include "planner/cli_request.h"
 #include "planner/cli_values.h"
 #include "planner/explain.h"
+#include "planner/larger_gpus.h"
 #include "planner/remedies.h"
 #include "simulator/predictor.h"
 
@@ -119,9 +120,20 @@ Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& wat
   if (last_model_ == inputs.model) snapshot.plans = front_;
   if (watcher.on_answer) watcher.on_answer(snapshot);
   const planner::Candidate candidate = candidate_of(snapshot.report);
-  FSDP_TRY(snapshot.explanation.remedies,
-           planner::remedies_for({kept.spec, kept.workload, kept.cluster, predictor, candidate, snapshot.report.verdict,
-                                  watcher.should_stop}));
+  const auto larger = [&] {
+    // As of its plan file: what the options say is in its machines.
+    planner::CommandLine plain;
+    plain.values.resize(planner::options().size());
+    return planner::larger_gpus(plain, kept.cluster, true, library_);
+  };
+  FSDP_TRY(snapshot.explanation.remedies, planner::remedies_for({.spec = kept.spec,
+                                                                 .workload = kept.workload,
+                                                                 .cluster = kept.cluster,
+                                                                 .predictor = predictor,
+                                                                 .best = candidate,
+                                                                 .verdict = snapshot.report.verdict,
+                                                                 .should_stop = watcher.should_stop,
+                                                                 .larger_gpus = larger}));
   snapshot.stage = Stage::Explained;
   return snapshot;
 }
@@ -167,7 +179,7 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
                            {.on_progress = watcher.on_progress,
                             .should_stop = watcher.should_stop,
                             .on_best = on_best,
-                            .gpu_flag = request.gpu_flag,
+                            .larger_gpus = request.larger_gpus,
                             .batch_is_default = request.batch_is_default}));
   front_ = found.pareto;
   if (front_.empty()) front_.push_back(found.best);

@@ -10,6 +10,16 @@ namespace fsdp::gui {
 
 using planner::Option;
 
+namespace {
+
+/// Whether the options leave it open which GPU it is: --gpus 4 --mem 16G.
+bool has_unnamed_gpus(const Inputs& inputs) {
+  const auto has = [&](Option option) { return text_of(inputs, option).has_value(); };
+  return has(Option::Gpus) && has(Option::Memory) && !has(Option::GpuName) && !has(Option::ClusterFile);
+}
+
+}  // namespace
+
 Result<Inputs> with_remedy(const Inputs& inputs, const planner::Remedy& remedy, const Snapshot& shown) {
   // The model first: options that take many words would swallow it.
   std::vector<std::string> words = {inputs.model};
@@ -20,6 +30,16 @@ Result<Inputs> with_remedy(const Inputs& inputs, const planner::Remedy& remedy, 
   // What a search priced is found by a search.
   if (remedy.is_searched) changed.kept.reset();
   if (!remedy.is_searched && !inputs.kept) changed = with_kept(inputs, plan_file_of(shown));
+  // Other memory brings another card to stand in, which the options find by themselves.
+  const bool finds_card = !inputs.kept && line.has(Option::Memory) && has_unnamed_gpus(changed);
+  if (changed.kept && finds_card) changed.kept->cluster.reset();
+  if (inputs.kept && line.has(Option::GpuName)) {
+    // Priced with its own links in a node of its own.
+    for (const Option old : {Option::IntraLinkName, Option::IntraBandwidth, Option::NetworkName, Option::NicBandwidth,
+                             Option::GpusPerNic, Option::HostMemory}) {
+      changed.options.erase(old);
+    }
+  }
   for (const planner::OptionInfo& info : planner::options()) {
     const std::vector<std::string>& texts = line.all(info.option);
     if (texts.empty()) continue;

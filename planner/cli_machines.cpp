@@ -64,8 +64,13 @@ bool is_file(const std::string& name) {
 }
 
 Result<Cluster> named_cluster(const std::string& name, const ClusterLibrary& library) {
-  if (is_file(name)) return read_cluster_file(name, library.gpus);
-  return find_cluster(name, library.clusters, flag_of(Option::ClusterFile));
+  Result<Cluster> shipped = find_cluster(name, library.clusters, flag_of(Option::ClusterFile));
+  std::error_code ignored;
+  // Names have a "/" as well: "25 Gb/s Ethernet".
+  if (is_file(name) && (!shipped || std::filesystem::exists(name, ignored))) {
+    return read_cluster_file(name, library.gpus);
+  }
+  return shipped;
 }
 
 /// "--gpu A100 is taken to be A100 80GB SXM, not A100 40GB SXM ...": where a name may mean several cards.
@@ -117,6 +122,13 @@ Result<Cluster> read_machines(const CommandLine& line, const std::string& librar
   if (!shipped) errors.insert(errors.end(), shipped.error().begin(), shipped.error().end());
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return machines_of(line, *shipped, overrides);
+}
+
+Result<Cluster> read_machines(const CommandLine& line, const ClusterLibrary& library) {
+  Errors errors;
+  const ClusterOverrides overrides = read_overrides(line, errors);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return machines_of(line, library, overrides);
 }
 
 Result<Cluster> override_machines(const CommandLine& line, const Cluster& cluster, const std::string& library) {

@@ -13,6 +13,7 @@
 #include "planner/cli_plan_file.h"
 #include "planner/cli_request.h"
 #include "planner/explain.h"
+#include "planner/larger_gpus.h"
 #include "planner/progress_line.h"
 #include "planner/remedies.h"
 #include "planner/render_plan.h"
@@ -83,7 +84,7 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   if (output.quiet || (!output.verbose && output.format == Format::Table)) request->space.pareto_points = 0;
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
   SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(now); }};
-  options.gpu_flag = request->gpu_flag;
+  options.larger_gpus = request->larger_gpus;
   options.batch_is_default = request->batch_is_default;
   const auto result = search(request->spec, request->workload, request->cluster, request->space, options);
   progress.erase();
@@ -140,8 +141,14 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
   Result<std::vector<Dimension>> sizes = own_sizes_of(given.file.plan, given.spec);
   if (!sizes) return input_failure(sizes.error());
   workload.dimensions = *std::move(sizes);
-  Result<std::vector<Remedy>> remedies =
-      remedies_for({given.spec, workload, given.cluster, predictor, candidate, report.verdict});
+  const auto larger = [&] { return larger_gpus(line, given.cluster, true, output.console.library); };
+  Result<std::vector<Remedy>> remedies = remedies_for({.spec = given.spec,
+                                                       .workload = workload,
+                                                       .cluster = given.cluster,
+                                                       .predictor = predictor,
+                                                       .best = candidate,
+                                                       .verdict = report.verdict,
+                                                       .larger_gpus = larger});
   if (!remedies) return input_failure(remedies.error());
   const Explanation explanation{.binding = binding_of(report), .remedies = std::move(*remedies)};
 

@@ -8,6 +8,7 @@
 #include "core/model_library.h"
 #include "core/plan_names.h"
 #include "planner/cli_values.h"
+#include "planner/larger_gpus.h"
 #include "planner/strategy_names.h"
 #include "simulator/allocator_settings.h"
 
@@ -190,13 +191,6 @@ std::string batch_origin_of(const CommandLine& line, const ModelSpec& spec, cons
   return fmt::format("from {}", source);
 }
 
-/// The GPU that stands in, as one word that --gpu takes: "A100-40GB-PCIe" of "A100 40GB PCIe with 32.0 GiB".
-std::string typed_name_of(const Gpu& gpu) {
-  std::string name = gpu.name.substr(0, gpu.name.find(" with "));
-  std::replace(name.begin(), name.end(), ' ', '-');
-  return name;
-}
-
 }  // namespace
 
 Result<PlanRequest> read_request(const CommandLine& line, const std::string& library) {
@@ -222,9 +216,7 @@ Result<PlanRequest> read_request(const CommandLine& line, const std::string& lib
   request.cluster = std::move(*cluster);
   request.batch_origin = batch_origin_of(line, request.spec, request.space.base);
   request.batch_is_default = request.batch_origin.starts_with("from ");
-  if (!line.has(Option::GpuName) && !line.has(Option::ClusterFile)) {
-    request.gpu_flag = fmt::format("--gpu {} ", typed_name_of(request.cluster.gpu));
-  }
+  request.larger_gpus = [line, now = request.cluster, library] { return larger_gpus(line, now, false, library); };
   return request;
 }
 

@@ -20,7 +20,7 @@ struct PlanRequest {
   Workload workload;
   Cluster cluster;
   Space space;
-  std::string gpu_flag;           ///< RemedyRequest::gpu_flag.
+  LargerGpus larger_gpus;         ///< RemedyRequest::larger_gpus.
   bool batch_is_default = false;  ///< No option says anything of the batch.
   std::string batch_origin;       ///< "from recipe sft": where the batch comes from; empty: all of it was given.
 };
@@ -38,6 +38,9 @@ void apply_work_options(const CommandLine& line, Plan& plan, Errors& errors);
 /// The machines of a command line. Without any option about them: nothing is given, and nothing is assumed. Errors:
 /// unknown names, sizes that make no sense, options that exclude each other.
 Result<Cluster> read_machines(const CommandLine& line, const std::string& library);
+
+/// The same with a library that was read before.
+Result<Cluster> read_machines(const CommandLine& line, const ClusterLibrary& library);
 
 /// True when an option about machines is given.
 bool names_machines(const CommandLine& line);

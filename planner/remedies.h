@@ -26,9 +26,7 @@ struct RemedyRequest {
   Verdict verdict = Verdict::Unknown;  ///< Of `best`.
   /// Asked before each prediction; once it says true nothing more is tried. Empty: nobody stops it.
   std::function<bool()> should_stop = {};
-  /// What names the GPU of the cluster where no option does, with a blank: "--gpu L4 ". More memory would bring
-  /// another to stand in.
-  std::string gpu_flag = {};
+  LargerGpus larger_gpus = {};    ///< Empty: none are known.
   const Space* space = nullptr;   ///< Of the search that found `best`; none: a plan that was given.
   bool batch_is_default = false;  ///< No option fixes the batch, so that --global-batch may be added.
 };

@@ -251,20 +251,14 @@ void find_gpus(RemedyList& list) {
   }
 }
 
-/// The smallest memory of a GPU that can be had with which this plan fits.
+/// The GPU with the least memory with which this plan fits, among those that there are.
 void find_memory(RemedyList& list) {
-  // In GiB that a process may use, of the largest a little below the label.
-  constexpr std::array<std::int64_t, 14> kSoldGib = {8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 80, 96, 139, 178};
   const RemedyRequest& request = list.request();
+  if (!request.larger_gpus) return;
   const Workload workload = sized_workload(request);
-  for (const std::int64_t gib : kSoldGib) {
-    ClusterOverrides overrides;
-    overrides.memory = Bytes(gib << 30);
-    const auto cluster = override_cluster(request.cluster, overrides);
-    const bool is_more = *overrides.memory > request.cluster.gpu.memory.value;
-    if (!cluster || !is_more || !list.fits(list.plan(), workload, *cluster).value_or(false)) continue;
-    list.try_rebuilt(fmt::format("{} GiB per GPU", gib), fmt::format("{}--mem {}G", request.gpu_flag, gib), list.plan(),
-                     workload, *cluster);
+  for (const LargerGpu& larger : request.larger_gpus()) {
+    if (!list.fits(list.plan(), workload, larger.cluster).value_or(false)) continue;
+    list.try_rebuilt(larger.what, larger.flag, list.plan(), workload, larger.cluster);
     return;
   }
 }

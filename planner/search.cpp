@@ -288,7 +288,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space, .settled = result.proof.space});
     FSDP_TRY(result.explanation.remedies,
              remedies_for({spec, workload, cluster, found.cost->predictor_of(choice), result.best, result.verdict,
-                           options.should_stop, options.gpu_flag, &space, options.batch_is_default}));
+                           options.should_stop, options.larger_gpus, &space, options.batch_is_default}));
   }
   if (is_stopped(options)) return stopped();
   return result;

@@ -64,6 +64,16 @@ struct Remedy {
   bool operator==(const Remedy&) const = default;
 };
 
+/// A machine with more memory on each GPU.
+struct LargerGpu {
+  std::string what;  ///< "A100 80GB PCIe".
+  std::string flag;  ///< The options that name it, as a user types them.
+  Cluster cluster;   ///< What the command makes of them.
+};
+
+/// The machines with more memory that there are, those with the least first. Asked only when nothing fits.
+using LargerGpus = std::function<std::vector<LargerGpu>()>;
+
 struct Explanation {
   std::string binding;              ///< One sentence: which moment, unit and term decide the peak.
   std::vector<Candidate> rejected;  ///< The nearest plans that were faster and did not fit, with the bytes they miss.
@@ -114,7 +124,7 @@ struct SearchOptions {
   std::function<bool()> should_stop;
   /// Called once, when the best plan is known and predicted; front, rejected plans and remedies are still missing.
   std::function<void(const SearchResult&)> on_best;
-  std::string gpu_flag;           ///< RemedyRequest::gpu_flag.
+  LargerGpus larger_gpus = {};    ///< RemedyRequest::larger_gpus.
   bool batch_is_default = false;  ///< RemedyRequest::batch_is_default.
 };
 

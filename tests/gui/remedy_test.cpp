@@ -49,6 +49,49 @@ TEST(Remedies, OfAPlanThatDoesNotFitGiveWhatTheyPromise) {
   expect_prices_are_kept(with_option(test::quick_inputs("llama3_1_8b"), Option::Gpus, "2"));
 }
 
+Inputs on_two_l4() {
+  Inputs inputs = with_option(test::quick_inputs("llama3_1_8b"), Option::GpuName, "L4");
+  return with_option(std::move(inputs), Option::Gpus, "2");
+}
+
+TEST(Remedies, OfANamedCardAreOtherCardsAtTheirOwnSpeed) {
+  expect_prices_are_kept(on_two_l4());
+  AppState state(test::library());
+  state.open(on_two_l4());
+  ASSERT_TRUE(wait_until_idle(state));
+  const SnapshotPtr before = state.snapshot();
+  for (const planner::Remedy& remedy : before->explanation.remedies) {
+    if (!remedy.flag.starts_with("--gpu ")) continue;
+    state.apply_remedy(remedy);
+    ASSERT_TRUE(wait_until_idle(state));
+    const Gpu& shown = state.snapshot()->cluster.gpu;
+    EXPECT_EQ(shown.name, remedy.what);
+    EXPECT_NE(shown.memory.provenance, Provenance::Given) << "nobody made it larger";
+    return;
+  }
+  FAIL() << "no card holds it";
+}
+
+TEST(Remedies, OfAPlanFileNameTheNumberOfGpus) {
+  AppState state(test::library());
+  state.open(on_two_l4());
+  ASSERT_TRUE(wait_until_idle(state));
+  // What opening its file gives: the machines are in the plan and not among the options.
+  Inputs of_file;
+  of_file.model = "llama3_1_8b";
+  of_file.kept = PlanFile{state.snapshot()->report.plan, state.snapshot()->cluster};
+  expect_prices_are_kept(of_file);
+}
+
+TEST(Remedies, OfAKeptPlanGiveWhatTheyPromiseWhateverTheLinkWas) {
+  AppState state(test::library());
+  Inputs inputs = with_option(test::quick_inputs("llama3_1_8b"), Option::Gpus, "2");
+  inputs = with_option(std::move(inputs), Option::IntraBandwidth, "8GB/s");
+  state.open(inputs);
+  ASSERT_TRUE(wait_until_idle(state));
+  expect_prices_are_kept(with_kept(inputs, plan_file_of(*state.snapshot())));
+}
+
 TEST(Remedies, OfNamedGpusAndASearchedBatchGiveWhatTheyPromise) {
   Inputs inputs = test::quick_inputs("gpt2");
   inputs = with_option(inputs, Option::GpuName, "A100 40GB PCIe");

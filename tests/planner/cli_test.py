@@ -502,14 +502,34 @@ def test_what_people_type(tester):
 
 
 def test_memory_that_would_do(tester):
-    """A remedy's --mem holds when it is given; where no GPU is named, the one that stood in stays."""
-    question = "llama3_1_8b --gpus 2 --offload no"
-    code, out, _ = tester.run(f"{question} --mem 24G --json")
-    flags = [remedy["flag"] for remedy in json.loads(out)["explain"]["remedies"] if "--mem" in remedy["flag"]]
-    tester.check(code == 1 and len(flags) == 1 and flags[0].startswith("--gpu L4 --mem "),
-                 f"One size of memory would do, of the same GPU, not {flags}.")
-    code, out, _ = tester.run(f"{question} {flags[0]} --quiet")
-    tester.check(code == 0, f"{flags[0]} was said to do:\n{out}")
+    """More memory is that of a card that there is, and it holds the plan at the price that was said."""
+    cards = json.loads(tester.run("gpus --json")[1])["gpus"]
+    sizes = {card["gpu"]: int(card["memory_bytes"]) for card in cards}
+    for words, begin in (("--gpus 2 --mem 24G", "--mem "), ("--gpu L4 --gpus 2", "--gpu "),
+                         ("--gpu L4 --gpus 2 --mem 16G", "--gpu "), ("--cluster AWS-g6.12xlarge --batch 1", "--cluster ")):
+        question = f"llama3_1_8b {words} --offload no"
+        code, out, _ = tester.run(f"{question} --json")
+        report = json.loads(out)
+        found = [each for each in report["explain"]["remedies"] if each["flag"].startswith(begin)]
+        tester.check(code == 1 and len(found) == 1, f"{question}: not one larger GPU: {[each['flag'] for each in found]}.")
+        if len(found) != 1:
+            continue
+        flags = found[0]["flag"].split()
+        # The options of a suggestion stand in the place of the same ones.
+        given = words.split()
+        for option in flags[::2]:
+            if option in given:
+                at = given.index(option)
+                del given[at:at + 2]
+        code, out, _ = tester.run(["llama3_1_8b", *given, "--offload", "no", *flags, "--json"])
+        tester.check(code == 0, f"{flags} was said to do for {question}:\n{out[:300]}")
+        answer = json.loads(out)
+        promised = report["time"]["step"] + found[0]["delta_seconds"]
+        tester.check(answer["time"]["step"] <= promised * 1.005, f"{flags}: {answer['time']['step']} s, not {promised}.")
+        budget = int(answer["memory"]["budget_bytes"])
+        is_card = budget == sizes.get(answer["cluster"]["gpu"])
+        is_size = any(size // 2**30 == budget // 2**30 for size in sizes.values())
+        tester.check(is_card if "--mem" not in flags else is_size, f"{flags}: no card has {budget} bytes.")
 
 
 def test_completions(tester):

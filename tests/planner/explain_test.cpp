@@ -155,22 +155,40 @@ TEST(Explain, TheSamplesOfAStepAreSharedOutAnewAndThePriceIsThatOfTheOption) {
   EXPECT_EQ(shared->delta_bytes, typed.best.device_peak - result.best.device_peak);
 }
 
-TEST(Explain, MoreMemoryIsThatOfTheSameGpu) {
+/// Machines like this one with so much memory, as a library would have them.
+LargerGpus cards_of(const Question& question, const std::vector<std::int64_t>& gib) {
+  return [cluster = question.cluster, gib] {
+    std::vector<LargerGpu> cards;
+    for (const std::int64_t each : gib) {
+      LargerGpu card{"a card", "--gpu of-" + std::to_string(each), cluster};
+      card.cluster.gpu.usable_memory.value = Bytes(each << 30);
+      cards.push_back(std::move(card));
+    }
+    return cards;
+  };
+}
+
+TEST(Explain, MoreMemoryIsThatOfTheFirstCardThatHoldsThePlan) {
   const Question question(Bytes(560LL << 20));
-  const SearchResult result =
-      *search(question.spec, question.workload, question.cluster, question.space, {.gpu_flag = "--gpu L4 "});
-  EXPECT_NE(find(result, "--gpu L4 --mem "), nullptr);
+  const auto flag_with = [&](const LargerGpus& cards) {
+    const auto result =
+        *search(question.spec, question.workload, question.cluster, question.space, {.larger_gpus = cards});
+    const Remedy* remedy = find(result, "--gpu of-");
+    return remedy == nullptr ? std::string("none") : remedy->flag;
+  };
+  EXPECT_EQ(flag_with(cards_of(question, {1, 8, 16})), "--gpu of-8");
+  EXPECT_EQ(flag_with(cards_of(question, {1})), "none");
+  EXPECT_EQ(flag_with({}), "none");
 }
 
 TEST(Explain, WhenNothingFitsItSaysHowMuchMemoryAndHowManyGpusWouldDo) {
   const Question question(Bytes(560LL << 20));
-  const SearchResult result = question.answer();
+  const SearchResult result = *search(question.spec, question.workload, question.cluster, question.space,
+                                      {.larger_gpus = cards_of(question, {8})});
   ASSERT_EQ(result.verdict, Verdict::DoesNotFit);
-  const Remedy* memory = find(result, "--mem");
+  const Remedy* memory = find(result, "--gpu");
   ASSERT_NE(memory, nullptr);
   EXPECT_EQ(memory->verdict, Verdict::Fits);
-  // The smallest GPUs that can be had, not the bytes that would do.
-  EXPECT_EQ(memory->flag, "--mem 8G");
   EXPECT_EQ(Question(Bytes(8LL << 30)).answer().verdict, Verdict::Fits);
   // The shard groups are fixed: copies of them on more GPUs need no less.
   EXPECT_EQ(find(result, "--gpus"), nullptr);
