@@ -6,6 +6,7 @@
 #include <QHBoxLayout>
 #include <QKeyEvent>
 #include <QSignalBlocker>
+#include <QStyleOptionComboBox>
 #include <QWheelEvent>
 #include <algorithm>
 #include <cmath>
@@ -59,6 +60,8 @@ Control::Control(ControlKind kind, const QString& name, const QString& label, co
   QFont bold = font();
   bold.setBold(true);
   label_->setMinimumWidth(QFontMetrics(bold).horizontalAdvance("Wrap embeddings/head"));
+  // What room there is belongs to the editor.
+  label_->setSizePolicy(QSizePolicy::Fixed, QSizePolicy::Preferred);
   row->addWidget(label_);
   if (kind == ControlKind::Count) build_count();
   if (kind == ControlKind::Size) build_size();
@@ -174,6 +177,13 @@ void Control::finish(const QString& name, const QString& label, const QString& h
 bool Control::eventFilter(QObject* watched, QEvent* event) {
   const auto* own = qobject_cast<const QLineEdit*>(watched);
   const QLineEdit* line = own != nullptr ? own : watched->findChild<QLineEdit*>();
+  const bool is_focus = event->type() == QEvent::FocusIn || event->type() == QEvent::FocusOut;
+  // The line of a list has the list for a proxy.
+  if (is_focus && watched == list_ && list_->isEditable() && !list_->lineEdit()->isModified()) {
+    const bool was_showing = std::exchange(is_showing_, true);
+    list_->setEditText(event->type() == QEvent::FocusIn ? value_ : fitting(value_));
+    is_showing_ = was_showing;
+  }
   if (event->type() == QEvent::ShortcutOverride && line != nullptr && !line->isModified()) {
     const auto* key = static_cast<const QKeyEvent*>(event);
     if (key->matches(QKeySequence::Undo) || key->matches(QKeySequence::Redo)) {
@@ -216,9 +226,11 @@ void Control::show_value(const QString& value, bool is_own) {
   label_->setFont(font);
   editor_->setFont(font);
   if (box_ != nullptr) {
-    box_->setValue(value.toInt());
     // Before the first answer there is no value; the least one would look like one.
-    if (value.isEmpty()) box_->findChild<QLineEdit*>()->clear();
+    const int least = static_cast<int>(std::min<std::int64_t>(1, stops_.front()));
+    box_->setMinimum(value.isEmpty() ? least - 1 : least);
+    box_->setSpecialValueText(value.isEmpty() ? QStringLiteral("–") : QString());
+    box_->setValue(value.isEmpty() ? least - 1 : value.toInt());
     if (!slider_->isSliderDown()) slider_->setValue(stop_of(value.toDouble()));
   } else if (slider_ != nullptr) {
     const auto size = parse_size(value.toStdString(), "");
@@ -230,16 +242,37 @@ void Control::show_value(const QString& value, bool is_own) {
     list_->setToolTip(value.isEmpty() ? help_ : value + "\n" + help_);
     list_->setCurrentIndex(index);
     if (list_->isEditable()) {
-      if (!list_->lineEdit()->isModified()) list_->setEditText(value);
+      // Who edits it sees all of it.
+      const bool is_edited = list_->lineEdit()->hasFocus();
+      if (!list_->lineEdit()->isModified()) list_->setEditText(is_edited ? value : fitting(value));
       list_->lineEdit()->setPlaceholderText(QStringLiteral("—"));
       list_->lineEdit()->setCursorPosition(0);
     } else if (index < 0) {
-      list_->setPlaceholderText(value.isEmpty() ? QStringLiteral("—") : value);
+      list_->setPlaceholderText(value.isEmpty() ? QStringLiteral("—") : fitting(value));
     }
   } else if (!text_->hasFocus() || !text_->isModified()) {
     text_->setText(value);
   }
   is_showing_ = was_showing;
+}
+
+int Control::room() const {
+  QStyleOptionComboBox option;
+  option.initFrom(list_);
+  option.editable = list_->isEditable();
+  const QRect field = list_->style()->subControlRect(QStyle::CC_ComboBox, &option, QStyle::SC_ComboBoxEditField, list_);
+  // A line has a margin of its own around its text.
+  return std::max(0, field.width() - 8);
+}
+
+QString Control::fitting(const QString& value) const {
+  return editor_->fontMetrics().elidedText(value, Qt::ElideRight, room());
+}
+
+void Control::resizeEvent(QResizeEvent* event) {
+  QWidget::resizeEvent(event);
+  layout()->activate();
+  if (list_ != nullptr) show_value(value_, is_own_);
 }
 
 void Control::tell(const QString& text) {

@@ -35,10 +35,13 @@ class Control : public QWidget {
   void set_reset_hint(const QString& hint);
   void set_choices(const std::vector<std::string>& choices);
   QString value() const { return value_; }
+  /// Pixels for the text of a list. REQUIRES: it has one.
+  int room() const;
 
  protected:
   /// Undo is the window's, unless somebody is in the middle of typing here.
   bool eventFilter(QObject* watched, QEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
 
  signals:
   /// The user wants this text; empty: takes the choice back. While a slider is dragged, `gesture` stays the same.
@@ -51,6 +54,8 @@ class Control : public QWidget {
   void build_text();
   void finish(const QString& name, const QString& label, const QString& help);
   void tell(const QString& text);
+  /// As much of a description as its list has room for.
+  QString fitting(const QString& value) const;
   int stop_of(double value) const;
 
   ControlKind kind_;

@@ -6,6 +6,7 @@
 
 #include "core/parse_units.h"
 #include "core/plan_names.h"
+#include "planner/larger_gpus.h"
 #include "planner/render_plan.h"
 #include "planner/strategy_names.h"
 #include "planner/wrapping.h"
@@ -81,7 +82,7 @@ std::vector<ControlInfo> make_infos() {
 
 std::string precision_of(const Plan& plan) {
   const auto& mixed = plan.mixed_precision;
-  if (!plan.parameter_dtype && !mixed.param_dtype) return "(as in the checkpoint)";
+  if (!plan.parameter_dtype && !mixed.param_dtype) return "(the checkpoint's)";
   const Dtype stored = plan.parameter_dtype.value_or(Dtype::Float32);
   if (!mixed.param_dtype) {
     return stored == Dtype::BFloat16 ? "bf16" : stored == Dtype::Float16 ? "fp16" : "fp32";
@@ -143,12 +144,28 @@ std::string spaced(std::string quantity) {
   return quantity;
 }
 
+/// The name of a cluster that has one; else how many GPUs there are, whose name stands in its own field.
+std::string cluster_text(const Cluster& cluster) {
+  if (cluster.name.empty()) return "";
+  const bool is_named = cluster.name.find("x " + cluster.gpu.name) == std::string::npos &&
+                        cluster.name.find(" GPUs of ") == std::string::npos;
+  if (is_named) return "(" + cluster.name + ")";
+  if (cluster.nodes == 1) return fmt::format("({})", planner::counted(cluster.gpus_per_node, "GPU"));
+  return fmt::format("({} nodes x {} GPUs)", cluster.nodes, cluster.gpus_per_node);
+}
+
+/// A GPU that stands in is nothing that anybody chose; its memory has a field of its own.
+std::string gpu_text(const Gpu& gpu) {
+  if (!planner::is_stand_in(gpu)) return gpu.name;
+  return "(like " + gpu.name.substr(0, gpu.name.find(" with ")) + ")";
+}
+
 std::string machine_text(Option option, const Cluster& cluster) {
   switch (option) {
     case Option::ClusterFile:
-      return cluster.name.empty() ? "" : "(" + cluster.name + ")";
+      return cluster_text(cluster);
     case Option::GpuName:
-      return cluster.gpu.name;
+      return gpu_text(cluster.gpu);
     case Option::Gpus:
       return std::to_string(cluster.gpus_per_node);
     case Option::Nodes:

@@ -49,8 +49,8 @@ ControlPanel::ControlPanel(AppState& state, QWidget* parent) : QScrollArea(paren
   }
   column_->addStretch(1);
   setWidget(page);
-  page->setMinimumWidth(318);
-  setMinimumWidth(334);
+  page->setMinimumWidth(345);
+  setMinimumWidth(361);
   connect(&state_, &AppState::inputs_changed, this, &ControlPanel::show_state);
   connect(&state_, &AppState::snapshot_changed, this, &ControlPanel::show_state);
   show_state();

@@ -31,12 +31,13 @@ MainWindow::MainWindow(const std::string& library, QWidget* parent)
   build_docks();
   build_actions();
   resize(1360, 860);
-  setMinimumSize(640, 460);
+  setMinimumSize(672, 460);
   arrange_docks();
   default_layout_ = saveState();
   layout_ = default_layout_;
   if (!settings_.geometry().isEmpty()) restoreGeometry(settings_.geometry());
   if (!settings_.layout().isEmpty() && restoreState(settings_.layout())) layout_ = saveState();
+  has_own_sizes_ = settings_.has_own_sizes();
   for (const auto& [name, dock] : docks_) dock->hide();
   connect_state();
   connect_recordings();
@@ -49,6 +50,8 @@ MainWindow::~MainWindow() = default;
 
 void MainWindow::build_center() {
   pages_ = new QStackedWidget(this);
+  // Docks would else be drawn below a verdict that has more to say.
+  pages_->setMinimumWidth(290);
   start_ = new StartPage(state_.library(), pages_);
   pages_->addWidget(start_);
   auto* work = new QWidget(pages_);
@@ -138,10 +141,56 @@ void MainWindow::arrange_docks() {
   }
   docks_.at("controls")->raise();
   docks_.at("pareto")->raise();
-  resizeDocks({docks_.at("controls")}, {380}, Qt::Horizontal);
-  // A third of a large screen; in a small window no more than what says something.
-  resizeDocks({docks_.at("pareto")}, {std::max(230, height() * 28 / 100)}, Qt::Vertical);
+  fit_docks();
   show_dock_titles();
+}
+
+QSize MainWindow::dock_sizes() const {
+  const auto shown = [&](const char* first, Qt::DockWidgetArea area) {
+    for (const auto& [name, dock] : docks_) {
+      const bool is_there = !dock->isFloating() && dockWidgetArea(dock) == area;
+      if (is_there && !dock->visibleRegion().isEmpty()) return dock;
+    }
+    return docks_.at(first);
+  };
+  return {shown("controls", Qt::LeftDockWidgetArea)->width(), shown("pareto", Qt::BottomDockWidgetArea)->height()};
+}
+
+QSize MainWindow::wanted_dock_sizes() const {
+  // A third of a large screen; in a small window the charts come first.
+  constexpr int kLeastViews = 124;
+  constexpr int kLeastControls = 361;
+  constexpr int kMostControls = 440;
+  int views = std::max(kLeastViews, height() * 27 / 100);
+  if (!docks_.at("teaching")->visibleRegion().isEmpty()) views = std::max(views, lesson_height());
+  return {std::clamp(width() * 32 / 100, kLeastControls, kMostControls), views};
+}
+
+// A few rows of units say little.
+int MainWindow::lesson_height() const {
+  return height() > 660 ? 330 : std::min(230, height() * 40 / 100);
+}
+
+void MainWindow::fit_docks() {
+  const QSize wanted = wanted_dock_sizes();
+  resizeDocks({docks_.at("controls")}, {wanted.width()}, Qt::Horizontal);
+  resizeDocks({docks_.at("pareto")}, {wanted.height()}, Qt::Vertical);
+}
+
+void MainWindow::resizeEvent(QResizeEvent* event) {
+  QMainWindow::resizeEvent(event);
+  // Qt gives all of a new room to the charts, and leaves the docks as they were.
+  if (is_working_ && !has_own_sizes_) fit_docks();
+}
+
+bool MainWindow::event(QEvent* event) {
+  if (event->type() == QEvent::MouseButtonPress) pressed_sizes_ = dock_sizes();
+  const bool is_taken = QMainWindow::event(event);
+  // The edges of docks belong to this window: what is pressed elsewhere goes to its own widget.
+  if (event->type() == QEvent::MouseButtonRelease && pressed_sizes_.isValid() && dock_sizes() != pressed_sizes_) {
+    has_own_sizes_ = true;
+  }
+  return is_taken;
 }
 
 void MainWindow::connect_state() {
@@ -172,11 +221,17 @@ void MainWindow::connect_state() {
 void MainWindow::show_pages() {
   const bool is_working = state_.has_model() && !shows_recording_;
   pages_->setCurrentIndex(shows_recording_ ? 2 : is_working ? 1 : 0);
+  // A page that nobody sees needs no room.
+  for (int i = 0; i < pages_->count(); ++i) {
+    const auto policy = i == pages_->currentIndex() ? QSizePolicy::Preferred : QSizePolicy::Ignored;
+    pages_->widget(i)->setSizePolicy(policy, policy);
+  }
   if (is_working != is_working_) {
     is_working_ = is_working;
     // The start page and a recording stand alone; the arrangement of the docks comes back with the first model.
     if (is_working) {
       restoreState(layout_);
+      if (!has_own_sizes_) fit_docks();
     } else {
       layout_ = saveState();
       for (const auto& [name, dock] : docks_) dock->hide();
@@ -254,10 +309,8 @@ bool MainWindow::show_view(const QString& name) {
   if (found == docks_.end()) return false;
   found->second->show();
   found->second->raise();
-  // A few rows of units say little.
-  constexpr int kLessonHeight = 330;
-  if (name == "teaching" && height() > 2 * kLessonHeight && found->second->height() < kLessonHeight) {
-    resizeDocks({found->second}, {kLessonHeight}, Qt::Vertical);
+  if (name == "teaching" && found->second->height() < lesson_height()) {
+    resizeDocks({found->second}, {lesson_height()}, Qt::Vertical);
   }
   return true;
 }
@@ -268,7 +321,7 @@ void MainWindow::closeEvent(QCloseEvent* event) {
     return;
   }
   runs_->stop();
-  settings_.save_window(saveGeometry(), is_working_ ? saveState() : layout_);
+  settings_.save_window(saveGeometry(), is_working_ ? saveState() : layout_, has_own_sizes_);
   recovery_.drop();
   QMainWindow::closeEvent(event);
 }

@@ -81,6 +81,8 @@ class MainWindow : public QMainWindow {
   void dragEnterEvent(QDragEnterEvent* event) override;
   void dropEvent(QDropEvent* event) override;
   void changeEvent(QEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
+  bool event(QEvent* event) override;
 
  private:
   void build_center();
@@ -109,6 +111,10 @@ class MainWindow : public QMainWindow {
   QAction* add_action(QMenu& menu, const QString& name, const QString& text, const QKeySequence& shortcut,
                       const QString& tip, const std::function<void()>& act);
   void arrange_docks();
+  void fit_docks();
+  int lesson_height() const;        ///< What the view "Step by step" needs.
+  QSize dock_sizes() const;         ///< The width of the controls and the height of the views.
+  QSize wanted_dock_sizes() const;  ///< In a window of this size.
   void show_dock_titles();
   void connect_state();
   void apply_theme();
@@ -165,8 +171,10 @@ class MainWindow : public QMainWindow {
   QMenu* recent_menu_ = nullptr;
   QMenu* view_menu_ = nullptr;
   QByteArray default_layout_;
-  QByteArray layout_;        ///< Of the docks while the start page hides them.
-  bool is_working_ = false;  ///< A model is open.
+  QByteArray layout_;           ///< Of the docks while the start page hides them.
+  bool has_own_sizes_ = false;  ///< The user moved an edge of the docks, which then stay as they are.
+  QSize pressed_sizes_;         ///< Of the docks, when a button of the mouse went down.
+  bool is_working_ = false;     ///< A model is open.
   std::map<QString, QDockWidget*> docks_;
   std::map<QString, QAction*> actions_;
   QString file_;    ///< The project; empty: not saved yet.

@@ -136,6 +136,8 @@ void MainWindow::build_view_menu() {
              [this] {
                restoreState(default_layout_);
                for (const auto& [name, dock] : docks_) dock->show();
+               has_own_sizes_ = false;
+               fit_docks();
              });
 }
 

@@ -1,6 +1,10 @@
 // How the memory chart is drawn. Everything below the capacity adds up to the device's memory: first what lies outside
 // of PyTorch's allocator, then the live tensors by category, then, up to the line of what is reserved, what the
 // allocator keeps besides.
+//
+// Where what lies outside would fill most of the chart, as beside a tiny model, the axis is cut: it begins shortly
+// below the first curve, at the same scale, a torn edge runs through the whole width and the band says so. The ticks
+// keep counting from 0.
 
 #include <algorithm>
 #include <cmath>
@@ -17,8 +21,14 @@ constexpr qreal kLeft = 108;
 constexpr qreal kRight = 14;
 constexpr qreal kMinimap = 20;
 constexpr qreal kLeastPlot = 64;
+// Below it the overview, and somewhat lower the legend, is not worth the room that the curves would have.
+constexpr qreal kGoodPlot = 104;
 // A category that is nowhere as high as a pixel would only lengthen the legend; the note at the pointer has it.
 constexpr double kLeastShown = 1.0 / 400;
+// A floor that takes more of the axis than this is cut.
+constexpr double kMostFloor = 0.5;
+// What stays of it, in lines of text.
+constexpr qreal kCutLines = 2.2;
 // A device that is filled to less than this share is drawn without its capacity, of which a note tells.
 constexpr double kLeastFilled = 0.3;
 
@@ -39,7 +49,7 @@ QPolygonF steps_of(const std::vector<StackColumn>& columns, const ChartAxis& axi
 
 }  // namespace
 
-// A low window shows the curves rather than what is beside them: first the legend goes, then the overview.
+// A low window shows the curves rather than what is beside them: first the overview goes, then the legend.
 MemoryTimelineWidget::Parts MemoryTimelineWidget::parts_of(const QRectF& bounds) const {
   const qreal line = QFontMetricsF(font()).height();
   Parts parts;
@@ -47,11 +57,11 @@ MemoryTimelineWidget::Parts MemoryTimelineWidget::parts_of(const QRectF& bounds)
   parts.below = line + 12;
   if (!has_curve()) return parts;
   const qreal legend_height = draw_legend(nullptr, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
-  const auto remains = [&](qreal more) { return bounds.height() - parts.above - parts.below - more >= kLeastPlot; };
-  parts.has_minimap = remains(kMinimap + 8);
-  if (parts.has_minimap) parts.below += kMinimap + 8;
-  parts.has_legend = remains(legend_height);
+  const auto remains = [&](qreal more) { return bounds.height() - parts.above - parts.below - more; };
+  parts.has_legend = remains(legend_height) >= kGoodPlot - kMinimap;
   if (parts.has_legend) parts.above += legend_height;
+  parts.has_minimap = remains(kMinimap + 8) >= kGoodPlot;
+  if (parts.has_minimap) parts.below += kMinimap + 8;
   return parts;
 }
 
@@ -64,7 +74,7 @@ std::vector<LegendEntry> MemoryTimelineWidget::legend() const {
   std::vector<LegendEntry> entries = {{tr("at the peak:"), {}}};
   for (auto category = kStackOrder.rbegin(); category != kStackOrder.rend(); ++category) {
     const auto c = static_cast<std::size_t>(*category);
-    if (static_cast<double>(most_live_[c]) < kLeastShown * static_cast<double>(top())) continue;
+    if (static_cast<double>(most_live_[c]) < kLeastShown * shown_bytes().width()) continue;
     const QString name = QString::fromStdString(std::string(name_of(*category)));
     const Bytes bytes(curve().live[c][peak_]);
     entries.push_back(
@@ -86,7 +96,22 @@ QRectF MemoryTimelineWidget::plot_area(const QRectF& bounds) const {
   return bounds.adjusted(kLeft, parts.above, -kRight, -parts.below);
 }
 
-std::int64_t MemoryTimelineWidget::top() const {
+std::int64_t MemoryTimelineWidget::floor() const {
+  const Bytes own = snapshot()->curves.context;
+  return ghost_.size() == 0 ? own.count() : std::min(own, baseline()->curves.context).count();
+}
+
+bool MemoryTimelineWidget::is_cut() const {
+  return static_cast<double>(floor()) > kMostFloor * static_cast<double>(highest());
+}
+
+ValueRange MemoryTimelineWidget::shown_bytes() const {
+  const double low = is_cut() ? static_cast<double>(floor()) : 0;
+  const auto high = static_cast<double>(highest());
+  return {low, std::max(low + 1, high + (high - low) / (is_cut() ? 6 : 12))};
+}
+
+std::int64_t MemoryTimelineWidget::highest() const {
   const MemoryReport& memory = snapshot()->report.memory;
   std::int64_t highest = std::max(memory.peaks.device.count(), snapshot()->curves.context.count() + most_reserved_);
   if (ghost_.size() > 0) highest = std::max(highest, baseline()->report.memory.peaks.device.count());
@@ -96,12 +121,62 @@ std::int64_t MemoryTimelineWidget::top() const {
   }
   const std::int64_t budget = memory.budget.count();
   if (static_cast<double>(highest) > kLeastFilled * static_cast<double>(budget)) highest = std::max(highest, budget);
-  return std::max<std::int64_t>(1, highest + highest / 12);
+  return highest;
 }
 
 ChartAxis MemoryTimelineWidget::value_axis(const QRectF& plot) const {
   const auto capacity = static_cast<double>(snapshot()->report.memory.budget.count());
-  return {with_room_for_note({0, static_cast<double>(top())}, capacity, plot, font()), plot.bottom(), -plot.height()};
+  ValueRange range = shown_bytes();
+  if (is_cut()) {
+    const qreal band = std::min(plot.height() / 4, kCutLines * QFontMetricsF(font()).height());
+    range.begin = std::max(0.0, range.begin - range.width() * band / (plot.height() - band));
+  }
+  return {with_room_for_note(range, capacity, plot, font()), plot.bottom(), -plot.height()};
+}
+
+void MemoryTimelineWidget::draw_ticks(QPainter& painter, const QRectF& plot) {
+  const ChartAxis values = value_axis(plot);
+  const int most = std::max(2, static_cast<int>(plot.height() / 30));
+  if (!is_cut()) return draw_value_axis(painter, plot, values, byte_ticks(values.values, most), theme());
+  const qreal line = QFontMetricsF(font()).height();
+  std::vector<Tick> ticks = byte_ticks({static_cast<double>(floor()), values.values.end}, most);
+  std::erase_if(ticks, [&](const Tick& tick) { return values.to_pixel(tick.value) > plot.bottom() - line; });
+  ticks.push_back({values.values.begin, "0"});
+  draw_value_axis(painter, plot, values, ticks, theme());
+}
+
+// A strip of paper torn out between 0 and the first curve.
+void MemoryTimelineWidget::draw_cut(QPainter& painter, const QRectF& plot) {
+  if (!is_cut()) return;
+  constexpr qreal kTooth = 5;
+  constexpr qreal kGap = 4;
+  const QFontMetricsF metrics(font());
+  const qreal middle = plot.bottom() - 9;
+  QPolygonF upper;
+  for (qreal x = plot.left(); x <= plot.right() + kTooth; x += kTooth) {
+    upper << QPointF(x, middle - kGap / 2 + (upper.size() % 2 == 0 ? kTooth / 2 : -kTooth / 2));
+  }
+  const QPolygonF lower = upper.translated(0, kGap);
+  QPolygonF strip = upper;
+  for (auto i = lower.size(); i-- > 0;) strip << lower[i];
+  painter.save();
+  painter.setRenderHint(QPainter::Antialiasing);
+  painter.setPen(Qt::NoPen);
+  painter.setBrush(theme().background);
+  painter.drawPolygon(strip);
+  painter.setPen(hairline(theme().text_weak));
+  painter.setBrush(Qt::NoBrush);
+  painter.drawPolyline(upper);
+  painter.drawPolyline(lower);
+  painter.restore();
+  const qreal top = value_axis(plot).to_pixel(static_cast<double>(floor()));
+  const qreal below = middle - kTooth - kGap / 2;
+  if (below - top < metrics.capHeight() + 4) return;
+  const QString all = text_of(Bytes(floor()));
+  painter.setPen(text_on(floor_color(theme())));
+  painter.drawText(QPointF(plot.left() + 8, (top + below + metrics.capHeight()) / 2),
+                   metrics.elidedText(tr("outside PyTorch %1: the axis is cut, the bands above are to scale").arg(all),
+                                      Qt::ElideRight, plot.width() - 16));
 }
 
 void MemoryTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRectF& plot) {
@@ -111,12 +186,10 @@ void MemoryTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, c
   if (plot.width() < 20 || plot.height() < 20) return;
   const bool has_clock = &range() != &events_;
   const ChartAxis axis = time_axis(plot);
-  const ChartAxis values = value_axis(plot);
   const QFontMetricsF metrics(font());
   const Parts parts = parts_of(bounds);
   if (parts.has_legend) draw_legend(&painter, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
-  draw_value_axis(painter, plot, values, byte_ticks(values.values, std::max(2, static_cast<int>(plot.height() / 30))),
-                  theme());
+  draw_ticks(painter, plot);
   const int most = std::max(2, static_cast<int>(plot.width() / 90));
   draw_time_axis(painter, plot, axis, has_clock ? time_ticks(axis.values, most) : count_ticks(axis.values, most),
                  theme(), has_clock ? QString() : tr("allocations and frees"));
@@ -125,6 +198,7 @@ void MemoryTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, c
   const std::vector<StackColumn> columns =
       decimate(pyramid_, positions_, axis, std::max(1, static_cast<int>(plot.width())));
   draw_stack(painter, plot, columns);
+  draw_cut(painter, plot);
   draw_lines(painter, plot, columns);
   draw_ghosts(painter, plot);
   painter.restore();
@@ -251,7 +325,7 @@ void MemoryTimelineWidget::draw_limits(QPainter& painter, const QRectF& plot) {
   painter.drawLine(zone.bottomLeft(), zone.bottomRight());
   painter.setPen(hairline(theme().bad, 2));
   painter.drawLine(zone.bottomLeft(), zone.bottomRight());
-  if (plot.height() > kLeastPlot) {
+  if (plot.height() > kGoodPlot - kMinimap) {
     const Bytes whole = snapshot()->cluster.gpu.memory.value;
     const QString text = whole > memory.budget ? tr("usable %1 of %2").arg(text_of(memory.budget), text_of(whole))
                                                : tr("capacity %1").arg(text_of(memory.budget));
@@ -334,8 +408,10 @@ void MemoryTimelineWidget::draw_peak(QPainter& painter, const QRectF& plot) {
 
 void MemoryTimelineWidget::draw_minimap(QPainter& painter, const QRectF& box) {
   const ChartAxis axis{range().full(), box.left(), box.width()};
-  const std::int64_t highest = snapshot()->curves.context.count() + curve().total[peak_];
-  const ChartAxis values{{0, 1.08 * static_cast<double>(highest)}, box.bottom(), -box.height()};
+  const std::int64_t peak = snapshot()->curves.context.count() + curve().total[peak_];
+  const double low = is_cut() ? static_cast<double>(floor()) : 0;
+  const double above = static_cast<double>(peak) - low;
+  const ChartAxis values{{is_cut() ? low - 0.2 * above : 0, low + 1.08 * above}, box.bottom(), -box.height()};
   painter.fillRect(box, theme().panel);
   const std::vector<StackColumn> columns =
       decimate(pyramid_, positions_, axis, std::max(1, static_cast<int>(box.width())));
@@ -380,7 +456,8 @@ void MemoryTimelineWidget::draw_pointer(QPainter& painter, const QRectF& bounds,
   lines.push_back({tr("live"), text_of(Bytes(curve().total[moment])), {}, true});
   lines.push_back({tr("reserved"), text_of(Bytes(curve().reserved[moment])), {}});
   lines.push_back({tr("on the device"), text_of(Bytes(curve().reserved[moment]) + snapshot()->curves.context), {}});
-  const qreal y = value_axis(plot).to_pixel(static_cast<double>(curve().total[moment]));
+  const std::int64_t held = snapshot()->curves.context.count() + curve().total[moment];
+  const qreal y = value_axis(plot).to_pixel(static_cast<double>(held));
   draw_note(painter, bounds.adjusted(4, 4, -4, -4), QPointF(x, std::max(plot.top(), y)), lines, theme());
 }
 

@@ -74,7 +74,11 @@ class MemoryTimelineWidget : public PlotWidget {
   };
   Parts parts_of(const QRectF& bounds) const;
   QRectF minimap_of(const QRectF& bounds) const;
-  std::int64_t top() const;  // Bytes at the upper end of the axis.
+  std::int64_t highest() const;  // Bytes that the axis must reach.
+  ValueRange shown_bytes() const;
+  /// Whether the axis leaves out most of what lies outside of PyTorch, which would fill the chart.
+  bool is_cut() const;
+  std::int64_t floor() const;  // Bytes below the curves.
   std::vector<LegendEntry> legend() const;
   void take_phase();
   void fill_table();
@@ -84,6 +88,8 @@ class MemoryTimelineWidget : public PlotWidget {
   void draw_shape(QPainter& painter, const std::vector<StackColumn>& columns, const std::vector<qreal>& above,
                   const std::vector<qreal>& below, std::size_t category) const;
   void draw_lines(QPainter& painter, const QRectF& plot, const std::vector<StackColumn>& columns);
+  void draw_ticks(QPainter& painter, const QRectF& plot);
+  void draw_cut(QPainter& painter, const QRectF& plot);
   void draw_limits(QPainter& painter, const QRectF& plot);
   void draw_peak(QPainter& painter, const QRectF& plot);
   void draw_phases(QPainter& painter, const QRectF& plot);

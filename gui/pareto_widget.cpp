@@ -14,6 +14,7 @@ namespace fsdp::gui {
 
 namespace {
 
+constexpr qreal kLeastPlot = 70;
 constexpr double kReach = 14;  // Pixels around the pointer in which a plan is found.
 
 bool is_same_plan(const Plan& a, const Plan& b) {
@@ -146,8 +147,18 @@ std::vector<LegendEntry> ParetoWidget::legend() const {
 
 QRectF ParetoWidget::plot_area(const QRectF& bounds) const {
   const QFontMetricsF metrics(font());
-  const qreal above = draw_legend(nullptr, font(), bounds.adjusted(12, 4, -14, 0), legend(), theme());
-  return bounds.adjusted(72, above + 10, -14, -metrics.height() - 14);
+  const qreal below = metrics.height() + 14;
+  const qreal above = has_legend(bounds) ? legend_height(bounds) : 0;
+  return bounds.adjusted(72, above + 10, -14, -below);
+}
+
+qreal ParetoWidget::legend_height(const QRectF& bounds) const {
+  return draw_legend(nullptr, font(), bounds.adjusted(12, 4, -14, 0), legend(), theme());
+}
+
+// A low dock shows the plans rather than their legend.
+bool ParetoWidget::has_legend(const QRectF& bounds) const {
+  return bounds.height() - legend_height(bounds) - QFontMetricsF(font()).height() - 24 >= kLeastPlot;
 }
 
 ValueRange ParetoWidget::bytes_range() const {
@@ -199,7 +210,7 @@ void ParetoWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRe
   if (plot.width() < 20 || plot.height() < 20) return;
   const ChartAxis axis = time_axis(plot);
   const ChartAxis values = value_axis(plot);
-  draw_legend(&painter, font(), bounds.adjusted(12, 4, -14, 0), legend(), theme());
+  if (has_legend(bounds)) draw_legend(&painter, font(), bounds.adjusted(12, 4, -14, 0), legend(), theme());
   draw_value_axis(painter, plot, values, byte_ticks(values.values, std::max(2, static_cast<int>(plot.height() / 30))),
                   theme());
   draw_time_axis(painter, plot, axis, time_ticks(axis.values, std::max(2, static_cast<int>(plot.width() / 90))),
@@ -263,6 +274,7 @@ void ParetoWidget::draw_limit(QPainter& painter, const QRectF& plot) const {
   painter.fillRect(zone, with_alpha(theme().bad, 0.12));
   painter.setPen(hairline(theme().bad, 2));
   painter.drawLine(zone.bottomLeft(), zone.bottomRight());
+  if (plot.height() < kLeastPlot) return;
   const QString text = tr("capacity %1").arg(text_of(memory.budget));
   draw_note_on_edge(painter, zone, text, theme().bad, theme());
 }

@@ -54,6 +54,8 @@ class ParetoWidget : public PlotWidget {
   void fill_table();
   ValueRange bytes_range() const;
   std::vector<LegendEntry> legend() const;
+  qreal legend_height(const QRectF& bounds) const;
+  bool has_legend(const QRectF& bounds) const;
   ChartAxis value_axis(const QRectF& plot) const;
   std::vector<ScatterPoint> pixels_of(const QRectF& plot) const;
   int nearest(const QPointF& at) const;

@@ -45,10 +45,15 @@ QByteArray Settings::layout() const {
                                                                      : QByteArray();
 }
 
-void Settings::save_window(const QByteArray& geometry, const QByteArray& layout) {
+bool Settings::has_own_sizes() const {
+  return !layout().isEmpty() && settings_.value("window/own_sizes").toBool();
+}
+
+void Settings::save_window(const QByteArray& geometry, const QByteArray& layout, bool has_own_sizes) {
   settings_.setValue("window/version", kLayoutVersion);
   settings_.setValue("window/geometry", geometry);
   settings_.setValue("window/layout", layout);
+  settings_.setValue("window/own_sizes", has_own_sizes);
 }
 
 }  // namespace fsdp::gui

@@ -22,7 +22,9 @@ class Settings {
   /// Of this version of the window; empty otherwise.
   QByteArray geometry() const;
   QByteArray layout() const;
-  void save_window(const QByteArray& geometry, const QByteArray& layout);
+  /// Whether the user moved the edges of the docks.
+  bool has_own_sizes() const;
+  void save_window(const QByteArray& geometry, const QByteArray& layout, bool has_own_sizes);
 
  private:
   mutable QSettings settings_;

@@ -445,7 +445,7 @@ void VerdictBar::show_busy() {
 void VerdictBar::resizeEvent(QResizeEvent* event) {
   QWidget::resizeEvent(event);
   // In a narrow window the figures say what the bar shows.
-  bar_->setVisible(width() > 960);
+  bar_->setVisible(width() > 900);
   exposed_.title->parentWidget()->setVisible(width() > 880);
   headroom_.title->parentWidget()->setVisible(width() > 740);
   step_.title->parentWidget()->setVisible(width() > 520);

@@ -146,6 +146,14 @@ void add_collectives(Document& document, const TrafficReport& traffic) {
   if (!table.rows.empty()) document.push_back(std::move(table));
 }
 
+/// With the optimizer on the CPU the GPU is idle in it.
+std::string compute_of(const StepReport& report) {
+  const TimeReport& time = report.time;
+  if (!report.plan.cpu_offload) return fmt::format("compute {}", format_time(time.compute));
+  return fmt::format("compute {} on the GPU, then {} of optimizer on the CPU",
+                     format_time(time.compute - time.optimizer), format_time(time.optimizer));
+}
+
 }  // namespace
 
 Entry verdict_of(const StepReport& report, bool no_plan_fits) {
@@ -273,8 +281,8 @@ void add_traffic_and_time(Document& document, const StepReport& report, const Vi
   const TimeReport& time = report.time;
   document.push_back(
       Entry{.label = "time",
-            .lines = {fmt::format("compute {} · exposed communication {} · {} tokens/s per GPU · MFU {}",
-                                  format_time(time.compute), format_time(time.exposed_communication),
+            .lines = {fmt::format("{} · exposed communication {} · {} tokens/s per GPU · MFU {}", compute_of(report),
+                                  format_time(time.exposed_communication),
                                   grouped(static_cast<std::int64_t>(time.tokens_per_second_per_gpu + 0.5)),
                                   percent(time.mfu))}});
 }

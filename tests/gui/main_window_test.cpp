@@ -197,14 +197,18 @@ TEST(MainWindow, AJourneyByKeyboardAlone) {
   EXPECT_EQ(text_of(window.state().inputs(), Option::Gpus), "4");
   QTemporaryDir folder;
   const QString path = folder.filePath("memory.png");
-  QTimer::singleShot(200, [&] {
+  // The dialog comes when it comes: a busy machine takes its time.
+  QTimer until_asked;
+  QObject::connect(&until_asked, &QTimer::timeout, [&] {
     auto* dialog = qobject_cast<QFileDialog*>(QApplication::activeModalWidget());
-    ASSERT_NE(dialog, nullptr);
+    if (dialog == nullptr) return;
+    until_asked.stop();
     auto* name = dialog->findChild<QLineEdit*>("fileNameEdit");
     name->selectAll();
     QTest::keyClicks(name, path);
     QTest::keyClick(name, Qt::Key_Return);
   });
+  until_asked.start(50);
   QTest::keyClick(&window, Qt::Key_E, Qt::ControlModifier);
   EXPECT_GT(QImage(path).width(), 500) << path.toStdString();
 }

@@ -10,6 +10,7 @@ FSDP_UPDATE_GOLDEN=1 and read the diff.
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -462,6 +463,11 @@ def test_host_memory(tester):
                  f"No node is offered that holds it: {remedies}")
     code, out, _ = tester.run(f"{words} --host-mem 768G --quiet")
     tester.check(code == 0, f"768 GiB do not hold it:\n{out}")
+    code, out, _ = tester.run(f"{words} --verbose", width=400)
+    busy = re.search(r"compute ([0-9.]+) s on the GPU, then ([0-9.]+) s of optimizer on the CPU", out)
+    step = re.search(r"step ([0-9.]+) s", out)
+    tester.check(bool(busy and step) and float(busy[1]) + float(busy[2]) <= float(step[1]) * 1.01 and float(busy[2]) > 1,
+                 f"The GPU is said to be busy while it waits for the CPU: {busy and busy[0]}")
     code, out, _ = tester.run(words, width=400)
     tester.check(code == 0 and "of host memory per node (not checked: give --host-mem)" in out, out)
     host = json.loads(tester.run(f"{words} --json")[1])["memory"]["host"]

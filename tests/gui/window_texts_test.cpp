@@ -1,0 +1,233 @@
+// What the window says while it looks, beside a selection, on paper, and about its own controls.
+
+#include <gtest/gtest.h>
+
+#include <QLabel>
+#include <QLineEdit>
+#include <QListWidget>
+#include <QPainter>
+#include <QSpinBox>
+#include <QStatusBar>
+#include <QTemporaryDir>
+#include <algorithm>
+#include <fstream>
+
+#include "core/parse_units.h"
+#include "gui/export_chart.h"
+#include "gui/main_window.h"
+#include "gui/memory_timeline_widget.h"
+#include "gui/plot_paint.h"
+#include "gui/start_page.h"
+#include "gui/stream_timeline_widget.h"
+#include "tests/gui/chart_fixture.h"
+#include "tests/gui/support.h"
+
+namespace fsdp::gui {
+namespace {
+
+using planner::Option;
+using test::wait_until_idle;
+
+QImage drawn(PlotWidget& chart, const QSize& size) {
+  QImage image(size, QImage::Format_RGB32);
+  QPainter painter(&image);
+  chart.draw(painter, QRectF(QPointF(0, 0), QSizeF(size)));
+  return image;
+}
+
+TEST(FirstSearch, IsSaidToRunAndTheControlsShowNothingYet) {
+  MainWindow window(test::library());
+  window.show();
+  window.state().open(test::quick_inputs("gpt2"));
+  ASSERT_TRUE(window.state().is_busy());
+  ASSERT_EQ(window.state().snapshot(), nullptr);
+  EXPECT_EQ(window.findChild<QLabel*>("verdict_word")->text(), "Looking …");
+  auto* chart = window.findChild<MemoryTimelineWidget*>("memory");
+  TimeRange range;
+  MemoryTimelineWidget other(&range);
+  other.set_theme(chart->theme());
+  other.setFont(chart->font());
+  const QSize size(500, 200);
+  EXPECT_NE(drawn(*chart, size), drawn(other, size)) << "it asks to choose a model, which is chosen";
+  other.set_is_waiting(true);
+  EXPECT_EQ(drawn(*chart, size), drawn(other, size));
+  for (const Option option :
+       {Option::Batch, Option::Sequence, Option::GlobalBatch, Option::Accumulate, Option::Shard}) {
+    const auto* box = window.controls().control(option)->findChild<QSpinBox*>();
+    EXPECT_EQ(box->text(), "–") << box->accessibleName().toStdString();
+  }
+  EXPECT_EQ(window.controls().control(Option::Gpus)->findChild<QSpinBox*>()->text(), "4") << "this one was given";
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_NE(window.controls().control(Option::Batch)->findChild<QSpinBox*>()->text(), "–");
+}
+
+/// Where the second picture has the ground of a note, and the first does not.
+QRect note_in(const QImage& before, const QImage& after, const QColor& ground) {
+  QRect box;
+  for (int y = 0; y < after.height(); ++y) {
+    for (int x = 0; x < after.width(); ++x) {
+      const bool is_new = after.pixelColor(x, y) == ground && before.pixelColor(x, y) != ground;
+      if (is_new) box = box.united(QRect(x, y, 1, 1));
+    }
+  }
+  return box;
+}
+
+TEST(Selection, IsDescribedAtTheBottomWhereNeitherThePeakNorTheKernelsAre) {
+  for (const bool is_memory : {true, false}) {
+    TimeRange range;
+    MemoryTimelineWidget memory(&range);
+    StreamTimelineWidget streams(&range);
+    PlotWidget& chart = is_memory ? static_cast<PlotWidget&>(memory) : streams;
+    memory.set_snapshot(gpt2_snapshot());
+    streams.set_snapshot(gpt2_snapshot());
+    const QSize size(1000, 320);
+    chart.resize(size);
+    const QImage before = chart.grab().toImage();
+    const double step = range.full().end;
+    range.select(ValueRange{0.3 * step, 0.8 * step});
+    const QImage after = chart.grab().toImage();
+    const QRect note = note_in(before, after, chart.theme().panel);
+    ASSERT_GT(note.width(), 60) << is_memory;
+    EXPECT_GT(note.top(), size.height() / 2) << is_memory;
+    // The lane of kernels is the uppermost.
+    const QColor compute = chart.theme().lane[static_cast<std::size_t>(Lane::Compute)];
+    for (int y = note.top(); !is_memory && y <= note.bottom(); ++y) {
+      for (int x = note.left(); x <= note.right(); ++x) ASSERT_NE(before.pixelColor(x, y), compute);
+    }
+  }
+}
+
+TEST(ExportedPicture, SaysModelMachinesAndPlan) {
+  const QTemporaryDir folder;
+  TimeRange range;
+  MemoryTimelineWidget chart(&range);
+  chart.set_snapshot(gpt2_snapshot());
+  const QString path = folder.filePath("chart.svg");
+  ASSERT_TRUE(save_chart(chart, path, {1400, 400}, 1).has_value());
+  std::ifstream file(path.toStdString());
+  const std::string svg(std::istreambuf_iterator<char>(file), {});
+  const StepReport& report = gpt2_snapshot()->report;
+  const std::string caption = chart.caption().toStdString();
+  // The title of the file and the one in the picture.
+  EXPECT_NE(svg.find(">Memory over one step</text>"), std::string::npos);
+  EXPECT_NE(svg.find(">" + caption), std::string::npos);
+  for (const std::string& part : {report.model, report.gpu, format_bytes(report.memory.budget)}) {
+    EXPECT_NE(caption.find(part), std::string::npos) << part;
+  }
+}
+
+TEST(Controls, ABandwidthIsShownWithABlankAndTakenSo) {
+  MainWindow window(test::library());
+  window.show();
+  window.state().open(test::small_inputs());
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  auto* line = window.controls().control(Option::IntraBandwidth)->findChild<QLineEdit*>();
+  ASSERT_EQ(line->text(), "31.5 GB/s");
+  line->setText("32.5 GB/s");
+  line->setModified(true);
+  QTest::keyClick(line, Qt::Key_Return);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_TRUE(window.state().errors().empty());
+  EXPECT_EQ(window.state().snapshot()->cluster.intra_node.bandwidth.value, BytesPerSecond(32.5e9));
+  EXPECT_EQ(line->text(), "32.5 GB/s");
+}
+
+TEST(StartPageList, OfOneRecentFileIsOneRowHigh) {
+  StartPage page(test::library());
+  page.resize(1000, 700);
+  page.show();
+  auto* list = page.findChild<QListWidget*>("recent_files");
+  page.show_recent({"/tmp/one.json"});
+  QTest::qWait(10);
+  EXPECT_LT(list->height(), 2 * list->sizeHintForRow(0) + 8);
+  page.show_recent({"/tmp/1.json", "/tmp/2.json", "/tmp/3.json"});
+  QTest::qWait(10);
+  EXPECT_GE(list->height(), 3 * list->sizeHintForRow(0));
+}
+
+TEST(Errors, StandAboveTheChartsAndNotInTheStatusBarAsWell) {
+  MainWindow window(test::library());
+  window.show();
+  const Inputs before = test::small_inputs();
+  window.state().open(before);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  window.statusBar()->showMessage("something older");
+  Inputs wrong = with_option(before, Option::Gpus, "many");
+  wrong = with_option(std::move(wrong), Option::Clip, "much");
+  window.state().change(wrong, "nonsense");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  ASSERT_GE(window.state().errors().size(), 2U);
+  EXPECT_EQ(window.statusBar()->currentMessage(), "");
+  const auto* problem = window.findChild<QLabel*>("problem");
+  EXPECT_TRUE(problem->isVisible());
+  EXPECT_EQ(problem->text().count('\n') + 1, static_cast<qsizetype>(window.state().errors().size())) << "a line each";
+}
+
+TEST(Exposed, OfAnOffloadedOptimizerSaysWhatTheGpuWaitsForToo) {
+  MainWindow window(test::library());
+  window.resize(1600, 900);
+  window.show();
+  const auto shows = [&](const QString& part) {
+    const auto labels = window.findChildren<QLabel*>();
+    return std::any_of(labels.begin(), labels.end(), [&](const QLabel* label) { return label->text().contains(part); });
+  };
+  window.state().open(test::quick_inputs("gpt2"));
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_FALSE(shows("CPU optimizer"));
+  window.state().change(with_option(test::quick_inputs("gpt2"), Option::Offload, "yes"), "offload");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_TRUE(shows("CPU optimizer"));
+}
+
+/// The share of a picture that has this color.
+double share_of(const QImage& image, const QColor& color) {
+  int count = 0;
+  for (int y = 0; y < image.height(); ++y) {
+    for (int x = 0; x < image.width(); ++x) count += image.pixelColor(x, y) == color ? 1 : 0;
+  }
+  return static_cast<double>(count) / (image.width() * image.height());
+}
+
+std::string svg_of(PlotWidget& chart) {
+  const QTemporaryDir folder;
+  const QString path = folder.filePath("chart.svg");
+  EXPECT_TRUE(save_chart(chart, path, {1100, 460}, 1).has_value());
+  std::ifstream file(path.toStdString());
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(MemoryOfASmallModel, IsDrawnOnItsOwnScaleWithTheAxisCutAndSaidSo) {
+  AppState state(test::library());
+  state.open(test::small_inputs());
+  ASSERT_TRUE(wait_until_idle(state));
+  const SnapshotPtr small = state.snapshot();
+  TimeRange range;
+  MemoryTimelineWidget chart(&range);
+  chart.set_snapshot(small);
+  const Theme& theme = chart.theme();
+  const QColor outside = mixed(theme.background, theme.text_weak, 0.35);
+  const QSize size(1100, 460);
+  const QImage image = picture_of(chart, size, 1);
+  EXPECT_LT(share_of(image, outside), 0.12) << "what lies outside of PyTorch hid everything else";
+  // What lives is 29 of 474 MiB: a sixteenth on an axis from 0.
+  EXPECT_GT(share_of(image, theme.category[static_cast<std::size_t>(MemoryCategory::Temp)]), 0.08);
+  const std::string svg = svg_of(chart);
+  EXPECT_NE(svg.find("the axis is cut"), std::string::npos);
+  // The ticks keep counting from 0.
+  EXPECT_NE(svg.find(">0</text>"), std::string::npos);
+  EXPECT_NE(svg.find(">400 MiB</text>"), std::string::npos);
+  EXPECT_EQ(svg.find(">100 MiB</text>"), std::string::npos) << "that is where the axis is cut";
+}
+
+TEST(MemoryOfALargeModel, IsDrawnFromNothing) {
+  TimeRange range;
+  MemoryTimelineWidget chart(&range);
+  chart.set_snapshot(gpt2_snapshot());
+  const std::string svg = svg_of(chart);
+  EXPECT_EQ(svg.find("the axis is cut"), std::string::npos);
+  EXPECT_NE(svg.find(">0 GiB</text>"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fsdp::gui
