@@ -164,9 +164,11 @@ class ValueGradWalk {
     const int maker = maker_of(value);
     for (const auto& [pass, unit] : passes) {
       if (position < pass.begin || position >= pass.end || maker >= pass.begin) continue;
-      const bool is_new = std::none_of(collectors_.begin(), collectors_.end(), [&](const Collector& other) {
+      // Clang 14 takes no structured binding without a name of its own.
+      const auto is_same = [value, &pass = pass](const Collector& other) {
         return other.value == value && other.begin == pass.begin && other.end == pass.end;
-      });
+      };
+      const bool is_new = std::none_of(collectors_.begin(), collectors_.end(), is_same);
       int first = pass.begin;
       while (first < pass.end && !in_.index->in_backward[at(first)]) ++first;
       if (is_new) collectors_.push_back({value, pass.begin, pass.end, first, unit});
