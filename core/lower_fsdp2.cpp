@@ -16,16 +16,24 @@
 // What has no post-backward hook, because none of its inputs needs a gradient (the root, embeddings, the first block
 // after raw data), is reduced in the callback at the end of backward: the root first, then in the order of the modules.
 //
+// Buffers live as long as FSDP2 refers to them:
+//
+//   all-gather output   forward: until the next unit's is copied out, or the root is left; backward: until its own is.
+//   One
+//                       that nobody waited for goes with the reshard
+//   reduce input        until the next unit is reduced, or the backward ends
+//   all-reduce output   of HSDP: until the backward ends, or the same unit is reduced once more in it
+//
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_state.py (_pre_forward, _post_forward, _pre_backward,
 // _root_post_backward_final_callback), _fsdp_param_group.py (pre_forward, post_forward, pre_backward, post_backward,
-// _backward_prefetch, finalize_backward), torch 2.11.0.
+// wait_for_unshard, _wait_for_post_backward, _backward_prefetch, finalize_backward), torch 2.11.0.
 //
 // Not modelled: set_unshard_in_backward(False), set_reshard_after_backward(False), a forward without gradients in
 // between; a frozen unit inside a checkpointed block that is called again and whose first pass needs no backward, which
-// FSDP2 leaves unsharded between steps.
+// FSDP2 leaves unsharded between steps; a group of one rank, which keeps no output of a gather from one unit to the
+// next.
 
 #include <algorithm>
-#include <iterator>
 
 #include "core/index.h"
 #include "core/schedule.h"
@@ -33,18 +41,6 @@
 namespace fsdp {
 
 namespace {
-
-// Ops whose backward needs sizes alone, no tensor of the forward.
-constexpr OpKind kSaveNothing[] = {
-    OpKind::Parameter, OpKind::Constant,   OpKind::Add,       OpKind::Sub,   OpKind::Scale,   OpKind::Cast,
-    OpKind::Detach,    OpKind::Reshape,    OpKind::Transpose, OpKind::Slice, OpKind::Select,  OpKind::Expand,
-    OpKind::Split,     OpKind::Contiguous, OpKind::Cat,       OpKind::Stack, OpKind::KvCache, OpKind::SetSlice,
-    OpKind::Pad,       OpKind::Mean,       OpKind::Sum,
-};
-
-bool saves_tensors(OpKind kind) {
-  return std::find(std::begin(kSaveNothing), std::end(kSaveNothing), kind) == std::end(kSaveNothing);
-}
 
 struct Boundary {
   int position = 0;
@@ -59,6 +55,7 @@ class Fsdp2Lowering {
         plan_(plan),
         layout_(layout),
         checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
+        quirks_(plan.runtime.quirks),
         units_(layout.units.size()) {
     for (std::size_t u = 0; u < layout.units.size(); ++u) {
       if (layout.units[u].is_root) root_ = static_cast<int>(u);
@@ -67,25 +64,32 @@ class Fsdp2Lowering {
   }
 
   Schedule run() {
+    schedule_.instructions.reserve(14 * units_.size() + 3 * index_.call_begin.size());
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
       micro_batch_ = static_cast<int>(m);
       const bool last = m + 1 == plan_.accumulation;
       sync_ = last || plan_.sync_every_micro_batch;
       phase_ = StepPhase::Forward;
-      emit({.what = Do::LoadInputs});
+      emit({.kind = InstructionKind::LoadInputs});
       forward();
       phase_ = StepPhase::Backward;
       backward();
+      if (m == 0) reserve();
     }
     phase_ = StepPhase::Optimizer;
-    if (plan_.optimizer.clip_grad_norm) emit({.what = Do::ClipGradNorm});
-    emit({.what = Do::OptimizerStep});
-    emit({.what = Do::ZeroGrad});
+    if (plan_.optimizer.clip_grad_norm) {
+      emit({.kind = InstructionKind::ClipGradNorm,
+            .reduces_each_norm = quirks_.clip_reduces_each_norm,
+            .calls_alone = !quirks_.skip_collectives_of_one});
+    }
+    emit({.kind = InstructionKind::OptimizerStep});
+    emit({.kind = InstructionKind::ZeroGrad});
     return std::move(schedule_);
   }
 
  private:
   struct UnitState {
+    std::uint8_t slot = 0;   // Where the output of its last gather is.
     bool gathering = false;  // An all-gather is under way or done, its copy-out is not.
     bool unsharded = false;
     bool smaller = false;        // Sharded over the smaller world that an integer reshard_after_forward asks for.
@@ -96,12 +100,18 @@ class Fsdp2Lowering {
     std::vector<int> post_forward_indices;  // In post_forward_order_, one per pass.
   };
 
+  // Micro-batches are alike, but for the reductions of the last.
+  void reserve() {
+    std::vector<Instruction>& list = schedule_.instructions;
+    list.reserve(list.size() * static_cast<std::size_t>(plan_.accumulation) + 4 * units_.size() + 3);
+  }
+
   void emit(Instruction instruction) {
     instruction.phase = phase_;
     instruction.micro_batch = micro_batch_;
     schedule_.instructions.push_back(instruction);
   }
-  void emit(Do what, int unit) { emit({.what = what, .unit = unit}); }
+  void emit(InstructionKind kind, int unit) { emit({.kind = kind, .unit = unit}); }
 
   bool has_parameters(int unit) const { return !layout_.units[at(unit)].parameters.empty(); }
 
@@ -178,7 +188,10 @@ class Fsdp2Lowering {
         if (next_begin < begins_.size()) stop = std::min(stop, begins_[next_begin].position);
         if (next_end < ends_.size()) stop = std::min(stop, ends_[next_end].position);
         const int first = index_.call_begin[c];
-        emit({.what = Do::Forward, .call = static_cast<int>(c), .op_begin = position - first, .op_end = stop - first});
+        emit({.kind = InstructionKind::Forward,
+              .call = static_cast<int>(c),
+              .op_begin = position - first,
+              .op_end = stop - first});
         position = stop;
       }
     }
@@ -217,7 +230,9 @@ class Fsdp2Lowering {
       state.post_forward_indices.push_back(static_cast<int>(post_forward_order_.size()));
       post_forward_order_.push_back(end.unit);
     }
-    if (end.unit == root_) emit({.what = Do::DropAllGather});
+    if (end.unit != root_) return;
+    free_held_gather(kBegins);
+    emit({.kind = InstructionKind::LeaveRoot});
   }
 
   // ---- backward ----------------------------------------------------------------------------------------------------
@@ -240,7 +255,10 @@ class Fsdp2Lowering {
       if (call != recomputed_call) recompute(call, stop, next_pre);
       recomputed_call = call;
       while (stop > call_begin && index_.in_backward[at(stop - 1)] && !is_boundary(stop, next_pre, next_post)) --stop;
-      emit({.what = Do::Backward, .call = call, .op_begin = stop - call_begin, .op_end = position - call_begin});
+      emit({.kind = InstructionKind::Backward,
+            .call = call,
+            .op_begin = stop - call_begin,
+            .op_end = position - call_begin});
       position = stop;
       finish_units(position, next_post);
     }
@@ -254,8 +272,7 @@ class Fsdp2Lowering {
     const int begin = index_.call_begin[at(call)];
     const int end = index_.call_begin[at(call) + 1];
     const Block& block = index_.model->blocks[at(index_.model->calls[at(call)].block)];
-    while (position > begin &&
-           !(index_.in_backward[at(position)] && saves_tensors(block.ops[at(position - begin)].kind)))
+    while (position > begin && !(index_.in_backward[at(position)] && saves_tensors(block.ops[at(position - begin)])))
       --position;
     enter_units(position, next_pre);
     const int module = index_.model->calls[at(call)].module;
@@ -329,8 +346,8 @@ class Fsdp2Lowering {
     state.post_backward = true;
     reshard(unit);
     const bool fresh = gradients_complete && layout_.units[at(unit)].reduced_true_elements > 0 && !state.reduced;
-    if (fresh && !sync_) emit(Do::AccumulateGrads, unit);
-    if (sync_ && (fresh || state.accumulated)) emit(Do::ReduceGrads, unit);
+    if (fresh && !sync_) emit(InstructionKind::AccumulateGrads, unit);
+    if (sync_ && (fresh || state.accumulated)) reduce(unit);
     state.accumulated = !sync_ && (state.accumulated || fresh);
     state.reduced = state.reduced || fresh;
   }
@@ -346,10 +363,13 @@ class Fsdp2Lowering {
       // finalize_backward drops the output of a prefetch that nobody waited for. What an integer reshard_after_forward
       // kept of a unit that had no backward is not gathered again: the unit counts as sharded.
       if (units_[at(unit)].gathering) reshard(unit);
-      if (units_[at(unit)].smaller) emit(Do::Reshard, unit);
+      if (units_[at(unit)].smaller) emit(InstructionKind::Reshard, unit);
       units_[at(unit)].smaller = false;
     }
-    emit({.what = Do::FinishReduce});
+    free_reduce_input();
+    for (const int unit : all_reduced_) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
+    all_reduced_.clear();
+    emit({.kind = InstructionKind::FinishReduce});
   }
 
   // ---- units -------------------------------------------------------------------------------------------------------
@@ -358,7 +378,13 @@ class Fsdp2Lowering {
     UnitState& state = units_[at(unit)];
     if (state.unsharded || state.gathering) return;
     state.gathering = true;
-    emit({.what = Do::Unshard, .unit = unit, .smaller_group = state.smaller});
+    // A unit that is called twice in a row gathers again while its last output is held.
+    state.slot = held_gather_ == unit && held_slot_ == 0 ? 1 : 0;
+    emit({.kind = InstructionKind::Unshard,
+          .slot = state.slot,
+          .smaller_group = state.smaller,
+          .calls_alone = !quirks_.skip_collectives_of_one,
+          .unit = unit});
   }
 
   void wait(int unit) {
@@ -367,20 +393,62 @@ class Fsdp2Lowering {
     state.gathering = false;
     state.unsharded = true;
     state.smaller = false;
-    emit(Do::WaitForUnshard, unit);
+    if (!quirks_.forward_all_gather_output_kept) free_held_gather(kBegins);
+    emit({.kind = InstructionKind::WaitForUnshard, .slot = state.slot, .unit = unit});
+    free_held_gather(kEnds);
+    if (phase_ == StepPhase::Forward) {
+      held_gather_ = unit;
+      held_slot_ = state.slot;
+    } else {
+      free(BufferKind::AllGatherOutput, unit, state.slot, kEnds);
+    }
   }
 
   void reshard(int unit) {
     UnitState& state = units_[at(unit)];
     if (!state.unsharded && !state.gathering) return;
+    if (state.gathering) free(BufferKind::AllGatherOutput, unit, state.slot, kBegins);
     state.unsharded = state.gathering = false;
-    emit(Do::Reshard, unit);
+    emit(InstructionKind::Reshard, unit);
+  }
+
+  // ---- buffers -----------------------------------------------------------------------------------------------------
+
+  void reduce(int unit) {
+    free_reduce_input();
+    if (std::erase(all_reduced_, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
+    const bool keeps_output = layout_.mesh.replicate > 1 && quirks_.all_reduce_output_kept;
+    emit({.kind = InstructionKind::ReduceGrads,
+          .keeps_last_gradient = layout_.mesh.shard > 1 && quirks_.last_gradient_kept_in_reduce,
+          .keeps_all_reduce_output = keeps_output,
+          .calls_alone = !quirks_.skip_collectives_of_one,
+          .unit = unit});
+    reduce_input_ = unit;
+    if (keeps_output) all_reduced_.push_back(unit);
+  }
+
+  static constexpr bool kBegins = false;  // A free begins the next instruction, or
+  static constexpr bool kEnds = true;     // ends the last one.
+
+  void free(BufferKind buffer, int unit, std::uint8_t slot, bool ends) {
+    emit({.kind = InstructionKind::Free, .buffer = buffer, .slot = slot, .closes = ends, .unit = unit});
+  }
+
+  void free_held_gather(bool ends) {
+    if (held_gather_ >= 0) free(BufferKind::AllGatherOutput, held_gather_, held_slot_, ends);
+    held_gather_ = -1;
+  }
+
+  void free_reduce_input() {
+    if (reduce_input_ >= 0) free(BufferKind::ReduceInput, reduce_input_, 0, kBegins);
+    reduce_input_ = -1;
   }
 
   const ModelIndex& index_;
   const Plan& plan_;
   const Layout& layout_;
   std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
+  const Quirks& quirks_;
   std::vector<UnitState> units_;
   std::vector<Boundary> begins_, ends_, pre_backwards_, post_backwards_;
   std::vector<int> forward_order_,
@@ -391,6 +459,10 @@ class Fsdp2Lowering {
   int root_ = 0;
   int micro_batch_ = 0;
   bool sync_ = true;
+  int held_gather_ = -1;  // The unit whose gather's output the forward keeps, and
+  std::uint8_t held_slot_ = 0;
+  int reduce_input_ = -1;         // the unit whose reduction's input lives.
+  std::vector<int> all_reduced_;  // Units whose all-reduced gradients are kept.
 };
 
 }  // namespace

@@ -12,28 +12,49 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::array<std::string_view, kNumDo> kNames = {
-    "LoadInputs",      "Unshard",     "WaitForUnshard", "DropAllGather", "Forward",       "Reshard",  "Backward",
-    "AccumulateGrads", "ReduceGrads", "FinishReduce",   "ClipGradNorm",  "OptimizerStep", "ZeroGrad",
+constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
+    "LoadInputs",      "Unshard",     "WaitForUnshard", "LeaveRoot", "Forward",      "Reshard",       "Backward",
+    "AccumulateGrads", "ReduceGrads", "FinishReduce",   "Free",      "ClipGradNorm", "OptimizerStep", "ZeroGrad",
+};
+
+constexpr std::array<std::string_view, kNumBufferKinds> kBufferNames = {"all-gather output", "reduce-scatter input",
+                                                                        "all-reduce output"};
+
+// Ops whose backward needs sizes alone, no tensor of the forward.
+constexpr OpKind kSaveNothing[] = {
+    OpKind::Parameter, OpKind::Constant,   OpKind::Add,       OpKind::Sub,         OpKind::Scale,   OpKind::Cast,
+    OpKind::Detach,    OpKind::Reshape,    OpKind::Transpose, OpKind::Slice,       OpKind::Select,  OpKind::Expand,
+    OpKind::Split,     OpKind::Contiguous, OpKind::Cat,       OpKind::Stack,       OpKind::KvCache, OpKind::SetSlice,
+    OpKind::Pad,       OpKind::Mean,       OpKind::Sum,       OpKind::RotaryTable,
 };
 
 enum class UnitState { Sharded, Gathering, Unsharded };
+enum class BufferState { None, There, Freed };
 
 // Replays a schedule and writes down each broken promise.
 class Validator {
  public:
   Validator(const ModelIndex& index, const Layout& layout)
-      : index_(index), layout_(layout), states_(layout.units.size(), UnitState::Sharded), kept_(layout.units.size()) {
+      : index_(index),
+        layout_(layout),
+        states_(layout.units.size(), UnitState::Sharded),
+        kept_(layout.units.size()),
+        buffers_(layout.units.size() * kNumBufferKinds * kNumSlots, BufferState::None) {
     start_micro_batch();
   }
 
   Errors run(const Schedule& schedule) {
-    for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+    const std::vector<Instruction>& steps = schedule.instructions;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
       where_ = fmt::format("instruction {}", i);
-      step(schedule.instructions[i]);
+      if (!is_part(steps, i)) wrong("A free begins and ends no instruction.");
+      step(steps[i]);
     }
     where_ = "end";
     finish_micro_batch();
+    for (std::size_t b = 0; b < buffers_.size(); ++b) {
+      if (buffers_[b] == BufferState::There) wrong(fmt::format("{} is never freed.", buffer_name(b)));
+    }
     for (std::size_t u = 0; u < states_.size(); ++u) {
       if (states_[u] != UnitState::Sharded) wrong(fmt::format("Unit \"{}\" is left unsharded.", layout_.units[u].name));
     }
@@ -61,44 +82,97 @@ class Validator {
   }
 
   void step(const Instruction& instruction) {
-    switch (instruction.what) {
-      case Do::LoadInputs:
+    switch (instruction.kind) {
+      case InstructionKind::LoadInputs:
         if (instruction.micro_batch > 0) finish_micro_batch();
         start_micro_batch();
         return;
-      case Do::Unshard:
+      case InstructionKind::Unshard:
+        make(instruction, BufferKind::AllGatherOutput);
         return move(instruction.unit, UnitState::Sharded, UnitState::Gathering, "unsharded twice");
-      case Do::WaitForUnshard:
+      case InstructionKind::WaitForUnshard:
+        use(instruction, BufferKind::AllGatherOutput);
         return move(instruction.unit, UnitState::Gathering, UnitState::Unsharded, "waited for without an unshard");
-      case Do::Reshard:
+      case InstructionKind::Reshard:
         // A prefetch that nobody used is dropped before its copy-out.
         if (states_[at(instruction.unit)] == UnitState::Sharded && !keeps_smaller_shard(instruction.unit)) {
           wrong("A sharded unit is resharded.");
         }
         states_[at(instruction.unit)] = UnitState::Sharded;
         return;
-      case Do::Forward:
+      case InstructionKind::Forward:
         return forward(instruction);
-      case Do::Backward:
+      case InstructionKind::Backward:
         return backward(instruction);
-      case Do::AccumulateGrads:
+      case InstructionKind::AccumulateGrads:
         kept_[at(instruction.unit)] = true;
         ++reduced_[at(instruction.unit)];
         return check_backward_done(instruction.unit);
-      case Do::ReduceGrads:
+      case InstructionKind::ReduceGrads:
+        make(instruction, BufferKind::ReduceInput);
+        if (instruction.keeps_all_reduce_output) make(instruction, BufferKind::AllReduceOutput);
         return reduce(instruction.unit);
-      case Do::OptimizerStep:
+      case InstructionKind::Free:
+        return free(instruction);
+      case InstructionKind::OptimizerStep:
         for (const UnitState state : states_) {
           if (state != UnitState::Sharded) wrong("The optimizer runs while a unit is unsharded.");
         }
         return;
-      case Do::DropAllGather:
-      case Do::FinishReduce:
-      case Do::ClipGradNorm:
-      case Do::ZeroGrad:
+      case InstructionKind::LeaveRoot:
+      case InstructionKind::FinishReduce:
+      case InstructionKind::ClipGradNorm:
+      case InstructionKind::ZeroGrad:
         return;
     }
   }
+
+  // ---- buffers -----------------------------------------------------------------------------------------------------
+
+  std::size_t number_of(const Instruction& instruction, BufferKind kind) const {
+    return (at(instruction.unit) * kNumBufferKinds + static_cast<std::size_t>(kind)) * kNumSlots + instruction.slot;
+  }
+
+  std::string buffer_name(std::size_t number) const {
+    const std::string_view place = number % kNumSlots == 0 ? "" : "second ";
+    const auto kind = static_cast<BufferKind>(number / kNumSlots % kNumBufferKinds);
+    return fmt::format("The {}{} of \"{}\"", place, name_of(kind),
+                       layout_.units[number / kNumSlots / kNumBufferKinds].name);
+  }
+
+  void make(const Instruction& instruction, BufferKind kind) {
+    const std::size_t number = number_of(instruction, kind);
+    if (buffers_[number] == BufferState::There) {
+      wrong(fmt::format("{} is made while it is still there.", buffer_name(number)));
+    }
+    buffers_[number] = BufferState::There;
+  }
+
+  void use(const Instruction& instruction, BufferKind kind) {
+    const std::size_t number = number_of(instruction, kind);
+    if (buffers_[number] == BufferState::There) return;
+    const bool was_there = buffers_[number] == BufferState::Freed;
+    wrong(fmt::format("{} is used {}.", buffer_name(number), was_there ? "after it was freed" : "before it is made"));
+  }
+
+  void free(const Instruction& instruction) {
+    const std::size_t number = number_of(instruction, instruction.buffer);
+    if (buffers_[number] != BufferState::There) {
+      const bool was_there = buffers_[number] == BufferState::Freed;
+      wrong(fmt::format("{} is freed {}.", buffer_name(number), was_there ? "twice" : "before it is made"));
+    }
+    buffers_[number] = BufferState::Freed;
+  }
+
+  // A free that ends an instruction follows it, or another one that does; one that begins an instruction comes before
+  // it, or before another one that does.
+  static bool is_part(const std::vector<Instruction>& steps, std::size_t i) {
+    if (steps[i].kind != InstructionKind::Free) return !steps[i].closes;
+    if (steps[i].closes) return i > 0 && (steps[i - 1].kind != InstructionKind::Free || steps[i - 1].closes);
+    return i + 1 < steps.size() && !steps[i + 1].closes;
+  }
+
+  // ---- units -------------------------------------------------------------------------------------------------------
 
   // Between two passes of a module, FSDP2 reduces what earlier micro-batches left, alone.
   void reduce(int unit) {
@@ -166,7 +240,8 @@ class Validator {
   const Layout& layout_;
   std::vector<UnitState> states_;
   std::vector<int> reduced_;
-  std::vector<bool> kept_;  // Gradients of earlier micro-batches.
+  std::vector<bool> kept_;            // Gradients of earlier micro-batches.
+  std::vector<BufferState> buffers_;  // [units, kinds, slots]
   int next_forward_ = 0;
   int next_backward_ = 0;
   std::string where_;
@@ -175,8 +250,12 @@ class Validator {
 
 }  // namespace
 
-std::string_view name_of(Do what) {
-  return kNames[static_cast<std::size_t>(what)];
+std::string_view name_of(InstructionKind kind) {
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name_of(BufferKind kind) {
+  return kBufferNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view name_of(StepPhase phase) {
@@ -191,6 +270,14 @@ std::string_view name_of(StepPhase phase) {
   return "";
 }
 
+std::vector<Instruction> actions_of(const Schedule& schedule) {
+  std::vector<Instruction> actions;
+  for (const Instruction& instruction : schedule.instructions) {
+    if (instruction.kind != InstructionKind::Free) actions.push_back(instruction);
+  }
+  return actions;
+}
+
 Errors validate(const Schedule& schedule, const ModelIndex& index, const Layout& layout) {
   return Validator(index, layout).run(schedule);
 }
@@ -199,7 +286,7 @@ std::string to_text(const Schedule& schedule, const ModelIndex& index, const Lay
   std::string text;
   for (const Instruction& step : schedule.instructions) {
     auto out = std::back_inserter(text);
-    fmt::format_to(out, "{}", name_of(step.what));
+    fmt::format_to(out, "{}", name_of(step.kind));
     if (step.unit >= 0) fmt::format_to(out, " \"{}\"", layout.units[at(step.unit)].name);
     if (step.call >= 0) {
       const Call& call = index.model->calls[at(step.call)];
@@ -208,7 +295,11 @@ std::string to_text(const Schedule& schedule, const ModelIndex& index, const Lay
       fmt::format_to(out, " {}:{} [{}, {})", name, index.model->blocks[at(call.block)].kind, step.op_begin,
                      step.op_end);
     }
+    if (step.kind == InstructionKind::Free) fmt::format_to(out, " {}", name_of(step.buffer));
+    if (step.slot > 0) text += " (second)";
     if (step.smaller_group) text += " from the smaller group";
+    if (step.keeps_last_gradient) text += ", keeps its last gradient";
+    if (step.keeps_all_reduce_output) text += ", keeps its all-reduce output";
     text += '\n';
   }
   return text;
@@ -226,6 +317,12 @@ std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Chec
     modes.push_back(call.repeated && call.module >= 0 ? of_module[at(call.module)] : CheckpointMode::None);
   }
   return modes;
+}
+
+bool saves_tensors(const Op& op) {
+  // A mean, where it is one of all pixels.
+  if (op.kind == OpKind::AdaptiveAvgPool2d) return op.attributes.length != 1;
+  return std::find(std::begin(kSaveNothing), std::end(kSaveNothing), op.kind) == std::end(kSaveNothing);
 }
 
 // torchtitan's policy: of the matrix products every second one, counted per block, is run again.

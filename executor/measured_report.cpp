@@ -31,11 +31,9 @@ Seconds median(std::vector<Seconds> times) {
   return times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
 }
 
-PeakMoment moment_of(std::int64_t instruction, const ModelIndex& index, const Layout& layout,
-                     const Schedule& schedule) {
-  const Instruction& step = schedule.instructions[at(instruction)];
+PeakMoment moment_of(const Instruction& step, const ModelIndex& index, const Layout& layout) {
   PeakMoment moment{
-      .phase = std::string(name_of(step.phase)), .instruction = std::string(name_of(step.what)), .unit = {}, .op = {}};
+      .phase = std::string(name_of(step.phase)), .instruction = std::string(name_of(step.kind)), .unit = {}, .op = {}};
   if (step.unit >= 0) {
     moment.unit = layout.units[at(step.unit)].name;
     moment.instruction += " " + moment.unit;
@@ -56,19 +54,18 @@ void add_traffic(TrafficReport& traffic, const Collective& collective) {
   total.sent_per_rank += Bytes(passes * (ranks - 1) * collective.payload.count() / ranks);
 }
 
-// Median time of each instruction, one after the other, as one lane.
+// Median time of each action, one after the other, as one lane.
 void add_timeline(TimeReport& time, const std::vector<StepMeasurement>& steps, std::size_t first,
                   const ModelIndex& index, const Layout& layout, const Schedule& schedule) {
   Seconds now{0};
-  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+  const std::vector<Instruction> actions = actions_of(schedule);
+  for (std::size_t i = 0; i < actions.size(); ++i) {
     std::vector<Seconds> times;
     for (std::size_t s = first; s < steps.size(); ++s) times.push_back(steps[s].instruction_times[i]);
     const Seconds duration = median(std::move(times));
-    const Instruction& step = schedule.instructions[i];
-    time.timeline.push_back(
-        {"compute", moment_of(static_cast<std::int64_t>(i), index, layout, schedule).instruction, now, now + duration});
+    time.timeline.push_back({"compute", moment_of(actions[i], index, layout).instruction, now, now + duration});
     now += duration;
-    if (step.what == Do::OptimizerStep) time.optimizer += duration;
+    if (actions[i].kind == InstructionKind::OptimizerStep) time.optimizer += duration;
   }
 }
 
@@ -96,7 +93,7 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
   MemoryPeaks later = peaks_of(steady.peak);
   for (std::size_t s = 1; s < steps.size(); ++s) later = higher(later, peaks_of(steps[s].peak));
   report.memory.peaks = higher(later, peaks_of(steps.front().peak));
-  report.memory.peak = moment_of(steady.peak.moment, index, layout, schedule);
+  report.memory.peak = moment_of(schedule.instructions[at(steady.peak.moment)], index, layout);
   report.memory.at_peak = steady.peak.at_peak;
   report.memory.phases = {{"initialisation", peaks_of(steps.front().before)},
                           {"first_step", peaks_of(steps.front().peak)}};

@@ -35,13 +35,13 @@ Stream stream_of(CollectiveKind kind) {
 class TraceMaker {
  public:
   TraceMaker(const ModelIndex& index, const Layout& layout, const Schedule& schedule, const StepMeasurement& step)
-      : index_(index), layout_(layout), schedule_(schedule), step_(step) {}
+      : index_(index), layout_(layout), actions_(actions_of(schedule)), step_(step) {}
 
   std::vector<StreamEvent> events() && {
     waits_ = step_.stream_events.empty() ? waits_of_host() : waits_of_stream();
     for (std::size_t c = 0; c < step_.collectives.size(); ++c) add_collective(c);
     Seconds start{0};
-    for (std::size_t i = 0; i < schedule_.instructions.size(); ++i) {
+    for (std::size_t i = 0; i < actions_.size(); ++i) {
       const Seconds end = start + step_.instruction_times[i];
       add_instruction(static_cast<int>(i), start, end);
       start = end;
@@ -78,10 +78,10 @@ class TraceMaker {
         spans_.push_back({event.start, event.end});
         continue;
       }
-      const int unit = schedule_.instructions[at(event.instruction)].unit;
+      const int unit = actions_[at(event.instruction)].unit;
       std::int32_t collective = static_cast<std::int32_t>(spans_.size()) - 1;
-      while (collective >= 0 && unit_of(schedule_.instructions[at(step_.collective_instructions[at(collective)])]) !=
-                                    layout_.units[at(unit)].name) {
+      while (collective >= 0 &&
+             unit_of(actions_[at(step_.collective_instructions[at(collective)])]) != layout_.units[at(unit)].name) {
         --collective;
       }
       waits.push_back({event.start, event.end, collective});
@@ -107,7 +107,7 @@ class TraceMaker {
                                   .group = collective.group,
                                   .group_size = collective.group_size};
     event.instruction = step_.collective_instructions[c];
-    event.micro_batch = schedule_.instructions[at(event.instruction)].micro_batch;
+    event.micro_batch = actions_[at(event.instruction)].micro_batch;
     busy_until = event.end;
     events_.push_back(std::move(event));
   }
@@ -118,7 +118,7 @@ class TraceMaker {
     for (; next_wait_ < waits_.size() && waits_[next_wait_].from < end; ++next_wait_) {
       const Wait& wait = waits_[next_wait_];
       // A wait for parameters begins with the wait.
-      const bool has_work = schedule_.instructions[at(instruction)].what != Do::WaitForUnshard;
+      const bool has_work = actions_[at(instruction)].kind != InstructionKind::WaitForUnshard;
       if (has_work) add_work(instruction, start, wait.from, std::exchange(waited, {}));
       start = std::max(start, wait.to);
       if (wait.collective >= 0) waited = {wait.collective};
@@ -128,44 +128,44 @@ class TraceMaker {
 
   void add_work(int instruction, Seconds start, Seconds end, std::vector<std::int32_t> waited) {
     if (end <= start) return;
-    const Instruction& what = schedule_.instructions[at(instruction)];
-    StreamEvent event{.stream = Stream::Compute, .name = name_of_work(what), .unit = unit_of(what)};
-    event.phase = name_of(what.phase);
+    const Instruction& step = actions_[at(instruction)];
+    StreamEvent event{.stream = Stream::Compute, .name = name_of_work(step), .unit = unit_of(step)};
+    event.phase = name_of(step.phase);
     event.start = start;
     event.end = end;
     event.instruction = instruction;
-    event.micro_batch = what.micro_batch;
+    event.micro_batch = step.micro_batch;
     event.waits_for = std::move(waited);
     events_.push_back(std::move(event));
   }
 
-  std::string unit_of(const Instruction& what) const {
-    return what.unit < 0 ? std::string() : layout_.units[at(what.unit)].name;
+  std::string unit_of(const Instruction& step) const {
+    return step.unit < 0 ? std::string() : layout_.units[at(step.unit)].name;
   }
 
   // As the predicted lane calls it.
-  std::string name_of_work(const Instruction& what) const {
-    switch (what.what) {
-      case Do::Forward:
-      case Do::Backward: {
-        const int module = index_.model->calls[at(what.call)].module;
+  std::string name_of_work(const Instruction& step) const {
+    switch (step.kind) {
+      case InstructionKind::Forward:
+      case InstructionKind::Backward: {
+        const int module = index_.model->calls[at(step.call)].module;
         return module < 0 ? "outside" : index_.model->modules[at(module)].name;
       }
-      case Do::Unshard:
-      case Do::ReduceGrads:
-        return "copy-in " + unit_of(what);
-      case Do::WaitForUnshard:
-        return "copy-out " + unit_of(what);
-      case Do::OptimizerStep:
+      case InstructionKind::Unshard:
+      case InstructionKind::ReduceGrads:
+        return "copy-in " + unit_of(step);
+      case InstructionKind::WaitForUnshard:
+        return "copy-out " + unit_of(step);
+      case InstructionKind::OptimizerStep:
         return "optimizer";
       default:
-        return std::string(name_of(what.what));
+        return std::string(name_of(step.kind));
     }
   }
 
   const ModelIndex& index_;
   const Layout& layout_;
-  const Schedule& schedule_;
+  const std::vector<Instruction> actions_;
   const StepMeasurement& step_;
   std::vector<StreamEvent> events_;
   std::array<Seconds, kNumStreams> busy_until_{};

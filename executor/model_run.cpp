@@ -117,11 +117,11 @@ ModelRun::~ModelRun() = default;
 void ModelRun::find_cuts(const Schedule& schedule) {
   const std::vector<Instruction>& steps = schedule.instructions;
   const auto is_same_backward = [&](std::size_t a, std::size_t b) {
-    return b < steps.size() && steps[a].what == Do::Backward && steps[b].what == Do::Backward &&
-           steps[a].call == steps[b].call;
+    return b < steps.size() && steps[a].kind == InstructionKind::Backward &&
+           steps[b].kind == InstructionKind::Backward && steps[a].call == steps[b].call;
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (steps[i].what != Do::Forward && steps[i].what != Do::Backward) continue;
+    if (steps[i].kind != InstructionKind::Forward && steps[i].kind != InstructionKind::Backward) continue;
     std::vector<int>& cuts = cuts_[at(steps[i].call)];
     if (i == 0 || !is_same_backward(i - 1, i)) cuts.push_back(steps[i].op_end);
     if (!is_same_backward(i, i + 1)) cuts.push_back(steps[i].op_begin);

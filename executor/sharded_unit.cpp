@@ -86,16 +86,17 @@ ParameterState& RunningUnit::parameter(int id) {
                        [&](const ParameterState& state) { return state.layout.parameter == id; });
 }
 
-void RunningUnit::unshard(bool from_smaller) {
+void RunningUnit::unshard(int slot, bool from_smaller) {
   is_from_smaller_ = from_smaller;
-  if (place_.streams != nullptr) return gather_on_streams();
+  if (place_.streams != nullptr) return gather_on_streams(slot);
   if (world_ == 1) return;
   const CategoryScope buffers(MemoryCategory::AllGather);
-  copy_in_shards(from_smaller);
+  copy_in_shards(slot, from_smaller);
 }
 
 // What changes its dtype is cast first, all of it into one tensor.
-void RunningUnit::copy_in_shards(bool from_smaller) {
+void RunningUnit::copy_in_shards(int slot, bool from_smaller) {
+  Gather& gather = gathers_[at(slot)];
   Group& group = from_smaller ? *groups_.smaller : *groups_.shard;
   const auto source = [&](const ParameterState& state) { return from_smaller ? state.smaller : state.shard; };
   std::int64_t cast_elements = 0;
@@ -107,8 +108,8 @@ void RunningUnit::copy_in_shards(bool from_smaller) {
   }
   at::Tensor cast;
   if (cast_elements > 0) cast = at::empty({cast_elements}, scalar_type(unit_.param_dtype));
-  gathered_ = at::empty({group.size() * own_bytes}, c10::kByte);
-  const at::Tensor own = gathered_.narrow(0, group.rank() * own_bytes, own_bytes);
+  gather.output = at::empty({group.size() * own_bytes}, c10::kByte);
+  const at::Tensor own = gather.output.narrow(0, group.rank() * own_bytes, own_bytes);
   std::int64_t cast_begin = 0;
   std::int64_t begin = 0;
   for (const ParameterState& state : parameters_) {
@@ -125,14 +126,15 @@ void RunningUnit::copy_in_shards(bool from_smaller) {
   }
   const c10::ScalarType dtype = unit_.mixed_gather ? c10::kByte : scalar_type(unit_.param_dtype);
   const auto size = static_cast<std::int64_t>(c10::elementSize(dtype));
-  listener_.called(index_, {CollectiveKind::AllGather, dtype, gathered_.numel() / size, gathered_.numel(),
+  listener_.called(index_, {CollectiveKind::AllGather, dtype, gather.output.numel() / size, gather.output.numel(),
                             MeshDimension::Shard, group.size()});
-  gather_ = group.all_gather(gathered_, own);
+  gather.pending = group.all_gather(gather.output, own);
 }
 
-void RunningUnit::wait_for_unshard() {
-  if (place_.streams != nullptr) return copy_out_on_streams();
-  if (gather_) std::exchange(gather_, nullptr)->wait();
+void RunningUnit::wait_for_unshard(int slot) {
+  if (place_.streams != nullptr) return copy_out_on_streams(slot);
+  Gather& gather = gathers_[at(slot)];
+  if (gather.pending) std::exchange(gather.pending, nullptr)->wait();
   const CategoryScope whole(MemoryCategory::UnshardedParam);
   for (const ParameterState& state : parameters_) {
     fill_storage(state.storage, state.storage.numel() * static_cast<std::int64_t>(state.storage.element_size()));
@@ -145,24 +147,39 @@ void RunningUnit::wait_for_unshard() {
       continue;
     }
     const std::int64_t part = bytes_of(state.storage).numel() / ranks;
-    refill(bytes_of(state.storage).view({ranks, part}), gathered_.view({ranks, -1}).narrow(1, begin, part));
+    refill(bytes_of(state.storage).view({ranks, part}), gather.output.view({ranks, -1}).narrow(1, begin, part));
     begin += part;
     if (is_from_smaller_) state.smaller = at::Tensor();
   }
   is_whole_ = true;
 }
 
-void RunningUnit::drop_gathered() {
-  if (gather_) std::exchange(gather_, nullptr)->wait();
-  if (gathered_mark_) std::exchange(gathered_mark_, {})->hold(place_.streams->compute);
-  hold_gathers(copied_out_);
-  empty_storage(gathered_);
-  gathered_ = at::Tensor();
+void RunningUnit::free(BufferKind buffer, int slot) {
+  switch (buffer) {
+    case BufferKind::AllGatherOutput:
+      return free_gather(slot);
+    case BufferKind::ReduceInput:
+      return free_reduce_input();
+    case BufferKind::AllReduceOutput:
+      return free_all_reduce_output();
+  }
+}
+
+void RunningUnit::free_gather(int slot) {
+  Gather& gather = gathers_[at(slot)];
+  if (gather.pending) std::exchange(gather.pending, nullptr)->wait();
+  if (gather.ended) std::exchange(gather.ended, {})->hold(place_.streams->compute);
+  hold_gathers(gather.copied_out);
+  empty_storage(gather.output);
+  gather.output = at::Tensor();
+}
+
+void RunningUnit::free_all_gathers() {
+  for (int slot = 0; slot < kNumSlots; ++slot) free_gather(slot);
 }
 
 void RunningUnit::reshard(bool keep_smaller) {
   if (!is_whole_) {
-    drop_gathered();
     for (ParameterState& state : parameters_) state.smaller = at::Tensor();
     return;
   }

@@ -1,16 +1,19 @@
 #pragma once
 
 // One FSDP2 unit on one rank: its shards, its whole parameters while they are there, its gradients, and the buffers of
-// its collectives. What each call allocates and frees is what the simulator says (simulator/memory_walk_units.h).
+// its collectives. What each call allocates and frees is what the simulator says (simulator/memory_walk_units.h); when
+// a buffer of a collective goes is the schedule's to say.
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "core/plan.h"
+#include "core/schedule.h"
 #include "core/sharding.h"
 #include "executor/collectives.h"
 #include "executor/streams.h"
@@ -82,12 +85,11 @@ class RunningUnit {
   ParameterState& parameter(int id);
   bool is_whole() const { return is_whole_; }
 
-  /// Starts the all-gather; from the smaller shards where `from_smaller`.
-  void unshard(bool from_smaller);
-  /// Waits, and copies out into the whole parameters. The buffer stays until `drop_gathered`.
-  void wait_for_unshard();
-  void drop_gathered();
-  /// Frees the whole parameters, and an all-gather that nobody waited for. With `keep_smaller`, what a smaller group
+  /// Starts the all-gather into the buffer of a slot; from the smaller shards where `from_smaller`.
+  void unshard(int slot, bool from_smaller);
+  /// Waits, and copies out into the whole parameters.
+  void wait_for_unshard(int slot);
+  /// Frees the whole parameters, or the smaller shards that nobody gathers. With `keep_smaller`, what a smaller group
   /// needs is kept.
   void reshard(bool keep_smaller);
 
@@ -95,40 +97,47 @@ class RunningUnit {
   void add_gradient(int parameter, at::Tensor gradient);
   /// Without gradient sync: keeps the gradients in the reduce dtype.
   void accumulate();
-  /// Reduces all gradients that are there, and frees them; the sharded gradients are there after.
-  void reduce();
-  void drop_reduce_input();
-  /// What HSDP keeps until the end of backward.
-  void drop_kept_output();
+  /// Reduces all gradients that are there, and frees them; the sharded gradients are there after. `step` says what
+  /// lives on.
+  void reduce(const Instruction& step);
+  /// What computes next comes after the last reduction.
+  void wait_for_reduction();
+  /// Lets a buffer go when all that uses it has ended. Without one there it does nothing.
+  void free(BufferKind buffer, int slot);
+  void free_all_gathers();
   /// Whether gradients that are copied to the host have arrived.
   bool has_gradients() const { return !offloaded_ || offloaded_->is_passed(); }
   void zero_grad();
 
  private:
   // On streams (sharded_unit_streams.cpp).
-  void gather_on_streams();
+  void gather_on_streams(int slot);
   std::vector<at::Tensor> gather_sources();
-  void copy_in_on_streams(std::vector<at::Tensor>& sources, const Group& group);
-  void copy_out_on_streams();
+  void copy_in_on_streams(std::vector<at::Tensor>& sources, const Group& group, at::Tensor& output);
+  void copy_out_on_streams(int slot);
   void copy_shards_on_streams();
   static std::int64_t bytes_of_storage(const ParameterState& state);
-  std::vector<int> chunk_gradients(at::Tensor& last);
-  void reduce_on_streams();
+  std::vector<int> chunk_gradients(at::Tensor* last);
+  void reduce_on_streams(const Instruction& step);
   /// Both streams of gathers wait for it, once.
   void hold_gathers(std::optional<StreamMark>& mark);
 
-  void copy_in_shards(bool from_smaller);
+  void copy_in_shards(int slot, bool from_smaller);
   /// Adds this backward's gradients to those kept without reduction; returns which parameters have one, by position.
   std::vector<int> add_up_gradients();
   std::int64_t shard_elements(const std::vector<int>& positions) const;
-  /// Copies them into the input of the reduction; returns which parameters had one, by position.
-  std::vector<int> copy_in_gradients();
+  /// Copies them into the input of the reduction; returns which parameters had one, by position. Where it is given,
+  /// `last` gets the last of them, which else goes with the others.
+  std::vector<int> copy_in_gradients(at::Tensor* last);
   bool is_on_host() const { return plan_.cpu_offload && place_.streams != nullptr; }  ///< What is sharded.
   double num_ranks() const;  ///< Over which gradients are averaged.
   void reduce_scatter(const at::Tensor& output);
   void all_reduce(const at::Tensor& output);
   at::Tensor to_host(const at::Tensor& gradient, bool waits);
-  void view_gradients(at::Tensor gradient, const std::vector<int>& reduced);
+  void view_gradients(at::Tensor gradient, const std::vector<int>& reduced, bool keeps_output);
+  void free_gather(int slot);
+  void free_reduce_input();
+  void free_all_reduce_output();
 
   int index_;
   const ShardedUnit& unit_;
@@ -139,18 +148,22 @@ class RunningUnit {
   std::vector<ParameterState> parameters_;
   bool is_whole_ = false;
   bool is_from_smaller_ = false;
-  at::Tensor gathered_;  ///< [bytes]
-  std::unique_ptr<Pending> gather_;
+  /// An all-gather, under way or done.
+  struct Gather {
+    at::Tensor output;  ///< [bytes]
+    std::unique_ptr<Pending> pending;
+    std::optional<StreamMark> ended;
+    std::optional<StreamMark> copied_out;  ///< Nobody reads the output any more.
+  };
+  std::array<Gather, kNumSlots> gathers_;
   at::Tensor reduce_input_;
-  at::Tensor kept_output_;
+  at::Tensor all_reduce_output_;
 
   UnitPlace place_;
-  std::optional<StreamMark> gathered_mark_;  ///< The all-gather has ended.
-  std::optional<StreamMark> copied_out_;     ///< Nobody reads the all-gather's output any more.
-  std::optional<StreamMark> resharded_;      ///< The smaller shards are there.
-  std::optional<StreamMark> scattered_;      ///< Nobody reads the reduce-scatter's input any more.
-  std::optional<StreamMark> reduced_;        ///< The sharded gradients are there,
-  std::optional<StreamMark> offloaded_;      ///< and on the host.
+  std::optional<StreamMark> resharded_;  ///< The smaller shards are there.
+  std::optional<StreamMark> scattered_;  ///< Nobody reads the reduce-scatter's input any more.
+  std::optional<StreamMark> reduced_;    ///< The sharded gradients are there,
+  std::optional<StreamMark> offloaded_;  ///< and on the host.
 };
 
 }  // namespace fsdp::executor

@@ -64,9 +64,10 @@ void RunningUnit::accumulate() {
   }
 }
 
-void RunningUnit::reduce() {
-  if (place_.streams != nullptr) return reduce_on_streams();
-  const std::vector<int> reduced = copy_in_gradients();
+void RunningUnit::reduce(const Instruction& step) {
+  if (place_.streams != nullptr) return reduce_on_streams(step);
+  at::Tensor last;
+  const std::vector<int> reduced = copy_in_gradients(step.keeps_last_gradient ? &last : nullptr);
   const bool has_earlier = std::any_of(parameters_.begin(), parameters_.end(),
                                        [](const ParameterState& state) { return state.grad.defined(); });
   const bool is_gradient = unit_.reduce_dtype == unit_.original_dtype && !has_earlier;
@@ -77,7 +78,7 @@ void RunningUnit::reduce() {
     reduce_scatter(output);
     all_reduce(output);
   }
-  view_gradients(std::move(output), reduced);
+  view_gradients(std::move(output), reduced, step.keeps_all_reduce_output);
 }
 
 std::vector<int> RunningUnit::add_up_gradients() {
@@ -100,7 +101,7 @@ std::int64_t RunningUnit::shard_elements(const std::vector<int>& positions) cons
   return elements;
 }
 
-std::vector<int> RunningUnit::copy_in_gradients() {
+std::vector<int> RunningUnit::copy_in_gradients(at::Tensor* last) {
   std::vector<int> reduced = add_up_gradients();
   const CategoryScope buffers(MemoryCategory::ReduceScatter);
   reduce_input_ = at::empty({world_ * shard_elements(reduced)}, scalar_type(unit_.reduce_dtype));
@@ -120,6 +121,8 @@ std::vector<int> RunningUnit::copy_in_gradients() {
   }
   for (const int position : reduced) {
     ParameterState& state = parameters_[static_cast<std::size_t>(position)];
+    if (last != nullptr && position == reduced.back())
+      *last = state.kept_grad.defined() ? state.kept_grad : state.new_grad;
     state.new_grad = at::Tensor();
     state.kept_grad = at::Tensor();
   }
@@ -164,16 +167,15 @@ at::Tensor RunningUnit::to_host(const at::Tensor& gradient, bool waits) {
   return copy;
 }
 
-void RunningUnit::view_gradients(at::Tensor gradient, const std::vector<int>& reduced) {
+void RunningUnit::view_gradients(at::Tensor gradient, const std::vector<int>& reduced, bool keeps_output) {
   const CategoryScope gradients(MemoryCategory::ShardedGrad);
   const auto own = scalar_type(unit_.original_dtype);
-  const bool is_kept = groups_.replicate != nullptr && plan_.runtime.quirks.all_reduce_output_kept;
-  if (is_kept) kept_output_ = gradient;
+  if (keeps_output) all_reduce_output_ = gradient;
   if (gradient.scalar_type() == own) {
     recount(gradient, MemoryCategory::ShardedGrad);
   } else {
     const at::Tensor cast = gradient.to(own);
-    if (!is_kept) empty_storage(gradient);
+    if (!keeps_output) empty_storage(gradient);
     gradient = cast;
   }
   std::int64_t begin = 0;
@@ -190,19 +192,24 @@ void RunningUnit::view_gradients(at::Tensor gradient, const std::vector<int>& re
   }
 }
 
-void RunningUnit::drop_reduce_input() {
+void RunningUnit::free_reduce_input() {
   if (scattered_) std::exchange(scattered_, {})->hold(place_.streams->compute);
   empty_storage(reduce_input_);
   reduce_input_ = at::Tensor();
 }
 
-void RunningUnit::drop_kept_output() {
+void RunningUnit::wait_for_reduction() {
   if (reduced_) std::exchange(reduced_, {})->hold(place_.streams->compute);
+}
+
+// FSDP2 refers to what was all-reduced; a gradient that is the same memory lives on.
+void RunningUnit::free_all_reduce_output() {
+  wait_for_reduction();
   const bool is_gradient = std::any_of(parameters_.begin(), parameters_.end(), [&](const ParameterState& state) {
-    return state.grad.defined() && kept_output_.defined() && state.grad.is_alias_of(kept_output_);
+    return state.grad.defined() && all_reduce_output_.defined() && state.grad.is_alias_of(all_reduce_output_);
   });
-  if (!is_gradient) empty_storage(kept_output_);
-  kept_output_ = at::Tensor();
+  if (!is_gradient) empty_storage(all_reduce_output_);
+  all_reduce_output_ = at::Tensor();
 }
 
 void RunningUnit::zero_grad() {

@@ -24,6 +24,7 @@
 
 #include <utility>
 
+#include "core/index.h"
 #include "executor/counting_allocator.h"
 #include "executor/sharded_unit.h"
 #include "executor/tensors.h"
@@ -37,27 +38,28 @@ void RunningUnit::hold_gathers(std::optional<StreamMark>& mark) {
   mark.reset();
 }
 
-void RunningUnit::gather_on_streams() {
+void RunningUnit::gather_on_streams(int slot) {
   hold_gathers(resharded_);
   if (world_ == 1) return;
   CommunicationStreams& streams = *place_.streams;
   Group& group = is_from_smaller_ ? *groups_.smaller : *groups_.shard;
   const CategoryScope buffers(MemoryCategory::AllGather);
+  at::Tensor& output = gathers_[at(slot)].output;
   std::vector<at::Tensor> sources;
   {
     const c10::StreamGuard copies(streams.copy_in);
     sources = gather_sources();
-    copy_in_on_streams(sources, group);
+    copy_in_on_streams(sources, group, output);
   }
-  listener_.called(index_, {CollectiveKind::AllGather, gathered_.scalar_type(), gathered_.numel(),
-                            static_cast<std::int64_t>(gathered_.nbytes()), MeshDimension::Shard, group.size()});
+  listener_.called(index_, {CollectiveKind::AllGather, output.scalar_type(), output.numel(),
+                            static_cast<std::int64_t>(output.nbytes()), MeshDimension::Shard, group.size()});
   wait_for_stream(streams.all_gather, streams.copy_in);
   const c10::StreamGuard gathers(streams.all_gather);
-  const std::int64_t own = gathered_.numel() / group.size();
+  const std::int64_t own = output.numel() / group.size();
   place_.clock->open(Stream::AllGather, "all_gather", streams.all_gather);
-  group.all_gather(gathered_, gathered_.narrow(0, group.rank() * own, own));
+  group.all_gather(output, output.narrow(0, group.rank() * own, own));
   place_.clock->close(streams.all_gather);
-  gathered_mark_ = StreamMark(streams.all_gather);
+  gathers_[at(slot)].ended = StreamMark(streams.all_gather);
 }
 
 // What changes its dtype is cast first, all of it into one tensor; what lies on the host is fetched one by one.
@@ -88,7 +90,7 @@ std::vector<at::Tensor> RunningUnit::gather_sources() {
 }
 
 // Parameters of several dtypes travel as bytes.
-void RunningUnit::copy_in_on_streams(std::vector<at::Tensor>& sources, const Group& group) {
+void RunningUnit::copy_in_on_streams(std::vector<at::Tensor>& sources, const Group& group, at::Tensor& output) {
   std::vector<std::int64_t> sizes;
   std::int64_t own = 0;
   for (at::Tensor& source : sources) {
@@ -97,15 +99,16 @@ void RunningUnit::copy_in_on_streams(std::vector<at::Tensor>& sources, const Gro
     own += source.numel();
   }
   const auto options = at::TensorOptions().dtype(sources.front().scalar_type()).device(place_.device);
-  gathered_ = at::empty({group.size() * own}, options);
-  at::_foreach_copy_(gathered_.narrow(0, group.rank() * own, own).split_with_sizes(sizes), sources);
+  output = at::empty({group.size() * own}, options);
+  at::_foreach_copy_(output.narrow(0, group.rank() * own, own).split_with_sizes(sizes), sources);
 }
 
-void RunningUnit::copy_out_on_streams() {
+void RunningUnit::copy_out_on_streams(int slot) {
   CommunicationStreams& streams = *place_.streams;
+  Gather& gather = gathers_[at(slot)];
   if (world_ == 1) return copy_shards_on_streams();
   place_.clock->open(Stream::Compute, "wait", streams.compute);
-  std::exchange(gathered_mark_, {})->hold(streams.compute);
+  std::exchange(gather.ended, {})->hold(streams.compute);
   place_.clock->close(streams.compute);
   const std::int64_t ranks = is_from_smaller_ ? groups_.smaller->size() : world_;
   std::vector<at::Tensor> out;
@@ -122,13 +125,13 @@ void RunningUnit::copy_out_on_streams() {
   {
     // The values are those of before, which autograd may have saved.
     const at::AutoDispatchBelowADInplaceOrView without_version_counter;
-    at::split_with_sizes_copy_out(out, gathered_.view({ranks, -1}), sizes, 1);
+    at::split_with_sizes_copy_out(out, gather.output.view({ranks, -1}), sizes, 1);
   }
   for (ParameterState& state : parameters_) {
     if (is_from_smaller_) state.smaller = at::Tensor();
   }
   is_whole_ = true;
-  copied_out_ = StreamMark(streams.compute);
+  gather.copied_out = StreamMark(streams.compute);
 }
 
 // Alone in its group: each shard is cast and copied. A cast one lives until the next is there.
@@ -150,8 +153,8 @@ std::int64_t RunningUnit::bytes_of_storage(const ParameterState& state) {
   return state.storage.numel() * static_cast<std::int64_t>(state.storage.element_size());
 }
 
-// Returns which parameters had a gradient. `last` is the last of the gradients, where PyTorch's Python holds it.
-std::vector<int> RunningUnit::chunk_gradients(at::Tensor& last) {
+// Returns which parameters had a gradient. `last` gets the last of them, where PyTorch's Python holds it.
+std::vector<int> RunningUnit::chunk_gradients(at::Tensor* last) {
   std::vector<int> reduced = add_up_gradients();
   std::vector<at::Tensor> gradients;
   for (const int position : reduced) {
@@ -164,16 +167,16 @@ std::vector<int> RunningUnit::chunk_gradients(at::Tensor& last) {
                             at::TensorOptions().dtype(scalar_type(unit_.reduce_dtype)).device(place_.device));
   at::Tensor rows = reduce_input_.view({world_, -1});
   at::_chunk_cat_out(rows, gradients, 0, world_);
-  if (world_ > 1 && plan_.runtime.quirks.last_gradient_kept_in_reduce) last = gradients.back();
+  if (last != nullptr) *last = gradients.back();
   while (!gradients.empty()) gradients.pop_back();
   return reduced;
 }
 
-void RunningUnit::reduce_on_streams() {
+void RunningUnit::reduce_on_streams(const Instruction& step) {
   CommunicationStreams& streams = *place_.streams;
-  drop_kept_output();
+  wait_for_reduction();
   at::Tensor last;
-  const std::vector<int> reduced = chunk_gradients(last);
+  const std::vector<int> reduced = chunk_gradients(step.keeps_last_gradient ? &last : nullptr);
   bool is_gradient = unit_.reduce_dtype == unit_.original_dtype && !is_on_host();
   for (const ParameterState& state : parameters_) is_gradient = is_gradient && !state.grad.defined();
   wait_for_stream(streams.reduce_scatter, streams.compute);
@@ -194,7 +197,7 @@ void RunningUnit::reduce_on_streams() {
   if (has_copies) place_.clock->open(Stream::AllReduce, "all_reduce", after);
   all_reduce(output);
   if (has_copies) place_.clock->close(after);
-  view_gradients(std::move(output), reduced);
+  view_gradients(std::move(output), reduced, step.keeps_all_reduce_output);
   reduced_ = StreamMark(after);
 }
 

@@ -54,7 +54,7 @@ class StreamClock {
 
   /// Begins a step: what was timed before is forgotten.
   void begin(const c10::Stream& compute);
-  /// The next instruction begins.
+  /// The next instruction begins, with the frees that it begins with.
   void instruction(const c10::Stream& compute);
   /// A span of a stream: `open` before its work is given, `close` after.
   void open(Stream kind, std::string what, const c10::Stream& stream);

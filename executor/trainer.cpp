@@ -1,6 +1,5 @@
-// The interpreter: one case per instruction. What is kept from one instruction to the next is what FSDP2 keeps: in
-// forward the all-gather output of the unit before, in backward the reduce-scatter input of the unit before
-// (core/schedule.h, simulator/memory_walk_units.h).
+// The interpreter: one case per instruction. A buffer that lives from one instruction to another goes where the
+// schedule has its Free. Measured is by action: an instruction with the frees that belong to it (core/schedule.h).
 
 #include "executor/trainer.h"
 
@@ -62,6 +61,15 @@ Errors check_executable(const Plan& plan) {
   }
   if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
     errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});
+  }
+  const Quirks& quirks = plan.runtime.quirks;
+  if (plan.optimizer.clip_grad_norm && !quirks.clip_reduces_each_norm) {
+    errors.push_back({"/runtime/quirks/clip_reduces_each_norm",
+                      "The norms of all parameters are reduced one by one, as in PyTorch 2.11.", "Write true."});
+  }
+  if (plan.mesh.shard == 1 && !quirks.skip_collectives_of_one) {
+    errors.push_back({"/runtime/quirks/skip_collectives_of_one",
+                      "A shard group of one rank calls no collective, as in PyTorch 2.11.", "Write true."});
   }
   return errors;
 }
@@ -164,7 +172,7 @@ void Trainer::called(int unit, const CalledCollective& collective) {
   row.group_size = collective.group_size;
   row.live = live_bytes();
   now_.collectives.push_back(std::move(row));
-  now_.collective_instructions.push_back(current_);
+  now_.collective_instructions.push_back(action_);
 }
 
 StepMeasurement Trainer::step(bool measures) {
@@ -178,12 +186,13 @@ StepMeasurement Trainer::step(bool measures) {
   const Seconds cpu_began = cpu_time();
   auto last = began;
   if (clock_) clock_->begin(streams_->compute);
-  for (std::size_t i = 0; i < schedule_.instructions.size(); ++i) {
-    current_ = static_cast<int>(i);
-    set_moment(current_);
-    if (on_instruction_) on_instruction_(current_);
+  action_ = -1;
+  for (Action action; action.end < schedule_.instructions.size();) {
+    action = action_at(schedule_.instructions, action.end);
+    ++action_;
+    set_moment(static_cast<std::int64_t>(action.main));
     if (clock_) clock_->instruction(streams_->compute);
-    run(schedule_.instructions[i]);
+    run(action);
     if (!std::exchange(has_batch, true) && measures && not_measured_ == 0) {
       now_.before = live_peak();
       begin_peak();
@@ -236,20 +245,22 @@ Evaluation Trainer::evaluate(const TokenFile& data, std::int64_t rounds) {
     collective_clock_.begin_step(std::chrono::steady_clock::now());
     if (clock_) clock_->begin(streams_->compute);
     const std::int64_t position = round * layout_.mesh.world_size() + groups_.rank;
-    for (std::size_t i = 0; i < schedule_.instructions.size(); ++i) {
-      const Instruction& step = schedule_.instructions[i];
+    for (Action action; action.end < schedule_.instructions.size();) {
+      action = action_at(schedule_.instructions, action.end);
+      const Instruction& step = schedule_.instructions[action.main];
       if (step.phase != StepPhase::Forward || step.micro_batch != 0) break;
-      current_ = static_cast<int>(i);
-      if (on_instruction_) on_instruction_(current_);
-      if (step.what == Do::LoadInputs) {
-        load_held_out(data, {static_cast<std::uint64_t>(position), position * data.batch()});
-      } else {
-        run(step);
+      if (step.kind != InstructionKind::LoadInputs) {
+        run(action);
+        continue;
       }
+      begin(action);
+      load_held_out(data, {static_cast<std::uint64_t>(position), position * data.batch()});
     }
     model_run_->return_from_call();
-    drop_held_gather();
-    for (auto& unit : units_) unit->reshard(false);
+    for (auto& unit : units_) {
+      unit->free_all_gathers();
+      unit->reshard(false);
+    }
     if (clock_) wait_for_device();
     evaluation.loss += model_run_->loss().value();
     model_run_->end_micro_batch();
@@ -290,42 +301,55 @@ void Trainer::wait_for_device() {
   }
 }
 
-void Trainer::run(const Instruction& step) {
+void Trainer::begin(const Action& action) {
+  current_ = static_cast<int>(action.main);
+  if (on_instruction_) on_instruction_(current_);
+}
+
+void Trainer::run(const Action& action) {
+  begin(action);
   // A module's caller holds what it gave until the hooks behind the forward have run, which reshard.
-  if (step.what != Do::Reshard && step.what != Do::DropAllGather) model_run_->return_from_call();
-  switch (step.what) {
-    case Do::LoadInputs:
+  const InstructionKind kind = schedule_.instructions[action.main].kind;
+  const bool is_hook = kind == InstructionKind::Reshard || kind == InstructionKind::LeaveRoot;
+  if (!is_hook) model_run_->return_from_call();
+  for (std::size_t i = action.begin; i < action.end; ++i) run(schedule_.instructions[i]);
+}
+
+void Trainer::run(const Instruction& step) {
+  switch (step.kind) {
+    case InstructionKind::LoadInputs:
       return load_inputs(step);
-    case Do::Unshard:
+    case InstructionKind::Unshard:
       if (step.phase == StepPhase::Backward) model_run_->begin_backward();
-      return units_[at(step.unit)]->unshard(step.smaller_group);
-    case Do::WaitForUnshard:
-      return wait_for_unshard(step);
-    case Do::DropAllGather:
-      drop_held_gather();
+      return units_[at(step.unit)]->unshard(step.slot, step.smaller_group);
+    case InstructionKind::WaitForUnshard:
+      return units_[at(step.unit)]->wait_for_unshard(step.slot);
+    case InstructionKind::LeaveRoot:
       return model_run_->leave_root();
-    case Do::Forward: {
+    case InstructionKind::Forward: {
       const CategoryScope activations(MemoryCategory::Activation);
       return model_run_->forward(step);
     }
-    case Do::Reshard:
+    case InstructionKind::Reshard:
       return units_[at(step.unit)]->reshard(step.phase == StepPhase::Forward);
-    case Do::Backward:
+    case InstructionKind::Backward:
       return model_run_->backward(step);
-    case Do::AccumulateGrads:
+    case InstructionKind::AccumulateGrads:
       return units_[at(step.unit)]->accumulate();
-    case Do::ReduceGrads:
-      return reduce(step);
-    case Do::FinishReduce:
+    case InstructionKind::ReduceGrads:
+      return units_[at(step.unit)]->reduce(step);
+    case InstructionKind::FinishReduce:
       return finish_backward();
-    case Do::ClipGradNorm:
+    case InstructionKind::Free:
+      return units_[at(step.unit)]->free(step.buffer, step.slot);
+    case InstructionKind::ClipGradNorm:
       gradient_norm_ = clip_gradients(trained_, *plan_.optimizer.clip_grad_norm,
                                       groups_.norms ? *groups_.norms : *groups_.shard, *this);
       return;
-    case Do::OptimizerStep:
+    case InstructionKind::OptimizerStep:
       now_.learning_rate = rate_after(settings_.hyperparameters, progress_.steps);
       return optimizer_->step(now_.learning_rate);
-    case Do::ZeroGrad:
+    case InstructionKind::ZeroGrad:
       for (auto& unit : units_) unit->zero_grad();
       return;
   }
@@ -381,32 +405,8 @@ void Trainer::begin_forward() {
   wait_for_stream(streams_->all_gather, streams_->compute);
 }
 
-void Trainer::wait_for_unshard(const Instruction& step) {
-  RunningUnit& unit = *units_[at(step.unit)];
-  unit.wait_for_unshard();
-  drop_held_gather();
-  if (step.phase == StepPhase::Forward) {
-    held_gather_ = step.unit;
-  } else {
-    unit.drop_gathered();
-  }
-}
-
-void Trainer::drop_held_gather() {
-  if (held_gather_ >= 0) units_[at(held_gather_)]->drop_gathered();
-  held_gather_ = -1;
-}
-
-void Trainer::reduce(const Instruction& step) {
-  if (reduce_input_ >= 0) units_[at(reduce_input_)]->drop_reduce_input();
-  units_[at(step.unit)]->reduce();
-  reduce_input_ = step.unit;
-}
-
 void Trainer::finish_backward() {
-  if (reduce_input_ >= 0) units_[at(reduce_input_)]->drop_reduce_input();
-  reduce_input_ = -1;
-  for (auto& unit : units_) unit->drop_kept_output();
+  for (auto& unit : units_) unit->wait_for_reduction();
   wait_until([this] {
     return std::all_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->has_gradients(); });
   });

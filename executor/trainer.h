@@ -1,7 +1,7 @@
 #pragma once
 
 // Runs a plan for real: builds what one rank holds, and interprets the schedule that the simulator reads too. No order
-// of events is decided here.
+// of events and no lifetime of a buffer is decided here.
 
 #include <chrono>
 #include <cstdint>
@@ -69,11 +69,11 @@ struct StepMeasurement {
   LivePeak before;                      ///< From the end of the step before until the first batch is there.
   LivePeak peak;                        ///< From then on.
   std::vector<Collective> collectives;  ///< In issue order.
-  std::vector<std::int32_t> collective_instructions;  ///< [num collectives] The instruction that called it.
+  std::vector<std::int32_t> collective_instructions;  ///< [num collectives] The action that called it.
   std::vector<CollectiveTimes> collective_times;      ///< [num collectives] On processors.
-  std::vector<Seconds> instruction_times;             ///< [num instructions] On a GPU those of the compute stream.
+  std::vector<Seconds> instruction_times;             ///< [actions] On a GPU those of the compute stream.
   std::vector<StreamEvent> stream_events;  ///< Of a GPU: collectives, and the compute stream's waits for them.
-  std::vector<TraceMemory> memory;         ///< [num instructions] After each; on processors.
+  std::vector<TraceMemory> memory;         ///< [actions] After each; on processors.
 };
 
 /// What an evaluation measured.
@@ -125,10 +125,9 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
 
   void make_units(const Layout& layout);
   void fill_parameters();
+  void begin(const Action& action);
+  void run(const Action& action);
   void run(const Instruction& step);
-  void wait_for_unshard(const Instruction& step);
-  void drop_held_gather();
-  void reduce(const Instruction& step);
   void finish_backward();
   void take_collective_times();
   void wait_for_device();
@@ -164,9 +163,8 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   Progress progress_;
   std::vector<LaterNumber> losses_;  ///< Of the step's micro-batches.
   LaterNumber gradient_norm_;
-  int current_ = 0;
-  int held_gather_ = -1;   ///< The unit whose all-gather output lives on in forward.
-  int reduce_input_ = -1;  ///< The unit whose input of a reduction lives on.
+  int current_ = 0;          ///< In the schedule,
+  std::int32_t action_ = 0;  ///< and of its actions, by number.
 };
 
 }  // namespace fsdp::executor

@@ -14,7 +14,7 @@ class Teacher {
       : curves_(curves), ranks_(ranks), replicas_(replicas) {
     for (const simulator::CurveInstruction& step : curves.instructions) {
       const bool is_known = std::find(lesson_.units.begin(), lesson_.units.end(), step.unit) != lesson_.units.end();
-      if (step.what == Do::Unshard && !is_known) lesson_.units.push_back(step.unit);
+      if (step.kind == InstructionKind::Unshard && !is_known) lesson_.units.push_back(step.unit);
     }
     now_.units.resize(lesson_.units.size());
   }
@@ -52,8 +52,9 @@ class Teacher {
   }
 
   bool reduces_later(const std::string& unit, std::size_t after) const {
-    return std::any_of(curves_.instructions.begin() + static_cast<std::ptrdiff_t>(after), curves_.instructions.end(),
-                       [&](const auto& step) { return step.what == Do::ReduceGrads && step.unit == unit; });
+    return std::any_of(
+        curves_.instructions.begin() + static_cast<std::ptrdiff_t>(after), curves_.instructions.end(),
+        [&](const auto& step) { return step.kind == InstructionKind::ReduceGrads && step.unit == unit; });
   }
 
   void apply(const simulator::CurveInstruction& step, std::size_t number) {
@@ -61,57 +62,61 @@ class Teacher {
     if (unit != nullptr) unit->is_at_work = true;
     const std::string name = target_of(step);
     const bool is_backward = step.phase == StepPhase::Backward;
-    switch (step.what) {
-      case Do::LoadInputs:
+    switch (step.kind) {
+      case InstructionKind::LoadInputs:
         return add("Each GPU loads its own batch",
                    "All GPUs run the same model on different samples: that is data parallelism.");
-      case Do::Unshard:
+      case InstructionKind::Unshard:
         if (unit != nullptr) unit->parameters = HeldParameters::Gathering;
         return add(fmt::format("All-gather of {}", name),
                    fmt::format("Every GPU sends its part of {} to the others. It runs on a stream of its own, beside "
                                "whatever computes now{}.",
                                name, is_backward ? "; the forward's copy was freed to save memory" : ""));
-      case Do::WaitForUnshard:
+      case InstructionKind::WaitForUnshard:
         if (unit != nullptr) unit->parameters = HeldParameters::Whole;
         return add(fmt::format("{} is whole", name),
                    "The computation waits for the all-gather and copies its output into the parameters. Time that it "
                    "waits here is exposed communication.");
-      case Do::DropAllGather:
+      case InstructionKind::LeaveRoot:
+        if (step.freed.empty()) return add("The forward of the model has returned", "What it was given goes.");
         return add("The buffer of the all-gather is freed", "The parameters were copied out of it.");
-      case Do::Forward:
+      case InstructionKind::Forward:
         if (unit != nullptr) unit->has_activations = true;
         return add(fmt::format("Forward of {}", name),
                    "Each GPU computes with the whole parameters on its own batch, and keeps what the backward will "
                    "need: the activations.");
-      case Do::Reshard:
+      case InstructionKind::Reshard:
         if (unit != nullptr) unit->parameters = HeldParameters::Sharded;
         return add(
             fmt::format("Reshard {}", name),
             fmt::format("Each GPU frees the parts of {} that are not its own. Only 1/{} of it stays.", name, ranks_));
-      case Do::Backward:
+      case InstructionKind::Backward:
         if (unit != nullptr) {
           unit->has_activations = false;
           if (reduces_later(step.unit, number)) unit->gradients = HeldGradients::Whole;
         }
         return add(fmt::format("Backward of {}", name),
                    "Activations are used and freed; whole gradients come into being, of this GPU's batch only.");
-      case Do::AccumulateGrads:
+      case InstructionKind::AccumulateGrads:
         if (unit != nullptr) unit->gradients = HeldGradients::Whole;
         return add(fmt::format("Keep the gradients of {}", name),
                    "This micro-batch is not reduced yet: its whole gradients are kept and added up.");
-      case Do::ReduceGrads:
+      case InstructionKind::ReduceGrads:
         if (unit != nullptr) unit->gradients = HeldGradients::Sharded;
         return add(
             fmt::format("Reduce-scatter of {}", name),
             fmt::format("The gradients of all {} batches are averaged, and each GPU receives the average of its own "
                         "part only. It runs beside the backward of the next unit.{}",
                         ranks_,
-                        replicas_ > 1 ? " An all-reduce then averages each part over the GPUs that hold it too." : ""));
-      case Do::FinishReduce:
+                        replicas_ > 1 ? " An all-reduce then averages each part over the GPUs that hold it too." : "") +
+                (step.freed.empty() ? "" : " Before, the buffer of the reduction before it is freed."));
+      case InstructionKind::Free:  // A part of another one.
+        return;
+      case InstructionKind::FinishReduce:
         return add("All reductions are done", "The computation waits for the last reduce-scatter.");
-      case Do::ClipGradNorm:
+      case InstructionKind::ClipGradNorm:
         return add("Clip the gradient norm", "Each GPU adds up its part; one small all-reduce gives the norm of all.");
-      case Do::OptimizerStep:
+      case InstructionKind::OptimizerStep:
         now_.is_updated = true;
         for (UnitFrame& each : now_.units) each.is_at_work = true;
         return add(
@@ -119,7 +124,7 @@ class Teacher {
             fmt::format("Each GPU updates its own 1/{} of the parameters with its part of the gradients and of the "
                         "states. Nothing is communicated.",
                         ranks_));
-      case Do::ZeroGrad:
+      case InstructionKind::ZeroGrad:
         for (UnitFrame& each : now_.units) each.gradients = HeldGradients::None;
         return add("Zero the gradients", "The gradients are freed. The next step begins as this one did.");
     }

@@ -216,9 +216,7 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   const Cluster& known = request->given.cluster;
   simulator::Predictor predictor(request->given.model,
                                  request->calibration ? calibrated(known, *request->calibration) : known);
-  Plan plan = request->given.file.plan;
-  // A loop variable of PyTorch's Python, which only a run on GPUs imitates.
-  if (!request->on_gpus) plan.runtime.quirks.last_gradient_kept_in_reduce = false;
+  const Plan& plan = request->given.file.plan;
   const Result<StepReport> predicted = predictor.report(plan, rank);
   if (!predicted) return input_failure(predicted.error());
   const Result<KernelWorkspaces> workspaces = read_workspaces(folder);

@@ -12,7 +12,7 @@ namespace fsdp::simulator {
 /// One allocation or free, and what is held after it.
 struct CurveMoment {
   std::int32_t tensor = -1;
-  std::int32_t instruction = -1;  ///< Instructions that have begun in this phase, less one.
+  std::int32_t instruction = -1;  ///< Actions that have begun in this phase, less one.
   MemoryCategory category = MemoryCategory::Temp;
   std::int64_t change = 0;
   std::int64_t allocated = 0;

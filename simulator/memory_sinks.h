@@ -124,7 +124,7 @@ class PeakSink {
     bytes_[slot] = 0;
     ++num_events_;
   }
-  /// An instruction begins.
+  /// An action of the schedule begins.
   void mark() {
     ++num_marks_;
     most_from_mark_.push_back(live_);
@@ -135,7 +135,7 @@ class PeakSink {
   std::int64_t peak_event() const { return peak_event_; }
   std::int64_t peak_mark() const { return peak_mark_; }
   int peak_id() const { return peak_id_; }
-  /// [instructions] The most that was live from the begin of each to the begin of the next.
+  /// [actions] The most that was live from the begin of each to the begin of the next.
   const std::vector<std::int64_t>& most_from_mark() const { return most_from_mark_; }
   const std::vector<BytesByCategory>& live_at_collective() const { return live_at_collective_; }
   std::int64_t bytes_of(int id) const { return bytes_[static_cast<std::size_t>(id)]; }
@@ -182,7 +182,7 @@ class TraceSink {
   void collective() {}
 
   const std::vector<MemoryEvent>& events() const { return events_; }
-  /// Number of events before each instruction.
+  /// Number of events before each action.
   const std::vector<std::size_t>& marks() const { return marks_; }
 
  private:

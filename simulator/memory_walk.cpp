@@ -21,16 +21,22 @@ class MemoryWalk<Sink>::Impl {
   void make_states() { optimizer_.make_states_once(); }
 
   void load_first_batch() {
-    assert(in_.schedule->instructions.front().what == Do::LoadInputs);
+    assert(in_.schedule->instructions.front().kind == InstructionKind::LoadInputs);
     run(in_.schedule->instructions.front());
     first_is_loaded_ = true;
   }
 
   void step() {
-    for (const Instruction& instruction : in_.schedule->instructions) {
+    const std::vector<Instruction>& steps = in_.schedule->instructions;
+    for (std::size_t begin = 0; begin < steps.size();) {
+      const Action action = action_at(steps, begin);
+      begin = action.end;
       if (std::exchange(first_is_loaded_, false)) continue;
       sink_.mark();
-      run(instruction);
+      enter(steps[action.main]);
+      for (std::size_t i = action.begin; i < action.main; ++i) units_.free(steps[i]);
+      run(steps[action.main]);
+      for (std::size_t i = action.main + 1; i < action.end; ++i) units_.free(steps[i]);
       if constexpr (requires { sink_.has_enough(); }) {
         if (sink_.has_enough()) return;
       }
@@ -38,45 +44,59 @@ class MemoryWalk<Sink>::Impl {
   }
 
  private:
+  // What has to be done before an instruction and the frees that it begins with.
+  void enter(const Instruction& step) {
+    if (step.kind != InstructionKind::LoadInputs) calls_.enter_root();
+    switch (step.kind) {
+      case InstructionKind::Unshard:
+        if (step.phase == StepPhase::Backward) calls_.begin_whole_backward();
+        return calls_.end_hooks();
+      case InstructionKind::WaitForUnshard:
+      case InstructionKind::Backward:
+      case InstructionKind::FinishReduce:
+        return calls_.end_hooks();
+      case InstructionKind::Reshard:
+      case InstructionKind::AccumulateGrads:
+        return calls_.begin_hook(step.unit);
+      case InstructionKind::ReduceGrads:
+        calls_.begin_hook(step.unit);
+        return units_.add_to_accumulated(step);
+      default:
+        return;
+    }
+  }
+
   void run(const Instruction& step) {
-    if (step.what != Do::LoadInputs) calls_.enter_root();
-    switch (step.what) {
-      case Do::LoadInputs:
+    switch (step.kind) {
+      case InstructionKind::LoadInputs:
         calls_.begin_micro_batch();
         return calls_.load_inputs();
-      case Do::Unshard:
-        if (step.phase == StepPhase::Backward) calls_.begin_whole_backward();
-        calls_.end_hooks();
+      case InstructionKind::Unshard:
         return units_.unshard(step);
-      case Do::WaitForUnshard:
-        calls_.end_hooks();
+      case InstructionKind::WaitForUnshard:
         return units_.wait(step);
-      case Do::DropAllGather:
-        units_.drop_held_gather();
+      case InstructionKind::LeaveRoot:
         return calls_.leave_root();
-      case Do::Forward:
+      case InstructionKind::Forward:
         return calls_.forward(step);
-      case Do::Reshard:
-        calls_.begin_hook(step.unit);
+      case InstructionKind::Reshard:
         return units_.reshard(step);
-      case Do::Backward:
-        calls_.end_hooks();
+      case InstructionKind::Backward:
         return calls_.backward(step);
-      case Do::AccumulateGrads:
-        calls_.begin_hook(step.unit);
+      case InstructionKind::AccumulateGrads:
         return units_.accumulate(step);
-      case Do::ReduceGrads:
-        calls_.begin_hook(step.unit);
+      case InstructionKind::ReduceGrads:
         return units_.reduce(step);
-      case Do::FinishReduce:
-        calls_.end_hooks();
-        units_.finish();
+      case InstructionKind::FinishReduce:
+        units_.end_backward();
         return calls_.end_backward();
-      case Do::ClipGradNorm:
+      case InstructionKind::Free:
+        return units_.free(step);
+      case InstructionKind::ClipGradNorm:
         return optimizer_.clip();
-      case Do::OptimizerStep:
+      case InstructionKind::OptimizerStep:
         return optimizer_.step();
-      case Do::ZeroGrad:
+      case InstructionKind::ZeroGrad:
         return units_.zero_grad();
     }
   }

@@ -7,13 +7,14 @@
 //
 //   Unshard         [cast p S] on the copy-in stream where p != o, all-gather output p F there; the cast goes. With
 //                   offload each shard comes from the host first, o S, and is cast by itself
-//   WaitForUnshard  unsharded parameters, p F in all, on the compute stream; then the all-gather output goes: in
-//                   backward at once, in forward when the next unit has been copied out (three units at that moment)
+//   WaitForUnshard  unsharded parameters, p F in all, on the compute stream (in forward beside two all-gather outputs:
+//                   three units at that moment)
 //   Reshard         the unsharded parameters go, one by one; an integer reshard_after_forward first copies p F / M
-//   ReduceGrads     the input of the unit before goes; input r F' on the compute stream, gradients go, output r S' on
-//                   the reduce-scatter stream, cast to o S' where r != o: that buffer is the sharded gradient
+//   ReduceGrads     input r F' on the compute stream, gradients go, output r S' on the reduce-scatter stream, cast to
+//                   o S' where r != o: that buffer is the sharded gradient
+//   Free            the buffer that it names: the schedule says when
 //
-// F' and S' count only parameters that have a gradient. The input stays until the next unit's ReduceGrads.
+// F' and S' count only parameters that have a gradient.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather, foreach_all_gather_copy_out,
 // foreach_reduce), _fsdp_param.py, _fsdp_param_group.py (wait_for_unshard), torch 2.11.
@@ -40,10 +41,7 @@ class UnitWalk {
 
   void unshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
-    if (!gathers()) {
-      units_[at(step.unit)].gathered = true;
-      return sink_.collective();
-    }
+    if (!gathers()) return sink_.collective();
     const bool from_host = in_.plan->cpu_offload && !step.smaller_group;
     // The shards that an integer reshard_after_forward kept are cast already, and copied into one piece all the same.
     const std::int64_t parts = step.smaller_group ? in_.layout->mesh.shard / unit.reshard.world_size : 1;
@@ -52,24 +50,18 @@ class UnitWalk {
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
     if (from_host) fetch(unit);
     if (casts) sink_.alloc(cast, cast_size, MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
-    // A unit that is called twice in a row gathers again while its last output is kept.
-    UnitTensor& output = units_[at(step.unit)].all_gather;
-    if (held_gather_ == in_.ids->of(output, step.unit)) {
-      output = output == UnitTensor::AllGather ? UnitTensor::OtherAllGather : UnitTensor::AllGather;
-    }
-    sink_.alloc(in_.ids->of(output, step.unit), in_.layout->mesh.shard * unit.gather_shard_bytes.count(),
-                MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
+    sink_.alloc(in_.ids->of(gather_output(step.slot), step.unit),
+                in_.layout->mesh.shard * unit.gather_shard_bytes.count(), MemoryStream::AllGatherCopyIn,
+                MemoryCategory::AllGather);
     sink_.collective();
     if (casts) sink_.free(cast);
     if (from_host) drop_fetched(unit);
-    units_[at(step.unit)].gathered = true;
   }
 
   void wait(const Instruction& step) {
     if (!gathers()) return copy_shards(step);
     const ShardedUnit& unit = unit_of(step);
     const std::int64_t shard = in_.layout->mesh.shard;
-    if (held_gather_ >= 0 && !in_.plan->runtime.quirks.forward_all_gather_output_kept) drop_held_gather();
     for (const ShardedParameter& p : unit.parameters) {
       sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter),
                   shard * p.shard_elements * gathered_size(unit, p.parameter), MemoryStream::Compute,
@@ -83,26 +75,27 @@ class UnitWalk {
     }
     if (in_.limits.num_sms > 0) metadata(copy_out_metadata(chunks_, group, in_.limits));
     drop_smaller(step.unit);
-    state.gathered = false;
     state.unsharded = true;
-    drop_held_gather();
-    if (step.phase == StepPhase::Forward) {
-      held_gather_ = in_.ids->of(state.all_gather, step.unit);
-    } else {
-      sink_.free(in_.ids->of(state.all_gather, step.unit));
-    }
   }
 
-  void drop_held_gather() {
-    if (held_gather_ >= 0) sink_.free(held_gather_);
-    held_gather_ = -1;
+  void free(const Instruction& step) {
+    switch (step.buffer) {
+      case BufferKind::AllGatherOutput:
+        if (gathers()) sink_.free(in_.ids->of(gather_output(step.slot), step.unit));
+        return;
+      case BufferKind::ReduceInput:
+        return sink_.free(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit));
+      case BufferKind::AllReduceOutput:
+        // None of its own: it is the sharded gradient.
+        if (units_[at(step.unit)].all_reduced >= 0) sink_.free(units_[at(step.unit)].all_reduced);
+        units_[at(step.unit)].all_reduced = -1;
+        return;
+    }
   }
 
   void reshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[at(step.unit)];
-    if (state.gathered && gathers()) sink_.free(in_.ids->of(state.all_gather, step.unit));
-    state.gathered = false;
     if (!state.unsharded) {
       // Without a backward the smaller shards are no longer used, and go when the next forward makes new ones.
       state.left_smaller = state.left_smaller || state.has_smaller;
@@ -127,34 +120,29 @@ class UnitWalk {
     for (const ShardedParameter& p : unit.parameters) grads_.accumulate(unit, p);
   }
 
+  void add_to_accumulated(const Instruction& step) {
+    for (const ShardedParameter& p : unit_of(step).parameters) grads_.add_to_accumulated(p.parameter);
+  }
+
   void reduce(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[at(step.unit)];
-    for (const ShardedParameter& p : unit.parameters) grads_.add_to_accumulated(p.parameter);
-    drop_reduce_input();
     const std::int64_t reduced = size_of(unit.reduce_dtype).count();
     sink_.alloc(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit), unit.reduced_full_elements * reduced,
                 MemoryStream::Compute, MemoryCategory::ReduceScatter);
-    reduce_input_ = step.unit;
     copy_in(unit);
     int last = -1;
     for (const ShardedParameter& p : unit.parameters) {
       if (grads_.has_any(p.parameter)) last = p.parameter;
     }
-    const bool keeps_last = in_.plan->runtime.quirks.last_gradient_kept_in_reduce && gathers();
     for (auto p = unit.parameters.rbegin(); p != unit.parameters.rend(); ++p) {
-      if (p->parameter != last || !keeps_last) grads_.drop(p->parameter);
+      if (p->parameter != last || !step.keeps_last_gradient) grads_.drop(p->parameter);
     }
-    make_sharded_grad(step.unit, unit, state);
+    make_sharded_grad(step, unit, state);
     if (last >= 0) grads_.drop(last);
   }
 
-  void finish() {
-    grads_.end_backward();
-    drop_reduce_input();
-    for (const KeptOutput& kept : kept_outputs_) sink_.free(kept.id);
-    kept_outputs_.clear();
-  }
+  void end_backward() { grads_.end_backward(); }
 
   void zero_grad() {
     if (in_.plan->cpu_offload) return;
@@ -176,22 +164,20 @@ class UnitWalk {
   }
 
  private:
-  struct KeptOutput {
-    int unit = -1;
-    int id = -1;
-    bool operator==(const KeptOutput&) const = default;
-  };
   struct UnitState {
-    bool gathered = false;
     bool unsharded = false;
     bool has_smaller = false;   // Shards of an integer reshard_after_forward, that the next all-gather takes in,
     bool left_smaller = false;  // or that nobody uses any more.
     bool is_other_smaller = false;
     bool has_sharded_grad = false;
-    UnitTensor all_gather = UnitTensor::AllGather;  // Which of the two its last output is in.
+    int all_reduced = -1;  // The all-reduce's output that is kept, as a number of MemoryIds.
   };
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[at(step.unit)]; }
+
+  static UnitTensor gather_output(std::uint8_t slot) {
+    return slot == 0 ? UnitTensor::AllGather : UnitTensor::OtherAllGather;
+  }
 
   // Alone in its shard group a rank has all parameters, and calls no collective for them.
   bool gathers() const { return in_.layout->mesh.shard > 1; }
@@ -219,7 +205,6 @@ class UnitWalk {
                   MemoryStream::Compute, MemoryCategory::UnshardedParam);
     }
     if (before >= 0) sink_.free(before);
-    units_[at(step.unit)].gathered = false;
     units_[at(step.unit)].unsharded = true;
   }
 
@@ -311,20 +296,14 @@ class UnitWalk {
     units_[at(u)].has_smaller = false;
   }
 
-  void drop_reduce_input() {
-    if (reduce_input_ >= 0) sink_.free(in_.ids->of(UnitTensor::ReduceScatterInput, reduce_input_));
-    reduce_input_ = -1;
-  }
-
   // The output of the reduction is the sharded gradient, or is cast to it. A gradient of an earlier micro-batch takes
   // the new one in.
-  void make_sharded_grad(int u, const ShardedUnit& unit, UnitState& state) {
+  void make_sharded_grad(const Instruction& step, const ShardedUnit& unit, UnitState& state) {
+    const int u = step.unit;
     const UnitTensor grad = state.has_sharded_grad ? UnitTensor::NewShardedGrad : UnitTensor::ShardedGrad;
     const bool casts = unit.reduce_dtype != unit.original_dtype;
     const bool hybrid = in_.layout->mesh.replicate > 1;
     const int output = in_.ids->of(casts ? UnitTensor::ReduceScatterOutput : grad, u);
-    // A unit that is reduced twice in one backward keeps the last buffer only.
-    if (std::erase(kept_outputs_, KeptOutput{u, output}) > 0) sink_.free(output);
     const bool is_grad = !state.has_sharded_grad;
     sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
                 casts || !is_grad ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
@@ -341,20 +320,19 @@ class UnitWalk {
       sink_.alloc(in_.ids->of(grad, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),
                   hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter,
                   is_grad ? MemoryCategory::ShardedGrad : MemoryCategory::Temp);
-      drop_output(u, output, hybrid);
+      drop_output(output, step.keeps_all_reduce_output, state);
     }
     // Copied to the host, or added to the gradient that is there.
     if (in_.plan->cpu_offload || state.has_sharded_grad) {
-      drop_output(u, in_.ids->of(grad, u), hybrid && !casts);
+      drop_output(in_.ids->of(grad, u), step.keeps_all_reduce_output && !casts, state);
     } else {
       state.has_sharded_grad = true;
     }
   }
 
-  // What was all-reduced lives until the end of backward; FSDPParamGroup._all_reduce_state refers to it.
-  void drop_output(int u, int id, bool was_all_reduced) {
-    if (was_all_reduced && in_.plan->runtime.quirks.all_reduce_output_kept) {
-      kept_outputs_.push_back({u, id});
+  void drop_output(int id, bool is_kept, UnitState& state) {
+    if (is_kept) {
+      state.all_reduced = id;
     } else {
       sink_.free(id);
     }
@@ -364,10 +342,7 @@ class UnitWalk {
   Sink& sink_;
   std::vector<UnitState> units_;
   GradientWalk<Sink> grads_;
-  std::vector<KeptOutput> kept_outputs_;
   std::vector<std::int64_t> chunks_;  // Kept between calls for its memory.
-  int held_gather_ = -1;              // The all-gather output that is kept, as a number of MemoryIds.
-  int reduce_input_ = -1;
 };
 
 }  // namespace fsdp::simulator

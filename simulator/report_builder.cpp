@@ -16,7 +16,7 @@ namespace fsdp::simulator {
 
 namespace {
 
-// The run as the peak finder sees it: all marks (instructions) and where the highest one lies.
+// The run as the peak finder sees it: all marks (actions) and where the highest one lies.
 struct PeakWalk {
   PeakSink sink;
   std::int64_t marks_before_last_step = 0;
@@ -38,9 +38,9 @@ PeakWalk walk_to_peak(const PreparedPlan& prepared, std::int64_t stop_after) {
 }
 
 PeakMoment moment_of(const PreparedPlan& prepared, const PeakSink& sink) {
-  const auto& instructions = prepared.schedule.instructions;
   if (sink.peak_mark() == 0) return {"initialisation", "", "", ""};
-  const Instruction& step = instructions[at((sink.peak_mark() - 1) % static_cast<std::int64_t>(instructions.size()))];
+  const std::vector<Instruction> actions = actions_of(prepared.schedule);
+  const Instruction& step = actions[at((sink.peak_mark() - 1) % static_cast<std::int64_t>(actions.size()))];
   const PlaceInStep place = place_of(prepared, step);
   return {.phase = std::string(name_of(step.phase)),
           .instruction = place.instruction,
@@ -48,12 +48,12 @@ PeakMoment moment_of(const PreparedPlan& prepared, const PeakSink& sink) {
           .op = step.call >= 0 ? op_name(prepared, sink.peak_id()) : std::string()};
 }
 
-// Where forward, backward and optimizer begin among the instructions of a step.
-std::vector<PhaseMark> phase_marks(const Schedule& schedule) {
+// Where forward, backward and optimizer begin among the actions of a step.
+std::vector<PhaseMark> phase_marks(const std::vector<Instruction>& actions) {
   std::vector<PhaseMark> marks;
   const Instruction* before = nullptr;
-  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
-    const Instruction& step = schedule.instructions[i];
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const Instruction& step = actions[i];
     const bool begins = before == nullptr || before->phase != step.phase || before->micro_batch != step.micro_batch;
     if (begins) marks.push_back({std::string(name_of(step.phase)), static_cast<std::int64_t>(i)});
     before = &step;
@@ -61,11 +61,12 @@ std::vector<PhaseMark> phase_marks(const Schedule& schedule) {
   return marks;
 }
 
-// The highest live bytes of each part of a step, whose instructions have the marks from `first` on.
-std::vector<PartPeak> part_peaks(const Schedule& schedule, const std::vector<std::int64_t>& peaks, std::int64_t first) {
+// The highest live bytes of each part of a step, whose actions have the marks from `first` on.
+std::vector<PartPeak> part_peaks(const std::vector<Instruction>& actions, const std::vector<std::int64_t>& peaks,
+                                 std::int64_t first) {
   std::vector<PartPeak> parts;
-  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
-    const std::string_view name = name_of(schedule.instructions[i].phase);
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const std::string_view name = name_of(actions[i].phase);
     const Bytes live(peaks[at(first) + i]);
     const auto part = std::find_if(parts.begin(), parts.end(), [&](const PartPeak& each) { return each.part == name; });
     if (part == parts.end()) {
@@ -102,11 +103,12 @@ LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memo
   for (std::size_t m = at(found.marks_before_last_step); m < marks.size(); ++m) {
     memory.live_over_step.push_back(Bytes(marks[m]));
   }
-  memory.phase_marks = phase_marks(prepared.schedule);
+  const std::vector<Instruction> actions = actions_of(prepared.schedule);
+  memory.phase_marks = phase_marks(actions);
   for (PhasePeaks& phase : memory.phases) {
     if (phase.phase == "initialisation") continue;
     const std::int64_t first = phase.phase == "first_step" ? 0 : found.marks_before_last_step;
-    phase.parts = part_peaks(prepared.schedule, found.sink.most_from_mark(), first);
+    phase.parts = part_peaks(actions, found.sink.most_from_mark(), first);
   }
   return std::move(found.live);
 }
@@ -211,7 +213,7 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
 }  // namespace
 
 PlaceInStep place_of(const PreparedPlan& prepared, const Instruction& step) {
-  PlaceInStep place{.instruction = std::string(name_of(step.what)), .unit = {}};
+  PlaceInStep place{.instruction = std::string(name_of(step.kind)), .unit = {}};
   const Model& model = *prepared.index->model;
   if (step.call >= 0) {
     const int module = model.calls[at(step.call)].module;

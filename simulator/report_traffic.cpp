@@ -22,13 +22,13 @@ class TrafficCounter {
  public:
   TrafficCounter(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& time,
                  const LiveAtCollectives& live)
-      : prepared_(prepared), mesh_(mesh), time_(time), live_(live), quirks_(prepared.plan.runtime.quirks) {}
+      : prepared_(prepared), mesh_(mesh), time_(time), live_(live) {}
 
   TrafficReport count() {
     for (const Instruction& step : prepared_.schedule.instructions) {
-      if (step.what == Do::Unshard) gather(step);
-      if (step.what == Do::ReduceGrads) reduce(step);
-      if (step.what == Do::ClipGradNorm) clip(step);
+      if (step.kind == InstructionKind::Unshard) gather(step);
+      if (step.kind == InstructionKind::ReduceGrads) reduce(step);
+      if (step.kind == InstructionKind::ClipGradNorm) clip(step);
     }
     return std::move(report_);
   }
@@ -57,17 +57,17 @@ class TrafficCounter {
     const Bytes payload = unit.gather_shard_bytes * shard;
     const Dtype dtype = unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype;
     const UnitTimes& times = prepared_.unit_times[static_cast<std::size_t>(step.unit)];
-    add({.kind = CollectiveKind::AllGather,
-         .unit = unit.name,
-         .phase = std::string(name_of(step.phase)),
-         .dtype = dtype,
-         .elements = payload.count() / size_of(dtype).count(),
-         .payload = payload,
-         .group = MeshDimension::Shard,
-         .group_size = group,
-         .micro_batch = step.micro_batch,
-         .time = step.smaller_group ? times.small_gather : times.all_gather,
-         .exposed = exposed});
+    add(step, {.kind = CollectiveKind::AllGather,
+               .unit = unit.name,
+               .phase = std::string(name_of(step.phase)),
+               .dtype = dtype,
+               .elements = payload.count() / size_of(dtype).count(),
+               .payload = payload,
+               .group = MeshDimension::Shard,
+               .group_size = group,
+               .micro_batch = step.micro_batch,
+               .time = step.smaller_group ? times.small_gather : times.all_gather,
+               .exposed = exposed});
   }
 
   void reduce(const Instruction& step) {
@@ -86,7 +86,7 @@ class TrafficCounter {
                           .micro_batch = step.micro_batch,
                           .time = times.reduce_scatter,
                           .exposed = next_exposed()};
-    add(collective);
+    add(step, collective);
     if (mesh.replicate == 1) return;
     collective.kind = CollectiveKind::AllReduce;
     collective.elements = unit.reduced_shard_elements;
@@ -95,7 +95,7 @@ class TrafficCounter {
     collective.group_size = mesh.replicate;
     collective.time = times.all_reduce;
     collective.exposed = next_exposed();
-    add(collective);
+    add(step, collective);
   }
 
   void clip(const Instruction& step) {
@@ -108,24 +108,24 @@ class TrafficCounter {
       common = common.value_or(unit.original_dtype) == unit.original_dtype ? unit.original_dtype : Dtype::Float32;
     }
     const Dtype dtype = common.value_or(Dtype::Float32);
-    const std::int64_t elements = quirks_.clip_reduces_each_norm ? norms : 1;
+    const std::int64_t elements = step.reduces_each_norm ? norms : 1;
     const Bytes payload = size_of(dtype) * elements;
-    add({.kind = CollectiveKind::AllReduce,
-         .unit = "",
-         .phase = std::string(name_of(step.phase)),
-         .dtype = dtype,
-         .elements = elements,
-         .payload = payload,
-         .group = MeshDimension::Shard,
-         .group_size = prepared_.layout.mesh.shard,
-         .reduce_op = ReduceOp::Sum,
-         .time = collective_time(mesh_.shard, CollectiveKind::AllReduce, payload),
-         .exposed = Seconds(0)});
+    add(step, {.kind = CollectiveKind::AllReduce,
+               .unit = "",
+               .phase = std::string(name_of(step.phase)),
+               .dtype = dtype,
+               .elements = elements,
+               .payload = payload,
+               .group = MeshDimension::Shard,
+               .group_size = prepared_.layout.mesh.shard,
+               .reduce_op = ReduceOp::Sum,
+               .time = collective_time(mesh_.shard, CollectiveKind::AllReduce, payload),
+               .exposed = Seconds(0)});
   }
 
-  void add(Collective collective) {
+  void add(const Instruction& step, Collective collective) {
     const std::size_t call = next_call_++;
-    if (collective.group_size == 1 && quirks_.skip_collectives_of_one) return;
+    if (collective.group_size == 1 && !step.calls_alone) return;
     const Bytes sent = ring_bytes_sent(collective.kind, collective.payload, static_cast<int>(collective.group_size));
     TrafficTotal& total = report_.totals[static_cast<std::size_t>(collective.kind)];
     ++total.count;
@@ -155,7 +155,6 @@ class TrafficCounter {
   const MeshCosts& mesh_;
   const TimelineResult& time_;
   const LiveAtCollectives& live_;
-  const Quirks& quirks_;
   TrafficReport report_;
   std::size_t next_slot_ = 0;
   std::size_t next_call_ = 0;

@@ -34,7 +34,8 @@ namespace {
 // Times of the moments of one step.
 class Clock {
  public:
-  Clock(const PreparedPlan& prepared, const TimelineDetail& timeline) : prepared_(prepared), timeline_(timeline) {}
+  Clock(const PreparedPlan& prepared, const TimelineDetail& timeline)
+      : prepared_(prepared), actions_(actions_of(prepared.schedule)), timeline_(timeline) {}
 
   std::vector<Seconds> times(const std::vector<CurveMoment>& moments) {
     std::vector<Seconds> times(moments.size(), Seconds(0));
@@ -50,9 +51,9 @@ class Clock {
  private:
   void lay(const std::vector<CurveMoment>& moments, std::size_t begin, std::size_t end, std::vector<Seconds>& times) {
     const std::int32_t number = moments[begin].instruction;
-    const Instruction& step = prepared_.schedule.instructions[at(number)];
+    const Instruction& step = actions_[at(number)];
     const TimelineDetail::Stretch& stretch = timeline_.instructions[at(number)];
-    const bool by_ops = step.what == Do::Forward || step.what == Do::Backward;
+    const bool by_ops = step.kind == InstructionKind::Forward || step.kind == InstructionKind::Backward;
     Seconds now = stretch.begin;
     for (std::size_t i = begin; i < end; ++i) {
       const double share = static_cast<double>(i - begin) / static_cast<double>(end - begin);
@@ -70,7 +71,7 @@ class Clock {
     const int op = tape.storage_op[at(tensor.storage)];
     if (op < 0) return stretch.begin;
     const CallTimes& times = *prepared_.times[at(step.call)];
-    const bool is_forward = step.what == Do::Forward;
+    const bool is_forward = step.kind == InstructionKind::Forward;
     if (!is_forward && stretch.recompute > Seconds(0) && is_recomputed(tape, tensor.storage)) {
       return stretch.begin + share_of(times.forward, 0, tape.recomputed.size(), at(op)) * stretch.recompute;
     }
@@ -98,6 +99,7 @@ class Clock {
   }
 
   const PreparedPlan& prepared_;
+  const std::vector<Instruction> actions_;
   const TimelineDetail& timeline_;
   std::map<const Tape*, std::vector<bool>> recomputed_;  // [num storages]
 };
@@ -229,11 +231,17 @@ Result<StepCurves> build_curves(PreparedPlan prepared, const MeshCosts& mesh, Ca
   curves.step = prepared.timeline(mesh, false, &timeline).step;
   CurveWalk(prepared, timeline, allocator).run(curves);
   for (const DeviceTerm& term : outside_terms(*prepared.cluster, prepared.plan)) curves.context += term.bytes;
-  for (std::size_t i = 0; i < prepared.schedule.instructions.size(); ++i) {
-    const Instruction& step = prepared.schedule.instructions[i];
+  const std::vector<Instruction>& steps = prepared.schedule.instructions;
+  for (Action action; action.end < steps.size();) {
+    action = action_at(steps, action.end);
+    const Instruction& step = steps[action.main];
     const PlaceInStep place = place_of(prepared, step);
-    curves.instructions.push_back({step.what, step.phase, place.instruction, place.unit, step.micro_batch,
-                                   timeline.instructions[i].begin, timeline.instructions[i].end});
+    const TimelineDetail::Stretch& stretch = timeline.instructions[curves.instructions.size()];
+    CurveInstruction& shown = curves.instructions.emplace_back(CurveInstruction{
+        step.kind, step.phase, place.instruction, place.unit, step.micro_batch, stretch.begin, stretch.end});
+    for (std::size_t i = action.begin; i < action.end; ++i) {
+      if (i != action.main) shown.freed.push_back(steps[i].buffer);
+    }
   }
   curves.events = std::move(timeline.events);
   for (StreamEvent& event : curves.events) {
@@ -329,7 +337,7 @@ PeakMoment StepCurves::moment_at(std::size_t phase, std::size_t moment) const {
   const std::int32_t number = phases[phase].instruction[moment];
   if (number < 0 || phases[phase].phase == "initialisation") return {"initialisation", "", "", ""};
   const CurveInstruction& step = instructions[at(number)];
-  const bool runs_ops = step.what == Do::Forward || step.what == Do::Backward;
+  const bool runs_ops = step.kind == InstructionKind::Forward || step.kind == InstructionKind::Backward;
   return {std::string(fsdp::name_of(step.phase)), step.name, step.unit,
           runs_ops ? op_at(phase, moment) : std::string()};
 }

@@ -39,13 +39,14 @@ struct MemoryCurve {
 
 /// An instruction of the schedule on the timeline.
 struct CurveInstruction {
-  Do what = Do::Forward;
+  InstructionKind kind = InstructionKind::Forward;
   StepPhase phase = StepPhase::Forward;
   std::string name;  ///< "Backward model.layers.27", as in `PeakMoment`.
   std::string unit;  ///< FSDP unit at work; "" is the root.
   std::int32_t micro_batch = 0;
   Seconds begin{0};  ///< On the compute stream.
   Seconds end{0};
+  std::vector<BufferKind> freed = {};  ///< By the frees that belong to it, in order.
 };
 
 /// A tensor that is alive, with the arithmetic of its size.

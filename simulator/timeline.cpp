@@ -3,14 +3,14 @@
 // The CPU issues instructions in order and runs ahead; each goes to a stream and starts when the stream is free, the
 // CPU has issued it, and what it waits for is done:
 //
-// * copy-in(i): the root's first one waits for the optimizer; others for the copy-out of the unit whose buffer was
-//   dropped.
+// * copy-in(i): the root's first one waits for the optimizer; others for the copy-outs of the buffers that were freed.
 // * all-gather(i): after copy-in(i) and the collective before it, because all-gathers and reduce-scatters share one
 //   communicator.
 // * copy-out(i): on the compute stream, after all-gather(i); waiting here is exposed communication.
 // * compute(i): after copy-out(i).
-// * reduce(i): compute waits for reduce-scatter(i + 1) and copies gradients in, then reduce-scatter(i) runs in parallel
-//   with compute(i - 1); with HSDP all-reduce(i) follows on its own stream.
+// * reduce(i): compute copies gradients in, then reduce-scatter(i) runs in parallel with compute(i - 1); with HSDP
+//   all-reduce(i) follows on its own stream.
+// * free: compute waits for the reduce-scatter whose input is freed.
 // * end: compute waits for all reductions.
 //
 // Every start is the maximum of some ends, every end a start plus a duration, so that longer durations never make a
@@ -19,12 +19,16 @@
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (streams and events of FSDPCommContext),
 // torch 2.11.
 //
-// Not modelled: slow-down of compute while collectives run (a few per cent), the data loader, garbage collection.
+// Not modelled: slow-down of compute while collectives run (a few per cent), the data loader, garbage collection; that
+// the first gathers of a backward wait for the last copy-out of the forward, too (_root_post_forward); that a unit that
+// is reduced twice in one backward waits for its first all-reduce.
 
 #include "simulator/timeline.h"
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
+#include <utility>
 
 #include "core/index.h"
 
@@ -40,17 +44,17 @@ class Timeline {
         detail_(detail),
         gathered_(input.layout->units.size()),
         gather_slot_(gathered_.size()),
-        gather_event_(gathered_.size(), -1) {}
+        gather_event_(gathered_.size(), -1),
+        copied_out_(gathered_.size() * kNumSlots) {}
 
   TimelineResult run() {
-    for (const Instruction& step : in_.schedule->instructions) {
-      if (detail_ == nullptr) {
-        run(step);
-        continue;
-      }
-      detail_->instructions.push_back({compute_, compute_, Seconds(0)});
-      run(step);
-      detail_->instructions.back().end = compute_;
+    const std::vector<Instruction>& steps = in_.schedule->instructions;
+    for (std::size_t begin = 0; begin < steps.size();) {
+      const Action action = action_at(steps, begin);
+      main_ = &steps[action.main];
+      if (detail_ != nullptr) detail_->instructions.push_back({compute_, compute_, Seconds(0)});
+      for (; begin < action.end; ++begin) run(steps[begin]);
+      if (detail_ != nullptr) detail_->instructions.back().end = compute_;
     }
     result_.step = std::max(compute_, cpu_);
     return std::move(result_);
@@ -58,34 +62,43 @@ class Timeline {
 
  private:
   void run(const Instruction& step) {
-    switch (step.what) {
-      case Do::Unshard:
+    switch (step.kind) {
+      case InstructionKind::Unshard:
         return unshard(step);
-      case Do::WaitForUnshard:
+      case InstructionKind::WaitForUnshard:
         return wait(step);
-      case Do::Forward:
+      case InstructionKind::Forward:
         return forward(step);
-      case Do::Backward:
+      case InstructionKind::Backward:
         return backward(step);
-      case Do::ReduceGrads:
+      case InstructionKind::ReduceGrads:
         return reduce(step);
-      case Do::FinishReduce:
+      case InstructionKind::FinishReduce:
         return finish();
-      case Do::ClipGradNorm:
+      case InstructionKind::Free:
+        return free(step);
+      case InstructionKind::ClipGradNorm:
         return on_compute(in_.clip, in_.launch, "clip_grad_norm");
-      case Do::OptimizerStep:
+      case InstructionKind::OptimizerStep:
         result_.optimizer = in_.optimizer;
         return on_compute(in_.optimizer, in_.launch, "optimizer");
-      case Do::LoadInputs:
+      case InstructionKind::LoadInputs:
         last_call_ = -1;
         return;
-      case Do::DropAllGather:
-      case Do::Reshard:
-      case Do::AccumulateGrads:
-      case Do::ZeroGrad:
+      case InstructionKind::LeaveRoot:
+      case InstructionKind::Reshard:
+      case InstructionKind::AccumulateGrads:
+      case InstructionKind::ZeroGrad:
         return;
     }
   }
+
+  // Of a gather's output, for whoever gets its memory next.
+  struct CopyOut {
+    Seconds end{0};
+    int event = -1;
+  };
+  CopyOut& copied_out(const Instruction& step) { return copied_out_[at(step.unit) * kNumSlots + step.slot]; }
 
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[at(step.unit)]; }
 
@@ -99,12 +112,10 @@ class Timeline {
   int record(Stream stream, std::string name, Seconds start, Seconds end, std::initializer_list<int> waits) {
     if (detail_ == nullptr || end <= start) return -1;
     StreamEvent event{.stream = stream, .name = std::move(name), .start = start, .end = end};
-    const std::size_t number = detail_->instructions.size() - 1;
-    const Instruction& step = in_.schedule->instructions[number];
-    event.unit = unit_name(step);
-    event.phase = name_of(step.phase);
-    event.instruction = static_cast<int>(number);
-    event.micro_batch = step.micro_batch;
+    event.unit = unit_name(*main_);
+    event.phase = name_of(main_->phase);
+    event.instruction = static_cast<int>(detail_->instructions.size()) - 1;
+    event.micro_batch = main_->micro_batch;
     for (const int other : waits) {
       if (other >= 0) event.waits_for.push_back(other);
     }
@@ -159,10 +170,10 @@ class Timeline {
   void unshard(const Instruction& step) {
     const UnitTimes& times = (*in_.units)[at(step.unit)];
     cpu_ += 2 * in_.launch;
-    const Seconds copied = std::max({copy_in_, cpu_, gate_}) + times.copy_in;
+    const Seconds copied = std::max({copy_in_, cpu_, gate_.end}) + times.copy_in;
     const Seconds start = std::max(communicator_, copied);
     const int copy = record(Stream::Copy, has_names() ? "copy-in " + unit_of(step).name : std::string(),
-                            copied - times.copy_in, copied, {gate_event_});
+                            copied - times.copy_in, copied, {gate_.event});
     copy_in_ = copied;
     communicator_ = start + (step.smaller_group ? times.small_gather : times.all_gather);
     gathered_[at(step.unit)] = communicator_;
@@ -177,15 +188,19 @@ class Timeline {
   }
 
   void wait(const Instruction& step) {
+    if (gate_after_root_) gate_ = *std::exchange(gate_after_root_, std::nullopt);
     expose(gathered_[at(step.unit)], gather_slot_[at(step.unit)], gather_event_[at(step.unit)]);
     on_compute((*in_.units)[at(step.unit)].copy_out, 2 * in_.launch,
                has_names() ? "copy-out " + unit_of(step).name : std::string());
-    // In forward a buffer is dropped one unit later.
-    const bool is_forward = step.phase == StepPhase::Forward;
-    gate_ = is_forward ? last_copy_out_ : compute_;
-    gate_event_ = is_forward ? last_copy_out_event_ : compute_event_;
-    last_copy_out_ = compute_;
-    last_copy_out_event_ = compute_event_;
+    copied_out(step) = {compute_, compute_event_};
+  }
+
+  void free(const Instruction& step) {
+    if (step.buffer == BufferKind::ReduceInput) return expose(reduced_, reduce_slot_, reduce_event_);
+    if (step.buffer != BufferKind::AllGatherOutput) return;
+    // Its memory goes to gathers that come after the copy-out.
+    if (main_->kind == InstructionKind::WaitForUnshard) gate_ = copied_out(step);
+    if (main_->kind == InstructionKind::LeaveRoot) gate_after_root_ = copied_out(step);
   }
 
   StreamPayload gather_payload(const Instruction& step) const {
@@ -232,7 +247,6 @@ class Timeline {
 
   void reduce(const Instruction& step) {
     const UnitTimes& times = (*in_.units)[at(step.unit)];
-    if (has_reduce_) expose(reduced_, reduce_slot_, reduce_event_);
     const std::string name = has_names() ? unit_of(step).name : std::string();
     on_compute(times.reduce_copy, 3 * in_.launch, has_names() ? "copy-in " + name : std::string());
     const Seconds start = std::max(communicator_, compute_);
@@ -262,7 +276,6 @@ class Timeline {
 
   void finish() {
     if (!has_reduce_) return;
-    expose(reduced_, reduce_slot_, reduce_event_);
     if (in_.layout->mesh.replicate > 1) expose(all_reduce_, all_reduce_slot_, all_reduce_event_);
     expose(to_host_, reduce_slot_, to_host_event_);
     has_reduce_ = false;
@@ -270,12 +283,13 @@ class Timeline {
 
   const TimelineInput& in_;
   const bool with_events_;
-  TimelineDetail* detail_;  // Or none.
+  TimelineDetail* detail_;             // Or none.
+  const Instruction* main_ = nullptr;  // Of the action at work.
   TimelineResult result_;
   std::vector<Seconds> gathered_;         // [num units] End of the last all-gather.
   std::vector<std::size_t> gather_slot_;  // [num units]
   Seconds cpu_{0}, compute_{0}, copy_in_{0}, communicator_{0}, all_reduce_{0}, to_host_{0};
-  Seconds gate_{0}, last_copy_out_{0}, reduced_{0};
+  Seconds reduced_{0};
   std::size_t reduce_slot_ = 0;
   std::size_t all_reduce_slot_ = 0;
   bool has_reduce_ = false;
@@ -283,8 +297,11 @@ class Timeline {
   // Places in the detail's events; -1: none, or one that took no time.
   std::vector<int> gather_event_;  // [num units]
   std::vector<int> compute_waits_;
-  int compute_event_ = -1, gate_event_ = -1, last_copy_out_event_ = -1;
+  int compute_event_ = -1;
   int reduce_event_ = -1, all_reduce_event_ = -1, to_host_event_ = -1;
+  CopyOut gate_;                                         // Copies into the next gather come after it,
+  std::optional<CopyOut> gate_after_root_;               // and from the next copy-out on after this one.
+  std::vector<CopyOut> copied_out_;                      // [num units, slots]
   int last_gather_event_ = -1, last_reduce_event_ = -1;  // Of the communicator, when it was the last one.
 };
 

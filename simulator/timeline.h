@@ -68,7 +68,7 @@ struct TimelineDetail {
     Seconds recompute{0};  ///< The first part of a backward.
   };
   std::vector<StreamEvent> events;    ///< In issue order: each after all that it waits for.
-  std::vector<Stretch> instructions;  ///< [num instructions] On the compute stream.
+  std::vector<Stretch> instructions;  ///< [actions] On the compute stream.
 };
 
 /// `detail` is filled in when it is given.

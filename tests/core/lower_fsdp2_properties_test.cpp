@@ -93,7 +93,7 @@ std::string describe(const Model& model, const Plan& plan) {
 std::int64_t gathered_elements(const Schedule& schedule, const Layout& layout) {
   std::int64_t sum = 0;
   for (const Instruction& step : schedule.instructions) {
-    if (step.what == Do::Unshard) sum += layout.units[static_cast<std::size_t>(step.unit)].full_elements;
+    if (step.kind == InstructionKind::Unshard) sum += layout.units[static_cast<std::size_t>(step.unit)].full_elements;
   }
   return sum;
 }
@@ -106,6 +106,65 @@ RC_GTEST_PROP(LowerFsdp2Properties, EveryScheduleKeepsItsPromises, ()) {
   RC_ASSERT(layout.has_value());
   const Errors errors = validate(lower_fsdp2(index, plan, *layout), index, *layout);
   if (!errors.empty()) RC_FAIL(to_string(errors.front()) + "\n" + describe(model, plan));
+}
+
+bool complains(const Schedule& schedule, const ModelIndex& index, const Layout& layout, std::string_view what) {
+  const Errors errors = validate(schedule, index, layout);
+  return std::any_of(errors.begin(), errors.end(),
+                     [&](const Error& error) { return error.what.find(what) != std::string::npos; });
+}
+
+RC_GTEST_PROP(LowerFsdp2Properties, NoBufferCanBeFreedOtherwise, ()) {
+  const Model model = any_model();
+  Plan plan = any_plan_for(model);
+  plan.runtime.quirks.forward_all_gather_output_kept = *rc::gen::arbitrary<bool>();
+  plan.runtime.quirks.all_reduce_output_kept = *rc::gen::arbitrary<bool>();
+  const ModelIndex index = index_of(model);
+  const auto layout = make_layout(index, plan);
+  RC_ASSERT(layout.has_value());
+  const Schedule good = lower_fsdp2(index, plan, *layout);
+  RC_ASSERT(validate(good, index, *layout).empty());
+  std::vector<std::ptrdiff_t> frees;
+  for (std::size_t i = 0; i < good.instructions.size(); ++i) {
+    if (good.instructions[i].kind == InstructionKind::Free) frees.push_back(static_cast<std::ptrdiff_t>(i));
+  }
+  RC_PRE(!frees.empty());
+  const std::ptrdiff_t at = *rc::gen::elementOf(frees);
+  const Instruction free = good.instructions[static_cast<std::size_t>(at)];
+
+  Schedule twice = good;
+  twice.instructions.insert(twice.instructions.begin() + at, free);
+  RC_ASSERT(complains(twice, index, *layout, "is freed twice."));
+
+  // Left out it is missed at the end, or where the buffer is made the next time.
+  Schedule never = good;
+  never.instructions.erase(never.instructions.begin() + at);
+  RC_ASSERT(complains(never, index, *layout, "is never freed.") ||
+            complains(never, index, *layout, "is made while it is still there."));
+
+  // In front of what has made it.
+  const auto makes = [&](const Instruction& step) {
+    const bool gathers = free.buffer == BufferKind::AllGatherOutput;
+    return step.unit == free.unit && step.slot == free.slot &&
+           step.kind == (gathers ? InstructionKind::Unshard : InstructionKind::ReduceGrads);
+  };
+  Schedule early = never;
+  const auto made = std::find_if(early.instructions.rend() - at, early.instructions.rend(), makes);
+  RC_ASSERT(made != early.instructions.rend());
+  Instruction begins = free;
+  begins.closes = false;
+  early.instructions.insert(made.base() - 1, begins);
+  RC_ASSERT(complains(early, index, *layout, "is freed before it is made.") ||
+            complains(early, index, *layout, "is freed twice."));
+
+  // Right behind that, so that a gather is copied out of what is gone.
+  Schedule gone = never;
+  const auto again = std::find_if(gone.instructions.rend() - at, gone.instructions.rend(), makes).base();
+  const bool is_copied = std::any_of(again, gone.instructions.begin() + at, [&](const Instruction& step) {
+    return step.kind == InstructionKind::WaitForUnshard && step.unit == free.unit;
+  });
+  gone.instructions.insert(again, begins);
+  RC_ASSERT(complains(gone, index, *layout, "is used after it was freed.") == is_copied);
 }
 
 RC_GTEST_PROP(LowerFsdp2Properties, EveryParameterIsInOneUnitAndNoElementIsLost, ()) {

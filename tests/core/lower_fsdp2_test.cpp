@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/schedule.h"
 #include "tests/support/assemble_model.h"
 #include "tests/support/collective_models.h"
@@ -68,12 +70,12 @@ std::string events(const Model& model, const Plan& plan, StepPhase phase, std::s
   for (const Instruction& step : schedule.instructions) {
     if (step.phase != phase || step.micro_batch != micro_batch || step.unit < 0) continue;
     std::string_view word;
-    if (step.what == Do::Unshard) word = "AG";
-    if (step.what == Do::WaitForUnshard) word = "use";
-    if (step.what == Do::Reshard) word = "free";
-    if (step.what == Do::ReduceGrads) word = "RS";
-    if (step.what == Do::AccumulateGrads) word = "keep";
-    if (wanted.find(word) == std::string_view::npos) continue;
+    if (step.kind == InstructionKind::Unshard) word = "AG";
+    if (step.kind == InstructionKind::WaitForUnshard) word = "use";
+    if (step.kind == InstructionKind::Reshard) word = "free";
+    if (step.kind == InstructionKind::ReduceGrads) word = "RS";
+    if (step.kind == InstructionKind::AccumulateGrads) word = "keep";
+    if (word.empty() || wanted.find(word) == std::string_view::npos) continue;
     std::string name = plan.units[static_cast<std::size_t>(step.unit)].modules.front();
     name = name.empty() ? "root" : name.starts_with("blocks.") ? name.substr(7) : name;
     if (name.starts_with("model.layers.")) name = name.substr(13);
@@ -96,30 +98,38 @@ WaitForUnshard ""
 Forward stem:stem [0, 1)
 Unshard "blocks.0"
 WaitForUnshard "blocks.0"
+Free "" all-gather output
 Forward blocks.0:block [0, 4)
 Reshard "blocks.0"
 Unshard "blocks.1"
 WaitForUnshard "blocks.1"
+Free "blocks.0" all-gather output
 Forward blocks.1:block [0, 4)
 Reshard "blocks.1"
 Forward head:head [0, 1)
 Forward :loss [0, 3)
-DropAllGather
+Free "blocks.1" all-gather output
+LeaveRoot
 Unshard "blocks.1"
 Backward :loss [0, 3)
 Backward head:head [0, 1)
 WaitForUnshard "blocks.1"
+Free "blocks.1" all-gather output
 Unshard "blocks.0"
 Backward blocks.1:block [0, 4)
 Reshard "blocks.1"
-ReduceGrads "blocks.1"
+ReduceGrads "blocks.1", keeps its last gradient
 WaitForUnshard "blocks.0"
+Free "blocks.0" all-gather output
 Backward blocks.0:block [0, 4)
 Reshard "blocks.0"
-ReduceGrads "blocks.0"
+Free "blocks.1" reduce-scatter input
+ReduceGrads "blocks.0", keeps its last gradient
 Backward stem:stem [0, 1)
 Reshard ""
-ReduceGrads ""
+Free "blocks.0" reduce-scatter input
+ReduceGrads "", keeps its last gradient
+Free "" reduce-scatter input
 FinishReduce
 OptimizerStep
 ZeroGrad
@@ -316,21 +326,119 @@ TEST(LowerFsdp2, AUnitWithoutParametersIssuesNothing) {
 TEST(LowerFsdp2, HsdpDoesNotChangeTheOrder) {
   Plan hybrid = plan_of_blocks(3);
   hybrid.mesh = {2, 4};
-  EXPECT_EQ(lower(chain(3), hybrid), lower(chain(3), plan_of_blocks(3)));
+  const std::vector<Instruction> plain = actions_of(lower(chain(3), plan_of_blocks(3)));
+  std::vector<Instruction> steps = actions_of(lower(chain(3), hybrid));
+  for (Instruction& step : steps) step.keeps_all_reduce_output = false;
+  EXPECT_EQ(steps, plain);
+}
+
+// ---- buffers --------------------------------------------------------------------------------------------------------
+
+/// Gathers, copies and reductions of one phase with the buffers that go: "use 0, -AG root".
+std::string buffers(const Model& model, const Plan& plan, StepPhase phase, int micro_batch = 0) {
+  std::string text;
+  const auto add = [&](std::string_view word, const Instruction& step) {
+    std::string name = step.unit < 0 ? "" : plan.units[static_cast<std::size_t>(step.unit)].modules.front();
+    name = step.unit < 0 ? "" : name.empty() ? " root" : " " + name.substr(name.find('.') + 1);
+    text += fmt::format("{}{}{}{}", text.empty() ? "" : ", ", word, name, step.slot == 1 ? "'" : "");
+  };
+  for (const Instruction& step : lower(model, plan).instructions) {
+    if (step.phase != phase || step.micro_batch != micro_batch) continue;
+    if (step.kind == InstructionKind::Unshard) add("AG", step);
+    if (step.kind == InstructionKind::WaitForUnshard) add("use", step);
+    if (step.kind == InstructionKind::ReduceGrads) add("RS", step);
+    if (step.kind == InstructionKind::LeaveRoot) add("left", step);
+    if (step.kind == InstructionKind::FinishReduce) add("end", step);
+    if (step.kind != InstructionKind::Free) continue;
+    const bool gathers = step.buffer == BufferKind::AllGatherOutput;
+    add(gathers ? "-AG" : step.buffer == BufferKind::ReduceInput ? "-RS" : "-AR", step);
+  }
+  return text;
+}
+
+TEST(LowerFsdp2, TheForwardKeepsAGatherUntilTheNextIsCopiedOut) {
+  EXPECT_EQ(buffers(chain(2), plan_of_blocks(2), StepPhase::Forward),
+            "AG root, use root, AG 0, use 0, -AG root, AG 1, use 1, -AG 0, -AG 1, left");
+  Plan before = plan_of_blocks(2);
+  before.runtime.quirks.forward_all_gather_output_kept = false;
+  EXPECT_EQ(buffers(chain(2), before, StepPhase::Forward),
+            "AG root, use root, AG 0, -AG root, use 0, AG 1, -AG 0, use 1, -AG 1, left");
+}
+
+TEST(LowerFsdp2, TheBackwardFreesAGatherAtOnceAndAnInputWithTheNextReduction) {
+  EXPECT_EQ(buffers(chain(2), plan_of_blocks(2), StepPhase::Backward),
+            "AG 1, use 1, -AG 1, AG 0, RS 1, use 0, -AG 0, -RS 1, RS 0, -RS 0, RS root, -RS root, end");
+}
+
+TEST(LowerFsdp2, AUnitThatIsCalledTwiceInARowHasTwoGathersAtOnce) {
+  EXPECT_EQ(buffers(chain(1, {{"reuse", "2"}}), plan_of_blocks(1), StepPhase::Forward),
+            "AG root, use root, AG 0, use 0, -AG root, AG 0', use 0', -AG 0, -AG 0', left");
+}
+
+TEST(LowerFsdp2, AGatherThatNobodyWaitedForIsFreedWithTheReshard) {
+  Model model = chain(3);
+  for (const char* name : {"stem", "blocks.0", "blocks.1"}) freeze(model, name);
+  EXPECT_EQ(buffers(model, plan_of_blocks(3), StepPhase::Backward),
+            "AG 2, use 2, -AG 2, AG 1, RS root, -AG 1, -RS root, RS 2, -RS 2, end");
+}
+
+TEST(LowerFsdp2, HsdpKeepsWhatWasAllReducedUntilTheEndOfBackward) {
+  Plan plan = plan_of_blocks(1);
+  plan.mesh = {2, 4};
+  EXPECT_EQ(buffers(chain(1), plan, StepPhase::Backward),
+            "AG 0, use 0, -AG 0, RS 0, -RS 0, RS root, -RS root, -AR 0, -AR root, end");
+  plan.runtime.quirks.all_reduce_output_kept = false;
+  EXPECT_EQ(buffers(chain(1), plan, StepPhase::Backward), "AG 0, use 0, -AG 0, RS 0, -RS 0, RS root, -RS root, end");
+}
+
+// FSDPParamGroup.post_backward calls _wait_for_post_backward before it makes the input of the reduction.
+TEST(LowerFsdp2, AUnitThatIsReducedTwiceInABackwardGivesUpItsFirstAllReduceBefore) {
+  Plan plan = plan_of_blocks(1);
+  plan.mesh = {2, 4};
+  plan.accumulation = 2;
+  plan.sync_every_micro_batch = false;
+  EXPECT_EQ(buffers(chain(1, {{"reuse", "2"}}), plan, StepPhase::Backward, 1),
+            "AG 0, use 0, -AG 0, RS 0, AG 0, use 0, -AG 0, -RS 0, -AR 0, RS 0, -RS 0, RS root, -RS root, -AR 0, -AR "
+            "root, end");
+}
+
+TEST(LowerFsdp2, InstructionsSayWhatElseARuntimeDoesOtherwise) {
+  Plan plan = plan_of_blocks(1);
+  plan.optimizer.clip_grad_norm = 1.0;
+  const auto all = [&](auto&& holds) {
+    const std::vector<Instruction> steps = lower(chain(1), plan).instructions;
+    return std::all_of(steps.begin(), steps.end(), holds);
+  };
+  const auto is_new = [](const Instruction& step) {
+    const bool reduces = step.kind == InstructionKind::ReduceGrads;
+    return step.reduces_each_norm && !step.calls_alone && step.keeps_last_gradient == reduces;
+  };
+  const auto is_old = [](const Instruction& step) {
+    const bool calls = step.kind == InstructionKind::Unshard || step.kind == InstructionKind::ReduceGrads ||
+                       step.kind == InstructionKind::ClipGradNorm;
+    const bool clips = step.kind == InstructionKind::ClipGradNorm;
+    return step.reduces_each_norm == !clips && step.calls_alone == calls && !step.keeps_last_gradient;
+  };
+  EXPECT_TRUE(all(is_new));
+  plan.runtime.quirks.last_gradient_kept_in_reduce = false;
+  plan.runtime.quirks.clip_reduces_each_norm = false;
+  plan.runtime.quirks.skip_collectives_of_one = false;
+  EXPECT_TRUE(all(is_old));
 }
 
 TEST(LowerFsdp2, GradientsAreClippedBeforeTheOptimizerWhenAskedFor) {
   Plan plan = plan_of_blocks(1);
   const auto tail = [&] {
-    std::vector<Do> kinds;
+    std::vector<InstructionKind> kinds;
     for (const Instruction& step : lower(chain(1), plan).instructions) {
-      if (step.phase == StepPhase::Optimizer) kinds.push_back(step.what);
+      if (step.phase == StepPhase::Optimizer) kinds.push_back(step.kind);
     }
     return kinds;
   };
-  EXPECT_EQ(tail(), (std::vector<Do>{Do::OptimizerStep, Do::ZeroGrad}));
+  EXPECT_EQ(tail(), (std::vector<InstructionKind>{InstructionKind::OptimizerStep, InstructionKind::ZeroGrad}));
   plan.optimizer.clip_grad_norm = 1.0;
-  EXPECT_EQ(tail(), (std::vector<Do>{Do::ClipGradNorm, Do::OptimizerStep, Do::ZeroGrad}));
+  EXPECT_EQ(tail(), (std::vector<InstructionKind>{InstructionKind::ClipGradNorm, InstructionKind::OptimizerStep,
+                                                  InstructionKind::ZeroGrad}));
 }
 
 }  // namespace

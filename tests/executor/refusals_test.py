@@ -114,6 +114,19 @@ class Refusals(InAFolder):
         self.assertIn("--keep: It needs --checkpoint.", printed[0])
         self.assertIn("slow not in {constant,linear,cosine}", printed[0])
 
+    def test_what_another_pytorch_would_communicate(self) -> None:
+        quirks = {"clip_reduces_each_norm": False, "skip_collectives_of_one": False, "forward_all_gather_output_kept": False}
+        plan = self.files.plan(1, 4, runtime={"quirks": quirks}, optimizer={"clip_grad_norm": 1.0})
+        codes, printed = self.run_ranks(plan, 1)
+        self.assertEqual(codes, [EXIT_INPUT], printed)
+        self.assertRegex(printed[0], r"clip_reduces_each_norm: The norms of all parameters are reduced one by one")
+        self.assertRegex(printed[0], r"skip_collectives_of_one: A shard group of one rank calls no collective")
+        self.assertEqual(printed[0].count("error: "), 2, printed)
+        # Neither changes anything here.
+        plan = self.files.plan(2, 4, runtime={"quirks": quirks}, optimizer={"clip_grad_norm": None})
+        codes, printed = self.run_ranks(plan, 2, "--steps", "1")
+        self.assertEqual(codes, [0] * 2, printed)
+
     def test_a_plan_that_is_a_pipe(self) -> None:
         pipe = self.folder / "pipe.json"
         os.mkfifo(pipe)

@@ -35,9 +35,24 @@ ALWAYS = ("llama_hsdp", "llama_alone", "llama_accumulate_without_sync", "llama_r
           "qwen3_tied_and_frozen", "qwen3_tts", "vit_sgd_momentum", "whisper_mixed", "llama_fp32_t4_0",
           "llama3_2_1b_mixed_precision", "llama3_2_1b_one_of_1024", "llama3_2_1b_one_of_1024_alone",
           "llama_offload", "llama_offload_clip", "qwen3_0_6b_checkpoint_full", "llama3_2_1b_checkpoint_selective",
-          "llama3_2_1b_expandable")
+          "llama3_2_1b_expandable", "called_twice")
 OFFLOADED = {**parity_cases.MIXED, "cpu_offload": True}
 ONE_OF_1024 = plan_cases.Case("one_of_1024", "llama3_2_1b", 1024, plan_cases.MIXED, {"batch": 1, "seq": 1024}, rank=5)
+
+
+def called_twice() -> Trial:
+    """A wide frozen block that runs twice in a row, so that the peak is where the first of its two gathers is still held."""
+    block = {"name": "block", "class": "Block", "inputs": {"x": "x"}, "outputs": {"y": "x"},
+             "ops": [{"op": "linear", "module": "up", "inputs": ["x"], "out_features": 4096},
+                     {"op": "linear", "module": "down", "out_features": 256, "outputs": ["y"]}]}
+    head = {"name": "head", "class": "Head", "inputs": {"x": "x"}, "outputs": {"logits": "logits"},
+            "ops": [{"op": "linear", "module": "out", "inputs": ["x"], "out_features": 9, "outputs": ["logits"]}]}
+    spec = {"format_version": "1.0", "name": "Twice", "source": "this test", "dtype": "float32", "dimensions": {"batch": 2},
+            "inputs": {"x": {"shape": ["batch", 256]}, "labels": {"shape": ["batch"], "dtype": "int64"}},
+            "modules": [block, block, head, {"name": "", "block": "cross_entropy", "after_root": True}]}
+    plan = {"format_version": "1.0", "model": {"name": "Twice", "file": "spec.json", "frozen": ["block"]},
+            "mesh": {"replicate": 1, "shard": 4}, "units": [{"modules": ["block"]}, {"modules": [""]}]}
+    return Trial("called_twice", plan, spec, 4)
 
 
 def trials() -> list[Trial]:
@@ -54,7 +69,7 @@ def trials() -> list[Trial]:
     mixed = next(case for case in plan_cases.CASES if case.name == "mixed_precision")
     expandable = of_plan(mixed, name="llama3_2_1b_expandable")
     expandable.plan["runtime"] = {"allocator_settings": "expandable_segments:True"}
-    return [*found, expandable]
+    return [*found, expandable, called_twice()]
 
 
 class WhatIsMeasuredIsWhatWasPredicted(unittest.TestCase):

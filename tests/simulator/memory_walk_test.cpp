@@ -67,7 +67,7 @@ class Walked {
     MemoryWalk<TraceSink> walk(run_.prepared().walk_input(), sink);
     walk.initialise();
     for (int step = 0; step < steps; ++step) walk.step();
-    const auto& instructions = run_.prepared().schedule.instructions;
+    const std::vector<Instruction> instructions = actions_of(run_.prepared().schedule);
     const std::size_t first = sink.marks().size() - instructions.size();
     std::vector<MemoryEvent> live(static_cast<std::size_t>(run_.prepared().ids.total));
     Bytes8 now{};
@@ -91,11 +91,11 @@ class Walked {
   }
 
   // The moment of an instruction of a unit or of the call with that number, in one phase.
-  const Moment& at(Do what, StepPhase phase, int which = -1, int micro_batch = 0) const {
+  const Moment& at(InstructionKind what, StepPhase phase, int which = -1, int micro_batch = 0) const {
     for (const Moment& moment : moments_) {
       const Instruction& i = moment.instruction;
-      const int number = what == Do::Forward || what == Do::Backward ? i.call : i.unit;
-      if (i.what == what && i.phase == phase && (which < 0 || number == which) && i.micro_batch == micro_batch) {
+      const int number = what == InstructionKind::Forward || what == InstructionKind::Backward ? i.call : i.unit;
+      if (i.kind == what && i.phase == phase && (which < 0 || number == which) && i.micro_batch == micro_batch) {
         return moment;
       }
     }
@@ -172,8 +172,8 @@ TEST(MemoryWalk, AUnitThatIsCalledTwiceInARowHasTwoAllGatherOutputsAtOnce) {
 TEST(MemoryWalk, ForwardCopiesOutWhileThreeUnitsLive) {
   const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}), kModelState);
   // The all-gather output of the unit before lives until the copy-out is done.
-  EXPECT_EQ(walked.at(Do::WaitForUnshard, StepPhase::Forward, 2).peak, kS + kRoot + 3 * kU);
-  EXPECT_EQ(walked.at(Do::Forward, StepPhase::Forward, 2).peak, kS + kRoot + 2 * kU);
+  EXPECT_EQ(walked.at(InstructionKind::WaitForUnshard, StepPhase::Forward, 2).peak, kS + kRoot + 3 * kU);
+  EXPECT_EQ(walked.at(InstructionKind::Forward, StepPhase::Forward, 2).peak, kS + kRoot + 2 * kU);
 }
 
 TEST(MemoryWalk, BackwardHoldsTheUnitItsGradientsThePrefetchedOneAndTheLastReduceInput) {
@@ -181,22 +181,24 @@ TEST(MemoryWalk, BackwardHoldsTheUnitItsGradientsThePrefetchedOneAndTheLastReduc
   const std::int64_t head_gradient = 2 * kHead;
   // Layer 2: layers 3 and 4 are reduced.
   const std::int64_t base = kS + 2 * kShardedGrad + kRoot + head_gradient;
-  EXPECT_EQ(walked.at(Do::Backward, StepPhase::Backward, 2).peak, base + kU + kG + kU + kRI);
+  EXPECT_EQ(walked.at(InstructionKind::Backward, StepPhase::Backward, 2).peak, base + kU + kG + kU + kRI);
   // The unit is resharded, the input of the unit before is gone; the last gradient outlives the reduction.
-  EXPECT_EQ(walked.at(Do::ReduceGrads, StepPhase::Backward, 2).peak, base + kG + kRI + kShardedGrad + kU);
+  EXPECT_EQ(walked.at(InstructionKind::ReduceGrads, StepPhase::Backward, 2).peak, base + kG + kRI + kShardedGrad + kU);
 }
 
 TEST(MemoryWalk, WithoutReshardingAllUnitsStayUnsharded) {
   const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}, kLayers, {ReshardAfterForward::Kind::Never, 0}),
                       {UnshardedParam});
-  EXPECT_EQ(bytes_of(walked.at(Do::Forward, StepPhase::Forward, kLayers), UnshardedParam), kLayers * kU + kRoot);
+  EXPECT_EQ(bytes_of(walked.at(InstructionKind::Forward, StepPhase::Forward, kLayers), UnshardedParam),
+            kLayers * kU + kRoot);
 }
 
 TEST(MemoryWalk, AnIntegerReshardKeepsAShardOfTheSmallerWorld) {
   const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}, kLayers, {ReshardAfterForward::Kind::Smaller, 2}),
                       {ShardedParam});
-  EXPECT_EQ(bytes_of(walked.at(Do::Forward, StepPhase::Forward, kLayers), ShardedParam), kS + kLayers * kU / 2);
-  EXPECT_EQ(bytes_of(walked.at(Do::FinishReduce, StepPhase::Backward), ShardedParam), kS);
+  EXPECT_EQ(bytes_of(walked.at(InstructionKind::Forward, StepPhase::Forward, kLayers), ShardedParam),
+            kS + kLayers * kU / 2);
+  EXPECT_EQ(bytes_of(walked.at(InstructionKind::FinishReduce, StepPhase::Backward), ShardedParam), kS);
 }
 
 TEST(MemoryWalk, WithoutSyncTheWholeGradientsStayInTheReduceDtype) {
@@ -204,10 +206,10 @@ TEST(MemoryWalk, WithoutSyncTheWholeGradientsStayInTheReduceDtype) {
   plan.accumulation = 2;
   plan.sync_every_micro_batch = false;
   const Walked walked(chain(kWidth, kLayers), plan, {UnshardedGrad});
-  const Moment& first = walked.at(Do::FinishReduce, StepPhase::Backward);
+  const Moment& first = walked.at(InstructionKind::FinishReduce, StepPhase::Backward);
   EXPECT_EQ(bytes_of(first, UnshardedGrad), 4 * (kLayers * kF + kHead));
   EXPECT_EQ(bytes_of(first, ShardedGrad), 0);
-  const Moment& last = walked.at(Do::FinishReduce, StepPhase::Backward, -1, 1);
+  const Moment& last = walked.at(InstructionKind::FinishReduce, StepPhase::Backward, -1, 1);
   EXPECT_EQ(bytes_of(last, UnshardedGrad), 0);
   EXPECT_EQ(bytes_of(last, ShardedGrad), kS);
 }
@@ -217,12 +219,12 @@ TEST(MemoryWalk, HybridShardingKeepsEveryReducedBufferWhenTheDtypesDiffer) {
   plan.mixed_precision.reduce_dtype = Dtype::BFloat16;
   const Walked walked(chain(kWidth, kLayers), plan, {ReduceScatter});
   // Layer 0 takes raw data and is reduced last, after the root: the buffers of all are there, and its own input.
-  EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0), ReduceScatter),
+  EXPECT_EQ(bytes_of(walked.at(InstructionKind::ReduceGrads, StepPhase::Backward, 0), ReduceScatter),
             2 * (kLayers * kF + kHead) / kRanks + 2 * kF);
-  EXPECT_EQ(bytes_of(walked.at(Do::FinishReduce, StepPhase::Backward), ReduceScatter), 0);
+  EXPECT_EQ(bytes_of(walked.at(InstructionKind::FinishReduce, StepPhase::Backward), ReduceScatter), 0);
   plan.runtime.quirks.all_reduce_output_kept = false;
   const Walked without(chain(kWidth, kLayers), plan, {ReduceScatter});
-  EXPECT_EQ(bytes_of(without.at(Do::ReduceGrads, StepPhase::Backward, 0), ReduceScatter), 2 * kF);
+  EXPECT_EQ(bytes_of(without.at(InstructionKind::ReduceGrads, StepPhase::Backward, 0), ReduceScatter), 2 * kF);
 }
 
 TEST(MemoryWalk, HybridShardingKeepsTheGradientsOfALaterMicroBatchThatWereAllReduced) {
@@ -230,17 +232,17 @@ TEST(MemoryWalk, HybridShardingKeepsTheGradientsOfALaterMicroBatchThatWereAllRed
   plan.accumulation = 2;
   const Walked walked(chain(kWidth, kLayers), plan, {ShardedGrad, ReduceScatter});
   // Layer 0 is reduced last: beside the sum of both micro-batches, what was added to it of every unit, and its input.
-  EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0), ShardedGrad), kS);
-  EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0, 1), ShardedGrad), kS);
-  EXPECT_EQ(bytes_of(walked.at(Do::ReduceGrads, StepPhase::Backward, 0, 1), ReduceScatter), kS + kRI);
-  EXPECT_EQ(bytes_of(walked.at(Do::FinishReduce, StepPhase::Backward, -1, 1), ReduceScatter), 0);
+  EXPECT_EQ(bytes_of(walked.at(InstructionKind::ReduceGrads, StepPhase::Backward, 0), ShardedGrad), kS);
+  EXPECT_EQ(bytes_of(walked.at(InstructionKind::ReduceGrads, StepPhase::Backward, 0, 1), ShardedGrad), kS);
+  EXPECT_EQ(bytes_of(walked.at(InstructionKind::ReduceGrads, StepPhase::Backward, 0, 1), ReduceScatter), kS + kRI);
+  EXPECT_EQ(bytes_of(walked.at(InstructionKind::FinishReduce, StepPhase::Backward, -1, 1), ReduceScatter), 0);
 }
 
 TEST(MemoryWalk, WhatAnIntegerReshardKeptIsCopiedIntoOnePieceBeforeItIsGathered) {
   const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}, kLayers, {ReshardAfterForward::Kind::Smaller, 2}),
                       {AllGather});
   // Half of a unit, and the output that it is gathered into.
-  EXPECT_EQ(walked.at(Do::Unshard, StepPhase::Backward, 2).peak, kU / 2 + kU);
+  EXPECT_EQ(walked.at(InstructionKind::Unshard, StepPhase::Backward, 2).peak, kU / 2 + kU);
 }
 
 TEST(MemoryWalk, WhatIsHeldLivesUntilTheForwardReturns) {
@@ -265,19 +267,19 @@ TEST(MemoryWalk, WhatIsHeldLivesUntilTheForwardReturns) {
   Plan plan = plan_of({1, kRanks}, 1);
   const Walked without(scales(false), plan, {Activation}), with(scales(true), plan, {Activation});
   constexpr int kSecond = 1, kLoss = 2;
-  const auto more = [&](Do what, StepPhase phase, int call) {
+  const auto more = [&](InstructionKind what, StepPhase phase, int call) {
     return bytes_of(with.at(what, phase, call), Activation) - bytes_of(without.at(what, phase, call), Activation);
   };
-  EXPECT_EQ(more(Do::Forward, StepPhase::Forward, kSecond), 2 * 4 * kWidth);
-  EXPECT_EQ(more(Do::Forward, StepPhase::Forward, kLoss), 2 * 4 * kWidth);
-  EXPECT_EQ(more(Do::Backward, StepPhase::Backward, kLoss), 0);
+  EXPECT_EQ(more(InstructionKind::Forward, StepPhase::Forward, kSecond), 2 * 4 * kWidth);
+  EXPECT_EQ(more(InstructionKind::Forward, StepPhase::Forward, kLoss), 2 * 4 * kWidth);
+  EXPECT_EQ(more(InstructionKind::Backward, StepPhase::Backward, kLoss), 0);
 }
 
 TEST(MemoryWalk, OffloadLeavesNothingOfTheModelOnTheDeviceBetweenSteps) {
   Plan plan = plan_of({1, kRanks});
   plan.cpu_offload = true;
   const Walked walked(chain(kWidth, kLayers), plan, kModelState);
-  const Moment& end = walked.at(Do::ZeroGrad, StepPhase::Optimizer);
+  const Moment& end = walked.at(InstructionKind::ZeroGrad, StepPhase::Optimizer);
   for (const MemoryCategory category : kModelState) EXPECT_EQ(bytes_of(end, category), 0);
   EXPECT_EQ(bytes_of(end, OptState), 0);
 }
@@ -293,7 +295,7 @@ Walked stepped(const Optimizer& optimizer, std::int64_t width = kWidth) {
 TEST(MemoryWalk, ForeachAdamNeedsOneTemporaryOfEachShardFusedNoneALoopThree) {
   const auto temporaries = [](OptimizerImplementation implementation) {
     const Walked walked = stepped({.implementation = implementation});
-    const Moment& step = walked.at(Do::OptimizerStep, StepPhase::Optimizer);
+    const Moment& step = walked.at(InstructionKind::OptimizerStep, StepPhase::Optimizer);
     return step.peak - bytes_of(step, Temp);
   };
   EXPECT_EQ(temporaries(OptimizerImplementation::Foreach), kS);
@@ -305,7 +307,7 @@ TEST(MemoryWalk, ForeachAdamNeedsOneTemporaryOfEachShardFusedNoneALoopThree) {
 TEST(MemoryWalk, DecayedGradientsOfForeachAreGoneBeforeTheRootsOfAdamAreThere) {
   const auto temporaries = [](OptimizerKind kind, OptimizerImplementation implementation, double decay) {
     const Walked walked = stepped({.kind = kind, .implementation = implementation, .weight_decay = decay});
-    const Moment& step = walked.at(Do::OptimizerStep, StepPhase::Optimizer);
+    const Moment& step = walked.at(InstructionKind::OptimizerStep, StepPhase::Optimizer);
     return step.peak - bytes_of(step, Temp);
   };
   using enum OptimizerImplementation;
@@ -322,7 +324,7 @@ TEST(MemoryWalk, DecayedGradientsOfForeachAreGoneBeforeTheRootsOfAdamAreThere) {
 }
 
 std::int64_t state_bytes(const Optimizer& optimizer, std::int64_t width = kWidth) {
-  return bytes_of(stepped(optimizer, width).at(Do::OptimizerStep, StepPhase::Optimizer), OptState);
+  return bytes_of(stepped(optimizer, width).at(InstructionKind::OptimizerStep, StepPhase::Optimizer), OptState);
 }
 
 TEST(MemoryWalk, StatesAreTwoMomentsOneMomentOrNone) {
@@ -346,7 +348,7 @@ TEST(MemoryWalk, EightGigabytesOfParametersNeed32GigabytesOfStatesOnOneRankAnd8O
   constexpr std::int64_t kWide = 6328, kMany = 50;
   for (const std::int64_t ranks : {1, 4}) {
     const Walked walked(chain(kWide, kMany), plan_of({1, ranks}, kMany), {});
-    const Moment& step = walked.at(Do::OptimizerStep, StepPhase::Optimizer);
+    const Moment& step = walked.at(InstructionKind::OptimizerStep, StepPhase::Optimizer);
     const std::int64_t elements = (kMany * kWide * kWide + kWide * kWide / 2) / ranks;
     EXPECT_EQ(bytes_of(step, ShardedParam) + bytes_of(step, ShardedGrad) + bytes_of(step, OptState), 16 * elements);
     EXPECT_NEAR(static_cast<double>(16 * elements), 32e9 / static_cast<double>(ranks), 0.4e9);
@@ -356,8 +358,9 @@ TEST(MemoryWalk, EightGigabytesOfParametersNeed32GigabytesOfStatesOnOneRankAnd8O
 TEST(MemoryWalk, TheSecondStepBeginsWithTheMomentsAndTheThirdIsLikeIt) {
   const Walked second(chain(kWidth, kLayers), plan_of({1, kRanks}), {Temp, Activation, OptState}, 2);
   const Walked third(chain(kWidth, kLayers), plan_of({1, kRanks}), {Temp, Activation, OptState}, 3);
-  EXPECT_EQ(second.at(Do::Forward, StepPhase::Forward, 2).peak, third.at(Do::Forward, StepPhase::Forward, 2).peak);
-  EXPECT_EQ(bytes_of(second.at(Do::LoadInputs, StepPhase::Forward), OptState), 2 * kS);
+  EXPECT_EQ(second.at(InstructionKind::Forward, StepPhase::Forward, 2).peak,
+            third.at(InstructionKind::Forward, StepPhase::Forward, 2).peak);
+  EXPECT_EQ(bytes_of(second.at(InstructionKind::LoadInputs, StepPhase::Forward), OptState), 2 * kS);
 }
 
 }  // namespace

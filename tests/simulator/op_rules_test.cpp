@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "core/schedule.h"
 #include "tests/support/prepared_plan.h"
 #include "tests/support/spec_models.h"
 #include "tests/support/taped_block.h"
@@ -193,6 +194,29 @@ TEST(OpRules, EveryKindOfOpGivesEachOfItsOutputsATensor) {
       }
     }
     EXPECT_TRUE(found) << "no sample of this kind";
+  }
+}
+
+// The schedule stops a recomputation at the last op whose backward needs more than sizes (core/schedule.h), and so has
+// to know without these rules what they say.
+TEST(OpRules, SaveTensorsOfTheKindsThatTheScheduleRecomputesFor) {
+  for (int k = 0; k < kNumOpKinds; ++k) {
+    const auto kind = static_cast<OpKind>(k);
+    BlockBuilder b = builder({{"x", {2, 4, 16}},
+                              {"image", {2, 4, 8, 8}},
+                              {"heads", {2, 4, 2, 8}},
+                              {"ids", {2, 4}, kLong},
+                              {"rows", {3}, kLong}});
+    b.output("y", sample_of(b, kind));
+    b.output("pooled", op(b, OpKind::AdaptiveAvgPool2d, {b.input("image")}, {.length = 2}));
+    const TapedBlock taped = tape_block(std::move(b));
+    std::vector<bool> saves(taped.block.ops.size(), false);
+    for (const Kernel& kernel : taped.program.kernels) {
+      if (!kernel.saved.empty()) saves[static_cast<std::size_t>(kernel.op)] = true;
+    }
+    for (std::size_t o = 0; o < saves.size(); ++o) {
+      EXPECT_EQ(saves[o], saves_tensors(taped.block.ops[o])) << name_of(taped.block.ops[o].kind);
+    }
   }
 }
 

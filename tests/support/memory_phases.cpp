@@ -8,20 +8,20 @@ namespace fsdp::simulator {
 
 namespace {
 
-// The name of the phase that ends with an instruction; empty where none does.
-std::string phase_ended_by(const Schedule& schedule, std::size_t instruction, int step, bool accumulates) {
-  const Instruction& now = schedule.instructions[instruction];
+// The name of the phase that ends with an action of the schedule; empty where none does.
+std::string phase_ended_by(const std::vector<Instruction>& actions, std::size_t action, int step, bool accumulates) {
+  const Instruction& now = actions[action];
   const std::string tag = accumulates ? fmt::format("step{}.{}", step, now.micro_batch) : fmt::format("step{}", step);
-  switch (now.what) {
-    case Do::Forward:
-      return schedule.instructions[instruction + 1].phase == StepPhase::Backward ? tag + ".forward" : "";
-    case Do::FinishReduce:
+  switch (now.kind) {
+    case InstructionKind::Forward:
+      return actions[action + 1].phase == StepPhase::Backward ? tag + ".forward" : "";
+    case InstructionKind::FinishReduce:
       return tag + ".backward";
-    case Do::ClipGradNorm:
+    case InstructionKind::ClipGradNorm:
       return fmt::format("step{}.clip", step);
-    case Do::OptimizerStep:
+    case InstructionKind::OptimizerStep:
       return fmt::format("step{}.optimizer", step);
-    case Do::ZeroGrad:
+    case InstructionKind::ZeroGrad:
       return fmt::format("step{}.zero_grad", step);
     default:
       return "";
@@ -36,10 +36,11 @@ struct PhaseEnd {
 
 std::vector<PhaseEnd> phase_ends(const PreparedPlan& prepared, const TraceSink& sink) {
   std::vector<PhaseEnd> ends = {{"init", sink.marks().front()}};
-  const std::size_t length = prepared.schedule.instructions.size();
+  const std::vector<Instruction> actions = actions_of(prepared.schedule);
+  const std::size_t length = actions.size();
   for (std::size_t m = 0; m < sink.marks().size(); ++m) {
     const std::string name =
-        phase_ended_by(prepared.schedule, m % length, static_cast<int>(m / length), prepared.plan.accumulation > 1);
+        phase_ended_by(actions, m % length, static_cast<int>(m / length), prepared.plan.accumulation > 1);
     const std::size_t end = m + 1 < sink.marks().size() ? sink.marks()[m + 1] : sink.events().size();
     if (!name.empty()) ends.push_back({name, end});
   }

@@ -38,12 +38,12 @@ struct Job {
 };
 
 std::string_view phase_of(const Instruction& instruction) {
-  switch (instruction.what) {
-    case Do::LoadInputs:
+  switch (instruction.kind) {
+    case InstructionKind::LoadInputs:
       return "forward";
-    case Do::ClipGradNorm:
-    case Do::OptimizerStep:
-    case Do::ZeroGrad:
+    case InstructionKind::ClipGradNorm:
+    case InstructionKind::OptimizerStep:
+    case InstructionKind::ZeroGrad:
       return "optimizer";
     default:
       return instruction.phase == StepPhase::Backward ? "backward" : "forward";
@@ -62,10 +62,10 @@ void print_events(const PreparedPlan& prepared, int steps) {
   std::cout << "phase initialisation\n";
   std::string_view phase;
   std::size_t mark = 0;
-  const auto& instructions = prepared.schedule.instructions;
+  const std::vector<Instruction> actions = actions_of(prepared.schedule);
   for (std::size_t e = 0; e < sink.events().size(); ++e) {
     for (; mark < sink.marks().size() && sink.marks()[mark] <= e; ++mark) {
-      const std::string_view now = phase_of(instructions[mark % instructions.size()]);
+      const std::string_view now = phase_of(actions[mark % actions.size()]);
       if (now != phase) std::cout << "phase " << now << "\n";
       phase = now;
     }
