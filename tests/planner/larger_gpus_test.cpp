@@ -81,6 +81,8 @@ TEST(LargerGpus, WithoutAnyCardItIsTheMemoryThatRealCardsHaveAndTheCardThatThenS
   EXPECT_EQ(flags(found), (std::vector<std::string>{"--mem 21G", "--mem 23G", "--mem 31G", "--mem 39G", "--mem 44G",
                                                     "--mem 47G", "--mem 79G", "--mem 93G", "--mem 94G", "--mem 139G",
                                                     "--mem 178G", "--mem 184G", "--mem 259G"}));
+  // A T4 has 14 GiB and no bfloat16: it never stands in.
+  EXPECT_EQ(offers({"--gpus", "4", "--mem", "12G"}).front().flag, "--mem 15G");
   EXPECT_EQ(found[3].what, "39 GiB per GPU, as of A100 40GB PCIe");
   EXPECT_EQ(found[3].cluster.gpu.name, "A100 40GB PCIe with 39.0 GiB");
 }
@@ -102,11 +104,12 @@ TEST(LargerGpus, AClusterIsReplacedByAClusterWithAsManyGpus) {
   }
   const auto all = flags(found);
   EXPECT_TRUE(std::find(all.begin(), all.end(), "--cluster DGX-H200 --gpus 4") != all.end());
-  // A p4d has 40 GB, and a p3.8xlarge four GPUs.
-  for (const std::string& flag : all) {
-    EXPECT_EQ(flag.find("p3"), std::string::npos);
-    EXPECT_EQ(flag.find("p4d."), std::string::npos);
-  }
+  // A p4d has 40 GB.
+  for (const std::string& flag : all) EXPECT_EQ(flag.find("p4d."), std::string::npos);
+  // A g6e.12xlarge has larger GPUs than a g5.48xlarge, and four of them instead of eight.
+  const auto of_eight = flags(offers({"--cluster", "AWS g5.48xlarge"}));
+  EXPECT_FALSE(of_eight.empty());
+  for (const std::string& flag : of_eight) EXPECT_EQ(flag.find("g6e"), std::string::npos);
 }
 
 TEST(LargerGpus, WhatIsOfferedForAPlanFileSaysHowManyGpus) {
