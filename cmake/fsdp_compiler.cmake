@@ -26,7 +26,7 @@ if(FSDP_SANITIZE)
 endif()
 
 # fsdp_set_warnings(TARGET): every warning is an error. The sign of an index is not worth a cast at each use, and a
-# designated initialiser names what differs from the defaults, not every field.
+# designated initializer names what differs from the defaults, not every field.
 function(fsdp_set_warnings TARGET)
   target_compile_options(${TARGET} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wno-sign-conversion;-Wno-missing-field-initializers;-Werror>)

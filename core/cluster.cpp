@@ -85,14 +85,14 @@ Errors check(const ClusterOverrides& overrides) {
   check_count(overrides.gpus_per_node, kMostGpusPerNode, "--gpus", "GPUs per node");
   check_count(overrides.nodes, kMostNodes, "--nodes", "nodes");
   check_count(overrides.gpus_per_nic, kMostGpusPerNode, "--gpus-per-nic", "GPUs per NIC");
-  check_positive(overrides.memory && *overrides.memory <= Bytes(0), "--mem", "A GPU without memory can hold nothing.",
+  check_positive(overrides.memory && *overrides.memory <= Bytes(0), "--mem", "The memory of a GPU must be above 0.",
                  "\"16G\"");
   check_positive(overrides.host_memory && *overrides.host_memory <= Bytes(0), "--host-mem",
-                 "A node without memory can hold nothing.", "\"256G\"");
+                 "The memory of a node must be above 0.", "\"256G\"");
   check_positive(overrides.intra_bandwidth && !(overrides.intra_bandwidth->count() > 0), "--intra-bandwidth",
-                 "A link without bandwidth carries nothing.", "\"16GB/s\"");
+                 "The bandwidth of a link must be above 0.", "\"16GB/s\"");
   check_positive(overrides.nic_bandwidth && !(overrides.nic_bandwidth->count() > 0), "--nic-bandwidth",
-                 "A link without bandwidth carries nothing.", "\"12.5GB/s\"");
+                 "The bandwidth of a link must be above 0.", "\"12.5GB/s\"");
   return errors;
 }
 
@@ -103,7 +103,7 @@ Result<void> override_intra_node(Cluster& cluster, const ClusterOverrides& overr
     const bool had_nvlink = uses_nvlink(cluster.intra_node.kind);
     if (uses_nvlink(kind) && !had_nvlink && !overrides.intra_bandwidth) {
       return failure("--intra-link", fmt::format("The NVLink bandwidth of {} is not known.", cluster.gpu.name),
-                     "Say it with --intra-bandwidth, such as \"56GB/s\" per direction.");
+                     "Give it with --intra-bandwidth, such as \"56GB/s\" per direction.");
     }
     if (!uses_nvlink(kind)) {
       cluster.intra_node.bandwidth = cluster.host_link.bandwidth;

@@ -253,7 +253,7 @@ Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> 
 
 Result<Cluster> read_cluster_file(const std::string& path, std::span<const Gpu> gpus) {
   FSDP_TRY(const JsonDocument document, read_json_file(path));
-  if (auto foreign = recognise_json(document, WantedFile::Cluster)) return tl::unexpected(Errors{*std::move(foreign)});
+  if (auto foreign = recognize_json(document, WantedFile::Cluster)) return tl::unexpected(Errors{*std::move(foreign)});
   return read_cluster(document, gpus);
 }
 

@@ -36,7 +36,8 @@ class Parser {
   Result<double> run() {
     const double value = sum();
     skip_blanks();
-    if (errors_.empty() && at_ < text_.size()) fail(fmt::format("\"{}\" stands where nothing more may.", rest()));
+    if (errors_.empty() && at_ < text_.size())
+      fail(fmt::format("Unexpected \"{}\" after the end of the expression.", rest()));
     if (errors_.empty() && !std::isfinite(value)) fail("Its value is not a finite number.");
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     return value;
@@ -136,7 +137,7 @@ class Parser {
   }
 
   double function(std::string_view word) {
-    if (!accept('(')) return fail(fmt::format("\"{}\" wants its argument in parentheses.", word));
+    if (!accept('(')) return fail(fmt::format("\"{}\" needs its argument in parentheses.", word));
     std::vector<double> arguments = {sum()};
     while (accept(',')) arguments.push_back(sum());
     if (!accept(')')) return fail("A \")\" is missing.");

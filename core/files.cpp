@@ -180,7 +180,7 @@ Result<std::string> read_text_file(const std::string& path, std::size_t most_byt
     return failure(name, "This is a folder, not a file.", folder_hint(path));
   std::string text;
   if (is_pipe && !has_writer(file.number(), text))
-    return failure(name, "This is a named pipe, and nobody writes to it.", "Name a file, or - for the standard input.");
+    return failure(name, "This is a named pipe without a writer.", "Name a file, or - for the standard input.");
   if (S_ISREG(info.st_mode) && info.st_size > 0 && info.st_size <= static_cast<off_t>(most_bytes))
     text.reserve(static_cast<std::size_t>(info.st_size) + 1);
   std::array<char, 65536> buffer;

@@ -58,7 +58,7 @@ struct OwnKind {
 
 }  // namespace
 
-std::optional<Error> recognise_text(std::string_view text, std::string_view name) {
+std::optional<Error> recognize_text(std::string_view text, std::string_view name) {
   const auto error = [&](std::string_view what, std::string_view hint) {
     return Error{std::string(name), fmt::format("This is {}.", what), std::string(hint)};
   };
@@ -78,7 +78,7 @@ std::optional<Error> recognise_text(std::string_view text, std::string_view name
   return std::nullopt;
 }
 
-std::optional<Error> recognise_json(const JsonDocument& document, WantedFile wanted) {
+std::optional<Error> recognize_json(const JsonDocument& document, WantedFile wanted) {
   const JsonValue& root = document.root;
   if (root.type != JsonType::Object) return std::nullopt;
   const auto error = [&](std::string_view what, std::string_view hint) {

@@ -8,7 +8,7 @@
 // Sources: PyTorch, "Autograd mechanics" (requires_grad, grad mode); torch/csrc/autograd/functions/accumulate_grad.cpp
 // runs for a parameter exactly when a node on the path from the loss has an edge to it.
 //
-// Not modelled: no_grad regions other than what a detach cuts off. Ops before the detach do require gradients, as they
+// Not modeled: no_grad regions other than what a detach cuts off. Ops before the detach do require gradients, as they
 // do in PyTorch, and their saved tensors live until the detach's output is all that is left of them.
 
 #include "core/model.h"

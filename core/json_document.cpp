@@ -102,7 +102,7 @@ Result<JsonDocument> read_json_file(const std::string& path) {
   const std::string name = path == "-" ? "standard input" : path;
   // What is no JSON may be known for what it is; a file of ours that is broken keeps its position.
   if (!text.starts_with('{')) {
-    if (std::optional<Error> foreign = recognise_text(text, name)) return tl::unexpected(Errors{*std::move(foreign)});
+    if (std::optional<Error> foreign = recognize_text(text, name)) return tl::unexpected(Errors{*std::move(foreign)});
   }
   return parse_json(std::move(text), name);
 }

@@ -299,8 +299,7 @@ class Parser {
     });
     for (std::size_t i = 1; i < sorted.size(); ++i) {
       if (sorted[i]->key == sorted[i - 1]->key)
-        errors.push_back({sorted[i]->key_offset,
-                          fmt::format("The key {} stands here a second time.", json_quoted(sorted[i]->key)),
+        errors.push_back({sorted[i]->key_offset, fmt::format("The key {} appears twice.", json_quoted(sorted[i]->key)),
                           "Remove one of the two."});
     }
   }
@@ -315,7 +314,7 @@ class Parser {
   bool truncated(std::uint32_t opened, std::string_view container) {
     // The position of the bracket helps more than that of the end.
     return fail(opened, fmt::format("This {} is never closed: the text ends inside it.", container),
-                "The file seems to be cut off.");
+                "The file seems to be truncated.");
   }
 
   bool bad_key(bool first) {

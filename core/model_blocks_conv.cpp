@@ -7,7 +7,7 @@
 //
 // Sources: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016; torchvision/models/resnet.py.
 //
-// Not modelled: the activations and the residual sum are computed in place there, so a block here needs one more
+// Not modeled: the activations and the residual sum are computed in place there, so a block here needs one more
 // tensor for a moment. What is held for the backward is the same.
 
 #include <fmt/format.h>
@@ -102,7 +102,7 @@ std::vector<BlockKind> conv_blocks() {
        build_resnet_head,
        resnet_class},
       {"resnet_stem",
-       "images [batch, colours, height, width] -> hidden: the first convolution, norm and pooling of a ResNet.",
+       "images [batch, colors, height, width] -> hidden: the first convolution, norm and pooling of a ResNet.",
        {{"channels", OptionType::Size, true, "Channels that come out."},
         {"kernel", OptionType::Size, false, "Of the convolution; 7."},
         {"stride", OptionType::Size, false, "Of the convolution; 2."},

@@ -6,7 +6,7 @@
 //
 // Sources: models/llama, mistral, qwen2, qwen3, gemma2 and gpt2 /modeling_*.py of transformers 4.57: names, order of
 // registration and order of calls.
-// Not modelled: key-value caches, which training does not need.
+// Not modeled: key-value caches, which training does not need.
 
 #include <fmt/format.h>
 

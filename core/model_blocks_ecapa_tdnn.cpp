@@ -9,7 +9,7 @@
 // Sources: Desplanques et al., "ECAPA-TDNN: Emphasized Channel Attention, Propagation and Aggregation in TDNN Based
 // Speaker Verification", Interspeech 2020; modeling_qwen3_tts.py of the package qwen-tts 0.1.1, whose names it has.
 //
-// Not modelled: the length mask beyond its bytes (all clips are as long as the longest), and that one ReLU works in
+// Not modeled: the length mask beyond its bytes (all clips are as long as the longest), and that one ReLU works in
 // place.
 
 #include <fmt/format.h>

@@ -15,7 +15,7 @@
 //
 // T5 does not scale its scores; Whisper scales the queries before it splits them into heads.
 //
-// Not modelled: the few integer tensors from which T5 computes its buckets, one of [seq, key_seq] excepted; the copies
+// Not modeled: the few integer tensors from which T5 computes its buckets, one of [seq, key_seq] excepted; the copies
 // of K and V that a cache makes; LayerDrop; that T5LayerNorm, in bf16, holds its input beside the fp32 copy. T5 writes
 // its attention out and never calls scaled_dot_product_attention, so plan it with the "eager" attention backend.
 

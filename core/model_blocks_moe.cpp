@@ -5,7 +5,7 @@
 //   experts(tokens, weights, indices) -> [tokens, hidden]
 //
 // Sources: models/mixtral and models/qwen3_moe /modeling_*.py of transformers 4.57: names and order of registration.
-// Not modelled: the auxiliary load balancing loss, which is off unless output_router_logits is set. Tokens are taken to
+// Not modeled: the auxiliary load balancing loss, which is off unless output_router_logits is set. Tokens are taken to
 // be spread evenly over the experts.
 
 #include <fmt/format.h>

@@ -22,7 +22,7 @@
 // github.com/QwenLM/Qwen3-TTS at 022e286. Tensor names and shapes equal those of the released checkpoints.
 // The speaker encoder has a file of its own, core/model_blocks_ecapa_tdnn.cpp.
 //
-// Not modelled: padding inside a batch: all clips are taken to be as long as the longest.
+// Not modeled: padding inside a batch: all clips are taken to be as long as the longest.
 
 #include <fmt/format.h>
 

@@ -162,7 +162,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
     if (values_.contains(rename.outside)) continue;
     std::vector<std::string> names;
     for (const auto& [name, id] : values_) names.push_back(name);
-    return failure(module.where, fmt::format("Nothing before it gives \"{}\".", rename.outside),
+    return failure(module.where, fmt::format("Nothing before it produces \"{}\".", rename.outside),
                    suggest_name(rename.outside, names));
   }
   const BlockOptions options(entry.options[variation]);
@@ -185,7 +185,7 @@ Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t va
   for (const SpecRename& rename : module.outputs) {
     const auto& names = definition->output_names;
     if (std::find(names.begin(), names.end(), rename.inside) != names.end()) continue;
-    return failure(module.where, fmt::format("The block gives no \"{}\".", rename.inside),
+    return failure(module.where, fmt::format("The block does not produce \"{}\".", rename.inside),
                    suggest_name(rename.inside, names));
   }
   WrittenBlock written{.variation = variation, .definition = *std::move(definition)};
@@ -276,7 +276,7 @@ void Builder::check_after_root(const std::vector<SpecEntry>& entries) {
   }
   for (std::size_t i = 1; i < entries.size(); ++i) {
     if (runs_after_root(*entries[i].spec) || !runs_after_root(*entries[i - 1].spec)) continue;
-    errors_.push_back(Error{entries[i].spec->where, "It stands after an entry that runs after the root's forward.",
+    errors_.push_back(Error{entries[i].spec->where, "It comes after an entry that runs after the root's forward.",
                             "Write \"after_root\": true here too, or move that entry to the end."});
   }
 }
@@ -403,8 +403,8 @@ void Builder::check_unread() {
     if (std::any_of(outputs.begin(), outputs.end(), [&](int value) { return counts[at(value)]; })) continue;
     const std::string& name = model_.values[at(outputs.front())].name;
     errors_.push_back(Error{call_where_[c],
-                            fmt::format("Nothing reads \"{}\" before a later entry gives it anew.", name),
-                            "Leave one of the two entries out, or name their outputs apart."});
+                            fmt::format("Nothing reads \"{}\" before a later entry overwrites it.", name),
+                            "Leave one of the two entries out, or give their outputs different names."});
   }
 }
 
@@ -421,7 +421,7 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   if (loss == values_.end()) {
     std::vector<std::string> names;
     for (const auto& [name, id] : values_) names.push_back(name);
-    errors_.push_back(Error{spec_.file_name, fmt::format("No module gives the loss \"{}\".", spec_.loss),
+    errors_.push_back(Error{spec_.file_name, fmt::format("No module produces the loss \"{}\".", spec_.loss),
                             suggest_name(spec_.loss, names)});
   } else {
     model_.loss = loss->second;

@@ -107,8 +107,8 @@ void read_op(const JsonValue& value, SpecOp& op, const std::vector<SpecDimension
   object.optional("module", op.module);
   read_class_name(object, op.class_name);
   if (op.module.empty() && !op.class_name.empty()) {
-    object.fail("class", "The op runs in the entry's own module, whose class stands beside the entry's name.",
-                "Write it there, or name a \"module\" below.");
+    object.fail("class", "The op runs in the entry's own module, whose class is given next to the entry's name.",
+                "Write it there, or name a submodule with \"module\".");
   }
   object.optional("inputs", op.inputs);
   object.optional("outputs", op.outputs);
@@ -297,7 +297,7 @@ void check_after_root(ObjectReader& object, const SpecModule& out) {
   refuse(!out.name.empty() || out.repeated, "name",
          fmt::format("\"{}\" is a module inside the root, and the entry runs after the root's forward.", out.name),
          "Write \"\", or leave \"after_root\" out.");
-  refuse(!out.class_name.empty(), "class", "What runs after the root's forward is no module and has no class.",
+  refuse(!out.class_name.empty(), "class", "What runs after the root's forward is not a module and has no class.",
          "Leave it out.");
   refuse(!out.called, "called", "What runs after the root's forward cannot be without a call.",
          "Leave \"called\" or \"after_root\" out.");

@@ -282,7 +282,7 @@ Result<ModelSpec> from_document(const JsonDocument& document) {
 
 Result<ModelSpec> read_model_spec(const std::string& path) {
   FSDP_TRY(const JsonDocument document, read_json_file(path));
-  if (auto foreign = recognise_json(document, WantedFile::ModelSpec))
+  if (auto foreign = recognize_json(document, WantedFile::ModelSpec))
     return tl::unexpected(Errors{*std::move(foreign)});
   return from_document(document);
 }

@@ -36,7 +36,7 @@ std::optional<NameRange> range_of(std::string_view name, std::string_view next);
 /// Appends `name` to the row when it is the next one of it.
 bool extend(NameRange& range, std::string_view name);
 
-/// The same names in the same order, each row of at least two neighbours (three, for a step other than one) as one.
+/// The same names in the same order, each row of at least two neighbors (three, for a step other than one) as one.
 std::vector<std::string> fold_names(std::span<const std::string> names);
 
 inline constexpr std::int64_t kMostNamesOfARange = 1'000'000;

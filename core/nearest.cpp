@@ -1,6 +1,6 @@
 // How near two names are.
 //
-// Three slips explain most wrong names: a letter too many, missing, wrong or swapped with its neighbour ("gpsu"); other
+// Three slips explain most wrong names: a letter too many, missing, wrong or swapped with its neighbor ("gpsu"); other
 // separators or case ("RTX-4090", "rtx4090"); and a name that was left short ("a100" for "A100 80GB SXM"). So names are
 // first folded (lower case, no separators), then compared by the number of edits (Damerau's four kinds, in the variant
 // that edits no letter twice), and one edit in three letters is near enough. Where that finds nothing, names that start

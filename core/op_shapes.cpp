@@ -156,7 +156,7 @@ Errors check_block(const Block& block) {
     if (!inferred) {
       errors.push_back(Error{where, inferred.error().front().what, inferred.error().front().hint});
     } else if (*inferred != outputs) {
-      errors.push_back(Error{where, "Its outputs have other shapes than its rule gives.", {}});
+      errors.push_back(Error{where, "Its outputs do not have the shapes that its rule gives.", {}});
     }
   }
   return errors;

@@ -13,7 +13,8 @@ Rule linear(const OpAttributes& attributes, const OpShapes& s) {
   if (x.empty() || weight.size() != 2) return wrong("An input {} and a weight {}.", to_string(x), to_string(weight));
   const std::int64_t in = attributes.transposed_weight ? weight[0] : weight[1];
   const std::int64_t out = attributes.transposed_weight ? weight[1] : weight[0];
-  if (x.back() != in) return wrong("The input {} does not end in {}, as the weight wants.", to_string(x), in);
+  if (x.back() != in)
+    return wrong("The last dimension of the input {} must be {}, as in the weight.", to_string(x), in);
   if (s.parameters.size() == 2 && s.parameters[1] != Shape{out}) {
     return wrong("The bias is {}, not [{}].", to_string(s.parameters[1]), out);
   }
@@ -23,7 +24,7 @@ Rule linear(const OpAttributes& attributes, const OpShapes& s) {
 }
 
 Rule embedding(const OpShapes& s) {
-  if (s.parameters[0].size() != 2) return wrong("The weight {} has not two dimensions.", to_string(s.parameters[0]));
+  if (s.parameters[0].size() != 2) return wrong("The weight {} must be 2-D.", to_string(s.parameters[0]));
   Shape y = s.inputs[0];
   y.push_back(s.parameters[0][1]);
   return one(y);
@@ -51,7 +52,7 @@ Rule convolution(std::size_t spatial, const OpAttributes& attributes, const OpSh
   }
   if (!sane_window(attributes)) return wrong("Kernel, stride, dilation and groups start at 1, padding at 0.");
   if (x[1] != weight[1] * attributes.groups || weight[0] % attributes.groups != 0) {
-    return wrong("The input {} has {} channels; the weight {} in {} groups wants {}.", to_string(x), x[1],
+    return wrong("The input {} has {} channels; the weight {} in {} groups needs {}.", to_string(x), x[1],
                  to_string(weight), attributes.groups, weight[1] * attributes.groups);
   }
   if (s.parameters.size() == 2 && s.parameters[1] != Shape{weight[0]}) {
@@ -85,13 +86,13 @@ Rule rotary(const OpShapes& s) {
   const Shape& k = s.inputs[1];
   const Shape& cos = s.inputs[2];
   if (q.size() != 4 || k.size() != 4 || q[0] != k[0] || q[1] != k[1] || q[3] != k[3]) {
-    return wrong("The query {} and the key {} do not go together.", to_string(q), to_string(k));
+    return wrong("The query {} and the key {} have incompatible shapes.", to_string(q), to_string(k));
   }
   if (cos != s.inputs[3] || cos.empty() || cos.back() > q[3] || cos.back() % 2 != 0) {
-    return wrong("The tables {} and {} do not suit heads of {}.", to_string(cos), to_string(s.inputs[3]), q[3]);
+    return wrong("The tables {} and {} do not match a head width of {}.", to_string(cos), to_string(s.inputs[3]), q[3]);
   }
   if (cos.size() < 2 || cos[cos.size() - 2] != q[1]) {
-    return wrong("The table {} has not {} positions.", to_string(cos), q[1]);
+    return wrong("The table {} must have {} positions.", to_string(cos), q[1]);
   }
   return std::vector{q, k};
 }
@@ -102,9 +103,10 @@ Rule attention(const OpShapes& s) {
   const Shape& v = s.inputs[2];
   const bool ranks = q.size() == 4 && k.size() == 4 && v.size() == 4;
   if (!ranks || q[0] != k[0] || k[0] != v[0] || k[1] != v[1] || k[2] != v[2] || q[3] != k[3]) {
-    return wrong("The query {}, key {} and value {} do not go together.", to_string(q), to_string(k), to_string(v));
+    return wrong("The query {}, key {} and value {} have incompatible shapes.", to_string(q), to_string(k),
+                 to_string(v));
   }
-  if (q[2] % k[2] != 0) return wrong("{} heads do not divide by {} key and value heads.", q[2], k[2]);
+  if (q[2] % k[2] != 0) return wrong("{} heads are not a multiple of {} key and value heads.", q[2], k[2]);
   if (s.inputs.size() == 4) {
     const Shape scores = {q[0], q[2], q[1], k[1]};
     if (!broadcasts_to(s.inputs[3], scores)) {
@@ -127,14 +129,15 @@ Rule experts(const OpAttributes& attributes, const OpShapes& s) {
   const Shape& x = s.inputs[0];
   const auto num_experts = static_cast<std::size_t>(std::max<std::int64_t>(attributes.num_experts, 0));
   if (x.size() != 2 || s.inputs[1].size() != 2 || s.inputs[1] != s.inputs[2] || s.inputs[1][0] != x[0]) {
-    return wrong("Tokens {} with weights {} and indices {} do not go together.", to_string(x), to_string(s.inputs[1]),
+    return wrong("Tokens {}, weights {} and indices {} have incompatible shapes.", to_string(x), to_string(s.inputs[1]),
                  to_string(s.inputs[2]));
   }
   if (num_experts == 0 || s.parameters.size() != 3 * num_experts) {
     return wrong("{} experts have {} parameters, not three each.", num_experts, s.parameters.size());
   }
   const Shape& gate = s.parameters[0];
-  if (gate.size() != 2 || gate[1] != x[1]) return wrong("The gate {} does not suit {}.", to_string(gate), to_string(x));
+  if (gate.size() != 2 || gate[1] != x[1])
+    return wrong("The gate {} does not match {}.", to_string(gate), to_string(x));
   const Shape down = {gate[1], gate[0]};
   for (std::size_t e = 0; e < num_experts; ++e) {
     if (s.parameters[3 * e] != gate || s.parameters[3 * e + 1] != gate || s.parameters[3 * e + 2] != down) {
@@ -148,7 +151,7 @@ Rule cross_entropy(const OpAttributes& attributes, const OpShapes& s) {
   const Shape& logits = s.inputs[0];
   const Shape& labels = s.inputs[1];
   if (logits.empty() || Shape(logits.begin(), logits.end() - 1) != labels) {
-    return wrong("Labels {} do not suit logits {}.", to_string(labels), to_string(logits));
+    return wrong("Labels {} do not match logits {}.", to_string(labels), to_string(logits));
   }
   if (attributes.shift && (labels.empty() || labels.back() < 2)) {
     return wrong("Labels {} are too short to be shifted.", to_string(labels));

@@ -50,7 +50,7 @@ Rule set_slice(const OpAttributes& attributes, const OpShapes& s) {
   const bool fits = part.size() == x.size() && attributes.start >= 0 && part[*dim] <= room[*dim];
   if (fits) room[*dim] = part[*dim];
   if (!fits || part != room) {
-    return wrong("A part of {} does not fit into {} from {} on.", to_string(part), to_string(x), attributes.start);
+    return wrong("A slice of {} does not fit into {} at offset {}.", to_string(part), to_string(x), attributes.start);
   }
   return one(x);
 }

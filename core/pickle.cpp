@@ -10,7 +10,7 @@
 //
 // Sources: PEP 307, PEP 3154 and PEP 574; the list of operations in Python's module pickletools.
 //
-// Not modelled: protocols 0 and 1, sets, bytearrays, and buffers outside of the file, which no snapshot has.
+// Not modeled: protocols 0 and 1, sets, bytearrays, and buffers outside of the file, which no snapshot has.
 
 #include "core/pickle.h"
 
@@ -27,7 +27,7 @@ namespace {
 
 using namespace pickle_detail;
 
-constexpr std::string_view kPlainHint = "Only dicts, lists, tuples, texts, numbers and None are read.";
+constexpr std::string_view kPlainHint = "Only dicts, lists, tuples, strings, numbers and None are read.";
 constexpr std::size_t kMostNumberBytes = 16;
 
 /// The bytes of a number, lowest first, without those at the end that only repeat its sign.
@@ -82,7 +82,7 @@ class PickleReader {
 
   void check_limits() {
     if (document_.values_.size() > limits_.values || document_.containers_.size() > limits_.containers) {
-      fail("There are more values than a snapshot of any use has.");
+      fail("There are more values than any useful snapshot has.");
     }
     if (marks_.size() > limits_.depth) fail(fmt::format("Values are nested more than {} deep.", limits_.depth));
   }
@@ -127,7 +127,7 @@ class PickleReader {
     if (!size) return;
     const std::size_t begin = next_;
     if (!take(*size)) return;
-    if (*size >> 32 != 0) return fail("A text is longer than 4 GiB.");
+    if (*size >> 32 != 0) return fail("A string is longer than 4 GiB.");
     Value value;
     value.integer = static_cast<std::int64_t>(begin);
     value.length = static_cast<std::uint32_t>(*size);
@@ -252,7 +252,7 @@ class PickleReader {
   }
 
   void stop() {
-    if (!marks_.empty()) return fail("The pickle ends inside of a value.");
+    if (!marks_.empty()) return fail("The pickle ends inside a value.");
     if (!has(1)) return;
     if (stack_.size() > 1) return fail("Values are left over at the end.");
     document_.root_ = stack_.back();

@@ -50,7 +50,7 @@ void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex&
 // PyTorch 2.11, loss.backward(): "element 0 of tensors does not require grad and does not have a grad_fn".
 void check_trained(const Model& model, Errors& errors) {
   if (num_gradient_parameters(model) > 0) return;
-  errors.push_back({"model", "No parameter gets a gradient, so that PyTorch raises an error in the backward.",
+  errors.push_back({"model", "No parameter gets a gradient, so PyTorch raises an error in backward.",
                     "Train at least one parameter. A forward without a backward, as for inference, is not predicted."});
 }
 
@@ -94,7 +94,7 @@ void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
   }
   if (!output || *output == activation || only_loss) return;
   errors.push_back({"mixed_precision/output_dtype",
-                    fmt::format("Units would compute in {} and return {}, which what runs between them does not take.",
+                    fmt::format("Units would compute in {} and return {}, which the ops between them do not accept.",
                                 name_of(activation), name_of(*output)),
                     fmt::format("Write {}, or leave it out.", name_of(activation))});
 }
@@ -160,7 +160,7 @@ Errors check(const Plan& plan, const Model& model) {
     errors.push_back({"model_fingerprint",
                       fmt::format("The plan was made for another model ({}), not for {}: their parameters differ.",
                                   plan.model, model.name),
-                      "Plan this model anew, or name the model file that the plan was made for."});
+                      "Plan this model again, or name the model file that the plan was made for."});
     return errors;
   }
   const ModelIndex index = index_of(model);

@@ -15,7 +15,7 @@
 
 namespace fsdp {
 
-/// FSDP2's 2-D mesh. Ranks of a shard group are neighbours: rank = replica * shard + index in the shard group.
+/// FSDP2's 2-D mesh. Ranks of a shard group are neighbors: rank = replica * shard + index in the shard group.
 struct Mesh {
   std::int64_t replicate = 1;  ///< Mesh dimension 0, the outer one.
   std::int64_t shard = 1;      ///< Mesh dimension 1, the inner one: the shard world size.
@@ -99,7 +99,7 @@ struct Optimizer {
   bool operator==(const Optimizer&) const = default;
 };
 
-/// How the sharded parameters come into being; decides the peak of initialisation.
+/// How the sharded parameters come into being; decides the peak of initialization.
 enum class Initialisation : std::uint8_t {
   Meta,    ///< Built on the meta device, sharded, then filled: no more than the shards.
   Cpu,     ///< Built on the CPU; fully_shard moves one unit at a time to the device.

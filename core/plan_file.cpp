@@ -28,7 +28,7 @@ Result<PlanFile> read_plan(const JsonDocument& document) {
   JsonErrors errors(document);
   ObjectReader object(document.root, errors);
   PlanFile file;
-  read_plan_members(object, file.plan);
+  read_plan_members(object, file.plan, &file.notes);
   if (const JsonValue* cluster = object.optional_value("cluster")) {
     // A card of its own: a plan does not depend on what the library says today.
     read_json(*cluster, file.cluster.emplace(), errors, std::span<const Gpu>{});
@@ -39,7 +39,7 @@ Result<PlanFile> read_plan(const JsonDocument& document) {
 
 Result<PlanFile> read_plan_file(const std::string& path) {
   FSDP_TRY(const JsonDocument document, read_json_file(path));
-  if (auto foreign = recognise_json(document, WantedFile::Plan)) return tl::unexpected(Errors{*std::move(foreign)});
+  if (auto foreign = recognize_json(document, WantedFile::Plan)) return tl::unexpected(Errors{*std::move(foreign)});
   return read_plan(document);
 }
 

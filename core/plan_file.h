@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/cluster.h"
 #include "core/json_document.h"
@@ -17,6 +18,7 @@ namespace fsdp {
 struct PlanFile {
   Plan plan;
   std::optional<Cluster> cluster;  ///< Plans written by hand may leave it out.
+  std::vector<std::string> notes;  ///< Sentences about the file that was read, such as keys with an old spelling.
 
   bool operator==(const PlanFile&) const = default;
 };

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/json_document.h"
 #include "core/json_writer.h"
@@ -24,8 +25,9 @@ inline constexpr std::string_view kPlanFormatVersion = "1.0";
 void write_plan_members(JsonWriter& writer, const Plan& plan);
 
 /// Reads the members that `write_plan_members` writes. Keys that another reader of the same object asks for are left
-/// alone; unknown ones are reported by `object.finish()`, which the caller calls.
-void read_plan_members(ObjectReader& object, Plan& plan);
+/// alone; unknown ones are reported by `object.finish()`, which the caller calls. Keys that had another spelling before
+/// are still read; each adds a sentence to `notes`, if there are some.
+void read_plan_members(ObjectReader& object, Plan& plan, std::vector<std::string>* notes = nullptr);
 
 /// Whether a file's `format_version` can be read: the same major version as ours, and not newer.
 bool is_readable_version(std::string_view version, std::string_view ours);

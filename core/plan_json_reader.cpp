@@ -179,14 +179,25 @@ void read_quirks(const JsonValue& value, Quirks& quirks, JsonErrors& errors) {
   object.finish();
 }
 
-void read_runtime(const JsonValue& value, Runtime& runtime, JsonErrors& errors) {
+/// The spelling of a key that the file has: `before` is read, too, until the next version.
+std::string_view spelling_of(std::string_view key, std::string_view before, ObjectReader& object,
+                             std::vector<std::string>* notes) {
+  if (object.optional_value(key) != nullptr || object.optional_value(before) == nullptr) return key;
+  if (notes != nullptr) {
+    notes->push_back(fmt::format("The key \"{}\" is now \"{}\"; the next version reads only that.", before, key));
+  }
+  return before;
+}
+
+void read_runtime(const JsonValue& value, Runtime& runtime, JsonErrors& errors, std::vector<std::string>* notes) {
   ObjectReader object(value, errors);
-  std::string flavour;
-  if (object.optional("flavour", flavour)) {
-    // The flavour sets what the implementations below do not say.
-    const Result<Runtime> known = runtime_of_flavour(flavour);
+  std::string flavor;
+  const std::string_view key = spelling_of("flavor", "flavour", object, notes);
+  if (object.optional(key, flavor)) {
+    // The flavor sets what the implementations below do not say.
+    const Result<Runtime> known = runtime_of_flavour(flavor);
     if (known) runtime = *known;
-    if (!known) object.fail("flavour", known.error()[0].what, known.error()[0].hint);
+    if (!known) object.fail(key, known.error()[0].what, known.error()[0].hint);
   }
   object.optional("name", runtime.name);
   if (runtime.name != Runtime{}.name) {
@@ -255,7 +266,7 @@ bool is_readable_version(std::string_view version, std::string_view ours) {
   return parse(version, major, minor) && parse(ours, our_major, our_minor) && major == our_major && minor <= our_minor;
 }
 
-void read_plan_members(ObjectReader& object, Plan& plan) {
+void read_plan_members(ObjectReader& object, Plan& plan, std::vector<std::string>* notes) {
   JsonErrors& errors = object.errors();
   object.ignore("$schema");
   object.ignore("generator");
@@ -286,8 +297,9 @@ void read_plan_members(ObjectReader& object, Plan& plan) {
   if (const JsonValue* optimizer = object.optional_value("optimizer")) {
     read_optimizer(*optimizer, plan.optimizer, errors);
   }
-  object.optional("initialisation", plan.initialisation, kInitialisationTable);
-  if (const JsonValue* runtime = object.optional_value("runtime")) read_runtime(*runtime, plan.runtime, errors);
+  const std::string_view initialization = spelling_of("initialization", "initialisation", object, notes);
+  object.optional(initialization, plan.initialisation, kInitialisationTable);
+  if (const JsonValue* runtime = object.optional_value("runtime")) read_runtime(*runtime, plan.runtime, errors, notes);
 }
 
 }  // namespace fsdp

@@ -43,7 +43,7 @@ inline constexpr EnumName<Initialisation> kInitialisations[] = {
     {Initialisation::Cpu, "cpu"},
     {Initialisation::Device, "device"},
 };
-inline constexpr EnumTable<Initialisation> kInitialisationTable{"initialisation", kInitialisations};
+inline constexpr EnumTable<Initialisation> kInitialisationTable{"initialization", kInitialisations};
 
 inline constexpr EnumName<RmsNormImplementation> kRmsNormImplementations[] = {
     {RmsNormImplementation::WrittenOut, "written_out"},

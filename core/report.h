@@ -69,7 +69,7 @@ struct PartPeak {
 };
 
 struct PhasePeaks {
-  std::string phase;  ///< "initialisation", "first_step", "steady_step".
+  std::string phase;  ///< "initialization", "first_step", "steady_step".
   MemoryPeaks peaks;
   std::vector<PartPeak> parts = {};  ///< Of a predicted step, in order.
 
@@ -88,7 +88,7 @@ struct LiveTensor {
 
 /// When and where live memory is highest.
 struct PeakMoment {
-  std::string phase;        ///< "forward", "backward", "optimizer", "initialisation".
+  std::string phase;        ///< "forward", "backward", "optimizer", "initialization".
   std::string instruction;  ///< "Backward model.layers.27"
   std::string unit;         ///< FSDP unit at work; "" is the root.
   std::string op;           ///< Innermost module and op: "mlp.down_proj linear".

@@ -69,9 +69,15 @@ void read_peaks(ObjectReader& object, MemoryPeaks& peaks) {
   object.optional("device_peak_bytes", peaks.device, kInBytes);
 }
 
+/// Reports of the version before spell it otherwise.
+std::string phase_of(std::string name) {
+  return name == "initialisation" ? "initialization" : name;
+}
+
 void read_peak(const JsonValue& value, PeakMoment& peak, JsonErrors& errors) {
   ObjectReader object(value, errors);
   object.required("phase", peak.phase);
+  peak.phase = phase_of(std::move(peak.phase));
   object.required("instruction", peak.instruction);
   object.required("unit", peak.unit);
   object.required("op", peak.op);
@@ -81,7 +87,7 @@ void read_peak(const JsonValue& value, PeakMoment& peak, JsonErrors& errors) {
 void read_phases(const JsonValue& value, std::vector<PhasePeaks>& phases, JsonErrors& errors) {
   if (!expect_type(value, JsonType::Object, "an object", errors)) return;
   for (const JsonMember& member : value.members) {
-    phases.push_back({member.key, {}});
+    phases.push_back({phase_of(member.key), {}});
     ObjectReader object(member.value, errors);
     read_peaks(object, phases.back().peaks);
     object.finish(UnknownKeys::Ignore);

@@ -159,7 +159,7 @@ struct ScriptError {
 struct FailedAllocation {
   Bytes bytes;
   std::string phase;
-  std::int64_t step = 0;  ///< From 1; 0: initialisation.
+  std::int64_t step = 0;  ///< From 1; 0: initialization.
   std::string module;
   Bytes free;                      ///< Of the device, then.
   PythonFrame at;                  ///< The script's own line, if there is one.

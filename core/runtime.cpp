@@ -23,7 +23,7 @@ Result<Runtime> runtime_of_flavour(const std::string& flavour) {
     use.loss_after_root = true;
     return runtime;
   }
-  return failure("runtime", "\"" + flavour + "\" is not a known flavour.",
+  return failure("runtime", "\"" + flavour + "\" is not a known flavor.",
                  "Write transformers, transformers-repeat-kv or torchtitan.");
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The runtime: whose behaviour is predicted.
+// The runtime: whose behavior is predicted.
 //
 // The same plan costs different bytes in different frameworks, versions and implementations of an op. Every such choice
 // is a named field here, with its source, so that no rule elsewhere asks for a version.
@@ -95,7 +95,7 @@ struct Runtime {
   bool operator==(const Runtime&) const = default;
 };
 
-/// The runtime of a flavour: "transformers" (4.57), "transformers-5", "torchtitan". Error: the known names.
+/// The runtime of a flavor: "transformers", "transformers-repeat-kv", "torchtitan". Error: the known names.
 Result<Runtime> runtime_of_flavour(const std::string& flavour);
 
 }  // namespace fsdp

@@ -7,7 +7,7 @@
 // Sources: https://huggingface.co/docs/safetensors (the format) and safetensors/src/tensor.rs (what its reader
 // refuses); torch/distributed/checkpoint/_hf_utils.py and filesystem.py, torch 2.11, for parts.
 //
-// Not modelled: types of less than a byte, whose bytes are only checked for their order.
+// Not modeled: types of less than a byte, whose bytes are only checked for their order.
 
 #include "core/safetensors.h"
 
@@ -97,8 +97,8 @@ void check_bytes(SafetensorsHeader& header, std::int64_t data_begin, const JsonD
   }
   if (next != header.file_bytes) {
     errors.add(document.root,
-               fmt::format("The file has {} bytes, and its header speaks of {}.", header.file_bytes, next),
-               next > header.file_bytes ? "It was cut: get it again." : "");
+               fmt::format("The file has {} bytes, and its header describes {}.", header.file_bytes, next),
+               next > header.file_bytes ? "It was truncated: get it again." : "");
   }
 }
 
@@ -120,7 +120,8 @@ Result<void> read_parts(SafetensorsHeader& header) {
                                        [](std::int64_t offset) { return offset == 0; });
       if (!fits) part.fail("saved_offsets", fmt::format("The tensor has {} dimensions.", entry.shape.size()));
       if (fits && !is_rows) {
-        part.fail("saved_offsets", "The tensor is cut along another dimension than 0.", "Consolidate the files first.");
+        part.fail("saved_offsets", "The tensor is sharded along another dimension than 0.",
+                  "Consolidate the files first.");
       }
       if (fits && is_rows) entry.saved_offsets = std::move(offsets);
     }
@@ -206,7 +207,7 @@ Result<SafetensorsHeader> read_safetensors_header(const std::string& path) {
   if (file.number() < 0 || fstat(file.number(), &info) != 0) {
     return failure(path, fmt::format("The file cannot be read: {}.", std::strerror(errno)));
   }
-  if (!S_ISREG(info.st_mode)) return failure(path, "This is no file.", "Name a file of tensors.");
+  if (!S_ISREG(info.st_mode)) return failure(path, "This is not a file.", "Name a file of tensors.");
   std::array<char, kSafetensorsLengthBytes> length_bytes{};
   if (!read_all(file.number(), length_bytes.data(), kSafetensorsLengthBytes)) {
     return failure(path, fmt::format("The file has {} bytes, too few for a safetensors file.", info.st_size));
@@ -216,7 +217,7 @@ Result<SafetensorsHeader> read_safetensors_header(const std::string& path) {
   const std::int64_t most = std::min<std::int64_t>(info.st_size - kSafetensorsLengthBytes, kLongestSafetensorsHeader);
   if (length > static_cast<std::uint64_t>(most)) {
     return failure(path, fmt::format("Its header would have {} bytes, of {} that there may be.", length, most),
-                   "It was cut, or it is no safetensors file.");
+                   "It was truncated, or it is not a safetensors file.");
   }
   std::string text(length, '\0');
   if (!read_all(file.number(), text.data(), static_cast<std::int64_t>(length))) {

@@ -13,7 +13,7 @@
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_init.py (_get_managed_modules, _get_managed_states),
 // _fsdp_param.py (_init_sharded_param), _fsdp_param_group.py (dtypes, _get_param_module_infos).
 //
-// Not modelled: shard_placement_fn (sharding along another dimension).
+// Not modeled: shard_placement_fn (sharding along another dimension).
 
 #include "core/sharding.h"
 #include "core/limits.h"
@@ -62,7 +62,8 @@ class LayoutMaker {
       wrong("mesh", fmt::format("{} x {} is not a mesh.", plan_.mesh.replicate, shard_), "Write sizes of at least 1.");
     }
     if (plan_.accumulation < 1) {
-      wrong("accumulation", fmt::format("{} micro-batches make no step.", plan_.accumulation), "Write 1 or more.");
+      wrong("accumulation", fmt::format("A step needs at least one micro-batch, not {}.", plan_.accumulation),
+            "Write 1 or more.");
     }
     if (plan_.accumulation > kMostMicroBatches) {
       wrong("accumulation", fmt::format("{} micro-batches are too many for one step.", plan_.accumulation),
@@ -118,17 +119,16 @@ class LayoutMaker {
     }
     for (const int other : unit.modules) {
       if (index_.contains(other, module) || index_.contains(module, other)) {
-        wrong(where, fmt::format("\"{}\" and \"{}\" lie within each other.", model_.modules[at(other)].name, name),
-              "A unit of several modules takes modules side by side.");
+        wrong(where, fmt::format("\"{}\" and \"{}\" are nested.", model_.modules[at(other)].name, name),
+              "A unit of several modules takes modules that do not contain each other.");
         return;
       }
     }
     for (int above = model_.modules[at(module)].parent; above > 0; above = model_.modules[at(above)].parent) {
       if (owner_of_module_[at(above)] < 0 || owner_of_module_[at(above)] == u) continue;
-      wrong(
-          where,
-          fmt::format("\"{}\" lies within \"{}\", which an earlier unit wraps.", name, model_.modules[at(above)].name),
-          "fully_shard is called bottom-up: put the inner unit first.");
+      wrong(where,
+            fmt::format("\"{}\" is inside \"{}\", which an earlier unit wraps.", name, model_.modules[at(above)].name),
+            "fully_shard is called bottom-up: put the inner unit first.");
       return;
     }
     owner_of_module_[at(module)] = u;

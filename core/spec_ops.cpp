@@ -280,13 +280,14 @@ void write_plain_ops(BlockBuilder& builder, const SpecModule& module,
     if (op.inputs.empty() && op.kind != OpKind::Constant && op.kind != OpKind::Parameter) inputs = last;
     last = write_plain_op(builder, op, BlockOptions(attributes[i]), inputs);
     if (!op.class_name.empty() && builder.class_of(op.module) != op.class_name) {
-      builder.fail(
-          fmt::format("The module \"{}\" is a {} and a {}.", op.module, builder.class_of(op.module), op.class_name),
-          "All ops of a module name one class, or only its first op does.");
+      builder.fail(fmt::format("The module \"{}\" is given two classes: {} and {}.", op.module,
+                               builder.class_of(op.module), op.class_name),
+                   "All ops of a module name one class, or only its first op does.");
     }
     last_names = op.outputs;
     if (op.outputs.size() > last.size()) {
-      builder.fail(fmt::format("The op {} gives {} values, not {}.", name_of(op.kind), last.size(), op.outputs.size()));
+      builder.fail(
+          fmt::format("The op {} produces {} values, not {}.", name_of(op.kind), last.size(), op.outputs.size()));
     }
     for (std::size_t o = 0; o < std::min(op.outputs.size(), last.size()); ++o) {
       local.insert_or_assign(op.outputs[o], last[o]);
@@ -305,7 +306,7 @@ void write_plain_ops(BlockBuilder& builder, const SpecModule& module,
     }
     std::vector<std::string> names;
     for (const auto& [name, value] : local) names.push_back(name);
-    builder.fail(fmt::format("No op gives \"{}\".", rename.inside), suggest_name(rename.inside, names));
+    builder.fail(fmt::format("No op produces \"{}\".", rename.inside), suggest_name(rename.inside, names));
   }
 }
 

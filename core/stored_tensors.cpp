@@ -64,7 +64,7 @@ void add_index(const std::string& path, Sources& sources, Errors& errors) {
       std::string file;
       if (!read_json(member.value, file, found)) continue;
       if (file.empty() || file.find('/') != std::string::npos || file.find('\0') != std::string::npos) {
-        found.add(member.value, "This is no name of a file beside the index.");
+        found.add(member.value, "This is not the name of a file in the folder of the index.");
         continue;
       }
       const std::string beside = (std::filesystem::path(path).parent_path() / file).string();
@@ -168,7 +168,7 @@ Result<StoredTensor> put_together(const std::string& name, const Found& found, c
       return failure(file,
                      part.first < next
                          ? fmt::format("{} is there twice.", json_quoted(name))
-                         : fmt::format("Rows of {} before this file's are in no file.", json_quoted(name)),
+                         : fmt::format("No file has the rows of {} before those of this file.", json_quoted(name)),
                      part.first < next ? "Name the files of one checkpoint." : "A file of the checkpoint is missing.");
     }
     next += part.count;
@@ -229,7 +229,7 @@ Result<StoredTensors> read_stored_tensors(const std::vector<std::string>& paths)
       if (!entry.dtype) {
         errors.push_back(
             {sources.files[file],
-             fmt::format("{} is of {}, which is not computed with.", json_quoted(entry.name), entry.dtype_name), ""});
+             fmt::format("{} has dtype {}, which is not supported.", json_quoted(entry.name), entry.dtype_name), ""});
         continue;
       }
       found[entry.name].parts.emplace_back(StoredPart{.file = static_cast<int>(file), .offset = entry.begin}, &entry);

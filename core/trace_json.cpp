@@ -11,7 +11,7 @@
 // Sources: the Trace Event Format; libkineto/src/output_json.cpp (schemaVersion 1, distributedInfo, names of
 // arguments); HolisticTraceAnalysis, hta/common/trace_parser.py (what it asks for) and trace_filter.py ("^nccl").
 //
-// Not modelled: the CPU's side, its operators and launches.
+// Not modeled: the CPU's side, its operators and launches.
 
 #include "core/trace_json.h"
 

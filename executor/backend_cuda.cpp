@@ -118,9 +118,8 @@ class CudaBackend final : public Backend {
     for (const char* name : {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}) setenv(name, "1", /*overwrite=*/1);
     setenv("NCCL_NET", "Socket", /*overwrite=*/1);
     if (launch.rank == 0) {
-      std::fputs(
-          "note: there are fewer GPUs than ranks, some of which share one; their times are no measure of speed.\n",
-          stderr);
+      std::fputs("note: there are fewer GPUs than ranks, some of which share one; their times do not measure speed.\n",
+                 stderr);
     }
   }
 

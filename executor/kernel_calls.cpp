@@ -7,7 +7,7 @@
 //
 // Source: ATen/record_function.h, aten/src/ATen/native/mkldnn/IDeepRegistration.cpp (its allocator), torch 2.11.
 //
-// Not modelled: a library that takes another way the second time it is asked.
+// Not modeled: a library that takes another way the second time it is asked.
 
 #include "executor/kernel_calls.h"
 
@@ -123,7 +123,7 @@ std::string processor() {
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
   }
-  return "unknown processor";
+  return "unknown CPU";
 }
 
 // The limit that oneDNN is under is part of the instruction set.

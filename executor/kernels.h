@@ -1,7 +1,7 @@
 #pragma once
 
 // One function per kind of op: the kernel that runs it. PyTorch's own functions in the order in which the framework
-// calls them whose behaviour the plan's runtime has, so that autograd keeps the same tensors, and equal inputs give
+// calls them whose behavior the plan's runtime has, so that autograd keeps the same tensors, and equal inputs give
 // equal bits. The simulator's op rules (simulator/op_rules.h) name the same sources; python/fsdp_plan_runner says the
 // same in Python.
 

@@ -101,7 +101,7 @@ Result<std::string> local_address_towards(const std::string& host) {
   addrinfo* found = nullptr;
   const int code = getaddrinfo(host.c_str(), kAnyPort, &wanted, &found);
   if (code != 0) {
-    return failure("MASTER_ADDR", fmt::format("\"{}\" is no known host: {}.", host, gai_strerror(code)), "");
+    return failure("MASTER_ADDR", fmt::format("The host \"{}\" is unknown: {}.", host, gai_strerror(code)), "");
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
   std::string reason = "it has no address";
@@ -117,7 +117,7 @@ Result<std::string> local_address_towards(const std::string& host) {
     close(socket);
     if (!own.empty()) return own;
   }
-  return failure("MASTER_ADDR", fmt::format("There is no way to {}: {}.", host, reason), "");
+  return failure("MASTER_ADDR", fmt::format("{} cannot be reached: {}.", host, reason), "");
 }
 
 std::string no_descriptors() {
@@ -165,12 +165,12 @@ Result<int> listen_at(const std::string& host, int port) {
   if (reason == EADDRINUSE) {
     return failure("", fmt::format("port {} of this machine is taken. Set MASTER_PORT to another, on all ranks", port));
   }
-  return failure("", fmt::format("port {} of {} cannot be listened at: {}", port, host, std::strerror(reason)));
+  return failure("", fmt::format("port {} of {} cannot be opened: {}", port, host, std::strerror(reason)));
 }
 
 std::string why_unreached(const std::string& host, int port) {
   const auto [addresses, code] = addresses_of(host.c_str(), std::to_string(port), SOCK_STREAM);
-  if (code != 0) return fmt::format("MASTER_ADDR \"{}\" is no known host: {}", host, gai_strerror(code));
+  if (code != 0) return fmt::format("the host of MASTER_ADDR, \"{}\", is unknown: {}", host, gai_strerror(code));
   int reason = EADDRNOTAVAIL;
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     const int now = tried(*each);

@@ -95,7 +95,7 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
   report.memory.peaks = higher(later, peaks_of(steps.front().peak));
   report.memory.peak = moment_of(schedule.instructions[at(steady.peak.moment)], index, layout);
   report.memory.at_peak = steady.peak.at_peak;
-  report.memory.phases = {{"initialisation", peaks_of(steps.front().before)},
+  report.memory.phases = {{"initialization", peaks_of(steps.front().before)},
                           {"first_step", peaks_of(steps.front().peak)}};
   if (steps.size() > 1) report.memory.phases.push_back({"steady_step", later});
 

@@ -6,7 +6,7 @@
 // On a GPU the spans are those that the streams themselves have timed, and the compute stream's lane is cut where it
 // waited.
 //
-// Not modelled: how much of that time Gloo's threads waited for a core. The sum that follows a direct reduce-scatter
+// Not modeled: how much of that time Gloo's threads waited for a core. The sum that follows a direct reduce-scatter
 // counts as waiting for it.
 
 #include "executor/measured_trace.h"

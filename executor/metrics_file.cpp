@@ -25,7 +25,7 @@ Result<MetricsFile> MetricsFile::open(const std::string& path, std::int64_t step
   std::error_code error;
   if (std::filesystem::exists(path, error)) {
     if (!std::filesystem::is_regular_file(path, error))
-      return failure(path, "This is no file that metrics can go into.");
+      return failure(path, "Metrics cannot be written to this: it is not a regular file.");
     std::ifstream before(path, std::ios::binary);
     std::string kept;
     for (std::string line; std::getline(before, line);) {

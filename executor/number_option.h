@@ -21,9 +21,8 @@ inline CLI::Validator number_between(double least, double most, bool with_most) 
             const double number = std::strtod(text.c_str(), &end);
             const bool is_number = end != text.c_str() && *end == '\0' && std::isfinite(number);
             if (is_number && number >= least && (with_most ? number <= most : number < most)) return std::string();
-            return most == kAnything
-                       ? fmt::format("{} is no finite number from {} on", text, least)
-                       : fmt::format("{} is no number of [{}, {}{}", text, least, most, with_most ? "]" : ")");
+            return most == kAnything ? fmt::format("{} is not a finite number of at least {}", text, least)
+                                     : fmt::format("{} is not in [{}, {}{}", text, least, most, with_most ? "]" : ")");
           },
           ""};
 }

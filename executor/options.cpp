@@ -33,7 +33,7 @@ struct Texts {
 
 void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("PLAN", options.plan, "Plan file, as fsdp-plan --output writes it")->required();
-  app.add_option("--steps", options.steps, "Training steps, those before a checkpoint counted (3)")
+  app.add_option("--steps", options.steps, "Training steps in all, with those before a resumed checkpoint (3)")
       ->check(CLI::Range(1, 1'000'000'000));
   app.add_option("--seed", options.seed, "Seed of weights and data (0)");
   describe_training_options(app, options.training);
@@ -42,30 +42,29 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
       "Parameters: safetensors files, a folder of them, or a model.safetensors.index.json; else from the seed");
   app.add_option("--tokens", options.tokens,
                  "Data of a language model: files of token ids, raw or .npy; else from the seed");
-  app.add_option("--labels", options.labels, "A file of labels for each of --tokens; -100 is not to be predicted")
+  app.add_option("--labels", options.labels, "A file of labels for each of --tokens; -100 is ignored")
       ->needs("--tokens");
-  app.add_option("--evaluate", options.evaluated, "Files of token ids that are held out: their loss, without dropout");
-  app.add_option("--evaluate-every", options.evaluate_every,
-                 "Steps from one evaluation to the next (only after the last step)")
+  app.add_option("--evaluate", options.evaluated, "Files of held-out token ids: print their loss, without dropout");
+  app.add_option("--evaluate-every", options.evaluate_every, "Evaluate every N steps (only after the last step)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))
       ->needs("--evaluate");
-  app.add_option("--evaluate-samples", options.evaluate_samples, "Most samples of an evaluation (all)")
+  app.add_option("--evaluate-samples", options.evaluate_samples, "Evaluate at most N samples (all)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->needs("--evaluate");
-  app.add_option("--metrics", options.metrics, "Write a line of JSON for each step, as it comes (rank 0)");
-  app.add_option("--token-dtype", options.token_dtype, "Of raw ids (uint16 for up to 65536 words, else int32)")
+  app.add_option("--metrics", options.metrics, "Write a line of JSON for each step as it ends (rank 0)");
+  app.add_option("--token-dtype", options.token_dtype,
+                 "Dtype of raw token ids (uint16 for vocabularies up to 65536, else int32)")
       ->check(CLI::IsMember({"uint16", "int32", "uint32", "int64"}));
-  app.add_option("--checkpoint,--checkpoint-dir", options.checkpoints.folder, "Write checkpoints into this folder");
-  app.add_option("--every", options.checkpoints.every,
-                 "Steps from one checkpoint to the next (only after the last step)")
+  app.add_option("--checkpoint-dir,--checkpoint", options.checkpoints.folder, "Write checkpoints into this folder");
+  app.add_option("--every", options.checkpoints.every, "Write a checkpoint every N steps (only after the last step)")
       ->check(CLI::Range(1, 1'000'000'000))
       ->needs("--checkpoint");
-  app.add_option("--keep", options.checkpoints.keep, "Checkpoints that are left when a new one is there (all)")
+  app.add_option("--keep", options.checkpoints.keep, "Keep only the newest N checkpoints (all)")
       ->check(CLI::Range(1, 1'000'000))
       ->needs("--checkpoint");
   app.add_option(
       "--resume", options.resume,
-      "Go on from a checkpoint: its folder, or \"latest\" of --checkpoint (from the beginning, if there is none)");
+      "Resume from a checkpoint: its folder, or \"latest\" of --checkpoint-dir (from the beginning if there is none)");
   app.add_option("--measure-every", options.measure_every,
                  "Measure and print every Nth step; the device does not wait between them (1)")
       ->check(CLI::Range(1, 1'000'000'000));
@@ -77,30 +76,30 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--trace", options.trace,
                  "Write the last step as a Chrome trace, for Perfetto and HTA; {rank} as above");
   app.add_option("--allocation-trace", options.allocations, "Write every allocation of the last step");
-  app.add_option(
-      "--workspaces", options.workspaces,
-      "Measure what products and convolutions take for themselves on these processors, and write it (rank 0)");
+  app.add_option("--workspaces", options.workspaces,
+                 "Measure the scratch memory of matrix products and convolutions on this CPU, and write it (rank 0)");
   add_choice(app, "--reduce", options.reduce, kReduceAlgorithmTable,
              "Order of sums: direct, or parity with PyTorch on Gloo (direct)");
   app.add_option("--timeout", texts.timeout_seconds, "Seconds that a rank waits for another (300)")
       ->check(number_between(kLeastTimeout, kMostTimeout, true));
   app.add_option("--heartbeat", texts.heartbeat_seconds,
-                 "With --device cuda: seconds without a sign of life after which a rank is given up (30)")
+                 "With --device cuda: seconds without a heartbeat after which a rank counts as lost (30)")
       ->check(number_between(kLeastTimeout, kMostTimeout, true));
-  app.add_option("--nonfinite-loss", texts.nonfinite, "When a loss is infinite or no number: stop or continue (stop)")
+  app.add_option("--nonfinite-loss", texts.nonfinite,
+                 "What to do when a loss is NaN or infinite: stop or continue (stop)")
       ->check(CLI::IsMember({"stop", "continue"}));
-  app.add_option("--mem", texts.memory, "Limit on the bytes of this rank's tensors, as 2G");
+  app.add_option("--mem", texts.memory, "Limit on the bytes of this rank's tensors, such as 2G");
   app.add_option("--threads", options.threads, "Threads of a rank")->check(CLI::Range(1, 1024));
   app.add_option("--device", texts.device, "Where to compute: cpu, over Gloo; or cuda, over NCCL (cpu)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--stand-in", options.stand_in_rank, "Run this rank alone; no bytes move between ranks");
   app.add_flag("--nccl-alone", options.nccl_alone,
-               "With --stand-in: call NCCL, which only one can bear that plays the other ranks")
+               "With --stand-in: call NCCL anyway (works only with the stub's NCCL)")
       ->needs("--stand-in");
 }
 
 struct CommandLine {
-  CLI::App app{"Trains a plan of fsdp-plan for real, as one rank of those that an engine has started.", "fsdp-exec"};
+  CLI::App app{"Trains a plan of fsdp-plan as one rank; an engine such as torchrun starts all of them.", "fsdp-exec"};
   RunOptions options;
   Texts texts;
 
@@ -166,10 +165,10 @@ void settle(CommandLine& line, Errors& errors) {
   options.on_cuda = texts.device == "cuda";
   options.stops_at_nonfinite_loss = texts.nonfinite == "stop";
   if (options.on_cuda && !options.workspaces.empty()) {
-    errors.push_back({"--workspaces", "It measures processors, not GPUs.", "Leave it out, or write --device cpu."});
+    errors.push_back({"--workspaces", "It measures CPUs, not GPUs.", "Leave it out, or write --device cpu."});
   }
   if (!options.on_cuda && line.app.count("--heartbeat") > 0) {
-    errors.push_back({"--heartbeat", "Between processors a rank that is gone is noticed by its connections.",
+    errors.push_back({"--heartbeat", "On CPU a lost rank is noticed by its connections.",
                       "Leave it out, or write --device cuda. --timeout is for ranks that hang."});
   }
   options.heartbeat = std::chrono::milliseconds(static_cast<std::int64_t>(texts.heartbeat_seconds * 1000));

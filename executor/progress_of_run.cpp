@@ -39,10 +39,9 @@ Result<void> check_losses(const std::vector<double>& losses, double own, std::in
   }
   if (ranks.empty()) return {};
   return failure(fmt::format("rank {}: step {}", rank, number),
-                 std::isfinite(own)
-                     ? fmt::format("The loss of rank {} is infinite or no number.", fmt::join(ranks, ", "))
-                     : fmt::format("The loss is {}.", own),
-                 "Nothing of this step is kept. --nonfinite-loss continue goes on.");
+                 std::isfinite(own) ? fmt::format("The loss of rank {} is NaN or infinite.", fmt::join(ranks, ", "))
+                                    : fmt::format("The loss is {}.", own),
+                 "Nothing of this step is kept. --nonfinite-loss continue ignores it.");
 }
 
 }  // namespace

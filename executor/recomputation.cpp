@@ -6,7 +6,7 @@
 // Sources: torch/utils/checkpoint.py (_checkpoint_hook, _recomputation_hook, _CheckpointFrame),
 // torch/csrc/autograd/saved_variable.cpp, torch 2.11.
 //
-// Not modelled: several backwards through one graph, and checkpointed calls inside of each other.
+// Not modeled: several backwards through one graph, and checkpointed calls inside of each other.
 
 #include "executor/recomputation.h"
 

@@ -103,7 +103,7 @@ void read_resumed(RunOptions& options, const Model& model, const Plan& plan, Run
   const std::string folder = folder_of(options, errors);
   if (folder.empty()) return;
   if (options.resume != kLatest && !options.weights.empty()) {
-    errors.push_back({"--weights", "A run that goes on has the weights of its checkpoint.", "Leave out one of both."});
+    errors.push_back({"--weights", "A resumed run has the weights of its checkpoint.", "Leave one of them out."});
   }
   const std::size_t before = errors.size();
   keep(read_checkpoint(folder, model, plan), start.resumed.emplace(), errors);
@@ -113,7 +113,8 @@ void read_resumed(RunOptions& options, const Model& model, const Plan& plan, Run
 /// Checkpoints of two runs in one folder would be taken for those of one.
 void check_folder(const RunOptions& options, const RunStart& start, Errors& errors) {
   if (options.checkpoints.folder.empty()) return;
-  if (options.stands_in) errors.push_back({"--checkpoint", "A rank that runs alone has no whole model to write.", ""});
+  if (options.stands_in)
+    errors.push_back({"--checkpoint", "A rank that runs alone does not have the full model to write.", ""});
   std::error_code error;
   std::filesystem::create_directories(options.checkpoints.folder, error);
   if (error) {
@@ -157,7 +158,7 @@ Result<RunStart> read_run_start(RunOptions& options, const Model& model, const P
   Errors errors;
   RunStart start;
   if (options.stands_in && !options.resume.empty()) {
-    errors.push_back({"--resume", "A rank that runs alone goes on from nothing.", ""});
+    errors.push_back({"--resume", "A rank that runs alone cannot resume.", ""});
   }
   read_resumed(options, model, plan, start, errors);
   read_weights(options, model, start, errors);
@@ -173,10 +174,10 @@ Result<RunStart> read_run_start(RunOptions& options, const Model& model, const P
   if (!options.evaluated.empty()) open_evaluated(options, model, plan, start, errors);
   for (const char* flag : {"--shuffle", "--document-end"}) {
     if (!options.training.given.contains(flag) || !options.tokens.empty()) continue;
-    errors.push_back({flag, "It is of a token file, and data come from the seed.", "Add --tokens."});
+    errors.push_back({flag, "It applies to token files, and the data come from the seed.", "Add --tokens."});
   }
   if (options.token_dtype && options.tokens.empty() && options.evaluated.empty()) {
-    errors.push_back({"--token-dtype", "It is of a token file, and data come from the seed.", "Add --tokens."});
+    errors.push_back({"--token-dtype", "It applies to token files, and the data come from the seed.", "Add --tokens."});
   }
   check_results(options, errors);
   const Errors unfit = settle_training_options(plan, options.steps, options.training);

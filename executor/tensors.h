@@ -23,7 +23,7 @@ Dtype dtype_of(c10::ScalarType type);
 /// again after `fill_storage`.
 void empty_storage(const at::Tensor& tensor);
 
-/// Gives a storage that was emptied `bytes` of memory, uninitialised.
+/// Gives a storage that was emptied `bytes` of memory, uninitialized.
 void fill_storage(const at::Tensor& tensor, std::int64_t bytes);
 
 /// Whether the storage holds all bytes that the tensor shows.

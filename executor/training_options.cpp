@@ -53,36 +53,37 @@ void describe_training_options(CLI::App& app, TrainingOptions& options) {
   Hyperparameters& values = options.values;
   app.add_option("--lr", values.learning_rate, "Learning rate (1e-4)")->check(number_between(0, kAnything, true));
   add_choice(app, "--schedule", values.schedule, kRateScheduleTable,
-             "How it goes on after the warm-up: constant, linear or cosine (constant)");
-  app.add_option("--warmup", values.warmup_steps, "Steps in which it rises from 0 (0)")
+             "Learning rate after the warm-up: constant, linear or cosine (constant)");
+  app.add_option("--warmup", values.warmup_steps, "Warm-up steps, in which the learning rate rises from 0 (0)")
       ->check(CLI::Range(std::int64_t{0}, kMostSteps));
-  app.add_option("--schedule-steps", values.schedule_steps, "Length of the schedule with its warm-up (--steps)")
+  app.add_option("--schedule-steps", values.schedule_steps, "Length of the schedule, warm-up included (--steps)")
       ->check(CLI::Range(std::int64_t{1}, kMostSteps));
-  app.add_option("--min-lr-ratio", values.min_rate_ratio, "Share of the rate at which cosine ends (0)")
+  app.add_option("--min-lr-ratio", values.min_rate_ratio, "Final share of the learning rate, for cosine (0)")
       ->check(number_between(0, 1, true));
   const auto betas = [&values](const std::vector<double>& both) {
     values.beta1 = both[0];
     values.beta2 = both[1];
   };
-  app.add_option_function<std::vector<double>>("--betas", betas, "Of Adam and AdamW: two numbers (0.9 0.999)")
+  app.add_option_function<std::vector<double>>("--betas", betas, "Betas of Adam and AdamW: two numbers (0.9 0.999)")
       ->expected(2)
       ->check(number_between(0, 1, false));
-  app.add_option("--eps", values.eps, "Of Adam and AdamW (1e-8)")->check(number_between(0, kAnything, true));
-  app.add_option("--weight-decay", values.weight_decay, "In the place of the plan's")
+  app.add_option("--eps", values.eps, "Epsilon of Adam and AdamW (1e-8)")->check(number_between(0, kAnything, true));
+  app.add_option("--weight-decay", values.weight_decay, "Weight decay, instead of the plan's")
       ->check(number_between(0, kAnything, true));
   const auto no_decay = [&values](const std::vector<std::string>& kinds) {
     for (const std::string& kind : kinds) (kind == "norms" ? values.decays_norms : values.decays_biases) = false;
   };
   app.add_option_function<std::vector<std::string>>("--no-decay", no_decay,
-                                                    "What weight decay leaves alone: norms, biases or norms,biases")
+                                                    "Parameters without weight decay: norms, biases or norms,biases")
       ->delimiter(',')
       ->check(CLI::IsMember({"norms", "biases"}));
-  app.add_option("--shuffle", values.shuffle_seed, "Samples of --tokens in another order in each epoch, from this seed")
+  app.add_option("--shuffle", values.shuffle_seed, "Shuffle the samples of --tokens in each epoch, from this seed")
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
-  app.add_option("--document-end", values.document_end, "Id of the token behind which nothing is to be predicted")
+  app.add_option("--document-end", values.document_end,
+                 "Id of the end-of-document token: what follows it is not predicted")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   add_choice(app, "--accumulation", values.accumulation, kAccumulationTable,
-             "Gradients of a step's micro-batches: their mean, as of (loss / N).backward(), or their sum (mean)");
+             "How gradients of micro-batches are combined: mean, as with (loss / N).backward(), or sum (mean)");
 }
 
 void note_given(const CLI::App& app, TrainingOptions& options) {
@@ -105,7 +106,8 @@ Errors settle_training_options(const Plan& plan, std::int64_t steps, TrainingOpt
   const bool is_constant = values.schedule == RateSchedule::Constant;
   if (!is_constant && values.schedule_steps == 0) values.schedule_steps = steps;
   if (is_constant && options.given.contains("--schedule-steps")) {
-    errors.push_back({"--schedule-steps", "A constant rate has no end.", "Add --schedule linear or cosine."});
+    errors.push_back(
+        {"--schedule-steps", "A constant learning rate has no schedule length.", "Add --schedule linear or cosine."});
   }
   if (is_constant) values.schedule_steps = 0;
   if (!is_constant && values.warmup_steps > values.schedule_steps) {
@@ -115,12 +117,12 @@ Errors settle_training_options(const Plan& plan, std::int64_t steps, TrainingOpt
                       ""});
   }
   if (values.schedule != RateSchedule::Cosine && options.given.contains("--min-lr-ratio")) {
-    errors.push_back({"--min-lr-ratio", "Only the cosine ends at a share of the rate.", "Add --schedule cosine."});
+    errors.push_back({"--min-lr-ratio", "Only cosine ends at a share of the learning rate.", "Add --schedule cosine."});
   }
   if (plan.optimizer.kind == OptimizerKind::Sgd) {
     for (const char* flag : {"--betas", "--eps"}) {
       if (!options.given.contains(flag)) continue;
-      errors.push_back({flag, "It is of Adam and AdamW, and the plan trains with SGD.", "Leave it out."});
+      errors.push_back({flag, "It applies to Adam and AdamW, and the plan uses SGD.", "Leave it out."});
     }
   }
   return errors;

@@ -70,8 +70,8 @@ void check_one(const StoredTensors& stored, const StoredTensor& tensor, const Sh
                   ""});
   } else if (is_floating_point(tensor.dtype) != is_floating_point(dtype)) {
     problems.add({file_of(stored, tensor),
-                  fmt::format("{} is of {}, and the model's of {}.", json_quoted(tensor.name), name_of(tensor.dtype),
-                              name_of(dtype)),
+                  fmt::format("{} has dtype {}, and the model's has {}.", json_quoted(tensor.name),
+                              name_of(tensor.dtype), name_of(dtype)),
                   ""});
   }
 }

@@ -19,7 +19,7 @@ struct LaneSpan {
 struct LaneRun {
   double begin = 0;  ///< Pixels.
   double end = 0;
-  double busy = 1;         ///< Share of it that spans cover: how strong its colour is.
+  double busy = 1;         ///< Share of it that spans cover: how strong its color is.
   std::int32_t count = 1;  ///< Spans in it.
   std::int32_t item = -1;  ///< The first of them.
 
@@ -29,7 +29,7 @@ struct LaneRun {
 /// Spans narrower than this are joined, in pixels.
 inline constexpr double kNarrowestSpan = 2;
 
-/// The runs of one lane in the axis' range. `spans` in order of begin, none before another has ended. Narrow neighbours
+/// The runs of one lane in the axis' range. `spans` in order of begin, none before another has ended. Narrow neighbors
 /// become one run, from the begin of the first to the end of the last, as long as no gap of a pixel or more lies
 /// between; wide spans are runs of their own.
 std::vector<LaneRun> runs_of(const std::vector<LaneSpan>& spans, const ChartAxis& axis);

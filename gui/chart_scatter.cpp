@@ -82,7 +82,7 @@ std::vector<std::int32_t> pareto_front(const std::vector<ScatterPoint>& points) 
   return front;
 }
 
-std::int32_t neighbour(const std::vector<ScatterPoint>& points, std::int32_t from, Direction direction) {
+std::int32_t neighbor(const std::vector<ScatterPoint>& points, std::int32_t from, Direction direction) {
   std::int32_t best = -1;
   double least = std::numeric_limits<double>::infinity();
   const ScatterPoint& here = points[static_cast<std::size_t>(from)];

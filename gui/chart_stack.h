@@ -10,7 +10,7 @@
 
 namespace fsdp::gui {
 
-/// For each power of two of neighbouring moments the one of the highest total, so that the highest of any range is
+/// For each power of two of neighboring moments the one of the highest total, so that the highest of any range is
 /// found in a few steps.
 class StackPyramid {
  public:
@@ -40,7 +40,7 @@ struct StackColumn {
   bool operator==(const StackColumn&) const = default;
 };
 
-/// One column for each of `pixels` pixels of the axis, neighbours that show the same moment joined. A moment lasts
+/// One column for each of `pixels` pixels of the axis, neighbors that show the same moment joined. A moment lasts
 /// until the next one; in a pixel with several the one of the highest total is shown, so that a peak of one event is as
 /// high as it was and its categories are those that lived together. `positions` [moments] never fall.
 std::vector<StackColumn> decimate(const StackPyramid& pyramid, const std::vector<double>& positions,

@@ -29,7 +29,7 @@ QString text_of_figure(const ComparedFigure& figure, double value) {
   return QString::number(value, is_large ? 'f' : 'g', is_large ? 0 : 4);
 }
 
-// Says less or more in words: colour alone would not.
+// Says less or more in words: color alone would not.
 QString difference_of(const ComparedFigure& figure) {
   if (!figure.differs()) return QObject::tr("same");
   if (figure.kind == Kind::Text) return QObject::tr("other");
@@ -43,7 +43,7 @@ QString relative_of(const ComparedFigure& figure) {
   return QString("%1%2 %").arg(share > 0 ? "+" : "\u2212").arg(std::abs(share), 0, 'f', std::abs(share) < 10 ? 1 : 0);
 }
 
-// Colours a difference by whether it is good, the stronger the larger, up to twice as much.
+// Colors a difference by whether it is good, the stronger the larger, up to twice as much.
 class DifferenceDelegate : public QStyledItemDelegate {
  public:
   /// `is_judged`: less is good or bad. Of what was measured neither is; it is only off.

@@ -74,7 +74,7 @@ std::vector<ControlInfo> make_infos() {
       {Option::OptimizerImpl, "Implementation", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerImpl)},
       {Option::OptimizerStatesName, "States", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerStatesName)},
       {Option::Clip, "Gradient clipping", kRuntime, Kind::Open, {}, {"none", "1"}},
-      {Option::Flavour, "Model code", kRuntime, Kind::Choice, {}, choices_of(Option::Flavour)},
+      {Option::Flavor, "Model code", kRuntime, Kind::Choice, {}, choices_of(Option::Flavor)},
       {Option::AllocConf, "Allocator", kRuntime, Kind::Open, {}, {"expandable_segments:True"}},
   };
   return infos;
@@ -244,7 +244,7 @@ std::string work_text(Option option, const Snapshot& snapshot) {
       return std::string(name_of(kOptimizerStatesTable, plan.optimizer.states));
     case Option::Clip:
       return plan.optimizer.clip_grad_norm ? fmt::format("{}", *plan.optimizer.clip_grad_norm) : "none";
-    case Option::Flavour:
+    case Option::Flavor:
       return plan.runtime.flavour;
     case Option::AllocConf:
       return plan.runtime.allocator_settings;

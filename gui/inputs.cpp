@@ -37,7 +37,7 @@ Inputs with_size(Inputs inputs, const std::string& name, double value) {
 
 Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std::string& library) {
   if (!file.cluster) {
-    return failure(path, "The plan says nothing about its machines.",
+    return failure(path, "The plan does not name its machines.",
                    "Make one with \"fsdp-plan MODEL --gpus 4 --mem 16G -o plan.json\".");
   }
   FSDP_TRY(PlannedModel planned, model_of_plan(file.plan, path, library));

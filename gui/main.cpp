@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   const QCommandLineOption measured("measured", "Lay a report, a trace or a memory snapshot over it", "file");
   const QCommandLineOption baseline("baseline", "Compare with what <file> answers", "file");
   const QCommandLineOption searching("searching", "In a picture: as soon as there is a first answer");
-  const QCommandLineOption palette("palette", "In a picture: at most 256 colours");
+  const QCommandLineOption palette("palette", "In a picture: at most 256 colors");
   parser.addOptions({screenshot, theme, scale, size, view, measured, baseline, searching, palette});
   parser.process(application);
   if (parser.positionalArguments().size() > 1) return usage_error("One file at a time.");

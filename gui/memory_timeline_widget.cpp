@@ -30,7 +30,7 @@ MemoryTimelineWidget::MemoryTimelineWidget(TimeRange* range, QWidget* parent) : 
              [this] { set_axis(axis_ == Axis::Time ? Axis::Events : Axis::Time); });
   add_action(tr("Go to peak"), tr("Show the moment at which most is live"), {Qt::Key_P}, [this] { go_to_peak(); });
   add_action(tr("Initialisation"), tr("Show memory while the model is made"), {Qt::Key_1},
-             [this] { set_phase(QStringLiteral("initialisation")); });
+             [this] { set_phase(QStringLiteral("initialization")); });
   add_action(tr("First step"), tr("Show the first step, in which the optimizer's states are made"), {Qt::Key_2},
              [this] { set_phase(QStringLiteral("first_step")); });
   add_action(tr("Steady step"), tr("Show a step like all later ones"), {Qt::Key_3},
@@ -38,7 +38,7 @@ MemoryTimelineWidget::MemoryTimelineWidget(TimeRange* range, QWidget* parent) : 
 }
 
 TimeRange& MemoryTimelineWidget::range() const {
-  const bool has_clock = axis_ == Axis::Time && wanted_phase_ != QLatin1String("initialisation");
+  const bool has_clock = axis_ == Axis::Time && wanted_phase_ != QLatin1String("initialization");
   return has_clock ? PlotWidget::range() : const_cast<TimeRange&>(events_);
 }
 
@@ -151,7 +151,7 @@ void MemoryTimelineWidget::fill_table() {
     const simulator::MemoryCurve& curve = curves.phases[phase];
     const auto moment = static_cast<std::size_t>(row);
     const std::int32_t number = curve.instruction[moment];
-    const bool has_step = number >= 0 && curve.phase != "initialisation";
+    const bool has_step = number >= 0 && curve.phase != "initialization";
     const simulator::CurveInstruction* step =
         has_step ? &curves.instructions[static_cast<std::size_t>(number)] : nullptr;
     switch (column) {

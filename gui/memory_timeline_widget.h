@@ -33,7 +33,7 @@ class MemoryTimelineWidget : public PlotWidget {
   void set_overlay(OverlayPtr overlay);  ///< May be null.
   void set_axis(Axis axis);
   Axis axis() const { return axis_; }
-  /// "initialisation", "first_step" or "steady_step"; the first has no clock and is shown by events.
+  /// "initialization", "first_step" or "steady_step"; the first has no clock and is shown by events.
   void set_phase(const QString& phase);
   QString phase() const;
   /// Marks a moment and brings it into view.

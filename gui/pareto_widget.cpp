@@ -371,7 +371,7 @@ void ParetoWidget::keyPressEvent(QKeyEvent* event) {
   for (const auto& [key, direction] : kKeys) {
     if (event->key() != key || points_.empty()) continue;
     if (selected_ < 0) return select_plan(front_.empty() ? 0 : front_.front());
-    const int next = neighbour(pixels_of(current_plot()), selected_, direction);
+    const int next = neighbor(pixels_of(current_plot()), selected_, direction);
     if (next >= 0) select_plan(next);
     return;
   }

@@ -51,7 +51,7 @@ void reshard_all(Plan& plan, const planner::ReshardChoice& reshard, const Model&
   }
 }
 
-/// Where a unit of this module goes: among its neighbours in the order of the model, else before the unit around it.
+/// Where a unit of this module goes: among its neighbors in the order of the model, else before the unit around it.
 std::vector<Unit>::const_iterator place_of(const Plan& plan, const Model& model, const std::string& module) {
   const int index = index_of(model, module);
   auto place = plan.units.end();

@@ -83,7 +83,7 @@ void draw_hatch(QPainter& painter, const QPainterPath& shape, const QColor& colo
   painter.setClipPath(shape, Qt::IntersectClip);
   painter.setPen(hairline(with_alpha(color, 0.45)));
   painter.setRenderHint(QPainter::Antialiasing);
-  // Anchored at the origin, so that neighbouring shapes continue each other's lines.
+  // Anchored at the origin, so that neighboring shapes continue each other's lines.
   const qreal first = std::floor((box.left() + box.top()) / distance) * distance;
   std::vector<QLineF> lines;
   for (qreal sum = first; sum <= box.right() + box.bottom(); sum += distance) {

@@ -20,7 +20,7 @@ QString name_of_unit(const std::string& unit);  ///< "root" for "".
 QPen hairline(const QColor& color, qreal width = 1, Qt::PenStyle style = Qt::SolidLine);
 QColor with_alpha(QColor color, qreal alpha);
 QColor mixed(const QColor& a, const QColor& b, qreal share_of_b);
-/// Black or white, whichever reads better on a colour.
+/// Black or white, whichever reads better on a color.
 QColor text_on(const QColor& ground);
 
 /// Whether pixels are drawn; else shapes, for SVG and PDF.

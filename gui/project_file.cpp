@@ -38,7 +38,8 @@ void read_options(const JsonValue& value, Inputs& inputs, JsonErrors& errors) {
   if (!expect_type(value, JsonType::Object, "an object", errors)) return;
   const std::vector<std::string_view> flags = known_flags();
   for (const JsonMember& member : value.members) {
-    if (std::find(flags.begin(), flags.end(), member.key) == flags.end()) {
+    const std::string_view name = planner::current_name(member.key);
+    if (std::find(flags.begin(), flags.end(), name) == flags.end()) {
       errors.add(member.key_offset, fmt::format("\"{}\" is not an option of a plan.", member.key),
                  suggest_name(member.key, flags));
       continue;
@@ -46,7 +47,7 @@ void read_options(const JsonValue& value, Inputs& inputs, JsonErrors& errors) {
     std::vector<std::string> texts;
     if (!read_json(member.value, texts, errors)) continue;
     for (const planner::OptionInfo& info : planner::options()) {
-      if (planner::flag_of(info.option) == member.key) inputs.options[info.option] = texts;
+      if (planner::flag_of(info.option) == name) inputs.options[info.option] = texts;
     }
   }
 }

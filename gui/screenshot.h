@@ -18,11 +18,11 @@ struct ScreenshotRequest {
   bool is_searching = false;  ///< Takes the picture once there is a first answer, while the search goes on.
   QString view;               ///< Of MainWindow::views(); "teaching:40": at that instruction; empty: as it opens.
   QSize size{1360, 860};
-  bool has_palette = false;  ///< At most 256 colours: a third of the bytes.
+  bool has_palette = false;  ///< At most 256 colors: a third of the bytes.
   ThemeChoice theme = ThemeChoice::Light;
 };
 
-/// With the colours that are used most, where colours that the eye hardly tells apart count as one.
+/// With the colors that are used most, where colors that the eye hardly tells apart count as one.
 QImage with_palette(const QImage& picture, std::size_t most_colors = 256);
 
 /// Opens, waits for the whole answer, and writes the picture. Returns the exit code; what is wrong is said on stderr.

@@ -36,7 +36,7 @@ struct Snapshot {
   StepReport report;                      ///< Prediction of the current plan.
   simulator::StepCurves curves;           ///< Of the same plan.
   LiveTensors at_peak;                    ///< Of `curves`.
-  std::vector<planner::Candidate> plans;  ///< Pareto front and neighbours; empty until a search ran.
+  std::vector<planner::Candidate> plans;  ///< Pareto front and neighbors; empty until a search ran.
   planner::Explanation explanation;       ///< What binds, and what would help.
   std::optional<planner::Proof> proof;    ///< Of a plan that was searched.
   std::vector<std::string> notes;         ///< What the search has to say besides.

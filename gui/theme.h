@@ -1,9 +1,9 @@
 #pragma once
 
-// Colours of the window and of the charts, light and dark.
+// Colors of the window and of the charts, light and dark.
 //
-// Hues follow Okabe and Ito, "Color Universal Design" (2008), which people with any common kind of colour vision can
-// tell apart; categories that are communication buffers are hatched as well, and no meaning rests on colour alone.
+// Hues follow Okabe and Ito, "Color Universal Design" (2008), which people with any common kind of color vision can
+// tell apart; categories that are communication buffers are hatched as well, and no meaning rests on color alone.
 
 #include <QColor>
 #include <QPalette>

@@ -343,7 +343,7 @@ void VerdictBar::show_state() {
     return;
   }
   const bool fits = shown->report.verdict == Verdict::Fits;
-  // A word and a sign: colour alone says nothing to some.
+  // A word and a sign: color alone says nothing to some.
   verdict_->setText(fits ? QStringLiteral("✓ FITS") : QStringLiteral("✗ DOES NOT FIT"));
   const bool is_stale = state_.is_stale() || !state_.errors().empty();
   set_color(*verdict_, is_stale ? theme_.text_weak : fits ? theme_.good : theme_.bad);

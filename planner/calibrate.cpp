@@ -3,7 +3,7 @@
 // for as long as it did. Both times only grow with their factor, and links do not change the first. Where no factor
 // will do (a run that waited for nothing, or one rank), the nearest end of the range, or 1, is taken.
 //
-// Not modelled: that products and memory traffic may be wrong by different factors; one run cannot tell them apart.
+// Not modeled: that products and memory traffic may be wrong by different factors; one run cannot tell them apart.
 
 #include "planner/calibrate.h"
 

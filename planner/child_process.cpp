@@ -11,7 +11,7 @@
 // Sources: credentials(7), prctl(2), proc(5), sigtimedwait(2). Boost.Process 1.74, the one in Debian 12, knows neither
 // sessions nor subreapers, so there would be as much to write on top of it.
 //
-// Not modelled: a descendant that another user owns cannot be killed; it is left.
+// Not modeled: a descendant that another user owns cannot be killed; it is left.
 
 #include "planner/child_process.h"
 

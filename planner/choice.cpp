@@ -212,7 +212,7 @@ std::vector<std::int64_t> shard_sizes(const Cluster& cluster) {
   std::vector<std::int64_t> sizes;
   for (std::int64_t shard = world; shard >= 1; --shard) {
     if (world % shard != 0) continue;
-    // A group that covers a node and a half has its neighbours on two networks; nobody runs that.
+    // A group that covers a node and a half has its neighbors on two networks; nobody runs that.
     const bool is_inside_node = cluster.gpus_per_node % shard == 0;
     const bool is_whole_nodes = shard % cluster.gpus_per_node == 0;
     if (shard == world || is_inside_node || is_whole_nodes) {
@@ -229,7 +229,7 @@ Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster
   }
   const std::int64_t global = *space.global_batch;
   if (global < 1 || global % world != 0) {
-    return failure("--global-batch", fmt::format("{} samples cannot be shared out evenly to {} GPUs.", global, world),
+    return failure("--global-batch", fmt::format("{} samples cannot be split evenly over {} GPUs.", global, world),
                    fmt::format("Write a multiple of {}.", world));
   }
   const std::int64_t per_gpu = global / world;
@@ -247,11 +247,11 @@ Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster
                    "Take a smaller global batch, or more GPUs.");
   }
   if (batches.empty()) {
-    return failure("--global-batch",
-                   fmt::format("{} samples are {} for each of {} GPUs, and micro-batch x accumulation makes another "
-                               "number.",
-                               global, per_gpu, world),
-                   "Leave one of --global-batch, --batch and --accumulate out.");
+    return failure(
+        "--global-batch",
+        fmt::format("{} samples are {} for each of {} GPUs, and micro-batch x accumulation is another number.", global,
+                    per_gpu, world),
+        "Leave one of --global-batch, --batch and --accumulate out.");
   }
   return batches;
 }

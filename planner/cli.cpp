@@ -138,7 +138,7 @@ int run(std::span<const std::string> arguments, Console& console) {
   Output output{.console = console, .out = terminal_of_out(console, color), .err = err};
   output.format = read_name(*line, Option::OutputFormat, kFormats, errors).value_or(Format::Table);
   if (line->has(Option::Json) && line->has(Option::OutputFormat) && output.format != Format::Json) {
-    errors.push_back({"--json", "--format asks for something else.", "Give one of the two."});
+    errors.push_back({"--json", "--format asks for another format.", "Give one of the two."});
   }
   if (output.format == Format::Trace && line->command != Command::Replay) {
     errors.push_back({"--format", "Only replay prints a trace.", "Choose table, json, csv or md."});
@@ -150,6 +150,7 @@ int run(std::span<const std::string> arguments, Console& console) {
     print_errors(errors, console, err);
     return kExitInput;
   }
+  for (const std::string& note : line->notes) output.note(note);
   const Outcome outcome = run_command(*line, output);
   if (!outcome) {
     print_errors(outcome.error().errors, console, err);

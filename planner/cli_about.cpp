@@ -154,7 +154,7 @@ namespace {
 Outcome print_expanded(const CommandLine& line, const Output& output) {
   if (line.arguments.empty()) {
     return input_failure(
-        {{"--expanded", "It writes one model out, and none is named.", "Write fsdp-plan models NAME --expanded."}});
+        {{"--expanded", "It writes out one model, and none is named.", "Write fsdp-plan models NAME --expanded."}});
   }
   Errors errors;
   Workload workload = read_workload(line, errors);
@@ -176,10 +176,10 @@ Outcome models_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::Expanded)) return print_expanded(line, output);
   Errors unused;
   for (const Option option : {Option::Recipe, Option::Batch, Option::Sequence, Option::SetDimension, Option::Trainable,
-                              Option::Freeze, Option::Flavour}) {
+                              Option::Freeze, Option::Flavor}) {
     if (line.has(option)) {
-      unused.push_back(
-          {std::string(flag_of(option)), "The list of models has no use for it.", "Name a model and add --expanded."});
+      unused.push_back({std::string(flag_of(option)), "It does not apply to the list of models.",
+                        "Name a model and add --expanded."});
     }
   }
   if (!line.arguments.empty()) {

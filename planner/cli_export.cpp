@@ -40,7 +40,7 @@ Outcome export_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::ExportTo)) {
     format = OptionReader(line, errors).choice(Option::ExportTo, kExportFormatTable);
   } else {
-    errors.push_back({"--to", "Nothing says in which format.", "Write --to chrome, --to memviz or --to csv."});
+    errors.push_back({"--to", "The format is missing.", "Write --to chrome, --to memviz or --to csv."});
   }
   auto prediction = predict_plan_file(line, output);
   if (!prediction) {

@@ -24,17 +24,18 @@ constexpr std::string_view kExamples = R"(Examples:
 )";
 
 constexpr std::string_view kRehearsal =
-    R"(Run a training script as it is, with the real PyTorch, without a GPU, against a
-stub driver: two or three steps of any rank of any number of GPUs, on any Linux
-machine. Says what was applied, the peaks of memory with their lines of Python,
-the collectives of a step, or the out-of-memory error of the rented machine.
+    R"(Run an unmodified training script with the real PyTorch on a Linux machine
+without a GPU: CUDA and NCCL are replaced by stubs, and one process plays any
+rank of any number of GPUs for a few steps. Prints what was applied, peak memory
+with its lines of Python, the collectives of a step, or the out-of-memory error
+that the real machine would give.
 
 Usage: fsdp-plan rehearse [options] -- COMMAND...
        fsdp-plan rehearse PLAN [options]
 
 COMMAND is python, torchrun, accelerate launch or deepspeed, as you would type
-it. The number of GPUs comes from its arguments, unless --gpus and --nodes say
-it. Nothing is computed: losses are zeros, and no time is that of a GPU.
+it. The number of GPUs comes from its arguments, or from --gpus and --nodes.
+Nothing is computed: losses are zero and timings are meaningless.
 
 Examples:
   fsdp-plan rehearse -- torchrun --nproc-per-node 8 train.py
@@ -47,9 +48,9 @@ input is wrong, 3 the script failed, 130 it was interrupted.
 )";
 
 constexpr std::string_view kExecution =
-    R"(Train a plan for real: one process per rank on this machine, with LibTorch and
-Gloo, on weights and data from a seed. Then hold what was measured against what
-was predicted, term by term, worst first.
+    R"(Train a plan: one process per rank on this machine, with LibTorch and Gloo, on
+weights and data from a seed. Then print measured next to predicted values,
+largest difference first.
 
 Usage: fsdp-plan execute PLAN [options]
 
@@ -67,9 +68,9 @@ input is wrong, 3 a rank failed, 130 it was interrupted.
 )";
 
 constexpr std::string_view kReplay =
-    R"(Take a recorded run and say what another setting of PyTorch's allocator would
-have done to it: what it reserves, what lies idle, and the request that would
-run out of memory, with its line of Python.
+    R"(Replay the allocations of a recorded run under other settings of PyTorch's
+allocator: what it reserves, what stays unused, and the request that would run
+out of memory, with its line of Python.
 
 Usage: fsdp-plan replay FILE [options]
 

@@ -100,7 +100,7 @@ Result<Cluster> machines_of(const CommandLine& line, const ClusterLibrary& libra
     return cluster;
   }
   if (!overrides.memory) {
-    return failure("", "The machines are not known.",
+    return failure("", "The machines are missing.",
                    "Write --gpus 4 --mem 16G, or --gpu T4 --gpus 4, or --cluster FILE.");
   }
   return assumed_cluster(library.gpus, gpus, nodes, *overrides.memory, overrides);

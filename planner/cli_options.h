@@ -66,7 +66,7 @@ enum class Option {
   OptimizerImpl,
   OptimizerStatesName,
   Clip,
-  Flavour,
+  Flavor,
   AllocConf,
   // The plan.
   Strategy,
@@ -182,12 +182,16 @@ struct CommandLine {
   std::vector<std::string> arguments;            ///< Without the command's name.
   std::vector<std::string> script;               ///< Of rehearse: the words after "--".
   std::vector<std::vector<std::string>> values;  ///< [options] A flag that is given has one empty value.
+  std::vector<std::string> notes;                ///< Sentences, such as about options with an old name.
 
   bool has(Option option) const { return !values[static_cast<std::size_t>(option)].empty(); }
   /// The last value; nothing when it was not given.
   std::optional<std::string> value(Option option) const;
   const std::vector<std::string>& all(Option option) const { return values[static_cast<std::size_t>(option)]; }
 };
+
+/// Today's name of an option that had another one, which is still taken until the next version; else the same name.
+std::string_view current_name(std::string_view name);
 
 /// Errors: every unknown option, with the nearest one; options that the command does not take; missing values; too
 /// many or too few arguments.

@@ -27,6 +27,15 @@ std::vector<std::string_view> names_of(const OptionInfo& info) {
   return names;
 }
 
+/// The word with today's name of its option, and a sentence about it to `notes`.
+std::string renamed(const std::string& word, std::vector<std::string>& notes) {
+  const std::string_view before = std::string_view(word).substr(0, word.find('='));
+  const std::string_view now = current_name(before);
+  if (now == before) return word;
+  notes.push_back(fmt::format("{} is now {}; the next version takes only that.", before, now));
+  return std::string(now) + word.substr(before.size());
+}
+
 const OptionInfo* find_option(std::string_view name) {
   for (const OptionInfo& info : options()) {
     const std::vector<std::string_view> names = names_of(info);
@@ -128,13 +137,13 @@ std::size_t most_arguments(const CommandInfo& info) {
 void check_rehearsal(const CommandLine& line, bool has_dashes, Errors& errors) {
   const std::string example = "fsdp-plan rehearse -- python train.py";
   if (has_dashes && line.script.empty()) {
-    errors.push_back({"--", "The command is missing.", fmt::format("Write it behind: {}.", example)});
+    errors.push_back({"--", "The command is missing.", fmt::format("Write it after --: {}.", example)});
   } else if (has_dashes && !line.arguments.empty()) {
-    errors.push_back({"", fmt::format("\"{}\" stands before --.", line.arguments[0]),
-                      "Give a plan, or a command behind --, and not both."});
+    errors.push_back({"", fmt::format("Unexpected \"{}\" before --.", line.arguments[0]),
+                      "Give either a plan or a command after --."});
   } else if (!has_dashes && line.arguments.size() > 1) {
     errors.push_back({"", fmt::format("\"{}\" is one argument too many.", line.arguments[1]),
-                      fmt::format("A command stands behind --: {}.", example)});
+                      fmt::format("Write the command after --: {}.", example)});
   } else if (!has_dashes && line.arguments.empty()) {
     errors.push_back({"", "There is nothing to rehearse.", fmt::format("Write {}, or the name of a plan.", example)});
   }
@@ -163,7 +172,7 @@ void check_arguments(const CommandLine& line, Errors& errors) {
     errors.push_back({"", fmt::format("The {} is missing.", first),
                       swallowing.empty()
                           ? fmt::format("Write {} {}.", command, info.argument)
-                          : fmt::format("Write it before {}: all words that follow are taken for it.", swallowing)});
+                          : fmt::format("Write it before {}, which takes all words that follow.", swallowing)});
   }
 }
 
@@ -219,11 +228,12 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   std::optional<std::vector<std::string>> dashed;
   if (dashes != arguments.end()) dashed.emplace(dashes + 1, arguments.end());
-  std::vector<std::string> words =
-      check_words(arguments.first(static_cast<std::size_t>(dashes - arguments.begin())), errors);
+  CommandLine line;
+  std::vector<std::string> words(arguments.begin(), dashes);
+  for (std::string& word : words) word = renamed(word, line.notes);
+  words = check_words(words, errors);
   const bool had_errors = !errors.empty();
 
-  CommandLine line;
   line.values.resize(options().size());
   std::vector<std::string> positional;
   std::vector<char> flags(options().size(), 0);

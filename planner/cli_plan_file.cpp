@@ -60,7 +60,7 @@ void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
   Plan& plan = given.file.plan;
   apply_work_options(line, plan, errors);
   OptionReader reader(line, errors);
-  // A flavour says where the loss runs.
+  // A flavor says where the loss runs.
   apply_implementations(plan.runtime.implementations, given.workload);
   if (auto model = reader.keep(build_model(given.spec, given.workload))) given.model = std::move(*model);
   plan.cpu_offload = reader.yes_or_no(Option::Offload).value_or(plan.cpu_offload);
@@ -75,7 +75,7 @@ void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
 Result<Cluster> machines_of(const CommandLine& line, const Given& given, const std::string& library) {
   if (given.file.cluster) return override_machines(line, *given.file.cluster, library);
   if (names_machines(line)) return read_machines(line, library);
-  return failure(given.path, "The plan says nothing about its machines.",
+  return failure(given.path, "The plan does not name its machines.",
                  "Write --gpus 4 --mem 16G, or --gpu T4 --gpus 4, or --cluster FILE.");
 }
 
@@ -126,6 +126,7 @@ tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line,
   if (!rank) add(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
+  for (const std::string& note : given->file.notes) output.note(fmt::format("{}: {}", given->path, note));
   simulator::Predictor predictor(given->model, given->cluster);
   Result<StepReport> report = predictor.report(given->file.plan, *rank);
   if (!report) return input_failure(in_plan_file(std::move(report).error(), line.arguments.front()));
@@ -146,7 +147,7 @@ Errors check_outputs(const CommandLine& line, std::initializer_list<Option> file
     const std::optional<std::string> path = line.value(option);
     if (!path) continue;
     if (std::find(taken.begin(), taken.end(), *path) != taken.end()) {
-      errors.push_back({std::string(flag_of(option)), "Something else goes to the same file.", "Give another name."});
+      errors.push_back({std::string(flag_of(option)), "Another output goes to the same file.", "Give another name."});
     }
     taken.push_back(*path);
     if (*path == "-") continue;

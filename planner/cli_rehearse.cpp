@@ -78,16 +78,15 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
   subject.batch = line.value(Option::FindBatch);
   if (subject.batch) {
     reader.keep(batch_words(*subject.batch, 1));
-    if (line.script.empty())
-      reader.fail(Option::FindBatch, "A plan has a batch of its own.", "Name a script, after --.");
+    if (line.script.empty()) reader.fail(Option::FindBatch, "A plan fixes its own batch.", "Name a script, after --.");
     for (const Option one_run : {Option::Snapshot, Option::AllocatorTrace, Option::Against}) {
-      if (line.has(one_run)) reader.fail(one_run, "This is of one rehearsal, and --find-batch makes many.", "");
+      if (line.has(one_run)) reader.fail(one_run, "It applies to one rehearsal, and --find-batch runs many.", "");
     }
   }
   if (!line.script.empty()) {
     subject.against = reader.keep(read_against(line, library)).value_or(std::nullopt);
     settings = reader.keep(read_rehearsal(line, library, places));
-    if (line.has(Option::Python)) reader.fail(Option::Python, "The command says which Python it is.", "");
+    if (line.has(Option::Python)) reader.fail(Option::Python, "The command already names its Python.", "");
     if (subject.tolerance && !line.has(Option::Against)) {
       reader.fail(Option::Tolerance, "There is nothing to compare with.", "Add --against FILE.");
     }

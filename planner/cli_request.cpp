@@ -76,10 +76,10 @@ void apply_work_options(const CommandLine& line, Plan& plan, Errors& errors) {
     }
   }
   read_optimizer(reader, line, plan.optimizer);
-  if (const auto flavour = line.value(Option::Flavour)) {
-    Result<Runtime> runtime = runtime_of_flavour(*flavour);
+  if (const auto flavor = line.value(Option::Flavor)) {
+    Result<Runtime> runtime = runtime_of_flavour(*flavor);
     if (runtime) plan.runtime = std::move(*runtime);
-    if (!runtime) reader.fail(Option::Flavour, runtime.error()[0].what, runtime.error()[0].hint);
+    if (!runtime) reader.fail(Option::Flavor, runtime.error()[0].what, runtime.error()[0].hint);
   }
   if (const auto settings = line.value(Option::AllocConf)) {
     const auto parsed = simulator::parse_allocator_settings(*settings);

@@ -51,8 +51,7 @@ std::optional<std::int64_t> OptionReader::length(Option option) {
   if (!in_kibi) return count(option);
   const std::optional<std::int64_t> number = parse_integer(std::string_view(*text).substr(0, text->size() - 1));
   if (!number || *number < 1 || *number > kLargestCount / 1024) {
-    fail(option, fmt::format("\"{}\" is not a whole number from 1 to {}.", *text, kLargestCount),
-         "Write 8192, or 8k for the same.");
+    fail(option, fmt::format("\"{}\" is not a whole number from 1 to {}.", *text, kLargestCount), "Write 8192 or 8k.");
     return std::nullopt;
   }
   return *number * 1024;
@@ -81,7 +80,7 @@ std::optional<double> OptionReader::share(Option option) {
   const bool in_percent = text->ends_with('%');
   const std::optional<double> number = parse_number(text->substr(0, text->size() - (in_percent ? 1 : 0)));
   if (!number || *number < 0) {
-    fail(option, fmt::format("\"{}\" is not a share.", *text), "Write 2% or 0.02.");
+    fail(option, fmt::format("\"{}\" is not a percentage or a fraction.", *text), "Write 2% or 0.02.");
     return std::nullopt;
   }
   return in_percent ? *number / 100 : *number;

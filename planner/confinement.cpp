@@ -4,7 +4,7 @@
 // folders, so that moves within a folder that may be written to would fail with EXDEV; version 2 came with 5.19,
 // truncate with version 3.
 //
-// Not modelled: Landlock says nothing about modes, owners and times.
+// Not modeled: Landlock says nothing about modes, owners and times.
 
 #include "planner/confinement.h"
 

@@ -39,10 +39,11 @@ std::string binding_of(const StepReport& report) {
   const Bytes outside = memory.peaks.device - memory.peaks.reserved;
   const Bytes held = memory.peaks.reserved - memory.peaks.live;
   return fmt::format(
-      "The peak of {} comes in {}, at {}, while {} is at work: {} are the largest of {} of live tensors; the allocator "
-      "holds {} more, and {} lie outside of it.",
-      format_bytes(memory.peaks.device), memory.peak.phase, moment, unit, largest_terms(memory.at_peak),
-      format_bytes(memory.peaks.live), format_bytes(held), format_bytes(outside));
+      "The peak of {} is reached in {}, at {} (unit: {}). Live tensors take {}; the largest are {}. The allocator "
+      "holds "
+      "{} more, and {} lie outside PyTorch.",
+      format_bytes(memory.peaks.device), memory.peak.phase, moment, unit, format_bytes(memory.peaks.live),
+      largest_terms(memory.at_peak), format_bytes(held), format_bytes(outside));
 }
 
 std::vector<Candidate> nearest_rejected(std::vector<Candidate> candidates, const Candidate& best, Verdict verdict) {

@@ -20,7 +20,7 @@
 // Sources: torch/distributed/_tools/fsdp_ilp.py and test/distributed/_tools/test_fsdp_ilp.py of PyTorch, commits
 // 79f1d16a and 7af2aca3 (never part of a release).
 //
-// Not modelled there, hence not here: optimizer states, the factor (N-1)/N of collectives, HSDP, offload, whether a
+// Not modeled there, hence not here: optimizer states, the factor (N-1)/N of collectives, HSDP, offload, whether a
 // unit is freed after forward, activation checkpointing.
 
 #include "planner/fsdp_ilp.h"
@@ -185,7 +185,7 @@ class IlpCostModel : public CostModel {
       root.parameters -= at(problem_, children_[i]).parameters;
       root.gradients -= at(problem_, children_[i]).gradients;
     }
-    // The last decided unit may still get a neighbour, which can only expose more: its own part is left out.
+    // The last decided unit may still get a neighbor, which can only expose more: its own part is left out.
     Seconds exposed{0};
     if (!units.empty()) exposed = exposed_between(problem_, units);
     exposed += time_of(problem_.all_gather, root.parameters) + time_of(problem_.reduce_scatter, root.gradients);

@@ -5,7 +5,7 @@
 // Sources: torch/distributed/run.py (torch 2.11), accelerate/commands/launch.py (1.15), deepspeed/launcher/runner.py
 // (0.19).
 //
-// Not modelled: hostfiles of deepspeed, accelerate's default configuration file, srun and mpirun. --gpus and --nodes
+// Not modeled: hostfiles of deepspeed, accelerate's default configuration file, srun and mpirun. --gpus and --nodes
 // say it then.
 
 #include "planner/rehearse_command.h"

@@ -142,17 +142,17 @@ Error explain_exception(const RehearsalRecord& record, const std::string& where)
   if (wants_other_torch(error)) {
     return {where,
             fmt::format("The script, or a package of it, wants another torch than {}: {}", record.seen.torch, said),
-            "Rehearse it with the Python of its own environment."};
+            "Rehearse it with the Python of its environment."};
   }
   if (!record.seen.limits.missing_functions.empty()) {
     return {where,
             fmt::format("The stub GPU has no {}, and then: {}", fmt::join(record.seen.limits.missing_functions, ", "),
                         said),
-            "What calls it cannot be rehearsed; the script works if it can do without."};
+            "Code that calls it cannot be rehearsed; the script works if it can do without."};
   }
   if (last_part(error.type) == "ModuleNotFoundError") {
     return {where, fmt::format("This Python lacks a module of the script: {}", said),
-            "Rehearse it with the Python of its own environment."};
+            "Rehearse it with the Python of its environment."};
   }
   if (last_part(error.type) == "EndlessLoop") {
     const std::optional<PythonFrame> place = place_of(error);
@@ -181,15 +181,15 @@ std::string last_words(const RankRun& run) {
 Error explain_silence(const RankRun& run, const std::string& where) {
   const ExitStatus status = run.status.value_or(ExitStatus{});
   if (status.signal == SIGKILL) {
-    return {where, "It was killed, probably because the machine ran out of its own memory.",
+    return {where, "It was killed, probably because this machine ran out of memory.",
             "Build the model on the meta device, or rehearse fewer ranks at a time."};
   }
   if (status.signal != 0) return {where, fmt::format("It crashed: it {}.", describe(status)), ""};
   if (status.code != 0) {
-    return {where, fmt::format("It {}, and no Python in it said what it did.", describe(status)),
+    return {where, fmt::format("It {}, and no Python in it reported what it did.", describe(status)),
             std::string(kReadsPath)};
   }
-  return {where, "It ended well, but no Python in it said what it did.", std::string(kReadsPath)};
+  return {where, "It succeeded, but no Python in it reported what it did.", std::string(kReadsPath)};
 }
 
 }  // namespace
@@ -207,9 +207,9 @@ Errors explain_failure(const RankRun& run, const RehearsalSettings& settings) {
   if (run.timed_out) {
     const std::string at = run.last_progress.empty() ? "" : fmt::format(" (it was at: {})", run.last_progress);
     return {{where,
-             fmt::format("It did not end within {}{}, so it was ended. Where it was stands above.",
+             fmt::format("It did not end within {}{} and was killed. See above for where it was.",
                          format_time(settings.timeout), at),
-             "--timeout gives it longer, --steps makes it shorter."}};
+             "Raise --timeout or lower --steps."}};
   }
   if (is_refused_plan(run)) {
     return {{where, "The plan cannot be rehearsed, for the reasons above.",

@@ -119,7 +119,7 @@ std::vector<RehearsalWarning> describe_redirected(const std::string& folder) {
   if (!written.empty()) {
     std::uintmax_t bytes = 0;
     for (const Found& file : written) bytes += file.bytes;
-    result.push_back({"writes", fmt::format("{} ({}): {}. Kept nowhere: what the script computes here means nothing.",
+    result.push_back({"writes", fmt::format("{} ({}): {}. Not kept: a rehearsal computes no values.",
                                             counted(static_cast<std::int64_t>(written.size()), "file"),
                                             format_bytes(Bytes(static_cast<std::int64_t>(bytes))), names_of(written))});
   }
@@ -140,10 +140,9 @@ std::vector<RehearsalWarning> describe_allowed(const std::string& folder) {
   if (paths.empty()) return {};
   std::vector<Found> changed;
   for (const std::string& path : paths) changed.push_back({path, 0});
-  return {{"allowed_writes",
-           fmt::format("--allow-writes: the script wrote, moved or removed {} on your disk: {}. What it computes here "
-                       "means nothing, and neither do these files.",
-                       counted(static_cast<std::int64_t>(paths.size()), "path"), names_of(changed))}};
+  return {{"allowed_writes", fmt::format("--allow-writes: the script wrote, moved or removed {} on your disk: {}. A "
+                                         "rehearsal computes no values, so these files are meaningless.",
+                                         counted(static_cast<std::int64_t>(paths.size()), "path"), names_of(changed))}};
 }
 
 }  // namespace
@@ -204,7 +203,7 @@ std::vector<RehearsalWarning> describe_writes(const RehearsalSettings& settings,
     case Writes::Unwatched:
       return {{"allowed_writes",
                "--allow-writes, and the library that would note them is not there: what the script wrote is on your "
-               "disk, and its contents mean nothing."}};
+               "disk and is meaningless: a rehearsal computes no values."}};
   }
   return {};
 }

@@ -128,7 +128,7 @@ void note_other_world(const RehearsalSettings& settings, const RecordedJob& job,
                                       [&](const CommunicatorMemory& each) { return each.ranks == job.world_size; });
   if (is_charged) return;
   report.assumptions.push_back(
-      fmt::format("NCCL's buffers are those of communicators of up to {}, not {}: --gpus and --nodes say it before.",
+      fmt::format("NCCL's buffers are those of communicators of up to {}, not {}: give --gpus and --nodes.",
                   counted(settings.nccl.back().ranks, "rank"), job.world_size));
 }
 

@@ -2,7 +2,7 @@
 // the launcher's arguments where no option says them, and with an H100 where no GPU is named.
 //
 // Device memory outside PyTorch's allocator is charged by stated terms: the CUDA context of the GPU's description, and
-// for each communicator what simulator/nccl_memory.h says of that many neighbouring ranks with all-reduces. Every
+// for each communicator what simulator/nccl_memory.h says of that many neighboring ranks with all-reduces. Every
 // divisor of the world is a size that a mesh may have; whatever else a script makes is charged as the whole world.
 
 #include "planner/rehearse_settings.h"
@@ -136,9 +136,9 @@ Result<Cluster> machines_of_script(CommandLine line, const std::string& library,
   settings.counts_given = has_counts || (line.has(Option::ClusterFile) && !launch_counts);
   settings.counts_known = settings.counts_given || launch_counts || launch.is_python;
   if (!launch.counts_by.empty() && !has_counts) {
-    settings.assumptions.push_back(
-        fmt::format("{} is a process for each GPU of the machine, and nobody said how many it has: 1. --gpus says it.",
-                    launch.counts_by));
+    settings.assumptions.push_back(fmt::format(
+        "{} starts one process per GPU of the machine; their number was not given, so it is 1. Give it with --gpus.",
+        launch.counts_by));
   }
   return read_machines(line, library);
 }

@@ -158,7 +158,7 @@ void add_applied(Document& document, const StepReport& report, bool verbose) {
     const std::string text = optimizer_text(optimizer);
     if (entry.lines.empty() || entry.lines.back() != text) entry.lines.push_back(text);
   }
-  if (entry.lines.empty()) entry.lines.emplace_back("nothing was seen to be trained");
+  if (entry.lines.empty()) entry.lines.emplace_back("no training was observed");
   document.push_back(std::move(entry));
   if (!verbose) return;
   Table table{

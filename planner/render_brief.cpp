@@ -51,7 +51,7 @@ std::string in_words(const std::string& instruction) {
 std::string_view binding_phase(const MemoryReport& memory) {
   for (const PhasePeaks& phase : memory.phases) {
     if (phase.peaks.device != memory.peaks.device) continue;
-    if (phase.phase == "initialisation") return "initialization";
+    if (phase.phase == "initialization") return phase.phase;
     if (phase.phase == "first_step") return "first step";
     if (phase.phase == "steady_step") return "steady state";
   }
@@ -102,7 +102,6 @@ void add_largest(Document& document, const MemoryReport& memory) {
 std::string moment_of(const MemoryReport& memory, bool with_op) {
   const PeakMoment& peak = memory.peak;
   std::string text = peak.instruction.empty() ? peak.phase : in_words(peak.instruction);
-  if (text == "initialisation") text = "initialization";
   if (with_op && !peak.op.empty()) text += fmt::format(" ({})", peak.op);
   const std::string_view phase = binding_phase(memory);
   if (!phase.empty() && phase != text) text += fmt::format(" in the {}", phase);

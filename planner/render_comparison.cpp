@@ -69,7 +69,7 @@ void add_comparison(Document& document, const Comparison& comparison, double tol
     document.push_back(
         Entry{.label = "",
               .lines = {fmt::format("{} more, {}", grouped(static_cast<std::int64_t>(left_out)),
-                                    worst == "exact" ? "all exact" : fmt::format("none further off than {}", worst))}});
+                                    worst == "exact" ? "all exact" : fmt::format("none off by more than {}", worst))}});
   }
   if (!comparison.notes.empty()) {
     document.push_back(Entry{.label = "beware", .lines = comparison.notes, .style = Style::Warning});

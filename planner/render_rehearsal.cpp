@@ -46,7 +46,7 @@ std::string_view between(std::string_view phase) {
 /// "backward of step 2, in model.layers.3.mlp".
 std::string moment(std::string_view phase, std::int64_t step, std::string_view module) {
   std::string text(phase.empty() ? "somewhere" : phase);
-  if (step > 0 && phase != "initialisation") text += fmt::format("{}step {}", between(phase), step);
+  if (step > 0 && phase != "initialization") text += fmt::format("{}step {}", between(phase), step);
   if (!module.empty()) text += fmt::format(", in {}", module);
   return text;
 }
@@ -55,8 +55,8 @@ std::string ranks_text(const StepReport& report) {
   const Rehearsal& seen = *report.rehearsal;
   std::string text = fmt::format("rank {} of {}", seen.rank, report.gpus_per_node * report.nodes);
   if (seen.ranks.size() > 1) text += fmt::format(", the worst of {} run", seen.ranks.size());
-  if (seen.unplayed.size() == 1) text += fmt::format(" · rank {} could not be played", seen.unplayed.front().rank);
-  if (seen.unplayed.size() > 1) text += fmt::format(" · {} ranks could not be played", seen.unplayed.size());
+  if (seen.unplayed.size() == 1) text += fmt::format(" · rank {} could not be run", seen.unplayed.front().rank);
+  if (seen.unplayed.size() > 1) text += fmt::format(" · {} ranks could not be run", seen.unplayed.size());
   return text;
 }
 
@@ -141,7 +141,7 @@ void add_moment(Document& document, const StepReport& report, const RehearsalVie
   const PeakMoment& peak = report.memory.peak;
   if (peak.phase.empty() && report.rehearsal->peak_stack.empty()) return;
   std::string where = peak.phase.empty() ? "somewhere" : peak.phase;
-  if (!peak.instruction.empty() && peak.phase != "initialisation")
+  if (!peak.instruction.empty() && peak.phase != "initialization")
     where += std::string(between(peak.phase)) + peak.instruction;
   if (!peak.op.empty()) where += ", in " + peak.op;
   Entry entry{.label = "peak", .lines = {std::move(where)}};
@@ -201,8 +201,9 @@ void add_allocations(Document& document, const Rehearsal& seen, const RehearsalV
 
 void add_device(Document& document, const MemoryReport& memory, bool verbose) {
   if (verbose) {
-    Table table{.name = "device",
-                .columns = {{"term", "term"}, {"bytes", "bytes", true}, {"is", "provenance"}, {"source", "source"}}};
+    Table table{
+        .name = "device",
+        .columns = {{"term", "term"}, {"bytes", "bytes", true}, {"provenance", "provenance"}, {"source", "source"}}};
     for (const DeviceTerm& term : memory.device_terms) {
       table.rows.push_back({term.name, cell(term.bytes), std::string(name_of(term.provenance)), term.source});
     }
@@ -291,7 +292,7 @@ Entry rehearsal_verdict(const StepReport& report) {
     line += fmt::format(" · the allocator emptied its cache {}", counted(memory.cache_flushes, "time"));
   }
   // Peaks of a run that never trained say nothing about training.
-  if (seen.steps == 0) line += " · no training step was seen";
+  if (seen.steps == 0) line += " · no training step was observed";
   return {.label = "FITS", .lines = {std::move(line)}, .style = Style::Good};
 }
 
@@ -335,8 +336,7 @@ std::vector<std::string> limits_of(const StepReport& report) {
                     limits.routing == "none" ? "" : ", but for a balanced routing"));
   }
   if (limits.triton) {
-    lines.emplace_back(
-        "Triton's kernels were compiled and did not run; what is chosen by timing them may be another one.");
+    lines.emplace_back("Triton's kernels were compiled and did not run; autotuning may choose others on a GPU.");
   }
   if (limits.cuda_graphs) lines.emplace_back("CUDA graphs were captured; their private pools may differ on a GPU.");
   if (limits.cudnn_plans > 0) {

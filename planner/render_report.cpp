@@ -57,7 +57,7 @@ std::optional<std::string> host_line(const StepReport& report) {
   const std::string needs = fmt::format("needs {} of host memory per node", format_bytes(host.needed));
   if (!host.budget) return needs + " (not checked: give --host-mem)";
   if (host.missing() > Bytes(0)) return std::nullopt;
-  return fmt::format("{}, of {}; {} free beside a margin of {}", needs, format_bytes(*host.budget),
+  return fmt::format("{}, of {}; {} headroom after a {} safety margin", needs, format_bytes(*host.budget),
                      format_bytes(*host.budget - host.needed - host.margin), format_bytes(host.margin));
 }
 
@@ -85,8 +85,9 @@ void add_device(Document& document, const MemoryReport& memory, const View& view
     document.push_back(Entry{.label = "device", .lines = {join(parts)}});
     return;
   }
-  Table table{.name = "device",
-              .columns = {{"term", "term"}, {"bytes", "bytes", true}, {"is", "provenance"}, {"source", "source"}}};
+  Table table{
+      .name = "device",
+      .columns = {{"term", "term"}, {"bytes", "bytes", true}, {"provenance", "provenance"}, {"source", "source"}}};
   for (const DeviceTerm& term : memory.device_terms) {
     table.rows.push_back({term.name, cell(term.bytes), std::string(name_of(term.provenance)), term.source});
   }
@@ -167,7 +168,7 @@ Entry verdict_of(const StepReport& report, bool no_plan_fits) {
   const std::string margin = format_bytes(memory.margin);
   switch (report.verdict) {
     case Verdict::Fits: {
-      std::string line = fmt::format("peak {}, {} to spare on top of a {} safety margin · {}", of,
+      std::string line = fmt::format("peak {}, {} headroom after a {} safety margin · {}", of,
                                      format_bytes(memory.budget - needed), margin, step);
       if (memory.cache_flushes > 0) {
         line += fmt::format(" · the allocator must empty its cache {} a step", counted(memory.cache_flushes, "time"));
@@ -230,8 +231,9 @@ Table summary_of(const StepReport& report) {
 void add_host(Document& document, const StepReport& report, const View& view) {
   if (const auto line = host_line(report)) document.push_back(Entry{.label = "host", .lines = {*line}});
   if (!view.verbose || !report.memory.host) return;
-  Table table{.name = "host",
-              .columns = {{"of a node", "term"}, {"bytes", "bytes", true}, {"is", "provenance"}, {"source", "source"}}};
+  Table table{
+      .name = "host",
+      .columns = {{"of a node", "term"}, {"bytes", "bytes", true}, {"provenance", "provenance"}, {"source", "source"}}};
   for (const DeviceTerm& term : report.memory.host->terms) {
     table.rows.push_back({term.name, cell(term.bytes), std::string(name_of(term.provenance)), term.source});
   }

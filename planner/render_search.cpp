@@ -15,7 +15,7 @@ namespace {
 
 /// What is known of plans other than the named one.
 std::string claim_of(const Proof& proof, Verdict verdict) {
-  if (!proof.is_proven) return "not proven: a bound of the search turned out wrong";
+  if (!proof.is_proven) return "not proven: a lower bound of the search turned out wrong";
   if (proof.stopped_early) {
     return fmt::format("stopped early: a better plan may be up to {:.1f} % faster", proof.optimality_gap * 100);
   }
@@ -115,7 +115,7 @@ void add_explanation(Document& document, const Explanation& explanation, bool ve
               .columns = {{"what if", "what"},
                           {"memory", "delta_bytes", true},
                           {"step", "delta_seconds", true},
-                          {"then it", "verdict"},
+                          {"verdict", "verdict"},
                           {"option", "flag"}}};
   for (const Remedy& remedy : explanation.remedies) {
     if (!verbose && table.rows.size() == kMostRemedies) break;

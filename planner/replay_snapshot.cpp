@@ -17,7 +17,7 @@
 // Sources: PyTorch 2.11.0, torch/csrc/cuda/memory_snapshot.cpp for the keys, c10/cuda/CUDACachingAllocator.cpp for when
 // an event is written; snapshots of rehearsals.
 //
-// Not modelled: private pools of CUDA graphs, whose events say no pool.
+// Not modeled: private pools of CUDA graphs, whose events say no pool.
 
 #include <fmt/format.h>
 
@@ -299,7 +299,7 @@ class TraceMaker {
       recording_.notes.push_back(
           fmt::format("{} in {} {} there before the recording began{}.", format_bytes(recording_.bytes_before),
                       recording_.num_before, recording_.num_before == 1 ? "block was" : "blocks were",
-                      recording_.exact_before.empty() ? "; how they lay among free ones is not known"
+                      recording_.exact_before.empty() ? "; the free blocks between them are unknown"
                                                       : "; other settings begin without its free memory"));
     }
     compact_waits();

@@ -82,7 +82,7 @@ class HistoryReader {
     const std::optional<PickleValue> value = dict.find(key);
     const std::optional<std::int64_t> number = value ? value->as_int() : std::nullopt;
     if (number && *number >= 0 && *number <= most) return *number;
-    complain(where, number  ? fmt::format("\"{}\" is {}, which cannot be.", key, *number)
+    complain(where, number  ? fmt::format("\"{}\" is {}, which is impossible.", key, *number)
                     : value ? fmt::format("\"{}\" is not a number.", key)
                             : fmt::format("\"{}\" is missing.", key));
     return 0;
@@ -91,7 +91,7 @@ class HistoryReader {
   std::int64_t size_of(const PickleValue& dict, std::string_view key, const std::string& where) {
     const std::int64_t bytes = number_of(dict, key, where, kMostBytes);
     if (bytes_in_all_ <= kMostBytesInAll && bytes_in_all_ + bytes > kMostBytesInAll) {
-      complain(where, "The sizes add up to more than can be.");
+      complain(where, "The sizes add up to more than is possible.");
     }
     bytes_in_all_ = std::min(bytes_in_all_ + bytes, kMostBytesInAll + 1);
     return bytes;
@@ -124,7 +124,7 @@ class HistoryReader {
       event.stream = number_of(entry, "stream", where, kAny);
     }
     for (const std::string& each : unknown) {
-      history_.notes.push_back(fmt::format("Events \"{}\" are not known and were passed over.", each));
+      history_.notes.push_back(fmt::format("Events \"{}\" are unknown and were skipped.", each));
     }
   }
 
@@ -161,7 +161,7 @@ class HistoryReader {
   void read_settings(const PickleValue& root) {
     const std::optional<PickleValue> settings = root.find("allocator_settings");
     if (!settings) {
-      history_.notes.emplace_back("The snapshot does not say its settings; the defaults are taken.");
+      history_.notes.emplace_back("The snapshot does not record its settings; the defaults are used.");
       return;
     }
     auto [text, read] = settings_of_snapshot(*settings, history_.notes);

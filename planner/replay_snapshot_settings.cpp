@@ -88,7 +88,7 @@ std::pair<std::string, AllocatorSettings> settings_of_snapshot(const PickleValue
   if (written && fields == base) return {text, base};
   const Result<AllocatorSettings> said = simulator::parse_allocator_settings(to_text(fields));
   if (!said) {
-    notes.emplace_back("The settings of the snapshot cannot be; the defaults are taken.");
+    notes.emplace_back("The settings of the snapshot are invalid; the defaults are used.");
     return {"", AllocatorSettings()};
   }
   return {to_text(fields), *said};

@@ -270,10 +270,9 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     found.point = named;
   }
   if (!result.proof.is_proven) {
-    result.notes.push_back(
-        fmt::format("Not proven: {} turned out cheaper than a bound of the search, so another plan "
-                    "may be better.",
-                    counted(fastest.num_broken_bounds(), "plan")));
+    result.notes.push_back(fmt::format(
+        "Not proven: {} turned out to cost less than a lower bound of the search, so another plan may be better.",
+        counted(fastest.num_broken_bounds(), "plan")));
   }
   const Choice choice = found.cost->choice_of(found.point->point);
   result.best = candidate_of(*found.cost, *found.families, choice);

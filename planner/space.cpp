@@ -39,7 +39,8 @@ Result<Wrap> parse_wrap(std::string_view text) {
   if (text == "blocks") return Wrap{1, {}};
   if (text == "root") return Wrap{0, {}};
   if (const auto count = parse_count(text)) {
-    if (*count == 0) return failure("--wrap", "0 blocks make no unit.", "Write \"root\" for no unit but the root.");
+    if (*count == 0)
+      return failure("--wrap", "A unit needs at least one block.", "Write \"root\" for the root as the only unit.");
     return Wrap{*count, {}};
   }
   Wrap wrap;

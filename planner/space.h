@@ -4,7 +4,7 @@
 //
 //   mesh        shard x replicate = all GPUs. Shard: every divisor of a node's GPUs (1 is NO_SHARD) and every number of
 //               whole nodes that divides the GPUs.
-//   wrap        Each stack of blocks in units of 1, 2, 4 ... neighbouring blocks, or everything in the root.
+//   wrap        Each stack of blocks in units of 1, 2, 4 ... neighboring blocks, or everything in the root.
 //   ends        Embeddings, heads and other large modules outside the stacks: units of their own, or in the root.
 //               Frozen modules: units of their own, or with the rest.
 //   reshard     The last j units of every stack stay unsharded between forward and backward: j = 0 is

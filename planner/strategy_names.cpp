@@ -124,7 +124,7 @@ Result<std::optional<std::int64_t>> hybrid_shard(const Strategy& strategy, const
   for (std::int64_t shard = 2; shard < world; ++shard) {
     if (world % shard == 0) return std::nullopt;
   }
-  return refused(fmt::format("{} {} cannot be divided so", world, world == 1 ? "GPU" : "GPUs"));
+  return refused(fmt::format("{} {} cannot be split this way", world, world == 1 ? "GPU" : "GPUs"));
 }
 
 bool is_ddp(std::string_view name) {
@@ -137,9 +137,9 @@ Result<void> apply_strategy(std::string_view name, const Cluster& cluster, Space
   const auto strategy = std::find_if(kStrategies.begin(), kStrategies.end(),
                                      [&](const Strategy& candidate) { return candidate.name == name; });
   if (is_ddp(name)) {
-    return failure("--strategy",
-                   fmt::format("{} is not predicted: its buckets hold the gradients a second time.", name),
-                   "The nearest is NO_SHARD, FSDP2 with whole copies of the model; add the size of the gradients.");
+    return failure(
+        "--strategy", fmt::format("{} is not predicted: its buckets hold the gradients a second time.", name),
+        "The nearest is NO_SHARD, FSDP2 with a full copy of the model per GPU; add the size of the gradients.");
   }
   if (strategy == kStrategies.end()) {
     std::vector<std::string_view> names;
@@ -147,7 +147,7 @@ Result<void> apply_strategy(std::string_view name, const Cluster& cluster, Space
     return failure("--strategy", fmt::format("\"{}\" is not a sharding strategy.", name), suggest_name(name, names));
   }
   if (strategy->shard == Strategy::Shard::All && world_size(cluster) == 1) {
-    return failure("--strategy", fmt::format("{} shards over several GPUs, and there is one.", name),
+    return failure("--strategy", fmt::format("{} needs more than one GPU.", name),
                    "Write NO_SHARD, or leave --strategy out.");
   }
   space.strategy = name;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where the output goes: how wide it is, whether it takes colours, and how wide a text is on it.
+// Where the output goes: how wide it is, whether it takes colors, and how wide a text is on it.
 
 #include <optional>
 #include <string>
@@ -42,7 +42,7 @@ std::optional<int> terminal_width(int descriptor);
 
 enum class Style { Plain, Good, Bad, Warning, Strong, Faint };
 
-/// The text in a style, where the terminal takes colours.
+/// The text in a style, where the terminal takes colors.
 std::string styled(std::string_view text, Style style, const Terminal& terminal);
 
 /// Columns that a text takes: wide characters two, combining ones none, escape sequences none.

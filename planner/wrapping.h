@@ -38,7 +38,7 @@ struct Wrappables {
 /// where they save a collective of their own.
 Wrappables wrappables_of(const Model& model);
 
-/// Stacks in units of `blocks_per_unit` neighbours (0: none), and the ends and frozen modules that are asked for.
+/// Stacks in units of `blocks_per_unit` neighbors (0: none), and the ends and frozen modules that are asked for.
 Wrapping wrapping_of(const Model& model, const Wrappables& wrappables, std::int64_t blocks_per_unit, bool ends,
                      bool frozen);
 

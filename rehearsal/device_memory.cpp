@@ -18,7 +18,7 @@
 // the lowest free block among equal ones, so the order can move `reserved` a little; docs/rehearsal_stub_gpu.md has by
 // how much.
 //
-// Not modelled: cudaMalloc puts several requests of less than a page into one page. PyTorch asks for whole pages.
+// Not modeled: cudaMalloc puts several requests of less than a page into one page. PyTorch asks for whole pages.
 
 namespace fsdp::rehearsal {
 namespace {

@@ -7,7 +7,7 @@
 
 namespace fsdp::rehearsal {
 
-/// The driver maps device memory in pages of 2 MiB, on every data-centre GPU since Pascal (what
+/// The driver maps device memory in pages of 2 MiB, on every data-center GPU since Pascal (what
 /// cuMemGetAllocationGranularity answers there).
 inline constexpr uint64_t kPage = uint64_t{2} << 20;
 

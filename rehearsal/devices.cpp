@@ -66,7 +66,7 @@ FSDP_STUB cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
   return cudaSuccess;
 }
 
-// Data-centre GPUs have six priorities; the numbers fall as the priority rises.
+// Data-center GPUs have six priorities; the numbers fall as the priority rises.
 FSDP_STUB cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least != nullptr) *least = 0;
   if (greatest != nullptr) *greatest = -5;

@@ -1,7 +1,7 @@
 // CUDA graphs: a capture is kept as the list of its collectives, and launching one issues them again (captures.h).
 // PyTorch's allocator does the rest: its private pools are real.
 //
-// Not modelled: the device memory that the driver takes for a graph (some KiB for each kernel in it). Graphs that are
+// Not modeled: the device memory that the driver takes for a graph (some KiB for each kernel in it). Graphs that are
 // put together node by node, conditional nodes and graphs that allocate are among the functions of runtime_missing.cpp.
 #include <cuda_runtime_api.h>
 

@@ -6,7 +6,7 @@
 
 // DDP and FSDP1 compare shapes and bucket numbers between ranks, DTensor broadcasts seeds, and object collectives send
 // their sizes: small numbers that go to the card and come back without a kernel in between. They are kept as pieces,
-// address to bytes, that never overlap; neighbours are joined, so that what was sent in parts can be read in one.
+// address to bytes, that never overlap; neighbors are joined, so that what was sent in parts can be read in one.
 
 namespace fsdp::rehearsal {
 namespace {

@@ -96,12 +96,12 @@ FSDP_STUB ncclResult_t ncclCommInitAll(ncclComm_t* handles, int ranks, const int
   return ncclSuccess;
 }
 
-// How many ranks share our colour only they know, and stub_gpu_next_split, if it was told. The colour says nothing:
+// How many ranks share our color only they know, and stub_gpu_next_split, if it was told. The color says nothing:
 // PyTorch takes a hash of the ranks, or the first of them, by its version. It gives our rank in the new group as the
 // key.
-FSDP_STUB ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* handle, ncclConfig_t*) {
+FSDP_STUB ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* handle, ncclConfig_t*) {
   *handle = nullptr;
-  if (colour == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
+  if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
   const int told = ranks_of_next_split.exchange(0);
   if (told == 0) note_missing("the size of a group made by ncclCommSplit");
   return make(handle, told == 0 ? behind(parent).ranks : told, key);

@@ -108,7 +108,7 @@ void read_fault(Reader& reader, Options& options) {
   reader.reject("STUB_GPU_FAULT", *found, "hang:N with a number of a collective, or illegal:N with that of a kernel");
 }
 
-void read_behaviour(Reader& reader, Options& options) {
+void read_behavior(Reader& reader, Options& options) {
   if (const auto found = reader.text("STUB_GPU_EVENTS")) {
     const std::string_view text = *found;
     constexpr std::string_view kLag = "lag:";
@@ -177,7 +177,7 @@ Options parse_options(Lookup lookup, std::vector<std::string>& errors) {
   if (lookup("STUB_GPU_CUDNN_WORKSPACE_BYTES")) {
     reader.number("STUB_GPU_CUDNN_WORKSPACE_BYTES", options.cudnn_workspace_bytes.emplace(), uint64_t{0});
   }
-  read_behaviour(reader, options);
+  read_behavior(reader, options);
   if (options.context_bytes > options.card.total_bytes) {
     errors.push_back("STUB_GPU_CONTEXT_BYTES is " + std::to_string(options.context_bytes) +
                      ", which is more than the card has, " + std::to_string(options.card.total_bytes) + " bytes.");

@@ -7,7 +7,7 @@
 // found by feeding its library with strings. Two of its habits are not obvious and are kept: in the list form, entries
 // between two named intervals stay 0, and ">" fills from the one after the last named interval.
 //
-// Not modelled: backend:cudaMallocAsync, which is another allocator, and is refused.
+// Not modeled: backend:cudaMallocAsync, which is another allocator, and is refused.
 
 #include "simulator/allocator_settings.h"
 
@@ -207,9 +207,8 @@ class SettingsReader {
 
   void read_backend(const Pair& pair) {
     if (pair.value == "cudaMallocAsync") {
-      return complain_about_value(pair,
-                                  "Write native: the other backend is an allocator of the driver, which is not "
-                                  "modelled.");
+      return complain_about_value(
+          pair, "Write native: the other backend is an allocator of the driver, which is not modeled.");
     }
     if (pair.value != "native") complain_about_value(pair, "Write native.");
   }

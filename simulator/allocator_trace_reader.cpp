@@ -243,7 +243,7 @@ class TraceReader {
     double fraction = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), fraction);
     if (error != std::errc() || end != word.data() + word.size() || !(fraction >= 0 && fraction <= 1)) {
-      return complain(word, fmt::format("\"{}\" is not a part of the memory.", word), "Write a number from 0 to 1.");
+      return complain(word, fmt::format("\"{}\" is not a share of the memory.", word), "Write a number from 0 to 1.");
     }
     trace_.steps.push_back(
         {.bytes = static_cast<std::int64_t>(trace_.fractions.size()), .operation = TraceOperation::LimitMemory});
@@ -266,7 +266,7 @@ class TraceReader {
       return complain(key, fmt::format("There is no header \"{}\".", key), suggest_name(key, kHeaders));
     }
     if (!trace_.steps.empty()) {
-      return complain(key, "A header stands behind an operation.", "Headers come first; \"config\" changes settings.");
+      return complain(key, "A header comes after an operation.", "Headers come first; \"config\" changes settings.");
     }
     if (!has_words(words, 2, fmt::format("{} VALUE", key))) return;
     const std::string_view value = words.at[1];
@@ -284,7 +284,7 @@ class TraceReader {
       }
       trace_.device.progress = value == "hold" ? StreamProgress::OnDemand : StreamProgress::Instant;
     } else if (value != "bump") {
-      complain(value, fmt::format("Addresses \"{}\" are not modelled.", value), "Write bump: they rise from 0.");
+      complain(value, fmt::format("Addresses \"{}\" are not modeled.", value), "Write bump: they rise from 0.");
     }
   }
 

@@ -11,13 +11,13 @@
 // Best fit: the smallest free block that is large enough; of equal ones that with the lowest address. The front of it
 // is handed out, and the rest becomes a free block again if it is worth it: 512 bytes in the small pool, more than 1
 // MiB in the large one. So a large block may be up to 1 MiB larger than what was asked for, and counts in full. A freed
-// block melts with its free neighbours in the segment:
+// block melts with its free neighbors in the segment:
 //
 //   | a | free | b | free |   --free b-->   | a |      free      |
 //
 // Blocks never change their stream, and segments go back to the device only when the memory runs out, or on request.
 //
-// Here a block is an entry of a flat array, linked to its neighbours by index, and the free blocks of each stream and
+// Here a block is an entry of a flat array, linked to its neighbors by index, and the free blocks of each stream and
 // pool are a sorted array (caching_allocator_blocks.h). No request allocates memory once the arrays have grown, and
 // what few programs use (events, expandable segments, limits) costs one well-predicted branch.
 //
@@ -25,7 +25,7 @@
 // which was run on the traces of tests/golden/allocator and on thousands of random ones (tests/simulator/
 // caching_allocator_oracle_test.cpp) and gave the same addresses, sizes and statistics after every step.
 //
-// Not modelled: CUDA graphs and private pools, the cudaMallocAsync backend, memory shared between processes,
+// Not modeled: CUDA graphs and private pools, the cudaMallocAsync backend, memory shared between processes,
 // free-memory callbacks, and several threads. The addresses of a real driver differ, and of equal free blocks the
 // lowest address wins: that can change reserved memory by a segment or two, seldom allocated memory. If
 // `max_split_size` is lowered while larger blocks are split already, PyTorch 2.11 can stop with a CUDA error when
@@ -210,7 +210,7 @@ void CachingAllocator::free_block(std::int32_t index) {
   active_bytes_.remove(is_large, block.size);
   requested_bytes_.remove(is_large, block.requested);
 
-  // `place` is the entry of a neighbour that the merged block takes over.
+  // `place` is the entry of a neighbor that the merged block takes over.
   const std::size_t no_place = free.size();
   std::size_t place = no_place;
   const std::int64_t own_size = block.size;
@@ -251,20 +251,20 @@ void CachingAllocator::free_block(std::int32_t index) {
   if (bytes_more < 0) inactive_split_bytes_.remove(is_large, -bytes_more);
 }
 
-// Takes over the neighbour's bytes and links; the caller has seen to the sets.
-void CachingAllocator::absorb(std::int32_t index, std::int32_t neighbour_index) {
+// Takes over the neighbor's bytes and links; the caller has seen to the sets.
+void CachingAllocator::absorb(std::int32_t index, std::int32_t neighbor_index) {
   Block& block = blocks_[index];
-  const Block& neighbour = blocks_[neighbour_index];
-  block.size += neighbour.size;
-  if (block.prev == neighbour_index) {
-    block.address = neighbour.address;
-    block.prev = neighbour.prev;
+  const Block& neighbor = blocks_[neighbor_index];
+  block.size += neighbor.size;
+  if (block.prev == neighbor_index) {
+    block.address = neighbor.address;
+    block.prev = neighbor.prev;
     if (block.prev != kNone) blocks_[block.prev].next = index;
   } else {
-    block.next = neighbour.next;
+    block.next = neighbor.next;
     if (block.next != kNone) blocks_[block.next].prev = index;
   }
-  delete_block(neighbour_index);
+  delete_block(neighbor_index);
 }
 
 std::int32_t CachingAllocator::new_block() {

@@ -227,7 +227,7 @@ class CachingAllocator {
   bool should_split(std::int64_t block_size, const Request& request) const;
   std::int32_t split_front(std::int32_t index, const Request& request);
   void free_block(std::int32_t index);
-  void absorb(std::int32_t index, std::int32_t neighbour);
+  void absorb(std::int32_t index, std::int32_t neighbor);
   std::int32_t new_block();
   void delete_block(std::int32_t index);
   const Block& block_of(AllocationId id) const;
@@ -257,7 +257,7 @@ class CachingAllocator {
   std::int32_t reserve_expandable_segment(const Request& request);
   bool map_block(std::int32_t index, std::int64_t size);
   void unmap_block(std::int32_t index);
-  void merge_same_state(std::int32_t index, std::int32_t neighbour);
+  void merge_same_state(std::int32_t index, std::int32_t neighbor);
   void insert_unmapped(std::int32_t index);
   void erase_unmapped(std::int32_t index);
   std::int64_t size_with_room(std::int32_t index) const;

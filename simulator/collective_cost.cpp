@@ -30,7 +30,7 @@
 // the error of each class and size band. Ring: Thakur et al., "Optimization of Collective Communication Operations in
 // MPICH", IJHPCA, 2005; "busbw" in nccl-tests, doc/PERFORMANCE.md.
 //
-// Not modelled: other traffic on the links, PCIe lanes shared by sibling groups of one node, kernels that compete for
+// Not modeled: other traffic on the links, PCIe lanes shared by sibling groups of one node, kernels that compete for
 // SMs, rails of different length, the first call (which connects), and one process driving several GPUs, which adds
 // about 5 us for each GPU. PCIe boxes of the same kind differ by a factor of six among themselves: there the band is
 // wide, and only a measurement helps. On the wire, LL doubles the bytes, LL128 adds 1/15, and trees and NVLS send less

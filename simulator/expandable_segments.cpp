@@ -10,7 +10,7 @@
 //
 // Sources: PyTorch 2.11.0, c10/cuda/CUDACachingAllocator.cpp.
 //
-// Not modelled: peers and memory shared between processes, which need more of the driver, but no other sizes.
+// Not modeled: peers and memory shared between processes, which need more of the driver, but no other sizes.
 
 #include <algorithm>
 #include <cassert>
@@ -96,7 +96,7 @@ std::int32_t CachingAllocator::reserve_expandable_segment(const Request& request
   return index;
 }
 
-// Maps the front of an unmapped block, whole pages, and melts it with its free neighbours. False: out of memory.
+// Maps the front of an unmapped block, whole pages, and melts it with its free neighbors. False: out of memory.
 bool CachingAllocator::map_block(std::int32_t index, std::int64_t size) {
   const std::int64_t page_size = expandable_segments_[blocks_[index].segment].page_size;
   assert((blocks_[index].address - expandable_segments_[blocks_[index].segment].address) % page_size == 0);
@@ -198,16 +198,16 @@ void CachingAllocator::unmap_block(std::int32_t index) {
   }
 }
 
-// For a block that is in no set at the moment; takes the neighbour out of its own.
-void CachingAllocator::merge_same_state(std::int32_t index, std::int32_t neighbour) {
-  if (neighbour == kNone || blocks_[neighbour].state != blocks_[index].state) return;
-  if (blocks_[neighbour].state == BlockState::Free) {
-    FreeBlocks& free = free_[blocks_[neighbour].bin];
-    free.erase(free.find(blocks_[neighbour], neighbour));
+// For a block that is in no set at the moment; takes the neighbor out of its own.
+void CachingAllocator::merge_same_state(std::int32_t index, std::int32_t neighbor) {
+  if (neighbor == kNone || blocks_[neighbor].state != blocks_[index].state) return;
+  if (blocks_[neighbor].state == BlockState::Free) {
+    FreeBlocks& free = free_[blocks_[neighbor].bin];
+    free.erase(free.find(blocks_[neighbor], neighbor));
   } else {
-    erase_unmapped(neighbour);
+    erase_unmapped(neighbor);
   }
-  absorb(index, neighbour);
+  absorb(index, neighbor);
 }
 
 void CachingAllocator::insert_unmapped(std::int32_t index) {

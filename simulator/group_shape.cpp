@@ -16,7 +16,7 @@
 //
 // Sources: torch.distributed.device_mesh.init_device_mesh (row-major numbering), torchrun (ranks node by node).
 //
-// Not modelled: sibling groups that share PCIe lanes or the host's memory inside a node, and strides that divide
+// Not modeled: sibling groups that share PCIe lanes or the host's memory inside a node, and strides that divide
 // neither the node nor are divided by it beyond the average.
 
 #include "simulator/group_shape.h"

@@ -198,7 +198,7 @@ std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, 
     if (bytes > Bytes(0)) host.terms.push_back({std::move(name), bytes, provenance, std::move(source)});
     host.needed += bytes;
   };
-  const std::string blocks = "pinned, in blocks of powers of two (ATen/core/CachingHostAllocator.h)";
+  const std::string blocks = "pinned, rounded up to powers of two (ATen/core/CachingHostAllocator.h)";
   if (node.training() >= node.making) {
     add("shards", Bytes(node.shards), Provenance::Derived, blocks);
     add("gradients", Bytes(node.gradients), Provenance::Derived, blocks);

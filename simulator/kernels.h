@@ -112,7 +112,7 @@ struct GradientOrder {
 
 enum class KernelKind : std::uint8_t {
   View,         ///< Nothing runs on the device.
-  Elementwise,  ///< Bound by memory bandwidth: pointwise, reductions, copies, normalisation.
+  Elementwise,  ///< Bound by memory bandwidth: pointwise, reductions, copies, normalization.
   Gemm,         ///< A matrix product by cuBLAS, which wants its workspace.
   GemmLt,       ///< With a bias: its forward by cuBLASLt, which has a workspace of its own beside cuBLAS's.
   Convolution,
@@ -143,7 +143,7 @@ struct Kernel {
 struct KernelProgram {
   std::vector<Slot> slots;
   std::vector<Storage> storages;
-  std::vector<Kernel> kernels;      ///< In forward order; those of one op are neighbours.
+  std::vector<Kernel> kernels;      ///< In forward order; those of one op are neighbors.
   std::vector<int> value_slot;      ///< [num block values]
   std::vector<int> parameter_slot;  ///< [num block parameters]
   std::vector<std::string> calls;   ///< What processors are asked, as of text_of(KernelCall).

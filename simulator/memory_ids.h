@@ -26,7 +26,7 @@ enum class ParameterTensor : std::uint8_t {
   SecondScale,
   OptimizerTemp,
   SecondOptimizerTemp,
-  Full,               ///< Before it is sharded, at initialisation.
+  Full,               ///< Before it is sharded, at initialization.
   SummedGrad,         ///< Of several uses, where autograd did not add in place.
   PaddedGrad,         ///< On its way into a reduce-scatter that pads one gradient at a time.
   HostCopy,           ///< Its shard brought from the host, with CPU offload, and

@@ -5,7 +5,7 @@
 // control page (2 MiB). A ring has one connection out and one in for each channel, so
 //
 //   ring        12 MiB x channels
-//   trees       12 MiB x channels    the way back along the same neighbours; connected by the first all-reduce
+//   trees       12 MiB x channels    the way back along the same neighbors; connected by the first all-reduce
 //   network     10 MiB for each direction and channel that leaves the node at this GPU, with GPUDirect; trees again
 //   NVLS        channels x 2 x (8 x 128 KiB) x ranks of the node; connected by the first all-reduce
 //   the rest    work queues, kernels, proxies: what measured totals leave over
@@ -19,7 +19,7 @@
 // NVIDIA/nccl#1685; measured totals in NVIDIA/nccl#964 (A100) and #1685 (H100). Trees and NVLS are connected at the
 // first use of the algorithm (`NCCL_RUNTIME_CONNECT`, 2.22).
 //
-// Not modelled: `NCCL_BUFFSIZE` and `NCCL_MAX_CTAS`, communicators that share buffers (`ncclCommSplit` with
+// Not modeled: `NCCL_BUFFSIZE` and `NCCL_MAX_CTAS`, communicators that share buffers (`ncclCommSplit` with
 // `splitShare`), registered and symmetric buffers, and send/recv connections (pipeline and expert parallelism). The
 // rest is a guess until it is measured: reported totals for one communicator go from 0.5 to 1.6 GB.
 

@@ -18,7 +18,7 @@
 // src/graph/connect.cc (channels of the communicator); channel counts printed by NCCL on p5 (16), Perlmutter 2x4 (8),
 // Polaris 2x4 (4), and single-GPU nodes (2).
 //
-// Not modelled: the search itself. Boxes whose PCIe trees or NVLink meshes are uneven, rails that cross switches, and
+// Not modeled: the search itself. Boxes whose PCIe trees or NVLink meshes are uneven, rails that cross switches, and
 // nodes with different numbers of ranks get the graph of the even box with the same totals.
 
 #include "simulator/nccl_topology.h"

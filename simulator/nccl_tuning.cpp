@@ -24,7 +24,7 @@
 // number of threads); NCCL 2.27.5 for the older regime. The cells equal those printed by NCCL 2.27.5 on H100 (2 to 32
 // nodes, 1 to 8 GPUs) and by NCCL 2.29.7 on two single-GPU nodes.
 //
-// Not modelled: NCCL before 2.20 (other bases and LL factors), the symmetric-memory kernels, `NCCL_ALGO`, tuner
+// Not modeled: NCCL before 2.20 (other bases and LL factors), the symmetric-memory kernels, `NCCL_ALGO`, tuner
 // plugins, and several operations in one group call.
 
 #include "simulator/nccl_tuning.h"

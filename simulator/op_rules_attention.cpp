@@ -9,7 +9,7 @@
 // cuda/attention.cu and attention_backward.cu (memory-efficient), mem_eff_attention/kernel_backward.h,
 // native/cudnn/MHA.cpp, torch 2.11; checked event by event by tests/rehearsal/op_rules_test.py.
 //
-// Not modelled: workspaces of cuDNN's own plans (unknown, taken as none; what cudnn-frontend adds is counted), sliding
+// Not modeled: workspaces of cuDNN's own plans (unknown, taken as none; what cudnn-frontend adds is counted), sliding
 // windows (same bytes, counted at full cost; the mask that they are without flash is not counted).
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 // Sources: aten/src/ATen/native/Linear.cpp, native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu,
 // tools/autograd/derivatives.yaml (mm, addmm, embedding, convolution), torch 2.11.
 //
-// Not modelled: the workspaces of cuDNN's convolution plans, which cannot be derived from shapes (taken as none). Those
+// Not modeled: the workspaces of cuDNN's convolution plans, which cannot be derived from shapes (taken as none). Those
 // of processors are measured (simulator/kernel_workspaces.cpp).
 
 #include <algorithm>

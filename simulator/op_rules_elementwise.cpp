@@ -64,9 +64,9 @@ int reduced(KernelWriter& w, int x, bool fresh_gradient) {
 
 // sqrt(clamp(sum(weights * (x - mean)^2), eps)): ECAPA-TDNN's attentive statistics.
 int deviation(KernelWriter& w) {
-  const int centred = difference(w, w.input(0), w.input(1));
-  int squares = w.unary(centred, true, false);
-  w.last_kernel().backward_temps = {{w.bytes(centred)}, {w.bytes(centred)}};  // 2 * x.pow(1)
+  const int centered = difference(w, w.input(0), w.input(1));
+  int squares = w.unary(centered, true, false);
+  w.last_kernel().backward_temps = {{w.bytes(centered)}, {w.bytes(centered)}};  // 2 * x.pow(1)
   if (w.has_input(2)) squares = product(w, squares, w.input(2));
   const int total = reduced(w, squares, false);
   const std::int64_t bytes = w.bytes(total);

@@ -7,7 +7,7 @@
 // Sources: transformers modeling_mixtral.py and modeling_qwen3_moe.py (4.57), derivatives.yaml (topk, index,
 // index_add).
 //
-// Not modelled: unequal routing, which makes single experts' tensors larger and others smaller at the same sum.
+// Not modeled: unequal routing, which makes single experts' tensors larger and others smaller at the same sum.
 
 #include <algorithm>
 
@@ -25,8 +25,8 @@ void write_router(KernelWriter& w) {
   w.add(KernelKind::Elementwise, {{probabilities, GradRule::Fresh}}, {weights, indices}).saved = {{indices, 0}};
   // Divided by their sum, then cast.
   const std::int64_t tokens = w.output_shape(0).front();
-  const int normalised = w.mul(weights, w.reduce(weights, tokens, false), true);
-  w.set_output(0, w.cast(normalised, w.slot(w.input(0)).dtype));
+  const int normalized = w.mul(weights, w.reduce(weights, tokens, false), true);
+  w.set_output(0, w.cast(normalized, w.slot(w.input(0)).dtype));
   w.set_output(1, indices);
 }
 

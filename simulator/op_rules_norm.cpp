@@ -9,7 +9,7 @@
 // normalization.py, aten/src/ATen/native/layer_norm.cpp (rms_norm_composite, _fused_rms_norm), native/cuda/
 // layer_norm_kernel.cu, derivatives.yaml (native_layer_norm, native_group_norm, native_batch_norm, pow, rsqrt).
 //
-// Not modelled: cuDNN batch norm's reserve.
+// Not modeled: cuDNN batch norm's reserve.
 
 #include <algorithm>
 
@@ -29,7 +29,7 @@ int square(KernelWriter& w, int x) {
 }
 
 // x * rsqrt(mean(x^2) + eps), on fp32; `in_one`: one expression, of which nothing goes before the root is there.
-int normalise(KernelWriter& w, int x, std::int64_t rows, bool in_one) {
+int normalize(KernelWriter& w, int x, std::int64_t rows, bool in_one) {
   const int squares = square(w, x);
   const int mean = w.reduce(squares, rows, true);
   const int shifted = in_one ? w.alias(mean) : w.make(rows, w.slot(x).dtype);
@@ -79,22 +79,22 @@ void write_rms_norm(KernelWriter& w) {
     w.set_output(0, y);
     return;
   }
-  const int normalised = normalise(w, w.cast(x, Dtype::Float32), rows, fused);
+  const int normalized = normalize(w, w.cast(x, Dtype::Float32), rows, fused);
   if (!w.has_parameter(0)) {
-    w.set_output(0, w.cast(normalised, own));
+    w.set_output(0, w.cast(normalized, own));
   } else if (w.op().attributes.unit_offset) {
-    // Gemma: normalised * (1 + weight.float()), cast last.
+    // Gemma: normalized * (1 + weight.float()), cast last.
     const int weight = w.cast(w.parameter(0), Dtype::Float32);
     const int offset = w.make(w.elements(weight), Dtype::Float32);
     w.add(KernelKind::Elementwise, {{weight, GradRule::Alias}}, {offset});
-    w.set_output(0, w.cast(w.mul(normalised, offset), own));
+    w.set_output(0, w.cast(w.mul(normalized, offset), own));
   } else if (w.context().implementations.rms_norm == RmsNormImplementation::WrittenOut) {
-    w.set_output(0, w.mul(w.cast(normalised, own), w.parameter(0)));
-    w.last_kernel().holds = {normalised};  // A local variable.
+    w.set_output(0, w.mul(w.cast(normalized, own), w.parameter(0)));
+    w.last_kernel().holds = {normalized};  // A local variable.
   } else {
-    const int product = w.mul(normalised, w.parameter(0));
+    const int product = w.mul(normalized, w.parameter(0));
     w.set_output(0, w.cast(product, own));
-    if (fused) w.last_kernel().holds = {normalised, product};
+    if (fused) w.last_kernel().holds = {normalized, product};
   }
 }
 

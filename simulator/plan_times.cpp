@@ -6,7 +6,7 @@
 //
 // Sources: fsdp_semantics (bytes per all-gather), torch/optim/adam.py for the passes of the foreach implementation.
 //
-// Not modelled: the optimizer on the host with CPU offload beyond its memory traffic at an assumed 20 GB/s.
+// Not modeled: the optimizer on the host with CPU offload beyond its memory traffic at an assumed 20 GB/s.
 
 #include "simulator/plan_times.h"
 

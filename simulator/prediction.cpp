@@ -157,7 +157,7 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAll
   walk.initialise();
   // As a rehearsal cuts it: until the first forward.
   walk.load_first_batch();
-  result.phases.push_back({"initialisation", peaks_of(sink, outside)});
+  result.phases.push_back({"initialization", peaks_of(sink, outside)});
   sink.reset_peak();
   walk.step();
   result.phases.push_back({"first_step", peaks_of(sink, outside)});

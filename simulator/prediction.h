@@ -73,7 +73,7 @@ struct MemoryPrediction {
   bool is_whole = true;  ///< False: the walk ended above `enough`, and the peaks are those up to there.
 };
 
-/// Walks initialisation and steps through the allocator, until the device peak and the margin are above `enough`.
+/// Walks initialization and steps through the allocator, until the device peak and the margin are above `enough`.
 /// Error: settings of the allocator that it does not know.
 Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator,
                                         Bytes enough = kEndlessMemory);

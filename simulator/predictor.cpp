@@ -35,7 +35,7 @@ struct Predictor::Impl {
 
   Result<PreparedPlan> prepared(const Plan& plan, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything) {
     if (Errors errors = check_world(plan); !errors.empty()) return tl::unexpected(std::move(errors));
-    // Shard groups are neighbours: the mesh counts replicas first.
+    // Shard groups are neighbors: the mesh counts replicas first.
     return prepare(index, cluster, plan, mesh(plan.mesh), library, rank % plan.mesh.shard, use);
   }
 

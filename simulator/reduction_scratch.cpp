@@ -1,7 +1,7 @@
 // How at::sum cuts its work, and what that costs in memory.
 //
 // A block of threads has up to 512 threads, `width` along the dimension that is contiguous and `height` across. When
-// the columns of a matrix are summed (the gradient of a bias), neighbouring threads take neighbouring columns, four
+// the columns of a matrix are summed (the gradient of a bias), neighboring threads take neighboring columns, four
 // each, and the blocks of one column are
 //
 //   ctas = max(min(blocks that fill the GPU / blocks along the columns, values / 16), values / 256)
@@ -13,7 +13,7 @@
 // Source: aten/src/ATen/native/cuda/Reduce.cuh (setReduceConfig, ReduceConfig::global_memory_size), torch 2.11;
 // checked against recorded allocations for the biases of a ViT and a GPT-2.
 //
-// Not modelled: inputs whose rows are not aligned to four elements (fewer elements at a time).
+// Not modeled: inputs whose rows are not aligned to four elements (fewer elements at a time).
 
 #include "simulator/reduction_scratch.h"
 

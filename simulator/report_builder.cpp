@@ -38,7 +38,7 @@ PeakWalk walk_to_peak(const PreparedPlan& prepared, std::int64_t stop_after) {
 }
 
 PeakMoment moment_of(const PreparedPlan& prepared, const PeakSink& sink) {
-  if (sink.peak_mark() == 0) return {"initialisation", "", "", ""};
+  if (sink.peak_mark() == 0) return {"initialization", "", "", ""};
   const std::vector<Instruction> actions = actions_of(prepared.schedule);
   const Instruction& step = actions[at((sink.peak_mark() - 1) % static_cast<std::int64_t>(actions.size()))];
   const PlaceInStep place = place_of(prepared, step);
@@ -106,7 +106,7 @@ LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memo
   const std::vector<Instruction> actions = actions_of(prepared.schedule);
   memory.phase_marks = phase_marks(actions);
   for (PhasePeaks& phase : memory.phases) {
-    if (phase.phase == "initialisation") continue;
+    if (phase.phase == "initialization") continue;
     const std::int64_t first = phase.phase == "first_step" ? 0 : found.marks_before_last_step;
     phase.parts = part_peaks(actions, found.sink.most_from_mark(), first);
   }
@@ -187,9 +187,9 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
                     ": compute is timed at its fp32 rate.");
   }
   if (!prepared.unmeasured.empty()) {
-    lines.push_back("Memory that oneDNN takes while it runs " + std::to_string(prepared.unmeasured.size()) +
-                    " kinds of products in 16 bits or convolutions is not known: fsdp-plan execute PLAN --calibration "
-                    "FILE measures it on this machine, and predicts with it from then on.");
+    lines.push_back("The scratch memory of oneDNN in " + std::to_string(prepared.unmeasured.size()) +
+                    " kinds of 16-bit products and convolutions is unknown: fsdp-plan execute PLAN --calibration FILE "
+                    "measures it on this machine, and uses it from then on.");
   }
   if (const Bytes workspace = convolution_workspace(prepared); workspace > Bytes(0)) {
     lines.push_back(
@@ -199,7 +199,9 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   }
   const Mesh& ranks = prepared.layout.mesh;
   if (ranks.shard == 1 && ranks.replicate > 1) {
-    lines.emplace_back("NO_SHARD is FSDP2 with whole copies, not DDP, whose buckets hold the gradients once more.");
+    lines.emplace_back(
+        "NO_SHARD is FSDP2 with a full copy of the model per GPU, not DDP, whose buckets hold the gradients a second "
+        "time.");
   }
   if (ranks.world_size() == 1) {
     lines.emplace_back(

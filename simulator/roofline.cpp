@@ -19,7 +19,7 @@
 // Sources: Williams et al., "Roofline", CACM 2009; Dao, "FlashAttention-2", 2023, figures 5 and 7, for attention; the
 // cluster files for every other share; aten/src/ATen/Context.h, allow_tf32_cudnn and float32_matmul_precision.
 //
-// Not modelled: the shape of a product (small and skinny ones are slower), wave quantisation, L2 reuse, slow-down while
+// Not modeled: the shape of a product (small and skinny ones are slower), wave quantization, L2 reuse, slow-down while
 // collectives run beside.
 
 #include "simulator/roofline.h"

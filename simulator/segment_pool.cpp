@@ -6,7 +6,7 @@
 // sum needs no statistics, no events and no names of segments.
 //
 // The rules are those of caching_allocator.cpp: best fit, of equal sizes the lowest address; the front is handed out
-// and the rest is kept if it is worth it; free neighbours melt. The free blocks stand on shelves, sixteen for each
+// and the rest is kept if it is worth it; free neighbors melt. The free blocks stand on shelves, sixteen for each
 // power of two, with a bit for each shelf that is not empty: a request looks on its own shelf and then takes the first
 // block of the next one that is filled. Most shelves hold a few blocks, so nothing long is searched or moved. Where
 // many are of one size (thousands of experts), they are freed in the order of their addresses or against it: the place
@@ -14,7 +14,7 @@
 //
 // Sources: simulator/caching_allocator.cpp. A test compares both, step by step, on random requests and on whole plans.
 //
-// Not modelled: the settings that pools_suffice() refuses.
+// Not modeled: the settings that pools_suffice() refuses.
 
 #include "simulator/segment_pool.h"
 

@@ -43,7 +43,7 @@ class SegmentPool {
     std::int64_t size = 0;
     std::int32_t prev = kNone;
     std::int32_t next = kNone;
-    std::int32_t shelf_prev = kNone;  ///< While it is free: its neighbours on the shelf.
+    std::int32_t shelf_prev = kNone;  ///< While it is free: its neighbors on the shelf.
     std::int32_t shelf_next = kNone;
     bool is_free = false;
   };

@@ -11,7 +11,7 @@
 // What is freed goes with the allocation before it, so that time never falls. The first step is drawn on the clock of a
 // steady one. Peaks are those of the report, because it is the same walk through the same allocator.
 //
-// Not modelled: the CPU runs ahead of the device, so that an all-gather's buffer is taken earlier on the CPU's clock
+// Not modeled: the CPU runs ahead of the device, so that an all-gather's buffer is taken earlier on the CPU's clock
 // than it is drawn.
 
 #include "simulator/step_curves.h"
@@ -159,7 +159,7 @@ class CurveWalk {
     begin(curves, 0);
     walk.initialise();
     walk.load_first_batch();
-    end(curves, "initialisation");
+    end(curves, "initialization");
     begin(curves, 1);
     walk.step();
     end(curves, "first_step");
@@ -195,7 +195,7 @@ class CurveWalk {
 
   void end(StepCurves& curves, const char* phase) {
     const std::vector<CurveMoment>& moments = sink_.moments();
-    const bool has_clock = std::string_view(phase) != "initialisation";
+    const bool has_clock = std::string_view(phase) != "initialization";
     std::vector<Seconds> times =
         has_clock ? Clock(prepared_, timeline_).times(moments) : std::vector<Seconds>(moments.size(), Seconds(0));
     curves.phases.push_back(curve_of(phase, moments, live_at_begin_, std::move(times)));
@@ -335,7 +335,7 @@ std::string StepCurves::op_at(std::size_t phase, std::size_t moment) const {
 
 PeakMoment StepCurves::moment_at(std::size_t phase, std::size_t moment) const {
   const std::int32_t number = phases[phase].instruction[moment];
-  if (number < 0 || phases[phase].phase == "initialisation") return {"initialisation", "", "", ""};
+  if (number < 0 || phases[phase].phase == "initialization") return {"initialization", "", "", ""};
   const CurveInstruction& step = instructions[at(number)];
   const bool runs_ops = step.kind == InstructionKind::Forward || step.kind == InstructionKind::Backward;
   return {std::string(fsdp::name_of(step.phase)), step.name, step.unit,

@@ -19,10 +19,10 @@ namespace fsdp::simulator {
 /// Memory over one phase of a run, a moment for each allocation and each free, in the order in which the CPU issues
 /// them. The first moment is the state in which the phase begins.
 struct MemoryCurve {
-  std::string phase;  ///< As in `PhasePeaks`: "initialisation", "first_step", "steady_step".
+  std::string phase;  ///< As in `PhasePeaks`: "initialization", "first_step", "steady_step".
 
   std::vector<Seconds>
-      time;  ///< [moments] Of the compute stream since the step began; never falls. 0 in initialisation.
+      time;  ///< [moments] Of the compute stream since the step began; never falls. 0 in initialization.
   std::array<std::vector<std::int64_t>, kNumMemoryCategories> live;  ///< [categories][moments] Bytes.
   std::vector<std::int64_t> total;                                   ///< [moments] Bytes, of all categories.
   std::vector<std::int64_t> allocated;                               ///< [moments] Bytes in blocks, and
@@ -60,7 +60,7 @@ struct LiveTensorDetail {
 class CurveNames;
 
 struct StepCurves {
-  std::vector<MemoryCurve> phases;  ///< In order: initialisation, first step, steady step. Empty: there is none.
+  std::vector<MemoryCurve> phases;  ///< In order: initialization, first step, steady step. Empty: there is none.
   std::vector<CurveInstruction> instructions;  ///< Of one step.
   std::vector<StreamEvent> events;
   Seconds step{0};

@@ -1,4 +1,4 @@
-// A view exists when each group of neighbouring dimensions that lies in one piece can be cut into the dimensions that
+// A view exists when each group of neighboring dimensions that lies in one piece can be cut into the dimensions that
 // are wanted. So the dimensions are walked from the last one to the first: whenever a piece ends (the next dimension
 // does not begin where it ends), the dimensions wanted so far must hold exactly as many elements.
 

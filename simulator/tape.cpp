@@ -22,7 +22,7 @@
 // Sources: torch/csrc/autograd/engine.cpp (evaluate_function), input_buffer.cpp (accumulate), torch/utils/checkpoint.py
 // (early stop, CachedTorchDispatchMode), torch 2.11; checked against an allocation trace of it.
 //
-// Not modelled: hooks of users, double backward, tensors that a local variable holds beyond what the kernels' `holds`
+// Not modeled: hooks of users, double backward, tensors that a local variable holds beyond what the kernels' `holds`
 // and `Block::locals` say; that selective checkpointing may keep the output of the call itself.
 #include "simulator/tape.h"
 

@@ -4,7 +4,7 @@
 // orders in which its inputs come, and once backwards, recording a tape for the orders in which its gradients come.
 // Layers that get the same share a tape, so that this costs a few tapes and not one for each layer.
 //
-// Not modelled: that checkpointing could change the order of a gradient (it does not, in any rule).
+// Not modeled: that checkpointing could change the order of a gradient (it does not, in any rule).
 
 #include "simulator/tape_library.h"
 

@@ -19,7 +19,7 @@
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (streams and events of FSDPCommContext),
 // torch 2.11.
 //
-// Not modelled: slow-down of compute while collectives run (a few per cent), the data loader, garbage collection; that
+// Not modeled: slow-down of compute while collectives run (a few percent), the data loader, garbage collection; that
 // the first gathers of a backward wait for the last copy-out of the forward, too (_root_post_forward); that a unit that
 // is reduced twice in one backward waits for its first all-reduce.
 

@@ -1,7 +1,7 @@
 """One function per kind of op: the kernel that stands for it. The names are those of core/op.h.
 
 A kernel takes the op, what it may look at beside it, the op's inputs and its parameters, and returns the output, or a
-tuple of them. It is written as the framework writes it whose behaviour the plan's runtime has, so that it keeps and
+tuple of them. It is written as the framework writes it whose behavior the plan's runtime has, so that it keeps and
 frees the same tensors; the simulator's op rules name the same sources.
 """
 

@@ -13,7 +13,7 @@ from fsdp_plan_runner.expanded_model import Op
 from fsdp_plan_runner.kernels import KernelContext, Tensors, kernel
 
 
-def _normalised(x: torch.Tensor, eps: float) -> torch.Tensor:
+def _normalized(x: torch.Tensor, eps: float) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
 
 
@@ -24,7 +24,7 @@ def rms_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensor
     which = context.implementations.rms_norm
     if which == "fused" and not op.attributes["unit_offset"]:
         return F.rms_norm(x, (x.shape[-1],), weight, op.attributes["eps"])
-    y = _normalised(x.to(torch.float32), op.attributes["eps"])
+    y = _normalized(x.to(torch.float32), op.attributes["eps"])
     if weight is None:
         return y.to(x.dtype)
     if op.attributes["unit_offset"]:

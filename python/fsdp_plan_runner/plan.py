@@ -62,8 +62,8 @@ class Implementations:
     matmul_allow_tf32: bool = False
 
 
-# What a flavour sets of the implementations (core/runtime.cpp); a plan file has them all, one written by hand may not.
-FLAVOURS: dict[str, dict[str, Any]] = {
+# What a flavor sets of the implementations (core/runtime.cpp); a plan file has them all, one written by hand may not.
+FLAVORS: dict[str, dict[str, Any]] = {
     "transformers": {},
     "transformers-repeat-kv": {"repeat_kv": True},
     "torchtitan": {"rms_norm": "fused", "rotary": "complex", "use_cache": False, "loss_after_root": True},
@@ -99,14 +99,14 @@ class Plan:
         self.accumulation: int = value.get("accumulation", 1)
         self.sync_every_micro_batch: bool = value.get("sync_every_micro_batch", True)
         self.optimizer = Optimizer(**value.get("optimizer", {}))
-        self.initialisation: str = value.get("initialisation", "meta")
+        self.initialization: str = value.get("initialization", value.get("initialisation", "meta"))
         runtime = value.get("runtime", {})
         self.runtime_name: str = runtime.get("name", "pytorch-fsdp2")
         self.runtime_version: str = runtime.get("version", "2.11.0")
-        self.flavour: str = runtime.get("flavour", "transformers")
+        self.flavor: str = runtime.get("flavor", runtime.get("flavour", "transformers"))
         self.allocator_settings: str = runtime.get("allocator_settings", "")
         self.implementations = Implementations(
-            **{**FLAVOURS.get(self.flavour, {}), **runtime.get("implementations", {})})
+            **{**FLAVORS.get(self.flavor, {}), **runtime.get("implementations", {})})
         if self.checkpointed:
             self.implementations = dataclasses.replace(self.implementations, use_cache=False)
         self.quirks: dict[str, Any] = {**QUIRKS, **runtime.get("quirks", {})}

@@ -16,7 +16,7 @@ from fsdp_plan_runner.plan import Plan
 
 
 def make_mesh(plan: Plan, device_type: str) -> DeviceMesh:
-    """One dimension, or two where there are copies. Ranks of a shard group are neighbours."""
+    """One dimension, or two where there are copies. Ranks of a shard group are neighbors."""
     if plan.replicate == 1:
         return init_device_mesh(device_type, (plan.shard,), mesh_dim_names=("shard",))
     return init_device_mesh(device_type, (plan.replicate, plan.shard), mesh_dim_names=("replicate", "shard"))
@@ -52,21 +52,21 @@ def _prefetch(root: PlannedModule, plan: Plan) -> None:
     def holds_parameters(unit: int) -> bool:
         return first_modules[unit]._get_fsdp_state()._fsdp_param_group is not None
 
-    def neighbours(order: list[int], count: int) -> list[tuple[FSDPModule, list[FSDPModule]]]:
+    def neighbors(order: list[int], count: int) -> list[tuple[FSDPModule, list[FSDPModule]]]:
         units = [first_modules[unit] for unit in order if holds_parameters(unit)]
         return [(module, units[i + 1:i + 1 + count]) for i, module in enumerate(units) if units[i + 1:]]
 
     if plan.forward_prefetch > 0:
-        for module, others in neighbours(forward_order(windows), plan.forward_prefetch):
+        for module, others in neighbors(forward_order(windows), plan.forward_prefetch):
             module.set_modules_to_forward_prefetch(others)
     if plan.backward_prefetch > 1:
-        for module, others in neighbours(backward_order(windows), plan.backward_prefetch):
+        for module, others in neighbors(backward_order(windows), plan.backward_prefetch):
             module.set_modules_to_backward_prefetch(others)
 
 
-def materialise(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
+def materialize(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
     """Gives shards that are still on the meta device memory, and all of them values. No collective is called."""
-    if plan.initialisation == "meta":
+    if plan.initialization == "meta":
         with untied(model, root):
             root.to_empty(device="cpu" if plan.cpu_offload else device)
     with torch.no_grad():

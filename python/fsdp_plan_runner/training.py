@@ -20,7 +20,7 @@ from fsdp_plan_runner.kernels import dtype_of
 from fsdp_plan_runner.kernels_attention import choose_backends
 from fsdp_plan_runner.modules import PlannedModule, activation_dtype, build_model
 from fsdp_plan_runner.plan import Plan
-from fsdp_plan_runner.sharding import make_mesh, materialise, shard
+from fsdp_plan_runner.sharding import make_mesh, materialize, shard
 
 _LEARNING_RATE = 1e-4
 
@@ -80,12 +80,12 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
         torch.backends.cudnn.allow_tf32 = False
     if use.matmul_allow_tf32:
         torch.backends.cuda.matmul.allow_tf32 = True
-    where = {"meta": torch.device("meta"), "cpu": torch.device("cpu"), "device": job.device}[plan.initialisation]
+    where = {"meta": torch.device("meta"), "cpu": torch.device("cpu"), "device": job.device}[plan.initialization]
     root = build_model(model, use, activation_dtype(model, plan), where, job.device,
                        dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None)
     checkpoint_blocks(root, model, plan)
     shard(root, plan, mesh or make_mesh(plan, job.device.type))
-    materialise(root, model, plan, job.device)
+    materialize(root, model, plan, job.device)
     return root
 
 

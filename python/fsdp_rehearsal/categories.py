@@ -5,7 +5,7 @@ address that the allocator has given out again is told apart by the phase in whi
 by the code that asked for it, and what is left by its phase: made in the forward or backward of the step of the peak, or in the
 evaluation after it, it is an activation (or a temporary of one, or the batch); older, it is something else, such as a workspace.
 
-Not modelled: memory of wrappers that hide their parameters from `Module.parameters`.
+Not modeled: memory of wrappers that hide their parameters from `Module.parameters`.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Owners:
     def _category(self, ledger: Ledger, address: int, block: Block, step_began: int) -> str:
         phase = block.label.phase
         owned = self._addresses
-        if address in owned[STATES] and phase in ("optimizer", "initialisation"):
+        if address in owned[STATES] and phase in ("optimizer", "initialization"):
             return STATES
-        if address in owned[PARAMETERS] and phase == "initialisation":
+        if address in owned[PARAMETERS] and phase == "initialization":
             return PARAMETERS
-        if address in owned[GRADIENTS] and phase in ("backward", "initialisation"):
+        if address in owned[GRADIENTS] and phase in ("backward", "initialization"):
             return GRADIENTS
         for frame in ledger.places[block.place]:
             if frame["function"] in _GATHERED:

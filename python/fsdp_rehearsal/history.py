@@ -36,7 +36,7 @@ class Mark:
 class History:
     def __init__(self, meter: Meter, keep_all: bool) -> None:
         self.ledger = Ledger()
-        self.marks = [Mark("initialisation", 0, 0)]
+        self.marks = [Mark("initialization", 0, 0)]
         self.snapshot: dict[str, Any] = {}
         self._positions = [0]  # of the marks
         self._labels: dict[str, Label] = {}

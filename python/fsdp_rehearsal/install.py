@@ -61,7 +61,7 @@ def install(settings: Settings, is_owner: bool) -> None:
     Launchers(settings).install()
 
     def with_torch(torch: ModuleType) -> None:
-        progress.say("initialising")
+        progress.say("initializing")
         if torch.version.cuda is None:  # nothing to measure in a build for CPUs
             return
         check_torch(str(torch.__version__))

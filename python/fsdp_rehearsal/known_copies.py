@@ -46,14 +46,14 @@ class KnownCopies:
         return empty.set_(entry[1], tensor.storage_offset(), tensor.size(), tensor.stride())
 
     def mark_of(self, value: Any) -> Optional[Any]:
-        """The mark of a known device tensor: one that it was learnt with."""
+        """The mark of a known device tensor: one that it was learned with."""
         if not self._any_marks or not self.on_device(value):
             return None
         entry = self._storages.get(value.untyped_storage()._cdata)
         return entry[2] if entry is not None else None
 
     def learn(self, tensor: Any, value: Any, mark: Any = None) -> None:
-        """Notes what a device tensor holds, and marks it. Of a storage that is not known yet, only the whole can be learnt."""
+        """Notes what a device tensor holds, and marks it. Of a storage that is not known yet, only the whole can be learned."""
         storage = tensor.untyped_storage()
         if storage.nbytes() == 0 or not self.has_room(tensor, storage.nbytes()):
             return

@@ -43,7 +43,7 @@ class Peak:
     bytes: int = 0
     position: int = -1  # event number
     place: int = -1
-    label: Label = Label("initialisation")
+    label: Label = Label("initialization")
     alive: dict[tuple[int, Label], list[int]] = field(default_factory=dict)  # (place, label) -> count, bytes
     blocks: dict[int, Block] = field(default_factory=dict)  # the same, by address
 

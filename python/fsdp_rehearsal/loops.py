@@ -7,7 +7,7 @@ seconds. What a `for` loop asks is left alone, since its iterable ends it.
 
 Sources: the kinds of loops are told apart by their bytecode: a `for` jumps back to FOR_ITER (module dis).
 
-Not modelled: a `for` over something endless; recursion; code that torch.compile has compiled.
+Not modeled: a `for` over something endless; recursion; code that torch.compile has compiled.
 """
 
 from __future__ import annotations

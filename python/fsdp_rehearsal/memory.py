@@ -21,11 +21,11 @@ Shown = Callable[[str], str]  # the name of a module as people read it
 
 
 class Timeline:
-    """The cuts of a run, put together to its initialisation and its steps."""
+    """The cuts of a run, put together to its initialization and its steps."""
 
     def __init__(self, cuts: list[Cut], calls_per_step: Optional[int]) -> None:
-        first = 1 if cuts and cuts[0].name == "initialisation" else 0
-        self.initialisation = cuts[:first]
+        first = 1 if cuts and cuts[0].name == "initialization" else 0
+        self.initialization = cuts[:first]
         self.aside: dict[str, list[Cut]] = {}  # phases that are no part of a step
         self.rest: list[Cut] = []
         calls: list[Cut] = []
@@ -44,10 +44,10 @@ class Timeline:
 
     @property
     def begin(self) -> Optional[Cut]:
-        return self.initialisation[-1] if self.initialisation else None
+        return self.initialization[-1] if self.initialization else None
 
     def step_at(self, position: int) -> int:
-        """The step, from 1, that an allocator event belongs to; 0 is the initialisation."""
+        """The step, from 1, that an allocator event belongs to; 0 is the initialization."""
         if self.begin is None or position < self.begin.position:
             return 0
         return 1 + sum(step[-1].position <= position for step in self.steps)
@@ -58,8 +58,8 @@ class Timeline:
         return max((end for end in ends if end <= position), default=0)
 
     def phases(self) -> list[dict[str, Any]]:
-        """Peaks of the initialisation, the first step and all others. An unfinished step counts to the others."""
-        parts = {"initialisation": self.initialisation, "first_step": self.steps[0] if self.steps else self.rest}
+        """Peaks of the initialization, the first step and all others. An unfinished step counts to the others."""
+        parts = {"initialization": self.initialization, "first_step": self.steps[0] if self.steps else self.rest}
         if self.steps:
             parts["steady_step"] = [c for step in self.steps[1:] for c in step] + (self.rest if len(self.steps) > 1 else [])
         parts.update((name, self.aside[name]) for name in ASIDE if name in self.aside)

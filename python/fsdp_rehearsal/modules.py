@@ -116,7 +116,7 @@ class Modules:
 
     def _root(self, module: Any, args: Any) -> None:
         torch = self._torch
-        if not torch.is_grad_enabled() and not module.training and self._phases.phase != "initialisation":
+        if not torch.is_grad_enabled() and not module.training and self._phases.phase != "initialization":
             if module in self._mapped or module in self._names:
                 self._phases.enter("evaluation")
         if not torch.is_grad_enabled() or not any(p.requires_grad for p in module.parameters()):

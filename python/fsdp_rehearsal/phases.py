@@ -1,6 +1,6 @@
-"""What the program is doing: initialisation, forward, backward or optimizer; and in which module.
+"""What the program is doing: initialization, forward, backward or optimizer; and in which module.
 
-Initialisation ends where a module with parameters to train is first called with gradients on. Forward lasts until a backward
+Initialization ends where a module with parameters to train is first called with gradients on. Forward lasts until a backward
 begins, so the input data and the loss belong to it; what comes between backward and the end of the optimizer step, clipping
 for one, is called optimizer. A model in its evaluation mode without gradients is evaluated, and what writes a checkpoint saves: both
 are no part of a step, and have peaks of their own.
@@ -27,7 +27,7 @@ class Phases:
     """The current phase; every change is a mark."""
 
     def __init__(self, meter: Meter, history: History, stub: Stub) -> None:
-        self.phase = "initialisation"
+        self.phase = "initialization"
         self.backwards = 0  # outermost calls of backward so far
         self.at_first_forward: list[Callable[[], None]] = []
         self.after_backward: list[Callable[[], None]] = []
@@ -54,8 +54,8 @@ class Phases:
         """Begins a phase, if it is not the current one."""
         if phase == self.phase:
             return
-        if self.phase == "initialisation":
-            self._meter.cut("initialisation")
+        if self.phase == "initialization":
+            self._meter.cut("initialization")
             for action in self.at_first_forward:
                 action()
         if phase in ASIDE or self.phase in ASIDE:
@@ -71,7 +71,7 @@ class Phases:
         @functools.wraps(real)
         def call(*args, **kwargs):
             before = self.phase
-            if before == "initialisation" or self._depth > 0 or self._inside == phase:
+            if before == "initialization" or self._depth > 0 or self._inside == phase:
                 return real(*args, **kwargs)
             self._inside = phase
             self.enter(phase)
@@ -121,7 +121,7 @@ class Phases:
         self.backwards += 1
         self._backward_module = ""
         self.enter("backward")
-        return "forward" if before == "initialisation" else before
+        return "forward" if before == "initialization" else before
 
     @guarded("The end of a backward")
     def _end_backward(self, before: str) -> None:

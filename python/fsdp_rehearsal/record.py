@@ -117,7 +117,7 @@ class Record:
         if not self._settings.record or os.getpid() != self._process:
             return False
         rank = os.environ.get("RANK", "")
-        trains = self.steps.calls > 0 or self.phases.phase != "initialisation"
+        trains = self.steps.calls > 0 or self.phases.phase != "initialization"
         return self._is_owner or (trains and rank in ("", str(self._settings.rank)))
 
     def _is_better_one_there(self) -> bool:
@@ -224,7 +224,7 @@ class Record:
             "cudnn_plans": self.stub.counter("cudnn"),
             "triton": self.stub.counter("module_kernel") > 0 and "triton.runtime.driver" in sys.modules,
             "cuda_graphs": self.stub.counter("graph_launch") > 0,
-            "data_dependent_routing": any(row["steers_sizes"] and row["phase"] != "initialisation" for row in rows),
+            "data_dependent_routing": any(row["steers_sizes"] and row["phase"] != "initialization" for row in rows),
         }
 
     @guarded("The snapshot")

@@ -21,7 +21,7 @@ from fsdp_rehearsal.guard import guarded, warn
 _SECONDS = 1.0  # ten polls
 
 _TEXT = (
-    "DDP: waited at the end of the initialisation and after each backward and step until NCCL's watchdog had dropped what was "
+    "DDP: waited at the end of the initialization and after each backward and step until NCCL's watchdog had dropped what was "
     "done. A real job whose steps are shorter than the watchdog's 100 ms may hold more."
 )
 

@@ -72,7 +72,7 @@ class Run:
             "activation_checkpointing": {"modules": checkpointed},
             "accumulation": self.accumulation,
             "optimizer": {"implementation": self.optimizer, "weight_decay": 0.1, "clip_grad_norm": 1.0},
-            "runtime": {"flavour": "torchtitan" if self.project == "pytorch/torchtitan" else "transformers"},
+            "runtime": {"flavor": "torchtitan" if self.project == "pytorch/torchtitan" else "transformers"},
         }
 
 

@@ -68,7 +68,7 @@ class Setting:
             "accumulation": self.accumulate,
             "sync_every_micro_batch": self.sync,
             "optimizer": {"implementation": self.optimizer.replace("loop", "for_loop"), "weight_decay": 0.01, "clip_grad_norm": 1.0},
-            "runtime": {"flavour": "transformers", "allocator_settings": self.allocator},
+            "runtime": {"flavor": "transformers", "allocator_settings": self.allocator},
         }  # fmt: skip
         if self.precision in ("mixed", "fp16", "fp32"):
             plan["parameter_dtype"] = "float16" if self.precision == "fp16" else "float32"

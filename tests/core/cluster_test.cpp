@@ -243,11 +243,11 @@ TEST(MakeCluster, NumbersThatMakeNoSenseAreAllReported) {
       "--gpus: 0 is not a valid number of GPUs per node. Write an integer from 1 to 1024.\n"
       "--nodes: -1 is not a valid number of nodes. Write an integer from 1 to 1000000.\n"
       "--gpus-per-nic: 0 is not a valid number of GPUs per NIC. Write an integer from 1 to 1024.\n"
-      "--mem: A GPU without memory can hold nothing. Write it as \"16G\".\n"
-      "--nic-bandwidth: A link without bandwidth carries nothing. Write it as \"12.5GB/s\".");
+      "--mem: The memory of a GPU must be above 0. Write it as \"16G\".\n"
+      "--nic-bandwidth: The bandwidth of a link must be above 0. Write it as \"12.5GB/s\".");
   EXPECT_EQ(
       message(make_cluster(gpu("T4"), 4, 1, {.intra_link = IntraLink::NvLink})),
-      "--intra-link: The NVLink bandwidth of T4 is not known. Say it with --intra-bandwidth, such as \"56GB/s\" per "
+      "--intra-link: The NVLink bandwidth of T4 is not known. Give it with --intra-bandwidth, such as \"56GB/s\" per "
       "direction.");
 }
 
@@ -308,7 +308,7 @@ TEST(AssumedCluster, InAClassOfLikeMemoryTheSlowestStandsIn) {
 
 TEST(AssumedCluster, NoMemoryIsAnError) {
   EXPECT_EQ(message(assumed_cluster(library().gpus, 4, 1, 0_B)),
-            "--mem: A GPU without memory can hold nothing. Write it as \"16G\".");
+            "--mem: The memory of a GPU must be above 0. Write it as \"16G\".");
 }
 
 TEST(UnprovenFigures, AreThoseThatAreAssumedOrGiven) {

@@ -99,7 +99,7 @@ TEST(Compare, WhatWasNeverMeasuredIsInfinitelyFarOff) {
 TEST(Compare, OnlyPhasesThatBothHaveAreCompared) {
   const StepReport predicted = small_report();
   StepReport measured = small_report();
-  measured.memory.phases[0].phase = "initialisation";
+  measured.memory.phases[0].phase = "initialization";
   EXPECT_EQ(compare(predicted, measured).terms.size(), 8);
 }
 

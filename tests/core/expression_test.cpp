@@ -40,9 +40,10 @@ TEST(Expression, IsArithmeticOverDimensions) {
 TEST(Expression, SaysWhatIsWrong) {
   EXPECT_EQ(message_of("second"), "There is no second.");
   EXPECT_EQ(message_of("1 +"), "The expression \"1 +\" does not work: It ends too early.");
-  EXPECT_EQ(message_of("1 2"), "The expression \"1 2\" does not work: \"2\" stands where nothing more may.");
+  EXPECT_EQ(message_of("1 2"),
+            "The expression \"1 2\" does not work: Unexpected \"2\" after the end of the expression.");
   EXPECT_EQ(message_of("ceil 3"),
-            "The expression \"ceil 3\" does not work: \"ceil\" wants its argument in parentheses.");
+            "The expression \"ceil 3\" does not work: \"ceil\" needs its argument in parentheses.");
   EXPECT_EQ(message_of("floor(1, 2)"), "The expression \"floor(1, 2)\" does not work: \"floor\" takes one argument.");
   EXPECT_EQ(message_of("(1"), "The expression \"(1\" does not work: A \")\" is missing.");
   EXPECT_EQ(message_of("3 / (2 - batch)"), "The expression \"3 / (2 - batch)\" does not work: It divides by zero.");

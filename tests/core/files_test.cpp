@@ -160,7 +160,7 @@ TEST_F(Files, AFullDiskIsReported) {
 TEST_F(Files, ANamedPipeThatNobodyWritesToIsNotWaitedFor) {
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
   EXPECT_EQ(read_message("pipe"),
-            "DIR/pipe: This is a named pipe, and nobody writes to it. Name a file, or - for the standard input.");
+            "DIR/pipe: This is a named pipe without a writer. Name a file, or - for the standard input.");
 }
 
 TEST_F(Files, ANamedPipeThatSomebodyWritesToIsRead) {

@@ -77,7 +77,7 @@ TEST(ParseJson, AnEmptyTextIsNoJson) {
 }
 
 TEST(ParseJson, ATextThatIsCutOffNamesWhatIsOpen) {
-  const std::string cut = " is never closed: the text ends inside it. The file seems to be cut off.";
+  const std::string cut = " is never closed: the text ends inside it. The file seems to be truncated.";
   EXPECT_EQ(messages("{\n  \"a\": [1, 2"), "spec.json:2:8: This list" + cut);
   EXPECT_EQ(messages("{\n  \"a\": [1, 2],"), "spec.json:1:1: This object" + cut);
   EXPECT_EQ(messages("{\"a\""), "spec.json:1:1: This object" + cut);
@@ -139,8 +139,8 @@ TEST(ParseJson, StringsAreUtf8WithoutControlCharacters) {
 
 TEST(ParseJson, EveryKeyThatAnObjectHasTwiceIsReported) {
   EXPECT_EQ(messages("{\"a\": 1, \"b\": {\"c\": 1, \"c\": 2},\n \"a\": 3}"),
-            "spec.json:1:24: The key \"c\" stands here a second time. Remove one of the two.\n"
-            "spec.json:2:2: The key \"a\" stands here a second time. Remove one of the two.");
+            "spec.json:1:24: The key \"c\" appears twice. Remove one of the two.\nspec.json:2:2: The key \"a\" appears "
+            "twice. Remove one of the two.");
 }
 
 TEST(ParseJson, DepthIsLimited) {

@@ -164,11 +164,11 @@ TEST(OpShapes, SayWhatDoesNotGoTogether) {
   const std::vector<Case> cases = {
       {OpKind::Linear,
        {.inputs = {{2, 3}}, .parameters = {{5, 4}}},
-       "linear: The input [2, 3] does not end in 4, as the weight wants."},
+       "linear: The last dimension of the input [2, 3] must be 4, as in the weight."},
       {OpKind::Linear, {.inputs = {{2, 4}}, .parameters = {{5, 4}, {4}}}, "linear: The bias is [4], not [5]."},
       {OpKind::Attention,
        {.inputs = {{2, 3, 4, 8}, {2, 3, 3, 8}, {2, 3, 3, 8}}},
-       "attention: 4 heads do not divide by 3 key and value heads."},
+       "attention: 4 heads are not a multiple of 3 key and value heads."},
       {OpKind::Add, {.inputs = {{1, 3}, {2, 3}}}, "add: [2, 3] does not broadcast to [1, 3]."},
       {OpKind::Reshape, {.inputs = {{2, 3}}, .requested = {7}}, "reshape: [2, 3] does not reshape to [7]."},
       {OpKind::Slice,
@@ -192,7 +192,7 @@ TEST(OpShapes, SayWhatDoesNotGoTogether) {
       {OpKind::Silu, {.inputs = {{}}}, "silu: An input is a scalar."},
       {OpKind::Rotary,
        {.inputs = {{2, 3, 4, 8}, {2, 3, 2, 8}, {1, 4, 8}, {1, 4, 8}}},
-       "rotary: The table [1, 4, 8] has not 3 positions."},
+       "rotary: The table [1, 4, 8] must have 3 positions."},
   };
   for (const Case& c : cases) {
     const auto outputs = infer(c.kind, c.example);
@@ -223,7 +223,8 @@ TEST(OpShapes, ABlockIsCheckedAgainstItsRules) {
   EXPECT_TRUE(check_block(block).empty());
 
   block.values[1].shape = {2, 6};
-  EXPECT_EQ(to_string(check_block(block).at(0)), "op 0 (linear): Its outputs have other shapes than its rule gives.");
+  EXPECT_EQ(to_string(check_block(block).at(0)),
+            "op 0 (linear): Its outputs do not have the shapes that its rule gives.");
   block.ops[0].parameters = {1};
   EXPECT_EQ(to_string(check_block(block).at(0)), "op 0: It points to parameter 1 of 1.");
 }

@@ -29,7 +29,7 @@ constexpr std::string_view kProtocol4 =
     "018a060000000000ff8a08ffffffffffffff7f658c017494284b014b024b034b0474948c017394298c016694473ff8000000"
     "0000008c016e944e8c016294888986948c0175948c04c3a4c3b6948c01799443020001948c0473616d65946802752e";
 
-// 2^64 - 1 is the line of a frame that PyTorch does not know. pickle.dumps(2**64 - 1, 4) and its neighbours.
+// 2^64 - 1 is the line of a frame that PyTorch does not know. pickle.dumps(2**64 - 1, 4) and its neighbors.
 TEST(Pickle, ReadsNumbersOfMoreThan64BitsAsTheNearestReal) {
   const struct {
     std::string hex;
@@ -103,11 +103,11 @@ using namespace std::string_literals;
 TEST(PickleReader, NamesTheOperationThatItWillNotDo) {
   // os.system("true"), as an attacker writes it.
   EXPECT_EQ(error_of("\x80\x02"s + "cos\nsystem\nX\4\0\0\0true\x85R."s),
-            "s.pickle: byte 2: It uses GLOBAL. Only dicts, lists, tuples, texts, numbers and None are read.");
+            "s.pickle: byte 2: It uses GLOBAL. Only dicts, lists, tuples, strings, numbers and None are read.");
   EXPECT_EQ(error_of("\x80\x04\x8c\x02os\x8c\x06system\x93."s),
-            "s.pickle: byte 14: It uses STACK_GLOBAL. Only dicts, lists, tuples, texts, numbers and None are read.");
+            "s.pickle: byte 14: It uses STACK_GLOBAL. Only dicts, lists, tuples, strings, numbers and None are read.");
   EXPECT_EQ(error_of("\x80\x04\x8f."s),
-            "s.pickle: byte 2: It uses EMPTY_SET. Only dicts, lists, tuples, texts, numbers and None are read.");
+            "s.pickle: byte 2: It uses EMPTY_SET. Only dicts, lists, tuples, strings, numbers and None are read.");
   EXPECT_EQ(error_of("\x80\x04\x01."s), "s.pickle: byte 2: There is no operation 0x01. Is it a pickle?");
 }
 
@@ -121,7 +121,7 @@ TEST(PickleReader, SaysWhatIsWrongAndWhere) {
                      "e."s),
             "s.pickle: byte 2: A mark is missing.");
   EXPECT_EQ(error_of("\x80\x04NNe."s), "s.pickle: byte 4: A mark is missing.");
-  EXPECT_EQ(error_of("\x80\x04N(K\x01."s), "s.pickle: byte 6: The pickle ends inside of a value.");
+  EXPECT_EQ(error_of("\x80\x04N(K\x01."s), "s.pickle: byte 6: The pickle ends inside a value.");
   EXPECT_EQ(error_of("\x80\x04N(K\x01"
                      "e."s),
             "s.pickle: byte 6: There is no list to add to.");
@@ -143,7 +143,7 @@ TEST(PickleReader, KeepsToItsLimits) {
   const std::string many = "\x80\x04"s + std::string(100, ']') + ".";
   const Result<PickleDocument> document = read_pickle(many, "p", {.values = 1000, .containers = 50, .depth = 10});
   ASSERT_FALSE(document);
-  EXPECT_EQ(to_string(document.error().front()), "p: byte 52: There are more values than a snapshot of any use has.");
+  EXPECT_EQ(to_string(document.error().front()), "p: byte 52: There are more values than any useful snapshot has.");
 }
 
 TEST(PickleReader, IsNotUpsetByAListInsideOfItself) {

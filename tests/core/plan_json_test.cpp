@@ -94,7 +94,7 @@ TEST(PlanJson, EverythingThatIsWrongIsSaidAtOnceWithItsPlace) {
   "mixed_precision": {"param_dtype": "int8"},
   "activation_checkpointing": {"modules": [{"module": "a", "mode": "some"}], "selective_keep": ["linaer"]},
   "optimizer": {"kind": "adamW", "clip_grad_norm": 0, "momentum": 0.9},
-  "runtime": {"flavour": "keras", "version": "2.4.0"},
+  "runtime": {"flavor": "keras", "version": "2.4.0"},
   "cpu_ofload": true
 })");
   ASSERT_FALSE(plan);
@@ -116,8 +116,8 @@ p.json:11:97: /activation_checkpointing/selective_keep/0: Unknown op "linaer". D
 p.json:12:25: /optimizer/kind: Unknown optimizer "adamW". Did you mean "adamw"?
 p.json:12:52: /optimizer/clip_grad_norm: The limit is 0. Write a number above 0, or null for no limit.
 p.json:12:67: /optimizer/momentum: adamw has no momentum. Leave it out, or take sgd.
-p.json:13:26: /runtime/flavour: "keras" is not a known flavour. Write transformers, transformers-repeat-kv or torchtitan.
-p.json:13:46: /runtime/version: The behavior of PyTorch "2.4.0" is not known. Write 2.11.0, the version that is predicted.
+p.json:13:25: /runtime/flavor: "keras" is not a known flavor. Write transformers, transformers-repeat-kv or torchtitan.
+p.json:13:45: /runtime/version: The behavior of PyTorch "2.4.0" is not known. Write 2.11.0, the version that is predicted.
 p.json:14:3: /cpu_ofload: Unknown key "cpu_ofload". Did you mean "cpu_offload"?
 )");
 }

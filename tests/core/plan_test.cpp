@@ -43,7 +43,7 @@ TEST(PlanCheck, UnitsReturnWhatTheyComputeIn) {
   EXPECT_EQ(
       errors_of(plan, model),
       std::vector<std::string>{"mixed_precision/output_dtype: Units would compute in bfloat16 and return float32, "
-                               "which what runs between them does not take. Write bfloat16, or leave it out."});
+                               "which the ops between them do not accept. Write bfloat16, or leave it out."});
   plan.units.erase(plan.units.begin());
   EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{}) << "only the loss is cast";
   plan.runtime.implementations.keep_logits = true;
@@ -69,9 +69,9 @@ TEST(PlanCheck, WithoutATrainedParameterThereIsNoStep) {
   for (Parameter& parameter : model.parameters) parameter.trainable = false;
   derive_gradient_flow(model);
   EXPECT_EQ(errors_of(plan_of(model), model),
-            std::vector<std::string>{"model: No parameter gets a gradient, so that PyTorch raises an error in the "
-                                     "backward. Train at least one parameter. A forward without a backward, as for "
-                                     "inference, is not predicted."});
+            std::vector<std::string>{
+                "model: No parameter gets a gradient, so PyTorch raises an error in backward. Train at least one "
+                "parameter. A forward without a backward, as for inference, is not predicted."});
 }
 
 TEST(PlanCheck, InputsInAnotherDtypeAreCastByTheRootOrRefused) {

@@ -313,8 +313,8 @@ TEST(Sharding, AModuleIsInOneUnit) {
 
 TEST(Sharding, ModulesOfOneUnitLieSideBySide) {
   EXPECT_EQ(errors_of(chain(), plan_of({1, 4}, {{"blocks.0", "blocks.0.fcs.1"}})),
-            Texts{"units/0: \"blocks.0\" and \"blocks.0.fcs.1\" lie within each other. A unit of several modules takes "
-                  "modules side by side."});
+            Texts{"units/0: \"blocks.0\" and \"blocks.0.fcs.1\" are nested. A unit of several modules takes modules "
+                  "that do not contain each other."});
 }
 
 TEST(Sharding, AUnitNamesAModule) {
@@ -337,7 +337,7 @@ TEST(Sharding, TheRootComesLast) {
 
 TEST(Sharding, UnitsInsideAUnitComeBeforeIt) {
   EXPECT_EQ(errors_of(chain(), plan_of({1, 4}, {{"blocks.0"}, {"blocks.0.fcs.1"}})),
-            Texts{"units/1: \"blocks.0.fcs.1\" lies within \"blocks.0\", which an earlier unit wraps. fully_shard is "
+            Texts{"units/1: \"blocks.0.fcs.1\" is inside \"blocks.0\", which an earlier unit wraps. fully_shard is "
                   "called bottom-up: put the inner unit first."});
 }
 
@@ -384,7 +384,7 @@ TEST(Sharding, SizesThatMakeNoStepAreRefusedTogether) {
   plan.backward_prefetch = 0;
   EXPECT_EQ(errors_of(chain(), plan),
             (Texts{"mesh: 0 x 4 is not a mesh. Write sizes of at least 1.",
-                   "accumulation: 0 micro-batches make no step. Write 1 or more.",
+                   "accumulation: A step needs at least one micro-batch, not 0. Write 1 or more.",
                    "prefetch: forward 0 and backward 0 cannot be asked of FSDP2. Forward takes 0 or more units; "
                    "backward 1 (the default) or more."}));
 }

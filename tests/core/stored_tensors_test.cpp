@@ -83,7 +83,7 @@ TEST_F(StoredTensorsTest, AnIndexThatLiesIsFoundOut) {
   std::string said;
   for (const Error& error : stored.error()) said += to_string(error) + "\n";
   EXPECT_NE(said.find("gone.safetensors: The file is missing"), std::string::npos) << said;
-  EXPECT_NE(said.find("This is no name of a file"), std::string::npos) << said;
+  EXPECT_NE(said.find("This is not the name of a file"), std::string::npos) << said;
 
   write_text("model.safetensors.index.json", R"({"weight_map": {"a": "x.safetensors", "b": "x.safetensors"}})");
   stored = read_stored_tensors({folder_.string()});
@@ -104,7 +104,7 @@ TEST_F(StoredTensorsTest, AMissingFileOfSeveralIsAGap) {
   write("2.safetensors", "a", {2, 2}, 1);
   const auto stored = read_stored_tensors({folder_.string()});
   ASSERT_FALSE(stored);
-  EXPECT_NE(stored.error()[0].what.find("are in no file"), std::string::npos);
+  EXPECT_NE(stored.error()[0].what.find("No file has the rows"), std::string::npos);
 }
 
 TEST_F(StoredTensorsTest, AFileThatShrinksWhileItIsReadIsAnError) {

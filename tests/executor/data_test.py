@@ -91,7 +91,7 @@ class Labels(OnFiles):
         with started(EXECUTOR, 2, [self.files.plan(2, 4)], self.folder,
                      ["--tokens", tokens, "--labels", masks, "--token-dtype", "int32"]) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [EXIT_RUN] * 2)
-            self.assertIn("step 1: The loss of rank 1 is infinite or no number", ranks[0].printed)
+            self.assertIn("step 1: The loss of rank 1 is NaN or infinite", ranks[0].printed)
             self.assertRegex(ranks[1].printed, "step 1: The loss is -?nan")
 
     def test_what_does_not_fit_is_said(self) -> None:
@@ -100,7 +100,7 @@ class Labels(OnFiles):
         self.refused("--labels: There are 2 files of labels for 1 of tokens", "--tokens", str(self.files.tokens), "--labels",
                      short, short)
         for option in ("--shuffle", "3"), ("--document-end", "3"):
-            self.refused(f"{option[0]}: It is of a token file", *option)
+            self.refused(f"{option[0]}: It applies to token files", *option)
 
 
 class Order(OnFiles):

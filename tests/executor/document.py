@@ -51,14 +51,14 @@ def row(case: Case, before: dict[str, dict[str, float]], terms: dict[str, dict[s
     cells = [case.name, mesh, f"{collectives['measured']} of {collectives['predicted']}",
              f"{terms['steady step: live peak']['measured']:,}",
              error_text(before["live peak"]),
-             *(error_text(terms[f"{phase}: live peak"]) for phase in ("initialisation", "first step", "steady step")),
+             *(error_text(terms[f"{phase}: live peak"]) for phase in ("initialization", "first step", "steady step")),
              f"{sum(abs(t['difference']) for name, t in terms.items() if name.startswith('at peak')):,} B"]
     return "| " + " | ".join(cells) + " |"
 
 
 def main() -> None:
     fsdp_plan, document = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
-    lines = ["| case | ranks | collectives as predicted | peak, bytes | uncalibrated | initialisation | first step "
+    lines = ["| case | ranks | collectives as predicted | peak, bytes | uncalibrated | initialization | first step "
              "| steady step | categories |",
              "|---|---|---|---:|---:|---:|---:|---:|---:|"]
     for number, case in enumerate(CASES):

@@ -31,7 +31,7 @@ SHARE_OF_CATEGORIES = 0.01  # Of the peak.
 # Two moments of one peak, which differ by less than EXACT_BYTES: their categories are not those of one moment.
 TWO_PEAKS = ("gemma2", "gemma2_mixed")
 SCORES = {"t5_selective": 0.012}  # A tensor of scores (stub_gpu_left.py).
-PEAKS = ("initialisation: live peak", "first step: live peak", "steady step: live peak")
+PEAKS = ("initialization: live peak", "first step: live peak", "steady step: live peak")
 EXACTLY_EQUAL = ("count", "payload", "as predicted", "parameters")
 
 

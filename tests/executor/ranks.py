@@ -143,7 +143,7 @@ def expanded(program: pathlib.Path, plan: dict[str, Any]) -> dict[str, Any]:
     model = plan["model"]
     words = ["models", model["file"], "--expanded", "--json"]
     words += ["--recipe", model["recipe"]] if model.get("recipe") else []
-    words += ["--flavour", plan.get("runtime", {}).get("flavour", "transformers")]
+    words += ["--flavor", plan.get("runtime", {}).get("flavor", "transformers")]
     for name, value in model.get("dimensions", {}).items():
         words += ["--set", f"{name}={value}"]
     return answer(program, *words, *(["--freeze", *model["frozen"]] if model.get("frozen") else []))

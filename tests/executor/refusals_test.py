@@ -111,7 +111,7 @@ class Refusals(InAFolder):
         self.assertEqual(sorted(places), sorted(["--lr", "--betas", "--schedule", "--warmup", "--steps", "--keep", "--stepps",
                                                  "--mem", "--workspaces", "--labels"]), printed[0])
         self.assertIn("Did you mean --steps?", printed[0])
-        self.assertIn("--keep: It needs --checkpoint.", printed[0])
+        self.assertIn("--keep: It needs --checkpoint-dir.", printed[0])
         self.assertIn("slow not in {constant,linear,cosine}", printed[0])
 
     def test_what_another_pytorch_would_communicate(self) -> None:
@@ -183,7 +183,7 @@ class Refusals(InAFolder):
         missing = names[str(EXECUTOR)] - names[str(PLANNER)]
         # Of one rank, or settled by execute itself.
         self.assertEqual(missing, {"--report", "--allocation-trace", "--workspaces", "--threads", "--stand-in", "--nccl-alone",
-                                   "--heartbeat", "--checkpoint", "--save-logits"})
+                                   "--heartbeat", "--save-logits"})
 
     def test_execute_passes_on_how_to_train(self) -> None:
         saved, run, metrics = (self.folder / name for name in ("parameters", "run", "metrics"))

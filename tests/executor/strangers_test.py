@@ -120,7 +120,7 @@ class MeetingPlaces(InAFolder):
         self.assertRegex(rank.printed, f"error: rank 1: joining the other ranks: {said}")
 
     def test_a_name_that_nobody_knows(self) -> None:
-        self.expect(r'MASTER_ADDR "no\.such\.host\.invalid" is no known host', "no.such.host.invalid", 29500)
+        self.expect(r'the host of MASTER_ADDR, "no\.such\.host\.invalid", is unknown', "no.such.host.invalid", 29500)
 
     def test_a_host_that_does_not_answer(self) -> None:
         # TEST-NET-1 of RFC 5737, which nobody has. Some networks answer for all the world.

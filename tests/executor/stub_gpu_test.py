@@ -2,7 +2,7 @@
 
     stub_gpu_test.py FSDP_EXEC_CUDA FSDP_PLAN STUB [TRIAL...]
 
-Compared are, for initialisation, the first step and the later ones: the bytes that tensors ask for, those of the
+Compared are, for initialization, the first step and the later ones: the bytes that tensors ask for, those of the
 allocator's blocks, those that it reserves, and what the device has in use; every collective in its order, as the
 executor reports it and as NCCL was called; and the model of the allocator, replaying the recorded requests. What is left is
 in LEFT, with its reason, and may neither grow nor shrink. Without FSDP_STUB_GPU=all the trials are those that together cover

@@ -1,4 +1,4 @@
-"""Where a prediction and a recorded run differ, and the first differing collective with its neighbours."""
+"""Where a prediction and a recorded run differ, and the first differing collective with its neighbors."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def _plan(rng: random.Random, model: dict[str, Any]) -> dict[str, Any]:
         "accumulation": accumulation,
         "sync_every_micro_batch": rng.random() < 0.5,
         "optimizer": _optimizer(rng),
-        "initialisation": rng.choice(("meta", "meta", "cpu", "device")),
-        "runtime": {"flavour": rng.choice(("transformers", "transformers", "torchtitan"))},
+        "initialization": rng.choice(("meta", "meta", "cpu", "device")),
+        "runtime": {"flavor": rng.choice(("transformers", "transformers", "torchtitan"))},
     }
     if precision.get("param_dtype") and rng.random() < 0.7:
         plan["parameter_dtype"] = "float32"
@@ -75,7 +75,7 @@ _PRECISIONS: tuple[dict[str, Any], ...] = (
 
 
 def _units(rng: random.Random, model: dict[str, Any], shard: int) -> list[dict[str, Any]]:
-    """Modules with a forward, nested or not; neighbours of one parent in one unit now and then; the root last."""
+    """Modules with a forward, nested or not; neighbors of one parent in one unit now and then; the root last."""
     owners = {name.rpartition(".")[0] for name in (p["name"] for p in model["parameters"])}
     fit = [m["name"] for m in model["modules"] if m["called"] and m["name"]
            and any(owner == m["name"] or owner.startswith(m["name"] + ".") for owner in owners)]

@@ -40,7 +40,7 @@ def _entries() -> list[tuple[bool, int, int, int]]:
 
 
 def evaluate(recorder: Recorder) -> dict[str, Peak]:
-    """Fills in live bytes of all collectives; returns the peak of each phase: initialisation, then steps by number."""
+    """Fills in live bytes of all collectives; returns the peak of each phase: initialization, then steps by number."""
     entries = _entries()
     made = _categorise(entries, recorder)
     events = {event.hook: event for step in recorder.steps for event in step}
@@ -75,7 +75,7 @@ def evaluate(recorder: Recorder) -> dict[str, Peak]:
             total -= gone.bytes
             live[gone.row] -= gone.bytes
     advance(len(recorder.seen))
-    names = ["initialisation", *(str(number) for number in range(1, len(peaks)))]
+    names = ["initialization", *(str(number) for number in range(1, len(peaks)))]
     return {name: Peak(peak.live, _nonzero(peak.by_category), peak.parts) for name, peak in zip(names, peaks, strict=True)}
 
 

@@ -29,7 +29,7 @@ GOLDENS = ROOT / "tests" / "golden" / "oracle" / "drawn.jsonl"
 
 
 KINDS = {"live bytes": "live bytes at a collective", "peak": "peak of a step"}
-PARTS = {"initialisation": "peak of the initialisation", "forward": "peak of a forward", "backward": "peak of a backward",
+PARTS = {"initialization": "peak of the initialization", "forward": "peak of a forward", "backward": "peak of a backward",
          "optimizer": "peak of an optimizer step"}
 
 
@@ -50,7 +50,7 @@ class Tally:
         self.differing[family] += found.differing
         for what, predicted, real in found.errors:
             parts = what.split(", ")
-            kind = parts[2] if len(parts) == 3 else "initialisation" if parts[-1] == "initialisation" else parts[0]
+            kind = parts[2] if len(parts) == 3 else "initialization" if parts[-1] == "initialization" else parts[0]
             self.errors[kind].append((predicted, real))
 
     def _cells(self, families: list[str]) -> str:
@@ -59,7 +59,7 @@ class Tally:
                 return sum(counts[family][name] for family in families for name in names)
             return f"{total(self.differing)} of {total(self.compared)}"
 
-        peaks = ("peak, initialisation", "peak, 1", "peak, 2", "peak by category",
+        peaks = ("peak, initialization", "peak, 1", "peak, 2", "peak by category",
                  *(f"peak, {step}, {part}" for step in (1, 2) for part in ("forward", "backward", "optimizer")))
         cases, equal = (sum(counts[family] for family in families) for counts in (self.cases, self.equal))
         return f"{cases} | {equal} | {of('collectives')} | {of('live bytes')} | {of('live bytes by category')} | {of(*peaks)}"

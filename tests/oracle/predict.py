@@ -42,12 +42,12 @@ class Prediction:
 
 
 def expand(program: pathlib.Path, spec: dict[str, Any], dimensions: dict[str, float] | None = None,
-           frozen: list[str] | None = None, flavour: str = "transformers") -> dict[str, Any]:
+           frozen: list[str] | None = None, flavor: str = "transformers") -> dict[str, Any]:
     """The expanded model of a spec."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "spec.json"
         file.write_text(json.dumps(spec), encoding="utf-8")
-        words = ["models", str(file), "--expanded", "--json", "--flavour", flavour]
+        words = ["models", str(file), "--expanded", "--json", "--flavor", flavor]
         for key, value in (dimensions or {}).items():
             words += ["--set", f"{key}={value}"]
         return answer(program, *words, *(["--freeze", *frozen] if frozen else []))
@@ -64,8 +64,8 @@ def predict(program: pathlib.Path, case: Case, wants_model: bool = True) -> Pred
         plan_file.write_text(json.dumps({"format_version": "1.0", "model": of_model, **case.plan}), encoding="utf-8")
         report = answer(program, "simulate", plan_file, "--gpu", GPU, *_gpus(case.world_size), "--rank", str(case.rank),
                         "--json")
-    flavour = report["plan"]["runtime"]["flavour"]
-    model = expand(program, case.spec, case.dimensions, case.frozen, flavour) if wants_model else {}
+    flavor = report["plan"]["runtime"]["flavor"]
+    model = expand(program, case.spec, case.dimensions, case.frozen, flavor) if wants_model else {}
     return Prediction(model, report["plan"], _rows(case, report))
 
 
@@ -83,7 +83,7 @@ def _rows(case: Case, report: dict[str, Any]) -> dict[str, Any]:
         "live": [_merge(c["live"]) for c in found],
         "reductions": [[c.get("reduce_op", ""), c.get("micro_batch_index", -1)] for c in found],
         "peaks": {name: phases[key]["live_peak_bytes"] for name, key in
-                  (("initialisation", "initialisation"), ("1", "first_step"), ("2", "steady_step"))},
+                  (("initialization", "initialization"), ("1", "first_step"), ("2", "steady_step"))},
         "parts": {name: phases[key].get("live_peak_bytes_of", {}) for name, key in (("1", "first_step"), ("2", "steady_step"))},
         "peak": [report["memory"]["peak"]["phase"], _merge(report["memory"]["at_peak"])],
     }

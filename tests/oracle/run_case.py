@@ -48,7 +48,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         recorder.hook()
         load()
         if not recorder.steps:
-            recorder.begin_step()  # The first batch counts as part of the initialisation.
+            recorder.begin_step()  # The first batch counts as part of the initialization.
         recorder.hook()
 
     batch.load = next_batch
@@ -112,6 +112,6 @@ def describe(recorder: Recorder, peaks: dict[str, Peak]) -> dict[str, Any]:
         "steps": steps[:2],
         "reductions": [[event.op, -1 if event.phase == "optimizer" else event.micro_batch] for event in recorder.steps[1]],
         "repeats": steps[1] == steps[2] and peaks["2"] == peaks["3"],
-        "peaks": {name: [peaks[name].live, peaks[name].by_category] for name in ("initialisation", "1", "2")},
+        "peaks": {name: [peaks[name].live, peaks[name].by_category] for name in ("initialization", "1", "2")},
         "parts": {name: {part: peaks[name].parts.get(part, 0) for part in PARTS} for name in ("1", "2")},
     }

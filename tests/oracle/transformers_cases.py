@@ -102,7 +102,7 @@ def cases(version: int) -> list[tuple[Case, dict[str, Any]]]:
             reshard, full, freeze = plan.pop("reshard", "default"), plan.pop("full", False), plan.pop("freeze", False)
             plan["units"] = [{"modules": [row], "modules_per_unit": 1, "reshard_after_forward": reshard} for row in rows]
             plan["units"].append({"modules": [""]})
-            plan["initialisation"] = "device"
+            plan["initialization"] = "device"
             if full:
                 plan["activation_checkpointing"] = {"modules": [{"module": row, "mode": "full"} for row in rows]}
             case = Case(f"{model.spec}/{name}/transformers_{version}", cut_spec(model.spec), plan, 1,

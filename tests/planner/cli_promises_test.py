@@ -114,7 +114,7 @@ def test_values_of_help(tester, jobs):
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         list(pool.map(ask, [entry for entry in commands if entry[0] not in OF_OTHER_COMMANDS]))
     seen = {option for option, _, _ in commands}
-    for option in ("--intra-link", "--network", "--precision", "--strategy", "--optimizer-impl", "--states", "--flavour"):
+    for option in ("--intra-link", "--network", "--precision", "--strategy", "--optimizer-impl", "--states", "--flavor"):
         tester.check(option in seen, f"The completions do not name the values of {option}: {sorted(seen)}.")
 
 
@@ -190,7 +190,7 @@ def test_what_was_refused_or_left_unsaid(tester, jobs):
     tester.check("NO_SHARD is" in out, "The short answer does not say that NO_SHARD is not DDP.")
     for command in ("", "simulate", "explain"):
         _, out, _ = tester.run(f"{command} --help")
-        tester.check("the one that needs most when not given" in " ".join(out.split()),
+        tester.check("default: the rank that needs most" in " ".join(out.split()),
                      f"--rank of \"{command}\" does not say which rank is reported without it.")
 
 

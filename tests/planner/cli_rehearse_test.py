@@ -102,10 +102,10 @@ FAILURES = {  # mode: what the message says
     "cpu_torch": "rank 0: Its torch 2.11.0+cpu was built without CUDA",
     "imports_nothing": "rank 0: The script imports no torch, so there is nothing to rehearse.",
     "crashes": "rank 0: It crashed: it was ended by signal 11 (Segmentation fault).",
-    "killed": "rank 0: It was killed, probably because the machine ran out of its own memory.",
-    "exits": "rank 0: It ended with exit code 64, and no Python in it said what it did.",
+    "killed": "rank 0: It was killed, probably because this machine ran out of memory.",
+    "exits": "rank 0: It ended with exit code 64, and no Python in it reported what it did.",
     "exits_with_record": "rank 0: The script ended itself with exit code 1. It said last: no data in /data.",
-    "silent": "rank 0: It ended well, but no Python in it said what it did.",
+    "silent": "rank 0: It succeeded, but no Python in it reported what it did.",
     "cut_record": "rank 0: What it wrote about itself cannot be read.",
     "wrong_record": "/end/why: Unknown end \"tired\".",
 }
@@ -159,7 +159,7 @@ BAD_COMMANDS = [
 
 def test_a_run_without_a_step_says_so(tester):
     code, out, err = tester.rehearse("untrained")
-    tester.check(code == 0 and "no training step was seen" in " ".join(out.split()), f"A run without a step: {out}{err}")
+    tester.check(code == 0 and "no training step was observed" in " ".join(out.split()), f"A run without a step: {out}{err}")
     tester.check("no training step" not in " ".join(tester.rehearse("fits")[1].split()), "A run with steps is said to have none.")
 
 
@@ -361,7 +361,7 @@ def test_ranks(tester):
 def test_a_rank_that_cannot_be_played_leaves_the_others(tester):
     code, out, err = tester.rehearse("fails_on_rank_2", "--gpus", "4", "--rank", "all")
     text = " ".join(out.split())
-    tester.check(code == 3 and "rank 2 could not be played" in text and "2 not played" in text, f"{code} {out}{err}")
+    tester.check(code == 3 and "rank 2 could not be run" in text and "2 not played" in text, f"{code} {out}{err}")
     tester.check("Rank 2 may need more: The script raised ValueError: rank 2 has no data" in text, f"No reason: {out}")
     report = json.loads(tester.rehearse("fails_on_rank_2", "--gpus", "4", "--rank", "all", "--json")[1])["rehearsal"]
     tester.check([r["rank"] for r in report["ranks"]] == [0, 1, 3] and report["unplayed_ranks"][0]["rank"] == 2,
@@ -465,7 +465,7 @@ def test_a_launcher_in_a_script(tester):
     tester.check(code == 0 and "STUB_GPU_COUNT" not in shown, f"A launcher in a script: {err}")
     tester.check(list(sizes) == ["1", "2", "4", "8", "*"] and 0 < int(sizes["2"]) < int(sizes["8"]), f"NCCL: {sizes}")
     _, out, _ = tester.run("rehearse", "--", "./accelerate", "fits", "--num-processes", "gpu")
-    tester.check("--num-processes gpu is a process for each GPU of the machine, and nobody said how many it has: 1."
+    tester.check("--num-processes gpu starts one process per GPU of the machine; their number was not given, so it is 1."
                  in " ".join(out.split()), f"As many as there are: {out}")
 
 

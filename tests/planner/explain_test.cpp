@@ -51,10 +51,11 @@ TEST(Explain, TheBindingSentenceNamesMomentUnitAndTerms) {
   report.memory.peak = {"backward", "Backward model.layers.3", "model.layers.3", "mlp.down_proj linear"};
   report.memory.at_peak[static_cast<std::size_t>(MemoryCategory::Activation)] = Bytes(4LL << 30);
   report.memory.at_peak[static_cast<std::size_t>(MemoryCategory::OptState)] = Bytes(2LL << 30);
-  EXPECT_EQ(binding_of(report),
-            "The peak of 8.00 GiB comes in backward, at Backward model.layers.3 (mlp.down_proj linear), while "
-            "model.layers.3 is at work: Activation 4.00 GiB and OptState 2.00 GiB are the largest of 6.00 GiB of live "
-            "tensors; the allocator holds 1.00 GiB more, and 1.00 GiB lie outside of it.");
+  EXPECT_EQ(
+      binding_of(report),
+      "The peak of 8.00 GiB is reached in backward, at Backward model.layers.3 (mlp.down_proj linear) (unit: "
+      "model.layers.3). Live tensors take 6.00 GiB; the largest are Activation 4.00 GiB and OptState 2.00 GiB. The "
+      "allocator holds 1.00 GiB more, and 1.00 GiB lie outside PyTorch.");
 }
 
 Candidate candidate(std::string label, double step, std::int64_t missing) {

@@ -38,7 +38,7 @@ def record(reserved=10 * GIB, **changes):
         "gpu": {"name": os.environ.get("STUB_GPU_NAME", ""), "total_bytes": int(os.environ.get("STUB_GPU_BYTES", "0"))},
         "memory": {
             "peaks": peaks(reserved), "device_terms": [{"name": "CUDA context", "bytes": CONTEXT}],
-            "phases": [{"phase": "initialisation", **peaks(GIB)}, {"phase": "first_step", **peaks(reserved - GIB)},
+            "phases": [{"phase": "initialization", **peaks(GIB)}, {"phase": "first_step", **peaks(reserved - GIB)},
                        {"phase": "steady_step", **peaks(reserved)}],
             "at_end_requested": GIB, "at_end_allocated": GIB, "cache_flushes": 0, "out_of_memory_errors": 0,
             "peak": {"phase": "backward", "step": 2, "module": "model.layers.3.mlp", "at": frames[1], "stack": frames},

@@ -207,7 +207,7 @@ TEST(Snapshot, SaysAllThatIsWrong) {
   const std::string bad = pickled_dict({{"action", pickled("alloc")}, {"addr", pickled("x")}, {"size", pickled(-1)}});
   EXPECT_EQ(errors_of(snapshot_of({bad, pickled(std::int64_t{3})})),
             (std::vector<std::string>{"s.pickle: device_traces[0][0]: \"addr\" is not a number.",
-                                      "s.pickle: device_traces[0][0]: \"size\" is -1, which cannot be.",
+                                      "s.pickle: device_traces[0][0]: \"size\" is -1, which is impossible.",
                                       "s.pickle: device_traces[0][0]: \"stream\" is missing.",
                                       "s.pickle: device_traces[0][1]: It has no action."}));
   EXPECT_EQ(errors_of(snapshot_of({})),

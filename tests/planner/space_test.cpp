@@ -24,7 +24,7 @@ TEST(SpaceText, WrapIsANumberOfBlocksOrTheRootOrPatterns) {
   EXPECT_EQ(*parse_wrap("root"), (Wrap{0, {}}));
   EXPECT_EQ(parse_wrap("model.layers.*,lm_head")->patterns, (std::vector<std::string>{"model.layers.*", "lm_head"}));
   EXPECT_EQ(to_string(parse_wrap("0").error().at(0)),
-            "--wrap: 0 blocks make no unit. Write \"root\" for no unit but the root.");
+            "--wrap: A unit needs at least one block. Write \"root\" for the root as the only unit.");
   EXPECT_EQ(
       to_string(parse_wrap("a,,b").error().at(0)),
       "--wrap: \"a,,b\" has an empty pattern. Write \"blocks\", \"root\", a number of blocks, or patterns such as "
@@ -79,7 +79,7 @@ TEST(Space, EveryMicroBatchThatMakesUpTheGlobalBatch) {
   EXPECT_EQ(*batches_of(space, small_cluster(4, 1, Bytes(1 << 30))), (std::vector<Batch>{{4, 3}}));
   space.global_batch = 50;
   EXPECT_EQ(to_string(batches_of(space, small_cluster(4, 1, Bytes(1 << 30))).error().at(0)),
-            "--global-batch: 50 samples cannot be shared out evenly to 4 GPUs. Write a multiple of 4.");
+            "--global-batch: 50 samples cannot be split evenly over 4 GPUs. Write a multiple of 4.");
 }
 
 struct Fixture {
@@ -163,8 +163,8 @@ TEST(StrategyNames, AHybridOnOneNodeIsEachPartOfItThatLeavesSeveralCopies) {
   }
   EXPECT_EQ(shards, (std::set<std::int64_t>{2, 4}));
   EXPECT_EQ(to_string(apply_strategy("HYBRID_SHARD", small_cluster(3, 1, Bytes(1 << 30)), f.space).error().at(0)),
-            "--strategy: HYBRID_SHARD keeps several copies of the model and shards each: 3 GPUs cannot be divided so. "
-            "Write FULL_SHARD.");
+            "--strategy: HYBRID_SHARD keeps several copies of the model and shards each: 3 GPUs cannot be split this "
+            "way. Write FULL_SHARD.");
   EXPECT_EQ(
       to_string(apply_strategy("_HYBRID_SHARD_ZERO2", small_cluster(1, 4, Bytes(1 << 30)), f.space).error().at(0)),
       "--strategy: _HYBRID_SHARD_ZERO2 keeps several copies of the model and shards each: a node has one GPU to "
@@ -190,10 +190,9 @@ TEST(StrategyNames, WhatIsNoStrategyHereSaysWhy) {
   Space space;
   EXPECT_EQ(to_string(apply_strategy("DDP", small_cluster(4, 1, Bytes(1 << 30)), space).error().at(0)),
             "--strategy: DDP is not predicted: its buckets hold the gradients a second time. The nearest is NO_SHARD, "
-            "FSDP2 with whole copies of the model; add the size of the gradients.");
-  EXPECT_EQ(
-      to_string(apply_strategy("FULL_SHARD", small_cluster(1, 1, Bytes(1 << 30)), space).error().at(0)),
-      "--strategy: FULL_SHARD shards over several GPUs, and there is one. Write NO_SHARD, or leave --strategy out.");
+            "FSDP2 with a full copy of the model per GPU; add the size of the gradients.");
+  EXPECT_EQ(to_string(apply_strategy("FULL_SHARD", small_cluster(1, 1, Bytes(1 << 30)), space).error().at(0)),
+            "--strategy: FULL_SHARD needs more than one GPU. Write NO_SHARD, or leave --strategy out.");
 }
 
 }  // namespace

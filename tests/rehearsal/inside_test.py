@@ -241,24 +241,24 @@ class StepsOfARun(unittest.TestCase):
         return [Cut(n, 10 * i, 0, float(i), 0, {"allocated": i, "device": i}) for i, n in enumerate(names, 1)]
 
     def test_two_calls_a_step(self):
-        timeline = Timeline(self.cuts("initialisation", "step", "step", "step", "step", "end"), 2)
+        timeline = Timeline(self.cuts("initialization", "step", "step", "step", "step", "end"), 2)
         self.assertEqual([[c.position for c in s] for s in timeline.steps], [[20, 30], [40, 50]])
         self.assertEqual([timeline.step_at(p) for p in (0, 9, 10, 29, 30, 49, 50)], [0, 0, 1, 1, 2, 2, 3])
         rows = {p["phase"]: p["allocated"] for p in timeline.phases()}
-        self.assertEqual(rows, {"initialisation": 1, "first_step": 3, "steady_step": 6})
+        self.assertEqual(rows, {"initialization": 1, "first_step": 3, "steady_step": 6})
 
     def test_an_evaluation_is_no_part_of_a_step(self):
-        names = ("initialisation", "step", "part", "evaluation", "step", "part", "saving")
+        names = ("initialization", "step", "part", "evaluation", "step", "part", "saving")
         timeline = Timeline(self.cuts(*names), 1)
         self.assertEqual([[c.position for c in s] for s in timeline.steps], [[20], [50]])
         rows = {p["phase"]: p["allocated"] for p in timeline.phases()}
         # What was seen of the second step before the evaluation belongs to it.
-        self.assertEqual(rows, {"initialisation": 1, "first_step": 2, "steady_step": 6, "evaluation": 4, "saving": 7})
+        self.assertEqual(rows, {"initialization": 1, "first_step": 2, "steady_step": 6, "evaluation": 4, "saving": 7})
 
     def test_a_run_that_fails_in_its_first_step(self):
-        timeline = Timeline(self.cuts("initialisation", "end"), None)
+        timeline = Timeline(self.cuts("initialization", "end"), None)
         self.assertEqual(timeline.steps, [])
-        self.assertEqual({p["phase"]: p["allocated"] for p in timeline.phases()}, {"initialisation": 1, "first_step": 2})
+        self.assertEqual({p["phase"]: p["allocated"] for p in timeline.phases()}, {"initialization": 1, "first_step": 2})
 
 
 class LoopsThatWait(unittest.TestCase):

@@ -35,11 +35,11 @@ class Case:
     reserved: float = 0
 
     @property
-    def flavour(self) -> str:
+    def flavor(self) -> str:
         """Whose model code the expanded model is: the runtime's, or one that has the loss where the plan wants it."""
         runtime = self.plan.get("runtime", {})
         is_inside = not runtime.get("implementations", {}).get("loss_after_root", True)
-        return "transformers" if is_inside else runtime.get("flavour", "transformers")
+        return "transformers" if is_inside else runtime.get("flavor", "transformers")
 
     def unit_rows(self) -> list[dict[str, Any]]:
         if self.units is not None:
@@ -109,12 +109,12 @@ CASES = [
          {"activation_checkpointing": checkpointed("full", early_stop=False)}, {"batch": 2, "seq": 1024}),
     Case("checkpoint_selective", "llama3_2_1b", 4,
          {"activation_checkpointing": checkpointed("selective"),
-          "runtime": {"flavour": "torchtitan", "implementations": {"loss_after_root": False},
+          "runtime": {"flavor": "torchtitan", "implementations": {"loss_after_root": False},
                       "allocator_settings": "expandable_segments:True"}},
          {"batch": 2, "seq": 1024}),
     Case("checkpoint_selective_loss_behind", "llama3_2_1b", 4,
          {"activation_checkpointing": checkpointed("selective"),
-          "runtime": {"flavour": "torchtitan", "allocator_settings": "expandable_segments:True"}},
+          "runtime": {"flavor": "torchtitan", "allocator_settings": "expandable_segments:True"}},
          {"batch": 2, "seq": 1024}),
     # Gradient norms on the host are reduced by gloo, which the stub does not see: no clipping here.
     Case("cpu_offload", "llama3_2_1b", 8, {**MIXED, "cpu_offload": True},

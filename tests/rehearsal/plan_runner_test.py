@@ -28,7 +28,7 @@ LIMIT_SECONDS = 900
 
 
 def expand(case: Case, spec_file: pathlib.Path) -> dict[str, Any]:
-    words = ["models", str(spec_file), "--expanded", "--json", "--flavour", case.flavour]
+    words = ["models", str(spec_file), "--expanded", "--json", "--flavor", case.flavor]
     words += ["--recipe", case.recipe] if case.recipe else []
     for name, value in case.dimensions.items():
         words += ["--set", f"{name}={value}"]

@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadString{"expandable_segments:true", bad("expandable_segments", "Found \"true\".", "Write True or False.")},
         BadString{"backend:cudaMallocAsync",
                   bad("backend", "Found \"cudaMallocAsync\".",
-                      "Write native: the other backend is an allocator of the driver, which is not modelled.")},
+                      "Write native: the other backend is an allocator of the driver, which is not modeled.")},
         BadString{"backend:fast", bad("backend", "Found \"fast\".", "Write native.")},
         BadString{"pinned_num_register_threads:3",
                   bad("pinned_num_register_threads", "Found \"3\".", "Write a power of two from 1 to 128.")},

@@ -110,15 +110,15 @@ TEST(AllocatorTraceReader, ReportsEverythingThatIsWrongWithItsPlace) {
                 "t:6:9: \"-1\" is not a size in bytes. Write a whole number up to 4398046511104.",
                 "t:7:11: \"32767\" is not the number of a stream. Write a whole number up to 32766.",
                 "t:8:1: \"alloc\" has 3 words. Write \"alloc ID BYTES STREAM\".",
-                "t:9:10: \"1.5\" is not a part of the memory. Write a number from 0 to 1.",
+                "t:9:10: \"1.5\" is not a share of the memory. Write a number from 0 to 1.",
                 "t:10:8: PYTORCH_ALLOC_CONF: max_split_size_mb: Found \"1\". Write a whole number of MiB from 20 (the "
                 "size of a large segment) up.",
                 "t:10:8: PYTORCH_ALLOC_CONF: Unknown key \"expandible_segments\". Did you mean "
                 "\"expandable_segments\"?",
-                "t:11:1: A header stands behind an operation. Headers come first; \"config\" changes settings.",
+                "t:11:1: A header comes after an operation. Headers come first; \"config\" changes settings.",
             }));
   EXPECT_EQ(errors_of("!addresses lowest\n"),
-            (std::vector<std::string>{"t:1:12: Addresses \"lowest\" are not modelled. Write bump: they rise from 0."}));
+            (std::vector<std::string>{"t:1:12: Addresses \"lowest\" are not modeled. Write bump: they rise from 0."}));
 }
 
 TEST(AllocatorTraceReader, StopsAtFiftyErrors) {

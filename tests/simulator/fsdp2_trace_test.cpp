@@ -58,7 +58,7 @@ Plan plan_of_the_trace() {
   return plan;
 }
 
-// The phases of initialisation and three steps.
+// The phases of initialization and three steps.
 std::vector<MemoryPhase> walk() {
   const TracedSizes sizes{
       .hidden = 256, .heads = 4, .kv_heads = 2, .ffn = 704, .layers = 3, .vocabulary = 4000, .seq = 256};

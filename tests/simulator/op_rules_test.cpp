@@ -236,9 +236,9 @@ TapedBlock rms_norm(RmsNormImplementation implementation, bool unit_offset = fal
 
 TEST(OpRules, RmsNormSavesSixEightOrTwoBytesPerElementByImplementation) {
   const std::int64_t nh = kRows * kWidth;
-  // fp32 copy 4 N H, inverse root 4 N, normalised in bf16 2 N H.
+  // fp32 copy 4 N H, inverse root 4 N, normalized in bf16 2 N H.
   EXPECT_EQ(rms_norm(RmsNormImplementation::WrittenOut).saved_bytes(), 6 * nh + 4 * kRows);
-  // The normalised values stay in fp32.
+  // The normalized values stay in fp32.
   EXPECT_EQ(rms_norm(RmsNormImplementation::Composite).saved_bytes(), 8 * nh + 4 * kRows);
   // Gemma: and 1 + weight in fp32.
   EXPECT_EQ(rms_norm(RmsNormImplementation::WrittenOut, true).saved_bytes(), 8 * nh + 4 * kRows + 4 * kWidth);

@@ -87,7 +87,7 @@ void checkpoint(Plan& plan, std::int64_t layers, CheckpointMode mode) {
   }
 }
 
-// Every phase after initialisation. `constants` are the bytes of tables that were made before training, of which a
+// Every phase after initialization. `constants` are the bytes of tables that were made before training, of which a
 // model spec knows nothing. Allocations and live bytes must be equal. Blocks and segments depend on what was freed
 // before: the recorded runs made and dropped tables and copies of shards first, which the walk does not.
 void expect_equal(const Drawn& of, std::int64_t constants, double reserved_tolerance = 0.015) {

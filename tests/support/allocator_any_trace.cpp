@@ -119,7 +119,7 @@ class TraceMaker {
     if (random_.one_in(4)) character_.change_one_in = random_.between(20, 100);
     character_.sizes = static_cast<int>(random_.below(7));
     character_.lifetimes = static_cast<int>(random_.below(4));
-    for (int i = 0; i < 7; ++i) favourites_[i] = any_size(static_cast<int>(random_.below(5)));
+    for (int i = 0; i < 7; ++i) favorites_[i] = any_size(static_cast<int>(random_.below(5)));
   }
 
   std::int64_t any_size(int kind) {
@@ -151,7 +151,7 @@ class TraceMaker {
       case 4:
         return random_.between(8 * kMebibyte, 120 * kMebibyte);
       case 5:  // The same few again and again: many equal free blocks.
-        return favourites_[random_.below(7)];
+        return favorites_[random_.below(7)];
       default:
         return any_size(static_cast<int>(random_.below(6)));
     }
@@ -225,7 +225,7 @@ class TraceMaker {
   std::uint64_t seed_;
   AllocatorTrace trace_;
   Character character_;
-  std::int64_t favourites_[7] = {};
+  std::int64_t favorites_[7] = {};
   std::vector<std::int32_t> live_;
   std::int32_t next_id_ = 0;
   std::int64_t draining_ = 0;

@@ -5,7 +5,7 @@
 // Sources: the headers of CUDA 13 for the signatures; the undefined symbols of libc10_cuda.so of torch 2.11.0+cu130 for
 // the list.
 //
-// Not modelled: copies, peers, memory pools, graphs and IPC, which answer "not supported".
+// Not modeled: copies, peers, memory pools, graphs and IPC, which answer "not supported".
 
 #include "tests/support/fake_cuda_runtime.h"
 

@@ -210,8 +210,8 @@ HostileFiles of_shipped_model(const std::string& name, const std::string& blocks
  "cpu_offload": false, "forward_prefetch": 1, "backward_prefetch": 2, "accumulation": 2,
  "sync_every_micro_batch": false,
  "optimizer": {"kind": "adamw", "implementation": "foreach", "weight_decay": 0.01, "clip_grad_norm": 1.0},
- "initialisation": "meta",
- "runtime": {"framework": "pytorch", "version": "2.11.0", "flavour": "transformers",
+ "initialization": "meta",
+ "runtime": {"framework": "pytorch", "version": "2.11.0", "flavor": "transformers",
              "implementations": {"attention": "flash", "rms_norm": "fused", "keep_logits": true, "float_logits": true},
              "allocator_settings": "expandable_segments:True"}})"};
 }

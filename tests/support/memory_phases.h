@@ -22,7 +22,7 @@ struct MemoryPhase {
   bool operator==(const MemoryPhase&) const = default;
 };
 
-/// The phases of initialisation and `steps` steps. Streams are numbered in order of appearance.
+/// The phases of initialization and `steps` steps. Streams are numbered in order of appearance.
 std::vector<MemoryPhase> walk_phases(const PreparedPlan& prepared, int steps);
 
 /// Allocator peaks at the end of each such phase.

@@ -6,7 +6,7 @@
 // the plan names the file of its model. Printed is for each job
 //
 //   model LENGTH, plan LENGTH        so many bytes of JSON follow: the expanded model, the plan with all of its choices
-//   phase NAME                       initialisation, and then forward, backward, optimizer of each step
+//   phase NAME                       initialization, and then forward, backward, optimizer of each step
 //   alloc NUMBER BYTES STREAM WHAT   streams are those of simulator/memory_sinks.h
 //   free NUMBER
 //   end                              or: error TEXT
@@ -59,7 +59,7 @@ void print_events(const PreparedPlan& prepared, int steps) {
   MemoryWalk<TraceSink> walk(prepared.walk_input(), sink);
   walk.initialise();
   for (int step = 0; step < steps; ++step) walk.step();
-  std::cout << "phase initialisation\n";
+  std::cout << "phase initialization\n";
   std::string_view phase;
   std::size_t mark = 0;
   const std::vector<Instruction> actions = actions_of(prepared.schedule);

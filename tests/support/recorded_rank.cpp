@@ -21,7 +21,7 @@ std::string recorded_rank() {
    "device": 4294967296},
   "device_terms": [{"name": "CUDA context", "bytes": 618659840}, {"name": "NCCL", "bytes": 455081984}],
   "phases": [
-   {"phase": "initialisation", "requested": 1, "allocated": 512, "active": 512, "reserved": 2097152, "device": 4194304},
+   {"phase": "initialization", "requested": 1, "allocated": 512, "active": 512, "reserved": 2097152, "device": 4194304},
    {"phase": "steady_step", "requested": 2000000000, "allocated": 2147483648, "active": 2200000000,
     "reserved": 3221225472, "device": 4294967296}],
   "at_end_requested": 1000, "at_end_allocated": 1024, "cache_flushes": 1, "out_of_memory_errors": 0,

@@ -71,7 +71,7 @@ def _encoder_layer(width: int, ffn: int) -> list[Shape]:
 
 
 def bert_large() -> Model:
-    """With the head of masked language modelling, whose matrix is the embedding."""
+    """With the head of masked language modeling, whose matrix is the embedding."""
     width, vocabulary = 1024, 30522
     root = [(vocabulary, width), (512, width), (2, width), *_norm(width)]
     return Model(root + _linear(width, width) + _norm(width) + [(vocabulary,)], [_encoder_layer(width, 4096)] * 24)
