@@ -4,7 +4,7 @@
 
 option(FSDP_PRECOMPILE "Precompile the headers of the standard library, fmt, GoogleTest, Qt and LibTorch" OFF)
 
-option(FSDP_UNITY "Compile the files of tests, window and executor eight at a time: a cold build takes half" OFF)
+option(FSDP_UNITY "Compile the files of a target eight at a time: a cold build takes half" OFF)
 
 set(fsdp_precompiled_standard
   <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional> <set> <span> <string>

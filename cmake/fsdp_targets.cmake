@@ -25,6 +25,7 @@ function(fsdp_library NAME)
   target_link_libraries(fsdp_${NAME} PUBLIC ${ARG_DEPENDS})
   fsdp_set_warnings(fsdp_${NAME})
   fsdp_precompile(fsdp_${NAME} standard)
+  fsdp_unity(fsdp_${NAME})
 endfunction()
 
 # fsdp_program(NAME SOURCES <file>... DEPENDS <target>... COMPONENT <name>)

@@ -25,11 +25,11 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::string_view kFormatVersion = "1.0";
+constexpr std::string_view kIndexFormat = "1.0";
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kOwnChecksum = "crc32_of_text_before";
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
-constexpr IntegerRange kCount{0, std::int64_t{1} << 60};
+constexpr IntegerRange kNaturalSize{0, std::int64_t{1} << 60};
 
 /// A relative path without "..": nothing outside the checkpoint is read.
 bool is_inside(const std::string& name) {
@@ -46,7 +46,7 @@ static bool read_json(const JsonValue& value, CheckpointFile& file, JsonErrors& 
   if (object.required("name", file.name) && !is_inside(file.name)) {
     object.fail("name", "This is no name of a file of the checkpoint.");
   }
-  object.required("bytes", file.bytes, kCount);
+  object.required("bytes", file.bytes, kNaturalSize);
   if (object.required("crc32", crc, IntegerRange{0, 0xffffffff})) file.crc32 = static_cast<std::uint32_t>(crc);
   return object.finish(UnknownKeys::Ignore);
 }
@@ -71,7 +71,7 @@ static void check_own_checksum(ObjectReader& object, const JsonDocument& documen
 std::string to_json(const CheckpointIndex& index) {
   JsonWriter writer;
   writer.begin_object();
-  writer.member("format_version", kFormatVersion);
+  writer.member("format_version", kIndexFormat);
   writer.member("model", index.model);
   writer.member("model_fingerprint", index.model_fingerprint);
   writer.member("step", index.step);
@@ -118,14 +118,14 @@ Result<CheckpointIndex> read_checkpoint_index(const std::string& folder) {
   ObjectReader object(document.root, errors);
   CheckpointIndex index;
   std::string version;
-  if (object.required("format_version", version) && !is_readable_version(version, kFormatVersion)) {
-    object.fail("format_version", fmt::format("The format has version {}, and {} is read.", version, kFormatVersion));
+  if (object.required("format_version", version) && !is_readable_version(version, kIndexFormat)) {
+    object.fail("format_version", fmt::format("The format has version {}, and {} is read.", version, kIndexFormat));
   }
   object.required("model", index.model);
   object.required("model_fingerprint", index.model_fingerprint);
-  object.required("step", index.step, kCount);
-  object.required("micro_batches", index.micro_batches, kCount);
-  object.required("samples", index.samples, kCount);
+  object.required("step", index.step, kNaturalSize);
+  object.required("micro_batches", index.micro_batches, kNaturalSize);
+  object.required("samples", index.samples, kNaturalSize);
   object.required("seed", index.seed);
   object.required("learning_rate", index.hyperparameters.learning_rate, RealRange{0, 1e300});
   // Programs that wrote none added the gradients of micro-batches up.

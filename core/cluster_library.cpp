@@ -18,7 +18,7 @@ namespace fsdp {
 namespace {
 
 /// The name as it is compared: small letters, no blanks, no separators, no maker.
-std::string folded(std::string_view name) {
+std::string device_key(std::string_view name) {
   std::string result;
   for (const char c : name) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0)
@@ -31,12 +31,12 @@ std::string folded(std::string_view name) {
 
 template <class Named>
 bool has_name(const Named& item, const std::string& wanted) {
-  if (folded(item.name) == wanted) return true;
+  if (device_key(item.name) == wanted) return true;
   return std::any_of(item.aliases.begin(), item.aliases.end(),
-                     [&](const std::string& alias) { return folded(alias) == wanted; });
+                     [&](const std::string& alias) { return device_key(alias) == wanted; });
 }
 
-/// Whose device a folded name is, where it is clearly none of NVIDIA's; else "".
+/// Whose device a device_key name is, where it is clearly none of NVIDIA's; else "".
 std::string_view maker_of_others(std::string_view name) {
   struct Beginning {
     std::string_view name, maker;
@@ -55,7 +55,7 @@ std::string_view maker_of_others(std::string_view name) {
 /// The one with this name, or nullptr and the hint of the error.
 template <class Named>
 const Named* find_named(std::string_view name, std::span<const Named> items, std::string& hint) {
-  const std::string wanted = folded(name);
+  const std::string wanted = device_key(name);
   for (const Named& item : items) {
     if (!wanted.empty() && has_name(item, wanted)) return &item;
   }
@@ -95,7 +95,7 @@ void check_names(const std::vector<Named>& items, const std::string& folder, Err
     std::vector<std::string> names = item.aliases;
     names.push_back(item.name);
     for (const std::string& name : names) {
-      const auto [owner, is_new] = owners.emplace(folded(name), &item);
+      const auto [owner, is_new] = owners.emplace(device_key(name), &item);
       if (is_new || owner->second == &item) continue;
       errors.push_back({folder,
                         fmt::format("\"{}\" and \"{}\" are both called \"{}\".", owner->second->name, item.name, name),
@@ -112,7 +112,7 @@ void read_all(const std::vector<std::string>& paths, std::vector<Item>& items, E
     if (item) {
       items.push_back(std::move(*item));
     } else {
-      errors.insert(errors.end(), item.error().begin(), item.error().end());
+      append(errors, item.error());
     }
   }
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.name < b.name; });
@@ -135,16 +135,16 @@ Result<ClusterLibrary> read_cluster_library(const std::string& folder) {
 }
 
 bool is_same_gpu_name(std::string_view a, std::string_view b) {
-  return folded(a) == folded(b);
+  return device_key(a) == device_key(b);
 }
 
 bool is_beginning_of_name(std::string_view beginning, std::string_view name) {
-  return folded(name).starts_with(folded(beginning));
+  return device_key(name).starts_with(device_key(beginning));
 }
 
 Result<Gpu> find_gpu(std::string_view name, std::span<const Gpu> gpus, std::string_view where) {
   std::string hint;
-  if (const std::string_view maker = maker_of_others(folded(name)); !maker.empty()) {
+  if (const std::string_view maker = maker_of_others(device_key(name)); !maker.empty()) {
     return failure(
         std::string(where), fmt::format("{} is a device of {}, which is not modeled.", json_quoted(name), maker),
         "Memory, kernels and collectives are those of CUDA and NCCL on GPUs of NVIDIA: fsdp-plan gpus lists them.");

@@ -12,7 +12,7 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::string_view kFormatVersion = "1.0";
+constexpr std::string_view kClusterFormat = "1.0";
 
 enum class FileKind { Gpu, Cluster };
 constexpr EnumName<FileKind> kFileKinds[] = {{FileKind::Gpu, "gpu"}, {FileKind::Cluster, "cluster"}};
@@ -47,9 +47,9 @@ constexpr RealRange kShare{0.01, 1};
 void read_head(ObjectReader& object, FileKind expected) {
   object.ignore("$schema");
   std::string version;
-  if (object.required("format_version", version) && version != kFormatVersion)
+  if (object.required("format_version", version) && version != kClusterFormat)
     object.fail("format_version", fmt::format("Format version {} is not known.", json_quoted(version)),
-                fmt::format("Write \"{}\".", kFormatVersion));
+                fmt::format("Write \"{}\".", kClusterFormat));
   FileKind kind = expected;
   if (object.required("kind", kind, kFileKindNames) && kind != expected)
     object.fail("kind", fmt::format("This file describes a {}.", name_of(kFileKindNames, kind)),
@@ -176,7 +176,7 @@ void write_figure(JsonWriter& json, std::string_view key, const std::optional<So
 }
 
 void write_head(JsonWriter& json, FileKind kind) {
-  json.member("format_version", kFormatVersion);
+  json.member("format_version", kClusterFormat);
   json.member("kind", name_of(kFileKindNames, kind));
 }
 

@@ -13,10 +13,6 @@ namespace {
 
 constexpr double kLargest = 9007199254740992.0;  // 2^53, up to which a double holds every integer.
 
-void append(Errors& errors, const Errors& more) {
-  errors.insert(errors.end(), more.begin(), more.end());
-}
-
 /// `"seq" is 0`, or `"2 * seq" is 0` for an expression; a plain number says it itself.
 std::string value_of(const SpecNumber& number, double value) {
   const bool is_plain = names_in(number.text).empty();

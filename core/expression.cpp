@@ -28,9 +28,9 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-class Parser {
+class ExpressionParser {
  public:
-  Parser(std::string_view text, const NameLookup& lookup, std::string_view where)
+  ExpressionParser(std::string_view text, const NameLookup& lookup, std::string_view where)
       : text_(text), lookup_(lookup), where_(where) {}
 
   Result<double> run() {
@@ -161,7 +161,7 @@ class Parser {
 }  // namespace
 
 Result<double> evaluate(std::string_view expression, const NameLookup& lookup, std::string_view where) {
-  return Parser(expression, lookup, where).run();
+  return ExpressionParser(expression, lookup, where).run();
 }
 
 std::vector<std::string> names_in(std::string_view expression) {

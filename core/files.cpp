@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/file_descriptor.h"
 #include "core/nearest.h"
 
 namespace fsdp {
@@ -24,26 +25,6 @@ namespace {
 // A folder with more names is no place where a look at each of them helps.
 constexpr std::size_t kMostNames = 4096;
 constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec/";
-
-/// Closes a file when it goes.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { close(); }
-
-  int number() const { return number_; }
-  /// Returns 0, or the error that the system kept for the end.
-  int close() {
-    const int result = number_ > STDIN_FILENO ? ::close(number_) : 0;
-    number_ = -1;
-    return result;
-  }
-
- private:
-  int number_;
-};
 
 std::string folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -131,7 +112,7 @@ tl::unexpected<Errors> exists_already(const std::string& path) {
 }
 
 Result<void> write_to_device(const std::string& path, std::string_view content) {
-  const Descriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
   if (file.number() < 0 || !write_all(file.number(), content)) return not_written(path, errno);
   return {};
 }
@@ -149,7 +130,7 @@ int publish(const std::string& temporary, const std::string& target, Overwrite o
 }
 
 void sync_folder(const std::string& folder) {
-  const Descriptor directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems cannot sync a folder; the file itself is safe by then.
   if (directory.number() >= 0) static_cast<void>(fsync(directory.number()));
 }
@@ -170,7 +151,7 @@ Result<std::string> read_text_file(const std::string& path, std::size_t most_byt
   const std::string name = is_standard_input ? "standard input" : path;
   const bool is_pipe = !is_standard_input && is_named_pipe(path);
   const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | (is_pipe ? O_NONBLOCK : 0);
-  const Descriptor file(is_standard_input ? STDIN_FILENO : open(path.c_str(), flags));
+  const FileDescriptor file(is_standard_input ? STDIN_FILENO : open(path.c_str(), flags));
   if (file.number() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return missing_file(path);
     return failure(name, fmt::format("The file cannot be read: {}.", reason(errno)), {});
@@ -217,7 +198,7 @@ Result<void> write_file_atomically(const std::string& path, std::string_view con
 
   const mode_t mode = wanted_mode(target);
   std::string temporary = target + ".XXXXXX";
-  Descriptor file(mkostemp(temporary.data(), O_CLOEXEC));
+  FileDescriptor file(mkostemp(temporary.data(), O_CLOEXEC));
   if (file.number() < 0) return not_written(path, errno);
   const bool written = write_all(file.number(), content) && fchmod(file.number(), mode) == 0 &&
                        fsync(file.number()) == 0 && file.close() == 0 && publish(temporary, target, overwrite) == 0;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr IntegerRange kSteps{0, std::int64_t{1} << 60};
 constexpr RealRange kFinite{0, 1e300};
-constexpr RealRange kShare{0, 1};
+constexpr RealRange kZeroToOne{0, 1};
 
 double factor_after(const Hyperparameters& settings, std::int64_t done) {
   const auto n = static_cast<double>(done);
@@ -71,9 +71,9 @@ bool read_json(const JsonValue& value, Hyperparameters& settings, JsonErrors& er
   object.required("schedule", settings.schedule, kRateScheduleTable);
   object.required("warmup_steps", settings.warmup_steps, kSteps);
   object.required("schedule_steps", settings.schedule_steps, kSteps);
-  object.required("min_rate_ratio", settings.min_rate_ratio, kShare);
-  object.required("beta1", settings.beta1, kShare);
-  object.required("beta2", settings.beta2, kShare);
+  object.required("min_rate_ratio", settings.min_rate_ratio, kZeroToOne);
+  object.required("beta1", settings.beta1, kZeroToOne);
+  object.required("beta2", settings.beta2, kZeroToOne);
   object.required("eps", settings.eps, kFinite);
   object.optional("weight_decay", settings.weight_decay, kFinite);
   object.required("decays_norms", settings.decays_norms);

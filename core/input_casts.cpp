@@ -19,11 +19,6 @@ namespace fsdp {
 
 namespace {
 
-bool multiplies(OpKind kind) {
-  return kind == OpKind::Linear || kind == OpKind::Conv1d || kind == OpKind::Conv2d || kind == OpKind::LayerNorm ||
-         kind == OpKind::GroupNorm;
-}
-
 /// A value on its way through the calls: its dtype where that is not the activations', and the op that made it.
 struct Flowing {
   std::optional<Dtype> dtype;
@@ -78,7 +73,7 @@ class CastCheck {
   }
 
   void look_at(const Op& op, const Value& value, const Flowing& flowing, int position) {
-    if (flowing.maker < 0 && !op.parameters.empty() && multiplies(op.kind)) {
+    if (flowing.maker < 0 && !op.parameters.empty() && takes_one_dtype(op.kind)) {
       const bool could_cast = plan_.mixed_precision.param_dtype && !plan_.mixed_precision.cast_forward_inputs;
       add({could_cast ? "mixed_precision/cast_forward_inputs" : "parameter_dtype",
            fmt::format("The input \"{}\" is {}, and PyTorch does not multiply it by parameters in {}.", value.name,

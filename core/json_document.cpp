@@ -16,9 +16,6 @@ namespace fsdp {
 
 namespace {
 
-// Beyond this many, a file has one mistake that repeats.
-constexpr std::size_t kMostErrors = 50;
-
 /// Appends a key as a token of a JSON pointer. Control characters are escaped as in the file, so that a message is a
 /// line.
 void append_token(std::string& pointer, std::string_view key) {

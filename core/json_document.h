@@ -57,6 +57,9 @@ struct JsonDocument {
   std::string where(std::uint32_t offset) const;
 };
 
+/// Beyond this many errors, a file has one mistake that repeats.
+inline constexpr std::size_t kMostErrors = 50;
+
 inline constexpr std::size_t kLargestJsonText = std::size_t{64} << 20;
 inline constexpr std::size_t kMostJsonValues = std::size_t{4} << 20;
 inline constexpr int kDeepestJson = 100;

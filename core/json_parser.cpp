@@ -24,9 +24,9 @@ namespace fsdp {
 
 namespace {
 
-class Parser {
+class JsonParser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  explicit JsonParser(std::string_view text) : text_(text) {}
 
   bool parse_document(JsonValue& root) {
     if (text_.starts_with("\xFF\xFE") || text_.starts_with("\xFE\xFF"))
@@ -361,7 +361,7 @@ class Parser {
 }  // namespace
 
 std::vector<JsonSyntaxError> parse_json_text(std::string_view text, JsonValue& root) {
-  Parser parser(text);
+  JsonParser parser(text);
   parser.parse_document(root);
   std::sort(parser.errors.begin(), parser.errors.end(),
             [](const JsonSyntaxError& a, const JsonSyntaxError& b) { return a.offset < b.offset; });

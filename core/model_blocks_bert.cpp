@@ -118,10 +118,10 @@ void bert_pretraining_loss(BlockBuilder& b, const BlockOptions& /*options*/) {
 std::string embeddings_class(const BlockOptions& /*options*/) {
   return "BertEmbeddings";
 }
-std::string layer_class(const BlockOptions& /*options*/) {
+std::string bert_layer_class(const BlockOptions& /*options*/) {
   return "BertLayer";
 }
-std::string pooler_class(const BlockOptions& /*options*/) {
+std::string bert_pooler_class(const BlockOptions& /*options*/) {
   return "BertPooler";
 }
 std::string heads_class(const BlockOptions& /*options*/) {
@@ -151,12 +151,12 @@ std::vector<BlockKind> bert_blocks() {
                    dropout,
                    norm_eps_rule(kNormEpsDoc)},
        .build = bert_layer,
-       .class_name = layer_class},
+       .class_name = bert_layer_class},
       {.name = "bert_pooler",
        .doc = "hidden to pooled: the first token through a dense layer and tanh.",
        .options = {},
        .build = bert_pooler,
-       .class_name = pooler_class},
+       .class_name = bert_pooler_class},
       {.name = "bert_pretraining_heads",
        .doc = "hidden and pooled to logits and next_sentence_logits.",
        .options = {{"vocab_size", OptionType::Size, true, "Number of logits."}, norm_eps_rule(kNormEpsDoc)},

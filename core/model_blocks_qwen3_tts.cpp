@@ -90,7 +90,7 @@ void build_qwen3_tts_layer(BlockBuilder& b, const BlockOptions& options) {
   b.output("hidden", b.add(hidden, gated_mlp(b, post, options.integer("intermediate_size"))));
 }
 
-std::string layer_class(const BlockOptions& options) {
+std::string qwen3_tts_layer_class(const BlockOptions& options) {
   return options.flag("talker") ? "Qwen3TTSTalkerDecoderLayer" : "Qwen3TTSDecoderLayer";
 }
 
@@ -278,7 +278,7 @@ std::vector<BlockKind> qwen3_tts_blocks() {
         norm_eps_rule(kRmsNormEpsDoc),
         {"talker", OptionType::Flag, false, "Interleaves the three channels of its rotary table."}},
        build_qwen3_tts_layer,
-       layer_class},
+       qwen3_tts_layer_class},
   };
 }
 

@@ -164,10 +164,10 @@ void vit_pooler(BlockBuilder& b, const BlockOptions& /*options*/) {
 std::string model_class(const BlockOptions& options) {
   return is_torchvision(options) ? "VisionTransformer" : "ViTModel";
 }
-std::string layer_class(const BlockOptions& options) {
+std::string vit_layer_class(const BlockOptions& options) {
   return is_torchvision(options) ? "EncoderBlock" : "ViTLayer";
 }
-std::string pooler_class(const BlockOptions& /*options*/) {
+std::string vit_pooler_class(const BlockOptions& /*options*/) {
   return "ViTPooler";
 }
 
@@ -199,12 +199,12 @@ std::vector<BlockKind> vit_blocks() {
                    {"attention_dropout", OptionType::Number, false, "Dropout on attention weights; 0 otherwise."},
                    norm_eps_rule(kNormEpsDoc)},
        .build = vit_layer,
-       .class_name = layer_class},
+       .class_name = vit_layer_class},
       {.name = "vit_pooler",
        .doc = "hidden to pooled: the class token through a dense layer and tanh (Hugging Face).",
        .options = {},
        .build = vit_pooler,
-       .class_name = pooler_class},
+       .class_name = vit_pooler_class},
   };
 }
 

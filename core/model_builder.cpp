@@ -26,13 +26,7 @@
 namespace fsdp {
 namespace {
 
-// More than any training run has; sums of this many elements of 8 bytes stay far below 2^63.
-constexpr std::int64_t kMostElements = std::int64_t{1} << 53;
 constexpr std::size_t kMostTensors = 500'000;
-
-void append(Errors& errors, Errors more) {
-  errors.insert(errors.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-}
 
 /// A block as one entry wrote it, with what it may be used again for.
 struct WrittenBlock {

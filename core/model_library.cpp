@@ -9,6 +9,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "core/environment.h"
 #include "core/files.h"
 #include "core/json_document.h"
 #include "core/nearest.h"
@@ -18,7 +19,7 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::string_view kEnding = ".json";
+constexpr std::string_view kSpecEnding = ".json";
 
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -58,7 +59,7 @@ Errors placed_in_plan(Errors errors, const Plan& plan, const std::string& plan_p
 }  // namespace
 
 std::string library_of_process() {
-  if (const char* folder = std::getenv("FSDP_PLAN_MODEL_SPECS"); folder != nullptr && folder[0] != '\0') return folder;
+  if (std::string folder = environment_variable("FSDP_PLAN_MODEL_SPECS"); !folder.empty()) return folder;
   std::error_code error;
   const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return "model_specs";
@@ -70,8 +71,8 @@ std::vector<std::string> model_names(const std::string& library) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(library, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.size() > kEnding.size() && name.ends_with(kEnding)) {
-      names.push_back(name.substr(0, name.size() - kEnding.size()));
+    if (name.size() > kSpecEnding.size() && name.ends_with(kSpecEnding)) {
+      names.push_back(name.substr(0, name.size() - kSpecEnding.size()));
     }
   }
   std::sort(names.begin(), names.end());
@@ -81,7 +82,7 @@ std::vector<std::string> model_names(const std::string& library) {
 namespace {
 
 /// A name as it is compared: small letters and digits only.
-std::string folded(std::string_view name) {
+std::string model_key(std::string_view name) {
   std::string result;
   for (const char c : name) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
@@ -96,7 +97,7 @@ bool is_hub_name(const std::string& argument) {
   const std::size_t slash = argument.find('/');
   const bool has_one = slash != std::string::npos && slash > 0 && slash + 1 < argument.size() &&
                        argument.find('/', slash + 1) == std::string::npos;
-  return has_one && argument[0] != '.' && argument[0] != '~' && !argument.ends_with(kEnding) &&
+  return has_one && argument[0] != '.' && argument[0] != '~' && !argument.ends_with(kSpecEnding) &&
          !is_there(argument.substr(0, slash));
 }
 
@@ -106,14 +107,14 @@ std::optional<std::string> model_of_hub_name(std::string_view hub_name, const st
   const std::size_t slash = hub_name.find('/');
   if (slash != std::string_view::npos) hub_name.remove_prefix(slash + 1);
   if (hub_name.find('/') != std::string_view::npos) return std::nullopt;
-  const std::string wanted = folded(hub_name);
+  const std::string wanted = model_key(hub_name);
   for (const std::string_view ending : {"", "instruct", "base", "chat", "it", "hf"}) {
     for (const std::string_view beginning : {"", "meta"}) {
       if (!wanted.ends_with(ending) || !wanted.starts_with(beginning)) continue;
       if (wanted.size() <= ending.size() + beginning.size()) continue;
       const std::string bare = wanted.substr(beginning.size(), wanted.size() - beginning.size() - ending.size());
       const auto found =
-          std::find_if(names.begin(), names.end(), [&](const std::string& name) { return folded(name) == bare; });
+          std::find_if(names.begin(), names.end(), [&](const std::string& name) { return model_key(name) == bare; });
       if (found != names.end()) return *found;
     }
   }
@@ -129,9 +130,9 @@ Result<std::string> find_model_file(const std::string& argument, const std::stri
   }
   const bool is_path = argument.find('/') != std::string::npos;
   const auto in_library = [&](const std::string& name) {
-    return (std::filesystem::path(library) / (name + std::string(kEnding))).string();
+    return (std::filesystem::path(library) / (name + std::string(kSpecEnding))).string();
   };
-  if (!argument.ends_with(kEnding)) {
+  if (!argument.ends_with(kSpecEnding)) {
     if (const auto name = model_of_hub_name(argument, model_names(library))) return in_library(*name);
   }
   if (is_hub_name(argument)) {
@@ -143,12 +144,12 @@ Result<std::string> find_model_file(const std::string& argument, const std::stri
   }
   if (!is_path) {
     const std::string name =
-        argument.ends_with(kEnding) ? argument.substr(0, argument.size() - kEnding.size()) : argument;
+        argument.ends_with(kSpecEnding) ? argument.substr(0, argument.size() - kSpecEnding.size()) : argument;
     const std::vector<std::string> names = model_names(library);
     if (std::find(names.begin(), names.end(), name) != names.end()) {
       return in_library(name);
     }
-    if (!argument.ends_with(kEnding)) {
+    if (!argument.ends_with(kSpecEnding)) {
       const std::optional<std::string> nearest = nearest_name(name, names);
       return failure(argument, "There is no such file, and no such model is shipped.",
                      nearest ? fmt::format("Did you mean \"{}\"?", *nearest)

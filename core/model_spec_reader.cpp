@@ -17,14 +17,14 @@
 namespace fsdp::model_spec_reader {
 namespace {
 
-constexpr std::string_view kFormatVersion = "1.0";
+constexpr std::string_view kSpecFormat = "1.0";
 constexpr std::array<std::string_view, 10> kDtypes = {"float64", "float32", "bfloat16", "float16", "int64",
                                                       "int32",   "int16",   "int8",     "uint8",   "bool"};
 
 void read_version(ObjectReader& object) {
   std::string version;
-  if (object.required("format_version", version) && version != kFormatVersion) {
-    object.fail("format_version", fmt::format("This program reads format \"{}\", not \"{}\".", kFormatVersion, version),
+  if (object.required("format_version", version) && version != kSpecFormat) {
+    object.fail("format_version", fmt::format("This program reads format \"{}\", not \"{}\".", kSpecFormat, version),
                 "Write \"1.0\", or take the program that the file was written for.");
   }
 }

@@ -2,10 +2,10 @@
 //
 // Three slips explain most wrong names: a letter too many, missing, wrong or swapped with its neighbor ("gpsu"); other
 // separators or case ("RTX-4090", "rtx4090"); and a name that was left short ("a100" for "A100 80GB SXM"). So names are
-// first folded (lower case, no separators), then compared by the number of edits (Damerau's four kinds, in the variant
-// that edits no letter twice), and one edit in three letters is near enough. Where that finds nothing, names that start
-// alike or share many of their letter pairs (Jaccard >= 0.4) count as near, too: "prefetch-forward" for
-// "forward-prefetch".
+// first without_separators (lower case, no separators), then compared by the number of edits (Damerau's four kinds, in
+// the variant that edits no letter twice), and one edit in three letters is near enough. Where that finds nothing,
+// names that start alike or share many of their letter pairs (Jaccard >= 0.4) count as near, too: "prefetch-forward"
+// for "forward-prefetch".
 //
 // Sources: F. J. Damerau, "A technique for computer detection and correction of spelling errors", CACM 1964. The share
 // of common n-grams as the measure for longer names is that of ripgrep's suggestions for flags.
@@ -27,7 +27,7 @@ constexpr std::size_t kLongestName = 128;
 constexpr std::size_t kMostListed = 24;
 constexpr double kLikeEnough = 0.4;
 
-std::string folded(std::string_view name) {
+std::string without_separators(std::string_view name) {
   std::string result;
   for (const char c : name) {
     if (c == ' ' || c == '-' || c == '_') continue;
@@ -79,14 +79,14 @@ double likeness(std::string_view a, std::string_view b) {
 
 std::optional<std::size_t> nearest_index(std::string_view given, std::span<const std::string_view> candidates) {
   if (given.empty() || given.size() > kLongestName) return std::nullopt;
-  const std::string wanted = folded(given);
+  const std::string wanted = without_separators(given);
   std::optional<std::size_t> best;
   std::size_t fewest = std::max<std::size_t>(1, wanted.size() / 3) + 1;
   double likest = 0;
   std::optional<std::size_t> alike;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (candidates[i].size() > kLongestName) continue;
-    const std::string candidate = folded(candidates[i]);
+    const std::string candidate = without_separators(candidates[i]);
     // With an edit per letter, any short name would be near any other.
     const std::size_t distance = edits(wanted, candidate);
     if (distance < fewest && distance < std::max(wanted.size(), candidate.size())) {

@@ -13,9 +13,6 @@ namespace fsdp {
 
 namespace {
 
-// Beyond this many, a file has one mistake that repeats.
-constexpr std::size_t kMostErrors = 50;
-
 /// A text in quotes, shortened so that a message stays a line.
 std::string quoted(const std::string& text) {
   constexpr std::size_t kMost = 60;

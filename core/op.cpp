@@ -6,7 +6,7 @@ namespace fsdp {
 namespace {
 
 // In the order of the enum.
-constexpr std::array<std::string_view, kNumOpKinds> kNames = {
+constexpr std::array<std::string_view, kNumOpKinds> kOpNames = {
     "linear",     "embedding",    "conv1d",        "conv2d",
     "parameter",  "rms_norm",     "layer_norm",    "group_norm",
     "batch_norm", "rotary_table", "rotary",        "attention",
@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, kNumOpKinds> kNames = {
     "constant",
 };
 
-static_assert(std::none_of(kNames.begin(), kNames.end(), [](std::string_view name) { return name.empty(); }),
+static_assert(std::none_of(kOpNames.begin(), kOpNames.end(), [](std::string_view name) { return name.empty(); }),
               "every op kind has a name");
 
 constexpr std::array<std::string_view, 2> kScalings = {"none", "llama3"};
@@ -38,11 +38,16 @@ std::optional<E> parse(const std::array<std::string_view, N>& names, std::string
 }  // namespace
 
 std::string_view name_of(OpKind kind) {
-  return kNames[static_cast<std::size_t>(kind)];
+  return kOpNames[static_cast<std::size_t>(kind)];
 }
 
 std::optional<OpKind> parse_op_kind(std::string_view text) {
-  return parse<OpKind>(kNames, text);
+  return parse<OpKind>(kOpNames, text);
+}
+
+bool takes_one_dtype(OpKind kind) {
+  return kind == OpKind::Linear || kind == OpKind::Conv1d || kind == OpKind::Conv2d || kind == OpKind::Experts ||
+         kind == OpKind::LayerNorm || kind == OpKind::GroupNorm;
 }
 
 std::string_view name_of(RotaryScaling scaling) {

@@ -100,6 +100,9 @@ inline constexpr int kNumOpKinds = static_cast<int>(OpKind::Constant) + 1;
 std::string_view name_of(OpKind kind);
 std::optional<OpKind> parse_op_kind(std::string_view text);
 
+/// Products and fused norms: PyTorch refuses an input in another dtype than that of the weight.
+bool takes_one_dtype(OpKind kind);
+
 /// How the frequencies of a rotary table are scaled for sequences beyond those of pre-training.
 enum class RotaryScaling : std::uint8_t {
   None,

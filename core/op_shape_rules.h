@@ -15,8 +15,6 @@
 
 namespace fsdp::op_shape_rules {
 
-inline constexpr std::int64_t kMostElements = std::int64_t{1} << 53;
-
 /// Output shapes, or the sentence that says why there are none.
 using Rule = tl::expected<std::vector<Shape>, std::string>;
 

@@ -12,7 +12,6 @@
 namespace fsdp {
 
 using op_shape_rules::broadcasts_to;
-using op_shape_rules::kMostElements;
 using op_shape_rules::one;
 using op_shape_rules::Rule;
 using op_shape_rules::wrong;

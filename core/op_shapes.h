@@ -14,6 +14,9 @@
 
 namespace fsdp {
 
+/// The most elements of a tensor: the last integer that survives a JSON reader, and more than any training run has.
+inline constexpr std::int64_t kMostElements = std::int64_t{1} << 53;
+
 /// All that a shape rule may look at.
 struct OpShapes {
   std::span<const Shape> inputs = {};
@@ -30,7 +33,7 @@ Result<std::vector<Shape>> infer_output_shapes(OpKind kind, const OpAttributes& 
 /// "[2, 512, 2048]".
 std::string to_string(const Shape& shape);
 
-/// The number of elements, or nothing where it is above 2^53, the last integer that survives a JSON reader.
+/// The number of elements, or nothing where it is above kMostElements.
 std::optional<std::int64_t> checked_num_elements(const Shape& shape);
 
 /// Checks every op of a block against its shape rule, and every index against what it points into.

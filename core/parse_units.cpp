@@ -23,29 +23,30 @@ constexpr double kMebi = kKibi * kKibi;
 constexpr double kGibi = kKibi * kMebi;
 constexpr double kTebi = kKibi * kGibi;
 
-struct Unit {
+struct Suffix {
   std::string_view suffix;
   double scale;
 };
 
 // Upper and lower case of a size's unit are the same, except that a "b" after a capital prefix is a bit ("Gb").
 constexpr std::array kSizeUnits = {
-    Unit{"B", 1},       Unit{"K", kKibi},   Unit{"M", kMebi},   Unit{"G", kGibi},  Unit{"T", kTebi},
-    Unit{"Ki", kKibi},  Unit{"Mi", kMebi},  Unit{"Gi", kGibi},  Unit{"Ti", kTebi}, Unit{"KiB", kKibi},
-    Unit{"MiB", kMebi}, Unit{"GiB", kGibi}, Unit{"TiB", kTebi}, Unit{"KB", 1e3},   Unit{"MB", 1e6},
-    Unit{"GB", 1e9},    Unit{"TB", 1e12},
+    Suffix{"B", 1},       Suffix{"K", kKibi},   Suffix{"M", kMebi},   Suffix{"G", kGibi},  Suffix{"T", kTebi},
+    Suffix{"Ki", kKibi},  Suffix{"Mi", kMebi},  Suffix{"Gi", kGibi},  Suffix{"Ti", kTebi}, Suffix{"KiB", kKibi},
+    Suffix{"MiB", kMebi}, Suffix{"GiB", kGibi}, Suffix{"TiB", kTebi}, Suffix{"KB", 1e3},   Suffix{"MB", 1e6},
+    Suffix{"GB", 1e9},    Suffix{"TB", 1e12},
 };
 constexpr std::array kBandwidthUnits = {
-    Unit{"B/s", 1},       Unit{"KB/s", 1e3},    Unit{"MB/s", 1e6},    Unit{"GB/s", 1e9},    Unit{"TB/s", 1e12},
-    Unit{"KiB/s", kKibi}, Unit{"MiB/s", kMebi}, Unit{"GiB/s", kGibi}, Unit{"TiB/s", kTebi},
+    Suffix{"B/s", 1},       Suffix{"KB/s", 1e3},    Suffix{"MB/s", 1e6},
+    Suffix{"GB/s", 1e9},    Suffix{"TB/s", 1e12},   Suffix{"KiB/s", kKibi},
+    Suffix{"MiB/s", kMebi}, Suffix{"GiB/s", kGibi}, Suffix{"TiB/s", kTebi},
 };
 constexpr std::array kFlopsUnits = {
-    Unit{"FLOPS", 1},     Unit{"MFLOPS", 1e6},  Unit{"GFLOPS", 1e9},
-    Unit{"TFLOPS", 1e12}, Unit{"PFLOPS", 1e15}, Unit{"EFLOPS", 1e18},
+    Suffix{"FLOPS", 1},     Suffix{"MFLOPS", 1e6},  Suffix{"GFLOPS", 1e9},
+    Suffix{"TFLOPS", 1e12}, Suffix{"PFLOPS", 1e15}, Suffix{"EFLOPS", 1e18},
 };
 constexpr std::array kTimeUnits = {
-    Unit{"s", 1},     Unit{"ms", 1e-3}, Unit{"us", 1e-6}, Unit{"µs", 1e-6},
-    Unit{"ns", 1e-9}, Unit{"min", 60},  Unit{"h", 3600},
+    Suffix{"s", 1},     Suffix{"ms", 1e-3}, Suffix{"us", 1e-6}, Suffix{"µs", 1e-6},
+    Suffix{"ns", 1e-9}, Suffix{"min", 60},  Suffix{"h", 3600},
 };
 
 /// What is common to the kinds of quantities: how a message calls one, and what it asks for.
@@ -135,20 +136,20 @@ bool is_bits(std::string_view unit) {
          (unit.size() >= 2 && unit.back() == 'b' && std::isupper(static_cast<unsigned char>(unit.front())));
 }
 
-std::optional<double> scale_of(std::string_view unit, std::span<const Unit> units) {
-  for (const Unit& known : units) {
+std::optional<double> scale_of(std::string_view unit, std::span<const Suffix> units) {
+  for (const Suffix& known : units) {
     if (unit == known.suffix) return known.scale;
   }
   const std::string folded = lower(unit);
-  for (const Unit& known : units) {
+  for (const Suffix& known : units) {
     if (folded == lower(known.suffix)) return known.scale;
   }
   return std::nullopt;
 }
 
 /// Number times unit, for the kinds that are real numbers.
-Result<double> parse_real(std::string_view text, std::string_view where, const Kind& kind, std::span<const Unit> units,
-                          bool zero_is_good) {
+Result<double> parse_real(std::string_view text, std::string_view where, const Kind& kind,
+                          std::span<const Suffix> units, bool zero_is_good) {
   FSDP_TRY(const Split parts, split(text, kind, where));
   const auto fail = [&](std::string what) {
     return failure(std::string(where), std::move(what), std::string(kind.hint));
@@ -167,9 +168,9 @@ Result<double> parse_real(std::string_view text, std::string_view where, const K
 
 /// The number and unit that read back as `value`: the largest unit of which there is at least one, or else the shortest
 /// text. One of the units has the scale 1 and is exact for every value.
-std::string exact_real(double value, std::span<const Unit> largest_first) {
+std::string exact_real(double value, std::span<const Suffix> largest_first) {
   std::string shortest_text;
-  for (const Unit& unit : largest_first) {
+  for (const Suffix& unit : largest_first) {
     const double per_unit = std::round(1 / unit.scale);
     const double number = unit.scale < 1 ? value * per_unit : value / unit.scale;
     const double back = unit.scale < 1 ? number / per_unit : number * unit.scale;
@@ -188,9 +189,9 @@ std::string few_digits(double number) {
   return fmt::format("{:.2f}", number);
 }
 
-std::string format_scaled(double value, std::span<const Unit> largest_first) {
+std::string format_scaled(double value, std::span<const Suffix> largest_first) {
   if (value < 0) return fmt::format("-{}", format_scaled(-value, largest_first));
-  for (const Unit& unit : largest_first) {
+  for (const Suffix& unit : largest_first) {
     // 999.7 of a unit prints as 1.00 of the next.
     if (value >= unit.scale * 0.9995) return few_digits(value / unit.scale) + " " + std::string(unit.suffix);
   }
@@ -256,26 +257,26 @@ bool is_decimal_size(std::string_view text) {
 }
 
 std::string format_bytes(Bytes size) {
-  constexpr std::array units = {Unit{"TiB", kTebi}, Unit{"GiB", kGibi}, Unit{"MiB", kMebi}, Unit{"KiB", kKibi}};
+  constexpr std::array units = {Suffix{"TiB", kTebi}, Suffix{"GiB", kGibi}, Suffix{"MiB", kMebi}, Suffix{"KiB", kKibi}};
   if (size < Bytes(0)) return fmt::format("-{}", format_bytes(-size));
   if (size < Bytes(1024)) return fmt::format("{} B", size.count());
   return format_scaled(static_cast<double>(size.count()), units);
 }
 
 std::string format_bandwidth(BytesPerSecond bandwidth) {
-  constexpr std::array units = {Unit{"TB/s", 1e12}, Unit{"GB/s", 1e9}, Unit{"MB/s", 1e6}, Unit{"KB/s", 1e3},
-                                Unit{"B/s", 1}};
+  constexpr std::array units = {Suffix{"TB/s", 1e12}, Suffix{"GB/s", 1e9}, Suffix{"MB/s", 1e6}, Suffix{"KB/s", 1e3},
+                                Suffix{"B/s", 1}};
   return format_scaled(bandwidth.count(), units);
 }
 
 std::string format_flops_rate(FlopsPerSecond rate) {
-  constexpr std::array units = {Unit{"PFLOPS", 1e15}, Unit{"TFLOPS", 1e12}, Unit{"GFLOPS", 1e9}, Unit{"MFLOPS", 1e6},
-                                Unit{"FLOPS", 1}};
+  constexpr std::array units = {Suffix{"PFLOPS", 1e15}, Suffix{"TFLOPS", 1e12}, Suffix{"GFLOPS", 1e9},
+                                Suffix{"MFLOPS", 1e6}, Suffix{"FLOPS", 1}};
   return format_scaled(rate.count(), units);
 }
 
 std::string format_time(Seconds time) {
-  constexpr std::array units = {Unit{"s", 1}, Unit{"ms", 1e-3}, Unit{"us", 1e-6}, Unit{"ns", 1e-9}};
+  constexpr std::array units = {Suffix{"s", 1}, Suffix{"ms", 1e-3}, Suffix{"us", 1e-6}, Suffix{"ns", 1e-9}};
   return format_scaled(time.count(), units);
 }
 
@@ -291,17 +292,17 @@ std::string exact_size(Bytes size) {
 }
 
 std::string exact_bandwidth(BytesPerSecond bandwidth) {
-  constexpr std::array units = {Unit{"GB/s", 1e9}, Unit{"MB/s", 1e6}, Unit{"GiB/s", kGibi}, Unit{"B/s", 1}};
+  constexpr std::array units = {Suffix{"GB/s", 1e9}, Suffix{"MB/s", 1e6}, Suffix{"GiB/s", kGibi}, Suffix{"B/s", 1}};
   return exact_real(bandwidth.count(), units);
 }
 
 std::string exact_flops_rate(FlopsPerSecond rate) {
-  constexpr std::array units = {Unit{"TFLOPS", 1e12}, Unit{"GFLOPS", 1e9}, Unit{"FLOPS", 1}};
+  constexpr std::array units = {Suffix{"TFLOPS", 1e12}, Suffix{"GFLOPS", 1e9}, Suffix{"FLOPS", 1}};
   return exact_real(rate.count(), units);
 }
 
 std::string exact_time(Seconds time) {
-  constexpr std::array units = {Unit{"s", 1}, Unit{"ms", 1e-3}, Unit{"us", 1e-6}, Unit{"ns", 1e-9}};
+  constexpr std::array units = {Suffix{"s", 1}, Suffix{"ms", 1e-3}, Suffix{"us", 1e-6}, Suffix{"ns", 1e-9}};
   return exact_real(time.count(), units);
 }
 

@@ -99,11 +99,6 @@ void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
                     fmt::format("Write {}, or leave it out.", name_of(activation))});
 }
 
-bool multiplies(OpKind kind) {
-  return kind == OpKind::Linear || kind == OpKind::Conv1d || kind == OpKind::Conv2d || kind == OpKind::Experts ||
-         kind == OpKind::LayerNorm || kind == OpKind::GroupNorm;
-}
-
 // Frozen parameters keep the dtype of the checkpoint. What is added or multiplied element by element takes the wider of
 // two dtypes; products and fused norms take one only.
 void check_frozen_dtypes(const Plan& plan, const Model& model, Errors& errors) {
@@ -114,7 +109,7 @@ void check_frozen_dtypes(const Plan& plan, const Model& model, Errors& errors) {
         const Parameter& parameter =
             model.parameters[static_cast<std::size_t>(call.parameters[static_cast<std::size_t>(index)])];
         const bool fits = parameter.trainable || parameter.dtype == *plan.parameter_dtype;
-        if (fits || !multiplies(op.kind) || !is_floating_point(parameter.dtype)) continue;
+        if (fits || !takes_one_dtype(op.kind) || !is_floating_point(parameter.dtype)) continue;
         errors.push_back({"parameter_dtype",
                           fmt::format("{} is frozen and stays {}, and PyTorch does not multiply it by {}.",
                                       parameter.name, name_of(parameter.dtype), name_of(*plan.parameter_dtype)),

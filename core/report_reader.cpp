@@ -17,7 +17,7 @@ constexpr EnumName<Verdict> kVerdicts[] = {
     {Verdict::Fits, "fits"}, {Verdict::DoesNotFit, "does_not_fit"}, {Verdict::Unknown, "unknown"}};
 constexpr EnumTable<Verdict> kVerdictTable{"verdict", kVerdicts};
 
-constexpr IntegerRange kCount{0, std::numeric_limits<std::int64_t>::max()};
+constexpr IntegerRange kNatural{0, std::numeric_limits<std::int64_t>::max()};
 
 bool is_same_major(std::string_view version) {
   const std::string_view ours = kReportFormatVersion.substr(0, kReportFormatVersion.find('.') + 1);
@@ -42,10 +42,10 @@ void read_header(ObjectReader& object, StepReport& report) {
 void read_model(const JsonValue& value, StepReport& report, JsonErrors& errors) {
   ObjectReader object(value, errors);
   object.required("name", report.model);
-  object.required("parameters", report.parameters, kCount);
-  object.required("trainable_parameters", report.trainable_parameters, kCount);
+  object.required("parameters", report.parameters, kNatural);
+  object.required("trainable_parameters", report.trainable_parameters, kNatural);
   report.receives_gradient_parameters = -1;
-  object.optional("receives_gradient_parameters", report.receives_gradient_parameters, kCount);
+  object.optional("receives_gradient_parameters", report.receives_gradient_parameters, kNatural);
   report.buffers = Bytes(-1);
   object.optional("buffers_bytes", report.buffers, kInBytes);
   object.finish(UnknownKeys::Ignore);
@@ -54,8 +54,8 @@ void read_model(const JsonValue& value, StepReport& report, JsonErrors& errors) 
 void read_machines(const JsonValue& value, StepReport& report, JsonErrors& errors) {
   ObjectReader object(value, errors);
   object.required("gpu", report.gpu);
-  object.required("gpus_per_node", report.gpus_per_node, kCount);
-  object.required("nodes", report.nodes, kCount);
+  object.required("gpus_per_node", report.gpus_per_node, kNatural);
+  object.required("nodes", report.nodes, kNatural);
   object.required("memory_bytes", report.memory.budget, kInBytes);
   object.required("assumptions", report.assumptions);
   object.finish(UnknownKeys::Ignore);
@@ -120,7 +120,7 @@ void read_totals(const JsonValue& value, TrafficReport& traffic, JsonErrors& err
     const JsonValue* total = object.optional_value(name_of(static_cast<CollectiveKind>(i)));
     if (total == nullptr) continue;
     ObjectReader row(*total, errors);
-    row.required("count", traffic.totals[i].count, kCount);
+    row.required("count", traffic.totals[i].count, kNatural);
     row.required("payload_bytes", traffic.totals[i].payload, kInBytes);
     row.optional("sent_bytes_per_rank", traffic.totals[i].sent_per_rank, kInBytes);
     row.finish(UnknownKeys::Ignore);
@@ -144,9 +144,9 @@ void read_collective(const JsonValue& value, TrafficReport& traffic, JsonErrors&
   object.required("unit", collective.unit);
   object.required("phase", collective.phase);
   object.required("dtype", dtype);
-  object.required("elements", collective.elements, kCount);
+  object.required("elements", collective.elements, kNatural);
   object.required("payload_bytes", collective.payload, kInBytes);
-  object.required("group_size", collective.group_size, kCount);
+  object.required("group_size", collective.group_size, kNatural);
   std::string group;
   object.optional("group", group);
   collective.group = group == name_of(MeshDimension::Shard)       ? MeshDimension::Shard

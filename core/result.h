@@ -3,6 +3,7 @@
 // Errors of the user's input or machine, as values. Three kinds of failure, three mechanisms: what the user can mend is
 // an `Error`; "no plan fits" is an answer, hence a value; a broken promise of our own code is an assert.
 
+#include <iterator>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
@@ -23,6 +24,10 @@ std::string to_string(const Error& error);
 
 /// Everything that is wrong with one input: a reader reports all of it at once.
 using Errors = std::vector<Error>;
+
+inline void append(Errors& to, Errors more) {
+  to.insert(to.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
 
 template <class T>
 using Result = tl::expected<T, Errors>;

@@ -21,6 +21,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/file_descriptor.h"
 #include "core/json_writer.h"
 #include "core/object_reader.h"
 
@@ -32,19 +33,19 @@ constexpr std::int64_t kMost = std::int64_t{1} << 60;  // The sum of two of them
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::string_view kParts = "DCP_SHARDING_INFO";
 
-constexpr EnumName<Dtype> kNames[] = {
+constexpr EnumName<Dtype> kDtypeNames[] = {
     {Dtype::Float64, "F64"}, {Dtype::Float32, "F32"}, {Dtype::BFloat16, "BF16"}, {Dtype::Float16, "F16"},
     {Dtype::Int64, "I64"},   {Dtype::Int32, "I32"},   {Dtype::Int16, "I16"},     {Dtype::Int8, "I8"},
     {Dtype::UInt8, "U8"},    {Dtype::Bool, "BOOL"},
 };
-constexpr EnumTable<Dtype> kTable{"dtype", kNames};
+constexpr EnumTable<Dtype> kTable{"dtype", kDtypeNames};
 constexpr std::array<std::string_view, 12> kOthers = {"U16",         "U32",     "U64",     "C64",
                                                       "F8_E4M3",     "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ",
                                                       "F8_E5M2FNUZ", "F4",      "F6_E2M3", "F6_E3M2"};
 
 bool read_dtype(ObjectReader& object, SafetensorsEntry& entry) {
   if (!object.required("dtype", entry.dtype_name)) return false;
-  for (const auto& each : kNames) {
+  for (const auto& each : kDtypeNames) {
     if (each.name == entry.dtype_name) entry.dtype = each.value;
   }
   if (entry.dtype || std::find(kOthers.begin(), kOthers.end(), entry.dtype_name) != kOthers.end()) return true;
@@ -132,20 +133,6 @@ Result<void> read_parts(SafetensorsHeader& header) {
   return {};
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(const std::string& path) : number_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY)) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
 bool read_all(int file, char* out, std::int64_t bytes) {
   while (bytes > 0) {
     const ssize_t got = read(file, out, static_cast<std::size_t>(bytes));
@@ -202,7 +189,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string text, const std::
 }
 
 Result<SafetensorsHeader> read_safetensors_header(const std::string& path) {
-  const Descriptor file(path);
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   struct stat info {};
   if (file.number() < 0 || fstat(file.number(), &info) != 0) {
     return failure(path, fmt::format("The file cannot be read: {}.", std::strerror(errno)));

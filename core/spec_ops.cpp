@@ -17,8 +17,8 @@ using Rules = std::vector<OptionRule>;
 const OptionRule kDim = {"dim", OptionType::Integer, true, "Which dimension; negative counts from the end."};
 const OptionRule kKeepDim = {"keep_dim", OptionType::Flag, false, "Keeps the dimension with size 1."};
 const OptionRule kBias = {"bias", OptionType::Flag, false, "Has a bias; true otherwise."};
-const OptionRule kRmsNormEps = {"eps", OptionType::Number, false, "Added to the mean square; 1e-6 otherwise."};
-const OptionRule kNormEps = {"eps", OptionType::Number, false, "Added to the variance; 1e-5 otherwise."};
+const OptionRule kRmsNormEpsRule = {"eps", OptionType::Number, false, "Added to the mean square; 1e-6 otherwise."};
+const OptionRule kNormEpsRule = {"eps", OptionType::Number, false, "Added to the variance; 1e-5 otherwise."};
 const OptionRule kShape = {"shape", OptionType::Sizes, true, "The output's shape."};
 const OptionRule kKernel = {"kernel", OptionType::Size, true, "Size of the kernel."};
 const OptionRule kStride = {"stride", OptionType::Size, false, "Step of the kernel; 1 otherwise."};
@@ -62,13 +62,14 @@ Rules rules_of_layer(OpKind kind) {
     case OpKind::Parameter:
       return {{"parameter", OptionType::Text, true, "Its name below the module."}, kShape};
     case OpKind::RmsNorm:
-      return {{"unit_offset", OptionType::Flag, false, "Multiplies by 1 + weight (Gemma)."}, kRmsNormEps};
+      return {{"unit_offset", OptionType::Flag, false, "Multiplies by 1 + weight (Gemma)."}, kRmsNormEpsRule};
     case OpKind::LayerNorm:
-      return {kBias, kNormEps};
+      return {kBias, kNormEpsRule};
     case OpKind::BatchNorm:
-      return {kBias, kNormEps, {"momentum", OptionType::Number, false, "Of the running statistics; 0.1 otherwise."}};
+      return {
+          kBias, kNormEpsRule, {"momentum", OptionType::Number, false, "Of the running statistics; 0.1 otherwise."}};
     case OpKind::GroupNorm:
-      return {{"groups", OptionType::Size, true, "Groups of channels."}, kBias, kNormEps};
+      return {{"groups", OptionType::Size, true, "Groups of channels."}, kBias, kNormEpsRule};
     default:
       return {};
   }

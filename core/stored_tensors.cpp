@@ -27,7 +27,7 @@ namespace fsdp {
 
 namespace {
 
-constexpr std::string_view kEnding = ".safetensors";
+constexpr std::string_view kSafetensors = ".safetensors";
 constexpr std::string_view kIndexEnding = ".index.json";
 constexpr std::string_view kModelIndex = "model.safetensors.index.json";
 constexpr std::string_view kModelFile = "model.safetensors";
@@ -43,10 +43,6 @@ struct Sources {
   std::vector<std::string> files;
   std::vector<Promise> promises;
 };
-
-void append(Errors& to, const Errors& from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
 
 void add_file(const std::string& file, Sources& sources) {
   if (std::find(sources.files.begin(), sources.files.end(), file) == sources.files.end()) sources.files.push_back(file);
@@ -94,7 +90,7 @@ void add_folder(const std::string& path, Sources& sources, Errors& errors) {
   std::vector<std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.ends_with(kEnding) && !name.starts_with('.')) found.push_back(entry.path().string());
+    if (name.ends_with(kSafetensors) && !name.starts_with('.')) found.push_back(entry.path().string());
   }
   std::sort(found.begin(), found.end());
   if (found.empty()) {

@@ -20,6 +20,7 @@
 #include <optional>
 #include <string_view>
 
+#include "core/environment.h"
 #include "executor/collectives_nccl.h"
 #include "executor/cuda_memory.h"
 #include "executor/shared_devices.h"
@@ -27,11 +28,6 @@
 namespace fsdp::executor {
 
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 DeviceIdentity identity_of(int device) {
   constexpr int kRoom = 32;
@@ -59,8 +55,8 @@ class CudaBackend final : public Backend {
     }
     const std::string settings = plan.runtime.allocator_settings;
     for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
-      if (variable(name).empty() || variable(name) == settings) continue;
-      return failure(name, fmt::format("It is \"{}\", and the plan says \"{}\".", variable(name), settings),
+      if (environment_variable(name).empty() || environment_variable(name) == settings) continue;
+      return failure(name, fmt::format("It is \"{}\", and the plan says \"{}\".", environment_variable(name), settings),
                      "Unset it, or write the same into the plan (runtime/allocator_settings).");
     }
     device_ = launch.local_rank % gpus;

@@ -168,7 +168,7 @@ Result<ResumedCheckpoint> read_checkpoint(const std::string& folder, const Model
   FSDP_TRY(checkpoint.model, read_stored_tensors(files_in(kCheckpointModel)));
   FSDP_TRY(checkpoint.states, read_stored_tensors(files_in(kCheckpointOptimizer)));
   const Errors unfit = check_weights(checkpoint.model, model);
-  errors.insert(errors.end(), unfit.begin(), unfit.end());
+  append(errors, unfit);
   check_states(checkpoint.states, model, plan, folder, checkpoint.index.step, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return checkpoint;

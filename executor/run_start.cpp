@@ -27,7 +27,7 @@ void keep(Result<T> result, T& to, Errors& errors) {
   if (result) {
     to = *std::move(result);
   } else {
-    errors.insert(errors.end(), result.error().begin(), result.error().end());
+    append(errors, result.error());
   }
 }
 
@@ -38,7 +38,7 @@ void read_weights(const RunOptions& options, const Model& model, RunStart& start
   if (errors.size() != before) return;
   start.notes = settle_old_names(*start.weights, model);
   const Errors unfit = check_weights(*start.weights, model);
-  errors.insert(errors.end(), unfit.begin(), unfit.end());
+  append(errors, unfit);
 }
 
 Result<std::shared_ptr<const TokenFile>> open_tokens(const TokenSource& source, const Model& model) {
@@ -181,7 +181,7 @@ Result<RunStart> read_run_start(RunOptions& options, const Model& model, const P
   }
   check_results(options, errors);
   const Errors unfit = settle_training_options(plan, options.steps, options.training);
-  errors.insert(errors.end(), unfit.begin(), unfit.end());
+  append(errors, unfit);
   if (errors.empty()) check_folder(options, start, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return start;

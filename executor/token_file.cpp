@@ -77,7 +77,7 @@ Result<std::shared_ptr<TokenFile>> TokenFile::open(const TokenSource& source, co
       if (opened) {
         to.push_back(*std::move(opened));
       } else {
-        errors.insert(errors.end(), opened.error().begin(), opened.error().end());
+        append(errors, opened.error());
       }
     }
   };

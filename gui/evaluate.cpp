@@ -27,10 +27,6 @@ struct Evaluator::Kept {
 
 namespace {
 
-void append(Errors& errors, const Errors& more) {
-  errors.insert(errors.end(), more.begin(), more.end());
-}
-
 planner::Candidate candidate_of(const StepReport& report) {
   planner::Candidate candidate{.plan = report.plan,
                                .label = "this plan",

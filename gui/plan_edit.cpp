@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
 #include "planner/cli_values.h"
 #include "planner/space.h"
@@ -103,20 +104,6 @@ Result<Plan> with_ends(Plan plan, const std::string& text, const Model& model) {
   return plan;
 }
 
-Result<Plan> with_checkpoints(Plan plan, const planner::CheckpointChoice& choice, const Model& model) {
-  plan.checkpointing.entries.clear();
-  if (choice.mode == CheckpointMode::None) return plan;
-  for (const Stack& stack : model.stacks) {
-    std::int64_t left = choice.blocks.value_or(static_cast<std::int64_t>(stack.calls.size()));
-    for (const int call : stack.calls) {
-      if (left-- <= 0) break;
-      const int module = model.calls[static_cast<std::size_t>(call)].module;
-      plan.checkpointing.entries.push_back({model.modules[static_cast<std::size_t>(module)].name, choice.mode});
-    }
-  }
-  return plan;
-}
-
 Result<Plan> with_strategy(Plan plan, const std::string& name, const Model& model, const Cluster& cluster) {
   planner::Space space;
   const Result<void> applied = planner::apply_strategy(name, cluster, space);
@@ -170,7 +157,8 @@ Result<Plan> with_choice(const Plan& plan, Option option, const std::string& tex
       return with_ends(std::move(changed), text, model);
     case Option::Checkpoint: {
       FSDP_TRY(const planner::CheckpointChoice choice, planner::parse_checkpoint(text));
-      return with_checkpoints(std::move(changed), choice, model);
+      planner::checkpoint(changed, model, choice);
+      return changed;
     }
     case Option::Offload:
       changed.cpu_offload = text == "yes";

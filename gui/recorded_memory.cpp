@@ -130,7 +130,7 @@ Result<planner::ReplayAnswer> replay_with(const RecordedMemory& memory, const st
   if (!device_memory.empty()) {
     const Result<Bytes> total = parse_size(device_memory, "--memory");
     if (total) request.device.total = *total;
-    if (!total) errors.insert(errors.end(), total.error().begin(), total.error().end());
+    if (!total) append(errors, total.error());
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   planner::ReplayAnswer answer{.recording = memory.recording,

@@ -4,7 +4,7 @@
 //
 // It knows nothing of FSDP. A cost model gives it a space as disjoint boxes and, for each box, bounds of time and
 // memory in several levels, each dearer and tighter than the one before. The same search runs on the predictor
-// (planner/predicted_cost.h) and on the cost model of PyTorch's own planner (planner/fsdp_ilp.h).
+// (planner/predicted_cost.h) and on the cost model of PyTorch's own planner (tests/support/fsdp_ilp.h).
 
 #include <array>
 #include <cstdint>

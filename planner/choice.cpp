@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/limits.h"
+#include "planner/checkpointed_blocks.h"
 #include "planner/strategy_names.h"
 
 namespace fsdp::planner {
@@ -170,21 +171,7 @@ Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) 
 
 template <class T>
 void keep_errors(const Result<T>& result, Errors& errors) {
-  if (!result) errors.insert(errors.end(), result.error().begin(), result.error().end());
-}
-
-std::vector<std::vector<std::string>> blocks_of(const Model& model) {
-  std::vector<std::vector<std::string>> stacks;
-  for (const Stack& stack : model.stacks) {
-    std::vector<std::string> blocks;
-    for (const int call : stack.calls) {
-      const int module = model.calls[static_cast<std::size_t>(call)].module;
-      const std::string& name = model.modules[static_cast<std::size_t>(module)].name;
-      if (std::find(blocks.begin(), blocks.end(), name) == blocks.end()) blocks.push_back(name);
-    }
-    stacks.push_back(std::move(blocks));
-  }
-  return stacks;
+  if (!result) append(errors, result.error());
 }
 
 }  // namespace
@@ -332,11 +319,7 @@ Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
   Plan plan = base;
   plan.mesh = family.mesh;
   plan.units = units_of(families.wrappings[static_cast<std::size_t>(family.wrapping)].wrapping, family, choice.kept);
-  plan.checkpointing.entries.clear();
-  for (const std::vector<std::string>& stack : families.blocks) {
-    const std::size_t count = std::min(stack.size(), static_cast<std::size_t>(choice.checkpointed));
-    for (std::size_t i = 0; i < count; ++i) plan.checkpointing.entries.push_back({stack[i], family.mode});
-  }
+  checkpoint_first(plan, families.blocks, choice.checkpointed, family.mode);
   plan.cpu_offload = family.cpu_offload;
   plan.accumulation = family.accumulation;
   plan.forward_prefetch = family.forward_prefetch;

@@ -37,7 +37,7 @@ bool is_there(const std::filesystem::path& path) {
 }
 
 /// The table as the rows of a JSON array, each an object of the exact values.
-std::string to_json(const Table& table) {
+std::string json_of_table(const Table& table) {
   JsonWriter writer;
   writer.begin_object();
   writer.member("format_version", "1.0");
@@ -55,7 +55,7 @@ std::string to_json(const Table& table) {
 
 void print(const Table& table, const Output& output) {
   if (output.format == Format::Json) {
-    output.console.out << to_json(table);
+    output.console.out << json_of_table(table);
   } else {
     output.print({table});
   }
@@ -194,7 +194,7 @@ Outcome models_command(const CommandLine& line, const Output& output) {
     const Result<ModelSpec> spec = read_model_spec(fmt::format("{}/{}.json", output.console.library, name));
     const Result<Model> model = spec ? build_model(*spec) : tl::unexpected(spec.error());
     if (!model) {
-      errors.insert(errors.end(), model.error().begin(), model.error().end());
+      append(errors, model.error());
       continue;
     }
     std::string recipes;

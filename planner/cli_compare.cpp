@@ -20,7 +20,7 @@ namespace fsdp::planner {
 
 namespace {
 
-Entry verdict_of(const Comparison& comparison, const std::optional<double>& tolerance) {
+Entry verdict_of_comparison(const Comparison& comparison, const std::optional<double>& tolerance) {
   const ComparedTerm& worst = comparison.terms.front();
   std::string line =
       worst.difference() == 0
@@ -36,7 +36,7 @@ Entry verdict_of(const Comparison& comparison, const std::optional<double>& tole
 }
 
 /// What two files are called in a table: by their names, where these are short and differ.
-std::pair<std::string, std::string> names_of(const std::string& first, const std::string& second) {
+std::pair<std::string, std::string> column_names(const std::string& first, const std::string& second) {
   constexpr std::size_t kMost = 16;
   const auto name = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
   const std::string a = name(first);
@@ -45,7 +45,7 @@ std::pair<std::string, std::string> names_of(const std::string& first, const std
   return {a, b};
 }
 
-std::string to_json(const Comparison& comparison) {
+std::string json_of_comparison(const Comparison& comparison) {
   JsonWriter writer;
   writer.begin_object();
   writer.member("format_version", kReportFormatVersion);
@@ -68,20 +68,20 @@ Outcome compare_command(const CommandLine& line, const Output& output) {
 
   const Comparison comparison = compare(*predicted, *measured);
   const ExitCode code = !tolerance || is_within(comparison, *tolerance) ? kExitYes : kExitNo;
-  const auto written = write_output_file(line, to_json(comparison));
+  const auto written = write_output_file(line, json_of_comparison(comparison));
   if (!written) return tl::unexpected(written.error());
   if (prints_json(line, output)) {
-    output.console.out << to_json(comparison);
+    output.console.out << json_of_comparison(comparison);
     return code;
   }
-  Document document = {verdict_of(comparison, tolerance)};
+  Document document = {verdict_of_comparison(comparison, tolerance)};
   if (!output.quiet) {
     const double mark = tolerance.value_or(std::numeric_limits<double>::infinity());
     constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
     if (predicted->kind == "predicted" && measured->kind == "measured") {
       add_comparison(document, comparison, mark, kAll);
     } else {
-      const auto [first, second] = names_of(line.arguments[0], line.arguments[1]);
+      const auto [first, second] = column_names(line.arguments[0], line.arguments[1]);
       add_comparison(document, comparison, mark, kAll, first, second);
     }
   }

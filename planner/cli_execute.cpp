@@ -121,7 +121,7 @@ Result<StepReport> highest(const std::string& folder, std::int64_t ranks, std::i
   return *std::move(found);
 }
 
-std::string to_json(const StepReport& report, const Comparison& comparison, const StepReport& predicted) {
+std::string json_of_measured(const StepReport& report, const Comparison& comparison, const StepReport& predicted) {
   JsonWriter writer;
   writer.begin_object();
   write_report_members(writer, report);
@@ -135,7 +135,7 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
                const Comparison& comparison, const Executed& executed) {
   const bool within = !request.tolerance || is_within(comparison, *request.tolerance);
   const ExitCode code = within ? kExitYes : kExitNo;
-  const std::string json = to_json(measured, comparison, executed.predicted);
+  const std::string json = json_of_measured(measured, comparison, executed.predicted);
   const auto written = write_output_file(line, json);
   if (!written) return tl::unexpected(written.error());
   if (prints_json(line, output)) {

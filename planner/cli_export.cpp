@@ -44,7 +44,7 @@ Outcome export_command(const CommandLine& line, const Output& output) {
   }
   auto prediction = predict_plan_file(line, output);
   if (!prediction) {
-    errors.insert(errors.end(), prediction.error().errors.begin(), prediction.error().errors.end());
+    append(errors, prediction.error().errors);
     return tl::unexpected(Failure{std::move(errors), prediction.error().code});
   }
   if (!errors.empty()) return input_failure(std::move(errors));

@@ -23,7 +23,7 @@ constexpr std::string_view kExamples = R"(Examples:
   fsdp-plan simulate plan.json --json
 )";
 
-constexpr std::string_view kRehearsal =
+constexpr std::string_view kRehearseText =
     R"(Run an unmodified training script with the real PyTorch on a Linux machine
 without a GPU: CUDA and NCCL are replaced by stubs, and one process plays any
 rank of any number of GPUs for a few steps. Prints what was applied, peak memory
@@ -47,7 +47,7 @@ Exit codes: 0 it fits, 1 it runs out of memory or is outside --tolerance, 2 the
 input is wrong, 3 the script failed, 130 it was interrupted.
 )";
 
-constexpr std::string_view kExecution =
+constexpr std::string_view kExecuteText =
     R"(Train a plan: one process per rank on this machine, with LibTorch and Gloo, on
 weights and data from a seed. Then print measured next to predicted values,
 largest difference first.
@@ -67,7 +67,7 @@ Exit codes: 0 it ran, 1 a term is outside --tolerance or not proven, 2 the
 input is wrong, 3 a rank failed, 130 it was interrupted.
 )";
 
-constexpr std::string_view kReplay =
+constexpr std::string_view kReplayText =
     R"(Replay the allocations of a recorded run under other settings of PyTorch's
 allocator: what it reserves, what stays unused, and the request that would run
 out of memory, with its line of Python.
@@ -271,11 +271,11 @@ std::string long_help(Command command) {
     }
     text += "\nMODEL is the name of a shipped model, a file, or - for the standard input.\n";
   } else if (command == Command::Rehearse) {
-    text += kRehearsal;
+    text += kRehearseText;
   } else if (command == Command::Execute) {
-    text += kExecution;
+    text += kExecuteText;
   } else if (command == Command::Replay) {
-    text += kReplay;
+    text += kReplayText;
   } else {
     text += fmt::format("{}\n\nUsage: fsdp-plan {}{}{} [options]\n", asked.summary, asked.name,
                         asked.argument.empty() ? "" : " ", asked.argument);

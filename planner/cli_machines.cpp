@@ -119,7 +119,7 @@ Result<Cluster> read_machines(const CommandLine& line, const std::string& librar
     errors.push_back({"--gpu", "A cluster has its own GPU.", "Give either --cluster or --gpu."});
   }
   const Result<ClusterLibrary> shipped = read_cluster_library(library + "/clusters");
-  if (!shipped) errors.insert(errors.end(), shipped.error().begin(), shipped.error().end());
+  if (!shipped) append(errors, shipped.error());
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return machines_of(line, *shipped, overrides);
 }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kHelpHint = "Run \"fsdp-plan --help\" for all options.";
 
-std::vector<std::string_view> names_of(const OptionInfo& info) {
+std::vector<std::string_view> spellings_of(const OptionInfo& info) {
   std::vector<std::string_view> names;
   for (std::string_view rest = info.names; !rest.empty();) {
     const std::size_t comma = rest.find(',');
@@ -38,7 +38,7 @@ std::string renamed(const std::string& word, std::vector<std::string>& notes) {
 
 const OptionInfo* find_option(std::string_view name) {
   for (const OptionInfo& info : options()) {
-    const std::vector<std::string_view> names = names_of(info);
+    const std::vector<std::string_view> names = spellings_of(info);
     if (std::find(names.begin(), names.end(), name) != names.end()) return &info;
   }
   return nullptr;
@@ -77,7 +77,7 @@ Error unknown_option(std::string_view name) {
   }
   std::vector<std::string_view> known;
   for (const OptionInfo& info : options()) {
-    for (const std::string_view candidate : names_of(info)) known.push_back(candidate);
+    for (const std::string_view candidate : spellings_of(info)) known.push_back(candidate);
   }
   const std::optional<std::string> nearest = nearest_name(name, known);
   return {std::string(name), "There is no such option.",

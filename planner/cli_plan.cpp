@@ -75,9 +75,9 @@ void print_quietly(const Output& output, const StepReport& report) {
 Outcome plan_command(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output, Option::Events});
   Result<PlanRequest> request = read_request(line, output.console.library);
-  if (!request) errors.insert(errors.end(), request.error().begin(), request.error().end());
+  if (!request) append(errors, request.error());
   const auto rank = read_rank(line);
-  if (!rank) errors.insert(errors.end(), rank.error().begin(), rank.error().end());
+  if (!rank) append(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
   request->space.explain = !output.quiet;

@@ -12,6 +12,7 @@
 #include "core/files.h"
 #include "core/model_library.h"
 #include "core/parse_units.h"
+#include "planner/checkpointed_blocks.h"
 #include "planner/cli_request.h"
 #include "planner/cli_values.h"
 #include "planner/render_plan.h"
@@ -20,10 +21,6 @@
 namespace fsdp::planner {
 
 namespace {
-
-void add(Errors& errors, Errors more) {
-  errors.insert(errors.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-}
 
 // The plan with its model. Adds what is wrong between the two to `errors`.
 Result<Given> load(const std::string& path, const std::string& library, Errors& errors) {
@@ -34,25 +31,8 @@ Result<Given> load(const std::string& path, const std::string& library, Errors& 
   given.spec = std::move(planned.spec);
   given.workload = std::move(planned.workload);
   given.model = std::move(planned.model);
-  add(errors, in_plan_file(check(given.file.plan, given.model), path));
+  append(errors, in_plan_file(check(given.file.plan, given.model), path));
   return given;
-}
-
-/// The first blocks of each stack.
-void checkpoint(Plan& plan, const Model& model, const CheckpointChoice& choice) {
-  plan.checkpointing.entries.clear();
-  if (choice.mode == CheckpointMode::None) return;
-  for (const Stack& stack : model.stacks) {
-    std::vector<std::string> blocks;
-    for (const int call : stack.calls) {
-      const int module = model.calls[static_cast<std::size_t>(call)].module;
-      const std::string& name = model.modules[static_cast<std::size_t>(module)].name;
-      if (std::find(blocks.begin(), blocks.end(), name) == blocks.end()) blocks.push_back(name);
-    }
-    const auto all = static_cast<std::int64_t>(blocks.size());
-    blocks.resize(static_cast<std::size_t>(std::min(choice.blocks.value_or(all), all)));
-    for (std::string& block : blocks) plan.checkpointing.entries.push_back({std::move(block), choice.mode});
-  }
 }
 
 /// What the options say instead of the plan. The rest of the plan stays as it is: nothing is searched.
@@ -93,7 +73,7 @@ Result<Given> read_given(const CommandLine& line, const std::string& path, const
   FSDP_TRY(Given given, load(path, library, errors));
   Result<Cluster> cluster = machines_of(line, given, library);
   if (!cluster) {
-    add(errors, std::move(cluster).error());
+    append(errors, std::move(cluster).error());
   } else if (given.file.plan.mesh.world_size() != world_size(*cluster)) {
     errors.push_back({path + ": /mesh",
                       fmt::format("The mesh has {} ranks, the machines have {}.", given.file.plan.mesh.world_size(),
@@ -120,10 +100,10 @@ Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& s
 tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output, Option::Events});
   Result<Given> given = read_given(line, line.arguments.front(), output.console.library);
-  if (!given) add(errors, std::move(given).error());
+  if (!given) append(errors, std::move(given).error());
   if (given) apply_what_if(line, *given, errors);
   const auto rank = read_rank(line);
-  if (!rank) add(errors, rank.error());
+  if (!rank) append(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
   for (const std::string& note : given->file.notes) output.note(fmt::format("{}: {}", given->path, note));

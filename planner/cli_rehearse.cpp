@@ -106,8 +106,8 @@ void set_plan(StepReport& report, const Given& given) {
   report.plan = given.file.plan;
 }
 
-std::string to_json(const StepReport& report, const Cluster* cluster, const Comparison* comparison,
-                    const BatchSearch* batches) {
+std::string json_of_rehearsal(const StepReport& report, const Cluster* cluster, const Comparison* comparison,
+                              const BatchSearch* batches) {
   JsonWriter writer;
   writer.begin_object();
   write_report_members(writer, report, cluster);
@@ -182,7 +182,7 @@ struct Answer {
   }
 
   std::string json() const {
-    return to_json(report, subject.plan ? &subject.plan->cluster : nullptr, comparison, batches);
+    return json_of_rehearsal(report, subject.plan ? &subject.plan->cluster : nullptr, comparison, batches);
   }
 };
 

@@ -46,10 +46,6 @@ void set_precision(Plan& plan, Precision precision) {
   }
 }
 
-void append(Errors& errors, Errors more) {
-  errors.insert(errors.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-}
-
 void read_optimizer(OptionReader& reader, const CommandLine& line, Optimizer& optimizer) {
   if (const auto kind = reader.choice(Option::OptimizerName, kOptimizerKindTable)) optimizer.kind = *kind;
   if (const auto implementation = reader.choice(Option::OptimizerImpl, kOptimizerImplementationTable)) {

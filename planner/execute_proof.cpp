@@ -34,10 +34,10 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::int64_t kDefaultSteps = 6;
+constexpr std::int64_t kProofSteps = 6;
 constexpr double kDefaultTimeoutSeconds = 300;
 constexpr const char* kDefaultFolder = "proof";
-constexpr Seconds kBetweenLooks{0.2};
+constexpr Seconds kBetweenProofLooks{0.2};
 
 /// What a proof has no use for, beside what is handed on to fsdp-exec.
 constexpr Option kOfOtherRuns[] = {
@@ -62,7 +62,7 @@ struct ProofRun {
   std::string why_no_torch;
   RehearsalPlaces places;
   std::string folder;
-  std::int64_t steps = kDefaultSteps;
+  std::int64_t steps = kProofSteps;
   std::int64_t seed = 0;
   double timeout = kDefaultTimeoutSeconds;
 };
@@ -71,7 +71,7 @@ std::optional<ProofRun> read_proof(const CommandLine& line, const std::string& l
   OptionReader reader(line, errors);
   ProofRun proof;
   refuse_what_is_of_other_runs(line, reader);
-  proof.steps = std::max<std::int64_t>(2, reader.count(Option::Steps).value_or(kDefaultSteps));
+  proof.steps = std::max<std::int64_t>(2, reader.count(Option::Steps).value_or(kProofSteps));
   proof.seed = reader.count(Option::Seed, 0).value_or(0);
   proof.timeout = reader.time(Option::Timeout).value_or(Seconds(kDefaultTimeoutSeconds)).count();
   const auto gpus = reader.count(Option::Gpus);
@@ -90,7 +90,7 @@ std::optional<ProofRun> read_proof(const CommandLine& line, const std::string& l
   if (torch) {
     proof.torch = *std::move(torch);
   } else if (line.has(Option::Python)) {
-    errors.insert(errors.end(), torch.error().begin(), torch.error().end());
+    append(errors, torch.error());
   } else {
     proof.why_no_torch = to_string(torch.error().front());
   }
@@ -174,7 +174,7 @@ Result<int> run_trials(const ProofRun& proof, const Output& output, Supervision&
     shown += static_cast<std::streamoff>(whole);
   };
   for (;;) {
-    const int signal = supervision.wait(kBetweenLooks);
+    const int signal = supervision.wait(kBetweenProofLooks);
     if (signal != 0) {
       process.signal_session(SIGKILL);
       return -1;

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "core/environment.h"
 #include "core/processors.h"
 #include "planner/progress_line.h"
 
@@ -18,7 +19,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr Seconds kBetweenLooks{0.05};
+constexpr Seconds kBetweenRankLooks{0.05};
 constexpr std::uintmax_t kRoomForWords = 4096;
 
 /// The last line that begins with "error: ", or nothing.
@@ -52,7 +53,7 @@ class RankRunner {
     }
     outcome_.ends.resize(processes_.size());
     while (still_running() > 0) {
-      const int signal = supervision_.wait(kBetweenLooks);
+      const int signal = supervision_.wait(kBetweenRankLooks);
       if (signal != 0) interrupt(signal);
       for (std::size_t rank = 0; rank < processes_.size(); ++rank) look(rank);
       show();
@@ -161,8 +162,7 @@ class RankRunner {
 }  // namespace
 
 Result<std::string> find_executor() {
-  if (const char* given = std::getenv("FSDP_PLAN_EXECUTOR"); given != nullptr && given[0] != '\0')
-    return std::string(given);
+  if (std::string given = environment_variable("FSDP_PLAN_EXECUTOR"); !given.empty()) return given;
   std::error_code error;
   const auto beside = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "fsdp-exec";
   if (!error && std::filesystem::exists(beside, error)) return beside.string();

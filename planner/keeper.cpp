@@ -23,7 +23,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr int kMostRounds = 100;
+constexpr int kKillRounds = 100;
 constexpr std::string_view kPrefix = "fsdp-plan-";
 constexpr char kLock[] = "/lock";
 
@@ -53,7 +53,7 @@ bool kill_all(const std::string& folder) {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing, file);
   char done = 0;
   if (read(from_us, &done, 1) == 1) _exit(0);
-  for (int round = 0; round < kMostRounds && kill_all(folder); ++round) usleep(20000);
+  for (int round = 0; round < kKillRounds && kill_all(folder); ++round) usleep(20000);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   _exit(0);

@@ -26,7 +26,6 @@ namespace fsdp::planner {
 namespace {
 
 using simulator::Detail;
-using simulator::Outcome;
 
 /// Times are compared in whole nanoseconds. Bounds are rounded down by one more: sums in another order differ in the
 /// last digits.
@@ -97,28 +96,28 @@ Plan PredictedCost::plan_of(const Choice& choice) {
   return plan;
 }
 
-const Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough) {
+const simulator::Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough) {
   const Point point = {choice.family, choice.kept, choice.checkpointed};
-  std::map<Point, Outcome>& known = known_[static_cast<std::size_t>(Detail::Device)];
+  std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(Detail::Device)];
   const auto found = known.find(point);
   if (found != known.end()) {
-    const Outcome& outcome = found->second;
+    const simulator::Outcome& outcome = found->second;
     if (outcome.is_whole || outcome.peaks.device + outcome.margin > enough) return outcome;
   }
   ++asked_.memory;
   auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), Detail::Device, enough);
   assert(outcome.has_value());
-  const Outcome& times = this->outcome(choice, Detail::Time);
+  const simulator::Outcome& times = this->outcome(choice, Detail::Time);
   outcome->step = times.step;
   outcome->compute = times.compute;
   outcome->exposed_communication = times.exposed_communication;
   return known.insert_or_assign(point, *std::move(outcome)).first->second;
 }
 
-const Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
+const simulator::Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
   if (detail == Detail::Device) return outcome_up_to(choice, simulator::kWholePrediction);
   const Point point = {choice.family, choice.kept, choice.checkpointed};
-  std::map<Point, Outcome>& known = known_[static_cast<std::size_t>(detail)];
+  std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(detail)];
   if (const auto found = known.find(point); found != known.end()) return found->second;
   (detail == Detail::Time ? asked_.time : asked_.live) += 1;
   auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), detail);
@@ -126,7 +125,7 @@ const Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
   return known.emplace(point, *std::move(outcome)).first->second;
 }
 
-std::int64_t PredictedCost::needed_bytes(const Outcome& outcome) {
+std::int64_t PredictedCost::needed_bytes(const simulator::Outcome& outcome) {
   return (outcome.peaks.device + outcome.margin).count();
 }
 
@@ -165,12 +164,12 @@ Bound PredictedCost::bound(const Box& box, int level) {
       return {box.is_point() ? rounded(step) : rounded_down(step), no_memory};
     }
     case CostLevel::Live: {
-      const Outcome& live = outcome(smallest, Detail::Live);
+      const simulator::Outcome& live = outcome(smallest, Detail::Live);
       const Bytes slack(box.is_point() ? 0 : lower_bounds_.live_slack(family));
       return {no_time, with_margin(live.device_lower_bound - slack, smallest).count()};
     }
     case CostLevel::Memory: {
-      const Outcome& exact = outcome_up_to(fastest, enough_);
+      const simulator::Outcome& exact = outcome_up_to(fastest, enough_);
       return {rounded(exact.step), needed_bytes(exact)};
     }
   }

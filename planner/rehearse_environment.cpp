@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/environment.h"
+
 namespace fsdp::planner {
 
 namespace {
@@ -33,11 +35,6 @@ std::string nccl_text(const std::vector<CommunicatorMemory>& memory) {
   return text;
 }
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 }  // namespace
 
 std::string driver_name(const Gpu& gpu) {
@@ -55,7 +52,7 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
   const Gpu& gpu = settings.cluster.gpu;
   const auto number = [](std::int64_t value) { return fmt::format("{}", value); };
   const auto bytes = [&](const Sourced<Bytes>& figure) { return number(figure.value.count()); };
-  const std::string path = variable("PYTHONPATH");
+  const std::string path = environment_variable("PYTHONPATH");
   std::vector<std::pair<std::string, std::string>> result = {
       {"STUB_GPU_NAME", driver_name(gpu)},
       {"STUB_GPU_COMPUTE_CAPABILITY", number(gpu.compute_capability)},
@@ -89,7 +86,7 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
   }
   if (!files.snapshot.empty()) result.emplace_back("FSDP_REHEARSAL_SNAPSHOT", files.snapshot);
   if (!files.trace.empty()) result.emplace_back("FSDP_REHEARSAL_TRACE", files.trace);
-  if (variable("OMP_NUM_THREADS").empty()) result.emplace_back("OMP_NUM_THREADS", number(threads));
+  if (environment_variable("OMP_NUM_THREADS").empty()) result.emplace_back("OMP_NUM_THREADS", number(threads));
   return result;
 }
 

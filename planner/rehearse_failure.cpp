@@ -221,7 +221,7 @@ Errors explain_failure(const RankRun& run, const RehearsalSettings& settings) {
   }
   if (!run.errors.empty()) {
     Errors errors = {{where, "What it wrote about itself cannot be read.", ""}};
-    errors.insert(errors.end(), run.errors.begin(), run.errors.end());
+    append(errors, run.errors);
     return errors;
   }
   return {explain_silence(run, where)};

@@ -16,6 +16,7 @@
 #include <set>
 #include <system_error>
 
+#include "core/environment.h"
 #include "core/parse_units.h"
 #include "planner/render_plan.h"
 
@@ -26,11 +27,6 @@ namespace {
 constexpr std::size_t kMostNames = 4;
 constexpr char kMark = '\x01';
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 /// Without links, as the library compares paths.
 std::string canonical(const std::string& path) {
   std::error_code error;
@@ -40,8 +36,8 @@ std::string canonical(const std::string& path) {
 
 /// What Triton and Inductor compile for the stub: python/fsdp_rehearsal/compilers.py. Empty: there is no place for it.
 std::string cache_folder() {
-  const std::string given = variable("XDG_CACHE_HOME");
-  const std::string home = variable("HOME");
+  const std::string given = environment_variable("XDG_CACHE_HOME");
+  const std::string home = environment_variable("HOME");
   if (given.empty() && home.empty()) return "";
   return (given.empty() ? home + "/.cache" : given) + "/fsdp-plan";
 }
@@ -50,7 +46,7 @@ std::string cache_folder() {
 std::string shown_path(const std::string& path) {
   std::error_code ignored;
   const std::string folder = std::filesystem::current_path(ignored).string() + "/";
-  const std::string home = variable("HOME") + "/";
+  const std::string home = environment_variable("HOME") + "/";
   if (path.starts_with(folder)) return path.substr(folder.size());
   if (home.size() > 2 && path.starts_with(home)) return "~/" + path.substr(home.size());
   return path;
@@ -183,7 +179,7 @@ std::vector<std::pair<std::string, std::string>> overlay_environment(const Rehea
   if (writes == Writes::Unwatched) return {};
   std::string free;
   for (const std::string& each : writable_folders(session)) free += (free.empty() ? "" : "\n") + each;
-  const std::string preload = variable("LD_PRELOAD");
+  const std::string preload = environment_variable("LD_PRELOAD");
   const std::string place = canonical(folder);
   std::vector<std::pair<std::string, std::string>> result = {
       {"LD_PRELOAD", settings.places.overlay + (preload.empty() ? "" : ":" + preload)},

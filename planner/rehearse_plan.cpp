@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/environment.h"
 #include "core/json_writer.h"
 #include "core/model_json.h"
 #include "core/plan_file.h"
@@ -71,8 +72,8 @@ Result<std::string> find_torch_python(const std::string& given, const RehearsalP
     return python;
   }
   std::vector<std::string> candidates;
-  if (const char* variable = std::getenv("FSDP_PLAN_TORCH_PYTHON"); variable != nullptr && variable[0] != '\0') {
-    candidates.emplace_back(variable);
+  if (const std::string named = environment_variable("FSDP_PLAN_TORCH_PYTHON"); !named.empty()) {
+    candidates.push_back(named);
   }
   std::error_code error;
   const auto executable = std::filesystem::read_symlink("/proc/self/exe", error);

@@ -31,7 +31,7 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr Seconds kBetweenLooks{0.1};
+constexpr Seconds kBetweenRehearsalLooks{0.1};
 constexpr Seconds kForStacks{2};  // From SIGUSR1 to SIGTERM, and
 constexpr Seconds kForEnding{3};  // from there, or from Ctrl-C, to SIGKILL.
 constexpr std::uintmax_t kLargestLog = std::uintmax_t{64} << 20;
@@ -90,7 +90,7 @@ class Runner {
         gave_up = !start(waiting.front());
         waiting.pop_front();
       }
-      look(supervision_.wait(running_.empty() ? Seconds(0) : kBetweenLooks));
+      look(supervision_.wait(running_.empty() ? Seconds(0) : kBetweenRehearsalLooks));
       if (outcome_.interrupted_by != 0) gave_up = true;
       for (std::size_t i = running_.size(); i-- > 0;) {
         if (!has_ended(running_[i])) continue;

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/environment.h"
 #include "core/nearest.h"
 #include "core/parse_units.h"
 #include "planner/cli_request.h"
@@ -39,8 +40,8 @@ bool is_there(const std::string& path) {
 }
 
 std::string variable_or(const char* name, const std::filesystem::path& otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr && value[0] != '\0' ? value : otherwise.lexically_normal().string();
+  const std::string value = environment_variable(name);
+  return !value.empty() ? value : otherwise.lexically_normal().string();
 }
 
 std::optional<RankChoice> read_ranks(const CommandLine& line, Errors& errors) {

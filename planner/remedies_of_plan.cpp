@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/checkpointed_blocks.h"
 #include "planner/remedy_list.h"
 #include "planner/wrapping.h"
 
@@ -13,27 +14,9 @@ namespace fsdp::planner {
 
 namespace {
 
-/// The blocks of all stacks, by stack.
-std::vector<std::vector<std::string>> blocks_of(const Model& model) {
-  std::vector<std::vector<std::string>> stacks;
-  for (const Stack& stack : model.stacks) {
-    stacks.emplace_back();
-    for (const int call : stack.calls) {
-      const int module = model.calls[static_cast<std::size_t>(call)].module;
-      stacks.back().push_back(model.modules[static_cast<std::size_t>(module)].name);
-    }
-  }
-  return stacks;
-}
-
 Plan with_checkpointing(Plan plan, const std::vector<std::vector<std::string>>& stacks, std::size_t blocks,
                         CheckpointMode mode) {
-  plan.checkpointing.entries.clear();
-  for (const auto& stack : stacks) {
-    for (std::size_t i = 0; i < std::min(blocks, stack.size()); ++i) {
-      plan.checkpointing.entries.push_back({stack[i], mode});
-    }
-  }
+  checkpoint_first(plan, stacks, static_cast<std::int64_t>(blocks), mode);
   return plan;
 }
 

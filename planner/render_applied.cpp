@@ -13,19 +13,19 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::size_t kMostUnitRows = 6;
+constexpr std::size_t kMostAppliedRows = 6;
 constexpr std::size_t kMostModels = 4;
 
 /// Units that are alike: "16 x LlamaDecoderLayer".
-struct UnitRow {
+struct AppliedUnits {
   AppliedUnit unit;
   std::int64_t count = 0;
 };
 
-std::vector<UnitRow> rows_of(const std::vector<AppliedUnit>& units) {
-  std::vector<UnitRow> rows;
+std::vector<AppliedUnits> rows_of(const std::vector<AppliedUnit>& units) {
+  std::vector<AppliedUnits> rows;
   for (const AppliedUnit& unit : units) {
-    const auto same = std::find_if(rows.begin(), rows.end(), [&](const UnitRow& row) {
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const AppliedUnits& row) {
       return row.unit.class_name == unit.class_name && row.unit.parameters == unit.parameters &&
              row.unit.elements == unit.elements;
     });
@@ -40,14 +40,14 @@ std::vector<UnitRow> rows_of(const std::vector<AppliedUnit>& units) {
 
 std::string units_text(const AppliedWrapper& wrapper) {
   std::string text;
-  const std::vector<UnitRow> rows = rows_of(wrapper.units);
-  for (std::size_t i = 0; i < rows.size() && i < kMostUnitRows; ++i) {
-    const UnitRow& row = rows[i];
+  const std::vector<AppliedUnits> rows = rows_of(wrapper.units);
+  for (std::size_t i = 0; i < rows.size() && i < kMostAppliedRows; ++i) {
+    const AppliedUnits& row = rows[i];
     const std::string times = row.count == 1 ? "" : fmt::format("{} x ", row.count);
     text += fmt::format("{}{}{} ({}, {})", i == 0 ? "" : " · ", times, row.unit.class_name,
                         counted(row.unit.parameters, "tensor"), elements_text(row.unit.elements));
   }
-  if (rows.size() > kMostUnitRows) text += " · …";
+  if (rows.size() > kMostAppliedRows) text += " · …";
   return text;
 }
 

@@ -10,10 +10,6 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::array kBlocks = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-constexpr int kEighths = 8;  // Of a character, which `kBlocks` can show.
-constexpr int kMostColumns = 96;
-
 /// The highest value of each column.
 std::vector<Bytes> columns_of(const std::vector<Bytes>& values, int columns) {
   std::vector<Bytes> highest(static_cast<std::size_t>(columns));

@@ -15,7 +15,6 @@ namespace fsdp::planner {
 namespace {
 
 constexpr std::size_t kMostUnitRows = 6;
-constexpr std::string_view kDot = " · ";
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   return fmt::format("{}", fmt::join(parts, separator));
@@ -97,6 +96,10 @@ std::string describe_numbers(const Plan& plan, const ModelFacts& facts) {
 }
 
 }  // namespace
+
+std::string percent(double share) {
+  return fmt::format("{:.0f} %", share * 100);
+}
 
 std::string grouped(std::int64_t number) {
   std::string digits = fmt::format("{}", number);

@@ -4,12 +4,19 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/plan.h"
 #include "planner/plan_sentence.h"
 
 namespace fsdp::planner {
+
+/// Between the parts of a line.
+inline constexpr std::string_view kDot = " · ";
+
+/// "42 %" of 0.42.
+std::string percent(double share);
 
 /// "1,234,567"
 std::string grouped(std::int64_t number);

@@ -17,13 +17,8 @@ namespace fsdp::planner {
 namespace {
 
 constexpr std::size_t kMostAllocations = 8;
-constexpr std::size_t kMostTerms = 6;
-constexpr std::size_t kMostRanks = 12;
-constexpr int kCurveIndent = 12;  // Labels take at most 10 columns.
-
-std::string percent(double share) {
-  return fmt::format("{:.0f} %", share * 100);
-}
+constexpr std::size_t kMostComparedTerms = 6;
+constexpr std::size_t kMostRankRows = 12;
 
 /// "4.20 GiB", or "4.20 to 5.00 GiB" at the two bounds.
 std::string range_text(const PeakRange& range) {
@@ -115,7 +110,7 @@ void add_ranks(Document& document, const Rehearsal& seen, bool verbose) {
   std::stable_sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) {
     return a->fits != b->fits ? !a->fits : a->device.high > b->device.high;
   });
-  const std::size_t shown = verbose ? rows.size() : std::min(rows.size(), kMostRanks);
+  const std::size_t shown = verbose ? rows.size() : std::min(rows.size(), kMostRankRows);
   const std::size_t left_out = rows.size() - shown;
   rows.resize(shown);
   std::stable_sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) { return a->rank < b->rank; });
@@ -364,7 +359,7 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
   add_peaks(document, report);
   add_ranks(document, seen, view.view.verbose);
   if (view.comparison != nullptr) {
-    const std::size_t most = view.view.verbose ? view.comparison->terms.size() : kMostTerms;
+    const std::size_t most = view.view.verbose ? view.comparison->terms.size() : kMostComparedTerms;
     add_comparison(document, *view.comparison, view.tolerance, most);
   }
   if (view.view.pictures) {

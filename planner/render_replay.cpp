@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/parse_units.h"
+#include "planner/render_curve.h"
 #include "planner/render_plan.h"
 #include "planner/render_python.h"
 
@@ -16,11 +17,7 @@ namespace {
 
 using simulator::TraceOperation;
 
-constexpr int kCurveIndent = 12;  // Labels take at most 10 columns.
 constexpr int kCurveHeight = 5;
-constexpr int kMostColumns = 96;
-constexpr int kEighths = 8;
-constexpr std::array kBlocks = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
 std::string settings_name(const std::string& text) {
   return text.empty() ? "the default settings" : text;

@@ -16,14 +16,8 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::string_view kDot = " · ";
 constexpr std::size_t kMostCategories = 6;
 constexpr std::size_t kMostLiveTensors = 20;
-constexpr int kCurveIndent = 12;  // Labels take at most 10 columns.
-
-std::string percent(double share) {
-  return fmt::format("{:.0f} %", share * 100);
-}
 
 std::string join(const std::vector<std::string>& parts) {
   return fmt::format("{}", fmt::join(parts, kDot));

@@ -48,7 +48,7 @@ Table table_of(const Proof& proof) {
 }
 
 constexpr std::size_t kMostRemedies = 6;
-constexpr std::size_t kMostRejected = 3;
+constexpr std::size_t kRejectedRows = 3;
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
 Table table_of(const std::string& name, const std::string& title, const std::vector<Candidate>& candidates,
@@ -109,7 +109,7 @@ void add_explanation(Document& document, const Explanation& explanation, bool ve
   }
   if (!explanation.rejected.empty()) {
     document.push_back(
-        table_of("faster", "but does not fit", explanation.rejected, true, verbose ? kAll : kMostRejected));
+        table_of("faster", "but does not fit", explanation.rejected, true, verbose ? kAll : kRejectedRows));
   }
   Table table{.name = "next",
               .columns = {{"what if", "what"},

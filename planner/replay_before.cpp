@@ -19,21 +19,20 @@
 #include <optional>
 #include <utility>
 
+#include "core/rounding.h"
+#include "simulator/allocator_sizes.h"
+
 namespace fsdp::planner {
 
 namespace {
 
+using simulator::kDriverUnit;
+using simulator::kMinBlockSize;
+using simulator::kMinOwnSegment;
+using simulator::kSmallSegment;
+using simulator::kSmallSize;
 using simulator::TraceOperation;
 using simulator::TraceStep;
-
-constexpr std::int64_t kSmallSegment = 2LL << 20;
-constexpr std::int64_t kSmallSize = 1LL << 20;
-constexpr std::int64_t kOwnSegment = 10LL << 20;
-constexpr std::int64_t kUnit = 2LL << 20;
-
-std::int64_t round_up(std::int64_t bytes) {
-  return (bytes + 511) / 512 * 512;
-}
 
 /// By address, when the history began. Nothing where the events do not fit each other.
 std::optional<std::map<std::int64_t, SnapshotEvent>> segments_at_begin(const SnapshotHistory& history) {
@@ -60,7 +59,7 @@ class Maker {
     stream_ = stream;
     const bool is_large = size != kSmallSegment;
     if (is_large) {
-      if (size < kOwnSegment || size % kUnit != 0) return false;
+      if (size < kMinOwnSegment || size % kDriverUnit != 0) return false;
       free(fill(size));
     }
     std::int64_t at = begin;
@@ -109,7 +108,7 @@ class Maker {
 
   /// A block, with what it did not split off; `at` becomes its end.
   bool place(std::size_t i, std::int64_t next, bool is_large, std::int64_t& at) {
-    const std::int64_t rounded = round_up(blocks_[i].size);
+    const std::int64_t rounded = round_up(blocks_[i].size, kMinBlockSize);
     const bool is_large_request = rounded > kSmallSize;
     at = blocks_[i].address + rounded;
     if (rounded == 0 || at > next || is_large_request != is_large) return false;

@@ -42,10 +42,9 @@ namespace fsdp::planner {
 namespace {
 
 using simulator::Detail;
-using simulator::Outcome;
 
 Candidate candidate_of(PredictedCost& cost, const Families& families, const Choice& choice) {
-  const Outcome& outcome = cost.outcome(choice, Detail::Device);
+  const simulator::Outcome& outcome = cost.outcome(choice, Detail::Device);
   const Bytes budget = budget_of(cost.predictor_of(choice).cluster());
   Candidate candidate;
   candidate.plan = cost.plan_of(choice);
@@ -112,7 +111,7 @@ std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families
   };
   std::vector<Entry> entries;
   const auto look_up = [&](const Choice& choice, Bytes enough) {
-    const Outcome& outcome = cost.outcome_up_to(choice, enough);
+    const simulator::Outcome& outcome = cost.outcome_up_to(choice, enough);
     return Entry{choice, PredictedCost::needed_bytes(outcome), outcome.is_whole};
   };
   for (const EvaluatedPoint& point : points) {
@@ -185,7 +184,7 @@ Result<Families> families_for(const Space& space, const Model& model, const Clus
 }
 
 /// A point, and where it is known.
-struct Found {
+struct PointFound {
   PredictedCost* cost = nullptr;
   const Families* families = nullptr;
   std::optional<EvaluatedPoint> point;
@@ -196,8 +195,8 @@ class OutsideOfLimit {
  public:
   /// The fastest plan that only lacks host memory, as little of it as can be; else the one that needs least of the
   /// devices. Nothing when it was stopped. REQUIRES: the arguments outlive this object.
-  Found look(const Space& space, const Families& all, const HostLimit& limit, const PredictorOf& predictor_of,
-             PredictedCost& within, const SearchOptions& options) {
+  PointFound look(const Space& space, const Families& all, const HostLimit& limit, const PredictorOf& predictor_of,
+                  PredictedCost& within, const SearchOptions& options) {
     for (const HostLimit::Beyond& beyond : limit.beyond) {
       cost_.emplace(space.base, beyond.families, predictor_of);
       BranchAndBound fastest(*cost_, Objective::Time);
@@ -207,7 +206,7 @@ class OutsideOfLimit {
       if (const auto point = fastest.next(budget, space.max_predictions)) return {&*cost_, &beyond.families, point};
       if (is_stopped(options)) return {};
     }
-    Found found{&within, &limit.within, std::nullopt};
+    PointFound found{&within, &limit.within, std::nullopt};
     if (!limit.beyond.empty()) {
       cost_.emplace(space.base, all, predictor_of);
       found = {&*cost_, &all, std::nullopt};
@@ -256,7 +255,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   result.verdict = fitting ? Verdict::Fits : Verdict::DoesNotFit;
   result.proof = proof_of(fastest, cost, limit.num_beyond());
   OutsideOfLimit outside;
-  Found found{&cost, &limit.within, fitting};
+  PointFound found{&cost, &limit.within, fitting};
   if (!fitting) found = outside.look(filled, families, limit, predictor_of, cost, options);
   if (is_stopped(options)) return stopped();
   assert(found.point.has_value());

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "core/environment.h"
 #include "core/utf8.h"
 
 namespace fsdp::planner {
@@ -25,11 +26,6 @@ bool takes_color(bool is_terminal, ColorMode color, const TerminalEnvironment& e
   const auto is_on = [](const std::string& text) { return !text.empty() && text != "0"; };
   if (is_on(environment.clicolor_force) || is_on(environment.force_color)) return true;
   return is_terminal && environment.term != "dumb";
-}
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
 }
 
 std::uint32_t code_point(std::string_view bytes) {
@@ -78,11 +74,11 @@ Terminal terminal_of(bool is_terminal, std::optional<int> terminal_width, ColorM
 }
 
 TerminalEnvironment environment_of_process() {
-  return {.no_color = variable("NO_COLOR"),
-          .clicolor_force = variable("CLICOLOR_FORCE"),
-          .force_color = variable("FORCE_COLOR"),
-          .term = variable("TERM"),
-          .columns = variable("COLUMNS")};
+  return {.no_color = environment_variable("NO_COLOR"),
+          .clicolor_force = environment_variable("CLICOLOR_FORCE"),
+          .force_color = environment_variable("FORCE_COLOR"),
+          .term = environment_variable("TERM"),
+          .columns = environment_variable("COLUMNS")};
 }
 
 std::optional<int> terminal_width(int descriptor) {

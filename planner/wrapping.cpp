@@ -141,7 +141,7 @@ Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std:
   for (const std::string& text : patterns) {
     auto unfolded = unfold_name(text, "--wrap");
     if (!unfolded) {
-      errors.insert(errors.end(), unfolded.error().begin(), unfolded.error().end());
+      append(errors, unfolded.error());
       continue;
     }
     for (const std::string& pattern : *unfolded) {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "core/nearest.h"
+#include "simulator/allocator_sizes.h"
 
 namespace fsdp::simulator {
 
@@ -48,8 +49,7 @@ constexpr std::array<std::string_view, 16> kKeys = {
     "pinned_reserve_segment_size_mb",
 };
 
-constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kMaxMebibytes = kUnlimitedSplitSize.count() / kMiB;
+constexpr std::int64_t kMaxMebibytes = kUnlimitedSplitSize.count() / kMebibyte;
 
 struct Pair {
   std::string key;
@@ -155,7 +155,7 @@ class SettingsReader {
     complain({}, fmt::format("Unknown key \"{}\".", key), suggest_name(key, kKeys));
   }
 
-  std::int64_t min_split_mebibytes() const { return settings_.large_segment_size.count() / kMiB; }
+  std::int64_t min_split_mebibytes() const { return settings_.large_segment_size.count() / kMebibyte; }
 
   void read_mebibytes(const Pair& pair, std::int64_t min, Bytes& setting) {
     const std::optional<std::int64_t> value = read_number<std::int64_t>(pair.value);
@@ -163,7 +163,7 @@ class SettingsReader {
       return complain_about_value(
           pair, fmt::format("Write a whole number of MiB from {} (the size of a large segment) up.", min));
     }
-    setting = Bytes(*value * kMiB);
+    setting = Bytes(*value * kMebibyte);
   }
 
   void read_large_segment_size(const Pair& pair) {
@@ -173,12 +173,12 @@ class SettingsReader {
     if (!value || *value <= 10 || *value > kMost) {
       return complain_about_value(pair, fmt::format("Write a whole number of MiB above 10, up to {}.", kMost));
     }
-    settings_.large_segment_size = Bytes(*value * kMiB);
+    settings_.large_segment_size = Bytes(*value * kMebibyte);
     settings_.max_non_split_rounding_size = settings_.large_segment_size;
   }
 
   void check_expandable_page() {
-    const std::int64_t size = settings_.large_segment_size.count() / kMiB;
+    const std::int64_t size = settings_.large_segment_size.count() / kMebibyte;
     if (!settings_.expandable_segments || size % 2 == 0) return;
     complain("large_segment_size_mb", fmt::format("Found {} together with expandable_segments:True.", size),
              "Write an even number: the driver maps memory in pages of 2 MiB.");

@@ -38,28 +38,22 @@
 #include <bit>
 #include <cassert>
 
+#include "core/rounding.h"
+#include "simulator/allocator_sizes.h"
+
 namespace fsdp::simulator {
 
-namespace {
-
-constexpr std::int64_t kMinBlockSize = 512;
-constexpr std::int64_t kSmallSize = 1 << 20;
-
-std::int64_t round_up(std::int64_t value, std::int64_t power_of_2) {
-  return (value + power_of_2 - 1) & -power_of_2;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::int64_t CachingAllocator::round_size(std::int64_t bytes) const {
   if (rounds_to_power2_) [[unlikely]] {
     const int log2 = 63 - std::countl_zero(static_cast<std::uint64_t>(bytes));
     const std::int64_t divisions = settings_.roundup_power2_divisions[std::clamp(log2 - 20, 0, 15)];
     if (divisions > 1 && bytes > kMinBlockSize * divisions) {
-      return round_up(bytes, (std::int64_t{1} << log2) / divisions);
+      return round_up_to_power(bytes, (std::int64_t{1} << log2) / divisions);
     }
   }
-  return round_up(bytes, kMinBlockSize);
+  return round_up_to_power(bytes, kMinBlockSize);
 }
 
 bool CachingAllocator::should_split(std::int64_t block_size, const Request& request) const {

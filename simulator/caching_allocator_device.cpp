@@ -19,24 +19,13 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/rounding.h"
+#include "simulator/allocator_sizes.h"
 #include "simulator/caching_allocator.h"
 
 namespace fsdp::simulator {
 
-namespace {
-
-constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kMinBlockSize = 512;
-constexpr std::int64_t kSmallSize = kMiB;
-constexpr std::int64_t kSmallSegment = 2 * kMiB;
-constexpr std::int64_t kMinOwnSegment = 10 * kMiB;
-constexpr std::int64_t kDriverUnit = 2 * kMiB;
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 CachingAllocator::CachingAllocator(const AllocatorDevice& device, const AllocatorSettings& settings) {
   reset(device, settings);

@@ -10,16 +10,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/rounding.h"
+
 namespace fsdp::simulator {
 
 namespace {
 
 constexpr std::int64_t kThreads = 128;
 constexpr std::int64_t kTile = 16 * kThreads;
-
-std::int64_t div_up(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 }  // namespace
 

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/rounding.h"
 #include "simulator/caching_allocator.h"
 
 namespace fsdp::simulator {
@@ -24,10 +25,6 @@ namespace {
 constexpr std::int64_t kSmallPage = 2LL << 20;
 /// Where the device is endless. More than any has, and short enough that all streams find a place for theirs.
 constexpr std::int64_t kLongestRange = std::int64_t{1} << 43;
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 }  // namespace
 

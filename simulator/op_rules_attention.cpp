@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/rounding.h"
 #include "simulator/attention_choice.h"
 #include "simulator/kernel_writer.h"
 #include "simulator/op_rules_attention.h"
@@ -26,10 +27,6 @@
 namespace fsdp::simulator {
 
 namespace {
-
-std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 AttentionSizes sizes_of(const KernelWriter& w) {
   const Shape& q = w.input_shape(0);

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "simulator/kernel_writer.h"
 
 namespace fsdp::simulator {
@@ -70,17 +71,13 @@ std::int64_t scan_scratch(std::int64_t rows) {
   return 1279 + 256 * (rows / 16384);
 }
 
-constexpr std::int64_t kWarp = 32;
+constexpr std::int64_t kWarpSize = 32;
 constexpr std::int64_t kMaxBlock = 1024;
 constexpr std::int64_t kBlocksPerSm = 4;  // Beyond these the sum in two passes fills the GPU.
 
-std::int64_t divided_up(std::int64_t n, std::int64_t by) {
-  return (n + by - 1) / by;
-}
-
 bool sums_by_atomics(const KernelWriter& w, std::int64_t segments, std::int64_t parts, std::int64_t width) {
-  const std::int64_t threads = divided_up(width, kWarp) * kWarp;
-  const std::int64_t blocks = divided_up(segments * threads, std::min(threads, kMaxBlock));
+  const std::int64_t threads = round_up(width, kWarpSize);
+  const std::int64_t blocks = div_up(segments * threads, std::min(threads, kMaxBlock));
   return blocks < kBlocksPerSm * w.context().num_sms && parts > 4 * blocks;
 }
 

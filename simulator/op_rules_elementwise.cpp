@@ -96,7 +96,7 @@ int average_pool(KernelWriter& w, int x) {
   return y;
 }
 
-int compute(KernelWriter& w) {
+int write_elementwise(KernelWriter& w) {
   const int x = w.input(0);
   switch (w.op().kind) {
     case OpKind::Silu:
@@ -139,7 +139,7 @@ int compute(KernelWriter& w) {
 }  // namespace
 
 void write_elementwise_op(KernelWriter& w) {
-  w.set_output(0, compute(w));
+  w.set_output(0, write_elementwise(w));
 }
 
 }  // namespace fsdp::simulator

@@ -69,7 +69,7 @@ int set_slice(KernelWriter& w) {
   return y;
 }
 
-int compute(KernelWriter& w) {
+int write_shape(KernelWriter& w) {
   const std::int64_t elements = num_elements(w.output_shape(0));
   switch (w.op().kind) {
     case OpKind::Constant: {
@@ -117,7 +117,7 @@ int compute(KernelWriter& w) {
 void write_shape_op(KernelWriter& w) {
   if (w.op().kind == OpKind::KvCache) return write_kv_cache(w);
   if (w.op().kind == OpKind::Split) return write_split(w);
-  w.set_output(0, compute(w));
+  w.set_output(0, write_shape(w));
 }
 
 }  // namespace fsdp::simulator

@@ -20,6 +20,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/rounding.h"
+
 namespace fsdp::simulator {
 
 namespace {
@@ -28,10 +30,6 @@ constexpr std::int64_t kMostThreads = 512;
 constexpr std::int64_t kWarp = 32;
 constexpr std::int64_t kFewestValues = 16;
 constexpr std::int64_t kMostValues = 256;
-
-std::int64_t div_up(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 std::int64_t threads_along(std::int64_t size, std::int64_t most) {
   return size < most ? static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(size))) : most;

@@ -22,20 +22,14 @@
 #include <bit>
 #include <cassert>
 
+#include "core/rounding.h"
+#include "simulator/allocator_sizes.h"
+
 namespace fsdp::simulator {
 
 namespace {
 
-constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kMinBlockSize = 512;
-constexpr std::int64_t kSmallSegment = 2 * kMiB;
-constexpr std::int64_t kMinOwnSegment = 10 * kMiB;
-constexpr std::int64_t kDriverUnit = 2 * kMiB;
 constexpr int kShelfBits = 4;  // Sixteen shelves for each power of two.
-
-std::int64_t round_up(std::int64_t value, std::int64_t power_of_2) {
-  return (value + power_of_2 - 1) & -power_of_2;
-}
 
 std::uint64_t bit_of(int shelf) {
   return std::uint64_t{1} << (shelf % 64);
@@ -147,7 +141,7 @@ std::int32_t SegmentPool::malloc(std::int64_t size) {
     index = new_segment(size);
   }
   const std::int64_t rest = at(index).size - size;
-  if (rest < (is_large_ ? kMiB + 1 : kMinBlockSize)) return index;
+  if (rest < (is_large_ ? kMebibyte + 1 : kMinBlockSize)) return index;
   const std::int32_t rest_index = new_block();
   Block& front = at(index);
   at(rest_index) = {.address = front.address + size, .size = rest, .prev = index, .next = front.next};
@@ -186,10 +180,10 @@ void SegmentPool::absorb_next(Block& block) {
 std::int32_t SegmentPool::new_segment(std::int64_t size) {
   const std::int64_t bytes = !is_large_              ? kSmallSegment
                              : size < kMinOwnSegment ? large_segment_
-                                                     : round_up(size, kDriverUnit);
+                                                     : round_up_to_power(size, kDriverUnit);
   const std::int32_t index = new_block();
   at(index) = {.address = next_address_, .size = bytes};
-  next_address_ += round_up(bytes, kDriverUnit);
+  next_address_ += round_up_to_power(bytes, kDriverUnit);
   reserved_ += bytes;
   return index;
 }

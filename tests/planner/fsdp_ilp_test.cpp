@@ -1,6 +1,6 @@
 // The golden cases of PyTorch's own planner of FSDP units, found by our search in its cost model.
 
-#include "planner/fsdp_ilp.h"
+#include "tests/support/fsdp_ilp.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

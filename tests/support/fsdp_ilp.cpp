@@ -23,7 +23,7 @@
 // Not modeled there, hence not here: optimizer states, the factor (N-1)/N of collectives, HSDP, offload, whether a
 // unit is freed after forward, activation checkpointing.
 
-#include "planner/fsdp_ilp.h"
+#include "tests/support/fsdp_ilp.h"
 
 #include <fmt/core.h>
 

@@ -1,0 +1,44 @@
+#include "planner/checkpointed_blocks.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/index.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::int64_t kAllBlocks = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
+
+std::vector<std::vector<std::string>> blocks_of(const Model& model) {
+  std::vector<std::vector<std::string>> stacks;
+  for (const Stack& stack : model.stacks) {
+    std::vector<std::string> blocks;
+    for (const int call : stack.calls) {
+      const std::string& name = model.modules[at(model.calls[at(call)].module)].name;
+      if (std::find(blocks.begin(), blocks.end(), name) == blocks.end()) blocks.push_back(name);
+    }
+    stacks.push_back(std::move(blocks));
+  }
+  return stacks;
+}
+
+void checkpoint_first(Plan& plan, const std::vector<std::vector<std::string>>& stacks, std::int64_t count,
+                      CheckpointMode mode) {
+  plan.checkpointing.entries.clear();
+  for (const std::vector<std::string>& stack : stacks) {
+    const std::size_t taken = std::min(stack.size(), at(count));
+    for (std::size_t i = 0; i < taken; ++i) plan.checkpointing.entries.push_back({stack[i], mode});
+  }
+}
+
+void checkpoint(Plan& plan, const Model& model, const CheckpointChoice& choice) {
+  const bool is_on = choice.mode != CheckpointMode::None;
+  checkpoint_first(plan, blocks_of(model), is_on ? choice.blocks.value_or(kAllBlocks) : 0, choice.mode);
+}
+
+}  // namespace fsdp::planner
