@@ -37,5 +37,4 @@ int run(std::span<const std::string> arguments, Console& console);
 /// The console of this process, on its two streams.
 Console console_of_process(std::ostream& out, std::ostream& err);
 
-
 }  // namespace fsdp::planner

@@ -121,7 +121,6 @@ def main(words: list[str]) -> int:
         return EXIT_INPUT
     config = {"plan": str(plan), "program": program_of(arguments.program), "options": options}
 
-    import ray.train
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     try:
         from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer

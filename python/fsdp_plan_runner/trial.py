@@ -57,7 +57,7 @@ def fill(job: Job, root: PlannedModule) -> None:
             else:
                 values = parameter_values(job.model, job.trial.seed, name, first, local.numel())
             local.copy_(values.view(local.shape))
-        for name, owner in root.context.buffers.items():
+        for name in root.context.buffers:
             buffer = root.context.buffer(name)
             buffer.copy_(buffer_values(job.model, name, tuple(buffer.shape)))
 

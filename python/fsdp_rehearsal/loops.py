@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any, Optional
+from typing import Optional
 
 from fsdp_rehearsal import frames
 from fsdp_rehearsal.guard import warn

@@ -18,7 +18,7 @@ def install(dist: ModuleType) -> None:
     """Replaces the stores that talk to other processes; called after torch.distributed is imported."""
     if not dist.is_available():
         return
-    import torch.distributed.rendezvous  # the name `rendezvous` in the package is a function
+    import torch.distributed.rendezvous  # noqa: F401  The name `rendezvous` in the package is a function.
 
     rendezvous = sys.modules["torch.distributed.rendezvous"]
 

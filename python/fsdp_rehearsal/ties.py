@@ -104,7 +104,7 @@ class Ties:
             self._check_config(root, bool(told))
 
     def _check_config(self, root: Any, told: bool) -> None:
-        for name, module in root.named_modules():
+        for module in root.modules():
             config = getattr(module, "config", None)
             if not getattr(config, "tie_word_embeddings", False) or not hasattr(module, "get_output_embeddings"):
                 continue

@@ -55,7 +55,7 @@ def randomised(model: Published, generator: torch.Generator) -> torch.nn.Module:
     """As the published code begins, but with weights that are larger, so that attention prefers some positions and caps
     bend what they cap; with biases and heads that are not zero, and norms that are not one."""
     made = model.make()
-    for name, parameter in made.named_parameters():
+    for parameter in made.parameters():
         if parameter.dim() > 1 and parameter.any():
             parameter.data *= model.gain
         else:

@@ -9,7 +9,6 @@ schedules it is torch.optim.lr_scheduler, and transformers where it is installed
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import sys

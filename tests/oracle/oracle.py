@@ -14,7 +14,6 @@ import pathlib
 import sys
 import time
 from collections import Counter, defaultdict
-from typing import Any
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))

@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 BINARY = LIBRARY = ""
 sys.dont_write_bytecode = True
 sys.path.append(str(HERE))
-import attacks
+import attacks  # noqa: E402
 
 STATIC = r"""
 #include <errno.h>

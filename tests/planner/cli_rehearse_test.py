@@ -436,7 +436,10 @@ def test_page(tester):
     tester.check(text.count("<svg") == 2 and "prefers-color-scheme: dark" in text, "The page lacks its pictures.")
     tester.rehearse("fits", "--gpus", "4", "--html", "again.html")
     again = (tester.folder / "again.html").read_text()
-    strip = lambda page: re.sub(r"took [0-9.]+ m?s", "took", page).replace("again.html", "out.html")
+
+    def strip(page: str) -> str:
+        return re.sub(r"took [0-9.]+ m?s", "took", page).replace("again.html", "out.html")
+
     tester.check(strip(again) == strip(text), "Two runs give two pages.")
     tester.rehearse("batch", "--mem", "20G", "--find-batch", "--batch-size {}", "--html", "batch.html")
     text = (tester.folder / "batch.html").read_text()

@@ -127,7 +127,7 @@ class Replay(unittest.TestCase):
     def test_a_trace_with_results_is_printed_again_line_by_line(self) -> None:
         self.assertGreaterEqual(len(TRACES), 12)
         for path in TRACES:
-            code, out, err = self.run_words(f"- --format trace", stdin=path.read_bytes())
+            code, out, err = self.run_words("- --format trace", stdin=path.read_bytes())
             self.assertEqual((code, err), (0, ""))
             self.assertEqual(out, path.read_text(), path.name)
 

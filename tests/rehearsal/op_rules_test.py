@@ -205,7 +205,8 @@ def sorted_frees(events: list[int], names: list[str] | None = None) -> list[tupl
     pairs = list(zip(events, names or [""] * len(events), strict=True))
     result: list[tuple[int, str]] = []
     for is_free, group in itertools.groupby(pairs, key=lambda pair: pair[0] < 0):
-        result += sorted(group) if is_free else list(group)
+        of_group = list(group)
+        result += sorted(of_group) if is_free else of_group
     return result
 
 

@@ -95,7 +95,8 @@ class OutputsOfOps:
 
 
 class EveryModelOfTheLibrary(unittest.TestCase):
-    def run_backward(self, model: ExpandedModel, use: Implementations = Implementations()) -> torch.nn.Module:
+    def run_backward(self, model: ExpandedModel, use: Implementations | None = None) -> torch.nn.Module:
+        use = use or Implementations()
         with OutputsOfOps(model) as outputs:
             root = build_model(model, use, activation_dtype(model, plain_plan()), META, META)
             batch = Batch(model, root.context.activation, META)

@@ -16,7 +16,7 @@ import sys
 import types
 
 import torch
-import transformers.utils.import_utils  # looks for audio packages, so it comes before the empty ones
+import transformers.utils.import_utils  # noqa: F401  It looks for audio packages, before the empty ones are there.
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 

@@ -20,7 +20,7 @@ def train(local_rank: int, args: argparse.Namespace) -> None:
     model = nn.Sequential(*layers, nn.Linear(args.width, 10)).to(local_rank)
     model = DistributedDataParallel(model, device_ids=[local_rank], bucket_cap_mb=args.bucket)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for step in range(args.steps):
+    for _ in range(args.steps):
         inputs = torch.randn(args.batch, args.width, device="cuda")
         labels = torch.randint(0, 10, (args.batch,), device="cuda")
         with torch.autocast("cuda", torch.bfloat16):

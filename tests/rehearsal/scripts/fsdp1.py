@@ -60,7 +60,7 @@ def main() -> None:
         use_orig_params=True,
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    for step in range(args.steps):
+    for _ in range(args.steps):
         tokens = torch.randint(0, args.vocabulary, (4, 128), device="cuda")
         loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
         loss.backward()
