@@ -19,9 +19,10 @@
 // that any point had so far: such a point is never the answer, whatever its true cost. The model is told so, and may
 // stop there. How far is decided by the nearest points above the budget, which are to be told exactly.
 //
-// With a limit the search becomes a hurried one: boxes whose bound of memory is well below the budget go first, because
-// their points are likely to fit. The answer is then the best of these, and its gap the distance to the best open
-// bound.
+// Beyond a limit the search becomes a hurried one. Bounds of memory are low, so boxes whose bound is well below the
+// budget go first: their points are likely to fit. Every family that may hold something better has its turn, the most
+// promising first, several times, each time with less of the budget left free; what was found so far rules out the
+// rest. The answer is the best of these, and its gap the distance to the best open bound.
 //
 // Sources: A. H. Land, A. G. Doig, "An automatic method of solving discrete programming problems", Econometrica 28,
 // 1960; best-first order as in P. E. Hart, N. J. Nilsson, B. Raphael, "A formal basis for the heuristic determination
@@ -32,13 +33,17 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
+#include <map>
+#include <utility>
 
 namespace fsdp::planner {
 
 namespace {
 
-/// In a hurry a bound must leave one part in so many of the budget free to go first: bounds of memory are low.
-constexpr std::int64_t kHurrySlack = 4;
+/// In a hurry a bound must leave one part in so many of the budget free to go first, in one round after the other.
+constexpr std::int64_t kHurrySlacks[] = {4, 8, 16, 64};
+/// Bounds above level 1 that a family may ask for in a round, at least.
+constexpr std::int64_t kFewestOfAFamily = 8;
 
 /// Boxes between two reports of progress: some milliseconds.
 constexpr std::int64_t kBoxesPerReport = 8;
@@ -165,51 +170,117 @@ double BranchAndBound::lowest_key() const {
   return lowest;
 }
 
+void BranchAndBound::drop(const Node& node) {
+  if (node.level == last_level_) {
+    too_large_.push_back({node.box, node.bound});
+  } else {
+    counts_.too_large[static_cast<std::size_t>(node.level)] += node.box.size();
+  }
+}
+
+void BranchAndBound::expand(const Node& node, std::int64_t budget) {
+  const bool hurries = is_worse_.comfortable && node.level >= 1;
+  if (node.box.is_point() || (node.level + 1 < last_level_ && !hurries)) {
+    push(node.box, hurries ? last_level_ : node.level + 1, node.bound, budget);
+    return;
+  }
+  const auto coordinate = static_cast<std::size_t>(model_.split_coordinate(node.box));
+  const Interval range = node.box.ranges[coordinate];
+  assert(range.size() > 1);
+  const std::int32_t middle = range.first + (range.last - range.first) / 2;
+  Box half = node.box;
+  half.ranges[coordinate] = {range.first, middle};
+  push(half, 0, node.bound, budget);
+  half.ranges[coordinate] = {middle + 1, range.last};
+  push(half, 0, node.bound, budget);
+}
+
+void BranchAndBound::hurry_through(std::vector<Node>& family, std::int64_t budget, std::int64_t most_dear,
+                                   std::optional<Node>& best) {
+  std::vector<Node> aside;
+  open_.swap(family);
+  std::make_heap(open_.begin(), open_.end(), is_worse_);
+  const std::int64_t last_dear = num_dear_ + most_dear;
+  while (!open_.empty() && num_dear_ < last_dear && !(is_stopped_ && is_stopped_())) {
+    const Node node = pop();
+    tell(node.key);
+    if (node.bound.memory > budget) {
+      drop(node);
+    } else if (best && node.key >= best->key) {
+      aside.push_back(node);
+    } else if (node.level == last_level_) {
+      open_.push_back(node);
+      break;
+    } else {
+      expand(node, budget);
+    }
+  }
+  for (const Node& node : open_) {
+    if (node.level == last_level_ && node.bound.memory <= budget && (!best || node.key < best->key)) best = node;
+  }
+  open_.insert(open_.end(), aside.begin(), aside.end());
+  open_.swap(family);
+}
+
+std::optional<BranchAndBound::Node> BranchAndBound::hurry(std::int64_t budget, std::int64_t limit) {
+  std::map<std::int32_t, std::vector<Node>> families;
+  for (const Node& node : open_) families[node.box.family].push_back(node);
+  open_.clear();
+  const auto lowest = [](const std::vector<Node>& nodes) {
+    double key = std::numeric_limits<double>::infinity();
+    for (const Node& node : nodes) key = std::min(key, node.key);
+    return key;
+  };
+  const auto num_families = static_cast<std::int64_t>(families.size());
+  const std::int64_t share = std::max(kFewestOfAFamily, limit / 2 / num_families);
+  std::optional<Node> best;
+  for (const std::int64_t slack : kHurrySlacks) {
+    is_worse_.comfortable = budget - budget / slack;
+    std::vector<std::pair<double, std::int32_t>> order;
+    for (const auto& [family, nodes] : families) order.emplace_back(lowest(nodes), family);
+    std::sort(order.begin(), order.end());
+    const std::int64_t last_dear = num_dear_ + std::max(limit / 2, share * num_families);
+    for (const auto& [key, family] : order) {
+      if ((best && key >= best->key) || num_dear_ >= last_dear) break;
+      hurry_through(families[family], budget, share, best);
+    }
+  }
+  for (const auto& [family, nodes] : families) open_.insert(open_.end(), nodes.begin(), nodes.end());
+  return best;
+}
+
 std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget, std::int64_t limit) {
   const std::int64_t last_dear = num_dear_ + limit;
   if (is_worse_.comfortable) order_by(std::nullopt);
   while (!open_.empty()) {
     if (is_stopped_ && is_stopped_()) return std::nullopt;
     if (limit > 0 && num_dear_ >= last_dear && !is_worse_.comfortable) {
-      order_by(budget - budget / kHurrySlack);
+      const std::optional<Node> best = hurry(budget, limit);
+      order_by(budget - budget / kHurrySlacks[0]);
+      if (best) return settle(*best);
+      continue;
     }
     const Node node = pop();
     tell(node.key);
     if (node.bound.memory > budget) {
-      // Pushed under a larger budget.
-      if (node.level == last_level_) {
-        too_large_.push_back({node.box, node.bound});
-      } else {
-        counts_.too_large[static_cast<std::size_t>(node.level)] += node.box.size();
-      }
-      continue;
-    }
-    if (node.level == last_level_) {
-      const double lowest = is_worse_.comfortable ? lowest_key() : node.key;
-      gap_ = lowest < node.key ? (node.key - lowest) / std::max(lowest, 1e-300) : 0;
+      drop(node);  // Pushed under a larger budget.
+    } else if (node.level == last_level_) {
       // It stays open: a proof counts it, and a later call with the same budget finds it again.
       open_.push_back(node);
       std::push_heap(open_.begin(), open_.end(), is_worse_);
-      return EvaluatedPoint{node.box, node.bound};
+      return settle(node);
+    } else {
+      expand(node, budget);
     }
-    const bool is_point = node.box.is_point();
-    const bool hurries = is_worse_.comfortable && node.level >= 1;
-    if (is_point || (node.level + 1 < last_level_ && !hurries)) {
-      push(node.box, hurries ? last_level_ : node.level + 1, node.bound, budget);
-      continue;
-    }
-    const auto coordinate = static_cast<std::size_t>(model_.split_coordinate(node.box));
-    const Interval range = node.box.ranges[coordinate];
-    assert(range.size() > 1);
-    const std::int32_t middle = range.first + (range.last - range.first) / 2;
-    Box half = node.box;
-    half.ranges[coordinate] = {range.first, middle};
-    push(half, 0, node.bound, budget);
-    half.ranges[coordinate] = {middle + 1, range.last};
-    push(half, 0, node.bound, budget);
   }
   gap_ = 0;
   return std::nullopt;
+}
+
+EvaluatedPoint BranchAndBound::settle(const Node& best) {
+  const double lowest = is_worse_.comfortable ? lowest_key() : best.key;
+  gap_ = lowest < best.key ? (best.key - lowest) / std::max(lowest, 1e-300) : 0;
+  return {best.box, best.bound};
 }
 
 LevelCounts BranchAndBound::counts() const {

@@ -141,6 +141,14 @@ class BranchAndBound {
   void push(const Box& box, int level, const Bound& least, std::int64_t budget);
   Node pop();
   void tell(double key);
+  /// Counts a box, or keeps a point, that is above the budget.
+  void drop(const Node& node);
+  /// Asks for the next level of bounds, or cuts in two.
+  void expand(const Node& node, std::int64_t budget);
+  /// A point within the budget, if the turns of the families find one; the best of them.
+  std::optional<Node> hurry(std::int64_t budget, std::int64_t limit);
+  void hurry_through(std::vector<Node>& family, std::int64_t budget, std::int64_t most_dear, std::optional<Node>& best);
+  EvaluatedPoint settle(const Node& best);
   void order_by(std::optional<std::int64_t> comfortable);
   double lowest_key() const;
 

@@ -17,7 +17,9 @@
 // Not counted: communication buffers, gradients of other units, fragmentation.
 //
 // Both bounds are of one corner of a box: time falls with the units that stay unsharded and rises with the blocks that
-// are checkpointed, memory does the opposite.
+// are checkpointed, memory does the opposite. Where keys and values are cached in training, the first checkpointed
+// block turns that off for all of them, and takes the copies off the step: plans without a checkpointed block are boxes
+// of their own there.
 
 #include "planner/lower_bounds.h"
 
@@ -55,6 +57,12 @@ double state_bytes(const Optimizer& optimizer, Dtype dtype) {
   return 0;
 }
 
+bool has_cache(const Model& model) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) {
+    return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.kind == OpKind::KvCache; });
+  });
+}
+
 }  // namespace
 
 LowerBounds::LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of)
@@ -78,9 +86,10 @@ LowerBounds::LowerBounds(const Plan& base, const Families& families, PredictorOf
     }
     stacks_.push_back(std::move(stack));
   }
+  first_checkpoint_saves_work_ = implementations_of(base).use_cache && has_cache(model);
 }
 
-LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family) {
+LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Plan& plan) {
   Predictor& predictor = predictor_of_(family.micro_batch);
   const std::size_t num_calls = block_of_call_.size();
   CallSums sums;
@@ -89,9 +98,9 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family) {
   std::int64_t kept = 0;
   Seconds compute{0};
   for (std::size_t c = 0; c < num_calls; ++c) {
-    costs.push_back(predictor.call_cost(base_, static_cast<int>(c), CheckpointMode::None));
+    costs.push_back(predictor.call_cost(plan, static_cast<int>(c), CheckpointMode::None));
     const bool can_checkpoint = block_of_call_[c].first >= 0;
-    mode_costs.push_back(can_checkpoint ? predictor.call_cost(base_, static_cast<int>(c), family.mode) : costs[c]);
+    mode_costs.push_back(can_checkpoint ? predictor.call_cost(plan, static_cast<int>(c), family.mode) : costs[c]);
     sums.kept.push_back(kept);
     sums.peak.push_back(costs[c].backward_peak.count());
     sums.mode_peak.push_back(mode_costs[c].backward_peak.count());
@@ -243,10 +252,14 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   return sums;
 }
 
-const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family) {
-  const auto key = std::tuple(family.micro_batch, family.mode);
+const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool some_checkpointed) {
+  const bool is_uncached = first_checkpoint_saves_work_ && some_checkpointed;
+  const auto key = std::tuple(family.micro_batch, family.mode, is_uncached);
   const auto found = call_sums_.find(key);
-  return found != call_sums_.end() ? found->second : call_sums_.emplace(key, make_call_sums(family)).first->second;
+  if (found != call_sums_.end()) return found->second;
+  Plan plan = base_;
+  if (is_uncached) plan.runtime.implementations.use_cache = false;
+  return call_sums_.emplace(key, make_call_sums(family, plan)).first->second;
 }
 
 const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
@@ -315,7 +328,8 @@ std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, co
 }
 
 Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpointed) {
-  const CallSums& calls = call_sums(family);
+  assert(!first_checkpoint_saves_work_ || checkpointed.first > 0 || checkpointed.last == 0);
+  const CallSums& calls = call_sums(family, checkpointed.first > 0);
   const UnitSums& units = unit_sums(family);
   const double micro_batches = static_cast<double>(family.accumulation);
   const double reductions = base_.sync_every_micro_batch ? micro_batches : 1;
@@ -329,7 +343,7 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
 }
 
 std::int64_t LowerBounds::live_slack(const Family& family) {
-  const CallSums& calls = call_sums(family);
+  const CallSums& calls = call_sums(family, true);
   const UnitSums& units = unit_sums(family);
   std::int64_t recompute = 0;
   for (std::size_t c = 0; c < calls.peak.size(); ++c) {

@@ -27,8 +27,13 @@ class LowerBounds {
   /// REQUIRES: the arguments outlive this object; every wrapping passes check().
   LowerBounds(const Plan& base, const Families& families, PredictorOf predictor_of);
 
+  /// Keys and values are cached in plans that checkpoint nothing, and in no other: the first checkpointed block takes
+  /// work off the step. Plans without one then obey no law together with the others.
+  bool first_checkpoint_saves_work() const { return first_checkpoint_saves_work_; }
+
   /// Below the step time and the device memory of every point of the family with these numbers of kept units and
   /// checkpointed blocks.
+  /// REQUIRES: with first_checkpoint_saves_work(), that no checkpointed block is one of several numbers of them.
   Bound bound(const Family& family, Interval kept, Interval checkpointed);
 
   /// By how many bytes the live peak of a plan can lie below that of the plan of its family that keeps fewer units
@@ -37,7 +42,7 @@ class LowerBounds {
   std::int64_t live_slack(const Family& family);
 
  private:
-  /// Sums over calls, for one micro-batch and one mode of checkpointing.
+  /// Sums over calls, for one micro-batch, one mode of checkpointing, and keys and values cached or not.
   struct CallSums {
     std::vector<Seconds> compute;         ///< [checkpointed blocks] Of one micro-batch.
     std::vector<std::int64_t> kept;       ///< [call] Activations of the calls before it, nothing checkpointed.
@@ -71,10 +76,10 @@ class LowerBounds {
     std::vector<std::vector<int>> all_calls;  ///< [block] All calls of each block.
   };
 
-  const CallSums& call_sums(const Family& family);
+  const CallSums& call_sums(const Family& family, bool some_checkpointed);
   const UnitSums& unit_sums(const Family& family);
   const Layout& layout_of(const Family& family);
-  CallSums make_call_sums(const Family& family);
+  CallSums make_call_sums(const Family& family, const Plan& plan);
   UnitSums make_unit_sums(const Family& family);
   void add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
                  const Model& model, UnitSums& sums) const;
@@ -87,10 +92,11 @@ class LowerBounds {
   const Families& families_;
   PredictorOf predictor_of_;
   ModelIndex index_;
+  bool first_checkpoint_saves_work_ = false;
   std::vector<StackOfCalls> stacks_;
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.
   std::map<std::tuple<std::int64_t, int>, Layout> layouts_;  ///< By shard size and wrapping.
-  std::map<std::tuple<std::int64_t, CheckpointMode>, CallSums> call_sums_;
+  std::map<std::tuple<std::int64_t, CheckpointMode, bool>, CallSums> call_sums_;
   std::map<std::tuple<std::int64_t, std::int64_t, int, ReshardAfterForward::Kind, bool>, UnitSums> unit_sums_;
 };
 

@@ -8,6 +8,9 @@
 // can shrink when a tensor is added. That is why a point within the budget by its live bytes is always predicted in
 // full.)
 //
+// One thing breaks the law of time: code that caches keys and values in training stops doing so with the first
+// checkpointed block. Plans without one are boxes of their own there.
+//
 // These are laws of the simulator, not of every possible one. The tests hold them to brute force, and the search counts
 // every point that turns out cheaper than a bound said.
 
@@ -56,6 +59,14 @@ std::vector<Box> PredictedCost::space() const {
     box.num_coordinates = 2;
     box.ranges[0].last = static_cast<std::int32_t>(families_.families[i].kept.size()) - 1;
     box.ranges[1].last = static_cast<std::int32_t>(families_.families[i].checkpointed.size()) - 1;
+    // Where the first checkpointed block takes work off the step, the plans without one stand alone.
+    const std::vector<std::int32_t>& checkpointed = families_.families[i].checkpointed;
+    if (lower_bounds_.first_checkpoint_saves_work() && checkpointed.size() > 1 && checkpointed.front() == 0) {
+      Box none = box;
+      none.ranges[1].last = 0;
+      boxes.push_back(none);
+      box.ranges[1].first = 1;
+    }
     boxes.push_back(box);
   }
   return boxes;

@@ -11,7 +11,6 @@
 #include <QComboBox>
 #include <QDockWidget>
 #include <QDropEvent>
-#include <QFileDialog>
 #include <QImage>
 #include <QMenu>
 #include <QMimeData>
@@ -197,18 +196,7 @@ TEST(MainWindow, AJourneyByKeyboardAlone) {
   EXPECT_EQ(text_of(window.state().inputs(), Option::Gpus), "4");
   QTemporaryDir folder;
   const QString path = folder.filePath("memory.png");
-  // The dialog comes when it comes: a busy machine takes its time.
-  QTimer until_asked;
-  QObject::connect(&until_asked, &QTimer::timeout, [&] {
-    auto* dialog = qobject_cast<QFileDialog*>(QApplication::activeModalWidget());
-    if (dialog == nullptr) return;
-    until_asked.stop();
-    auto* name = dialog->findChild<QLineEdit*>("fileNameEdit");
-    name->selectAll();
-    QTest::keyClicks(name, path);
-    QTest::keyClick(name, Qt::Key_Return);
-  });
-  until_asked.start(50);
+  test::name_next_file(path);
   QTest::keyClick(&window, Qt::Key_E, Qt::ControlModifier);
   EXPECT_GT(QImage(path).width(), 500) << path.toStdString();
 }

@@ -5,6 +5,8 @@
 #include <QAbstractButton>
 #include <QApplication>
 #include <QElapsedTimer>
+#include <QFileDialog>
+#include <QLineEdit>
 #include <QMessageBox>
 #include <QSignalSpy>
 #include <QTest>
@@ -63,6 +65,25 @@ inline void answer_next(QMessageBox::StandardButton button, QString& asked) {
     QTest::mouseClick(box->button(button), Qt::LeftButton);
   });
   timer->start(5);
+}
+
+/// Types a name into the next file dialog once it is there, and again as long as it stays: what completes a name as it
+/// is typed may take the first Return for itself.
+inline void name_next_file(const QString& path) {
+  auto* timer = new QTimer(qApp);
+  QObject::connect(timer, &QTimer::timeout, timer, [timer, path, was_there = false]() mutable {
+    auto* dialog = qobject_cast<QFileDialog*>(QApplication::activeModalWidget());
+    if (dialog == nullptr) {
+      if (was_there) timer->deleteLater();
+      return;
+    }
+    was_there = true;
+    auto* name = dialog->findChild<QLineEdit*>("fileNameEdit");
+    name->selectAll();
+    QTest::keyClicks(name, path);
+    QTest::keyClick(name, Qt::Key_Return);
+  });
+  timer->start(50);
 }
 
 }  // namespace fsdp::gui::test

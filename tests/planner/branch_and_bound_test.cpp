@@ -162,6 +162,32 @@ RC_GTEST_PROP(BranchAndBound, InAHurryTheGapSaysHowFarTheAnswerMayBe, ()) {
   }
 }
 
+TEST(BranchAndBound, InAHurryEveryFamilyHasItsTurn) {
+  TableModel model;
+  for (int family = 0; family < 3; ++family) {
+    Box box;
+    box.family = family;
+    box.num_coordinates = 2;
+    box.ranges[0] = {0, 9};
+    box.ranges[1] = {0, 9};
+    model.boxes.push_back(box);
+    for (int x = 0; x <= 9; ++x) {
+      for (int y = 0; y <= 9; ++y) {
+        // The first family is slow and small, the second nearly fills the budget, the third never fits.
+        const Bound costs[] = {{50, 10}, {20.0 + x, 95}, {10, 103}};
+        model.costs[{family, x, y}] = costs[family];
+      }
+    }
+  }
+  model.weakness = 8;
+  BranchAndBound search(model, Objective::Time);
+  const auto found = search.next(100, 4);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->cost.time, 20);
+  EXPECT_GT(search.gap(), 0);
+  EXPECT_EQ(counted(search.counts()), search.counts().space);
+}
+
 TEST(BranchAndBound, MostOfALargeSpaceIsNeverLookedAt) {
   // A plane of 40 x 40: time grows with y and falls with x, memory does the opposite.
   TableModel model;

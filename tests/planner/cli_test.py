@@ -281,18 +281,11 @@ def test_what_if_changes_the_plan_and_nothing_else(tester):
         tester.check(code == 2 and "does not take this option" in err, f"fsdp-plan {words}: {code}, {err}")
 
 
-def test_a_broken_bound_proves_nothing(tester):
-    """Where a bound turned out wrong, neither the gap nor the proof claims anything."""
+def test_caches_break_no_bound(tester):
+    """The first checkpointed block turns the caches of keys and values off: a step can get shorter by it."""
     words = "qwen3_tts --gpu RTX4090 --gpus 2 --nodes 2 --mem 8G --shard 1 --reshard keep-last:8 --offload yes"
-    report = json.loads(tester.run(words + " --json")[1])
-    is_broken = any(note.startswith("Not proven:") for note in report["search"]["notes"])
-    gap = report["search"]["optimality_gap"]
-    tester.check(is_broken == (gap is None), f"notes {report['search']['notes']}, gap {gap}.")
-    tester.check(is_broken, "The bounds hold here: find another request for this test.")
-    for more in ("", " --verbose"):
-        _, out, _ = tester.run(words + more)
-        flat = " ".join(out.split())
-        tester.check("no plan of the space" not in flat and "ot proven" in flat, f"{words}{more} claims a proof.")
+    search = json.loads(tester.run(words + " --json")[1])["search"]
+    tester.check(search["notes"] == [] and search["optimality_gap"] is not None, f"Not proven: {search['notes']}")
 
 
 def test_help_is_the_commands_own(tester):

@@ -16,6 +16,8 @@
 #include "planner/choice.h"
 #include "planner/predicted_cost.h"
 #include "planner/predictors.h"
+#include "planner/render_search.h"
+#include "planner/result_json.h"
 #include "planner/ties.h"
 #include "tests/support/small_models.h"
 
@@ -49,6 +51,7 @@ Case random_case() {
   sizes.sequence = *rc::gen::element(16, 128, 512);
   sizes.tied = *rc::gen::arbitrary<bool>();
   sizes.mixed_precision = *rc::gen::arbitrary<bool>();
+  sizes.cached = *rc::gen::arbitrary<bool>();
   c.spec = small_transformer(sizes);
   const auto [gpus, nodes] = *rc::gen::element(std::pair(1, 1), std::pair(2, 1), std::pair(4, 1), std::pair(2, 2));
   c.cluster = small_cluster(gpus, nodes, kPlenty);
@@ -200,8 +203,13 @@ RC_GTEST_PROP(Search, NoBoundOfABoxIsAboveAPointInIt, ()) {
   const Case c = random_case();
   Engine engine(c);
   for (const Priced& point : price_all(engine)) {
-    // A box of the point's family around it.
-    Box box = engine.cost.space()[static_cast<std::size_t>(point.box.family)];
+    // A part, around the point, of the box of the space that holds it.
+    const std::vector<Box> boxes = engine.cost.space();
+    Box box = *std::find_if(boxes.begin(), boxes.end(), [&](const Box& each) {
+      const std::int32_t checkpointed = point.box.ranges[1].first;
+      return each.family == point.box.family && each.ranges[1].first <= checkpointed &&
+             checkpointed <= each.ranges[1].last;
+    });
     for (int i = 0; i < 2; ++i) {
       Interval& range = box.ranges[static_cast<std::size_t>(i)];
       const std::int32_t at = point.box.ranges[static_cast<std::size_t>(i)].first;
@@ -264,6 +272,21 @@ TEST(Search, TheProofAddsUpToTheSpace) {
   EXPECT_FALSE(result->proof.stopped_early);
   EXPECT_TRUE(result->proof.is_proven);
   EXPECT_LE(result->proof.optimality_gap, kTieShare);
+}
+
+TEST(Search, ABrokenBoundProvesNothing) {
+  const Case c = standard_case(kPlenty);
+  auto result = search(c.spec, c.workload, c.cluster, c.space);
+  ASSERT_TRUE(result.has_value());
+  const auto claims = [&] {
+    const std::string text = to_text(document_of(*result, View{.verbose = true}, {}), Terminal{});
+    return text.find("no plan of the space") != std::string::npos;
+  };
+  EXPECT_TRUE(claims());
+  EXPECT_EQ(to_json(*result, &c.cluster).find("\"optimality_gap\": null"), std::string::npos);
+  result->proof.is_proven = false;
+  EXPECT_FALSE(claims());
+  EXPECT_NE(to_json(*result, &c.cluster).find("\"optimality_gap\": null"), std::string::npos);
 }
 
 TEST(Search, TheFrontRisesInMemoryAndFallsInTimeAndEndsWithTheBestPlan) {

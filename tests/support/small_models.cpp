@@ -27,6 +27,9 @@ ModelSpec small_transformer(const SmallTransformer& sizes) {
           ? R"("parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "float32"},)"
           : "";
   const std::string tied = sizes.tied ? R"("tied": {"lm_head.weight": "model.embed_tokens.weight"},)" : "";
+  const std::string layer =
+      sizes.cached ? fmt::format(R"("block": "qwen3_tts_layer", "head_dim": {})", sizes.hidden / sizes.heads)
+                   : R"("block": "decoder_layer")";
   const std::string text = fmt::format(
       R"({{"format_version": "1.0", "name": "small", "source": "a test", "dtype": "bfloat16",
   "dimensions": {{"batch": {batch}, "seq": {seq}}},
@@ -35,7 +38,7 @@ ModelSpec small_transformer(const SmallTransformer& sizes) {
   "modules": [
     {{"name": "model.embed_tokens", "block": "token_embedding", "vocab_size": {vocab}, "hidden_size": {hidden}}},
     {{"name": "model.rotary_emb", "block": "rotary_table", "head_dim": {head_dim}}},
-    {{"name": "model.layers.{{0..{last}}}", "block": "decoder_layer", "num_attention_heads": {heads},
+    {{"name": "model.layers.{{0..{last}}}", {layer}, "num_attention_heads": {heads},
      "num_key_value_heads": {heads}, "intermediate_size": {intermediate}}},
     {{"name": "model.norm", "block": "rms_norm"}},
     {{"name": "lm_head", "block": "lm_head", "vocab_size": {vocab}}},
@@ -45,7 +48,7 @@ ModelSpec small_transformer(const SmallTransformer& sizes) {
       fmt::arg("batch", sizes.batch), fmt::arg("seq", sizes.sequence), fmt::arg("vocab", sizes.vocabulary),
       fmt::arg("hidden", sizes.hidden), fmt::arg("head_dim", sizes.hidden / sizes.heads),
       fmt::arg("last", sizes.layers - 1), fmt::arg("heads", sizes.heads), fmt::arg("intermediate", 3 * sizes.hidden),
-      fmt::arg("tied", tied), fmt::arg("precision", precision));
+      fmt::arg("layer", layer), fmt::arg("tied", tied), fmt::arg("precision", precision));
   return value_or_exit(parse_model_spec(text, "small.json"));
 }
 

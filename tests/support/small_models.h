@@ -19,6 +19,7 @@ struct SmallTransformer {
   int sequence = 64;
   bool tied = false;
   bool mixed_precision = true;
+  bool cached = false;  ///< Layers that keep keys and values while they train, until one is checkpointed.
 };
 
 /// A decoder-only transformer: embedding, layers, norm, head, loss.
