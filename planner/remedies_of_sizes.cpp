@@ -70,7 +70,7 @@ void try_freezing(RemedyList& list) {
   Workload workload = request.workload;
   std::string names;
   for (const Call& call : model.calls) {
-    const fsdp::Block& block = model.blocks[static_cast<std::size_t>(call.block)];
+    const Block& block = model.blocks[static_cast<std::size_t>(call.block)];
     for (const Op& op : block.ops) {
       if (op.kind != OpKind::Embedding) continue;
       const int table = call.parameters[static_cast<std::size_t>(op.parameters.front())];

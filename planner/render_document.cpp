@@ -23,10 +23,10 @@ std::string padding(int columns) {
 /// Columns that the labels take, a gap included.
 int label_width(const Document& document) {
   int width = 0;
-  for (const Block& block : document) {
-    const Entry* entry = std::get_if<Entry>(&block);
-    if (entry == nullptr && std::get<Table>(block).only_for_scripts) continue;
-    const std::string& label = entry != nullptr ? entry->label : std::get<Table>(block).name;
+  for (const Section& section : document) {
+    const Entry* entry = std::get_if<Entry>(&section);
+    if (entry == nullptr && std::get<Table>(section).only_for_scripts) continue;
+    const std::string& label = entry != nullptr ? entry->label : std::get<Table>(section).name;
     // A long verdict such as DOES NOT FIT does not push everything else to the right.
     if (display_width(label) <= 8) width = std::max(width, display_width(label));
   }
@@ -211,13 +211,13 @@ Cell signed_cell(Seconds time) {
 }
 
 Document printable(Document document) {
-  for (Block& block : document) {
-    if (Entry* entry = std::get_if<Entry>(&block)) {
+  for (Section& section : document) {
+    if (Entry* entry = std::get_if<Entry>(&section)) {
       entry->label = fsdp::printable(entry->label);
       for (std::string& line : entry->lines) line = fsdp::printable(line);
       continue;
     }
-    for (auto& row : std::get<Table>(block).rows) {
+    for (auto& row : std::get<Table>(section).rows) {
       for (Cell& field : row) {
         field.text = fsdp::printable(field.text);
         field.exact = fsdp::printable(field.exact);
@@ -230,19 +230,19 @@ Document printable(Document document) {
 std::string to_text(const Document& document, const Terminal& terminal) {
   const int indent = label_width(document);
   std::string text;
-  for (const Block& block : document) {
-    const Table* table = std::get_if<Table>(&block);
+  for (const Section& section : document) {
+    const Table* table = std::get_if<Table>(&section);
     if (table != nullptr && table->only_for_scripts) continue;
-    text += std::visit([&](const auto& part) { return to_text(part, indent, terminal); }, block);
+    text += std::visit([&](const auto& part) { return to_text(part, indent, terminal); }, section);
   }
   return text;
 }
 
 std::string to_markdown(const Document& document) {
   std::string text;
-  for (const Block& block : document) {
-    const Entry* entry = std::get_if<Entry>(&block);
-    const bool is_left_out = entry != nullptr ? entry->is_picture : std::get<Table>(block).only_for_scripts;
+  for (const Section& section : document) {
+    const Entry* entry = std::get_if<Entry>(&section);
+    const bool is_left_out = entry != nullptr ? entry->is_picture : std::get<Table>(section).only_for_scripts;
     if (is_left_out) continue;
     if (!text.empty()) text += "\n";
     if (entry != nullptr) {
@@ -255,7 +255,7 @@ std::string to_markdown(const Document& document) {
       for (const std::string& line : entry->lines) text += fmt::format("- {}\n", markdown_field(line));
       continue;
     }
-    const Table& table = std::get<Table>(block);
+    const Table& table = std::get<Table>(section);
     text += fmt::format("**{}**\n\n|", markdown_field(table.name));
     for (const Column& column : table.columns) text += fmt::format(" {} |", markdown_field(column.title));
     text += "\n|";
@@ -272,8 +272,8 @@ std::string to_markdown(const Document& document) {
 
 std::string to_csv(const Document& document) {
   std::string text;
-  for (const Block& block : document) {
-    const Table* table = std::get_if<Table>(&block);
+  for (const Section& section : document) {
+    const Table* table = std::get_if<Table>(&section);
     if (table == nullptr) continue;
     if (!text.empty()) text += "\n";
     text += "table";

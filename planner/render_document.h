@@ -57,8 +57,8 @@ struct Entry {
   bool is_picture = false;      ///< Made of characters: printed as it is, and left out of Markdown.
 };
 
-using Block = std::variant<Entry, Table>;
-using Document = std::vector<Block>;
+using Section = std::variant<Entry, Table>;
+using Document = std::vector<Section>;
 
 /// The same with every text made fit for a terminal (core/printable.h).
 Document printable(Document document);
