@@ -61,10 +61,10 @@ planner::Document answer_of(const Snapshot& shown) {
 
 QString to_html(const planner::Document& document) {
   QString rows;
-  for (const planner::Block& block : document) {
-    if (const auto* entry = std::get_if<planner::Entry>(&block)) {
+  for (const planner::Section& section : document) {
+    if (const auto* entry = std::get_if<planner::Entry>(&section)) {
       if (!entry->is_picture) rows += html_of(*entry);
-    } else if (const auto* table = std::get_if<planner::Table>(&block)) {
+    } else if (const auto* table = std::get_if<planner::Table>(&section)) {
       if (!table->only_for_scripts) rows += html_of(*table);
     }
   }
