@@ -161,7 +161,8 @@ RC_GTEST_PROP(LowerFsdp2Properties, NoBufferCanBeFreedOtherwise, ()) {
   Schedule gone = never;
   const auto again = std::find_if(gone.instructions.rend() - at, gone.instructions.rend(), makes).base();
   const bool is_copied = std::any_of(again, gone.instructions.begin() + at, [&](const Instruction& step) {
-    return step.kind == InstructionKind::WaitForUnshard && step.unit == free.unit;
+    return free.buffer == BufferKind::AllGatherOutput && step.kind == InstructionKind::WaitForUnshard &&
+           step.unit == free.unit && step.slot == free.slot;
   });
   gone.instructions.insert(again, begins);
   RC_ASSERT(complains(gone, index, *layout, "is used after it was freed.") == is_copied);
