@@ -195,9 +195,12 @@ TEST(MainWindow, AJourneyByKeyboardAlone) {
   QTest::keyClick(&window, Qt::Key_Z, Qt::ControlModifier);
   EXPECT_EQ(text_of(window.state().inputs(), Option::Gpus), "4");
   QTemporaryDir folder;
-  const QString path = folder.filePath("memory.png");
-  test::name_next_file(path);
+  const QString before = QDir::currentPath();
+  QDir::setCurrent(folder.path());
+  test::name_next_file("picture.png");
   QTest::keyClick(&window, Qt::Key_E, Qt::ControlModifier);
+  QDir::setCurrent(before);
+  const QString path = folder.filePath("picture.png");
   EXPECT_GT(QImage(path).width(), 500) << path.toStdString();
 }
 

@@ -81,7 +81,7 @@ def journey(screen, program, project):
         before = json.loads(pathlib.Path(project).read_text())["options"]["--gpus"]
         assert before == ["4"], before
         time.sleep(0.5)  # The docks come up with the first model.
-        screen.ask("mousemove", "--sync", 265, 147, "click", 1)
+        screen.ask("mousemove", "--sync", 310, 147, "click", 1)
         screen.keys("ctrl+a")
         screen.write("8")
         screen.keys("Return")

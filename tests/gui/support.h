@@ -67,21 +67,18 @@ inline void answer_next(QMessageBox::StandardButton button, QString& asked) {
   timer->start(5);
 }
 
-/// Types a name into the next file dialog once it is there, and again as long as it stays: what completes a name as it
-/// is typed may take the first Return for itself.
-inline void name_next_file(const QString& path) {
+/// Types a name into the next file dialog once it is there, for a file of the current folder. A name with folders would
+/// have the dialog list each of them as it is typed, and what Return does then depends on which list has come.
+inline void name_next_file(const QString& name) {
   auto* timer = new QTimer(qApp);
-  QObject::connect(timer, &QTimer::timeout, timer, [timer, path, was_there = false]() mutable {
+  QObject::connect(timer, &QTimer::timeout, timer, [timer, name] {
     auto* dialog = qobject_cast<QFileDialog*>(QApplication::activeModalWidget());
-    if (dialog == nullptr) {
-      if (was_there) timer->deleteLater();
-      return;
-    }
-    was_there = true;
-    auto* name = dialog->findChild<QLineEdit*>("fileNameEdit");
-    name->selectAll();
-    QTest::keyClicks(name, path);
-    QTest::keyClick(name, Qt::Key_Return);
+    if (dialog == nullptr) return;
+    timer->deleteLater();
+    auto* edit = dialog->findChild<QLineEdit*>("fileNameEdit");
+    edit->selectAll();
+    QTest::keyClicks(edit, name);
+    QTest::keyClick(edit, Qt::Key_Return);
   });
   timer->start(50);
 }

@@ -131,7 +131,7 @@ class WhatTheRunnerMustNotForget(unittest.TestCase):
     def test_every_op_kind_of_the_program_has_a_kernel(self) -> None:
         """The names are those of core/op.cpp, in the order of the enum."""
         text = (ROOT / "core" / "op.cpp").read_text(encoding="utf-8")
-        table = re.search(r"kNames = \{(.*?)\};", text, re.S)
+        table = re.search(r"kOpNames = \{(.*?)\};", text, re.S)
         names = re.findall(r'"(\w+)"', table.group(1))
         self.assertGreater(len(names), 40)
         self.assertEqual(sorted(set(names) - set(kernels.KERNELS)), [])
