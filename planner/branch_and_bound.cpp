@@ -164,9 +164,9 @@ void BranchAndBound::order_by(std::optional<std::int64_t> comfortable) {
   std::make_heap(open_.begin(), open_.end(), is_worse_);
 }
 
-double BranchAndBound::lowest_key() const {
+double BranchAndBound::lowest_key(const std::vector<Node>& nodes) {
   double lowest = std::numeric_limits<double>::infinity();
-  for (const Node& node : open_) lowest = std::min(lowest, node.key);
+  for (const Node& node : nodes) lowest = std::min(lowest, node.key);
   return lowest;
 }
 
@@ -226,18 +226,13 @@ std::optional<BranchAndBound::Node> BranchAndBound::hurry(std::int64_t budget, s
   std::map<std::int32_t, std::vector<Node>> families;
   for (const Node& node : open_) families[node.box.family].push_back(node);
   open_.clear();
-  const auto lowest = [](const std::vector<Node>& nodes) {
-    double key = std::numeric_limits<double>::infinity();
-    for (const Node& node : nodes) key = std::min(key, node.key);
-    return key;
-  };
   const auto num_families = static_cast<std::int64_t>(families.size());
   const std::int64_t share = std::max(kFewestOfAFamily, limit / 2 / num_families);
   std::optional<Node> best;
   for (const std::int64_t slack : kHurrySlacks) {
     is_worse_.comfortable = budget - budget / slack;
     std::vector<std::pair<double, std::int32_t>> order;
-    for (const auto& [family, nodes] : families) order.emplace_back(lowest(nodes), family);
+    for (const auto& [family, nodes] : families) order.emplace_back(lowest_key(nodes), family);
     std::sort(order.begin(), order.end());
     const std::int64_t last_dear = num_dear_ + std::max(limit / 2, share * num_families);
     for (const auto& [key, family] : order) {
@@ -278,7 +273,7 @@ std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget, std::int
 }
 
 EvaluatedPoint BranchAndBound::settle(const Node& best) {
-  const double lowest = is_worse_.comfortable ? lowest_key() : best.key;
+  const double lowest = is_worse_.comfortable ? lowest_key(open_) : best.key;
   gap_ = lowest < best.key ? (best.key - lowest) / std::max(lowest, 1e-300) : 0;
   return {best.box, best.bound};
 }

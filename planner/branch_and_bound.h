@@ -150,7 +150,7 @@ class BranchAndBound {
   void hurry_through(std::vector<Node>& family, std::int64_t budget, std::int64_t most_dear, std::optional<Node>& best);
   EvaluatedPoint settle(const Node& best);
   void order_by(std::optional<std::int64_t> comfortable);
-  double lowest_key() const;
+  static double lowest_key(const std::vector<Node>& nodes);
 
   CostModel& model_;
   Objective objective_;
