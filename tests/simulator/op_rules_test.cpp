@@ -171,15 +171,20 @@ BlockValue sample_of(BlockBuilder& b, OpKind kind) {
   return b.input("x");
 }
 
+/// With the inputs that the samples read.
+BlockBuilder builder_of_samples() {
+  return builder({{"x", {2, 4, 16}},
+                  {"image", {2, 4, 8, 8}},
+                  {"heads", {2, 4, 2, 8}},
+                  {"ids", {2, 4}, kLong},
+                  {"rows", {3}, kLong}});
+}
+
 TEST(OpRules, EveryKindOfOpGivesEachOfItsOutputsATensor) {
   for (int k = 0; k < kNumOpKinds; ++k) {
     const auto kind = static_cast<OpKind>(k);
     SCOPED_TRACE(name_of(kind));
-    BlockBuilder b = builder({{"x", {2, 4, 16}},
-                              {"image", {2, 4, 8, 8}},
-                              {"heads", {2, 4, 2, 8}},
-                              {"ids", {2, 4}, kLong},
-                              {"rows", {3}, kLong}});
+    BlockBuilder b = builder_of_samples();
     b.output("y", sample_of(b, kind));
     const TapedBlock taped = tape_block(std::move(b));
     bool found = false;
@@ -202,11 +207,7 @@ TEST(OpRules, EveryKindOfOpGivesEachOfItsOutputsATensor) {
 TEST(OpRules, SaveTensorsOfTheKindsThatTheScheduleRecomputesFor) {
   for (int k = 0; k < kNumOpKinds; ++k) {
     const auto kind = static_cast<OpKind>(k);
-    BlockBuilder b = builder({{"x", {2, 4, 16}},
-                              {"image", {2, 4, 8, 8}},
-                              {"heads", {2, 4, 2, 8}},
-                              {"ids", {2, 4}, kLong},
-                              {"rows", {3}, kLong}});
+    BlockBuilder b = builder_of_samples();
     b.output("y", sample_of(b, kind));
     b.output("pooled", op(b, OpKind::AdaptiveAvgPool2d, {b.input("image")}, {.length = 2}));
     const TapedBlock taped = tape_block(std::move(b));
