@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-constexpr double kLargest = 9007199254740992.0;  // 2^53, up to which a double holds every integer.
+constexpr auto kLargest = static_cast<double>(kLargestInteger);
 
 /// `"seq" is 0`, or `"2 * seq" is 0` for an expression; a plain number says it itself.
 std::string value_of(const SpecNumber& number, double value) {

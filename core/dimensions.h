@@ -13,6 +13,9 @@
 
 namespace fsdp {
 
+/// 2^53, up to which a double holds every integer.
+inline constexpr std::int64_t kLargestInteger = 9007199254740992;
+
 class DimensionValues {
  public:
   /// Takes the defaults of the spec, then those of the recipe, then what the workload says; problems go to `errors`:

@@ -182,6 +182,10 @@ std::vector<std::string> names_in(std::string_view expression) {
   return names;
 }
 
+std::span<const std::string_view> expression_functions() {
+  return kFunctions;
+}
+
 bool is_dimension_name(std::string_view text) {
   if (text.empty() || !is_letter(text[0])) return false;
   const bool good = std::all_of(text.begin(), text.end(), [](char c) { return is_letter(c) || is_digit(c); });

@@ -3,6 +3,7 @@
 // Small arithmetic over named dimensions: "16 * frames", "ceil(12.5 * seconds)", "max(batch, 2) + 1".
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,9 @@ Result<double> evaluate(std::string_view expression, const NameLookup& lookup, s
 
 /// The names that an expression uses, in order of appearance; functions are not names.
 std::vector<std::string> names_in(std::string_view expression);
+
+/// The names of functions, which no dimension has.
+std::span<const std::string_view> expression_functions();
 
 /// Whether a text can be the name of a dimension: a letter, then letters, digits and "_", and no function's name.
 bool is_dimension_name(std::string_view text);

@@ -37,6 +37,10 @@ std::optional<std::pair<std::int64_t, std::int64_t>> parse_range(std::string_vie
   return std::pair(*a, *b);
 }
 
+/// What `read_name` takes, but for the numbers of the range.
+constexpr std::string_view kNameSchema =
+    R"x("type": "string", "pattern": "^(?![.{])(?!.*\\.\\.\\.)(?!.*\\.$)[^ \\t\\n\"*?/{}]*(\\{[0-9]+\\.\\.[0-9]+\\})?$")x";
+
 /// "model.layers.{0..27}" into a name and a range.
 void read_name(const JsonValue& value, SpecModule& out, JsonErrors& errors) {
   std::string name;
@@ -68,18 +72,16 @@ void read_name(const JsonValue& value, SpecModule& out, JsonErrors& errors) {
   out.last = range->second;
 }
 
-void read_strings(const JsonValue& value, std::vector<std::string>& out, JsonErrors& errors) {
-  read_json(value, out, errors);
-}
-
 constexpr const char* kNoName = "A value has a name.";
 constexpr const char* kNameIt = "Write one such as \"hidden\".";
+
+constexpr std::string_view kRenamesSchema = R"("allOf": [{"$ref": "#/definitions/renames"}])";
 
 /// {"inside": "outside"}, or ["name", ...] where both are the same.
 void read_renames(const JsonValue& value, std::vector<SpecRename>& out, JsonErrors& errors) {
   if (value.type == JsonType::Array) {
     std::vector<std::string> names;
-    read_strings(value, names, errors);
+    read_json(value, names, errors);
     for (std::size_t i = 0; i < names.size(); ++i) {
       if (names[i].empty()) errors.add(value.elements[i], kNoName, kNameIt);
       out.push_back({.inside = names[i], .outside = names[i]});
@@ -100,24 +102,40 @@ void read_renames(const JsonValue& value, std::vector<SpecRename>& out, JsonErro
   }
 }
 
+/// Names of values, each with a name.
+void read_value_names(const JsonValue& value, std::vector<std::string>& out, JsonErrors& errors) {
+  read_json(value, out, errors);
+  for (const JsonValue& name : value.elements) {
+    if (name.type == JsonType::String && name.text.empty()) errors.add(name, kNoName, kNameIt);
+  }
+}
+
+constexpr std::string_view kValueNamesSchema = R"("type": "array", "items": {"type": "string", "minLength": 1})";
+
+void op_fields(Fields& fields, SpecOp& op) {
+  fields.optional("module", "Module that runs the op, below the entry's own; \"\" is the entry's own.", op.module);
+  fields.optional_as(
+      "class", "Python class of that module.", kClassNameSchema,
+      [&](const JsonValue& value, JsonErrors& errors) { read_class_name(value, op.class_name, errors); });
+  fields.optional_as(
+      "inputs",
+      "Names of the values that it reads: outputs of ops before it, or values of the model. Not given: the outputs of "
+      "the op before.",
+      kValueNamesSchema,
+      [&](const JsonValue& value, JsonErrors& errors) { read_value_names(value, op.inputs, errors); });
+  fields.optional_as("outputs", "Names for what it gives.", kValueNamesSchema,
+                     [&](const JsonValue& value, JsonErrors& errors) { read_value_names(value, op.outputs, errors); });
+}
+
 void read_op(const JsonValue& value, SpecOp& op, const std::vector<SpecDimension>& dimensions, JsonErrors& errors) {
   ObjectReader object(value, errors);
+  Fields fields(object);
   op.where = errors.document().where(value.offset);
   const JsonValue* kind = object.required_value("op");
-  object.optional("module", op.module);
-  read_class_name(object, op.class_name);
+  op_fields(fields, op);
   if (op.module.empty() && !op.class_name.empty()) {
     object.fail("class", "The op runs in the entry's own module, whose class is given next to the entry's name.",
                 "Write it there, or name a submodule with \"module\".");
-  }
-  object.optional("inputs", op.inputs);
-  object.optional("outputs", op.outputs);
-  for (const char* key : {"inputs", "outputs"}) {
-    const JsonValue* names = value.find(key);
-    if (names == nullptr) continue;
-    for (const JsonValue& name : names->elements) {
-      if (name.type == JsonType::String && name.text.empty()) errors.add(name, kNoName, kNameIt);
-    }
   }
   if (kind == nullptr) {
     object.finish();
@@ -203,9 +221,10 @@ void read_block(ObjectReader& object, const JsonValue& block, SpecModule& out,
 
 }  // namespace
 
-void read_class_name(ObjectReader& object, std::string& out, bool required) {
-  const bool is_read = required ? object.required("class", out) : object.optional("class", out);
-  if (is_read && out.empty()) object.fail("class", "A class has a name.", "Write one such as \"LlamaModel\".");
+void read_class_name(const JsonValue& value, std::string& out, JsonErrors& errors) {
+  if (read_json(value, out, errors) && out.empty()) {
+    errors.add(value, "A class has a name.", "Write one such as \"LlamaModel\".");
+  }
 }
 
 bool read_number(const JsonValue& value, SpecNumber& out, const std::vector<SpecDimension>& dimensions,
@@ -305,22 +324,68 @@ void check_after_root(ObjectReader& object, const SpecModule& out) {
          "Leave \"keep_outputs\" or \"after_root\" out.");
 }
 
+/// What every entry has. `entry_fields` says nothing of "block" and "ops", of which it has one.
+void entry_fields(Fields& fields, SpecModule& out) {
+  fields.required_as(
+      "name",
+      {"Fully qualified name of the module that is called; \"\" is the root. A range at its end repeats the call: "
+       "\"model.layers.{0..27}\".",
+       R"(["model.layers.{0..27}", "lm_head", ""])"},
+      kNameSchema, [&](const JsonValue& value, JsonErrors& errors) { read_name(value, out, errors); });
+  fields.optional_as(
+      "class", {"Python class of the module; the block knows its own otherwise.", R"(["Qwen3DecoderLayer"])"},
+      kClassNameSchema,
+      [&](const JsonValue& value, JsonErrors& errors) { read_class_name(value, out.class_name, errors); });
+  fields.optional_as(
+      "inputs",
+      {"Which values of the model the block reads: its own name for each, and the model's. A list where both are the "
+       "same. Not given: the same names.",
+       R"([{"hidden": "encoder_hidden"}])"},
+      kRenamesSchema, [&](const JsonValue& value, JsonErrors& errors) { read_renames(value, out.inputs, errors); });
+  fields.optional_as(
+      "outputs",
+      {"Under which names the model knows what the block gives. Plain ops: which of their outputs others may read; the "
+       "last op's otherwise.",
+       R"([{"hidden": "decoder_hidden"}, ["logits"]])"},
+      kRenamesSchema, [&](const JsonValue& value, JsonErrors& errors) { read_renames(value, out.outputs, errors); });
+  fields.optional("recipes", "The entry is there in these recipes only; in all otherwise.", out.recipes);
+  fields.optional("called", "False: the modules and parameters are registered, but their forward never runs.",
+                  out.called);
+  fields.optional("keep_outputs",
+                  "True: its outputs live until the forward of the root returns, as the hidden states do that a model "
+                  "returns.",
+                  out.keep_outputs);
+  fields.optional(
+      "after_root",
+      "True: it runs when the root's forward has returned, as the loss of a training loop does (torchtitan, "
+      "torchvision). Only of entries at the end with the name \"\", without modules or parameters.",
+      out.after_root);
+}
+
 }  // namespace
+
+std::vector<FieldSchema> schemas_of_entry() {
+  return schemas_of_fields([](Fields& fields) {
+    SpecModule module;
+    entry_fields(fields, module);
+  });
+}
+
+std::vector<FieldSchema> schemas_of_op_entry() {
+  return schemas_of_fields([](Fields& fields) {
+    SpecOp op;
+    op_fields(fields, op);
+  });
+}
 
 void read_module(const JsonValue& value, SpecModule& out, const std::vector<SpecDimension>& dimensions,
                  JsonErrors& errors) {
   out.where = errors.document().where(value.offset);
   ObjectReader object(value, errors);
-  if (const JsonValue* name = object.required_value("name")) read_name(*name, out, errors);
-  read_class_name(object, out.class_name);
+  Fields fields(object);
   const JsonValue* block = object.optional_value("block");
   const JsonValue* ops = object.optional_value("ops");
-  if (const JsonValue* inputs = object.optional_value("inputs")) read_renames(*inputs, out.inputs, errors);
-  if (const JsonValue* outputs = object.optional_value("outputs")) read_renames(*outputs, out.outputs, errors);
-  object.optional("recipes", out.recipes);
-  object.optional("called", out.called);
-  object.optional("keep_outputs", out.keep_outputs);
-  object.optional("after_root", out.after_root);
+  entry_fields(fields, out);
   if (!object.is_object()) return;
   check_after_root(object, out);
   if ((block == nullptr) == (ops == nullptr)) {

@@ -6,11 +6,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/block_kinds.h"
 #include "core/json_document.h"
 #include "core/model_spec.h"
+#include "core/object_fields.h"
 #include "core/object_reader.h"
 
 namespace fsdp::model_spec_reader {
@@ -31,13 +33,21 @@ void read_options(ObjectReader& object, std::span<const OptionRule> rules, std::
 void read_module(const JsonValue& value, SpecModule& out, const std::vector<SpecDimension>& dimensions,
                  JsonErrors& errors);
 
-/// The dtypes that a spec may name.
-bool read_dtype(const JsonValue& value, Dtype& out, JsonErrors& errors);
+/// Marks a dtype that a spec may name.
+struct SpecDtype {};
+inline constexpr SpecDtype kSpecDtype{};
+bool read_json(const JsonValue& value, Dtype& out, JsonErrors& errors, SpecDtype);
+std::string schema_of(Dtype value, SpecDtype);
 
-/// Texts with the place where each stands.
-/// Reads "class", which has a name where it stands.
-void read_class_name(ObjectReader& object, std::string& out, bool required = false);
+/// A Python class, which has a name where it stands.
+inline constexpr std::string_view kClassNameSchema = R"("type": "string", "minLength": 1)";
+void read_class_name(const JsonValue& value, std::string& out, JsonErrors& errors);
 
-void read_patterns(ObjectReader& object, std::string_view key, std::vector<SpecPattern>& out);
+// What core/model_schema.cpp puts together, each as core/object_fields.h has it.
+std::string schema_of_spec();                    ///< The whole file.
+std::vector<FieldSchema> schemas_of_entry();     ///< Members of every entry of "modules".
+std::vector<FieldSchema> schemas_of_op_entry();  ///< Members of every plain op.
+/// Definitions by name: those that the members above refer to.
+std::vector<std::pair<std::string, std::string>> schemas_of_parts();
 
 }  // namespace fsdp::model_spec_reader

@@ -13,6 +13,7 @@
 #include "core/json_writer.h"
 #include "core/model_json.h"
 #include "core/model_library.h"
+#include "core/model_schema.h"
 #include "core/model_spec.h"
 #include "core/nearest.h"
 #include "core/parse_units.h"
@@ -140,6 +141,10 @@ Outcome schema_command(const CommandLine& line, const Output& output) {
   const std::string& name = line.arguments.front();
   if (std::find(kSchemas.begin(), kSchemas.end(), name) == kSchemas.end()) {
     return input_failure({{"schema", fmt::format("There is no schema \"{}\".", name), suggest_name(name, kSchemas)}});
+  }
+  if (name == "model") {
+    output.console.out << model_schema();
+    return kExitYes;
   }
   const Result<std::string> text =
       read_text_file(fmt::format("{}/schemas/{}.schema.json", output.console.library, name));

@@ -1,20 +1,29 @@
 #!/usr/bin/env python3
-"""The shipped files follow the shipped schemas, and the schemas refuse what the program refuses.
+"""The shipped files follow the shipped schemas, which the program printed, and the schemas refuse what the program refuses.
 
-usage: schemas_test.py PROJECT_ROOT
+usage: schemas_test.py PROJECT_ROOT BINARY
+FSDP_UPDATE_GOLDEN=1 writes down the schemas that the program prints.
 Exit code 77 means skipped: python3-jsonschema is not installed.
 """
 
 import copy
 import json
+import os
 import pathlib
+import random
+import re
+import subprocess
 import sys
+import tempfile
 
 try:
     import jsonschema
 except ImportError:
     print("skipped: install python3-jsonschema to run this test")
     sys.exit(77)
+
+# Those that the program makes from what its readers go by.
+GENERATED = ["model"]
 
 # Each schema, and the files that it is for.
 FILES_OF_SCHEMA = {
@@ -66,9 +75,90 @@ def figures_of(value):
             yield from figures_of(element)
 
 
-def main(root):
+# ---- Files with one change that was drawn: the schema and the program agree.
+
+DRAWN = 400
+VALUES = [None, True, False, "x", "", "layer.", "batch", -1, 0, 1.5, 7, [], {}, ["x"], [""], {"x": 1}]
+
+# Refusals whose reason stands at one place of the file, so that a schema can say it.
+SAYABLE = re.compile(
+    r"Unknown key|\"[^\"]*\" is missing\.|Expected |is out of range|Unknown (?!recipe)|has a name\.|There is no (module|op)\.|"
+    r"The module has (neither|both)|is listed twice|has no momentum|The first op does not say|is not (the name of a module|a repetition)|"
+    r"The list is empty|has no option|cannot be the name of a dimension|The op runs in the entry's own module|after the root's forward")
+
+
+def places_of(value, path=()):
+    """Every value below the root with its path."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*path, key), inner
+        yield from places_of(inner, (*path, key))
+
+
+def with_a_change(document, draw):
+    """A copy in which one thing is left out, added, written twice or something else."""
+    document = copy.deepcopy(document)
+    places = list(places_of(document))
+    path, value = draw.choice(places)
+    parent = document
+    for key in path[:-1]:
+        parent = parent[key]
+    change = draw.choice(["remove", "replace", "unknown", "elsewhere", "twice"])
+    if change == "remove":
+        del parent[path[-1]]
+    elif change == "unknown" and isinstance(value, dict):
+        value["unknown_key"] = 1
+    elif change == "elsewhere" and isinstance(parent, dict):
+        names = sorted({place[-1] for place, _ in places if isinstance(place[-1], str)})
+        parent[draw.choice(names)] = draw.choice([*VALUES, value])
+    elif change == "twice" and isinstance(value, list) and value:
+        value.append(copy.deepcopy(value[0]))
+    else:
+        parent[path[-1]] = draw.choice(VALUES)
+    return document, f"{change} at /{'/'.join(map(str, path))}"
+
+
+def problems_of_drawn(name, files, words, validator, binary, root):
+    """What the schema refuses the program refuses, and the other way round where a schema can say it."""
+    draw = random.Random(name)
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    refused_by_both = accepted_by_both = 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "drawn.json"
+        for number in range(DRAWN):
+            document, change = with_a_change(documents[number % len(documents)], draw)
+            path.write_text(json.dumps(document), encoding="utf-8")
+            said = subprocess.run([binary, *[word.replace("FILE", str(path)) for word in words]], capture_output=True, text=True,
+                                  timeout=600, env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(root / "model_specs")})
+            errors = [error.message[:150] for error in validator.iter_errors(document)]
+            file = f"{files[number % len(files)].name}, {change}"
+            if said.returncode not in (0, 1, 2):
+                yield f"{file}: exit {said.returncode}: {said.stderr[-300:]}"
+            is_refused = said.returncode == 2
+            refused_by_both += is_refused and bool(errors)
+            accepted_by_both += not is_refused and not errors
+            if errors and not is_refused:
+                yield f"{file}: the schema of {name} refuses what the program takes: {errors[0]}"
+            if is_refused and not errors and SAYABLE.search(said.stderr):
+                yield f"{file}: the schema of {name} takes what the program refuses: {said.stderr[:300]}"
+    print(f"{name}: of {DRAWN} drawn files both refuse {refused_by_both} and both take {accepted_by_both}")
+    if min(refused_by_both, accepted_by_both) < DRAWN // 20:
+        yield f"{name}: the drawn files show too little"
+
+
+def problems_of_generated(schemas, binary):
+    """The schemas next to the specs are those that the program prints."""
+    for name in GENERATED:
+        path = schemas / f"{name}.schema.json"
+        printed = subprocess.run([binary, "schema", name], capture_output=True, check=True, timeout=600).stdout
+        if os.environ.get("FSDP_UPDATE_GOLDEN"):
+            path.write_bytes(printed)
+        if path.read_bytes() != printed:
+            yield f"{path} is not what `fsdp-plan schema {name}` prints; FSDP_UPDATE_GOLDEN=1 writes it down."
+
+
+def main(root, binary):
     specs = root / "model_specs"
-    problems = []
+    problems = list(problems_of_generated(specs / "schemas", binary))
     for schema_path in sorted((specs / "schemas").glob("*.schema.json")):
         validator = validator_of(schema_path)
         count = 0
@@ -92,10 +182,13 @@ def main(root):
         if validator.is_valid(card):
             problems.append(f"cluster.schema.json accepts {slip}")
 
+    model = validator_of(specs / "schemas" / "model.schema.json")
+    problems += problems_of_drawn("model", sorted(specs.glob("*.json")), ("models", "FILE", "--expanded"), model, binary, root)
+
     for problem in problems:
         print(problem)
     return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1])))
+    sys.exit(main(pathlib.Path(sys.argv[1]), sys.argv[2]))
