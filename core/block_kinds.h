@@ -12,27 +12,9 @@
 
 #include "core/block_builder.h"
 #include "core/model_spec.h"
+#include "core/option_rule.h"
 
 namespace fsdp {
-
-enum class OptionType : std::uint8_t {
-  Size,     ///< An integer of at least 1, or an expression that gives one.
-  Count,    ///< The same, but may be 0.
-  Integer,  ///< Any integer, or an expression that gives one.
-  Number,   ///< Any finite number or expression.
-  Flag,     ///< true or false.
-  Text,     ///< One of `allowed`, or anything when that is empty.
-  Sizes,    ///< A list of Size.
-};
-
-/// One option of a kind: its name in the spec and what it may be.
-struct OptionRule {
-  std::string_view name;
-  OptionType type = OptionType::Size;
-  bool required = true;
-  std::string_view doc;
-  std::vector<std::string_view> allowed = {};  ///< Of Text.
-};
 
 /// The options of one call, checked against the kind's rules and evaluated.
 class BlockOptions {

@@ -16,8 +16,7 @@
 #include "core/expression.h"
 #include "core/model_spec_reader.h"
 #include "core/object_fields.h"
-#include "core/op_arity.h"
-#include "core/spec_ops.h"
+#include "core/op_table.h"
 
 namespace fsdp {
 namespace {
@@ -136,7 +135,7 @@ std::string schema_of_block(const BlockKind& kind, const std::vector<FieldSchema
 std::string schema_of_op(OpKind kind, const std::vector<FieldSchema>& entry) {
   std::vector<FieldSchema> fields = {{"op", fmt::format(R"("const": {})", json_quoted(name_of(kind))), true}};
   fields.insert(fields.end(), entry.begin(), entry.end());
-  for (const OptionRule& rule : attribute_rules(kind))
+  for (const OptionRule& rule : op_row(kind).attributes)
     fields.push_back({rule.name, schema_of_rule(rule), rule.required});
   return schema_of_object(fields);
 }
@@ -197,8 +196,8 @@ std::string model_schema() {
   for (const BlockKind& kind : block_kinds()) blocks.push_back(kind.name);
   for (int i = 0; i < kNumOpKinds; ++i) {
     const auto kind = static_cast<OpKind>(i);
-    if (is_plain_op(kind)) ops.push_back(name_of(kind));
-    if (is_plain_op(kind) && arity_of(kind).min_inputs == 0) sources.push_back(name_of(kind));
+    if (op_row(kind).is_plain) ops.push_back(name_of(kind));
+    if (op_row(kind).is_plain && op_row(kind).arity.min_inputs == 0) sources.push_back(name_of(kind));
   }
   definitions.emplace_back("module", schema_of_module(blocks));
   definitions.emplace_back("plain_ops", schema_of_plain_ops(entry, sources));
@@ -208,7 +207,8 @@ std::string model_schema() {
   }
   for (int i = 0; i < kNumOpKinds; ++i) {
     const auto kind = static_cast<OpKind>(i);
-    if (is_plain_op(kind)) definitions.emplace_back(fmt::format("op_{}", name_of(kind)), schema_of_op(kind, op_entry));
+    if (op_row(kind).is_plain)
+      definitions.emplace_back(fmt::format("op_{}", name_of(kind)), schema_of_op(kind, op_entry));
   }
   return lay_out_json(fmt::format(
       R"({{"$schema": "http://json-schema.org/draft-07/schema#", "$id": "model.schema.json",

@@ -8,8 +8,7 @@
 #include "core/expression.h"
 #include "core/model_spec_reader.h"
 #include "core/nearest.h"
-#include "core/op_arity.h"
-#include "core/spec_ops.h"
+#include "core/op_table.h"
 
 namespace fsdp::model_spec_reader {
 namespace {
@@ -145,7 +144,7 @@ void read_op(const JsonValue& value, SpecOp& op, const std::vector<SpecDimension
   std::vector<OpKind> kinds;
   for (int i = 0; i < kNumOpKinds; ++i) {
     const auto candidate = static_cast<OpKind>(i);
-    if (!is_plain_op(candidate)) continue;
+    if (!op_row(candidate).is_plain) continue;
     kinds.push_back(candidate);
     names.push_back(name_of(candidate));
   }
@@ -153,7 +152,7 @@ void read_op(const JsonValue& value, SpecOp& op, const std::vector<SpecDimension
   // Without its kind, no key of the object can be judged.
   if (!found) return;
   op.kind = kinds[*found];
-  read_options(object, attribute_rules(op.kind), op.attributes, dimensions);
+  read_options(object, op_row(op.kind).attributes, op.attributes, dimensions);
   object.finish();
 }
 
@@ -164,7 +163,7 @@ void read_ops(const JsonValue& value, SpecModule& out, const std::vector<SpecDim
   for (const JsonValue& element : value.elements) {
     read_op(element, out.ops.emplace_back(), dimensions, errors);
   }
-  if (!out.ops.empty() && out.ops.front().inputs.empty() && arity_of(out.ops.front().kind).min_inputs > 0) {
+  if (!out.ops.empty() && out.ops.front().inputs.empty() && op_row(out.ops.front().kind).arity.min_inputs > 0) {
     const bool is_complete = !value.elements.front().members.empty();
     if (is_complete && value.elements.front().find("inputs") == nullptr) {
       errors.add(value.elements.front(), "The first op does not say what it reads.",

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
@@ -30,12 +29,16 @@ tl::unexpected<std::string> wrong(fmt::format_string<Args...> format, Args&&... 
 /// Whether `b` broadcasts to `a`: sizes equal or 1, from the end.
 bool broadcasts_to(const Shape& b, const Shape& a);
 
-/// The rule of a dense layer, a convolution, a norm, attention, experts or a loss; empty for other kinds.
-/// REQUIRES: as many inputs and parameters as the kind has.
-std::optional<Rule> of_layer(OpKind kind, const OpAttributes& attributes, const OpShapes& shapes);
+/// The rule of a kind. REQUIRES: as many inputs and parameters as the kind has.
+using ShapeRule = Rule(const OpAttributes& attributes, const OpShapes& shapes);
 
-/// The rule of an op that moves elements or reduces along a dimension; empty for other kinds.
-/// REQUIRES: as many inputs as the kind has.
-std::optional<Rule> of_view(OpKind kind, const OpAttributes& attributes, const OpShapes& shapes);
+ShapeRule linear, embedding, conv1d, conv2d, norm, group_norm, batch_norm, rotary_table, rotary, attention, max_pool2d,
+    adaptive_avg_pool2d, router, experts, cross_entropy, mse_loss;
+ShapeRule reshape, transpose, slice, select, expand, split, cat, stack, set_slice, kv_cache, index, pad, softmax;
+ShapeRule reduction;  ///< Mean, Sum and Std.
+ShapeRule same;       ///< The shape of the input.
+ShapeRule broadcast;  ///< That of the first input, to which the second broadcasts.
+ShapeRule requested;  ///< The shape that is asked for.
+ShapeRule parameter;  ///< That of the parameter.
 
 }  // namespace fsdp::op_shape_rules

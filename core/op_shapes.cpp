@@ -4,10 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 
-#include "core/op_arity.h"
 #include "core/op_shape_rules.h"
+#include "core/op_table.h"
 
 namespace fsdp {
 
@@ -22,45 +21,36 @@ bool op_shape_rules::broadcasts_to(const Shape& b, const Shape& a) {
                     [](std::int64_t from, std::int64_t to) { return from == to || from == 1; });
 }
 
-namespace {
+Rule op_shape_rules::same(const OpAttributes& /*unused*/, const OpShapes& s) {
+  return one(s.inputs[0]);
+}
 
-Rule broadcast(const OpShapes& s) {
+Rule op_shape_rules::broadcast(const OpAttributes& /*unused*/, const OpShapes& s) {
   if (!broadcasts_to(s.inputs[1], s.inputs[0])) {
     return wrong("{} does not broadcast to {}.", to_string(s.inputs[1]), to_string(s.inputs[0]));
   }
   return one(s.inputs[0]);
 }
 
-/// The kinds that keep the shape of their input, and those whose shape is asked for.
-Rule of_elementwise(OpKind kind, const OpShapes& s) {
-  switch (kind) {
-    case OpKind::Parameter:
-      return one(s.parameters[0]);
-    case OpKind::Constant:
-      return one(s.requested);
-    case OpKind::Mul:
-    case OpKind::Add:
-    case OpKind::Sub:
-      return broadcast(s);
-    case OpKind::Silu:
-    case OpKind::Gelu:
-    case OpKind::Relu:
-    case OpKind::Sigmoid:
-    case OpKind::Tanh:
-    case OpKind::Scale:
-    case OpKind::Softcap:
-    case OpKind::Dropout:
-    case OpKind::Cast:
-    case OpKind::Detach:
-    case OpKind::Contiguous:
-      return one(s.inputs[0]);
-    default:
-      return wrong("The op kind has no shape rule.");
-  }
+Rule op_shape_rules::requested(const OpAttributes& /*unused*/, const OpShapes& s) {
+  return one(s.requested);
 }
 
-Rule check_arity(OpKind kind, const OpShapes& s) {
-  const OpArity arity = arity_of(kind);
+Rule op_shape_rules::parameter(const OpAttributes& /*unused*/, const OpShapes& s) {
+  return one(s.parameters[0]);
+}
+
+namespace {
+
+/// "2", "1 to 3" or "at least 1".
+std::string to_string(int min, int max) {
+  if (min == max) return fmt::format("{}", min);
+  if (max == kAnyNumber) return fmt::format("at least {}", min);
+  return fmt::format("{} to {}", min, max);
+}
+
+Rule check_arity(const OpRow& row, const OpShapes& s) {
+  const OpArity& arity = row.arity;
   const auto inputs = static_cast<int>(s.inputs.size());
   const auto parameters = static_cast<int>(s.parameters.size());
   if (inputs < arity.min_inputs || inputs > arity.max_inputs) {
@@ -69,27 +59,19 @@ Rule check_arity(OpKind kind, const OpShapes& s) {
   if (parameters < arity.min_parameters || parameters > arity.max_parameters) {
     return wrong("It takes {} parameters, not {}.", to_string(arity.min_parameters, arity.max_parameters), parameters);
   }
-  // Only a loss gives a scalar, and nothing but sums of losses is computed on one.
-  const bool takes_scalars = kind == OpKind::Add || kind == OpKind::Scale || kind == OpKind::Mul ||
-                             kind == OpKind::Stack || kind == OpKind::Detach;
   for (const Shape& input : s.inputs) {
-    if (input.empty() && !takes_scalars) return wrong("An input is a scalar.");
+    if (input.empty() && !row.takes_scalars) return wrong("An input is a scalar.");
   }
   return std::vector<Shape>{};
-}
-
-Rule apply_rule(OpKind kind, const OpAttributes& attributes, const OpShapes& s) {
-  if (auto arity = check_arity(kind, s); !arity) return arity;
-  if (auto shapes = op_shape_rules::of_layer(kind, attributes, s)) return *shapes;
-  if (auto shapes = op_shape_rules::of_view(kind, attributes, s)) return *shapes;
-  return of_elementwise(kind, s);
 }
 
 }  // namespace
 
 Result<std::vector<Shape>> infer_output_shapes(OpKind kind, const OpAttributes& attributes, const OpShapes& shapes) {
   const std::string where(name_of(kind));
-  Rule outputs = apply_rule(kind, attributes, shapes);
+  const OpRow& row = op_row(kind);
+  Rule outputs = check_arity(row, shapes);
+  if (outputs) outputs = row.shape(attributes, shapes);
   if (!outputs) return failure(where, outputs.error());
   for (const Shape& shape : *outputs) {
     for (const std::int64_t size : shape) {

@@ -7,29 +7,6 @@
 namespace fsdp::op_shape_rules {
 namespace {
 
-Rule linear(const OpAttributes& attributes, const OpShapes& s) {
-  const Shape& x = s.inputs[0];
-  const Shape& weight = s.parameters[0];
-  if (x.empty() || weight.size() != 2) return wrong("An input {} and a weight {}.", to_string(x), to_string(weight));
-  const std::int64_t in = attributes.transposed_weight ? weight[0] : weight[1];
-  const std::int64_t out = attributes.transposed_weight ? weight[1] : weight[0];
-  if (x.back() != in)
-    return wrong("The last dimension of the input {} must be {}, as in the weight.", to_string(x), in);
-  if (s.parameters.size() == 2 && s.parameters[1] != Shape{out}) {
-    return wrong("The bias is {}, not [{}].", to_string(s.parameters[1]), out);
-  }
-  Shape y = x;
-  y.back() = out;
-  return one(y);
-}
-
-Rule embedding(const OpShapes& s) {
-  if (s.parameters[0].size() != 2) return wrong("The weight {} must be 2-D.", to_string(s.parameters[0]));
-  Shape y = s.inputs[0];
-  y.push_back(s.parameters[0][1]);
-  return one(y);
-}
-
 /// The size of one spatial dimension after a convolution or a pooling; below 1 when the kernel does not fit.
 std::int64_t windowed(std::int64_t size, const OpAttributes& a) {
   const std::int64_t reach = a.dilation * (a.kernel - 1);
@@ -63,14 +40,7 @@ Rule convolution(std::size_t spatial, const OpAttributes& attributes, const OpSh
   return one(y);
 }
 
-Rule pooling(const OpAttributes& attributes, const OpShapes& s) {
-  const Shape& x = s.inputs[0];
-  if (x.size() != 4) return wrong("The input {} is not [batch, channels, height, width].", to_string(x));
-  if (!sane_window(attributes)) return wrong("Kernel, stride, dilation and groups start at 1, padding at 0.");
-  return one(Shape{x[0], x[1], windowed(x[2], attributes), windowed(x[3], attributes)});
-}
-
-Rule norm(std::size_t channel, const OpShapes& s) {
+Rule norm_of(std::size_t channel, const OpShapes& s) {
   const Shape& x = s.inputs[0];
   if (channel >= x.size()) return wrong("The input {} has too few dimensions.", to_string(x));
   for (const Shape& parameter : s.parameters) {
@@ -81,7 +51,39 @@ Rule norm(std::size_t channel, const OpShapes& s) {
   return one(x);
 }
 
-Rule rotary(const OpShapes& s) {
+}  // namespace
+
+Rule linear(const OpAttributes& attributes, const OpShapes& s) {
+  const Shape& x = s.inputs[0];
+  const Shape& weight = s.parameters[0];
+  if (x.empty() || weight.size() != 2) return wrong("An input {} and a weight {}.", to_string(x), to_string(weight));
+  const std::int64_t in = attributes.transposed_weight ? weight[0] : weight[1];
+  const std::int64_t out = attributes.transposed_weight ? weight[1] : weight[0];
+  if (x.back() != in)
+    return wrong("The last dimension of the input {} must be {}, as in the weight.", to_string(x), in);
+  if (s.parameters.size() == 2 && s.parameters[1] != Shape{out}) {
+    return wrong("The bias is {}, not [{}].", to_string(s.parameters[1]), out);
+  }
+  Shape y = x;
+  y.back() = out;
+  return one(y);
+}
+
+Rule embedding(const OpAttributes& /*unused*/, const OpShapes& s) {
+  if (s.parameters[0].size() != 2) return wrong("The weight {} must be 2-D.", to_string(s.parameters[0]));
+  Shape y = s.inputs[0];
+  y.push_back(s.parameters[0][1]);
+  return one(y);
+}
+
+Rule max_pool2d(const OpAttributes& attributes, const OpShapes& s) {
+  const Shape& x = s.inputs[0];
+  if (x.size() != 4) return wrong("The input {} is not [batch, channels, height, width].", to_string(x));
+  if (!sane_window(attributes)) return wrong("Kernel, stride, dilation and groups start at 1, padding at 0.");
+  return one(Shape{x[0], x[1], windowed(x[2], attributes), windowed(x[3], attributes)});
+}
+
+Rule rotary(const OpAttributes& /*unused*/, const OpShapes& s) {
   const Shape& q = s.inputs[0];
   const Shape& k = s.inputs[1];
   const Shape& cos = s.inputs[2];
@@ -97,7 +99,7 @@ Rule rotary(const OpShapes& s) {
   return std::vector{q, k};
 }
 
-Rule attention(const OpShapes& s) {
+Rule attention(const OpAttributes& /*unused*/, const OpShapes& s) {
   const Shape& q = s.inputs[0];
   const Shape& k = s.inputs[1];
   const Shape& v = s.inputs[2];
@@ -159,7 +161,7 @@ Rule cross_entropy(const OpAttributes& attributes, const OpShapes& s) {
   return one(Shape{});
 }
 
-Rule mse_loss(const OpShapes& s) {
+Rule mse_loss(const OpAttributes& /*unused*/, const OpShapes& s) {
   if (s.inputs[0] != s.inputs[1]) return wrong("{} and {} differ.", to_string(s.inputs[0]), to_string(s.inputs[1]));
   return one(Shape{});
 }
@@ -169,7 +171,7 @@ Rule group_norm(const OpAttributes& attributes, const OpShapes& s) {
   if (x.size() > 1 && (attributes.groups < 1 || x[1] % attributes.groups != 0)) {
     return wrong("{} channels do not divide into {} groups.", x[1], attributes.groups);
   }
-  return norm(1, s);
+  return norm_of(1, s);
 }
 
 Rule rotary_table(const OpAttributes& attributes, const OpShapes& s) {
@@ -181,52 +183,26 @@ Rule rotary_table(const OpAttributes& attributes, const OpShapes& s) {
   return std::vector{table, table};
 }
 
-Rule adaptive_pooling(const OpAttributes& attributes, const OpShapes& s) {
+Rule adaptive_avg_pool2d(const OpAttributes& attributes, const OpShapes& s) {
   const Shape& x = s.inputs[0];
   if (x.size() != 4) return wrong("The input {} is not [batch, channels, height, width].", to_string(x));
   return one(Shape{x[0], x[1], attributes.length, attributes.length});
 }
 
-}  // namespace
+Rule conv1d(const OpAttributes& attributes, const OpShapes& s) {
+  return convolution(1, attributes, s);
+}
 
-std::optional<Rule> of_layer(OpKind kind, const OpAttributes& attributes, const OpShapes& s) {
-  switch (kind) {
-    case OpKind::Linear:
-      return linear(attributes, s);
-    case OpKind::Embedding:
-      return embedding(s);
-    case OpKind::Conv1d:
-      return convolution(1, attributes, s);
-    case OpKind::Conv2d:
-      return convolution(2, attributes, s);
-    case OpKind::MaxPool2d:
-      return pooling(attributes, s);
-    case OpKind::AdaptiveAvgPool2d:
-      return adaptive_pooling(attributes, s);
-    case OpKind::RmsNorm:
-    case OpKind::LayerNorm:
-      return norm(s.inputs[0].size() - 1, s);
-    case OpKind::GroupNorm:
-      return group_norm(attributes, s);
-    case OpKind::BatchNorm:
-      return norm(1, s);
-    case OpKind::RotaryTable:
-      return rotary_table(attributes, s);
-    case OpKind::Rotary:
-      return rotary(s);
-    case OpKind::Attention:
-      return attention(s);
-    case OpKind::Router:
-      return router(attributes, s);
-    case OpKind::Experts:
-      return experts(attributes, s);
-    case OpKind::CrossEntropy:
-      return cross_entropy(attributes, s);
-    case OpKind::MseLoss:
-      return mse_loss(s);
-    default:
-      return std::nullopt;
-  }
+Rule conv2d(const OpAttributes& attributes, const OpShapes& s) {
+  return convolution(2, attributes, s);
+}
+
+Rule norm(const OpAttributes& /*unused*/, const OpShapes& s) {
+  return norm_of(s.inputs[0].size() - 1, s);
+}
+
+Rule batch_norm(const OpAttributes& /*unused*/, const OpShapes& s) {
+  return norm_of(1, s);
 }
 
 }  // namespace fsdp::op_shape_rules

@@ -16,14 +16,30 @@ tl::unexpected<std::string> no_dimension(std::int64_t dim, const Shape& x) {
   return wrong("{} has no dimension {}.", to_string(x), dim);
 }
 
-Rule reshape(const OpShapes& s) {
+/// `length` indices from `start` on.
+Rule part_of(std::int64_t length, const OpAttributes& attributes, const OpShapes& s) {
+  Shape y = s.inputs[0];
+  const auto dim = dimension(attributes.dim, y.size());
+  if (!dim) return no_dimension(attributes.dim, y);
+  const std::int64_t size = y[*dim];
+  const std::int64_t start = attributes.start;
+  if (start < 0 || start >= size || length < 1 || length > size - start) {
+    return wrong("{} from {} on are not within dimension {} of {}.", length, start, attributes.dim, to_string(y));
+  }
+  y[*dim] = length;
+  return one(y);
+}
+
+}  // namespace
+
+Rule reshape(const OpAttributes& /*unused*/, const OpShapes& s) {
   const auto from = checked_num_elements(s.inputs[0]);
   const auto to = checked_num_elements(s.requested);
   if (from != to) return wrong("{} does not reshape to {}.", to_string(s.inputs[0]), to_string(s.requested));
   return one(s.requested);
 }
 
-Rule expand(const OpShapes& s) {
+Rule expand(const OpAttributes& /*unused*/, const OpShapes& s) {
   if (!broadcasts_to(s.inputs[0], s.requested)) {
     return wrong("{} does not expand to {}.", to_string(s.inputs[0]), to_string(s.requested));
   }
@@ -53,24 +69,6 @@ Rule set_slice(const OpAttributes& attributes, const OpShapes& s) {
     return wrong("A slice of {} does not fit into {} at offset {}.", to_string(part), to_string(x), attributes.start);
   }
   return one(x);
-}
-
-Rule slice(OpKind kind, const OpAttributes& attributes, const OpShapes& s) {
-  Shape y = s.inputs[0];
-  const auto dim = dimension(attributes.dim, y.size());
-  if (!dim) return no_dimension(attributes.dim, y);
-  const std::int64_t size = y[*dim];
-  const std::int64_t length = kind == OpKind::Select ? 1 : attributes.length;
-  const std::int64_t start = attributes.start;
-  if (start < 0 || start >= size || length < 1 || length > size - start) {
-    return wrong("{} from {} on are not within dimension {} of {}.", length, start, attributes.dim, to_string(y));
-  }
-  if (kind == OpKind::Select) {
-    y.erase(y.begin() + static_cast<std::ptrdiff_t>(*dim));
-  } else {
-    y[*dim] = length;
-  }
-  return one(y);
 }
 
 Rule split(const OpAttributes& attributes, const OpShapes& s) {
@@ -129,11 +127,10 @@ Rule pad(const OpAttributes& attributes, const OpShapes& s) {
   return one(y);
 }
 
-Rule reduction(OpKind kind, const OpAttributes& attributes, const OpShapes& s) {
+Rule reduction(const OpAttributes& attributes, const OpShapes& s) {
   Shape y = s.inputs[0];
   const auto dim = dimension(attributes.dim, y.size());
   if (!dim) return no_dimension(attributes.dim, y);
-  if (kind == OpKind::Softmax) return one(y);
   for (const Shape& other : s.inputs.subspan(1)) {  // Of Std: the mean and the weights.
     if (!broadcasts_to(other, y)) return wrong("{} does not broadcast to {}.", to_string(other), to_string(y));
   }
@@ -145,41 +142,26 @@ Rule reduction(OpKind kind, const OpAttributes& attributes, const OpShapes& s) {
   return one(y);
 }
 
-}  // namespace
+Rule slice(const OpAttributes& attributes, const OpShapes& s) {
+  return part_of(attributes.length, attributes, s);
+}
 
-std::optional<Rule> of_view(OpKind kind, const OpAttributes& attributes, const OpShapes& s) {
-  switch (kind) {
-    case OpKind::Reshape:
-      return reshape(s);
-    case OpKind::Transpose:
-      return transpose(attributes, s);
-    case OpKind::Slice:
-    case OpKind::Select:
-      return slice(kind, attributes, s);
-    case OpKind::KvCache:
-      return std::vector<Shape>{s.inputs[0], s.inputs[1]};
-    case OpKind::SetSlice:
-      return set_slice(attributes, s);
-    case OpKind::Expand:
-      return expand(s);
-    case OpKind::Split:
-      return split(attributes, s);
-    case OpKind::Cat:
-      return cat(attributes, s);
-    case OpKind::Stack:
-      return stack(attributes, s);
-    case OpKind::Index:
-      return index(attributes, s);
-    case OpKind::Pad:
-      return pad(attributes, s);
-    case OpKind::Softmax:
-    case OpKind::Mean:
-    case OpKind::Sum:
-    case OpKind::Std:
-      return reduction(kind, attributes, s);
-    default:
-      return std::nullopt;
-  }
+Rule select(const OpAttributes& attributes, const OpShapes& s) {
+  Rule one_index = part_of(1, attributes, s);
+  if (!one_index) return one_index;
+  Shape& y = one_index->front();
+  y.erase(y.begin() + static_cast<std::ptrdiff_t>(*dimension(attributes.dim, y.size())));
+  return one_index;
+}
+
+Rule kv_cache(const OpAttributes& /*unused*/, const OpShapes& s) {
+  return std::vector<Shape>{s.inputs[0], s.inputs[1]};
+}
+
+Rule softmax(const OpAttributes& attributes, const OpShapes& s) {
+  const Shape& x = s.inputs[0];
+  if (!dimension(attributes.dim, x.size())) return no_dimension(attributes.dim, x);
+  return one(x);
 }
 
 }  // namespace fsdp::op_shape_rules

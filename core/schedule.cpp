@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "core/index.h"
+#include "core/op_table.h"
 
 namespace fsdp {
 
@@ -19,14 +20,6 @@ constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
 
 constexpr std::array<std::string_view, kNumBufferKinds> kBufferNames = {"all-gather output", "reduce-scatter input",
                                                                         "all-reduce output"};
-
-// Ops whose backward needs sizes alone, no tensor of the forward.
-constexpr OpKind kSaveNothing[] = {
-    OpKind::Parameter, OpKind::Constant,   OpKind::Add,       OpKind::Sub,         OpKind::Scale,   OpKind::Cast,
-    OpKind::Detach,    OpKind::Reshape,    OpKind::Transpose, OpKind::Slice,       OpKind::Select,  OpKind::Expand,
-    OpKind::Split,     OpKind::Contiguous, OpKind::Cat,       OpKind::Stack,       OpKind::KvCache, OpKind::SetSlice,
-    OpKind::Pad,       OpKind::Mean,       OpKind::Sum,       OpKind::RotaryTable,
-};
 
 enum class UnitState { Sharded, Gathering, Unsharded };
 enum class BufferState { None, There, Freed };
@@ -322,7 +315,7 @@ std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Chec
 bool saves_tensors(const Op& op) {
   // A mean, where it is one of all pixels.
   if (op.kind == OpKind::AdaptiveAvgPool2d) return op.attributes.length != 1;
-  return std::find(std::begin(kSaveNothing), std::end(kSaveNothing), op.kind) == std::end(kSaveNothing);
+  return op_row(op.kind).saves_tensors;
 }
 
 // torchtitan's policy: of the matrix products every second one, counted per block, is run again.

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/spec_ops.h"
+#include "core/op_table.h"
 
 namespace fsdp {
 
@@ -13,7 +13,7 @@ SpecEntry evaluate_entry(const SpecModule& module, const DimensionValues& dimens
   if (entry.kind == nullptr) {
     entry.options.emplace_back();
     for (const SpecOp& op : module.ops) {
-      entry.op_options.push_back(dimensions.options(op.attributes, attribute_rules(op.kind), errors));
+      entry.op_options.push_back(dimensions.options(op.attributes, op_row(op.kind).attributes, errors));
     }
     return entry;
   }

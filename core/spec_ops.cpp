@@ -3,146 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "core/nearest.h"
-#include "core/op_arity.h"
+#include "core/op_table.h"
 
 namespace fsdp {
 namespace {
-
-using Rules = std::vector<OptionRule>;
-
-const OptionRule kDim = {"dim", OptionType::Integer, true, "Which dimension; negative counts from the end."};
-const OptionRule kKeepDim = {"keep_dim", OptionType::Flag, false, "Keeps the dimension with size 1."};
-const OptionRule kBias = {"bias", OptionType::Flag, false, "Has a bias; true otherwise."};
-const OptionRule kRmsNormEpsRule = {"eps", OptionType::Number, false, "Added to the mean square; 1e-6 otherwise."};
-const OptionRule kNormEpsRule = {"eps", OptionType::Number, false, "Added to the variance; 1e-5 otherwise."};
-const OptionRule kShape = {"shape", OptionType::Sizes, true, "The output's shape."};
-const OptionRule kKernel = {"kernel", OptionType::Size, true, "Size of the kernel."};
-const OptionRule kStride = {"stride", OptionType::Size, false, "Step of the kernel; 1 otherwise."};
-const OptionRule kPadding = {"padding", OptionType::Count, false, "Padding on both sides; 0 otherwise."};
-const OptionRule kDilation = {"dilation", OptionType::Size, false, "Distance of the kernel's elements; 1 otherwise."};
-const OptionRule kGroups = {"groups", OptionType::Size, false, "Groups of channels; 1 otherwise."};
-
-OptionRule dtype_rule(bool required) {
-  return {"dtype",
-          OptionType::Text,
-          required,
-          "Element type.",
-          {"float64", "float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}};
-}
-
-/// Of ops that have parameters or a kernel.
-Rules rules_of_layer(OpKind kind) {
-  switch (kind) {
-    case OpKind::Linear:
-      return {{"out_features", OptionType::Size, true, "Width of the output."},
-              kBias,
-              {"transposed_weight", OptionType::Flag, false, "Weight [in, out], as GPT-2's Conv1D has it."}};
-    case OpKind::Embedding:
-      return {
-          {"num_embeddings", OptionType::Size, true, "Rows of the table."},
-          {"embedding_dim", OptionType::Size, true, "Width of the table."},
-          {"padding_idx", OptionType::Count, false, "A row of the table that gets no gradient here; none otherwise."}};
-    case OpKind::Conv1d:
-    case OpKind::Conv2d:
-      return {{"out_channels", OptionType::Size, true, "Channels of the output."},
-              kKernel,
-              kStride,
-              kPadding,
-              kDilation,
-              kGroups,
-              kBias};
-    case OpKind::MaxPool2d:
-      return {kKernel, kStride, kPadding, kDilation};
-    case OpKind::AdaptiveAvgPool2d:
-      return {{"length", OptionType::Size, true, "Height and width of the output."}};
-    case OpKind::Parameter:
-      return {{"parameter", OptionType::Text, true, "Its name below the module."}, kShape};
-    case OpKind::RmsNorm:
-      return {{"unit_offset", OptionType::Flag, false, "Multiplies by 1 + weight (Gemma)."}, kRmsNormEpsRule};
-    case OpKind::LayerNorm:
-      return {kBias, kNormEpsRule};
-    case OpKind::BatchNorm:
-      return {
-          kBias, kNormEpsRule, {"momentum", OptionType::Number, false, "Of the running statistics; 0.1 otherwise."}};
-    case OpKind::GroupNorm:
-      return {{"groups", OptionType::Size, true, "Groups of channels."}, kBias, kNormEpsRule};
-    default:
-      return {};
-  }
-}
-
-Rules rules_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::RotaryTable:
-      return {{"head_dim", OptionType::Size, true, "Width of a head."},
-              {"rope_theta", OptionType::Number, false, "Base of the frequencies; 10000 otherwise."}};
-    case OpKind::Attention:
-      return {{"causal", OptionType::Flag, false, "Tokens see only those before them; false otherwise."},
-              {"window", OptionType::Count, false, "Sliding window in tokens; 0: none."},
-              {"softcap", OptionType::Number, false, "Cap on the scores; 0: none."},
-              {"score_scale", OptionType::Number, false, "Factor of the scores; 1 / sqrt(head_dim) otherwise."},
-              {"probability", OptionType::Number, false, "Dropout on the weights; 0: none."}};
-    case OpKind::Gelu:
-      return {{"approximate", OptionType::Flag, false, "By tanh."}};
-    case OpKind::Scale:
-      return {{"scale", OptionType::Number, true, "The factor."}};
-    case OpKind::Softcap:
-      return {{"softcap", OptionType::Number, true, "The cap."}};
-    case OpKind::Dropout:
-      return {{"probability", OptionType::Number, true, "Share of elements that become 0."}};
-    case OpKind::Cast:
-      return {dtype_rule(true)};
-    case OpKind::Constant:
-      return {kShape,
-              dtype_rule(false),
-              {"fill",
-               OptionType::Text,
-               false,
-               "The value everywhere, 0, 1, 2, ... along the last dimension, or the lowest number where a key comes "
-               "after its query; value otherwise.",
-               {"value", "positions", "causal_mask"}},
-              {"value", OptionType::Number, false, "What it holds; 0 otherwise."}};
-    case OpKind::Reshape:
-    case OpKind::Expand:
-      return {kShape};
-    case OpKind::Transpose:
-      return {kDim, {"other_dim", OptionType::Integer, true, "The dimension that it changes places with."}};
-    case OpKind::Slice:
-      return {kDim,
-              {"start", OptionType::Count, false, "First index; 0 otherwise."},
-              {"length", OptionType::Size, true, "Number of indices."}};
-    case OpKind::SetSlice:
-      return {kDim, {"start", OptionType::Count, false, "First index; 0 otherwise."}};
-    case OpKind::Select:
-      return {kDim, {"start", OptionType::Count, true, "The index."}};
-    case OpKind::Split:
-      return {kDim, {"parts", OptionType::Size, true, "Number of equal parts."}};
-    case OpKind::Cat:
-    case OpKind::Stack:
-    case OpKind::Index:
-    case OpKind::Softmax:
-      return {kDim};
-    case OpKind::Pad:
-      return {kDim, {"length", OptionType::Size, true, "Size of the dimension afterwards."}};
-    case OpKind::Mean:
-    case OpKind::Sum:
-      return {kDim, kKeepDim};
-    case OpKind::Std:
-      return {kDim, kKeepDim, {"eps", OptionType::Number, false, "Floor below the root; 1e-12 otherwise."}};
-    case OpKind::Router:
-      return {{"experts_per_token", OptionType::Size, true, "Experts that a token is sent to."},
-              {"norm_topk_prob", OptionType::Flag, false,
-               "The weights of a token's experts are divided by their sum; true otherwise."}};
-    case OpKind::CrossEntropy:
-      return {{"shift", OptionType::Flag, false, "Labels are the next tokens: shifted by one first."}};
-    default:
-      return rules_of_layer(kind);
-  }
-}
 
 OpAttributes attributes_of(const BlockOptions& a) {
   OpAttributes attributes;
@@ -216,27 +83,10 @@ std::vector<BlockValue> write_layer(BlockBuilder& b, const SpecOp& op, const Blo
   }
 }
 
-}  // namespace
-
-bool is_plain_op(OpKind kind) {
-  return kind != OpKind::Experts;
-}
-
-std::span<const OptionRule> attribute_rules(OpKind kind) {
-  static const std::array<Rules, kNumOpKinds> rules = [] {
-    std::array<Rules, kNumOpKinds> all;
-    for (int i = 0; i < kNumOpKinds; ++i) all[static_cast<std::size_t>(i)] = rules_of(static_cast<OpKind>(i));
-    return all;
-  }();
-  return rules[static_cast<std::size_t>(kind)];
-}
-
-namespace {
-
 /// One op whose inputs are known.
 std::vector<BlockValue> write_plain_op(BlockBuilder& builder, const SpecOp& op, const BlockOptions& attributes,
                                        const std::vector<BlockValue>& inputs) {
-  const OpArity arity = arity_of(op.kind);
+  const OpArity& arity = op_row(op.kind).arity;
   const auto given = static_cast<int>(inputs.size());
   if (given >= arity.min_inputs && given <= arity.max_inputs && given == 1) {
     if (auto outputs = write_layer(builder, op, attributes, inputs[0]); !outputs.empty()) return outputs;

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "core/op_arity.h"
+#include "core/op_table.h"
 
 namespace fsdp {
 namespace {
@@ -150,7 +150,7 @@ TEST(OpShapes, EveryKindRefusesAnInputTooMany) {
     Example wrong = example;
     wrong.inputs.push_back(Shape{2, 3});
     EXPECT_FALSE(infer(kind, wrong).has_value()) << name_of(kind);
-    EXPECT_EQ(arity_of(kind).max_inputs, static_cast<int>(example.inputs.size())) << name_of(kind);
+    EXPECT_EQ(op_row(kind).arity.max_inputs, static_cast<int>(example.inputs.size())) << name_of(kind);
   }
 }
 

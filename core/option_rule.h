@@ -1,0 +1,30 @@
+#pragma once
+
+// What a spec may say of a block or of an op beside its inputs.
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+enum class OptionType : std::uint8_t {
+  Size,     ///< An integer of at least 1, or an expression that gives one.
+  Count,    ///< The same, but may be 0.
+  Integer,  ///< Any integer, or an expression that gives one.
+  Number,   ///< Any finite number or expression.
+  Flag,     ///< true or false.
+  Text,     ///< One of `allowed`, or anything when that is empty.
+  Sizes,    ///< A list of Size.
+};
+
+/// One option of a kind: its name in the spec and what it may be.
+struct OptionRule {
+  std::string_view name;
+  OptionType type = OptionType::Size;
+  bool required = true;
+  std::string_view doc;
+  std::vector<std::string_view> allowed = {};  ///< Of Text.
+};
+
+}  // namespace fsdp
