@@ -315,6 +315,7 @@ std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Chec
 bool saves_tensors(const Op& op) {
   // A mean, where it is one of all pixels.
   if (op.kind == OpKind::AdaptiveAvgPool2d) return op.attributes.length != 1;
+  if (op.kind == OpKind::Pad) return op.attributes.reflect;
   return op_row(op.kind).saves_tensors;
 }
 

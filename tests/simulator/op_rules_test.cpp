@@ -205,12 +205,18 @@ TEST(OpRules, EveryKindOfOpGivesEachOfItsOutputsATensor) {
 // The schedule stops a recomputation at the last op whose backward needs more than sizes (core/schedule.h), and so has
 // to know without these rules what they say.
 TEST(OpRules, SaveTensorsOfTheKindsThatTheScheduleRecomputesFor) {
-  for (int k = 0; k < kNumOpKinds; ++k) {
-    const auto kind = static_cast<OpKind>(k);
+  for (int k = 0; k < 3 * kNumOpKinds; ++k) {
+    const auto kind = static_cast<OpKind>(k % kNumOpKinds);
+    TapedSettings settings;
+    settings.rules.implementations.rms_norm = static_cast<RmsNormImplementation>(k / kNumOpKinds);
+    settings.rules.implementations.rotary = static_cast<RotaryImplementation>(k / kNumOpKinds);
+    if (k >= kNumOpKinds) settings.rules.implementations.attention = AttentionBackend::Eager;
+    settings.rules.implementations.upcast_logits = k < kNumOpKinds;
     BlockBuilder b = builder_of_samples();
     b.output("y", sample_of(b, kind));
     b.output("pooled", op(b, OpKind::AdaptiveAvgPool2d, {b.input("image")}, {.length = 2}));
-    const TapedBlock taped = tape_block(std::move(b));
+    b.output("padded", b.pad(b.input("x"), 2, 20, true));
+    const TapedBlock taped = tape_block(std::move(b), settings);
     std::vector<bool> saves(taped.block.ops.size(), false);
     for (const Kernel& kernel : taped.program.kernels) {
       if (!kernel.saved.empty()) saves[static_cast<std::size_t>(kernel.op)] = true;
