@@ -6,6 +6,7 @@
 
 #include "core/cluster_library.h"
 #include "core/foreign_files.h"
+#include "core/object_fields.h"
 #include "core/parse_units.h"
 
 namespace fsdp {
@@ -40,94 +41,200 @@ bool read_json(const JsonValue& value, ComputeCapability& out, JsonErrors& error
   return true;
 }
 
+std::string schema_of(ComputeCapability /*value*/) {
+  return R"("type": "string", "pattern": "^[0-9]{1,3}\\.[0-9]$")";
+}
+
+constexpr NotEmpty kNamed{"There is no name.", "Write one."};
+constexpr NotEmpty kWithSource{"There is no source.", "Write where the figure was read, or how it was estimated."};
+
+constexpr std::string_view kProvenances[] = {
+    "Somebody read it off a machine of this kind.", "The maker's data sheet or documentation says so.",
+    "An estimate; the source says how it was made.", "The user said so on the command line. Only in plans."};
+constexpr std::string_view kLinks[] = {"NVLink through a switch: every pair has the full rate.",
+                                       "NVLink without a switch: mesh or bridge.", "PCIe with peer-to-peer copies.",
+                                       "PCIe through host memory."};
+
 /// A share of a peak: nothing reaches more than all of it, and a share of zero would take forever.
 constexpr RealRange kShare{0.01, 1};
 
-/// What every file begins with. Adds an error when it is of another kind or of another version.
-void read_head(ObjectReader& object, FileKind expected) {
-  object.ignore("$schema");
-  std::string version;
-  if (object.required("format_version", version) && version != kClusterFormat)
-    object.fail("format_version", fmt::format("Format version {} is not known.", json_quoted(version)),
-                fmt::format("Write \"{}\".", kClusterFormat));
-  FileKind kind = expected;
-  if (object.required("kind", kind, kFileKindNames) && kind != expected)
-    object.fail("kind", fmt::format("This file describes a {}.", name_of(kFileKindNames, kind)),
-                fmt::format("A file of kind \"{}\" belongs here.", name_of(kFileKindNames, expected)));
+/// What every file begins with. An error when it is of another kind or of another version.
+void head_fields(Fields& fields, FileKind expected) {
+  static const std::string version = fmt::format(R"("const": "{}")", kClusterFormat);
+  fields.ignore("$schema", "Where this schema lies, for editors.");
+  fields.required_as("format_version", "Version of this format. A reader refuses one that it does not know.", version,
+                     [](const JsonValue& value, JsonErrors& errors) {
+                       std::string found;
+                       if (!read_json(value, found, errors)) return false;
+                       return found == kClusterFormat ||
+                              errors.add(value, fmt::format("Format version {} is not known.", json_quoted(found)),
+                                         fmt::format("Write \"{}\".", kClusterFormat));
+                     });
+  fields.required_as(
+      "kind", "What the file describes.", expected == FileKind::Gpu ? R"("const": "gpu")" : R"("const": "cluster")",
+      [&](const JsonValue& value, JsonErrors& errors) {
+        FileKind kind = expected;
+        if (!read_json(value, kind, errors, kFileKindNames)) return false;
+        return kind == expected ||
+               errors.add(value, fmt::format("This file describes a {}.", name_of(kFileKindNames, kind)),
+                          fmt::format("A file of kind \"{}\" belongs here.", name_of(kFileKindNames, expected)));
+      });
+}
+
+template <class T, class Visit>
+bool read_fields(const JsonValue& value, T& out, JsonErrors& errors, Visit visit) {
+  ObjectReader object(value, errors);
+  Fields fields(object);
+  visit(fields, out);
+  return object.finish();
+}
+
+template <class T, class Visit>
+std::string describe_fields(Visit visit) {
+  return schema_of_fields([&](Fields& fields) {
+    T value;
+    visit(fields, value);
+  });
 }
 
 }  // namespace
 
 // Outside of the unnamed namespace, where the calls in templates would not find them.
 
+static bool read_json(const JsonValue& value, Provenance& out, JsonErrors& errors) {
+  return read_json(value, out, errors, kProvenanceNames);
+}
+static std::string schema_of(Provenance /*value*/) {
+  return schema_reference("provenance");
+}
+
+template <class T, class... Args>
+static void figure_fields(Fields& fields, Sourced<T>& figure, const Args&... args) {
+  fields.required("value", "The figure.", figure.value, args...);
+  fields.required("provenance", "What the figure rests on.", figure.provenance);
+  fields.required("source", "Where the figure was read, or how it was estimated.", figure.source, kWithSource);
+}
+
 template <class T, class... Args>
 static bool read_json(const JsonValue& value, Sourced<T>& out, JsonErrors& errors, const Args&... args) {
   ObjectReader object(value, errors);
-  object.required("value", out.value, args...);
-  object.required("provenance", out.provenance, kProvenanceNames);
-  object.required("source", out.source);
+  Fields fields(object);
+  figure_fields(fields, out, args...);
   return object.finish();
+}
+template <class T, class... Args>
+static std::string schema_of(const Sourced<T>& /*value*/, const Args&... args) {
+  return schema_of_fields([&](Fields& fields) {
+    Sourced<T> figure;
+    figure_fields(fields, figure, args...);
+  });
+}
+static std::string schema_of(const Sourced<Bytes>& /*value*/) {
+  return schema_reference("figure_of_size");
+}
+static std::string schema_of(const Sourced<BytesPerSecond>& /*value*/) {
+  return schema_reference("figure_of_bandwidth");
+}
+static std::string schema_of(const Sourced<FlopsPerSecond>& /*value*/) {
+  return schema_reference("figure_of_flops_rate");
+}
+static std::string schema_of(const Sourced<Seconds>& /*value*/) {
+  return schema_reference("figure_of_time");
+}
+
+static void link_fields(Fields& fields, IntraNodeLink& link) {
+  fields.required("kind", "What it is.", link.kind, DescribedNames{kIntraLinkNames, kLinks});
+  fields.required("bandwidth", "Nominal, of one GPU, per direction.", link.bandwidth);
+  fields.required("latency", "Of one hop.", link.latency);
+  fields.optional("bus_bandwidth", "Bus bandwidth, as nccl-tests defines it, that large collectives reach.",
+                  link.bus_bandwidth);
+}
+
+static void host_fields(Fields& fields, HostLink& link) {
+  fields.required("pcie_generation", "Generation of PCIe.", link.pcie_generation, IntegerRange{1, 7});
+  fields.required("pcie_lanes", "Lanes of PCIe.", link.pcie_lanes, IntegerRange{1, 32});
+  fields.required("bandwidth", "Nominal, per direction.", link.bandwidth);
+}
+
+static void network_fields(Fields& fields, Network& network) {
+  fields.required("kind", "What it is.", network.kind, kNetworkNames);
+  fields.required("nic_bandwidth", "Of one NIC per direction, or of all NICs that one GPU owns, together.",
+                  network.nic_bandwidth);
+  fields.optional("gpus_per_nic", "The GPUs of a node that share one NIC. Missing: all of them.", network.gpus_per_nic,
+                  IntegerRange{1, kMostGpusPerNode});
+  fields.optional("nic_near_gpu", "NIC and GPU under one PCIe switch (GPUDirect).", network.nic_near_gpu);
+  fields.optional("sharp", "The switches reduce (NCCL's CollNet plugin).", network.sharp);
+  fields.required("latency", "Of one hop.", network.latency);
 }
 
 static bool read_json(const JsonValue& value, IntraNodeLink& out, JsonErrors& errors) {
-  ObjectReader object(value, errors);
-  object.required("kind", out.kind, kIntraLinkNames);
-  object.required("bandwidth", out.bandwidth);
-  object.required("latency", out.latency);
-  object.optional("bus_bandwidth", out.bus_bandwidth);
-  return object.finish();
+  return read_fields(value, out, errors, link_fields);
+}
+static std::string schema_of(const IntraNodeLink& /*value*/) {
+  return schema_reference("intra_node");
 }
 
 static bool read_json(const JsonValue& value, HostLink& out, JsonErrors& errors) {
-  ObjectReader object(value, errors);
-  object.required("pcie_generation", out.pcie_generation, IntegerRange{1, 7});
-  object.required("pcie_lanes", out.pcie_lanes, IntegerRange{1, 32});
-  object.required("bandwidth", out.bandwidth);
-  return object.finish();
+  return read_fields(value, out, errors, host_fields);
+}
+static std::string schema_of(const HostLink& /*value*/) {
+  return schema_reference("host_link");
 }
 
 static bool read_json(const JsonValue& value, Network& out, JsonErrors& errors) {
-  ObjectReader object(value, errors);
-  object.required("kind", out.kind, kNetworkNames);
-  object.required("nic_bandwidth", out.nic_bandwidth);
-  object.optional("gpus_per_nic", out.gpus_per_nic, IntegerRange{1, kMostGpusPerNode});
-  object.optional("nic_near_gpu", out.nic_near_gpu);
-  object.optional("sharp", out.sharp);
-  object.required("latency", out.latency);
-  return object.finish();
+  return read_fields(value, out, errors, network_fields);
+}
+static std::string schema_of(const Network& /*value*/) {
+  return schema_reference("network");
+}
+
+static void rate_fields(Fields& fields, Gpu& gpu) {
+  fields.required("fp32", "Dense peak in fp32.", gpu.fp32);
+  fields.optional("tf32", "Dense peak in tf32.", gpu.tf32);
+  fields.optional("fp16", "Dense peak in fp16.", gpu.fp16);
+  fields.optional("bf16", "Dense peak in bf16.", gpu.bf16);
+}
+
+static void gpu_fields(Fields& fields, Gpu& gpu) {
+  head_fields(fields, FileKind::Gpu);
+  ComputeCapability capability;
+  fields.required("name", "As the maker calls it.", gpu.name, kNamed);
+  fields.optional("aliases", "Other names that users and drivers have for it.", gpu.aliases, kNamed);
+  fields.required("architecture", "Family of the chip.", gpu.architecture, kNamed);
+  if (fields.required("compute_capability", {"Of CUDA: decides which kernels run.", R"(["8.0"])"}, capability)) {
+    gpu.compute_capability = capability.value;
+  }
+  fields.required("sms", "Number of streaming multiprocessors.", gpu.num_sms, IntegerRange{1, 100'000});
+  fields.required("l2_cache", "Size of the L2 cache.", gpu.l2_cache);
+  fields.required("shared_memory_per_block", "The most shared memory that one thread block may ask for.",
+                  gpu.shared_memory_per_block);
+  fields.required("shared_memory_per_sm", "Shared memory of one multiprocessor.", gpu.shared_memory_per_sm);
+  fields.required("memory", "Total device memory as the driver reports it, not the label.", gpu.memory);
+  fields.required("usable_memory",
+                  "What one process may allocate in all, its CUDA context included: the total of cudaMemGetInfo.",
+                  gpu.usable_memory);
+  fields.required("memory_bandwidth", "Nominal bandwidth of the device memory.", gpu.memory_bandwidth);
+  fields.required_as("peak", "Dense peak rates of matrix products. Missing: the hardware has no such mode.",
+                     R"("allOf": [{"$ref": "#/definitions/peak"}])", [&](const JsonValue& value, JsonErrors& errors) {
+                       return read_fields(value, gpu, errors, rate_fields);
+                     });
+  fields.required("achievable_compute",
+                  "The share of a peak rate that matrix products and convolutions of a training step reach.",
+                  gpu.achievable_compute, kShare);
+  fields.required("achievable_bandwidth",
+                  "The share of the memory bandwidth that the other kernels of a training step reach.",
+                  gpu.achievable_bandwidth, kShare);
+  fields.optional("achievable_attention",
+                  "The share of a peak rate that fused attention reaches. Missing: 0.65 of achievable_compute.",
+                  gpu.achievable_attention, kShare);
+  fields.required("context", "What the CUDA context of one process takes with PyTorch loaded.", gpu.context);
+  fields.required("intra_node", "The link of a node's GPUs, where a cluster names none.", gpu.intra_node);
+  fields.required("host_link", "The link to the host, where a cluster names none.", gpu.host_link);
+  fields.required("network", "The network, where a cluster names none.", gpu.network);
 }
 
 static bool read_json(const JsonValue& value, Gpu& gpu, JsonErrors& errors) {
-  ObjectReader object(value, errors);
-  read_head(object, FileKind::Gpu);
-  ComputeCapability capability;
-  object.required("name", gpu.name);
-  object.optional("aliases", gpu.aliases);
-  object.required("architecture", gpu.architecture);
-  if (object.required("compute_capability", capability)) gpu.compute_capability = capability.value;
-  object.required("sms", gpu.num_sms, IntegerRange{1, 100'000});
-  object.required("l2_cache", gpu.l2_cache);
-  object.required("shared_memory_per_block", gpu.shared_memory_per_block);
-  object.required("shared_memory_per_sm", gpu.shared_memory_per_sm);
-  object.required("memory", gpu.memory);
-  object.required("usable_memory", gpu.usable_memory);
-  object.required("memory_bandwidth", gpu.memory_bandwidth);
-  if (const JsonValue* peak = object.required_value("peak")) {
-    ObjectReader rates(*peak, errors);
-    rates.required("fp32", gpu.fp32);
-    rates.optional("tf32", gpu.tf32);
-    rates.optional("fp16", gpu.fp16);
-    rates.optional("bf16", gpu.bf16);
-    rates.finish();
-  }
-  object.required("achievable_compute", gpu.achievable_compute, kShare);
-  object.required("achievable_bandwidth", gpu.achievable_bandwidth, kShare);
-  object.optional("achievable_attention", gpu.achievable_attention, kShare);
-  object.required("context", gpu.context);
-  object.required("intra_node", gpu.intra_node);
-  object.required("host_link", gpu.host_link);
-  object.required("network", gpu.network);
-  return object.finish();
+  return read_fields(value, gpu, errors, gpu_fields);
 }
 
 namespace {
@@ -214,30 +321,85 @@ Result<Gpu> read_gpu(const JsonDocument& document) {
   return std::move(errors).result(std::move(gpu));
 }
 
-bool read_json(const JsonValue& value, Cluster& cluster, JsonErrors& errors, std::span<const Gpu> gpus) {
-  ObjectReader object(value, errors);
-  cluster = {};
-  read_head(object, FileKind::Cluster);
-  object.required("name", cluster.name);
-  object.optional("aliases", cluster.aliases);
-  if (const JsonValue* gpu = object.required_value("gpu")) read_gpu_of_cluster(*gpu, cluster.gpu, gpus, errors);
-  object.required("gpus_per_node", cluster.gpus_per_node, IntegerRange{1, kMostGpusPerNode});
-  object.optional("nodes", cluster.nodes, IntegerRange{1, kMostNodes});
-  object.optional("cpu", cluster.cpu, kCpuVendorNames);
-  object.optional("host_memory", cluster.host_memory);
+namespace {
+
+/// Which links the file names; the others are those of the GPU.
+struct NamedLinks {
+  bool intra_node = false;
+  bool network = false;
+};
+
+void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus, NamedLinks& named) {
+  head_fields(fields, FileKind::Cluster);
+  fields.required("name", "As its users call it.", cluster.name, kNamed);
+  fields.optional("aliases", "Other names that users have for it.", cluster.aliases, kNamed);
+  fields.required_as("gpu", "The name or alias of a shipped GPU, or a GPU card.",
+                     R"("oneOf": [{"type": "string", "minLength": 1}, {"$ref": "#/definitions/gpu"}])",
+                     [&](const JsonValue& value, JsonErrors& errors) {
+                       return read_gpu_of_cluster(value, cluster.gpu, gpus, errors);
+                     });
+  fields.required("gpus_per_node", "GPUs of one node, one rank each.", cluster.gpus_per_node,
+                  IntegerRange{1, kMostGpusPerNode});
+  fields.optional("nodes", "Nodes of the cluster.", cluster.nodes, IntegerRange{1, kMostNodes});
+  fields.optional("cpu", "Maker of the host's CPU; NCCL's choice of algorithm depends on it.", cluster.cpu,
+                  kCpuVendorNames);
+  fields.optional("host_memory", "Memory of one node.", cluster.host_memory);
   cluster.intra_node = cluster.gpu.intra_node;
   cluster.host_link = cluster.gpu.host_link;
   cluster.network = cluster.gpu.network;
-  const bool has_link = object.optional("intra_node", cluster.intra_node);
-  object.optional("host_link", cluster.host_link);
-  const bool has_network = object.optional("network", cluster.network);
-  object.optional("assumptions", cluster.assumptions);
+  named.intra_node = fields.optional("intra_node", "The link of a node's GPUs.", cluster.intra_node);
+  fields.optional("host_link", "The link of each GPU to its host.", cluster.host_link);
+  named.network = fields.optional("network", "The network between the nodes.", cluster.network);
+  fields.optional("assumptions", "What was assumed to fill in what nobody said, as sentences.", cluster.assumptions);
+}
+
+}  // namespace
+
+std::string cluster_schema() {
+  const std::string provenance = schema_of(Provenance{}, DescribedNames{kProvenanceNames, kProvenances});
+  std::vector<FieldSchema> definitions;
+  const auto define = [&](std::string_view name, std::string schema) {
+    definitions.push_back({name, std::move(schema)});
+  };
+  const auto quantities = quantity_schemas();
+  for (const auto& [name, schema] : quantities) define(name, schema);
+  define("provenance", R"("description": "What a figure rests on.", )" + provenance);
+  define("figure_of_size", describe_fields<Sourced<Bytes>>(figure_fields<Bytes>));
+  define("figure_of_bandwidth", describe_fields<Sourced<BytesPerSecond>>(figure_fields<BytesPerSecond>));
+  define("figure_of_flops_rate", describe_fields<Sourced<FlopsPerSecond>>(figure_fields<FlopsPerSecond>));
+  define("figure_of_time", describe_fields<Sourced<Seconds>>(figure_fields<Seconds>));
+  define("intra_node", R"("description": "The link that the collectives of one node use.", )" +
+                           describe_fields<IntraNodeLink>(link_fields));
+  define("host_link", R"("description": "The PCIe link of one GPU to its host: what offloading goes over.", )" +
+                          describe_fields<HostLink>(host_fields));
+  define("network", R"("description": "What lies between the nodes.", )" + describe_fields<Network>(network_fields));
+  define("peak", describe_fields<Gpu>(rate_fields));
+  define("gpu", describe_fields<Gpu>(gpu_fields));
+  define("cluster", describe_fields<Cluster>([](Fields& fields, Cluster& cluster) {
+           NamedLinks named;
+           cluster_fields(fields, cluster, {}, named);
+         }));
+  return schema_of_file(
+      "cluster", "GPUs and clusters of fsdp-plan",
+      "A GPU card (kind \"gpu\") or a cluster of such GPUs (kind \"cluster\"). Every figure says where it comes from.",
+      R"("type": "object", "required": ["kind"], "properties": {"kind": {"enum": ["gpu", "cluster"]}},
+                           "if": {"properties": {"kind": {"const": "gpu"}}},
+                           "then": {"$ref": "#/definitions/gpu"}, "else": {"$ref": "#/definitions/cluster"})",
+      definitions);
+}
+
+bool read_json(const JsonValue& value, Cluster& cluster, JsonErrors& errors, std::span<const Gpu> gpus) {
+  ObjectReader object(value, errors);
+  Fields fields(object);
+  cluster = {};
+  NamedLinks named;
+  cluster_fields(fields, cluster, gpus, named);
   const bool good = object.finish();
-  if (!has_link && cluster.gpus_per_node > 1) {
+  if (!named.intra_node && cluster.gpus_per_node > 1) {
     cluster.assumptions.push_back(fmt::format("The GPUs of a node are linked by {}, as is usual for {}.",
                                               describe(cluster.intra_node.kind), cluster.gpu.name));
   }
-  if (!has_network && cluster.nodes > 1) {
+  if (!named.network && cluster.nodes > 1) {
     cluster.assumptions.push_back(fmt::format("The nodes are linked by {}, as is usual for {}.",
                                               describe(cluster.network.kind), cluster.gpu.name));
   }

@@ -23,6 +23,10 @@ Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> 
 bool read_json(const JsonValue& value, Cluster& cluster, JsonErrors& errors, std::span<const Gpu> gpus);
 Result<Cluster> read_cluster_file(const std::string& path, std::span<const Gpu> gpus);
 
+/// The JSON Schema of GPU cards and clusters: what `fsdp-plan schema cluster` prints and
+/// model_specs/schemas/cluster.schema.json holds.
+std::string cluster_schema();
+
 /// Writes the object that `read_gpu` reads back as the same value; with the same calls for a file of the library, the
 /// same bytes.
 void write_gpu(const Gpu& gpu, JsonWriter& json);

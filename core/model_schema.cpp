@@ -23,15 +23,6 @@ namespace {
 
 using Definitions = std::vector<std::pair<std::string, std::string>>;
 
-/// `"a": {...}, "b": {...}`
-std::string members(const Definitions& definitions) {
-  std::string text;
-  for (const auto& [name, schema] : definitions) {
-    text += fmt::format("{}{}: {{{}}}", text.empty() ? "" : ", ", json_quoted(name), schema);
-  }
-  return text;
-}
-
 std::string refer(std::string_view definition) {
   return fmt::format(R"("$ref": "#/definitions/{}")", definition);
 }
@@ -210,11 +201,12 @@ std::string model_schema() {
     if (op_row(kind).is_plain)
       definitions.emplace_back(fmt::format("op_{}", name_of(kind)), schema_of_op(kind, op_entry));
   }
-  return lay_out_json(fmt::format(
-      R"({{"$schema": "http://json-schema.org/draft-07/schema#", "$id": "model.schema.json",
-           "title": "Model specs of fsdp-plan", "description": "What is computed in one training step, at the height of blocks such as decoder layers: dimensions, inputs, modules in forward order, tied parameters and recipes to train it.",
-           {}, "definitions": {{{}}}}})",
-      model_spec_reader::schema_of_spec(), members(definitions)));
+  std::vector<FieldSchema> defined;
+  for (const auto& [name, schema] : definitions) defined.push_back({name, schema});
+  return schema_of_file("model", "Model specs of fsdp-plan",
+                        "What is computed in one training step, at the height of blocks such as decoder layers: "
+                        "dimensions, inputs, modules in forward order, tied parameters and recipes to train it.",
+                        model_spec_reader::schema_of_spec(), defined);
 }
 
 }  // namespace fsdp

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/parse_units.h"
+
 namespace fsdp {
 
 namespace {
@@ -101,10 +103,59 @@ std::string schema_of(double /*value*/, RealRange range) {
          limits(range.min, range.max == kLargest ? all.max : range.max, all.min, all.max, write_real);
 }
 
+std::string schema_of(Bytes /*value*/, InBytes /*unused*/) {
+  return schema_of(std::int64_t{}, IntegerRange{0, kLargestSize.count()});
+}
+
 std::string schema_of_names(const std::vector<std::string_view>& names) {
   std::string list;
   for (const std::string_view name : names) list += (list.empty() ? "" : ", ") + json_quoted(name);
   return fmt::format(R"("enum": [{}])", list);
+}
+
+std::string schema_of_names(const std::vector<std::string_view>& names, std::span<const std::string_view> sentences) {
+  assert(names.size() == sentences.size());
+  std::string list;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    list += fmt::format(R"({}{{"const": {}, "description": {}}})", i == 0 ? "" : ", ", json_quoted(names[i]),
+                        json_quoted(sentences[i]));
+  }
+  return fmt::format(R"("oneOf": [{}])", list);
+}
+
+bool read_json(const JsonValue& value, std::string& out, JsonErrors& errors, NotEmpty rule) {
+  if (!read_json(value, out, errors)) return false;
+  return !out.empty() || errors.add(value, std::string(rule.what), std::string(rule.hint));
+}
+
+std::string schema_of(const std::string& /*value*/, NotEmpty /*unused*/) {
+  return R"("type": "string", "minLength": 1)";
+}
+
+std::string schema_of(Bytes /*value*/) {
+  return schema_reference("size");
+}
+std::string schema_of(BytesPerSecond /*value*/) {
+  return schema_reference("bandwidth");
+}
+std::string schema_of(FlopsPerSecond /*value*/) {
+  return schema_reference("flops_rate");
+}
+std::string schema_of(Seconds /*value*/) {
+  return schema_reference("time");
+}
+
+std::vector<std::pair<std::string, std::string>> quantity_schemas() {
+  const auto quantity = [](std::string_view description, const std::string& pattern, std::string_view examples) {
+    return fmt::format(R"("description": {}, "type": "string", "pattern": {}, "examples": {})",
+                       json_quoted(description), json_quoted(pattern), examples);
+  };
+  return {{"size", quantity("Bytes with a unit: K, M, G, T and KiB to TiB count in 1024s, KB to TB in 1000s.",
+                            size_pattern(), R"(["16GiB", "1.5G", "15360MiB"])")},
+          {"bandwidth",
+           quantity("Bytes per second, in one direction.", bandwidth_pattern(), R"(["450GB/s", "12.5GiB/s"])")},
+          {"flops_rate", quantity("Floating point operations per second.", flops_rate_pattern(), R"(["312TFLOPS"])")},
+          {"time", quantity("A time with its unit.", time_pattern(), R"(["3.5us"])")}};
 }
 
 std::string default_of(bool value) {
@@ -125,6 +176,10 @@ std::string default_of(int value, IntegerRange /*range*/) {
 
 std::string default_of(double value, RealRange /*range*/) {
   return write_real(value);
+}
+
+std::string default_of(Bytes value, InBytes /*unused*/) {
+  return write_integer(value.count());
 }
 
 bool Fields::describe(std::string_view key, const FieldDoc& doc, std::string_view schema, bool required,
@@ -152,8 +207,18 @@ std::string schema_reference(std::string_view definition) {
   return fmt::format(R"("allOf": [{{"$ref": "#/definitions/{}"}}])", definition);
 }
 
-std::string lay_out_json(const std::string& text) {
-  const Result<JsonDocument> document = parse_json(text, "");
+std::string schema_of_file(std::string_view name, std::string_view title, std::string_view description,
+                           std::string_view schema, const std::vector<FieldSchema>& definitions) {
+  std::string defined;
+  for (const FieldSchema& each : definitions) {
+    defined += fmt::format("{}{}: {{{}}}", defined.empty() ? "" : ", ", json_quoted(each.key), each.schema);
+  }
+  const auto document = parse_json(
+      fmt::format(R"({{"$schema": "http://json-schema.org/draft-07/schema#", "$id": "{}.schema.json", "title": {},
+                       "description": {}, {}{}}})",
+                  name, json_quoted(title), json_quoted(description), schema,
+                  defined.empty() ? "" : fmt::format(R"(, "definitions": {{{}}})", defined)),
+      std::string(name));
   assert(document);
   std::string out;
   lay_out(document->root, 0, 0, out);

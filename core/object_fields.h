@@ -15,8 +15,11 @@
 // A schema is passed around as the text of an object's members, without the braces: `"type": "boolean"`.
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/json_writer.h"
@@ -40,6 +43,8 @@ std::string schema_of(const std::string& value);
 std::string schema_of(std::int64_t value, IntegerRange range = {});
 std::string schema_of(int value, IntegerRange range = {});
 std::string schema_of(double value, RealRange range = {});
+/// A size as an integer of bytes.
+std::string schema_of(Bytes value, InBytes);
 std::string schema_of_names(const std::vector<std::string_view>& names);
 
 template <class E>
@@ -57,19 +62,75 @@ std::string schema_of(const std::optional<T>& /*value*/, const Args&... args) {
   return schema_of(T{}, args...);
 }
 
+/// The names of an enum, and a sentence on each in the same order.
+template <class E>
+struct DescribedNames {
+  const EnumTable<E>& table;
+  std::span<const std::string_view> sentences;
+};
+template <class E>
+DescribedNames(const EnumTable<E>&, std::span<const std::string_view>) -> DescribedNames<E>;
+std::string schema_of_names(const std::vector<std::string_view>& names, std::span<const std::string_view> sentences);
+
+template <class E>
+bool read_json(const JsonValue& value, E& out, JsonErrors& errors, const DescribedNames<E>& names) {
+  return read_json(value, out, errors, names.table);
+}
+template <class E>
+std::string schema_of(const E& /*value*/, const DescribedNames<E>& names) {
+  std::vector<std::string_view> table;
+  for (const EnumName<E>& entry : names.table.names) table.push_back(entry.name);
+  return schema_of_names(table, names.sentences);
+}
+
+/// A text that says something. The members are the message to one that does not.
+struct NotEmpty {
+  std::string_view what;
+  std::string_view hint;
+};
+bool read_json(const JsonValue& value, std::string& out, JsonErrors& errors, NotEmpty rule);
+std::string schema_of(const std::string& value, NotEmpty rule);
+
+// Quantities with their unit are definitions of the file: those of `quantity_schemas`.
+std::string schema_of(Bytes value);
+std::string schema_of(BytesPerSecond value);
+std::string schema_of(FlopsPerSecond value);
+std::string schema_of(Seconds value);
+std::vector<std::pair<std::string, std::string>> quantity_schemas();
+
 // What a missing member means, as JSON: the value of the field as it is made. Empty: nothing that JSON can say.
 std::string default_of(bool value);
 std::string default_of(const std::string& value);
 std::string default_of(std::int64_t value, IntegerRange range = {});
 std::string default_of(int value, IntegerRange range = {});
 std::string default_of(double value, RealRange range = {});
+std::string default_of(Bytes value, InBytes);
 template <class E>
 std::string default_of(const E& value, const EnumTable<E>& table) {
   return json_quoted(name_of(table, value));
 }
+template <class E>
+std::string default_of(const E& value, const DescribedNames<E>& names) {
+  return json_quoted(name_of(names.table, value));
+}
 template <class... Any>
 std::string default_of(const Any&... /*unused*/) {
   return {};
+}
+
+/// A value that a function reads.
+template <class Read>
+struct ReadBy {
+  Read& read;
+};
+template <class Read>
+bool read_json(const JsonValue& value, ReadBy<Read>& out, JsonErrors& errors) {
+  if constexpr (std::is_same_v<decltype(out.read(value, errors)), bool>) {
+    return out.read(value, errors);
+  } else {
+    out.read(value, errors);
+    return true;
+  }
 }
 
 /// The schema of one member.
@@ -97,16 +158,18 @@ class Fields {
     return describe(key, doc, schema_of(out, args...), false, default_of(out, args...));
   }
 
-  /// A member that `read(value, errors)` reads and whose schema is `schema`. True when it is there.
+  /// A member that `read(value, errors)` reads and whose schema is `schema`. It may return whether the value was good.
   template <class Read>
   bool required_as(std::string_view key, FieldDoc doc, std::string_view schema, Read read) {
     if (object_ == nullptr) return describe(key, doc, schema, true);
-    return run(object_->required_value(key), read);
+    ReadBy<Read> reader{read};
+    return object_->required(key, reader);
   }
   template <class Read>
   bool optional_as(std::string_view key, FieldDoc doc, std::string_view schema, Read read) {
     if (object_ == nullptr) return describe(key, doc, schema, false);
-    return run(object_->optional_value(key), read);
+    ReadBy<Read> reader{read};
+    return object_->optional(key, reader);
   }
 
   /// A member that is for others, whatever it holds: "$schema".
@@ -116,11 +179,6 @@ class Fields {
   }
 
  private:
-  template <class Read>
-  bool run(const JsonValue* value, Read& read) {
-    if (value != nullptr) read(*value, object_->errors());
-    return value != nullptr;
-  }
   bool describe(std::string_view key, const FieldDoc& doc, std::string_view schema, bool required,
                 std::string_view otherwise = {});
 
@@ -143,11 +201,11 @@ std::string schema_of_fields(Visit visit) {
   return schema_of_object(schemas_of_fields(visit));
 }
 
+/// The text of a whole schema, laid out. `definitions`: what "#/definitions/NAME" refers to.
+std::string schema_of_file(std::string_view name, std::string_view title, std::string_view description,
+                           std::string_view schema, const std::vector<FieldSchema>& definitions);
+
 /// `"allOf": [{"$ref": "#/definitions/NAME"}]`: beside "$ref" a schema may say nothing else.
 std::string schema_reference(std::string_view definition);
-
-/// JSON text laid out to be read and compared: an object or a list that fits stands on one line.
-/// REQUIRES: it is JSON.
-std::string lay_out_json(const std::string& text);
 
 }  // namespace fsdp

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "core/json_writer.h"
 
@@ -131,7 +132,7 @@ bool is_bits(std::string_view unit) {
   for (const std::string_view ending : {"bps", "bit/s", "bits/s", "bit", "bits"}) {
     if (folded.ends_with(ending)) return true;
   }
-  if (unit.ends_with("b/s")) unit.remove_suffix(2);
+  if (unit.ends_with("b/s") || unit.ends_with("b/S")) unit.remove_suffix(2);
   return unit == "b" ||
          (unit.size() >= 2 && unit.back() == 'b' && std::isupper(static_cast<unsigned char>(unit.front())));
 }
@@ -199,6 +200,36 @@ std::string format_scaled(double value, std::span<const Suffix> largest_first) {
   return few_digits(value / largest_first.back().scale) + " " + std::string(largest_first.back().suffix);
 }
 
+/// A unit in any mixture of capital and small letters: "[Gg][Bb]/[Ss]".
+std::string any_case(std::string_view unit) {
+  std::string pattern;
+  for (const char c : unit) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalpha(byte)) pattern += fmt::format("[{}{}]", char(std::toupper(byte)), char(std::tolower(byte)));
+    if (!std::isalpha(byte)) pattern += c;
+  }
+  return pattern;
+}
+
+/// A number and one of the units. After a capital prefix "b" is a bit, so that it stands for bytes after a small one
+/// only.
+std::string pattern_of(std::span<const Suffix> units, bool zero_is_good) {
+  std::string pattern;
+  const auto add = [&](const std::string& unit) { pattern += (pattern.empty() ? "" : "|") + unit; };
+  for (const Suffix& unit : units) {
+    const std::size_t b = unit.suffix.find('B');
+    if (b == std::string_view::npos) {
+      add(any_case(unit.suffix));
+      continue;
+    }
+    const std::string after = any_case(unit.suffix.substr(b + 1));
+    add(any_case(unit.suffix.substr(0, b)) + "B" + after);
+    if (b > 0) add(lower(unit.suffix.substr(0, 1)) + any_case(unit.suffix.substr(1, b - 1)) + "b" + after);
+  }
+  return fmt::format("^[ \\t]*{}([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?[ \\t]*({})[ \\t]*$",
+                     zero_is_good ? "" : "(?=[0-9.]*[1-9])", pattern);
+}
+
 }  // namespace
 
 Result<Bytes> parse_size(std::string_view text, std::string_view where) {
@@ -246,6 +277,26 @@ Result<FlopsPerSecond> parse_flops_rate(std::string_view text, std::string_view 
 Result<Seconds> parse_time(std::string_view text, std::string_view where) {
   FSDP_TRY(const double value, parse_real(text, where, kTime, kTimeUnits, true));
   return Seconds(value);
+}
+
+std::string size_pattern() {
+  return pattern_of(kSizeUnits, true);
+}
+
+std::string bandwidth_pattern() {
+  return pattern_of(kBandwidthUnits, false);
+}
+
+std::string flops_rate_pattern() {
+  std::vector<Suffix> units(kFlopsUnits.begin(), kFlopsUnits.end());
+  for (const std::string_view spelled : {"FLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s", "EFLOP/s"}) {
+    units.push_back({spelled, 1});
+  }
+  return pattern_of(units, false);
+}
+
+std::string time_pattern() {
+  return pattern_of(kTimeUnits, true);
 }
 
 bool is_decimal_size(std::string_view text) {

@@ -35,6 +35,12 @@ Result<Seconds> parse_time(std::string_view text, std::string_view where);
 /// what it understood.
 bool is_decimal_size(std::string_view text);
 
+/// Regular expressions (ECMA 262) of what the parsers above take, but for numbers out of range.
+std::string size_pattern();
+std::string bandwidth_pattern();
+std::string flops_rate_pattern();
+std::string time_pattern();
+
 // For people: three or so digits, binary prefixes for sizes ("15.4 GiB", "512 B"), decimal ones for the rest.
 std::string format_bytes(Bytes size);
 std::string format_bandwidth(BytesPerSecond bandwidth);

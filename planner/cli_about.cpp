@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/cluster_library.h"
+#include "core/cluster_reader.h"
 #include "core/files.h"
 #include "core/json_writer.h"
 #include "core/model_json.h"
@@ -142,8 +143,8 @@ Outcome schema_command(const CommandLine& line, const Output& output) {
   if (std::find(kSchemas.begin(), kSchemas.end(), name) == kSchemas.end()) {
     return input_failure({{"schema", fmt::format("There is no schema \"{}\".", name), suggest_name(name, kSchemas)}});
   }
-  if (name == "model") {
-    output.console.out << model_schema();
+  if (name == "model" || name == "cluster") {
+    output.console.out << (name == "model" ? model_schema() : cluster_schema());
     return kExitYes;
   }
   const Result<std::string> text =

@@ -23,7 +23,7 @@ except ImportError:
     sys.exit(77)
 
 # Those that the program makes from what its readers go by.
-GENERATED = ["model"]
+GENERATED = ["model", "cluster"]
 
 # Each schema, and the files that it is for.
 FILES_OF_SCHEMA = {
@@ -82,9 +82,10 @@ VALUES = [None, True, False, "x", "", "layer.", "batch", -1, 0, 1.5, 7, [], {}, 
 
 # Refusals whose reason stands at one place of the file, so that a schema can say it.
 SAYABLE = re.compile(
-    r"Unknown key|\"[^\"]*\" is missing\.|Expected |is out of range|Unknown (?!recipe)|has a name\.|There is no (module|op)\.|"
+    r"Unknown key|\"[^\"]*\" is missing\.|Expected |is out of range|Unknown (?!recipe|GPU)|has a name\.|There is no (module|op)\.|"
     r"The module has (neither|both)|is listed twice|has no momentum|The first op does not say|is not (the name of a module|a repetition)|"
-    r"The list is empty|has no option|cannot be the name of a dimension|The op runs in the entry's own module|after the root's forward")
+    r"There is no (name|source)\.|(has no|is not a) unit|counts bits|is negative|is zero|is empty where|is not a (size|bandwidth|rate|time)|"
+    r"is not a compute capability|The list is empty|has no option|cannot be the name of a dimension|The op runs in the entry's own module|after the root's forward")
 
 
 def places_of(value, path=()):
@@ -120,7 +121,7 @@ def with_a_change(document, draw):
 def problems_of_drawn(name, files, words, validator, binary, root):
     """What the schema refuses the program refuses, and the other way round where a schema can say it."""
     draw = random.Random(name)
-    documents = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    documents = [whole(path) for path in files]
     refused_by_both = accepted_by_both = 0
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "drawn.json"
@@ -143,6 +144,15 @@ def problems_of_drawn(name, files, words, validator, binary, root):
     print(f"{name}: of {DRAWN} drawn files both refuse {refused_by_both} and both take {accepted_by_both}")
     if min(refused_by_both, accepted_by_both) < DRAWN // 20:
         yield f"{name}: the drawn files show too little"
+
+
+def whole(path):
+    """A file; a cluster with the card of its GPU inside."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if document.get("kind") == "cluster":
+        cards = [json.loads(card.read_text(encoding="utf-8")) for card in sorted(path.parent.glob("gpus/*.json"))]
+        document["gpu"] = next(card for card in cards if document["gpu"] in (card["name"], *card["aliases"]))
+    return document
 
 
 def problems_of_generated(schemas, binary):
@@ -184,6 +194,8 @@ def main(root, binary):
 
     model = validator_of(specs / "schemas" / "model.schema.json")
     problems += problems_of_drawn("model", sorted(specs.glob("*.json")), ("models", "FILE", "--expanded"), model, binary, root)
+
+    problems += problems_of_drawn("cluster", sorted(specs.glob("clusters/*.json")), ("mlp", "--cluster", "FILE"), validator, binary, root)
 
     for problem in problems:
         print(problem)

@@ -1,7 +1,12 @@
 #include "core/parse_units.h"
 
 #include <gtest/gtest.h>
+
 #include <rapidcheck/gtest.h>
+#include <cctype>
+#include <regex>
+#include <string>
+#include <vector>
 
 #include <cmath>
 #include <cstring>
@@ -181,6 +186,45 @@ RC_GTEST_PROP(ExactRates, ReadBackTheSame, ()) {
   RC_ASSERT(parse_bandwidth(exact_bandwidth(BytesPerSecond(value)), "") == BytesPerSecond(value));
   RC_ASSERT(parse_flops_rate(exact_flops_rate(FlopsPerSecond(value)), "") == FlopsPerSecond(value));
   RC_ASSERT(parse_time(exact_time(Seconds(value)), "") == Seconds(value));
+}
+
+/// All mixtures of capital and small letters.
+std::vector<std::string> mixtures_of(std::string text) {
+  std::vector<std::string> found = {""};
+  for (const char c : text) {
+    std::vector<std::string> longer;
+    for (const std::string& begun : found) {
+      longer.push_back(begun + c);
+      const auto other = static_cast<char>(c ^ 0x20);
+      if (std::isalpha(static_cast<unsigned char>(c))) longer.push_back(begun + other);
+    }
+    found = std::move(longer);
+  }
+  return found;
+}
+
+TEST(ParseUnits, PatternsTakeWhatTheParsersTake) {
+  const std::regex size(size_pattern()), bandwidth(bandwidth_pattern()), rate(flops_rate_pattern()),
+      time(time_pattern());
+  int taken = 0;
+  const auto compare = [&](const std::string& text, const std::regex& pattern, bool is_good) {
+    EXPECT_EQ(std::regex_match(text, pattern), is_good) << text;
+    taken += is_good;
+  };
+  for (const char* unit : {"",      "B",      "K",       "KB", "KiB", "TiB", "PB",  "B/s", "GB/s", "GiB/s", "Gbps",
+                           "FLOPS", "TFLOPS", "PFLOP/s", "s",  "us",  "µs",  "min", "h",   "bit",  "x"}) {
+    for (const std::string& mixed : mixtures_of(unit)) {
+      for (const char* number :
+           {"16", "1.5 ", " .5", "2.", "1e3", "1E-3\t", "0", "0.0", "-1", "+1", "1,5", "", ".", "e3", "inf", "0x1"}) {
+        const std::string text = number + mixed;
+        compare(text, size, parse_size(text, "").has_value());
+        compare(text, bandwidth, parse_bandwidth(text, "").has_value());
+        compare(text, rate, parse_flops_rate(text, "").has_value());
+        compare(text, time, parse_time(text, "").has_value());
+      }
+    }
+  }
+  EXPECT_GT(taken, 500);
 }
 
 }  // namespace
