@@ -205,16 +205,6 @@ struct TrafficReport {
   bool operator==(const TrafficReport&) const = default;
 };
 
-/// One thing that a stream does, for pictures.
-struct TimelineEvent {
-  std::string stream;  ///< "compute", "all_gather", "reduce_scatter", "all_reduce", "copy".
-  std::string name;
-  Seconds start{0};
-  Seconds end{0};
-
-  bool operator==(const TimelineEvent&) const = default;
-};
-
 struct TimeReport {
   Seconds step{0};
   Seconds compute{0};                ///< Busy time of the compute stream.
@@ -223,7 +213,6 @@ struct TimeReport {
   double tokens_per_second_per_gpu = 0;
   double mfu = 0;
   Seconds low{0}, high{0};  ///< The step's uncertainty band.
-  std::vector<TimelineEvent> timeline;
 
   bool operator==(const TimeReport&) const = default;
 };

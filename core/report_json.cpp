@@ -259,21 +259,4 @@ void write_report_members(JsonWriter& writer, const StepReport& report, const Cl
   if (report.rehearsal) write_rehearsal(writer, *report.rehearsal);
 }
 
-void write_timeline(JsonWriter& writer, const TimeReport& time) {
-  writer.begin_object();
-  writer.member("format_version", kReportFormatVersion);
-  writer.key("events");
-  writer.begin_array();
-  for (const TimelineEvent& event : time.timeline) {
-    writer.begin_object(JsonLayout::OneLine);
-    writer.member("stream", event.stream);
-    writer.member("name", event.name);
-    writer.member("start", event.start.count());
-    writer.member("end", event.end.count());
-    writer.end_object();
-  }
-  writer.end_array();
-  writer.end_object();
-}
-
 }  // namespace fsdp

@@ -23,8 +23,4 @@ void write_report_members(JsonWriter& writer, const StepReport& report, const Cl
 /// Writes the member `rehearsal`.
 void write_rehearsal(JsonWriter& writer, const Rehearsal& rehearsal);
 
-/// Writes the timeline as an object of its own, because it is large: {"format_version", "events": [...]}, one event a
-/// line, in order of start.
-void write_timeline(JsonWriter& writer, const TimeReport& time);
-
 }  // namespace fsdp

@@ -23,7 +23,7 @@ enum class Stream : std::uint8_t {
   ToHost,  ///< Gradients, with CPU offload.
 };
 inline constexpr int kNumStreams = static_cast<int>(Stream::ToHost) + 1;
-/// "all_gather", as in `TimelineEvent::stream`.
+/// "all_gather".
 std::string_view name_of(Stream stream);
 
 /// What a collective moves.

@@ -54,19 +54,17 @@ void add_traffic(TrafficReport& traffic, const Collective& collective) {
   total.sent_per_rank += Bytes(passes * (ranks - 1) * collective.payload.count() / ranks);
 }
 
-// Median time of each action, one after the other, as one lane.
-void add_timeline(TimeReport& time, const std::vector<StepMeasurement>& steps, std::size_t first,
-                  const ModelIndex& index, const Layout& layout, const Schedule& schedule) {
-  Seconds now{0};
+// The median, as for every action.
+Seconds optimizer_time(const std::vector<StepMeasurement>& steps, std::size_t first, const Schedule& schedule) {
+  Seconds sum{0};
   const std::vector<Instruction> actions = actions_of(schedule);
   for (std::size_t i = 0; i < actions.size(); ++i) {
+    if (actions[i].kind != InstructionKind::OptimizerStep) continue;
     std::vector<Seconds> times;
     for (std::size_t s = first; s < steps.size(); ++s) times.push_back(steps[s].instruction_times[i]);
-    const Seconds duration = median(std::move(times));
-    time.timeline.push_back({"compute", moment_of(actions[i], index, layout).instruction, now, now + duration});
-    now += duration;
-    if (actions[i].kind == InstructionKind::OptimizerStep) time.optimizer += duration;
+    sum += median(std::move(times));
   }
+  return sum;
 }
 
 }  // namespace
@@ -122,7 +120,7 @@ StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layo
     report.time.tokens_per_second_per_gpu =
         static_cast<double>(model.tokens_per_step * plan.accumulation) / report.time.step.count();
   }
-  add_timeline(report.time, steps, first, index, layout, schedule);
+  report.time.optimizer = optimizer_time(steps, first, schedule);
   report.time.exposed_communication = median(std::move(exposed));
   report.time.compute = std::max(Seconds(0), report.time.step - report.time.exposed_communication);
   return report;

@@ -207,13 +207,12 @@ constexpr std::array kOptions = {
 
     OptionInfo{Option::Output, "-o,--output", "FILE", "", kOutput,
                "Write the plan to a file; for a rehearsal or a comparison, what --json prints", "peroxt"},
-    OptionInfo{Option::Force, "--force", "", "", kOutput, "Overwrite files", "pseroxt"},
+    OptionInfo{Option::Force, "--force", "", "", kOutput, "Overwrite files", "peroxt"},
     OptionInfo{Option::Json, "--json", "", "", kOutput, "Same as --format json", "psemgdroyx"},
     OptionInfo{Option::Expanded, "--expanded", "", "", kOutput, "Write every module, tensor and op of a model, as JSON",
                "m"},
     OptionInfo{Option::OutputFormat, "--format", "NAME", "table|text|json|csv|md|trace", kOutput,
                "How to print the result (trace: replay only)", "psemgdroyx"},
-    OptionInfo{Option::Events, "--events", "FILE", "", kOutput, "Write the predicted timeline as JSON", "pse"},
     OptionInfo{Option::Rank, "--rank", "N", "", kOutput,
                "Report the memory of this rank (default: the rank that needs most). rehearse also accepts a list "
                "(0,5), all, or worst",

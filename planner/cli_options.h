@@ -140,7 +140,6 @@ enum class Option {
   Json,
   Expanded,
   OutputFormat,
-  Events,
   Rank,
   ExportTo,
   Color,

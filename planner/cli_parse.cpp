@@ -56,7 +56,7 @@ bool takes(const OptionInfo& info, Command command) {
   return info.commands == "*" || info.commands.find(info_of(command).key) != std::string_view::npos;
 }
 
-/// What people look for, and nothing here has.
+/// What people look for, and nothing here has, or has no more.
 struct NotModeled {
   std::string_view names;  ///< With a blank around each.
   std::string_view hint;
@@ -67,6 +67,8 @@ constexpr NotModeled kNotModeled[] = {
      "Only data parallelism is modeled: FSDP2, with and without replicas. See --shard and --replicate."},
     {" --lora --peft --qlora ", "Adapters are not modeled. --trainable and --freeze choose what is trained."},
     {" --zero --zero-stage --deepspeed ", "Write --strategy: FULL_SHARD is ZeRO-3, SHARD_GRAD_OP is ZeRO-2."},
+    {" --events ",
+     "-o keeps a plan, and \"fsdp-plan export PLAN --to chrome -o FILE\" writes the streams of its step."},
 };
 
 Error unknown_option(std::string_view name) {

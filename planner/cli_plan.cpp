@@ -25,31 +25,24 @@ namespace fsdp::planner {
 
 namespace {
 
-tl::expected<void, Failure> write_outputs(const CommandLine& line, const Output& output, const StepReport& report,
-                                          const Cluster& cluster) {
+tl::expected<void, Failure> write_plan_file(const CommandLine& line, const Output& output, const StepReport& report,
+                                            const Cluster& cluster) {
   const Overwrite overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
-  const auto write = [&](Option option, const std::string& text) -> Result<void> {
-    const std::string path = line.value(option).value_or("");
-    if (path == "-") {
-      output.console.out << text;
-      return {};
-    }
-    return write_file_atomically(path, text, overwrite);
-  };
-  Result<void> written;
-  if (line.has(Option::Output)) written = write(Option::Output, to_text(PlanFile{report.plan, cluster}));
-  if (written && line.has(Option::Events)) {
-    JsonWriter writer;
-    write_timeline(writer, report.time);
-    written = write(Option::Events, std::move(writer).take());
+  if (!line.has(Option::Output)) return {};
+  const std::string path = line.value(Option::Output).value_or("");
+  const std::string text = to_text(PlanFile{report.plan, cluster});
+  if (path == "-") {
+    output.console.out << text;
+    return {};
   }
+  const Result<void> written = write_file_atomically(path, text, overwrite);
   if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
   return {};
 }
 
 /// True when the plan itself goes to the standard output, and nothing else may.
 bool writes_to_stdout(const CommandLine& line) {
-  return line.value(Option::Output) == "-" || line.value(Option::Events) == "-";
+  return line.value(Option::Output) == "-";
 }
 
 ExitCode code_of(Verdict verdict) {
@@ -73,7 +66,7 @@ void print_quietly(const Output& output, const StepReport& report) {
 }  // namespace
 
 Outcome plan_command(const CommandLine& line, const Output& output) {
-  Errors errors = check_outputs(line, {Option::Output, Option::Events});
+  Errors errors = check_outputs(line, {Option::Output});
   Result<PlanRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
   const auto rank = read_rank(line);
@@ -90,7 +83,7 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   progress.erase();
   if (!result) return input_failure(result.error());
 
-  const auto written = write_outputs(line, output, result->report, request->cluster);
+  const auto written = write_plan_file(line, output, result->report, request->cluster);
   if (!written) return tl::unexpected(written.error());
   if (writes_to_stdout(line)) return code_of(result->verdict);
   if (output.format == Format::Json) {
@@ -110,9 +103,6 @@ Outcome simulate_command(const CommandLine& line, const Output& output) {
   auto prediction = predict_plan_file(line, output);
   if (!prediction) return tl::unexpected(std::move(prediction).error());
   auto& [given, predictor, report] = *prediction;
-  const auto written = write_outputs(line, output, report, given.cluster);
-  if (!written) return tl::unexpected(written.error());
-  if (writes_to_stdout(line)) return code_of(report.verdict);
   if (output.format == Format::Json) {
     output.console.out << to_json(report, &given.cluster);
   } else if (output.quiet) {
@@ -152,7 +142,7 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
   if (!remedies) return input_failure(remedies.error());
   const Explanation explanation{.binding = binding_of(report), .remedies = std::move(*remedies)};
 
-  const auto written = write_outputs(line, output, report, given.cluster);
+  const auto written = write_plan_file(line, output, report, given.cluster);
   if (!written) return tl::unexpected(written.error());
   if (writes_to_stdout(line)) return code_of(report.verdict);
   if (output.format == Format::Json) {

@@ -98,7 +98,7 @@ Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& s
 }
 
 tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output) {
-  Errors errors = check_outputs(line, {Option::Output, Option::Events});
+  Errors errors = check_outputs(line, {Option::Output});
   Result<Given> given = read_given(line, line.arguments.front(), output.console.library);
   if (!given) append(errors, std::move(given).error());
   if (given) apply_what_if(line, *given, errors);

@@ -93,7 +93,7 @@ WalkInput PreparedPlan::short_walk_input() const {
   return input;
 }
 
-TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, bool with_events, TimelineDetail* detail) const {
+TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {
   const TimelineInput input{.index = index,
                             .layout = &layout,
                             .schedule = &schedule,
@@ -102,7 +102,7 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, bool with_events, T
                             .optimizer = optimizer_time(layout, plan, costs),
                             .clip = clip_time(layout, plan, mesh, costs),
                             .launch = costs.launch};
-  return lay_out(input, with_events, detail);
+  return lay_out(input, detail);
 }
 
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,

@@ -49,7 +49,7 @@ struct PreparedPlan {
   WalkInput walk_input() const;
   /// With the short schedule: the same peaks for less.
   WalkInput short_walk_input() const;
-  TimelineResult timeline(const MeshCosts& mesh, bool with_events, TimelineDetail* detail = nullptr) const;
+  TimelineResult timeline(const MeshCosts& mesh, TimelineDetail* detail = nullptr) const;
 };
 
 /// What the tapes of a plan depend on.

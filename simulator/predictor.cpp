@@ -160,7 +160,7 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enoug
   }
   const PreparedFor use = detail == Detail::Time ? PreparedFor::Times : PreparedFor::Everything;
   FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, 0, use));
-  const TimelineResult time = prepared.timeline(impl_->mesh(plan.mesh), false);
+  const TimelineResult time = prepared.timeline(impl_->mesh(plan.mesh));
   outcome.step = time.step;
   outcome.compute = time.compute;
   outcome.exposed_communication = time.exposed;

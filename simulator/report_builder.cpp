@@ -148,13 +148,12 @@ Seconds time_at_peak(const PreparedPlan& prepared) {
          (products / costs.peak + convolutions / costs.convolution_peak);
 }
 
-TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, TimelineResult& timeline) {
+TimeReport time_report(const PreparedPlan& prepared, const MeshCosts& mesh, const TimelineResult& timeline) {
   TimeReport time;
   time.step = timeline.step;
   time.compute = timeline.compute;
   time.exposed_communication = timeline.exposed;
   time.optimizer = timeline.optimizer;
-  time.timeline = std::move(timeline.events);
   Bytes largest;
   for (const ShardedUnit& unit : prepared.layout.units) {
     largest = std::max(largest, unit.gather_shard_bytes * prepared.layout.mesh.shard);
@@ -250,7 +249,7 @@ Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& m
   const bool device_fits = report.memory.peaks.device + report.memory.margin <= report.memory.budget;
   const bool fits = device_fits && (!report.memory.host || report.memory.host->missing() == Bytes(0));
   report.verdict = fits ? Verdict::Fits : Verdict::DoesNotFit;
-  TimelineResult timeline = prepared.timeline(mesh, true);
+  const TimelineResult timeline = prepared.timeline(mesh);
   report.traffic = count_traffic(prepared, mesh, timeline, live);
   report.time = time_report(prepared, mesh, timeline);
   return report;

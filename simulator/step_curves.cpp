@@ -228,7 +228,7 @@ Result<StepCurves> build_curves(PreparedPlan prepared, const MeshCosts& mesh, Ca
   allocator.reset({.total = kEndlessMemory}, settings);
   TimelineDetail timeline;
   StepCurves curves;
-  curves.step = prepared.timeline(mesh, false, &timeline).step;
+  curves.step = prepared.timeline(mesh, &timeline).step;
   CurveWalk(prepared, timeline, allocator).run(curves);
   for (const DeviceTerm& term : outside_terms(*prepared.cluster, prepared.plan)) curves.context += term.bytes;
   const std::vector<Instruction>& steps = prepared.schedule.instructions;

@@ -38,9 +38,8 @@ namespace {
 
 class Timeline {
  public:
-  Timeline(const TimelineInput& input, bool with_events, TimelineDetail* detail)
+  Timeline(const TimelineInput& input, TimelineDetail* detail)
       : in_(input),
-        with_events_(with_events),
         detail_(detail),
         gathered_(input.layout->units.size()),
         gather_slot_(gathered_.size()),
@@ -102,11 +101,7 @@ class Timeline {
 
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[at(step.unit)]; }
 
-  void note(std::string_view stream, std::string name, Seconds start, Seconds end) {
-    if (with_events_ && end > start) result_.events.push_back({std::string(stream), std::move(name), start, end});
-  }
-
-  bool has_names() const { return with_events_ || detail_ != nullptr; }
+  bool has_names() const { return detail_ != nullptr; }
 
   // The place of the new event; -1 when nobody asks, or when it takes no time. Waits on nothing (-1) are left out.
   int record(Stream stream, std::string name, Seconds start, Seconds end, std::initializer_list<int> waits) {
@@ -145,7 +140,6 @@ class Timeline {
     cpu_ += cpu;
     compute_ = std::max(start + device, cpu_);
     result_.compute += device;
-    note("compute", name, start, compute_);
     if (const int event = record(Stream::Compute, name, start, compute_, {}); event >= 0) {
       detail_->events[at(event)].waits_for = std::move(compute_waits_);
       compute_waits_.clear();
@@ -178,7 +172,6 @@ class Timeline {
     communicator_ = start + (step.smaller_group ? times.small_gather : times.all_gather);
     gathered_[at(step.unit)] = communicator_;
     gather_slot_[at(step.unit)] = new_collective();
-    if (has_names()) note("all_gather", unit_of(step).name, start, communicator_);
     const int event = record(Stream::AllGather, has_names() ? unit_of(step).name : std::string(), start, communicator_,
                              {copy, last_reduce_event_});
     carry(event, gather_payload(step));
@@ -254,7 +247,6 @@ class Timeline {
     reduced_ = communicator_;
     reduce_slot_ = new_collective();
     has_reduce_ = true;
-    if (has_names()) note("reduce_scatter", name, start, communicator_);
     reduce_event_ = record(Stream::ReduceScatter, name, start, communicator_, {compute_event_, last_gather_event_});
     carry(reduce_event_, reduce_payload(step, CollectiveKind::ReduceScatter));
     last_gather_event_ = -1;
@@ -263,7 +255,6 @@ class Timeline {
       const Seconds begin = std::max(all_reduce_, reduced_);
       all_reduce_ = begin + times.all_reduce;
       all_reduce_slot_ = new_collective();
-      if (has_names()) note("all_reduce", name, begin, all_reduce_);
       all_reduce_event_ = record(Stream::AllReduce, name, begin, all_reduce_, {reduce_event_});
       carry(all_reduce_event_, reduce_payload(step, CollectiveKind::AllReduce));
     }
@@ -282,7 +273,6 @@ class Timeline {
   }
 
   const TimelineInput& in_;
-  const bool with_events_;
   TimelineDetail* detail_;             // Or none.
   const Instruction* main_ = nullptr;  // Of the action at work.
   TimelineResult result_;
@@ -327,8 +317,8 @@ CallTimes call_times(const Tape& tape, const ComputeCosts& costs) {
   return times;
 }
 
-TimelineResult lay_out(const TimelineInput& input, bool with_events, TimelineDetail* detail) {
-  return Timeline(input, with_events, detail).run();
+TimelineResult lay_out(const TimelineInput& input, TimelineDetail* detail) {
+  return Timeline(input, detail).run();
 }
 
 }  // namespace fsdp::simulator

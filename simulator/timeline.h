@@ -57,7 +57,6 @@ struct TimelineResult {
   /// Per collective in issue order, aligned with the schedule's Unshard and ReduceGrads (two entries with an
   /// all-reduce).
   std::vector<Seconds> exposed_of_collective;
-  std::vector<TimelineEvent> events;  ///< Filled when asked for.
 };
 
 /// For pictures: the events with what they move and wait for, and when the compute stream is where.
@@ -72,6 +71,6 @@ struct TimelineDetail {
 };
 
 /// `detail` is filled in when it is given.
-TimelineResult lay_out(const TimelineInput& input, bool with_events, TimelineDetail* detail = nullptr);
+TimelineResult lay_out(const TimelineInput& input, TimelineDetail* detail = nullptr);
 
 }  // namespace fsdp::simulator

@@ -300,9 +300,10 @@ def test_help_is_the_commands_own(tester):
             tester.check(code == 0 and word not in options, f"The help of {command} says \"{word}\".")
     tester.check(tester.run("help")[1] == tester.run("--help")[1], "fsdp-plan help is not --help.")
     tester.check(tester.run("help replay")[1] == tester.run("replay --help")[1], "fsdp-plan help replay.")
-    for option in ("--tp 2", "--lora 8", "--zero 3"):
-        _, _, err = tester.run(f"{HEADLINE} {option}")
-        tester.check("Did you mean" not in err and "error:" in err, f"{option}: {err}")
+    for option in ("--tp 2", "--lora 8", "--zero 3", "--events timeline.json"):
+        code, _, err = tester.run(f"{HEADLINE} {option}")
+        tester.check(code == 2 and "Did you mean" not in err and "error:" in err, f"{option}: {err}")
+    tester.check("fsdp-plan export PLAN --to chrome" in err and not (tester.folder / "timeline.json").exists(), err)
 
 
 def test_old_spellings_are_read_and_said(tester):

@@ -243,21 +243,13 @@ TEST(StepCurves, LieOnTheClockOfTheTimeline) {
   }
 }
 
-TEST(StepCurves, HaveTheEventsOfTheReportInOrderAndAfterWhatTheyWaitFor) {
+TEST(StepCurves, HaveEventsInOrderAfterWhatTheyWaitForThatComeToTheReportsTimes) {
   for (const auto& [one, answer] : answers()) {
-    std::map<std::tuple<std::string, std::string, double, double>, int> ours;
     std::map<Stream, Seconds> free_at;
-    Seconds exposed{0};
+    Seconds exposed{0}, computed{0};
     for (std::size_t i = 0; i < answer.curves.events.size(); ++i) {
       const StreamEvent& event = answer.curves.events[i];
-      const bool is_reported = event.stream != Stream::Copy && event.stream != Stream::ToHost;
-      const auto& schedule = answer.curves.instructions;
-      const bool is_of_root = event.stream == Stream::Compute &&
-                              schedule[static_cast<std::size_t>(event.instruction)].name.ends_with(" " + event.name) &&
-                              event.unit.empty();
-      if (is_reported)
-        ++ours[{std::string(name_of(event.stream)), is_of_root ? "" : event.name, event.start.count(),
-                event.end.count()}];
+      if (event.stream == Stream::Compute) computed += event.end - event.start;
       EXPECT_LE(free_at[event.stream].count(), event.start.count() + 1e-12) << one.name << " " << event.name;
       free_at[event.stream] = event.end;
       exposed += event.exposed;
@@ -268,14 +260,9 @@ TEST(StepCurves, HaveTheEventsOfTheReportInOrderAndAfterWhatTheyWaitFor) {
       }
     }
     EXPECT_NEAR(exposed.count(), answer.report.time.exposed_communication.count(), 1e-9) << one.name;
-    for (const TimelineEvent& event : answer.report.time.timeline) {
-      const std::tuple key(event.stream, event.name, event.start.count(), event.end.count());
-      if (ours.contains(key))
-        --ours[key];
-      else
-        --ours[{event.stream, "", event.start.count(), event.end.count()}];
-    }
-    for (const auto& [key, count] : ours) EXPECT_EQ(count, 0) << one.name << " " << std::get<1>(key);
+    // An op waits for the CPU that launches it, and the report has the device's share of it.
+    EXPECT_GE(computed.count(), answer.report.time.compute.count() - 1e-9) << one.name;
+    EXPECT_LE((computed + exposed).count(), answer.report.time.step.count() + 1e-9) << one.name;
   }
 }
 
