@@ -140,6 +140,16 @@ struct FieldSchema {
   bool required = false;
 };
 
+class Fields;
+/// The schema of an object that has these members and no others.
+std::string schema_of_object(const std::vector<FieldSchema>& fields);
+template <class Visit>
+std::vector<FieldSchema> schemas_of_fields(Visit visit);
+template <class Visit>
+std::string schema_of_fields(Visit visit) {
+  return schema_of_object(schemas_of_fields(visit));
+}
+
 /// One object: it reads, or it collects schemas. In the second case every call returns false.
 class Fields {
  public:
@@ -172,6 +182,19 @@ class Fields {
     return object_->optional(key, reader);
   }
 
+  /// A member that is an object with the fields that `visit(fields)` names.
+  template <class Visit>
+  void required_object(std::string_view key, FieldDoc doc, Visit visit) {
+    required_as(key, doc, object_ == nullptr ? schema_of_fields(visit) : std::string(), reader_of(visit));
+  }
+  template <class Visit>
+  void optional_object(std::string_view key, FieldDoc doc, Visit visit) {
+    optional_as(key, doc, object_ == nullptr ? schema_of_fields(visit) : std::string(), reader_of(visit));
+  }
+
+  /// Where it reads: the object, for what no list can say; else nullptr.
+  ObjectReader* object() { return object_; }
+
   /// A member that is for others, whatever it holds: "$schema".
   void ignore(std::string_view key, FieldDoc doc) {
     if (object_ == nullptr) describe(key, doc, {}, false);
@@ -179,6 +202,15 @@ class Fields {
   }
 
  private:
+  template <class Visit>
+  static auto reader_of(Visit& visit) {
+    return [&visit](const JsonValue& value, JsonErrors& errors) {
+      ObjectReader object(value, errors);
+      Fields fields(object);
+      visit(fields);
+      return object.finish();
+    };
+  }
   bool describe(std::string_view key, const FieldDoc& doc, std::string_view schema, bool required,
                 std::string_view otherwise = {});
 
@@ -186,19 +218,12 @@ class Fields {
   std::vector<FieldSchema>* schemas_ = nullptr;
 };
 
-/// The schema of an object that has these members and no others.
-std::string schema_of_object(const std::vector<FieldSchema>& fields);
-
 template <class Visit>
 std::vector<FieldSchema> schemas_of_fields(Visit visit) {
   std::vector<FieldSchema> schemas;
   Fields fields(schemas);
   visit(fields);
   return schemas;
-}
-template <class Visit>
-std::string schema_of_fields(Visit visit) {
-  return schema_of_object(schemas_of_fields(visit));
 }
 
 /// The text of a whole schema, laid out. `definitions`: what "#/definitions/NAME" refers to.

@@ -32,4 +32,7 @@ void read_plan_members(ObjectReader& object, Plan& plan, std::vector<std::string
 /// Whether a file's `format_version` can be read: the same major version as ours, and not newer.
 bool is_readable_version(std::string_view version, std::string_view ours);
 
+/// The JSON Schema of plans: what `fsdp-plan schema plan` prints and model_specs/schemas/plan.schema.json holds.
+std::string plan_schema();
+
 }  // namespace fsdp

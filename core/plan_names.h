@@ -8,6 +8,9 @@
 
 namespace fsdp {
 
+/// The flavors that `runtime_of_flavour` knows.
+inline constexpr std::string_view kFlavors[] = {"transformers", "transformers-repeat-kv", "torchtitan"};
+
 inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
     {CheckpointMode::None, "none"},
     {CheckpointMode::Selective, "selective"},

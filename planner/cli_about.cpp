@@ -18,6 +18,7 @@
 #include "core/model_spec.h"
 #include "core/nearest.h"
 #include "core/parse_units.h"
+#include "core/plan_json.h"
 #include "core/version.h"
 #include "planner/cli_commands.h"
 #include "planner/cli_help.h"
@@ -143,8 +144,8 @@ Outcome schema_command(const CommandLine& line, const Output& output) {
   if (std::find(kSchemas.begin(), kSchemas.end(), name) == kSchemas.end()) {
     return input_failure({{"schema", fmt::format("There is no schema \"{}\".", name), suggest_name(name, kSchemas)}});
   }
-  if (name == "model" || name == "cluster") {
-    output.console.out << (name == "model" ? model_schema() : cluster_schema());
+  if (name != "report") {
+    output.console.out << (name == "model" ? model_schema() : name == "cluster" ? cluster_schema() : plan_schema());
     return kExitYes;
   }
   const Result<std::string> text =

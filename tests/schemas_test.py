@@ -23,7 +23,7 @@ except ImportError:
     sys.exit(77)
 
 # Those that the program makes from what its readers go by.
-GENERATED = ["model", "cluster"]
+GENERATED = ["model", "cluster", "plan"]
 
 # Each schema, and the files that it is for.
 FILES_OF_SCHEMA = {
@@ -53,7 +53,8 @@ SLIPS = {
 def validator_of(schema_path):
     schema = json.loads(schema_path.read_text(encoding="utf-8"))
     jsonschema.Draft7Validator.check_schema(schema)
-    return jsonschema.Draft7Validator(schema)
+    others = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in schema_path.parent.glob("*.schema.json")}
+    return jsonschema.Draft7Validator(schema, resolver=jsonschema.RefResolver(schema_path.name, schema, store=others))
 
 
 def problems_of(path, validator):
@@ -139,7 +140,8 @@ def problems_of_drawn(name, files, words, validator, binary, root):
             accepted_by_both += not is_refused and not errors
             if errors and not is_refused:
                 yield f"{file}: the schema of {name} refuses what the program takes: {errors[0]}"
-            if is_refused and not errors and SAYABLE.search(said.stderr):
+            lines = [line for line in said.stderr.splitlines() if "PYTORCH_ALLOC_CONF" not in line]  # A format of its own.
+            if is_refused and not errors and SAYABLE.search("\n".join(lines)):
                 yield f"{file}: the schema of {name} takes what the program refuses: {said.stderr[:300]}"
     print(f"{name}: of {DRAWN} drawn files both refuse {refused_by_both} and both take {accepted_by_both}")
     if min(refused_by_both, accepted_by_both) < DRAWN // 20:
@@ -153,6 +155,18 @@ def whole(path):
         cards = [json.loads(card.read_text(encoding="utf-8")) for card in sorted(path.parent.glob("gpus/*.json"))]
         document["gpu"] = next(card for card in cards if document["gpu"] in (card["name"], *card["aliases"]))
     return document
+
+
+def plans_of(binary, root, folder):
+    """Plans that the command writes, with much of what a plan may say."""
+    wishes = {"mlp": "--gpus 2 --gpu T4", "resnet18": "--gpus 2 --gpu A100 --offload yes",
+              "llama3_2_1b": "--gpus 8 --gpu H100 --checkpoint selective --optimizer sgd",
+              "gpt2": "--gpus 4 --gpu H200 --shard 2 --flavor torchtitan"}
+    for model, words in wishes.items():
+        done = subprocess.run([binary, model, *words.split(), "-o", str(folder / f"{model}.json")], capture_output=True, text=True,
+                              timeout=600, env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(root / "model_specs")})
+        assert (folder / f"{model}.json").is_file(), done.stderr
+    return sorted(folder.glob("*.json"))
 
 
 def problems_of_generated(schemas, binary):
@@ -196,6 +210,12 @@ def main(root, binary):
     problems += problems_of_drawn("model", sorted(specs.glob("*.json")), ("models", "FILE", "--expanded"), model, binary, root)
 
     problems += problems_of_drawn("cluster", sorted(specs.glob("clusters/*.json")), ("mlp", "--cluster", "FILE"), validator, binary, root)
+
+    with tempfile.TemporaryDirectory() as folder:
+        plans = plans_of(binary, root, pathlib.Path(folder))
+        validator = validator_of(specs / "schemas" / "plan.schema.json")
+        problems += [problem for path in plans for problem in problems_of(path, validator)]
+        problems += problems_of_drawn("plan", plans, ("simulate", "FILE"), validator, binary, root)
 
     for problem in problems:
         print(problem)

@@ -3,6 +3,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+
+#include "core/plan_names.h"
+#include "core/runtime.h"
 #include "tests/support/any_plan.h"
 
 namespace fsdp {
@@ -139,6 +144,15 @@ RC_GTEST_PROP(PlanJson, ReadingGivesBackWhatWasWritten, ()) {
   RC_ASSERT(read.has_value());
   RC_ASSERT(*read == plan);
   RC_ASSERT(to_json(*read) == text);
+}
+
+TEST(PlanJson, TheFlavorsThatTheSchemaNamesAreThoseThatAreKnown) {
+  std::string hint = runtime_of_flavour("another").error().front().hint;
+  for (const std::string_view flavor : kFlavors) {
+    EXPECT_TRUE(runtime_of_flavour(std::string(flavor))) << flavor;
+    EXPECT_NE(hint.find(flavor), std::string::npos) << flavor;
+  }
+  EXPECT_EQ(std::count(hint.begin(), hint.end(), ' '), std::ssize(kFlavors) + 1) << hint;  // "Write a, b or c."
 }
 
 }  // namespace
