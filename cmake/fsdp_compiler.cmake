@@ -30,7 +30,7 @@ endif()
 function(fsdp_set_warnings TARGET)
   target_compile_options(${TARGET} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wno-sign-conversion;-Wno-missing-field-initializers;-Werror>)
-  # Optimised code of GCC 12 raises false alarms in its own string and array headers (GCC bugs 105329 and 105562).
+  # Optimized code of GCC 12 raises false alarms in its own string and array headers (GCC bugs 105329 and 105562).
   # Debug builds keep the two warnings.
   target_compile_options(${TARGET} PRIVATE
     $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<CONFIG:Release,RelWithDebInfo>>:-Wno-restrict;-Wno-maybe-uninitialized>)

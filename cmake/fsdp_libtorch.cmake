@@ -25,7 +25,7 @@ function(fsdp_libtorch_lacks folder result)
 endfunction()
 
 # fsdp_choose_libtorch(FOLDERS RESULT LACKS): the first of the folders that builds all, else the first that builds what
-# is for processors, else nothing; and what it lacks for GPUs.
+# is for CPU, else nothing; and what it lacks for GPUs.
 function(fsdp_choose_libtorch folders result result_lacks)
   set(chosen "")
   set(chosen_lacks "")

@@ -44,7 +44,7 @@ static bool read_json(const JsonValue& value, CheckpointFile& file, JsonErrors& 
   ObjectReader object(value, errors);
   std::int64_t crc = 0;
   if (object.required("name", file.name) && !is_inside(file.name)) {
-    object.fail("name", "This is no name of a file of the checkpoint.");
+    object.fail("name", "This is not the name of a checkpoint file.");
   }
   object.required("bytes", file.bytes, kNaturalSize);
   if (object.required("crc32", crc, IntegerRange{0, 0xffffffff})) file.crc32 = static_cast<std::uint32_t>(crc);
@@ -65,7 +65,7 @@ static void check_own_checksum(ObjectReader& object, const JsonDocument& documen
   const auto member = std::find_if(document.root.members.begin(), document.root.members.end(),
                                    [](const JsonMember& each) { return each.key == kOwnChecksum; });
   if (crc32_of(0, document.text.data(), member->key_offset) == written) return;
-  object.fail(kOwnChecksum, "The index is damaged: its checksum is another.", "Resume from another checkpoint.");
+  object.fail(kOwnChecksum, "The index is damaged: its checksum does not match.", "Resume from another checkpoint.");
 }
 
 std::string to_json(const CheckpointIndex& index) {
@@ -110,7 +110,7 @@ Result<CheckpointIndex> read_checkpoint_index(const std::string& folder) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     const std::vector<std::int64_t> steps = checkpoint_steps(folder);
-    return failure(folder, "This is no folder of a checkpoint.",
+    return failure(folder, "This is not a checkpoint folder.",
                    steps.empty() ? "" : fmt::format("Did you mean \"{}/{}\"?", folder, checkpoint_name(steps.back())));
   }
   FSDP_TRY(const JsonDocument document, read_json_file(path));
@@ -119,7 +119,8 @@ Result<CheckpointIndex> read_checkpoint_index(const std::string& folder) {
   CheckpointIndex index;
   std::string version;
   if (object.required("format_version", version) && !is_readable_version(version, kIndexFormat)) {
-    object.fail("format_version", fmt::format("The format has version {}, and {} is read.", version, kIndexFormat));
+    object.fail("format_version",
+                fmt::format("The format version is {}; this program reads {}.", version, kIndexFormat));
   }
   object.required("model", index.model);
   object.required("model_fingerprint", index.model_fingerprint);
@@ -167,7 +168,7 @@ Errors check_files(const CheckpointIndex& index, const std::string& folder) {
     if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
       errors.push_back({path, "The file is missing.", "Resume from another checkpoint."});
     } else if (info.st_size != file.bytes) {
-      errors.push_back({path, fmt::format("The file has {} bytes, and was written with {}.", info.st_size, file.bytes),
+      errors.push_back({path, fmt::format("The file has {} bytes; {} were written.", info.st_size, file.bytes),
                         "Resume from another checkpoint."});
     }
   }
@@ -193,7 +194,7 @@ Result<void> verify_file(const CheckpointFile& file, const std::string& folder) 
   close(descriptor);
   if (reason != 0) return failure(path, fmt::format("The file cannot be read: {}.", std::strerror(reason)));
   if (bytes == file.bytes && crc == file.crc32) return {};
-  return failure(path, fmt::format("The file is damaged: its checksum is {:08x}, and was {:08x}.", crc, file.crc32),
+  return failure(path, fmt::format("The file is damaged: its checksum is {:08x} instead of {:08x}.", crc, file.crc32),
                  "Resume from another checkpoint.");
 }
 

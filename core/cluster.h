@@ -112,7 +112,7 @@ struct Gpu {
   HostLink host_link;
   Network network;
 
-  /// Processors: what was measured of their kernels (core/kernel_workspaces.h). Null: nothing.
+  /// CPU: what was measured of its kernels (core/kernel_workspaces.h). Null: nothing.
   std::shared_ptr<const KernelWorkspaces> kernel_workspaces = {};
 
   bool operator==(const Gpu&) const = default;

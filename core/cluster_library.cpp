@@ -81,7 +81,7 @@ Result<std::vector<std::string>> json_files(const std::string& folder) {
   }
   if (error) {
     return failure(folder, fmt::format("The folder of the clusters cannot be read: {}.", error.message()),
-                   "It is installed beside the program, as share/fsdp-plan/model_specs/clusters.");
+                   "It is installed next to the program, as share/fsdp-plan/model_specs/clusters.");
   }
   std::sort(paths.begin(), paths.end());
   return paths;

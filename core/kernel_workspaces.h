@@ -1,8 +1,8 @@
 #pragma once
 
 // Memory that kernels take for themselves while they run: scratch, packed operands, results in another order. It is the
-// library's choice for a processor, which nothing but asking tells: fsdp-exec asks (executor/kernel_calls.h), a
-// calibration keeps the answers, and a prediction for processors looks them up.
+// library's choice for a CPU, which nothing but asking tells: fsdp-exec asks (executor/kernel_calls.h), a
+// calibration keeps the answers, and a prediction for CPU looks them up.
 
 #include <cstdint>
 #include <map>
@@ -45,7 +45,7 @@ bool takes_workspace(const KernelCall& call);
 
 class KernelWorkspaces {
  public:
-  /// Where it was measured: processor, instruction set, library. Answers hold there alone.
+  /// Where it was measured: CPU, instruction set, library. Answers hold there alone.
   std::string measured_on;
 
   /// What a call takes beyond its results; nothing: it was never asked.

@@ -1,7 +1,7 @@
 // The order of events of one training step under PyTorch FSDP2.
 //
 // The forward walks over all ops. Where the forward of a unit's module begins, FSDP2's pre-forward hook gathers the
-// unit and waits for it; where it ends, the post-forward hook frees the whole parameters again
+// unit and waits for it; where it ends, the post-forward hook frees the unsharded parameters again
 // (`reshard_after_forward`) and writes the unit down in the post-forward order. The backward walks back. Where the
 // gradient of a unit's output arrives, the pre-backward hook gathers and waits again, and starts the gather of the unit
 // that stands one earlier in the post-forward order; where the gradients of its inputs are ready, the post-backward
@@ -9,7 +9,7 @@
 //
 //   AG root, AG 1, .., AG L | AG L, AG L-1, RS L, AG L-2, RS L-1, .., AG 1, RS 2, RS 1, RS root
 //
-// Explicit prefetch is modelled as these calls: with forward_prefetch = k, set_modules_to_forward_prefetch of each unit
+// Explicit prefetch is modeled as these calls: with forward_prefetch = k, set_modules_to_forward_prefetch of each unit
 // with the k units that are entered next for the first time; with backward_prefetch = k > 1,
 // set_modules_to_backward_prefetch with the k units whose forward ended before it for the first time.
 //
@@ -28,7 +28,7 @@
 // _root_post_backward_final_callback), _fsdp_param_group.py (pre_forward, post_forward, pre_backward, post_backward,
 // wait_for_unshard, _wait_for_post_backward, _backward_prefetch, finalize_backward), torch 2.11.0.
 //
-// Not modelled: set_unshard_in_backward(False), set_reshard_after_backward(False), a forward without gradients in
+// Not modeled: set_unshard_in_backward(False), set_reshard_after_backward(False), a forward without gradients in
 // between; a frozen unit inside a checkpointed block that is called again and whose first pass needs no backward, which
 // FSDP2 leaves unsharded between steps; a group of one rank, which keeps no output of a gather from one unit to the
 // next.

@@ -26,7 +26,7 @@ enum class OpKind : std::uint8_t {
   Conv2d,     ///< x [batch, in, height, width] -> [batch, out, ...]. weight [out, in / groups, kernel, kernel].
   Parameter,  ///< () -> the parameter itself as a value (a position table, a class token). A view of its storage.
 
-  // Normalisation. `parameters` are weight, then bias where there is one; none when not affine.
+  // Normalization. `parameters` are weight, then bias where there is one; none when not affine.
   // Attribute `eps`.
   RmsNorm,    ///< x [..., width] -> the same shape.
   LayerNorm,  ///< x [..., width] -> the same shape.

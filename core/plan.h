@@ -100,7 +100,7 @@ struct Optimizer {
 };
 
 /// How the sharded parameters come into being; decides the peak of initialization.
-enum class Initialisation : std::uint8_t {
+enum class Initialization : std::uint8_t {
   Meta,    ///< Built on the meta device, sharded, then filled: no more than the shards.
   Cpu,     ///< Built on the CPU; fully_shard moves one unit at a time to the device.
   Device,  ///< Built on the device: the whole model at once.
@@ -128,7 +128,7 @@ struct Plan {
   std::int64_t accumulation = 1;       ///< Micro-batches per optimizer step.
   bool sync_every_micro_batch = true;  ///< False: set_requires_gradient_sync(False) but for the last one.
   Optimizer optimizer;
-  Initialisation initialisation = Initialisation::Meta;
+  Initialization initialization = Initialization::Meta;
   Runtime runtime;
 
   bool operator==(const Plan&) const = default;

@@ -98,7 +98,7 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   writer.begin_object();
   writer.member("name", runtime.name);
   writer.member("version", runtime.version);
-  writer.member("flavor", runtime.flavour);
+  writer.member("flavor", runtime.flavor);
   writer.member("allocator_settings", runtime.allocator_settings);
   writer.key("implementations");
   writer.begin_object();
@@ -169,7 +169,7 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
   writer.member("accumulation", plan.accumulation);
   writer.member("sync_every_micro_batch", plan.sync_every_micro_batch);
   write_optimizer(writer, plan.optimizer);
-  writer.member("initialization", name_of(kInitialisationTable, plan.initialisation));
+  writer.member("initialization", name_of(kInitializationTable, plan.initialization));
   write_runtime(writer, plan.runtime);
 }
 

@@ -328,13 +328,13 @@ void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* 
   const std::string_view key = spelling_of("flavor", "flavour", fields, notes);
   fields.optional_as(key, "Whose model code runs: sets the implementations that are not given.",
                      describes ? schema_of_names({std::begin(kFlavors), std::end(kFlavors)}) +
-                                     fmt::format(R"(, "default": {})", json_quoted(known.flavour))
+                                     fmt::format(R"(, "default": {})", json_quoted(known.flavor))
                                : "",
                      [&](const JsonValue& value, JsonErrors& errors) {
                        std::string flavor;
                        if (!read_json(value, flavor, errors)) return false;
                        // The flavor sets what the implementations below do not say.
-                       const Result<Runtime> of_flavor = runtime_of_flavour(flavor);
+                       const Result<Runtime> of_flavor = runtime_of_flavor(flavor);
                        if (!of_flavor) return errors.add(value, of_flavor.error()[0].what, of_flavor.error()[0].hint);
                        runtime = *of_flavor;
                        return true;
@@ -469,8 +469,8 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
   fields.optional_object("optimizer", "The optimizer.",
                          [&](Fields& inner) { optimizer_fields(inner, plan.optimizer); });
   const std::string_view initialization = spelling_of("initialization", "initialisation", fields, notes);
-  fields.optional(initialization, "How the sharded parameters come into being.", plan.initialisation,
-                  DescribedNames{kInitialisationTable, kInitializationSentences});
+  fields.optional(initialization, "How the sharded parameters come into being.", plan.initialization,
+                  DescribedNames{kInitializationTable, kInitializationSentences});
   fields.optional_object("runtime", "Whose behavior is predicted.",
                          [&](Fields& inner) { runtime_fields(inner, plan.runtime, notes); });
 }

@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-/// The flavors that `runtime_of_flavour` knows.
+/// The flavors that `runtime_of_flavor` knows.
 inline constexpr std::string_view kFlavors[] = {"transformers", "transformers-repeat-kv", "torchtitan"};
 
 inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
@@ -41,12 +41,12 @@ inline constexpr EnumName<OptimizerStates> kOptimizerStates[] = {
 inline constexpr EnumTable<OptimizerStates> kOptimizerStatesTable{"precision of the optimizer states",
                                                                   kOptimizerStates};
 
-inline constexpr EnumName<Initialisation> kInitialisations[] = {
-    {Initialisation::Meta, "meta"},
-    {Initialisation::Cpu, "cpu"},
-    {Initialisation::Device, "device"},
+inline constexpr EnumName<Initialization> kInitializations[] = {
+    {Initialization::Meta, "meta"},
+    {Initialization::Cpu, "cpu"},
+    {Initialization::Device, "device"},
 };
-inline constexpr EnumTable<Initialisation> kInitialisationTable{"initialization", kInitialisations};
+inline constexpr EnumTable<Initialization> kInitializationTable{"initialization", kInitializations};
 
 inline constexpr EnumName<RmsNormImplementation> kRmsNormImplementations[] = {
     {RmsNormImplementation::WrittenOut, "written_out"},

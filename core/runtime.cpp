@@ -2,20 +2,20 @@
 
 namespace fsdp {
 
-Result<Runtime> runtime_of_flavour(const std::string& flavour) {
+Result<Runtime> runtime_of_flavor(const std::string& flavor) {
   Runtime runtime;
-  runtime.flavour = flavour;
+  runtime.flavor = flavor;
   Implementations& use = runtime.implementations;
-  if (flavour == "transformers") {
+  if (flavor == "transformers") {
     // modeling_llama.py and its kin: LlamaRMSNorm, apply_rotary_pos_emb, sdpa_attention_forward, ForCausalLMLoss.
     return runtime;
   }
-  if (flavour == "transformers-repeat-kv") {
+  if (flavor == "transformers-repeat-kv") {
     // sdpa_attention_forward repeats K and V when it may not ask for enable_gqa (a mask, or older versions).
     use.repeat_kv = true;
     return runtime;
   }
-  if (flavour == "torchtitan") {
+  if (flavor == "torchtitan") {
     use.rms_norm = RmsNormImplementation::Fused;
     use.rotary = RotaryImplementation::Complex;
     use.use_cache = false;
@@ -23,7 +23,7 @@ Result<Runtime> runtime_of_flavour(const std::string& flavour) {
     use.loss_after_root = true;
     return runtime;
   }
-  return failure("runtime", "\"" + flavour + "\" is not a known flavor.",
+  return failure("runtime", "\"" + flavor + "\" is not a known flavor.",
                  "Write transformers, transformers-repeat-kv or torchtitan.");
 }
 

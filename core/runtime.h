@@ -62,7 +62,7 @@ struct Implementations {
   bool operator==(const Implementations&) const = default;
 };
 
-/// Behaviour of FSDP2 and of the libraries below it that differs between versions. Values are those of torch 2.11.0,
+/// Behavior of FSDP2 and of the libraries below it that differs between versions. Values are those of torch 2.11.0,
 /// seen by running it; where nothing else is said the source is torch/distributed/fsdp/_fully_shard/.
 struct Quirks {
   /// In forward the all-gather output of the previous unit lives across the copy-out of the next one
@@ -86,7 +86,7 @@ struct Quirks {
 struct Runtime {
   std::string name = "pytorch-fsdp2";
   std::string version = "2.11.0";
-  std::string flavour = "transformers";  ///< Whose model code: sets `implementations`; printed.
+  std::string flavor = "transformers";  ///< Whose model code: sets `implementations`; printed.
   Implementations implementations;
   Quirks quirks;
   /// PYTORCH_ALLOC_CONF, such as "expandable_segments:True". Empty: PyTorch's defaults.
@@ -96,6 +96,6 @@ struct Runtime {
 };
 
 /// The runtime of a flavor: "transformers", "transformers-repeat-kv", "torchtitan". Error: the known names.
-Result<Runtime> runtime_of_flavour(const std::string& flavour);
+Result<Runtime> runtime_of_flavor(const std::string& flavor);
 
 }  // namespace fsdp

@@ -2,9 +2,9 @@
 
 // The schedule: one training step of one rank, as a list of instructions.
 //
-// This is the contract of the whole program. The planner chooses a plan, `lower()` turns the plan into a schedule, the
-// simulator predicts what the schedule costs, and the executor runs it on real devices. Both read the same list, so a
-// gap between prediction and measurement is a gap in a cost model, never in what was run.
+// This is the contract of the whole program. The planner chooses a plan, `lower_fsdp2()` turns the plan into a
+// schedule, the simulator predicts what the schedule costs, and the executor runs it on real devices. Both read the
+// same list, so a gap between prediction and measurement is a gap in a cost model, never in what was run.
 //
 // Names and order of events are those of PyTorch FSDP2 (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py), in
 // the order in which the CPU issues them.

@@ -138,7 +138,8 @@ Result<StoredTensor> put_together(const std::string& name, const Found& found, c
                           std::equal(entry.shape.begin() + (entry.shape.empty() ? 0 : 1), entry.shape.end(),
                                      tensor.shape.begin() + (tensor.shape.empty() ? 0 : 1));
     if (!is_alike)
-      return failure(where(i), fmt::format("{} has another dtype or shape than in {}.", json_quoted(name), where(0)));
+      return failure(where(i),
+                     fmt::format("{} has a different dtype or shape than in {}.", json_quoted(name), where(0)));
     if (!tensor.shape.empty()) {
       const std::int64_t first = entry.saved_offsets ? entry.saved_offsets->front() : 0;
       tensor.shape[0] = std::max(tensor.shape[0], first + entry.shape[0]);

@@ -6,7 +6,7 @@
 // and ends are rounded to nanoseconds before they are subtracted. Perfetto does not stack counters; so every category
 // has a counter of its own beside that of the sum, and chrome://tracing gets one with all of them.
 //
-// A run on processors has no NCCL: its collectives are named as PyTorch's profiler names Gloo's, "gloo:all_gather".
+// A run on CPU has no NCCL: its collectives are named as PyTorch's profiler names Gloo's, "gloo:all_gather".
 //
 // Sources: the Trace Event Format; libkineto/src/output_json.cpp (schemaVersion 1, distributedInfo, names of
 // arguments); HolisticTraceAnalysis, hta/common/trace_parser.py (what it asks for) and trace_filter.py ("^nccl").
@@ -28,8 +28,8 @@ namespace {
 // Kineto's thread of a stream is the stream's number; PyTorch's default one is 7 there.
 constexpr std::array<int, kNumStreams> kThreads = {7, 20, 24, 28, 16, 32};
 constexpr int kStepThread = 1;
-/// The device of a run on processors (core/processors.cpp, executor/backend_cpu.cpp).
-constexpr std::string_view kProcessors = "CPU";
+/// The device of a run on CPU (core/cpu_cluster.cpp, executor/backend_cpu.cpp).
+constexpr std::string_view kCpu = "CPU";
 
 std::int64_t nanoseconds(Seconds time) {
   return std::llround(time.count() * 1e9);
@@ -118,7 +118,7 @@ class TraceWriter {
 
  private:
   std::int64_t per_node() const { return trace_.gpus_per_node; }
-  bool is_on_processors() const { return trace_.gpu == kProcessors; }
+  bool is_on_cpu() const { return trace_.gpu == kCpu; }
 
   void header() {
     json_.member("schemaVersion", 1);
@@ -135,7 +135,7 @@ class TraceWriter {
     json_.end_array();
     json_.key("distributedInfo");
     json_.begin_object(JsonLayout::OneLine);
-    json_.member("backend", is_on_processors() ? "gloo" : "nccl");
+    json_.member("backend", is_on_cpu() ? "gloo" : "nccl");
     json_.member("rank", trace_.rank);
     json_.member("world_size", trace_.world_size);
     json_.end_object();
@@ -209,8 +209,8 @@ class TraceWriter {
 
   std::string slice_name(const StreamEvent& event) const {
     if (event.payload) {
-      const std::string name = is_on_processors() ? "gloo:" + std::string(name_of(event.payload->kind))
-                                                  : std::string(names_of(event.payload->kind).kernel);
+      const std::string name = is_on_cpu() ? "gloo:" + std::string(name_of(event.payload->kind))
+                                           : std::string(names_of(event.payload->kind).kernel);
       return name + "(" + trace_.kind + ")";
     }
     // The root has no name of its own, neither alone nor behind "copy-in ".

@@ -1,5 +1,5 @@
 // A text is a slot of fixed size, its length in front. The shard group gathers its slots, and then the group of copies
-// gathers what each shard group has: slot s of copy c is that of rank c * shard + s. On processors the bytes lie in
+// gathers what each shard group has: slot s of copy c is that of rank c * shard + s. On CPU the bytes lie in
 // vectors, so that they are not counted among the tensors of the training.
 
 #include "executor/agreement.h"
@@ -15,7 +15,7 @@ namespace fsdp::executor {
 
 namespace {
 
-/// [slots of all ranks of the group], in `memory` on processors.
+/// [slots of all ranks of the group], in `memory` on CPU.
 at::Tensor gathered(Group& group, const at::Tensor& own, std::vector<char>& memory) {
   if (group.size() == 1) return own;
   const std::int64_t bytes = group.size() * own.numel();

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a rank computes and communicates on: the processors of a machine with Gloo, or a GPU with NCCL. Everything else
-// of the executor asks here, so that the program for processors loads nothing of CUDA.
+// What a rank computes and communicates on: the CPU of a machine with Gloo, or a GPU with NCCL. Everything else
+// of the executor asks here, so that the program for CPU loads nothing of CUDA.
 
 #include <c10/core/Device.h>
 
@@ -49,10 +49,10 @@ class Backend {
 /// (choose_backends) does.
 void choose_attention(const Implementations& use);
 
-/// Lets float32 convolutions and products run as TF32 where the plan's runtime does; processors have none.
+/// Lets float32 convolutions and products run as TF32 where the plan's runtime does; CPUs have none.
 void choose_tf32(const Implementations& use);
 
-/// Processors and Gloo.
+/// CPU and Gloo.
 std::unique_ptr<Backend> cpu_backend();
 
 }  // namespace fsdp::executor

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "core/cpu_cluster.h"
 #include "core/files.h"
-#include "core/processors.h"
 #include "executor/backend.h"
 #include "executor/counting_allocator.h"
 

@@ -59,7 +59,7 @@ void check_states(const StoredTensors& states, const Model& model, const Plan& p
     for (const char* what : {names.first, names.second}) {
       const StoredTensor* found = find_state(states, parameter, what);
       if (found != nullptr && found->shape != parameter.shape) {
-        errors.push_back({folder, fmt::format("{} of {} has another shape.", what, parameter.name), ""});
+        errors.push_back({folder, fmt::format("{} of {} has a different shape.", what, parameter.name), ""});
       }
       const bool is_missing = found == nullptr && what != nullptr && is_stepped && names.second != nullptr;
       if (is_missing) errors.push_back({folder, fmt::format("{} of {} is in no file.", what, parameter.name), ""});

@@ -7,7 +7,7 @@
 // and rows in which ranks hold them, under the names that torch.distributed.checkpoint.state_dict gives them
 // (flatten_optimizer_state_dict); the state of each rank's generator as random.RANK beside the moments.
 //
-// Not modelled: writing while the training goes on.
+// Not modeled: writing while the training goes on.
 
 #include "executor/checkpoint_save.h"
 

@@ -118,7 +118,7 @@ Bytes measure_call(const NotedCall& call) {
   return peak.highest() - peak.now();
 }
 
-std::string processor() {
+std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
@@ -128,7 +128,7 @@ std::string processor() {
 
 // The limit that oneDNN is under is part of the instruction set.
 std::string machine() {
-  std::string text = fmt::format("{}, {}", processor(), at::get_cpu_capability());
+  std::string text = fmt::format("{}, {}", cpu_name(), at::get_cpu_capability());
   for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
     if (const char* value = std::getenv(name)) text += fmt::format(", {}={}", name, value);
   }

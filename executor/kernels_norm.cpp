@@ -1,4 +1,4 @@
-// Normalisation.
+// Normalization.
 //
 // Sources: transformers models/llama and gemma2 /modeling_*.py (the order of the calls), aten/src/ATen/native/
 // layer_norm.cpp (rms_norm_composite of PyTorch before 2.9).

@@ -82,7 +82,7 @@ Result<std::shared_ptr<const MappedIds>> MappedIds::open(const std::string& path
   if (bytes.starts_with(kNumpy)) {
     type = read_numpy(bytes, begin);
     if (type == nullptr) {
-      return failure(path, "This .npy file is not of whole numbers that are read.",
+      return failure(path, "This .npy file does not hold token ids in a supported dtype.",
                      "Save it in C order as uint16, int32, uint32 or int64.");
     }
   } else {

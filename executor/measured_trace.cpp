@@ -1,4 +1,4 @@
-// On processors one thread computes, and starts and awaits collectives that others carry out. So the lane of the
+// On CPU one thread computes, and starts and awaits collectives that others carry out. So the lane of the
 // computing thread has its instructions, cut where it stood still for a collective; the lane of a collective has the
 // time from its call to the moment that its result was there for whoever waited. Gloo works on them one after the
 // other: one that was called while its lane was busy begins when the one before has ended.

@@ -30,7 +30,7 @@ Result<MetricsFile> MetricsFile::open(const std::string& path, std::int64_t step
     std::string kept;
     for (std::string line; std::getline(before, line);) {
       if (!line.starts_with(kBegin)) {
-        return failure(path, "A file is there that --metrics has not written.", "Name another.");
+        return failure(path, "This file exists and was not written by --metrics.", "Name another.");
       }
       // The last line of a run that was killed may be a part of one.
       const bool is_whole = line.ends_with('}');

@@ -26,7 +26,7 @@ namespace fsdp::executor {
 class ParameterAccess {
  public:
   virtual ~ParameterAccess() = default;
-  /// The whole parameter. Throws ScheduleBroken when its unit is sharded.
+  /// The unsharded parameter. Throws ScheduleBroken when its unit is sharded.
   virtual at::Tensor whole(int parameter) = 0;
   virtual void add_gradient(int parameter, at::Tensor gradient) = 0;
 };

@@ -8,7 +8,7 @@
 // Sources: transformers 4.57, modeling_utils.py (_fix_state_dict_key_on_load, _get_key_renaming_mapping,
 // _adjust_missing_and_unexpected_keys: rotary_emb.inv_freq, and buffers that are not persistent, of which GPT-2's masks
 // and BERT's position ids are in published files); models/t5/modeling_t5.py (_keys_to_ignore_on_load_unexpected).
-// Not modelled: a file of a model with a head for a plan of its base; heads of other tasks.
+// Not modeled: a file of a model with a head for a plan of its base; heads of other tasks.
 
 #include "executor/old_names.h"
 

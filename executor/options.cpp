@@ -58,10 +58,10 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--checkpoint-dir,--checkpoint", options.checkpoints.folder, "Write checkpoints into this folder");
   app.add_option("--every", options.checkpoints.every, "Write a checkpoint every N steps (only after the last step)")
       ->check(CLI::Range(1, 1'000'000'000))
-      ->needs("--checkpoint");
+      ->needs("--checkpoint-dir");
   app.add_option("--keep", options.checkpoints.keep, "Keep only the newest N checkpoints (all)")
       ->check(CLI::Range(1, 1'000'000))
-      ->needs("--checkpoint");
+      ->needs("--checkpoint-dir");
   app.add_option(
       "--resume", options.resume,
       "Resume from a checkpoint: its folder, or \"latest\" of --checkpoint-dir (from the beginning if there is none)");
@@ -73,7 +73,7 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--save-parameters", options.parameters, "Write all parameters at the end, as safetensors (rank 0)");
   app.add_option("--save-logits", options.logits,
                  "Write what the cross entropies of the first step are of, as safetensors (rank 0)");
-  app.add_option("--trace", options.trace,
+  app.add_option("--chrome-trace,--trace", options.trace,
                  "Write the last step as a Chrome trace, for Perfetto and HTA; {rank} as above");
   app.add_option("--allocation-trace", options.allocations, "Write every allocation of the last step");
   app.add_option("--workspaces", options.workspaces,
@@ -111,7 +111,7 @@ struct CommandLine {
   }
 };
 
-/// CLI11 says "--lr: what is wrong", and of an option that needs another "--every requires --checkpoint".
+/// CLI11 says "--lr: what is wrong", and of an option that needs another "--every requires --checkpoint-dir".
 Error error_of(const CLI::ParseError& error) {
   static constexpr std::string_view kNeeds = "requires ";
   const std::string text = error.what();
@@ -157,7 +157,21 @@ Errors unknown_words(const CLI::App& app) {
   return errors;
 }
 
-/// What follows from the texts. Errors: options that do not go together.
+/// Sentences about options that had another name in the version before this one.
+std::vector<std::string> notes_on(const std::vector<std::string>& words) {
+  constexpr std::pair<std::string_view, std::string_view> kOldNames[] = {{"--checkpoint", "--checkpoint-dir"},
+                                                                         {"--trace", "--chrome-trace"}};
+  std::vector<std::string> notes;
+  for (const std::string& word : words) {
+    for (const auto& [before, now] : kOldNames) {
+      if (std::string_view(word).substr(0, word.find('=')) != before) continue;
+      notes.push_back(fmt::format("{} is now {}; the next version takes only that.", before, now));
+    }
+  }
+  return notes;
+}
+
+/// What follows from the texts. Errors: options that contradict each other.
 void settle(CommandLine& line, Errors& errors) {
   RunOptions& options = line.options;
   const Texts& texts = line.texts;
@@ -192,6 +206,7 @@ std::string usage() {
 
 Result<RunOptions> read_options(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  const std::vector<std::string> notes = notes_on(words);
   Errors errors;
   for (;;) {
     CommandLine line;
@@ -212,6 +227,7 @@ Result<RunOptions> read_options(int argc, const char* const* argv) {
     errors.insert(errors.end(), unknown.begin(), unknown.end());
     if (!wrong) settle(line, errors);
     if (!errors.empty()) return tl::unexpected(std::move(errors));
+    line.options.notes = notes;
     return line.options;
   }
 }

@@ -52,8 +52,9 @@ struct RunOptions {
   bool stands_in = false;                       ///< This rank runs alone; what others would send is its own.
   int stand_in_rank = 0;
   bool stops_at_nonfinite_loss = true;
-  bool on_cuda = false;     ///< The program for GPUs, which lies beside, takes over.
-  bool nccl_alone = false;  ///< A rank that runs alone calls NCCL all the same, which plays the others.
+  bool on_cuda = false;            ///< The program for GPUs, which lies beside, takes over.
+  std::vector<std::string> notes;  ///< Sentences about the options, for people.
+  bool nccl_alone = false;         ///< A rank that runs alone calls NCCL all the same, which plays the others.
 };
 
 /// Reads the arguments after the program's name. Error: all that is wrong with them; an empty list: help was asked for.

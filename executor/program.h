@@ -1,6 +1,6 @@
 #pragma once
 
-// What the programs for processors and for GPUs have in common.
+// What the programs for CPU and for GPUs have in common.
 
 #include <functional>
 #include <memory>

@@ -12,10 +12,10 @@
 #include <system_error>
 #include <utility>
 
+#include "core/cpu_cluster.h"
 #include "core/files.h"
 #include "core/model_library.h"
 #include "core/plan_file.h"
-#include "core/processors.h"
 #include "core/report_json.h"
 #include "core/version.h"
 #include "executor/agreement.h"
@@ -97,7 +97,7 @@ std::vector<std::int64_t> smaller_sizes(const Layout& layout) {
   return sizes;
 }
 
-// Ranks of a shard group are neighbours; those of a smaller group are neighbours in it.
+// Ranks of a shard group are neighbors; those of a smaller group are neighbors in it.
 RankGroups groups_of(const GroupMaker& make, GlooNetwork* host, bool on_cuda, const Job& job, int rank) {
   const int shard = static_cast<int>(job.plan.mesh.shard);
   const int replicate = static_cast<int>(job.plan.mesh.replicate);
@@ -308,6 +308,7 @@ Result<void> RunOfRank::begin() {
   place_.doing = "reading what it begins with";
   FSDP_TRY(const std::string begun, begin_run(job_.start, *trainer_, agreement_.get()));
   if (speaks_) {
+    for (const std::string& note : options_.notes) say("note: " + note);
     for (const std::string& note : job_.start.notes) say(fmt::format("note: --weights: {}.", note));
     if (!begun.empty()) say(begun);
   }

@@ -69,7 +69,8 @@ void open_evaluated(const RunOptions& options, const Model& model, const Plan& p
 std::string folder_of(const RunOptions& options, Errors& errors) {
   if (options.resume != kLatest) return options.resume;
   if (options.checkpoints.folder.empty()) {
-    errors.push_back({"--resume", "\"latest\" is of a folder of checkpoints, and none is given.", "Add --checkpoint."});
+    errors.push_back(
+        {"--resume", "\"latest\" is looked up in the checkpoint folder, and none is given.", "Add --checkpoint-dir."});
     return "";
   }
   const std::vector<std::int64_t> steps = checkpoint_steps(options.checkpoints.folder);
@@ -114,7 +115,7 @@ void read_resumed(RunOptions& options, const Model& model, const Plan& plan, Run
 void check_folder(const RunOptions& options, const RunStart& start, Errors& errors) {
   if (options.checkpoints.folder.empty()) return;
   if (options.stands_in)
-    errors.push_back({"--checkpoint", "A rank that runs alone does not have the full model to write.", ""});
+    errors.push_back({"--checkpoint-dir", "A rank that runs alone does not have the full model to write.", ""});
   std::error_code error;
   std::filesystem::create_directories(options.checkpoints.folder, error);
   if (error) {
@@ -134,7 +135,7 @@ void check_results(const RunOptions& options, Errors& errors) {
   const std::pair<const char*, const std::string*> files[] = {{"--report", &options.report},
                                                               {"--save-parameters", &options.parameters},
                                                               {"--save-logits", &options.logits},
-                                                              {"--trace", &options.trace},
+                                                              {"--chrome-trace", &options.trace},
                                                               {"--allocation-trace", &options.allocations},
                                                               {"--workspaces", &options.workspaces}};
   for (const auto& [flag, path] : files) {
@@ -143,7 +144,7 @@ void check_results(const RunOptions& options, Errors& errors) {
     const std::filesystem::path parent = std::filesystem::path(*path).parent_path();
     const std::string folder = parent.empty() ? "." : parent.string();
     if (!std::filesystem::is_directory(folder, error)) {
-      errors.push_back({flag, fmt::format("{} is no folder.", folder), "Make it first, or name another."});
+      errors.push_back({flag, fmt::format("{} is not a folder.", folder), "Make it first, or name another."});
     } else if (access(folder.c_str(), W_OK) != 0) {
       errors.push_back({flag, fmt::format("{} cannot be written: {}.", folder, std::strerror(errno)), "Name another."});
     } else if (std::filesystem::is_directory(*path, error)) {

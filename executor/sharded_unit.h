@@ -1,8 +1,8 @@
 #pragma once
 
-// One FSDP2 unit on one rank: its shards, its whole parameters while they are there, its gradients, and the buffers of
-// its collectives. What each call allocates and frees is what the simulator says (simulator/memory_walk_units.h); when
-// a buffer of a collective goes is the schedule's to say.
+// One FSDP2 unit on one rank: its shards, its unsharded parameters while they are there, its gradients, and the buffers
+// of its collectives. What each call allocates and frees is what the simulator says (simulator/memory_walk_units.h);
+// when a buffer of a collective goes is the schedule's to say.
 
 #include <ATen/core/Tensor.h>
 
@@ -25,14 +25,14 @@ struct ParameterState {
   const Parameter* parameter = nullptr;
   ShardedParameter layout;
   c10::ScalarType dtype = c10::kFloat;     ///< Of the shard.
-  c10::ScalarType gathered = c10::kFloat;  ///< Of the whole parameter.
+  c10::ScalarType gathered = c10::kFloat;  ///< Of the unsharded parameter.
   at::Tensor shard;                        ///< [shard_elements] Padded with zeros.
   at::Tensor local;                        ///< The true rows of it, as the optimizer sees them.
   at::Tensor grad;                         ///< Like `local`; undefined: none.
   at::Tensor smaller;    ///< What an integer reshard_after_forward keeps. [shard * shard_elements / world size]
   at::Tensor storage;    ///< [shard * shard_elements] Emptied while the unit is sharded.
   at::Tensor whole;      ///< A view of it with the parameter's shape.
-  at::Tensor new_grad;   ///< Gradient of the whole parameter in this backward, and
+  at::Tensor new_grad;   ///< Gradient of the unsharded parameter in this backward, and
   at::Tensor kept_grad;  ///< of earlier micro-batches without reduction, in the reduce dtype.
 
   bool has_gradient() const { return new_grad.defined() || kept_grad.defined(); }
@@ -87,13 +87,13 @@ class RunningUnit {
 
   /// Starts the all-gather into the buffer of a slot; from the smaller shards where `from_smaller`.
   void unshard(int slot, bool from_smaller);
-  /// Waits, and copies out into the whole parameters.
+  /// Waits, and copies out into the unsharded parameters.
   void wait_for_unshard(int slot);
-  /// Frees the whole parameters, or the smaller shards that nobody gathers. With `keep_smaller`, what a smaller group
-  /// needs is kept.
+  /// Frees the unsharded parameters, or the smaller shards that nobody gathers. With `keep_smaller`, what a smaller
+  /// group needs is kept.
   void reshard(bool keep_smaller);
 
-  /// A gradient of a whole parameter, in the parameter's gathered dtype; several of one backward are added.
+  /// A gradient of an unsharded parameter, in the parameter's gathered dtype; several of one backward are added.
   void add_gradient(int parameter, at::Tensor gradient);
   /// Without gradient sync: keeps the gradients in the reduce dtype.
   void accumulate();

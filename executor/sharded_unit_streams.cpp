@@ -4,7 +4,8 @@
 //
 //   copy-in stream         [cast of the shards] and the all-gather's output; copies of the shards into it
 //   all-gather stream      waits for it, gathers
-//   compute stream         waits for that, makes the whole parameters and copies out; computes; makes the input of the
+//   compute stream         waits for that, makes the unsharded parameters and copies out; computes; makes the input of
+//   the
 //                          reduction and copies the gradients in, after the reduction of the unit before
 //   reduce-scatter stream  waits for that, makes the output and reduces; casts it
 //   all-reduce stream      with copies of shard groups: waits for that, reduces and casts

@@ -3,7 +3,7 @@
 // epoch g / n over n samples: that number itself, or where it stands in a shuffle (Fisher and Yates) whose numbers are
 // SplitMix64's over (seed, epoch).
 //
-// Not modelled: attention that stops at the border of a document.
+// Not modeled: attention that stops at the border of a document.
 
 #include "executor/token_file.h"
 

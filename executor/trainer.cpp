@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "core/index.h"
-#include "executor/initialisation.h"
+#include "executor/initialization.h"
 #include "executor/tensors.h"
 #include "executor/weight_decay.h"
 
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::chrono::microseconds kBetweenLooks{20};
 
-constexpr Bytes kUnknown{-1};  // What an allocator reserves on processors.
+constexpr Bytes kUnknown{-1};  // What an allocator reserves on CPU.
 
 Seconds cpu_time() {
   rusage usage{};
@@ -213,7 +213,7 @@ StepMeasurement Trainer::step(bool measures) {
   } else {
     take_collective_times();
   }
-  // On processors the sum of the instructions' times, whatever else the machine did after the last of them.
+  // On CPU the sum of the instructions' times, whatever else the machine did after the last of them.
   now_.number = progress_.steps;
   now_.mean_of = std::exchange(not_measured_, 0) + 1;
   now_.wall = now_.mean_of == 1 ? last - began : (last - measured_to_) / now_.mean_of;

@@ -70,10 +70,10 @@ struct StepMeasurement {
   LivePeak peak;                        ///< From then on.
   std::vector<Collective> collectives;  ///< In issue order.
   std::vector<std::int32_t> collective_instructions;  ///< [num collectives] The action that called it.
-  std::vector<CollectiveTimes> collective_times;      ///< [num collectives] On processors.
+  std::vector<CollectiveTimes> collective_times;      ///< [num collectives] On CPU.
   std::vector<Seconds> instruction_times;             ///< [actions] On a GPU those of the compute stream.
   std::vector<StreamEvent> stream_events;  ///< Of a GPU: collectives, and the compute stream's waits for them.
-  std::vector<TraceMemory> memory;         ///< [actions] After each; on processors.
+  std::vector<TraceMemory> memory;         ///< [actions] After each; on CPU.
 };
 
 /// What an evaluation measured.

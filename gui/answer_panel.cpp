@@ -73,14 +73,14 @@ QString to_html(const planner::Document& document) {
 
 AnswerPanel::AnswerPanel(QWidget* parent) : QTextBrowser(parent) {
   setObjectName("answer");
-  setAccessibleName(tr("The answer in the words of the command"));
+  setAccessibleName(tr("The answer as the command prints it"));
   setFrameShape(QFrame::NoFrame);
   setOpenLinks(false);
 }
 
 void AnswerPanel::set_snapshot(const SnapshotPtr& snapshot) {
   const int before = verticalScrollBar()->value();
-  setHtml(snapshot ? to_html(answer_of(*snapshot)) : tr("Choose a model to see what is said of it."));
+  setHtml(snapshot ? to_html(answer_of(*snapshot)) : tr("Choose a model to see its answer."));
   // Who reads on while a slider moves stays where they are.
   verticalScrollBar()->setValue(before);
 }

@@ -42,7 +42,7 @@ std::vector<std::int32_t> pareto_front(const std::vector<ScatterPoint>& points);
 
 enum class Direction : std::uint8_t { Left, Right, Up, Down };
 /// The point that an arrow key leads to from `from`: the nearest in that direction, sideways distance counted double;
-/// -1: there is none. Up is towards smaller y, as on a screen.
+/// -1: there is none. Up is toward smaller y, as on a screen.
 std::int32_t neighbor(const std::vector<ScatterPoint>& points, std::int32_t from, Direction direction);
 
 }  // namespace fsdp::gui

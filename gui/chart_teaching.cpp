@@ -68,22 +68,23 @@ class Teacher {
                    "All GPUs run the same model on different samples: that is data parallelism.");
       case InstructionKind::Unshard:
         if (unit != nullptr) unit->parameters = HeldParameters::Gathering;
-        return add(fmt::format("All-gather of {}", name),
-                   fmt::format("Every GPU sends its part of {} to the others. It runs on a stream of its own, beside "
-                               "whatever computes now{}.",
-                               name, is_backward ? "; the forward's copy was freed to save memory" : ""));
+        return add(
+            fmt::format("All-gather of {}", name),
+            fmt::format("Every GPU sends its part of {} to the others. It runs on its own stream, in parallel with "
+                        "whatever computes now{}.",
+                        name, is_backward ? "; the forward's copy was freed to save memory" : ""));
       case InstructionKind::WaitForUnshard:
-        if (unit != nullptr) unit->parameters = HeldParameters::Whole;
+        if (unit != nullptr) unit->parameters = HeldParameters::Unsharded;
         return add(fmt::format("{} is whole", name),
                    "The computation waits for the all-gather and copies its output into the parameters. Time that it "
                    "waits here is exposed communication.");
       case InstructionKind::LeaveRoot:
-        if (step.freed.empty()) return add("The forward of the model has returned", "What it was given goes.");
+        if (step.freed.empty()) return add("The forward of the model has returned", "Its inputs are freed.");
         return add("The buffer of the all-gather is freed", "The parameters were copied out of it.");
       case InstructionKind::Forward:
         if (unit != nullptr) unit->has_activations = true;
         return add(fmt::format("Forward of {}", name),
-                   "Each GPU computes with the whole parameters on its own batch, and keeps what the backward will "
+                   "Each GPU computes with the unsharded parameters on its own batch, and saves what the backward will "
                    "need: the activations.");
       case InstructionKind::Reshard:
         if (unit != nullptr) unit->parameters = HeldParameters::Sharded;
@@ -93,20 +94,20 @@ class Teacher {
       case InstructionKind::Backward:
         if (unit != nullptr) {
           unit->has_activations = false;
-          if (reduces_later(step.unit, number)) unit->gradients = HeldGradients::Whole;
+          if (reduces_later(step.unit, number)) unit->gradients = HeldGradients::Unsharded;
         }
         return add(fmt::format("Backward of {}", name),
-                   "Activations are used and freed; whole gradients come into being, of this GPU's batch only.");
+                   "Activations are used and freed; unsharded gradients are computed, from this GPU's batch only.");
       case InstructionKind::AccumulateGrads:
-        if (unit != nullptr) unit->gradients = HeldGradients::Whole;
+        if (unit != nullptr) unit->gradients = HeldGradients::Unsharded;
         return add(fmt::format("Keep the gradients of {}", name),
-                   "This micro-batch is not reduced yet: its whole gradients are kept and added up.");
+                   "This micro-batch is not reduced yet: its unsharded gradients are kept and accumulated.");
       case InstructionKind::ReduceGrads:
         if (unit != nullptr) unit->gradients = HeldGradients::Sharded;
         return add(
             fmt::format("Reduce-scatter of {}", name),
             fmt::format("The gradients of all {} batches are averaged, and each GPU receives the average of its own "
-                        "part only. It runs beside the backward of the next unit.{}",
+                        "part only. It overlaps with the backward of the next unit.{}",
                         ranks_,
                         replicas_ > 1 ? " An all-reduce then averages each part over the GPUs that hold it too." : "") +
                 (step.freed.empty() ? "" : " Before, the buffer of the reduction before it is freed."));

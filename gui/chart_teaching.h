@@ -15,13 +15,13 @@ namespace fsdp::gui {
 enum class HeldParameters : std::uint8_t {
   Sharded,    ///< Its own part only.
   Gathering,  ///< An all-gather is under way.
-  Whole,      ///< All of them, ready to compute with.
+  Unsharded,  ///< All of them, ready to compute with.
 };
 
 enum class HeldGradients : std::uint8_t {
   None,
-  Whole,    ///< Of this rank's own batch.
-  Sharded,  ///< Reduced over all ranks: the part of this one.
+  Unsharded,  ///< Of this rank's own batch.
+  Sharded,    ///< Reduced over all ranks: the part of this one.
 };
 
 struct UnitFrame {

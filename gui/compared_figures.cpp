@@ -249,17 +249,17 @@ MeasuredComparison measured_figures(const Snapshot& shown, const Overlay& measur
     if (term.name == "live peak") result.live_peak = term;
     result.figures.push_back(figure_of(term));
   }
-  if (was_on_processors(measured)) {
-    result.notes << (is_own ? QObject::tr("It ran on this machine's processors over Gloo, and is compared with the "
-                                          "prediction for processors: bytes of tensors and collectives. The charts "
+  if (was_on_cpu(measured)) {
+    result.notes << (is_own ? QObject::tr("It ran on this machine's CPU over Gloo, and is compared with the "
+                                          "prediction for CPU: bytes of tensors and collectives. The charts "
                                           "show the prediction for %1.")
                                   .arg(QString::fromStdString(shown.report.gpu))
-                            : QObject::tr("It ran on processors over Gloo, and the prediction is for %1: kernels there "
+                            : QObject::tr("It ran on CPU over Gloo, and the prediction is for %1: kernels there "
                                           "take other memory.")
                                   .arg(QString::fromStdString(shown.report.gpu)));
   }
   if (measured.plan && !(*measured.plan == shown.report.plan)) {
-    result.notes << QObject::tr("What ran is another plan than the one that is shown.");
+    result.notes << QObject::tr("The run used a different plan from the one shown.");
   }
   if (!measured.requests.empty() && share_of_known_sizes(shown.curves, measured.requests) < kLeastKnownShare) {
     result.is_of_another = true;
@@ -268,8 +268,8 @@ MeasuredComparison measured_figures(const Snapshot& shown, const Overlay& measur
                         "another model or another plan.")
                         .arg(QString::fromStdString(shown.report.model));
   }
-  // Rates of processors are assumed, and no prediction.
-  const bool knows_time = report.time.step > Seconds(0) && !was_on_processors(measured);
+  // Rates of a CPU are assumed; they predict nothing.
+  const bool knows_time = report.time.step > Seconds(0) && !was_on_cpu(measured);
   if (knows_time) {
     result.figures.push_back({QObject::tr("time"),
                               QObject::tr("step"),

@@ -134,7 +134,7 @@ void ComparisonPanel::fill() {
                       : differing == 1 ? tr("1 difference from %1").arg(baseline)
                                        : tr("%1 differences from %2").arg(differing).arg(baseline));
   } else if (has_measured) {
-    QStringList lines = {tr("Predicted beside what %1 measured").arg(QString::fromStdString(overlay_->name))};
+    QStringList lines = {tr("Predicted next to what %1 measured").arg(QString::fromStdString(overlay_->name))};
     lines << measured.notes;
     heading_->setText(lines.join('\n'));
   } else {

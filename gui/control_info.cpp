@@ -245,7 +245,7 @@ std::string work_text(Option option, const Snapshot& snapshot) {
     case Option::Clip:
       return plan.optimizer.clip_grad_norm ? fmt::format("{}", *plan.optimizer.clip_grad_norm) : "none";
     case Option::Flavor:
-      return plan.runtime.flavour;
+      return plan.runtime.flavor;
     case Option::AllocConf:
       return plan.runtime.allocator_settings;
     default:

@@ -24,7 +24,7 @@ Engine::~Engine() {
 }
 
 std::uint64_t Engine::ask(const Inputs& inputs) {
-  const std::uint64_t id = last_id_ += 2;  // Odd numbers are for what is cancelled.
+  const std::uint64_t id = last_id_ += 2;  // Odd numbers are for what is canceled.
   {
     const std::lock_guard lock(mutex_);
     waiting_ = Request{id, inputs};

@@ -47,7 +47,7 @@ void MainWindow::build_actions() {
 void MainWindow::build_file_menu() {
   QMenu& menu = *menuBar()->addMenu(tr("&File"));
   menu.setToolTipsVisible(true);
-  add_action(menu, "new", tr("&Start page"), QKeySequence::New, tr("Begin anew with an example or a file"), [this] {
+  add_action(menu, "new", tr("&Start page"), QKeySequence::New, tr("Start over with an example or a file"), [this] {
     if (may_discard()) {
       set_current_file({});
       saved_ = {};
@@ -68,10 +68,10 @@ void MainWindow::build_file_menu() {
   recent_menu_ = menu.addMenu(tr("Open &recent"));
   connect(recent_menu_, &QMenu::aboutToShow, this, &MainWindow::show_recent);
   menu.addSeparator();
-  add_action(menu, "save", tr("&Save project"), QKeySequence::Save, tr("Keep all that is set here in a file"),
+  add_action(menu, "save", tr("&Save project"), QKeySequence::Save, tr("Save all settings to a file"),
              [this] { save_project(); });
   add_action(menu, "save_as", tr("Save project &as …"), QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_S),
-             tr("Keep all that is set here in another file"), [this] { ask_and_save_project(); });
+             tr("Save all settings to another file"), [this] { ask_and_save_project(); });
   add_action(menu, "save_plan", tr("Save &plan …"), QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_P),
              tr("Write the plan that is shown, for fsdp-plan simulate, rehearse and execute"), [this] { save_plan(); });
   build_export_menu(menu);
@@ -121,7 +121,7 @@ void MainWindow::build_view_menu() {
   QMenu& themes = *view_menu_->addMenu(tr("&Theme"));
   auto* group = new QActionGroup(this);
   const auto add_theme = [&](const QString& name, const QString& text, ThemeChoice choice) {
-    QAction* action = add_action(themes, name, text, {}, tr("Colours of the window"), [this, choice] {
+    QAction* action = add_action(themes, name, text, {}, tr("Colors of the window"), [this, choice] {
       settings_.set_theme(choice);
       set_theme(choice);
     });
@@ -150,7 +150,7 @@ void MainWindow::build_plan_menu() {
   connect(&state_, &AppState::inputs_changed, keep,
           [this, keep] { keep->setChecked(state_.inputs().kept.has_value()); });
   add_action(menu, "stop_search", tr("&Stop the search"), QKeySequence(Qt::CTRL | Qt::Key_Period),
-             tr("Give up the search; what was found so far stays"), [this] { state_.cancel_search(); });
+             tr("Stop the search and keep what was found so far"), [this] { state_.cancel_search(); });
   menu.addSeparator();
   add_action(menu, "pin", tr("&Pin as baseline"), QKeySequence(Qt::CTRL | Qt::Key_B),
              tr("Compare everything that follows with what is shown now"), [this] { state_.pin_baseline(); });
@@ -161,7 +161,7 @@ void MainWindow::build_plan_menu() {
 void MainWindow::build_run_menu() {
   QMenu& menu = *menuBar()->addMenu(tr("&Run"));
   add_action(menu, "rehearse", tr("&Rehearse"), QKeySequence(Qt::CTRL | Qt::Key_F5),
-             tr("Run this plan with the real PyTorch on a GPU that is not there"),
+             tr("Run this plan with the real PyTorch on a stub GPU"),
              [this] { runs_->start(ProcessRun::Kind::Rehearse); });
   add_action(menu, "execute", tr("&Execute"), QKeySequence(Qt::CTRL | Qt::Key_F6),
              tr("Train this plan for real on this machine"), [this] { runs_->start(ProcessRun::Kind::Execute); });

@@ -257,12 +257,12 @@ void MainWindow::offer_recovery() {
       const QString kept = left.path + ".broken";
       QFile::remove(kept);
       QFile::rename(left.path, kept);
-      log(tr("The work that was not saved cannot be read; it is in %1.").arg(kept));
+      log(tr("The unsaved work cannot be read; it is in %1.").arg(kept));
       log(errors_text(inputs.error()));
       continue;
     }
     QMessageBox box(QMessageBox::Question, tr("Recover"),
-                    tr("The program ended with unsaved changes of %1. Go on with them?").arg(text_of(inputs->model)),
+                    tr("The program ended with unsaved changes of %1. Recover them?").arg(text_of(inputs->model)),
                     QMessageBox::Yes | QMessageBox::No | QMessageBox::Cancel, this);
     box.setInformativeText(tr("Last changed %1.").arg(QFileInfo(left.path).lastModified().toString(Qt::ISODate)));
     box.button(QMessageBox::Yes)->setText(tr("&Recover"));

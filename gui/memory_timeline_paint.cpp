@@ -85,7 +85,7 @@ std::vector<LegendEntry> MemoryTimelineWidget::legend() const {
   if (ghost_.size() > 0) entries.push_back({tr("baseline"), theme().baseline, false, true, Qt::DashLine});
   if (measured_.size() > 0) {
     const QString lasts = overlay_->stretch == 1 ? QString() : tr(", a step of %1").arg(text_of(overlay_->step));
-    const QString where = was_on_processors(*overlay_) ? tr("measured on processors") : tr("measured");
+    const QString where = was_on_cpu(*overlay_) ? tr("measured on CPU") : tr("measured");
     entries.push_back({where + lasts, theme().measured, false, true, Qt::SolidLine});
   }
   return entries;

@@ -29,7 +29,7 @@ MemoryTimelineWidget::MemoryTimelineWidget(TimeRange* range, QWidget* parent) : 
   add_action(tr("Time or events"), tr("Lay the chart out by time, or by allocations and frees"), {Qt::Key_T},
              [this] { set_axis(axis_ == Axis::Time ? Axis::Events : Axis::Time); });
   add_action(tr("Go to peak"), tr("Show the moment at which most is live"), {Qt::Key_P}, [this] { go_to_peak(); });
-  add_action(tr("Initialisation"), tr("Show memory while the model is made"), {Qt::Key_1},
+  add_action(tr("Initialization"), tr("Show memory while the model is made"), {Qt::Key_1},
              [this] { set_phase(QStringLiteral("initialization")); });
   add_action(tr("First step"), tr("Show the first step, in which the optimizer's states are made"), {Qt::Key_2},
              [this] { set_phase(QStringLiteral("first_step")); });

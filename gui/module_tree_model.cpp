@@ -191,7 +191,7 @@ QVariant ModuleTreeModel::data(const QModelIndex& index, int role) const {
     return tip;
   }
   if (role == Qt::AccessibleTextRole && index.column() == kUnit) {
-    return tr("%1 is a unit of its own").arg(text(model_->modules[index.internalId()].name));
+    return tr("%1 is its own unit").arg(text(model_->modules[index.internalId()].name));
   }
   return {};
 }

@@ -36,8 +36,8 @@ struct Overlay {
 
 using OverlayPtr = std::shared_ptr<const Overlay>;
 
-/// True when the run was on processors over Gloo, and not on GPUs.
-inline bool was_on_processors(const Overlay& overlay) {
+/// True when the run was on CPU over Gloo, and not on GPUs.
+inline bool was_on_cpu(const Overlay& overlay) {
   return overlay.report && overlay.report->gpu == "CPU";
 }
 

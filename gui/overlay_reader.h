@@ -38,7 +38,7 @@ Result<Overlay> read_snapshot_overlay(const std::string& path, const OverlayLimi
                                       const OverlayProgress& progress);
 
 /// The overlay as it lies over a step of `predicted`. What took far longer or far less (a plan for GPUs that was
-/// executed on processors) is stretched to that length: its memory is then beside the memory of the same instructions.
+/// executed on CPU) is stretched to that length: its memory is then beside the memory of the same instructions.
 Overlay laid_over(Overlay overlay, Seconds predicted);
 
 /// Reads on a worker, so that the window goes on.

@@ -27,7 +27,8 @@ ParetoWidget::ParetoWidget(QWidget* parent) : PlotWidget(nullptr, parent) {
   watch(&steps_);
   setAccessibleName(tr("Plans by memory and time"));
   setAccessibleDescription(
-      tr("Each point is a plan: to the right slower, upwards larger. The arrow keys go from plan to plan, Enter takes "
+      tr("Each point is a plan: farther right is slower, higher needs more memory. The arrow keys go from plan to "
+         "plan, Enter takes "
          "one; the table of this chart has the same figures."));
 }
 
@@ -121,7 +122,7 @@ void ParetoWidget::fill_table() {
                    return cell_of(is_front[static_cast<std::size_t>(row)] ? tr("yes") : tr("no"));
                  default: {
                    const PlanPoint& point = points[static_cast<std::size_t>(row)];
-                   return cell_of(point.is_current     ? tr("on the screen")
+                   return cell_of(point.is_current     ? tr("current plan")
                                   : point.is_uncertain ? tr("within the band")
                                                        : tr("certain"));
                  }
@@ -134,12 +135,12 @@ std::vector<LegendEntry> ParetoWidget::legend() const {
       {tr("device peak by step time:"), {}},
       {tr("fits"), theme().accent, false, false, Qt::SolidLine, LegendEntry::Mark::Dot},
       {tr("does not fit"), theme().bad, false, false, Qt::SolidLine, LegendEntry::Mark::Ring},
-      {tr("on the screen"), theme().text, false, false, Qt::SolidLine, LegendEntry::Mark::Target},
+      {tr("current plan"), theme().text, false, false, Qt::SolidLine, LegendEntry::Mark::Target},
       {tr("front: nothing is both smaller and faster"), theme().text, false, true}};
   if (snapshot() != nullptr && has_band()) {
     const TimeReport& time = snapshot()->report.time;
     entries.push_back(
-        {tr("band of the plan on the screen, %1 to %2: order uncertain").arg(text_of(time.low), text_of(time.high)),
+        {tr("band of the current plan, %1 to %2: order uncertain").arg(text_of(time.low), text_of(time.high)),
          with_alpha(theme().warn, 0.5)});
   }
   return entries;
@@ -318,8 +319,8 @@ void ParetoWidget::draw_pointer(QPainter& painter, const QRectF& bounds, const Q
   lines.push_back({tr("device peak"),
                    text_of(plan.device_peak) + (is_current ? QString() : change(text_of(more), more < Bytes(0))),
                    {}});
-  if (plan.missing > Bytes(0)) lines.push_back({tr("lacks with its margin"), text_of(plan.missing), {}});
-  lines.push_back({is_current ? tr("this is the plan on the screen") : tr("click or Enter takes this plan"), {}, {}});
+  if (plan.missing > Bytes(0)) lines.push_back({tr("missing, with its margin"), text_of(plan.missing), {}});
+  lines.push_back({is_current ? tr("this is the current plan") : tr("click or press Enter to take this plan"), {}, {}});
   draw_note(painter, bounds.adjusted(4, 4, -4, -4), at, lines, theme());
 }
 

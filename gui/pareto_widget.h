@@ -48,7 +48,7 @@ class ParetoWidget : public PlotWidget {
     double bytes = 0;
     bool fits = false;
     bool is_current = false;
-    bool is_uncertain = false;  ///< Within the band of the plan on the screen.
+    bool is_uncertain = false;  ///< Within the band of the current plan.
   };
   void take_plans();
   void fill_table();

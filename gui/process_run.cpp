@@ -56,7 +56,7 @@ void ProcessRun::start(Kind kind, const PlanFile& plan) {
   const QString command = find_command();
   if (command.isEmpty()) {
     emit failed(
-        tr("The command fsdp-plan is not there: neither beside this program nor on the path. Install the package "
+        tr("The command fsdp-plan was not found, neither next to this program nor on PATH. Install the package "
            "fsdp-plan, or name the command in the variable FSDP_PLAN_BINARY."));
     emit ended();
     return;
@@ -74,7 +74,7 @@ void ProcessRun::start(Kind kind, const PlanFile& plan) {
   const QString verb = kind == Kind::Rehearse ? "rehearse" : "execute";
   QStringList arguments = {verb, plan_path, "-o", folder_->filePath("report.json"), "--color", "never"};
   // A rehearsal has no clock of a GPU, so nothing that could lie over a step.
-  if (kind == Kind::Execute) arguments << "--trace" << folder_->filePath("trace.json");
+  if (kind == Kind::Execute) arguments << "--chrome-trace" << folder_->filePath("trace.json");
   emit started("fsdp-plan " + verb + " plan.json");
   process_.start(command, arguments);
 }
@@ -95,7 +95,7 @@ void ProcessRun::finish(int code, QProcess::ExitStatus status) {
   } else if (status == QProcess::CrashExit) {
     emit failed(tr("The run was ended by a signal."));
   } else if (code > 1 || !QFileInfo::exists(report_path)) {
-    emit failed(tr("The run ended with exit code %1; what it said stands under Runs.").arg(code));
+    emit failed(tr("The run ended with exit code %1; its output is under Runs.").arg(code));
   } else {
     Result<Overlay> run = read_report_overlay(report_path.toStdString());
     if (run) {

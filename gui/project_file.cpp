@@ -38,7 +38,7 @@ void read_options(const JsonValue& value, Inputs& inputs, JsonErrors& errors) {
   if (!expect_type(value, JsonType::Object, "an object", errors)) return;
   const std::vector<std::string_view> flags = known_flags();
   for (const JsonMember& member : value.members) {
-    const std::string_view name = planner::current_name(member.key);
+    const std::string_view name = planner::current_name(member.key, planner::Command::Plan);
     if (std::find(flags.begin(), flags.end(), name) == flags.end()) {
       errors.add(member.key_offset, fmt::format("\"{}\" is not an option of a plan.", member.key),
                  suggest_name(member.key, flags));

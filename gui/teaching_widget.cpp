@@ -33,7 +33,7 @@ TeachingWidget::TeachingWidget(QWidget* parent) : QWidget(parent) {
   };
   setContextMenuPolicy(Qt::ActionsContextMenu);
   add(tr("Play"), tr("Play or pause"), {Qt::Key_Space}, [this] { is_playing() ? pause() : play(); });
-  add(tr("Next instruction"), tr("One instruction further"), {Qt::Key_Right, Qt::Key_D}, [this] {
+  add(tr("Next instruction"), tr("One instruction forward"), {Qt::Key_Right, Qt::Key_D}, [this] {
     pause();
     set_frame(frame_ + 1);
   });
@@ -41,7 +41,7 @@ TeachingWidget::TeachingWidget(QWidget* parent) : QWidget(parent) {
     pause();
     set_frame(frame_ - 1);
   });
-  add(tr("To the begin"), tr("Before the step"), {Qt::Key_Home, Qt::Key_0}, [this] { set_frame(0); });
+  add(tr("To the beginning"), tr("Before the step"), {Qt::Key_Home, Qt::Key_0}, [this] { set_frame(0); });
   add(tr("To the end"), tr("After the step"), {Qt::Key_End}, [this] { set_frame(num_frames() - 1); });
   timer_.setInterval(kBetweenFrames);
   connect(&timer_, &QTimer::timeout, this, [this] {
@@ -234,7 +234,7 @@ void TeachingWidget::draw_unit(QPainter& painter, const QRectF& box, std::size_t
   painter.setBrush(theme_.background);
   for (int column = 0; column < 3; ++column) painter.drawRect(cell(column));
   painter.setPen(Qt::NoPen);
-  if (frame.parameters == HeldParameters::Whole) painter.fillRect(cell(0), color(MemoryCategory::UnshardedParam));
+  if (frame.parameters == HeldParameters::Unsharded) painter.fillRect(cell(0), color(MemoryCategory::UnshardedParam));
   if (frame.parameters == HeldParameters::Gathering) {
     QPainterPath path;
     path.addRect(cell(0));
@@ -242,7 +242,7 @@ void TeachingWidget::draw_unit(QPainter& painter, const QRectF& box, std::size_t
     draw_hatch(painter, path, theme_.text, 5);
   }
   painter.fillRect(slot(cell(0)), color(MemoryCategory::ShardedParam));
-  if (frame.gradients == HeldGradients::Whole) painter.fillRect(cell(1), color(MemoryCategory::UnshardedGrad));
+  if (frame.gradients == HeldGradients::Unsharded) painter.fillRect(cell(1), color(MemoryCategory::UnshardedGrad));
   if (frame.gradients == HeldGradients::Sharded) painter.fillRect(slot(cell(1)), color(MemoryCategory::ShardedGrad));
   if (frame.has_activations) painter.fillRect(cell(2), color(MemoryCategory::Activation));
   if (!frame.is_at_work) return;

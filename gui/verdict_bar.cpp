@@ -57,11 +57,11 @@ QString effects_of(const planner::Remedy& remedy, bool says_fits) {
   return effects.join(", ");
 }
 
-/// "  ·  measured on processors: live peak 12.4 MiB, exactly as predicted for them"
+/// "  ·  measured on CPU: live peak 12.4 MiB, exactly as predicted for CPU"
 QString measured_text(const Snapshot& shown, const Overlay& overlay) {
   const MeasuredComparison measured = measured_figures(shown, overlay);
-  const bool on_processors = was_on_processors(overlay);
-  const QString where = on_processors ? VerdictBar::tr("measured on processors") : VerdictBar::tr("measured");
+  const bool is_cpu = was_on_cpu(overlay);
+  const QString where = is_cpu ? VerdictBar::tr("measured on CPU") : VerdictBar::tr("measured");
   if (measured.is_of_another) return VerdictBar::tr("  ·  %1: of another model or plan").arg(text_of(overlay.name));
   if (!measured.live_peak || measured.live_peak->measured <= 0) return {};
   const QString peak = size_text(Bytes(measured.live_peak->measured));
@@ -70,8 +70,8 @@ QString measured_text(const Snapshot& shown, const Overlay& overlay) {
   const QString how = off == 0  ? VerdictBar::tr("exactly as predicted")
                       : off > 0 ? VerdictBar::tr("predicted %1 more").arg(share)
                                 : VerdictBar::tr("predicted %1 less").arg(share);
-  const QString for_them = on_processors && overlay.own ? VerdictBar::tr(" for them") : QString();
-  return VerdictBar::tr("  ·  %1: live peak %2, %3%4").arg(where, peak, how, for_them);
+  const QString for_cpu = is_cpu && overlay.own ? VerdictBar::tr(" for CPU") : QString();
+  return VerdictBar::tr("  ·  %1: live peak %2, %3%4").arg(where, peak, how, for_cpu);
 }
 
 /// " (2.19–9.39 s)": the band of a step; empty where none is known.
@@ -213,7 +213,7 @@ VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), stat
   more_->setObjectName("all_remedies");
   more_->setPopupMode(QToolButton::InstantPopup);
   more_->setMenu(new QMenu(more_));
-  more_->setToolTip(tr("Every suggestion with its price"));
+  more_->setToolTip(tr("Every suggestion with its cost"));
   below->addWidget(more_, 0, Qt::AlignTop);
   search_ = new QPushButton(tr("Search again"), this);
   search_->setObjectName("search_again");
@@ -226,11 +226,11 @@ VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), stat
   progress_->setMaximumWidth(90);
   progress_->setMaximumHeight(12);
   progress_->setTextVisible(false);
-  progress_->setAccessibleName(tr("The planner is at work"));
+  progress_->setAccessibleName(tr("The planner is working"));
   stop_ = new QToolButton(this);
   stop_->setObjectName("stop_search");
   stop_->setText(tr("Stop"));
-  stop_->setToolTip(tr("Give up the search; what was found so far stays"));
+  stop_->setToolTip(tr("Stop the search and keep what was found so far"));
   stop_->setAccessibleName(tr("Stop the search"));
   connect(stop_, &QToolButton::clicked, this, [this] { state_.cancel_search(); });
   below->addWidget(progress_text_);
@@ -347,8 +347,7 @@ void VerdictBar::show_state() {
   verdict_->setText(fits ? QStringLiteral("✓ FITS") : QStringLiteral("✗ DOES NOT FIT"));
   const bool is_stale = state_.is_stale() || !state_.errors().empty();
   set_color(*verdict_, is_stale ? theme_.text_weak : fits ? theme_.good : theme_.bad);
-  verdict_->setToolTip(is_stale ? tr("Of what was asked before; the answer to the newest inputs is not there")
-                                : QString());
+  verdict_->setToolTip(is_stale ? tr("Of earlier inputs; the answer to the newest ones is not ready") : QString());
   for (const Figure& figure : {peak_, headroom_, step_, exposed_}) {
     set_color(*figure.value, is_stale ? theme_.text_weak : theme_.text);
   }
@@ -422,7 +421,7 @@ void VerdictBar::show_assumptions(const Snapshot& shown) {
   assumes_->setAccessibleName(tr("Assumes %1, %2 between GPUs  ·  see all %3").arg(text_of(gpu.name), link).arg(count));
   QStringList lines;
   for (const std::string& each : shown.report.assumptions) lines << text_of(each);
-  assumes_->setToolTip(lines.join('\n') + "\n" + tr("Click to read them beside the whole answer."));
+  assumes_->setToolTip(lines.join('\n') + "\n" + tr("Click to read them with the whole answer."));
   assumes_->setVisible(count > 0);
   show_moment();
 }

@@ -19,7 +19,7 @@ std::vector<std::vector<std::string>> blocks_of(const Model& model);
 void checkpoint_first(Plan& plan, const std::vector<std::vector<std::string>>& stacks, std::int64_t count,
                       CheckpointMode mode);
 
-/// The same for what --checkpoint asks for.
+/// The same for what --activation-checkpointing asks for.
 void checkpoint(Plan& plan, const Model& model, const CheckpointChoice& choice);
 
 }  // namespace fsdp::planner

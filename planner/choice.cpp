@@ -236,8 +236,8 @@ Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster
   if (batches.empty()) {
     return failure(
         "--global-batch",
-        fmt::format("{} samples are {} for each of {} GPUs, and micro-batch x accumulation is another number.", global,
-                    per_gpu, world),
+        fmt::format("{} samples are {} for each of {} GPUs, and micro-batch x accumulation is a different number.",
+                    global, per_gpu, world),
         "Leave one of --global-batch, --batch and --accumulate out.");
   }
   return batches;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/compare.h"
-#include "core/processors.h"
+#include "core/cpu_cluster.h"
 #include "core/report_json.h"
 #include "core/report_reader.h"
 #include "planner/cli_commands.h"
@@ -35,7 +35,7 @@ constexpr std::int64_t kDefaultSteps = 4;
 struct Request {
   Given given;
   bool on_gpus = false;
-  std::string where;  ///< On which processors, for people; of GPUs the report says it.
+  std::string where;  ///< On which CPU, for people; of GPUs the report says it.
   ExecutionSettings settings;
   std::string folder;  ///< Kept; empty: a temporary one.
   std::optional<double> tolerance;
@@ -53,11 +53,10 @@ void choose_device(const CommandLine& line, OptionReader& reader, Request& reque
                 "Plan again with --gpu, or write --device cpu.");
   }
   if (!request.on_gpus) {
-    request.where =
-        fmt::format("this machine's processors over Gloo{}; bytes of tensors, not what an allocator reserves",
-                    given       ? ""
-                    : gpus == 0 ? ", as there is no GPU"
-                                : ", as the plan is not for its GPUs");
+    request.where = fmt::format("this machine's CPU over Gloo{}; bytes of tensors, not what an allocator reserves",
+                                given       ? ""
+                                : gpus == 0 ? ", as there is no GPU"
+                                            : ", as the plan is not for its GPUs");
   }
 }
 
@@ -87,7 +86,7 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   if (!errors.empty() || !program) return std::nullopt;
   const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE));
   request.given.cluster =
-      request.on_gpus ? *request.given.file.cluster : processors(static_cast<int>(plan.mesh.world_size()), machine);
+      request.on_gpus ? *request.given.file.cluster : cpu_cluster(static_cast<int>(plan.mesh.world_size()), machine);
   // As fsdp-exec shares the cores out.
   if (!request.on_gpus) request.given.cluster.gpu.num_sms.value = threads_of_rank(plan.mesh.world_size());
   request.settings.program = *program;
@@ -169,7 +168,7 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
 
 Outcome execute_command(const CommandLine& line, const Output& output) {
   if (line.has(Option::Proof)) return proof_command(line, output);
-  Errors errors = check_outputs(line, {Option::Output, Option::AllocatorTrace});
+  Errors errors = check_outputs(line, {Option::Output, Option::ChromeTrace});
   std::optional<Request> request = read_request(line, output.console.library, errors);
   if (!errors.empty()) return input_failure(std::move(errors));
 
@@ -185,8 +184,9 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
           fmt::format("The folder {} cannot be made: {}.", folder, error.message()), "Name one that can be written."}});
   }
   std::filesystem::remove(folder + "/store", error);
-  if (line.has(Option::RunFolder) || line.has(Option::AllocatorTrace)) {
-    request->settings.options.insert(request->settings.options.end(), {"--trace", folder + "/trace-{rank}.json"});
+  if (line.has(Option::RunFolder) || line.has(Option::ChromeTrace)) {
+    request->settings.options.insert(request->settings.options.end(),
+                                     {"--chrome-trace", folder + "/trace-{rank}.json"});
   }
   if (line.has(Option::Calibration) && !request->on_gpus) {
     request->settings.options.insert(request->settings.options.end(), {"--workspaces", workspaces_file(folder)});

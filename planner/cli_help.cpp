@@ -19,7 +19,7 @@ constexpr int kHelpIndent = 30;
 constexpr std::string_view kExamples = R"(Examples:
   fsdp-plan qwen3_tts --gpus 4 --mem 16G
   fsdp-plan llama3_1_8b --gpu "H100 SXM" --gpus 8 --batch 2 --seq 8192
-  fsdp-plan qwen3_tts --gpu T4 --gpus 4 --checkpoint full -o plan.json
+  fsdp-plan gpt2 --gpu T4 --gpus 4 --activation-checkpointing full -o plan.json
   fsdp-plan simulate plan.json --json
 )";
 

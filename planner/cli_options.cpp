@@ -77,9 +77,10 @@ constexpr std::array kOptions = {
     OptionInfo{Option::OptimizerName, "--optimizer", "NAME", "adamw|adam|sgd", kWork, "Optimizer", "pse"},
     OptionInfo{Option::OptimizerImpl, "--optimizer-impl", "NAME", "foreach|fused|for_loop", kWork,
                "PyTorch's implementation of the optimizer", "pse"},
-    OptionInfo{Option::OptimizerStatesName, "--states", "NAME", "as_parameter|bfloat16|8bit", kWork,
+    OptionInfo{Option::OptimizerStatesName, "--optimizer-state-dtype", "NAME", "as_parameter|bfloat16|8bit", kWork,
                "Precision of the optimizer states", "pse"},
-    OptionInfo{Option::Clip, "--clip", "NORM", "none", kWork, "Maximum gradient norm, or none for no clipping", "pse"},
+    OptionInfo{Option::Clip, "--clip-grad-norm", "NORM", "none", kWork,
+               "Maximum gradient norm, or none for no clipping", "pse"},
     OptionInfo{Option::Flavor, "--flavor", "NAME", "transformers|transformers-repeat-kv|torchtitan", kWork,
                "Whose model code is predicted", "psem"},
     OptionInfo{Option::AllocConf, "--alloc-conf", "TEXT", "", kWork,
@@ -96,7 +97,7 @@ constexpr std::array kOptions = {
                "Units: blocks, 4 (blocks in one), root, or names with commas: model.layers.*, class names", "p"},
     OptionInfo{Option::WrapEnds, "--wrap-ends", "yes|no", "yes|no", kPlan,
                "Wrap embeddings and heads as separate units", "p"},
-    OptionInfo{Option::Checkpoint, "--checkpoint", "WHAT", "none|full|selective", kPlan,
+    OptionInfo{Option::Checkpoint, "--activation-checkpointing", "WHAT", "none|full|selective", kPlan,
                "Activation checkpointing: none, full, selective, 12 (blocks), selective:12", "pse"},
     OptionInfo{Option::Offload, "--offload", "yes|no", "yes|no", kPlan,
                "Keep parameters, gradients and optimizer in CPU memory", "pse"},
@@ -128,8 +129,8 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Python, "--python", "PATH", "", kRehearsal, "Python with torch, to rehearse a plan", "rx"},
     OptionInfo{Option::Snapshot, "--snapshot", "FILE", "", kRehearsal, "Write a memory snapshot for PyTorch's viewer",
                "r"},
-    OptionInfo{Option::AllocatorTrace, "--trace", "FILE", "", kRehearsal,
-               "Write every event of the allocator; for an execution the last step, for Perfetto", "rx"},
+    OptionInfo{Option::AllocatorTrace, "--allocator-trace", "FILE", "", kRehearsal,
+               "Write every event of the allocator", "r"},
     OptionInfo{Option::Html, "--html", "FILE", "", kRehearsal, "Write the answer as one HTML page", "r"},
     OptionInfo{Option::Against, "--against", "FILE", "", kRehearsal,
                "Compare with a plan, or with a report printed by --json", "r"},
@@ -145,6 +146,8 @@ constexpr std::array kOptions = {
                "x"},
     OptionInfo{Option::RunFolder, "--run-dir", "FOLDER", "", kExecution,
                "Keep the plan, its prediction, and each rank's log, report and trace in this folder", "x"},
+    OptionInfo{Option::ChromeTrace, "--chrome-trace", "FILE", "", kExecution,
+               "Write the measured trace of the last step, for Perfetto", "x"},
     OptionInfo{Option::Calibration, "--calibration", "FILE", "", kExecution,
                "Predict with this calibration if it exists, and update it with what this run measures", "x"},
     OptionInfo{Option::Seed, "--seed", "N", "", kExecution, "Seed of weights and data (default: 0)", "x"},
@@ -241,8 +244,6 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::Steps, "x", {kExecution, "Optimizer steps (default: 4)"}},
     CommandWords{
         Option::Timeout, "x", {kExecution, "Longest that a rank waits for another, such as 90s (default: 5min)"}},
-    CommandWords{Option::AllocatorTrace, "r", {kRehearsal, "Write every event of the allocator"}},
-    CommandWords{Option::AllocatorTrace, "x", {kExecution, "Write the measured trace of the last step, for Perfetto"}},
     CommandWords{
         Option::Tolerance, "o", {"Comparison", "Exit 1 if any compared value is off by more than this, such as 2%"}},
     CommandWords{
@@ -263,6 +264,18 @@ constexpr std::array kCommandWords = {
                   "assumptions"}},
     CommandWords{Option::Verbose, "r", {kOutput, "Print more, and pass on what the script prints"}},
     CommandWords{Option::Verbose, "oyxt", {kOutput, "Say more"}},
+};
+
+/// What the version before this one called options. fsdp-exec has a --checkpoint of its own, the folder.
+struct OldName {
+  std::string_view name;
+  std::string_view now;
+  std::string_view commands;  ///< Keys.
+};
+constexpr std::array kOldNames = {
+    OldName{"--flavour", "--flavor", "psem"},     OldName{"--states", "--optimizer-state-dtype", "pse"},
+    OldName{"--clip", "--clip-grad-norm", "pse"}, OldName{"--checkpoint", "--activation-checkpointing", "pse"},
+    OldName{"--trace", "--allocator-trace", "r"}, OldName{"--trace", "--chrome-trace", "x"},
 };
 
 constexpr bool follows_the_enums() {
@@ -317,8 +330,11 @@ std::string_view flag_of(Option option) {
   return names.substr(begin, names.find(',', begin) - begin);
 }
 
-std::string_view current_name(std::string_view name) {
-  return name == "--flavour" ? "--flavor" : name;
+std::string_view current_name(std::string_view name, Command command) {
+  for (const OldName& old : kOldNames) {
+    if (old.name == name && old.commands.find(info_of(command).key) != std::string_view::npos) return old.now;
+  }
+  return name;
 }
 
 std::optional<std::string> CommandLine::value(Option option) const {

@@ -100,6 +100,7 @@ enum class Option {
   Ranks,
   Device,
   RunFolder,
+  ChromeTrace,
   Calibration,
   // What is trained, for fsdp-exec (`handed_on`).
   Seed,
@@ -189,8 +190,9 @@ struct CommandLine {
   const std::vector<std::string>& all(Option option) const { return values[static_cast<std::size_t>(option)]; }
 };
 
-/// Today's name of an option that had another one, which is still taken until the next version; else the same name.
-std::string_view current_name(std::string_view name);
+/// Today's name of an option that `command` knew by another one, which is taken until the next version; else the same
+/// name.
+std::string_view current_name(std::string_view name, Command command);
 
 /// Errors: every unknown option, with the nearest one; options that the command does not take; missing values; too
 /// many or too few arguments.

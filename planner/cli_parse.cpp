@@ -28,12 +28,22 @@ std::vector<std::string_view> spellings_of(const OptionInfo& info) {
 }
 
 /// The word with today's name of its option, and a sentence about it to `notes`.
-std::string renamed(const std::string& word, std::vector<std::string>& notes) {
+std::string renamed(const std::string& word, Command command, std::vector<std::string>& notes) {
   const std::string_view before = std::string_view(word).substr(0, word.find('='));
-  const std::string_view now = current_name(before);
+  const std::string_view now = current_name(before, command);
   if (now == before) return word;
   notes.push_back(fmt::format("{} is now {}; the next version takes only that.", before, now));
   return std::string(now) + word.substr(before.size());
+}
+
+/// The first command that is named, which options may precede.
+Command command_in(std::span<const std::string> words) {
+  for (const std::string& word : words) {
+    for (const CommandInfo& info : commands()) {
+      if (word == info.name) return info.command;
+    }
+  }
+  return Command::Plan;
 }
 
 const OptionInfo* find_option(std::string_view name) {
@@ -232,7 +242,8 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   if (dashes != arguments.end()) dashed.emplace(dashes + 1, arguments.end());
   CommandLine line;
   std::vector<std::string> words(arguments.begin(), dashes);
-  for (std::string& word : words) word = renamed(word, line.notes);
+  const Command command = command_in(words);
+  for (std::string& word : words) word = renamed(word, command, line.notes);
   words = check_words(words, errors);
   const bool had_errors = !errors.empty();
 

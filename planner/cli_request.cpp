@@ -73,7 +73,7 @@ void apply_work_options(const CommandLine& line, Plan& plan, Errors& errors) {
   }
   read_optimizer(reader, line, plan.optimizer);
   if (const auto flavor = line.value(Option::Flavor)) {
-    Result<Runtime> runtime = runtime_of_flavour(*flavor);
+    Result<Runtime> runtime = runtime_of_flavor(*flavor);
     if (runtime) plan.runtime = std::move(*runtime);
     if (!runtime) reader.fail(Option::Flavor, runtime.error()[0].what, runtime.error()[0].hint);
   }

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/cpu_cluster.h"
 #include "core/files.h"
 #include "core/json_document.h"
 #include "core/json_writer.h"
-#include "core/processors.h"
 #include "core/version.h"
 #include "planner/child_process.h"
 #include "planner/cli_plan_file.h"
@@ -41,7 +41,7 @@ constexpr Seconds kBetweenProofLooks{0.2};
 
 /// What a proof has no use for, beside what is handed on to fsdp-exec.
 constexpr Option kOfOtherRuns[] = {
-    Option::Memory, Option::Calibration, Option::Tolerance, Option::AllocatorTrace,
+    Option::Memory, Option::Calibration, Option::Tolerance, Option::ChromeTrace,
     Option::Device, Option::Ranks,       Option::Output,
 };
 
@@ -95,7 +95,7 @@ std::optional<ProofRun> read_proof(const CommandLine& line, const std::string& l
     proof.why_no_torch = to_string(torch.error().front());
   }
   proof.given.cluster =
-      proof.given.file.cluster ? *proof.given.file.cluster : processors(static_cast<int>(ranks), Bytes(1));
+      proof.given.file.cluster ? *proof.given.file.cluster : cpu_cluster(static_cast<int>(ranks), Bytes(1));
   std::error_code error;
   proof.folder = std::filesystem::absolute(line.value(Option::RunFolder).value_or(kDefaultFolder), error).string();
   if (!line.has(Option::Force) && std::filesystem::exists(proof.folder + "/proof.json", error)) {

@@ -11,8 +11,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "core/cpu_cluster.h"
 #include "core/environment.h"
-#include "core/processors.h"
 #include "planner/progress_line.h"
 
 namespace fsdp::planner {

@@ -61,7 +61,7 @@ Result<void> keep_results(const CommandLine& line, const std::string& folder, co
   if (line.has(Option::RunFolder)) {
     if (auto written = fill_folder(folder, executed); !written) return written;
   }
-  if (const auto path = line.value(Option::AllocatorTrace)) {
+  if (const auto path = line.value(Option::ChromeTrace)) {
     FSDP_TRY(const std::string trace,
              read_text_file(fmt::format("{}/trace-{}.json", folder, executed.rank), kLargestTrace));
     const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;

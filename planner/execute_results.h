@@ -39,7 +39,7 @@ struct Executed {
 Result<std::optional<Calibration>> read_calibration(const CommandLine& line);
 
 /// Writes what options ask for: --run-dir (`folder`) gets the plan, its prediction and the predicted trace beside what
-/// the ranks wrote; --trace the measured trace; --calibration what was learned. Error: the first that failed.
+/// the ranks wrote; --chrome-trace the measured trace; --calibration what was learned. Error: the first that failed.
 Result<void> keep_results(const CommandLine& line, const std::string& folder, const Executed& executed);
 
 /// The measured times beside the predicted ones, where a calibration stands behind these, and whose it is.

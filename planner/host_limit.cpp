@@ -22,7 +22,7 @@ class HostNeeds {
 
   /// Margin included; 0: nothing.
   Bytes of(const Family& family) {
-    if (!family.cpu_offload && base_.initialisation != Initialisation::Cpu) return Bytes(0);
+    if (!family.cpu_offload && base_.initialization != Initialization::Cpu) return Bytes(0);
     const Key key{family.mesh.shard, family.wrapping, family.cpu_offload, family.accumulation > 1};
     if (const auto known = needs_.find(key); known != needs_.end()) return known->second;
     Plan plan = base_;

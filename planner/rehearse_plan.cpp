@@ -68,7 +68,7 @@ Result<std::string> find_torch_python(const std::string& given, const RehearsalP
   if (!given.empty()) {
     FSDP_TRY(std::string python, find_program(given, places.path));
     if (!has_torch(python))
-      return failure("--python", fmt::format("{} has no torch.", python), "Name one that has it.");
+      return failure("--python", fmt::format("{} has no torch.", python), "Name a Python that has it.");
     return python;
   }
   std::vector<std::string> candidates;

@@ -19,8 +19,8 @@
 #include <system_error>
 #include <utility>
 
+#include "core/cpu_cluster.h"
 #include "core/parse_units.h"
-#include "core/processors.h"
 #include "planner/confinement.h"
 #include "planner/keeper.h"
 #include "planner/progress_line.h"

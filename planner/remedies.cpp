@@ -47,7 +47,7 @@ bool RemedyList::try_rebuilt(std::string what, std::string flag, const Plan& pla
 
 Result<simulator::Outcome> RemedyList::predict(const Plan& plan, const Workload& workload, const Cluster& cluster,
                                                Bytes enough) const {
-  if (is_stopped()) return failure("", "Nobody waits for this any more.", "");
+  if (is_stopped()) return failure("", "Canceled.", "");
   FSDP_TRY(Model model, build_model(request_.spec, workload));
   simulator::Predictor predictor(std::move(model), cluster);
   return predictor.evaluate(plan, simulator::Detail::Memory, enough);

@@ -39,15 +39,17 @@ void try_checkpointing(RemedyList& list) {
   const std::size_t more = std::min(longest, now + std::max<std::size_t>(1, longest / 4));
   if (more > now && more < longest) {
     list.try_plan(fmt::format("checkpoint {} more {}", more - now, more - now == 1 ? "block" : "blocks"),
-                  fmt::format("--checkpoint {}:{}", name, more), with_checkpointing(list.plan(), stacks, more, mode));
+                  fmt::format("--activation-checkpointing {}:{}", name, more),
+                  with_checkpointing(list.plan(), stacks, more, mode));
   }
   if (now < longest) {
-    list.try_plan("checkpoint all blocks", fmt::format("--checkpoint {}", name),
+    list.try_plan("checkpoint all blocks", fmt::format("--activation-checkpointing {}", name),
                   with_checkpointing(list.plan(), stacks, longest, mode));
   }
   const CheckpointMode other = is_selective ? CheckpointMode::Full : CheckpointMode::Selective;
   const std::string other_name = is_selective ? "full" : "selective";
-  list.try_plan(fmt::format("{} checkpointing of all blocks", other_name), fmt::format("--checkpoint {}", other_name),
+  list.try_plan(fmt::format("{} checkpointing of all blocks", other_name),
+                fmt::format("--activation-checkpointing {}", other_name),
                 with_checkpointing(list.plan(), stacks, longest, other));
 }
 
@@ -61,9 +63,9 @@ void try_optimizer(RemedyList& list) {
   plan = list.plan();
   if (plan.optimizer.states == OptimizerStates::AsParameter && !is_sgd) {
     plan.optimizer.states = OptimizerStates::BFloat16;
-    list.try_plan("bf16 optimizer states", "--states bfloat16", plan);
+    list.try_plan("bf16 optimizer states", "--optimizer-state-dtype bfloat16", plan);
     plan.optimizer.states = OptimizerStates::EightBit;
-    list.try_plan("8-bit optimizer states", "--states 8bit", plan);
+    list.try_plan("8-bit optimizer states", "--optimizer-state-dtype 8bit", plan);
   }
 }
 

@@ -54,7 +54,7 @@ struct Proof {
 /// What one change to the plan would bring: each is predicted, none is estimated.
 struct Remedy {
   std::string what;  ///< "checkpoint 8 more layers"
-  std::string flag;  ///< The option that asks for it: "--checkpoint 20".
+  std::string flag;  ///< The option that asks for it: "--activation-checkpointing 20".
   /// Of what the option gives: a new search ran. Else of the same plan with this one change.
   bool is_searched = false;
   Bytes delta_bytes;
@@ -82,7 +82,7 @@ struct Explanation {
   bool operator==(const Explanation&) const = default;
 };
 
-/// Neighbours on the Pareto front differ by at least one part in so many in their live bytes.
+/// Neighbors on the Pareto front differ by at least one part in so many in their live bytes.
 inline constexpr std::int64_t kParetoStep = 10;
 
 struct SearchResult {

@@ -77,7 +77,8 @@ Result<CheckpointChoice> parse_checkpoint(std::string_view text) {
     mode_text = text.substr(0, colon);
     blocks = parse_count(text.substr(colon + 1));
     if (!blocks) {
-      return failure("--checkpoint", fmt::format("\"{}\" is not a number of blocks.", text.substr(colon + 1)),
+      return failure("--activation-checkpointing",
+                     fmt::format("\"{}\" is not a number of blocks.", text.substr(colon + 1)),
                      "Write \"full:12\" for the first 12 blocks of each stack.");
     }
   } else if (const auto count = parse_count(text)) {
@@ -90,7 +91,7 @@ Result<CheckpointChoice> parse_checkpoint(std::string_view text) {
   } else if (mode_text == "selective") {
     mode = CheckpointMode::Selective;
   } else if (mode_text != "none" || blocks) {
-    return failure("--checkpoint", fmt::format("\"{}\" is not a way to checkpoint.", text),
+    return failure("--activation-checkpointing", fmt::format("\"{}\" is not a way to checkpoint.", text),
                    "Write none, full, selective, or a number of blocks such as 12, full:12 or selective:12.");
   }
   if (blocks == 0) return CheckpointChoice{};

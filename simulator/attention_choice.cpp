@@ -28,7 +28,7 @@ bool has_small_blocks(int capability) {
 }
 
 // aten/src/ATen/native/transformers/sdp_utils_cpp.cpp: use_flash_attention_cpp.
-std::string refusal_of_flash_on_processors(const AttentionCase& which) {
+std::string refusal_of_flash_on_cpu(const AttentionCase& which) {
   if (which.dropout) return "it has no dropout";
   if (which.head_dim != which.value_dim) return "it takes values of the same width as queries";
   if (which.mask_is_trained) return "it takes no mask that is trained";
@@ -36,7 +36,7 @@ std::string refusal_of_flash_on_processors(const AttentionCase& which) {
 }
 
 std::string refusal_of_flash(const AttentionCase& which) {
-  if (which.compute_capability == 0) return refusal_of_flash_on_processors(which);
+  if (which.compute_capability == 0) return refusal_of_flash_on_cpu(which);
   if (which.compute_capability < 80) return needs_capability(80);
   if (!is_half(which.dtype)) return "it takes float16 and bfloat16";
   if (which.head_dim > 256) return "it takes heads of at most 256";

@@ -5,11 +5,11 @@
 //   gradient     o l, pinned likewise; made in the first backward, and its block is used again in every later one
 //   optimizer    its states of l elements, in ordinary memory
 //   temporaries  of one parameter at a time, in ordinary memory: PyTorch takes its loop over parameters where they lie
-//                on processors, which holds two results of l elements, and one of the parameter before; and a gradient
+//                on CPU, which holds two results of l elements, and one of the parameter before; and a gradient
 //                that is added to that of an earlier micro-batch arrives in a copy of its own
 //
 // While the model comes into being nothing of the last three is there yet. `to_empty` makes the shards of a unit in
-// ordinary memory, and each is then copied into a pinned block; a model that is made on the processors is there whole,
+// ordinary memory, and each is then copied into a pinned block; a model that is made on the CPU is unsharded there,
 // on every rank, until its units are sharded one by one. What is needed is the larger of both moments.
 //
 // A node needs the sum over its ranks. Rows that do not divide leave the first ranks of a shard group with most, and
@@ -135,19 +135,19 @@ class HostModel {
 
   std::int64_t making(std::int64_t rank) const {
     std::int64_t whole = 0;
-    if (plan_.initialisation == Initialisation::Cpu) {
+    if (plan_.initialization == Initialization::Cpu) {
       for (const ShardedUnit& unit : layout_.units) whole += whole_bytes(unit);
     }
     std::int64_t pinned = 0;
     std::int64_t highest = whole;
     for (const ShardedUnit& unit : layout_.units) {
       // A unit that was whole goes to the device before it is cut.
-      if (plan_.initialisation == Initialisation::Cpu) whole -= whole_bytes(unit);
+      if (plan_.initialization == Initialization::Cpu) whole -= whole_bytes(unit);
       if (!plan_.cpu_offload) continue;
       std::int64_t empty = 0;
       for (const ShardedParameter& p : unit.parameters) {
         pinned += pinned_block(p.shard_elements * element_size(p));
-        if (plan_.initialisation == Initialisation::Meta) empty += p.local_elements_of(rank) * element_size(p);
+        if (plan_.initialization == Initialization::Meta) empty += p.local_elements_of(rank) * element_size(p);
       }
       highest = std::max(highest, whole + pinned + empty);
     }
@@ -184,7 +184,7 @@ Bytes pinned_memory(const Plan& plan, const Layout& layout) {
 
 std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout) {
   if (cluster.gpu.compute_capability == 0) return std::nullopt;
-  if (!plan.cpu_offload && plan.initialisation != Initialisation::Cpu) return std::nullopt;
+  if (!plan.cpu_offload && plan.initialization != Initialization::Cpu) return std::nullopt;
   const HostModel model(plan, layout);
   const std::vector<std::int64_t> ranks = different_ranks(layout);
   Held node;
@@ -206,7 +206,7 @@ std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, 
     add("temporaries", Bytes(node.temporaries), Provenance::Derived, "results of the optimizer's loop");
   } else {
     add("model while it is made", Bytes(node.making), Provenance::Derived,
-        plan.initialisation == Initialisation::Cpu ? "whole on each rank of the node"
+        plan.initialization == Initialization::Cpu ? "unsharded on each rank of the node"
                                                    : "shards and what they are made of");
   }
   add("processes", cluster.gpus_per_node * kProcess, Provenance::Assumed,

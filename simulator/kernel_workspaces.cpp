@@ -1,4 +1,4 @@
-// What the calls of a product ask of processors. With y = a b, and g the gradient of y, autograd's calls are
+// What the calls of a product ask of a CPU. With y = a b, and g the gradient of y, autograd's calls are
 //
 //   forward   a b, where b is usually a weight [out, in] that is turned: it lies column by column;
 //   of a      g b^T, so that what was turned lies in order, and the other way round;
@@ -32,7 +32,7 @@ KernelOperand matrix(std::int64_t batches, std::int64_t rows, std::int64_t colum
 }  // namespace
 
 Workspace KernelWriter::workspace_of(const KernelCall& call, std::int64_t assumed) {
-  if (!context_.on_processors() || !takes_workspace(call)) return {};
+  if (!context_.is_cpu() || !takes_workspace(call)) return {};
   std::string text = text_of(call);
   auto& calls = program_.calls;
   const auto found = std::find(calls.begin(), calls.end(), text);
@@ -42,7 +42,7 @@ Workspace KernelWriter::workspace_of(const KernelCall& call, std::int64_t assume
 }
 
 void KernelWriter::note_product(Kernel& kernel, const Product& p) {
-  if (!context_.on_processors()) return;
+  if (!context_.is_cpu()) return;
   const Dtype dtype = slot(kernel.outputs.front()).dtype;
   const auto ask = [&](const std::string& name, const KernelOperand& a, const KernelOperand& b) {
     return workspace_of({.name = name, .dtype = dtype, .operands = {a, b}});
@@ -61,7 +61,7 @@ void KernelWriter::note_product(Kernel& kernel, const Product& p) {
 }
 
 void KernelWriter::note_attention(Kernel& kernel, KernelCall call) {
-  if (!context_.on_processors() || !takes_workspace(call)) return;
+  if (!context_.is_cpu() || !takes_workspace(call)) return;
   std::int64_t forward = 0;
   for (const std::int64_t bytes : kernel.forward_temps) forward += bytes;
   kernel.forward_temps.clear();

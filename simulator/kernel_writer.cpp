@@ -99,12 +99,12 @@ int KernelWriter::unary(int x, bool saves_input, bool saves_result) {
 int KernelWriter::softmax(int x) {
   const int y = unary(x, false, true);
   lay(y, {}, {});  // Its input is copied first where it does not lie in order.
-  if (!context_.on_processors()) program_.kernels.back().backward_temps = {{bytes(y), TempLife::Late}};
+  if (!context_.is_cpu()) program_.kernels.back().backward_temps = {{bytes(y), TempLife::Late}};
   return y;
 }
 
 int KernelWriter::softmax_in_fp32(int x) {
-  if (slot(x).dtype != Dtype::Float16 || context_.on_processors()) return softmax(cast(x, Dtype::Float32));
+  if (slot(x).dtype != Dtype::Float16 || context_.is_cpu()) return softmax(cast(x, Dtype::Float32));
   const int y = make(elements(x), Dtype::Float32);
   Kernel& kernel = add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
   kernel.saved.push_back({y, 0});
@@ -115,8 +115,8 @@ int KernelWriter::softmax_in_fp32(int x) {
 int KernelWriter::dropout(int x) {
   if (op().attributes.probability == 0) return x;
   const int y = make(elements(x), slot(x).dtype);
-  // On processors the mask is a factor (aten/src/ATen/native/Dropout.cpp, _dropout_impl); on GPUs it is fused.
-  const int mask = make(elements(x), context_.on_processors() ? slot(x).dtype : Dtype::Bool, false);
+  // On CPU the mask is a factor (aten/src/ATen/native/Dropout.cpp, _dropout_impl); on GPUs it is fused.
+  const int mask = make(elements(x), context_.is_cpu() ? slot(x).dtype : Dtype::Bool, false);
   add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {mask, y}).saved = {{mask, 0}};
   return y;
 }
@@ -146,8 +146,8 @@ int KernelWriter::mul(int x, int y, bool per_row) {
   // `other` before `self`, as the generated MulBackward0 goes through its arguments by name.
   Kernel& kernel = add(KernelKind::Elementwise, {{y, GradRule::Fresh}, {x, GradRule::Fresh}}, {product});
   kernel.saved = {{y, 1}, {x, 0}};
-  // Processors make a copy of a smaller operand in the other's dtype; GPUs cast as they read (TensorIterator.cpp).
-  if (context_.on_processors() && elements(y) < elements(x) && slot(y).dtype != slot(product).dtype) {
+  // CPUs make a copy of a smaller operand in the other's dtype; GPUs cast as they read (TensorIterator.cpp).
+  if (context_.is_cpu() && elements(y) < elements(x) && slot(y).dtype != slot(product).dtype) {
     const std::int64_t copy = elements(y) * size_of(slot(product).dtype).count();
     kernel.forward_temps = {copy};
     kernel.backward_temps = {{copy, TempLife::Late, 1}};

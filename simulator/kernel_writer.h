@@ -76,7 +76,7 @@ class KernelWriter {
   /// Notes the temporaries of such a sum that the node itself makes.
   void note_scratch(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const;
 
-  /// What processors take while they run a call, which was asked for with `assumed` bytes in the place of an answer.
+  /// What a CPU takes while it runs a call, which was asked for with `assumed` bytes in the place of an answer.
   /// GPUs: nothing.
   Workspace workspace_of(const KernelCall& call, std::int64_t assumed = 0);
   /// Notes what the calls of a product take: forward, and for the gradients of its operands.

@@ -146,7 +146,7 @@ struct KernelProgram {
   std::vector<Kernel> kernels;      ///< In forward order; those of one op are neighbors.
   std::vector<int> value_slot;      ///< [num block values]
   std::vector<int> parameter_slot;  ///< [num block parameters]
-  std::vector<std::string> calls;   ///< What processors are asked, as of text_of(KernelCall).
+  std::vector<std::string> calls;   ///< What the CPU is asked, as of text_of(KernelCall).
   std::optional<Error> refusal;     ///< PyTorch would not run the block as the runtime asks.
 };
 

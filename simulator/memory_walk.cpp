@@ -17,7 +17,7 @@ class MemoryWalk<Sink>::Impl {
   Impl(const WalkInput& input, Sink& sink)
       : in_(input), sink_(sink), units_(in_, sink), calls_(in_, sink, units_), optimizer_(in_, sink) {}
 
-  void initialise() { optimizer_.initialise(); }
+  void initialize() { optimizer_.initialize(); }
   void make_states() { optimizer_.make_states_once(); }
 
   void load_first_batch() {
@@ -114,8 +114,8 @@ MemoryWalk<Sink>::MemoryWalk(const WalkInput& input, Sink& sink) : impl_(std::ma
 template <class Sink>
 MemoryWalk<Sink>::~MemoryWalk() = default;
 template <class Sink>
-void MemoryWalk<Sink>::initialise() {
-  impl_->initialise();
+void MemoryWalk<Sink>::initialize() {
+  impl_->initialize();
 }
 template <class Sink>
 void MemoryWalk<Sink>::make_states() {

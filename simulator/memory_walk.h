@@ -36,14 +36,14 @@ struct WalkInput {
   LaunchLimits limits;
 };
 
-/// Walks a run: initialisation, then steps. Keeps what lives between steps.
+/// Walks a run: initialization, then steps. Keeps what lives between steps.
 template <class Sink>
 class MemoryWalk {
  public:
   MemoryWalk(const WalkInput& input, Sink& sink);
   ~MemoryWalk();
 
-  void initialise();
+  void initialize();
   /// The first batch arrives before the step that uses it: the next step begins after its first LoadInputs.
   void load_first_batch();
   /// Makes the optimizer's states, which else come with the first step: the next step is then like all later ones.

@@ -320,7 +320,7 @@ class CallWalk {
     has_workspace_[which] = true;
     constexpr SingleTensor kTensors[] = {SingleTensor::ForwardWorkspace, SingleTensor::BackwardWorkspace,
                                          SingleTensor::ForwardLtWorkspace, SingleTensor::BackwardLtWorkspace};
-    if (in_.cublas_workspace == Bytes(0)) return;  // Processors: there is no cuBLAS.
+    if (in_.cublas_workspace == Bytes(0)) return;  // CPU: there is no cuBLAS.
     const Bytes bytes = lt ? in_.plan->runtime.quirks.cublaslt_workspace : in_.cublas_workspace;
     sink_.alloc(in_.ids->of(kTensors[which]), bytes.count(), MemoryStream::Compute, MemoryCategory::Temp);
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The part of the memory walk between steps: initialisation, gradient clipping, the optimizer.
+// The part of the memory walk between steps: initialization, gradient clipping, the optimizer.
 //
 // AdamW's moments are made in the first step, parameter by parameter, before any update. Its foreach implementation,
 // the default on CUDA, then needs one temporary of each parameter's size at once (sqrt of the second moments); fused
@@ -35,17 +35,17 @@ class OptimizerWalk {
     std::sort(unit_of_module_.begin(), unit_of_module_.end());
   }
 
-  void initialise() {
+  void initialize() {
     if (in_.limits.num_sms == 0) return make_shards();
-    switch (in_.plan->initialisation) {
-      case Initialisation::Meta:
+    switch (in_.plan->initialization) {
+      case Initialization::Meta:
         return to_empty(0);
-      case Initialisation::Device:
+      case Initialization::Device:
         buffers();
         for (const Shard& shard : shards_) make_full(shard.parameter);
         for (const ShardedUnit& unit : in_.layout->units) cut(unit);
         return;
-      case Initialisation::Cpu: {
+      case Initialization::Cpu: {
         std::vector<bool> is_moved(model_.buffers.size(), false);
         for (const ShardedUnit& unit : in_.layout->units) {
           for (const ShardedParameter& p : unit.parameters) make_full(p);
@@ -73,7 +73,7 @@ class OptimizerWalk {
     };
     const auto drop = [&](SingleTensor what) { sink_.free(in_.ids->of(what)); };
     using enum SingleTensor;
-    const bool has_kernel = in_.limits.num_sms > 0;  // CUDA's own; on processors each gradient is summed by itself.
+    const bool has_kernel = in_.limits.num_sms > 0;  // CUDA's own; on CPU each gradient is summed by itself.
     if (has_kernel) make(ClipBuffer, 4 * count * chunks);
     std::int64_t norms = 0;
     for (const Shard& shard : shards_) {

@@ -16,10 +16,10 @@ namespace fsdp::simulator {
 struct OpRuleContext {
   Dtype activation = Dtype::BFloat16;  ///< Precision of activations and of unsharded parameters.
   Implementations implementations;
-  int compute_capability = 90;  ///< Of the GPU: 90 is sm_90; 0: there is none, and processors compute.
+  int compute_capability = 90;  ///< Of the GPU: 90 is sm_90; 0: there is none, and the CPU computes.
   int num_sms = 132;            ///< Without a GPU: threads of a rank.
 
-  bool on_processors() const { return compute_capability == 0; }
+  bool is_cpu() const { return compute_capability == 0; }
 
   bool operator==(const OpRuleContext&) const = default;
 };

@@ -107,10 +107,10 @@ int flash_padded(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) 
   return w.copy(cut);
 }
 
-// The kernel for processors, torch 2.11 aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of queries and keys
+// The kernel for CPU, torch 2.11 aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of queries and keys
 // whose scores, maxima, sums and results each thread has in fp32. It takes grouped heads as they are. Its products in
 // 16 bits are oneDNN's, or packed for it, so that what they take is measured with the rest.
-int flash_on_processors(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+int flash_on_cpu(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
   const std::int64_t query_block = s.queries >= 768 ? 256 : (s.queries >= 192 ? 64 : 32);
   const std::int64_t rows = std::min(query_block, s.queries);
   const std::int64_t columns = std::min<std::int64_t>(512, s.keys);
@@ -242,7 +242,7 @@ int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, 
     case AttentionBackend::Cudnn:
       return cudnn(w, q, k, v, s);
     default:
-      if (w.context().on_processors()) return flash_on_processors(w, q, k, v, s);
+      if (w.context().is_cpu()) return flash_on_cpu(w, q, k, v, s);
       return s.dim % 8 == 0 ? flash(w, q, k, v, s) : flash_padded(w, q, k, v, s);
   }
 }

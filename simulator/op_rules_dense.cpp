@@ -13,7 +13,7 @@
 // tools/autograd/derivatives.yaml (mm, addmm, embedding, convolution), torch 2.11.
 //
 // Not modeled: the workspaces of cuDNN's convolution plans, which cannot be derived from shapes (taken as none). Those
-// of processors are measured (simulator/kernel_workspaces.cpp).
+// of a CPU are measured (simulator/kernel_workspaces.cpp).
 
 #include <algorithm>
 
@@ -93,7 +93,7 @@ void write_embedding(KernelWriter& w) {
   kernel.order = {GradientOrder::Kind::Copied, {}, w.output_shape(0)};
   // Only the rows looked up are read, not the table.
   kernel.extra_bytes = static_cast<double>(w.bytes(y)) - static_cast<double>(w.bytes(table));
-  if (rows > kSortedEmbeddingRows && !w.context().on_processors()) {
+  if (rows > kSortedEmbeddingRows && !w.context().is_cpu()) {
     const std::int64_t segments = std::min(rows, entries);
     const std::int64_t parts = rows / 10 + segments;
     kernel.backward_temps = {
@@ -121,7 +121,7 @@ void write_embedding(KernelWriter& w) {
   w.set_output(0, y);
 }
 
-// oneDNN hands its results over in tensors of its own order, of which PyTorch makes copies: on processors that is what
+// oneDNN hands its results over in tensors of its own order, of which PyTorch makes copies: on CPU that is what
 // is assumed of a convolution that was not measured (aten/src/ATen/native/mkldnn/Conv.cpp, mkldnn_to_dense).
 void note_convolution(KernelWriter& w, Kernel& kernel) {
   const OpAttributes& a = w.op().attributes;
@@ -159,9 +159,9 @@ void write_convolution(KernelWriter& w) {
   const std::int64_t out_channels = w.parameter_shape(0).front();
   if (w.has_parameter(1)) {
     kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});
-    if (!w.context().on_processors()) w.note_sum(kernel, 2, w.elements(y) / out_channels, true);
+    if (!w.context().is_cpu()) w.note_sum(kernel, 2, w.elements(y) / out_channels, true);
   }
-  if (w.context().on_processors()) note_convolution(w, kernel);
+  if (w.context().is_cpu()) note_convolution(w, kernel);
   kernel.flops = 2.0 * static_cast<double>(w.elements(y)) * static_cast<double>(w.elements(weight) / out_channels);
   w.set_output(0, y);
 }

@@ -1,8 +1,8 @@
-// Normalisation.
+// Normalization.
 //
 // RMSNorm, y = x / sqrt(mean(x^2) + eps) * w, comes in three implementations which keep different bytes for backward (N
 // rows of H, 16-bit activations): written out as Hugging Face does it 6 N H + 4 N beside the output, as a composite
-// 8 N H + 4 N, fused 2 N H + 4 N, of which 2 N H are its own input. Processors have no fused kernel: the call is the
+// 8 N H + 4 N, fused 2 N H + 4 N, of which 2 N H are its own input. CPUs have no fused kernel: the call is the
 // composite there.
 //
 // Sources: transformers modeling_llama.py and modeling_gemma2.py (the order of the calls), torch/nn/modules/
@@ -47,7 +47,7 @@ void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, 
   constexpr std::int64_t kTall = 65536;
   constexpr std::int64_t kWarp = 32;
   const std::int64_t warps = (width + kWarp - 1) / kWarp;
-  if (w.context().on_processors() || rows <= kTall || warps >= w.context().num_sms / 2) return;
+  if (w.context().is_cpu() || rows <= kTall || warps >= w.context().num_sms / 2) return;
   const std::int64_t parts = std::min((rows + kWarp - 1) / kWarp, 32768 / warps);
   const std::int64_t size = size_of(w.activation()).count();
   const int num_inputs = static_cast<int>(kernel.inputs.size());
@@ -68,7 +68,7 @@ void write_rms_norm(KernelWriter& w) {
   const Dtype own = w.slot(x).dtype;
   const bool fused =
       w.context().implementations.rms_norm == RmsNormImplementation::Fused && !w.op().attributes.unit_offset;
-  if (fused && !w.context().on_processors()) {
+  if (fused && !w.context().is_cpu()) {
     const int y = w.make(w.elements(x), own);
     const int inverse = w.make(rows, Dtype::Float32, false);
     Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, inverse});
@@ -120,11 +120,11 @@ void write_layer_norm(KernelWriter& w) {
   const std::int64_t width = w.input_shape(0).back();
   const std::int64_t rows = w.elements(w.input(0)) / width;
   const std::int64_t copy = copy_in_order(w, w.input(0));
-  // On processors the statistics have the dtype of the parameters, and each thread sums their gradients for itself
+  // On CPU the statistics have the dtype of the parameters, and each thread sums their gradients for itself
   // (native/layer_norm.cpp, native/cpu/layer_norm_kernel.cpp).
-  const bool on_processors = w.context().on_processors();
-  Kernel& kernel = write_fused_norm(w, rows, on_processors ? w.activation() : Dtype::Float32);
-  if (on_processors && w.has_parameter(0)) {
+  const bool is_cpu = w.context().is_cpu();
+  Kernel& kernel = write_fused_norm(w, rows, is_cpu ? w.activation() : Dtype::Float32);
+  if (is_cpu && w.has_parameter(0)) {
     const std::int64_t sums = 2 * w.context().num_sms * width * size_of(w.activation()).count();
     kernel.backward_temps.push_back({sums, TempLife::Late, 1});
   }

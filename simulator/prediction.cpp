@@ -47,7 +47,7 @@ Bytes most_reserved(Bytes enough, const std::vector<DeviceTerm>& outside, const 
   return Bytes(within);
 }
 
-// Processors have one memory, so that offload moves nothing; the optimizer is the loop that PyTorch takes there.
+// A CPU has one memory, so that offload moves nothing; the optimizer is the loop that PyTorch takes there.
 Plan plan_of_memory(const Plan& plan, const Cluster& cluster) {
   Plan walked = plan;
   if (!plan.cpu_offload || cluster.gpu.compute_capability != 0) return walked;
@@ -154,7 +154,7 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAll
   const Bytes outside = sum_of(result.outside);
   AllocatorSink sink(prepared.ids.total, allocator, most_reserved(enough, result.outside, prepared.plan));
   MemoryWalk<AllocatorSink> walk(prepared.short_walk_input(), sink);
-  walk.initialise();
+  walk.initialize();
   // As a rehearsal cuts it: until the first forward.
   walk.load_first_batch();
   result.phases.push_back({"initialization", peaks_of(sink, outside)});
@@ -182,7 +182,7 @@ Result<MemoryPrediction> predict_reserved(const PreparedPlan& prepared, Reserved
   result.outside = outside_terms(*prepared.cluster, prepared.plan);
   sink.reset(prepared.ids.total, settings, most_reserved(enough, result.outside, prepared.plan));
   MemoryWalk<ReservedSink> walk(prepared.short_walk_input(), sink);
-  walk.initialise();
+  walk.initialize();
   walk.load_first_batch();
   for (int step = 0; step < kNumSteps && (step == 0 || !sink.has_enough()); ++step) walk.step();
   // Beyond that the device has an end after all.
@@ -209,7 +209,7 @@ Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vect
   allocator.reset({.total = prepared.cluster->gpu.usable_memory.value, .used_by_others = sum_of(outside)}, settings);
   AllocatorSink sink(prepared.ids.total, allocator);
   MemoryWalk<AllocatorSink> walk(prepared.short_walk_input(), sink);
-  walk.initialise();
+  walk.initialize();
   for (int step = 0; step < kNumSteps; ++step) walk.step();
   const AllocatorStatistics statistics = allocator.statistics();
   return statistics.num_ooms > 0 ? -1 : statistics.num_alloc_retries;

@@ -42,7 +42,7 @@ struct PreparedPlan {
   std::vector<const CallTimes*> times;  ///< [num_calls]
   std::vector<UnitTimes> unit_times;    ///< [num_units]
   MemoryIds ids;
-  std::vector<std::string> unmeasured;  ///< Calls of processors of which it is only assumed what they take.
+  std::vector<std::string> unmeasured;  ///< Calls of a CPU of which it is only assumed what they take.
 
   Schedule short_schedule;  ///< With no more than `kNumMicroBatches`; empty where `schedule` has no more.
 
@@ -87,7 +87,7 @@ Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vect
                                    CachingAllocator& allocator);
 
 /// What cuDNN may take while a convolution runs, and the walk does not have: input, weight and output of the largest
-/// one in another memory order, and half as much again. 0 without convolutions, and on processors, whose kernels were
+/// one in another memory order, and half as much again. 0 without convolutions, and on CPU, whose kernels were
 /// measured.
 Bytes convolution_workspace(const PreparedPlan& prepared);
 

@@ -44,7 +44,7 @@ struct Predictor::Impl {
     FSDP_TRY(const PreparedPlan short_plan, prepared(shortened(plan)));
     LiveSink sink(short_plan.ids.total);
     MemoryWalk<LiveSink> walk(short_plan.walk_input(), sink);
-    walk.initialise();
+    walk.initialize();
     // A steady step holds the most: what the first one holds, and the optimizer's states.
     walk.make_states();
     walk.step();

@@ -26,7 +26,7 @@ struct PeakWalk {
 PeakWalk walk_to_peak(const PreparedPlan& prepared, std::int64_t stop_after) {
   PeakWalk result{PeakSink(prepared.ids.total, stop_after), 0, {}};
   MemoryWalk<PeakSink> walk(prepared.walk_input(), result.sink);
-  walk.initialise();
+  walk.initialize();
   walk.step();
   result.marks_before_last_step = static_cast<std::int64_t>(result.sink.most_from_mark().size());
   const auto in_first_step = static_cast<std::ptrdiff_t>(result.sink.live_at_collective().size());

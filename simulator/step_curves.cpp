@@ -157,7 +157,7 @@ class CurveWalk {
   void run(StepCurves& curves) {
     MemoryWalk<CurveSink> walk(prepared_.walk_input(), sink_);
     begin(curves, 0);
-    walk.initialise();
+    walk.initialize();
     walk.load_first_batch();
     end(curves, "initialization");
     begin(curves, 1);

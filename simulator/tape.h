@@ -95,7 +95,7 @@ struct TapeContext {
   bool early_stop = true;
   bool keep_logits = false;
   std::vector<Span> hooks = {};  ///< Ops of modules in front of which a post-backward hook stands, inner ones first.
-  const KernelWorkspaces* workspaces = nullptr;  ///< Of processors, with
+  const KernelWorkspaces* workspaces = nullptr;  ///< Of a CPU, with
   int threads = 1;                               ///< so many of each rank.
 
   bool operator==(const TapeContext&) const = default;

@@ -29,7 +29,7 @@ struct TapeSettings {
   OpRuleContext rules;
   Checkpointing checkpointing;  ///< Without entries.
   ComputeCosts costs;
-  const KernelWorkspaces* workspaces = nullptr;  ///< Of processors. REQUIRES: it outlives the library.
+  const KernelWorkspaces* workspaces = nullptr;  ///< Of a CPU. REQUIRES: it outlives the library.
   std::vector<bool> cast_inputs;                 ///< [num inputs] The root casts them to the activations' dtype.
 
   bool operator==(const TapeSettings&) const = default;

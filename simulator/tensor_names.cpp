@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "scales of second moment",
     "optimizer temporary",
     "optimizer temporary",
-    "whole parameter",
+    "parameter before sharding",
     "gradient of several uses",
     "padded gradient",
     "shard from the host",

@@ -195,7 +195,7 @@ def model_of_plan(path: pathlib.Path) -> dict[str, str]:
     except (ValueError, KeyError, TypeError):
         named = {"model": ""}
     if not all(isinstance(each, str) and each for each in named.values()):
-        raise NoCheckpoint(f"{path}: this is no plan that names its model and the fingerprint of it: write it with "
+        raise NoCheckpoint(f"{path}: this is not a plan that names its model and fingerprint: write it with "
                            "fsdp-plan -o.")
     return named
 

@@ -39,7 +39,7 @@ class _OnlyMetadata(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if name in _CLASSES.get(module, ()):
             return super().find_class(module, name)
-        raise NoCheckpoint(f"it names {module}.{name}, which no metadata of a checkpoint needs. Nothing of it was run.")
+        raise NoCheckpoint(f"it names {module}.{name}, which checkpoint metadata never needs. None of it was run.")
 
 
 def read_metadata(source: pathlib.Path) -> Metadata:
@@ -49,11 +49,11 @@ def read_metadata(source: pathlib.Path) -> Metadata:
     except NoCheckpoint as refused:
         raise NoCheckpoint(f"{path}: {refused}") from None
     except OSError as error:
-        raise NoCheckpoint(f"{path}: {error.strerror}: this is no folder of a checkpoint of PyTorch.") from None
+        raise NoCheckpoint(f"{path}: {error.strerror}: this is not a PyTorch checkpoint folder.") from None
     except Exception as error:  # noqa: BLE001  A damaged pickle may raise anything.
-        raise NoCheckpoint(f"{path}: this is no metadata: {type(error).__name__}: {error}.") from None
+        raise NoCheckpoint(f"{path}: this is not metadata: {type(error).__name__}: {error}.") from None
     if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_data, dict):
-        raise NoCheckpoint(f"{path}: this is no metadata of torch.distributed.checkpoint.")
+        raise NoCheckpoint(f"{path}: this is not metadata of torch.distributed.checkpoint.")
     for info in metadata.storage_data.values():
         name = pathlib.PurePosixPath(str(getattr(info, "relative_path", "..")))
         if name.is_absolute() or ".." in name.parts:

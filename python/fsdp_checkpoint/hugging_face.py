@@ -30,9 +30,9 @@ def _read_config(path: pathlib.Path) -> dict[str, Any]:
     except OSError as error:
         raise NoCheckpoint(f"{file}: {error.strerror}: --config is config.json of the model, or its folder.") from None
     except ValueError as error:
-        raise NoCheckpoint(f"{file}: this is no JSON: {error}.") from None
+        raise NoCheckpoint(f"{file}: this is not JSON: {error}.") from None
     if not isinstance(config, dict) or "model_type" not in config:
-        raise NoCheckpoint(f'{file}: this is no configuration of transformers: it has no "model_type".')
+        raise NoCheckpoint(f'{file}: this is not a transformers config: it has no "model_type".')
     return config
 
 

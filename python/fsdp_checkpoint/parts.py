@@ -60,7 +60,7 @@ def parts_of(step: pathlib.Path, folders: tuple[str, ...] = ("model", "optimizer
     try:
         index = json.loads((step / "checkpoint.json").read_text(encoding="utf-8"))
     except OSError as error:
-        raise NoCheckpoint(f"{step}: {error.strerror}: this is no folder of a checkpoint.") from None
+        raise NoCheckpoint(f"{step}: {error.strerror}: this is not a checkpoint folder.") from None
     found = []
     for entry in index["files"]:
         folder = entry["name"].split("/")[0]

@@ -30,7 +30,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
             row = json.loads(line)
             rows.append({**row, "step": int(row["step"])})
         except (ValueError, KeyError, TypeError):
-            raise Refused(f"{path}:{number}: this is no line of fsdp-exec --metrics.") from None
+            raise Refused(f"{path}:{number}: this is not a line of fsdp-exec --metrics.") from None
     return rows
 
 

@@ -117,7 +117,7 @@ def main(words: list[str]) -> int:
         mesh = json.loads(plan.read_text(encoding="utf-8"))["mesh"]
         ranks = mesh.get("shard", 1) * mesh.get("replicate", 1)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"error: {arguments.plan}: This is no plan file: {error}.", file=sys.stderr)
+        print(f"error: {arguments.plan}: This is not a plan file: {error}.", file=sys.stderr)
         return EXIT_INPUT
     config = {"plan": str(plan), "program": program_of(arguments.program), "options": options}
 

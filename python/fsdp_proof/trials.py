@@ -58,7 +58,7 @@ def executor(request: Request) -> list[dict[str, Any]]:
     folder = _fresh(request.folder / "executor")
     words = [request.program, request.plan, "--device", "cuda", "--steps", str(request.steps), "--seed", str(request.seed),
              "--timeout", str(request.timeout_seconds), "--report", str(folder / "report.{rank}.json"),
-             "--trace", str(folder / "trace.{rank}.json")]
+             "--chrome-trace", str(folder / "trace.{rank}.json")]
     common = {"WORLD_SIZE": str(request.ranks), "LOCAL_WORLD_SIZE": str(request.ranks),
               "FSDP_EXEC_STORE_FILE": str(folder / "store")}
     run_together([words] * request.ranks,

@@ -52,7 +52,7 @@ class Total:
 
 
 def elements_of(parameter: Any) -> int:
-    """Elements of the whole parameter: a DTensor's are global already, ZeRO-3 keeps them aside, and bitsandbytes packs two of 4 bits
+    """Elements of the unsharded parameter: a DTensor's are global already, ZeRO-3 keeps them aside, and bitsandbytes packs two of 4 bits
     into a byte, with the shape that they had in the state of the quantization."""
     shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
     if shape is not None:

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 CMAKE, PROJECT = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
-PROCESSORS = ("torch/lib/libtorch_cpu.so", "torch/lib/libc10.so")
+CPU = ("torch/lib/libtorch_cpu.so", "torch/lib/libc10.so")
 GPUS = ("torch/lib/libtorch_cuda.so", "torch/lib/libc10_cuda.so", "nvidia/cu13/lib/libcudart.so.13",
         "nvidia/cu13/include/cuda_runtime_api.h", "nvidia/nccl/lib/libnccl.so.2", "nvidia/nccl/include/nccl.h")
 LISTS = """cmake_minimum_required(VERSION 3.25)
@@ -51,26 +51,26 @@ class TheLibTorchThatIsTaken(unittest.TestCase):
         return done.stdout
 
     def test_after_quickstart_all_of_pytorch_is_taken(self) -> None:
-        self.add("libtorch-2.11.0", *PROCESSORS)
-        self.add("torch-2.11.0", *PROCESSORS, *GPUS)
+        self.add("libtorch-2.11.0", *CPU)
+        self.add("torch-2.11.0", *CPU, *GPUS)
         said = self.configure()
         self.assertRegex(said, r"taken: \S+/build/python/torch-2.11.0/\S+, for GPUs: TRUE")
         self.assertNotIn("fsdp-exec-cuda", said)
 
-    def test_libraries_alone_build_what_is_for_processors_and_the_rest_is_said(self) -> None:
-        self.add("libtorch-2.11.0", *PROCESSORS)
+    def test_libraries_alone_build_what_is_for_cpu_and_the_rest_is_said(self) -> None:
+        self.add("libtorch-2.11.0", *CPU)
         said = self.configure()
         self.assertRegex(said, r"taken: \S+/libtorch-2.11.0/\S+, for GPUs: FALSE")
         self.assertRegex(said, r"left out  fsdp-exec-cuda .* lacks torch/lib/libtorch_cuda.so, .*nvidia/nccl/include/nccl.h\. "
                                r"To add them: ./scripts/bootstrap --with rehearsal")
 
     def test_one_header_that_is_missing_is_named(self) -> None:
-        self.add("torch-2.11.0", *PROCESSORS, *GPUS[:-1])
+        self.add("torch-2.11.0", *CPU, *GPUS[:-1])
         self.assertIn(" lacks nvidia/nccl/include/nccl.h. ", self.configure())
 
     def test_another_version_is_passed_over(self) -> None:
-        self.add("torch-2.11.0", *PROCESSORS, *GPUS, version="2.12.0")
-        self.add("libtorch-2.11.0", *PROCESSORS)
+        self.add("torch-2.11.0", *CPU, *GPUS, version="2.12.0")
+        self.add("libtorch-2.11.0", *CPU)
         said = self.configure()
         self.assertIn("is not of PyTorch 2.11", said)
         self.assertRegex(said, r"taken: \S+/libtorch-2.11.0/")

@@ -8,7 +8,7 @@ namespace {
 
 using NameList = std::vector<std::string>;
 
-TEST(FoldNames, NeighboursThatCountUpBecomeOneRow) {
+TEST(FoldNames, NeighborsThatCountUpBecomeOneRow) {
   EXPECT_EQ(fold_names(NameList{"model.layers.0", "model.layers.1", "model.layers.2"}),
             NameList{"model.layers.{0..2}"});
 }

@@ -147,9 +147,9 @@ RC_GTEST_PROP(PlanJson, ReadingGivesBackWhatWasWritten, ()) {
 }
 
 TEST(PlanJson, TheFlavorsThatTheSchemaNamesAreThoseThatAreKnown) {
-  std::string hint = runtime_of_flavour("another").error().front().hint;
+  std::string hint = runtime_of_flavor("another").error().front().hint;
   for (const std::string_view flavor : kFlavors) {
-    EXPECT_TRUE(runtime_of_flavour(std::string(flavor))) << flavor;
+    EXPECT_TRUE(runtime_of_flavor(std::string(flavor))) << flavor;
     EXPECT_NE(hint.find(flavor), std::string::npos) << flavor;
   }
   EXPECT_EQ(std::count(hint.begin(), hint.end(), ' '), std::ssize(kFlavors) + 1) << hint;  // "Write a, b or c."

@@ -75,7 +75,7 @@ TEST(ChromeTrace, SaysWhoseItIsAsKinetoDoes) {
   EXPECT_EQ(device.find("totalGlobalMem")->integer, std::int64_t{16} << 30);
 }
 
-TEST(ChromeTrace, OfProcessorsNamesGlooAndNotNccl) {
+TEST(ChromeTrace, OfCpuNamesGlooAndNotNccl) {
   Trace trace = small_trace();
   trace.gpu = "CPU";
   const JsonDocument document = parsed(trace);

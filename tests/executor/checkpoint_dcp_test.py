@@ -70,7 +70,7 @@ class AcrossPrograms(InAFolder):
         case = Case("mixed", "llama3_2_1b", 2, {**MIXED, **CLIPPED})
         whole = self.ours(case, "whole")
         # Of one micro-batch the sum is the mean, and the index says which.
-        self.ours(case, "half", "--checkpoint", str(self.folder / "ours"), "--accumulation", "sum", steps=2)
+        self.ours(case, "half", "--checkpoint-dir", str(self.folder / "ours"), "--accumulation", "sum", steps=2)
         step = self.folder / "ours" / "step-00000002"
         self.expect_second_half(self.theirs(case, "direct", "--load", str(step), "--steps-before", "2"), whole)
         self.convert("to-dcp", str(step), str(self.folder / "dcp"))
@@ -106,7 +106,7 @@ class AcrossPrograms(InAFolder):
 
     def test_pytorchs_read_by_other_ranks_of_ours(self) -> None:
         case = Case("sgd", "qwen3_0_6b", 3, SGD)
-        whole = self.ours(case, "whole", "--checkpoint", str(self.folder / "w"))
+        whole = self.ours(case, "whole", "--checkpoint-dir", str(self.folder / "w"))
         self.theirs(case, "half", "--save", str(self.folder / "dcp"))
         # Tensors alone: a plan says which model they are of.
         dcp, out = str(self.folder / "dcp"), str(self.folder / "c" / "step-00000002")
@@ -155,7 +155,7 @@ class AcrossPrograms(InAFolder):
 
     def test_parameters_for_others_as_one_file(self) -> None:
         case = Case("one", "qwen3_0_6b", 3)
-        run = self.ours(case, "run", "--checkpoint", str(self.folder / "ours"), steps=1)
+        run = self.ours(case, "run", "--checkpoint-dir", str(self.folder / "ours"), steps=1)
         out = self.folder / "model.safetensors"
         self.convert("to-safetensors", str(self.folder / "ours" / "step-00000001"), str(out))
         self.assertEqual(differing(parameters_of(out), run["parameters"]), [])

@@ -71,8 +71,8 @@ class ItGoesOn(Runs):
     def check(self, case: Case) -> None:
         options = ["--seed", "3", "--lr", "0.001"]
         whole = self.train(case, "whole", *options, "--steps", "4")
-        self.run_ranks(case, *options, "--steps", "2", "--checkpoint", str(self.checkpoints))
-        rest = self.train(case, "rest", "--steps", "4", "--checkpoint", str(self.checkpoints), "--resume", "latest")
+        self.run_ranks(case, *options, "--steps", "2", "--checkpoint-dir", str(self.checkpoints))
+        rest = self.train(case, "rest", "--steps", "4", "--checkpoint-dir", str(self.checkpoints), "--resume", "latest")
         self.assertEqual(losses(rest), [steps[2:] for steps in losses(whole)])
         self.assertEqual(len({loss for steps in losses(whole) for loss in steps}), 4 * case.ranks)
         self.assertEqual(differing(rest["parameters"], whole["parameters"]), [])
@@ -90,7 +90,7 @@ class ItIsCutAnew(Runs):
 
     def test_whatever_the_ranks_the_units_and_the_mesh(self) -> None:
         case = Case("four", LLAMA, 4)
-        self.run_ranks(case, "--seed", "3", "--lr", "0.001", "--steps", "2", "--checkpoint", str(self.folder / "four"))
+        self.run_ranks(case, "--seed", "3", "--lr", "0.001", "--steps", "2", "--checkpoint-dir", str(self.folder / "four"))
         groups = [{"modules": [f"{CUTS[LLAMA].rows[0].split('.{')[0]}.{i}" for i in (0, 1)]}, {"modules": [""]}]
         chain = [Case("two", LLAMA, 2), Case("three", LLAMA, 3, units=groups),
                  Case("one", LLAMA, 1, units=[{"modules": [""]}]), Case("copies", LLAMA, 2, replicate=2)]
@@ -98,7 +98,7 @@ class ItIsCutAnew(Runs):
         before = "four"
         for case in chain:
             said = self.run_ranks(case, "--resume", str(self.folder / before / "step-00000002"), "--steps", "2",
-                                  "--checkpoint", str(self.folder / case.name))
+                                  "--checkpoint-dir", str(self.folder / case.name))
             self.assertIn("all 2 steps are done", said)
             step = self.folder / case.name / "step-00000002"
             self.assertEqual(len(list((step / "model").iterdir())), case.shard)
@@ -129,7 +129,7 @@ class ItIsRefused(Runs):
         self.case, self.alone = Case("r", LLAMA, 2), Case("a", LLAMA, 1)
         if ItIsRefused.written is None:
             ItIsRefused.written = pathlib.Path(tempfile.mkdtemp())
-            self.run_ranks(self.case, "--steps", "2", "--every", "1", "--checkpoint", str(ItIsRefused.written))
+            self.run_ranks(self.case, "--steps", "2", "--every", "1", "--checkpoint-dir", str(ItIsRefused.written))
         shutil.copytree(ItIsRefused.written, self.checkpoints)
         self.step = self.checkpoints / "step-00000002"
 
@@ -139,7 +139,7 @@ class ItIsRefused(Runs):
 
     def expect(self, *said: str, case: Case | None = None, options: tuple[str, ...] = (),
                resume: str = "latest") -> None:
-        printed = self.run_ranks(case or self.alone, "--steps", "3", "--checkpoint", str(self.checkpoints), "--resume",
+        printed = self.run_ranks(case or self.alone, "--steps", "3", "--checkpoint-dir", str(self.checkpoints), "--resume",
                                  resume, *options, code=EXIT_INPUT)
         for text in said:
             self.assertIn(text, printed)
@@ -176,18 +176,18 @@ class ItIsRefused(Runs):
         self.expect("It has a checkpoint of step 2, and this run begins after step 1",
                     resume=str(self.checkpoints / "step-00000001"))
         self.expect("Did you mean", "step-00000002", resume=str(self.checkpoints))
-        said = self.run_ranks(self.alone, "--checkpoint", str(self.checkpoints), code=EXIT_INPUT)
+        said = self.run_ranks(self.alone, "--checkpoint-dir", str(self.checkpoints), code=EXIT_INPUT)
         self.assertIn("Add --resume latest", said)
 
     def test_old_ones_go_and_leftovers_too(self) -> None:
         (self.checkpoints / ".step-00000009.partial" / "model").mkdir(parents=True)
-        self.run_ranks(self.case, "--steps", "4", "--every", "1", "--keep", "2", "--checkpoint", str(self.checkpoints),
+        self.run_ranks(self.case, "--steps", "4", "--every", "1", "--keep", "2", "--checkpoint-dir", str(self.checkpoints),
                        "--resume", "latest")
         self.assertEqual(sorted(path.name for path in self.checkpoints.iterdir()), ["step-00000003", "step-00000004"])
         self.assertIn("random.1", tensors_of(self.checkpoints / "step-00000004" / "optimizer"))
 
     def test_latest_of_an_empty_folder_is_the_beginning(self) -> None:
-        said = self.run_ranks(self.alone, "--steps", "1", "--checkpoint", str(self.folder / "new"), "--resume",
+        said = self.run_ranks(self.alone, "--steps", "1", "--checkpoint-dir", str(self.folder / "new"), "--resume",
                               "latest")
         self.assertIn("step 1: loss", said)
 

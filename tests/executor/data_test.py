@@ -126,7 +126,7 @@ class Order(OnFiles):
         self.assertEqual([loss for pair in zip(*(self.losses(both, rank) for rank in (0, 1)), strict=True) for loss in pair],
                          first)
         # A run that goes on keeps its order, and takes no other.
-        checkpoints = ["--checkpoint", str(self.folder / "c")]
+        checkpoints = ["--checkpoint-dir", str(self.folder / "c")]
         self.order("begun", n + 3, "--shuffle", "7", *checkpoints)
         resume = ["--resume", "latest", *checkpoints, "--tokens", str(self.files.tokens)]
         rest = run_executor(EXECUTOR, self.files.plan(1, 1), 1, self.folder, "rest",
@@ -188,7 +188,7 @@ class Evaluations(OnFiles):
 class Metrics(OnFiles):
     def test_a_run_that_goes_on_writes_its_steps_once(self) -> None:
         path = self.folder / "metrics.jsonl"
-        options = ["--tokens", str(self.files.tokens), "--metrics", str(path), "--checkpoint", str(self.folder / "c"),
+        options = ["--tokens", str(self.files.tokens), "--metrics", str(path), "--checkpoint-dir", str(self.folder / "c"),
                    "--resume", "latest", "--reduce", "parity", "--schedule", "linear", "--schedule-steps", "9"]
         plan = self.files.plan(1, 4, optimizer={"clip_grad_norm": 1.0})
         run_executor(EXECUTOR, plan, 1, self.folder, "first", [*options, "--steps", "2"])

@@ -89,7 +89,7 @@ class Execute(InAFolder):
 
     def test_the_folder_of_a_run_holds_everything(self) -> None:
         run, trace = self.folder / "run", self.folder / "trace.json"
-        done = self.execute(CASES[0].write(self.folder), "--run-dir", str(run), "--trace", str(trace))
+        done = self.execute(CASES[0].write(self.folder), "--run-dir", str(run), "--chrome-trace", str(trace))
         self.assertEqual(done.returncode, 0, done.stderr)
         ranks = range(CASES[0].ranks)
         expected = {"plan.json", "predicted.json", "predicted-trace.json", *(f"{rank}.log" for rank in ranks),
@@ -125,7 +125,7 @@ class Execute(InAFolder):
         self.assertEqual((broken.returncode, broken.stdout), (2, ""))
         self.assertIn(str(calibration), broken.stderr)
 
-    def test_a_calibration_of_another_processor_is_said(self) -> None:
+    def test_a_calibration_of_another_cpu_is_said(self) -> None:
         plan = Case("small", "vit_b_16", 1).write(self.folder)
         calibration = self.folder / "calibration.json"
         options = ("--steps", "1", "--calibration", str(calibration))

@@ -169,7 +169,7 @@ class Faults(InAFolder):
         plan = self.plan(Case("f", "llama3_2_1b", 1))
         options = ["--report", str(self.folder / "nowhere" / "report")]
         with started(EXECUTOR, 1, [plan], self.folder, options) as ranks:
-            self.expect_end(ranks[0], EXIT_INPUT, time.monotonic(), r"nowhere is no folder\.")
+            self.expect_end(ranks[0], EXIT_INPUT, time.monotonic(), r"nowhere is not a folder\.")
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ class TwoHosts(InAFolder):
     def test_a_checkpoint_of_two_hosts_goes_on_on_one(self) -> None:
         self.plan = CASE.write(self.folder, mesh=ACROSS)
         whole, parts = self.folder / "whole", self.folder / "parts"
-        keep = ["--checkpoint", str(self.folder / "checkpoints"), "--resume", "latest"]
+        keep = ["--checkpoint-dir", str(self.folder / "checkpoints"), "--resume", "latest"]
         for options in (["4", "--save-parameters", str(whole)], ["2", *keep]):
             for rank in self.run_on_both("--steps", *options):
                 self.assertEqual(rank.process.returncode, 0, rank.printed)
@@ -153,7 +153,7 @@ class TwoHosts(InAFolder):
             with self.subTest(folders_lie_there_already=already):
                 parts = ("model", "optimizer") if already else ()
                 self.hosts.hide(folder, [f".step-00000001.partial/{part}" for part in parts])
-                ranks = self.run_on_both("--steps", "1", "--checkpoint", str(folder))
+                ranks = self.run_on_both("--steps", "1", "--checkpoint-dir", str(folder))
                 said = ranks[0].printed
                 self.assertEqual([rank.process.returncode for rank in ranks], [EXIT_RUN] * RANKS, said)
                 self.assertRegex(said, r"error: the checkpoint of step 1 was not written: rank \d: .*all hosts share")

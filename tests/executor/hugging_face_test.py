@@ -20,7 +20,7 @@ from ranks import ROOT, InAFolder  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 EXIT_INPUT, EXIT_SKIPPED = 2, 77
-QUOTED = 5e-3  # Another processor adds in another order, and 60 steps make more of it.
+QUOTED = 5e-3  # Another CPU adds in another order, and 60 steps make more of it.
 
 
 class OnText(InAFolder):

@@ -85,7 +85,7 @@ CASES = [
          dtype="bfloat16", always=True),
     Case("llama_adam_for_loop", "llama3_2_1b", 2,
          {"optimizer": {"kind": "adam", "implementation": "for_loop", "weight_decay": 0.1}}, always=True),
-    # Processors have one memory: nothing moves, and the optimizer is the loop.
+    # A CPU has one memory: nothing moves, and the optimizer is the loop.
     Case("llama_offload_of_3", "llama3_2_1b", 3, {"cpu_offload": True}, always=True),
     Case("llama_hsdp", "llama3_2_1b", 2, {**MIXED, **CLIPPED}, replicate=2, always=True),
     Case("llama_hsdp_accumulate_without_sync", "llama3_2_1b", 2,

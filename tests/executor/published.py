@@ -51,7 +51,7 @@ def without_dropout(value: Any) -> Any:
     return [without_dropout(inner) for inner in value] if isinstance(value, list) else value
 
 
-def randomised(model: Published, generator: torch.Generator) -> torch.nn.Module:
+def randomized(model: Published, generator: torch.Generator) -> torch.nn.Module:
     """As the published code begins, but with weights that are larger, so that attention prefers some positions and caps
     bend what they cap; with biases and heads that are not zero, and norms that are not one."""
     made = model.make()
@@ -119,7 +119,7 @@ class Trial:
                  dtype: torch.dtype = torch.float32) -> None:
         torch.manual_seed(SEED)
         self.model, self.folder, self.dtype = model, folder, dtype
-        self.code = randomised(model, torch.Generator().manual_seed(SEED)).train()
+        self.code = randomized(model, torch.Generator().manual_seed(SEED)).train()
         self.before = {name: tensor.clone() for name, tensor in self.code.state_dict().items()}
         save(self.code, folder / "weights")
         self.plan = write_plan(model, folder, spec_of(model, "float32"), plan_members(model, dtype, optimizer))

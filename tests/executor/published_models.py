@@ -37,7 +37,7 @@ class Published:
     dimensions: dict[str, float] = field(default_factory=dict)  # That differ from the cut's.
     upcasts: bool = True  # The code's loss is of logits in fp32.
     gain: float = 2.0  # Of random weights. T5, which does not scale its scores, has large ones as it is.
-    in_bf16: bool = True  # It runs in bf16 on processors.
+    in_bf16: bool = True  # It runs in bf16 on CPU.
     once: Callable[[Tensors], Tensors] | None = None  # Today's file as one of earlier days, which the code reads too.
 
 

@@ -60,7 +60,7 @@ class Refusals(InAFolder):
     def test_a_loss_that_is_no_number_stops_all_ranks_and_nothing_is_kept(self) -> None:
         checkpoints, report = self.folder / "c", self.folder / "report"
         plan = self.files.plan(2, 4, optimizer={"kind": "sgd", "weight_decay": 0.0})
-        options = ["--lr", "1e30", "--steps", "9", "--checkpoint", str(checkpoints), "--every", "1", "--report",
+        options = ["--lr", "1e30", "--steps", "9", "--checkpoint-dir", str(checkpoints), "--every", "1", "--report",
                    str(report), *PATIENT]
         codes, printed = self.run_ranks(plan, 2, *options)
         self.assertEqual(codes, [EXIT_RUN] * 2, printed)
@@ -87,11 +87,11 @@ class Refusals(InAFolder):
         (self.folder / "file").write_text("", encoding="utf-8")
         codes, printed = self.run_ranks(
             self.files.plan(1, 4), 1, "--report", str(self.folder / "no" / "where"), "--save-parameters",
-            str(self.folder / "file" / "parameters"), "--trace", str(self.folder / "taken"))
+            str(self.folder / "file" / "parameters"), "--chrome-trace", str(self.folder / "taken"))
         self.assertEqual(codes, [EXIT_INPUT])
-        self.assertRegex(printed[0], r"error: --report: .*/no is no folder\.")
-        self.assertRegex(printed[0], r"error: --save-parameters: .*/file is no folder\.")
-        self.assertRegex(printed[0], r"error: --trace: .*/taken is a folder\.")
+        self.assertRegex(printed[0], r"error: --report: .*/no is not a folder\.")
+        self.assertRegex(printed[0], r"error: --save-parameters: .*/file is not a folder\.")
+        self.assertRegex(printed[0], r"error: --chrome-trace: .*/taken is a folder\.")
         self.assertNotIn("step 1", printed[0])
 
     def test_numbers_out_of_range(self) -> None:
@@ -147,6 +147,7 @@ class Refusals(InAFolder):
         plan, folder = self.files.plan(1, 4), self.folder / "c"
         codes, printed = self.run_ranks(plan, 1, "--steps", "2", "--checkpoint", str(folder))
         self.assertEqual(codes, [0], printed)
+        self.assertEqual(printed[0].count("note: --checkpoint is now --checkpoint-dir; the next version takes only that."), 1)
         step = folder / "step-00000002"
         index = json.loads((step / "checkpoint.json").read_text(encoding="utf-8"))
         resume = ["--resume", str(step), "--steps", "3"]

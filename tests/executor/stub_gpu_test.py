@@ -94,7 +94,7 @@ class WhatIsMeasuredIsWhatWasPredicted(unittest.TestCase):
 
 
 class AnEvaluationLeavesTheStepsAsTheyAre(unittest.TestCase):
-    """Whether its loss is right is shown on processors (data_test.py): the stub computes nothing."""
+    """Whether its loss is right is shown on CPU (data_test.py): the stub computes nothing."""
 
     maxDiff = None
 
@@ -167,7 +167,7 @@ class TheWholeCommand(unittest.TestCase):
     def test_ranks_that_share_a_gpu_are_told_that_times_mean_nothing(self) -> None:
         self.assertIn("note: there are fewer GPUs than ranks", self.execute(1)[1])
 
-    def test_the_program_for_processors_loads_nothing_of_cuda(self) -> None:
+    def test_the_program_for_cpu_loads_nothing_of_cuda(self) -> None:
         def loaded(program: pathlib.Path) -> str:
             return run(program, LD_TRACE_LOADED_OBJECTS="1")[1]
 

@@ -96,7 +96,7 @@ class EveryNthStep(OnTheStub):
         self.assertEqual(third["memory"]["phases"], every["memory"]["phases"])
 
 
-    def test_on_processors_it_trains_the_same(self) -> None:
+    def test_on_cpu_it_trains_the_same(self) -> None:
         runs = [run_executor(PROGRAM.with_name("fsdp-exec"), self.plan(2), 2, self.folder, name, ["--steps", "5", *options])
                 for name, options in (("every", []), ("second", ["--measure-every", "2"]))]
         self.assertEqual([step["step"] for step in runs[1]["steps"][0]], [1, 2, 4, 5])

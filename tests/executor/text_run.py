@@ -76,7 +76,7 @@ def train(executor: pathlib.Path, folder: pathlib.Path) -> TextRun:
     unbroken = run_executor(executor, plan, RANKS, folder, "unbroken", [*how, "--steps", str(ENDS[-1])])
     for end in ENDS:
         run = run_executor(executor, plan, RANKS, folder, "run",
-                           [*how, "--steps", str(end), "--checkpoint", str(checkpoints), "--resume", "latest", "--metrics",
+                           [*how, "--steps", str(end), "--checkpoint-dir", str(checkpoints), "--resume", "latest", "--metrics",
                             str(metrics), "--evaluate", str(held), "--evaluate-every", str(EVALUATE_EVERY)])
     curve = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     return TextRun(run["parameters"], unbroken, curve, checkpoints / f"step-{ENDS[-1]:08}", held_out)

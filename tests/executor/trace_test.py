@@ -30,7 +30,7 @@ class MeasuredTrace(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         home = pathlib.Path(folder.name)
-        options = ["--steps", "2", "--trace", str(home / "trace-{rank}.json"), "--report", str(home / "report-{rank}.json")]
+        options = ["--steps", "2", "--chrome-trace", str(home / "trace-{rank}.json"), "--report", str(home / "report-{rank}.json")]
         with started(EXECUTOR, CASE.ranks, [CASE.write(home)], home, options) as ranks:
             codes = [rank.wait() for rank in ranks]
             if any(codes):

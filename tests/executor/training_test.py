@@ -135,7 +135,7 @@ class Schedules(Against):
                  "0.1", "--betas", "0.8", "0.95", "--eps", "1e-6", "--weight-decay", "0.3", "--no-decay", "norms,biases",
                  "--accumulation", "sum"]
         whole = self.ours(plan, 8, *words, name="whole")
-        checkpoints = ["--checkpoint", str(self.folder / "c")]
+        checkpoints = ["--checkpoint-dir", str(self.folder / "c")]
         self.ours(plan, 3, *words, *checkpoints, name="first")
         resume = ["--resume", "latest", "--tokens", str(self.files.tokens), "--reduce", "parity"]
         rest = run_executor(EXECUTOR, plan, 1, self.folder, "rest", ["--steps", "8", *checkpoints, *resume])

@@ -65,7 +65,7 @@ SnapshotPtr with_plans(const SnapshotPtr& snapshot) {
   auto changed = std::make_shared<Snapshot>(*snapshot);
   const double step = snapshot->report.time.step.count();
   const double peak = static_cast<double>(snapshot->report.memory.peaks.device.count());
-  // A cloud on both sides of the plan on the screen: faster ones need more.
+  // A cloud on both sides of the current plan: faster ones need more.
   for (int i = 0; i < 60; ++i) {
     planner::Candidate plan{.plan = snapshot->report.plan, .label = "plan " + std::to_string(i)};
     plan.plan.backward_prefetch = 2 + i;

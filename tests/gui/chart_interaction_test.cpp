@@ -115,7 +115,7 @@ TEST_F(Charts, AClickOnAOneMomentPeakMeansThePeak) {
   EXPECT_EQ(chosen[0][1].toInt(), static_cast<int>(steady.peak()));
 }
 
-TEST_F(Charts, ShowInitialisationByItsEvents) {
+TEST_F(Charts, ShowInitializationByItsEvents) {
   press(memory_, Qt::Key_1);
   EXPECT_EQ(memory_.phase(), "initialization");
   EXPECT_EQ(memory_.twin_model()->rowCount(), static_cast<int>(gpt2_snapshot()->curves.phases[0].size()));
@@ -143,7 +143,7 @@ TEST_F(Charts, ChooseAPlanByArrowKeysAndEnter) {
   std::optional<Plan> chosen;
   QObject::connect(&pareto_, &ParetoWidget::plan_chosen, [&](const Plan& plan) { chosen = plan; });
   const int current = pareto_.selected_plan();
-  ASSERT_GE(current, 0) << "the plan on the screen is selected";
+  ASSERT_GE(current, 0) << "the current plan is selected";
   press(pareto_, Qt::Key_Right);
   EXPECT_NE(pareto_.selected_plan(), current);
   press(pareto_, Qt::Key_Return);
@@ -202,7 +202,7 @@ TEST(Lesson, TellsTheScheduleAndEndsAsItBegan) {
   bool is_ever_whole = false;
   for (const TeachingFrame& frame : told.frames) {
     int whole = 0;
-    for (const UnitFrame& unit : frame.units) whole += unit.parameters == HeldParameters::Whole ? 1 : 0;
+    for (const UnitFrame& unit : frame.units) whole += unit.parameters == HeldParameters::Unsharded ? 1 : 0;
     EXPECT_LE(whole, 3) << "the root, a layer, and the next: that is what sharding saves";
     is_ever_whole = is_ever_whole || whole > 0;
   }

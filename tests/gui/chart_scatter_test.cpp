@@ -49,7 +49,7 @@ TEST(ScatterKeys, LeadToTheNextPointInTheirDirection) {
   const std::vector<ScatterPoint> points = {{0, 0}, {10, 0}, {20, 3}, {10, -8}};
   EXPECT_EQ(neighbor(points, 0, Direction::Right), 1);
   EXPECT_EQ(neighbor(points, 1, Direction::Right), 2);
-  EXPECT_EQ(neighbor(points, 1, Direction::Up), 3) << "up is towards smaller y";
+  EXPECT_EQ(neighbor(points, 1, Direction::Up), 3) << "up is toward smaller y";
   EXPECT_EQ(neighbor(points, 0, Direction::Left), -1);
   EXPECT_EQ(neighbor(points, 3, Direction::Down), 1);
 }

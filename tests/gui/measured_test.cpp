@@ -36,8 +36,8 @@ class Measured : public testing::Test {
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }
-  /// A report of `execute` on processors, whose own comparison says that 12 MiB were predicted and measured.
-  std::string report_of_processors() {
+  /// A report of `execute` on CPU, whose own comparison says that 12 MiB were predicted and measured.
+  std::string report_of_cpu() {
     StepReport report = shown().report;
     report.kind = "measured";
     report.gpu = "CPU";
@@ -59,10 +59,10 @@ class Measured : public testing::Test {
   AppState state_{test::library()};
 };
 
-TEST_F(Measured, ARunOnProcessorsIsComparedAsTheCommandComparedIt) {
-  const Overlay overlay = read(report_of_processors());
+TEST_F(Measured, ARunOnCpuIsComparedAsTheCommandComparedIt) {
+  const Overlay overlay = read(report_of_cpu());
   ASSERT_TRUE(overlay.own.has_value());
-  EXPECT_TRUE(was_on_processors(overlay));
+  EXPECT_TRUE(was_on_cpu(overlay));
   ASSERT_NE(shown().report.memory.peaks.live, Bytes(12 << 20)) << "the prediction for a GPU is another";
   const MeasuredComparison measured = measured_figures(shown(), overlay);
   ASSERT_EQ(measured.figures.size(), 2U);
@@ -70,23 +70,22 @@ TEST_F(Measured, ARunOnProcessorsIsComparedAsTheCommandComparedIt) {
   ASSERT_TRUE(measured.live_peak.has_value());
   EXPECT_EQ(measured.live_peak->difference(), 0);
   ASSERT_FALSE(measured.notes.empty());
-  EXPECT_TRUE(measured.notes.join(' ').contains("processors"));
+  EXPECT_TRUE(measured.notes.join(' ').contains("on CPU"));
 }
 
 TEST_F(Measured, TheVerdictLineAndTheTableSayTheSame) {
   MainWindow window(test::library());
   window.state().open(small_inputs());
   ASSERT_TRUE(wait_until_idle(window.state()));
-  window.load_measured(QString::fromStdString(report_of_processors()));
+  window.load_measured(QString::fromStdString(report_of_cpu()));
   ASSERT_TRUE(QTest::qWaitFor([&] { return window.state().measured() != nullptr; }, test::kPatience));
   const QString said = window.findChild<QPushButton*>("binding_moment")->accessibleName();
-  EXPECT_TRUE(said.contains("measured on processors: live peak 12.0 MiB, exactly as predicted for them"))
-      << said.toStdString();
+  EXPECT_TRUE(said.contains("measured on CPU: live peak 12.0 MiB, exactly as predicted for CPU")) << said.toStdString();
   EXPECT_FALSE(said.contains("off")) << said.toStdString();
 }
 
 TEST_F(Measured, AnotherPlanThanTheOneThatRanIsSaid) {
-  Overlay overlay = read(report_of_processors());
+  Overlay overlay = read(report_of_cpu());
   overlay.plan = shown().report.plan;
   const auto says_another = [&] { return measured_figures(shown(), overlay).notes.join(' ').contains("another plan"); };
   EXPECT_FALSE(says_another());

@@ -120,7 +120,7 @@ TEST_F(SameAnswers, WhenAKeptPlanMovesToOtherMachines) {
 TEST_F(SameAnswers, OfAPlanFileThatTheCommandWrote) {
   QTemporaryDir folder;
   const std::string path = folder.filePath("plan.json").toStdString();
-  output_of("fsdp-plan qwen3_tts --gpus 4 --mem 24G --set clip_seconds=6 --clip none -o " + path);
+  output_of("fsdp-plan qwen3_tts --gpus 4 --mem 24G --set clip_seconds=6 --clip-grad-norm none -o " + path);
   const auto inputs = inputs_of_file(path, test::library());
   ASSERT_TRUE(inputs.has_value()) << to_string(inputs.error().front());
   EXPECT_EQ(inputs->options.at(Option::SetDimension), std::vector<std::string>{"clip_seconds=6"})

@@ -78,7 +78,7 @@ TEST_F(WindowSizes, TheChartsShowSomethingInASmallWindow) {
     for (const char* name : {"memory", "streams", "pareto"}) {
       auto* chart = window->findChild<PlotWidget*>(name);
       ASSERT_TRUE(chart->isVisible()) << name;
-      // The frame and the ground are a few colours; curves, lanes and plans are more.
+      // The frame and the ground are a few colors; curves, lanes and plans are more.
       const QImage image = chart->grab().toImage();
       std::set<QRgb> colors;
       for (int y = 0; y < image.height(); ++y) {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/processors.h"
+#include "core/cpu_cluster.h"
 #include "planner/space.h"
 #include "simulator/predictor.h"
 #include "tests/support/small_models.h"
@@ -21,7 +21,7 @@ constexpr int kRanks = 4;
 struct Trained {
   ModelSpec spec = small_transformer({.layers = 3, .hidden = 512, .vocabulary = 4096, .batch = 2, .sequence = 256});
   Model model = *build_model(spec, {});
-  Cluster cluster = processors(kRanks, Bytes(8LL << 30));
+  Cluster cluster = cpu_cluster(kRanks, Bytes(8LL << 30));
   Plan plan;
 
   Trained() {
@@ -88,7 +88,7 @@ class CalibrationFile : public testing::Test {
 
 TEST_F(CalibrationFile, IsReadAsItWasWritten) {
   Calibration calibration{"CPU", 4, 3.058, 31.43, "measured: a step", {{"step", Seconds(0.5), Seconds(0.25)}}, {}};
-  calibration.workspaces.measured_on = "a processor, AVX2";
+  calibration.workspaces.measured_on = "a CPU, AVX2";
   calibration.workspaces.set("mm bfloat16 2x3 3x4t", 1, Bytes(512));
   calibration.workspaces.set("mm bfloat16 2x3 3x4t", 2, Bytes(0));
   const auto read = read_calibration_file(write(to_text(calibration)));
@@ -179,7 +179,7 @@ TEST(Calibrated, AddsWhatKernelsTake) {
 }
 
 TEST(Calibrated, SlowsRatesAndLengthensLatencies) {
-  const Cluster before = processors(2, Bytes(1LL << 30));
+  const Cluster before = cpu_cluster(2, Bytes(1LL << 30));
   const Cluster after = calibrated(before, {.compute = 2, .communication = 4, .source = "a run"});
   EXPECT_DOUBLE_EQ(after.gpu.fp32->value.count(), before.gpu.fp32->value.count() / 2);
   EXPECT_DOUBLE_EQ(after.intra_node.bandwidth.value.count(), before.intra_node.bandwidth.value.count() / 4);

@@ -77,7 +77,7 @@ def test_remedies(tester, jobs):
         pairs = [pair for found in pool.map(ask, REQUESTS) for pair in found]
         list(pool.map(type_it, pairs))
     kinds = {remedy["flag"].split()[0] for _, remedy in pairs}
-    for kind in ("--gpus", "--batch", "--seq", "--checkpoint", "--offload", "--freeze", "--host-mem", "--mem", "--gpu"):
+    for kind in ("--gpus", "--batch", "--seq", "--activation-checkpointing", "--offload", "--freeze", "--host-mem", "--mem", "--gpu"):
         tester.check(kind in kinds, f"No request has a remedy with {kind}: {sorted(kinds)}.")
     for request, remedy in pairs:
         flags = dict((each[0], each[1:]) for each in options_of(shlex.split(remedy["flag"]))[1])
@@ -114,7 +114,7 @@ def test_values_of_help(tester, jobs):
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         list(pool.map(ask, [entry for entry in commands if entry[0] not in OF_OTHER_COMMANDS]))
     seen = {option for option, _, _ in commands}
-    for option in ("--intra-link", "--network", "--precision", "--strategy", "--optimizer-impl", "--states", "--flavor"):
+    for option in ("--intra-link", "--network", "--precision", "--strategy", "--optimizer-impl", "--optimizer-state-dtype", "--flavor"):
         tester.check(option in seen, f"The completions do not name the values of {option}: {sorted(seen)}.")
 
 

@@ -150,7 +150,7 @@ BAD_COMMANDS = [
     ["rehearse", "--gpus", "4", "--rank", "4", "--", "./train.py", "fits"],
     ["rehearse", "--context-bytes", "80G", "--mem", "16G", "--", "./train.py", "fits"],
     ["rehearse", "--tolerance", "1%", "--", "./train.py", "fits"],
-    ["rehearse", "-o", "stub.so", "--snapshot", "no/where", "--trace", "stub.so", "--", "./train.py", "fits"],
+    ["rehearse", "-o", "stub.so", "--snapshot", "no/where", "--allocator-trace", "stub.so", "--", "./train.py", "fits"],
     ["rehearse", "--batch", "3", "--", "./train.py", "fits"],
     ["rehearse", "missing.json"], ["compare", "a.json"], ["compare", "missing.json", "stub.so", "--tolerance", "-1"],
     ["qwen3_tts", "--steps", "3"],
@@ -485,7 +485,7 @@ def test_timing(tester):
 
 
 def test_files(tester):
-    code, _, err = tester.rehearse("files", "--gpus", "2", "--rank", "all", "--snapshot", "out.pickle", "--trace", "t.txt")
+    code, _, err = tester.rehearse("files", "--gpus", "2", "--rank", "all", "--snapshot", "out.pickle", "--allocator-trace", "t.txt")
     texts = [(tester.folder / name).read_text() for name in ("out.pickle", "t.txt")]
     tester.check(code == 0 and texts == ["SNAPSHOT of rank 1", "TRACE of rank 1"], f"Files of the worst rank: {texts} {err}")
     code, _, err = tester.rehearse("files", "--snapshot", "out.pickle")

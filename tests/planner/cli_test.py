@@ -92,9 +92,9 @@ qwen3_tts --gpus 4 --mem 16G --set foo=3
 qwen3_tts --gpus 4 --mem 16G --set batch --set =3 --set seq=nan --set frames=-1
 qwen3_tts --gpus 4 --mem 16G --batch 0 --seq 9223372036854775808 --accumulate x
 qwen3_tts --gpus 4 --mem 16G --recipe spt
-qwen3_tts --gpus 4 --mem 16G --precision bf61 --optimizer adamx --states 4bit --optimizer-impl fusedd --clip x
+qwen3_tts --gpus 4 --mem 16G --precision bf61 --optimizer adamx --optimizer-state-dtype 4bit --optimizer-impl fusedd --clip-grad-norm x
 qwen3_tts --gpus 4 --mem 16G --optimizer sgd --optimizer-impl fused
-qwen3_tts --gpus 4 --mem 16G --checkpoint some --reshard maybe --offload perhaps --flavor keras --reduce-dtype int8
+qwen3_tts --gpus 4 --mem 16G --activation-checkpointing some --reshard maybe --offload perhaps --flavor keras --reduce-dtype int8
 qwen3_tts --gpus 4 --mem 16G --strategy FULLSHARD --shard 2
 qwen3_tts --gpus 4 --mem 16G --shard 2 --replicate 3
 qwen3_tts --gpus 4 --mem 16G --replicate 3
@@ -264,7 +264,7 @@ def test_what_if_changes_the_plan_and_nothing_else(tester):
     seen = set()
     for remedy in report["explain"]["remedies"]:
         option = remedy["flag"].split()[0]
-        if option not in ("--optimizer-impl", "--states", "--alloc-conf", "--offload", "--checkpoint"):
+        if option not in ("--optimizer-impl", "--optimizer-state-dtype", "--alloc-conf", "--offload", "--activation-checkpointing"):
             continue
         code, out, err = tester.run(f"simulate plan.json {remedy['flag']} --json")
         given = json.loads(out)
@@ -321,10 +321,19 @@ def test_old_spellings_are_read_and_said(tester):
     (tester.folder / "both.json").write_text(text.replace('"flavor": ', '"flavour": "transformers", "flavor": '), encoding="utf-8")
     code, _, err = tester.run("simulate both.json")
     tester.check(code == 2 and "flavour" in err, f"A key stands twice, in two spellings: {err}")
-    for words in ("simulate plan.json --flavour torchtitan --json", "simulate plan.json --flavour=torchtitan --json"):
-        found, wanted = tester.run(words), tester.run(words.replace("flavour", "flavor"))
-        tester.check(found[:2] == wanted[:2] and found[0] in (0, 1) and wanted[2] == "", f"{words} gives another answer.")
-        tester.check("note: --flavour is now --flavor; the next version takes only that." in found[2], found[2])
+    for old, now, value in (("--flavour", "--flavor", "torchtitan"), ("--states", "--optimizer-state-dtype", "8bit"),
+                            ("--clip", "--clip-grad-norm", "none"), ("--checkpoint", "--activation-checkpointing", "full")):
+        for words in (f"simulate plan.json {old} {value} --json", f"simulate plan.json {old}={value} --json"):
+            found, wanted = tester.run(words), tester.run(words.replace(old, now))
+            tester.check(found[:2] == wanted[:2] and found[0] in (0, 1) and wanted[2] == "", f"{words} gives another answer.")
+            tester.check(f"note: {old} is now {now}; the next version takes only that." in found[2], found[2])
+    # One old name of two options: of a rehearsal it is what the allocator did, of an execution what the device did.
+    for command, now in (("rehearse", "--allocator-trace"), ("execute", "--chrome-trace")):
+        for words in (f"{command} plan.json --trace no/where", f"--trace no/where {command} plan.json"):
+            code, _, err = tester.run(words)
+            tester.check(code == 2 and f"note: --trace is now {now}; the next" in err and "no/where" in err, f"{words}: {err}")
+    code, _, err = tester.run("execute plan.json --checkpoint full")
+    tester.check(code == 2 and "--activation-checkpointing" not in err, f"The folder of checkpoints is taken for another option: {err}")
 
 
 def test_exit_codes(tester):
@@ -437,14 +446,14 @@ def test_options(tester):
         _, out, err = tester.run(words)
         same = out.replace('"file": "qwen3_tts.json"', '"file": "qwen3_tts"') == expected
         tester.check(same, f"fsdp-plan {words} gives another answer. {err}")
-    code, out, _ = tester.run("qwen3_tts --gpus 4 --mem 16G --strategy FULL_SHARD --checkpoint full --wrap blocks "
-                              "--offload no --precision mixed --clip none --json")
+    code, out, _ = tester.run("qwen3_tts --gpus 4 --mem 16G --strategy FULL_SHARD --activation-checkpointing full --wrap blocks "
+                              "--offload no --precision mixed --clip-grad-norm none --json")
     plan = json.loads(out)["plan"]
     tester.check(code in (0, 1) and plan["mesh"] == {"replicate": 1, "shard": 4}, "FULL_SHARD does not shard over all.")
     tester.check(plan["mixed_precision"]["param_dtype"] == "bfloat16" and plan["parameter_dtype"] == "float32",
                  "--precision mixed is not fp32 weights and bf16 compute.")
-    tester.check(plan["optimizer"]["clip_grad_norm"] is None and not plan["cpu_offload"], "--clip none or --offload no.")
-    tester.check(all(entry["mode"] == "full" for entry in plan["activation_checkpointing"]["modules"]), "--checkpoint.")
+    tester.check(plan["optimizer"]["clip_grad_norm"] is None and not plan["cpu_offload"], "--clip-grad-norm none or --offload no.")
+    tester.check(all(entry["mode"] == "full" for entry in plan["activation_checkpointing"]["modules"]), "--activation-checkpointing.")
 
 
 def test_rank(tester):
@@ -499,7 +508,7 @@ def test_what_people_type(tester):
                         ("meta-llama/Meta-Llama-3.1-8B", "llama3_1_8b"), ("mistralai/Mistral-7B-v0.3", "mistral_7b_v0_3")):
         named, shipped = (tester.run(f"models {each} --expanded")[1] for each in (name, model))
         tester.check(named == shipped != "", f"{name} is not {model}.")
-    words = "gpt2 --gpu T4 --gpus 1 --checkpoint full --json --seq"
+    words = "gpt2 --gpu T4 --gpus 1 --activation-checkpointing full --json --seq"
     tester.check(tester.run(f"{words} 1k") == tester.run(f"{words} 1024"), "1k is not 1024.")
     everything = tester.run("--help")
     tester.check(tester.run("help") == everything and everything[0] == 0, "help is not --help.")

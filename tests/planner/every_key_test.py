@@ -344,7 +344,7 @@ class EveryKey(unittest.TestCase):
     def assert_recipe_matters(self, name: str, spec: Json, changes: list[tuple[Path, Any]]) -> None:
         """A recipe is where a search begins."""
         def plan_of(some: Json) -> str:
-            words = ("--gpus", "2", "--gpu", "H100 SXM", "--wrap", "blocks", "--checkpoint", "none", "--reshard", "true",
+            words = ("--gpus", "2", "--gpu", "H100 SXM", "--wrap", "blocks", "--activation-checkpointing", "none", "--reshard", "true",
                      "--offload", "no", "--shard", "2", "--json")
             said = self.program.run(self.program.write("spec.json", some), *words)
             if said == REFUSED:

@@ -390,7 +390,7 @@ Case uneven_case() {
   if (*rc::gen::arbitrary<bool>()) {
     c.space.base.optimizer = {.kind = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};
   }
-  c.space.base.initialisation = *rc::gen::element(Initialisation::Meta, Initialisation::Cpu);
+  c.space.base.initialization = *rc::gen::element(Initialization::Meta, Initialization::Cpu);
   return c;
 }
 

@@ -48,11 +48,12 @@ TEST(SpaceText, CheckpointIsAModeANumberOfBlocksOrBoth) {
   EXPECT_EQ(*parse_checkpoint("selective:3"), (CheckpointChoice{CheckpointMode::Selective, 3}));
   EXPECT_EQ(*parse_checkpoint("0"), (CheckpointChoice{CheckpointMode::None, std::nullopt}));
   EXPECT_EQ(to_string(parse_checkpoint("full:x").error().at(0)),
-            "--checkpoint: \"x\" is not a number of blocks. Write \"full:12\" for the first 12 blocks of each stack.");
-  EXPECT_EQ(
-      to_string(parse_checkpoint("some").error().at(0)),
-      "--checkpoint: \"some\" is not a way to checkpoint. Write none, full, selective, or a number of blocks such "
-      "as 12, full:12 or selective:12.");
+            "--activation-checkpointing: \"x\" is not a number of blocks. Write \"full:12\" for the first 12 blocks of "
+            "each stack.");
+  EXPECT_EQ(to_string(parse_checkpoint("some").error().at(0)),
+            "--activation-checkpointing: \"some\" is not a way to checkpoint. Write none, full, selective, or a number "
+            "of blocks such "
+            "as 12, full:12 or selective:12.");
 }
 
 TEST(SpaceText, WhatIsWrittenReadsBackTheSame) {

@@ -92,7 +92,7 @@ Bytes any_size() {
   return Bytes((std::int64_t{1} << octave) + *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << octave));
 }
 
-// Neighbouring sizes, because that is where the clock by itself can fall: when NCCL goes over to another algorithm.
+// Neighboring sizes, because that is where the clock by itself can fall: when NCCL goes over to another algorithm.
 RC_GTEST_PROP(CollectiveCost, MoreBytesNeverTakeLess, ()) {
   const CollectiveCost cost = collective_cost(any_shape(), any_regime());
   const CollectiveKind kind = any_kind();

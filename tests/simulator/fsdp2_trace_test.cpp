@@ -70,7 +70,7 @@ TEST(TracedLlama, EveryAllocationOfEveryPhaseIsMade) {
   const std::vector<MemoryPhase> ours = walk();
   ASSERT_EQ(golden.size(), 13u);
   ASSERT_EQ(ours.size(), golden.size());
-  // Initialisation differs: the run built the whole model on the device first.
+  // Initialization differs: the run built the whole model on the device first.
   for (std::size_t p = 1; p < golden.size(); ++p) EXPECT_EQ(differences(golden[p], ours[p]), "") << golden[p].name;
 }
 

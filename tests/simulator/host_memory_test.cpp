@@ -107,11 +107,11 @@ TEST(HostMemory, AFrozenModelNeedsMostWhileItIsMade) {
             (Terms{{"model while it is made", 4 * 8192 + 3 * 8000}, {"processes", 4 * kProcess}}));
 }
 
-TEST(HostMemory, AModelThatIsMadeOnTheProcessorsIsThereOnceForEachRank) {
+TEST(HostMemory, AModelThatIsMadeOnTheCpuIsThereOnceForEachRank) {
   Plan plan = offloaded();
   plan.cpu_offload = false;
   EXPECT_FALSE(host_memory(nodes_of(4, 1), plan, six_rows_over_four()).has_value());
-  plan.initialisation = Initialisation::Cpu;
+  plan.initialization = Initialization::Cpu;
   EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), plan, six_rows_over_four())),
             (Terms{{"model while it is made", 4 * 24000}, {"processes", 4 * kProcess}}));
 }
@@ -129,7 +129,7 @@ TEST(HostMemory, WhatANodeLacksIncludesTheMargin) {
   EXPECT_EQ(host_memory(cluster, offloaded(), six_rows_over_four())->missing(), Bytes(1));
 }
 
-TEST(HostMemory, ProcessorsHaveNoOther) {
+TEST(HostMemory, ACpuHasNoOther) {
   Cluster cluster = nodes_of(4, 1);
   cluster.gpu.compute_capability = 0;
   EXPECT_FALSE(host_memory(cluster, offloaded(), six_rows_over_four()).has_value());

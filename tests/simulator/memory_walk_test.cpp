@@ -65,7 +65,7 @@ class Walked {
       : run_(std::move(model), plan) {
     TraceSink sink;
     MemoryWalk<TraceSink> walk(run_.prepared().walk_input(), sink);
-    walk.initialise();
+    walk.initialize();
     for (int step = 0; step < steps; ++step) walk.step();
     const std::vector<Instruction> instructions = actions_of(run_.prepared().schedule);
     const std::size_t first = sink.marks().size() - instructions.size();
@@ -150,7 +150,7 @@ TEST(MemoryWalk, AUnitThatIsCalledTwiceInARowHasTwoAllGatherOutputsAtOnce) {
 
   TraceSink trace;
   MemoryWalk<TraceSink> walk(run.prepared().walk_input(), trace);
-  walk.initialise();
+  walk.initialize();
   walk.step();
   std::vector<bool> lives(static_cast<std::size_t>(run.prepared().ids.total), false);
   int gathered = 0;

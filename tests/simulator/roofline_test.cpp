@@ -82,7 +82,7 @@ TEST(ConvolutionWorkspace, IsThatOfTheLargestConvolutionAndInTheMargin) {
   EXPECT_EQ(memory->margin, margin(memory->peaks.reserved, memory->outside, run.prepared().plan) + Bytes(183'098'496));
 }
 
-TEST(ConvolutionWorkspace, IsNothingWithoutConvolutionsAndOnProcessors) {
+TEST(ConvolutionWorkspace, IsNothingWithoutConvolutionsAndOnCpu) {
   EXPECT_EQ(convolution_workspace(PreparedRun(model_of("mlp.json"), plan_of_root(), 80).prepared()), Bytes(0));
   EXPECT_EQ(convolution_workspace(PreparedRun(model_of("resnet18.json"), plan_of_root(), 0).prepared()), Bytes(0));
 }

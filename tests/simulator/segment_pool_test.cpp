@@ -36,7 +36,7 @@ TEST(SegmentPool, LargeRequestsShareSegmentsUpToTenMebibytesAndThenHaveTheirOwn)
   EXPECT_EQ(pool.reserved(), 32 * kMiB);
 }
 
-TEST(SegmentPool, FreeNeighboursMeltAndServeWhatNoneCouldAlone) {
+TEST(SegmentPool, FreeNeighborsMeltAndServeWhatNoneCouldAlone) {
   SegmentPool pool = pool_of(true);
   const std::int32_t first = pool.malloc(6 * kMiB);
   const std::int32_t second = pool.malloc(6 * kMiB);

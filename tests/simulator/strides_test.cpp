@@ -5,7 +5,7 @@
 namespace fsdp::simulator {
 namespace {
 
-TEST(Strides, AViewExistsWhereNeighboursLieInOnePiece) {
+TEST(Strides, AViewExistsWhereNeighborsLieInOnePiece) {
   EXPECT_EQ(strides_as({2, 3, 4}, dense_strides({2, 3, 4}), {6, 4}), (Shape{4, 1}));
   // [2, 3, 4] with its last two dimensions in each other's place: rows and columns are no piece.
   EXPECT_EQ(strides_as({2, 4, 3}, {12, 1, 4}, {2, 12}), std::nullopt);

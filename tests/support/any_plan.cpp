@@ -72,7 +72,7 @@ Checkpointing any_checkpointing() {
 }
 
 Runtime any_runtime() {
-  Runtime runtime = runtime_of_flavour(*rc::gen::element<std::string>("transformers", "torchtitan")).value();
+  Runtime runtime = runtime_of_flavor(*rc::gen::element<std::string>("transformers", "torchtitan")).value();
   runtime.allocator_settings = *rc::gen::element<std::string>("", "expandable_segments:True");
   runtime.implementations = {.rms_norm = *any_of(RmsNormImplementation::Fused),
                              .rotary = *any_of(RotaryImplementation::Complex),
@@ -125,7 +125,7 @@ Plan make_any_plan() {
                     .momentum = any_number()};
   if (plan.optimizer.kind != OptimizerKind::Sgd) plan.optimizer.momentum = 0;
   if (*rc::gen::arbitrary<bool>()) plan.optimizer.clip_grad_norm = any_number();
-  plan.initialisation = *any_of(Initialisation::Device);
+  plan.initialization = *any_of(Initialization::Device);
   plan.runtime = any_runtime();
   return plan;
 }

@@ -50,7 +50,7 @@ std::vector<PhaseEnd> phase_ends(const PreparedPlan& prepared, const TraceSink& 
 TraceSink trace(const PreparedPlan& prepared, int steps) {
   TraceSink sink;
   MemoryWalk<TraceSink> walk(prepared.walk_input(), sink);
-  walk.initialise();
+  walk.initialize();
   for (int step = 0; step < steps; ++step) walk.step();
   return sink;
 }

@@ -12,7 +12,7 @@
 
 namespace fsdp::simulator {
 
-/// Initialisation, or the forward, backward, clip, optimizer or zero_grad of a step.
+/// Initialization, or the forward, backward, clip, optimizer or zero_grad of a step.
 struct MemoryPhase {
   std::string name;                                         ///< "step1.backward"; with accumulation "step1.0.backward".
   std::map<std::pair<int, std::int64_t>, int> allocations;  ///< (stream, bytes) -> how often.

@@ -2,7 +2,7 @@
 //
 //   print_memory_events FOLDER_OF_CLUSTERS < JOBS
 //
-// A job is a line `PLAN_FILE GPU GPUS RANK STEPS`, with "-" for blanks in the name of the GPU, or "CPU" for processors;
+// A job is a line `PLAN_FILE GPU GPUS RANK STEPS`, with "-" for blanks in the name of the GPU, or "CPU" for the CPU;
 // the plan names the file of its model. Printed is for each job
 //
 //   model LENGTH, plan LENGTH        so many bytes of JSON follow: the expanded model, the plan with all of its choices
@@ -19,10 +19,10 @@
 #include <utility>
 
 #include "core/cluster_library.h"
+#include "core/cpu_cluster.h"
 #include "core/model_json.h"
 #include "core/model_spec.h"
 #include "core/plan_file.h"
-#include "core/processors.h"
 #include "simulator/prediction.h"
 #include "simulator/tensor_names.h"
 
@@ -57,7 +57,7 @@ void print_text(std::string_view name, const std::string& text) {
 void print_events(const PreparedPlan& prepared, int steps) {
   TraceSink sink;
   MemoryWalk<TraceSink> walk(prepared.walk_input(), sink);
-  walk.initialise();
+  walk.initialize();
   for (int step = 0; step < steps; ++step) walk.step();
   std::cout << "phase initialization\n";
   std::string_view phase;
@@ -80,7 +80,7 @@ void print_events(const PreparedPlan& prepared, int steps) {
 }
 
 Result<Cluster> machines_of(const Job& job, const ClusterLibrary& library) {
-  if (job.gpu == "CPU") return processors(job.gpus, Bytes(std::int64_t{1} << 40));
+  if (job.gpu == "CPU") return cpu_cluster(job.gpus, Bytes(std::int64_t{1} << 40));
   FSDP_TRY(const Gpu gpu, find_gpu(job.gpu, library.gpus, "gpu"));
   return make_cluster(gpu, job.gpus, 1);
 }

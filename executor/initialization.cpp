@@ -3,13 +3,13 @@
 //   meta     to_empty walks the modules, what lies below a module first: shards of their true size, buffers; a unit
 //   whose
 //            shards need padding then copies them into padded ones
-//   device   buffers and whole parameters, in the order of the model; then each unit cuts its shards out and drops them
-//   cpu      the same unit by unit, with the buffers of its modules
+//   device   buffers and unsharded parameters, in the order of the model; then each unit cuts its shards out and drops
+//   them cpu      the same unit by unit, with the buffers of its modules
 //
 // Sources: torch.nn.Module.to_empty, torch/distributed/fsdp/_fully_shard/_fully_shard.py (FSDPModule._apply),
 // _fsdp_param.py (_init_sharded_param, reset_sharded_param), torch 2.11.
 
-#include "executor/initialisation.h"
+#include "executor/initialization.h"
 
 #include <ATen/ops/empty.h>
 
@@ -25,9 +25,9 @@ namespace fsdp::executor {
 
 namespace {
 
-class Initialiser {
+class Initializer {
  public:
-  Initialiser(const ModelIndex& index, const Plan& plan, const Layout& layout,
+  Initializer(const ModelIndex& index, const Plan& plan, const Layout& layout,
               std::vector<std::unique_ptr<RunningUnit>>& units, c10::Device device)
       : index_(index), model_(*index.model), plan_(plan), layout_(layout), units_(units), device_(device) {}
 
@@ -37,16 +37,16 @@ class Initialiser {
       make_all_buffers();
       return std::move(buffers_);
     }
-    switch (plan_.initialisation) {
-      case Initialisation::Meta:
+    switch (plan_.initialization) {
+      case Initialization::Meta:
         to_empty(0);
         break;
-      case Initialisation::Device:
+      case Initialization::Device:
         make_all_buffers();
         make_whole_parameters();
         for (auto& unit : units_) cut(*unit);
         break;
-      case Initialisation::Cpu:
+      case Initialization::Cpu:
         for (std::size_t u = 0; u < units_.size(); ++u) {
           for (const ParameterState& state : units_[u]->parameters()) make_whole(state);
           move_buffers(layout_.units[u]);
@@ -166,7 +166,7 @@ class Initialiser {
 
 Buffers make_shards_and_buffers(const ModelIndex& index, const Plan& plan, const Layout& layout,
                                 std::vector<std::unique_ptr<RunningUnit>>& units, c10::Device device) {
-  return Initialiser(index, plan, layout, units, device).run();
+  return Initializer(index, plan, layout, units, device).run();
 }
 
 }  // namespace fsdp::executor

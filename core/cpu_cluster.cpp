@@ -1,4 +1,4 @@
-#include "core/processors.h"
+#include "core/cpu_cluster.h"
 
 #include <algorithm>
 #include <thread>
@@ -12,7 +12,7 @@ Sourced<T> assumed(T value) {
   return {.value = value, .provenance = Provenance::Assumed, .source = "a core of a server, by order of magnitude"};
 }
 
-Gpu processor(Bytes memory) {
+Gpu cpu_as_gpu(Bytes memory) {
   Gpu gpu;
   gpu.name = "CPU";
   gpu.architecture = "x86-64";
@@ -42,9 +42,9 @@ Gpu processor(Bytes memory) {
 
 }  // namespace
 
-Cluster processors(int ranks, Bytes memory) {
+Cluster cpu_cluster(int ranks, Bytes memory) {
   Cluster cluster;
-  cluster.gpu = processor(Bytes(memory.count() / ranks));
+  cluster.gpu = cpu_as_gpu(Bytes(memory.count() / ranks));
   cluster.name = "CPU";
   cluster.gpus_per_node = ranks;
   cluster.nodes = 1;
