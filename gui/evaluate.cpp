@@ -6,15 +6,12 @@
 #include "core/model_library.h"
 #include "gui/plan_edit.h"
 #include "planner/cli_request.h"
-#include "planner/cli_values.h"
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
 #include "planner/remedies.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::gui {
-
-using planner::Option;
 
 /// A plan on the machines and with the work of the inputs.
 struct Evaluator::Kept {
@@ -64,12 +61,10 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   Errors errors;
   Kept kept;
   kept.plan = inputs.kept->plan;
-  kept.workload = planner::read_workload(line, errors);
-  planner::apply_work_options(line, kept.plan, errors);
-  if (const auto accumulation = text_of(inputs, Option::Accumulate)) {
-    const auto number = planner::OptionReader(line, errors).count(Option::Accumulate);
-    if (number) kept.plan.accumulation = *number;
-  }
+  const planner::PlanChoices choices = planner::read_choices(line, errors).choices;
+  kept.workload = planner::workload_of(choices, errors);
+  planner::apply_work_choices(choices, kept.plan, errors);
+  kept.plan.accumulation = choices.accumulation.value_or(kept.plan.accumulation);
   const auto path = find_model_file(inputs.model, library_);
   if (!path) append(errors, path.error());
   auto cluster = inputs.kept->cluster ? planner::override_machines(line, *inputs.kept->cluster, library_)
@@ -117,10 +112,8 @@ Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& wat
   if (watcher.on_answer) watcher.on_answer(snapshot);
   const planner::Candidate candidate = candidate_of(snapshot.report);
   const auto larger = [&] {
-    // As of its plan file: what the options say is in its machines.
-    planner::CommandLine plain;
-    plain.values.resize(planner::options().size());
-    return planner::larger_gpus(plain, kept.cluster, true, library_);
+    // As of its plan file: what was chosen is in its machines.
+    return planner::larger_gpus({}, kept.cluster, true, library_);
   };
   FSDP_TRY(snapshot.explanation.remedies, planner::remedies_for({.spec = kept.spec,
                                                                  .workload = kept.workload,
@@ -136,7 +129,7 @@ Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& wat
 
 Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher) {
   if (inputs.kept) return answer_kept(inputs, watcher);
-  FSDP_TRY(const planner::PlanRequest request, planner::read_request(line_of(inputs), library_));
+  FSDP_TRY(const planner::ResolvedRequest request, planner::read_request(line_of(inputs), library_));
   std::shared_ptr<const Model> model;
   simulator::StepCurves curves;
   LiveTensors at_peak;

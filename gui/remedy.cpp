@@ -1,10 +1,10 @@
 #include "gui/remedy.h"
 
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "gui/plan_edit.h"
+#include "planner/choice_words.h"
 
 namespace fsdp::gui {
 
@@ -23,8 +23,7 @@ bool has_unnamed_gpus(const Inputs& inputs) {
 Result<Inputs> with_remedy(const Inputs& inputs, const planner::Remedy& remedy, const Snapshot& shown) {
   // The model first: options that take many words would swallow it.
   std::vector<std::string> words = {inputs.model};
-  std::istringstream stream(remedy.flag);
-  for (std::string word; stream >> word;) words.push_back(word);
+  for (std::string& word : planner::words_of(remedy.change)) words.push_back(std::move(word));
   FSDP_TRY(const planner::CommandLine line, planner::parse_command_line(words));
   Inputs changed = inputs;
   // What a search priced is found by a search.

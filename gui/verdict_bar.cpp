@@ -13,6 +13,7 @@
 #include "core/parse_units.h"
 #include "gui/comparison_panel.h"
 #include "gui/flow_layout.h"
+#include "planner/choice_words.h"
 
 namespace fsdp::gui {
 
@@ -376,7 +377,7 @@ void VerdictBar::show_chips() {
   QString now;
   if (shown) {
     for (const planner::Remedy& remedy : shown->explanation.remedies) {
-      now += text_of(remedy.flag + remedy.what) + effects_of(remedy, misses) + "\n";
+      now += text_of(planner::flags_of(remedy.change) + remedy.what) + effects_of(remedy, misses) + "\n";
     }
     now += QString::number(shown->stage == Stage::Explained);
   }
@@ -394,7 +395,7 @@ void VerdictBar::show_chips() {
   std::size_t count = 0;
   for (const planner::Remedy& remedy : shown->explanation.remedies) {
     QAction* entry = more_->menu()->addAction(text_of_remedy(remedy, misses));
-    entry->setToolTip(text_of(remedy.flag));
+    entry->setToolTip(text_of(planner::flags_of(remedy.change)));
     connect(entry, &QAction::triggered, this, [this, remedy] { state_.apply_remedy(remedy); });
     if (++count > kMostChips) continue;
     auto* chip = new Chip(chips_);
@@ -402,9 +403,9 @@ void VerdictBar::show_chips() {
     chip->setText(" " + text_of_remedy(remedy, misses) + " ");
     const QString how = remedy.is_searched ? tr("A click searches again; its best plan was predicted")
                                            : tr("A click changes this plan and searches nothing; predicted");
-    chip->setToolTip(
-        tr("%1\n%2: %3.")
-            .arg(text_of(remedy.flag), how, remedy.verdict == Verdict::Fits ? tr("fits") : tr("does not fit")));
+    chip->setToolTip(tr("%1\n%2: %3.")
+                         .arg(text_of(planner::flags_of(remedy.change)), how,
+                              remedy.verdict == Verdict::Fits ? tr("fits") : tr("does not fit")));
     chip->setAccessibleName(chip->text());
     chip->setMaximumWidth(460);
     connect(chip, &QPushButton::clicked, this, [this, remedy] { state_.apply_remedy(remedy); });

@@ -164,9 +164,10 @@ Outcome print_expanded(const CommandLine& line, const Output& output) {
         {{"--expanded", "It writes out one model, and none is named.", "Write fsdp-plan models NAME --expanded."}});
   }
   Errors errors;
-  Workload workload = read_workload(line, errors);
+  const PlanChoices choices = read_choices(line, errors).choices;
+  Workload workload = workload_of(choices, errors);
   Plan plan;
-  apply_work_options(line, plan, errors);
+  apply_work_choices(choices, plan, errors);
   apply_implementations(plan.runtime.implementations, workload);
   if (!errors.empty()) return input_failure(std::move(errors));
   const Result<std::string> path = find_model_file(line.arguments.front(), output.console.library);

@@ -39,70 +39,55 @@ constexpr std::string_view kTraining = "Training";
 constexpr std::string_view kReplay = "Replay";
 constexpr std::string_view kOutput = "Output";
 
+/// An option that makes a choice of a plan: the same name, texts and help.
+constexpr OptionInfo of_choice(PlanChoice choice, std::string_view names, std::string_view value,
+                               std::string_view group, std::string_view commands, bool repeatable = false,
+                               bool many = false) {
+  const PlanChoiceInfo& info = info_of(choice);
+  return {option_of(choice), names, value, info.values, group, info.help, commands, repeatable, many};
+}
+
 constexpr std::array kOptions = {
-    OptionInfo{Option::Gpus, "--gpus,--nproc-per-node", "N", "", kMachines, "GPUs per node", "psertx"},
-    OptionInfo{Option::Nodes, "--nodes,--nnodes", "N", "", kMachines, "Nodes (default: 1)", "psert"},
-    OptionInfo{Option::GpuName, "--gpu", "NAME", "", kMachines, "GPU, such as T4 or \"H100 SXM\" (see fsdp-plan gpus)",
-               "psert"},
-    OptionInfo{Option::Memory, "--mem,--memory", "SIZE", "", kMachines, "Memory of a GPU, such as 16G", "psertx"},
-    OptionInfo{Option::ClusterFile, "--cluster", "FILE|NAME", "", kMachines, "Cluster, by file or by name", "psert"},
+    of_choice(PlanChoice::Gpus, "--gpus,--nproc-per-node", "N", kMachines, "psertx"),
+    of_choice(PlanChoice::Nodes, "--nodes,--nnodes", "N", kMachines, "psert"),
+    of_choice(PlanChoice::GpuName, "--gpu", "NAME", kMachines, "psert"),
+    of_choice(PlanChoice::Memory, "--mem,--memory", "SIZE", kMachines, "psertx"),
+    of_choice(PlanChoice::ClusterFile, "--cluster", "FILE|NAME", kMachines, "psert"),
 
-    OptionInfo{Option::IntraLinkName, "--intra-link", "KIND", "nvswitch|nvlink|pcie-peer|pcie-host", kMachines,
-               "Link between the GPUs of a node", "psert"},
-    OptionInfo{Option::IntraBandwidth, "--intra-bandwidth", "RATE", "", kMachines,
-               "Nominal bandwidth of that link per GPU and direction, such as 300GB/s", "psert"},
-    OptionInfo{Option::NetworkName, "--network", "KIND", "infiniband|roce|ethernet|efa", kMachines,
-               "Network between the nodes", "psert"},
-    OptionInfo{Option::NicBandwidth, "--nic-bandwidth", "RATE", "", kMachines, "Bandwidth of a NIC per direction",
-               "psert"},
-    OptionInfo{Option::GpusPerNic, "--gpus-per-nic", "N", "", kMachines, "GPUs that share a NIC", "psert"},
-    OptionInfo{Option::HostMemory, "--host-mem", "SIZE", "", kMachines, "Host memory of a node, for CPU offload",
-               "psert"},
+    of_choice(PlanChoice::IntraLinkName, "--intra-link", "KIND", kMachines, "psert"),
+    of_choice(PlanChoice::IntraBandwidth, "--intra-bandwidth", "RATE", kMachines, "psert"),
+    of_choice(PlanChoice::NetworkName, "--network", "KIND", kMachines, "psert"),
+    of_choice(PlanChoice::NicBandwidth, "--nic-bandwidth", "RATE", kMachines, "psert"),
+    of_choice(PlanChoice::GpusPerNic, "--gpus-per-nic", "N", kMachines, "psert"),
+    of_choice(PlanChoice::HostMemory, "--host-mem", "SIZE", kMachines, "psert"),
 
-    OptionInfo{Option::Recipe, "--recipe", "NAME", "", kWork, "Training recipe defined by the model", "pm"},
-    OptionInfo{Option::Batch, "--batch", "N", "", kWork, "Samples per GPU and micro-batch", "pm"},
-    OptionInfo{Option::Sequence, "--seq", "N", "", kWork, "Tokens per sample, such as 4096 or 4k", "pm"},
-    OptionInfo{Option::GlobalBatch, "--global-batch", "N", "", kWork,
-               "Samples per optimizer step, over all GPUs; micro-batch and accumulation are searched", "p"},
-    OptionInfo{Option::Accumulate, "--accumulate", "N", "", kWork, "Micro-batches per optimizer step", "pse"},
-    OptionInfo{Option::SetDimension, "--set", "NAME=VALUE", "", kWork, "Any other dimension of the model", "pm", true},
-    OptionInfo{Option::Trainable, "--trainable", "PATTERN...", "", kWork, "Train only the parameters that match", "pm",
-               true, true},
-    OptionInfo{Option::Freeze, "--freeze,--frozen", "PATTERN...", "", kWork, "Freeze the parameters that match", "pm",
-               true, true},
-    OptionInfo{Option::Precision, "--precision", "NAME", "bf16|mixed|fp16|fp16-mixed|fp32", kWork,
-               "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce", "pse"},
-    OptionInfo{Option::ReduceDtype, "--reduce-dtype", "DTYPE", "float32|bfloat16|float16", kWork,
-               "Dtype in which gradients are reduced", "pse"},
-    OptionInfo{Option::OptimizerName, "--optimizer", "NAME", "adamw|adam|sgd", kWork, "Optimizer", "pse"},
-    OptionInfo{Option::OptimizerImpl, "--optimizer-impl", "NAME", "foreach|fused|for_loop", kWork,
-               "PyTorch's implementation of the optimizer", "pse"},
-    OptionInfo{Option::OptimizerStatesName, "--optimizer-state-dtype", "NAME", "as_parameter|bfloat16|8bit", kWork,
-               "Precision of the optimizer states", "pse"},
-    OptionInfo{Option::Clip, "--clip-grad-norm", "NORM", "none", kWork,
-               "Maximum gradient norm, or none for no clipping", "pse"},
-    OptionInfo{Option::Flavor, "--flavor", "NAME", "transformers|transformers-repeat-kv|torchtitan", kWork,
-               "Whose model code is predicted", "psem"},
-    OptionInfo{Option::AllocConf, "--alloc-conf", "TEXT", "", kWork,
-               "PYTORCH_ALLOC_CONF, such as expandable_segments:True", "psey"},
+    of_choice(PlanChoice::Recipe, "--recipe", "NAME", kWork, "pm"),
+    of_choice(PlanChoice::Batch, "--batch", "N", kWork, "pm"),
+    of_choice(PlanChoice::Sequence, "--seq", "N", kWork, "pm"),
+    of_choice(PlanChoice::GlobalBatch, "--global-batch", "N", kWork, "p"),
+    of_choice(PlanChoice::Accumulate, "--accumulate", "N", kWork, "pse"),
+    of_choice(PlanChoice::SetDimension, "--set", "NAME=VALUE", kWork, "pm", true),
+    of_choice(PlanChoice::Trainable, "--trainable", "PATTERN...", kWork, "pm", true, true),
+    of_choice(PlanChoice::Freeze, "--freeze,--frozen", "PATTERN...", kWork, "pm", true, true),
+    of_choice(PlanChoice::Precision, "--precision", "NAME", kWork, "pse"),
+    of_choice(PlanChoice::ReduceDtype, "--reduce-dtype", "DTYPE", kWork, "pse"),
+    of_choice(PlanChoice::OptimizerName, "--optimizer", "NAME", kWork, "pse"),
+    of_choice(PlanChoice::OptimizerImpl, "--optimizer-impl", "NAME", kWork, "pse"),
+    of_choice(PlanChoice::OptimizerStatesName, "--optimizer-state-dtype", "NAME", kWork, "pse"),
+    of_choice(PlanChoice::Clip, "--clip-grad-norm", "NORM", kWork, "pse"),
+    of_choice(PlanChoice::Flavor, "--flavor", "NAME", kWork, "psem"),
+    of_choice(PlanChoice::AllocConf, "--alloc-conf", "TEXT", kWork, "psey"),
 
-    OptionInfo{Option::Strategy, "--strategy", "NAME",
-               "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2", kPlan,
-               "Sharding strategy in FSDP1's names", "p"},
-    OptionInfo{Option::Shard, "--shard", "N", "", kPlan, "GPUs over which one copy of the model is sharded", "p"},
-    OptionInfo{Option::Replicate, "--replicate", "N", "", kPlan, "Copies of the model", "p"},
-    OptionInfo{Option::Reshard, "--reshard", "WHAT", "true|false", kPlan,
-               "reshard_after_forward: true, false, a smaller world size, keep-last:4", "p"},
-    OptionInfo{Option::Wrap, "--wrap", "WHAT", "blocks|root", kPlan,
-               "Units: blocks, 4 (blocks in one), root, or names with commas: model.layers.*, class names", "p"},
-    OptionInfo{Option::WrapEnds, "--wrap-ends", "yes|no", "yes|no", kPlan,
-               "Wrap embeddings and heads as separate units", "p"},
-    OptionInfo{Option::Checkpoint, "--activation-checkpointing", "WHAT", "none|full|selective", kPlan,
-               "Activation checkpointing: none, full, selective, 12 (blocks), selective:12", "pse"},
-    OptionInfo{Option::Offload, "--offload", "yes|no", "yes|no", kPlan,
-               "Keep parameters, gradients and optimizer in CPU memory", "pse"},
-    OptionInfo{Option::Prefetch, "--prefetch", "N", "", kPlan, "Units to prefetch in forward", "pse"},
-    OptionInfo{Option::BackwardPrefetch, "--backward-prefetch", "N", "", kPlan, "Units to prefetch in backward", "pse"},
+    of_choice(PlanChoice::Strategy, "--strategy", "NAME", kPlan, "p"),
+    of_choice(PlanChoice::Shard, "--shard", "N", kPlan, "p"),
+    of_choice(PlanChoice::Replicate, "--replicate", "N", kPlan, "p"),
+    of_choice(PlanChoice::Reshard, "--reshard", "WHAT", kPlan, "p"),
+    of_choice(PlanChoice::Wrap, "--wrap", "WHAT", kPlan, "p"),
+    of_choice(PlanChoice::WrapEnds, "--wrap-ends", "yes|no", kPlan, "p"),
+    of_choice(PlanChoice::Checkpoint, "--activation-checkpointing", "WHAT", kPlan, "pse"),
+    of_choice(PlanChoice::Offload, "--offload", "yes|no", kPlan, "pse"),
+    of_choice(PlanChoice::Prefetch, "--prefetch", "N", kPlan, "pse"),
+    of_choice(PlanChoice::BackwardPrefetch, "--backward-prefetch", "N", kPlan, "pse"),
 
     OptionInfo{Option::Steps, "--steps", "N", "", kRehearsal,
                "Stop the script after this many optimizer steps (default: 3; 0: run to its end)", "rx"},
@@ -278,6 +263,11 @@ constexpr std::array kOldNames = {
     OldName{"--trace", "--allocator-trace", "r"}, OldName{"--trace", "--chrome-trace", "x"},
 };
 
+constexpr std::string_view first_long_name(std::string_view names) {
+  const std::size_t begin = names.find("--");
+  return names.substr(begin, names.find(',', begin) - begin);
+}
+
 constexpr bool follows_the_enums() {
   for (std::size_t i = 0; i < kOptions.size(); ++i) {
     if (static_cast<std::size_t>(kOptions[i].option) != i) return false;
@@ -285,10 +275,13 @@ constexpr bool follows_the_enums() {
   for (std::size_t i = 0; i < kCommands.size(); ++i) {
     if (static_cast<std::size_t>(kCommands[i].command) != i) return false;
   }
+  for (const PlanChoiceInfo& info : kPlanChoiceInfos) {
+    if (first_long_name(kOptions[static_cast<std::size_t>(option_of(info.choice))].names) != info.place) return false;
+  }
   return kOptions.size() == static_cast<std::size_t>(Option::Version) + 1 &&
          kCommands.size() == static_cast<std::size_t>(Command::Completions) + 1;
 }
-static_assert(follows_the_enums(), "info_of takes the enumerator as the index");
+static_assert(follows_the_enums(), "info_of takes the enumerator as the index; an option of a choice has its name");
 
 }  // namespace
 
@@ -325,9 +318,7 @@ OptionWords words_of(const OptionInfo& info, Command command) {
 }
 
 std::string_view flag_of(Option option) {
-  const std::string_view names = info_of(option).names;
-  const std::size_t begin = names.find("--");
-  return names.substr(begin, names.find(',', begin) - begin);
+  return first_long_name(info_of(option).names);
 }
 
 std::string_view current_name(std::string_view name, Command command) {

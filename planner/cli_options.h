@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "planner/plan_choices.h"
 
 namespace fsdp::planner {
 
@@ -39,6 +40,7 @@ std::span<const CommandInfo> commands();
 const CommandInfo& info_of(Command command);
 
 enum class Option {
+  // Those that make a choice of a plan come first, in the order of PlanChoice.
   // The machines.
   Gpus,
   Nodes,
@@ -149,6 +151,14 @@ enum class Option {
   Help,
   Version,
 };
+
+/// The option that makes a choice.
+constexpr Option option_of(PlanChoice choice) {
+  return static_cast<Option>(choice);
+}
+static_assert(option_of(PlanChoice::Gpus) == Option::Gpus);
+static_assert(option_of(PlanChoice::Clip) == Option::Clip);
+static_assert(option_of(PlanChoice::BackwardPrefetch) == Option::BackwardPrefetch);
 
 struct OptionInfo {
   Option option = Option::Help;

@@ -67,7 +67,7 @@ void print_quietly(const Output& output, const StepReport& report) {
 
 Outcome plan_command(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
-  Result<PlanRequest> request = read_request(line, output.console.library);
+  Result<ResolvedRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
   const auto rank = read_rank(line);
   if (!rank) append(errors, rank.error());
@@ -131,7 +131,9 @@ Outcome explain_command(const CommandLine& line, const Output& output) {
   Result<std::vector<Dimension>> sizes = own_sizes_of(given.file.plan, given.spec);
   if (!sizes) return input_failure(sizes.error());
   workload.dimensions = *std::move(sizes);
-  const auto larger = [&] { return larger_gpus(line, given.cluster, true, output.console.library); };
+  Errors none;  // They were read before.
+  const PlanChoices choices = read_choices(line, none).choices;
+  const auto larger = [&] { return larger_gpus(choices, given.cluster, true, output.console.library); };
   Result<std::vector<Remedy>> remedies = remedies_for({.spec = given.spec,
                                                        .workload = workload,
                                                        .cluster = given.cluster,

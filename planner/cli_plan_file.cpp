@@ -37,19 +37,21 @@ Result<Given> load(const std::string& path, const std::string& library, Errors& 
 
 /// What the options say instead of the plan. The rest of the plan stays as it is: nothing is searched.
 void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
+  // Those about machines were read with the machines.
+  const PlanChoices choices =
+      read_choices(line, errors, [](PlanChoice choice) { return !is_about_machines(choice); }).choices;
   Plan& plan = given.file.plan;
-  apply_work_options(line, plan, errors);
-  OptionReader reader(line, errors);
+  apply_work_choices(choices, plan, errors);
   // A flavor says where the loss runs.
   apply_implementations(plan.runtime.implementations, given.workload);
-  if (auto model = reader.keep(build_model(given.spec, given.workload))) given.model = std::move(*model);
-  plan.cpu_offload = reader.yes_or_no(Option::Offload).value_or(plan.cpu_offload);
-  plan.forward_prefetch = reader.count(Option::Prefetch, 0).value_or(plan.forward_prefetch);
-  plan.backward_prefetch = reader.count(Option::BackwardPrefetch, 0).value_or(plan.backward_prefetch);
-  plan.accumulation = reader.count(Option::Accumulate).value_or(plan.accumulation);
-  if (const auto text = line.value(Option::Checkpoint)) {
-    if (const auto choice = reader.keep(parse_checkpoint(*text))) checkpoint(plan, given.model, *choice);
+  if (auto model = OptionReader(line, errors).keep(build_model(given.spec, given.workload))) {
+    given.model = std::move(*model);
   }
+  plan.cpu_offload = choices.cpu_offload.value_or(plan.cpu_offload);
+  plan.forward_prefetch = choices.forward_prefetch.value_or(plan.forward_prefetch);
+  plan.backward_prefetch = choices.backward_prefetch.value_or(plan.backward_prefetch);
+  plan.accumulation = choices.accumulation.value_or(plan.accumulation);
+  if (choices.checkpoint) checkpoint(plan, given.model, *choices.checkpoint);
 }
 
 Result<Cluster> machines_of(const CommandLine& line, const Given& given, const std::string& library) {

@@ -1,46 +1,27 @@
 #pragma once
 
-// What a command line means: the model, the workload, the machines and the space to search.
+// What a command line says of a plan: its options as choices.
 
 #include <string>
 #include <vector>
 
 #include "core/cluster.h"
-#include "core/cluster_library.h"
 #include "core/model_spec.h"
 #include "core/result.h"
 #include "planner/cli_options.h"
-#include "planner/search.h"
-#include "planner/space.h"
+#include "planner/plan_request.h"
 
 namespace fsdp::planner {
 
-struct PlanRequest {
-  ModelSpec spec;
-  Workload workload;
-  Cluster cluster;
-  Space space;
-  LargerGpus larger_gpus;         ///< RemedyRequest::larger_gpus.
-  bool batch_is_default = false;  ///< No option says anything of the batch.
-  std::string batch_origin;       ///< "from recipe sft": where the batch comes from; empty: all of it was given.
-};
+/// The options of a plan as choices, without a model; `is_wanted`: only some of them. Adds what is wrong with their
+/// texts to `errors`; such a choice is not made, and is on the list `unread`.
+PlanRequest read_choices(const CommandLine& line, Errors& errors, bool (*is_wanted)(PlanChoice) = nullptr);
 
 /// Errors: everything that is wrong with the options and with the files that they name, in one go.
-Result<PlanRequest> read_request(const CommandLine& line, const std::string& library);
+Result<ResolvedRequest> read_request(const CommandLine& line, const std::string& library);
 
-/// The workload of a command line: recipe, sizes, what is trained. Adds what is wrong with it to `errors`.
-Workload read_workload(const CommandLine& line, Errors& errors);
-
-/// What a command line says about precision, optimizer, model code and allocator, over what the plan has. Adds what is
-/// wrong with it to `errors`.
-void apply_work_options(const CommandLine& line, Plan& plan, Errors& errors);
-
-/// The machines of a command line. Without any option about them: nothing is given, and nothing is assumed. Errors:
-/// unknown names, sizes that make no sense, options that exclude each other.
+/// The machines of a command line. Errors: unreadable options, and those of resolve_machines.
 Result<Cluster> read_machines(const CommandLine& line, const std::string& library);
-
-/// The same with a library that was read before.
-Result<Cluster> read_machines(const CommandLine& line, const ClusterLibrary& library);
 
 /// True when an option about machines is given.
 bool names_machines(const CommandLine& line);

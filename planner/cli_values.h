@@ -12,6 +12,7 @@
 #include "core/result.h"
 #include "core/units.h"
 #include "planner/cli_options.h"
+#include "planner/read_value.h"
 
 namespace fsdp::planner {
 
@@ -21,8 +22,6 @@ class OptionReader {
 
   /// An integer from `min` to 2^31.
   std::optional<std::int64_t> count(Option option, std::int64_t min = 1);
-  /// The same, or with "k" in 1024s: "8k" is 8192.
-  std::optional<std::int64_t> length(Option option);
   /// A number above zero.
   std::optional<double> number(Option option);
   std::optional<Bytes> size(Option option);
@@ -38,13 +37,7 @@ class OptionReader {
   std::optional<E> choice(Option option, const EnumTable<E>& table) {
     const std::optional<std::string> text = line_.value(option);
     if (!text) return std::nullopt;
-    for (const EnumName<E>& entry : table.names) {
-      if (is_same_name(*text, entry.name)) return entry.value;
-    }
-    std::vector<std::string_view> names;
-    for (const EnumName<E>& entry : table.names) names.push_back(entry.name);
-    fail_choice(option, *text, table.noun, names);
-    return std::nullopt;
+    return keep(read_name(*text, table, flag_of(option)));
   }
 
   /// The value of a result, or its errors on the list.
@@ -58,17 +51,8 @@ class OptionReader {
   void fail(Option option, std::string what, std::string hint = {});
 
  private:
-  static bool is_same_name(std::string_view text, std::string_view name);
-  void fail_choice(Option option, std::string_view text, std::string_view noun,
-                   const std::vector<std::string_view>& names);
-
   const CommandLine& line_;
   Errors& errors_;
 };
-
-/// An integer written in digits and nothing else, or nothing.
-std::optional<std::int64_t> parse_integer(std::string_view text);
-/// A finite number, or nothing.
-std::optional<double> parse_number(std::string_view text);
 
 }  // namespace fsdp::planner

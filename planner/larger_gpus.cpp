@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "core/cluster_library.h"
-#include "planner/cli_request.h"
+#include "planner/plan_machines.h"
 
 namespace fsdp::planner {
 
@@ -34,86 +34,75 @@ Bytes usable(const Cluster& cluster) {
   return cluster.gpu.usable_memory.value;
 }
 
-/// One word that the options take as a name: "A100-80GB-PCIe".
-std::string typed(std::string name) {
-  std::replace(name.begin(), name.end(), ' ', '-');
-  return name;
-}
-
 std::int64_t whole_gib(const Gpu& gpu) {
   return gpu.usable_memory.value.count() >> 30;
 }
 
-CommandLine with(CommandLine line, Option option, std::string text) {
-  line.values[static_cast<std::size_t>(option)] = {std::move(text)};
-  return line;
+Bytes whole_memory(const Gpu& gpu) {
+  return Bytes(whole_gib(gpu) << 30);
 }
 
 /// What a machine with other GPUs is asked for.
 class Offers {
  public:
-  Offers(const CommandLine& line, const Cluster& now, const ClusterLibrary& library)
-      : line_(line), now_(now), library_(library) {}
+  Offers(const PlanChoices& choices, const Cluster& now, const ClusterLibrary& library)
+      : choices_(choices), now_(now), library_(library) {}
 
   std::vector<LargerGpu> named(bool of_plan);
   std::vector<LargerGpu> unnamed();
   std::vector<LargerGpu> clusters();
 
  private:
-  /// The words for the number of GPUs, where the line does not have it or a cluster has another.
-  std::string numbers(int gpus_per_node, int nodes, bool are_said) const;
-  std::optional<LargerGpu> machine(std::string what, std::string flag, CommandLine line) const;
+  /// Adds the number of GPUs, where no choice says it or a cluster has another.
+  void add_numbers(PlanChoices& change, int gpus_per_node, int nodes, bool are_said) const;
+  std::optional<LargerGpu> machine(std::string what, PlanChoices change) const;
   std::optional<LargerGpu> own_memory(const Gpu& card, bool of_plan) const;
   void sort(std::vector<LargerGpu>& offers) const;
 
-  const CommandLine& line_;
+  const PlanChoices& choices_;
   const Cluster& now_;
   const ClusterLibrary& library_;
 };
 
-std::string Offers::numbers(int gpus_per_node, int nodes, bool are_said) const {
-  std::string words;
-  if (!are_said || gpus_per_node != now_.gpus_per_node) words += fmt::format(" --gpus {}", now_.gpus_per_node);
-  if ((!are_said && now_.nodes > 1) || nodes != now_.nodes) words += fmt::format(" --nodes {}", now_.nodes);
-  return words;
+void Offers::add_numbers(PlanChoices& change, int gpus_per_node, int nodes, bool are_said) const {
+  if (!are_said || gpus_per_node != now_.gpus_per_node) change.gpus = now_.gpus_per_node;
+  if ((!are_said && now_.nodes > 1) || nodes != now_.nodes) change.nodes = now_.nodes;
 }
 
-std::optional<LargerGpu> Offers::machine(std::string what, std::string flag, CommandLine line) const {
-  line = with(std::move(line), Option::Gpus, std::to_string(now_.gpus_per_node));
-  line = with(std::move(line), Option::Nodes, std::to_string(now_.nodes));
-  Result<Cluster> cluster = read_machines(line, library_);
+std::optional<LargerGpu> Offers::machine(std::string what, PlanChoices change) const {
+  PlanChoices choices = with_change(choices_, change);
+  choices.gpus = now_.gpus_per_node;
+  choices.nodes = now_.nodes;
+  Result<Cluster> cluster = resolve_machines(choices, library_);
   if (!cluster || usable(*cluster) <= usable(now_)) return std::nullopt;
   if (now_.gpu.bf16 && !cluster->gpu.bf16) return std::nullopt;
   if (now_.gpus_per_node > 1 && has_nvlink(now_) && !has_nvlink(*cluster)) return std::nullopt;
-  return LargerGpu{std::move(what), std::move(flag), *std::move(cluster)};
+  return LargerGpu{std::move(what), std::move(change), *std::move(cluster)};
 }
 
-/// All of the memory of the card in use, of which --mem may be a share.
+/// All of the memory of the card in use, of which the user may have taken a share.
 std::optional<LargerGpu> Offers::own_memory(const Gpu& card, bool of_plan) const {
   ClusterOverrides overrides;
-  overrides.memory = Bytes(whole_gib(card) << 30);
+  overrides.memory = whole_memory(card);
   Result<Cluster> cluster = override_cluster(now_, overrides);
-  if (of_plan || !line_.has(Option::Memory) || !cluster || usable(*cluster) <= usable(now_)) return std::nullopt;
+  if (of_plan || !choices_.memory || !cluster || usable(*cluster) <= usable(now_)) return std::nullopt;
   return LargerGpu{fmt::format("{} GiB per GPU, which {} has", whole_gib(card), card.name),
-                   fmt::format("--mem {}G", whole_gib(card)), *std::move(cluster)};
+                   {.memory = whole_memory(card)},
+                   *std::move(cluster)};
 }
 
 std::vector<LargerGpu> Offers::named(bool of_plan) {
   std::vector<LargerGpu> offers;
-  const bool are_said = !of_plan || line_.has(Option::Gpus);
+  const bool are_said = !of_plan || choices_.gpus.has_value();
   for (const Gpu& card : library_.gpus) {
     if (card.name == now_.gpu.name) {
       if (auto own = own_memory(card, of_plan)) offers.push_back(*std::move(own));
       continue;
     }
-    std::string flag = "--gpu " + typed(card.name);
-    CommandLine line = with(line_, Option::GpuName, card.name);
-    if (line_.has(Option::Memory)) {
-      flag += fmt::format(" --mem {}G", whole_gib(card));
-      line = with(std::move(line), Option::Memory, fmt::format("{}G", whole_gib(card)));
-    }
-    flag += numbers(now_.gpus_per_node, now_.nodes, are_said);
-    if (auto offer = machine(card.name, std::move(flag), std::move(line))) offers.push_back(*std::move(offer));
+    PlanChoices change{.gpu_name = card.name};
+    if (choices_.memory) change.memory = whole_memory(card);
+    add_numbers(change, now_.gpus_per_node, now_.nodes, are_said);
+    if (auto offer = machine(card.name, std::move(change))) offers.push_back(*std::move(offer));
   }
   sort(offers);
   return offers;
@@ -123,11 +112,10 @@ std::vector<LargerGpu> Offers::unnamed() {
   std::vector<LargerGpu> offers;
   for (const Gpu& card : library_.gpus) {
     if (!card.bf16) continue;
-    const std::string memory = fmt::format("{}G", whole_gib(card));
-    const auto is_same = [&](const LargerGpu& offer) { return offer.flag == "--mem " + memory; };
+    const Bytes memory = whole_memory(card);
+    const auto is_same = [&](const LargerGpu& offer) { return offer.change.memory == memory; };
     if (std::any_of(offers.begin(), offers.end(), is_same)) continue;
-    auto offer = machine(fmt::format("{} GiB per GPU, as of {}", whole_gib(card), card.name), "--mem " + memory,
-                         with(line_, Option::Memory, memory));
+    auto offer = machine(fmt::format("{} GiB per GPU, as of {}", whole_gib(card), card.name), {.memory = memory});
     if (offer) offers.push_back(*std::move(offer));
   }
   std::stable_sort(offers.begin(), offers.end(),
@@ -140,14 +128,10 @@ std::vector<LargerGpu> Offers::clusters() {
   for (const Cluster& other : library_.clusters) {
     // More GPUs than its nodes have would be another machine.
     if (other.gpus_per_node < now_.gpus_per_node) continue;
-    CommandLine line = with(line_, Option::ClusterFile, other.name);
-    std::string flag = "--cluster " + typed(other.name);
-    if (line_.has(Option::Memory)) {
-      flag += fmt::format(" --mem {}G", whole_gib(other.gpu));
-      line = with(std::move(line), Option::Memory, fmt::format("{}G", whole_gib(other.gpu)));
-    }
-    flag += numbers(other.gpus_per_node, other.nodes, true);
-    if (auto offer = machine(other.name, std::move(flag), std::move(line))) offers.push_back(*std::move(offer));
+    PlanChoices change{.cluster_file = other.name};
+    if (choices_.memory) change.memory = whole_memory(other.gpu);
+    add_numbers(change, other.gpus_per_node, other.nodes, true);
+    if (auto offer = machine(other.name, std::move(change))) offers.push_back(*std::move(offer));
   }
   sort(offers);
   return offers;
@@ -173,13 +157,13 @@ void Offers::sort(std::vector<LargerGpu>& offers) const {
 
 }  // namespace
 
-std::vector<LargerGpu> larger_gpus(const CommandLine& line, const Cluster& now, bool of_plan,
+std::vector<LargerGpu> larger_gpus(const PlanChoices& choices, const Cluster& now, bool of_plan,
                                    const std::string& library) {
   const Result<ClusterLibrary> shipped = read_cluster_library(library + "/clusters");
   if (!shipped) return {};
-  Offers offers(line, now, *shipped);
-  if (line.has(Option::ClusterFile)) return offers.clusters();
-  if (!of_plan && !line.has(Option::GpuName)) return offers.unnamed();
+  Offers offers(choices, now, *shipped);
+  if (choices.cluster_file) return offers.clusters();
+  if (!of_plan && !choices.gpu_name) return offers.unnamed();
   return offers.named(of_plan);
 }
 

@@ -1,14 +1,14 @@
 // A remedy is the plan with one thing changed. Nothing is estimated: each changed plan is predicted in full, on a model
 // and a cluster built anew where the change is in them.
 //
-// An option that fixes more starts a new search, whose space holds the changed plan: it finds one that is at least as
+// A choice that fixes more starts a new search, whose space holds the changed plan: it finds one that is at least as
 // fast, unless a limit stops it. Where only a search can tell (how the samples of a step are best shared out), a search
 // runs.
 //
 // When no plan fits, four questions are answered by asking the predictor for the plan that needs least: how much memory
 // a GPU must have, how many GPUs are enough (doubling them), and up to which batch or length it fits (bisection: a
 // smaller batch or length never needs more live memory). Another plan may do with even less; what is printed is enough.
-// Only machines are offered that can be had, and only options that the command takes beside those that were given.
+// Only machines are offered that can be had, and only choices that can be made beside those that were made.
 
 #include "planner/remedies.h"
 
@@ -30,18 +30,18 @@ constexpr std::int64_t kMostSearchPredictions = 600;
 
 }  // namespace
 
-void RemedyList::try_plan(std::string what, std::string flag, const Plan& plan) {
+void RemedyList::try_plan(std::string what, PlanChoices change, const Plan& plan) {
   if (is_stopped() || !check(plan, request_.predictor.model()).empty()) return;
-  add(std::move(what), std::move(flag), request_.predictor.evaluate(plan, simulator::Detail::Memory));
+  add(std::move(what), std::move(change), request_.predictor.evaluate(plan, simulator::Detail::Memory));
 }
 
-bool RemedyList::try_rebuilt(std::string what, std::string flag, const Plan& plan, const Workload& workload,
+bool RemedyList::try_rebuilt(std::string what, PlanChoices change, const Plan& plan, const Workload& workload,
                              const Cluster& cluster) {
   const Result<Model> model = build_model(request_.spec, workload);
-  // What the command would refuse is no remedy.
+  // What would be refused is no remedy.
   if (!model || !check(plan, *model).empty()) return false;
   const auto outcome = predict(plan, workload, cluster);
-  add(std::move(what), std::move(flag), outcome);
+  add(std::move(what), std::move(change), outcome);
   return outcome && outcome->fits;
 }
 
@@ -59,7 +59,7 @@ std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload,
   return outcome->fits;
 }
 
-std::optional<bool> RemedyList::try_search(std::string what, std::string flag, const Workload& workload,
+std::optional<bool> RemedyList::try_search(std::string what, PlanChoices change, const Workload& workload,
                                            const Cluster& cluster, const Space& space) {
   if (is_stopped()) return std::nullopt;
   Space bounded = space;
@@ -71,7 +71,7 @@ std::optional<bool> RemedyList::try_search(std::string what, std::string flag, c
   const auto found = search(request_.spec, workload, cluster, bounded, options);
   if (!found || found->proof.stopped_early) return std::nullopt;
   keep_if_it_helps({.what = std::move(what),
-                    .flag = std::move(flag),
+                    .change = std::move(change),
                     .is_searched = true,
                     .delta_bytes = found->best.device_peak - request_.best.device_peak,
                     .delta_time = found->best.step - request_.best.step,
@@ -79,10 +79,10 @@ std::optional<bool> RemedyList::try_search(std::string what, std::string flag, c
   return found->verdict == Verdict::Fits;
 }
 
-void RemedyList::add(std::string what, std::string flag, const Result<simulator::Outcome>& outcome) {
+void RemedyList::add(std::string what, PlanChoices change, const Result<simulator::Outcome>& outcome) {
   if (!outcome) return;  // The change makes no valid plan of this model: nothing to offer.
   keep_if_it_helps({.what = std::move(what),
-                    .flag = std::move(flag),
+                    .change = std::move(change),
                     .delta_bytes = outcome->peaks.device - request_.best.device_peak,
                     .delta_time = outcome->step - request_.best.step,
                     .verdict = outcome->fits ? Verdict::Fits : Verdict::DoesNotFit});

@@ -28,7 +28,7 @@ struct RemedyRequest {
   std::function<bool()> should_stop = {};
   LargerGpus larger_gpus = {};    ///< Empty: none are known.
   const Space* space = nullptr;   ///< Of the search that found `best`; none: a plan that was given.
-  bool batch_is_default = false;  ///< No option fixes the batch, so that --global-batch may be added.
+  bool batch_is_default = false;  ///< No choice fixes the batch, so that a global batch may be added.
 };
 
 /// Those that fit first: the fastest first, then those with least memory. A change that saves neither bytes nor time is

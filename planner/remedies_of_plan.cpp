@@ -35,21 +35,19 @@ void try_checkpointing(RemedyList& list) {
   }
   const bool is_selective = !entries.empty() && entries.front().mode == CheckpointMode::Selective;
   const CheckpointMode mode = is_selective ? CheckpointMode::Selective : CheckpointMode::Full;
-  const std::string name = is_selective ? "selective" : "full";
   const std::size_t more = std::min(longest, now + std::max<std::size_t>(1, longest / 4));
   if (more > now && more < longest) {
     list.try_plan(fmt::format("checkpoint {} more {}", more - now, more - now == 1 ? "block" : "blocks"),
-                  fmt::format("--activation-checkpointing {}:{}", name, more),
+                  {.checkpoint = CheckpointChoice{mode, static_cast<std::int64_t>(more)}},
                   with_checkpointing(list.plan(), stacks, more, mode));
   }
   if (now < longest) {
-    list.try_plan("checkpoint all blocks", fmt::format("--activation-checkpointing {}", name),
+    list.try_plan("checkpoint all blocks", {.checkpoint = CheckpointChoice{mode, {}}},
                   with_checkpointing(list.plan(), stacks, longest, mode));
   }
   const CheckpointMode other = is_selective ? CheckpointMode::Full : CheckpointMode::Selective;
   const std::string other_name = is_selective ? "full" : "selective";
-  list.try_plan(fmt::format("{} checkpointing of all blocks", other_name),
-                fmt::format("--activation-checkpointing {}", other_name),
+  list.try_plan(fmt::format("{} checkpointing of all blocks", other_name), {.checkpoint = CheckpointChoice{other, {}}},
                 with_checkpointing(list.plan(), stacks, longest, other));
 }
 
@@ -58,14 +56,14 @@ void try_optimizer(RemedyList& list) {
   const bool is_sgd = plan.optimizer.kind == OptimizerKind::Sgd;  // Has no fused one for DTensors.
   if (plan.optimizer.implementation == OptimizerImplementation::Foreach && !is_sgd) {
     plan.optimizer.implementation = OptimizerImplementation::Fused;
-    list.try_plan("use the fused optimizer", "--optimizer-impl fused", plan);
+    list.try_plan("use the fused optimizer", {.optimizer_implementation = OptimizerImplementation::Fused}, plan);
   }
   plan = list.plan();
   if (plan.optimizer.states == OptimizerStates::AsParameter && !is_sgd) {
     plan.optimizer.states = OptimizerStates::BFloat16;
-    list.try_plan("bf16 optimizer states", "--optimizer-state-dtype bfloat16", plan);
+    list.try_plan("bf16 optimizer states", {.optimizer_states = OptimizerStates::BFloat16}, plan);
     plan.optimizer.states = OptimizerStates::EightBit;
-    list.try_plan("8-bit optimizer states", "--optimizer-state-dtype 8bit", plan);
+    list.try_plan("8-bit optimizer states", {.optimizer_states = OptimizerStates::EightBit}, plan);
   }
 }
 
@@ -79,11 +77,11 @@ void try_precision(RemedyList& list) {
   if (compute == Dtype::Float32) {
     plan.parameter_dtype = Dtype::Float32;
     plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
-    list.try_plan("bf16 mixed precision", "--precision mixed", plan);
+    list.try_plan("bf16 mixed precision", {.precision = Precision::Mixed}, plan);
   } else if (has_master_weights) {
     plan.parameter_dtype = Dtype::BFloat16;
     plan.mixed_precision = {};
-    list.try_plan("pure bf16, without fp32 master weights", "--precision bf16", plan);
+    list.try_plan("pure bf16, without fp32 master weights", {.precision = Precision::BFloat16}, plan);
   }
 }
 
@@ -92,7 +90,7 @@ void try_allocator(RemedyList& list) {
   std::string& settings = plan.runtime.allocator_settings;
   if (settings.find("expandable_segments") != std::string::npos) return;
   settings += settings.empty() ? "expandable_segments:True" : ",expandable_segments:True";
-  list.try_plan("use expandable segments", fmt::format("--alloc-conf {}", settings), plan);
+  list.try_plan("use expandable segments", {.allocator_settings = settings}, plan);
 }
 
 void try_offload(RemedyList& list) {
@@ -100,11 +98,11 @@ void try_offload(RemedyList& list) {
   const bool lacks_host = list.request().verdict != Verdict::Fits && list.request().best.missing == Bytes(0);
   if (plan.cpu_offload) {
     plan.cpu_offload = false;
-    if (lacks_host) list.try_plan("keep shards, gradients and optimizer on the GPU", "--offload no", plan);
+    if (lacks_host) list.try_plan("keep shards, gradients and optimizer on the GPU", {.cpu_offload = false}, plan);
     return;
   }
   plan.cpu_offload = true;
-  list.try_plan("CPU offload", "--offload yes", plan);
+  list.try_plan("CPU offload", {.cpu_offload = true}, plan);
 }
 
 bool is_unit(const Plan& plan, const std::string& module) {
@@ -121,7 +119,7 @@ void try_ends(RemedyList& list) {
     if (!is_unit(plan, name)) plan.units.insert(plan.units.end() - 1, Unit{{name}, {}});
   }
   if (plan.units != list.plan().units) {
-    list.try_plan("wrap embeddings and heads separately", "--wrap-ends yes", plan);
+    list.try_plan("wrap embeddings and heads separately", {.wrap_ends = true}, plan);
   }
 }
 

@@ -30,11 +30,7 @@ struct Size {
   std::string name;
   std::int64_t value = 0;
 
-  std::string flag(std::int64_t wanted) const {
-    if (name == kBatchDimension) return fmt::format("--batch {}", wanted);
-    if (name == "seq") return fmt::format("--seq {}", wanted);
-    return fmt::format("--set {}={}", name, wanted);
-  }
+  PlanChoices wish(std::int64_t wanted) const { return size_choice(name, static_cast<double>(wanted)); }
 };
 
 /// Dimensions that are numbers rather than formulas, as the plan has them: the batch, then the lengths.
@@ -68,7 +64,7 @@ void try_freezing(RemedyList& list) {
   const RemedyRequest& request = list.request();
   const Model& model = request.predictor.model();
   Workload workload = request.workload;
-  std::string names;
+  PlanChoices change;
   for (const Call& call : model.calls) {
     const Block& block = model.blocks[static_cast<std::size_t>(call.block)];
     for (const Op& op : block.ops) {
@@ -79,14 +75,17 @@ void try_freezing(RemedyList& list) {
           std::find(workload.frozen.begin(), workload.frozen.end(), parameter.name) == workload.frozen.end();
       if (!parameter.receives_gradient || !is_new || num_elements(parameter.shape) < 1'000'000) continue;
       workload.frozen.push_back(parameter.name);
-      const std::string pattern = without_numbers(parameter.name);
-      if (names.find(pattern) == std::string::npos) names += (names.empty() ? "" : " ") + pattern;
+      std::string pattern = without_numbers(parameter.name);
+      const bool is_new_pattern =
+          std::none_of(change.frozen.begin(), change.frozen.end(),
+                       [&](const std::string& other) { return other.find(pattern) != std::string::npos; });
+      if (is_new_pattern) change.frozen.push_back(std::move(pattern));
     }
   }
-  if (names.empty()) return;
+  if (change.frozen.empty()) return;
   Workload sized = sized_workload(request);
   sized.frozen = workload.frozen;
-  list.try_rebuilt("freeze the embeddings", "--freeze " + names, list.plan(), sized, request.cluster);
+  list.try_rebuilt("freeze the embeddings", std::move(change), list.plan(), sized, request.cluster);
 }
 
 /// Whether a step has a number of samples that stays.
@@ -111,9 +110,9 @@ std::string describe(const Size& size, std::int64_t value, const Plan& after) {
 void try_size(RemedyList& list, const Size& size, std::int64_t value) {
   const RemedyRequest& request = list.request();
   const auto [plan, workload] = with_size(request, size, value);
-  std::string flag = size.flag(value);
-  if (plan.accumulation != request.best.plan.accumulation) flag += fmt::format(" --accumulate {}", plan.accumulation);
-  list.try_rebuilt(describe(size, value, plan), flag, plan, workload, request.cluster);
+  PlanChoices change = size.wish(value);
+  if (plan.accumulation != request.best.plan.accumulation) change.accumulation = plan.accumulation;
+  list.try_rebuilt(describe(size, value, plan), std::move(change), plan, workload, request.cluster);
 }
 
 /// The largest value of a size with which this plan fits.
@@ -145,7 +144,7 @@ void try_global_batch(RemedyList& list) {
     Space space = *request.space;
     space.global_batch = samples;
     list.try_search(fmt::format("search the micro-batch, at the same {} samples a step", samples),
-                    fmt::format("--global-batch {}", samples), request.workload, request.cluster, space);
+                    {.global_batch = samples}, request.workload, request.cluster, space);
   }
 }
 
@@ -174,7 +173,7 @@ bool keep_samples(const RemedyRequest& request, Machine& machine) {
   return true;
 }
 
-/// The space as the command reads it for another machine; nothing where the machine leaves no such mesh.
+/// The space as the same choices make it for another machine; nothing where the machine leaves no such mesh.
 std::optional<Space> space_on(Space space, const Cluster& cluster) {
   const std::int64_t world = world_size(cluster);
   if (!space.strategy.empty()) {
@@ -212,16 +211,16 @@ std::optional<Machine> on_gpus(const RemedyRequest& request, int gpus_per_node, 
 bool try_gpus(RemedyList& list, int gpus_per_node, int nodes) {
   const auto machine = on_gpus(list.request(), gpus_per_node, nodes);
   if (!machine) return false;
-  std::string flag = fmt::format("--gpus {}", gpus_per_node);
-  if (nodes > 1) flag += fmt::format(" --nodes {}", nodes);
+  PlanChoices change{.gpus = gpus_per_node};
+  if (nodes > 1) change.nodes = nodes;
   const std::string what = fmt::format("{} GPUs", world_size(machine->cluster));
   const RemedyRequest& request = list.request();
   // Samples that stay are shared out anew, which only a search can tell.
   if (has_global_batch(request)) {
-    const auto fits = list.try_search(what, flag, request.workload, machine->cluster, *machine->space);
+    const auto fits = list.try_search(what, change, request.workload, machine->cluster, *machine->space);
     if (fits) return *fits;
   }
-  return list.try_rebuilt(what, flag, machine->plan, machine->workload, machine->cluster);
+  return list.try_rebuilt(what, change, machine->plan, machine->workload, machine->cluster);
 }
 
 /// Nodes have 1, 2, 4 or 8 GPUs; beyond that there are more of them.
@@ -258,7 +257,7 @@ void find_memory(RemedyList& list) {
   const Workload workload = sized_workload(request);
   for (const LargerGpu& larger : request.larger_gpus()) {
     if (!list.fits(list.plan(), workload, larger.cluster).value_or(false)) continue;
-    list.try_rebuilt(larger.what, larger.flag, list.plan(), workload, larger.cluster);
+    list.try_rebuilt(larger.what, larger.change, list.plan(), workload, larger.cluster);
     return;
   }
 }
@@ -275,7 +274,7 @@ void find_host_memory(RemedyList& list) {
     const auto cluster = override_cluster(request.cluster, overrides);
     const bool is_more = request.cluster.host_memory && *overrides.host_memory > request.cluster.host_memory->value;
     if (!cluster || !is_more || !list.fits(list.plan(), workload, *cluster).value_or(false)) continue;
-    list.try_rebuilt(fmt::format("{} GiB of memory per node", gib), fmt::format("--host-mem {}G", gib), list.plan(),
+    list.try_rebuilt(fmt::format("{} GiB of memory per node", gib), {.host_memory = Bytes(gib << 30)}, list.plan(),
                      workload, *cluster);
     return;
   }

@@ -18,15 +18,15 @@ class RemedyList {
   explicit RemedyList(const RemedyRequest& request) : request_(request), plan_(request.best.plan) {}
 
   /// A change of the plan alone.
-  void try_plan(std::string what, std::string flag, const Plan& plan);
+  void try_plan(std::string what, PlanChoices change, const Plan& plan);
 
   /// A change of the sizes, of what is trained, or of the machine. False when it does not fit or cannot be.
-  bool try_rebuilt(std::string what, std::string flag, const Plan& plan, const Workload& workload,
+  bool try_rebuilt(std::string what, PlanChoices change, const Plan& plan, const Workload& workload,
                    const Cluster& cluster);
 
   /// What a search over another space or on other machines gives, and whether it fits. Nothing where a limit stops it:
-  /// the option would find something else.
-  std::optional<bool> try_search(std::string what, std::string flag, const Workload& workload, const Cluster& cluster,
+  /// the choice would find something else.
+  std::optional<bool> try_search(std::string what, PlanChoices change, const Workload& workload, const Cluster& cluster,
                                  const Space& space);
 
   /// The prediction alone. Errors: those of build_model and of the predictor.
@@ -44,7 +44,7 @@ class RemedyList {
 
  private:
   bool is_stopped() const { return request_.should_stop && request_.should_stop(); }
-  void add(std::string what, std::string flag, const Result<simulator::Outcome>& outcome);
+  void add(std::string what, PlanChoices change, const Result<simulator::Outcome>& outcome);
   void keep_if_it_helps(Remedy remedy);
 
   const RemedyRequest& request_;

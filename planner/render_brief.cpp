@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/parse_units.h"
+#include "planner/choice_words.h"
 #include "planner/render_plan.h"
 #include "planner/render_report.h"
 #include "planner/render_search.h"
@@ -142,7 +143,7 @@ std::vector<std::string> suggestion_lines(const StepReport& report, const std::v
   std::vector<const Remedy*> told;
   int width = 0;
   for (const Remedy& remedy : remedies) {
-    const int needed = display_width(remedy.flag);
+    const int needed = display_width(flags_of(remedy.change));
     if (told.size() == most || needed > std::min(kWidestOption, columns / 2 + 4) || !is_worth_a_line(report, remedy)) {
       continue;
     }
@@ -151,7 +152,7 @@ std::vector<std::string> suggestion_lines(const StepReport& report, const std::v
   }
   std::vector<std::string> lines;
   for (const Remedy* remedy : told) {
-    lines.push_back(fmt::format("{:{}}  {}", remedy->flag, width, effect_of(report, *remedy)));
+    lines.push_back(fmt::format("{:{}}  {}", flags_of(remedy->change), width, effect_of(report, *remedy)));
   }
   return lines;
 }

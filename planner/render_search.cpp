@@ -7,6 +7,7 @@
 
 #include "core/name_ranges.h"
 #include "core/parse_units.h"
+#include "planner/choice_words.h"
 #include "planner/render_plan.h"
 
 namespace fsdp::planner {
@@ -120,7 +121,7 @@ void add_explanation(Document& document, const Explanation& explanation, bool ve
   for (const Remedy& remedy : explanation.remedies) {
     if (!verbose && table.rows.size() == kMostRemedies) break;
     table.rows.push_back({remedy.what, signed_cell(remedy.delta_bytes), signed_cell(remedy.delta_time),
-                          verdict_cell(remedy.verdict), folded(remedy.flag)});
+                          verdict_cell(remedy.verdict), folded(flags_of(remedy.change))});
   }
   if (table.rows.empty()) return;
   document.push_back(std::move(table));

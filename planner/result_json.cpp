@@ -4,6 +4,7 @@
 
 #include "core/json_writer.h"
 #include "core/report_json.h"
+#include "planner/choice_words.h"
 
 namespace fsdp::planner {
 
@@ -54,7 +55,7 @@ void write_explanation(JsonWriter& writer, const Explanation& explanation) {
   for (const Remedy& remedy : explanation.remedies) {
     writer.begin_object(JsonLayout::OneLine);
     writer.member("what", remedy.what);
-    writer.member("flag", remedy.flag);
+    writer.member("flag", flags_of(remedy.change));
     writer.member("delta_bytes", remedy.delta_bytes.count());
     writer.member("delta_seconds", remedy.delta_time.count());
     writer.member("verdict", name_of(remedy.verdict));

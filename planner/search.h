@@ -14,6 +14,7 @@
 #include "core/plan.h"
 #include "core/report.h"
 #include "core/result.h"
+#include "planner/plan_choices.h"
 #include "planner/plan_sentence.h"
 #include "planner/space.h"
 
@@ -53,9 +54,9 @@ struct Proof {
 
 /// What one change to the plan would bring: each is predicted, none is estimated.
 struct Remedy {
-  std::string what;  ///< "checkpoint 8 more layers"
-  std::string flag;  ///< The option that asks for it: "--activation-checkpointing 20".
-  /// Of what the option gives: a new search ran. Else of the same plan with this one change.
+  std::string what;    ///< "checkpoint 8 more layers"
+  PlanChoices change;  ///< What asks for it, as choices beside those that were made.
+  /// Of what the choices give: a new search ran. Else of the same plan with this one change.
   bool is_searched = false;
   Bytes delta_bytes;
   Seconds delta_time{0};
@@ -66,9 +67,9 @@ struct Remedy {
 
 /// A machine with more memory on each GPU.
 struct LargerGpu {
-  std::string what;  ///< "A100 80GB PCIe".
-  std::string flag;  ///< The options that name it, as a user types them.
-  Cluster cluster;   ///< What the command makes of them.
+  std::string what;    ///< "A100 80GB PCIe".
+  PlanChoices change;  ///< What names it, as choices beside those that were made.
+  Cluster cluster;     ///< What they come to.
 };
 
 /// The machines with more memory that there are, those with the least first. Asked only when nothing fits.

@@ -36,6 +36,11 @@ ONLY_FOR = {
 # Qt is for gui/ only, and not for the geometry of its charts, which is tested without a display.
 QT = re.compile(r"Q[A-Z]\w*|Qt\w*")
 QT_FREE_IN_GUI = "gui/chart_"
+# What knows choices (planner/plan_choices.h) and no option of a command line: the search with what it is asked and answers.
+KNOWS_NO_OPTION = re.compile(
+    r"planner/(?:branch_and_bound|choice|explain|host_limit|larger_gpus|lower_bounds|plan_|predict|read_value|remed|search|"
+    r"space|strategy_names|ties|wrapping)")
+OF_THE_COMMAND = re.compile(r"\w+/cli(?:_\w+)?\.h")
 SOURCES = {".cpp", ".h", ".cu"}
 TEXTS = SOURCES | {".py", ".sh", ".cmake", ".md", ".txt", ".json", ".yaml", ""}
 MAX_LINES = 600
@@ -68,6 +73,8 @@ def include_errors(name, text):
         other = included.split("/")[0]
         if "/" not in included:
             yield f'{name} includes "{included}", but includes of ours start at the root, as in "{folder}/{included}".'
+        elif KNOWS_NO_OPTION.match(name) and OF_THE_COMMAND.fullmatch(included):
+            yield f"{name} includes {included}, but knows no command line: choices are in planner/plan_choices.h."
         elif other in MAY_INCLUDE and other != folder and other not in allowed:
             yield f"{name} includes {other}/, but {folder}/ may only include {', '.join(sorted(allowed)) or 'nothing'}."
     for library in re.findall(r'^\s*#\s*include\s*[<"]([^/">]+)', text, re.M):
@@ -125,7 +132,7 @@ def errors_of(root):
 
 PLANTED = [
     ("core/CMakeLists.txt", "sources a.cpp b.cpp c.h d.cpp\n", None),
-    ("planner/CMakeLists.txt", "sources fine.cpp\n", None),
+    ("planner/CMakeLists.txt", "sources fine.cpp remedies_of_plan.cpp cli_plan.cpp\n", None),
     ("planner/fine.cpp", '#include <CLI/CLI.hpp>\n#include "core/a.h"\n#include "simulator/b.h"\n', None),
     ("core/a.cpp", '#include "simulator/b.h"\n', "core/a.cpp includes simulator/, but core/ may only include nothing."),
     ("simulator/c.h", '#include "planner/d.h"\n', "may only include core."),
@@ -137,6 +144,8 @@ PLANTED = [
     ("core/just_right.h", "\n" * MAX_LINES, None),
     ("tests/long.h", "\n" * (MAX_LINES_OF_A_TEST + 1), "tests/long.h has 601 lines, but 600 is the limit"),
     ("docs/place.md", "see /ho" "me/me/model.json\n", "docs/place.md:1 has \"/ho" "me/\", a path of somebody's machine"),
+    ("planner/remedies_of_plan.cpp", '#include "planner/cli_options.h"\n', "remedies_of_plan.cpp includes planner/cli_options.h"),
+    ("planner/cli_plan.cpp", '#include "planner/cli_options.h"\n', None),
     ("gui/window.h", '#include <QtWidgets/QWidget>\n#include <QColor>\n#include "planner/search.h"\n', None),
     ("gui/chart_axis.h", "#include <QRectF>\n", "gui/chart_axis.h includes QRectF, but Qt is for gui/ only"),
     ("planner/window.h", "#include <QtCore/QString>\n", "planner/window.h includes QtCore, but Qt is for gui/ only"),

@@ -20,6 +20,7 @@
 #include <fstream>
 
 #include "gui/project_file.h"
+#include "planner/choice_words.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {
@@ -158,12 +159,12 @@ TEST(MainWindow, ASuggestionIsAppliedByAClick) {
   const planner::Remedy remedy = before->explanation.remedies.front();
   auto* chip = window.findChild<QAbstractButton*>("remedy_1");
   ASSERT_NE(chip, nullptr);
-  EXPECT_TRUE(chip->toolTip().contains(QString::fromStdString(remedy.flag)));
+  EXPECT_TRUE(chip->toolTip().contains(QString::fromStdString(planner::flags_of(remedy.change))));
   QTest::mouseClick(chip, Qt::LeftButton);
   ASSERT_TRUE(wait_until_idle(window.state()));
   EXPECT_TRUE(window.state().errors().empty());
   const StepReport& after = window.state().snapshot()->report;
-  EXPECT_EQ(after.memory.peaks.device - before->report.memory.peaks.device, remedy.delta_bytes) << remedy.flag;
+  EXPECT_EQ(after.memory.peaks.device - before->report.memory.peaks.device, remedy.delta_bytes) << remedy.what;
   EXPECT_EQ(after.verdict, remedy.verdict);
 }
 

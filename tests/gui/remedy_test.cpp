@@ -29,12 +29,12 @@ void expect_prices_are_kept(const Inputs& inputs) {
   for (const planner::Remedy& remedy : before->explanation.remedies) {
     state.apply_remedy(remedy);
     ASSERT_TRUE(wait_until_idle(state));
-    ASSERT_TRUE(state.errors().empty()) << remedy.flag << ": " << to_string(state.errors().front());
+    ASSERT_TRUE(state.errors().empty()) << remedy.what << ": " << to_string(state.errors().front());
     const StepReport& after = state.snapshot()->report;
-    EXPECT_EQ(after.memory.peaks.device - before->report.memory.peaks.device, remedy.delta_bytes) << remedy.flag;
+    EXPECT_EQ(after.memory.peaks.device - before->report.memory.peaks.device, remedy.delta_bytes) << remedy.what;
     EXPECT_NEAR((after.time.step - before->report.time.step).count(), remedy.delta_time.count(), kRanksDiffer)
-        << remedy.flag;
-    EXPECT_EQ(after.verdict, remedy.verdict) << remedy.flag;
+        << remedy.what;
+    EXPECT_EQ(after.verdict, remedy.verdict) << remedy.what;
     state.undo_stack().undo();
     EXPECT_TRUE(state.inputs() == inputs) << "one step of undo";
     ASSERT_TRUE(wait_until_idle(state));
@@ -61,7 +61,7 @@ TEST(Remedies, OfANamedCardAreOtherCardsAtTheirOwnSpeed) {
   ASSERT_TRUE(wait_until_idle(state));
   const SnapshotPtr before = state.snapshot();
   for (const planner::Remedy& remedy : before->explanation.remedies) {
-    if (!remedy.flag.starts_with("--gpu ")) continue;
+    if (!remedy.change.gpu_name) continue;
     state.apply_remedy(remedy);
     ASSERT_TRUE(wait_until_idle(state));
     const Gpu& shown = state.snapshot()->cluster.gpu;

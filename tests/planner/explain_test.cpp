@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "planner/choice_words.h"
 #include "planner/predictors.h"
 #include "planner/search.h"
 #include "planner/ties.h"
@@ -40,7 +41,7 @@ Bytes least_memory() {
 
 const Remedy* find(const SearchResult& result, const std::string& flag) {
   for (const Remedy& remedy : result.explanation.remedies) {
-    if (remedy.flag.starts_with(flag)) return &remedy;
+    if (flags_of(remedy.change).starts_with(flag)) return &remedy;
   }
   return nullptr;
 }
@@ -120,7 +121,7 @@ TEST(Explain, ThePlansThatWereRejectedArePredictedInFull) {
 TEST(Explain, WhatSavesNeitherBytesNorTimeIsNoRemedy) {
   for (const Remedy& remedy : Question(Bytes(8LL << 30)).answer().explanation.remedies) {
     EXPECT_TRUE(remedy.delta_bytes < Bytes(0) || remedy.delta_time < Seconds(0)) << remedy.what;
-    EXPECT_FALSE(remedy.flag.empty()) << remedy.what;
+    EXPECT_FALSE(flags_of(remedy.change).empty()) << remedy.what;
   }
 }
 
@@ -161,7 +162,7 @@ LargerGpus cards_of(const Question& question, const std::vector<std::int64_t>& g
   return [cluster = question.cluster, gib] {
     std::vector<LargerGpu> cards;
     for (const std::int64_t each : gib) {
-      LargerGpu card{"a card", "--gpu of-" + std::to_string(each), cluster};
+      LargerGpu card{"a card", {.gpu_name = "of " + std::to_string(each)}, cluster};
       card.cluster.gpu.usable_memory.value = Bytes(each << 30);
       cards.push_back(std::move(card));
     }
@@ -175,7 +176,7 @@ TEST(Explain, MoreMemoryIsThatOfTheFirstCardThatHoldsThePlan) {
     const auto result =
         *search(question.spec, question.workload, question.cluster, question.space, {.larger_gpus = cards});
     const Remedy* remedy = find(result, "--gpu of-");
-    return remedy == nullptr ? std::string("none") : remedy->flag;
+    return remedy == nullptr ? std::string("none") : flags_of(remedy->change);
   };
   EXPECT_EQ(flag_with(cards_of(question, {1, 8, 16})), "--gpu of-8");
   EXPECT_EQ(flag_with(cards_of(question, {1})), "none");
@@ -211,8 +212,8 @@ TEST(Explain, MoreGpusAreThoseOfNodesThatExist) {
   const Remedy* gpus = find(result, "--gpus");
   ASSERT_NE(gpus, nullptr);
   EXPECT_EQ(gpus->verdict, Verdict::Fits);
-  EXPECT_TRUE(gpus->flag == "--gpus 4" || gpus->flag == "--gpus 8" || gpus->flag.starts_with("--gpus 8 --nodes"))
-      << gpus->flag;
+  const std::string flags = flags_of(gpus->change);
+  EXPECT_TRUE(flags == "--gpus 4" || flags == "--gpus 8" || flags.starts_with("--gpus 8 --nodes")) << flags;
 }
 
 TEST(Explain, TheLargestBatchThatFitsIsFoundByPredictions) {
@@ -223,7 +224,7 @@ TEST(Explain, TheLargestBatchThatFitsIsFoundByPredictions) {
   ASSERT_NE(batch, nullptr);
   EXPECT_EQ(batch->verdict, Verdict::Fits);
   // One more sample does not fit with this plan.
-  const std::int64_t most = std::stoll(batch->flag.substr(std::string("--batch ").size()));
+  const std::int64_t most = *batch->change.batch;
   const Workload larger = with_micro_batch(question.workload, most + 1);
   Predictors predictors = *Predictors::make(question.spec, larger, question.cluster, {0});
   EXPECT_FALSE(predictors.of(0).evaluate(result.best.plan, simulator::Detail::Memory)->fits);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/cluster_library.h"
+#include "planner/choice_words.h"
 #include "planner/cli_request.h"
 
 namespace fsdp::planner {
@@ -17,12 +18,17 @@ const std::string kLibrary = "model_specs";
 std::vector<LargerGpu> offers(std::vector<std::string> words, bool of_plan = false) {
   words.insert(words.begin(), "mlp");
   const CommandLine line = *parse_command_line(words);
-  return larger_gpus(line, *read_machines(line, kLibrary), of_plan, kLibrary);
+  Errors errors;
+  return larger_gpus(read_choices(line, errors).choices, *read_machines(line, kLibrary), of_plan, kLibrary);
+}
+
+std::string flags(const LargerGpu& offer) {
+  return flags_of(offer.change);
 }
 
 std::vector<std::string> flags(const std::vector<LargerGpu>& offers) {
   std::vector<std::string> all;
-  for (const LargerGpu& offer : offers) all.push_back(offer.flag);
+  for (const LargerGpu& offer : offers) all.push_back(flags(offer));
   return all;
 }
 
@@ -45,16 +51,16 @@ std::vector<std::string> words_of(const std::string& flag) {
 TEST(LargerGpus, ACardIsReplacedByACardOfTheLibraryWithItsOwnSpeedAndLinks) {
   const auto found = offers({"--gpu", "L4", "--gpus", "2"});
   const auto a100 = std::find_if(found.begin(), found.end(),
-                                 [](const LargerGpu& offer) { return offer.flag == "--gpu A100-80GB-PCIe"; });
+                                 [](const LargerGpu& offer) { return flags(offer) == "--gpu A100-80GB-PCIe"; });
   ASSERT_NE(a100, found.end());
   EXPECT_EQ(a100->what, "A100 80GB PCIe");
   EXPECT_TRUE(a100->cluster.gpu == card("A100 80GB PCIe"));
   EXPECT_TRUE(a100->cluster.intra_node == card("A100 80GB PCIe").intra_node);
   EXPECT_EQ(a100->cluster.gpus_per_node, 2);
   for (const LargerGpu& offer : found) {
-    EXPECT_TRUE(offer.cluster.gpu == card(offer.what)) << offer.flag;
-    EXPECT_GT(offer.cluster.gpu.usable_memory.value, card("L4").usable_memory.value) << offer.flag;
-    EXPECT_TRUE(offer.cluster.gpu.bf16.has_value()) << offer.flag;
+    EXPECT_TRUE(offer.cluster.gpu == card(offer.what)) << flags(offer);
+    EXPECT_GT(offer.cluster.gpu.usable_memory.value, card("L4").usable_memory.value) << flags(offer);
+    EXPECT_TRUE(offer.cluster.gpu.bf16.has_value()) << flags(offer);
   }
 }
 
@@ -72,7 +78,7 @@ TEST(LargerGpus, NvlinkIsNotGivenUp) {
   for (const LargerGpu& offer : offers({"--gpu", "A100 40GB SXM", "--gpus", "8", "--nodes", "2"})) {
     EXPECT_TRUE(offer.cluster.intra_node.kind == IntraLink::NvSwitch ||
                 offer.cluster.intra_node.kind == IntraLink::NvLink)
-        << offer.flag;
+        << flags(offer);
   }
 }
 
@@ -82,7 +88,7 @@ TEST(LargerGpus, WithoutAnyCardItIsTheMemoryThatRealCardsHaveAndTheCardThatThenS
                                                     "--mem 47G", "--mem 79G", "--mem 93G", "--mem 94G", "--mem 139G",
                                                     "--mem 178G", "--mem 184G", "--mem 259G"}));
   // A T4 has 14 GiB and no bfloat16: it never stands in.
-  EXPECT_EQ(offers({"--gpus", "4", "--mem", "12G"}).front().flag, "--mem 15G");
+  EXPECT_EQ(flags(offers({"--gpus", "4", "--mem", "12G"}).front()), "--mem 15G");
   EXPECT_EQ(found[3].what, "39 GiB per GPU, as of A100 40GB PCIe");
   EXPECT_EQ(found[3].cluster.gpu.name, "A100 40GB PCIe with 39.0 GiB");
 }
@@ -99,8 +105,8 @@ TEST(LargerGpus, AClusterIsReplacedByAClusterWithAsManyGpus) {
   const auto found = offers({"--cluster", "DGX H100", "--gpus", "4"});
   ASSERT_FALSE(found.empty());
   for (const LargerGpu& offer : found) {
-    EXPECT_TRUE(offer.flag.starts_with("--cluster ")) << offer.flag;
-    EXPECT_EQ(world_size(offer.cluster), 4) << offer.flag;
+    EXPECT_TRUE(flags(offer).starts_with("--cluster ")) << flags(offer);
+    EXPECT_EQ(world_size(offer.cluster), 4) << flags(offer);
   }
   const auto all = flags(found);
   EXPECT_TRUE(std::find(all.begin(), all.end(), "--cluster DGX-H200 --gpus 4") != all.end());
@@ -116,10 +122,9 @@ TEST(LargerGpus, WhatIsOfferedForAPlanFileSaysHowManyGpus) {
   for (const LargerGpu& offer : offers({"--gpu", "L4", "--gpus", "4", "--nodes", "2"}, true)) {
     EXPECT_EQ(world_size(offer.cluster), 8);
   }
-  const CommandLine empty = *parse_command_line(std::vector<std::string>{"mlp"});
   const CommandLine line =
       *parse_command_line(std::vector<std::string>{"mlp", "--gpu", "L4", "--gpus", "4", "--nodes", "2"});
-  const auto found = flags(larger_gpus(empty, *read_machines(line, kLibrary), true, kLibrary));
+  const auto found = flags(larger_gpus({}, *read_machines(line, kLibrary), true, kLibrary));
   EXPECT_TRUE(std::find(found.begin(), found.end(), "--gpu A100-80GB-PCIe --gpus 4 --nodes 2") != found.end());
 }
 
@@ -140,7 +145,7 @@ TEST(LargerGpus, TheOptionsNameWhatIsPriced) {
     for (const LargerGpu& offer : found) {
       std::vector<std::string> words = {"mlp"};
       words.insert(words.end(), each.kept.begin(), each.kept.end());
-      const std::vector<std::string> named = words_of(offer.flag);
+      const std::vector<std::string> named = words_of(flags(offer));
       for (std::size_t i = 0; i < named.size(); i += 2) {
         // The same option is replaced.
         if (const auto old = std::find(words.begin(), words.end(), named[i]); old != words.end())
@@ -148,8 +153,8 @@ TEST(LargerGpus, TheOptionsNameWhatIsPriced) {
       }
       words.insert(words.end(), named.begin(), named.end());
       const auto typed = read_machines(*parse_command_line(words), kLibrary);
-      ASSERT_TRUE(typed.has_value()) << offer.flag << ": " << to_string(typed.error().front());
-      EXPECT_TRUE(*typed == offer.cluster) << offer.flag;
+      ASSERT_TRUE(typed.has_value()) << flags(offer) << ": " << to_string(typed.error().front());
+      EXPECT_TRUE(*typed == offer.cluster) << flags(offer);
     }
   }
 }

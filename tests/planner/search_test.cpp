@@ -491,7 +491,7 @@ TEST(Search, WhatIsOffloadedMustFitTheNode) {
   EXPECT_TRUE(names_host);
   // A node that can be had is offered, and holds it.
   const auto remedy = std::find_if(none->explanation.remedies.begin(), none->explanation.remedies.end(),
-                                   [](const Remedy& each) { return each.flag.starts_with("--host-mem"); });
+                                   [](const Remedy& each) { return each.change.host_memory.has_value(); });
   ASSERT_NE(remedy, none->explanation.remedies.end());
   EXPECT_EQ(remedy->verdict, Verdict::Fits);
 }

@@ -1,0 +1,218 @@
+#pragma once
+
+// What a user decides about a plan before it is searched: machines, work, and what of the plan itself is fixed.
+//
+// Plain values, each absent where the user did not decide. The command reads them from its options, the window from its
+// controls, and a remedy is some of them. What they come to, with a recipe's and a model's own values where nothing is
+// said, is for planner/plan_request.h.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cluster.h"
+#include "core/model.h"
+#include "core/plan.h"
+#include "core/units.h"
+#include "planner/space.h"
+
+namespace fsdp::planner {
+
+/// One thing to decide.
+enum class PlanChoice : std::uint8_t {
+  // The machines.
+  Gpus,
+  Nodes,
+  GpuName,
+  Memory,
+  ClusterFile,
+  IntraLinkName,
+  IntraBandwidth,
+  NetworkName,
+  NicBandwidth,
+  GpusPerNic,
+  HostMemory,
+  // The work.
+  Recipe,
+  Batch,
+  Sequence,
+  GlobalBatch,
+  Accumulate,
+  SetDimension,
+  Trainable,
+  Freeze,
+  Precision,
+  ReduceDtype,
+  OptimizerName,
+  OptimizerImpl,
+  OptimizerStatesName,
+  Clip,
+  Flavor,
+  AllocConf,
+  // The plan.
+  Strategy,
+  Shard,
+  Replicate,
+  Reshard,
+  Wrap,
+  WrapEnds,
+  Checkpoint,
+  Offload,
+  Prefetch,
+  BackwardPrefetch,
+};
+inline constexpr int kNumPlanChoices = static_cast<int>(PlanChoice::BackwardPrefetch) + 1;
+
+/// All of them, in the order of the enum.
+std::span<const PlanChoice> plan_choices();
+
+/// Parameters, compute and reduction in one word.
+enum class Precision : std::uint8_t {
+  BFloat16,  ///< All in it, as is Float16 and Float32.
+  Mixed,     ///< float32 weights, bfloat16 compute, float32 reduce.
+  Float16,
+  MixedFloat16,  ///< As Mixed, with float16.
+  Float32,
+};
+
+struct GradientClipping {
+  std::optional<double> norm;  ///< Empty: gradients are not clipped.
+
+  bool operator==(const GradientClipping&) const = default;
+};
+
+struct PlanChoices {
+  // The machines.
+  std::optional<int> gpus = {};                  ///< Of a node. Any integer: a cluster says which make sense.
+  std::optional<int> nodes = {};                 ///< As `gpus`.
+  std::optional<std::string> gpu_name = {};      ///< Of the library, or the beginning of a name.
+  std::optional<Bytes> memory = {};              ///< Of a GPU.
+  std::optional<std::string> cluster_file = {};  ///< A file, or the name of a shipped cluster.
+  std::optional<IntraLink> intra_link = {};
+  std::optional<BytesPerSecond> intra_bandwidth = {};  ///< Nominal, of one GPU, per direction.
+  std::optional<NetworkKind> network = {};
+  std::optional<BytesPerSecond> nic_bandwidth = {};
+  std::optional<int> gpus_per_nic = {};
+  std::optional<Bytes> host_memory = {};  ///< Of a node.
+
+  // The work.
+  std::optional<std::string> recipe = {};
+  std::optional<std::int64_t> batch = {};         ///< Samples per GPU and micro-batch.
+  std::optional<std::int64_t> sequence = {};      ///< Tokens per sample.
+  std::optional<std::int64_t> global_batch = {};  ///< Samples per optimizer step, over all GPUs.
+  std::optional<std::int64_t> accumulation = {};  ///< Micro-batches per optimizer step.
+  std::vector<Dimension> dimensions = {};         ///< The model's other sizes, as they were given.
+  std::vector<std::string> trainable = {};        ///< Patterns of names.
+  std::vector<std::string> frozen = {};
+  std::optional<Precision> precision = {};
+  std::optional<Dtype> reduce_dtype = {};
+  std::optional<OptimizerKind> optimizer = {};
+  std::optional<OptimizerImplementation> optimizer_implementation = {};
+  std::optional<OptimizerStates> optimizer_states = {};
+  std::optional<GradientClipping> clip = {};
+  std::optional<std::string> flavor = {};              ///< Whose model code: core/runtime.h has the names.
+  std::optional<std::string> allocator_settings = {};  ///< PYTORCH_ALLOC_CONF.
+
+  // The plan.
+  std::optional<std::string> strategy = {};  ///< FSDP1's name, of planner/strategy_names.h.
+  std::optional<std::int64_t> shard = {};
+  std::optional<std::int64_t> replicate = {};
+  std::optional<ReshardChoice> reshard = {};
+  std::optional<Wrap> wrap = {};
+  std::optional<bool> wrap_ends = {};
+  std::optional<CheckpointChoice> checkpoint = {};
+  std::optional<bool> cpu_offload = {};
+  std::optional<std::int64_t> forward_prefetch = {};
+  std::optional<std::int64_t> backward_prefetch = {};
+
+  bool operator==(const PlanChoices&) const = default;
+};
+
+/// Whether the user decided it.
+bool has(const PlanChoices& choices, PlanChoice choice);
+void clear(PlanChoices& choices, PlanChoice choice);
+
+/// `choices` with what `change` decides: patterns and sizes beside those that are there, all else in their place.
+PlanChoices with_change(PlanChoices choices, const PlanChoices& change);
+
+/// The model's own size `name` as a choice: `batch`, `sequence`, or one of `dimensions`.
+PlanChoices size_choice(const std::string& name, double value);
+
+bool is_about_machines(PlanChoice choice);
+/// Says something about the plan, which a plan that is there answers by itself.
+bool is_about_plan(PlanChoice choice);
+
+/// What people read about a choice.
+struct PlanChoiceInfo {
+  PlanChoice choice = PlanChoice::Gpus;
+  std::string_view place;   ///< "--gpus": `Error::where` of what is wrong with it, and its key in project files.
+  std::string_view values;  ///< "bf16|mixed": what it may be; empty: anything.
+  std::string_view help;    ///< A sentence without its full stop.
+};
+
+inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
+    PlanChoiceInfo{PlanChoice::Gpus, "--gpus", "", "GPUs per node"},
+    PlanChoiceInfo{PlanChoice::Nodes, "--nodes", "", "Nodes (default: 1)"},
+    PlanChoiceInfo{PlanChoice::GpuName, "--gpu", "", "GPU, such as T4 or \"H100 SXM\" (see fsdp-plan gpus)"},
+    PlanChoiceInfo{PlanChoice::Memory, "--mem", "", "Memory of a GPU, such as 16G"},
+    PlanChoiceInfo{PlanChoice::ClusterFile, "--cluster", "", "Cluster, by file or by name"},
+    PlanChoiceInfo{PlanChoice::IntraLinkName, "--intra-link", "nvswitch|nvlink|pcie-peer|pcie-host",
+                   "Link between the GPUs of a node"},
+    PlanChoiceInfo{PlanChoice::IntraBandwidth, "--intra-bandwidth", "",
+                   "Nominal bandwidth of that link per GPU and direction, such as 300GB/s"},
+    PlanChoiceInfo{PlanChoice::NetworkName, "--network", "infiniband|roce|ethernet|efa", "Network between the nodes"},
+    PlanChoiceInfo{PlanChoice::NicBandwidth, "--nic-bandwidth", "", "Bandwidth of a NIC per direction"},
+    PlanChoiceInfo{PlanChoice::GpusPerNic, "--gpus-per-nic", "", "GPUs that share a NIC"},
+    PlanChoiceInfo{PlanChoice::HostMemory, "--host-mem", "", "Host memory of a node, for CPU offload"},
+    PlanChoiceInfo{PlanChoice::Recipe, "--recipe", "", "Training recipe defined by the model"},
+    PlanChoiceInfo{PlanChoice::Batch, "--batch", "", "Samples per GPU and micro-batch"},
+    PlanChoiceInfo{PlanChoice::Sequence, "--seq", "", "Tokens per sample, such as 4096 or 4k"},
+    PlanChoiceInfo{PlanChoice::GlobalBatch, "--global-batch", "",
+                   "Samples per optimizer step, over all GPUs; micro-batch and accumulation are searched"},
+    PlanChoiceInfo{PlanChoice::Accumulate, "--accumulate", "", "Micro-batches per optimizer step"},
+    PlanChoiceInfo{PlanChoice::SetDimension, "--set", "", "Any other dimension of the model"},
+    PlanChoiceInfo{PlanChoice::Trainable, "--trainable", "", "Train only the parameters that match"},
+    PlanChoiceInfo{PlanChoice::Freeze, "--freeze", "", "Freeze the parameters that match"},
+    PlanChoiceInfo{PlanChoice::Precision, "--precision", "bf16|mixed|fp16|fp16-mixed|fp32",
+                   "bf16, fp16, fp32: all in that dtype; mixed: fp32 weights, bf16 compute, fp32 reduce"},
+    PlanChoiceInfo{PlanChoice::ReduceDtype, "--reduce-dtype", "float32|bfloat16|float16",
+                   "Dtype in which gradients are reduced"},
+    PlanChoiceInfo{PlanChoice::OptimizerName, "--optimizer", "adamw|adam|sgd", "Optimizer"},
+    PlanChoiceInfo{PlanChoice::OptimizerImpl, "--optimizer-impl", "foreach|fused|for_loop",
+                   "PyTorch's implementation of the optimizer"},
+    PlanChoiceInfo{PlanChoice::OptimizerStatesName, "--optimizer-state-dtype", "as_parameter|bfloat16|8bit",
+                   "Precision of the optimizer states"},
+    PlanChoiceInfo{PlanChoice::Clip, "--clip-grad-norm", "none", "Maximum gradient norm, or none for no clipping"},
+    PlanChoiceInfo{PlanChoice::Flavor, "--flavor", "transformers|transformers-repeat-kv|torchtitan",
+                   "Whose model code is predicted"},
+    PlanChoiceInfo{PlanChoice::AllocConf, "--alloc-conf", "", "PYTORCH_ALLOC_CONF, such as expandable_segments:True"},
+    PlanChoiceInfo{PlanChoice::Strategy, "--strategy",
+                   "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2",
+                   "Sharding strategy in FSDP1's names"},
+    PlanChoiceInfo{PlanChoice::Shard, "--shard", "", "GPUs over which one copy of the model is sharded"},
+    PlanChoiceInfo{PlanChoice::Replicate, "--replicate", "", "Copies of the model"},
+    PlanChoiceInfo{PlanChoice::Reshard, "--reshard", "true|false",
+                   "reshard_after_forward: true, false, a smaller world size, keep-last:4"},
+    PlanChoiceInfo{PlanChoice::Wrap, "--wrap", "blocks|root",
+                   "Units: blocks, 4 (blocks in one), root, or names with commas: model.layers.*, class names"},
+    PlanChoiceInfo{PlanChoice::WrapEnds, "--wrap-ends", "yes|no", "Wrap embeddings and heads as separate units"},
+    PlanChoiceInfo{PlanChoice::Checkpoint, "--activation-checkpointing", "none|full|selective",
+                   "Activation checkpointing: none, full, selective, 12 (blocks), selective:12"},
+    PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no",
+                   "Keep parameters, gradients and optimizer in CPU memory"},
+    PlanChoiceInfo{PlanChoice::Prefetch, "--prefetch", "", "Units to prefetch in forward"},
+    PlanChoiceInfo{PlanChoice::BackwardPrefetch, "--backward-prefetch", "", "Units to prefetch in backward"},
+};
+
+constexpr const PlanChoiceInfo& info_of(PlanChoice choice) {
+  return kPlanChoiceInfos[static_cast<std::size_t>(choice)];
+}
+
+constexpr std::string_view place_of(PlanChoice choice) {
+  return info_of(choice).place;
+}
+
+}  // namespace fsdp::planner

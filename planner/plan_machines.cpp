@@ -1,0 +1,124 @@
+// From choices to machines.
+//
+//   cluster               a file, or a shipped cluster; the other choices change it
+//   GPU, number           GPUs of the library with the links that are usual for them
+//   number, memory        no GPU is named: core/cluster.h says which one stands in
+
+#include "planner/plan_machines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "core/cluster_reader.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+ClusterOverrides overrides_of(const PlanChoices& choices) {
+  return {.gpus_per_node = choices.gpus,
+          .nodes = choices.nodes,
+          .memory = choices.memory,
+          .intra_link = choices.intra_link,
+          .intra_bandwidth = choices.intra_bandwidth,
+          .network = choices.network,
+          .nic_bandwidth = choices.nic_bandwidth,
+          .gpus_per_nic = choices.gpus_per_nic,
+          .host_memory = choices.host_memory};
+}
+
+bool is_file(const std::string& name) {
+  std::error_code ignored;
+  return name == "-" || name.find('/') != std::string::npos || name.ends_with(".json") ||
+         std::filesystem::exists(name, ignored);
+}
+
+Result<Cluster> named_cluster(const std::string& name, const ClusterLibrary& library) {
+  Result<Cluster> shipped = find_cluster(name, library.clusters, place_of(PlanChoice::ClusterFile));
+  std::error_code ignored;
+  // Names have a "/" as well: "25 Gb/s Ethernet".
+  if (is_file(name) && (!shipped || std::filesystem::exists(name, ignored))) {
+    return read_cluster_file(name, library.gpus);
+  }
+  return shipped;
+}
+
+/// "--gpu A100 is taken to be A100 80GB SXM, not A100 40GB SXM ...": where a name may mean several cards.
+std::optional<std::string> chosen_card(const std::string& name, const Gpu& chosen, const std::vector<Gpu>& library) {
+  std::vector<std::string> others;
+  for (const Gpu& gpu : library) {
+    if (gpu.name != chosen.name && is_beginning_of_name(name, gpu.name)) others.push_back(gpu.name);
+  }
+  if (others.empty() || is_same_gpu_name(name, chosen.name)) return std::nullopt;
+  return fmt::format("{} {} is taken to be {}, not {}.", place_of(PlanChoice::GpuName), name, chosen.name,
+                     fmt::join(others, " or "));
+}
+
+/// The library, where the choices may name a machine of it.
+Result<ClusterLibrary> library_for(const PlanChoices& choices, const std::string& library) {
+  Errors errors;
+  if (choices.cluster_file && choices.gpu_name) {
+    errors.push_back(
+        {std::string(place_of(PlanChoice::GpuName)), "A cluster has its own GPU.",
+         fmt::format("Give either {} or {}.", place_of(PlanChoice::ClusterFile), place_of(PlanChoice::GpuName))});
+  }
+  Result<ClusterLibrary> shipped = read_cluster_library(library + "/clusters");
+  if (!shipped) append(errors, shipped.error());
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return shipped;
+}
+
+/// The machines before the overrides other than their number and memory.
+Result<Cluster> machines_of(const PlanChoices& choices, const ClusterLibrary& library) {
+  const ClusterOverrides overrides = overrides_of(choices);
+  if (const auto& name = choices.cluster_file) {
+    FSDP_TRY(Cluster cluster, named_cluster(*name, library));
+    return override_cluster(std::move(cluster), overrides);
+  }
+  const int gpus = overrides.gpus_per_node.value_or(1);
+  const int nodes = overrides.nodes.value_or(1);
+  if (const auto& name = choices.gpu_name) {
+    FSDP_TRY(const Gpu gpu, find_gpu(*name, library.gpus, place_of(PlanChoice::GpuName)));
+    FSDP_TRY(Cluster cluster, make_cluster(gpu, gpus, nodes, overrides));
+    if (const auto assumption = chosen_card(*name, gpu, library.gpus)) {
+      cluster.assumptions.insert(cluster.assumptions.begin(), *assumption);
+    }
+    return cluster;
+  }
+  if (!overrides.memory) {
+    return failure("", "The machines are missing.",
+                   "Write --gpus 4 --mem 16G, or --gpu T4 --gpus 4, or --cluster FILE.");
+  }
+  return assumed_cluster(library.gpus, gpus, nodes, *overrides.memory, overrides);
+}
+
+}  // namespace
+
+bool names_machines(const PlanChoices& choices) {
+  return std::any_of(plan_choices().begin(), plan_choices().end(),
+                     [&](PlanChoice choice) { return is_about_machines(choice) && has(choices, choice); });
+}
+
+Errors check_machines(const PlanChoices& choices, const std::string& library) {
+  const Result<ClusterLibrary> shipped = library_for(choices, library);
+  return shipped ? Errors() : shipped.error();
+}
+
+Result<Cluster> resolve_machines(const PlanChoices& choices, const std::string& library) {
+  FSDP_TRY(const ClusterLibrary shipped, library_for(choices, library));
+  return machines_of(choices, shipped);
+}
+
+Result<Cluster> resolve_machines(const PlanChoices& choices, const ClusterLibrary& library) {
+  return machines_of(choices, library);
+}
+
+Result<Cluster> override_machines(const PlanChoices& choices, const Cluster& cluster, const std::string& library) {
+  if (choices.cluster_file || choices.gpu_name) return resolve_machines(choices, library);
+  return override_cluster(cluster, overrides_of(choices));
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,31 @@
+#pragma once
+
+// The machines that choices name.
+
+#include <string>
+
+#include "core/cluster.h"
+#include "core/cluster_library.h"
+#include "core/result.h"
+#include "planner/plan_choices.h"
+
+namespace fsdp::planner {
+
+/// The machines, from the library in the folder `library`. Without any choice about them: nothing is given, and nothing
+/// is assumed. Errors: unknown names, sizes that make no sense, choices that exclude each other.
+Result<Cluster> resolve_machines(const PlanChoices& choices, const std::string& library);
+
+/// The same with a library that was read before.
+Result<Cluster> resolve_machines(const PlanChoices& choices, const ClusterLibrary& library);
+
+/// What can be said of machines where some choices about them could not be read: that choices exclude each other, and
+/// that the library cannot be read. Without errors: nothing more is known.
+Errors check_machines(const PlanChoices& choices, const std::string& library);
+
+/// True when a choice is about machines.
+bool names_machines(const PlanChoices& choices);
+
+/// Choices about machines over the machines of a plan file: memory alone changes the memory of its GPUs.
+Result<Cluster> override_machines(const PlanChoices& choices, const Cluster& cluster, const std::string& library);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,207 @@
+#include "planner/plan_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/model_library.h"
+#include "planner/larger_gpus.h"
+#include "planner/plan_machines.h"
+#include "planner/strategy_names.h"
+#include "simulator/allocator_settings.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+void set_precision(Plan& plan, Precision precision) {
+  const auto all_in = [&](Dtype dtype) {
+    plan.parameter_dtype = dtype;
+    plan.mixed_precision = {};
+  };
+  const auto mixed_in = [&](Dtype dtype) {
+    plan.parameter_dtype = Dtype::Float32;
+    plan.mixed_precision = {.param_dtype = dtype, .reduce_dtype = Dtype::Float32};
+  };
+  switch (precision) {
+    case Precision::BFloat16:
+      return all_in(Dtype::BFloat16);
+    case Precision::Float16:
+      return all_in(Dtype::Float16);
+    case Precision::Float32:
+      return all_in(Dtype::Float32);
+    case Precision::Mixed:
+      return mixed_in(Dtype::BFloat16);
+    case Precision::MixedFloat16:
+      return mixed_in(Dtype::Float16);
+  }
+}
+
+void fail(Errors& errors, PlanChoice choice, std::string what, std::string hint = {}) {
+  errors.push_back({std::string(place_of(choice)), std::move(what), std::move(hint)});
+}
+
+template <class T>
+std::optional<T> keep(Result<T> result, Errors& errors) {
+  if (result) return *std::move(result);
+  append(errors, std::move(result).error());
+  return std::nullopt;
+}
+
+/// What the user fixes of the plan, but for the mesh.
+void fix_space(const PlanChoices& choices, Space& space) {
+  space.reshard = choices.reshard;
+  space.wrap = choices.wrap;
+  space.checkpoint = choices.checkpoint;
+  space.wrap_ends = choices.wrap_ends;
+  space.cpu_offload = choices.cpu_offload;
+  space.forward_prefetch = choices.forward_prefetch;
+  space.backward_prefetch = choices.backward_prefetch;
+  space.global_batch = choices.global_batch;
+  if (space.global_batch) {
+    space.micro_batch = choices.batch;
+    space.accumulation = choices.accumulation;
+  } else if (choices.accumulation) {
+    space.base.accumulation = *choices.accumulation;
+  }
+}
+
+void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, Errors& errors) {
+  const PlanChoices& choices = request.choices;
+  const std::int64_t world = world_size(cluster);
+  if (choices.strategy) {
+    for (const PlanChoice other : {PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard}) {
+      const bool is_unread = std::find(request.unread.begin(), request.unread.end(), other) != request.unread.end();
+      if (!is_unread && !has(choices, other)) continue;
+      fail(errors, other, fmt::format("{} decides this already.", place_of(PlanChoice::Strategy)),
+           "Give one of the two.");
+    }
+    const Result<void> applied = apply_strategy(*choices.strategy, cluster, space);
+    if (!applied) append(errors, applied.error());
+    return;
+  }
+  const std::optional<std::int64_t> shard = choices.shard;
+  const std::optional<std::int64_t> replicate = choices.replicate;
+  if (shard && replicate && *shard * *replicate != world) {
+    fail(errors, PlanChoice::Replicate,
+         fmt::format("{} copies over {} GPUs each need {} GPUs; there are {}.", *replicate, *shard, *shard * *replicate,
+                     world),
+         "Give one of the two.");
+  } else if (replicate && world % *replicate != 0) {
+    fail(errors, PlanChoice::Replicate, fmt::format("{} GPUs do not make {} equal groups.", world, *replicate),
+         "Write a divisor of the number of GPUs.");
+  } else if (replicate) {
+    space.shard = world / *replicate;
+    space.replicate = replicate;
+  }
+  if (shard) space.shard = *shard;
+}
+
+/// Where the batch comes from, as far as no choice says it.
+std::string batch_origin_of(const PlanChoices& choices, const ModelSpec& spec, const Plan& base) {
+  const auto is_batch = [](const auto& dimension) { return dimension.name == "batch"; };
+  const bool has_batch = choices.batch || std::any_of(choices.dimensions.begin(), choices.dimensions.end(), is_batch);
+  const bool has_accumulation = choices.accumulation.has_value();
+  if (choices.global_batch || (has_batch && (has_accumulation || base.accumulation == 1))) return "";
+  const Result<Recipe> recipe = find_recipe(spec, base.recipe);
+  if (!recipe) return "";
+  const bool recipe_has_batch = std::any_of(recipe->dimensions.begin(), recipe->dimensions.end(), is_batch);
+  const bool is_of_recipe = recipe_has_batch || recipe->accumulation > 1;
+  const std::string source = is_of_recipe ? fmt::format("recipe {}", recipe->name) : std::string("the model's spec");
+  if (has_batch) return fmt::format("accumulation from {}", source);
+  if (has_accumulation) return fmt::format("micro-batch from {}", source);
+  return fmt::format("from {}", source);
+}
+
+bool has_unread_machines(const PlanRequest& request) {
+  return std::any_of(request.unread.begin(), request.unread.end(), is_about_machines);
+}
+
+ResolvedRequest resolve(const PlanRequest& request, const std::string& library, Errors& errors) {
+  const PlanChoices& choices = request.choices;
+  ResolvedRequest resolved;
+  resolved.workload = workload_of(choices, errors);
+  const auto path = keep(find_model_file(request.model, library), errors);
+  auto spec = path ? keep(read_model_spec(*path), errors) : std::nullopt;
+  if (spec) {
+    if (auto base = keep(base_plan(*spec, resolved.workload), errors)) resolved.space.base = *std::move(base);
+    resolved.spec = *std::move(spec);
+  }
+  resolved.space.base.model_file = request.model;  // As given: a plan names no folder of this machine.
+  // What the user says goes over what the recipe says.
+  apply_work_choices(choices, resolved.space.base, errors);
+  apply_implementations(resolved.space.base.runtime.implementations, resolved.workload);
+  fix_space(choices, resolved.space);
+  if (has_unread_machines(request)) {
+    append(errors, check_machines(choices, library));
+    return resolved;
+  }
+  auto cluster = keep(resolve_machines(choices, library), errors);
+  if (!cluster) return resolved;
+  fix_mesh(request, *cluster, resolved.space, errors);
+  resolved.cluster = *std::move(cluster);
+  return resolved;
+}
+
+}  // namespace
+
+Workload workload_of(const PlanChoices& choices, Errors& errors) {
+  Workload workload;
+  workload.recipe = choices.recipe.value_or("");
+  workload.trainable = choices.trainable;
+  workload.frozen = choices.frozen;
+  if (choices.batch && !choices.global_batch) {
+    workload.dimensions.push_back({"batch", static_cast<double>(*choices.batch)});
+  }
+  if (choices.sequence) workload.dimensions.push_back({"seq", static_cast<double>(*choices.sequence)});
+  for (const Dimension& size : choices.dimensions) {
+    for (const Dimension& given : workload.dimensions) {
+      if (given.name == size.name) {
+        fail(errors, PlanChoice::SetDimension, fmt::format("\"{}\" is given twice.", size.name));
+      }
+    }
+    workload.dimensions.push_back(size);
+  }
+  return workload;
+}
+
+void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) {
+  if (choices.precision) set_precision(plan, *choices.precision);
+  if (choices.reduce_dtype) plan.mixed_precision.reduce_dtype = choices.reduce_dtype;
+  Optimizer& optimizer = plan.optimizer;
+  optimizer.kind = choices.optimizer.value_or(optimizer.kind);
+  optimizer.implementation = choices.optimizer_implementation.value_or(optimizer.implementation);
+  optimizer.states = choices.optimizer_states.value_or(optimizer.states);
+  if (choices.clip) optimizer.clip_grad_norm = choices.clip->norm;
+  if (choices.flavor) {
+    Result<Runtime> runtime = runtime_of_flavor(*choices.flavor);
+    if (runtime) plan.runtime = std::move(*runtime);
+    if (!runtime) fail(errors, PlanChoice::Flavor, runtime.error()[0].what, runtime.error()[0].hint);
+  }
+  if (choices.allocator_settings) {
+    const auto parsed = simulator::parse_allocator_settings(*choices.allocator_settings);
+    if (!parsed) append(errors, parsed.error());
+    plan.runtime.allocator_settings = *choices.allocator_settings;
+  }
+}
+
+Errors check_request(const PlanRequest& request, const std::string& library) {
+  Errors errors;
+  resolve(request, library, errors);
+  return errors;
+}
+
+Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& library) {
+  Errors errors;
+  ResolvedRequest resolved = resolve(request, library, errors);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  resolved.batch_origin = batch_origin_of(request.choices, resolved.spec, resolved.space.base);
+  resolved.batch_is_default = resolved.batch_origin.starts_with("from ");
+  resolved.larger_gpus = [choices = request.choices, now = resolved.cluster, library] {
+    return larger_gpus(choices, now, false, library);
+  };
+  return resolved;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,54 @@
+#pragma once
+
+// From choices to what a search is asked: the model, the workload, the machines and the space. What the user decided
+// stands over what a recipe says, and that over the model's own values.
+
+#include <string>
+#include <vector>
+
+#include "core/cluster.h"
+#include "core/model_spec.h"
+#include "core/result.h"
+#include "planner/plan_choices.h"
+#include "planner/search.h"
+#include "planner/space.h"
+
+namespace fsdp::planner {
+
+/// What somebody asks: the best plan of a model under these choices.
+struct PlanRequest {
+  std::string model;  ///< A file, or the name of a shipped model.
+  PlanChoices choices;
+  /// Choices that were made and could not be read, whose errors the reader has: nothing is said about what rests on
+  /// them.
+  std::vector<PlanChoice> unread = {};
+
+  bool operator==(const PlanRequest&) const = default;
+};
+
+/// What the request comes to.
+struct ResolvedRequest {
+  ModelSpec spec;
+  Workload workload;
+  Cluster cluster;
+  Space space;
+  LargerGpus larger_gpus;         ///< RemedyRequest::larger_gpus.
+  bool batch_is_default = false;  ///< No choice says anything of the batch.
+  std::string batch_origin;       ///< "from recipe sft": where the batch comes from; empty: all of it was given.
+};
+
+/// Reads the model, the library of machines and the files that the choices name. Errors: everything that is wrong with
+/// them, in one go; the place of a choice is `place_of`. REQUIRES: nothing is unread.
+Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& library);
+
+/// What can be said of a request, some of whose choices could not be read.
+Errors check_request(const PlanRequest& request, const std::string& library);
+
+/// Recipe, sizes, what is trained. Adds what is wrong with them to `errors`.
+Workload workload_of(const PlanChoices& choices, Errors& errors);
+
+/// What choices say about precision, optimizer, model code and allocator, over what the plan has. Adds what is wrong
+/// with them to `errors`.
+void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors);
+
+}  // namespace fsdp::planner

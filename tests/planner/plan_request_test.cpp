@@ -1,0 +1,152 @@
+// From choices to what a search is asked, and between choices and what people write.
+
+#include "planner/plan_request.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "planner/choice_text.h"
+#include "planner/choice_words.h"
+#include "planner/cli_request.h"
+
+namespace fsdp::planner {
+namespace {
+
+const std::string kLibrary = "model_specs";
+
+/// What a user types after each option; other than the value that it has without.
+const std::map<PlanChoice, std::vector<std::string>> kTexts = {
+    {PlanChoice::Gpus, {"4"}},
+    {PlanChoice::Nodes, {"2"}},
+    {PlanChoice::GpuName, {"H100 SXM"}},
+    {PlanChoice::Memory, {"16G"}},
+    {PlanChoice::ClusterFile, {"DGX H100"}},
+    {PlanChoice::IntraLinkName, {"pcie-host"}},
+    {PlanChoice::IntraBandwidth, {"8GB/s"}},
+    {PlanChoice::NetworkName, {"roce"}},
+    {PlanChoice::NicBandwidth, {"12.5GB/s"}},
+    {PlanChoice::GpusPerNic, {"2"}},
+    {PlanChoice::HostMemory, {"1536G"}},
+    {PlanChoice::Recipe, {"sft"}},
+    {PlanChoice::Batch, {"3"}},
+    {PlanChoice::Sequence, {"8192"}},
+    {PlanChoice::GlobalBatch, {"64"}},
+    {PlanChoice::Accumulate, {"2"}},
+    {PlanChoice::SetDimension, {"clip_seconds=7.5", "width=32"}},
+    {PlanChoice::Trainable, {"*.weight", "lm_head.*"}},
+    {PlanChoice::Freeze, {"it's"}},
+    {PlanChoice::Precision, {"fp16-mixed"}},
+    {PlanChoice::ReduceDtype, {"bfloat16"}},
+    {PlanChoice::OptimizerName, {"sgd"}},
+    {PlanChoice::OptimizerImpl, {"for_loop"}},
+    {PlanChoice::OptimizerStatesName, {"8bit"}},
+    {PlanChoice::Clip, {"0.5"}},
+    {PlanChoice::Flavor, {"torchtitan"}},
+    {PlanChoice::AllocConf, {"expandable_segments:True"}},
+    {PlanChoice::Strategy, {"SHARD_GRAD_OP"}},
+    {PlanChoice::Shard, {"4"}},
+    {PlanChoice::Replicate, {"2"}},
+    {PlanChoice::Reshard, {"keep-last:4"}},
+    {PlanChoice::Wrap, {"model.layers.*,lm_head"}},
+    {PlanChoice::WrapEnds, {"no"}},
+    {PlanChoice::Checkpoint, {"selective:12"}},
+    {PlanChoice::Offload, {"yes"}},
+    {PlanChoice::Prefetch, {"0"}},
+    {PlanChoice::BackwardPrefetch, {"3"}},
+};
+
+PlanChoices all_choices() {
+  PlanChoices choices;
+  for (const auto& [choice, texts] : kTexts) EXPECT_TRUE(read_choice(choice, texts, choices)) << texts.front();
+  return choices;
+}
+
+TEST(PlanChoices, EachIsWrittenAsItIsReadAndTouchesNoOther) {
+  for (const PlanChoice choice : plan_choices()) {
+    PlanChoices choices;
+    ASSERT_TRUE(kTexts.contains(choice)) << place_of(choice);
+    ASSERT_TRUE(read_choice(choice, kTexts.at(choice), choices)) << place_of(choice);
+    for (const PlanChoice other : plan_choices()) EXPECT_EQ(has(choices, other), other == choice) << place_of(other);
+    EXPECT_EQ(texts_of(choice, choices), kTexts.at(choice));
+    clear(choices, choice);
+    EXPECT_TRUE(choices == PlanChoices()) << place_of(choice);
+  }
+}
+
+TEST(PlanChoices, NamesOfThePublishedTablesAreAllWritten) {
+  for (const PlanChoice choice : plan_choices()) {
+    const std::string_view all = info_of(choice).values;
+    for (std::size_t begin = 0; begin < all.size();) {
+      const std::size_t end = std::min(all.find('|', begin), all.size());
+      const std::vector<std::string> text = {std::string(all.substr(begin, end - begin))};
+      PlanChoices choices;
+      ASSERT_TRUE(read_choice(choice, text, choices)) << place_of(choice) << " " << text.front();
+      EXPECT_EQ(texts_of(choice, choices), text) << place_of(choice);
+      begin = end + 1;
+    }
+  }
+}
+
+TEST(PlanChoices, TheWordsOfACommandMakeThemAgain) {
+  std::vector<std::string> words = words_of(all_choices());
+  words.insert(words.begin(), "mlp");
+  const Result<CommandLine> line = parse_command_line(words);
+  ASSERT_TRUE(line) << to_string(line.error().front());
+  Errors errors;
+  EXPECT_TRUE(read_choices(*line, errors).choices == all_choices());
+  EXPECT_TRUE(errors.empty());
+}
+
+TEST(PlanChoices, ANameIsOneWordWhereFlagsAreTypedAndWhichMachineComesBeforeHowMany) {
+  EXPECT_EQ(flags_of({.gpus = 4, .nodes = 2, .gpu_name = "A100 80GB PCIe", .memory = Bytes(79LL << 30)}),
+            "--gpu A100-80GB-PCIe --mem 79G --gpus 4 --nodes 2");
+  EXPECT_EQ(flags_of({.batch = 4, .accumulation = 2}), "--batch 4 --accumulate 2");
+  EXPECT_EQ(flags_of({.frozen = {"a.*", "b"}}), "--freeze a.* b");
+  EXPECT_EQ(flags_of({.allocator_settings = "a:1, b:2"}), "--alloc-conf a:1, b:2");
+}
+
+TEST(PlanChoices, AChangeStandsInThePlaceOfAChoiceAndBesidePatternsAndOtherSizes) {
+  const PlanChoices now = {.gpus = 4, .batch = 8, .dimensions = {{"width", 32}, {"depth", 3}}, .frozen = {"a"}};
+  const PlanChoices after = with_change(now, {.batch = 2, .dimensions = {{"width", 16}}, .frozen = {"b"}});
+  const PlanChoices expected = {
+      .gpus = 4, .batch = 2, .dimensions = {{"depth", 3}, {"width", 16}}, .frozen = {"a", "b"}};
+  EXPECT_TRUE(after == expected);
+}
+
+TEST(PlanRequest, SaysAllThatIsWrongAndNothingOfWhatCouldNotBeRead) {
+  const CommandLine line = *parse_command_line(
+      std::vector<std::string>{"no_model", "--mem", "16X", "--batch", "none", "--flavor", "megatron", "--strategy",
+                               "FULL_SHARD", "--set", "batch=2", "--set", "batch=3"});
+  const auto resolved = read_request(line, kLibrary);
+  ASSERT_FALSE(resolved.has_value());
+  std::vector<std::string> places;
+  for (const Error& error : resolved.error()) places.push_back(error.where);
+  EXPECT_EQ(places, (std::vector<std::string>{"--batch", "--flavor", "--mem", "--set", "no_model"}))
+      << "and not that the machines are missing";
+}
+
+TEST(PlanRequest, ChoicesStandOverTheRecipeAndTheRecipeOverTheModel) {
+  const PlanRequest nothing = {.model = "qwen3_tts", .choices = {.gpus = 4, .memory = Bytes(16LL << 30)}};
+  const auto usual = resolve(nothing, kLibrary);
+  ASSERT_TRUE(usual) << to_string(usual.error().front());
+  EXPECT_TRUE(usual->batch_is_default);
+  PlanRequest asked = nothing;
+  asked.choices.batch = 3;
+  asked.choices.accumulation = 5;
+  asked.choices.optimizer = OptimizerKind::Sgd;
+  asked.choices.clip = GradientClipping{};
+  const auto resolved = resolve(asked, kLibrary);
+  ASSERT_TRUE(resolved) << to_string(resolved.error().front());
+  EXPECT_FALSE(resolved->batch_is_default);
+  EXPECT_EQ(resolved->batch_origin, "");
+  EXPECT_EQ(resolved->space.base.accumulation, 5);
+  EXPECT_EQ(resolved->space.base.optimizer.kind, OptimizerKind::Sgd);
+  EXPECT_FALSE(resolved->space.base.optimizer.clip_grad_norm);
+  EXPECT_EQ(usual->space.base.optimizer.kind, OptimizerKind::AdamW);
+  EXPECT_EQ(resolved->workload.dimensions, (std::vector<Dimension>{{"batch", 3}}));
+}
+
+}  // namespace
+}  // namespace fsdp::planner
