@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "simulator/caching_allocator.h"
+#include "simulator/allocator/caching_allocator.h"
 
 namespace {
 

@@ -1,10 +1,10 @@
 // What a collective's cost costs: once for a process group, then for each size. Neither may grow with the ranks.
 
-#include "simulator/collective_cost.h"
+#include "simulator/nccl/collective_cost.h"
 
 #include <benchmark/benchmark.h>
 
-#include "simulator/nccl_memory.h"
+#include "simulator/nccl/nccl_memory.h"
 
 namespace fsdp::simulator {
 namespace {

@@ -9,9 +9,9 @@
 #include <QImage>
 #include <QPainter>
 
-#include "gui/memory_timeline_widget.h"
-#include "gui/pareto_widget.h"
-#include "gui/stream_timeline_widget.h"
+#include "gui/charts/memory_timeline_widget.h"
+#include "gui/charts/pareto_widget.h"
+#include "gui/charts/stream_timeline_widget.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/model_spec.h"
+#include "core/spec/model_spec.h"
 
 namespace {
 

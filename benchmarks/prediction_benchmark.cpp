@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "core/cluster_library.h"
-#include "core/model_spec.h"
+#include "core/cluster/cluster_library.h"
+#include "core/spec/model_spec.h"
 #include "simulator/predictor.h"
 
 namespace fsdp {
@@ -26,8 +26,8 @@ Plan usual_plan(const Model& model, Mesh mesh) {
   plan.mesh = mesh;
   for (const Stack& stack : model.stacks) {
     for (const int call : stack.calls) {
-      const int module = model.calls[static_cast<std::size_t>(call)].module;
-      plan.units.push_back({{model.modules[static_cast<std::size_t>(module)].name}, {}});
+      const int module = model.calls[call].module;
+      plan.units.push_back({{model.modules[module].name}, {}});
     }
   }
   plan.units.push_back({{""}, {}});

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/replay.h"
+#include "replay/replay.h"
 
 namespace {
 

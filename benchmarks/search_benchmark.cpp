@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "core/cluster_library.h"
+#include "core/cluster/cluster_library.h"
 #include "planner/predicted_cost.h"
 #include "planner/predictors.h"
 #include "planner/search.h"

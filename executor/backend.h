@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "core/plan.h"
-#include "core/result.h"
-#include "executor/collectives.h"
-#include "executor/options.h"
+#include "core/base/result.h"
+#include "core/plan/plan.h"
+#include "executor/network/collectives.h"
+#include "executor/options/options.h"
 
 namespace fsdp::executor {
 

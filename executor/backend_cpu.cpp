@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "core/cpu_cluster.h"
-#include "core/files.h"
+#include "core/base/files.h"
+#include "core/cluster/cpu_cluster.h"
 #include "executor/backend.h"
-#include "executor/counting_allocator.h"
+#include "executor/memory/counting_allocator.h"
 
 namespace fsdp::executor {
 

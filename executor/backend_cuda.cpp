@@ -20,10 +20,10 @@
 #include <optional>
 #include <string_view>
 
-#include "core/environment.h"
-#include "executor/collectives_nccl.h"
-#include "executor/cuda_memory.h"
-#include "executor/shared_devices.h"
+#include "core/base/environment.h"
+#include "executor/memory/cuda_memory.h"
+#include "executor/network/collectives_nccl.h"
+#include "executor/network/shared_devices.h"
 
 namespace fsdp::executor {
 

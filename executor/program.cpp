@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "core/printable.h"
+#include "core/base/printable.h"
 #include "executor/rank_run.h"
 
 namespace fsdp::executor {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "executor/backend.h"
-#include "executor/options.h"
+#include "executor/options/options.h"
 
 namespace fsdp::executor {
 

@@ -12,24 +12,24 @@
 #include <system_error>
 #include <utility>
 
-#include "core/cpu_cluster.h"
-#include "core/files.h"
-#include "core/model_library.h"
-#include "core/plan_file.h"
-#include "core/report_json.h"
+#include "core/base/files.h"
+#include "core/cluster/cpu_cluster.h"
+#include "core/plan/plan_file.h"
+#include "core/report/report_json.h"
+#include "core/spec/model_library.h"
 #include "core/version.h"
-#include "executor/agreement.h"
-#include "executor/checkpoint_save.h"
-#include "executor/kernel_calls.h"
-#include "executor/local_address.h"
-#include "executor/loss_inputs.h"
-#include "executor/measured_report.h"
-#include "executor/measured_trace.h"
-#include "executor/parameter_file.h"
-#include "executor/progress_of_run.h"
-#include "executor/recomputation.h"
+#include "executor/checkpoint/checkpoint_save.h"
+#include "executor/checkpoint/parameter_file.h"
+#include "executor/measured/kernel_calls.h"
+#include "executor/measured/loss_inputs.h"
+#include "executor/measured/measured_report.h"
+#include "executor/measured/measured_trace.h"
+#include "executor/measured/progress_of_run.h"
+#include "executor/network/local_address.h"
 #include "executor/run_start.h"
-#include "executor/trainer.h"
+#include "executor/training/agreement.h"
+#include "executor/training/recomputation.h"
+#include "executor/training/trainer.h"
 
 namespace fsdp::executor {
 
@@ -121,7 +121,7 @@ RankGroups groups_of(const GroupMaker& make, GlooNetwork* host, bool on_cuda, co
 }
 
 std::string instruction_text(const Job& job, int current) {
-  const Schedule one{{job.schedule.instructions[static_cast<std::size_t>(current)]}};
+  const Schedule one{{job.schedule.instructions[current]}};
   std::string text = to_text(one, job.index, job.layout);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return fmt::format("instruction {} of {}, {}", current, job.schedule.instructions.size(), text);

@@ -3,7 +3,7 @@
 // One rank's whole run: reads the plan, joins the others, trains, and writes what was asked for.
 
 #include "executor/backend.h"
-#include "executor/options.h"
+#include "executor/options/options.h"
 
 namespace fsdp::executor {
 

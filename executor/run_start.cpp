@@ -13,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "executor/old_names.h"
-#include "executor/weights.h"
+#include "executor/checkpoint/old_names.h"
+#include "executor/checkpoint/weights.h"
 
 namespace fsdp::executor {
 

@@ -9,15 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "core/model.h"
-#include "core/plan.h"
-#include "core/result.h"
-#include "core/stored_tensors.h"
-#include "executor/agreement.h"
-#include "executor/checkpoint_load.h"
-#include "executor/options.h"
-#include "executor/token_file.h"
-#include "executor/trainer.h"
+#include "core/base/result.h"
+#include "core/formats/stored_tensors.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
+#include "executor/checkpoint/checkpoint_load.h"
+#include "executor/options/options.h"
+#include "executor/training/agreement.h"
+#include "executor/training/token_file.h"
+#include "executor/training/trainer.h"
 
 namespace fsdp::executor {
 

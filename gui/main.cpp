@@ -9,11 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/model_library.h"
+#include "core/spec/model_library.h"
 #include "core/version.h"
-#include "gui/main_window.h"
-#include "gui/screenshot.h"
-#include "gui/style.h"
+#include "gui/theme/style.h"
+#include "gui/window/main_window.h"
+#include "gui/window/screenshot.h"
 
 namespace {
 

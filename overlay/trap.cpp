@@ -1,7 +1,7 @@
 // System calls that do not come by the C library.
 //
 // Some libraries make them by themselves: Rust's rustix, and with it safetensors when it moves a finished file to its
-// name. The rehearsal has the kernel stop each that changes a path (planner/system_call_filter.h) with the signal
+// name. The rehearsal has the kernel stop each that changes a path (runs/system_call_filter.h) with the signal
 // SIGSYS, and the handler here does what the function of that name would do. Calls from one page of memory pass; this
 // library's own are made there. A filter cannot be changed in a program that is started later, so the page is at the
 // same address in every process.
@@ -25,7 +25,7 @@ kernel::Caller kernel::caller = nullptr;
 
 namespace {
 
-// The same number stands in planner/system_call_filter.cpp. It is below 2^39, the smallest address space of 64-bit
+// The same number stands in runs/system_call_filter.cpp. It is below 2^39, the smallest address space of 64-bit
 // machines.
 constexpr std::uintptr_t kPage = 0x4f5d000000;
 constexpr std::size_t kPageSize = 4096;

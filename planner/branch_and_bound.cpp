@@ -52,7 +52,7 @@ constexpr std::int64_t kBoxesPerReport = 8;
 
 std::int64_t Box::size() const {
   std::int64_t points = 1;
-  for (int i = 0; i < num_coordinates; ++i) points *= ranges[static_cast<std::size_t>(i)].size();
+  for (int i = 0; i < num_coordinates; ++i) points *= ranges[i].size();
   return points;
 }
 
@@ -73,7 +73,7 @@ bool comes_before(const Box& a, const Box& b) {
 int CostModel::split_coordinate(const Box& box) const {
   int widest = 0;
   for (int i = 1; i < box.num_coordinates; ++i) {
-    if (box.ranges[static_cast<std::size_t>(i)].size() > box.ranges[static_cast<std::size_t>(widest)].size()) {
+    if (box.ranges[i].size() > box.ranges[widest].size()) {
       widest = i;
     }
   }
@@ -134,7 +134,7 @@ void BranchAndBound::push(const Box& box, int level, const Bound& least, std::in
     if (is_exact) {
       too_large_.push_back({box, bound});
     } else {
-      counts_.too_large[static_cast<std::size_t>(level)] += box.size();
+      counts_.too_large[level] += box.size();
     }
     return;
   }
@@ -174,7 +174,7 @@ void BranchAndBound::drop(const Node& node) {
   if (node.level == last_level_) {
     too_large_.push_back({node.box, node.bound});
   } else {
-    counts_.too_large[static_cast<std::size_t>(node.level)] += node.box.size();
+    counts_.too_large[node.level] += node.box.size();
   }
 }
 
@@ -281,7 +281,7 @@ EvaluatedPoint BranchAndBound::settle(const Node& best) {
 LevelCounts BranchAndBound::counts() const {
   LevelCounts counts = counts_;
   for (const Node& node : open_) {
-    if (node.level != last_level_) counts.too_slow[static_cast<std::size_t>(node.level)] += node.box.size();
+    if (node.level != last_level_) counts.too_slow[node.level] += node.box.size();
   }
   return counts;
 }

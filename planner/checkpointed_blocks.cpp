@@ -4,8 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "core/index.h"
-
 namespace fsdp::planner {
 
 namespace {
@@ -19,7 +17,7 @@ std::vector<std::vector<std::string>> blocks_of(const Model& model) {
   for (const Stack& stack : model.stacks) {
     std::vector<std::string> blocks;
     for (const int call : stack.calls) {
-      const std::string& name = model.modules[at(model.calls[at(call)].module)].name;
+      const std::string& name = model.modules[model.calls[call].module].name;
       if (std::find(blocks.begin(), blocks.end(), name) == blocks.end()) blocks.push_back(name);
     }
     stacks.push_back(std::move(blocks));
@@ -31,7 +29,7 @@ void checkpoint_first(Plan& plan, const std::vector<std::vector<std::string>>& s
                       CheckpointMode mode) {
   plan.checkpointing.entries.clear();
   for (const std::vector<std::string>& stack : stacks) {
-    const std::size_t taken = std::min(stack.size(), at(count));
+    const std::size_t taken = std::min(stack.size(), static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < taken; ++i) plan.checkpointing.entries.push_back({stack[i], mode});
   }
 }

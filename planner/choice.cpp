@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/limits.h"
+#include "core/base/limits.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/strategy_names.h"
 
@@ -315,10 +315,10 @@ std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::
 }
 
 Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
-  const Family& family = families.families[static_cast<std::size_t>(choice.family)];
+  const Family& family = families.families[choice.family];
   Plan plan = base;
   plan.mesh = family.mesh;
-  plan.units = units_of(families.wrappings[static_cast<std::size_t>(family.wrapping)].wrapping, family, choice.kept);
+  plan.units = units_of(families.wrappings[family.wrapping].wrapping, family, choice.kept);
   checkpoint_first(plan, families.blocks, choice.checkpointed, family.mode);
   plan.cpu_offload = family.cpu_offload;
   plan.accumulation = family.accumulation;
@@ -328,8 +328,8 @@ Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
 }
 
 std::string label_of(const Families& families, const Choice& choice) {
-  const Family& family = families.families[static_cast<std::size_t>(choice.family)];
-  const NamedWrapping& wrapping = families.wrappings[static_cast<std::size_t>(family.wrapping)];
+  const Family& family = families.families[choice.family];
+  const NamedWrapping& wrapping = families.wrappings[family.wrapping];
   Plan plan;
   plan.mesh = family.mesh;
   plan.units = units_of(wrapping.wrapping, family, choice.kept);

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "core/cluster.h"
-#include "core/model.h"
-#include "core/plan.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
 #include "planner/branch_and_bound.h"
 #include "planner/space.h"
 #include "planner/wrapping.h"

@@ -6,7 +6,7 @@
 #include <array>
 #include <numeric>
 
-#include "core/parse_units.h"
+#include "core/base/parse_units.h"
 
 namespace fsdp::planner {
 

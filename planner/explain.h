@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/report.h"
+#include "core/report/report.h"
 #include "planner/branch_and_bound.h"
 #include "planner/remedies.h"
 #include "planner/search.h"

@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include "core/model_index.h"
-#include "core/sharding.h"
-#include "simulator/host_memory.h"
+#include "core/model/model_index.h"
+#include "core/plan/sharding.h"
+#include "simulator/memory/host_memory.h"
 
 namespace fsdp::planner {
 
@@ -29,7 +29,7 @@ class HostNeeds {
     plan.mesh = family.mesh;
     plan.cpu_offload = family.cpu_offload;
     plan.accumulation = family.accumulation;
-    plan.units = units_of(families_.wrappings[static_cast<std::size_t>(family.wrapping)].wrapping, family, 0);
+    plan.units = units_of(families_.wrappings[family.wrapping].wrapping, family, 0);
     const auto layout = make_layout(index_, plan);
     assert(layout.has_value());
     const auto host = simulator::host_memory(cluster_, plan, *layout);

@@ -17,7 +17,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/cluster_library.h"
+#include "core/cluster/cluster_library.h"
 #include "planner/plan_machines.h"
 
 namespace fsdp::planner {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/cluster.h"
+#include "core/cluster/cluster.h"
 #include "planner/plan_choices.h"
 #include "planner/remedies.h"
 

@@ -26,11 +26,10 @@
 #include <algorithm>
 #include <cassert>
 
-#include "core/index.h"
-#include "simulator/device_terms.h"
-#include "simulator/plan_times.h"
-#include "simulator/prediction.h"
-#include "simulator/roofline.h"
+#include "simulator/memory/device_terms.h"
+#include "simulator/prepared/prediction.h"
+#include "simulator/time/plan_times.h"
+#include "simulator/time/roofline.h"
 
 namespace fsdp::planner {
 
@@ -110,10 +109,10 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Pl
   sums.compute.push_back(compute);
   for (std::int64_t block = 0; block < families_.longest_stack(); ++block) {
     for (const StackOfCalls& stack : stacks_) {
-      if (at(block) >= stack.calls.size()) continue;
-      for (const int call : stack.all_calls[at(block)]) {
-        const CallCost& none = costs[static_cast<std::size_t>(call)];
-        const CallCost& mode = mode_costs[static_cast<std::size_t>(call)];
+      if (static_cast<std::size_t>(block) >= stack.calls.size()) continue;
+      for (const int call : stack.all_calls[block]) {
+        const CallCost& none = costs[call];
+        const CallCost& mode = mode_costs[call];
         compute += mode.forward + mode.backward + mode.recompute - none.forward - none.backward - none.recompute;
       }
     }
@@ -133,9 +132,7 @@ LowerBounds::CallSums LowerBounds::make_call_sums(const Family& family, const Pl
   for (std::size_t c = 0; c < num_calls; ++c) {
     if (block_of_call_[c].first < 0) sums.outside.push_back(static_cast<int>(c));
   }
-  const auto height = [&](int call) {
-    return sums.kept[static_cast<std::size_t>(call)] + sums.peak[static_cast<std::size_t>(call)];
-  };
+  const auto height = [&](int call) { return sums.kept[call] + sums.peak[call]; };
   std::stable_sort(sums.outside.begin(), sums.outside.end(), [&](int a, int b) { return height(a) > height(b); });
   if (sums.outside.size() > 2) sums.outside.resize(2);
   return sums;
@@ -147,8 +144,8 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   const simulator::ComputeCosts costs =
       simulator::compute_costs(cluster.gpu, activation_dtype(model, plan), plan.runtime.implementations);
   const std::vector<simulator::UnitTimes> times = simulator::unit_times(layout, plan, mesh, cluster, costs);
-  const Wrapping& wrapping = families_.wrappings[at(family.wrapping)].wrapping;
-  const std::size_t longest = at(wrapping.longest());
+  const Wrapping& wrapping = families_.wrappings[family.wrapping].wrapping;
+  const std::size_t longest = static_cast<std::size_t>(wrapping.longest());
   sums.gathers.assign(longest + 1, Seconds{0});
   sums.copies.assign(longest + 1, Seconds{0});
   // The layout is that of units that reshard to all ranks; the times of a smaller group are worked out here.
@@ -197,7 +194,7 @@ const Layout& LowerBounds::layout_of(const Family& family) {
   plan.mesh = family.mesh;
   Family resharding = family;
   resharding.reshard = ReshardAfterForward::Kind::Always;
-  plan.units = units_of(families_.wrappings[at(family.wrapping)].wrapping, resharding, 0);
+  plan.units = units_of(families_.wrappings[family.wrapping].wrapping, resharding, 0);
   auto layout = make_layout(index_, plan);
   assert(layout.has_value());
   return layouts_.emplace(key, *std::move(layout)).first->second;
@@ -205,7 +202,7 @@ const Layout& LowerBounds::layout_of(const Family& family) {
 
 LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   Predictor& predictor = predictor_of_(family.micro_batch);
-  const Wrapping& wrapping = families_.wrappings[static_cast<std::size_t>(family.wrapping)].wrapping;
+  const Wrapping& wrapping = families_.wrappings[family.wrapping].wrapping;
   Plan plan = base_;
   plan.mesh = family.mesh;
   plan.cpu_offload = family.cpu_offload;
@@ -243,8 +240,8 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   for (const Call& call : model.calls) {
     std::int64_t largest = 0;
     for (const int parameter : call.parameters) {
-      const int owner = layout.unit_of_parameter[static_cast<std::size_t>(parameter)];
-      const ShardedUnit& unit = layout.units[static_cast<std::size_t>(owner)];
+      const int owner = layout.unit_of_parameter[parameter];
+      const ShardedUnit& unit = layout.units[owner];
       if (!unit.is_root) largest = std::max(largest, bytes_of(unit.full_elements, unit.param_dtype));
     }
     sums.unit_of_call.push_back(largest);
@@ -287,14 +284,14 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
     const auto ran = is_own                      ? static_cast<std::int64_t>(own_block)
                      : stack.calls.back() < call ? static_cast<std::int64_t>(stack.calls.size())
                                                  : 0;
-    bytes += calls.saved[s][at(std::min(ran, checkpointed))];
+    bytes += calls.saved[s][std::min(ran, checkpointed)];
   }
   for (std::size_t s = 0; s < std::min(units.unsharded.size(), stacks_.size()); ++s) {
     const std::vector<std::int64_t>& unsharded = units.unsharded[s];
     const std::int64_t num_units = static_cast<std::int64_t>(unsharded.size()) - 1;
     const std::int64_t first_kept = std::max<std::int64_t>(0, num_units - kept);
     // Only where the units are made of all blocks of all stacks do unit and block numbers go together.
-    const std::int64_t group = families_.wrappings[at(family.wrapping)].blocks_per_unit;
+    const std::int64_t group = families_.wrappings[family.wrapping].blocks_per_unit;
     const std::int64_t num_blocks = static_cast<std::int64_t>(stacks_[s].calls.size());
     if (units.unsharded.size() != stacks_.size() || (num_blocks + group - 1) / group != num_units) continue;
     std::int64_t passed = 0;
@@ -303,7 +300,7 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
     } else if (stacks_[s].calls.back() < call) {
       passed = num_units;
     }
-    if (passed > first_kept) bytes += unsharded[at(passed)] - unsharded[at(first_kept)];
+    if (passed > first_kept) bytes += unsharded[passed] - unsharded[first_kept];
   }
   return bytes;
 }
@@ -318,8 +315,8 @@ std::int64_t LowerBounds::memory(const Family& family, const CallSums& calls, co
   for (const StackOfCalls& stack : stacks_) {
     if (stack.calls.empty()) continue;
     const auto last = static_cast<std::int64_t>(stack.calls.size()) - 1;
-    look_at(stack.calls[at(last)]);
-    if (checkpointed > 0) look_at(stack.calls[at(std::min(checkpointed - 1, last))]);
+    look_at(stack.calls[last]);
+    if (checkpointed > 0) look_at(stack.calls[std::min(checkpointed - 1, last)]);
   }
   for (const int call : calls.outside) look_at(call);
   Bytes device(highest);
@@ -333,8 +330,8 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   const UnitSums& units = unit_sums(family);
   const double micro_batches = static_cast<double>(family.accumulation);
   const double reductions = base_.sync_every_micro_batch ? micro_batches : 1;
-  const Seconds compute = micro_batches * calls.compute[at(checkpointed.first)];
-  const std::size_t most_kept = at(kept.last);
+  const Seconds compute = micro_batches * calls.compute[checkpointed.first];
+  const std::size_t most_kept = static_cast<std::size_t>(kept.last);
   const Seconds stream = compute + micro_batches * units.copies[most_kept] + reductions * units.reduce_copies;
   const Seconds communicator = micro_batches * units.gathers[most_kept] + reductions * units.reduces;
   const Seconds time = units.optimizer + std::max({units.root_gather + stream + units.last_reduce, communicator,

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/model_index.h"
-#include "core/sharding.h"
+#include "core/model/model_index.h"
+#include "core/plan/sharding.h"
 #include "planner/branch_and_bound.h"
 #include "planner/choice.h"
 #include "simulator/predictor.h"

@@ -13,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/cluster.h"
-#include "core/model.h"
-#include "core/plan.h"
-#include "core/units.h"
+#include "core/base/units.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
 #include "planner/space.h"
 
 namespace fsdp::planner {
@@ -113,7 +113,7 @@ struct PlanChoices {
   std::optional<OptimizerImplementation> optimizer_implementation = {};
   std::optional<OptimizerStates> optimizer_states = {};
   std::optional<GradientClipping> clip = {};
-  std::optional<std::string> flavor = {};              ///< Whose model code: core/runtime.h has the names.
+  std::optional<std::string> flavor = {};              ///< Whose model code: core/plan/runtime.h has the names.
   std::optional<std::string> allocator_settings = {};  ///< PYTORCH_ALLOC_CONF.
 
   // The plan.

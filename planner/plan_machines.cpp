@@ -2,7 +2,7 @@
 //
 //   cluster               a file, or a shipped cluster; the other choices change it
 //   GPU, number           GPUs of the library with the links that are usual for them
-//   number, memory        no GPU is named: core/cluster.h says which one stands in
+//   number, memory        no GPU is named: core/cluster/cluster.h says which one stands in
 
 #include "planner/plan_machines.h"
 
@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "core/cluster_reader.h"
+#include "core/cluster/cluster_reader.h"
 
 namespace fsdp::planner {
 

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "core/cluster.h"
-#include "core/cluster_library.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/cluster/cluster_library.h"
 #include "planner/plan_choices.h"
 
 namespace fsdp::planner {

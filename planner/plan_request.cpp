@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/model_library.h"
+#include "core/spec/model_library.h"
 #include "planner/larger_gpus.h"
 #include "planner/plan_machines.h"
 #include "planner/strategy_names.h"
-#include "simulator/allocator_settings.h"
+#include "simulator/allocator/allocator_settings.h"
 
 namespace fsdp::planner {
 

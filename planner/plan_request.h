@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/cluster.h"
-#include "core/model_spec.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/spec/model_spec.h"
 #include "planner/plan_choices.h"
 #include "planner/search.h"
 #include "planner/space.h"

@@ -6,10 +6,10 @@
 #include <iterator>
 #include <vector>
 
-#include "core/json_writer.h"
-#include "core/name_ranges.h"
-#include "planner/render_plan.h"
+#include "core/base/json_writer.h"
+#include "core/base/name_ranges.h"
 #include "planner/strategy_names.h"
+#include "text/figures.h"
 
 namespace fsdp::planner {
 
@@ -72,8 +72,8 @@ ModelFacts facts_of(const Model& model) {
   ModelFacts facts;
   for (const Stack& stack : model.stacks) {
     for (const int call : stack.calls) {
-      const int module = model.calls[static_cast<std::size_t>(call)].module;
-      if (module >= 0) facts.blocks.insert(model.modules[static_cast<std::size_t>(module)].name);
+      const int module = model.calls[call].module;
+      if (module >= 0) facts.blocks.insert(model.modules[module].name);
     }
   }
   std::set<Dtype> dtypes;

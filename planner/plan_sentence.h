@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "core/model.h"
-#include "core/plan.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
 
 namespace fsdp::planner {
 

@@ -22,7 +22,7 @@
 #include <limits>
 #include <utility>
 
-#include "simulator/device_terms.h"
+#include "simulator/memory/device_terms.h"
 
 namespace fsdp::planner {
 
@@ -87,9 +87,8 @@ std::string PredictedCost::level_name(int level) const {
 }
 
 Choice PredictedCost::choice_at(int family, std::int32_t kept, std::int32_t checkpointed) const {
-  const Family& numbers = families_.families[static_cast<std::size_t>(family)];
-  return {family, numbers.kept[static_cast<std::size_t>(kept)],
-          numbers.checkpointed[static_cast<std::size_t>(checkpointed)]};
+  const Family& numbers = families_.families[family];
+  return {family, numbers.kept[kept], numbers.checkpointed[checkpointed]};
 }
 
 Choice PredictedCost::choice_of(const Box& point) const {
@@ -98,7 +97,7 @@ Choice PredictedCost::choice_of(const Box& point) const {
 }
 
 simulator::Predictor& PredictedCost::predictor_of(const Choice& choice) {
-  return predictor_of_(families_.families[static_cast<std::size_t>(choice.family)].micro_batch);
+  return predictor_of_(families_.families[choice.family].micro_batch);
 }
 
 Plan PredictedCost::plan_of(const Choice& choice) {
@@ -141,7 +140,7 @@ std::int64_t PredictedCost::needed_bytes(const simulator::Outcome& outcome) {
 }
 
 Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
-  const Family& family = families_.families[static_cast<std::size_t>(choice.family)];
+  const Family& family = families_.families[choice.family];
   Plan plan = base_;
   plan.mesh = family.mesh;
   const auto terms = simulator::outside_terms(predictor_of(choice).cluster(), plan);
@@ -158,7 +157,7 @@ Bound LiveCost::bound(const Box& box, int level) {
 }
 
 Bound PredictedCost::bound(const Box& box, int level) {
-  const Family& family = families_.families[static_cast<std::size_t>(box.family)];
+  const Family& family = families_.families[box.family];
   const Choice fastest = choice_at(box.family, box.ranges[0].last, box.ranges[1].first);
   const Choice smallest = choice_at(box.family, box.ranges[0].first, box.ranges[1].last);
   const double no_time = -std::numeric_limits<double>::infinity();

@@ -6,9 +6,9 @@
 #include <map>
 #include <vector>
 
-#include "core/cluster.h"
-#include "core/model_spec.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/spec/model_spec.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::planner {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/cluster.h"
-#include "core/model_spec.h"
-#include "core/report.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/report/report.h"
+#include "core/spec/model_spec.h"
 #include "planner/search.h"
 #include "planner/space.h"
 #include "simulator/predictor.h"

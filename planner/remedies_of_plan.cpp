@@ -115,7 +115,7 @@ void try_ends(RemedyList& list) {
   const Model& model = list.request().predictor.model();
   Plan plan = list.plan();
   for (const int end : wrappables_of(model).ends) {
-    const std::string& name = model.modules[static_cast<std::size_t>(end)].name;
+    const std::string& name = model.modules[end].name;
     if (!is_unit(plan, name)) plan.units.insert(plan.units.end() - 1, Unit{{name}, {}});
   }
   if (plan.units != list.plan().units) {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/name_pattern.h"
+#include "core/base/name_pattern.h"
 #include "planner/predictors.h"
 #include "planner/remedy_list.h"
 #include "planner/strategy_names.h"
@@ -66,10 +66,10 @@ void try_freezing(RemedyList& list) {
   Workload workload = request.workload;
   PlanChoices change;
   for (const Call& call : model.calls) {
-    const Block& block = model.blocks[static_cast<std::size_t>(call.block)];
+    const Block& block = model.blocks[call.block];
     for (const Op& op : block.ops) {
       if (op.kind != OpKind::Embedding) continue;
-      const int table = call.parameters[static_cast<std::size_t>(op.parameters.front())];
+      const int table = call.parameters[op.parameters.front()];
       const Parameter& parameter = model.parameters[static_cast<std::size_t>(table)];
       const bool is_new =
           std::find(workload.frozen.begin(), workload.frozen.end(), parameter.name) == workload.frozen.end();

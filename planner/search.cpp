@@ -34,8 +34,8 @@
 #include "planner/predicted_cost.h"
 #include "planner/predictors.h"
 #include "planner/remedies.h"
-#include "planner/render_plan.h"
 #include "planner/ties.h"
+#include "text/figures.h"
 
 namespace fsdp::planner {
 
@@ -177,8 +177,7 @@ Result<Families> families_for(const Space& space, const Model& model, const Clus
     is_valid.back() = found.empty();
     if (errors.empty()) errors = std::move(found);
   }
-  std::erase_if(families.families,
-                [&](const Family& family) { return !is_valid[static_cast<std::size_t>(family.wrapping)]; });
+  std::erase_if(families.families, [&](const Family& family) { return !is_valid[family.wrapping]; });
   if (families.families.empty()) return tl::unexpected(std::move(errors));
   return families;
 }

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "core/cluster.h"
-#include "core/model_spec.h"
-#include "core/plan.h"
-#include "core/report.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/plan/plan.h"
+#include "core/report/report.h"
+#include "core/spec/model_spec.h"
 #include "planner/plan_choices.h"
 #include "planner/plan_sentence.h"
 #include "planner/space.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/nearest.h"
+#include "core/base/nearest.h"
 #include "planner/choice.h"
 
 namespace fsdp::planner {

@@ -25,11 +25,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/cluster.h"
-#include "core/model.h"
-#include "core/model_spec.h"
-#include "core/plan.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
+#include "core/spec/model_spec.h"
 
 namespace fsdp::planner {
 

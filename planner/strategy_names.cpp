@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "core/nearest.h"
+#include "core/base/nearest.h"
 
 namespace fsdp::planner {
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/cluster.h"
-#include "core/plan.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/plan/plan.h"
 #include "planner/space.h"
 
 namespace fsdp::planner {

@@ -61,8 +61,8 @@ class TiedCost : public CostModel {
 }  // namespace
 
 int complexity_of(const Families& families, const Choice& choice) {
-  const Family& family = families.families[static_cast<std::size_t>(choice.family)];
-  const NamedWrapping& wrapping = families.wrappings[static_cast<std::size_t>(family.wrapping)];
+  const Family& family = families.families[choice.family];
+  const NamedWrapping& wrapping = families.wrappings[family.wrapping];
   const bool is_hybrid = family.mesh.replicate > 1 && family.mesh.shard > 1;
   const bool is_mixed = choice.kept > 0 && choice.kept < wrapping.wrapping.longest();
   const bool is_partial = choice.checkpointed > 0 && choice.checkpointed < families.longest_stack();

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "core/model_index.h"
-#include "core/name_pattern.h"
-#include "core/name_ranges.h"
-#include "core/nearest.h"
+#include "core/base/name_pattern.h"
+#include "core/base/name_ranges.h"
+#include "core/base/nearest.h"
+#include "core/model/model_index.h"
 
 namespace fsdp::planner {
 
@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kSmallestEnd = 1'000'000;
 
 const Module& at(const Model& model, int module) {
-  return model.modules[static_cast<std::size_t>(module)];
+  return model.modules[module];
 }
 
 /// What lies in the subtree of each module.
@@ -37,7 +37,7 @@ std::vector<Subtree> subtrees_of(const Model& model) {
   for (const Parameter& parameter : model.parameters) {
     const std::int64_t elements = num_elements(parameter.shape);
     for (int module = parameter.module; module >= 0; module = at(model, module).parent) {
-      Subtree& subtree = subtrees[static_cast<std::size_t>(module)];
+      Subtree& subtree = subtrees[module];
       subtree.parameters += elements;
       if (parameter.receives_gradient) subtree.trained += elements;
     }
@@ -51,10 +51,10 @@ std::vector<Subtree> subtrees_of(const Model& model) {
   }
   for (const Stack& stack : model.stacks) {
     for (const int call : stack.calls) {
-      const int block = model.calls[static_cast<std::size_t>(call)].module;
-      subtrees[static_cast<std::size_t>(block)].is_block = true;
+      const int block = model.calls[call].module;
+      subtrees[block].is_block = true;
       for (int module = block; module >= 0; module = at(model, module).parent) {
-        subtrees[static_cast<std::size_t>(module)].has_block = true;
+        subtrees[module].has_block = true;
       }
     }
   }
@@ -62,14 +62,14 @@ std::vector<Subtree> subtrees_of(const Model& model) {
 }
 
 bool can_be_unit(const Model& model, const std::vector<Subtree>& subtrees, int module) {
-  const Subtree& subtree = subtrees[static_cast<std::size_t>(module)];
+  const Subtree& subtree = subtrees[module];
   return module > 0 && at(model, module).called && subtree.parameters > 0 && subtree.holds_whole_ties;
 }
 
 /// Adds the topmost modules outside of the stacks that can be units.
 void add_outsiders(const Model& model, const std::vector<Subtree>& subtrees, int module, Wrappables& wrappables) {
   for (const int child : at(model, module).children) {
-    const Subtree& subtree = subtrees[static_cast<std::size_t>(child)];
+    const Subtree& subtree = subtrees[child];
     if (subtree.is_block) continue;
     if (subtree.has_block || !can_be_unit(model, subtrees, child)) {
       add_outsiders(model, subtrees, child, wrappables);
@@ -95,7 +95,7 @@ Wrappables wrappables_of(const Model& model) {
   for (const Stack& stack : model.stacks) {
     std::vector<int> blocks;
     for (const int call : stack.calls) {
-      const int module = model.calls[static_cast<std::size_t>(call)].module;
+      const int module = model.calls[call].module;
       const bool is_new = std::find(blocks.begin(), blocks.end(), module) == blocks.end();
       if (is_new && can_be_unit(model, subtrees, module)) blocks.push_back(module);
     }
@@ -150,7 +150,7 @@ Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std:
         const Module& candidate = at(model, module);
         // A class name means all of its modules, as in FSDP1's transformer_auto_wrap_policy.
         if (!matches_module(pattern, candidate.name) && pattern != candidate.class_name) continue;
-        chosen[static_cast<std::size_t>(module)] = true;
+        chosen[module] = true;
         matched = true;
       }
       if (matched) continue;
@@ -166,7 +166,7 @@ Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std:
     while (!open.empty() && open.back() != parent) {
       const int module = open.back();
       open.pop_back();
-      if (chosen[static_cast<std::size_t>(module)]) wrapping.others.push_back({at(model, module).name});
+      if (chosen[module]) wrapping.others.push_back({at(model, module).name});
     }
   };
   for (int module = 0; module < static_cast<int>(model.modules.size()); ++module) {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/model.h"
-#include "core/plan.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
 #include "planner/space.h"
 
 namespace fsdp::planner {

@@ -5,10 +5,10 @@
 #include <map>
 #include <optional>
 
-#include "simulator/curve_builder.h"
-#include "simulator/device_terms.h"
-#include "simulator/host_memory.h"
-#include "simulator/prediction.h"
+#include "simulator/curves/curve_builder.h"
+#include "simulator/memory/device_terms.h"
+#include "simulator/memory/host_memory.h"
+#include "simulator/prepared/prediction.h"
 
 namespace fsdp::simulator {
 

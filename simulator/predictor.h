@@ -10,12 +10,12 @@
 #include <memory>
 #include <optional>
 
-#include "core/cluster.h"
-#include "core/model.h"
-#include "core/plan.h"
-#include "core/report.h"
-#include "core/result.h"
-#include "simulator/step_curves.h"
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
+#include "core/report/report.h"
+#include "simulator/curves/step_curves.h"
 
 namespace fsdp::simulator {
 

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <map>
 
-#include "core/index.h"
-#include "core/parse_units.h"
-#include "simulator/curve_builder.h"
-#include "simulator/device_terms.h"
-#include "simulator/host_memory.h"
-#include "simulator/prediction.h"
+#include "core/base/parse_units.h"
+#include "simulator/curves/curve_builder.h"
+#include "simulator/curves/tensor_names.h"
+#include "simulator/memory/device_terms.h"
+#include "simulator/memory/host_memory.h"
+#include "simulator/prepared/prediction.h"
 #include "simulator/report_traffic.h"
-#include "simulator/tensor_names.h"
 
 namespace fsdp::simulator {
 
@@ -40,7 +39,7 @@ PeakWalk walk_to_peak(const PreparedPlan& prepared, std::int64_t stop_after) {
 PeakMoment moment_of(const PreparedPlan& prepared, const PeakSink& sink) {
   if (sink.peak_mark() == 0) return {"initialization", "", "", ""};
   const std::vector<Instruction> actions = actions_of(prepared.schedule);
-  const Instruction& step = actions[at((sink.peak_mark() - 1) % static_cast<std::int64_t>(actions.size()))];
+  const Instruction& step = actions[(sink.peak_mark() - 1) % static_cast<std::int64_t>(actions.size())];
   const PlaceInStep place = place_of(prepared, step);
   return {.phase = std::string(name_of(step.phase)),
           .instruction = place.instruction,
@@ -67,7 +66,7 @@ std::vector<PartPeak> part_peaks(const std::vector<Instruction>& actions, const 
   std::vector<PartPeak> parts;
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const std::string_view name = name_of(actions[i].phase);
-    const Bytes live(peaks[at(first) + i]);
+    const Bytes live(peaks[first + i]);
     const auto part = std::find_if(parts.begin(), parts.end(), [&](const PartPeak& each) { return each.part == name; });
     if (part == parts.end()) {
       parts.push_back({std::string(name), live});
@@ -100,7 +99,7 @@ LiveAtCollectives describe_peak(const PreparedPlan& prepared, MemoryReport& memo
   std::stable_sort(memory.live_at_peak.begin(), memory.live_at_peak.end(),
                    [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });
   const auto& marks = found.sink.most_from_mark();
-  for (std::size_t m = at(found.marks_before_last_step); m < marks.size(); ++m) {
+  for (std::size_t m = static_cast<std::size_t>(found.marks_before_last_step); m < marks.size(); ++m) {
     memory.live_over_step.push_back(Bytes(marks[m]));
   }
   const std::vector<Instruction> actions = actions_of(prepared.schedule);
@@ -217,9 +216,9 @@ PlaceInStep place_of(const PreparedPlan& prepared, const Instruction& step) {
   PlaceInStep place{.instruction = std::string(name_of(step.kind)), .unit = {}};
   const Model& model = *prepared.index->model;
   if (step.call >= 0) {
-    const int module = model.calls[at(step.call)].module;
-    const std::string name = module < 0 ? "outside" : model.modules[at(module)].name;
-    const std::string& kind = model.blocks[at(model.calls[at(step.call)].block)].kind;
+    const int module = model.calls[step.call].module;
+    const std::string name = module < 0 ? "outside" : model.modules[module].name;
+    const std::string& kind = model.blocks[model.calls[step.call].block].kind;
     place.instruction += " " + (name.empty() ? kind : name);
     for (const ShardedUnit& unit : prepared.layout.units) {
       for (const int m : unit.modules) {
@@ -228,7 +227,7 @@ PlaceInStep place_of(const PreparedPlan& prepared, const Instruction& step) {
     }
   }
   if (step.unit >= 0) {
-    place.unit = prepared.layout.units[at(step.unit)].name;
+    place.unit = prepared.layout.units[step.unit].name;
     place.instruction += " " + (place.unit.empty() ? "root" : place.unit);
   }
   return place;

@@ -12,7 +12,7 @@
 #include <limits>
 #include <optional>
 
-#include "simulator/collective_cost.h"
+#include "simulator/nccl/collective_cost.h"
 
 namespace fsdp::simulator {
 
@@ -34,9 +34,7 @@ class TrafficCounter {
   }
 
  private:
-  const ShardedUnit& unit_of(const Instruction& step) const {
-    return prepared_.layout.units[static_cast<std::size_t>(step.unit)];
-  }
+  const ShardedUnit& unit_of(const Instruction& step) const { return prepared_.layout.units[step.unit]; }
 
   Seconds next_exposed() {
     const std::size_t slot = next_slot_++;
@@ -56,7 +54,7 @@ class TrafficCounter {
     const std::int64_t group = step.smaller_group ? unit.reshard.world_size : shard;
     const Bytes payload = unit.gather_shard_bytes * shard;
     const Dtype dtype = unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype;
-    const UnitTimes& times = prepared_.unit_times[static_cast<std::size_t>(step.unit)];
+    const UnitTimes& times = prepared_.unit_times[step.unit];
     add(step, {.kind = CollectiveKind::AllGather,
                .unit = unit.name,
                .phase = std::string(name_of(step.phase)),
@@ -72,7 +70,7 @@ class TrafficCounter {
 
   void reduce(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
-    const UnitTimes& times = prepared_.unit_times[static_cast<std::size_t>(step.unit)];
+    const UnitTimes& times = prepared_.unit_times[step.unit];
     const Mesh& mesh = prepared_.layout.mesh;
     Collective collective{.kind = CollectiveKind::ReduceScatter,
                           .unit = unit.name,

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "core/report.h"
-#include "simulator/prediction.h"
+#include "core/report/report.h"
+#include "simulator/prepared/prediction.h"
 
 namespace fsdp::simulator {
 

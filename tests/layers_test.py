@@ -13,20 +13,57 @@ import re
 import sys
 import tempfile
 
+BELOW_RENDER = {"core", "simulator", "text", "planner", "runs", "replay"}
 MAY_INCLUDE = {
     "core": set(),
     "simulator": {"core"},
-    "planner": {"core", "simulator"},
+    "text": {"core"},
+    "planner": {"core", "simulator", "text"},
+    "runs": {"core", "simulator", "text"},
+    "replay": {"core", "simulator", "text"},
+    "render": BELOW_RENDER,
+    "command": BELOW_RENDER | {"render"},
     "executor": {"core"},
     "rehearsal": set(),
     "overlay": set(),
-    "gui": {"core", "simulator", "planner"},
-    "tests": {"core", "simulator", "planner", "executor", "rehearsal", "gui", "tests"},
-    "benchmarks": {"core", "simulator", "planner", "executor", "gui", "benchmarks"},
+    "gui": BELOW_RENDER | {"render", "command"},
+    "tests": BELOW_RENDER | {"render", "command", "executor", "rehearsal", "gui", "tests"},
+    "benchmarks": BELOW_RENDER | {"render", "executor", "gui", "benchmarks"},
+}
+# The rooms of a floor, each with those of its own floor that it may include. Files of the floor itself may include all
+# of them, and be included by none.
+ROOMS = {
+    "core/base": set(),
+    "core/model": {"base"},
+    "core/cluster": {"base"},
+    "core/plan": {"base", "model", "cluster"},
+    "core/spec": {"base", "model", "cluster", "plan"},
+    "core/report": {"base", "model", "cluster", "plan"},
+    "core/formats": {"base", "model", "plan", "spec", "report"},
+    "simulator/ops": set(),
+    "simulator/allocator": set(),
+    "simulator/nccl": set(),
+    "simulator/memory": {"ops", "allocator", "nccl"},
+    "simulator/time": {"ops", "nccl"},
+    "simulator/prepared": {"ops", "allocator", "nccl", "memory", "time"},
+    "simulator/curves": {"ops", "allocator", "nccl", "memory", "time", "prepared"},
+    "executor/memory": set(),
+    "executor/network": {"memory"},
+    "executor/kernels": {"memory"},
+    "executor/options": {"network"},
+    "executor/training": {"memory", "network", "kernels"},
+    "executor/checkpoint": {"memory", "network", "options", "training"},
+    "executor/measured": {"memory", "network", "options", "training"},
+    "gui/theme": set(),
+    "gui/overlay": set(),
+    "gui/state": {"theme", "overlay"},
+    "gui/charts": {"theme", "overlay", "state"},
+    "gui/panels": {"theme", "overlay", "state", "charts"},
+    "gui/window": {"theme", "overlay", "state", "charts", "panels"},
 }
 # A library that only some folders may use, by the first part of its include path.
 ONLY_FOR = {
-    "CLI": {"planner", "executor"},
+    "CLI": {"command", "executor"},
     "torch": {"executor"},
     "ATen": {"executor"},
     "c10": {"executor"},
@@ -35,12 +72,7 @@ ONLY_FOR = {
 }
 # Qt is for gui/ only, and not for the geometry of its charts, which is tested without a display.
 QT = re.compile(r"Q[A-Z]\w*|Qt\w*")
-QT_FREE_IN_GUI = "gui/chart_"
-# What knows choices (planner/plan_choices.h) and no option of a command line: the search with what it is asked and answers.
-KNOWS_NO_OPTION = re.compile(
-    r"planner/(?:branch_and_bound|choice|explain|host_limit|larger_gpus|lower_bounds|plan_|predict|read_value|remed|search|"
-    r"space|strategy_names|ties|wrapping)")
-OF_THE_COMMAND = re.compile(r"\w+/cli(?:_\w+)?\.h")
+QT_FREE_IN_GUI = "gui/charts/chart_"
 SOURCES = {".cpp", ".h", ".cu"}
 TEXTS = SOURCES | {".py", ".sh", ".cmake", ".md", ".txt", ".json", ".yaml", ""}
 MAX_LINES = 600
@@ -73,8 +105,8 @@ def include_errors(name, text):
         other = included.split("/")[0]
         if "/" not in included:
             yield f'{name} includes "{included}", but includes of ours start at the root, as in "{folder}/{included}".'
-        elif KNOWS_NO_OPTION.match(name) and OF_THE_COMMAND.fullmatch(included):
-            yield f"{name} includes {included}, but knows no command line: choices are in planner/plan_choices.h."
+        elif other == folder:
+            yield from room_errors(name, included)
         elif other in MAY_INCLUDE and other != folder and other not in allowed:
             yield f"{name} includes {other}/, but {folder}/ may only include {', '.join(sorted(allowed)) or 'nothing'}."
     for library in re.findall(r'^\s*#\s*include\s*[<"]([^/">]+)', text, re.M):
@@ -85,6 +117,17 @@ def include_errors(name, text):
             yield f"{name} includes {library}, but Qt is for gui/ only, and not for {QT_FREE_IN_GUI}*."
     if name.endswith(".h") and re.search(r"#\s*include\s*<nlohmann/", text):
         yield f"{name} includes nlohmann/json, which is slow to compile and belongs in .cpp files only."
+
+
+def room_errors(name, included):
+    """A file of a room that includes another room of its floor. Headers that a build makes lie on the floor itself."""
+    room, other = (str(pathlib.PurePosixPath(each).parent) for each in (name, included))
+    if room == other or room not in ROOMS or included == "core/version.h":
+        return
+    inside = other.partition("/")[2]
+    if inside not in ROOMS[room]:
+        allowed = ", ".join(sorted(ROOMS[room])) or "no other room of its floor"
+        yield f"{name} includes {included}, but {room}/ may only include {allowed}."
 
 
 def length_errors(name, text):
@@ -132,24 +175,28 @@ def errors_of(root):
 
 PLANTED = [
     ("core/CMakeLists.txt", "sources a.cpp b.cpp c.h d.cpp\n", None),
-    ("planner/CMakeLists.txt", "sources fine.cpp remedies_of_plan.cpp cli_plan.cpp\n", None),
-    ("planner/fine.cpp", '#include <CLI/CLI.hpp>\n#include "core/a.h"\n#include "simulator/b.h"\n', None),
+    ("command/CMakeLists.txt", "sources fine.cpp\n", None),
+    ("planner/CMakeLists.txt", "sources remedies_of_plan.cpp\n", None),
+    ("command/fine.cpp", '#include <CLI/CLI.hpp>\n#include "core/a.h"\n#include "simulator/b.h"\n', None),
     ("core/a.cpp", '#include "simulator/b.h"\n', "core/a.cpp includes simulator/, but core/ may only include nothing."),
     ("simulator/c.h", '#include "planner/d.h"\n', "may only include core."),
     ("core/b.cpp", '#include "a.h"\n', 'as in "core/a.h".'),
-    ("core/d.cpp", "#include <CLI/CLI.hpp>\n", "only executor, planner/ may use that library."),
+    ("core/d.cpp", "#include <CLI/CLI.hpp>\n", "only command, executor/ may use that library."),
     ("core/c.h", "#include <nlohmann/json.hpp>\n", "belongs in .cpp files only."),
+    ("core/base/low.h", '#include "core/plan/plan.h"\n', "core/base/ may only include no other room of its floor."),
+    ("core/plan/high.h", '#include "core/model/model.h"\n#include "core/version.h"\n', None),
+    ("gui/charts/chart_low.h", '#include "gui/window/main_window.h"\n', "may only include overlay, state, theme."),
+    ("runs/typed.h", '#include "command/cli_options.h"\n', "runs/typed.h includes command/, but runs/ may only include"),
     ("core/forgotten.cpp", "\n", "core/forgotten.cpp is not listed in core/CMakeLists.txt"),
     ("core/long.h", "\n" * (MAX_LINES + 1), "core/long.h has 601 lines, but 600 is the limit"),
     ("core/just_right.h", "\n" * MAX_LINES, None),
     ("tests/long.h", "\n" * (MAX_LINES_OF_A_TEST + 1), "tests/long.h has 601 lines, but 600 is the limit"),
     ("docs/place.md", "see /ho" "me/me/model.json\n", "docs/place.md:1 has \"/ho" "me/\", a path of somebody's machine"),
-    ("planner/remedies_of_plan.cpp", '#include "planner/cli_options.h"\n', "remedies_of_plan.cpp includes planner/cli_options.h"),
-    ("planner/cli_plan.cpp", '#include "planner/cli_options.h"\n', None),
+    ("planner/remedies_of_plan.cpp", '#include "command/cli_options.h"\n', "planner/remedies_of_plan.cpp includes command/, but planner/ may only include"),
     ("gui/window.h", '#include <QtWidgets/QWidget>\n#include <QColor>\n#include "planner/search.h"\n', None),
-    ("gui/chart_axis.h", "#include <QRectF>\n", "gui/chart_axis.h includes QRectF, but Qt is for gui/ only"),
+    ("gui/charts/chart_axis.h", "#include <QRectF>\n", "gui/charts/chart_axis.h includes QRectF, but Qt is for gui/ only"),
     ("planner/window.h", "#include <QtCore/QString>\n", "planner/window.h includes QtCore, but Qt is for gui/ only"),
-    ("gui/view.h", '#include "executor/trainer.h"\n', "gui/view.h includes executor/, but gui/ may only include"),
+    ("gui/view.h", '#include "executor/training/trainer.h"\n', "gui/view.h includes executor/, but gui/ may only include"),
     ("core/later.h", "// TO" "DO\n", "core/later.h:1 has \"TO" "DO\", an unfinished place"),
     ("build/dev/generated.h", "// TO" "DO\n", None),
 ]

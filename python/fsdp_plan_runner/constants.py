@@ -1,7 +1,7 @@
 """Numbers that a model computes with and that are neither parameters nor data: positions, masks, buckets, frequencies.
 
 Each follows from what the model spec states. The calls are those of the published code, and those of fsdp-exec
-(executor/constants.cpp), so that the bits are equal.
+(executor/kernels/constants.cpp), so that the bits are equal.
 
 Sources: transformers 4.57 modeling_rope_utils.py (_compute_default_rope_parameters, _compute_llama3_parameters),
 models/t5/modeling_t5.py (_relative_position_bucket).

@@ -5,7 +5,7 @@ written: the forward of a module takes the tensors that are read inside and made
 modules below it, and returns the tensors that are made inside and read outside. So the hooks of FSDP2, which hang on
 the inputs and outputs of modules, see what they see in a real model.
 
-A module runs once over ops that follow each other (core/model_index.cpp says the same in C++): within a call always, and
+A module runs once over ops that follow each other (core/model/model_index.cpp says the same in C++): within a call always, and
 from one call to the next where the module holds calls. A module that is not `called` (a ModuleList, a part whose weight
 is used but whose forward is not) has no forward; its ops belong to the nearest one above it that has.
 

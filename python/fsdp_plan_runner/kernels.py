@@ -1,4 +1,4 @@
-"""One function per kind of op: the kernel that stands for it. The names are those of core/op.h.
+"""One function per kind of op: the kernel that stands for it. The names are those of core/model/op.h.
 
 A kernel takes the op, what it may look at beside it, the op's inputs and its parameters, and returns the output, or a
 tuple of them. It is written as the framework writes it whose behavior the plan's runtime has, so that it keeps and

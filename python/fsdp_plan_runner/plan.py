@@ -1,4 +1,4 @@
-"""The object of a plan file with its rows of names written out and its defaults filled in (core/plan.h)."""
+"""The object of a plan file with its rows of names written out and its defaults filled in (core/plan/plan.h)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Implementations:
     matmul_allow_tf32: bool = False
 
 
-# What a flavor sets of the implementations (core/runtime.cpp); a plan file has them all, one written by hand may not.
+# What a flavor sets of the implementations (core/plan/runtime.cpp); a plan file has them all, one written by hand may not.
 FLAVORS: dict[str, dict[str, Any]] = {
     "transformers": {},
     "transformers-repeat-kv": {"repeat_kv": True},

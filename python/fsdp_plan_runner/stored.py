@@ -1,5 +1,5 @@
-"""Parameters and token ids from files: those of fsdp-exec --weights and --tokens (executor/weights.cpp,
-executor/token_file.cpp), read without the package safetensors."""
+"""Parameters and token ids from files: those of fsdp-exec --weights and --tokens (executor/checkpoint/weights.cpp,
+executor/training/token_file.cpp), read without the package safetensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers in place of weights and data: those of fsdp-exec (executor/synthetic.cpp), bit for bit.
+"""Numbers in place of weights and data: those of fsdp-exec (executor/training/synthetic.cpp), bit for bit.
 
 Element i of the numbers called k is SplitMix64's output over a counter that starts at a hash of (seed, k, stream). Its
 upper 24 bits are an exact fp32 number u of [0, 1); a value is (u * 2 - 1) * a.

@@ -19,7 +19,7 @@ _LIMIT_SECONDS = 1800
 
 @dataclass
 class Request:
-    """What fsdp-plan execute --proof asks for (planner/execute_proof.cpp)."""
+    """What fsdp-plan execute --proof asks for (command/execute_proof.cpp)."""
 
     folder: pathlib.Path
     values: dict[str, Any]

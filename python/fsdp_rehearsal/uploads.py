@@ -1,6 +1,6 @@
 """Nothing of a rehearsal is sent to trackers and hubs: what it computes means nothing.
 
-The command sets their environment variables (planner/rehearse_offline.cpp). Here are the calls that ask for the network by an
+The command sets their environment variables (runs/rehearse_offline.cpp). Here are the calls that ask for the network by an
 argument, and those that would fail without it although a script that trains could go on: uploads to the Hugging Face hub are answered
 as if they had been done, and noted.
 """

@@ -1,4 +1,4 @@
-#include "core/block_builder.h"
+#include "core/spec/block_builder.h"
 
 #include <gtest/gtest.h>
 

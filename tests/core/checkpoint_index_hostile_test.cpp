@@ -1,6 +1,6 @@
 // The index of a checkpoint, whole and broken: it is read as it was written, or refused.
 
-#include "core/checkpoint_index.h"
+#include "core/formats/checkpoint_index.h"
 
 #include <gtest/gtest.h>
 

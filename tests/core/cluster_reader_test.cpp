@@ -1,4 +1,4 @@
-#include "core/cluster_reader.h"
+#include "core/cluster/cluster_reader.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/cluster_library.h"
+#include "core/cluster/cluster_library.h"
 
 namespace fsdp {
 namespace {
@@ -78,7 +78,7 @@ TEST(ReadClusterLibrary, AMissingFolderSaysWhereItBelongs) {
   EXPECT_EQ(
       to_string(library.error().front()),
       "no/such/folder/gpus: The folder of the clusters cannot be read: No such file or directory. It is installed "
-      "beside the program, as share/fsdp-plan/model_specs/clusters.");
+      "next to the program, as share/fsdp-plan/model_specs/clusters.");
 }
 
 TEST(ReadClusterLibrary, TwoGpusWithOneNameAreAnError) {

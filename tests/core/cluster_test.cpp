@@ -1,13 +1,13 @@
-#include "core/cluster.h"
+#include "core/cluster/cluster.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "core/cluster_library.h"
-#include "core/cluster_reader.h"
-#include "core/files.h"
+#include "core/base/files.h"
+#include "core/cluster/cluster_library.h"
+#include "core/cluster/cluster_reader.h"
 
 namespace fsdp {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/compare.h"
+#include "core/report/compare.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <utility>
 
-#include "core/report_json.h"
-#include "core/report_reader.h"
+#include "core/report/report_json.h"
+#include "core/report/report_reader.h"
 
 namespace fsdp {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/sharding.h"
+#include "core/plan/sharding.h"
 #include "tests/support/spec_models.h"
 
 namespace fsdp {
@@ -191,7 +191,7 @@ TEST(T5, TheUnitThatMakesTheBiasIsEnteredOnceForEachOutput) {
   const auto further = [&](std::size_t unit) { return layout->units[unit].windows.at(0).further_pre_backwards; };
   ASSERT_EQ(further(0).size(), 1U);
   EXPECT_LT(further(0).front(), layout->units[0].windows[0].pre_backward);
-  EXPECT_EQ(index.last_read[static_cast<std::size_t>(further(0).front())] >= layout->units[0].windows[0].end, true);
+  EXPECT_EQ(index.last_read[further(0).front()] >= layout->units[0].windows[0].end, true);
   EXPECT_TRUE(further(1).empty());
   EXPECT_TRUE(further(2).empty());
 }

@@ -1,4 +1,4 @@
-#include "core/expression.h"
+#include "core/base/expression.h"
 
 #include <gtest/gtest.h>
 

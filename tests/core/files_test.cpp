@@ -1,4 +1,4 @@
-#include "core/files.h"
+#include "core/base/files.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "core/json_document.h"
+#include "core/base/json_document.h"
 
 namespace fsdp {
 namespace {

@@ -1,6 +1,6 @@
 // Files of other kinds get one sentence.
 
-#include "core/foreign_files.h"
+#include "core/base/foreign_files.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <fstream>
 #include <string>
 
-#include "core/cluster_reader.h"
-#include "core/model_spec_reader.h"
-#include "core/plan_file.h"
+#include "core/cluster/cluster_reader.h"
+#include "core/plan/plan_file.h"
+#include "core/spec/model_spec_reader.h"
 
 namespace fsdp {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/model_spec.h"
+#include "core/spec/model_spec.h"
 #include "tests/support/spec_models.h"
 
 namespace fsdp {
@@ -94,17 +94,17 @@ TEST(GradientFlow, IdsCarryNoneButTheirTableReceivesOne) {
 
 TEST(GradientFlow, RoutingIndicesCarryNoneWeightsDo) {
   const Model model = model_of("mixtral_8x7b.json");
-  const Call& call = model.calls[static_cast<std::size_t>(model.stacks[0].calls[3])];
-  const Block& block = model.blocks[static_cast<std::size_t>(call.block)];
+  const Call& call = model.calls[model.stacks[0].calls[3]];
+  const Block& block = model.blocks[call.block];
   const GradientFlow flow = gradient_flow(model);
   const auto index = static_cast<std::size_t>(model.stacks[0].calls[3]);
   bool found = false;
   for (const Op& op : block.ops) {
     if (op.kind != OpKind::Router) continue;
     found = true;
-    EXPECT_TRUE(flow.requires_grad[index][static_cast<std::size_t>(op.outputs[0])]);
-    EXPECT_FALSE(flow.requires_grad[index][static_cast<std::size_t>(op.outputs[1])]);
-    EXPECT_FALSE(flow.reaches_loss[index][static_cast<std::size_t>(op.outputs[1])]);
+    EXPECT_TRUE(flow.requires_grad[index][op.outputs[0]]);
+    EXPECT_FALSE(flow.requires_grad[index][op.outputs[1]]);
+    EXPECT_FALSE(flow.reaches_loss[index][op.outputs[1]]);
   }
   EXPECT_TRUE(found);
   EXPECT_TRUE(receives(model, "model.layers.3.block_sparse_moe.gate.weight"));
@@ -117,9 +117,9 @@ TEST(GradientFlow, TheSameBlockFlowsDifferentlyByCall) {
   const auto any = [](const std::vector<bool>& values) {
     return std::find(values.begin(), values.end(), true) != values.end();
   };
-  EXPECT_FALSE(any(flow.requires_grad[static_cast<std::size_t>(calls[7])]));
-  EXPECT_TRUE(any(flow.requires_grad[static_cast<std::size_t>(calls[8])]));
-  EXPECT_TRUE(any(flow.requires_grad[static_cast<std::size_t>(calls[15])]));
+  EXPECT_FALSE(any(flow.requires_grad[calls[7]]));
+  EXPECT_TRUE(any(flow.requires_grad[calls[8]]));
+  EXPECT_TRUE(any(flow.requires_grad[calls[15]]));
   // 2048 * (2048 + 512 + 512 + 2048) + 3 * 2048 * 8192 + 2 * 2048
   EXPECT_EQ(num_gradient_parameters(model), 60'821'504);
 }

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/cluster_library.h"
-#include "core/cluster_reader.h"
-#include "core/json_document.h"
-#include "core/parse_units.h"
+#include "core/base/json_document.h"
+#include "core/base/parse_units.h"
+#include "core/cluster/cluster_library.h"
+#include "core/cluster/cluster_reader.h"
 
 namespace fsdp {
 namespace {

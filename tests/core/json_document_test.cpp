@@ -1,4 +1,4 @@
-#include "core/json_document.h"
+#include "core/base/json_document.h"
 
 #include <gtest/gtest.h>
 

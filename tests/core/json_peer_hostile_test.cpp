@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/json_document.h"
+#include "core/base/json_document.h"
 
 namespace fsdp {
 namespace {

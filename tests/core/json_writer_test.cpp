@@ -1,4 +1,4 @@
-#include "core/json_writer.h"
+#include "core/base/json_writer.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json_document.h"
+#include "core/base/json_document.h"
 
 namespace fsdp {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/schedule.h"
+#include "core/plan/schedule.h"
 #include "tests/support/collective_models.h"
 
 namespace fsdp {
@@ -71,8 +71,7 @@ Plan any_plan_for(const Model& model) {
   plan.backward_prefetch = *rc::gen::inRange(1, 4);
   for (const Call& call : model.calls) {
     if (!call.repeated || *rc::gen::arbitrary<bool>()) continue;
-    plan.checkpointing.entries.push_back(
-        {model.modules[static_cast<std::size_t>(call.module)].name, CheckpointMode::Full});
+    plan.checkpointing.entries.push_back({model.modules[call.module].name, CheckpointMode::Full});
   }
   return plan;
 }
@@ -93,7 +92,7 @@ std::string describe(const Model& model, const Plan& plan) {
 std::int64_t gathered_elements(const Schedule& schedule, const Layout& layout) {
   std::int64_t sum = 0;
   for (const Instruction& step : schedule.instructions) {
-    if (step.kind == InstructionKind::Unshard) sum += layout.units[static_cast<std::size_t>(step.unit)].full_elements;
+    if (step.kind == InstructionKind::Unshard) sum += layout.units[step.unit].full_elements;
   }
   return sum;
 }
@@ -130,7 +129,7 @@ RC_GTEST_PROP(LowerFsdp2Properties, NoBufferCanBeFreedOtherwise, ()) {
   }
   RC_PRE(!frees.empty());
   const std::ptrdiff_t at = *rc::gen::elementOf(frees);
-  const Instruction free = good.instructions[static_cast<std::size_t>(at)];
+  const Instruction free = good.instructions[at];
 
   Schedule twice = good;
   twice.instructions.insert(twice.instructions.begin() + at, free);
@@ -214,7 +213,7 @@ RC_GTEST_PROP(LowerFsdp2Properties, MicroBatchesThatSyncAreAllAlike, ()) {
   std::vector<std::vector<Instruction>> lists(static_cast<std::size_t>(plan.accumulation));
   for (Instruction step : lower_fsdp2(index, plan, *layout).instructions) {
     if (step.phase == StepPhase::Optimizer) continue;
-    auto& list = lists[static_cast<std::size_t>(step.micro_batch)];
+    auto& list = lists[step.micro_batch];
     step.micro_batch = 0;
     list.push_back(step);
   }

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/schedule.h"
+#include "core/plan/schedule.h"
 #include "tests/support/assemble_model.h"
 #include "tests/support/collective_models.h"
 
@@ -76,7 +76,7 @@ std::string events(const Model& model, const Plan& plan, StepPhase phase, std::s
     if (step.kind == InstructionKind::ReduceGrads) word = "RS";
     if (step.kind == InstructionKind::AccumulateGrads) word = "keep";
     if (word.empty() || wanted.find(word) == std::string_view::npos) continue;
-    std::string name = plan.units[static_cast<std::size_t>(step.unit)].modules.front();
+    std::string name = plan.units[step.unit].modules.front();
     name = name.empty() ? "root" : name.starts_with("blocks.") ? name.substr(7) : name;
     if (name.starts_with("model.layers.")) name = name.substr(13);
     text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", word, name, step.smaller_group ? " small" : "");
@@ -338,7 +338,7 @@ TEST(LowerFsdp2, HsdpDoesNotChangeTheOrder) {
 std::string buffers(const Model& model, const Plan& plan, StepPhase phase, int micro_batch = 0) {
   std::string text;
   const auto add = [&](std::string_view word, const Instruction& step) {
-    std::string name = step.unit < 0 ? "" : plan.units[static_cast<std::size_t>(step.unit)].modules.front();
+    std::string name = step.unit < 0 ? "" : plan.units[step.unit].modules.front();
     name = step.unit < 0 ? "" : name.empty() ? " root" : " " + name.substr(name.find('.') + 1);
     text += fmt::format("{}{}{}{}", text.empty() ? "" : ", ", word, name, step.slot == 1 ? "'" : "");
   };

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <set>
 
-#include "core/block_kinds.h"
+#include "core/spec/block_kinds.h"
 #include "tests/support/spec_models.h"
 
 namespace fsdp {

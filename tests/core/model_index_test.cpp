@@ -1,4 +1,4 @@
-#include "core/model_index.h"
+#include "core/model/model_index.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 using Spans = std::vector<Span>;
 
 Spans runs_of(const ModelIndex& index, std::string_view module) {
-  return index.runs[static_cast<std::size_t>(index.find(module))];
+  return index.runs[index.find(module)];
 }
 
 /// stem: 1 op; two blocks of linear, relu, linear, relu, each called twice; head: 1; a loss of 3 ops in the root.
@@ -77,18 +77,18 @@ TEST(ModelIndex, TheArgumentOfAModuleAboveSeveralCallsIsHeldUntilItReturns) {
   assembler.call("", std::move(loss));
   Model model = assembler.finish("loss");
   const int body = index_of(model).find("body");
-  model.modules[static_cast<std::size_t>(body)].called = true;
+  model.modules[body].called = true;
   const int given = model.calls.front().outputs.front();
   EXPECT_EQ(index_of(model).held_arguments, (std::vector<HeldArgument>{{given, 3, body}}));
   // A list of modules has no forward, and so no arguments.
-  model.modules[static_cast<std::size_t>(body)].called = false;
+  model.modules[body].called = false;
   EXPECT_TRUE(index_of(model).held_arguments.empty());
 
   // What body.first gives is a variable of the forward around it, as the embeddings of a language model are.
   const int inside = model.calls[1].outputs.front();
   model.named = {{inside, model.calls[1].module}};
   EXPECT_TRUE(index_of(model).held_arguments.empty());
-  model.modules[static_cast<std::size_t>(body)].called = true;
+  model.modules[body].called = true;
   EXPECT_EQ(index_of(model).held_arguments, (std::vector<HeldArgument>{{given, 3, body}, {inside, 3, body}}));
 }
 
@@ -109,8 +109,7 @@ TEST(ModelIndex, OnlyWhatLeadsFromATrainableParameterToTheLossHasABackward) {
   for (Parameter& parameter : model.parameters) parameter.trainable = parameter.name.starts_with("head");
   derive_gradient_flow(model);
   const ModelIndex index = index_of(model);
-  for (int p = 0; p < index.num_positions(); ++p)
-    EXPECT_EQ(index.in_backward[static_cast<std::size_t>(p)], p >= 17) << p;
+  for (int p = 0; p < index.num_positions(); ++p) EXPECT_EQ(index.in_backward[p], p >= 17) << p;
 }
 
 }  // namespace

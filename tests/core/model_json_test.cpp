@@ -1,11 +1,11 @@
-#include "core/model_json.h"
+#include "core/model/model_json.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "tests/support/assemble_model.h"
 #include "tests/support/spec_models.h"
 
@@ -74,10 +74,10 @@ TEST(ModelJson, EveryTensorIsAnInputOrMadeByOneOpBeforeItIsRead) {
   for (const char* name : {"qwen3_tts.json", "t5_3b.json", "qwen3_30b_a3b.json", "bert_large.json"}) {
     const json model = expanded(model_of(name));
     std::vector<int> made(model.at("tensors").size(), 0);
-    for (const int input : model.at("inputs")) ++made[static_cast<std::size_t>(input)];
+    for (const int input : model.at("inputs")) ++made[input];
     for (const json& op : model.at("ops")) {
-      for (const int input : op.at("inputs")) EXPECT_EQ(made[static_cast<std::size_t>(input)], 1) << name << op;
-      for (const int output : op.at("outputs")) ++made[static_cast<std::size_t>(output)];
+      for (const int input : op.at("inputs")) EXPECT_EQ(made[input], 1) << name << op;
+      for (const int output : op.at("outputs")) ++made[output];
     }
     for (std::size_t t = 0; t < made.size(); ++t) EXPECT_EQ(made[t], 1) << name << " tensor " << t;
   }

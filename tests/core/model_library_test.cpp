@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <set>
 
-#include "core/op_shapes.h"
+#include "core/model/op_shapes.h"
 #include "tests/support/spec_models.h"
 
 namespace fsdp {
@@ -182,7 +182,7 @@ TEST(ModelLibrary, RotaryFrequenciesAreBuffersThatNoCheckpointHolds) {
 TEST(ModelLibrary, LayersOfOneKindShareOneBlock) {
   const Model llama = model_of("llama3_1_405b.json");
   std::set<int> blocks;
-  for (const int call : llama.stacks[0].calls) blocks.insert(llama.calls[static_cast<std::size_t>(call)].block);
+  for (const int call : llama.stacks[0].calls) blocks.insert(llama.calls[call].block);
   EXPECT_EQ(blocks.size(), 1u);
 
   // Gemma-2 alternates: layer 0 looks back 4096 tokens, layer 1 at all of them.
@@ -191,7 +191,7 @@ TEST(ModelLibrary, LayersOfOneKindShareOneBlock) {
   EXPECT_EQ(op_of(gemma, "model.layers.1.self_attn", OpKind::Attention).attributes.window, 0);
   EXPECT_EQ(op_of(gemma, "model.layers.41.self_attn", OpKind::Attention).attributes.softcap, 50);
   blocks.clear();
-  for (const int call : gemma.stacks[0].calls) blocks.insert(gemma.calls[static_cast<std::size_t>(call)].block);
+  for (const int call : gemma.stacks[0].calls) blocks.insert(gemma.calls[call].block);
   EXPECT_EQ(blocks.size(), 2u);
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model_spec.h"
+#include "core/spec/model_spec.h"
 #include "tests/support/spec_models.h"
 
 namespace fsdp {

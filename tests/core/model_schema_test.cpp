@@ -1,12 +1,12 @@
 // What an editor shows of a model spec. tests/schemas_test.py compares the schema with what the program reads.
 
-#include "core/model_schema.h"
+#include "core/spec/model_schema.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "core/json_document.h"
+#include "core/base/json_document.h"
 
 namespace fsdp {
 namespace {

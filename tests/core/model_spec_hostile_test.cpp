@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/model_spec.h"
-#include "core/op_shapes.h"
+#include "core/model/op_shapes.h"
+#include "core/spec/model_spec.h"
 
 namespace fsdp {
 namespace {

@@ -1,6 +1,6 @@
 // What a spec means: dimensions, repetition, wiring, ties, order of registration, recipes, patterns.
 
-#include "core/model_spec.h"
+#include "core/spec/model_spec.h"
 
 #include <gtest/gtest.h>
 
@@ -75,15 +75,14 @@ TEST(ModelSpec, LogitsThatTheModelCastsAreAnOpOfItsOwn) {
   const std::string text = spec_with(kStack);
   const Model model = build(parse(text), Workload{.float_logits = true});
   ASSERT_EQ(model.calls.size(), 6u);
-  EXPECT_EQ(model.values[static_cast<std::size_t>(model.calls[5].inputs.front())].dtype, Dtype::Float32);
+  EXPECT_EQ(model.values[model.calls[5].inputs.front()].dtype, Dtype::Float32);
   EXPECT_EQ(model.calls[4].inputs, model.calls[3].outputs);
   const std::string cast = R"({"name": "", "inputs": ["logits"], "outputs": ["logits"],
     "ops": [{"op": "cast", "inputs": ["logits"], "dtype": "float32", "outputs": ["logits"]}]}, )";
   const std::string loss = R"({"name": "", "block": "cross_entropy"})";
   const Model written = build(parse(replaced(text, loss, cast + loss)));
   ASSERT_EQ(written.calls.size(), 6u);
-  EXPECT_EQ(written.blocks[static_cast<std::size_t>(written.calls[4].block)].ops,
-            model.blocks[static_cast<std::size_t>(model.calls[4].block)].ops);
+  EXPECT_EQ(written.blocks[written.calls[4].block].ops, model.blocks[model.calls[4].block].ops);
   EXPECT_EQ(build(parse(replaced(text, loss, cast + loss)), Workload{.float_logits = true}), written)
       << "one cast is enough";
 }

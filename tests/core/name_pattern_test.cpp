@@ -1,4 +1,4 @@
-#include "core/name_pattern.h"
+#include "core/base/name_pattern.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

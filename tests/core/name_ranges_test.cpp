@@ -1,4 +1,4 @@
-#include "core/name_ranges.h"
+#include "core/base/name_ranges.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/object_reader.h"
+#include "core/base/object_reader.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "core/op_shapes.h"
+#include "core/model/op_shapes.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
 
-#include "core/op_table.h"
+#include "core/model/op_table.h"
 
 namespace fsdp {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/parse_units.h"
+#include "core/base/parse_units.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/pickle.h"
+#include "core/formats/pickle.h"
 
 namespace fsdp {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/pickle.h"
+#include "core/formats/pickle.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/plan_file.h"
+#include "core/plan/plan_file.h"
 #include "tests/support/any_plan.h"
 
 namespace fsdp {

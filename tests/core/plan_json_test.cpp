@@ -1,4 +1,4 @@
-#include "core/plan_json.h"
+#include "core/plan/plan_json.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/plan_names.h"
-#include "core/runtime.h"
+#include "core/plan/plan_names.h"
+#include "core/plan/runtime.h"
 #include "tests/support/any_plan.h"
 
 namespace fsdp {

@@ -1,8 +1,8 @@
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 #include <gtest/gtest.h>
 
-#include "core/input_casts.h"
+#include "core/plan/input_casts.h"
 #include "tests/support/spec_models.h"
 
 namespace fsdp {
@@ -76,7 +76,7 @@ TEST(PlanCheck, WithoutATrainedParameterThereIsNoStep) {
 
 TEST(PlanCheck, InputsInAnotherDtypeAreCastByTheRootOrRefused) {
   Model model = model_of("mlp.json");
-  model.values[static_cast<std::size_t>(model.inputs.front())].dtype = Dtype::Float32;
+  model.values[model.inputs.front()].dtype = Dtype::Float32;
   Plan plan = plan_of(model);
   plan.mixed_precision.param_dtype = Dtype::BFloat16;
   EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});

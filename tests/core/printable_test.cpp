@@ -1,8 +1,8 @@
-#include "core/printable.h"
+#include "core/base/printable.h"
 
 #include <gtest/gtest.h>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace fsdp {
 namespace {

@@ -370,7 +370,7 @@ TEST(Qwen3Tts, TheStepHoldsHiddenStatesLogitsAndTheCacheUntilItReturns) {
   const Model model = model_of(kLargeBase);
   const auto count = [&](std::string_view ending, bool if_cached, std::string_view below = "") {
     return std::count_if(model.held.begin(), model.held.end(), [&](const HeldValue& held) {
-      const std::string& name = model.values[static_cast<std::size_t>(held.value)].name;
+      const std::string& name = model.values[held.value].name;
       return held.if_cached == if_cached && name.ends_with(ending) && name.starts_with(below);
     });
   };

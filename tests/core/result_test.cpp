@@ -1,4 +1,4 @@
-#include "core/result.h"
+#include "core/base/result.h"
 
 #include <gtest/gtest.h>
 

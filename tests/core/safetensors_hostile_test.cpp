@@ -1,7 +1,7 @@
 // Broken safetensors files: whatever it is, the answer is a header in which every byte has its tensor, or errors that
 // name the file; never a crash. Meant for a build with sanitizers.
 
-#include "core/safetensors.h"
+#include "core/formats/safetensors.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/stored_tensors.h"
+#include "core/formats/stored_tensors.h"
 
 namespace fsdp {
 namespace {

@@ -1,6 +1,6 @@
 // validate() finds each kind of broken promise. Each test breaks one in a good schedule.
 
-#include "core/schedule.h"
+#include "core/plan/schedule.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -101,7 +101,7 @@ TEST_F(ValidateTest, FindsABackwardWithoutParameters) {
 TEST_F(ValidateTest, FindsASecondUnshard) {
   const auto texts = after([](Instructions& steps) {
     const auto at = static_cast<std::ptrdiff_t>(find(steps, InstructionKind::Unshard, 0));
-    steps.insert(steps.begin() + at, steps[static_cast<std::size_t>(at)]);
+    steps.insert(steps.begin() + at, steps[at]);
   });
   EXPECT_EQ(texts, (std::vector<std::string>{
                        "instruction 5: The all-gather output of \"blocks.0\" is made while it is still there.",
@@ -217,9 +217,8 @@ constexpr BufferKind kBuffers[] = {BufferKind::AllGatherOutput, BufferKind::Redu
 
 TEST_F(BufferTest, FindsABufferThatIsFreedTwice) {
   for (const BufferKind buffer : kBuffers) {
-    const auto texts = after_free(buffer, [](Instructions& steps, std::ptrdiff_t at) {
-      steps.insert(steps.begin() + at, steps[static_cast<std::size_t>(at)]);
-    });
+    const auto texts =
+        after_free(buffer, [](Instructions& steps, std::ptrdiff_t at) { steps.insert(steps.begin() + at, steps[at]); });
     ASSERT_EQ(texts.size(), 1u) << name_of(buffer);
     EXPECT_TRUE(has(texts, fmt::format(": The {} of \"blocks.0\" is freed twice.", name_of(buffer))));
   }
@@ -247,7 +246,7 @@ TEST_F(BufferTest, FindsABufferThatIsMadeAgainBeforeItIsFreed) {
 TEST_F(BufferTest, FindsAFreeBeforeTheBufferIsMade) {
   for (const BufferKind buffer : kBuffers) {
     const auto texts = after_free(buffer, [](Instructions& steps, std::ptrdiff_t at) {
-      Instruction early = steps[static_cast<std::size_t>(at)];
+      Instruction early = steps[at];
       early.closes = false;
       steps.insert(steps.begin(), early);
     });
@@ -258,7 +257,7 @@ TEST_F(BufferTest, FindsAFreeBeforeTheBufferIsMade) {
 
 TEST_F(BufferTest, FindsAGatherThatIsCopiedOutAfterItsBufferWasFreed) {
   const auto texts = after_free(BufferKind::AllGatherOutput, [](Instructions& steps, std::ptrdiff_t at) {
-    Instruction early = steps[static_cast<std::size_t>(at)];
+    Instruction early = steps[at];
     early.closes = false;
     steps.erase(steps.begin() + at);
     steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(find(steps, InstructionKind::WaitForUnshard, 0)), early);
@@ -276,7 +275,7 @@ TEST_F(BufferTest, FindsACopyOutOfAnotherBufferThanTheGathers) {
 
 TEST_F(BufferTest, FindsAFreeThatIsNoPartOfAnInstruction) {
   const auto texts = after_free(BufferKind::AllReduceOutput, [](Instructions& steps, std::ptrdiff_t at) {
-    steps.push_back(steps[static_cast<std::size_t>(at)]);
+    steps.push_back(steps[at]);
     steps.erase(steps.begin() + at);
   });
   ASSERT_EQ(texts.size(), 1u);

@@ -1,6 +1,6 @@
 // How units are formed and parameters cut, with figures worked out by hand.
 
-#include "core/sharding.h"
+#include "core/plan/sharding.h"
 
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ std::vector<std::string> errors_of(const Model& model, const Plan& plan) {
 std::vector<std::string> names_in(const Model& model, const ShardedUnit& unit) {
   std::vector<std::string> names;
   for (const ShardedParameter& p : unit.parameters) {
-    names.push_back(model.parameters[static_cast<std::size_t>(p.parameter)].name);
+    names.push_back(model.parameters[p.parameter].name);
   }
   return names;
 }
@@ -236,7 +236,7 @@ TEST(Sharding, ParameterDtypeIsThatOfTheTrainableShards) {
   plan.parameter_dtype = Dtype::Float32;
   const Layout layout = layout_of(model, plan);
   EXPECT_EQ(layout.units[0].original_dtype, Dtype::Float32);
-  EXPECT_EQ(layout.parameter_dtype[static_cast<std::size_t>(layout.units[0].parameters[0].parameter)], Dtype::BFloat16);
+  EXPECT_EQ(layout.parameter_dtype[layout.units[0].parameters[0].parameter], Dtype::BFloat16);
 }
 
 TEST(Sharding, DifferentInputDtypesAreGatheredAsBytes) {

@@ -1,4 +1,4 @@
-#include "core/stored_tensors.h"
+#include "core/formats/stored_tensors.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/safetensors.h"
+#include "core/formats/safetensors.h"
 
 namespace fsdp {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/trace_json.h"
+#include "core/formats/trace_json.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json_document.h"
+#include "core/base/json_document.h"
 
 namespace fsdp {
 namespace {

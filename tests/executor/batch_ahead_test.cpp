@@ -1,4 +1,4 @@
-#include "executor/batch_ahead.h"
+#include "executor/training/batch_ahead.h"
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>

@@ -114,7 +114,7 @@ class AcrossPrograms(InAFolder):
         plan = json.loads(self.plan(case).read_text(encoding="utf-8"))
         named = self.folder / "named.json"
         named.write_text(json.dumps(plan), encoding="utf-8")
-        self.convert("from-dcp", dcp, out, "--plan", str(named), code=2, said="this is no plan that names its model")
+        self.convert("from-dcp", dcp, out, "--plan", str(named), code=2, said="this is not a plan that names its model and fingerprint")
         self.assertFalse((self.folder / "c").exists())
         plan["model"]["fingerprint"] = index_of(self.folder / "w" / "step-00000004")["model_fingerprint"]
         named.write_text(json.dumps(plan), encoding="utf-8")

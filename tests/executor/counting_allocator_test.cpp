@@ -1,4 +1,4 @@
-#include "executor/counting_allocator.h"
+#include "executor/memory/counting_allocator.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>

@@ -208,7 +208,7 @@ class Metrics(OnFiles):
         with started(EXECUTOR, 2, [self.files.plan(2, 4)], self.folder, ["--metrics", str(path)]) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [EXIT_RUN] * 2)
             for rank in ranks:
-                self.assertIn("notes.txt: A file is there that --metrics has not written", rank.printed)
+                self.assertIn("notes.txt: This file exists and was not written by --metrics", rank.printed)
         self.assertEqual(path.read_text(encoding="utf-8"), "dear diary\n")
 
     def test_tensorboard_is_written_or_missed(self) -> None:

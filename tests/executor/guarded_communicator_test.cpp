@@ -1,4 +1,4 @@
-#include "executor/guarded_communicator.h"
+#include "executor/network/guarded_communicator.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "executor/heartbeat.h"
+#include "executor/network/heartbeat.h"
 
 #include <gtest/gtest.h>
 

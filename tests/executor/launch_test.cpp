@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "executor/collectives.h"
+#include "executor/network/collectives.h"
 
 namespace fsdp::executor {
 namespace {

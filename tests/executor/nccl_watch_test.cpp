@@ -1,6 +1,6 @@
 // Run with the stub GPU preloaded, which plays the fault that the environment names.
 
-#include "executor/nccl_watch.h"
+#include "executor/network/nccl_watch.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "executor/collectives.h"
+#include "executor/network/collectives.h"
 
 namespace fsdp::executor {
 namespace {

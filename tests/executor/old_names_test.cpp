@@ -1,4 +1,4 @@
-#include "executor/old_names.h"
+#include "executor/checkpoint/old_names.h"
 
 #include <gtest/gtest.h>
 

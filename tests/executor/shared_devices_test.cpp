@@ -1,4 +1,4 @@
-#include "executor/shared_devices.h"
+#include "executor/network/shared_devices.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "executor/token_file.h"
+#include "executor/training/token_file.h"
 
 #include <gtest/gtest.h>
 

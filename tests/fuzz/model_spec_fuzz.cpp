@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/model_spec.h"
+#include "core/spec/model_spec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto spec = fsdp::parse_model_spec({reinterpret_cast<const char*>(data), size}, "fuzz.json");

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/plan_file.h"
+#include "core/plan/plan_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using fsdp::JsonDocument;

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/pickle.h"
-#include "planner/replay.h"
+#include "core/formats/pickle.h"
+#include "replay/replay.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fsdp;

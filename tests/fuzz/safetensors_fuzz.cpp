@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/safetensors.h"
+#include "core/formats/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   // The first byte says how many bytes of tensors there are, so that the fuzzer can find a size that fits.

@@ -1,8 +1,8 @@
-#include "gui/app_state.h"
+#include "gui/state/app_state.h"
 
 #include <gtest/gtest.h>
 
-#include "gui/plan_edit.h"
+#include "gui/state/plan_edit.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {
@@ -142,7 +142,7 @@ TEST(AppState, AUnitIsTakenOutAndPutBack) {
   EXPECT_TRUE(state.errors().empty());
   EXPECT_TRUE(state.snapshot()->report.plan.units == without.units);
   Plan again = with_unit(without, model, block, true);
-  again = with_reshard(again, block, plan.units[static_cast<std::size_t>(unit_of(plan, block))].reshard_after_forward);
+  again = with_reshard(again, block, plan.units[unit_of(plan, block)].reshard_after_forward);
   EXPECT_TRUE(again.units == plan.units);
 }
 

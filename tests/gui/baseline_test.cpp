@@ -7,8 +7,8 @@
 #include <QLabel>
 #include <QTemporaryDir>
 
-#include "gui/main_window.h"
-#include "gui/project_file.h"
+#include "gui/state/project_file.h"
+#include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

@@ -1,4 +1,4 @@
-#include "gui/chart_axis.h"
+#include "gui/charts/chart_axis.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

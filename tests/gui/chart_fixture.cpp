@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "core/cluster_library.h"
-#include "core/model_spec.h"
+#include "core/cluster/cluster_library.h"
+#include "core/spec/model_spec.h"
 #include "simulator/predictor.h"
 
 namespace fsdp::gui {
@@ -34,8 +34,7 @@ SnapshotPtr make_gpt2_snapshot(bool checkpointed) {
   plan.mesh = {1, 4};
   for (const Stack& stack : model.stacks) {
     for (const int call : stack.calls) {
-      const std::string& name =
-          model.modules[static_cast<std::size_t>(model.calls[static_cast<std::size_t>(call)].module)].name;
+      const std::string& name = model.modules[model.calls[call].module].name;
       plan.units.push_back({{name}, {}});
       if (checkpointed) plan.checkpointing.entries.push_back({name, CheckpointMode::Full});
     }

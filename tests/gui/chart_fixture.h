@@ -4,8 +4,8 @@
 
 #include <QWidget>
 
-#include "gui/plot_widget.h"
-#include "gui/snapshot.h"
+#include "gui/charts/plot_widget.h"
+#include "gui/state/snapshot.h"
 
 namespace fsdp::gui {
 

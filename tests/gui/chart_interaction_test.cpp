@@ -9,12 +9,12 @@
 #include <QTest>
 #include <QWheelEvent>
 
-#include "gui/comparison_panel.h"
-#include "gui/memory_timeline_widget.h"
-#include "gui/pareto_widget.h"
-#include "gui/peak_panel.h"
-#include "gui/stream_timeline_widget.h"
-#include "gui/teaching_widget.h"
+#include "gui/charts/memory_timeline_widget.h"
+#include "gui/charts/pareto_widget.h"
+#include "gui/charts/stream_timeline_widget.h"
+#include "gui/charts/teaching_widget.h"
+#include "gui/panels/comparison_panel.h"
+#include "gui/panels/peak_panel.h"
 #include "tests/gui/chart_fixture.h"
 
 namespace fsdp::gui {
@@ -134,7 +134,7 @@ TEST_F(Charts, SelectAnEventByKeysAndSayItsUnit) {
   press(streams_, Qt::Key_Return);
   ASSERT_EQ(unit.size(), 1);
   ASSERT_GE(streams_.selected_event(), 0);
-  const StreamEvent& event = gpt2_snapshot()->curves.events[static_cast<std::size_t>(streams_.selected_event())];
+  const StreamEvent& event = gpt2_snapshot()->curves.events[streams_.selected_event()];
   EXPECT_EQ(event.stream, Stream::AllGather);
   EXPECT_EQ(unit[0][0].toString().toStdString(), event.unit);
 }

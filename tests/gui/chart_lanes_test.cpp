@@ -1,4 +1,4 @@
-#include "gui/chart_lanes.h"
+#include "gui/charts/chart_lanes.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

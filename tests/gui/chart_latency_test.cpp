@@ -15,8 +15,8 @@
 #include <memory>
 #include <utility>
 
-#include "gui/memory_timeline_widget.h"
-#include "gui/stream_timeline_widget.h"
+#include "gui/charts/memory_timeline_widget.h"
+#include "gui/charts/stream_timeline_widget.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

@@ -7,12 +7,12 @@
 #include <QPainter>
 #include <algorithm>
 
-#include "gui/comparison_panel.h"
-#include "gui/memory_timeline_widget.h"
-#include "gui/pareto_widget.h"
-#include "gui/peak_panel.h"
-#include "gui/stream_timeline_widget.h"
-#include "gui/teaching_widget.h"
+#include "gui/charts/memory_timeline_widget.h"
+#include "gui/charts/pareto_widget.h"
+#include "gui/charts/stream_timeline_widget.h"
+#include "gui/charts/teaching_widget.h"
+#include "gui/panels/comparison_panel.h"
+#include "gui/panels/peak_panel.h"
 #include "tests/gui/chart_fixture.h"
 
 namespace fsdp::gui {

@@ -1,4 +1,4 @@
-#include "gui/chart_scatter.h"
+#include "gui/charts/chart_scatter.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

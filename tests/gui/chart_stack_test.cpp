@@ -1,4 +1,4 @@
-#include "gui/chart_stack.h"
+#include "gui/charts/chart_stack.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

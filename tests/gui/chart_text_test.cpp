@@ -1,4 +1,4 @@
-#include "gui/chart_text.h"
+#include "gui/charts/chart_text.h"
 
 #include <gtest/gtest.h>
 

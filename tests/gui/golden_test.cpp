@@ -11,8 +11,8 @@
 #include <QImage>
 #include <algorithm>
 
-#include "gui/main_window.h"
-#include "gui/screenshot.h"
+#include "gui/window/main_window.h"
+#include "gui/window/screenshot.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

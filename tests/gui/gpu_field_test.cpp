@@ -5,8 +5,8 @@
 #include <QComboBox>
 #include <QLineEdit>
 
-#include "core/cluster_library.h"
-#include "gui/control_panel.h"
+#include "core/cluster/cluster_library.h"
+#include "gui/panels/control_panel.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

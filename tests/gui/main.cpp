@@ -5,7 +5,7 @@
 #include <QApplication>
 #include <QStandardPaths>
 
-#include "gui/style.h"
+#include "gui/theme/style.h"
 
 int main(int argc, char** argv) {
   if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) qputenv("QT_QPA_PLATFORM", "offscreen");

@@ -1,4 +1,4 @@
-#include "gui/main_window.h"
+#include "gui/window/main_window.h"
 
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@
 #include <QTemporaryDir>
 #include <fstream>
 
-#include "gui/project_file.h"
-#include "planner/choice_words.h"
+#include "gui/state/project_file.h"
+#include "render/choice_words.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {
@@ -287,7 +287,7 @@ TEST(MainWindow, ARunWithoutTheCommandSaysHowToGetIt) {
   window.open_example(test::kSmallExample);
   ASSERT_TRUE(wait_until_idle(window.state()));
   action_of(window, "execute")->trigger();
-  EXPECT_TRUE(window.runs().log().contains("The command fsdp-plan is not there")) << window.runs().log().toStdString();
+  EXPECT_TRUE(window.runs().log().contains("The command fsdp-plan was not found")) << window.runs().log().toStdString();
   EXPECT_FALSE(window.runs().is_running());
   qputenv("FSDP_PLAN_BINARY", before);
 }

@@ -7,14 +7,14 @@
 #include <QTemporaryDir>
 #include <fstream>
 
-#include "core/compare.h"
-#include "core/json_document.h"
-#include "core/trace_json.h"
-#include "gui/comparison_panel.h"
-#include "gui/main_window.h"
-#include "gui/overlay_reader.h"
-#include "planner/export_step.h"
-#include "planner/result_json.h"
+#include "core/base/json_document.h"
+#include "core/formats/trace_json.h"
+#include "core/report/compare.h"
+#include "gui/overlay/overlay_reader.h"
+#include "gui/panels/comparison_panel.h"
+#include "gui/window/main_window.h"
+#include "render/result_json.h"
+#include "replay/export_step.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {
@@ -70,7 +70,7 @@ TEST_F(Measured, ARunOnCpuIsComparedAsTheCommandComparedIt) {
   ASSERT_TRUE(measured.live_peak.has_value());
   EXPECT_EQ(measured.live_peak->difference(), 0);
   ASSERT_FALSE(measured.notes.empty());
-  EXPECT_TRUE(measured.notes.join(' ').contains("on CPU"));
+  EXPECT_TRUE(measured.notes.join(' ').contains("this machine's CPU over Gloo"));
 }
 
 TEST_F(Measured, TheVerdictLineAndTheTableSayTheSame) {
@@ -87,7 +87,9 @@ TEST_F(Measured, TheVerdictLineAndTheTableSayTheSame) {
 TEST_F(Measured, AnotherPlanThanTheOneThatRanIsSaid) {
   Overlay overlay = read(report_of_cpu());
   overlay.plan = shown().report.plan;
-  const auto says_another = [&] { return measured_figures(shown(), overlay).notes.join(' ').contains("another plan"); };
+  const auto says_another = [&] {
+    return measured_figures(shown(), overlay).notes.join(' ').contains("different plan");
+  };
   EXPECT_FALSE(says_another());
   overlay.plan->cpu_offload = !overlay.plan->cpu_offload;
   EXPECT_TRUE(says_another());

@@ -1,6 +1,6 @@
 // What was measured, read back: traces, snapshots, reports, and files that are none of them.
 
-#include "gui/overlay_reader.h"
+#include "gui/overlay/overlay_reader.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <fstream>
 
-#include "gui/export_chart.h"
-#include "gui/memory_timeline_widget.h"
-#include "planner/export_step.h"
+#include "gui/charts/export_chart.h"
+#include "gui/charts/memory_timeline_widget.h"
+#include "replay/export_step.h"
 #include "tests/gui/chart_fixture.h"
 
 namespace fsdp::gui {
@@ -92,7 +92,7 @@ TEST_F(Overlays, RefuseWhatTheyCannotUseAndSayWhy) {
     return overlay ? std::string("accepted") : to_string(overlay.error().front());
   };
   EXPECT_NE(refusal(folder_.filePath("none.json").toStdString()).find("no such file"), std::string::npos);
-  EXPECT_NE(refusal(write("text.txt", "hello")).find("no run report, no trace"), std::string::npos);
+  EXPECT_NE(refusal(write("text.txt", "hello")).find("not a run report, trace"), std::string::npos);
   EXPECT_NE(refusal(write("empty.json", R"({"traceEvents": []})")).find("nothing that ran on a GPU"),
             std::string::npos);
   EXPECT_NE(refusal(write("other.json", R"({"a": [1, 2]})")).find("traceEvents"), std::string::npos);

@@ -1,8 +1,8 @@
-#include "gui/project_file.h"
+#include "gui/state/project_file.h"
 
 #include <gtest/gtest.h>
 
-#include "gui/engine.h"
+#include "gui/state/engine.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

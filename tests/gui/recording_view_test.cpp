@@ -8,9 +8,9 @@
 #include <QTreeWidget>
 #include <fstream>
 
-#include "gui/main_window.h"
-#include "gui/recording_view.h"
-#include "gui/verdict_bar.h"
+#include "gui/panels/recording_view.h"
+#include "gui/panels/verdict_bar.h"
+#include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 #include "tests/support/snapshot_pickle.h"
 

@@ -10,9 +10,9 @@
 #include <QStandardPaths>
 #include <QTimer>
 
-#include "gui/main_window.h"
-#include "gui/project_file.h"
-#include "gui/recovery.h"
+#include "gui/state/project_file.h"
+#include "gui/state/recovery.h"
+#include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

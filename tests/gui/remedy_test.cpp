@@ -5,8 +5,8 @@
 #include <QAbstractButton>
 #include <cmath>
 
-#include "gui/main_window.h"
-#include "gui/remedy.h"
+#include "gui/state/remedy.h"
+#include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

@@ -11,9 +11,9 @@
 #include <QTemporaryDir>
 #include <QTimer>
 
-#include "gui/main_window.h"
-#include "gui/overlay_reader.h"
-#include "gui/project_file.h"
+#include "gui/overlay/overlay_reader.h"
+#include "gui/state/project_file.h"
+#include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

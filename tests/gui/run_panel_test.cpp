@@ -1,11 +1,11 @@
-#include "gui/run_panel.h"
+#include "gui/panels/run_panel.h"
 
 #include <gtest/gtest.h>
 
 #include <QFile>
 #include <QTemporaryDir>
 
-#include "gui/overlay_reader.h"
+#include "gui/overlay/overlay_reader.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

@@ -6,8 +6,8 @@
 #include <QTemporaryDir>
 #include <fstream>
 
-#include "gui/inputs.h"
-#include "planner/result_json.h"
+#include "gui/state/inputs.h"
+#include "render/result_json.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

@@ -13,8 +13,8 @@
 #include <QTimer>
 #include <string>
 
-#include "core/model_library.h"
-#include "gui/app_state.h"
+#include "core/spec/model_library.h"
+#include "gui/state/app_state.h"
 
 namespace fsdp::gui::test {
 

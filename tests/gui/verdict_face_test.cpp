@@ -11,7 +11,7 @@
 #include <QToolButton>
 #include <set>
 
-#include "gui/main_window.h"
+#include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {
@@ -110,11 +110,11 @@ TEST(Plans, ThoseWithinTheBandSayThatTheirOrderIsUncertain) {
   ASSERT_EQ(table->headerData(order, Qt::Horizontal).toString(), "order");
   int uncertain = 0;
   for (int row = 0; row < table->rowCount(); ++row) {
-    const planner::Candidate& plan = shown.plans[static_cast<std::size_t>(row)];
+    const planner::Candidate& plan = shown.plans[row];
     const bool is_within = plan.step >= shown.report.time.low && plan.step <= shown.report.time.high;
     const QString said = table->index(row, order).data().toString();
     if (plan.plan == shown.report.plan) {
-      EXPECT_EQ(said, "on the screen");
+      EXPECT_EQ(said, "current plan");
     } else {
       EXPECT_EQ(said, is_within ? "within the band" : "certain");
       uncertain += is_within ? 1 : 0;

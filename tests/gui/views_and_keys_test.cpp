@@ -8,8 +8,8 @@
 #include <QScrollBar>
 #include <QTextBrowser>
 
-#include "gui/key_sheet.h"
-#include "gui/main_window.h"
+#include "gui/panels/key_sheet.h"
+#include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

@@ -12,11 +12,11 @@
 #include <memory>
 #include <set>
 
-#include "core/cluster_library.h"
-#include "gui/main_window.h"
-#include "gui/memory_timeline_widget.h"
-#include "gui/pareto_widget.h"
-#include "gui/stream_timeline_widget.h"
+#include "core/cluster/cluster_library.h"
+#include "gui/charts/memory_timeline_widget.h"
+#include "gui/charts/pareto_widget.h"
+#include "gui/charts/stream_timeline_widget.h"
+#include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 
 namespace fsdp::gui {

@@ -12,13 +12,13 @@
 #include <algorithm>
 #include <fstream>
 
-#include "core/parse_units.h"
-#include "gui/export_chart.h"
-#include "gui/main_window.h"
-#include "gui/memory_timeline_widget.h"
-#include "gui/plot_paint.h"
-#include "gui/start_page.h"
-#include "gui/stream_timeline_widget.h"
+#include "core/base/parse_units.h"
+#include "gui/charts/export_chart.h"
+#include "gui/charts/memory_timeline_widget.h"
+#include "gui/charts/plot_paint.h"
+#include "gui/charts/stream_timeline_widget.h"
+#include "gui/panels/start_page.h"
+#include "gui/window/main_window.h"
 #include "tests/gui/chart_fixture.h"
 #include "tests/gui/support.h"
 

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "planner"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "command"))
 import fake_training
 
 

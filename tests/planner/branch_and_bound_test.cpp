@@ -87,7 +87,7 @@ std::optional<Point> brute_force(const TableModel& model, Objective objective, s
   return best;
 }
 
-std::int64_t counted(const LevelCounts& counts) {
+std::int64_t counted_boxes(const LevelCounts& counts) {
   return counts.evaluated + std::accumulate(counts.too_large.begin(), counts.too_large.end(), std::int64_t{0}) +
          std::accumulate(counts.too_slow.begin(), counts.too_slow.end(), std::int64_t{0});
 }
@@ -107,7 +107,7 @@ void expect_brute_force(Objective objective) {
   RC_ASSERT(search.num_broken_bounds() == 0);
   const LevelCounts counts = search.counts();
   RC_ASSERT(counts.space == static_cast<std::int64_t>(model.costs.size()));
-  RC_ASSERT(counted(counts) == counts.space);
+  RC_ASSERT(counted_boxes(counts) == counts.space);
   RC_ASSERT(counts.evaluated == model.num_exact);
 }
 
@@ -143,7 +143,7 @@ RC_GTEST_PROP(BranchAndBound, SmallerAndSmallerBudgetsGiveTheWholeParetoFront, (
     if (!has_smaller) found.insert({memory, time});
   }
   RC_ASSERT(found == front);
-  RC_ASSERT(counted(search.counts()) == search.counts().space);
+  RC_ASSERT(counted_boxes(search.counts()) == search.counts().space);
 }
 
 RC_GTEST_PROP(BranchAndBound, InAHurryTheGapSaysHowFarTheAnswerMayBe, ()) {
@@ -185,7 +185,7 @@ TEST(BranchAndBound, InAHurryEveryFamilyHasItsTurn) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->cost.time, 20);
   EXPECT_GT(search.gap(), 0);
-  EXPECT_EQ(counted(search.counts()), search.counts().space);
+  EXPECT_EQ(counted_boxes(search.counts()), search.counts().space);
 }
 
 TEST(BranchAndBound, MostOfALargeSpaceIsNeverLookedAt) {

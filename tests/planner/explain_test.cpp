@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <string>
 
-#include "planner/choice_words.h"
 #include "planner/predictors.h"
 #include "planner/search.h"
 #include "planner/ties.h"
+#include "render/choice_words.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {

@@ -114,7 +114,7 @@ TEST(FsdpIlp, NestedAndUnknownUnitsAreErrors) {
 std::optional<IlpCost> brute_force(const IlpProblem& problem) {
   std::vector<std::vector<int>> plans = {{}};
   for (int child = 1; child < static_cast<int>(problem.modules.size()); ++child) {
-    if (problem.modules[static_cast<std::size_t>(child)].parent != 0) continue;
+    if (problem.modules[child].parent != 0) continue;
     std::vector<std::vector<int>> longer;
     for (const auto& plan : plans) {
       for (const auto& set : ilp_unit_sets(problem, child)) {

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "core/cluster_library.h"
-#include "planner/choice_words.h"
-#include "planner/cli_request.h"
+#include "command/cli_request.h"
+#include "core/cluster/cluster_library.h"
+#include "render/choice_words.h"
 
 namespace fsdp::planner {
 namespace {

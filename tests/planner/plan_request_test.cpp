@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <map>
 
-#include "planner/choice_text.h"
-#include "planner/choice_words.h"
-#include "planner/cli_request.h"
+#include "command/cli_request.h"
+#include "render/choice_text.h"
+#include "render/choice_words.h"
 
 namespace fsdp::planner {
 namespace {
 
-const std::string kLibrary = "model_specs";
+const std::string kSpecs = "model_specs";
 
 /// What a user types after each option; other than the value that it has without.
 const std::map<PlanChoice, std::vector<std::string>> kTexts = {
@@ -119,7 +119,7 @@ TEST(PlanRequest, SaysAllThatIsWrongAndNothingOfWhatCouldNotBeRead) {
   const CommandLine line = *parse_command_line(
       std::vector<std::string>{"no_model", "--mem", "16X", "--batch", "none", "--flavor", "megatron", "--strategy",
                                "FULL_SHARD", "--set", "batch=2", "--set", "batch=3"});
-  const auto resolved = read_request(line, kLibrary);
+  const auto resolved = read_request(line, kSpecs);
   ASSERT_FALSE(resolved.has_value());
   std::vector<std::string> places;
   for (const Error& error : resolved.error()) places.push_back(error.where);
@@ -129,7 +129,7 @@ TEST(PlanRequest, SaysAllThatIsWrongAndNothingOfWhatCouldNotBeRead) {
 
 TEST(PlanRequest, ChoicesStandOverTheRecipeAndTheRecipeOverTheModel) {
   const PlanRequest nothing = {.model = "qwen3_tts", .choices = {.gpus = 4, .memory = Bytes(16LL << 30)}};
-  const auto usual = resolve(nothing, kLibrary);
+  const auto usual = resolve(nothing, kSpecs);
   ASSERT_TRUE(usual) << to_string(usual.error().front());
   EXPECT_TRUE(usual->batch_is_default);
   PlanRequest asked = nothing;
@@ -137,7 +137,7 @@ TEST(PlanRequest, ChoicesStandOverTheRecipeAndTheRecipeOverTheModel) {
   asked.choices.accumulation = 5;
   asked.choices.optimizer = OptimizerKind::Sgd;
   asked.choices.clip = GradientClipping{};
-  const auto resolved = resolve(asked, kLibrary);
+  const auto resolved = resolve(asked, kSpecs);
   ASSERT_TRUE(resolved) << to_string(resolved.error().front());
   EXPECT_FALSE(resolved->batch_is_default);
   EXPECT_EQ(resolved->batch_origin, "");

@@ -16,9 +16,9 @@
 #include "planner/choice.h"
 #include "planner/predicted_cost.h"
 #include "planner/predictors.h"
-#include "planner/render_search.h"
-#include "planner/result_json.h"
 #include "planner/ties.h"
+#include "render/render_search.h"
+#include "render/result_json.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {
@@ -112,7 +112,7 @@ std::int64_t counted(const LevelCounts& counts) {
 
 /// A budget near the points: between the smallest and the largest, or just outside.
 std::int64_t random_budget(const std::vector<Priced>& points) {
-  const Priced& point = points[static_cast<std::size_t>(*rc::gen::inRange<int>(0, static_cast<int>(points.size())))];
+  const Priced& point = points[*rc::gen::inRange<int>(0, static_cast<int>(points.size()))];
   return point.needed + *rc::gen::inRange(-1, 2) * *rc::gen::element(0, 1, 1 << 20);
 }
 
@@ -211,8 +211,8 @@ RC_GTEST_PROP(Search, NoBoundOfABoxIsAboveAPointInIt, ()) {
              checkpointed <= each.ranges[1].last;
     });
     for (int i = 0; i < 2; ++i) {
-      Interval& range = box.ranges[static_cast<std::size_t>(i)];
-      const std::int32_t at = point.box.ranges[static_cast<std::size_t>(i)].first;
+      Interval& range = box.ranges[i];
+      const std::int32_t at = point.box.ranges[i].first;
       range = {*rc::gen::inRange(range.first, at + 1), *rc::gen::inRange(at, range.last + 1)};
     }
     for (const CostLevel level : {CostLevel::Sums, CostLevel::Time, CostLevel::Live}) {

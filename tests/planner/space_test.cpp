@@ -182,7 +182,7 @@ TEST(StrategyNames, WhatIsAskedForIsWhatIsPrinted) {
       const Family& family = families->families[i];
       const Choice choice{static_cast<int>(i), family.kept.front(), family.checkpointed.front()};
       EXPECT_EQ(fsdp1_name(plan_of(f.space.base, *families, choice)), name)
-          << families->wrappings[static_cast<std::size_t>(family.wrapping)].label;
+          << families->wrappings[family.wrapping].label;
     }
   }
 }

@@ -136,7 +136,7 @@ class WhatTheRunnerMustNotForget(unittest.TestCase):
         self.assertEqual(sorted(set(kernels.KERNELS) - set(names)), [])
 
     def test_every_attribute_that_the_program_writes_has_a_default(self) -> None:
-        text = (ROOT / "core" / "model_json.cpp").read_text(encoding="utf-8")
+        text = (ROOT / "core" / "model" / "model_json.cpp").read_text(encoding="utf-8")
         names = re.findall(r'member\("(\w+)", (?:name_of\()?attributes\.', text) + ["dtype"]
         self.assertEqual(sorted(names), sorted(DEFAULT_ATTRIBUTES))
 

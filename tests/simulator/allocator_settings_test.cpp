@@ -1,4 +1,4 @@
-#include "simulator/allocator_settings.h"
+#include "simulator/allocator/allocator_settings.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,4 +1,4 @@
-#include "simulator/attention_choice.h"
+#include "simulator/ops/attention_choice.h"
 
 #include <gtest/gtest.h>
 

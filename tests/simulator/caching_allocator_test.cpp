@@ -1,4 +1,4 @@
-#include "simulator/caching_allocator.h"
+#include "simulator/allocator/caching_allocator.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

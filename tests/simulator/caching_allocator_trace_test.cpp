@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "simulator/allocator_trace.h"
+#include "simulator/allocator/allocator_trace.h"
 #include "tests/support/allocator_any_trace.h"
 
 namespace fsdp::simulator {

@@ -1,4 +1,4 @@
-#include "simulator/collective_cost.h"
+#include "simulator/nccl/collective_cost.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "core/schedule.h"
-#include "simulator/prediction.h"
+#include "core/plan/schedule.h"
+#include "simulator/prepared/prediction.h"
 #include "simulator/report_traffic.h"
 #include "tests/support/collective_cases.h"
 

@@ -1,4 +1,4 @@
-#include "simulator/group_shape.h"
+#include "simulator/nccl/group_shape.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "simulator/collective_cost.h"
+#include "simulator/nccl/collective_cost.h"
 
 namespace fsdp::simulator {
 namespace {

@@ -1,6 +1,6 @@
 // Host memory, by paper and pencil.
 
-#include "simulator/host_memory.h"
+#include "simulator/memory/host_memory.h"
 
 #include <gtest/gtest.h>
 

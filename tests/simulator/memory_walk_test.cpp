@@ -1,6 +1,6 @@
 // The memory walk on a chain of linears, whose bytes can be written down.
 
-#include "simulator/memory_walk.h"
+#include "simulator/memory/memory_walk.h"
 
 #include <gtest/gtest.h>
 
@@ -105,7 +105,7 @@ class Walked {
 
  private:
   static void play(const MemoryEvent& event, std::vector<MemoryEvent>& live, Bytes8& now) {
-    MemoryEvent& slot = live[static_cast<std::size_t>(event.id)];
+    MemoryEvent& slot = live[event.id];
     if (event.is_free()) {
       now[static_cast<std::size_t>(slot.category)] -= slot.bytes;
     } else {

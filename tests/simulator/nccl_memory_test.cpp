@@ -1,4 +1,4 @@
-#include "simulator/nccl_memory.h"
+#include "simulator/nccl/nccl_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "simulator/nccl_tuning.h"
+#include "simulator/nccl/nccl_tuning.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // What op rules save for backward, in closed form, and that there is a rule for each kind of op.
 
-#include "simulator/op_rules.h"
+#include "simulator/ops/op_rules.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 
-#include "core/schedule.h"
+#include "core/plan/schedule.h"
 #include "tests/support/prepared_plan.h"
 #include "tests/support/spec_models.h"
 #include "tests/support/taped_block.h"
@@ -191,10 +191,9 @@ TEST(OpRules, EveryKindOfOpGivesEachOfItsOutputsATensor) {
     for (const Op& each : taped.block.ops) {
       found = found || each.kind == kind;
       for (const int value : each.outputs) {
-        const int slot = taped.program.value_slot[static_cast<std::size_t>(value)];
+        const int slot = taped.program.value_slot[value];
         ASSERT_GE(slot, 0) << name_of(each.kind);
-        EXPECT_EQ(taped.program.slots[static_cast<std::size_t>(slot)].elements,
-                  num_elements(taped.block.values[static_cast<std::size_t>(value)].shape))
+        EXPECT_EQ(taped.program.slots[slot].elements, num_elements(taped.block.values[value].shape))
             << name_of(each.kind);
       }
     }
@@ -202,8 +201,8 @@ TEST(OpRules, EveryKindOfOpGivesEachOfItsOutputsATensor) {
   }
 }
 
-// The schedule stops a recomputation at the last op whose backward needs more than sizes (core/schedule.h), and so has
-// to know without these rules what they say.
+// The schedule stops a recomputation at the last op whose backward needs more than sizes (core/plan/schedule.h), and so
+// has to know without these rules what they say.
 TEST(OpRules, SaveTensorsOfTheKindsThatTheScheduleRecomputesFor) {
   for (int k = 0; k < 3 * kNumOpKinds; ++k) {
     const auto kind = static_cast<OpKind>(k % kNumOpKinds);
@@ -219,7 +218,7 @@ TEST(OpRules, SaveTensorsOfTheKindsThatTheScheduleRecomputesFor) {
     const TapedBlock taped = tape_block(std::move(b), settings);
     std::vector<bool> saves(taped.block.ops.size(), false);
     for (const Kernel& kernel : taped.program.kernels) {
-      if (!kernel.saved.empty()) saves[static_cast<std::size_t>(kernel.op)] = true;
+      if (!kernel.saved.empty()) saves[kernel.op] = true;
     }
     for (std::size_t o = 0; o < saves.size(); ++o) {
       EXPECT_EQ(saves[o], saves_tensors(taped.block.ops[o])) << name_of(taped.block.ops[o].kind);
@@ -429,8 +428,8 @@ TEST(OpRules, TheLayersOfQwen3TtsKeepThePublishedBytesPerToken) {
   const auto kept_per_token = [&](const std::string& module) {
     for (std::size_t c = 0; c < model.calls.size(); ++c) {
       const Call& call = model.calls[c];
-      if (call.module < 0 || model.modules[static_cast<std::size_t>(call.module)].name != module) continue;
-      const Shape& hidden = model.values[static_cast<std::size_t>(call.outputs.front())].shape;
+      if (call.module < 0 || model.modules[call.module].name != module) continue;
+      const Shape& hidden = model.values[call.outputs.front()].shape;
       const Tape& tape = library.tape(settings, static_cast<int>(c), CheckpointMode::None).tape;
       std::int64_t kept = tape.kept_bytes;
       for (std::size_t o = 0; o < tape.output.size(); ++o) {  // Keys and values are handed out too.

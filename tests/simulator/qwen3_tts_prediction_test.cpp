@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/cluster_library.h"
+#include "core/cluster/cluster_library.h"
 #include "simulator/predictor.h"
 #include "tests/support/spec_models.h"
 

@@ -1,11 +1,11 @@
 // What float32 runs as, which share of a peak an op reaches, the band of a card that nobody timed, and what is kept
 // back for convolutions.
 
-#include "simulator/roofline.h"
+#include "simulator/time/roofline.h"
 
 #include <gtest/gtest.h>
 
-#include "simulator/device_terms.h"
+#include "simulator/memory/device_terms.h"
 #include "tests/support/prepared_plan.h"
 #include "tests/support/spec_models.h"
 

@@ -1,11 +1,11 @@
-#include "simulator/segment_pool.h"
+#include "simulator/allocator/segment_pool.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <vector>
 
-#include "simulator/caching_allocator.h"
+#include "simulator/allocator/caching_allocator.h"
 
 namespace fsdp::simulator {
 namespace {

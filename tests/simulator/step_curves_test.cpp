@@ -1,6 +1,6 @@
 // The curves against the report of the same plan, which is made by other walks.
 
-#include "simulator/step_curves.h"
+#include "simulator/curves/step_curves.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "core/cluster_library.h"
+#include "core/cluster/cluster_library.h"
 #include "simulator/predictor.h"
 #include "tests/support/spec_models.h"
 
@@ -28,8 +28,8 @@ Plan wrapped(const Model& model, Mesh mesh) {
   plan.mesh = mesh;
   for (const Stack& stack : model.stacks) {
     for (const int call : stack.calls) {
-      const int module = model.calls[static_cast<std::size_t>(call)].module;
-      plan.units.push_back({{model.modules[static_cast<std::size_t>(module)].name}, {}});
+      const int module = model.calls[call].module;
+      plan.units.push_back({{model.modules[module].name}, {}});
     }
   }
   plan.units.push_back({{""}, {}});
@@ -236,7 +236,7 @@ TEST(StepCurves, LieOnTheClockOfTheTimeline) {
     EXPECT_GT(times.size(), answer.curves.instructions.size() / 2) << one.name << ": ops have times of their own";
     for (std::size_t i = 0; i < steady.size(); ++i) {
       if (steady.instruction[i] < 0) continue;
-      const CurveInstruction& step = answer.curves.instructions[static_cast<std::size_t>(steady.instruction[i])];
+      const CurveInstruction& step = answer.curves.instructions[steady.instruction[i]];
       ASSERT_GE(steady.time[i], step.begin) << one.name << " " << step.name;
       ASSERT_LE(steady.time[i], step.end) << one.name << " " << step.name;
     }
@@ -255,7 +255,7 @@ TEST(StepCurves, HaveEventsInOrderAfterWhatTheyWaitForThatComeToTheReportsTimes)
       exposed += event.exposed;
       for (const std::int32_t other : event.waits_for) {
         ASSERT_LT(static_cast<std::size_t>(other), i);
-        EXPECT_LE(answer.curves.events[static_cast<std::size_t>(other)].end.count(), event.start.count() + 1e-12)
+        EXPECT_LE(answer.curves.events[other].end.count(), event.start.count() + 1e-12)
             << one.name << ": " << event.name << " waits";
       }
     }
@@ -294,7 +294,7 @@ TEST(StepCurves, SayWhatWaitsForWhat) {
     if (event.stream != Stream::Compute || !event.name.starts_with("copy-out")) continue;
     ++copies;
     ASSERT_EQ(event.waits_for.size(), 1u) << event.name;
-    const StreamEvent& gather = answer.curves.events[static_cast<std::size_t>(event.waits_for.front())];
+    const StreamEvent& gather = answer.curves.events[event.waits_for.front()];
     EXPECT_EQ(gather.stream, Stream::AllGather);
     EXPECT_EQ(gather.unit, event.unit);
   }

@@ -1,4 +1,4 @@
-#include "simulator/strides.h"
+#include "simulator/ops/strides.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // How autograd is played: what lives from forward to backward, what is run again, when gradients are added in place.
 
-#include "simulator/tape.h"
+#include "simulator/ops/tape.h"
 
 #include <gtest/gtest.h>
 
@@ -220,7 +220,7 @@ void expect_balanced(const TapedBlock& taped) {
   std::vector<int> alive(static_cast<std::size_t>(taped.tape.num_storages), 0);
   std::vector<int> handed_out(alive.size(), 0);
   for (const Storage& output : taped.tape.output) {
-    if (output.kind == Storage::Kind::Inside) handed_out[static_cast<std::size_t>(output.index)] = 1;
+    if (output.kind == Storage::Kind::Inside) handed_out[output.index] = 1;
   }
   for (const auto* events : {&taped.tape.forward, &taped.tape.recompute, &taped.tape.backward}) {
     for (const TapeEvent& event : *events) {

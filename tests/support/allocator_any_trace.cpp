@@ -189,7 +189,7 @@ class TraceMaker {
                                : character_.lifetimes == 1 ? 0
                                : character_.lifetimes == 2 ? random_.below(last + 1)
                                                            : last - random_.below(std::min<std::int64_t>(4, last + 1));
-    add({.id = live_[static_cast<std::size_t>(index)], .operation = TraceOperation::Free});
+    add({.id = live_[index], .operation = TraceOperation::Free});
     live_.erase(live_.begin() + index);
   }
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "simulator/allocator_trace.h"
+#include "simulator/allocator/allocator_trace.h"
 
 namespace fsdp::simulator {
 

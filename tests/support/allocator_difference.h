@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "simulator/allocator_trace.h"
+#include "simulator/allocator/allocator_trace.h"
 
 namespace fsdp::simulator {
 

@@ -121,10 +121,10 @@ void RealAllocator::apply_rare(const TraceStep& step) {
       real::emptyCache();
       break;
     case TraceOperation::ChangeSettings:
-      c10::CachingAllocator::setAllocatorSettings(trace_.settings_changes[static_cast<std::size_t>(step.bytes)]);
+      c10::CachingAllocator::setAllocatorSettings(trace_.settings_changes[step.bytes]);
       break;
     case TraceOperation::LimitMemory:
-      real::setMemoryFraction(trace_.fractions[static_cast<std::size_t>(step.bytes)], 0);
+      real::setMemoryFraction(trace_.fractions[step.bytes], 0);
       break;
     case TraceOperation::ResetPeak:
       real::resetPeakStats(0);

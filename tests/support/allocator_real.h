@@ -6,7 +6,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "simulator/allocator_trace.h"
+#include "simulator/allocator/allocator_trace.h"
 
 namespace fsdp::simulator {
 

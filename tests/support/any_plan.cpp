@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "core/op.h"
+#include "core/model/op.h"
 
 namespace fsdp {
 

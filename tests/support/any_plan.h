@@ -4,7 +4,7 @@
 
 #include <rapidcheck.h>
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 namespace fsdp {
 

@@ -4,8 +4,6 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "core/index.h"
-
 namespace fsdp {
 
 ModelAssembler::ModelAssembler(std::string name, Dtype dtype) : dtype_(dtype) {
@@ -52,7 +50,7 @@ int ModelAssembler::module_at(const std::string& name, const std::string& class_
   const int parent = dot == std::string::npos ? 0 : module_at(name.substr(0, dot), "ModuleList");
   const int module = static_cast<int>(model_.modules.size());
   model_.modules.push_back({.name = name, .class_name = class_name, .parent = parent});
-  model_.modules[at(parent)].children.push_back(module);
+  model_.modules[parent].children.push_back(module);
   return module;
 }
 
@@ -72,7 +70,7 @@ void ModelAssembler::call(const std::string& name, BlockBuilder builder, bool re
   }
   if (!outside) call.module = call.modules.front();
   for (std::size_t p = 0; p < made.parameters.size(); ++p) {
-    const int module = call.modules[at(made.parameters[p].module)];
+    const int module = call.modules[made.parameters[p].module];
     const std::string full = (name.empty() ? "" : name + ".") + made.parameters[p].name;
     const auto known = std::find_if(model_.parameters.begin(), model_.parameters.end(),
                                     [&](const Parameter& parameter) { return parameter.name == full; });
@@ -82,12 +80,12 @@ void ModelAssembler::call(const std::string& name, BlockBuilder builder, bool re
       continue;
     }
     model_.parameters.push_back({.name = full, .shape = made.block.parameters[p], .dtype = dtype_, .module = module});
-    model_.modules[at(module)].parameters.push_back(parameter);
+    model_.modules[module].parameters.push_back(parameter);
     call.parameters.push_back(parameter);
   }
   for (const std::string& input : made.input_names) call.inputs.push_back(value_of(input));
   for (std::size_t o = 0; o < made.output_names.size(); ++o) {
-    const Value& inside = made.block.values[at(made.block.outputs[o])];
+    const Value& inside = made.block.values[made.block.outputs[o]];
     call.outputs.push_back(static_cast<int>(model_.values.size()));
     model_.values.push_back({made.output_names[o], inside.shape, inside.dtype});
   }
@@ -101,7 +99,7 @@ void ModelAssembler::tie(const std::string& alias, const std::string& kept) {
   const int to = parameter_of(kept);
   for (Call& call : model_.calls) std::replace(call.parameters.begin(), call.parameters.end(), from, to);
   for (Module& module : model_.modules) std::erase(module.parameters, from);
-  model_.parameters[at(to)].tied_names.push_back(alias);
+  model_.parameters[to].tied_names.push_back(alias);
   model_.parameters.erase(model_.parameters.begin() + from);
   const auto move_up = [&](int& parameter) { parameter -= parameter > from ? 1 : 0; };
   for (Call& call : model_.calls) std::for_each(call.parameters.begin(), call.parameters.end(), move_up);

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/block_builder.h"
-#include "core/model.h"
+#include "core/model/model.h"
+#include "core/spec/block_builder.h"
 
 namespace fsdp {
 

@@ -7,7 +7,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "core/name_pattern.h"
+#include "core/base/name_pattern.h"
 #include "tests/support/collective_models.h"
 
 namespace fsdp {
@@ -151,7 +151,7 @@ class Reader {
     if (setting("checkpoint") != "full") return;
     for (const Call& call : made.model.calls) {
       if (!call.repeated) continue;
-      const std::string& name = made.model.modules[static_cast<std::size_t>(call.module)].name;
+      const std::string& name = made.model.modules[call.module].name;
       made.plan.checkpointing.entries.push_back({.module = name, .mode = CheckpointMode::Full});
     }
   }

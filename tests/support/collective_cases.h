@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/model.h"
-#include "core/plan.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
 
 namespace fsdp {
 

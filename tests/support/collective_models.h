@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "core/model.h"
+#include "core/model/model.h"
 
 namespace fsdp {
 

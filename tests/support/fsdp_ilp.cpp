@@ -45,13 +45,13 @@ Seconds time_of(const IlpCollective& collective, Bytes bytes) {
 std::vector<int> children_of(const IlpProblem& problem, int module) {
   std::vector<int> children;
   for (int i = module + 1; i < static_cast<int>(problem.modules.size()); ++i) {
-    if (problem.modules[static_cast<std::size_t>(i)].parent == module) children.push_back(i);
+    if (problem.modules[i].parent == module) children.push_back(i);
   }
   return children;
 }
 
 const IlpModule& at(const IlpProblem& problem, int module) {
-  return problem.modules[static_cast<std::size_t>(module)];
+  return problem.modules[module];
 }
 
 bool is_inside(const IlpProblem& problem, int module, int ancestor) {
@@ -139,7 +139,7 @@ class IlpCostModel : public CostModel {
 
   int split_coordinate(const Box& box) const override {
     int coordinate = 0;
-    while (box.ranges[static_cast<std::size_t>(coordinate)].size() == 1) ++coordinate;
+    while (box.ranges[coordinate].size() == 1) ++coordinate;
     return coordinate;
   }
 
@@ -155,7 +155,7 @@ class IlpCostModel : public CostModel {
   std::vector<int> units_of(const Box& box) const {
     std::vector<int> units;
     for (std::size_t i = 0; i < choices_.size() && box.ranges[i].size() == 1; ++i) {
-      const std::vector<int>& chosen = choices_[i][static_cast<std::size_t>(box.ranges[i].first)];
+      const std::vector<int>& chosen = choices_[i][box.ranges[i].first];
       units.insert(units.end(), chosen.begin(), chosen.end());
     }
     return units;

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "core/result.h"
-#include "core/units.h"
+#include "core/base/result.h"
+#include "core/base/units.h"
 #include "planner/branch_and_bound.h"
 
 namespace fsdp::planner {

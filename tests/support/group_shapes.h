@@ -2,7 +2,7 @@
 
 // Process groups for the tests of NCCL's model.
 
-#include "simulator/group_shape.h"
+#include "simulator/nccl/group_shape.h"
 
 namespace fsdp::simulator {
 

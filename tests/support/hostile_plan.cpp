@@ -5,11 +5,11 @@
 #include <sstream>
 #include <utility>
 
-#include "core/cluster_library.h"
-#include "core/json_writer.h"
-#include "core/model_spec.h"
-#include "core/plan_file.h"
-#include "core/report_json.h"
+#include "core/base/json_writer.h"
+#include "core/cluster/cluster_library.h"
+#include "core/plan/plan_file.h"
+#include "core/report/report_json.h"
+#include "core/spec/model_spec.h"
 #include "simulator/predictor.h"
 
 namespace fsdp {

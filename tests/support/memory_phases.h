@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "simulator/prediction.h"
+#include "simulator/prepared/prediction.h"
 
 namespace fsdp::simulator {
 

@@ -4,10 +4,10 @@
 
 #include <memory>
 
-#include "core/cluster.h"
-#include "core/model.h"
-#include "core/plan.h"
-#include "simulator/prediction.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
+#include "simulator/prepared/prediction.h"
 
 namespace fsdp::simulator {
 

@@ -7,7 +7,7 @@
 //
 //   model LENGTH, plan LENGTH        so many bytes of JSON follow: the expanded model, the plan with all of its choices
 //   phase NAME                       initialization, and then forward, backward, optimizer of each step
-//   alloc NUMBER BYTES STREAM WHAT   streams are those of simulator/memory_sinks.h
+//   alloc NUMBER BYTES STREAM WHAT   streams are those of simulator/memory/memory_sinks.h
 //   free NUMBER
 //   end                              or: error TEXT
 
@@ -18,13 +18,13 @@
 #include <string_view>
 #include <utility>
 
-#include "core/cluster_library.h"
-#include "core/cpu_cluster.h"
-#include "core/model_json.h"
-#include "core/model_spec.h"
-#include "core/plan_file.h"
-#include "simulator/prediction.h"
-#include "simulator/tensor_names.h"
+#include "core/cluster/cluster_library.h"
+#include "core/cluster/cpu_cluster.h"
+#include "core/model/model_json.h"
+#include "core/plan/plan_file.h"
+#include "core/spec/model_spec.h"
+#include "simulator/curves/tensor_names.h"
+#include "simulator/prepared/prediction.h"
 
 namespace fsdp::simulator {
 namespace {

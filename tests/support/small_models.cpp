@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "core/cluster_library.h"
+#include "core/cluster/cluster_library.h"
 
 namespace fsdp::planner {
 

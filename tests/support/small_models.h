@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/cluster.h"
-#include "core/model_spec.h"
+#include "core/cluster/cluster.h"
+#include "core/spec/model_spec.h"
 
 namespace fsdp::planner {
 

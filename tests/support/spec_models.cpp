@@ -47,13 +47,13 @@ const Buffer* find_buffer(const Model& model, std::string_view name) {
 std::vector<PlacedOp> ops_of(const Model& model, std::string_view module) {
   std::vector<PlacedOp> found;
   for (const Call& call : model.calls) {
-    const Block& block = model.blocks[static_cast<std::size_t>(call.block)];
+    const Block& block = model.blocks[call.block];
     for (const Op& op : block.ops) {
-      const int owner = call.modules[static_cast<std::size_t>(op.module)];
-      if (model.modules[static_cast<std::size_t>(owner)].name != module) continue;
+      const int owner = call.modules[op.module];
+      if (model.modules[owner].name != module) continue;
       PlacedOp placed{.module = std::string(module), .kind = op.kind, .attributes = op.attributes};
-      for (const int id : op.inputs) placed.inputs.push_back(block.values[static_cast<std::size_t>(id)].shape);
-      for (const int id : op.outputs) placed.outputs.push_back(block.values[static_cast<std::size_t>(id)].shape);
+      for (const int id : op.inputs) placed.inputs.push_back(block.values[id].shape);
+      for (const int id : op.outputs) placed.outputs.push_back(block.values[id].shape);
       found.push_back(std::move(placed));
     }
   }

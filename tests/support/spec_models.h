@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/model_spec.h"
+#include "core/spec/model_spec.h"
 
 namespace fsdp {
 

@@ -17,7 +17,7 @@ std::vector<bool> or_all(const std::vector<bool>& given, std::size_t size) {
 std::int64_t TapedBlock::saved_bytes() const {
   std::int64_t bytes = tape.kept_bytes;
   for (int v = 0; v < block.num_inputs; ++v) {
-    if (keeps_input(v)) bytes += program.storages[static_cast<std::size_t>(v)].bytes;
+    if (keeps_input(v)) bytes += program.storages[v].bytes;
   }
   for (std::size_t o = 0; o < tape.output.size(); ++o) {
     if (tape.output_is_kept[o] && tape.output[o].kind == Storage::Kind::Inside) bytes += tape.output[o].bytes;

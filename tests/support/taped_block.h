@@ -6,9 +6,9 @@
 #include <map>
 #include <vector>
 
-#include "core/block_builder.h"
-#include "simulator/op_rules.h"
-#include "simulator/tape.h"
+#include "core/spec/block_builder.h"
+#include "simulator/ops/op_rules.h"
+#include "simulator/ops/tape.h"
 
 namespace fsdp::simulator {
 

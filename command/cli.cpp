@@ -1,0 +1,175 @@
+#include "command/cli.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "command/cli_commands.h"
+#include "command/cli_help.h"
+#include "core/base/nearest.h"
+#include "core/base/object_reader.h"
+#include "core/base/printable.h"
+#include "core/spec/model_library.h"
+#include "core/version.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr EnumName<Format> kFormats[] = {{Format::Table, "table"}, {Format::Table, "text"},  {Format::Json, "json"},
+                                         {Format::Csv, "csv"},     {Format::Markdown, "md"}, {Format::Trace, "trace"}};
+constexpr EnumName<ColorMode> kColorModes[] = {
+    {ColorMode::Auto, "auto"}, {ColorMode::Always, "always"}, {ColorMode::Never, "never"}};
+
+template <class E, std::size_t kSize>
+std::optional<E> read_name(const CommandLine& line, Option option, const EnumName<E> (&names)[kSize], Errors& errors) {
+  const std::optional<std::string> text = line.value(option);
+  if (!text) return std::nullopt;
+  std::vector<std::string_view> known;
+  for (const EnumName<E>& entry : names) {
+    if (*text == entry.name) return entry.value;
+    known.push_back(entry.name);
+  }
+  errors.push_back(
+      {std::string(flag_of(option)), fmt::format("\"{}\" is not a choice.", *text), suggest_name(*text, known)});
+  return std::nullopt;
+}
+
+void print_errors(const Errors& errors, Console& console, const Terminal& terminal) {
+  for (const Error& error : errors) {
+    console.err << styled("error:", Style::Bad, terminal) << " " << to_string(error) << "\n";
+  }
+}
+
+Outcome run_command(const CommandLine& line, const Output& output) {
+  switch (line.command) {
+    case Command::Plan:
+      return plan_command(line, output);
+    case Command::Simulate:
+      return simulate_command(line, output);
+    case Command::Explain:
+      return explain_command(line, output);
+    case Command::Rehearse:
+      return rehearse_command(line, output);
+    case Command::Execute:
+      return execute_command(line, output);
+    case Command::Replay:
+      return replay_command(line, output);
+    case Command::Compare:
+      return compare_command(line, output);
+    case Command::Export:
+      return export_command(line, output);
+    case Command::Schema:
+      return schema_command(line, output);
+    case Command::Models:
+      return models_command(line, output);
+    case Command::Gpus:
+      return gpus_command(line, output);
+    case Command::Doctor:
+      return doctor_command(line, output);
+    case Command::Completions:
+      return completions_command(line, output);
+  }
+  return kExitInput;
+}
+
+Terminal terminal_of_out(const Console& console, ColorMode color) {
+  return terminal_of(console.out_is_terminal, console.out_width, color, console.environment);
+}
+
+Terminal terminal_of_err(const Console& console, ColorMode color) {
+  return terminal_of(console.err_is_terminal, console.err_width, color, console.environment);
+}
+
+}  // namespace
+
+View Output::view() const {
+  // CSV is for scripts: it keeps all tables.
+  const bool is_brief = !verbose && format != Format::Csv;
+  return {.width = out.width, .pictures = out.is_terminal && !quiet, .brief = is_brief, .verbose = verbose};
+}
+
+void Output::print(const Document& given) const {
+  // Names come from files, and a terminal must not obey them.
+  const Document document = printable(given);
+  switch (format) {
+    case Format::Markdown:
+      console.out << to_markdown(document);
+      return;
+    case Format::Csv:
+      console.out << to_csv(document);
+      return;
+    case Format::Table:
+    case Format::Json:
+    case Format::Trace:
+      console.out << to_text(document, out);
+      return;
+  }
+}
+
+void Output::note(const std::string& sentence) const {
+  if (!quiet) console.err << styled("note:", Style::Warning, err) << " " << fsdp::printable(sentence) << "\n";
+}
+
+int run(std::span<const std::string> arguments, Console& console) {
+  if (arguments.empty()) {
+    console.err << short_help();
+    return kExitInput;
+  }
+  const Result<CommandLine> line = parse_command_line(arguments);
+  if (!line) {
+    print_errors(line.error(), console, terminal_of_err(console, ColorMode::Auto));
+    return kExitInput;
+  }
+  if (line->has(Option::Help)) {
+    console.out << long_help(line->command);
+    return kExitYes;
+  }
+  if (line->has(Option::Version)) {
+    console.out << "fsdp-plan " << kVersion << "\n";
+    return kExitYes;
+  }
+  Errors errors;
+  const ColorMode color = read_name(*line, Option::Color, kColorModes, errors).value_or(ColorMode::Auto);
+  const Terminal err = terminal_of_err(console, color);
+  Output output{.console = console, .out = terminal_of_out(console, color), .err = err};
+  output.format = read_name(*line, Option::OutputFormat, kFormats, errors).value_or(Format::Table);
+  if (line->has(Option::Json) && line->has(Option::OutputFormat) && output.format != Format::Json) {
+    errors.push_back({"--json", "--format asks for another format.", "Give one of the two."});
+  }
+  if (output.format == Format::Trace && line->command != Command::Replay) {
+    errors.push_back({"--format", "Only replay prints a trace.", "Choose table, json, csv or md."});
+  }
+  if (line->has(Option::Json)) output.format = Format::Json;
+  output.verbose = line->has(Option::Verbose);
+  output.quiet = line->has(Option::Quiet);
+  if (!errors.empty()) {
+    print_errors(errors, console, err);
+    return kExitInput;
+  }
+  for (const std::string& note : line->notes) output.note(note);
+  const Outcome outcome = run_command(*line, output);
+  if (!outcome) {
+    print_errors(outcome.error().errors, console, err);
+    return outcome.error().code;
+  }
+  return *outcome;
+}
+
+Console console_of_process(std::ostream& out, std::ostream& err) {
+  const std::optional<int> out_width = terminal_width(STDOUT_FILENO);
+  const std::optional<int> err_width = terminal_width(STDERR_FILENO);
+  return {.out = out,
+          .err = err,
+          .out_is_terminal = out_width.has_value(),
+          .err_is_terminal = err_width.has_value(),
+          .out_width = out_width,
+          .err_width = err_width,
+          .environment = environment_of_process(),
+          .library = library_of_process()};
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,40 @@
+#pragma once
+
+// The fsdp-plan command, as a function, so that tests call it as users do.
+
+#include <optional>
+#include <ostream>
+#include <span>
+#include <string>
+
+#include "text/terminal.h"
+
+namespace fsdp::planner {
+
+enum ExitCode {
+  kExitYes = 0,            ///< Done; the plan fits.
+  kExitNo = 1,             ///< Answered, and the answer is no: nothing fits.
+  kExitInput = 2,          ///< The command line or a file is wrong; nothing was written.
+  kExitRun = 3,            ///< The machine failed, such as a full disk, or a script did.
+  kExitInterrupted = 130,  ///< Somebody asked a rehearsal to end: Ctrl-C.
+};
+
+/// Where a command reads its surroundings and writes its answers.
+struct Console {
+  std::ostream& out;
+  std::ostream& err;
+  bool out_is_terminal = false;
+  bool err_is_terminal = false;
+  std::optional<int> out_width;  ///< Of the terminal.
+  std::optional<int> err_width;
+  TerminalEnvironment environment;
+  std::string library;  ///< Folder with the shipped model specs and clusters/.
+};
+
+/// Runs one command: `arguments` without the program's name. Results go to `out`, everything else to `err`.
+int run(std::span<const std::string> arguments, Console& console);
+
+/// The console of this process, on its two streams.
+Console console_of_process(std::ostream& out, std::ostream& err);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,56 @@
+#pragma once
+
+// The commands of fsdp-plan, one function each. All print their result only when it is whole.
+
+#include <string>
+
+#include "command/cli.h"
+#include "command/cli_options.h"
+#include "core/base/result.h"
+#include "render/render_report.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// How a command is to answer.
+struct Output {
+  Console& console;
+  Terminal out;
+  Terminal err;
+  Format format = Format::Table;
+  bool verbose = false;
+  bool quiet = false;
+
+  View view() const;
+  /// Prints a document in the format that was asked for. Not for JSON.
+  void print(const Document& document) const;
+  /// A sentence beside the result, on the error stream; not when --quiet.
+  void note(const std::string& sentence) const;
+};
+
+/// What a command did, or everything that was wrong. Errors of the machine become exit code 3, others 2.
+struct Failure {
+  Errors errors;
+  ExitCode code = kExitInput;
+};
+using Outcome = tl::expected<ExitCode, Failure>;
+
+Outcome plan_command(const CommandLine& line, const Output& output);
+Outcome simulate_command(const CommandLine& line, const Output& output);
+Outcome explain_command(const CommandLine& line, const Output& output);
+Outcome rehearse_command(const CommandLine& line, const Output& output);
+Outcome execute_command(const CommandLine& line, const Output& output);
+Outcome replay_command(const CommandLine& line, const Output& output);
+Outcome compare_command(const CommandLine& line, const Output& output);
+Outcome export_command(const CommandLine& line, const Output& output);
+Outcome schema_command(const CommandLine& line, const Output& output);
+Outcome models_command(const CommandLine& line, const Output& output);
+Outcome gpus_command(const CommandLine& line, const Output& output);
+Outcome doctor_command(const CommandLine& line, const Output& output);
+Outcome completions_command(const CommandLine& line, const Output& output);
+
+inline tl::unexpected<Failure> input_failure(Errors errors) {
+  return tl::unexpected(Failure{std::move(errors), kExitInput});
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,238 @@
+// execute: a plan as a live training run of this machine, and its prediction beside what was measured.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "command/cli_commands.h"
+#include "command/cli_plan_file.h"
+#include "command/cli_values.h"
+#include "command/execute_proof.h"
+#include "command/execute_results.h"
+#include "core/cluster/cpu_cluster.h"
+#include "core/report/compare.h"
+#include "core/report/report_json.h"
+#include "core/report/report_reader.h"
+#include "render/render_comparison.h"
+#include "render/render_report.h"
+#include "runs/execute_ranks.h"
+#include "runs/gpus_here.h"
+#include "runs/rehearse_run.h"
+#include "simulator/predictor.h"
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::int64_t kDefaultSteps = 4;
+
+struct Request {
+  Given given;
+  bool on_gpus = false;
+  std::string where;  ///< On which CPU, for people; of GPUs the report says it.
+  ExecutionSettings settings;
+  std::string folder;  ///< Kept; empty: a temporary one.
+  std::optional<double> tolerance;
+  std::optional<Calibration> calibration;
+};
+
+/// GPUs are taken when the plan's machines are described and there are as many here. Says which, and why.
+void choose_device(const CommandLine& line, OptionReader& reader, Request& request) {
+  const auto given = line.value(Option::Device);
+  const std::int64_t ranks = request.given.file.plan.mesh.world_size();
+  const int gpus = num_gpus_here();
+  request.on_gpus = given ? *given == "cuda" : request.given.file.cluster.has_value() && gpus >= ranks;
+  if (request.on_gpus && !request.given.file.cluster) {
+    reader.fail(Option::Device, "The plan says nothing about its GPUs, so that nothing can be predicted.",
+                "Plan again with --gpu, or write --device cpu.");
+  }
+  if (!request.on_gpus) {
+    request.where = fmt::format("this machine's CPU over Gloo{}; bytes of tensors, not what an allocator reserves",
+                                given       ? ""
+                                : gpus == 0 ? ", as there is no GPU"
+                                            : ", as the plan is not for its GPUs");
+  }
+}
+
+std::optional<Request> read_request(const CommandLine& line, const std::string& library, Errors& errors) {
+  OptionReader reader(line, errors);
+  Request request;
+  for (const Option option : {Option::Gpus, Option::Python}) {
+    if (line.has(option)) reader.fail(option, "It belongs to --proof.", "Add --proof, or leave it out.");
+  }
+  request.tolerance = reader.share(Option::Tolerance);
+  const auto steps = reader.count(Option::Steps);
+  const auto timeout = reader.time(Option::Timeout);
+  const auto memory = reader.size(Option::Memory);
+  const auto ranks = reader.count(Option::Ranks);
+  const auto program = reader.keep(find_executor());
+  const auto calibration = reader.keep(read_calibration(line));
+  auto given = reader.keep(read_planned(line.arguments.front(), library));
+  if (!given) return std::nullopt;
+  request.given = *std::move(given);
+  if (calibration) request.calibration = *calibration;
+  const Plan& plan = request.given.file.plan;
+  if (ranks && *ranks != plan.mesh.world_size()) {
+    reader.fail(Option::Ranks, fmt::format("The plan is for {} ranks.", plan.mesh.world_size()),
+                fmt::format("Plan again with --gpus {}, or leave it out.", *ranks));
+  }
+  choose_device(line, reader, request);
+  if (!errors.empty() || !program) return std::nullopt;
+  const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE));
+  request.given.cluster =
+      request.on_gpus ? *request.given.file.cluster : cpu_cluster(static_cast<int>(plan.mesh.world_size()), machine);
+  // As fsdp-exec shares the cores out.
+  if (!request.on_gpus) request.given.cluster.gpu.num_sms.value = threads_of_rank(plan.mesh.world_size());
+  request.settings.program = *program;
+  request.settings.ranks = plan.mesh.world_size();
+  std::error_code ignored;
+  request.settings.plan = std::filesystem::absolute(request.given.path, ignored).string();
+  auto& options = request.settings.options;
+  options = {"--steps", std::to_string(steps.value_or(kDefaultSteps))};
+  if (request.on_gpus) options.insert(options.end(), {"--device", "cuda"});
+  if (timeout) options.insert(options.end(), {"--timeout", fmt::format("{}", timeout->count())});
+  if (memory) options.insert(options.end(), {"--mem", fmt::format("{}B", memory->count())});
+  for (const OptionInfo& info : handed_on()) {
+    if (!line.has(info.option)) continue;
+    options.emplace_back(flag_of(info.option));
+    const std::vector<std::string>& values = line.all(info.option);
+    options.insert(options.end(), values.begin(), values.end());
+  }
+  request.folder = line.value(Option::RunFolder).value_or("");
+  return request;
+}
+
+/// The rank whose peak is highest is the one that is compared.
+Result<StepReport> highest(const std::string& folder, std::int64_t ranks, std::int64_t& rank) {
+  std::optional<StepReport> found;
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    FSDP_TRY(StepReport report, read_report_file(fmt::format("{}/report-{}.json", folder, r)));
+    if (found && report.memory.peaks.live <= found->memory.peaks.live) continue;
+    found = std::move(report);
+    rank = r;
+  }
+  return *std::move(found);
+}
+
+std::string json_of_measured(const StepReport& report, const Comparison& comparison, const StepReport& predicted) {
+  JsonWriter writer;
+  writer.begin_object();
+  write_report_members(writer, report);
+  write_comparison(writer, comparison);
+  writer.member("assumptions", predicted.assumptions);
+  writer.end_object();
+  return std::move(writer).take();
+}
+
+Outcome answer(const CommandLine& line, const Output& output, const Request& request, const StepReport& measured,
+               const Comparison& comparison, const Executed& executed) {
+  const bool within = !request.tolerance || is_within(comparison, *request.tolerance);
+  const ExitCode code = within ? kExitYes : kExitNo;
+  const std::string json = json_of_measured(measured, comparison, executed.predicted);
+  const auto written = write_output_file(line, json);
+  if (!written) return tl::unexpected(written.error());
+  if (prints_json(line, output)) {
+    output.console.out << json;
+    return code;
+  }
+  const ComparedTerm& worst = comparison.terms.front();
+  Entry verdict{
+      .label = within ? "TRAINED" : "OUTSIDE",
+      .lines = {fmt::format("{} on {} for real: {:.3f} s a step, {:.0f} tokens/s", request.given.model.name,
+                            counted(request.settings.ranks, "rank"), measured.time.step.count(),
+                            measured.time.tokens_per_second_per_gpu * static_cast<double>(request.settings.ranks)),
+                worst.difference() == 0
+                    ? std::string("every compared term is as predicted")
+                    : fmt::format("furthest from its prediction: {}, {}", worst.name, relative_text(worst))},
+      .style = within ? Style::Good : Style::Bad};
+  Document document = {std::move(verdict)};
+  if (!output.quiet) {
+    const std::string where = request.on_gpus ? measured.gpu + "; bytes of PyTorch's caching allocator" : request.where;
+    document.push_back(Entry{.label = "measured", .lines = {fmt::format("rank {}, on {}", executed.rank, where)}});
+    add_comparison(document, comparison, request.tolerance.value_or(std::numeric_limits<double>::infinity()),
+                   std::numeric_limits<std::size_t>::max());
+    add_calibration(document, executed);
+    if (!request.on_gpus) add_assumptions(document, executed.predicted.assumptions);
+  }
+  output.print(document);
+  return code;
+}
+
+simulator::Predictor predictor_of(const Request& request) {
+  const Cluster& known = request.given.cluster;
+  return {request.given.model, request.calibration ? calibrated(known, *request.calibration) : known};
+}
+
+}  // namespace
+
+Outcome execute_command(const CommandLine& line, const Output& output) {
+  if (line.has(Option::Proof)) return proof_command(line, output);
+  Errors errors = check_outputs(line, {Option::Output, Option::ChromeTrace});
+  std::optional<Request> request = read_request(line, output.console.library, errors);
+  if (!errors.empty()) return input_failure(std::move(errors));
+
+  // What cannot be predicted is refused before anything is trained.
+  simulator::Predictor predictor = predictor_of(*request);
+  if (const auto first = predictor.report(request->given.file.plan, 0); !first) return input_failure(first.error());
+
+  Supervision supervision;
+  const Result<TemporaryFolder> temporary = TemporaryFolder::make();
+  if (!temporary) return tl::unexpected(Failure{temporary.error(), kExitRun});
+  const std::string folder = request->folder.empty() ? temporary->path() : request->folder;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return input_failure(
+        {{std::string(flag_of(Option::RunFolder)),
+          fmt::format("The folder {} cannot be made: {}.", folder, error.message()), "Name one that can be written."}});
+  }
+  std::filesystem::remove(folder + "/store", error);
+  if (line.has(Option::RunFolder) || line.has(Option::ChromeTrace)) {
+    request->settings.options.insert(request->settings.options.end(),
+                                     {"--chrome-trace", folder + "/trace-{rank}.json"});
+  }
+  if (line.has(Option::Calibration) && !request->on_gpus) {
+    request->settings.options.insert(request->settings.options.end(), {"--workspaces", workspaces_file(folder)});
+  }
+  // Of a run before, in a folder that is kept.
+  std::filesystem::remove(folder + "/report-0.json", error);
+  std::filesystem::remove(workspaces_file(folder), error);
+  const auto outcome =
+      execute_ranks(request->settings, folder, output.quiet ? nullptr : &output.console.err, supervision);
+  if (!outcome) return tl::unexpected(Failure{outcome.error(), kExitRun});
+  if (outcome->interrupted_by != 0) {
+    output.note("Interrupted. Nothing is left running.");
+    return kExitInterrupted;
+  }
+  if (outcome->first_failed >= 0) {
+    if (outcome->messages.empty()) return tl::unexpected(Failure{{{"", outcome->message, ""}}, kExitRun});
+    Errors wrong;
+    for (const std::string& message : outcome->messages) wrong.push_back({"", message, ""});
+    return input_failure(std::move(wrong));
+  }
+  if (!std::filesystem::exists(folder + "/report-0.json", error)) {
+    output.note("All steps are done; nothing was trained or measured.");
+    return kExitYes;
+  }
+  std::int64_t rank = 0;
+  Result<StepReport> measured = highest(folder, request->settings.ranks, rank);
+  if (!measured) return tl::unexpected(Failure{measured.error(), kExitRun});
+  const Plan& plan = request->given.file.plan;
+  const Result<StepReport> predicted = predictor.report(plan, rank);
+  if (!predicted) return input_failure(predicted.error());
+  const Result<KernelWorkspaces> workspaces = read_workspaces(folder);
+  if (!workspaces) return tl::unexpected(Failure{workspaces.error(), kExitRun});
+  const Executed executed{request->given, predictor, plan,        *predicted,
+                          *measured,      rank,      *workspaces, request->calibration};
+  const auto kept = keep_results(line, folder, executed);
+  if (!kept) return tl::unexpected(Failure{kept.error(), kExitRun});
+  return answer(line, output, *request, *measured, compare(*predicted, *measured), executed);
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,21 @@
+#pragma once
+
+// What the command says about itself, made from the table of options.
+
+#include <string>
+
+#include "command/cli_options.h"
+#include "core/base/result.h"
+
+namespace fsdp::planner {
+
+/// An example and the way on: what is printed when nothing was asked.
+std::string short_help();
+
+/// Examples first, then every option that the command takes. Lines of at most 80 columns.
+std::string long_help(Command command);
+
+/// A script for "bash", "zsh" or "fish". Error: another shell.
+Result<std::string> completions(const std::string& shell);
+
+}  // namespace fsdp::planner

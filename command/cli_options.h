@@ -1,0 +1,211 @@
+#pragma once
+
+// The options of fsdp-plan: one table, from which the parser, the help and the completions of the shells are made.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "planner/plan_choices.h"
+
+namespace fsdp::planner {
+
+enum class Command {
+  Plan,
+  Simulate,
+  Explain,
+  Rehearse,
+  Execute,
+  Replay,
+  Compare,
+  Export,
+  Schema,
+  Models,
+  Gpus,
+  Doctor,
+  Completions
+};
+
+struct CommandInfo {
+  Command command = Command::Plan;
+  char key = 'p';  ///< What `OptionInfo::commands` says for it.
+  std::string_view name;
+  std::string_view argument;  ///< "MODEL"; empty: none; "[NAME]": may be left out; "A B": both are needed.
+  std::string_view summary;   ///< One sentence.
+};
+std::span<const CommandInfo> commands();
+const CommandInfo& info_of(Command command);
+
+enum class Option {
+  // Those that make a choice of a plan come first, in the order of PlanChoice.
+  // The machines.
+  Gpus,
+  Nodes,
+  GpuName,
+  Memory,
+  ClusterFile,
+  IntraLinkName,
+  IntraBandwidth,
+  NetworkName,
+  NicBandwidth,
+  GpusPerNic,
+  HostMemory,
+  // The work.
+  Recipe,
+  Batch,
+  Sequence,
+  GlobalBatch,
+  Accumulate,
+  SetDimension,
+  Trainable,
+  Freeze,
+  Precision,
+  ReduceDtype,
+  OptimizerName,
+  OptimizerImpl,
+  OptimizerStatesName,
+  Clip,
+  Flavor,
+  AllocConf,
+  // The plan.
+  Strategy,
+  Shard,
+  Replicate,
+  Reshard,
+  Wrap,
+  WrapEnds,
+  Checkpoint,
+  Offload,
+  Prefetch,
+  BackwardPrefetch,
+  // A rehearsal.
+  Steps,
+  Timeout,
+  RecordStream,
+  Routing,
+  AllowWrites,
+  NcclBytes,
+  ContextBytes,
+  CudnnWorkspace,
+  FindBatch,
+  Python,
+  Snapshot,
+  AllocatorTrace,
+  Html,
+  Against,
+  Tolerance,
+  // A run.
+  Proof,
+  Ranks,
+  Device,
+  RunFolder,
+  ChromeTrace,
+  Calibration,
+  // What is trained, for fsdp-exec (`handed_on`).
+  Seed,
+  Reduce,
+  Weights,
+  Tokens,
+  TokenDtype,
+  Labels,
+  Shuffle,
+  DocumentEnd,
+  EvaluateFiles,
+  EvaluateEvery,
+  EvaluateSamples,
+  CheckpointFolder,
+  CheckpointEvery,
+  CheckpointKeep,
+  Resume,
+  SaveParameters,
+  Metrics,
+  MeasureEvery,
+  // How a run trains, for fsdp-exec.
+  LearningRate,
+  Schedule,
+  Warmup,
+  ScheduleSteps,
+  MinRateRatio,
+  Betas,
+  Epsilon,
+  WeightDecay,
+  NoDecay,
+  Accumulation,
+  NonfiniteLoss,
+  // A replay.
+  DeviceMemory,
+  // The output.
+  Output,
+  Force,
+  Json,
+  Expanded,
+  OutputFormat,
+  Rank,
+  ExportTo,
+  Color,
+  Verbose,
+  Quiet,
+  Help,
+  Version,
+};
+
+/// The option that makes a choice.
+constexpr Option option_of(PlanChoice choice) {
+  return static_cast<Option>(choice);
+}
+static_assert(option_of(PlanChoice::Gpus) == Option::Gpus);
+static_assert(option_of(PlanChoice::Clip) == Option::Clip);
+static_assert(option_of(PlanChoice::BackwardPrefetch) == Option::BackwardPrefetch);
+
+struct OptionInfo {
+  Option option = Option::Help;
+  std::string_view names;     ///< "--gpus,--nproc-per-node": the first is what messages say.
+  std::string_view value;     ///< "N"; empty: a flag.
+  std::string_view choices;   ///< "bf16|mixed": what it may be, for completions; empty: anything.
+  std::string_view group;     ///< Heading in the help.
+  std::string_view help;      ///< A sentence without its full stop.
+  std::string_view commands;  ///< Keys of those that take it; "*": all.
+  bool repeatable = false;    ///< May be given several times; else the last one counts.
+  bool many = false;          ///< Takes all words up to the next option.
+};
+std::span<const OptionInfo> options();
+const OptionInfo& info_of(Option option);
+/// Those that `execute` hands on to fsdp-exec, which has them under the same name and checks them.
+std::span<const OptionInfo> handed_on();
+
+/// What the help of one command says of an option.
+struct OptionWords {
+  std::string_view group;
+  std::string_view help;
+};
+OptionWords words_of(const OptionInfo& info, Command command);
+
+/// "--gpus": what messages call it.
+std::string_view flag_of(Option option);
+
+/// What a command line says, before anybody asks what it means.
+struct CommandLine {
+  Command command = Command::Plan;
+  std::vector<std::string> arguments;            ///< Without the command's name.
+  std::vector<std::string> script;               ///< Of rehearse: the words after "--".
+  std::vector<std::vector<std::string>> values;  ///< [options] A flag that is given has one empty value.
+  std::vector<std::string> notes;                ///< Sentences, such as about options with an old name.
+
+  bool has(Option option) const { return !values[static_cast<std::size_t>(option)].empty(); }
+  /// The last value; nothing when it was not given.
+  std::optional<std::string> value(Option option) const;
+  const std::vector<std::string>& all(Option option) const { return values[static_cast<std::size_t>(option)]; }
+};
+
+/// Today's name of an option that `command` knew by another one, which is taken until the next version; else the same
+/// name.
+std::string_view current_name(std::string_view name, Command command);
+
+/// Errors: every unknown option, with the nearest one; options that the command does not take; missing values; too
+/// many or too few arguments.
+Result<CommandLine> parse_command_line(std::span<const std::string> arguments);
+
+}  // namespace fsdp::planner

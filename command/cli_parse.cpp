@@ -1,0 +1,282 @@
+// Parses the command line with CLI11, and wraps what CLI11 2.1 does not give: all errors at once instead of the first,
+// the nearest name of a mistyped option, and texts that say what to do. So every option is registered as plain text,
+// and what the text means is checked later, by the code that uses it.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+
+#include "command/cli_options.h"
+#include "core/base/nearest.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::string_view kHelpHint = "Run \"fsdp-plan --help\" for all options.";
+
+std::vector<std::string_view> spellings_of(const OptionInfo& info) {
+  std::vector<std::string_view> names;
+  for (std::string_view rest = info.names; !rest.empty();) {
+    const std::size_t comma = rest.find(',');
+    names.push_back(rest.substr(0, comma));
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+  }
+  return names;
+}
+
+/// The word with today's name of its option, and a sentence about it to `notes`.
+std::string renamed(const std::string& word, Command command, std::vector<std::string>& notes) {
+  const std::string_view before = std::string_view(word).substr(0, word.find('='));
+  const std::string_view now = current_name(before, command);
+  if (now == before) return word;
+  notes.push_back(fmt::format("{} is now {}; the next version takes only that.", before, now));
+  return std::string(now) + word.substr(before.size());
+}
+
+/// The first command that is named, which options may precede.
+Command command_in(std::span<const std::string> words) {
+  for (const std::string& word : words) {
+    for (const CommandInfo& info : commands()) {
+      if (word == info.name) return info.command;
+    }
+  }
+  return Command::Plan;
+}
+
+const OptionInfo* find_option(std::string_view name) {
+  for (const OptionInfo& info : options()) {
+    const std::vector<std::string_view> names = spellings_of(info);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return &info;
+  }
+  return nullptr;
+}
+
+/// "--gpus" of "--gpus=4"; empty for what is not an option: a word, "-" and a negative number.
+std::string_view option_name(std::string_view word) {
+  if (word.size() < 2 || word[0] != '-' || word == "--") return {};
+  if (word[1] >= '0' && word[1] <= '9') return {};
+  if (word[1] == '.') return {};
+  return word.substr(0, word.find('='));
+}
+
+bool takes(const OptionInfo& info, Command command) {
+  return info.commands == "*" || info.commands.find(info_of(command).key) != std::string_view::npos;
+}
+
+/// What people look for, and nothing here has, or has no more.
+struct NotModeled {
+  std::string_view names;  ///< With a blank around each.
+  std::string_view hint;
+};
+constexpr NotModeled kNotModeled[] = {
+    {" --tp --tensor-parallel --tensor-parallel-size --pp --pipeline-parallel --pipeline-parallel-size --cp "
+     "--context-parallel --ep --expert-parallel --sp ",
+     "Only data parallelism is modeled: FSDP2, with and without replicas. See --shard and --replicate."},
+    {" --lora --peft --qlora ", "Adapters are not modeled. --trainable and --freeze choose what is trained."},
+    {" --zero --zero-stage --deepspeed ", "Write --strategy: FULL_SHARD is ZeRO-3, SHARD_GRAD_OP is ZeRO-2."},
+    {" --events ",
+     "-o keeps a plan, and \"fsdp-plan export PLAN --to chrome -o FILE\" writes the streams of its step."},
+};
+
+Error unknown_option(std::string_view name) {
+  for (const NotModeled& group : kNotModeled) {
+    if (group.names.find(fmt::format(" {} ", name)) != std::string_view::npos) {
+      return {std::string(name), "There is no such option.", std::string(group.hint)};
+    }
+  }
+  std::vector<std::string_view> known;
+  for (const OptionInfo& info : options()) {
+    for (const std::string_view candidate : spellings_of(info)) known.push_back(candidate);
+  }
+  const std::optional<std::string> nearest = nearest_name(name, known);
+  return {std::string(name), "There is no such option.",
+          nearest ? fmt::format("Did you mean {}?", *nearest) : std::string(kHelpHint)};
+}
+
+/// Finds what CLI11 would stop at, in the order of the line: unknown options and missing values. Returns the words
+/// without the unknown options, so that the rest can still be parsed.
+std::vector<std::string> check_words(std::span<const std::string> words, Errors& errors) {
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view name = option_name(words[i]);
+    if (name.empty()) {
+      kept.push_back(words[i]);
+      continue;
+    }
+    const OptionInfo* info = find_option(name);
+    if (info == nullptr) {
+      errors.push_back(unknown_option(name));
+      // A word after it is probably its value, unless it is written as --name=value.
+      const bool has_value = name.size() < words[i].size();
+      if (!has_value && i + 1 < words.size() && option_name(words[i + 1]).empty() && !kept.empty()) ++i;
+      continue;
+    }
+    const bool has_value = name.size() < words[i].size();
+    if (info->value.empty() && has_value) {
+      errors.push_back({std::string(name), "This option takes no value.", fmt::format("Write {} alone.", name)});
+      continue;
+    }
+    const bool is_last = i + 1 == words.size();
+    if (!info->value.empty() && !has_value && (is_last || find_option(option_name(words[i + 1])) != nullptr)) {
+      errors.push_back({std::string(name), "The value is missing.", fmt::format("Write {} {}.", name, info->value)});
+      continue;
+    }
+    kept.push_back(words[i]);
+    if (info->value.empty() || has_value) continue;
+    kept.push_back(words[++i]);
+  }
+  return kept;
+}
+
+/// The commands of which an argument is probably a slip.
+std::string nearest_command(const std::string& word) {
+  std::vector<std::string_view> names;
+  for (const CommandInfo& each : commands()) names.push_back(each.name);
+  const std::optional<std::string> nearest = nearest_name(word, names);
+  return nearest ? fmt::format(" Did you mean the command \"{}\"?", *nearest) : "";
+}
+
+/// How many arguments a command takes.
+std::size_t most_arguments(const CommandInfo& info) {
+  if (info.argument.empty()) return 0;
+  return info.command == Command::Compare ? 2 : 1;
+}
+
+/// A rehearsal has one plan, or a command after "--".
+void check_rehearsal(const CommandLine& line, bool has_dashes, Errors& errors) {
+  const std::string example = "fsdp-plan rehearse -- python train.py";
+  if (has_dashes && line.script.empty()) {
+    errors.push_back({"--", "The command is missing.", fmt::format("Write it after --: {}.", example)});
+  } else if (has_dashes && !line.arguments.empty()) {
+    errors.push_back({"", fmt::format("Unexpected \"{}\" before --.", line.arguments[0]),
+                      "Give either a plan or a command after --."});
+  } else if (!has_dashes && line.arguments.size() > 1) {
+    errors.push_back({"", fmt::format("\"{}\" is one argument too many.", line.arguments[1]),
+                      fmt::format("Write the command after --: {}.", example)});
+  } else if (!has_dashes && line.arguments.empty()) {
+    errors.push_back({"", "There is nothing to rehearse.", fmt::format("Write {}, or the name of a plan.", example)});
+  }
+}
+
+void check_arguments(const CommandLine& line, Errors& errors) {
+  const CommandInfo& info = info_of(line.command);
+  const std::string command = line.command == Command::Plan ? "fsdp-plan" : fmt::format("fsdp-plan {}", info.name);
+  const std::size_t most = most_arguments(info);
+  const std::size_t least = most > 0 && info.argument[0] == '[' ? 0 : most;
+  if (line.arguments.size() > most) {
+    std::string hint = most == 0   ? fmt::format("\"{}\" takes none.", command)
+                       : most == 1 ? fmt::format("\"{}\" takes one {}.", command, info.argument)
+                                   : fmt::format("Write {} {}.", command, info.argument);
+    if (line.command == Command::Plan) hint += nearest_command(line.arguments[0]);
+    errors.push_back({"", fmt::format("\"{}\" is one argument too many.", line.arguments[most]), hint});
+  }
+  if (line.arguments.size() < least) {
+    std::string swallowing;
+    for (const OptionInfo& each : options()) {
+      if (!each.many || !line.has(each.option)) continue;
+      swallowing += fmt::format("{}{}", swallowing.empty() ? "" : " and ", flag_of(each.option));
+    }
+    const std::string_view missing = info.argument.substr(line.arguments.empty() ? 0 : info.argument.find(' ') + 1);
+    const std::string_view first = missing.substr(0, missing.find(' '));
+    errors.push_back({"", fmt::format("The {} is missing.", first),
+                      swallowing.empty()
+                          ? fmt::format("Write {} {}.", command, info.argument)
+                          : fmt::format("Write it before {}, which takes all words that follow.", swallowing)});
+  }
+}
+
+/// Takes the command's name off the front of the words, and checks their number. `dashed` are the words after "--".
+void take_command(CommandLine& line, std::vector<std::string> words, std::optional<std::vector<std::string>> dashed,
+                  bool had_errors, Errors& errors) {
+  const bool is_script = !words.empty() && words[0] == info_of(Command::Rehearse).name;
+  if (dashed && is_script) {
+    line.script = *dashed;
+  } else if (dashed) {
+    words.insert(words.end(), dashed->begin(), dashed->end());
+  }
+  if (!words.empty() && words[0] == "help") {  // As in "fsdp-plan help simulate".
+    line.values[static_cast<std::size_t>(Option::Help)].emplace_back();
+    words.erase(words.begin());
+  }
+  if (!words.empty()) {
+    for (const CommandInfo& info : commands()) {
+      if (words[0] != info.name) continue;
+      line.command = info.command;
+      words.erase(words.begin());
+      break;
+    }
+  }
+  line.arguments = std::move(words);
+  if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;
+  if (line.command == Command::Rehearse) {
+    check_rehearsal(line, dashed.has_value(), errors);
+  } else {
+    check_arguments(line, errors);
+  }
+}
+
+void check_options(const CommandLine& line, Errors& errors) {
+  for (const OptionInfo& info : options()) {
+    if (!line.has(info.option)) continue;
+    if (!takes(info, line.command)) {
+      errors.push_back({std::string(flag_of(info.option)),
+                        fmt::format("The command {} does not take this option.", info_of(line.command).name), ""});
+    }
+    if (!info.repeatable && !info.value.empty() && line.all(info.option).size() > 1) {
+      errors.push_back({std::string(flag_of(info.option)), fmt::format("Given {} times.", line.all(info.option).size()),
+                        "Give it once."});
+    }
+  }
+}
+
+}  // namespace
+
+Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
+  Errors errors;
+  // What stands behind "--" is nobody's option but that of the command there.
+  const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+  std::optional<std::vector<std::string>> dashed;
+  if (dashes != arguments.end()) dashed.emplace(dashes + 1, arguments.end());
+  CommandLine line;
+  std::vector<std::string> words(arguments.begin(), dashes);
+  const Command command = command_in(words);
+  for (std::string& word : words) word = renamed(word, command, line.notes);
+  words = check_words(words, errors);
+  const bool had_errors = !errors.empty();
+
+  line.values.resize(options().size());
+  std::vector<std::string> positional;
+  std::vector<char> flags(options().size(), 0);
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  app.add_option("words", positional);
+  for (std::size_t i = 0; i < options().size(); ++i) {
+    const OptionInfo& info = options()[i];
+    const std::string names(info.names);
+    if (info.value.empty()) {
+      app.add_flag_callback(names, [&flags, i] { flags[i] = 1; });
+    } else {
+      app.add_option(names, line.values[i])->allow_extra_args(info.many);
+    }
+  }
+  try {
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the back.
+    app.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    errors.push_back({"", fmt::format("The command line cannot be read: {}.", error.what()), std::string(kHelpHint)});
+    return tl::unexpected(std::move(errors));
+  }
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i] != 0) line.values[i].emplace_back();
+  }
+  take_command(line, std::move(positional), std::move(dashed), had_errors, errors);
+  if (!line.has(Option::Help) && !line.has(Option::Version)) check_options(line, errors);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return line;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,165 @@
+// plan, simulate and explain: the three commands that predict.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "command/cli_commands.h"
+#include "command/cli_plan_file.h"
+#include "command/cli_request.h"
+#include "core/base/files.h"
+#include "core/base/json_writer.h"
+#include "core/plan/plan_file.h"
+#include "core/report/report_json.h"
+#include "planner/explain.h"
+#include "planner/larger_gpus.h"
+#include "planner/remedies.h"
+#include "planner/search.h"
+#include "render/render_search.h"
+#include "render/result_json.h"
+#include "text/progress_line.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+tl::expected<void, Failure> write_plan_file(const CommandLine& line, const Output& output, const StepReport& report,
+                                            const Cluster& cluster) {
+  const Overwrite overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+  if (!line.has(Option::Output)) return {};
+  const std::string path = line.value(Option::Output).value_or("");
+  const std::string text = to_text(PlanFile{report.plan, cluster});
+  if (path == "-") {
+    output.console.out << text;
+    return {};
+  }
+  const Result<void> written = write_file_atomically(path, text, overwrite);
+  if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  return {};
+}
+
+/// True when the plan itself goes to the standard output, and nothing else may.
+bool writes_to_stdout(const CommandLine& line) {
+  return line.value(Option::Output) == "-";
+}
+
+ExitCode code_of(Verdict verdict) {
+  return verdict == Verdict::DoesNotFit ? kExitNo : kExitYes;
+}
+
+/// What to type next. `plan_file` is empty when the plan was not written.
+std::vector<std::string> next_commands(const Output& output, const std::string& plan_file, Verdict verdict) {
+  std::vector<std::string> commands;
+  if (!output.verbose) commands.emplace_back("--verbose has the rest");
+  if (plan_file.empty()) commands.emplace_back("-o plan.json keeps the plan");
+  if (!plan_file.empty()) commands.push_back(fmt::format("fsdp-plan explain {}", plan_file));
+  if (verdict == Verdict::DoesNotFit) commands.emplace_back("fsdp-plan gpus");
+  return commands;
+}
+
+void print_quietly(const Output& output, const StepReport& report) {
+  output.print({verdict_of(report), summary_of(report)});
+}
+
+}  // namespace
+
+Outcome plan_command(const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line, {Option::Output});
+  Result<ResolvedRequest> request = read_request(line, output.console.library);
+  if (!request) append(errors, request.error());
+  const auto rank = read_rank(line);
+  if (!rank) append(errors, rank.error());
+  if (!errors.empty()) return input_failure(std::move(errors));
+  note_decimal_sizes(line, output);
+  request->space.explain = !output.quiet;
+  if (output.quiet || (!output.verbose && output.format == Format::Table)) request->space.pareto_points = 0;
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
+  options.larger_gpus = request->larger_gpus;
+  options.batch_is_default = request->batch_is_default;
+  const auto result = search(request->spec, request->workload, request->cluster, request->space, options);
+  progress.erase();
+  if (!result) return input_failure(result.error());
+
+  const auto written = write_plan_file(line, output, result->report, request->cluster);
+  if (!written) return tl::unexpected(written.error());
+  if (writes_to_stdout(line)) return code_of(result->verdict);
+  if (output.format == Format::Json) {
+    output.console.out << to_json(*result, &request->cluster);
+  } else if (output.quiet) {
+    print_quietly(output, result->report);
+  } else {
+    const std::string kept = line.value(Option::Output).value_or("");
+    output.print(
+        document_of(*result, output.view(),
+                    {.batch_origin = request->batch_origin, .commands = next_commands(output, kept, result->verdict)}));
+  }
+  return code_of(result->verdict);
+}
+
+Outcome simulate_command(const CommandLine& line, const Output& output) {
+  auto prediction = predict_plan_file(line, output);
+  if (!prediction) return tl::unexpected(std::move(prediction).error());
+  auto& [given, predictor, report] = *prediction;
+  if (output.format == Format::Json) {
+    output.console.out << to_json(report, &given.cluster);
+  } else if (output.quiet) {
+    print_quietly(output, report);
+  } else {
+    output.print(document_of(report, {}, output.view(),
+                             {.facts = facts_of(given.model),
+                              .batch_origin = {},
+                              .commands = next_commands(output, given.path, report.verdict)}));
+  }
+  return code_of(report.verdict);
+}
+
+Outcome explain_command(const CommandLine& line, const Output& output) {
+  auto prediction = predict_plan_file(line, output);
+  if (!prediction) return tl::unexpected(std::move(prediction).error());
+  auto& [given, predictor, report] = *prediction;
+
+  Candidate candidate{.plan = given.file.plan,
+                      .label = given.path,
+                      .step = report.time.step,
+                      .device_peak = report.memory.peaks.device};
+  candidate.missing = std::max(Bytes(0), report.memory.peaks.device + report.memory.margin - report.memory.budget);
+  // A remedy changes a size that somebody may choose, and what follows from it follows.
+  Workload workload = given.workload;
+  Result<std::vector<Dimension>> sizes = own_sizes_of(given.file.plan, given.spec);
+  if (!sizes) return input_failure(sizes.error());
+  workload.dimensions = *std::move(sizes);
+  Errors none;  // They were read before.
+  const PlanChoices choices = read_choices(line, none).choices;
+  const auto larger = [&] { return larger_gpus(choices, given.cluster, true, output.console.library); };
+  Result<std::vector<Remedy>> remedies = remedies_for({.spec = given.spec,
+                                                       .workload = workload,
+                                                       .cluster = given.cluster,
+                                                       .predictor = predictor,
+                                                       .best = candidate,
+                                                       .verdict = report.verdict,
+                                                       .larger_gpus = larger});
+  if (!remedies) return input_failure(remedies.error());
+  const Explanation explanation{.binding = binding_of(report), .remedies = std::move(*remedies)};
+
+  const auto written = write_plan_file(line, output, report, given.cluster);
+  if (!written) return tl::unexpected(written.error());
+  if (writes_to_stdout(line)) return code_of(report.verdict);
+  if (output.format == Format::Json) {
+    output.console.out << to_json(report, &given.cluster, &explanation);
+    return code_of(report.verdict);
+  }
+  if (output.quiet) {
+    print_quietly(output, report);
+  } else {
+    output.print(document_of(report, explanation, output.view(),
+                             {.facts = facts_of(given.model),
+                              .batch_origin = {},
+                              .commands = {"--verbose has the rest"},
+                              .explains = true}));
+  }
+  return code_of(report.verdict);
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,173 @@
+#include "command/cli_plan_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "command/cli_request.h"
+#include "command/cli_values.h"
+#include "core/base/files.h"
+#include "core/base/parse_units.h"
+#include "core/spec/model_library.h"
+#include "planner/checkpointed_blocks.h"
+#include "planner/space.h"
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+// The plan with its model. Adds what is wrong between the two to `errors`.
+Result<Given> load(const std::string& path, const std::string& library, Errors& errors) {
+  Given given;
+  given.path = path;
+  FSDP_TRY(given.file, read_plan_file(given.path));
+  FSDP_TRY(PlannedModel planned, model_of_plan(given.file.plan, given.path, library));
+  given.spec = std::move(planned.spec);
+  given.workload = std::move(planned.workload);
+  given.model = std::move(planned.model);
+  append(errors, in_plan_file(check(given.file.plan, given.model), path));
+  return given;
+}
+
+/// What the options say instead of the plan. The rest of the plan stays as it is: nothing is searched.
+void apply_what_if(const CommandLine& line, Given& given, Errors& errors) {
+  // Those about machines were read with the machines.
+  const PlanChoices choices =
+      read_choices(line, errors, [](PlanChoice choice) { return !is_about_machines(choice); }).choices;
+  Plan& plan = given.file.plan;
+  apply_work_choices(choices, plan, errors);
+  // A flavor says where the loss runs.
+  apply_implementations(plan.runtime.implementations, given.workload);
+  if (auto model = OptionReader(line, errors).keep(build_model(given.spec, given.workload))) {
+    given.model = std::move(*model);
+  }
+  plan.cpu_offload = choices.cpu_offload.value_or(plan.cpu_offload);
+  plan.forward_prefetch = choices.forward_prefetch.value_or(plan.forward_prefetch);
+  plan.backward_prefetch = choices.backward_prefetch.value_or(plan.backward_prefetch);
+  plan.accumulation = choices.accumulation.value_or(plan.accumulation);
+  if (choices.checkpoint) checkpoint(plan, given.model, *choices.checkpoint);
+}
+
+Result<Cluster> machines_of(const CommandLine& line, const Given& given, const std::string& library) {
+  if (given.file.cluster) return override_machines(line, *given.file.cluster, library);
+  if (names_machines(line)) return read_machines(line, library);
+  return failure(given.path, "The plan does not name its machines.",
+                 "Write --gpus 4 --mem 16G, or --gpu T4 --gpus 4, or --cluster FILE.");
+}
+
+}  // namespace
+
+Result<Given> read_planned(const std::string& path, const std::string& library) {
+  Errors errors;
+  FSDP_TRY(Given given, load(path, library, errors));
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return given;
+}
+
+Result<Given> read_given(const CommandLine& line, const std::string& path, const std::string& library) {
+  Errors errors;
+  FSDP_TRY(Given given, load(path, library, errors));
+  Result<Cluster> cluster = machines_of(line, given, library);
+  if (!cluster) {
+    append(errors, std::move(cluster).error());
+  } else if (given.file.plan.mesh.world_size() != world_size(*cluster)) {
+    errors.push_back({path + ": /mesh",
+                      fmt::format("The mesh has {} ranks, the machines have {}.", given.file.plan.mesh.world_size(),
+                                  counted(world_size(*cluster), "GPU")),
+                      "Plan again for these machines."});
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  given.cluster = *std::move(cluster);
+  return given;
+}
+
+Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& spec) {
+  Workload workload = workload_of(plan);
+  workload.dimensions.clear();
+  for (const Dimension& wanted : plan.dimensions) {
+    FSDP_TRY(const Model model, build_model(spec, workload));
+    const auto found = std::find_if(model.dimensions.begin(), model.dimensions.end(),
+                                    [&](const Dimension& each) { return each.name == wanted.name; });
+    if (found == model.dimensions.end() || found->value != wanted.value) workload.dimensions.push_back(wanted);
+  }
+  return std::move(workload.dimensions);
+}
+
+tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line, {Option::Output});
+  Result<Given> given = read_given(line, line.arguments.front(), output.console.library);
+  if (!given) append(errors, std::move(given).error());
+  if (given) apply_what_if(line, *given, errors);
+  const auto rank = read_rank(line);
+  if (!rank) append(errors, rank.error());
+  if (!errors.empty()) return input_failure(std::move(errors));
+  note_decimal_sizes(line, output);
+  for (const std::string& note : given->file.notes) output.note(fmt::format("{}: {}", given->path, note));
+  simulator::Predictor predictor(given->model, given->cluster);
+  Result<StepReport> report = predictor.report(given->file.plan, *rank);
+  if (!report) return input_failure(in_plan_file(std::move(report).error(), line.arguments.front()));
+  return PlanPrediction{*std::move(given), std::move(predictor), *std::move(report)};
+}
+
+Result<std::optional<std::int64_t>> read_rank(const CommandLine& line) {
+  Errors errors;
+  const std::optional<std::int64_t> rank = OptionReader(line, errors).count(Option::Rank, 0);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return rank;
+}
+
+Errors check_outputs(const CommandLine& line, std::initializer_list<Option> files) {
+  Errors errors;
+  std::vector<std::string> taken;
+  for (const Option option : files) {
+    const std::optional<std::string> path = line.value(option);
+    if (!path) continue;
+    if (std::find(taken.begin(), taken.end(), *path) != taken.end()) {
+      errors.push_back({std::string(flag_of(option)), "Another output goes to the same file.", "Give another name."});
+    }
+    taken.push_back(*path);
+    if (*path == "-") continue;
+    std::error_code ignored;
+    const std::filesystem::path folder = std::filesystem::path(*path).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+      errors.push_back({*path, fmt::format("There is no folder \"{}\".", folder.string()), "Create it first."});
+    } else if (std::filesystem::is_directory(*path, ignored)) {
+      errors.push_back({*path, "This is a folder.", "Give the name of a file."});
+    } else if (!line.has(Option::Force) && std::filesystem::is_regular_file(*path, ignored)) {
+      errors.push_back({*path, "The file exists.", "Add --force to overwrite it, or give another name."});
+    }
+  }
+  return errors;
+}
+
+tl::expected<void, Failure> write_output_file(const CommandLine& line, const std::string& text) {
+  const std::string path = line.value(Option::Output).value_or("");
+  if (path.empty() || path == "-") return {};
+  const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+  const auto written = write_file_atomically(path, text, overwrite);
+  if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  return {};
+}
+
+bool prints_json(const CommandLine& line, const Output& output) {
+  return output.format == Format::Json || line.value(Option::Output) == "-";
+}
+
+void note_decimal_sizes(const CommandLine& line, const Output& output) {
+  for (const Option option : {Option::Memory, Option::HostMemory}) {
+    const std::optional<std::string> text = line.value(option);
+    if (!text || !is_decimal_size(*text)) continue;
+    const Result<Bytes> size = parse_size(*text, flag_of(option));
+    if (!size) continue;
+    output.note(fmt::format("{} {} is {} bytes, {}. Write G for powers of two.", flag_of(option), *text,
+                            grouped(size->count()), format_bytes(*size)));
+  }
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,341 @@
+// rehearse: from the command line to the answer.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "command/cli_commands.h"
+#include "command/cli_plan_file.h"
+#include "command/cli_rehearse_settings.h"
+#include "command/cli_values.h"
+#include "command/rehearse_session.h"
+#include "core/base/files.h"
+#include "core/base/parse_units.h"
+#include "core/report/compare.h"
+#include "core/report/report_json.h"
+#include "core/report/report_reader.h"
+#include "render/render_page.h"
+#include "render/render_rehearsal.h"
+#include "runs/find_batch.h"
+#include "runs/keeper.h"
+#include "runs/rehearse_plan.h"
+#include "runs/rehearse_report.h"
+#include "runs/rehearse_settings.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// What a rehearsal is compared with: a report, or a plan that is predicted once it is known which rank is reported.
+struct Against {
+  std::optional<StepReport> report;
+  std::optional<Given> plan;
+
+  Result<StepReport> predicted(std::int64_t rank) const {
+    if (report) return *report;
+    return simulator::Predictor(plan->model, plan->cluster).report(plan->file.plan, rank);
+  }
+};
+
+Result<std::optional<Against>> read_against(const CommandLine& line, const std::string& library) {
+  const std::optional<std::string> path = line.value(Option::Against);
+  if (!path) return std::nullopt;
+  FSDP_TRY(const JsonDocument document, read_json_file(*path));
+  Against against;
+  if (document.root.find("mesh") != nullptr) {
+    FSDP_TRY(against.plan, read_given(line, *path, library));
+  } else {
+    FSDP_TRY(against.report, read_report(document));
+  }
+  return against;
+}
+
+/// What is rehearsed: a script, or a plan, which is its own prediction.
+struct Subject {
+  RehearsalSettings settings;
+  std::optional<Given> plan;
+  std::optional<Against> against;
+  std::optional<double> tolerance;
+  std::optional<std::string> batch;  // What to add to the command for a batch: "--batch-size {}".
+};
+
+constexpr std::int64_t kMostBatch = std::int64_t{1} << 20;
+
+std::optional<Subject> read_subject(const CommandLine& line, const std::string& library, Errors& errors) {
+  OptionReader reader(line, errors);
+  Subject subject;
+  const RehearsalPlaces places = rehearsal_places_of_process();
+  subject.tolerance = reader.share(Option::Tolerance);
+  std::optional<RehearsalSettings> settings;
+  subject.batch = line.value(Option::FindBatch);
+  if (subject.batch) {
+    reader.keep(batch_words(*subject.batch, 1));
+    if (line.script.empty()) reader.fail(Option::FindBatch, "A plan fixes its own batch.", "Name a script, after --.");
+    for (const Option one_run : {Option::Snapshot, Option::AllocatorTrace, Option::Against}) {
+      if (line.has(one_run)) reader.fail(one_run, "It applies to one rehearsal, and --find-batch runs many.", "");
+    }
+  }
+  if (!line.script.empty()) {
+    subject.against = reader.keep(read_against(line, library)).value_or(std::nullopt);
+    settings = reader.keep(read_rehearsal(line, library, places));
+    if (line.has(Option::Python)) reader.fail(Option::Python, "The command already names its Python.", "");
+    if (subject.tolerance && !line.has(Option::Against)) {
+      reader.fail(Option::Tolerance, "There is nothing to compare with.", "Add --against FILE.");
+    }
+  } else {
+    subject.plan = reader.keep(read_given(line, line.arguments.front(), library));
+    if (line.has(Option::Against)) reader.fail(Option::Against, "A plan is compared with its own prediction.", "");
+    if (subject.plan) settings = reader.keep(read_plan_rehearsal(line, *subject.plan, places));
+    subject.against = Against{.report = std::nullopt, .plan = subject.plan};
+  }
+  if (!settings) return std::nullopt;
+  subject.settings = *std::move(settings);
+  return subject;
+}
+
+void set_plan(StepReport& report, const Given& given) {
+  report.model = given.file.plan.model;
+  report.plan = given.file.plan;
+}
+
+std::string json_of_rehearsal(const StepReport& report, const Cluster* cluster, const Comparison* comparison,
+                              const BatchSearch* batches) {
+  JsonWriter writer;
+  writer.begin_object();
+  write_report_members(writer, report, cluster);
+  if (comparison != nullptr) write_comparison(writer, *comparison);
+  if (batches != nullptr) write_batches(writer, *batches);
+  writer.end_object();
+  return std::move(writer).take();
+}
+
+/// 0, or the system's error number: std::filesystem says "Input/output error" of a full disk.
+int copy_contents(const std::string& from, const std::string& to) {
+  std::ifstream source(from, std::ios::binary);
+  std::ofstream target(to, std::ios::binary | std::ios::trunc);
+  errno = 0;
+  std::vector<char> room(1 << 16);
+  while (source && target) {
+    source.read(room.data(), static_cast<std::streamsize>(room.size()));
+    target.write(room.data(), source.gcount());
+  }
+  target.close();
+  if (source.eof() && target) return 0;
+  return errno != 0 ? errno : EIO;
+}
+
+/// Puts the files that the reported process wrote where they were asked for.
+Result<void> keep_files(const RehearsalSettings& settings, const StepReport& report, const std::vector<RankRun>& runs) {
+  const auto run = std::find_if(runs.begin(), runs.end(), [&](const RankRun& each) {
+    return each.job.rank == report.rehearsal->rank && each.record->memory.peaks.device == report.memory.peaks.device;
+  });
+  if (run == runs.end()) return {};
+  for (const auto& [from, to] :
+       {std::pair{run->files.snapshot, settings.snapshot}, {run->files.trace, settings.trace}}) {
+    if (to.empty()) continue;
+    // A file that is there already is overwritten only when --force says so, and stays what it is: a pipe, a device.
+    const bool is_new = !std::filesystem::exists(to);
+    const int error = copy_contents(from, to);
+    std::error_code ignored;
+    if (error != 0 && is_new) std::filesystem::remove(to, ignored);
+    if (error != 0) return failure(to, fmt::format("It cannot be written: {}.", std::strerror(error)), "");
+  }
+  return {};
+}
+
+/// All that is said of a rehearsal, and what it is compared with.
+struct Answer {
+  const Subject& subject;
+  const StepReport& report;
+  const RunFacts& facts;
+  const Comparison* comparison = nullptr;
+  const BatchSearch* batches = nullptr;
+
+  Document document(View view) const {
+    std::error_code ignored;
+    Document result;
+    if (batches != nullptr) add_batches(result, *batches);
+    for (auto& part : document_of(report, facts,
+                                  {.view = view,
+                                  .tolerance = subject.tolerance.value_or(std::numeric_limits<double>::infinity()),
+                                  .comparison = comparison,
+                                  .folder = std::filesystem::current_path(ignored).string()})) {
+      result.push_back(std::move(part));
+    }
+    return result;
+  }
+
+  Document short_document() const {
+    Document result;
+    if (batches != nullptr) add_batches(result, *batches);
+    result.push_back(rehearsal_verdict(report));
+    result.push_back(rehearsal_summary(report));
+    return result;
+  }
+
+  std::string json() const {
+    return json_of_rehearsal(report, subject.plan ? &subject.plan->cluster : nullptr, comparison, batches);
+  }
+};
+
+tl::expected<void, Failure> write_page(const CommandLine& line, const Output& output, const Answer& all) {
+  const std::optional<std::string> path = line.value(Option::Html);
+  if (!path) return {};
+  View view = output.view();
+  view.pictures = false;
+  const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+  const auto written = write_file_atomically(*path, page_of(all.report, printable(all.document(view))), overwrite);
+  if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  return {};
+}
+
+Outcome answer(const CommandLine& line, const Output& output, const Answer& all) {
+  const std::optional<double>& tolerance = all.subject.tolerance;
+  const bool is_outside = all.comparison != nullptr && tolerance && !is_within(*all.comparison, *tolerance);
+  ExitCode code = all.report.verdict == Verdict::DoesNotFit || is_outside ? kExitNo : kExitYes;
+  // That the others fit says nothing about a rank that could not be played.
+  if (code == kExitYes && !all.report.rehearsal->unplayed.empty()) code = kExitRun;
+  const auto written = write_output_file(line, all.json());
+  const auto page = write_page(line, output, all);
+  if (prints_json(line, output)) {
+    output.console.out << all.json();
+  } else {
+    output.print(output.quiet ? all.short_document() : all.document(output.view()));
+  }
+  // A full disk takes away the files, and not the answer.
+  if (!written) return tl::unexpected(written.error());
+  if (!page) return tl::unexpected(page.error());
+  return code;
+}
+
+/// One batch's rehearsal, and the report of the largest that fits so far, or of the first.
+class BatchTries {
+ public:
+  BatchTries(const Subject& subject, const Output& output, const std::string& folder, Supervision& supervision)
+      : subject_(subject), output_(output), folder_(folder), supervision_(supervision) {}
+
+  std::optional<BatchTrial> operator()(std::int64_t batch) {
+    RehearsalSettings settings = subject_.settings;
+    const auto words = batch_words(*subject_.batch, batch);
+    settings.command.insert(settings.command.end(), words->begin(), words->end());
+    const std::string folder = fmt::format("{}/batch-{}", folder_, batch);
+    std::error_code ignored;
+    std::filesystem::create_directory(folder, ignored);
+    const auto runs = rehearse_all(settings, output_, folder, supervision_);
+    std::filesystem::remove_all(folder, ignored);
+    if (runs && !*runs) {
+      interrupted = true;
+      return std::nullopt;
+    }
+    if (!runs && !report) {
+      failure = runs.error();
+      return std::nullopt;
+    }
+    BatchTrial trial{.batch = batch, .why = runs ? "" : to_string(runs.error().errors.front())};
+    if (runs) look(settings, **runs, trial);
+    output_.note(fmt::format("batch {}: {}", batch, text_of(trial)));
+    return trial;
+  }
+
+  std::optional<StepReport> report;
+  RunFacts facts;
+  bool interrupted = false;
+  std::optional<Failure> failure;  // Of the first batch: nothing can be said.
+
+ private:
+  void look(const RehearsalSettings& settings, const RehearsalRuns& runs, BatchTrial& trial) {
+    StepReport made = measured_report(settings, runs.runs);
+    made.rehearsal->unplayed = runs.unplayed;
+    trial.device_peak = made.memory.peaks.device;
+    trial.fits = made.verdict == Verdict::Fits && runs.unplayed.empty();
+    if (made.verdict == Verdict::Fits && !runs.unplayed.empty()) {
+      const UnplayedRank& first = runs.unplayed.front();
+      trial.why = fmt::format("Rank {}: {}", first.rank, first.why);
+    }
+    if (report && (!trial.fits || trial.batch < largest_)) return;
+    if (trial.fits) largest_ = trial.batch;
+    report = std::move(made);
+    facts = runs.facts;
+  }
+
+  static std::string text_of(const BatchTrial& trial) {
+    if (!trial.why.empty()) return trial.why;
+    const std::string peak = format_bytes(trial.device_peak);
+    return trial.fits ? fmt::format("fits, device peak {}.", peak) : fmt::format("out of memory, at {} so far.", peak);
+  }
+
+  const Subject& subject_;
+  const Output& output_;
+  const std::string& folder_;
+  Supervision& supervision_;
+  std::int64_t largest_ = 0;
+};
+
+Outcome interrupted(const Output& output) {
+  output.note("Interrupted. Nothing is left running.");
+  return kExitInterrupted;
+}
+
+Outcome find_batch(const CommandLine& line, const Output& output, const Subject& subject, const std::string& folder,
+                   Supervision& supervision) {
+  BatchTries tries(subject, output, folder, supervision);
+  const BatchSearch search = find_largest_batch(std::ref(tries), kMostBatch);
+  if (tries.interrupted) return interrupted(output);
+  if (tries.failure) return tl::unexpected(*tries.failure);
+  return answer(line, output, {.subject = subject, .report = *tries.report, .facts = tries.facts, .batches = &search});
+}
+
+}  // namespace
+
+Outcome rehearse_command(const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line, {Option::Output, Option::Snapshot, Option::AllocatorTrace, Option::Html});
+  std::optional<Subject> subject = read_subject(line, output.console.library, errors);
+  if (!errors.empty()) return input_failure(std::move(errors));
+  note_decimal_sizes(line, output);
+
+  Supervision supervision;
+  const Result<TemporaryFolder> folder = TemporaryFolder::make();
+  if (!folder) return tl::unexpected(Failure{folder.error(), kExitRun});
+  const Keeper keeper(folder->path());
+  supervision.spare(keeper.pid());
+  if (subject->plan) {
+    const std::string job = folder->path() + "/job.json";
+    const auto written =
+        write_file_atomically(job, job_text(*subject->plan, subject->settings.steps), Overwrite::Refuse);
+    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+    subject->settings.command.push_back(job);
+  }
+  if (subject->batch) return find_batch(line, output, *subject, folder->path(), supervision);
+  const auto runs = rehearse_all(subject->settings, output, folder->path(), supervision);
+  if (!runs) return tl::unexpected(runs.error());
+  if (!*runs) return interrupted(output);
+
+  StepReport report = measured_report(subject->settings, (*runs)->runs);
+  report.rehearsal->unplayed = (*runs)->unplayed;
+  if (subject->plan) set_plan(report, *subject->plan);
+  std::optional<Comparison> comparison;
+  if (subject->against) {
+    const Result<StepReport> predicted = subject->against->predicted(report.rehearsal->rank);
+    if (!predicted) return input_failure(predicted.error());
+    comparison = compare(*predicted, report);
+  }
+  const Result<void> kept = keep_files(subject->settings, report, (*runs)->runs);
+  const Outcome answered = answer(line, output,
+                                  {.subject = *subject,
+                                   .report = report,
+                                   .facts = (*runs)->facts,
+                                   .comparison = comparison ? &*comparison : nullptr});
+  if (!kept) return tl::unexpected(Failure{kept.error(), kExitRun});
+  return answered;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,171 @@
+// The machines are put together as for a plan (command/cli_request.h), with the numbers of the launcher's arguments
+// where no option says them, and with an H100 where no GPU is named.
+
+#include "command/cli_rehearse_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "command/cli_request.h"
+#include "command/cli_values.h"
+#include "core/base/nearest.h"
+#include "core/base/parse_units.h"
+#include "runs/rehearse_plan.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::string_view kDefaultGpu = "H100 SXM";
+
+std::optional<RankChoice> read_ranks(const CommandLine& line, Errors& errors) {
+  const std::optional<std::string> text = line.value(Option::Rank);
+  if (!text) return RankChoice{};
+  if (*text == "all") return RankChoice{.kind = RankChoice::Kind::All};
+  if (*text == "worst") return RankChoice{.kind = RankChoice::Kind::Worst};
+  std::set<std::int64_t> numbers;
+  for (std::size_t begin = 0; begin <= text->size();) {
+    const std::size_t end = std::min(text->find(',', begin), text->size());
+    const std::optional<std::int64_t> number = parse_integer(std::string_view(*text).substr(begin, end - begin));
+    if (!number || *number < 0) {
+      errors.push_back({"--rank", fmt::format("\"{}\" is not a rank.", text->substr(begin, end - begin)),
+                        "Write a number, numbers with commas, all or worst."});
+      return std::nullopt;
+    }
+    numbers.insert(*number);
+    begin = end + 1;
+  }
+  return RankChoice{.kind = RankChoice::Kind::Numbers, .numbers = {numbers.begin(), numbers.end()}};
+}
+
+template <class T>
+std::optional<T> one_of(const CommandLine& line, Option option,
+                        std::initializer_list<std::pair<std::string_view, T>> known, Errors& errors) {
+  const std::optional<std::string> text = line.value(option);
+  if (!text) return std::nullopt;
+  std::vector<std::string_view> names;
+  for (const auto& [name, value] : known) {
+    if (*text == name) return value;
+    names.push_back(name);
+  }
+  errors.push_back({std::string(flag_of(option)), fmt::format("\"{}\" is not a choice.", *text),
+                    fmt::format("Write {}.", join_names(names, " or "))});
+  return std::nullopt;
+}
+
+/// The machines, with the launcher's numbers where no option says them.
+Result<Cluster> machines_of_script(CommandLine line, const std::string& library, RehearsalSettings& settings) {
+  const Launch& launch = settings.launch;
+  const auto set = [&](Option option, const std::string& text) {
+    line.values[static_cast<std::size_t>(option)] = {text};
+  };
+  const bool has_counts = line.has(Option::Gpus) || line.has(Option::Nodes);
+  const bool launch_counts = launch.gpus_per_node || launch.nodes;
+  if (!line.has(Option::Gpus) && launch.gpus_per_node) set(Option::Gpus, fmt::format("{}", *launch.gpus_per_node));
+  if (!line.has(Option::Nodes) && launch.nodes) set(Option::Nodes, fmt::format("{}", *launch.nodes));
+  // Memory alone does not tell which kernels PyTorch takes, and the oldest GPU of that size may be one it no longer has
+  // any for.
+  if (!line.has(Option::GpuName) && !line.has(Option::ClusterFile)) {
+    set(Option::GpuName, std::string(kDefaultGpu));
+    settings.assumptions.push_back(
+        line.has(Option::Memory)
+            ? fmt::format("No GPU is named, so it is an {} with the memory given; --gpu names yours.", kDefaultGpu)
+            : fmt::format("No GPU is named, so it is an {}; --gpu or --mem name yours.", kDefaultGpu));
+  }
+  // A cluster that is named says how many GPUs there are where the launcher does not.
+  settings.counts_given = has_counts || (line.has(Option::ClusterFile) && !launch_counts);
+  settings.counts_known = settings.counts_given || launch_counts || launch.is_python;
+  if (!launch.counts_by.empty() && !has_counts) {
+    settings.assumptions.push_back(fmt::format(
+        "{} starts one process per GPU of the machine; their number was not given, so it is 1. Give it with --gpus.",
+        launch.counts_by));
+  }
+  return read_machines(line, library);
+}
+
+void read_rehearsal_options(const CommandLine& line, RehearsalSettings& settings, Errors& errors) {
+  OptionReader reader(line, errors);
+  settings.ranks = read_ranks(line, errors).value_or(RankChoice{});
+  settings.steps = reader.count(Option::Steps, 0).value_or(settings.steps);
+  settings.timeout = reader.time(Option::Timeout).value_or(settings.timeout);
+  using Bound = std::optional<EventBound>;
+  settings.bound = one_of<Bound>(line, Option::RecordStream,
+                                 {{"auto", Bound()}, {"done", EventBound::Done}, {"hold", EventBound::Hold}}, errors)
+                       .value_or(Bound());
+  settings.routing = one_of<std::string>(line, Option::Routing, {{"none", "none"}, {"balanced", "balanced"}}, errors)
+                         .value_or("balanced");
+  settings.allow_writes = line.has(Option::AllowWrites);
+  settings.cudnn_workspace = reader.size(Option::CudnnWorkspace);
+  settings.snapshot = line.value(Option::Snapshot).value_or("");
+  settings.trace = line.value(Option::AllocatorTrace).value_or("");
+}
+
+void read_device_terms(const CommandLine& line, RehearsalSettings& settings, Errors& errors) {
+  OptionReader reader(line, errors);
+  settings.nccl = communicators_of(settings, reader.size(Option::NcclBytes));
+  const auto& context = settings.cluster.gpu.context;
+  settings.context = {"CUDA context", context.value, context.provenance, context.source};
+  if (const std::optional<Bytes> given = reader.size(Option::ContextBytes)) {
+    settings.context = {"CUDA context", *given, Provenance::Given, "--context-bytes"};
+  }
+  const Bytes usable = settings.cluster.gpu.usable_memory.value;
+  if (settings.context.bytes >= usable) {
+    errors.push_back({"--context-bytes",
+                      fmt::format("The CUDA context of {} leaves nothing of the GPU's {}.",
+                                  format_bytes(settings.context.bytes), format_bytes(usable)),
+                      ""});
+  }
+}
+
+}  // namespace
+
+Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
+                                         const RehearsalPlaces& places) {
+  Errors errors;
+  RehearsalSettings settings{.places = places, .command = line.script, .launch = read_launch(line.script)};
+  check_places(places, !line.has(Option::AllowWrites), errors);
+  OptionReader reader(line, errors);
+  read_rehearsal_options(line, settings, errors);
+  settings.program = reader.keep(find_program(line.script.front(), places.path)).value_or("");
+  std::optional<Cluster> cluster = reader.keep(machines_of_script(line, library, settings));
+  if (!cluster) {
+    for (const Option size : {Option::NcclBytes, Option::ContextBytes}) reader.size(size);
+    return tl::unexpected(std::move(errors));
+  }
+  settings.cluster = *std::move(cluster);
+  settings.assumptions.insert(settings.assumptions.end(), settings.cluster.assumptions.begin(),
+                              settings.cluster.assumptions.end());
+  read_device_terms(line, settings, errors);
+  if (settings.counts_known) {
+    reader.keep(ranks_of(settings.ranks, world_size(settings.cluster), settings.cluster.gpus_per_node));
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return settings;
+}
+
+Result<RehearsalSettings> read_plan_rehearsal(const CommandLine& line, const Given& given,
+                                              const RehearsalPlaces& places) {
+  Errors errors;
+  OptionReader reader(line, errors);
+  RehearsalSettings settings{.places = places};
+  check_places(places, !line.has(Option::AllowWrites), errors);
+  settings.program = reader.keep(find_torch_python(line.value(Option::Python).value_or(""), places)).value_or("");
+  settings.command = {settings.program, "-m", "fsdp_plan_runner"};
+  settings.shown_command = {"python", "-m", "fsdp_plan_runner", given.path};
+  settings.cluster = given.cluster;
+  settings.counts_known = settings.counts_given = true;
+  settings.assumptions = given.cluster.assumptions;
+  read_rehearsal_options(line, settings, errors);
+  read_device_terms(line, settings, errors);
+  if (!line.has(Option::NcclBytes)) charge_groups(settings, given);
+  reader.keep(ranks_of(settings.ranks, world_size(settings.cluster), settings.cluster.gpus_per_node));
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return settings;
+}
+
+}  // namespace fsdp::planner

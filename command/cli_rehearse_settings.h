@@ -1,0 +1,24 @@
+#pragma once
+
+// What a command line says about a rehearsal.
+
+#include <string>
+
+#include "command/cli_options.h"
+#include "runs/given_plan.h"
+#include "runs/rehearse_settings.h"
+
+namespace fsdp::planner {
+
+/// The settings of a command behind "--". Errors: everything that is wrong with options, machines, command and the
+/// installation.
+Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
+                                         const RehearsalPlaces& places);
+
+/// The settings of a plan: its machines are those of the rehearsal, and its communicators are charged as the prediction
+/// charges them. The command is complete but for the job file, which `job_text` fills. Errors: everything that is wrong
+/// with options and installation; no Python with torch.
+Result<RehearsalSettings> read_plan_rehearsal(const CommandLine& line, const Given& given,
+                                              const RehearsalPlaces& places);
+
+}  // namespace fsdp::planner

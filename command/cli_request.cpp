@@ -1,0 +1,57 @@
+#include "command/cli_request.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "planner/plan_machines.h"
+#include "render/choice_text.h"
+
+namespace fsdp::planner {
+
+PlanRequest read_choices(const CommandLine& line, Errors& errors, bool (*is_wanted)(PlanChoice)) {
+  PlanRequest request;
+  // What is wrong with the work is said before what is wrong with the machines.
+  std::vector<PlanChoice> order(plan_choices().begin(), plan_choices().end());
+  std::stable_partition(order.begin(), order.end(), std::not_fn(is_about_machines));
+  for (const PlanChoice choice : order) {
+    if (is_wanted != nullptr && !is_wanted(choice)) continue;
+    const Result<void> read = read_choice(choice, line.all(option_of(choice)), request.choices);
+    if (read) continue;
+    append(errors, read.error());
+    request.unread.push_back(choice);
+  }
+  return request;
+}
+
+Result<ResolvedRequest> read_request(const CommandLine& line, const std::string& library) {
+  Errors errors;
+  PlanRequest request = read_choices(line, errors);
+  request.model = line.arguments.front();
+  if (errors.empty()) return resolve(request, library);
+  append(errors, check_request(request, library));
+  return tl::unexpected(std::move(errors));
+}
+
+Result<Cluster> read_machines(const CommandLine& line, const std::string& library) {
+  Errors errors;
+  const PlanRequest request = read_choices(line, errors, is_about_machines);
+  if (errors.empty()) return resolve_machines(request.choices, library);
+  append(errors, check_machines(request.choices, library));
+  return tl::unexpected(std::move(errors));
+}
+
+bool names_machines(const CommandLine& line) {
+  return std::any_of(plan_choices().begin(), plan_choices().end(),
+                     [&](PlanChoice choice) { return is_about_machines(choice) && line.has(option_of(choice)); });
+}
+
+Result<Cluster> override_machines(const CommandLine& line, const Cluster& cluster, const std::string& library) {
+  if (line.has(Option::ClusterFile) || line.has(Option::GpuName)) return read_machines(line, library);
+  Errors errors;
+  const PlanRequest request = read_choices(line, errors, is_about_machines);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return override_machines(request.choices, cluster, library);
+}
+
+}  // namespace fsdp::planner

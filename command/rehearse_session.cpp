@@ -1,0 +1,156 @@
+#include "command/rehearse_session.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runs/rehearse_failure.h"
+#include "runs/rehearse_report.h"
+#include "text/progress_line.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr const char* kNotRun = "It was not run to its end, since others had failed.";
+
+class Rehearser {
+ public:
+  Rehearser(const RehearsalSettings& settings, const Output& output, const std::string& folder,
+            Supervision& supervision)
+      : settings_(settings),
+        output_(output),
+        folder_(folder),
+        supervision_(supervision),
+        line_(output.console.err, output.err, !output.quiet && !output.verbose, seconds_of_this_process) {
+    observer_.progress = [this](const std::string& text) { line_.show(text); };
+    if (output.verbose) observer_.log = &output.console.err;
+  }
+
+  /// All ranks, and those whose figures depend on timing at the other bound, too. Nothing: it was interrupted.
+  tl::expected<std::optional<RehearsalRuns>, Failure> run() {
+    const Seconds begin = seconds_of_this_process();
+    const EventBound bound = settings_.bound.value_or(EventBound::Done);
+    const auto jobs_of = [&](const std::vector<std::int64_t>& ranks) {
+      std::vector<RankJob> jobs;
+      for (const std::int64_t rank : ranks) jobs.push_back({rank, bound});
+      return jobs;
+    };
+    const std::int64_t gpus = settings_.cluster.gpus_per_node;
+    const auto known = ranks_of(settings_.ranks, world_size(settings_.cluster), gpus);
+    std::vector<std::int64_t> ranks = settings_.counts_known && known ? *known : std::vector<std::int64_t>{0};
+    if (!settings_.counts_known && settings_.ranks.kind == RankChoice::Kind::Numbers) ranks = settings_.ranks.numbers;
+    if (!add(jobs_of(ranks))) return stopped();
+    if (!settings_.counts_known && settings_.ranks.kind != RankChoice::Kind::Numbers) {
+      // The launcher has said by now how many ranks there are.
+      const RecordedJob job = runs_.runs.front().record->job;
+      std::vector<std::int64_t> rest = *ranks_of(settings_.ranks, job.world_size, job.local_world_size);
+      std::erase(rest, ranks.front());
+      if (!add(jobs_of(rest))) return stopped();
+    }
+    if (!add(jobs_at_other_bound(settings_, runs_.runs))) return stopped();
+    line_.erase();
+    runs_.facts.seconds = seconds_of_this_process() - begin;
+    for (const RankRun& run : runs_.runs) {
+      runs_.facts.host_peak = std::max(runs_.facts.host_peak, run.record->host_peak);
+    }
+    return std::optional<RehearsalRuns>(std::move(runs_));
+  }
+
+ private:
+  /// Runs more; false when none of all that ran has a result. What the others lack is noted.
+  bool add(const std::vector<RankJob>& jobs) {
+    if (jobs.empty()) return true;
+    RunOutcome outcome = run_ranks(settings_, jobs, folder_, supervision_, observer_);
+    interrupted_ = outcome.interrupted_by != 0;
+    if (interrupted_) return false;
+    std::vector<const RankRun*> lost;
+    for (RankRun& run : outcome.runs) {
+      Errors errors;
+      if (!run.has_result()) {
+        errors = explain_failure(run, settings_);
+      } else if (used_the_gpu(run, errors)) {
+        runs_.runs.push_back(std::move(run));
+        continue;
+      }
+      lost.push_back(&run);
+      runs_.unplayed.push_back({run.job.rank, errors.empty() ? kNotRun : errors.front().what});
+    }
+    for (std::size_t i = outcome.runs.size(); i < jobs.size(); ++i) runs_.unplayed.push_back({jobs[i].rank, kNotRun});
+    if (runs_.runs.empty()) {
+      explain(most_telling(lost));
+      return false;
+    }
+    mention(lost);
+    return true;
+  }
+
+  /// Of runs without figures: one that failed, else one that could not be started, else one that used no GPU.
+  static const RankRun& most_telling(const std::vector<const RankRun*>& lost) {
+    const auto failed =
+        std::find_if(lost.begin(), lost.end(), [](auto* run) { return run->status && !run->has_result(); });
+    if (failed != lost.end()) return **failed;
+    const auto not_started = std::find_if(lost.begin(), lost.end(), [](auto* run) { return !run->errors.empty(); });
+    return not_started != lost.end() ? **not_started : *lost.front();
+  }
+
+  /// Beside an answer: what the ranks that it lacks have said, and done to the disk.
+  void mention(const std::vector<const RankRun*>& lost) {
+    std::set<std::string> said;
+    for (const RankRun* run : lost) {
+      if (said.insert(kept_output(*run)).second) keep_output(*run);
+      note_writes(*run);
+    }
+  }
+
+  void explain(const RankRun& run) {
+    if (!run.has_result()) {
+      failure_.errors = explain_failure(run, settings_);
+    } else {
+      used_the_gpu(run, failure_.errors);
+    }
+    if (is_refused_plan(run)) failure_.code = kExitInput;
+    keep_output(run);
+    note_writes(run);
+  }
+
+  void note_writes(const RankRun& run) {
+    for (const RehearsalWarning& warning : run.writes) {
+      if (warning.kind == "allowed_writes") output_.note(warning.text);
+    }
+  }
+
+  /// What the script said stands before the error, once.
+  void keep_output(const RankRun& run) {
+    line_.erase();
+    if (!output_.verbose) output_.console.err << kept_output(run);
+  }
+
+  tl::expected<std::optional<RehearsalRuns>, Failure> stopped() {
+    line_.erase();
+    if (interrupted_) return std::nullopt;
+    return tl::unexpected(failure_);
+  }
+
+  const RehearsalSettings& settings_;
+  const Output& output_;
+  const std::string& folder_;
+  Supervision& supervision_;
+  ProgressLine line_;
+  RunObserver observer_;
+  RehearsalRuns runs_;
+  bool interrupted_ = false;
+  Failure failure_{.errors = {}, .code = kExitRun};
+};
+
+}  // namespace
+
+tl::expected<std::optional<RehearsalRuns>, Failure> rehearse_all(const RehearsalSettings& settings,
+                                                                 const Output& output, const std::string& folder,
+                                                                 Supervision& supervision) {
+  return Rehearser(settings, output, folder, supervision).run();
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,28 @@
+#pragma once
+
+// A whole rehearsal: which processes are run, in which order, until every rank that was asked for has its figures.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command/cli_commands.h"
+#include "render/render_rehearsal.h"
+#include "runs/rehearse_run.h"
+
+namespace fsdp::planner {
+
+struct RehearsalRuns {
+  std::vector<RankRun> runs;  ///< At least one; all have results.
+  std::vector<UnplayedRank> unplayed;
+  RunFacts facts;
+};
+
+/// Runs the ranks that were asked for, and those whose figures depend on event timing at the other bound, too. Says how
+/// far it is on the error stream, and what a script without a result printed. Nothing: somebody asked to end. Error:
+/// why a rank has no result.
+tl::expected<std::optional<RehearsalRuns>, Failure> rehearse_all(const RehearsalSettings& settings,
+                                                                 const Output& output, const std::string& folder,
+                                                                 Supervision& supervision);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,73 @@
+#pragma once
+
+// A JSON text as a light tree that knows where everything stands.
+//
+// nlohmann/json 3.11 forgets positions, order and duplicates, and a message without "file:line:column" makes people
+// search. So the project reads JSON with its own small parser: RFC 8259, strict, and no extension but a leading byte
+// order mark. `core/base/object_reader.h` turns the tree into values.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+
+namespace fsdp {
+
+enum class JsonType { Null, Bool, Number, String, Array, Object };
+
+struct JsonMember;
+
+/// One value of a document. Which fields count is told by `type`; the others are empty.
+struct JsonValue {
+  JsonType type = JsonType::Null;
+  bool boolean = false;
+  bool is_integer = false;          ///< A number without fraction and exponent that fits 64 bits: `integer` is exact.
+  std::uint32_t offset = 0;         ///< Index of its first byte in the text.
+  std::int64_t integer = 0;         ///< Of a number with `is_integer`.
+  double real = 0;                  ///< Of any number.
+  std::string text;                 ///< Of a string: its content, unescaped. Of a number: as it was written.
+  std::vector<JsonValue> elements;  ///< Of an array.
+  std::vector<JsonMember> members;  ///< Of an object, in the order of the file, keys unique.
+
+  /// The value of a member, or nullptr.
+  const JsonValue* find(std::string_view key) const;
+};
+
+struct JsonMember {
+  std::string key;
+  std::uint32_t key_offset = 0;  ///< Index of the key's opening quote in the text.
+  JsonValue value;
+};
+
+/// A whole text. What it may hold at most: 64 MiB, 4 Mi values, 100 levels.
+struct JsonDocument {
+  std::string name;  ///< What stands before ":line:column" in messages: the path as the user wrote it.
+  std::string text;
+  JsonValue root;
+
+  /// "name:12:7" of a byte of the text. Lines and columns count from one; a column is a character, not a byte.
+  std::string position(std::uint32_t offset) const;
+
+  /// The JSON pointer (RFC 6901) of the innermost value or key that contains this byte; empty for the root.
+  std::string pointer(std::uint32_t offset) const;
+
+  /// "name:12:7: /layers/3/shape": the `where` of an error about the value or the key at `offset`.
+  std::string where(std::uint32_t offset) const;
+};
+
+/// Beyond this many errors, a file has one mistake that repeats.
+inline constexpr std::size_t kMostErrors = 50;
+
+inline constexpr std::size_t kLargestJsonText = std::size_t{64} << 20;
+inline constexpr std::size_t kMostJsonValues = std::size_t{4} << 20;
+inline constexpr int kDeepestJson = 100;
+
+/// Parses a text. Error: the first thing that is not JSON, with its position, or the keys that an object has twice.
+Result<JsonDocument> parse_json(std::string text, std::string name);
+
+/// Reads and parses a file; "-" is the standard input. Error: what `read_text_file` or `parse_json` reports.
+Result<JsonDocument> read_json_file(const std::string& path);
+
+}  // namespace fsdp

@@ -1,0 +1,48 @@
+#pragma once
+
+// Rows of module names, written short: "model.layers.{0..27}" for the 28 names from "model.layers.0" on,
+// "model.layers.{0..26..2}" for every second one, and "encoder_layer_{0..11}" where the number follows an underscore.
+// Files and reports use them so that a change reads as one line.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+
+namespace fsdp {
+
+/// A row of names that differ in one number, which is a whole part between dots or the end of one after an underscore.
+struct NameRange {
+  std::string before;  ///< "model.layers.", or "encoder.layers.encoder_layer_"
+  std::string after;   ///< "", or ".mlp"
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  std::int64_t step = 1;  ///< Positive.
+
+  std::int64_t count() const { return (last - first) / step + 1; }
+  bool operator==(const NameRange&) const = default;
+};
+
+/// "model.layers.{0..27}", with a third number for a step other than one.
+std::string to_string(const NameRange& range);
+
+/// The row that two names begin; nothing when they differ in more than one number, or the number does not rise.
+std::optional<NameRange> range_of(std::string_view name, std::string_view next);
+
+/// Appends `name` to the row when it is the next one of it.
+bool extend(NameRange& range, std::string_view name);
+
+/// The same names in the same order, each row of at least two neighbors (three, for a step other than one) as one.
+std::vector<std::string> fold_names(std::span<const std::string> names);
+
+inline constexpr std::int64_t kMostNamesOfARange = 1'000'000;
+
+/// The names that a text stands for: itself, or each of a row. Error: braces that hold no range, a range that does not
+/// rise, or one of more than a million names; `where` is put in front.
+Result<std::vector<std::string>> unfold_name(std::string_view text, std::string_view where);
+
+}  // namespace fsdp

@@ -1,0 +1,236 @@
+#pragma once
+
+// The members of an object of a file, named in one list that both reads them and gives their JSON Schema.
+//
+//   void point_fields(Fields& fields, Point& point) {
+//     fields.required("name", "How people call it.", point.name);
+//     fields.optional("ranks", "GPUs of the job.", point.num_ranks, IntegerRange{1, 1024});
+//     fields.required_as("shape", "Its sizes.", R"("$ref": "#/definitions/sizes")", [&](const JsonValue& value,
+//                        JsonErrors& errors) { read_shape(value, point.shape, errors); });
+//   }
+//
+// Reading: `ObjectReader object(value, errors); Fields fields(object); point_fields(fields, point);`.
+// Its schema: `schema_of_fields([](Fields& fields) { Point point; point_fields(fields, point); })`.
+//
+// A schema is passed around as the text of an object's members, without the braces: `"type": "boolean"`.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/base/json_writer.h"
+#include "core/base/object_reader.h"
+
+namespace fsdp {
+
+/// What people are told of a member.
+struct FieldDoc {
+  std::string_view text;
+  std::string_view examples = {};  ///< A JSON list of values; empty: none.
+
+  FieldDoc(const char* sentence) : text(sentence) {}  // NOLINT(google-explicit-constructor): read as a sentence.
+  FieldDoc(std::string_view sentence, std::string_view list) : text(sentence), examples(list) {}
+};
+
+// What a reader of object_reader.h takes, in the schema language. Types of their own join by an overload in their
+// namespace.
+std::string schema_of(bool value);
+std::string schema_of(const std::string& value);
+std::string schema_of(std::int64_t value, IntegerRange range = {});
+std::string schema_of(int value, IntegerRange range = {});
+std::string schema_of(double value, RealRange range = {});
+/// A size as an integer of bytes.
+std::string schema_of(Bytes value, InBytes);
+std::string schema_of_names(const std::vector<std::string_view>& names);
+
+template <class E>
+std::string schema_of(const E& /*value*/, const EnumTable<E>& table) {
+  std::vector<std::string_view> names;
+  for (const EnumName<E>& entry : table.names) names.push_back(entry.name);
+  return schema_of_names(names);
+}
+template <class T, class... Args>
+std::string schema_of(const std::vector<T>& /*value*/, const Args&... args) {
+  return R"("type": "array", "items": {)" + schema_of(T{}, args...) + "}";
+}
+template <class T, class... Args>
+std::string schema_of(const std::optional<T>& /*value*/, const Args&... args) {
+  return schema_of(T{}, args...);
+}
+
+/// The names of an enum, and a sentence on each in the same order.
+template <class E>
+struct DescribedNames {
+  const EnumTable<E>& table;
+  std::span<const std::string_view> sentences;
+};
+template <class E>
+DescribedNames(const EnumTable<E>&, std::span<const std::string_view>) -> DescribedNames<E>;
+std::string schema_of_names(const std::vector<std::string_view>& names, std::span<const std::string_view> sentences);
+
+template <class E>
+bool read_json(const JsonValue& value, E& out, JsonErrors& errors, const DescribedNames<E>& names) {
+  return read_json(value, out, errors, names.table);
+}
+template <class E>
+std::string schema_of(const E& /*value*/, const DescribedNames<E>& names) {
+  std::vector<std::string_view> table;
+  for (const EnumName<E>& entry : names.table.names) table.push_back(entry.name);
+  return schema_of_names(table, names.sentences);
+}
+
+/// A text that says something. The members are the message to one that does not.
+struct NotEmpty {
+  std::string_view what;
+  std::string_view hint;
+};
+bool read_json(const JsonValue& value, std::string& out, JsonErrors& errors, NotEmpty rule);
+std::string schema_of(const std::string& value, NotEmpty rule);
+
+// Quantities with their unit are definitions of the file: those of `quantity_schemas`.
+std::string schema_of(Bytes value);
+std::string schema_of(BytesPerSecond value);
+std::string schema_of(FlopsPerSecond value);
+std::string schema_of(Seconds value);
+std::vector<std::pair<std::string, std::string>> quantity_schemas();
+
+// What a missing member means, as JSON: the value of the field as it is made. Empty: nothing that JSON can say.
+std::string default_of(bool value);
+std::string default_of(const std::string& value);
+std::string default_of(std::int64_t value, IntegerRange range = {});
+std::string default_of(int value, IntegerRange range = {});
+std::string default_of(double value, RealRange range = {});
+std::string default_of(Bytes value, InBytes);
+template <class E>
+std::string default_of(const E& value, const EnumTable<E>& table) {
+  return json_quoted(name_of(table, value));
+}
+template <class E>
+std::string default_of(const E& value, const DescribedNames<E>& names) {
+  return json_quoted(name_of(names.table, value));
+}
+template <class... Any>
+std::string default_of(const Any&... /*unused*/) {
+  return {};
+}
+
+/// A value that a function reads.
+template <class Read>
+struct ReadBy {
+  Read& read;
+};
+template <class Read>
+bool read_json(const JsonValue& value, ReadBy<Read>& out, JsonErrors& errors) {
+  if constexpr (std::is_same_v<decltype(out.read(value, errors)), bool>) {
+    return out.read(value, errors);
+  } else {
+    out.read(value, errors);
+    return true;
+  }
+}
+
+/// The schema of one member.
+struct FieldSchema {
+  std::string_view key;
+  std::string schema;  ///< With description, examples and default.
+  bool required = false;
+};
+
+class Fields;
+/// The schema of an object that has these members and no others.
+std::string schema_of_object(const std::vector<FieldSchema>& fields);
+template <class Visit>
+std::vector<FieldSchema> schemas_of_fields(Visit visit);
+template <class Visit>
+std::string schema_of_fields(Visit visit) {
+  return schema_of_object(schemas_of_fields(visit));
+}
+
+/// One object: it reads, or it collects schemas. In the second case every call returns false.
+class Fields {
+ public:
+  explicit Fields(ObjectReader& object) : object_(&object) {}
+  explicit Fields(std::vector<FieldSchema>& schemas) : schemas_(&schemas) {}
+
+  /// As `ObjectReader::required` and `optional`.
+  template <class T, class... Args>
+  bool required(std::string_view key, FieldDoc doc, T& out, const Args&... args) {
+    if (object_ != nullptr) return object_->required(key, out, args...);
+    return describe(key, doc, schema_of(out, args...), true);
+  }
+  template <class T, class... Args>
+  bool optional(std::string_view key, FieldDoc doc, T& out, const Args&... args) {
+    if (object_ != nullptr) return object_->optional(key, out, args...);
+    return describe(key, doc, schema_of(out, args...), false, default_of(out, args...));
+  }
+
+  /// A member that `read(value, errors)` reads and whose schema is `schema`. It may return whether the value was good.
+  template <class Read>
+  bool required_as(std::string_view key, FieldDoc doc, std::string_view schema, Read read) {
+    if (object_ == nullptr) return describe(key, doc, schema, true);
+    ReadBy<Read> reader{read};
+    return object_->required(key, reader);
+  }
+  template <class Read>
+  bool optional_as(std::string_view key, FieldDoc doc, std::string_view schema, Read read) {
+    if (object_ == nullptr) return describe(key, doc, schema, false);
+    ReadBy<Read> reader{read};
+    return object_->optional(key, reader);
+  }
+
+  /// A member that is an object with the fields that `visit(fields)` names.
+  template <class Visit>
+  void required_object(std::string_view key, FieldDoc doc, Visit visit) {
+    required_as(key, doc, object_ == nullptr ? schema_of_fields(visit) : std::string(), reader_of(visit));
+  }
+  template <class Visit>
+  void optional_object(std::string_view key, FieldDoc doc, Visit visit) {
+    optional_as(key, doc, object_ == nullptr ? schema_of_fields(visit) : std::string(), reader_of(visit));
+  }
+
+  /// Where it reads: the object, for what no list can say; else nullptr.
+  ObjectReader* object() { return object_; }
+
+  /// A member that is for others, whatever it holds: "$schema".
+  void ignore(std::string_view key, FieldDoc doc) {
+    if (object_ == nullptr) describe(key, doc, {}, false);
+    if (object_ != nullptr) object_->ignore(key);
+  }
+
+ private:
+  template <class Visit>
+  static auto reader_of(Visit& visit) {
+    return [&visit](const JsonValue& value, JsonErrors& errors) {
+      ObjectReader object(value, errors);
+      Fields fields(object);
+      visit(fields);
+      return object.finish();
+    };
+  }
+  bool describe(std::string_view key, const FieldDoc& doc, std::string_view schema, bool required,
+                std::string_view otherwise = {});
+
+  ObjectReader* object_ = nullptr;
+  std::vector<FieldSchema>* schemas_ = nullptr;
+};
+
+template <class Visit>
+std::vector<FieldSchema> schemas_of_fields(Visit visit) {
+  std::vector<FieldSchema> schemas;
+  Fields fields(schemas);
+  visit(fields);
+  return schemas;
+}
+
+/// The text of a whole schema, laid out. `definitions`: what "#/definitions/NAME" refers to.
+std::string schema_of_file(std::string_view name, std::string_view title, std::string_view description,
+                           std::string_view schema, const std::vector<FieldSchema>& definitions);
+
+/// `"allOf": [{"$ref": "#/definitions/NAME"}]`: beside "$ref" a schema may say nothing else.
+std::string schema_reference(std::string_view definition);
+
+}  // namespace fsdp

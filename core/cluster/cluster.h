@@ -1,0 +1,185 @@
+#pragma once
+
+// The machines: which GPU, how many, and what lies between them.
+//
+// A cluster is uniform: every node has the same GPUs and links. So it costs the same for 2 GPUs and for 16,384. Every
+// figure says where it comes from, because a prediction is worth no more than what it rests on.
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/object_reader.h"
+#include "core/base/provenance.h"
+#include "core/base/result.h"
+#include "core/base/units.h"
+
+namespace fsdp {
+
+class KernelWorkspaces;
+
+/// A figure, and what it rests on.
+template <class T>
+struct Sourced {
+  T value{};
+  Provenance provenance = Provenance::Assumed;
+  std::string source;
+
+  bool operator==(const Sourced&) const = default;
+};
+
+/// How the GPUs of one node reach each other.
+enum class IntraLink {
+  NvSwitch,  ///< NVLink through a switch: every pair has the full rate of the GPU.
+  NvLink,    ///< NVLink without a switch (mesh or bridge): the rate is split among the neighbors.
+  PciePeer,  ///< PCIe with peer-to-peer copies: under one PCIe switch, and the driver allows it.
+  PcieHost,  ///< PCIe through host memory (NCCL's SHM transport): most consumer and T4 boxes.
+};
+
+enum class NetworkKind { Infiniband, Roce, Ethernet, Efa };
+
+enum class CpuVendor { Unknown, Intel, Amd, Arm };
+
+/// The link that the collectives of one node use.
+struct IntraNodeLink {
+  IntraLink kind = IntraLink::PcieHost;
+  Sourced<BytesPerSecond> bandwidth;  ///< Nominal, of one GPU, per direction: 450 GB/s for H100 SXM.
+  Sourced<Seconds> latency;           ///< Of one hop.
+  /// Bus bandwidth (as nccl-tests defines it) that large all-gathers reach, where somebody measured it.
+  std::optional<Sourced<BytesPerSecond>> bus_bandwidth;
+
+  bool operator==(const IntraNodeLink&) const = default;
+};
+
+/// The PCIe link of one GPU to its host: what offloading goes over, with any kind of `IntraNodeLink`.
+struct HostLink {
+  int pcie_generation = 3;
+  int pcie_lanes = 16;
+  Sourced<BytesPerSecond> bandwidth;  ///< Nominal, per direction.
+
+  bool operator==(const HostLink&) const = default;
+};
+
+/// The most GPUs that a node may have, and as `Network::gpus_per_nic`: all GPUs of the node, however many.
+inline constexpr int kMostGpusPerNode = 1024;
+inline constexpr int kMostNodes = 1'000'000;
+
+/// What lies between the nodes.
+struct Network {
+  NetworkKind kind = NetworkKind::Ethernet;
+  Sourced<BytesPerSecond> nic_bandwidth;  ///< Of one NIC per direction, or of all NICs that one GPU owns, together.
+  int gpus_per_nic = kMostGpusPerNode;    ///< The GPUs that share one NIC; more than a node has means all of it.
+  bool nic_near_gpu = false;              ///< NIC and GPU under one PCIe switch (GPUDirect).
+  bool sharp = false;                     ///< The switches reduce (NCCL's CollNet plugin).
+  Sourced<Seconds> latency;               ///< Of one hop.
+
+  bool operator==(const Network&) const = default;
+};
+
+struct Gpu {
+  std::string name;                  ///< "T4", "A100 80GB SXM".
+  std::vector<std::string> aliases;  ///< Other names that users and drivers have for it.
+  std::string architecture;          ///< "Turing".
+  int compute_capability = 0;        ///< 75 for 7.5.
+  Sourced<int> num_sms;
+  Sourced<Bytes> l2_cache;
+  Sourced<Bytes> shared_memory_per_block;  ///< The most that one thread block may ask for.
+  Sourced<Bytes> shared_memory_per_sm;
+  Sourced<Bytes> memory;         ///< Total, as the driver reports it (nvidia-smi), not the label.
+  Sourced<Bytes> usable_memory;  ///< What a process may allocate in all, its context included (cudaMemGetInfo's total).
+  Sourced<BytesPerSecond> memory_bandwidth;
+
+  // Dense peak rates of matrix products. Missing: the hardware has no such mode.
+  std::optional<Sourced<FlopsPerSecond>> fp32;
+  std::optional<Sourced<FlopsPerSecond>> tf32;
+  std::optional<Sourced<FlopsPerSecond>> fp16;
+  std::optional<Sourced<FlopsPerSecond>> bf16;
+
+  // What eager training reaches, 0 to 1: clocks under load, shapes that tile badly and gaps between kernels are in it.
+  // Measured: fitted to published training steps of this card. A benchmark of one large product reaches more.
+  Sourced<double> achievable_compute;    ///< Of a peak rate, by matrix products and convolutions.
+  Sourced<double> achievable_bandwidth;  ///< Of the memory bandwidth, by everything that is bound by memory.
+  /// Of a peak rate, by fused attention. Missing: `kAttentionShare` of what products reach (simulator/time/roofline.h).
+  std::optional<Sourced<double>> achievable_attention;
+  Sourced<Bytes> context;  ///< What the CUDA context of one process takes with PyTorch loaded.
+
+  // How this GPU usually sits in a node; what a cluster has when nobody says more.
+  IntraNodeLink intra_node;
+  HostLink host_link;
+  Network network;
+
+  /// CPU: what was measured of its kernels (core/model/kernel_workspaces.h). Null: nothing.
+  std::shared_ptr<const KernelWorkspaces> kernel_workspaces = {};
+
+  bool operator==(const Gpu&) const = default;
+};
+
+struct Cluster {
+  std::string name;  ///< "4x T4", "AWS p4d.24xlarge".
+  std::vector<std::string> aliases;
+  Gpu gpu;
+  int gpus_per_node = 1;  ///< One rank each: torchrun's --nproc-per-node.
+  int nodes = 1;
+  CpuVendor cpu = CpuVendor::Unknown;
+  IntraNodeLink intra_node;
+  HostLink host_link;
+  Network network;                            ///< Counts only when there are several nodes.
+  std::optional<Sourced<Bytes>> host_memory;  ///< Of one node.
+  /// What was assumed to fill in what nobody said, as sentences for the report.
+  std::vector<std::string> assumptions;
+
+  bool operator==(const Cluster&) const = default;
+};
+
+/// The number of GPUs, which is the number of ranks.
+int world_size(const Cluster& cluster);
+
+/// Peak rate of matrix products in this dtype; nothing when the hardware has no such mode (bf16 before Ampere). With
+/// `allow_tf32`, float32 products run as TF32 where there is one, as PyTorch does with
+/// `torch.set_float32_matmul_precision("high")`.
+std::optional<Sourced<FlopsPerSecond>> peak_rate(const Gpu& gpu, Dtype dtype, bool allow_tf32 = false);
+
+/// What the user says about a cluster, over what the library or a file says.
+struct ClusterOverrides {
+  std::optional<int> gpus_per_node = {};
+  std::optional<int> nodes = {};
+  std::optional<Bytes> memory = {};  ///< Total device memory of a GPU.
+  std::optional<IntraLink> intra_link = {};
+  std::optional<BytesPerSecond> intra_bandwidth = {};  ///< Nominal, of one GPU, per direction.
+  std::optional<NetworkKind> network = {};
+  std::optional<BytesPerSecond> nic_bandwidth = {};
+  std::optional<int> gpus_per_nic = {};
+  std::optional<Bytes> host_memory = {};  ///< Of one node.
+};
+
+/// The cluster with what the user said. Error: each number that makes no sense, named by its flag (`--gpus`, `--mem`,
+/// ...).
+Result<Cluster> override_cluster(Cluster cluster, const ClusterOverrides& overrides);
+
+/// Nodes of GPUs with the links that are usual for them: `--gpu T4 --gpus 4 --nodes 2`. Which links were assumed is in
+/// `assumptions`. Error: as `override_cluster`.
+Result<Cluster> make_cluster(const Gpu& gpu, int gpus_per_node, int nodes, const ClusterOverrides& overrides = {});
+
+/// The cluster when no GPU is named: `--gpus 4 --mem 16G`. It has the memory given and, for all else, stands in for the
+/// slowest GPU of the library that has bf16 and at least about that much memory; `assumptions` says so, and what
+/// follows for those who own another one. REQUIRES: a library with a GPU that has bf16. Error: as `override_cluster`.
+Result<Cluster> assumed_cluster(std::span<const Gpu> library, int gpus_per_node, int nodes, Bytes memory,
+                                const ClusterOverrides& overrides = {});
+
+/// Every figure of the cluster that is assumed or given, as a line: "CUDA context 300 MiB (assumed: ...)".
+std::vector<std::string> unproven_figures(const Cluster& cluster);
+
+extern const EnumTable<Provenance> kProvenanceNames;  ///< "measured", "published", "assumed", "given".
+extern const EnumTable<IntraLink> kIntraLinkNames;    ///< "nvswitch", "nvlink", "pcie-peer", "pcie-host".
+extern const EnumTable<NetworkKind> kNetworkNames;    ///< "infiniband", "roce", "ethernet", "efa".
+extern const EnumTable<CpuVendor> kCpuVendorNames;    ///< "unknown", "intel", "amd", "arm".
+
+/// For people: "NVLink through NVSwitch", "PCIe through host memory"; "InfiniBand", "RoCE", "Ethernet", "EFA".
+std::string_view describe(IntraLink kind);
+std::string_view describe(NetworkKind kind);
+
+}  // namespace fsdp

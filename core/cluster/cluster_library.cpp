@@ -1,0 +1,165 @@
+#include "core/cluster/cluster_library.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include "core/base/json_document.h"
+#include "core/base/json_writer.h"
+#include "core/base/nearest.h"
+#include "core/cluster/cluster_reader.h"
+
+namespace fsdp {
+
+namespace {
+
+/// The name as it is compared: small letters, no blanks, no separators, no maker.
+std::string device_key(std::string_view name) {
+  std::string result;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  constexpr std::string_view kMaker = "nvidia";
+  if (result.starts_with(kMaker)) result.erase(0, kMaker.size());
+  return result;
+}
+
+template <class Named>
+bool has_name(const Named& item, const std::string& wanted) {
+  if (device_key(item.name) == wanted) return true;
+  return std::any_of(item.aliases.begin(), item.aliases.end(),
+                     [&](const std::string& alias) { return device_key(alias) == wanted; });
+}
+
+/// Whose device a device_key name is, where it is clearly none of NVIDIA's; else "".
+std::string_view maker_of_others(std::string_view name) {
+  struct Beginning {
+    std::string_view name, maker;
+  };
+  constexpr Beginning kOthers[] = {
+      {"mi2", "AMD"},    {"mi3", "AMD"},    {"mi4", "AMD"},         {"amd", "AMD"},       {"instinct", "AMD"},
+      {"rx7", "AMD"},    {"radeon", "AMD"}, {"gaudi", "Intel"},     {"intel", "Intel"},   {"ponte", "Intel"},
+      {"tpu", "Google"}, {"trn", "Amazon"}, {"trainium", "Amazon"}, {"ascend", "Huawei"}, {"mtia", "Meta"},
+  };
+  for (const Beginning& other : kOthers) {
+    if (name.starts_with(other.name)) return other.maker;
+  }
+  return {};
+}
+
+/// The one with this name, or nullptr and the hint of the error.
+template <class Named>
+const Named* find_named(std::string_view name, std::span<const Named> items, std::string& hint) {
+  const std::string wanted = device_key(name);
+  for (const Named& item : items) {
+    if (!wanted.empty() && has_name(item, wanted)) return &item;
+  }
+  // A slip in an alias suggests the alias, or a user of "p4d" would be told a longer name.
+  std::vector<std::string_view> all;
+  std::vector<std::string_view> names;
+  for (const Named& item : items) {
+    names.push_back(item.name);
+    all.push_back(item.name);
+    all.insert(all.end(), item.aliases.begin(), item.aliases.end());
+  }
+  const std::optional<std::string> nearest = nearest_name(name, all);
+  hint = nearest ? fmt::format("Did you mean \"{}\"?", *nearest) : suggest_name("", names);
+  return nullptr;
+}
+
+/// The JSON files of a folder, sorted by name.
+Result<std::vector<std::string>> json_files(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() == ".json") paths.push_back(entry->path().string());
+  }
+  if (error) {
+    return failure(folder, fmt::format("The folder of the clusters cannot be read: {}.", error.message()),
+                   "It is installed next to the program, as share/fsdp-plan/model_specs/clusters.");
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+/// Reports names and aliases that two of the library have in common.
+template <class Named>
+void check_names(const std::vector<Named>& items, const std::string& folder, Errors& errors) {
+  std::map<std::string, const Named*> owners;
+  for (const Named& item : items) {
+    std::vector<std::string> names = item.aliases;
+    names.push_back(item.name);
+    for (const std::string& name : names) {
+      const auto [owner, is_new] = owners.emplace(device_key(name), &item);
+      if (is_new || owner->second == &item) continue;
+      errors.push_back({folder,
+                        fmt::format("\"{}\" and \"{}\" are both called \"{}\".", owner->second->name, item.name, name),
+                        "Take the alias from one of them."});
+    }
+  }
+}
+
+template <class Read, class Item>
+void read_all(const std::vector<std::string>& paths, std::vector<Item>& items, Errors& errors, Read read) {
+  for (const std::string& path : paths) {
+    Result<JsonDocument> document = read_json_file(path);
+    Result<Item> item = document ? read(*document) : tl::unexpected(document.error());
+    if (item) {
+      items.push_back(std::move(*item));
+    } else {
+      append(errors, item.error());
+    }
+  }
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.name < b.name; });
+}
+
+}  // namespace
+
+Result<ClusterLibrary> read_cluster_library(const std::string& folder) {
+  FSDP_TRY(const std::vector<std::string> gpu_paths, json_files(folder + "/gpus"));
+  FSDP_TRY(const std::vector<std::string> cluster_paths, json_files(folder));
+  ClusterLibrary library;
+  Errors errors;
+  read_all(gpu_paths, library.gpus, errors, read_gpu);
+  read_all(cluster_paths, library.clusters, errors,
+           [&](const JsonDocument& document) { return read_cluster(document, library.gpus); });
+  check_names(library.gpus, folder, errors);
+  check_names(library.clusters, folder, errors);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return library;
+}
+
+bool is_same_gpu_name(std::string_view a, std::string_view b) {
+  return device_key(a) == device_key(b);
+}
+
+bool is_beginning_of_name(std::string_view beginning, std::string_view name) {
+  return device_key(name).starts_with(device_key(beginning));
+}
+
+Result<Gpu> find_gpu(std::string_view name, std::span<const Gpu> gpus, std::string_view where) {
+  std::string hint;
+  if (const std::string_view maker = maker_of_others(device_key(name)); !maker.empty()) {
+    return failure(
+        std::string(where), fmt::format("{} is a device of {}, which is not modeled.", json_quoted(name), maker),
+        "Memory, kernels and collectives are those of CUDA and NCCL on GPUs of NVIDIA: fsdp-plan gpus lists them.");
+  }
+  const Gpu* gpu = find_named(name, gpus, hint);
+  if (gpu == nullptr) return failure(std::string(where), fmt::format("Unknown GPU {}.", json_quoted(name)), hint);
+  return *gpu;
+}
+
+Result<Cluster> find_cluster(std::string_view name, std::span<const Cluster> clusters, std::string_view where) {
+  std::string hint;
+  const Cluster* cluster = find_named(name, clusters, hint);
+  if (cluster == nullptr)
+    return failure(std::string(where), fmt::format("Unknown cluster {}.", json_quoted(name)), hint);
+  return *cluster;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,467 @@
+#include "core/cluster/cluster_reader.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "core/base/foreign_files.h"
+#include "core/base/object_fields.h"
+#include "core/base/parse_units.h"
+#include "core/cluster/cluster_library.h"
+
+namespace fsdp {
+
+namespace {
+
+constexpr std::string_view kClusterFormat = "1.0";
+
+enum class FileKind { Gpu, Cluster };
+constexpr EnumName<FileKind> kFileKinds[] = {{FileKind::Gpu, "gpu"}, {FileKind::Cluster, "cluster"}};
+constexpr EnumTable<FileKind> kFileKindNames{"kind of file", kFileKinds};
+
+/// "7.5", which is 75 in the code.
+struct ComputeCapability {
+  int value = 0;
+};
+
+bool read_json(const JsonValue& value, ComputeCapability& out, JsonErrors& errors) {
+  std::string text;
+  if (!read_json(value, text, errors)) return false;
+  const std::size_t point = text.find('.');
+  const auto is_digits = [](std::string_view part) {
+    return !part.empty() && part.size() <= 3 && part.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  const std::string_view whole = text;
+  if (point == std::string::npos || !is_digits(whole.substr(0, point)) || !is_digits(whole.substr(point + 1)) ||
+      text.size() - point != 2) {
+    return errors.add(value, fmt::format("{} is not a compute capability.", json_quoted(text)), "Write it as \"8.0\".");
+  }
+  std::from_chars(text.data(), text.data() + point, out.value);
+  out.value = out.value * 10 + (text.back() - '0');
+  return true;
+}
+
+std::string schema_of(ComputeCapability /*value*/) {
+  return R"("type": "string", "pattern": "^[0-9]{1,3}\\.[0-9]$")";
+}
+
+constexpr NotEmpty kNamed{"There is no name.", "Write one."};
+constexpr NotEmpty kWithSource{"There is no source.", "Write where the figure was read, or how it was estimated."};
+
+constexpr std::string_view kProvenanceSentences[] = {
+    "Somebody read it off a machine of this kind.", "The maker's data sheet or documentation says so.",
+    "An estimate; the source says how it was made.", "The user said so on the command line. Only in plans."};
+constexpr std::string_view kLinks[] = {"NVLink through a switch: every pair has the full rate.",
+                                       "NVLink without a switch: mesh or bridge.", "PCIe with peer-to-peer copies.",
+                                       "PCIe through host memory."};
+
+/// A share of a peak: nothing reaches more than all of it, and a share of zero would take forever.
+constexpr RealRange kShare{0.01, 1};
+
+/// What every file begins with. An error when it is of another kind or of another version.
+void head_fields(Fields& fields, FileKind expected) {
+  static const std::string version = fmt::format(R"("const": "{}")", kClusterFormat);
+  fields.ignore("$schema", "Where this schema lies, for editors.");
+  fields.required_as("format_version", "Version of this format. A reader refuses one that it does not know.", version,
+                     [](const JsonValue& value, JsonErrors& errors) {
+                       std::string found;
+                       if (!read_json(value, found, errors)) return false;
+                       return found == kClusterFormat ||
+                              errors.add(value, fmt::format("Format version {} is not known.", json_quoted(found)),
+                                         fmt::format("Write \"{}\".", kClusterFormat));
+                     });
+  fields.required_as(
+      "kind", "What the file describes.", expected == FileKind::Gpu ? R"("const": "gpu")" : R"("const": "cluster")",
+      [&](const JsonValue& value, JsonErrors& errors) {
+        FileKind kind = expected;
+        if (!read_json(value, kind, errors, kFileKindNames)) return false;
+        return kind == expected ||
+               errors.add(value, fmt::format("This file describes a {}.", name_of(kFileKindNames, kind)),
+                          fmt::format("A file of kind \"{}\" belongs here.", name_of(kFileKindNames, expected)));
+      });
+}
+
+template <class T, class Visit>
+bool read_fields(const JsonValue& value, T& out, JsonErrors& errors, Visit visit) {
+  ObjectReader object(value, errors);
+  Fields fields(object);
+  visit(fields, out);
+  return object.finish();
+}
+
+template <class T, class Visit>
+std::string describe_fields(Visit visit) {
+  return schema_of_fields([&](Fields& fields) {
+    T value;
+    visit(fields, value);
+  });
+}
+
+}  // namespace
+
+// Outside of the unnamed namespace, where the calls in templates would not find them.
+
+static bool read_json(const JsonValue& value, Provenance& out, JsonErrors& errors) {
+  return read_json(value, out, errors, kProvenanceNames);
+}
+static std::string schema_of(Provenance /*value*/) {
+  return schema_reference("provenance");
+}
+
+template <class T, class... Args>
+static void figure_fields(Fields& fields, Sourced<T>& figure, const Args&... args) {
+  fields.required("value", "The figure.", figure.value, args...);
+  fields.required("provenance", "What the figure rests on.", figure.provenance);
+  fields.required("source", "Where the figure was read, or how it was estimated.", figure.source, kWithSource);
+}
+
+template <class T, class... Args>
+static bool read_json(const JsonValue& value, Sourced<T>& out, JsonErrors& errors, const Args&... args) {
+  ObjectReader object(value, errors);
+  Fields fields(object);
+  figure_fields(fields, out, args...);
+  return object.finish();
+}
+template <class T, class... Args>
+static std::string schema_of(const Sourced<T>& /*value*/, const Args&... args) {
+  return schema_of_fields([&](Fields& fields) {
+    Sourced<T> figure;
+    figure_fields(fields, figure, args...);
+  });
+}
+static std::string schema_of(const Sourced<Bytes>& /*value*/) {
+  return schema_reference("figure_of_size");
+}
+static std::string schema_of(const Sourced<BytesPerSecond>& /*value*/) {
+  return schema_reference("figure_of_bandwidth");
+}
+static std::string schema_of(const Sourced<FlopsPerSecond>& /*value*/) {
+  return schema_reference("figure_of_flops_rate");
+}
+static std::string schema_of(const Sourced<Seconds>& /*value*/) {
+  return schema_reference("figure_of_time");
+}
+
+static void link_fields(Fields& fields, IntraNodeLink& link) {
+  fields.required("kind", "What it is.", link.kind, DescribedNames{kIntraLinkNames, kLinks});
+  fields.required("bandwidth", "Nominal, of one GPU, per direction.", link.bandwidth);
+  fields.required("latency", "Of one hop.", link.latency);
+  fields.optional("bus_bandwidth", "Bus bandwidth, as nccl-tests defines it, that large collectives reach.",
+                  link.bus_bandwidth);
+}
+
+static void host_fields(Fields& fields, HostLink& link) {
+  fields.required("pcie_generation", "Generation of PCIe.", link.pcie_generation, IntegerRange{1, 7});
+  fields.required("pcie_lanes", "Lanes of PCIe.", link.pcie_lanes, IntegerRange{1, 32});
+  fields.required("bandwidth", "Nominal, per direction.", link.bandwidth);
+}
+
+static void network_fields(Fields& fields, Network& network) {
+  fields.required("kind", "What it is.", network.kind, kNetworkNames);
+  fields.required("nic_bandwidth", "Of one NIC per direction, or of all NICs that one GPU owns, together.",
+                  network.nic_bandwidth);
+  fields.optional("gpus_per_nic", "The GPUs of a node that share one NIC. Missing: all of them.", network.gpus_per_nic,
+                  IntegerRange{1, kMostGpusPerNode});
+  fields.optional("nic_near_gpu", "NIC and GPU under one PCIe switch (GPUDirect).", network.nic_near_gpu);
+  fields.optional("sharp", "The switches reduce (NCCL's CollNet plugin).", network.sharp);
+  fields.required("latency", "Of one hop.", network.latency);
+}
+
+static bool read_json(const JsonValue& value, IntraNodeLink& out, JsonErrors& errors) {
+  return read_fields(value, out, errors, link_fields);
+}
+static std::string schema_of(const IntraNodeLink& /*value*/) {
+  return schema_reference("intra_node");
+}
+
+static bool read_json(const JsonValue& value, HostLink& out, JsonErrors& errors) {
+  return read_fields(value, out, errors, host_fields);
+}
+static std::string schema_of(const HostLink& /*value*/) {
+  return schema_reference("host_link");
+}
+
+static bool read_json(const JsonValue& value, Network& out, JsonErrors& errors) {
+  return read_fields(value, out, errors, network_fields);
+}
+static std::string schema_of(const Network& /*value*/) {
+  return schema_reference("network");
+}
+
+static void rate_fields(Fields& fields, Gpu& gpu) {
+  fields.required("fp32", "Dense peak in fp32.", gpu.fp32);
+  fields.optional("tf32", "Dense peak in tf32.", gpu.tf32);
+  fields.optional("fp16", "Dense peak in fp16.", gpu.fp16);
+  fields.optional("bf16", "Dense peak in bf16.", gpu.bf16);
+}
+
+static void gpu_fields(Fields& fields, Gpu& gpu) {
+  head_fields(fields, FileKind::Gpu);
+  ComputeCapability capability;
+  fields.required("name", "As the maker calls it.", gpu.name, kNamed);
+  fields.optional("aliases", "Other names that users and drivers have for it.", gpu.aliases, kNamed);
+  fields.required("architecture", "Family of the chip.", gpu.architecture, kNamed);
+  if (fields.required("compute_capability", {"Of CUDA: decides which kernels run.", R"(["8.0"])"}, capability)) {
+    gpu.compute_capability = capability.value;
+  }
+  fields.required("sms", "Number of streaming multiprocessors.", gpu.num_sms, IntegerRange{1, 100'000});
+  fields.required("l2_cache", "Size of the L2 cache.", gpu.l2_cache);
+  fields.required("shared_memory_per_block", "The most shared memory that one thread block may ask for.",
+                  gpu.shared_memory_per_block);
+  fields.required("shared_memory_per_sm", "Shared memory of one multiprocessor.", gpu.shared_memory_per_sm);
+  fields.required("memory", "Total device memory as the driver reports it, not the label.", gpu.memory);
+  fields.required("usable_memory",
+                  "What one process may allocate in all, its CUDA context included: the total of cudaMemGetInfo.",
+                  gpu.usable_memory);
+  fields.required("memory_bandwidth", "Nominal bandwidth of the device memory.", gpu.memory_bandwidth);
+  fields.required_as("peak", "Dense peak rates of matrix products. Missing: the hardware has no such mode.",
+                     R"("allOf": [{"$ref": "#/definitions/peak"}])", [&](const JsonValue& value, JsonErrors& errors) {
+                       return read_fields(value, gpu, errors, rate_fields);
+                     });
+  fields.required("achievable_compute",
+                  "The share of a peak rate that matrix products and convolutions of a training step reach.",
+                  gpu.achievable_compute, kShare);
+  fields.required("achievable_bandwidth",
+                  "The share of the memory bandwidth that the other kernels of a training step reach.",
+                  gpu.achievable_bandwidth, kShare);
+  fields.optional("achievable_attention",
+                  "The share of a peak rate that fused attention reaches. Missing: 0.65 of achievable_compute.",
+                  gpu.achievable_attention, kShare);
+  fields.required("context", "What the CUDA context of one process takes with PyTorch loaded.", gpu.context);
+  fields.required("intra_node", "The link of a node's GPUs, where a cluster names none.", gpu.intra_node);
+  fields.required("host_link", "The link to the host, where a cluster names none.", gpu.host_link);
+  fields.required("network", "The network, where a cluster names none.", gpu.network);
+}
+
+static bool read_json(const JsonValue& value, Gpu& gpu, JsonErrors& errors) {
+  return read_fields(value, gpu, errors, gpu_fields);
+}
+
+namespace {
+
+bool read_gpu_of_cluster(const JsonValue& value, Gpu& gpu, std::span<const Gpu> gpus, JsonErrors& errors) {
+  if (value.type == JsonType::Object) return read_json(value, gpu, errors);
+  if (!expect_type(value, JsonType::String, "the name of a GPU or a GPU card", errors)) return false;
+  Result<Gpu> found = find_gpu(value.text, gpus, "");
+  if (!found) return errors.add(value, found.error().front().what, found.error().front().hint);
+  gpu = std::move(*found);
+  return true;
+}
+
+void write_text(JsonWriter& json, const Sourced<int>& figure) {
+  json.member("value", figure.value);
+}
+void write_text(JsonWriter& json, const Sourced<double>& figure) {
+  json.member("value", figure.value);
+}
+void write_text(JsonWriter& json, const Sourced<Bytes>& figure) {
+  json.member("value", exact_size(figure.value));
+}
+void write_text(JsonWriter& json, const Sourced<Seconds>& figure) {
+  json.member("value", exact_time(figure.value));
+}
+void write_text(JsonWriter& json, const Sourced<BytesPerSecond>& figure) {
+  json.member("value", exact_bandwidth(figure.value));
+}
+void write_text(JsonWriter& json, const Sourced<FlopsPerSecond>& figure) {
+  json.member("value", exact_flops_rate(figure.value));
+}
+
+template <class T>
+void write_figure(JsonWriter& json, std::string_view key, const Sourced<T>& figure) {
+  json.key(key);
+  json.begin_object(JsonLayout::OneLine);
+  write_text(json, figure);
+  json.member("provenance", name_of(kProvenanceNames, figure.provenance));
+  json.member("source", figure.source);
+  json.end_object();
+}
+
+template <class T>
+void write_figure(JsonWriter& json, std::string_view key, const std::optional<Sourced<T>>& figure) {
+  if (figure) write_figure(json, key, *figure);
+}
+
+void write_head(JsonWriter& json, FileKind kind) {
+  json.member("format_version", kClusterFormat);
+  json.member("kind", name_of(kFileKindNames, kind));
+}
+
+void write_links(JsonWriter& json, const IntraNodeLink& link, const HostLink& host, const Network& network) {
+  json.key("intra_node");
+  json.begin_object();
+  json.member("kind", name_of(kIntraLinkNames, link.kind));
+  write_figure(json, "bandwidth", link.bandwidth);
+  write_figure(json, "latency", link.latency);
+  write_figure(json, "bus_bandwidth", link.bus_bandwidth);
+  json.end_object();
+  json.key("host_link");
+  json.begin_object();
+  json.member("pcie_generation", host.pcie_generation);
+  json.member("pcie_lanes", host.pcie_lanes);
+  write_figure(json, "bandwidth", host.bandwidth);
+  json.end_object();
+  json.key("network");
+  json.begin_object();
+  json.member("kind", name_of(kNetworkNames, network.kind));
+  write_figure(json, "nic_bandwidth", network.nic_bandwidth);
+  if (network.gpus_per_nic != kMostGpusPerNode) json.member("gpus_per_nic", network.gpus_per_nic);
+  json.member("nic_near_gpu", network.nic_near_gpu);
+  json.member("sharp", network.sharp);
+  write_figure(json, "latency", network.latency);
+  json.end_object();
+}
+
+}  // namespace
+
+Result<Gpu> read_gpu(const JsonDocument& document) {
+  JsonErrors errors(document);
+  Gpu gpu;
+  read_json(document.root, gpu, errors);
+  return std::move(errors).result(std::move(gpu));
+}
+
+namespace {
+
+/// Which links the file names; the others are those of the GPU.
+struct NamedLinks {
+  bool intra_node = false;
+  bool network = false;
+};
+
+void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus, NamedLinks& named) {
+  head_fields(fields, FileKind::Cluster);
+  fields.required("name", "As its users call it.", cluster.name, kNamed);
+  fields.optional("aliases", "Other names that users have for it.", cluster.aliases, kNamed);
+  fields.required_as("gpu", "The name or alias of a shipped GPU, or a GPU card.",
+                     R"("oneOf": [{"type": "string", "minLength": 1}, {"$ref": "#/definitions/gpu"}])",
+                     [&](const JsonValue& value, JsonErrors& errors) {
+                       return read_gpu_of_cluster(value, cluster.gpu, gpus, errors);
+                     });
+  fields.required("gpus_per_node", "GPUs of one node, one rank each.", cluster.gpus_per_node,
+                  IntegerRange{1, kMostGpusPerNode});
+  fields.optional("nodes", "Nodes of the cluster.", cluster.nodes, IntegerRange{1, kMostNodes});
+  fields.optional("cpu", "Maker of the host's CPU; NCCL's choice of algorithm depends on it.", cluster.cpu,
+                  kCpuVendorNames);
+  fields.optional("host_memory", "Memory of one node.", cluster.host_memory);
+  cluster.intra_node = cluster.gpu.intra_node;
+  cluster.host_link = cluster.gpu.host_link;
+  cluster.network = cluster.gpu.network;
+  named.intra_node = fields.optional("intra_node", "The link of a node's GPUs.", cluster.intra_node);
+  fields.optional("host_link", "The link of each GPU to its host.", cluster.host_link);
+  named.network = fields.optional("network", "The network between the nodes.", cluster.network);
+  fields.optional("assumptions", "What was assumed to fill in what nobody said, as sentences.", cluster.assumptions);
+}
+
+}  // namespace
+
+std::string cluster_schema() {
+  const std::string provenance = schema_of(Provenance{}, DescribedNames{kProvenanceNames, kProvenanceSentences});
+  std::vector<FieldSchema> definitions;
+  const auto define = [&](std::string_view name, std::string schema) {
+    definitions.push_back({name, std::move(schema)});
+  };
+  const auto quantities = quantity_schemas();
+  for (const auto& [name, schema] : quantities) define(name, schema);
+  define("provenance", R"("description": "What a figure rests on.", )" + provenance);
+  define("figure_of_size", describe_fields<Sourced<Bytes>>(figure_fields<Bytes>));
+  define("figure_of_bandwidth", describe_fields<Sourced<BytesPerSecond>>(figure_fields<BytesPerSecond>));
+  define("figure_of_flops_rate", describe_fields<Sourced<FlopsPerSecond>>(figure_fields<FlopsPerSecond>));
+  define("figure_of_time", describe_fields<Sourced<Seconds>>(figure_fields<Seconds>));
+  define("intra_node", R"("description": "The link that the collectives of one node use.", )" +
+                           describe_fields<IntraNodeLink>(link_fields));
+  define("host_link", R"("description": "The PCIe link of one GPU to its host: what offloading goes over.", )" +
+                          describe_fields<HostLink>(host_fields));
+  define("network", R"("description": "What lies between the nodes.", )" + describe_fields<Network>(network_fields));
+  define("peak", describe_fields<Gpu>(rate_fields));
+  define("gpu", describe_fields<Gpu>(gpu_fields));
+  define("cluster", describe_fields<Cluster>([](Fields& fields, Cluster& cluster) {
+           NamedLinks named;
+           cluster_fields(fields, cluster, {}, named);
+         }));
+  return schema_of_file(
+      "cluster", "GPUs and clusters of fsdp-plan",
+      "A GPU card (kind \"gpu\") or a cluster of such GPUs (kind \"cluster\"). Every figure says where it comes from.",
+      R"("type": "object", "required": ["kind"], "properties": {"kind": {"enum": ["gpu", "cluster"]}},
+                           "if": {"properties": {"kind": {"const": "gpu"}}},
+                           "then": {"$ref": "#/definitions/gpu"}, "else": {"$ref": "#/definitions/cluster"})",
+      definitions);
+}
+
+bool read_json(const JsonValue& value, Cluster& cluster, JsonErrors& errors, std::span<const Gpu> gpus) {
+  ObjectReader object(value, errors);
+  Fields fields(object);
+  cluster = {};
+  NamedLinks named;
+  cluster_fields(fields, cluster, gpus, named);
+  const bool good = object.finish();
+  if (!named.intra_node && cluster.gpus_per_node > 1) {
+    cluster.assumptions.push_back(fmt::format("The GPUs of a node are linked by {}, as is usual for {}.",
+                                              describe(cluster.intra_node.kind), cluster.gpu.name));
+  }
+  if (!named.network && cluster.nodes > 1) {
+    cluster.assumptions.push_back(fmt::format("The nodes are linked by {}, as is usual for {}.",
+                                              describe(cluster.network.kind), cluster.gpu.name));
+  }
+  return good;
+}
+
+Result<Cluster> read_cluster(const JsonDocument& document, std::span<const Gpu> gpus) {
+  JsonErrors errors(document);
+  Cluster cluster;
+  read_json(document.root, cluster, errors, gpus);
+  return std::move(errors).result(std::move(cluster));
+}
+
+Result<Cluster> read_cluster_file(const std::string& path, std::span<const Gpu> gpus) {
+  FSDP_TRY(const JsonDocument document, read_json_file(path));
+  if (auto foreign = recognize_json(document, WantedFile::Cluster)) return tl::unexpected(Errors{*std::move(foreign)});
+  return read_cluster(document, gpus);
+}
+
+void write_gpu(const Gpu& gpu, JsonWriter& json) {
+  json.begin_object();
+  write_head(json, FileKind::Gpu);
+  json.member("name", gpu.name);
+  json.member("aliases", gpu.aliases);
+  json.member("architecture", gpu.architecture);
+  json.member("compute_capability", fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10));
+  write_figure(json, "sms", gpu.num_sms);
+  write_figure(json, "l2_cache", gpu.l2_cache);
+  write_figure(json, "shared_memory_per_block", gpu.shared_memory_per_block);
+  write_figure(json, "shared_memory_per_sm", gpu.shared_memory_per_sm);
+  write_figure(json, "memory", gpu.memory);
+  write_figure(json, "usable_memory", gpu.usable_memory);
+  write_figure(json, "memory_bandwidth", gpu.memory_bandwidth);
+  json.key("peak");
+  json.begin_object();
+  write_figure(json, "fp32", gpu.fp32);
+  write_figure(json, "tf32", gpu.tf32);
+  write_figure(json, "fp16", gpu.fp16);
+  write_figure(json, "bf16", gpu.bf16);
+  json.end_object();
+  write_figure(json, "achievable_compute", gpu.achievable_compute);
+  write_figure(json, "achievable_bandwidth", gpu.achievable_bandwidth);
+  write_figure(json, "achievable_attention", gpu.achievable_attention);
+  write_figure(json, "context", gpu.context);
+  write_links(json, gpu.intra_node, gpu.host_link, gpu.network);
+  json.end_object();
+}
+
+void write_cluster(const Cluster& cluster, JsonWriter& json) {
+  json.begin_object();
+  write_head(json, FileKind::Cluster);
+  json.member("name", cluster.name);
+  json.member("aliases", cluster.aliases);
+  json.key("gpu");
+  write_gpu(cluster.gpu, json);
+  json.member("gpus_per_node", cluster.gpus_per_node);
+  json.member("nodes", cluster.nodes);
+  json.member("cpu", name_of(kCpuVendorNames, cluster.cpu));
+  write_figure(json, "host_memory", cluster.host_memory);
+  write_links(json, cluster.intra_node, cluster.host_link, cluster.network);
+  json.member("assumptions", cluster.assumptions);
+  json.end_object();
+}
+
+}  // namespace fsdp

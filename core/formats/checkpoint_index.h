@@ -1,0 +1,69 @@
+#pragma once
+
+// The index of a checkpoint: what it is of, how far the run had come, and its files with their sizes and checksums. The
+// tensors themselves are described by the files (core/formats/stored_tensors.h).
+//
+//   CHECKPOINTS/step-00000010/checkpoint.json
+//                             model/shard-00001-model-00001-of-00001.safetensors       parameters, persistent buffers
+//                             optimizer/shard-00001-model-00001-of-00001.safetensors   state.NAME.exp_avg and others
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/plan/plan.h"
+#include "core/spec/hyperparameters.h"
+
+namespace fsdp {
+
+inline constexpr std::string_view kCheckpointIndexName = "checkpoint.json";
+inline constexpr std::string_view kCheckpointModel = "model";
+inline constexpr std::string_view kCheckpointOptimizer = "optimizer";
+
+struct CheckpointFile {
+  std::string name;  ///< Relative to the checkpoint's folder: "model/shard-00001-...safetensors".
+  std::int64_t bytes = 0;
+  std::uint32_t crc32 = 0;  ///< Of all bytes; the checksum of zlib and PNG.
+
+  bool operator==(const CheckpointFile&) const = default;
+};
+
+struct CheckpointIndex {
+  std::string model;
+  std::string model_fingerprint;
+  std::int64_t step = 0;           ///< Optimizer steps that are done.
+  std::int64_t micro_batches = 0;  ///< Of all ranks, that were trained.
+  std::int64_t samples = 0;        ///< Of a token file.
+  std::int64_t seed = 0;           ///< The bits of an unsigned number.
+  Hyperparameters hyperparameters;
+  OptimizerKind optimizer = OptimizerKind::AdamW;
+  Mesh mesh;  ///< Of the run that wrote it.
+  std::vector<CheckpointFile> files;
+
+  bool operator==(const CheckpointIndex&) const = default;
+};
+
+std::string to_json(const CheckpointIndex& index);
+
+/// Reads the index of a checkpoint's folder. Errors: all that is wrong with it; a folder that is no checkpoint, with
+/// the checkpoints that it holds.
+Result<CheckpointIndex> read_checkpoint_index(const std::string& folder);
+
+/// "step-00000010"
+std::string checkpoint_name(std::int64_t step);
+
+/// The steps whose checkpoints lie in a folder, rising. A checkpoint has its name only when all of it is there.
+std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
+
+/// Compares the size of each file. Errors: every file that is missing or has another size.
+Errors check_files(const CheckpointIndex& index, const std::string& folder);
+
+/// Reads a whole file and compares its checksum. Error: it differs, or the file cannot be read.
+Result<void> verify_file(const CheckpointFile& file, const std::string& folder);
+
+/// Carries a checksum over further bytes; begins with 0.
+std::uint32_t crc32_of(std::uint32_t crc, const void* bytes, std::size_t count);
+
+}  // namespace fsdp

@@ -1,0 +1,123 @@
+// Which values require a gradient, and which lie on a path to the loss.
+//
+// Two walks over the calls. Forward, as autograd does it: the output of an op requires a gradient when one of its
+// inputs does or when it reads a trainable parameter; a detach and integer outputs (ids, routing indices) never do.
+// Backward from the loss: a value reaches it when some op that passes gradients on makes a value from it that does.
+// A frozen parameter gets no gradient but lets those of its op's inputs through.
+//
+// Sources: PyTorch, "Autograd mechanics" (requires_grad, grad mode); torch/csrc/autograd/functions/accumulate_grad.cpp
+// runs for a parameter exactly when a node on the path from the loss has an edge to it.
+//
+// Not modeled: no_grad regions other than what a detach cuts off. Ops before the detach do require gradients, as they
+// do in PyTorch, and their saved tensors live until the detach's output is all that is left of them.
+
+#include "core/model/model.h"
+
+namespace fsdp {
+namespace {
+
+bool is_differentiable(const Value& value) {
+  return !value.dtype || is_floating_point(*value.dtype);
+}
+
+/// Whether gradients pass from an op's outputs to its inputs.
+bool passes_gradients(OpKind kind) {
+  return kind != OpKind::Detach && kind != OpKind::Constant && kind != OpKind::RotaryTable;
+}
+
+/// Marks what requires a gradient in one call.
+void walk_forward(const Model& model, const Call& call, std::vector<bool>& model_values, std::vector<bool>& values) {
+  const Block& block = model.blocks[call.block];
+  values.assign(block.values.size(), false);
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    values[i] = model_values[call.inputs[i]];
+  }
+  for (const Op& op : block.ops) {
+    if (!passes_gradients(op.kind)) continue;
+    bool requires_grad = false;
+    for (const int input : op.inputs) requires_grad = requires_grad || values[input];
+    for (const int parameter : op.parameters) {
+      if (requires_grad) break;
+      const int id = call.parameters[parameter];
+      requires_grad = model.parameters[id].trainable;
+    }
+    if (!requires_grad) continue;
+    for (const int output : op.outputs) {
+      const auto index = static_cast<std::size_t>(output);
+      values[index] = is_differentiable(block.values[index]);
+    }
+  }
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    if (values[block.outputs[i]]) {
+      model_values[call.outputs[i]] = true;
+    }
+  }
+}
+
+/// Marks what reaches the loss in one call.
+void walk_backward(const Model& model, const Call& call, std::vector<bool>& model_values, std::vector<bool>& values) {
+  const Block& block = model.blocks[call.block];
+  values.assign(block.values.size(), false);
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    if (model_values[call.outputs[i]]) values[block.outputs[i]] = true;
+  }
+  for (auto op = block.ops.rbegin(); op != block.ops.rend(); ++op) {
+    if (!passes_gradients(op->kind)) continue;
+    bool reaches = false;
+    for (const int output : op->outputs) reaches = reaches || values[output];
+    if (!reaches) continue;
+    for (const int input : op->inputs) {
+      const auto index = static_cast<std::size_t>(input);
+      if (is_differentiable(block.values[index])) values[index] = true;
+    }
+  }
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    if (values[i]) model_values[call.inputs[i]] = true;
+  }
+}
+
+}  // namespace
+
+GradientFlow gradient_flow(const Model& model) {
+  GradientFlow flow;
+  flow.requires_grad.resize(model.calls.size());
+  flow.reaches_loss.resize(model.calls.size());
+  std::vector<bool> values(model.values.size(), false);
+  for (std::size_t c = 0; c < model.calls.size(); ++c) {
+    walk_forward(model, model.calls[c], values, flow.requires_grad[c]);
+  }
+  values.assign(model.values.size(), false);
+  if (model.loss >= 0) values[model.loss] = true;
+  flow.output_reaches_loss.resize(model.calls.size());
+  for (std::size_t c = model.calls.size(); c-- > 0;) {
+    for (const int value : model.calls[c].outputs) {
+      flow.output_reaches_loss[c].push_back(values[value]);
+    }
+    walk_backward(model, model.calls[c], values, flow.reaches_loss[c]);
+  }
+  return flow;
+}
+
+void derive_gradient_flow(Model& model) {
+  for (Parameter& parameter : model.parameters) parameter.receives_gradient = false;
+  const GradientFlow flow = gradient_flow(model);
+  for (std::size_t c = 0; c < model.calls.size(); ++c) {
+    const Call& call = model.calls[c];
+    for (const Op& op : model.blocks[call.block].ops) {
+      if (!passes_gradients(op.kind)) continue;
+      bool on_path = false;
+      for (const int output : op.outputs) {
+        const auto index = static_cast<std::size_t>(output);
+        on_path = on_path || (flow.requires_grad[c][index] && flow.reaches_loss[c][index]);
+      }
+      if (!on_path) continue;
+      for (const int index : op.parameters) {
+        const int id = call.parameters[index];
+        Parameter& parameter = model.parameters[id];
+        parameter.receives_gradient = parameter.trainable;
+      }
+    }
+  }
+}
+
+}  // namespace fsdp

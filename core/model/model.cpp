@@ -1,0 +1,59 @@
+#include "core/model/model.h"
+
+#include <set>
+
+#include "core/model/op_shapes.h"
+
+namespace fsdp {
+
+std::int64_t num_elements(const Shape& shape) {
+  std::int64_t product = 1;
+  for (const std::int64_t size : shape) product *= size;
+  return product;
+}
+
+std::string_view parent_name(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
+}
+
+std::int64_t num_parameters(const Model& model) {
+  std::int64_t total = 0;
+  for (const Parameter& parameter : model.parameters) total += num_elements(parameter.shape);
+  return total;
+}
+
+std::int64_t num_trainable_parameters(const Model& model) {
+  std::int64_t total = 0;
+  for (const Parameter& parameter : model.parameters) {
+    if (parameter.trainable) total += num_elements(parameter.shape);
+  }
+  return total;
+}
+
+std::int64_t num_gradient_parameters(const Model& model) {
+  std::int64_t total = 0;
+  for (const Parameter& parameter : model.parameters) {
+    if (parameter.receives_gradient) total += num_elements(parameter.shape);
+  }
+  return total;
+}
+
+std::int64_t num_active_parameters(const Model& model) {
+  std::set<int>
+      idle;  // Parameters of experts that a token is not sent to: the last ones stand for them, all are alike.
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[call.block].ops) {
+      if (op.kind != OpKind::Experts) continue;
+      const auto busy = static_cast<std::size_t>(3 * op.attributes.experts_per_token);
+      for (std::size_t i = busy; i < op.parameters.size(); ++i) {
+        idle.insert(call.parameters[op.parameters[i]]);
+      }
+    }
+  }
+  std::int64_t total = num_parameters(model);
+  for (const int parameter : idle) total -= num_elements(model.parameters[parameter].shape);
+  return total;
+}
+
+}  // namespace fsdp

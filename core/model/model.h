@@ -1,0 +1,212 @@
+#pragma once
+
+// The model: what is computed in one training step, on tensors of known sizes.
+//
+// A model is a tree of modules and a list of calls in forward order. A call runs one block: a list of ops on the
+// block's own values and parameters, written once and shared by all modules that repeat it (the 28 decoder layers of a
+// model are 28 calls of one block). Sizes are concrete: a spec, whose shapes are in symbols such as `batch` and `seq`,
+// becomes a model when a workload gives the symbols their values (core/spec/model_spec.h).
+//
+//   modules     model                  parameters  model.layers.0.self_attn.q_proj.weight [2048, 2048]
+//               model.layers.0         values      hidden [2, 512, 2048]
+//   calls       model.embed_tokens: input_ids -> hidden
+//               model.layers.0:     hidden, cos, sin -> hidden      (block 1)
+//               model.layers.1:     hidden, cos, sin -> hidden      (block 1)
+//               lm_head and loss:   hidden, labels -> loss
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/model/op.h"
+
+namespace fsdp {
+
+using Shape = std::vector<std::int64_t>;
+
+std::int64_t num_elements(const Shape& shape);
+
+/// A tensor between ops. `dtype` empty: the precision of the activations, which the plan decides (param_dtype, or the
+/// dtype of the parameters where there is no mixed precision).
+struct Value {
+  std::string name = {};
+  Shape shape = {};
+  std::optional<Dtype> dtype = {};
+
+  bool operator==(const Value&) const = default;
+};
+
+/// Index in `Model::modules`, which is in order of registration, parents before their children.
+enum class ModuleId : int {};
+/// Index in `Model::parameters`.
+enum class ParameterId : int {};
+
+struct Module {
+  std::string name;        ///< Fully qualified; "" is the root.
+  std::string class_name;  ///< As in Python: "Qwen3DecoderLayer".
+  int parent = -1;         ///< Index in `Model::modules`; -1 for the root.
+  std::vector<int> children;
+  std::vector<int> parameters;  ///< Registered on this module itself, in order of registration.
+  bool called = true;  ///< Entered through its own forward; false for containers (ModuleList) and for modules whose
+                       ///< parts are called one by one. Only a called module can be an FSDP unit of its own.
+
+  bool operator==(const Module&) const = default;
+};
+
+struct Parameter {
+  std::string name;  ///< Fully qualified.
+  Shape shape;
+  Dtype dtype = Dtype::Float32;         ///< As stored in the checkpoint; a plan may train it in another one.
+  bool trainable = true;                ///< requires_grad, as the spec states it.
+  bool receives_gradient = true;        ///< Derived: trainable, and on a path to the loss that no detach cuts.
+  int module = 0;                       ///< In `Model::modules`.
+  std::vector<std::string> tied_names;  ///< Other names of the same parameter ("lm_head.weight").
+
+  bool operator==(const Parameter&) const = default;
+};
+
+struct Buffer {
+  std::string name;
+  Shape shape;
+  Dtype dtype = Dtype::Float32;
+  bool persistent = true;
+
+  bool operator==(const Buffer&) const = default;
+};
+
+/// A module inside a block, relative to the module that calls the block.
+struct BlockModule {
+  std::string name;  ///< Relative: "" is the caller itself, "self_attn.q_proj" a part of it.
+  std::string class_name;
+  int parent = -1;     ///< In `Block::modules`.
+  bool called = true;  ///< As `Module::called`.
+
+  bool operator==(const BlockModule&) const = default;
+};
+
+/// A local variable of a module's forward: it keeps its value alive though nothing uses it any more.
+struct LocalVariable {
+  int value = 0;   ///< In `Block::values`.
+  int module = 0;  ///< In `Block::modules`: whose forward it belongs to.
+  int until = 0;   ///< In `Block::ops`: the op after which the forward returns, or the variable names another value.
+
+  bool operator==(const LocalVariable&) const = default;
+};
+
+/// The ops that a kind of module runs in its forward, on values and parameters of its own.
+struct Block {
+  std::string kind;  ///< "decoder_layer", "token_embedding", "head", ...
+  std::vector<BlockModule> modules;
+  std::vector<Shape> parameters;  ///< Shapes; a call binds them to the model's parameters.
+  std::vector<Value> values;      ///< The first `num_inputs` come from outside.
+  int num_inputs = 0;
+  std::vector<Op> ops;       ///< In forward order.
+  std::vector<int> outputs;  ///< In `values`: what the call gives to others.
+  std::vector<LocalVariable> locals;
+
+  bool operator==(const Block&) const = default;
+};
+
+/// One run of a block. All modules of one call lie below `module`.
+struct Call {
+  int block = 0;                ///< In `Model::blocks`.
+  int module = 0;               ///< In `Model::modules`: what `BlockModule::name` is relative to; -1: the ops run when
+                                ///< the root's forward has returned, as a training loop's loss does.
+  std::vector<int> modules;     ///< In `Model::modules`, one per block module; -1 like `module`.
+  std::vector<int> parameters;  ///< In `Model::parameters`, one per block parameter.
+  std::vector<int> inputs;      ///< In `Model::values`, one per block input.
+  std::vector<int> outputs;     ///< In `Model::values`, one per block output.
+  bool repeated = false;  ///< One of several alike in a row ("layers.{0..27}"): what checkpointing and grouping act on.
+
+  bool operator==(const Call&) const = default;
+};
+
+/// A run of repeated calls: "model.layers.{0..27}". What the planner groups into units and checkpoints.
+struct Stack {
+  std::string name;        ///< "model.layers"
+  std::string class_name;  ///< "Qwen3DecoderLayer"
+  std::vector<int> calls;  ///< In `Model::calls`, in forward order.
+
+  bool operator==(const Stack&) const = default;
+};
+
+/// A symbol of the spec with the value that the workload gave it.
+struct Dimension {
+  std::string name;
+  double value = 0;
+
+  bool operator==(const Dimension&) const = default;
+};
+
+/// A value that lives until the forward of the root returns though nothing there uses it any more, such as the hidden
+/// states that a model returns.
+struct HeldValue {
+  int value = 0;           ///< In `Model::values`.
+  bool if_cached = false;  ///< Only where keys and values are cached (`Implementations::use_cache`).
+
+  bool operator==(const HeldValue&) const = default;
+};
+
+/// A value that a local variable names in a forward that goes on after the call: that of the module, or of the
+/// innermost one around it which does.
+struct NamedValue {
+  int value = 0;   ///< In `Model::values`.
+  int module = 0;  ///< In `Model::modules`.
+
+  bool operator==(const NamedValue&) const = default;
+};
+
+struct Model {
+  std::string name;
+  std::string source;  ///< Where its figures come from.
+  std::vector<Dimension> dimensions;
+  std::vector<Module> modules;
+  std::vector<Parameter> parameters;
+  std::vector<Buffer> buffers;
+  std::vector<Value> values;
+  std::vector<int> inputs;              ///< In `values`: what the data loader puts on the device.
+  std::vector<int> inputs_beside_root;  ///< Of `inputs`, in `values`: what reaches a module inside without going
+                                        ///< through the arguments of the root's forward.
+  std::vector<Block> blocks;
+  std::vector<Call> calls;
+  std::vector<Stack> stacks;
+  std::vector<HeldValue> held;
+  std::vector<NamedValue> named;
+  int loss = -1;  ///< In `values`. With several losses, their sum.
+  std::int64_t tokens_per_step =
+      0;                           ///< Tokens of one micro-batch that throughput counts (positions of the main stack).
+  std::vector<std::string> notes;  ///< What a user must know of this model; printed with the plan.
+
+  bool operator==(const Model&) const = default;
+};
+
+/// The module that a module, parameter or buffer lies in, by their names: "layers.0" for "layers.0.mlp"; "" (the root)
+/// for a name without a dot.
+std::string_view parent_name(std::string_view name);
+
+/// Sum over all parameters, tied ones once.
+std::int64_t num_parameters(const Model& model);
+std::int64_t num_trainable_parameters(const Model& model);
+std::int64_t num_gradient_parameters(const Model& model);
+/// Those that one token meets: of each Experts op only as many experts as a token is sent to.
+std::int64_t num_active_parameters(const Model& model);
+
+/// Sets `receives_gradient` of every parameter from `trainable` and the graph: a value requires a gradient when it is
+/// made from a trainable parameter or from such a value, other than by a detach; a parameter receives one when its op's
+/// output requires a gradient and leads to the loss.
+void derive_gradient_flow(Model& model);
+
+/// Per call: which of its block's values require a gradient [num_values] and lie on a path to the loss.
+/// Both interpreters ask this, so that there is one answer.
+struct GradientFlow {
+  std::vector<std::vector<bool>> requires_grad;  ///< [num_calls][num block values]
+  std::vector<std::vector<bool>> reaches_loss;   ///< [num_calls][num block values]
+  /// [num_calls][num outputs] A gradient comes from outside the call: another call leads it to the loss, or it is that.
+  std::vector<std::vector<bool>> output_reaches_loss;
+};
+GradientFlow gradient_flow(const Model& model);
+
+}  // namespace fsdp

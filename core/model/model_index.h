@@ -1,0 +1,61 @@
+#pragma once
+
+// What follows from a model alone and is asked again and again: names, where each module runs, which values carry a
+// gradient. Made once per model; refers to it.
+//
+// All ops of a model are numbered in forward order: the ops of call c have the positions
+// [call_begin[c], call_begin[c + 1]).
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/model/model.h"
+
+namespace fsdp {
+
+/// Positions [begin, end).
+struct Span {
+  int begin = 0;
+  int end = 0;
+
+  bool operator==(const Span&) const = default;
+};
+
+/// A value that several calls below one module read as its argument, or that a local variable of its forward names: it
+/// is held until that returns, in front of position `end`.
+struct HeldArgument {
+  int value = 0;  ///< In `Model::values`.
+  int end = 0;
+  int module = 0;  ///< In `Model::modules`.
+
+  bool operator==(const HeldArgument&) const = default;
+};
+
+struct ModelIndex {
+  const Model* model = nullptr;
+  std::vector<int> call_begin;                          ///< [num_calls + 1]
+  std::vector<std::pair<std::string_view, int>> names;  ///< Modules, sorted by name.
+  std::vector<std::vector<Span>> runs;                  ///< [num_modules] One span per run of the module's forward.
+  std::vector<int> last_descendant;          ///< [num_modules] Modules [m, last_descendant[m]] are m and all below it.
+  std::vector<std::vector<int>> buffers;     ///< [num_modules] In `Model::buffers`: a module's own.
+  std::vector<HeldArgument> held_arguments;  ///< In order of `end`. Not the model's inputs: the batch holds those.
+  GradientFlow flow;
+  /// [num positions] The last position with a backward that reads what the op makes, in its call or a later one; -1:
+  /// none.
+  std::vector<int> last_read;
+  std::vector<bool> in_backward;  ///< [num positions] The op has a backward: its output requires a gradient and leads
+                                  ///< to the loss.
+
+  /// The module of that name, or -1.
+  int find(std::string_view name) const;
+  bool contains(int ancestor, int module) const { return ancestor <= module && module <= last_descendant[ancestor]; }
+  int num_positions() const { return call_begin.back(); }
+  /// The call that holds a position.
+  int call_at(int position) const;
+};
+
+/// REQUIRES: modules in pre-order (a parent, then its subtree, then its next sibling).
+ModelIndex index_of(const Model& model);
+
+}  // namespace fsdp

@@ -1,0 +1,36 @@
+#include "core/model/op.h"
+
+#include <algorithm>
+
+namespace fsdp {
+namespace {
+
+constexpr std::array<std::string_view, 2> kScalings = {"none", "llama3"};
+constexpr std::array<std::string_view, 5> kFills = {"value", "positions", "causal_mask", "relative_buckets", "rows"};
+
+template <class E, std::size_t N>
+std::optional<E> parse(const std::array<std::string_view, N>& names, std::string_view text) {
+  const auto found = std::find(names.begin(), names.end(), text);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<E>(found - names.begin());
+}
+
+}  // namespace
+
+std::string_view name_of(RotaryScaling scaling) {
+  return kScalings[static_cast<std::size_t>(scaling)];
+}
+
+std::optional<RotaryScaling> parse_rotary_scaling(std::string_view text) {
+  return parse<RotaryScaling>(kScalings, text);
+}
+
+std::string_view name_of(ConstantFill fill) {
+  return kFills[static_cast<std::size_t>(fill)];
+}
+
+std::optional<ConstantFill> parse_constant_fill(std::string_view text) {
+  return parse<ConstantFill>(kFills, text);
+}
+
+}  // namespace fsdp

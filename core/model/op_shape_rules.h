@@ -1,0 +1,44 @@
+#pragma once
+
+// Between the files that hold the shape rules; everybody else includes core/model/op_shapes.h.
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "core/model/op_shapes.h"
+
+namespace fsdp::op_shape_rules {
+
+/// Output shapes, or the sentence that says why there are none.
+using Rule = tl::expected<std::vector<Shape>, std::string>;
+
+inline Rule one(Shape shape) {
+  return std::vector<Shape>{std::move(shape)};
+}
+
+template <class... Args>
+tl::unexpected<std::string> wrong(fmt::format_string<Args...> format, Args&&... args) {
+  return tl::unexpected(fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Whether `b` broadcasts to `a`: sizes equal or 1, from the end.
+bool broadcasts_to(const Shape& b, const Shape& a);
+
+/// The rule of a kind. REQUIRES: as many inputs and parameters as the kind has.
+using ShapeRule = Rule(const OpAttributes& attributes, const OpShapes& shapes);
+
+ShapeRule linear, embedding, conv1d, conv2d, norm, group_norm, batch_norm, rotary_table, rotary, attention, max_pool2d,
+    adaptive_avg_pool2d, router, experts, cross_entropy, mse_loss;
+ShapeRule reshape, transpose, slice, select, expand, split, cat, stack, set_slice, kv_cache, index, pad, softmax;
+ShapeRule reduction;  ///< Mean, Sum and Std.
+ShapeRule same;       ///< The shape of the input.
+ShapeRule broadcast;  ///< That of the first input, to which the second broadcasts.
+ShapeRule requested;  ///< The shape that is asked for.
+ShapeRule parameter;  ///< That of the parameter.
+
+}  // namespace fsdp::op_shape_rules

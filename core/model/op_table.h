@@ -1,0 +1,44 @@
+#pragma once
+
+// What core knows of each op kind, one row per kind: a new op is a row here and a rule in the simulator and in the
+// executor (core/model/op.h).
+
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "core/base/option_rule.h"
+#include "core/model/op.h"
+#include "core/model/op_shape_rules.h"
+
+namespace fsdp {
+
+inline constexpr int kAnyNumber = std::numeric_limits<int>::max();
+
+/// How many inputs, parameters and outputs an op has.
+struct OpArity {
+  int min_inputs = 1;
+  int max_inputs = 1;
+  int min_parameters = 0;
+  int max_parameters = 0;
+  int num_outputs = 1;  ///< Split: as many as are asked for.
+};
+
+struct OpRow {
+  OpKind kind = OpKind::Add;
+  std::string_view name;  ///< As specs write it: "rms_norm".
+  OpArity arity = {};
+  op_shape_rules::ShapeRule* shape = op_shape_rules::same;
+  std::vector<OptionRule> attributes = {};  ///< Those that a spec may give to a plain op.
+  bool saves_tensors = true;                ///< False: the backward needs sizes alone, no tensor of the forward.
+  bool takes_one_dtype =
+      false;                   ///< Products and fused norms: PyTorch refuses an input in another dtype than the weight.
+  bool takes_scalars = false;  ///< Only a loss gives a scalar, and nothing but sums of losses is computed on one.
+  bool is_plain = true;        ///< A spec may write it as a plain op. The experts of a mixture it cannot: their block
+                               ///< names them.
+};
+
+/// The row of a kind.
+const OpRow& op_row(OpKind kind);
+
+}  // namespace fsdp

@@ -1,0 +1,154 @@
+// FSDP2 casts the floating arguments of a unit's forward to param_dtype in front of the unit's all-gather. For the root
+// these are the inputs of the model: each is copied, and the copy lives until the root's forward returns. Between units
+// values have param_dtype already, unless a spec has an op that gives another dtype (a cast, a constant): a unit that
+// reads one is refused, and a cast in front of the unit says the same.
+//
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_state.py (_pre_forward), _fsdp_common.py (_cast_fp_tensor), torch
+// 2.11.0; torch/nn/modules/module.py (_call_impl holds the arguments).
+
+#include "core/plan/input_casts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace fsdp {
+
+namespace {
+
+/// A value on its way through the calls: its dtype where that is not the activations', and the op that made it.
+struct Flowing {
+  std::optional<Dtype> dtype;
+  int maker = -1;  ///< Position; -1: an input of the model.
+};
+
+class CastCheck {
+ public:
+  CastCheck(const ModelIndex& index, const Plan& plan, const Layout& layout)
+      : index_(index), model_(*index.model), plan_(plan), layout_(layout), values_(model_.values.size()) {
+    activation_ = activation_dtype(model_, plan);
+  }
+
+  Errors run() {
+    const std::vector<bool> cast = inputs_cast_by_root(model_, plan_);
+    for (std::size_t i = 0; i < cast.size(); ++i) {
+      const std::optional<Dtype>& dtype = model_.values[model_.inputs[i]].dtype;
+      if (dtype && is_floating_point(*dtype) && *dtype != activation_ && !cast[i]) {
+        values_[model_.inputs[i]].dtype = dtype;
+      }
+    }
+    for (std::size_t c = 0; c < model_.calls.size(); ++c) follow(static_cast<int>(c));
+    return std::move(errors_);
+  }
+
+ private:
+  void follow(int c) {
+    const Call& call = model_.calls[c];
+    const Block& block = model_.blocks[call.block];
+    std::vector<Flowing> inside(block.values.size());
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) inside[i] = values_[call.inputs[i]];
+    for (std::size_t o = 0; o < block.ops.size(); ++o) {
+      const Op& op = block.ops[o];
+      const int position = index_.call_begin[c] + static_cast<int>(o);
+      for (const int input : op.inputs) {
+        if (inside[input].dtype) look_at(op, block.values[input], inside[input], position);
+      }
+      for (const int output : op.outputs) inside[output] = {dtype_of(block, op, output, inside), position};
+    }
+    for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+      values_[call.outputs[o]] = inside[block.outputs[o]];
+    }
+  }
+
+  // An op without a dtype of its own gives that of its first input, which may have been cast.
+  std::optional<Dtype> dtype_of(const Block& block, const Op& op, int output,
+                                const std::vector<Flowing>& inside) const {
+    const std::optional<Dtype>& declared = block.values[output].dtype;
+    if (!declared || !is_floating_point(*declared) || *declared == activation_) return std::nullopt;
+    const bool is_own = op.kind == OpKind::Cast || op.kind == OpKind::Constant || op.inputs.empty();
+    return is_own ? declared : inside[op.inputs.front()].dtype;
+  }
+
+  void look_at(const Op& op, const Value& value, const Flowing& flowing, int position) {
+    if (flowing.maker < 0 && !op.parameters.empty() && takes_one_dtype(op.kind)) {
+      const bool could_cast = plan_.mixed_precision.param_dtype && !plan_.mixed_precision.cast_forward_inputs;
+      add({could_cast ? "mixed_precision/cast_forward_inputs" : "parameter_dtype",
+           fmt::format("The input \"{}\" is {}, and PyTorch does not multiply it by parameters in {}.", value.name,
+                       name_of(*flowing.dtype), name_of(activation_)),
+           could_cast ? "Write true, and FSDP2 casts it."
+                      : fmt::format("Take {}, or a mixed_precision/param_dtype, to which FSDP2 casts it.",
+                                    name_of(*flowing.dtype))});
+    }
+    if (!plan_.mixed_precision.param_dtype || !plan_.mixed_precision.cast_forward_inputs) return;
+    // The op itself casts: one copy, whoever makes it.
+    if (op.kind == OpKind::Cast) return;
+    for (const ShardedUnit& unit : layout_.units) {
+      if (!unit.is_root && is_argument(unit, flowing.maker, position)) refuse(unit, value, *flowing.dtype);
+    }
+  }
+
+  // Of a unit of several modules only the one that is entered first has its arguments cast.
+  bool is_argument(const ShardedUnit& unit, int maker, int position) const {
+    for (const Window& window : unit.windows) {
+      if (position < window.begin || position >= window.end || maker >= window.begin) continue;
+      for (const int module : unit.modules) {
+        const auto is_first = [&](const Span& run) { return run.begin == window.begin && position < run.end; };
+        if (std::any_of(index_.runs[module].begin(), index_.runs[module].end(), is_first)) return true;
+      }
+    }
+    return false;
+  }
+
+  void refuse(const ShardedUnit& unit, const Value& value, Dtype dtype) {
+    add({"mixed_precision/cast_forward_inputs",
+         fmt::format("The unit \"{}\" gets \"{}\" in {} and would cast it to {}, which is not predicted.", unit.name,
+                     value.name, name_of(dtype), name_of(*plan_.mixed_precision.param_dtype)),
+         "Put the op {\"op\": \"cast\"} in front of it in the spec, or wrap other modules."});
+  }
+
+  void add(Error error) {
+    if (std::find(errors_.begin(), errors_.end(), error) == errors_.end()) errors_.push_back(std::move(error));
+  }
+
+  const ModelIndex& index_;
+  const Model& model_;
+  const Plan& plan_;
+  const Layout& layout_;
+  Dtype activation_ = Dtype::Float32;
+  std::vector<Flowing> values_;  // [num values]
+  Errors errors_;
+};
+
+}  // namespace
+
+std::vector<bool> root_arguments(const Model& model) {
+  std::vector<bool> is_read_inside(model.values.size(), false), is_read_after(model.values.size(), false);
+  for (const Call& call : model.calls) {
+    for (const int value : call.inputs) (call.module < 0 ? is_read_after : is_read_inside)[value] = true;
+  }
+  std::vector<bool> arguments;
+  for (const int input : model.inputs) {
+    const bool is_beside = std::find(model.inputs_beside_root.begin(), model.inputs_beside_root.end(), input) !=
+                           model.inputs_beside_root.end();
+    arguments.push_back(!is_beside && (is_read_inside[input] || !is_read_after[input]));
+  }
+  return arguments;
+}
+
+std::vector<bool> inputs_cast_by_root(const Model& model, const Plan& plan) {
+  const MixedPrecision& precision = plan.mixed_precision;
+  std::vector<bool> cast = root_arguments(model);
+  for (std::size_t i = 0; i < cast.size(); ++i) {
+    const Dtype dtype = model.values[model.inputs[i]].dtype.value_or(activation_dtype(model, plan));
+    cast[i] = cast[i] && precision.cast_forward_inputs && precision.param_dtype && is_floating_point(dtype) &&
+              dtype != *precision.param_dtype;
+  }
+  return cast;
+}
+
+Errors check_input_casts(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  return CastCheck(index, plan, layout).run();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,472 @@
+// The order of events of one training step under PyTorch FSDP2.
+//
+// The forward walks over all ops. Where the forward of a unit's module begins, FSDP2's pre-forward hook gathers the
+// unit and waits for it; where it ends, the post-forward hook frees the unsharded parameters again
+// (`reshard_after_forward`) and writes the unit down in the post-forward order. The backward walks back. Where the
+// gradient of a unit's output arrives, the pre-backward hook gathers and waits again, and starts the gather of the unit
+// that stands one earlier in the post-forward order; where the gradients of its inputs are ready, the post-backward
+// hook reshards and reduces. So for a root around units 1..L the collectives come as
+//
+//   AG root, AG 1, .., AG L | AG L, AG L-1, RS L, AG L-2, RS L-1, .., AG 1, RS 2, RS 1, RS root
+//
+// Explicit prefetch is modeled as these calls: with forward_prefetch = k, set_modules_to_forward_prefetch of each unit
+// with the k units that are entered next for the first time; with backward_prefetch = k > 1,
+// set_modules_to_backward_prefetch with the k units whose forward ended before it for the first time.
+//
+// What has no post-backward hook, because none of its inputs needs a gradient (the root, embeddings, the first block
+// after raw data), is reduced in the callback at the end of backward: the root first, then in the order of the modules.
+//
+// Buffers live as long as FSDP2 refers to them:
+//
+//   all-gather output   forward: until the next unit's is copied out, or the root is left; backward: until its own is.
+//   One
+//                       that nobody waited for goes with the reshard
+//   reduce input        until the next unit is reduced, or the backward ends
+//   all-reduce output   of HSDP: until the backward ends, or the same unit is reduced once more in it
+//
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_state.py (_pre_forward, _post_forward, _pre_backward,
+// _root_post_backward_final_callback), _fsdp_param_group.py (pre_forward, post_forward, pre_backward, post_backward,
+// wait_for_unshard, _wait_for_post_backward, _backward_prefetch, finalize_backward), torch 2.11.0.
+//
+// Not modeled: set_unshard_in_backward(False), set_reshard_after_backward(False), a forward without gradients in
+// between; a frozen unit inside a checkpointed block that is called again and whose first pass needs no backward, which
+// FSDP2 leaves unsharded between steps; a group of one rank, which keeps no output of a gather from one unit to the
+// next.
+
+#include <algorithm>
+
+#include "core/plan/schedule.h"
+
+namespace fsdp {
+
+namespace {
+
+struct Boundary {
+  int position = 0;
+  int unit = 0;
+  int window = 0;
+};
+
+class Fsdp2Lowering {
+ public:
+  Fsdp2Lowering(const ModelIndex& index, const Plan& plan, const Layout& layout)
+      : index_(index),
+        plan_(plan),
+        layout_(layout),
+        checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
+        quirks_(plan.runtime.quirks),
+        units_(layout.units.size()) {
+    for (std::size_t u = 0; u < layout.units.size(); ++u) {
+      if (layout.units[u].is_root) root_ = static_cast<int>(u);
+    }
+    find_boundaries();
+  }
+
+  Schedule run() {
+    schedule_.instructions.reserve(14 * units_.size() + 3 * index_.call_begin.size());
+    for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
+      micro_batch_ = static_cast<int>(m);
+      const bool last = m + 1 == plan_.accumulation;
+      sync_ = last || plan_.sync_every_micro_batch;
+      phase_ = StepPhase::Forward;
+      emit({.kind = InstructionKind::LoadInputs});
+      forward();
+      phase_ = StepPhase::Backward;
+      backward();
+      if (m == 0) reserve();
+    }
+    phase_ = StepPhase::Optimizer;
+    if (plan_.optimizer.clip_grad_norm) {
+      emit({.kind = InstructionKind::ClipGradNorm,
+            .reduces_each_norm = quirks_.clip_reduces_each_norm,
+            .calls_alone = !quirks_.skip_collectives_of_one});
+    }
+    emit({.kind = InstructionKind::OptimizerStep});
+    emit({.kind = InstructionKind::ZeroGrad});
+    return std::move(schedule_);
+  }
+
+ private:
+  struct UnitState {
+    std::uint8_t slot = 0;   // Where the output of its last gather is.
+    bool gathering = false;  // An all-gather is under way or done, its copy-out is not.
+    bool unsharded = false;
+    bool smaller = false;        // Sharded over the smaller world that an integer reshard_after_forward asks for.
+    bool pre_backward = false;   // Of this backward's hooks, the last one was pre_backward, or
+    bool post_backward = false;  // post_backward.
+    bool reduced = false;        // This micro-batch's gradients are reduced or kept.
+    bool accumulated = false;    // Gradients of earlier micro-batches are kept.
+    std::vector<int> post_forward_indices;  // In post_forward_order_, one per pass.
+  };
+
+  // Micro-batches are alike, but for the reductions of the last.
+  void reserve() {
+    std::vector<Instruction>& list = schedule_.instructions;
+    list.reserve(list.size() * static_cast<std::size_t>(plan_.accumulation) + 4 * units_.size() + 3);
+  }
+
+  void emit(Instruction instruction) {
+    instruction.phase = phase_;
+    instruction.micro_batch = micro_batch_;
+    schedule_.instructions.push_back(instruction);
+  }
+  void emit(InstructionKind kind, int unit) { emit({.kind = kind, .unit = unit}); }
+
+  bool has_parameters(int unit) const { return !layout_.units[unit].parameters.empty(); }
+
+  // Outer units are entered before and left after the units inside them.
+  void find_boundaries() {
+    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
+      const auto& windows = layout_.units[u].windows;
+      for (std::size_t w = 0; w < windows.size(); ++w) {
+        const int unit = static_cast<int>(u);
+        const int window = static_cast<int>(w);
+        begins_.push_back({windows[w].begin, unit, window});
+        ends_.push_back({windows[w].end, unit, window});
+        // The pre-backward hooks are hung on the outputs by the post-forward hook.
+        if (windows[w].is_left) {
+          if (windows[w].pre_backward >= 0) pre_backwards_.push_back({windows[w].pre_backward, unit, window});
+          for (const int position : windows[w].further_pre_backwards)
+            pre_backwards_.push_back({position, unit, window});
+        }
+        if (windows[w].has_post_backward) post_backwards_.push_back({windows[w].begin, unit, window});
+      }
+    }
+    const auto length = [&](const Boundary& b) {
+      const Window& window = layout_.units[b.unit].windows[b.window];
+      return window.end - window.begin;
+    };
+    const auto outer_first = [&](const Boundary& a, const Boundary& b) {
+      return a.position != b.position ? a.position < b.position : length(a) > length(b);
+    };
+    const auto inner_first = [&](const Boundary& a, const Boundary& b) {
+      return a.position != b.position ? a.position < b.position : length(a) < length(b);
+    };
+    std::stable_sort(begins_.begin(), begins_.end(), outer_first);
+    std::stable_sort(ends_.begin(), ends_.end(), inner_first);
+    // Hooks on one tensor run in the order in which they were registered: the inner unit's first, as in post-forward.
+    // An outer unit whose own ops follow is reached first because its last op lies later.
+    std::stable_sort(pre_backwards_.begin(), pre_backwards_.end(), outer_first);
+    std::stable_sort(post_backwards_.begin(), post_backwards_.end(), outer_first);
+    forward_order_ = distinct_units(begins_);
+    backward_order_ = distinct_units(ends_);
+    std::reverse(backward_order_.begin(), backward_order_.end());
+  }
+
+  std::vector<int> distinct_units(const std::vector<Boundary>& boundaries) const {
+    std::vector<int> order;
+    for (const Boundary& boundary : boundaries) {
+      const bool is_new = std::find(order.begin(), order.end(), boundary.unit) == order.end();
+      if (is_new && has_parameters(boundary.unit)) order.push_back(boundary.unit);
+    }
+    return order;
+  }
+
+  // ---- forward -----------------------------------------------------------------------------------------------------
+
+  void forward() {
+    post_forward_order_.clear();
+    for (UnitState& unit : units_) {
+      unit.post_forward_indices.clear();
+      unit.pre_backward = unit.post_backward = unit.reduced = false;
+    }
+    if (has_parameters(root_) && !units_[root_].unsharded) {
+      unshard(root_);
+      wait(root_);
+    }
+    std::size_t next_begin = 0;
+    std::size_t next_end = 0;
+    for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
+      int position = index_.call_begin[c];
+      while (position < index_.call_begin[c + 1]) {
+        leave_units(position, next_end);
+        for (; next_begin < begins_.size() && begins_[next_begin].position <= position; ++next_begin) {
+          pre_forward(begins_[next_begin].unit);
+        }
+        int stop = index_.call_begin[c + 1];
+        if (next_begin < begins_.size()) stop = std::min(stop, begins_[next_begin].position);
+        if (next_end < ends_.size()) stop = std::min(stop, ends_[next_end].position);
+        const int first = index_.call_begin[c];
+        emit({.kind = InstructionKind::Forward,
+              .call = static_cast<int>(c),
+              .op_begin = position - first,
+              .op_end = stop - first});
+        position = stop;
+      }
+    }
+    leave_units(index_.num_positions(), next_end);
+  }
+
+  void leave_units(int position, std::size_t& next_end) {
+    for (; next_end < ends_.size() && ends_[next_end].position <= position; ++next_end) {
+      post_forward(ends_[next_end]);
+    }
+  }
+
+  void pre_forward(int unit) {
+    if (!has_parameters(unit)) return;
+    units_[unit].post_backward = false;
+    unshard(unit);
+    wait(unit);
+    if (plan_.forward_prefetch == 0) return;
+    prefetch(std::find(forward_order_.begin(), forward_order_.end(), unit) + 1, forward_order_.end(),
+             plan_.forward_prefetch);
+  }
+
+  template <class Iterator>
+  void prefetch(Iterator next, Iterator end, std::int64_t count) {
+    for (; next != end && count > 0; ++next, --count) unshard(*next);
+  }
+
+  void post_forward(const Boundary& end) {
+    const ShardedUnit& unit = layout_.units[end.unit];
+    UnitState& state = units_[end.unit];
+    if (has_parameters(end.unit) && unit.windows[end.window].is_left) {
+      if (unit.reshard.kind != ReshardAfterForward::Kind::Never && state.unsharded) {
+        state.smaller = unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
+        reshard(end.unit);
+      }
+      state.post_forward_indices.push_back(static_cast<int>(post_forward_order_.size()));
+      post_forward_order_.push_back(end.unit);
+    }
+    if (end.unit != root_) return;
+    free_held_gather(kBegins);
+    emit({.kind = InstructionKind::LeaveRoot});
+  }
+
+  // ---- backward ----------------------------------------------------------------------------------------------------
+
+  void backward() {
+    std::size_t next_pre = pre_backwards_.size();
+    std::size_t next_post = post_backwards_.size();
+    int position = index_.num_positions();
+    int recomputed_call = -1;
+    while (position > 0) {
+      if (!index_.in_backward[position - 1]) {
+        --position;
+        finish_units(position, next_post);
+        continue;
+      }
+      enter_units(position - 1, next_pre);
+      int stop = position - 1;
+      const int call = index_.call_at(stop);
+      const int call_begin = index_.call_begin[call];
+      if (call != recomputed_call) recompute(call, stop, next_pre);
+      recomputed_call = call;
+      while (stop > call_begin && index_.in_backward[stop - 1] && !is_boundary(stop, next_pre, next_post)) --stop;
+      emit({.kind = InstructionKind::Backward,
+            .call = call,
+            .op_begin = stop - call_begin,
+            .op_end = position - call_begin});
+      position = stop;
+      finish_units(position, next_post);
+    }
+    final_callback();
+  }
+
+  // A checkpointed block is recomputed when the first saved tensor is asked for. That runs the pre-forward hooks of the
+  // units inside that have not been entered by then, with their prefetches; the units stay unsharded afterwards.
+  void recompute(int call, int position, std::size_t& next_pre) {
+    if (checkpoint_modes_[call] == CheckpointMode::None) return;
+    const int begin = index_.call_begin[call];
+    const int end = index_.call_begin[call + 1];
+    const Block& block = index_.model->blocks[index_.model->calls[call].block];
+    while (position > begin && !(index_.in_backward[position] && saves_tensors(block.ops[position - begin])))
+      --position;
+    enter_units(position, next_pre);
+    const int module = index_.model->calls[call].module;
+    for (const Boundary& boundary : begins_) {
+      if (boundary.position < begin || boundary.position >= end) continue;
+      // The hooks of the block itself are outside of what runs again.
+      const std::vector<int>& modules = layout_.units[boundary.unit].modules;
+      if (std::find(modules.begin(), modules.end(), module) != modules.end()) continue;
+      if (!units_[boundary.unit].pre_backward) pre_forward(boundary.unit);
+    }
+  }
+
+  // A hook fires between the ops `position` and `position - 1`.
+  bool is_boundary(int position, std::size_t next_pre, std::size_t next_post) const {
+    return (next_pre > 0 && pre_backwards_[next_pre - 1].position == position - 1) ||
+           (next_post > 0 && post_backwards_[next_post - 1].position == position);
+  }
+
+  void enter_units(int position, std::size_t& next_pre) {
+    for (; next_pre > 0 && pre_backwards_[next_pre - 1].position >= position; --next_pre) {
+      pre_backward(pre_backwards_[next_pre - 1].unit);
+    }
+  }
+
+  void finish_units(int position, std::size_t& next_post) {
+    for (; next_post > 0 && post_backwards_[next_post - 1].position >= position; --next_post) {
+      const Boundary& hook = post_backwards_[next_post - 1];
+      post_backward(hook.unit, is_first_pass(hook));
+    }
+  }
+
+  void pre_backward(int unit) {
+    if (!has_parameters(unit)) return;
+    UnitState& state = units_[unit];
+    // A unit that is entered once more before it has been left, such as an embedding that is used twice, has done this.
+    const bool again = state.pre_backward;
+    state.pre_backward = true;
+    state.post_backward = false;
+    if (!again) {
+      unshard(unit);
+      wait(unit);
+    }
+    const auto self = std::find(backward_order_.begin(), backward_order_.end(), unit);
+    if (plan_.backward_prefetch > 1 && self + 1 != backward_order_.end()) {
+      prefetch(self + 1, backward_order_.end(), plan_.backward_prefetch);
+    } else if (!again) {
+      prefetch_by_default(state);
+    }
+  }
+
+  // The unit whose forward ended one earlier, passes of one module counted apart, whether it needs a backward or not.
+  void prefetch_by_default(UnitState& state) {
+    if (state.post_forward_indices.empty()) return;
+    const int self = state.post_forward_indices.back();
+    state.post_forward_indices.pop_back();
+    if (self > 0) unshard(post_forward_order_[self - 1]);
+  }
+
+  // The gradient of a parameter that several passes use is complete after the backward of the first of them.
+  bool is_first_pass(const Boundary& hook) const {
+    const std::vector<Window>& windows = layout_.units[hook.unit].windows;
+    return std::none_of(windows.begin(), windows.begin() + hook.window,
+                        [](const Window& window) { return window.pre_backward >= 0; });
+  }
+
+  // What is there is reduced: between two passes that are the gradients of earlier micro-batches alone.
+  void post_backward(int unit, bool gradients_complete) {
+    if (!has_parameters(unit)) return;
+    UnitState& state = units_[unit];
+    state.pre_backward = false;
+    state.post_backward = true;
+    reshard(unit);
+    const bool fresh = gradients_complete && layout_.units[unit].reduced_true_elements > 0 && !state.reduced;
+    if (fresh && !sync_) emit(InstructionKind::AccumulateGrads, unit);
+    if (sync_ && (fresh || state.accumulated)) reduce(unit);
+    state.accumulated = !sync_ && (state.accumulated || fresh);
+    state.reduced = state.reduced || fresh;
+  }
+
+  void final_callback() {
+    std::vector<int> in_module_order(layout_.units.size());
+    for (std::size_t u = 0; u < in_module_order.size(); ++u) in_module_order[u] = static_cast<int>(u);
+    std::stable_sort(in_module_order.begin(), in_module_order.end(),
+                     [&](int a, int b) { return layout_.units[a].modules.front() < layout_.units[b].modules.front(); });
+    for (const int unit : in_module_order) {
+      if (!units_[unit].post_backward) post_backward(unit, true);
+      // finalize_backward drops the output of a prefetch that nobody waited for. What an integer reshard_after_forward
+      // kept of a unit that had no backward is not gathered again: the unit counts as sharded.
+      if (units_[unit].gathering) reshard(unit);
+      if (units_[unit].smaller) emit(InstructionKind::Reshard, unit);
+      units_[unit].smaller = false;
+    }
+    free_reduce_input();
+    for (const int unit : all_reduced_) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
+    all_reduced_.clear();
+    emit({.kind = InstructionKind::FinishReduce});
+  }
+
+  // ---- units -------------------------------------------------------------------------------------------------------
+
+  void unshard(int unit) {
+    UnitState& state = units_[unit];
+    if (state.unsharded || state.gathering) return;
+    state.gathering = true;
+    // A unit that is called twice in a row gathers again while its last output is held.
+    state.slot = held_gather_ == unit && held_slot_ == 0 ? 1 : 0;
+    emit({.kind = InstructionKind::Unshard,
+          .slot = state.slot,
+          .smaller_group = state.smaller,
+          .calls_alone = !quirks_.skip_collectives_of_one,
+          .unit = unit});
+  }
+
+  void wait(int unit) {
+    UnitState& state = units_[unit];
+    if (!state.gathering) return;
+    state.gathering = false;
+    state.unsharded = true;
+    state.smaller = false;
+    if (!quirks_.forward_all_gather_output_kept) free_held_gather(kBegins);
+    emit({.kind = InstructionKind::WaitForUnshard, .slot = state.slot, .unit = unit});
+    free_held_gather(kEnds);
+    if (phase_ == StepPhase::Forward) {
+      held_gather_ = unit;
+      held_slot_ = state.slot;
+    } else {
+      free(BufferKind::AllGatherOutput, unit, state.slot, kEnds);
+    }
+  }
+
+  void reshard(int unit) {
+    UnitState& state = units_[unit];
+    if (!state.unsharded && !state.gathering) return;
+    if (state.gathering) free(BufferKind::AllGatherOutput, unit, state.slot, kBegins);
+    state.unsharded = state.gathering = false;
+    emit(InstructionKind::Reshard, unit);
+  }
+
+  // ---- buffers -----------------------------------------------------------------------------------------------------
+
+  void reduce(int unit) {
+    free_reduce_input();
+    if (std::erase(all_reduced_, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
+    const bool keeps_output = layout_.mesh.replicate > 1 && quirks_.all_reduce_output_kept;
+    emit({.kind = InstructionKind::ReduceGrads,
+          .keeps_last_gradient = layout_.mesh.shard > 1 && quirks_.last_gradient_kept_in_reduce,
+          .keeps_all_reduce_output = keeps_output,
+          .calls_alone = !quirks_.skip_collectives_of_one,
+          .unit = unit});
+    reduce_input_ = unit;
+    if (keeps_output) all_reduced_.push_back(unit);
+  }
+
+  static constexpr bool kBegins = false;  // A free begins the next instruction, or
+  static constexpr bool kEnds = true;     // ends the last one.
+
+  void free(BufferKind buffer, int unit, std::uint8_t slot, bool ends) {
+    emit({.kind = InstructionKind::Free, .buffer = buffer, .slot = slot, .closes = ends, .unit = unit});
+  }
+
+  void free_held_gather(bool ends) {
+    if (held_gather_ >= 0) free(BufferKind::AllGatherOutput, held_gather_, held_slot_, ends);
+    held_gather_ = -1;
+  }
+
+  void free_reduce_input() {
+    if (reduce_input_ >= 0) free(BufferKind::ReduceInput, reduce_input_, 0, kBegins);
+    reduce_input_ = -1;
+  }
+
+  const ModelIndex& index_;
+  const Plan& plan_;
+  const Layout& layout_;
+  std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
+  const Quirks& quirks_;
+  std::vector<UnitState> units_;
+  std::vector<Boundary> begins_, ends_, pre_backwards_, post_backwards_;
+  std::vector<int> forward_order_,
+      backward_order_;  // Units with parameters, each once: what explicit prefetch follows.
+  std::vector<int> post_forward_order_;
+  Schedule schedule_;
+  StepPhase phase_ = StepPhase::Forward;
+  int root_ = 0;
+  int micro_batch_ = 0;
+  bool sync_ = true;
+  int held_gather_ = -1;  // The unit whose gather's output the forward keeps, and
+  std::uint8_t held_slot_ = 0;
+  int reduce_input_ = -1;         // the unit whose reduction's input lives.
+  std::vector<int> all_reduced_;  // Units whose all-reduced gradients are kept.
+};
+
+}  // namespace
+
+Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  return Fsdp2Lowering(index, plan, layout).run();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,174 @@
+#include "core/plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "core/base/nearest.h"
+#include "core/model/model_index.h"
+#include "core/plan/input_casts.h"
+#include "core/plan/sharding.h"
+
+namespace fsdp {
+
+namespace {
+
+// FNV-1a: the same on every machine, and quick. It tells plans apart, it protects nothing.
+class Hash {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) add_byte(static_cast<unsigned char>(c));
+    add_byte(0xff);
+  }
+  void add(std::int64_t number) {
+    for (int shift = 0; shift < 64; shift += 8) add_byte(static_cast<unsigned char>(number >> shift));
+  }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  void add_byte(unsigned char byte) { state_ = (state_ ^ byte) * 0x100000001b3ULL; }
+  std::uint64_t state_ = 0xcbf29ce484222325ULL;
+};
+
+void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex& index, Errors& errors) {
+  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
+    const int module = index.find(entry.module);
+    bool repeated = false;
+    for (const Call& call : model.calls) repeated = repeated || (call.module == module && call.repeated);
+    if (module >= 0 && repeated) continue;
+    std::vector<std::string> known;
+    for (const Call& call : model.calls) {
+      if (call.repeated) known.push_back(model.modules[call.module].name);
+    }
+    errors.push_back({"checkpointing", fmt::format("\"{}\" is not a repeated block of the model.", entry.module),
+                      suggest_name(entry.module, known)});
+  }
+}
+
+// PyTorch 2.11, loss.backward(): "element 0 of tensors does not require grad and does not have a grad_fn".
+void check_trained(const Model& model, Errors& errors) {
+  if (num_gradient_parameters(model) > 0) return;
+  errors.push_back({"model", "No parameter gets a gradient, so PyTorch raises an error in backward.",
+                    "Train at least one parameter. A forward without a backward, as for inference, is not predicted."});
+}
+
+// PyTorch 2.11: "Operator aten._fused_sgd_.default does not have a sharding strategy registered."
+void check_optimizer(const Optimizer& optimizer, Errors& errors) {
+  if (optimizer.kind != OptimizerKind::Sgd || optimizer.implementation != OptimizerImplementation::Fused) return;
+  errors.push_back({"optimizer", "PyTorch has no fused SGD for sharded parameters (DTensors).",
+                    "SGD is foreach or for_loop; Adam and AdamW can be fused."});
+}
+
+// Whether the root gives something floating in another dtype to what runs after it.
+bool returns_other_dtype(const Model& model, Dtype activation, Dtype output) {
+  std::vector<bool> is_made(model.values.size(), false);
+  for (const Call& call : model.calls) {
+    for (const int value : call.module < 0 ? call.inputs : call.outputs) {
+      const auto v = static_cast<std::size_t>(value);
+      const Dtype dtype = model.values[v].dtype.value_or(activation);
+      if (call.module >= 0) is_made[v] = true;
+      if (call.module < 0 && is_made[v] && is_floating_point(dtype) && dtype != output) return true;
+    }
+  }
+  return false;
+}
+
+// Each unit casts what it returns, and only a unit casts what it is given: a final norm and head that the root runs
+// would multiply two dtypes, which PyTorch refuses. Where the root is the only unit, just the loss is cast.
+void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
+  const std::optional<Dtype>& output = plan.mixed_precision.output_dtype;
+  const Dtype activation = activation_dtype(model, plan);
+  const bool after_root =
+      std::any_of(model.calls.begin(), model.calls.end(), [](const Call& c) { return c.module < 0; });
+  const bool only_loss = plan.units.size() == 1 && !plan.runtime.implementations.keep_logits && !after_root;
+  if (output && after_root && returns_other_dtype(model, activation, *output)) {
+    errors.push_back(
+        {"mixed_precision/output_dtype",
+         fmt::format("The loss runs after the root's forward, which would return its logits in {}: that "
+                     "cast is not predicted.",
+                     name_of(*output)),
+         "Leave it out, or write \"float_logits\": true in runtime/implementations for logits in float32."});
+    return;
+  }
+  if (!output || *output == activation || only_loss) return;
+  errors.push_back({"mixed_precision/output_dtype",
+                    fmt::format("Units would compute in {} and return {}, which the ops between them do not accept.",
+                                name_of(activation), name_of(*output)),
+                    fmt::format("Write {}, or leave it out.", name_of(activation))});
+}
+
+// Frozen parameters keep the dtype of the checkpoint. What is added or multiplied element by element takes the wider of
+// two dtypes; products and fused norms take one only.
+void check_frozen_dtypes(const Plan& plan, const Model& model, Errors& errors) {
+  if (!plan.parameter_dtype || plan.mixed_precision.param_dtype) return;
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[call.block].ops) {
+      for (const int index : op.parameters) {
+        const Parameter& parameter = model.parameters[call.parameters[index]];
+        const bool fits = parameter.trainable || parameter.dtype == *plan.parameter_dtype;
+        if (fits || !takes_one_dtype(op.kind) || !is_floating_point(parameter.dtype)) continue;
+        errors.push_back({"parameter_dtype",
+                          fmt::format("{} is frozen and stays {}, and PyTorch does not multiply it by {}.",
+                                      parameter.name, name_of(parameter.dtype), name_of(*plan.parameter_dtype)),
+                          fmt::format("Write {}, or a mixed_precision/param_dtype.", name_of(parameter.dtype))});
+        return;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Dtype activation_dtype(const Model& model, const Plan& plan) {
+  if (plan.mixed_precision.param_dtype) return *plan.mixed_precision.param_dtype;
+  if (plan.parameter_dtype) return *plan.parameter_dtype;
+  for (const Parameter& parameter : model.parameters) {
+    if (is_floating_point(parameter.dtype)) return parameter.dtype;
+  }
+  return Dtype::Float32;
+}
+
+Implementations implementations_of(const Plan& plan) {
+  const auto& entries = plan.checkpointing.entries;
+  const auto recomputes = [](const Checkpointing::Entry& entry) { return entry.mode != CheckpointMode::None; };
+  Implementations use = plan.runtime.implementations;
+  use.use_cache = use.use_cache && std::none_of(entries.begin(), entries.end(), recomputes);
+  return use;
+}
+
+std::string fingerprint_of(const Model& model) {
+  Hash hash;
+  for (const Parameter& parameter : model.parameters) {
+    hash.add(parameter.name);
+    for (const std::int64_t size : parameter.shape) hash.add(size);
+    for (const std::string& alias : parameter.tied_names) hash.add(alias);
+  }
+  return fmt::format("{:016x}", hash.value());
+}
+
+Errors check(const Plan& plan, const Model& model) {
+  Errors errors;
+  if (!plan.model_fingerprint.empty() && plan.model_fingerprint != fingerprint_of(model)) {
+    errors.push_back({"model_fingerprint",
+                      fmt::format("The plan was made for another model ({}), not for {}: their parameters differ.",
+                                  plan.model, model.name),
+                      "Plan this model again, or name the model file that the plan was made for."});
+    return errors;
+  }
+  const ModelIndex index = index_of(model);
+  if (auto layout = make_layout(index, plan)) {
+    errors = check_input_casts(index, plan, *layout);
+  } else {
+    errors = std::move(layout).error();
+  }
+  check_trained(model, errors);
+  check_checkpointing(plan, model, index, errors);
+  check_optimizer(plan.optimizer, errors);
+  check_output_dtype(plan, model, errors);
+  check_frozen_dtypes(plan, model, errors);
+  return errors;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,152 @@
+#pragma once
+
+// The plan: how a model is trained on a cluster. Everything that the user may decide and nothing that follows from it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/result.h"
+#include "core/base/units.h"
+#include "core/model/model.h"
+#include "core/plan/runtime.h"
+
+namespace fsdp {
+
+/// FSDP2's 2-D mesh. Ranks of a shard group are neighbors: rank = replica * shard + index in the shard group.
+struct Mesh {
+  std::int64_t replicate = 1;  ///< Mesh dimension 0, the outer one.
+  std::int64_t shard = 1;      ///< Mesh dimension 1, the inner one: the shard world size.
+
+  std::int64_t world_size() const { return replicate * shard; }
+  bool operator==(const Mesh&) const = default;
+};
+
+/// `reshard_after_forward` of fully_shard.
+struct ReshardAfterForward {
+  enum class Kind : std::uint8_t {
+    Default,  ///< None in Python: true, but false for the root.
+    Always,   ///< True.
+    Never,    ///< False.
+    Smaller,  ///< An integer: keep a shard over that smaller world size.
+  };
+  Kind kind = Kind::Default;
+  std::int64_t world_size = 0;  ///< Of `Smaller`: a divisor of the shard world size, neither 1 nor all of it.
+
+  bool operator==(const ReshardAfterForward&) const = default;
+};
+
+/// One call of fully_shard.
+struct Unit {
+  std::vector<std::string> modules;  ///< Fully qualified names; "" is the root. Several: one unit of several modules.
+  ReshardAfterForward reshard_after_forward;
+
+  bool operator==(const Unit&) const = default;
+};
+
+/// torch.distributed.fsdp.MixedPrecisionPolicy. An empty dtype: the parameters' own.
+struct MixedPrecision {
+  std::optional<Dtype> param_dtype;
+  std::optional<Dtype> reduce_dtype;
+  std::optional<Dtype> output_dtype;
+  bool cast_forward_inputs = true;
+
+  bool operator==(const MixedPrecision&) const = default;
+};
+
+enum class CheckpointMode : std::uint8_t {
+  None,
+  Selective,  ///< Keeps the outputs of `selective_keep` and recomputes the rest.
+  Full,       ///< Keeps the inputs of the block only.
+};
+
+/// Activation checkpointing (torch.utils.checkpoint, non-reentrant) of repeated blocks.
+struct Checkpointing {
+  /// Per module of a repeated call, by its fully qualified name; modules not listed are not checkpointed.
+  struct Entry {
+    std::string module;
+    CheckpointMode mode = CheckpointMode::Full;
+    bool operator==(const Entry&) const = default;
+  };
+  std::vector<Entry> entries;
+  /// Op kinds whose outputs selective checkpointing keeps; torchtitan's policy keeps every second linear.
+  std::vector<OpKind> selective_keep = {OpKind::Attention, OpKind::Linear};
+  bool every_second_linear = true;
+  bool early_stop = true;  ///< Recomputation stops at the last saved tensor (PyTorch's default; torchtitan: false).
+
+  bool operator==(const Checkpointing&) const = default;
+};
+
+enum class OptimizerKind : std::uint8_t { AdamW, Adam, Sgd };
+enum class OptimizerImplementation : std::uint8_t { Foreach, Fused, ForLoop };
+/// Precision of the moments.
+enum class OptimizerStates : std::uint8_t {
+  AsParameter,  ///< zeros_like(parameter): PyTorch's own.
+  BFloat16,
+  EightBit,  ///< bitsandbytes / torchao: one byte per element and an fp32 scale per 256.
+};
+
+struct Optimizer {
+  OptimizerKind kind = OptimizerKind::AdamW;
+  OptimizerImplementation implementation = OptimizerImplementation::Foreach;
+  OptimizerStates states = OptimizerStates::AsParameter;
+  double weight_decay = 0.01;
+  double momentum = 0;  ///< Of SGD.
+  std::optional<double> clip_grad_norm;
+
+  bool operator==(const Optimizer&) const = default;
+};
+
+/// How the sharded parameters come into being; decides the peak of initialization.
+enum class Initialization : std::uint8_t {
+  Meta,    ///< Built on the meta device, sharded, then filled: no more than the shards.
+  Cpu,     ///< Built on the CPU; fully_shard moves one unit at a time to the device.
+  Device,  ///< Built on the device: the whole model at once.
+};
+
+struct Plan {
+  std::string model;              ///< Name of the model, and
+  std::string model_fingerprint;  ///< what its parameters hash to: a plan for another model is refused.
+  std::string model_file;         ///< As given, so that the plan can be reproduced.
+  std::string recipe;
+  std::vector<Dimension> dimensions;   ///< Sizes of the workload: batch (per rank and micro-batch), seq, ...
+  std::vector<std::string> trainable;  ///< Patterns given by the user.
+  std::vector<std::string> frozen;
+
+  Mesh mesh;
+  std::vector<Unit> units;               ///< In the order of the fully_shard calls: bottom-up, the root last.
+  std::optional<Dtype> parameter_dtype;  ///< Of the sharded parameters; empty: as in the spec. fp32 = master weights.
+  MixedPrecision mixed_precision;
+  Checkpointing checkpointing;
+  bool cpu_offload = false;  ///< CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host.
+  std::int64_t forward_prefetch = 0;   ///< Units gathered ahead explicitly in forward (each unit's
+                                       ///< set_modules_to_forward_prefetch); 0: FSDP2's implicit order.
+  std::int64_t backward_prefetch = 1;  ///< Units gathered ahead in backward; 1: FSDP2's default; more: each unit's
+                                       ///< set_modules_to_backward_prefetch.
+  std::int64_t accumulation = 1;       ///< Micro-batches per optimizer step.
+  bool sync_every_micro_batch = true;  ///< False: set_requires_gradient_sync(False) but for the last one.
+  Optimizer optimizer;
+  Initialization initialization = Initialization::Meta;
+  Runtime runtime;
+
+  bool operator==(const Plan&) const = default;
+};
+
+/// Precision of activations under a plan: param_dtype, or that of the parameters.
+Dtype activation_dtype(const Model& model, const Plan& plan);
+
+/// The implementations that run under a plan: recomputation turns the cache of keys and values off, as transformers
+/// does.
+Implementations implementations_of(const Plan& plan);
+
+/// A digest of the parameters' names, shapes and ties (16 hexadecimal digits).
+std::string fingerprint_of(const Model& model);
+
+/// All that is wrong with a plan for this model: unknown modules, nested modules in one unit, no root, ties across
+/// units, mixed dtypes in a unit, an integer reshard that does not divide, bad sizes, a fused SGD, an
+/// output_dtype that no unit but the root could return, a parameter_dtype that frozen parameters are not multiplied by.
+Errors check(const Plan& plan, const Model& model);
+
+}  // namespace fsdp

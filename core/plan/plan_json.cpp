@@ -1,0 +1,176 @@
+#include "core/plan/plan_json.h"
+
+#include <fmt/format.h>
+
+#include "core/base/name_ranges.h"
+#include "core/plan/plan_names.h"
+#include "core/plan/unit_rows.h"
+#include "core/version.h"
+
+namespace fsdp {
+
+namespace {
+
+// ---- Writing.
+
+void write_optional(JsonWriter& writer, std::string_view key, const std::optional<Dtype>& dtype) {
+  writer.key(key);
+  if (dtype) {
+    writer.value(name_of(*dtype));
+  } else {
+    writer.value(nullptr);
+  }
+}
+
+void write_reshard(JsonWriter& writer, const ReshardAfterForward& reshard) {
+  writer.key("reshard_after_forward");
+  switch (reshard.kind) {
+    case ReshardAfterForward::Kind::Default:
+      return writer.value("default");
+    case ReshardAfterForward::Kind::Always:
+      return writer.value(true);
+    case ReshardAfterForward::Kind::Never:
+      return writer.value(false);
+    case ReshardAfterForward::Kind::Smaller:
+      return writer.value(reshard.world_size);
+  }
+}
+
+void write_units(JsonWriter& writer, const std::vector<Unit>& units) {
+  writer.key("units");
+  writer.begin_array();
+  for (const UnitRow& row : fold_units(units)) {
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("modules", row.modules);
+    if (row.count > 1) writer.member("modules_per_unit", row.modules_per_unit);
+    write_reshard(writer, row.reshard_after_forward);
+    writer.end_object();
+  }
+  writer.end_array();
+}
+
+void write_checkpointing(JsonWriter& writer, const Checkpointing& checkpointing) {
+  writer.key("activation_checkpointing");
+  writer.begin_object();
+  writer.key("modules");
+  writer.begin_array();
+  const auto& entries = checkpointing.entries;
+  for (std::size_t i = 0; i < entries.size();) {
+    std::vector<std::string> names;
+    std::size_t end = i;
+    for (; end < entries.size() && entries[end].mode == entries[i].mode; ++end) names.push_back(entries[end].module);
+    for (const std::string& name : fold_names(names)) {
+      writer.begin_object(JsonLayout::OneLine);
+      writer.member("module", name);
+      writer.member("mode", name_of(kCheckpointModeTable, entries[i].mode));
+      writer.end_object();
+    }
+    i = end;
+  }
+  writer.end_array();
+  std::vector<std::string> kept;
+  for (const OpKind kind : checkpointing.selective_keep) kept.emplace_back(name_of(kind));
+  writer.member("selective_keep", kept);
+  writer.member("every_second_linear", checkpointing.every_second_linear);
+  writer.member("early_stop", checkpointing.early_stop);
+  writer.end_object();
+}
+
+void write_optimizer(JsonWriter& writer, const Optimizer& optimizer) {
+  writer.key("optimizer");
+  writer.begin_object();
+  writer.member("kind", name_of(kOptimizerKindTable, optimizer.kind));
+  writer.member("implementation", name_of(kOptimizerImplementationTable, optimizer.implementation));
+  writer.member("states", name_of(kOptimizerStatesTable, optimizer.states));
+  writer.member("weight_decay", optimizer.weight_decay);
+  writer.member("momentum", optimizer.momentum);
+  writer.key("clip_grad_norm");
+  if (optimizer.clip_grad_norm) {
+    writer.value(*optimizer.clip_grad_norm);
+  } else {
+    writer.value(nullptr);
+  }
+  writer.end_object();
+}
+
+void write_runtime(JsonWriter& writer, const Runtime& runtime) {
+  writer.key("runtime");
+  writer.begin_object();
+  writer.member("name", runtime.name);
+  writer.member("version", runtime.version);
+  writer.member("flavor", runtime.flavor);
+  writer.member("allocator_settings", runtime.allocator_settings);
+  writer.key("implementations");
+  writer.begin_object();
+  const Implementations& use = runtime.implementations;
+  writer.member("rms_norm", name_of(kRmsNormTable, use.rms_norm));
+  writer.member("rotary", name_of(kRotaryTable, use.rotary));
+  writer.member("attention", name_of(kAttentionBackendTable, use.attention));
+  writer.member("repeat_kv", use.repeat_kv);
+  writer.member("upcast_logits", use.upcast_logits);
+  writer.member("keep_logits", use.keep_logits);
+  writer.member("float_logits", use.float_logits);
+  writer.member("loss_after_root", use.loss_after_root);
+  writer.member("use_cache", use.use_cache);
+  writer.member("prefer_cudnn_attention", use.prefer_cudnn_attention);
+  writer.member("cudnn_allow_tf32", use.cudnn_allow_tf32);
+  writer.member("matmul_allow_tf32", use.matmul_allow_tf32);
+  writer.end_object();
+  writer.key("quirks");
+  writer.begin_object();
+  const Quirks& quirks = runtime.quirks;
+  writer.member("forward_all_gather_output_kept", quirks.forward_all_gather_output_kept);
+  writer.member("last_gradient_kept_in_reduce", quirks.last_gradient_kept_in_reduce);
+  writer.member("all_reduce_output_kept", quirks.all_reduce_output_kept);
+  writer.member("clip_reduces_each_norm", quirks.clip_reduces_each_norm);
+  writer.member("skip_collectives_of_one", quirks.skip_collectives_of_one);
+  writer.member("cublaslt_workspace_bytes", quirks.cublaslt_workspace.count());
+  writer.end_object();
+  writer.end_object();
+}
+
+}  // namespace
+
+void write_plan_members(JsonWriter& writer, const Plan& plan) {
+  writer.member("format_version", kPlanFormatVersion);
+  writer.member("generator", fmt::format("fsdp-plan@{}", kVersion));
+  writer.key("model");
+  writer.begin_object();
+  writer.member("name", plan.model);
+  writer.member("file", plan.model_file);
+  writer.member("fingerprint", plan.model_fingerprint);
+  writer.member("recipe", plan.recipe);
+  writer.key("dimensions");
+  writer.begin_object();
+  for (const Dimension& dimension : plan.dimensions) writer.member(dimension.name, dimension.value);
+  writer.end_object();
+  writer.member("trainable", plan.trainable);
+  writer.member("frozen", plan.frozen);
+  writer.end_object();
+
+  writer.key("mesh");
+  writer.begin_object(JsonLayout::OneLine);
+  writer.member("replicate", plan.mesh.replicate);
+  writer.member("shard", plan.mesh.shard);
+  writer.end_object();
+  write_units(writer, plan.units);
+  write_optional(writer, "parameter_dtype", plan.parameter_dtype);
+  writer.key("mixed_precision");
+  writer.begin_object();
+  write_optional(writer, "param_dtype", plan.mixed_precision.param_dtype);
+  write_optional(writer, "reduce_dtype", plan.mixed_precision.reduce_dtype);
+  write_optional(writer, "output_dtype", plan.mixed_precision.output_dtype);
+  writer.member("cast_forward_inputs", plan.mixed_precision.cast_forward_inputs);
+  writer.end_object();
+  write_checkpointing(writer, plan.checkpointing);
+  writer.member("cpu_offload", plan.cpu_offload);
+  writer.member("forward_prefetch", plan.forward_prefetch);
+  writer.member("backward_prefetch", plan.backward_prefetch);
+  writer.member("accumulation", plan.accumulation);
+  writer.member("sync_every_micro_batch", plan.sync_every_micro_batch);
+  write_optimizer(writer, plan.optimizer);
+  writer.member("initialization", name_of(kInitializationTable, plan.initialization));
+  write_runtime(writer, plan.runtime);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,75 @@
+#pragma once
+
+// The names that plan files, model specs and the command line use for the choices of a plan: one table per enum.
+
+#include "core/base/object_reader.h"
+#include "core/plan/plan.h"
+#include "core/plan/runtime.h"
+
+namespace fsdp {
+
+/// The flavors that `runtime_of_flavor` knows.
+inline constexpr std::string_view kFlavors[] = {"transformers", "transformers-repeat-kv", "torchtitan"};
+
+inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
+    {CheckpointMode::None, "none"},
+    {CheckpointMode::Selective, "selective"},
+    {CheckpointMode::Full, "full"},
+};
+inline constexpr EnumTable<CheckpointMode> kCheckpointModeTable{"checkpoint mode", kCheckpointModes};
+
+inline constexpr EnumName<OptimizerKind> kOptimizerKinds[] = {
+    {OptimizerKind::AdamW, "adamw"},
+    {OptimizerKind::Adam, "adam"},
+    {OptimizerKind::Sgd, "sgd"},
+};
+inline constexpr EnumTable<OptimizerKind> kOptimizerKindTable{"optimizer", kOptimizerKinds};
+
+inline constexpr EnumName<OptimizerImplementation> kOptimizerImplementations[] = {
+    {OptimizerImplementation::Foreach, "foreach"},
+    {OptimizerImplementation::Fused, "fused"},
+    {OptimizerImplementation::ForLoop, "for_loop"},
+};
+inline constexpr EnumTable<OptimizerImplementation> kOptimizerImplementationTable{"optimizer implementation",
+                                                                                  kOptimizerImplementations};
+
+inline constexpr EnumName<OptimizerStates> kOptimizerStates[] = {
+    {OptimizerStates::AsParameter, "as_parameter"},
+    {OptimizerStates::BFloat16, "bfloat16"},
+    {OptimizerStates::EightBit, "8bit"},
+};
+inline constexpr EnumTable<OptimizerStates> kOptimizerStatesTable{"precision of the optimizer states",
+                                                                  kOptimizerStates};
+
+inline constexpr EnumName<Initialization> kInitializations[] = {
+    {Initialization::Meta, "meta"},
+    {Initialization::Cpu, "cpu"},
+    {Initialization::Device, "device"},
+};
+inline constexpr EnumTable<Initialization> kInitializationTable{"initialization", kInitializations};
+
+inline constexpr EnumName<RmsNormImplementation> kRmsNormImplementations[] = {
+    {RmsNormImplementation::WrittenOut, "written_out"},
+    {RmsNormImplementation::Composite, "composite"},
+    {RmsNormImplementation::Fused, "fused"},
+};
+inline constexpr EnumTable<RmsNormImplementation> kRmsNormTable{"RMSNorm implementation", kRmsNormImplementations};
+
+inline constexpr EnumName<RotaryImplementation> kRotaryImplementations[] = {
+    {RotaryImplementation::Halves, "halves"},
+    {RotaryImplementation::HalvesSeqFirst, "halves_seq_first"},
+    {RotaryImplementation::Complex, "complex"},
+};
+inline constexpr EnumTable<RotaryImplementation> kRotaryTable{"rotary implementation", kRotaryImplementations};
+
+inline constexpr EnumName<AttentionBackend> kAttentionBackends[] = {
+    {AttentionBackend::Automatic, "automatic"},
+    {AttentionBackend::Flash, "flash"},
+    {AttentionBackend::MemoryEfficient, "memory_efficient"},
+    {AttentionBackend::Cudnn, "cudnn"},
+    {AttentionBackend::Math, "math"},
+    {AttentionBackend::Eager, "eager"},
+};
+inline constexpr EnumTable<AttentionBackend> kAttentionBackendTable{"attention backend", kAttentionBackends};
+
+}  // namespace fsdp

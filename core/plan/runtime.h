@@ -1,0 +1,101 @@
+#pragma once
+
+// The runtime: whose behavior is predicted.
+//
+// The same plan costs different bytes in different frameworks, versions and implementations of an op. Every such choice
+// is a named field here, with its source, so that no rule elsewhere asks for a version.
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/base/units.h"
+
+namespace fsdp {
+
+/// x * rsqrt(mean(x^2) + eps) * weight.
+enum class RmsNormImplementation : std::uint8_t {
+  WrittenOut,  ///< In fp32, op by op, cast back, then times the weight (Hugging Face, torchtune).
+  Composite,   ///< torch.nn.RMSNorm before 2.9: written out in fp32, weight included, cast last.
+  Fused,       ///< aten::_fused_rms_norm: saves its input and one fp32 number per row (torchtitan on torch >= 2.9).
+};
+
+enum class RotaryImplementation : std::uint8_t {
+  Halves,  ///< x * cos + rotate_half(x) * sin in the activations' dtype, on [batch, heads, seq, dim] (Hugging Face).
+  HalvesSeqFirst,  ///< The same on [batch, seq, heads, dim], before heads and positions change places.
+  Complex,         ///< In fp32 complex numbers (Llama reference code, torchtitan).
+};
+
+/// torch.nn.functional.scaled_dot_product_attention's backends, and attention written out.
+enum class AttentionBackend : std::uint8_t {
+  Automatic,  ///< What PyTorch chooses for the dtype, the mask and the GPU (simulator/ops/attention_choice.h).
+  Flash,
+  MemoryEfficient,
+  Cudnn,
+  Math,
+  Eager,  ///< Two matrix products and a softmax in fp32 (Hugging Face's "eager").
+};
+
+struct Implementations {
+  RmsNormImplementation rms_norm = RmsNormImplementation::WrittenOut;
+  RotaryImplementation rotary = RotaryImplementation::Halves;
+  AttentionBackend attention = AttentionBackend::Automatic;
+  bool repeat_kv = false;     ///< K and V are copied to all query heads before attention (transformers < 5, or a mask).
+  bool upcast_logits = true;  ///< The loss works on logits.float() (ForCausalLMLoss, torchtitan).
+  bool keep_logits = false;   ///< The logits stay referenced until after the backward (`outputs` of a model).
+  /// The model itself casts its logits to fp32 and drops the others (`self.output(h).float()`, torchtitan of 2024,
+  /// prime-rl), so that the loss gets, and `keep_logits` keeps, those in fp32.
+  bool float_logits = false;
+  /// The training loop computes the loss, when the root's forward has returned and perhaps resharded (torchtitan). Else
+  /// the model does, inside its forward (Hugging Face).
+  bool loss_after_root = false;
+  /// Keys and values are copied into a cache in training too (`use_cache`, on by default in Hugging Face's
+  /// configurations). Activation checkpointing turns it off, as gradient_checkpointing_enable does.
+  bool use_cache = true;
+  bool prefer_cudnn_attention = false;  ///< Automatic takes cuDNN first on sm_90 and later; its workspaces are unknown.
+  /// float32 convolutions run as TF32 where the GPU has it: `torch.backends.cudnn.allow_tf32`, on by default.
+  bool cudnn_allow_tf32 = true;
+  /// float32 matrix products run as TF32: `torch.backends.cuda.matmul.allow_tf32`, or
+  /// `torch.set_float32_matmul_precision("high")`. Off by default.
+  bool matmul_allow_tf32 = false;
+
+  bool operator==(const Implementations&) const = default;
+};
+
+/// Behavior of FSDP2 and of the libraries below it that differs between versions. Values are those of torch 2.11.0,
+/// seen by running it; where nothing else is said the source is torch/distributed/fsdp/_fully_shard/.
+struct Quirks {
+  /// In forward the all-gather output of the previous unit lives across the copy-out of the next one
+  /// (`prev_all_gather_state` in FSDPParamGroup.wait_for_unshard).
+  bool forward_all_gather_output_kept = true;
+  /// The last gradient of a unit lives until foreach_reduce returns (loop variable of FSDPParamGroup.post_backward).
+  bool last_gradient_kept_in_reduce = true;
+  /// With HSDP every unit keeps its all-reduce buffer until the end of backward when the reduce dtype differs.
+  bool all_reduce_output_kept = true;
+  /// clip_grad_norm_ all-reduces one element per parameter, in the gradients' dtype (one element in all before).
+  bool clip_reduces_each_norm = true;
+  /// A world of one issues no collective.
+  bool skip_collectives_of_one = true;
+  /// Bytes of cuBLASLt's workspace, kept per (handle, stream), beside cuBLAS's own.
+  /// aten/src/ATen/cuda/CublasHandlePool.cpp
+  Bytes cublaslt_workspace{1 << 20};
+
+  bool operator==(const Quirks&) const = default;
+};
+
+struct Runtime {
+  std::string name = "pytorch-fsdp2";
+  std::string version = "2.11.0";
+  std::string flavor = "transformers";  ///< Whose model code: sets `implementations`; printed.
+  Implementations implementations;
+  Quirks quirks;
+  /// PYTORCH_ALLOC_CONF, such as "expandable_segments:True". Empty: PyTorch's defaults.
+  std::string allocator_settings;
+
+  bool operator==(const Runtime&) const = default;
+};
+
+/// The runtime of a flavor: "transformers", "transformers-repeat-kv", "torchtitan". Error: the known names.
+Result<Runtime> runtime_of_flavor(const std::string& flavor);
+
+}  // namespace fsdp

@@ -1,0 +1,333 @@
+#include "core/plan/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "core/model/op_table.h"
+
+namespace fsdp {
+
+namespace {
+
+constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
+    "LoadInputs",      "Unshard",     "WaitForUnshard", "LeaveRoot", "Forward",      "Reshard",       "Backward",
+    "AccumulateGrads", "ReduceGrads", "FinishReduce",   "Free",      "ClipGradNorm", "OptimizerStep", "ZeroGrad",
+};
+
+constexpr std::array<std::string_view, kNumBufferKinds> kBufferNames = {"all-gather output", "reduce-scatter input",
+                                                                        "all-reduce output"};
+
+enum class UnitState { Sharded, Gathering, Unsharded };
+enum class BufferState { None, There, Freed };
+
+// Replays a schedule and writes down each broken promise.
+class Validator {
+ public:
+  Validator(const ModelIndex& index, const Layout& layout)
+      : index_(index),
+        layout_(layout),
+        states_(layout.units.size(), UnitState::Sharded),
+        kept_(layout.units.size()),
+        buffers_(layout.units.size() * kNumBufferKinds * kNumSlots, BufferState::None) {
+    start_micro_batch();
+  }
+
+  Errors run(const Schedule& schedule) {
+    const std::vector<Instruction>& steps = schedule.instructions;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      where_ = fmt::format("instruction {}", i);
+      if (!is_part(steps, i)) wrong("A free begins and ends no instruction.");
+      step(steps[i]);
+    }
+    where_ = "end";
+    finish_micro_batch();
+    for (std::size_t b = 0; b < buffers_.size(); ++b) {
+      if (buffers_[b] == BufferState::There) wrong(fmt::format("{} is never freed.", buffer_name(b)));
+    }
+    for (std::size_t u = 0; u < states_.size(); ++u) {
+      if (states_[u] != UnitState::Sharded) wrong(fmt::format("Unit \"{}\" is left unsharded.", layout_.units[u].name));
+    }
+    return std::move(errors_);
+  }
+
+ private:
+  void wrong(std::string what) { errors_.push_back({where_, std::move(what), ""}); }
+
+  void start_micro_batch() {
+    next_forward_ = 0;
+    next_backward_ = index_.num_positions();
+    reduced_.assign(layout_.units.size(), 0);
+  }
+
+  void finish_micro_batch() {
+    if (next_forward_ != index_.num_positions()) wrong("The forward is not complete.");
+    while (next_backward_ > 0 && !index_.in_backward[next_backward_ - 1]) --next_backward_;
+    if (next_backward_ != 0) wrong("The backward is not complete.");
+    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
+      const int expected = layout_.units[u].reduced_true_elements > 0 ? 1 : 0;
+      if (reduced_[u] != expected)
+        wrong(fmt::format("The gradients of unit \"{}\" are reduced {} times.", layout_.units[u].name, reduced_[u]));
+    }
+  }
+
+  void step(const Instruction& instruction) {
+    switch (instruction.kind) {
+      case InstructionKind::LoadInputs:
+        if (instruction.micro_batch > 0) finish_micro_batch();
+        start_micro_batch();
+        return;
+      case InstructionKind::Unshard:
+        make(instruction, BufferKind::AllGatherOutput);
+        return move(instruction.unit, UnitState::Sharded, UnitState::Gathering, "unsharded twice");
+      case InstructionKind::WaitForUnshard:
+        use(instruction, BufferKind::AllGatherOutput);
+        return move(instruction.unit, UnitState::Gathering, UnitState::Unsharded, "waited for without an unshard");
+      case InstructionKind::Reshard:
+        // A prefetch that nobody used is dropped before its copy-out.
+        if (states_[instruction.unit] == UnitState::Sharded && !keeps_smaller_shard(instruction.unit)) {
+          wrong("A sharded unit is resharded.");
+        }
+        states_[instruction.unit] = UnitState::Sharded;
+        return;
+      case InstructionKind::Forward:
+        return forward(instruction);
+      case InstructionKind::Backward:
+        return backward(instruction);
+      case InstructionKind::AccumulateGrads:
+        kept_[instruction.unit] = true;
+        ++reduced_[instruction.unit];
+        return check_backward_done(instruction.unit);
+      case InstructionKind::ReduceGrads:
+        make(instruction, BufferKind::ReduceInput);
+        if (instruction.keeps_all_reduce_output) make(instruction, BufferKind::AllReduceOutput);
+        return reduce(instruction.unit);
+      case InstructionKind::Free:
+        return free(instruction);
+      case InstructionKind::OptimizerStep:
+        for (const UnitState state : states_) {
+          if (state != UnitState::Sharded) wrong("The optimizer runs while a unit is unsharded.");
+        }
+        return;
+      case InstructionKind::LeaveRoot:
+      case InstructionKind::FinishReduce:
+      case InstructionKind::ClipGradNorm:
+      case InstructionKind::ZeroGrad:
+        return;
+    }
+  }
+
+  // ---- buffers -----------------------------------------------------------------------------------------------------
+
+  std::size_t number_of(const Instruction& instruction, BufferKind kind) const {
+    return (instruction.unit * kNumBufferKinds + static_cast<std::size_t>(kind)) * kNumSlots + instruction.slot;
+  }
+
+  std::string buffer_name(std::size_t number) const {
+    const std::string_view place = number % kNumSlots == 0 ? "" : "second ";
+    const auto kind = static_cast<BufferKind>(number / kNumSlots % kNumBufferKinds);
+    return fmt::format("The {}{} of \"{}\"", place, name_of(kind),
+                       layout_.units[number / kNumSlots / kNumBufferKinds].name);
+  }
+
+  void make(const Instruction& instruction, BufferKind kind) {
+    const std::size_t number = number_of(instruction, kind);
+    if (buffers_[number] == BufferState::There) {
+      wrong(fmt::format("{} is made while it is still there.", buffer_name(number)));
+    }
+    buffers_[number] = BufferState::There;
+  }
+
+  void use(const Instruction& instruction, BufferKind kind) {
+    const std::size_t number = number_of(instruction, kind);
+    if (buffers_[number] == BufferState::There) return;
+    const bool was_there = buffers_[number] == BufferState::Freed;
+    wrong(fmt::format("{} is used {}.", buffer_name(number), was_there ? "after it was freed" : "before it is made"));
+  }
+
+  void free(const Instruction& instruction) {
+    const std::size_t number = number_of(instruction, instruction.buffer);
+    if (buffers_[number] != BufferState::There) {
+      const bool was_there = buffers_[number] == BufferState::Freed;
+      wrong(fmt::format("{} is freed {}.", buffer_name(number), was_there ? "twice" : "before it is made"));
+    }
+    buffers_[number] = BufferState::Freed;
+  }
+
+  // A free that ends an instruction follows it, or another one that does; one that begins an instruction comes before
+  // it, or before another one that does.
+  static bool is_part(const std::vector<Instruction>& steps, std::size_t i) {
+    if (steps[i].kind != InstructionKind::Free) return !steps[i].closes;
+    if (steps[i].closes) return i > 0 && (steps[i - 1].kind != InstructionKind::Free || steps[i - 1].closes);
+    return i + 1 < steps.size() && !steps[i + 1].closes;
+  }
+
+  // ---- units -------------------------------------------------------------------------------------------------------
+
+  // Between two passes of a module, FSDP2 reduces what earlier micro-batches left, alone.
+  void reduce(int unit) {
+    const bool only_kept = kept_[unit] && !is_backward_done(unit);
+    kept_[unit] = false;
+    if (only_kept) return;
+    ++reduced_[unit];
+    check_backward_done(unit);
+  }
+
+  bool keeps_smaller_shard(int unit) const {
+    return layout_.units[unit].reshard.kind == ReshardAfterForward::Kind::Smaller;
+  }
+
+  void move(int unit, UnitState from, UnitState to, std::string_view complaint) {
+    if (states_[unit] != from) wrong(fmt::format("Unit \"{}\" is {}.", layout_.units[unit].name, complaint));
+    states_[unit] = to;
+  }
+
+  void forward(const Instruction& instruction) {
+    const int begin = index_.call_begin[instruction.call] + instruction.op_begin;
+    if (begin != next_forward_) wrong("An op is skipped or run twice in forward.");
+    next_forward_ = begin + instruction.op_end - instruction.op_begin;
+    check_parameters(instruction);
+  }
+
+  void backward(const Instruction& instruction) {
+    const int end = index_.call_begin[instruction.call] + instruction.op_end;
+    for (int p = end; p < next_backward_; ++p) {
+      if (index_.in_backward[p]) wrong("An op is skipped in backward.");
+    }
+    if (end > next_backward_) wrong("An op is run twice in backward.");
+    next_backward_ = end - (instruction.op_end - instruction.op_begin);
+    check_parameters(instruction);
+  }
+
+  void check_parameters(const Instruction& instruction) {
+    const Call& call = index_.model->calls[instruction.call];
+    const Block& block = index_.model->blocks[call.block];
+    for (int o = instruction.op_begin; o < instruction.op_end; ++o) {
+      for (const int local : block.ops[o].parameters) {
+        const int unit = layout_.unit_of_parameter[call.parameters[local]];
+        if (states_[unit] == UnitState::Unsharded) continue;
+        wrong(fmt::format("An op of \"{}\" runs while its parameters are sharded.", layout_.units[unit].name));
+        return;
+      }
+    }
+  }
+
+  bool is_backward_done(int unit) const {
+    for (const Window& window : layout_.units[unit].windows) {
+      for (int p = window.begin; p < std::min(window.end, next_backward_); ++p) {
+        if (index_.in_backward[p]) return false;
+      }
+    }
+    return true;
+  }
+
+  void check_backward_done(int unit) {
+    if (is_backward_done(unit)) return;
+    wrong(fmt::format("The gradients of \"{}\" are taken before its backward is done.", layout_.units[unit].name));
+  }
+
+  const ModelIndex& index_;
+  const Layout& layout_;
+  std::vector<UnitState> states_;
+  std::vector<int> reduced_;
+  std::vector<bool> kept_;            // Gradients of earlier micro-batches.
+  std::vector<BufferState> buffers_;  // [units, kinds, slots]
+  int next_forward_ = 0;
+  int next_backward_ = 0;
+  std::string where_;
+  Errors errors_;
+};
+
+}  // namespace
+
+std::string_view name_of(InstructionKind kind) {
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name_of(BufferKind kind) {
+  return kBufferNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name_of(StepPhase phase) {
+  switch (phase) {
+    case StepPhase::Forward:
+      return "forward";
+    case StepPhase::Backward:
+      return "backward";
+    case StepPhase::Optimizer:
+      return "optimizer";
+  }
+  return "";
+}
+
+std::vector<Instruction> actions_of(const Schedule& schedule) {
+  std::vector<Instruction> actions;
+  for (const Instruction& instruction : schedule.instructions) {
+    if (instruction.kind != InstructionKind::Free) actions.push_back(instruction);
+  }
+  return actions;
+}
+
+Errors validate(const Schedule& schedule, const ModelIndex& index, const Layout& layout) {
+  return Validator(index, layout).run(schedule);
+}
+
+std::string to_text(const Schedule& schedule, const ModelIndex& index, const Layout& layout) {
+  std::string text;
+  for (const Instruction& step : schedule.instructions) {
+    auto out = std::back_inserter(text);
+    fmt::format_to(out, "{}", name_of(step.kind));
+    if (step.unit >= 0) fmt::format_to(out, " \"{}\"", layout.units[step.unit].name);
+    if (step.call >= 0) {
+      const Call& call = index.model->calls[step.call];
+      const std::string_view name =
+          call.module < 0 ? "outside" : std::string_view(index.model->modules[call.module].name);
+      fmt::format_to(out, " {}:{} [{}, {})", name, index.model->blocks[call.block].kind, step.op_begin, step.op_end);
+    }
+    if (step.kind == InstructionKind::Free) fmt::format_to(out, " {}", name_of(step.buffer));
+    if (step.slot > 0) text += " (second)";
+    if (step.smaller_group) text += " from the smaller group";
+    if (step.keeps_last_gradient) text += ", keeps its last gradient";
+    if (step.keeps_all_reduce_output) text += ", keeps its all-reduce output";
+    text += '\n';
+  }
+  return text;
+}
+
+std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Checkpointing& checkpointing) {
+  const Model& model = *index.model;
+  std::vector<CheckpointMode> of_module(model.modules.size(), CheckpointMode::None);
+  for (const Checkpointing::Entry& entry : checkpointing.entries) {
+    if (const int module = index.find(entry.module); module >= 0) of_module[module] = entry.mode;
+  }
+  std::vector<CheckpointMode> modes;
+  modes.reserve(model.calls.size());
+  for (const Call& call : model.calls) {
+    modes.push_back(call.repeated && call.module >= 0 ? of_module[call.module] : CheckpointMode::None);
+  }
+  return modes;
+}
+
+bool saves_tensors(const Op& op) {
+  // A mean, where it is one of all pixels.
+  if (op.kind == OpKind::AdaptiveAvgPool2d) return op.attributes.length != 1;
+  if (op.kind == OpKind::Pad) return op.attributes.reflect;
+  return op_row(op.kind).saves_tensors;
+}
+
+// torchtitan's policy: of the matrix products every second one, counted per block, is run again.
+std::vector<bool> kept_ops(const Block& block, const Checkpointing& checkpointing) {
+  const std::vector<OpKind>& kinds = checkpointing.selective_keep;
+  std::vector<bool> kept;
+  int num_linears = 0;
+  for (const Op& op : block.ops) {
+    if (op.kind == OpKind::Linear) ++num_linears;
+    const bool is_skipped = op.kind == OpKind::Linear && checkpointing.every_second_linear && num_linears % 2 == 0;
+    kept.push_back(!is_skipped && std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end());
+  }
+  return kept;
+}
+
+}  // namespace fsdp

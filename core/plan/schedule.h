@@ -1,0 +1,135 @@
+#pragma once
+
+// The schedule: one training step of one rank, as a list of instructions.
+//
+// This is the contract of the whole program. The planner chooses a plan, `lower_fsdp2()` turns the plan into a
+// schedule, the simulator predicts what the schedule costs, and the executor runs it on real devices. Both read the
+// same list, so a gap between prediction and measurement is a gap in a cost model, never in what was run.
+//
+// Names and order of events are those of PyTorch FSDP2 (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py), in
+// the order in which the CPU issues them.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/plan/sharding.h"
+
+namespace fsdp {
+
+enum class InstructionKind : std::uint8_t {
+  LoadInputs,       ///< The data loader puts a micro-batch on the device.
+  Unshard,          ///< Start the all-gather of the unit: cast where the dtypes differ, make its output.
+  WaitForUnshard,   ///< Wait for it and copy out into the unsharded parameters.
+  LeaveRoot,        ///< The root's post-forward hook: what the root was given goes.
+  Forward,          ///< Run the ops [op_begin, op_end) of a call.
+  Reshard,          ///< Free the unsharded parameters (keep a smaller shard where the unit says so, in forward).
+  Backward,         ///< Run the backward of the ops [op_begin, op_end) of a call, last op first.
+  AccumulateGrads,  ///< Without sync: keep the unsharded gradients, in the reduce dtype.
+  ReduceGrads,      ///< Make the input of the reduction; reduce-scatter, with HSDP all-reduce, into .grad.
+  FinishReduce,     ///< End of backward: wait for all reductions.
+  Free,             ///< Let a buffer of a unit go, after all that uses it.
+  ClipGradNorm,
+  OptimizerStep,
+  ZeroGrad,
+};
+
+inline constexpr int kNumInstructionKinds = static_cast<int>(InstructionKind::ZeroGrad) + 1;
+std::string_view name_of(InstructionKind kind);
+
+enum class StepPhase : std::uint8_t { Forward, Backward, Optimizer };
+std::string_view name_of(StepPhase phase);
+
+/// What one instruction makes and a later one frees. What lives no longer than the instruction that makes it is not
+/// written down: both interpreters know it from the instruction.
+enum class BufferKind : std::uint8_t {
+  AllGatherOutput,  ///< Made by Unshard, read by WaitForUnshard. Of no bytes where the shard group is one rank.
+  ReduceInput,      ///< Made by ReduceGrads; the reduce-scatter reads it while the next unit computes.
+  /// Made by a ReduceGrads that `keeps_all_reduce_output`. Where it needs no cast it is the sharded gradient itself:
+  /// then what is freed is FSDP2's second reference to it.
+  AllReduceOutput,
+};
+
+inline constexpr int kNumBufferKinds = static_cast<int>(BufferKind::AllReduceOutput) + 1;
+/// "all-gather output".
+std::string_view name_of(BufferKind kind);
+
+/// So many buffers of one kind a unit has at once at most: one is kept while a second pass gathers again.
+inline constexpr int kNumSlots = 2;
+
+struct Instruction {
+  InstructionKind kind = InstructionKind::Forward;
+  StepPhase phase = StepPhase::Forward;
+  BufferKind buffer = BufferKind::AllGatherOutput;  ///< Of a Free: of what kind,
+  std::uint8_t slot = 0;  ///< and in which place. Of Unshard and WaitForUnshard: the place of the gather's output.
+  /// Of a Free: the last act of the instruction before it; else the first of the one behind it. Either may have
+  /// several.
+  bool closes = false;
+  bool smaller_group = false;            ///< Unshard from the shard that an integer reshard_after_forward kept.
+  bool keeps_last_gradient = false;      ///< ReduceGrads: the last unsharded gradient lives until its end.
+  bool keeps_all_reduce_output = false;  ///< ReduceGrads: the all-reduce's output lives until it is freed.
+  bool reduces_each_norm = true;         ///< ClipGradNorm: the all-reduce has one element per parameter; else one.
+  bool calls_alone = false;              ///< A group of one rank has its collectives called, too.
+  int unit = -1;     ///< In `Layout::units`, for the instructions of a unit; of a Free, whose buffer it is.
+  int call = -1;     ///< In `Model::calls`, for Forward and Backward.
+  int op_begin = 0;  ///< In the block of the call.
+  int op_end = 0;
+  int micro_batch = 0;
+
+  bool operator==(const Instruction&) const = default;
+};
+
+struct Schedule {
+  std::vector<Instruction> instructions;  ///< One steady step.
+
+  bool operator==(const Schedule&) const = default;
+};
+
+/// An instruction with the frees that it begins and ends with: what reports count, time and show as one.
+struct Action {
+  std::size_t begin = 0;  ///< In `Schedule::instructions`: frees [begin, main),
+  std::size_t main = 0;   ///< the instruction itself, which is no Free,
+  std::size_t end = 0;    ///< and frees [main + 1, end).
+};
+
+/// The action that begins at an index; the next one begins at its end. REQUIRES: the schedule is valid.
+inline Action action_at(const std::vector<Instruction>& instructions, std::size_t begin) {
+  Action action{begin, begin, begin};
+  while (instructions[action.main].kind == InstructionKind::Free) ++action.main;
+  action.end = action.main + 1;
+  while (action.end < instructions.size() && instructions[action.end].closes) ++action.end;
+  return action;
+}
+
+/// [actions] The instructions of a schedule without its frees.
+std::vector<Instruction> actions_of(const Schedule& schedule);
+
+/// Checks the promises that both interpreters rely on:
+///  - an op runs only while every unit that owns a parameter of it is unsharded;
+///  - Unshard comes only when sharded, WaitForUnshard only after Unshard, Reshard only after WaitForUnshard;
+///  - the ops of a micro-batch run forward once in order, then backward once in reverse order;
+///  - gradients are reduced (or kept) once per unit and micro-batch, after the backward of all its ops; those kept from
+///    earlier micro-batches may be reduced before;
+///  - nothing is unsharded when the optimizer runs, and each unit is sharded at the end;
+///  - a buffer is freed once after it was made, never used after that, and none outlives the step;
+///  - a Free begins or ends an instruction.
+/// Errors: `where` is the index of an instruction that breaks one.
+Errors validate(const Schedule& schedule, const ModelIndex& index, const Layout& layout);
+
+/// One line per instruction, "Backward model.layers.27 [0, 34)", for golden files and people.
+std::string to_text(const Schedule& schedule, const ModelIndex& index, const Layout& layout);
+
+/// How each call is checkpointed [num_calls].
+std::vector<CheckpointMode> checkpoint_modes(const ModelIndex& index, const Checkpointing& checkpointing);
+
+/// Which ops of a block selective checkpointing keeps the outputs of [num ops].
+std::vector<bool> kept_ops(const Block& block, const Checkpointing& checkpointing);
+
+/// Whether the backward of an op needs more of its forward than sizes.
+bool saves_tensors(const Op& op);
+
+/// PyTorch FSDP2: the schedule of one step. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).
+Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+}  // namespace fsdp

@@ -1,0 +1,358 @@
+// How FSDP2 forms units and cuts parameters.
+//
+// fully_shard(m) makes one unit of all parameters in m's subtree that no earlier call has taken; calls go bottom-up. So
+// the unit of a parameter is that of its nearest ancestor that was wrapped. Inside a unit the parameters lie in the
+// order of a post-order walk (children in order of registration, then the module's own).
+//
+// A parameter of d rows is cut along dimension 0 into N chunks of c = ceil(d / N) rows: rank k holds the rows
+// [k c, min((k+1) c, d)), trailing ranks perhaps none, and every rank allocates all c rows, zero-filled. Hence
+//
+//   S_u = sum over parameters of ceil(d / N) * row elements     (per rank)
+//   F_u = N * S_u                                               (what an all-gather gives)
+//
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_init.py (_get_managed_modules, _get_managed_states),
+// _fsdp_param.py (_init_sharded_param), _fsdp_param_group.py (dtypes, _get_param_module_infos).
+//
+// Not modeled: shard_placement_fn (sharding along another dimension).
+
+#include "core/plan/sharding.h"
+#include "core/base/limits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/nearest.h"
+
+namespace fsdp {
+
+namespace {
+
+class LayoutMaker {
+ public:
+  LayoutMaker(const ModelIndex& index, const Plan& plan, std::int64_t rank)
+      : index_(index), model_(*index.model), plan_(plan), shard_(plan.mesh.shard) {
+    layout_.mesh = plan.mesh;
+    layout_.rank = rank;
+  }
+
+  Result<Layout> make() {
+    check_sizes();
+    find_modules();
+    if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+    assign_parameters();
+    check_ties();
+    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
+      check_dtypes(layout_.units[u], fmt::format("units/{}", u));
+      measure(layout_.units[u]);
+    }
+    for (ShardedUnit& unit : layout_.units) find_windows(unit);
+    if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+    return std::move(layout_);
+  }
+
+ private:
+  void wrong(std::string where, std::string what, std::string hint) {
+    errors_.push_back({std::move(where), std::move(what), std::move(hint)});
+  }
+
+  void check_sizes() {
+    if (plan_.mesh.replicate < 1 || shard_ < 1) {
+      wrong("mesh", fmt::format("{} x {} is not a mesh.", plan_.mesh.replicate, shard_), "Write sizes of at least 1.");
+    }
+    if (plan_.accumulation < 1) {
+      wrong("accumulation", fmt::format("A step needs at least one micro-batch, not {}.", plan_.accumulation),
+            "Write 1 or more.");
+    }
+    if (plan_.accumulation > kMostMicroBatches) {
+      wrong("accumulation", fmt::format("{} micro-batches are too many for one step.", plan_.accumulation),
+            fmt::format("Up to {} are predicted.", kMostMicroBatches));
+    }
+    if (plan_.backward_prefetch < 1 || plan_.forward_prefetch < 0) {
+      wrong("prefetch",
+            fmt::format("forward {} and backward {} cannot be asked of FSDP2.", plan_.forward_prefetch,
+                        plan_.backward_prefetch),
+            "Forward takes 0 or more units; backward 1 (the default) or more.");
+    }
+  }
+
+  void find_modules() {
+    owner_of_module_.assign(model_.modules.size(), -1);
+    layout_.units.resize(plan_.units.size());
+    bool has_root = false;
+    for (std::size_t u = 0; u < plan_.units.size(); ++u) {
+      const Unit& from = plan_.units[u];
+      ShardedUnit& unit = layout_.units[u];
+      const std::string where = fmt::format("units/{}", u);
+      if (from.modules.empty()) wrong(where, "The unit has no modules.", "Name at least one.");
+      for (const std::string& name : from.modules) add_module(name, static_cast<int>(u), where, unit);
+      if (unit.modules.empty()) continue;
+      unit.name = model_.modules[unit.modules.front()].name;
+      unit.is_root = unit.modules.front() == 0;
+      has_root = has_root || unit.is_root;
+      resolve_reshard(from.reshard_after_forward, where, unit);
+    }
+    if (!has_root) wrong("units", "No unit wraps the root module.", "Add a unit with the module \"\" as the last one.");
+    if (has_root && !layout_.units.empty() && !layout_.units.back().is_root) {
+      wrong("units", "The root is not the last unit.", "fully_shard is called bottom-up: put the root last.");
+    }
+  }
+
+  void add_module(const std::string& name, int u, const std::string& where, ShardedUnit& unit) {
+    const int module = index_.find(name);
+    if (module < 0) {
+      std::vector<std::string> known;
+      for (const Module& candidate : model_.modules) known.push_back(candidate.name);
+      wrong(where, fmt::format("The model has no module \"{}\".", name), suggest_name(name, known));
+      return;
+    }
+    if (!model_.modules[module].called && module != 0) {
+      wrong(where,
+            fmt::format("\"{}\" is never entered through its own forward, so FSDP2 would never gather it.", name),
+            "Wrap the modules below it, or leave them to the root.");
+      return;
+    }
+    if (owner_of_module_[module] >= 0) {
+      wrong(where, fmt::format("\"{}\" is in two units.", name), "Name it once.");
+      return;
+    }
+    for (const int other : unit.modules) {
+      if (index_.contains(other, module) || index_.contains(module, other)) {
+        wrong(where, fmt::format("\"{}\" and \"{}\" are nested.", model_.modules[other].name, name),
+              "A unit of several modules takes modules that do not contain each other.");
+        return;
+      }
+    }
+    for (int above = model_.modules[module].parent; above > 0; above = model_.modules[above].parent) {
+      if (owner_of_module_[above] < 0 || owner_of_module_[above] == u) continue;
+      wrong(where,
+            fmt::format("\"{}\" is inside \"{}\", which an earlier unit wraps.", name, model_.modules[above].name),
+            "fully_shard is called bottom-up: put the inner unit first.");
+      return;
+    }
+    owner_of_module_[module] = u;
+    unit.modules.push_back(module);
+  }
+
+  void resolve_reshard(const ReshardAfterForward& from, const std::string& where, ShardedUnit& unit) {
+    using Kind = ReshardAfterForward::Kind;
+    unit.reshard = from;
+    if (from.kind == Kind::Default) unit.reshard.kind = unit.is_root ? Kind::Never : Kind::Always;
+    if (from.kind != Kind::Smaller) return;
+    const std::int64_t size = from.world_size;
+    if (size < 1 || shard_ % size != 0) {
+      wrong(where, fmt::format("reshard_after_forward {} does not divide the shard world size {}.", size, shard_),
+            "Write a divisor of it, true or false.");
+    } else if (size == 1) {
+      unit.reshard = {Kind::Never, 0};
+    } else if (size == shard_) {
+      unit.reshard = {Kind::Always, 0};
+    }
+  }
+
+  void assign_parameters() {
+    for (std::size_t m = 1; m < model_.modules.size(); ++m) {
+      if (owner_of_module_[m] < 0) owner_of_module_[m] = owner_of_module_[model_.modules[m].parent];
+    }
+    layout_.unit_of_parameter.assign(model_.parameters.size(), -1);
+    layout_.parameter_dtype.resize(model_.parameters.size());
+    for (std::size_t p = 0; p < model_.parameters.size(); ++p) {
+      const Parameter& parameter = model_.parameters[p];
+      const bool retyped = plan_.parameter_dtype && parameter.trainable && is_floating_point(parameter.dtype);
+      layout_.parameter_dtype[p] = retyped ? *plan_.parameter_dtype : parameter.dtype;
+    }
+    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
+      for (const int module : layout_.units[u].modules) collect(module, static_cast<int>(u));
+    }
+  }
+
+  void collect(int module, int u) {
+    if (owner_of_module_[module] != u) return;
+    for (const int child : model_.modules[module].children) collect(child, u);
+    for (const int p : model_.modules[module].parameters) {
+      if (layout_.unit_of_parameter[p] >= 0) continue;  // Tied: it appears once, at its first place.
+      layout_.unit_of_parameter[p] = u;
+      layout_.units[u].parameters.push_back({.parameter = p});
+    }
+  }
+
+  // torch 2.11 breaks such a tie silently and trains two parameters; newer versions refuse.
+  void check_ties() {
+    for (const Parameter& parameter : model_.parameters) {
+      const int owner = owner_of_module_[parameter.module];
+      for (const std::string& alias : parameter.tied_names) {
+        const int module = index_.find(parent_name(alias));
+        if (module < 0 || owner_of_module_[module] == owner) continue;
+        wrong("units", fmt::format("\"{}\" and \"{}\" are one parameter, but in two units.", parameter.name, alias),
+              "Wrap both modules as one unit, or leave both to the root.");
+      }
+    }
+  }
+
+  void check_dtypes(const ShardedUnit& unit, const std::string& where) {
+    const Parameter* first = nullptr;
+    for (const ShardedParameter& shard : unit.parameters) {
+      const Parameter& parameter = model_.parameters[shard.parameter];
+      if (!parameter.trainable) continue;
+      if (first == nullptr) first = &parameter;
+      const Dtype expected = layout_.parameter_dtype[first - model_.parameters.data()];
+      const Dtype found = layout_.parameter_dtype[shard.parameter];
+      if (found == expected) continue;
+      wrong(where,
+            fmt::format("\"{}\" is {} and \"{}\" is {}, but the trainable parameters of a unit have one dtype.",
+                        first->name, name_of(expected), parameter.name, name_of(found)),
+            "Set parameter_dtype, or wrap them apart.");
+      return;
+    }
+  }
+
+  void measure(ShardedUnit& unit) {
+    for (ShardedParameter& shard : unit.parameters) {
+      const Parameter& parameter = model_.parameters[shard.parameter];
+      const std::int64_t rows = parameter.shape.empty() ? 1 : parameter.shape.front();
+      shard.elements = num_elements(parameter.shape);
+      const std::int64_t row = rows > 0 ? shard.elements / rows : 0;
+      const std::int64_t chunk = (rows + shard_ - 1) / shard_;
+      shard.shard_elements = chunk * row;
+      shard.local_elements = shard.local_elements_of(layout_.rank);
+      shard.receives_gradient = parameter.receives_gradient;
+      unit.shard_elements += shard.shard_elements;
+      unit.true_elements += shard.elements;
+      if (shard.receives_gradient) {
+        unit.reduced_shard_elements += shard.shard_elements;
+        unit.reduced_true_elements += shard.elements;
+      }
+    }
+    unit.full_elements = shard_ * unit.shard_elements;
+    unit.reduced_full_elements = shard_ * unit.reduced_shard_elements;
+    choose_dtypes(unit);
+  }
+
+  // The trainable parameters of a unit share one dtype; frozen ones may differ (torch >= 2.11).
+  Dtype original_dtype(const ShardedUnit& unit) const {
+    for (const ShardedParameter& shard : unit.parameters) {
+      if (model_.parameters[shard.parameter].trainable) return layout_.parameter_dtype[shard.parameter];
+    }
+    return unit.parameters.empty() ? Dtype::Float32 : layout_.parameter_dtype[unit.parameters.front().parameter];
+  }
+
+  void choose_dtypes(ShardedUnit& unit) {
+    const MixedPrecision& precision = plan_.mixed_precision;
+    unit.original_dtype = original_dtype(unit);
+    unit.param_dtype = precision.param_dtype.value_or(unit.original_dtype);
+    unit.reduce_dtype = precision.reduce_dtype.value_or(unit.param_dtype);
+    Bytes gathered;
+    for (const ShardedParameter& shard : unit.parameters) {
+      const Dtype own = layout_.parameter_dtype[shard.parameter];
+      const Dtype sent = is_floating_point(own) ? precision.param_dtype.value_or(own) : own;
+      unit.mixed_gather = unit.mixed_gather || sent != unit.param_dtype;
+      gathered += size_of(sent) * shard.shard_elements;
+    }
+    unit.gather_shard_bytes = gathered;
+  }
+
+  void find_windows(ShardedUnit& unit) {
+    if (unit.modules.size() == 1) {
+      for (const Span& run : index_.runs[unit.modules.front()]) unit.windows.push_back({run.begin, run.end});
+    } else {
+      join_runs(unit);
+    }
+    for (Window& window : unit.windows) {
+      for (int p = window.end - 1; p >= window.begin && window.pre_backward < 0; --p) {
+        if (index_.in_backward[p]) window.pre_backward = p;
+      }
+      for (int p = window.begin; p < window.pre_backward; ++p) {
+        if (index_.in_backward[p] && index_.last_read[p] >= window.end) window.further_pre_backwards.push_back(p);
+      }
+      window.has_post_backward = !unit.is_root && an_input_requires_grad(window);
+    }
+  }
+
+  // A unit of several modules is unsharded when the first of them runs and left when each has run.
+  void join_runs(ShardedUnit& unit) {
+    struct Run {
+      Span span;
+      int module;
+    };
+    std::vector<Run> runs;
+    for (const int module : unit.modules) {
+      for (const Span& span : index_.runs[module]) runs.push_back({span, module});
+    }
+    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.span.begin < b.span.begin; });
+    std::vector<int> to_run;  // What FSDP2 calls _modules_to_run_forward.
+    for (const Run& run : runs) {
+      if (to_run.empty()) {
+        to_run = unit.modules;
+        unit.windows.push_back({run.span.begin, run.span.end});
+      }
+      std::erase(to_run, run.module);
+      unit.windows.back().end = run.span.end;
+      unit.windows.back().is_left = to_run.empty();
+    }
+  }
+
+  // The inputs of a module reach the ops of its first call; what later calls take, earlier ones made.
+  bool an_input_requires_grad(const Window& window) const {
+    const int call = index_.call_at(window.begin);
+    const int first = index_.call_begin[call];
+    const int end = std::min(window.end, index_.call_begin[call + 1]);
+    const Block& block = model_.blocks[model_.calls[call].block];
+    return takes_gradient_input(block, call, window.begin - first, end - first);
+  }
+
+  bool takes_gradient_input(const Block& block, int call, int begin, int end) const {
+    std::vector<bool> made_inside(block.values.size(), false);
+    for (int o = begin; o < end; ++o) {
+      const Op& op = block.ops[o];
+      for (const int value : op.inputs) {
+        const bool flows = index_.flow.requires_grad[call][value] && index_.flow.reaches_loss[call][value];
+        if (flows && !made_inside[value]) return true;
+      }
+      for (const int value : op.outputs) made_inside[value] = true;
+    }
+    return false;
+  }
+
+  const ModelIndex& index_;
+  const Model& model_;
+  const Plan& plan_;
+  std::int64_t shard_;
+  Layout layout_;
+  std::vector<int> owner_of_module_;
+  Errors errors_;
+};
+
+}  // namespace
+
+std::int64_t ShardedParameter::local_elements_of(std::int64_t rank) const {
+  return std::clamp<std::int64_t>(elements - rank * shard_elements, 0, shard_elements);
+}
+
+Result<Layout> make_layout(const ModelIndex& index, const Plan& plan, std::int64_t rank) {
+  return LayoutMaker(index, plan, rank).make();
+}
+
+void see_from(Layout& layout, std::int64_t rank) {
+  layout.rank = rank;
+  for (ShardedUnit& unit : layout.units) {
+    for (ShardedParameter& p : unit.parameters) p.local_elements = p.local_elements_of(rank);
+  }
+}
+
+std::vector<std::int64_t> different_ranks(const Layout& layout) {
+  std::vector<std::int64_t> ranks = {0};
+  for (const ShardedUnit& unit : layout.units) {
+    for (const ShardedParameter& p : unit.parameters) {
+      if (p.shard_elements == 0) continue;
+      const std::int64_t full = p.elements / p.shard_elements;
+      ranks.push_back(full);
+      if (p.elements % p.shard_elements != 0) ranks.push_back(full + 1);
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::erase_if(ranks, [&](std::int64_t rank) { return rank >= layout.mesh.shard; });
+  return ranks;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,97 @@
+#pragma once
+
+// How FSDP2 forms units from modules and cuts their parameters: who owns which parameter, in which order it lies in the
+// all-gather buffer, and how many elements each rank holds, padding included.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/result.h"
+#include "core/model/model.h"
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+
+namespace fsdp {
+
+/// One parameter of a unit. With dim-0 sharding over N ranks each holds ceil(rows / N) rows, the last ones padded.
+struct ShardedParameter {
+  int parameter = 0;                ///< In `Model::parameters`.
+  std::int64_t elements = 0;        ///< True elements.
+  std::int64_t shard_elements = 0;  ///< Padded: ceil(rows / N) * row elements; the same on every rank.
+  std::int64_t local_elements = 0;  ///< True elements on the rank in question; 0 on trailing ranks with nothing.
+  bool receives_gradient = true;
+
+  /// `local_elements` of any rank of the shard group.
+  std::int64_t local_elements_of(std::int64_t rank) const;
+
+  bool operator==(const ShardedParameter&) const = default;
+};
+
+/// One pass through the forward of a unit: positions [begin, end) in `ModelIndex`'s numbering of all ops.
+struct Window {
+  int begin = 0;
+  int end = 0;
+  /// In the backward: the position after whose arrival the unit is unsharded (the last op of the window that takes part
+  /// in the backward), -1 when none does.
+  int pre_backward = -1;
+  /// The same for its further outputs: PyTorch's pre-backward hook hangs on each, and fires again when that one's
+  /// gradient arrives. Rising, below `pre_backward`.
+  std::vector<int> further_pre_backwards = {};
+  /// An input of the pass requires a gradient, so that PyTorch's post-backward hook fires after the first op's
+  /// backward; otherwise the unit is reduced in the callback at the end of backward.
+  bool has_post_backward = false;
+  /// The post-forward hook runs: false where only some modules of a unit of several run again.
+  bool is_left = true;
+
+  bool operator==(const Window&) const = default;
+};
+
+struct ShardedUnit {
+  std::string name;                          ///< Its first module; "" is the root.
+  std::vector<int> modules;                  ///< In `Model::modules`.
+  std::vector<ShardedParameter> parameters;  ///< In the order of the all-gather buffer.
+  Dtype original_dtype = Dtype::Float32;     ///< Of the sharded parameters.
+  Dtype param_dtype = Dtype::Float32;        ///< Gathered and computed in.
+  Dtype reduce_dtype = Dtype::Float32;       ///< Reduced in.
+  bool mixed_gather = false;                 ///< Different input dtypes: the buffer is gathered as bytes (uint8).
+  std::int64_t shard_elements = 0;           ///< Per rank, of all parameters: S_u.
+  std::int64_t full_elements = 0;            ///< N * S_u: what the all-gather gives.
+  std::int64_t true_elements = 0;            ///< T_u, without padding.
+  std::int64_t reduced_shard_elements = 0;   ///< S_u' and
+  std::int64_t reduced_full_elements = 0;    ///< N * S_u', over parameters that receive a gradient.
+  std::int64_t reduced_true_elements = 0;
+  Bytes gather_shard_bytes;     ///< Bytes per rank that go into the all-gather.
+  ReshardAfterForward reshard;  ///< Resolved: never `Default`.
+  bool is_root = false;
+  std::vector<Window> windows;  ///< Where its modules run, in forward order; nested units' ops included.
+
+  bool operator==(const ShardedUnit&) const = default;
+};
+
+struct Layout {
+  Mesh mesh;
+  std::int64_t rank = 0;               ///< In the shard group.
+  std::vector<ShardedUnit> units;      ///< As in the plan: bottom-up, the root last.
+  std::vector<int> unit_of_parameter;  ///< [num parameters] In `units`.
+  std::vector<Dtype> parameter_dtype;  ///< [num parameters] Of the sharded parameter.
+
+  bool operator==(const Layout&) const = default;
+};
+
+/// Forms the units of a plan, seen from one rank of a shard group. Errors: all that is wrong with the plan for this
+/// model: unknown modules, modules without a forward of their own, no root, an outer unit before one inside it, ties
+/// across units, trainable parameters of several dtypes in one unit, an integer reshard that does not divide, bad
+/// sizes. Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _fsdp_param.py.
+Result<Layout> make_layout(const ModelIndex& index, const Plan& plan, std::int64_t rank = 0);
+
+/// The same layout, seen from another rank of the shard group.
+void see_from(Layout& layout, std::int64_t rank);
+
+/// Ranks of the shard group that hold different numbers of true elements, rising from 0: each stands for itself and
+/// the ranks up to the next one, which hold the same. One where all rows divide; few in any case, because a parameter
+/// has full shards, then perhaps a cut one, then empty ones.
+std::vector<std::int64_t> different_ranks(const Layout& layout);
+
+}  // namespace fsdp

@@ -1,0 +1,191 @@
+#include "core/report/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/base/object_reader.h"
+
+namespace fsdp {
+
+namespace {
+
+class TermList {
+ public:
+  void bytes(std::string name, Bytes predicted, Bytes measured) {
+    terms_.push_back({std::move(name), TermUnit::Bytes, predicted.count(), measured.count()});
+  }
+  void count(std::string name, std::int64_t predicted, std::int64_t measured) {
+    terms_.push_back({std::move(name), TermUnit::Count, predicted, measured});
+  }
+
+  // What one of the two does not know, such as the segments of an allocator where there is none, is no term.
+  void peaks(const std::string& phase, const MemoryPeaks& predicted, const MemoryPeaks& measured) {
+    const auto peak = [&](const char* what, Bytes first, Bytes second) {
+      if (first >= Bytes(0) && second >= Bytes(0)) bytes(phase + what, first, second);
+    };
+    peak("device peak", predicted.device, measured.device);
+    peak("reserved peak", predicted.reserved, measured.reserved);
+    peak("allocated peak", predicted.allocated, measured.allocated);
+    peak("live peak", predicted.live, measured.live);
+  }
+
+  std::vector<ComparedTerm> take() && { return std::move(terms_); }
+
+ private:
+  std::vector<ComparedTerm> terms_;
+};
+
+const PhasePeaks* find_phase(const std::vector<PhasePeaks>& phases, const std::string& name) {
+  const auto found = std::find_if(phases.begin(), phases.end(), [&](const auto& each) { return each.phase == name; });
+  return found == phases.end() ? nullptr : &*found;
+}
+
+// Of a script's collectives nobody knows what they are for.
+bool knows_groups(const TrafficReport& traffic) {
+  return std::any_of(traffic.collectives.begin(), traffic.collectives.end(),
+                     [](const Collective& collective) { return collective.group != MeshDimension::Other; });
+}
+
+bool knows_categories(const MemoryReport& memory) {
+  return std::any_of(memory.at_peak.begin(), memory.at_peak.end(), [](Bytes bytes) { return bytes > Bytes(0); });
+}
+
+// So many are the same at the same place: kind, unit, dtype, elements, payload and size of the group.
+std::int64_t same_collectives(const TrafficReport& predicted, const TrafficReport& measured) {
+  const std::size_t common = std::min(predicted.collectives.size(), measured.collectives.size());
+  std::int64_t same = 0;
+  for (std::size_t i = 0; i < common; ++i) {
+    const Collective& a = predicted.collectives[i];
+    const Collective& b = measured.collectives[i];
+    same += a.kind == b.kind && a.unit == b.unit && a.phase == b.phase && a.dtype == b.dtype &&
+            a.elements == b.elements && a.payload == b.payload && a.group_size == b.group_size;
+  }
+  return same;
+}
+
+std::vector<std::string> notes_on(const StepReport& predicted, const StepReport& measured) {
+  std::vector<std::string> notes;
+  const auto world = [](const StepReport& report) { return report.gpus_per_node * report.nodes; };
+  if (world(predicted) != world(measured)) {
+    notes.push_back(
+        fmt::format("The first report is of {} ranks, the second of {}.", world(predicted), world(measured)));
+  }
+  const bool know_budgets = predicted.memory.budget > Bytes(0) && measured.memory.budget > Bytes(0);
+  if (know_budgets && predicted.memory.budget != measured.memory.budget) {
+    notes.push_back(fmt::format("The first report is of a GPU with {} bytes, the second of one with {}.",
+                                predicted.memory.budget.count(), measured.memory.budget.count()));
+  }
+  const bool know_verdicts = predicted.verdict != Verdict::Unknown && measured.verdict != Verdict::Unknown;
+  if (know_verdicts && predicted.verdict != measured.verdict) {
+    notes.push_back(
+        fmt::format("The verdicts differ: \"{}\" and \"{}\".", name_of(predicted.verdict), name_of(measured.verdict)));
+  }
+  return notes;
+}
+
+}  // namespace
+
+double ComparedTerm::relative() const {
+  if (predicted == measured) return 0;
+  if (measured == 0) return std::numeric_limits<double>::infinity() * (predicted > 0 ? 1 : -1);
+  // As doubles: sums of bytes stay far below the range, differences of counts need not stay within 64 bits.
+  return (static_cast<double>(predicted) - static_cast<double>(measured)) / std::abs(static_cast<double>(measured));
+}
+
+Comparison compare(const StepReport& predicted, const StepReport& measured) {
+  TermList list;
+  list.peaks("", predicted.memory.peaks, measured.memory.peaks);
+  for (const PhasePeaks& phase : predicted.memory.phases) {
+    const PhasePeaks* same = find_phase(measured.memory.phases, phase.phase);
+    if (same == nullptr) continue;
+    std::string name = phase.phase;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    list.peaks(name + ": ", phase.peaks, same->peaks);
+  }
+  for (std::size_t i = 0; i < predicted.traffic.totals.size(); ++i) {
+    const TrafficTotal& first = predicted.traffic.totals[i];
+    const TrafficTotal& second = measured.traffic.totals[i];
+    if (first.count == 0 && second.count == 0) continue;
+    const std::string kind(name_of(static_cast<CollectiveKind>(i)));
+    list.count(kind + " count", first.count, second.count);
+    list.bytes(kind + " payload", first.payload, second.payload);
+  }
+  if (knows_categories(predicted.memory) && knows_categories(measured.memory)) {
+    for (std::size_t i = 0; i < predicted.memory.at_peak.size(); ++i) {
+      const Bytes first = predicted.memory.at_peak[i];
+      const Bytes second = measured.memory.at_peak[i];
+      if (first == Bytes(0) && second == Bytes(0)) continue;
+      list.bytes(fmt::format("at peak: {}", name_of(static_cast<MemoryCategory>(i))), first, second);
+    }
+  }
+  if (knows_groups(predicted.traffic) && knows_groups(measured.traffic)) {
+    const auto count = static_cast<std::int64_t>(predicted.traffic.collectives.size());
+    list.count("collectives as predicted", count, same_collectives(predicted.traffic, measured.traffic));
+  }
+  list.count("parameters", predicted.parameters, measured.parameters);
+  list.count("trainable parameters", predicted.trainable_parameters, measured.trainable_parameters);
+
+  Comparison comparison{.terms = std::move(list).take(), .notes = notes_on(predicted, measured)};
+  std::stable_sort(comparison.terms.begin(), comparison.terms.end(),
+                   [](const auto& a, const auto& b) { return std::abs(a.relative()) > std::abs(b.relative()); });
+  return comparison;
+}
+
+bool is_within(const Comparison& comparison, double tolerance) {
+  return std::all_of(comparison.terms.begin(), comparison.terms.end(),
+                     [&](const ComparedTerm& term) { return std::abs(term.relative()) <= tolerance; });
+}
+
+void write_comparison(JsonWriter& writer, const Comparison& comparison) {
+  writer.key("comparison");
+  writer.begin_object();
+  writer.key("terms");
+  writer.begin_array();
+  for (const ComparedTerm& term : comparison.terms) {
+    writer.begin_object(JsonLayout::OneLine);
+    writer.member("name", term.name);
+    writer.member("unit", term.unit == TermUnit::Bytes ? "bytes" : "count");
+    writer.member("predicted", term.predicted);
+    writer.member("measured", term.measured);
+    writer.member("difference", term.difference());
+    writer.member("relative", term.relative());
+    writer.end_object();
+  }
+  writer.end_array();
+  writer.member("notes", comparison.notes);
+  writer.end_object();
+}
+
+namespace {
+
+constexpr EnumName<TermUnit> kTermUnits[] = {{TermUnit::Bytes, "bytes"}, {TermUnit::Count, "count"}};
+constexpr EnumTable<TermUnit> kTermUnitTable{"unit", kTermUnits};
+
+}  // namespace
+
+static bool read_json(const JsonValue& value, ComparedTerm& term, JsonErrors& errors) {
+  ObjectReader object(value, errors);
+  object.required("name", term.name);
+  object.required("unit", term.unit, kTermUnitTable);
+  object.required("predicted", term.predicted);
+  object.required("measured", term.measured);
+  return object.finish(UnknownKeys::Ignore);
+}
+
+Result<std::optional<Comparison>> read_comparison(const JsonDocument& report) {
+  const JsonValue* member = report.root.find("comparison");
+  if (member == nullptr) return std::optional<Comparison>();
+  JsonErrors errors(report);
+  Comparison comparison;
+  ObjectReader object(*member, errors);
+  object.required("terms", comparison.terms);
+  object.optional("notes", comparison.notes);
+  object.finish(UnknownKeys::Ignore);
+  return std::move(errors).result(std::optional(std::move(comparison)));
+}
+
+}  // namespace fsdp

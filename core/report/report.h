@@ -1,0 +1,249 @@
+#pragma once
+
+// The report: what a training step costs. One shape for what is predicted and what is measured, so that two of them can
+// be compared term by term. Its JSON is written by core/report/report_json.h and described in docs/file_formats.md.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/provenance.h"
+#include "core/base/units.h"
+#include "core/plan/plan.h"
+#include "core/report/report_rehearsal.h"
+
+namespace fsdp {
+
+/// The categories of torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, under its names.
+enum class MemoryCategory : std::uint8_t {
+  ShardedParam,
+  UnshardedParam,
+  Buffer,
+  ShardedGrad,
+  UnshardedGrad,
+  Activation,
+  Temp,
+  AllGather,
+  ReduceScatter,
+  OptState,
+  Inputs,
+};
+inline constexpr int kNumMemoryCategories = static_cast<int>(MemoryCategory::Inputs) + 1;
+
+/// "Sharded Param", as the tracker prints it.
+std::string_view name_of(MemoryCategory category);
+
+using BytesByCategory = std::array<Bytes, kNumMemoryCategories>;
+
+/// A named part of a memory: of the device's outside of the allocator's reserve, or of a node's own.
+struct DeviceTerm {
+  std::string name;
+  Bytes bytes;
+  Provenance provenance = Provenance::Assumed;
+  std::string source;
+
+  bool operator==(const DeviceTerm&) const = default;
+};
+
+/// Peaks of one phase, or of the whole run. Below 0: not known.
+struct MemoryPeaks {
+  Bytes live;       ///< Bytes that tensors ask for.
+  Bytes allocated;  ///< torch.cuda.max_memory_allocated: in blocks.
+  Bytes reserved;   ///< torch.cuda.max_memory_reserved: in segments.
+  Bytes device;     ///< reserved + terms outside the allocator.
+
+  bool operator==(const MemoryPeaks&) const = default;
+};
+
+/// The highest live bytes of a part of a step, of all its micro-batches.
+struct PartPeak {
+  std::string part;  ///< "forward", "backward", "optimizer".
+  Bytes live;
+
+  bool operator==(const PartPeak&) const = default;
+};
+
+struct PhasePeaks {
+  std::string phase;  ///< "initialization", "first_step", "steady_step".
+  MemoryPeaks peaks;
+  std::vector<PartPeak> parts = {};  ///< Of a predicted step, in order.
+
+  bool operator==(const PhasePeaks&) const = default;
+};
+
+/// A tensor that is alive at the peak; equal ones of repeated blocks are merged.
+struct LiveTensor {
+  std::string name;  ///< "model.layers.{0..27}: mlp.gate_proj output"
+  MemoryCategory category = MemoryCategory::Activation;
+  std::int64_t count = 0;
+  Bytes bytes;  ///< Of all of them.
+
+  bool operator==(const LiveTensor&) const = default;
+};
+
+/// When and where live memory is highest.
+struct PeakMoment {
+  std::string phase;        ///< "forward", "backward", "optimizer", "initialization".
+  std::string instruction;  ///< "Backward model.layers.27"
+  std::string unit;         ///< FSDP unit at work; "" is the root.
+  std::string op;           ///< Innermost module and op: "mlp.down_proj linear".
+
+  bool operator==(const PeakMoment&) const = default;
+};
+
+/// Where a phase of the step begins in `MemoryReport::live_over_step`.
+struct PhaseMark {
+  std::string phase;  ///< "forward", "backward", "optimizer".
+  std::int64_t index = 0;
+
+  bool operator==(const PhaseMark&) const = default;
+};
+
+/// What the processes of one node hold in its own memory, of the node that needs most.
+struct HostMemory {
+  std::optional<Bytes> budget;    ///< Of one node; nothing: not known, and not checked.
+  Bytes needed;                   ///< The sum of `terms`.
+  Bytes margin;                   ///< Kept free on top of it.
+  std::vector<DeviceTerm> terms;  ///< Of all ranks of the node together.
+
+  /// What a node lacks; 0 where its memory is not known.
+  Bytes missing() const { return budget ? std::max(Bytes(0), needed + margin - *budget) : Bytes(0); }
+  bool operator==(const HostMemory&) const = default;
+};
+
+struct MemoryReport {
+  std::int64_t rank = 0;  ///< Of the world: whose memory this is.
+  Bytes budget;           ///< Total memory of the device.
+  Bytes margin;           ///< Kept free on top of the prediction.
+  MemoryPeaks peaks;
+  PeakMoment peak;
+  BytesByCategory at_peak{};
+  std::vector<LiveTensor> live_at_peak;  ///< Largest first.
+  std::vector<DeviceTerm> device_terms;  ///< Reserved first; they add up to `peaks.device`.
+  std::vector<PhasePeaks> phases;
+  std::int64_t cache_flushes = 0;     ///< Times the allocator must give back its cache to stay below the budget; -1: it
+                                      ///< runs out of memory.
+  Bytes host_pinned;                  ///< Pinned host memory of this rank, with CPU offload.
+  std::optional<HostMemory> host;     ///< Nothing: the plan keeps nothing of the model there.
+  std::vector<Bytes> live_over_step;  ///< [instructions] The most that is live during each of one steady step.
+  std::vector<PhaseMark> phase_marks;  ///< In it, in order; with accumulation, of each micro-batch.
+
+  bool operator==(const MemoryReport&) const = default;
+};
+
+/// The first three are those of FSDP, which are predicted; a measured script may run any.
+enum class CollectiveKind : std::uint8_t {
+  AllGather,
+  ReduceScatter,
+  AllReduce,
+  Broadcast,
+  Reduce,
+  AllToAll,
+  Send,
+  Recv,
+  Gather,
+  Scatter,
+};
+inline constexpr int kNumTrafficKinds = static_cast<int>(CollectiveKind::Scatter) + 1;
+/// "all_gather"
+std::string_view name_of(CollectiveKind kind);
+
+enum class MeshDimension : std::uint8_t {
+  Shard,
+  Replicate,
+  Other,  ///< Of a measured collective only the size of its group is known.
+};
+std::string_view name_of(MeshDimension dimension);
+
+/// What a reduction does with the values of its ranks.
+enum class ReduceOp : std::uint8_t {
+  None,  ///< Nothing is reduced, or it is not known: what the stub GPU saw.
+  Avg,
+  Sum,  ///< Where the average could overflow it is divided before and after by FSDP2 itself.
+};
+/// "avg", "sum"; "" for None.
+std::string_view name_of(ReduceOp op);
+
+struct Collective {
+  CollectiveKind kind = CollectiveKind::AllGather;
+  std::string unit;   ///< Its first module; "" is the root.
+  std::string phase;  ///< "forward", "backward", "optimizer".
+  Dtype dtype = Dtype::Float32;
+  std::int64_t elements = 0;  ///< Of the full tensor, padding included.
+  Bytes payload;              ///< Of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
+  MeshDimension group = MeshDimension::Shard;
+  std::int64_t group_size = 1;
+  ReduceOp reduce_op = ReduceOp::None;
+  std::int64_t micro_batch = -1;  ///< In which it is issued, from 0; -1: after all of them, or not known.
+  Seconds time{0};                ///< Predicted or measured duration by itself.
+  Seconds exposed{0};             ///< Time that the compute stream waits for it.
+  BytesByCategory live{};         ///< Predicted: what tensors hold when it is called, its own buffers included, and
+  Bytes first_step_live;          ///< the sum of that in the first step.
+
+  bool operator==(const Collective&) const = default;
+};
+
+struct TrafficTotal {
+  std::int64_t count = 0;
+  Bytes payload;
+  Bytes sent_per_rank;  ///< What a ring sends.
+
+  bool operator==(const TrafficTotal&) const = default;
+};
+
+struct TrafficReport {
+  std::array<TrafficTotal, kNumTrafficKinds> totals{};  ///< By CollectiveKind.
+  Bytes sent_inside_node;                               ///< Sent per rank and step inside a node (-1: not known), and
+  Bytes sent_between_nodes;                             ///< over the network.
+  std::vector<Collective> collectives;                  ///< In issue order of one steady step.
+
+  bool operator==(const TrafficReport&) const = default;
+};
+
+struct TimeReport {
+  Seconds step{0};
+  Seconds compute{0};                ///< Busy time of the compute stream.
+  Seconds exposed_communication{0};  ///< Time that it waits for collectives.
+  Seconds optimizer{0};              ///< Part of compute.
+  double tokens_per_second_per_gpu = 0;
+  double mfu = 0;
+  Seconds low{0}, high{0};  ///< The step's uncertainty band.
+
+  bool operator==(const TimeReport&) const = default;
+};
+
+enum class Verdict : std::uint8_t { Fits, DoesNotFit, Unknown };
+std::string_view name_of(Verdict verdict);
+
+struct StepReport {
+  std::string kind = "predicted";  ///< Or "measured".
+  std::string runtime;
+  std::string runtime_version;
+  Verdict verdict = Verdict::Unknown;
+
+  std::string model;
+  std::int64_t parameters = 0;
+  std::int64_t trainable_parameters = 0;
+  std::int64_t receives_gradient_parameters = 0;  ///< -1: not known.
+  Bytes buffers{0};                               ///< -1: not known.
+
+  std::string gpu;
+  std::int64_t gpus_per_node = 1;
+  std::int64_t nodes = 1;
+  std::vector<std::string> assumptions;
+
+  Plan plan;  ///< Without units: there is none, as of a script that was measured.
+  MemoryReport memory;
+  TrafficReport traffic;
+  TimeReport time;                     ///< Zero: not known.
+  std::optional<Rehearsal> rehearsal;  ///< Of kind "measured".
+
+  bool operator==(const StepReport&) const = default;
+};
+
+}  // namespace fsdp

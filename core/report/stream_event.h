@@ -1,0 +1,59 @@
+#pragma once
+
+// What a stream of a GPU does during a step, for timelines: predicted by the simulator or measured by an executor,
+// drawn by the explorer and written as a trace (core/formats/trace_json.h).
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/report/report.h"
+
+namespace fsdp {
+
+/// The streams of FSDP2's communication context, and the one that computes.
+enum class Stream : std::uint8_t {
+  Compute,
+  AllGather,
+  ReduceScatter,
+  AllReduce,
+  Copy,    ///< Shards into the buffer of an all-gather, with CPU offload from the host.
+  ToHost,  ///< Gradients, with CPU offload.
+};
+inline constexpr int kNumStreams = static_cast<int>(Stream::ToHost) + 1;
+/// "all_gather".
+std::string_view name_of(Stream stream);
+
+/// What a collective moves.
+struct StreamPayload {
+  CollectiveKind kind = CollectiveKind::AllGather;
+  Dtype dtype = Dtype::Float32;
+  Bytes bytes;  ///< Of the full tensor: all-gather output, reduce-scatter input, all-reduce buffer.
+  MeshDimension group = MeshDimension::Shard;
+  std::int64_t group_size = 1;
+
+  bool operator==(const StreamPayload&) const = default;
+};
+
+struct StreamEvent {
+  Stream stream = Stream::Compute;
+  std::string name;   ///< "model.layers.3", "copy-out model.layers.3", "optimizer".
+  std::string unit;   ///< FSDP unit that it belongs to; "" is the root, or none.
+  std::string phase;  ///< "forward", "backward", "optimizer".
+  Seconds start{0};   ///< Since the step began.
+  Seconds end{0};
+  Seconds exposed{0};                    ///< Time that the compute stream waits for it.
+  std::optional<StreamPayload> payload;  ///< Of a collective.
+  std::int32_t instruction = -1;         ///< In the schedule; -1: not known.
+  std::int32_t micro_batch = 0;
+  std::vector<std::int32_t> waits_for;  ///< Earlier events of other streams, by their place in the list.
+
+  bool operator==(const StreamEvent&) const = default;
+};
+
+/// Bytes of the full tensor over the time that the event takes, as nccl-tests' algbw; 0 for what is no collective.
+BytesPerSecond bandwidth_of(const StreamEvent& event);
+
+}  // namespace fsdp

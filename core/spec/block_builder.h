@@ -1,0 +1,294 @@
+#pragma once
+
+// Writes a block op by op, in the words of the PyTorch module that it stands for:
+//
+//   BlockBuilder b("decoder_layer", "LlamaDecoderLayer", available);
+//   const BlockValue hidden = b.input("hidden");
+//   const BlockValue normed = b.rms_norm("input_layernorm", hidden, "LlamaRMSNorm");
+//   {
+//     const auto scope = b.enter("self_attn", "LlamaAttention");  // names below are relative to self_attn
+//     const BlockValue q = b.linear("q_proj", normed, heads * head_dim);
+//     ...
+//   }
+//   b.output("hidden", b.add(hidden, mlp));
+//   FSDP_TRY(auto block, b.finish());
+//
+// Every layer call makes the module and its parameters on first use; a second use of the same module shares them.
+// Parameters come out in the order in which the modules were made. Where PyTorch registers modules in another order
+// than it calls them, `declare` them first. Mistakes (shapes that do not fit, an input that is not there) are collected
+// and reported by `finish`; until then the builder goes on with what it has.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/model/model.h"
+#include "core/model/op.h"
+#include "core/model/op_shapes.h"
+
+namespace fsdp {
+
+/// A value of the block that is being written. Made by a BlockBuilder, used with the same one.
+struct BlockValue {
+  int id = -1;
+};
+
+/// A parameter of a block, by the name that it has below the calling module.
+struct BlockParameter {
+  std::string name;    ///< "self_attn.q_proj.weight".
+  int module = 0;      ///< In `Block::modules`: where it is registered.
+  bool fixed = false;  ///< Registered with requires_grad = False, as fixed sinusoids are; no pattern thaws it.
+
+  bool operator==(const BlockParameter&) const = default;
+};
+
+/// A buffer of a block.
+struct BlockBuffer {
+  std::string name;
+  Shape shape;
+  Dtype dtype = Dtype::Float32;
+  bool persistent = true;
+
+  bool operator==(const BlockBuffer&) const = default;
+};
+
+/// A finished block with the names that a call needs to bind it.
+struct BlockDefinition {
+  Block block;
+  std::vector<BlockParameter> parameters;  ///< One per `block.parameters`.
+  std::vector<BlockBuffer> buffers;
+  std::vector<std::string> input_names;    ///< One per block input: the value that it looks for.
+  std::vector<std::string> output_names;   ///< One per block output.
+  std::vector<std::pair<int, int>> named;  ///< In `block.outputs` and `block.modules`: as `Model::named`.
+  std::vector<std::string> absent_inputs;  ///< Optional inputs that were looked for and not there.
+
+  bool operator==(const BlockDefinition&) const = default;
+};
+
+struct LinearOptions {
+  bool bias = false;
+  bool transposed_weight = false;  ///< Weight [in, out], as GPT-2's Conv1D has it.
+  std::string_view class_name = "Linear";
+  std::string_view weight_name = "weight";
+  std::string_view bias_name = "bias";
+};
+
+struct EmbeddingOptions {
+  std::string_view class_name = "Embedding";
+  bool fixed = false;             ///< As BlockParameter::fixed.
+  std::int64_t padding_idx = -1;  ///< A row that gets no gradient; -1: none.
+};
+
+struct NormOptions {
+  bool affine = true;                ///< Has a weight.
+  bool bias = true;                  ///< LayerNorm, GroupNorm and BatchNorm: has a bias too.
+  bool unit_offset = false;          ///< RMSNorm: multiplies by 1 + weight (Gemma).
+  std::string_view class_name = {};  ///< Empty: PyTorch's own ("LayerNorm").
+  double eps = 0;                    ///< 0: 1e-6 of RMSNorm, 1e-5 of the others.
+  double momentum = 0.1;             ///< Of BatchNorm's running statistics.
+};
+
+struct ConvOptions {
+  std::int64_t kernel = 1;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+  std::string_view class_name = {};  ///< Empty: PyTorch's own ("Conv1d").
+};
+
+struct AttentionOptions {
+  bool causal = true;
+  std::int64_t window = 0;
+  double softcap = 0;
+  double dropout = 0;
+  BlockValue bias = {};  ///< Additive bias or mask [batch or 1, heads or 1, seq, key_seq]; none by default.
+  double scale = 0;      ///< Factor of the scores; 0: 1 / sqrt(head_dim).
+};
+
+class BlockBuilder {
+ public:
+  /// `available` are the values of the model that the block may take as its inputs, by name.
+  BlockBuilder(std::string kind, std::string class_name, std::vector<Value> available = {});
+
+  // ---- Modules. Names are relative to the scope that is open; "" is the scope's own module.
+
+  /// Leaves the scope when it goes out of life.
+  class [[nodiscard]] Scope {
+   public:
+    Scope(BlockBuilder& builder, int previous) : builder_(builder), previous_(previous) {}
+    ~Scope() { builder_.leave(previous_); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    BlockBuilder& builder_;
+    int previous_;
+  };
+  /// Makes (or finds) a module and runs the ops that follow in its forward.
+  Scope enter(std::string_view name, std::string_view class_name);
+  /// Registers a module now that is called later, or never. A ModuleList is never `called` through its own forward.
+  void declare(std::string_view name, std::string_view class_name, bool called = true);
+  /// The class of a module that has been made, relative to the current one; empty: it has none, or is not there.
+  std::string class_of(std::string_view name) const {
+    const int found = find_module(full_name(name));
+    return found < 0 ? std::string() : definition_.block.modules[found].class_name;
+  }
+
+  // ---- Inputs and outputs.
+
+  /// One of the values that are available. Error: there is none of that name.
+  BlockValue input(std::string_view name);
+  /// The same, or nothing: for inputs that only some models have.
+  std::optional<BlockValue> optional_input(std::string_view name);
+  void output(std::string_view name, BlockValue value);
+  /// An output that a local variable names until a forward returns that goes on after the block: that of the scope's
+  /// module, or of the innermost one around it which does.
+  void named_output(std::string_view name, BlockValue value);
+
+  // ---- Local variables, as the published code has them. What autograd does not save they keep alive: in frozen layers
+  // and in the forward of checkpointed ones that is what there is.
+
+  /// Gives the value to a variable of the scope's forward: it lives until that returns, or the variable gets another.
+  BlockValue local(std::string_view variable, BlockValue value);
+
+  const Shape& shape(BlockValue value) const;
+  /// Size of one dimension; negative `dim` counts from the end.
+  std::int64_t size(BlockValue value, int dim) const;
+
+  // ---- Layers: `module` is the module that holds the parameters and runs the op.
+
+  BlockValue linear(std::string_view module, BlockValue x, std::int64_t out_features,
+                    const LinearOptions& options = {});
+  BlockValue embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings, std::int64_t width,
+                       const EmbeddingOptions& options = {});
+  BlockValue rms_norm(std::string_view module, BlockValue x, const NormOptions& options = {});
+  BlockValue layer_norm(std::string_view module, BlockValue x, const NormOptions& options = {});
+  BlockValue group_norm(std::string_view module, BlockValue x, std::int64_t groups, const NormOptions& options = {});
+  /// With its running statistics as buffers.
+  BlockValue batch_norm(std::string_view module, BlockValue x, const NormOptions& options = {});
+  BlockValue conv1d(std::string_view module, BlockValue x, std::int64_t out_channels, const ConvOptions& options);
+  BlockValue conv2d(std::string_view module, BlockValue x, std::int64_t out_channels, const ConvOptions& options);
+  /// Nothing is recorded at probability 0, but the module is there. "" as module: a functional call.
+  BlockValue dropout(std::string_view module, BlockValue x, double probability);
+  /// An elementwise activation that is a module of its own: silu, gelu, relu, sigmoid or tanh.
+  BlockValue activation(std::string_view module, OpKind kind, BlockValue x, std::string_view class_name);
+
+  /// A parameter of the scope's own module, as a value.
+  BlockValue parameter(std::string_view name, Shape shape, bool fixed = false);
+  /// A parameter that no op of this block reads.
+  void unused_parameter(std::string_view name, Shape shape);
+  void buffer(std::string_view name, Shape shape, Dtype dtype, bool persistent);
+
+  // ---- Functions: run in the forward of the scope's module.
+
+  /// cos, sin [..., head_dim].
+  struct CosSin {
+    BlockValue cos, sin;
+  };
+  CosSin rotary_table(BlockValue position_ids, std::int64_t head_dim, const RotaryFrequencies& frequencies = {});
+  struct KeyValue {
+    BlockValue key;
+    BlockValue value;
+  };
+  struct QueryKey {
+    BlockValue query, key;
+  };
+  QueryKey rotary(BlockValue query, BlockValue key, CosSin table, bool partial = false);
+  /// query [batch, seq, heads, dim], key, value [batch, key_seq, kv_heads, dim] -> [batch, seq, heads * dim].
+  BlockValue attention(BlockValue query, BlockValue key, BlockValue value, const AttentionOptions& options);
+
+  BlockValue silu(BlockValue x);
+  BlockValue gelu(BlockValue x, bool approximate);
+  BlockValue relu(BlockValue x);
+  BlockValue sigmoid(BlockValue x);
+  BlockValue tanh(BlockValue x);
+  BlockValue add(BlockValue a, BlockValue b);
+  BlockValue sub(BlockValue a, BlockValue b);
+  BlockValue mul(BlockValue a, BlockValue b);
+  BlockValue scale(BlockValue x, double factor, bool rounded = false);
+  BlockValue softcap(BlockValue x, double cap);
+  BlockValue cast(BlockValue x, Dtype dtype);
+  BlockValue detach(BlockValue x);
+
+  BlockValue reshape(BlockValue x, Shape shape);
+  BlockValue transpose(BlockValue x, std::int64_t dim, std::int64_t other_dim);
+  BlockValue slice(BlockValue x, std::int64_t dim, std::int64_t start, std::int64_t length);
+  BlockValue select(BlockValue x, std::int64_t dim, std::int64_t index);
+  BlockValue expand(BlockValue x, Shape shape);
+  std::vector<BlockValue> split(BlockValue x, int parts, std::int64_t dim);
+  BlockValue contiguous(BlockValue x);
+  BlockValue cat(const std::vector<BlockValue>& parts, std::int64_t dim);
+  BlockValue stack(const std::vector<BlockValue>& parts, std::int64_t dim);
+  KeyValue kv_cache(BlockValue key, BlockValue value);
+  BlockValue set_slice(BlockValue x, BlockValue part, std::int64_t dim, std::int64_t start);
+  BlockValue index(BlockValue x, BlockValue indices, std::int64_t dim);
+  BlockValue pad(BlockValue x, std::int64_t dim, std::int64_t length, bool reflect = false);
+
+  BlockValue softmax(BlockValue x, std::int64_t dim);
+  BlockValue mean(BlockValue x, std::int64_t dim, bool keep_dim);
+  BlockValue sum(BlockValue x, std::int64_t dim, bool keep_dim);
+  BlockValue cross_entropy(BlockValue logits, BlockValue labels, bool shift);
+  BlockValue constant(Shape shape, double value = 0, std::optional<Dtype> dtype = {});
+  /// 0, 1, 2, ... along the last dimension.
+  BlockValue positions(Shape shape, Dtype dtype = Dtype::Int64);
+  /// Any other fill; reads the members of `fill` that ConstantFill names.
+  BlockValue filled(Shape shape, std::optional<Dtype> dtype, OpAttributes fill);
+
+  /// Everything else, and what the functions above are made of.
+  struct OpRequest {
+    OpKind kind = OpKind::Add;
+    std::string_view module = {};  ///< Relative; must exist. "" is the scope's own.
+    std::vector<BlockValue> inputs = {};
+    std::vector<int> parameters = {};  ///< From `parameter_of`.
+    OpAttributes attributes = {};
+    Shape requested = {};  ///< As in OpShapes.
+    int num_outputs = 1;
+    std::vector<std::string> names = {};  ///< Of the outputs; empty: made from the module or the kind.
+  };
+  std::vector<BlockValue> op(const OpRequest& request);
+  /// Registers a parameter of a module on first use; the same name again gives the same one.
+  int parameter_of(std::string_view module, std::string_view name, const Shape& shape, bool fixed = false);
+
+  /// Notes a mistake of the block's options that no shape rule can see.
+  void fail(std::string what, std::string hint = {});
+
+  /// The block, or all that was wrong with it. The builder is spent afterwards.
+  Result<BlockDefinition> finish();
+
+ private:
+  void leave(int previous);
+  void end_locals();
+  std::string full_name(std::string_view name) const;
+  int find_module(std::string_view full_name) const;
+  int add_module(std::string name, std::string_view class_name, int parent, bool called);
+  int make_module(std::string_view name, std::string_view class_name, bool called);
+  BlockValue add_value(std::string name, Shape shape, std::optional<Dtype> dtype, bool broken = false);
+  Result<std::vector<Shape>> output_shapes(const OpRequest& request) const;
+  bool is_broken(const OpRequest& request) const;
+  BlockValue unary(OpKind kind, BlockValue x, const OpAttributes& attributes = {});
+  BlockValue binary(OpKind kind, BlockValue a, BlockValue b);
+  BlockValue norm(OpKind kind, std::string_view module, BlockValue x, std::int64_t width, const NormOptions& options,
+                  OpAttributes attributes, std::string_view default_class);
+  BlockValue conv(OpKind kind, std::string_view module, BlockValue x, std::int64_t out_channels,
+                  const ConvOptions& options, std::string_view default_class);
+
+  BlockDefinition definition_;
+  std::vector<Value> available_;
+  std::vector<int> inputs_;          // Value ids, in the order in which they were asked for.
+  std::vector<bool> broken_values_;  // What follows from a reported mistake is not reported again.
+  std::vector<bool> broken_parameters_;
+  Errors errors_;
+  std::map<std::string, int, std::less<>> module_ids_;
+  std::map<std::string, int, std::less<>> parameter_ids_;
+  std::map<std::pair<int, std::string>, int> locals_;  // By module and variable: the value that it names now.
+  int current_ = 0;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,302 @@
+// The words of the builder that stand for one op each.
+
+#include <fmt/format.h>
+
+#include "core/spec/block_builder.h"
+
+namespace fsdp {
+
+namespace {
+
+// What transformers and PyTorch take when nothing else is said.
+constexpr double kRmsNormEps = 1e-6;
+constexpr double kNormEps = 1e-5;
+
+}  // namespace
+
+// ---- Layers
+
+BlockValue BlockBuilder::linear(std::string_view module, BlockValue x, std::int64_t out_features,
+                                const LinearOptions& options) {
+  make_module(module, options.class_name, true);
+  const std::int64_t in = size(x, -1);
+  const Shape weight = options.transposed_weight ? Shape{in, out_features} : Shape{out_features, in};
+  std::vector<int> parameters = {parameter_of(module, options.weight_name, weight)};
+  if (options.bias) parameters.push_back(parameter_of(module, options.bias_name, {out_features}));
+  return op({.kind = OpKind::Linear,
+             .module = module,
+             .inputs = {x},
+             .parameters = parameters,
+             .attributes = {.transposed_weight = options.transposed_weight}})[0];
+}
+
+BlockValue BlockBuilder::embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings,
+                                   std::int64_t width, const EmbeddingOptions& options) {
+  if (options.padding_idx >= num_embeddings) {
+    fail(fmt::format("The padding_idx {} is none of {} rows.", options.padding_idx, num_embeddings));
+  }
+  make_module(module, options.class_name, true);
+  const int weight = parameter_of(module, "weight", {num_embeddings, width}, options.fixed);
+  return op({.kind = OpKind::Embedding,
+             .module = module,
+             .inputs = {ids},
+             .parameters = {weight},
+             .attributes = {.padding_idx = options.padding_idx}})[0];
+}
+
+BlockValue BlockBuilder::norm(OpKind kind, std::string_view module, BlockValue x, std::int64_t width,
+                              const NormOptions& options, OpAttributes attributes, std::string_view default_class) {
+  make_module(module, options.class_name.empty() ? default_class : options.class_name, true);
+  attributes.eps = options.eps;
+  if (attributes.eps == 0) attributes.eps = kind == OpKind::RmsNorm ? kRmsNormEps : kNormEps;
+  std::vector<int> parameters;
+  if (options.affine) {
+    parameters.push_back(parameter_of(module, "weight", {width}));
+    if (options.bias && kind != OpKind::RmsNorm) parameters.push_back(parameter_of(module, "bias", {width}));
+  }
+  return op({.kind = kind, .module = module, .inputs = {x}, .parameters = parameters, .attributes = attributes})[0];
+}
+
+BlockValue BlockBuilder::rms_norm(std::string_view module, BlockValue x, const NormOptions& options) {
+  return norm(OpKind::RmsNorm, module, x, size(x, -1), options, {.unit_offset = options.unit_offset}, "RMSNorm");
+}
+
+BlockValue BlockBuilder::layer_norm(std::string_view module, BlockValue x, const NormOptions& options) {
+  return norm(OpKind::LayerNorm, module, x, size(x, -1), options, {}, "LayerNorm");
+}
+
+BlockValue BlockBuilder::group_norm(std::string_view module, BlockValue x, std::int64_t groups,
+                                    const NormOptions& options) {
+  return norm(OpKind::GroupNorm, module, x, size(x, 1), options, {.groups = groups}, "GroupNorm");
+}
+
+BlockValue BlockBuilder::batch_norm(std::string_view module, BlockValue x, const NormOptions& options) {
+  const std::int64_t channels = size(x, 1);
+  const BlockValue y =
+      norm(OpKind::BatchNorm, module, x, channels, options, {.momentum = options.momentum}, "BatchNorm2d");
+  const std::string owner = full_name(module);
+  for (const auto& known : definition_.buffers) {
+    if (known.name == owner + ".running_mean") return y;
+  }
+  const auto scope = enter(module, "");
+  buffer("running_mean", {channels}, Dtype::Float32, true);
+  buffer("running_var", {channels}, Dtype::Float32, true);
+  buffer("num_batches_tracked", {}, Dtype::Int64, true);
+  return y;
+}
+
+BlockValue BlockBuilder::conv(OpKind kind, std::string_view module, BlockValue x, std::int64_t out_channels,
+                              const ConvOptions& options, std::string_view default_class) {
+  make_module(module, options.class_name.empty() ? default_class : options.class_name, true);
+  const std::int64_t in = size(x, 1);
+  if (options.groups < 1 || in % options.groups != 0) {
+    fail(fmt::format("{} channels do not divide into {} groups.", in, options.groups));
+  }
+  Shape weight = {out_channels, options.groups < 1 ? in : in / options.groups, options.kernel};
+  if (kind == OpKind::Conv2d) weight.push_back(options.kernel);
+  std::vector<int> parameters = {parameter_of(module, "weight", weight)};
+  if (options.bias) parameters.push_back(parameter_of(module, "bias", {out_channels}));
+  return op({.kind = kind,
+             .module = module,
+             .inputs = {x},
+             .parameters = parameters,
+             .attributes = {.kernel = options.kernel,
+                            .stride = options.stride,
+                            .padding = options.padding,
+                            .dilation = options.dilation,
+                            .groups = options.groups}})[0];
+}
+
+BlockValue BlockBuilder::conv1d(std::string_view module, BlockValue x, std::int64_t out_channels,
+                                const ConvOptions& options) {
+  return conv(OpKind::Conv1d, module, x, out_channels, options, "Conv1d");
+}
+
+BlockValue BlockBuilder::conv2d(std::string_view module, BlockValue x, std::int64_t out_channels,
+                                const ConvOptions& options) {
+  return conv(OpKind::Conv2d, module, x, out_channels, options, "Conv2d");
+}
+
+BlockValue BlockBuilder::dropout(std::string_view module, BlockValue x, double probability) {
+  if (!module.empty()) make_module(module, "Dropout", true);
+  if (probability == 0) return x;
+  return op({.kind = OpKind::Dropout, .module = module, .inputs = {x}, .attributes = {.probability = probability}})[0];
+}
+
+BlockValue BlockBuilder::activation(std::string_view module, OpKind kind, BlockValue x, std::string_view class_name) {
+  if (!module.empty()) make_module(module, class_name, true);
+  return op({.kind = kind, .module = module, .inputs = {x}})[0];
+}
+
+BlockValue BlockBuilder::parameter(std::string_view name, Shape shape, bool fixed) {
+  const int parameter = parameter_of("", name, shape, fixed);
+  return op({.kind = OpKind::Parameter, .parameters = {parameter}, .names = {std::string(name)}})[0];
+}
+
+void BlockBuilder::unused_parameter(std::string_view name, Shape shape) {
+  parameter_of("", name, shape);
+}
+
+void BlockBuilder::buffer(std::string_view name, Shape shape, Dtype dtype, bool persistent) {
+  const std::string owner = full_name("");
+  definition_.buffers.push_back(
+      BlockBuffer{.name = owner.empty() ? std::string(name) : fmt::format("{}.{}", owner, name),
+                  .shape = std::move(shape),
+                  .dtype = dtype,
+                  .persistent = persistent});
+}
+
+// ---- Attention
+
+BlockBuilder::CosSin BlockBuilder::rotary_table(BlockValue position_ids, std::int64_t head_dim,
+                                                const RotaryFrequencies& frequencies) {
+  const auto table = op({.kind = OpKind::RotaryTable,
+                         .inputs = {position_ids},
+                         .attributes = {.head_dim = head_dim, .rotary = frequencies},
+                         .names = {"cos", "sin"}});
+  return {table[0], table[1]};
+}
+
+BlockBuilder::QueryKey BlockBuilder::rotary(BlockValue query, BlockValue key, CosSin table, bool partial) {
+  const auto rotated = op({.kind = OpKind::Rotary,
+                           .inputs = {query, key, table.cos, table.sin},
+                           .attributes = {.heads = size(query, 2),
+                                          .kv_heads = size(key, 2),
+                                          .head_dim = size(query, 3),
+                                          .partial_rotary = partial},
+                           .names = {"query", "key"}});
+  return {rotated[0], rotated[1]};
+}
+
+BlockValue BlockBuilder::attention(BlockValue query, BlockValue key, BlockValue value,
+                                   const AttentionOptions& options) {
+  std::vector<BlockValue> inputs = {query, key, value};
+  if (options.bias.id >= 0) inputs.push_back(options.bias);
+  return op({.kind = OpKind::Attention,
+             .inputs = inputs,
+             .attributes = {.heads = size(query, 2),
+                            .kv_heads = size(key, 2),
+                            .head_dim = size(query, 3),
+                            .causal = options.causal,
+                            .window = options.window,
+                            .softcap = options.softcap,
+                            .score_scale = options.scale,
+                            .probability = options.dropout}})[0];
+}
+
+// ---- Elementwise
+
+BlockValue BlockBuilder::unary(OpKind kind, BlockValue x, const OpAttributes& attributes) {
+  return op({.kind = kind, .inputs = {x}, .attributes = attributes})[0];
+}
+
+BlockValue BlockBuilder::binary(OpKind kind, BlockValue a, BlockValue b) {
+  return op({.kind = kind, .inputs = {a, b}})[0];
+}
+
+BlockValue BlockBuilder::silu(BlockValue x) {
+  return unary(OpKind::Silu, x);
+}
+BlockValue BlockBuilder::gelu(BlockValue x, bool approximate) {
+  return unary(OpKind::Gelu, x, {.approximate = approximate});
+}
+BlockValue BlockBuilder::relu(BlockValue x) {
+  return unary(OpKind::Relu, x);
+}
+BlockValue BlockBuilder::sigmoid(BlockValue x) {
+  return unary(OpKind::Sigmoid, x);
+}
+BlockValue BlockBuilder::tanh(BlockValue x) {
+  return unary(OpKind::Tanh, x);
+}
+BlockValue BlockBuilder::add(BlockValue a, BlockValue b) {
+  return binary(OpKind::Add, a, b);
+}
+BlockValue BlockBuilder::sub(BlockValue a, BlockValue b) {
+  return binary(OpKind::Sub, a, b);
+}
+BlockValue BlockBuilder::mul(BlockValue a, BlockValue b) {
+  return binary(OpKind::Mul, a, b);
+}
+BlockValue BlockBuilder::scale(BlockValue x, double factor, bool rounded) {
+  return unary(OpKind::Scale, x, {.scale = factor, .rounded = rounded});
+}
+BlockValue BlockBuilder::softcap(BlockValue x, double cap) {
+  return unary(OpKind::Softcap, x, {.softcap = cap});
+}
+BlockValue BlockBuilder::cast(BlockValue x, Dtype dtype) {
+  return unary(OpKind::Cast, x, {.dtype = dtype});
+}
+BlockValue BlockBuilder::detach(BlockValue x) {
+  return unary(OpKind::Detach, x);
+}
+
+// ---- Shape
+
+BlockValue BlockBuilder::reshape(BlockValue x, Shape shape) {
+  return op({.kind = OpKind::Reshape, .inputs = {x}, .requested = std::move(shape)})[0];
+}
+BlockValue BlockBuilder::transpose(BlockValue x, std::int64_t dim, std::int64_t other_dim) {
+  return unary(OpKind::Transpose, x, {.dim = dim, .other_dim = other_dim});
+}
+BlockValue BlockBuilder::slice(BlockValue x, std::int64_t dim, std::int64_t start, std::int64_t length) {
+  return unary(OpKind::Slice, x, {.dim = dim, .start = start, .length = length});
+}
+BlockValue BlockBuilder::select(BlockValue x, std::int64_t dim, std::int64_t index) {
+  return unary(OpKind::Select, x, {.dim = dim, .start = index});
+}
+BlockValue BlockBuilder::expand(BlockValue x, Shape shape) {
+  return op({.kind = OpKind::Expand, .inputs = {x}, .requested = std::move(shape)})[0];
+}
+std::vector<BlockValue> BlockBuilder::split(BlockValue x, int parts, std::int64_t dim) {
+  return op({.kind = OpKind::Split, .inputs = {x}, .attributes = {.dim = dim}, .num_outputs = parts});
+}
+BlockValue BlockBuilder::contiguous(BlockValue x) {
+  return unary(OpKind::Contiguous, x);
+}
+BlockValue BlockBuilder::set_slice(BlockValue x, BlockValue part, std::int64_t dim, std::int64_t start) {
+  return op({.kind = OpKind::SetSlice, .inputs = {x, part}, .attributes = {.dim = dim, .start = start}})[0];
+}
+BlockBuilder::KeyValue BlockBuilder::kv_cache(BlockValue key, BlockValue value) {
+  const auto cached = op({.kind = OpKind::KvCache, .inputs = {key, value}, .num_outputs = 2});
+  return {cached[0], cached[1]};
+}
+BlockValue BlockBuilder::cat(const std::vector<BlockValue>& parts, std::int64_t dim) {
+  return op({.kind = OpKind::Cat, .inputs = parts, .attributes = {.dim = dim}})[0];
+}
+BlockValue BlockBuilder::stack(const std::vector<BlockValue>& parts, std::int64_t dim) {
+  return op({.kind = OpKind::Stack, .inputs = parts, .attributes = {.dim = dim}})[0];
+}
+BlockValue BlockBuilder::index(BlockValue x, BlockValue indices, std::int64_t dim) {
+  return op({.kind = OpKind::Index, .inputs = {x, indices}, .attributes = {.dim = dim}})[0];
+}
+BlockValue BlockBuilder::pad(BlockValue x, std::int64_t dim, std::int64_t length, bool reflect) {
+  return unary(OpKind::Pad, x, {.reflect = reflect, .dim = dim, .length = length});
+}
+
+// ---- Reductions and ends
+
+BlockValue BlockBuilder::softmax(BlockValue x, std::int64_t dim) {
+  return unary(OpKind::Softmax, x, {.dim = dim});
+}
+BlockValue BlockBuilder::mean(BlockValue x, std::int64_t dim, bool keep_dim) {
+  return unary(OpKind::Mean, x, {.keep_dim = keep_dim, .dim = dim});
+}
+BlockValue BlockBuilder::sum(BlockValue x, std::int64_t dim, bool keep_dim) {
+  return unary(OpKind::Sum, x, {.keep_dim = keep_dim, .dim = dim});
+}
+BlockValue BlockBuilder::cross_entropy(BlockValue logits, BlockValue labels, bool shift) {
+  return op({.kind = OpKind::CrossEntropy, .inputs = {logits, labels}, .attributes = {.shift = shift}})[0];
+}
+BlockValue BlockBuilder::constant(Shape shape, double value, std::optional<Dtype> dtype) {
+  return filled(std::move(shape), dtype, {.value = value});
+}
+BlockValue BlockBuilder::positions(Shape shape, Dtype dtype) {
+  return filled(std::move(shape), dtype, {.fill = ConstantFill::Positions});
+}
+BlockValue BlockBuilder::filled(Shape shape, std::optional<Dtype> dtype, OpAttributes fill) {
+  fill.dtype = dtype;
+  return op({.kind = OpKind::Constant, .attributes = fill, .requested = std::move(shape)})[0];
+}
+
+}  // namespace fsdp

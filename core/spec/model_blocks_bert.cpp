@@ -1,0 +1,172 @@
+// BERT as Hugging Face transformers 4.57 writes it: embeddings, post-norm encoder layers, pooler and both heads of
+// pre-training.
+//
+//   layer: y = norm(x + dropout(dense(attention(x)))), then norm(y + dropout(dense(gelu(dense(y)))))
+//
+// Sources: models/bert/modeling_bert.py of transformers 4.57: names, order of registration and order of calls. The
+// decoder of the masked-token head shares its weight with the word embeddings and its bias with `predictions.bias`; a
+// spec says so in "tied".
+
+#include <fmt/format.h>
+
+#include "core/spec/model_blocks_parts.h"
+
+namespace fsdp {
+namespace {
+
+void bert_embeddings(BlockBuilder& b, const BlockOptions& options) {
+  const std::int64_t width = options.integer("hidden_size");
+  const std::int64_t max_positions = options.integer("max_positions");
+  const BlockValue ids = b.input("input_ids");
+  const std::int64_t seq = b.size(ids, 1);
+  if (seq > max_positions) {
+    b.fail(fmt::format("The model has {} positions, fewer than the sequence's {}.", max_positions, seq),
+           "Take a shorter sequence.");
+  }
+  for (const char* name : {"word_embeddings", "position_embeddings", "token_type_embeddings"}) {
+    b.declare(name, "Embedding");
+  }
+  b.buffer("position_ids", {1, max_positions}, Dtype::Int64, false);
+  b.buffer("token_type_ids", {1, max_positions}, Dtype::Int64, false);
+  const BlockValue words =
+      b.local("inputs_embeds", b.embedding("word_embeddings", ids, options.integer("vocab_size"), width,
+                                           {.padding_idx = options.integer("padding_idx", -1)}));
+  const BlockValue types =
+      b.embedding("token_type_embeddings", b.input("token_type_ids"), options.integer("type_vocab_size", 2), width);
+  b.local("token_type_embeddings", types);
+  const BlockValue sum = b.add(words, types);
+  const BlockValue positions = b.embedding("position_embeddings", b.positions({1, seq}), max_positions, width);
+  b.local("position_embeddings", positions);
+  const BlockValue normed =
+      b.layer_norm("LayerNorm", b.local("embeddings", b.add(sum, positions)), {.eps = norm_eps(b, options)});
+  b.local("embeddings", normed);
+  b.named_output("hidden", b.dropout("dropout", normed, options.number("dropout")));  // embedding_output
+}
+
+/// norm(residual + dropout(dense(x))): how both halves of a layer end.
+BlockValue bert_output(BlockBuilder& b, std::string_view module, std::string_view class_name, BlockValue x,
+                       BlockValue residual, double dropout, double eps) {
+  const auto scope = b.enter(module, class_name);
+  b.declare("dense", "Linear");
+  b.declare("LayerNorm", "LayerNorm");
+  const BlockValue dense = b.dropout("dropout", b.linear("dense", x, b.size(residual, -1), {.bias = true}), dropout);
+  return b.layer_norm("LayerNorm", b.add(b.local("hidden_states", dense), residual), {.eps = eps});
+}
+
+void bert_layer(BlockBuilder& b, const BlockOptions& options) {
+  const double dropout = options.number("dropout");
+  const std::int64_t heads = options.integer("num_attention_heads");
+  const double eps = norm_eps(b, options);
+  const LinearOptions biased = {.bias = true};
+  const BlockValue hidden = b.input("hidden");
+  const std::int64_t width = b.size(hidden, -1);
+  BlockValue middle;
+  {
+    const auto attention = b.enter("attention", "BertAttention");
+    BlockValue mixed;
+    {
+      const auto self = b.enter("self", "BertSdpaSelfAttention");
+      const BlockValue q = split_heads(b, b.linear("query", hidden, width, biased), heads);
+      const BlockValue k = split_heads(b, b.linear("key", hidden, width, biased), heads);
+      const BlockValue v = split_heads(b, b.linear("value", hidden, width, biased), heads);
+      b.declare("dropout", "Dropout");
+      mixed = b.attention(q, k, v, {.causal = false, .dropout = dropout, .bias = attention_mask(b)});
+    }
+    middle = bert_output(b, "output", "BertSelfOutput", mixed, hidden, dropout, eps);
+  }
+  BlockValue inner;
+  {
+    const auto scope = b.enter("intermediate", "BertIntermediate");
+    inner = b.linear("dense", middle, options.integer("intermediate_size"), biased);
+    inner = b.activation("intermediate_act_fn", OpKind::Gelu, inner, "GELUActivation");
+  }
+  b.output("hidden", bert_output(b, "output", "BertOutput", inner, middle, dropout, eps));
+}
+
+void bert_pooler(BlockBuilder& b, const BlockOptions& /*options*/) {
+  const BlockValue first = b.select(b.input("hidden"), 1, 0);
+  const BlockValue dense = b.linear("dense", first, b.size(first, -1), {.bias = true});
+  b.output("pooled", b.activation("activation", OpKind::Tanh, dense, "Tanh"));
+}
+
+void bert_pretraining_heads(BlockBuilder& b, const BlockOptions& options) {
+  const std::int64_t vocab_size = options.integer("vocab_size");
+  const BlockValue hidden = b.input("hidden");
+  {
+    const auto scope = b.enter("predictions", "BertLMPredictionHead");
+    b.unused_parameter("bias", {vocab_size});  // Tied to the decoder's; it is that one which is used.
+    BlockValue x;
+    {
+      const auto transform = b.enter("transform", "BertPredictionHeadTransform");
+      b.declare("dense", "Linear");
+      x = b.linear("dense", hidden, b.size(hidden, -1), {.bias = true});
+      x = b.activation("transform_act_fn", OpKind::Gelu, x, "GELUActivation");
+      x = b.layer_norm("LayerNorm", x, {.eps = norm_eps(b, options)});
+    }
+    b.output("logits", b.linear("decoder", x, vocab_size, {.bias = true}));
+  }
+  b.output("next_sentence_logits", b.linear("seq_relationship", b.input("pooled"), 2, {.bias = true}));
+}
+
+// Masked tokens and next sentences, summed.
+void bert_pretraining_loss(BlockBuilder& b, const BlockOptions& /*options*/) {
+  const BlockValue tokens = b.cross_entropy(b.input("logits"), b.input("labels"), false);
+  const BlockValue sentences = b.cross_entropy(b.input("next_sentence_logits"), b.input("next_sentence_label"), false);
+  b.output("loss", b.add(tokens, sentences));
+}
+
+std::string embeddings_class(const BlockOptions& /*options*/) {
+  return "BertEmbeddings";
+}
+std::string bert_layer_class(const BlockOptions& /*options*/) {
+  return "BertLayer";
+}
+std::string bert_pooler_class(const BlockOptions& /*options*/) {
+  return "BertPooler";
+}
+std::string heads_class(const BlockOptions& /*options*/) {
+  return "BertPreTrainingHeads";
+}
+
+}  // namespace
+
+std::vector<BlockKind> bert_blocks() {
+  const OptionRule dropout = {"dropout", OptionType::Number, false, "Dropout; 0 otherwise."};
+  return {
+      {.name = "bert_embeddings",
+       .doc = "input_ids and token_type_ids to hidden: words, types and positions, normed.",
+       .options = {{"vocab_size", OptionType::Size, true, "Rows of the word table."},
+                   {"hidden_size", OptionType::Size, true, "Width of all tables."},
+                   {"max_positions", OptionType::Size, true, "Rows of the position table."},
+                   padding_idx_rule(),
+                   {"type_vocab_size", OptionType::Size, false, "Rows of the table of token types; 2 otherwise."},
+                   dropout,
+                   norm_eps_rule(kNormEpsDoc)},
+       .build = bert_embeddings,
+       .class_name = embeddings_class},
+      {.name = "bert_layer",
+       .doc = "hidden to hidden: one encoder layer of BERT.",
+       .options = {{"num_attention_heads", OptionType::Size, true, "Heads."},
+                   {"intermediate_size", OptionType::Size, true, "Width inside the MLP."},
+                   dropout,
+                   norm_eps_rule(kNormEpsDoc)},
+       .build = bert_layer,
+       .class_name = bert_layer_class},
+      {.name = "bert_pooler",
+       .doc = "hidden to pooled: the first token through a dense layer and tanh.",
+       .options = {},
+       .build = bert_pooler,
+       .class_name = bert_pooler_class},
+      {.name = "bert_pretraining_heads",
+       .doc = "hidden and pooled to logits and next_sentence_logits.",
+       .options = {{"vocab_size", OptionType::Size, true, "Number of logits."}, norm_eps_rule(kNormEpsDoc)},
+       .build = bert_pretraining_heads,
+       .class_name = heads_class},
+      {.name = "bert_pretraining_loss",
+       .doc = "logits, labels, next_sentence_logits and next_sentence_label to loss.",
+       .options = {},
+       .build = bert_pretraining_loss},
+  };
+}
+
+}  // namespace fsdp

@@ -1,0 +1,489 @@
+// Makes a Model of a spec and a workload.
+//
+// Numbers are evaluated first, all of them, so that every bad one is reported. Then the entries are taken in order. An
+// entry is written once as a block, on the shapes that its inputs have; each repetition only binds that block to its
+// own modules and parameters. A repetition whose inputs have other shapes, or other options in turn, gets a block of
+// its own. Blocks that come out equal are one. At the end ties are made, everything is put into PyTorch's order of
+// registration, and the gradient flow is derived.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/nearest.h"
+#include "core/model/op_shapes.h"
+#include "core/spec/block_builder.h"
+#include "core/spec/block_kinds.h"
+#include "core/spec/dimensions.h"
+#include "core/spec/model_spec.h"
+#include "core/spec/module_tree.h"
+#include "core/spec/spec_entry.h"
+#include "core/spec/spec_ops.h"
+#include "core/spec/trainable_patterns.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::size_t kMostTensors = 500'000;
+
+/// A block as one entry wrote it, with what it may be used again for.
+struct WrittenBlock {
+  std::size_t variation = 0;
+  BlockDefinition definition;
+  int block = 0;  ///< In `Model::blocks`.
+};
+
+class Builder {
+ public:
+  Builder(const ModelSpec& spec, const Workload& workload) : spec_(spec), workload_(workload), tree_(model_) {}
+
+  Result<Model> run();
+
+ private:
+  void add_inputs(const DimensionValues& dimensions);
+  void add_classes();
+  void add_entry(const SpecEntry& entry);
+  std::vector<Value> available_to(const SpecModule& module) const;
+  bool fits(const WrittenBlock& written, const SpecModule& module) const;
+  Result<WrittenBlock> write_block(const SpecEntry& entry, std::size_t variation);
+  int share_block(const Block& block);
+  void bind(const SpecEntry& entry, const WrittenBlock& written, const std::string& base);
+  bool is_loss_alone(const SpecEntry& entry) const;
+  bool runs_after_root(const SpecModule& module) const { return module.after_root || &module == moved_; }
+  void place_loss(const std::vector<SpecEntry>& entries);
+  void cast_logits(const SpecModule& loss);
+  void check_after_root(const std::vector<SpecEntry>& entries);
+  void bind_after_root(const SpecModule& module, const WrittenBlock& written);
+  void check_unread();
+  void add_outputs(const SpecModule& module, const WrittenBlock& written, const std::string& base, Call& call);
+  void add_to_stack(const SpecModule& module, int call);
+  void finish(const DimensionValues& dimensions, const Recipe& recipe);
+  void set_trainable(const Recipe& recipe);
+
+  const ModelSpec& spec_;
+  const Workload& workload_;
+  Model model_;
+  ModuleTree tree_;
+  std::map<std::string, int, std::less<>> values_;  ///< The value that a name stands for now.
+  std::vector<std::string> call_where_;             ///< [num_calls] The entry.
+  const SpecModule* loss_ = nullptr;                ///< The last entry, where it is the loss and nothing else;
+  const SpecModule* moved_ = nullptr;               ///< where the workload has it run after the root.
+  std::int64_t num_value_elements_ = 0;
+  std::int64_t num_parameter_elements_ = 0;
+  Errors errors_;
+};
+
+/// What the entry calls a value of the model inside its block, and the other way round.
+const std::string& outside_name(const std::vector<SpecRename>& renames, const std::string& inside) {
+  for (const SpecRename& rename : renames) {
+    if (rename.inside == inside) return rename.outside;
+  }
+  return inside;
+}
+
+void Builder::add_inputs(const DimensionValues& dimensions) {
+  for (const SpecInput& input : spec_.inputs) {
+    Value value{.name = input.name, .shape = {}, .dtype = input.dtype};
+    bool good = true;
+    for (const SpecNumber& size : input.shape) {
+      const auto evaluated = dimensions.integer(size, 1);
+      const bool is_new =
+          !evaluated && std::find(errors_.begin(), errors_.end(), evaluated.error().front()) == errors_.end();
+      if (is_new) append(errors_, evaluated.error());
+      good = good && evaluated.has_value();
+      value.shape.push_back(evaluated.value_or(1));
+    }
+    if (good && !checked_num_elements(value.shape)) {
+      errors_.push_back(Error{input.where,
+                              fmt::format("The input \"{}\" would be {}.", input.name, to_string(value.shape)),
+                              "A tensor has at most 2^53 elements."});
+    }
+    const int id = static_cast<int>(model_.values.size());
+    values_.insert_or_assign(input.name, id);
+    model_.inputs.push_back(id);
+    if (!input.root_argument) model_.inputs_beside_root.push_back(id);
+    model_.values.push_back(std::move(value));
+  }
+}
+
+void Builder::add_classes() {
+  for (const SpecClass& entry : spec_.classes) {
+    const auto module = tree_.find(entry.module);
+    if (module) {
+      tree_.describe(*module, entry.class_name, entry.called);
+    } else {
+      errors_.push_back(tree_.unknown_module(entry.module, entry.where));
+    }
+  }
+}
+
+std::vector<Value> Builder::available_to(const SpecModule& module) const {
+  std::vector<Value> available;
+  for (const SpecRename& rename : module.inputs) {
+    const auto found = values_.find(rename.outside);
+    if (found == values_.end()) continue;
+    available.push_back(model_.values[found->second]);
+    available.back().name = rename.inside;
+  }
+  for (const auto& [name, id] : values_) {
+    const bool is_renamed = std::any_of(module.inputs.begin(), module.inputs.end(),
+                                        [&name = name](const SpecRename& rename) { return rename.inside == name; });
+    if (is_renamed) continue;
+    available.push_back(model_.values[id]);
+    available.back().name = name;
+  }
+  return available;
+}
+
+bool Builder::fits(const WrittenBlock& written, const SpecModule& module) const {
+  const BlockDefinition& definition = written.definition;
+  for (std::size_t i = 0; i < definition.input_names.size(); ++i) {
+    const auto found = values_.find(outside_name(module.inputs, definition.input_names[i]));
+    if (found == values_.end()) return false;
+    const Value& now = model_.values[found->second];
+    const Value& then = definition.block.values[i];
+    if (now.shape != then.shape || now.dtype != then.dtype) return false;
+  }
+  return std::none_of(definition.absent_inputs.begin(), definition.absent_inputs.end(),
+                      [&](const std::string& name) { return values_.contains(outside_name(module.inputs, name)); });
+}
+
+Result<WrittenBlock> Builder::write_block(const SpecEntry& entry, std::size_t variation) {
+  const SpecModule& module = *entry.spec;
+  for (const SpecRename& rename : module.inputs) {
+    if (values_.contains(rename.outside)) continue;
+    std::vector<std::string> names;
+    for (const auto& [name, id] : values_) names.push_back(name);
+    return failure(module.where, fmt::format("Nothing before it produces \"{}\".", rename.outside),
+                   suggest_name(rename.outside, names));
+  }
+  const BlockOptions options(entry.options[variation]);
+  std::string class_name = module.class_name;
+  if (class_name.empty() && entry.kind != nullptr && entry.kind->class_name != nullptr) {
+    class_name = entry.kind->class_name(options);
+  }
+  BlockBuilder builder(entry.kind == nullptr ? "ops" : std::string(entry.kind->name), class_name, available_to(module));
+  if (entry.kind == nullptr) {
+    write_plain_ops(builder, module, entry.op_options);
+  } else {
+    entry.kind->build(builder, options);
+  }
+  auto definition = builder.finish();
+  if (!definition) {
+    Errors errors = std::move(definition).error();
+    for (Error& error : errors) error.where = module.where;
+    return tl::unexpected(std::move(errors));
+  }
+  for (const SpecRename& rename : module.outputs) {
+    const auto& names = definition->output_names;
+    if (std::find(names.begin(), names.end(), rename.inside) != names.end()) continue;
+    return failure(module.where, fmt::format("The block does not produce \"{}\".", rename.inside),
+                   suggest_name(rename.inside, names));
+  }
+  WrittenBlock written{.variation = variation, .definition = *std::move(definition)};
+  written.block = share_block(written.definition.block);
+  return written;
+}
+
+int Builder::share_block(const Block& block) {
+  const auto same = std::find(model_.blocks.begin(), model_.blocks.end(), block);
+  if (same != model_.blocks.end()) return static_cast<int>(same - model_.blocks.begin());
+  model_.blocks.push_back(block);
+  return static_cast<int>(model_.blocks.size()) - 1;
+}
+
+void Builder::add_entry(const SpecEntry& entry) {
+  const SpecModule& module = *entry.spec;
+  std::vector<WrittenBlock> written;
+  for (std::int64_t i = module.first; i <= module.last && errors_.empty(); ++i) {
+    const std::size_t variation = static_cast<std::size_t>(i - module.first) % entry.options.size();
+    auto block = std::find_if(written.begin(), written.end(), [&](const WrittenBlock& candidate) {
+      return candidate.variation == variation && fits(candidate, module);
+    });
+    if (block == written.end()) {
+      auto fresh = write_block(entry, variation);
+      if (!fresh) {
+        append(errors_, fresh.error());
+        return;
+      }
+      written.push_back(*std::move(fresh));
+      block = written.end() - 1;
+    }
+    const std::string base = module.repeated ? fmt::format("{}{}", module.name, i) : module.name;
+    if (runs_after_root(module)) {
+      bind_after_root(module, *block);
+    } else {
+      bind(entry, *block, base);
+    }
+  }
+}
+
+// A softcap belongs to the model and not to the loss.
+bool Builder::is_loss_alone(const SpecEntry& entry) const {
+  const SpecModule& module = *entry.spec;
+  if (entry.kind == nullptr || entry.kind->name != "cross_entropy" || !module.name.empty() || !module.called)
+    return false;
+  return BlockOptions(entry.options.front()).number("softcap") == 0 &&
+         outside_name(module.outputs, "loss") == spec_.loss;
+}
+
+void Builder::place_loss(const std::vector<SpecEntry>& entries) {
+  if (!entries.empty() && is_loss_alone(entries.back())) loss_ = entries.back().spec;
+  if (loss_ != nullptr) {
+    if (workload_.loss_after_root) moved_ = loss_;
+    return;
+  }
+  const bool is_outside = !entries.empty() && entries.back().spec->after_root;
+  if (workload_.loss_after_root && !is_outside) {
+    model_.notes.emplace_back("The loss is a part of this model's forward: it does not run after the root's.");
+  }
+  if (workload_.float_logits) {
+    model_.notes.emplace_back(
+        "The logits of this model's loss are not cast to fp32 by the model: its spec says where.");
+  }
+}
+
+void Builder::cast_logits(const SpecModule& loss) {
+  const std::string name = outside_name(loss.inputs, "logits");
+  const auto found = values_.find(name);
+  if (found == values_.end() || model_.values[found->second].dtype == Dtype::Float32) return;
+  Value logits = model_.values[found->second];
+  logits.name = name;
+  BlockBuilder builder("float_logits", "", {logits});
+  builder.output(name, builder.cast(builder.input(name), Dtype::Float32));
+  const auto definition = builder.finish();
+  Call call{.block = share_block(definition->block), .module = 0, .modules = {0}, .inputs = {found->second}};
+  logits.dtype = Dtype::Float32;
+  call.outputs.push_back(static_cast<int>(model_.values.size()));
+  values_.insert_or_assign(name, call.outputs.front());
+  model_.values.push_back(std::move(logits));
+  model_.calls.push_back(std::move(call));
+  call_where_.push_back(loss.where);
+}
+
+void Builder::check_after_root(const std::vector<SpecEntry>& entries) {
+  if (!entries.empty() && runs_after_root(*entries.front().spec)) {
+    errors_.push_back(Error{entries.front().spec->where, "Nothing runs in the root's forward.",
+                            "Leave \"after_root\" out of what the model computes."});
+  }
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    if (runs_after_root(*entries[i].spec) || !runs_after_root(*entries[i - 1].spec)) continue;
+    errors_.push_back(Error{entries[i].spec->where, "It comes after an entry that runs after the root's forward.",
+                            "Write \"after_root\": true here too, or move that entry to the end."});
+  }
+}
+
+void Builder::bind_after_root(const SpecModule& module, const WrittenBlock& written) {
+  const BlockDefinition& definition = written.definition;
+  if (definition.block.modules.size() > 1 || !definition.parameters.empty() || !definition.buffers.empty()) {
+    errors_.push_back(Error{module.where, "What runs after the root's forward has no modules, parameters or buffers.",
+                            "Leave \"after_root\" out, or keep to ops without them."});
+    return;
+  }
+  Call call{.block = written.block, .module = -1, .modules = {-1}};
+  for (const std::string& name : definition.input_names) {
+    call.inputs.push_back(values_.find(outside_name(module.inputs, name))->second);
+  }
+  add_outputs(module, written, "", call);
+  model_.calls.push_back(std::move(call));
+  call_where_.push_back(module.where);
+}
+
+void Builder::bind(const SpecEntry& entry, const WrittenBlock& written, const std::string& base) {
+  const SpecModule& module = *entry.spec;
+  const BlockDefinition& definition = written.definition;
+  std::string full;
+  const auto below = [&](const std::string& name) -> const std::string& {
+    full = base;
+    if (!base.empty() && !name.empty()) full += '.';
+    return full += name;
+  };
+  Call call;
+  call.block = written.block;
+  call.repeated = module.repeated;
+  call.modules.reserve(definition.block.modules.size());
+  call.parameters.reserve(definition.parameters.size());
+  for (const BlockModule& part : definition.block.modules) {
+    call.modules.push_back(part.parent < 0 ? tree_.module(below(part.name))
+                                           : tree_.module(below(part.name), call.modules[part.parent]));
+    tree_.describe(call.modules.back(), part.class_name, part.called && module.called);
+  }
+  call.module = call.modules.front();
+  for (std::size_t i = 0; i < definition.parameters.size(); ++i) {
+    const BlockParameter& parameter = definition.parameters[i];
+    const Shape& shape = definition.block.parameters[i];
+    const std::size_t before = model_.parameters.size();
+    const auto id = tree_.parameter(below(parameter.name), call.modules[parameter.module], shape, spec_.dtype,
+                                    parameter.fixed, module.where);
+    if (!id) {
+      append(errors_, id.error());
+      return;
+    }
+    if (model_.parameters.size() > before) num_parameter_elements_ += num_elements(shape);
+    call.parameters.push_back(*id);
+  }
+  for (const BlockBuffer& buffer : definition.buffers) {
+    tree_.buffer(below(buffer.name), buffer.shape, buffer.dtype, buffer.persistent);
+  }
+  for (const Value& value : definition.block.values) {
+    if (num_value_elements_ <= kMostElements) num_value_elements_ += num_elements(value.shape);
+  }
+  const std::size_t num_tensors = model_.parameters.size() + model_.modules.size() + model_.calls.size();
+  if (num_parameter_elements_ > kMostElements || num_value_elements_ > kMostElements || num_tensors > kMostTensors) {
+    errors_.push_back(Error{module.where,
+                            num_tensors > kMostTensors
+                                ? "The model has more than half a million modules and parameters."
+                                : "The model has more than 2^53 elements in all.",
+                            "Take smaller sizes."});
+    return;
+  }
+  if (!module.called) return;
+  for (const std::string& name : definition.input_names) {
+    call.inputs.push_back(values_.find(outside_name(module.inputs, name))->second);
+  }
+  add_outputs(module, written, base, call);
+  model_.calls.push_back(std::move(call));
+  call_where_.push_back(module.where);
+  if (module.repeated) add_to_stack(module, static_cast<int>(model_.calls.size()) - 1);
+}
+
+bool is_kv_cache(const Block& block, int value) {
+  return std::any_of(block.ops.begin(), block.ops.end(), [&](const Op& op) {
+    return op.kind == OpKind::KvCache && std::find(op.outputs.begin(), op.outputs.end(), value) != op.outputs.end();
+  });
+}
+
+void Builder::add_outputs(const SpecModule& module, const WrittenBlock& written, const std::string& base, Call& call) {
+  const BlockDefinition& definition = written.definition;
+  for (std::size_t i = 0; i < definition.output_names.size(); ++i) {
+    const std::string& outside = outside_name(module.outputs, definition.output_names[i]);
+    const Value& inside = definition.block.values[definition.block.outputs[i]];
+    const int id = static_cast<int>(model_.values.size());
+    model_.values.push_back(Value{.name = base.empty() ? outside : fmt::format("{}.{}", base, outside),
+                                  .shape = inside.shape,
+                                  .dtype = inside.dtype});
+    values_.insert_or_assign(outside, id);
+    call.outputs.push_back(id);
+    const bool is_cached = is_kv_cache(definition.block, definition.block.outputs[i]);
+    if (module.keep_outputs || is_cached) model_.held.push_back({.value = id, .if_cached = is_cached});
+  }
+  for (const auto& [output, scope] : definition.named) {
+    model_.named.push_back({call.outputs[output], call.modules[scope]});
+  }
+}
+
+void Builder::add_to_stack(const SpecModule& module, int call) {
+  // "model.layers." and "encoder.layers.encoder_layer_" are both named by the list that holds them.
+  const std::string name = module.name.substr(0, std::min(module.name.rfind('.'), module.name.size()));
+  if (model_.stacks.empty() || model_.stacks.back().name != name) {
+    const Module& called = model_.modules[model_.calls[call].module];
+    model_.stacks.push_back(Stack{.name = name, .class_name = called.class_name, .calls = {}});
+  }
+  model_.stacks.back().calls.push_back(call);
+}
+
+// What nothing reads before another entry gives it anew: an entry that stands there twice.
+void Builder::check_unread() {
+  std::vector<bool> counts(model_.values.size(), false);
+  for (const Call& call : model_.calls) {
+    for (const int value : call.inputs) counts[value] = true;
+  }
+  for (const HeldValue& held : model_.held) counts[held.value] = true;
+  for (const auto& [name, value] : values_) counts[value] = true;
+  for (std::size_t c = 0; c < model_.calls.size(); ++c) {
+    const std::vector<int>& outputs = model_.calls[c].outputs;
+    if (std::any_of(outputs.begin(), outputs.end(), [&](int value) { return counts[value]; })) continue;
+    const std::string& name = model_.values[outputs.front()].name;
+    errors_.push_back(Error{call_where_[c],
+                            fmt::format("Nothing reads \"{}\" before a later entry overwrites it.", name),
+                            "Leave one of the two entries out, or give their outputs different names."});
+  }
+}
+
+void Builder::set_trainable(const Recipe& recipe) {
+  const auto is_fixed = [&](std::size_t parameter) { return tree_.is_fixed(parameter); };
+  append(errors_, apply_patterns(spec_.trainable, spec_.frozen, is_fixed, model_));
+  append(errors_, apply_patterns(recipe.trainable, recipe.frozen, is_fixed, model_));
+  append(errors_, apply_patterns(patterns_of(workload_.trainable, "--trainable"),
+                                 patterns_of(workload_.frozen, "--frozen"), is_fixed, model_));
+}
+
+void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
+  const auto loss = values_.find(spec_.loss);
+  if (loss == values_.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, id] : values_) names.push_back(name);
+    errors_.push_back(Error{spec_.file_name, fmt::format("No module produces the loss \"{}\".", spec_.loss),
+                            suggest_name(spec_.loss, names)});
+  } else {
+    model_.loss = loss->second;
+    const Shape& shape = model_.values[model_.loss].shape;
+    if (!shape.empty()) {
+      errors_.push_back(Error{spec_.file_name, fmt::format("The loss \"{}\" is {}.", spec_.loss, to_string(shape)),
+                              "A loss is a scalar."});
+    }
+  }
+  check_unread();
+  append(errors_, tree_.tie(spec_.tied));
+  append(errors_, tree_.finish(spec_.registration));
+  set_trainable(recipe);
+
+  SpecNumber tokens{.text = dimensions.has("seq") ? "batch * seq" : "batch", .where = spec_.file_name};
+  if (spec_.tokens_per_step) tokens = *spec_.tokens_per_step;
+  const auto num_tokens = dimensions.integer(tokens, 1);
+  if (!num_tokens) append(errors_, num_tokens.error());
+  model_.tokens_per_step = num_tokens.value_or(0);
+  model_.notes.insert(model_.notes.begin(), spec_.notes.begin(), spec_.notes.end());
+  model_.notes.insert(model_.notes.end(), recipe.notes.begin(), recipe.notes.end());
+}
+
+Result<Model> Builder::run() {
+  FSDP_TRY(const Recipe recipe, find_recipe(spec_, workload_.recipe));
+  const DimensionValues dimensions(spec_, recipe, workload_, errors_);
+  if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+  model_.name = spec_.name;
+  model_.source = spec_.source;
+  model_.dimensions = dimensions.values();
+  add_inputs(dimensions);
+  std::vector<SpecEntry> entries;
+  for (const SpecModule& module : spec_.modules) {
+    const bool is_left_out = !module.recipes.empty() && std::find(module.recipes.begin(), module.recipes.end(),
+                                                                  recipe.name) == module.recipes.end();
+    if (!is_left_out) entries.push_back(evaluate_entry(module, dimensions, errors_));
+  }
+  place_loss(entries);
+  check_after_root(entries);
+  // After a bad entry nothing is known of what it gives, and later messages would only repeat it.
+  for (const SpecEntry& entry : entries) {
+    if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+    if (workload_.float_logits && entry.spec == loss_) cast_logits(*entry.spec);
+    add_entry(entry);
+  }
+  if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+  add_classes();
+  finish(dimensions, recipe);
+  if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+  derive_gradient_flow(model_);
+  return std::move(model_);
+}
+
+}  // namespace
+
+void apply_implementations(const Implementations& use, Workload& workload) {
+  workload.loss_after_root = use.loss_after_root;
+  workload.float_logits = use.float_logits;
+}
+
+Workload workload_of(const Plan& plan) {
+  Workload workload{
+      .recipe = plan.recipe, .dimensions = plan.dimensions, .trainable = plan.trainable, .frozen = plan.frozen};
+  apply_implementations(plan.runtime.implementations, workload);
+  return workload;
+}
+
+Result<Model> build_model(const ModelSpec& spec, const Workload& workload) {
+  return Builder(spec, workload).run();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,181 @@
+#include "core/spec/model_library.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <tuple>
+
+#include "core/base/environment.h"
+#include "core/base/files.h"
+#include "core/base/json_document.h"
+#include "core/base/nearest.h"
+#include "core/version.h"
+
+namespace fsdp {
+
+namespace {
+
+constexpr std::string_view kSpecEnding = ".json";
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+/// What build_model() says of a workload, which it knows from nowhere, with the places that it has in a plan file.
+Errors placed_in_plan(Errors errors, const Plan& plan, const std::string& plan_path) {
+  const Result<JsonDocument> document = read_json_file(plan_path);
+  const JsonValue* model = document ? document->root.find("model") : nullptr;
+  if (model == nullptr) return errors;
+  const auto place = [&](Error& error, std::string_view key, std::size_t index, const std::string& name) {
+    const JsonValue* list = model->find(key);
+    const JsonValue* value = nullptr;
+    if (list != nullptr && index < list->elements.size()) value = &list->elements[index];
+    if (list != nullptr && !name.empty()) value = list->find(name);
+    if (value != nullptr) error.where = document->where(value->offset);
+  };
+  for (Error& error : errors) {
+    for (const Dimension& dimension : plan.dimensions) {
+      if (error.where == "dimension " + dimension.name) place(error, "dimensions", 0, dimension.name);
+    }
+    for (const auto& [flag, key, patterns] :
+         {std::tuple{"--trainable", "trainable", &plan.trainable}, std::tuple{"--frozen", "frozen", &plan.frozen}}) {
+      for (std::size_t i = 0; error.where == flag && i < patterns->size(); ++i) {
+        if (error.what.find("\"" + (*patterns)[i] + "\"") != std::string::npos) place(error, key, i, {});
+      }
+    }
+    if (error.where == "--recipe") {
+      const JsonValue* recipe = model->find("recipe");
+      if (recipe != nullptr) error.where = document->where(recipe->offset);
+    }
+  }
+  return errors;
+}
+
+}  // namespace
+
+std::string library_of_process() {
+  if (std::string folder = environment_variable("FSDP_PLAN_MODEL_SPECS"); !folder.empty()) return folder;
+  std::error_code error;
+  const std::filesystem::path executable = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return "model_specs";
+  return (executable.parent_path() / kModelSpecsFromExecutable).lexically_normal().string();
+}
+
+std::vector<std::string> model_names(const std::string& library) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(library, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.size() > kSpecEnding.size() && name.ends_with(kSpecEnding)) {
+      names.push_back(name.substr(0, name.size() - kSpecEnding.size()));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+namespace {
+
+/// A name as it is compared: small letters and digits only.
+std::string model_key(std::string_view name) {
+  std::string result;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+  }
+  return result;
+}
+
+/// "owner/name" where there is no such folder.
+bool is_hub_name(const std::string& argument) {
+  const std::size_t slash = argument.find('/');
+  const bool has_one = slash != std::string::npos && slash > 0 && slash + 1 < argument.size() &&
+                       argument.find('/', slash + 1) == std::string::npos;
+  return has_one && argument[0] != '.' && argument[0] != '~' && !argument.ends_with(kSpecEnding) &&
+         !is_there(argument.substr(0, slash));
+}
+
+/// The shipped model of which this is the name on the Hugging Face hub, with its owner or without:
+/// "meta-llama/Llama-3.1-70B-Instruct". Tuned versions are the same model.
+std::optional<std::string> model_of_hub_name(std::string_view hub_name, const std::vector<std::string>& names) {
+  const std::size_t slash = hub_name.find('/');
+  if (slash != std::string_view::npos) hub_name.remove_prefix(slash + 1);
+  if (hub_name.find('/') != std::string_view::npos) return std::nullopt;
+  const std::string wanted = model_key(hub_name);
+  for (const std::string_view ending : {"", "instruct", "base", "chat", "it", "hf"}) {
+    for (const std::string_view beginning : {"", "meta"}) {
+      if (!wanted.ends_with(ending) || !wanted.starts_with(beginning)) continue;
+      if (wanted.size() <= ending.size() + beginning.size()) continue;
+      const std::string bare = wanted.substr(beginning.size(), wanted.size() - beginning.size() - ending.size());
+      const auto found =
+          std::find_if(names.begin(), names.end(), [&](const std::string& name) { return model_key(name) == bare; });
+      if (found != names.end()) return *found;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::string> find_model_file(const std::string& argument, const std::string& library, const std::string& near) {
+  if (argument == "-" || is_there(argument)) return argument;
+  if (!near.empty() && is_there(std::filesystem::path(near) / argument)) {
+    return (std::filesystem::path(near) / argument).string();
+  }
+  const bool is_path = argument.find('/') != std::string::npos;
+  const auto in_library = [&](const std::string& name) {
+    return (std::filesystem::path(library) / (name + std::string(kSpecEnding))).string();
+  };
+  if (!argument.ends_with(kSpecEnding)) {
+    if (const auto name = model_of_hub_name(argument, model_names(library))) return in_library(*name);
+  }
+  if (is_hub_name(argument)) {
+    const std::vector<std::string> names = model_names(library);
+    const std::optional<std::string> nearest = nearest_name(argument.substr(argument.find('/') + 1), names);
+    return failure(argument, "There is no such file, and no such model is shipped.",
+                   nearest ? fmt::format("Did you mean \"{}\"?", *nearest)
+                           : "Run \"fsdp-plan models\" for the names of the models.");
+  }
+  if (!is_path) {
+    const std::string name =
+        argument.ends_with(kSpecEnding) ? argument.substr(0, argument.size() - kSpecEnding.size()) : argument;
+    const std::vector<std::string> names = model_names(library);
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      return in_library(name);
+    }
+    if (!argument.ends_with(kSpecEnding)) {
+      const std::optional<std::string> nearest = nearest_name(name, names);
+      return failure(argument, "There is no such file, and no such model is shipped.",
+                     nearest ? fmt::format("Did you mean \"{}\"?", *nearest)
+                             : "Run \"fsdp-plan models\" for the names of the models.");
+    }
+  }
+  // The reader's own message says what is there instead.
+  const Result<std::string> text = read_text_file(argument);
+  if (!text) return tl::unexpected(text.error());
+  return argument;
+}
+
+Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_path, const std::string& library) {
+  if (plan.model_file == "-") {
+    return failure(plan_path + ": /model/file", "The model was read from the standard input.",
+                   "Save the model and write its file name here.");
+  }
+  const std::string folder = std::filesystem::path(plan_path).parent_path().string();
+  PlannedModel planned;
+  FSDP_TRY(const std::string model_path, find_model_file(plan.model_file, library, folder));
+  FSDP_TRY(planned.spec, read_model_spec(model_path));
+  planned.workload = workload_of(plan);
+  Result<Model> model = build_model(planned.spec, planned.workload);
+  if (!model) return tl::unexpected(placed_in_plan(std::move(model).error(), plan, plan_path));
+  planned.model = *std::move(model);
+  return planned;
+}
+
+}  // namespace fsdp

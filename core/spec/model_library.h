@@ -1,0 +1,37 @@
+#pragma once
+
+// The shipped models by name, and the model that a plan file means.
+
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/plan/plan.h"
+#include "core/spec/model_spec.h"
+
+namespace fsdp {
+
+/// The folder of the shipped models, found from where this program lies; FSDP_PLAN_MODEL_SPECS names another.
+std::string library_of_process();
+
+/// Names of the shipped models, sorted: "qwen3_tts". Empty when the folder is not there.
+std::vector<std::string> model_names(const std::string& library);
+
+/// The file that an argument means: "-", an existing path, or a shipped model with or without ".json", by its own name
+/// or by that on the Hugging Face hub ("Qwen/Qwen3-8B"). A path beside `near` (the folder of a plan file) counts too.
+/// Error: neither, with the nearest shipped name.
+Result<std::string> find_model_file(const std::string& argument, const std::string& library,
+                                    const std::string& near = "");
+
+/// A model as a plan trains it.
+struct PlannedModel {
+  ModelSpec spec;
+  Workload workload;
+  Model model;
+};
+
+/// The model of a plan that was read from `plan_path`. Error: the model file was the standard input or is missing, and
+/// all that is wrong with it.
+Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_path, const std::string& library);
+
+}  // namespace fsdp

@@ -1,0 +1,216 @@
+#pragma once
+
+// A model spec: what people write about a model, in symbols. With a workload it becomes a Model.
+//
+//   {
+//     "format_version": "1.0",
+//     "name": "Llama-3.2-1B",
+//     "source": "https://huggingface.co/meta-llama/Llama-3.2-1B/blob/main/config.json",
+//     "dtype": "bfloat16",
+//     "dimensions": {"batch": 1, "seq": 4096},
+//     "inputs": {"input_ids": {"shape": ["batch", "seq"], "dtype": "int64"}, ...},
+//     "modules": [
+//       {"name": "model.embed_tokens", "block": "token_embedding", "vocab_size": 128256, "hidden_size": 2048},
+//       {"name": "model.layers.{0..15}", "block": "decoder_layer", "style": "llama", ...},
+//       ...
+//     ],
+//     "tied": {"lm_head.weight": "model.embed_tokens.weight"}
+//   }
+//
+// `modules` stand in forward order. Each is one call of a block: the block finds its inputs by name among the values
+// that earlier calls and `inputs` gave, and its outputs are found by later ones. Every key is described in
+// model_specs/schemas/model.schema.json.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/result.h"
+#include "core/model/model.h"
+#include "core/model/op.h"
+#include "core/plan/plan.h"
+
+namespace fsdp {
+
+/// A number, or an expression over dimensions such as "ceil(12.5 * seconds)", as it was written.
+struct SpecNumber {
+  std::string text;
+  std::string where;  ///< "file:line:column: /pointer".
+
+  bool operator==(const SpecNumber&) const = default;
+};
+
+/// One option of a block or attribute of an op.
+struct SpecOption {
+  std::string name;
+  /// A flag, a text, a number or expression, or a list of numbers.
+  std::variant<bool, std::string, SpecNumber, std::vector<SpecNumber>> value;
+  std::string where;
+
+  bool operator==(const SpecOption&) const = default;
+};
+
+struct SpecDimension {
+  std::string name;
+  SpecNumber value;  ///< Its default; may use other dimensions.
+
+  bool operator==(const SpecDimension&) const = default;
+};
+
+struct SpecInput {
+  std::string name;
+  std::vector<SpecNumber> shape;
+  std::optional<Dtype> dtype;  ///< Empty: the precision of the activations.
+  bool root_argument = true;   ///< False: a script hands it to a module inside, beside the root's forward.
+  std::string where;
+
+  bool operator==(const SpecInput&) const = default;
+};
+
+/// A plain op of a module that has no block.
+struct SpecOp {
+  OpKind kind = OpKind::Add;
+  std::string module;  ///< Relative to the entry; "" is the entry's own module.
+  std::string class_name;
+  std::vector<std::string> inputs;   ///< Empty: the outputs of the op before.
+  std::vector<std::string> outputs;  ///< Names for its outputs; may be empty.
+  std::vector<SpecOption> attributes;
+  std::string where;
+
+  bool operator==(const SpecOp&) const = default;
+};
+
+/// The name of a value inside a block and the name that the model knows it by.
+struct SpecRename {
+  std::string inside;
+  std::string outside;
+
+  bool operator==(const SpecRename&) const = default;
+};
+
+/// An option that takes its values in turn over the repetitions: Gemma-2's sliding windows.
+struct SpecVariation {
+  std::string name;
+  std::vector<SpecOption> values;
+
+  bool operator==(const SpecVariation&) const = default;
+};
+
+/// One entry of `modules`: a call, or a row of calls alike.
+struct SpecModule {
+  std::string name;       ///< Without the repetition: "model.layers"; "" is the root.
+  bool repeated = false;  ///< Written as "model.layers.{first..last}".
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  std::string class_name;  ///< Empty: what the block names.
+  std::string block;       ///< Kind of the block; empty: `ops`.
+  std::vector<SpecOption> options;
+  std::vector<SpecOp> ops;
+  std::vector<SpecRename> inputs;
+  std::vector<SpecRename> outputs;
+  std::vector<SpecVariation> variations;
+  std::vector<std::string> recipes;  ///< Only in these; empty: in all.
+  bool keep_outputs = false;         ///< Its outputs live until the forward of the root returns.
+  bool called = true;                ///< False: registered, but its forward never runs.
+  bool after_root = false;           ///< Runs when the root's forward has returned: the loss of a training loop.
+  std::string where;
+
+  bool operator==(const SpecModule&) const = default;
+};
+
+/// A name pattern with the place where it was written.
+struct SpecPattern {
+  std::string text;
+  std::string where;
+
+  bool operator==(const SpecPattern&) const = default;
+};
+
+/// A way to train the model: defaults that a command line may override.
+struct Recipe {
+  std::string name;
+  std::string description;
+  std::optional<Dtype> parameter_dtype;  ///< Of the trained parameters; empty: as in the checkpoint.
+  MixedPrecision mixed_precision;
+  Optimizer optimizer;
+  std::int64_t accumulation = 1;
+  std::vector<SpecDimension> dimensions;
+  std::vector<SpecPattern> trainable;
+  std::vector<SpecPattern> frozen;
+  std::vector<std::string> notes;
+
+  bool operator==(const Recipe&) const = default;
+};
+
+struct SpecTie {
+  std::string alias;  ///< "lm_head.weight"
+  std::string kept;   ///< "model.embed_tokens.weight"
+  std::string where;
+
+  bool operator==(const SpecTie&) const = default;
+};
+
+struct SpecClass {
+  std::string module;
+  std::string class_name;
+  bool called = true;
+  std::string where;
+
+  bool operator==(const SpecClass&) const = default;
+};
+
+struct ModelSpec {
+  std::string file_name;
+  std::string name;
+  std::string description;
+  std::string source;
+  Dtype dtype = Dtype::BFloat16;  ///< Of the checkpoint.
+  std::vector<SpecDimension> dimensions;
+  std::vector<SpecInput> inputs;
+  std::vector<SpecClass> classes;  ///< Of modules that hold the entries: "model" is a "Qwen3Model".
+  std::vector<SpecModule> modules;
+  std::vector<SpecPattern> registration;  ///< Modules in the order of registration where it is not forward order.
+  std::vector<SpecTie> tied;
+  std::string loss = "loss";
+  std::optional<SpecNumber> tokens_per_step;  ///< Empty: batch * seq, or batch where there is no seq.
+  std::vector<SpecPattern> trainable;
+  std::vector<SpecPattern> frozen;
+  std::vector<Recipe> recipes;  ///< The first is the default. Never empty after reading.
+  std::vector<std::string> notes;
+
+  bool operator==(const ModelSpec&) const = default;
+};
+
+/// What the user asks of a spec.
+struct Workload {
+  std::string recipe = {};                  ///< Empty: the first one.
+  std::vector<Dimension> dimensions = {};   ///< Override the spec's and the recipe's, by name.
+  std::vector<std::string> trainable = {};  ///< Patterns; when given, everything else is frozen.
+  std::vector<std::string> frozen = {};     ///< Patterns; what they match is frozen, whatever else was said.
+  bool loss_after_root = false;  ///< `Implementations::loss_after_root`, of a last entry that is the loss alone, and
+  bool float_logits = false;     ///< `Implementations::float_logits`, where there is such an entry.
+};
+
+/// The workload of a plan.
+Workload workload_of(const Plan& plan);
+
+/// Takes over what a plan's runtime says about the model itself.
+void apply_implementations(const Implementations& use, Workload& workload);
+
+/// Reads a spec from a file ("-": the standard input). Error: everything that is wrong with it.
+Result<ModelSpec> read_model_spec(const std::string& path);
+Result<ModelSpec> parse_model_spec(std::string text, std::string file_name);
+
+/// The recipe of that name; the first one for an empty name. Error: unknown, with the nearest name.
+Result<Recipe> find_recipe(const ModelSpec& spec, std::string_view name);
+
+/// The model of a spec for a workload. Error: everything that is wrong: unknown names in the workload, sizes that are
+/// not positive integers, shapes that do not fit together, patterns that match nothing, cyclic ties.
+Result<Model> build_model(const ModelSpec& spec, const Workload& workload = {});
+
+}  // namespace fsdp

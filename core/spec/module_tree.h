@@ -1,0 +1,62 @@
+#pragma once
+
+// The modules and parameters of a model while it is being built: found by name, made on first use, and put into
+// PyTorch's order at the end.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/model/model.h"
+#include "core/spec/model_spec.h"
+
+namespace fsdp {
+
+class ModuleTree {
+ public:
+  explicit ModuleTree(Model& model);
+
+  /// The module of that name, made with its parents if it is not there.
+  int module(const std::string& name);
+  /// The same where the parent is known already.
+  int module(const std::string& name, int parent);
+  /// The module of that name, if it is there.
+  std::optional<int> find(const std::string& name) const;
+  /// "There is no module ...", with the nearest name.
+  Error unknown_module(const std::string& name, const std::string& where) const;
+  /// States what a module is; an empty class name leaves it open.
+  void describe(int module, std::string_view class_name, bool called);
+
+  /// The parameter of that name, registered on a module on first use.
+  /// Error: it is there with another shape. `where` is put into the error.
+  Result<int> parameter(const std::string& name, int module, const Shape& shape, Dtype dtype, bool fixed,
+                        const std::string& where);
+  void buffer(std::string name, Shape shape, Dtype dtype, bool persistent);
+
+  /// Makes each alias another name of the parameter that is kept.
+  /// Error: unknown names (with the nearest one), different shapes, circles.
+  Errors tie(const std::vector<SpecTie>& ties);
+
+  /// Puts modules, parameters and buffers into the order of registration, and renumbers whatever points to them. The
+  /// children named in `registration` come first, in that order; the others follow in the order in which they were
+  /// made. Error: a name in `registration` that is no module.
+  Errors finish(const std::vector<SpecPattern>& registration);
+
+  bool is_fixed(std::size_t parameter) const { return fixed_[parameter]; }
+
+ private:
+  std::vector<int> preorder() const;
+  void renumber_modules(const std::vector<int>& order);
+  void renumber_parameters();
+
+  Model& model_;
+  std::unordered_map<std::string, int> module_ids_;  // Only looked up, never walked.
+  std::unordered_map<std::string, int> parameter_ids_;
+  std::vector<int> tied_to_;  // Per parameter: the one that replaces it, or itself.
+  std::vector<bool> fixed_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,207 @@
+// A rank reads the rows that it holds under its own plan, whoever wrote them: whether the ranks, the mesh or the units
+// are others does not matter to it. Its bits are those that were written. What cannot be cut anew is the generator of
+// each rank: with another number of ranks each begins one of its own, from the seed, the step and its number.
+//
+// A checksum is of a whole file, and a rank reads parts of several; so ranks first share the files out, and each reads
+// some of them from end to end.
+
+#include "executor/checkpoint/checkpoint_load.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include "executor/checkpoint/weights.h"
+#include "executor/memory/counting_allocator.h"
+#include "executor/training/random_state.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio.
+
+/// What PyTorch calls the moments; the first as an optimizer has it.
+struct StateNames {
+  const char* first;
+  const char* second;
+};
+StateNames names_of(OptimizerKind kind) {
+  return kind == OptimizerKind::Sgd ? StateNames{"momentum_buffer", nullptr} : StateNames{"exp_avg", "exp_avg_sq"};
+}
+
+const StoredTensor* find_state(const StoredTensors& states, const Parameter& parameter, const char* what) {
+  if (what == nullptr) return nullptr;
+  const auto under = [&](const std::string& name) { return states.find(fmt::format("state.{}.{}", name, what)); };
+  if (const StoredTensor* found = under(parameter.name)) return found;
+  for (const std::string& name : parameter.tied_names) {
+    if (const StoredTensor* found = under(name)) return found;
+  }
+  return nullptr;
+}
+
+void check_states(const StoredTensors& states, const Model& model, const Plan& plan, const std::string& folder,
+                  std::int64_t steps, Errors& errors) {
+  const StateNames names = names_of(plan.optimizer.kind);
+  const bool has_moments = names.second != nullptr || plan.optimizer.momentum != 0;
+  bool is_trained = false;
+  bool has_some = false;
+  for (const Parameter& parameter : model.parameters) {
+    if (!parameter.trainable) continue;
+    const bool is_stepped = find_state(states, parameter, "step") != nullptr;
+    is_trained = is_trained || parameter.receives_gradient;
+    has_some = has_some || is_stepped || find_state(states, parameter, names.first) != nullptr;
+    for (const char* what : {names.first, names.second}) {
+      const StoredTensor* found = find_state(states, parameter, what);
+      if (found != nullptr && found->shape != parameter.shape) {
+        errors.push_back({folder, fmt::format("{} of {} has a different shape.", what, parameter.name), ""});
+      }
+      const bool is_missing = found == nullptr && what != nullptr && is_stepped && names.second != nullptr;
+      if (is_missing) errors.push_back({folder, fmt::format("{} of {} is in no file.", what, parameter.name), ""});
+    }
+  }
+  if (steps > 0 && has_moments && is_trained && !has_some) {
+    errors.push_back({folder, fmt::format("It is of {} steps, and no file has a moment of the optimizer.", steps),
+                      fmt::format("To begin with its parameters alone: --weights {}/{}", folder, kCheckpointModel)});
+  }
+}
+
+void check_model(const CheckpointIndex& index, const Model& model, const std::string& folder, Errors& errors) {
+  const std::string fingerprint = fingerprint_of(model);
+  if (index.model_fingerprint == fingerprint) return;
+  if (index.model.empty() || index.model_fingerprint.empty()) {
+    errors.push_back({folder, "The index does not say of which model the checkpoint is.",
+                      fmt::format("Convert it again with --plan, or begin with its parameters alone: --weights {}/{}",
+                                  folder, kCheckpointModel)});
+    return;
+  }
+  errors.push_back({folder,
+                    fmt::format("The checkpoint is of the model \"{}\" ({}), and the plan of \"{}\" ({}).", index.model,
+                                index.model_fingerprint, model.name, fingerprint),
+                    "Resume with a plan of that model."});
+}
+
+Result<void> load_moment(const at::Tensor& to, StoredReader& reader, const StoredTensor& stored,
+                         const ParameterState& state, std::int64_t shard_rank) {
+  return read_into(to, reader, stored, shard_rank * state.layout.shard_elements);
+}
+
+Result<std::int64_t> read_step(StoredReader& reader, const StoredTensor& stored) {
+  const at::Tensor count = at::empty({1}, c10::kDouble);
+  const Result<void> read = read_into(count, reader, stored, 0);
+  if (!read) return tl::unexpected(read.error());
+  return static_cast<std::int64_t>(count.item<double>());
+}
+
+Result<void> load_moments(const ResumedCheckpoint& checkpoint, Trainer& trainer) {
+  const StateNames names = names_of(trainer.plan().optimizer.kind);
+  StoredReader reader(checkpoint.states);
+  const std::int64_t shard_rank = trainer.shard_group().rank();
+  for (std::size_t i = 0; i < trainer.trained().size(); ++i) {
+    const ParameterState& state = *trainer.trained()[i];
+    Moments& moments = trainer.optimizer().moments()[i];
+    const StoredTensor* step = find_state(checkpoint.states, *state.parameter, "step");
+    const StoredTensor* first = find_state(checkpoint.states, *state.parameter, names.first);
+    const StoredTensor* second = find_state(checkpoint.states, *state.parameter, names.second);
+    if (step == nullptr && first == nullptr) continue;
+    moments.step = std::max<std::int64_t>(1, checkpoint.index.step);  // PyTorch's SGD counts no steps.
+    if (step != nullptr) {
+      FSDP_TRY(moments.step, read_step(reader, *step));
+    }
+    if (first == nullptr) continue;
+    if (second != nullptr) {
+      trainer.optimizer().make_moments(i);
+      if (moments.step_on_device.defined()) moments.step_on_device.fill_(moments.step);
+      const Result<void> read = load_moment(moments.second, reader, *second, state, shard_rank);
+      if (!read) return read;
+    } else {
+      const CategoryScope states(MemoryCategory::OptState);
+      moments.first = at::zeros_like(state.local);
+    }
+    const Result<void> read = load_moment(moments.first, reader, *first, state, shard_rank);
+    if (!read) return read;
+  }
+  return {};
+}
+
+Result<void> load_generator(const ResumedCheckpoint& checkpoint, Trainer& trainer) {
+  const StoredTensor* stored = checkpoint.states.find(fmt::format("random.{}", trainer.rank()));
+  const bool is_alike = checkpoint.index.mesh.world_size() == trainer.plan().mesh.world_size();
+  if (!is_alike || stored == nullptr) {
+    const auto step = static_cast<std::uint64_t>(checkpoint.index.step);
+    at::manual_seed(static_cast<std::uint64_t>(checkpoint.index.seed) + (step + 1) * kOdd +
+                    static_cast<std::uint64_t>(trainer.rank()));
+    return {};
+  }
+  StoredReader reader(checkpoint.states);
+  std::string state(static_cast<std::size_t>(num_elements(stored->shape)), '\0');
+  const Result<void> read = reader.read(*stored, 0, std::ssize(state), state.data());
+  if (!read) return read;
+  set_random_state(trainer.device(), state);
+  return {};
+}
+
+}  // namespace
+
+Result<ResumedCheckpoint> read_checkpoint(const std::string& folder, const Model& model, const Plan& plan) {
+  ResumedCheckpoint checkpoint{.folder = folder, .index = {}, .model = {}, .states = {}};
+  FSDP_TRY(checkpoint.index, read_checkpoint_index(folder));
+  Errors errors = check_files(checkpoint.index, folder);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  if (checkpoint.index.optimizer != plan.optimizer.kind) {
+    errors.push_back({folder, "The checkpoint is of another optimizer than the plan's.",
+                      fmt::format("To begin with its parameters alone: --weights {}/{}", folder, kCheckpointModel)});
+  }
+  check_model(checkpoint.index, model, folder, errors);
+  const auto files_in = [&](std::string_view part) {
+    std::vector<std::string> files;
+    for (const CheckpointFile& file : checkpoint.index.files) {
+      if (file.name.starts_with(fmt::format("{}/", part))) files.push_back(folder + "/" + file.name);
+    }
+    return files;
+  };
+  FSDP_TRY(checkpoint.model, read_stored_tensors(files_in(kCheckpointModel)));
+  FSDP_TRY(checkpoint.states, read_stored_tensors(files_in(kCheckpointOptimizer)));
+  const Errors unfit = check_weights(checkpoint.model, model);
+  append(errors, unfit);
+  check_states(checkpoint.states, model, plan, folder, checkpoint.index.step, errors);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return checkpoint;
+}
+
+Errors verify_checkpoint(const ResumedCheckpoint& checkpoint, const Trainer& trainer, std::int64_t world_size,
+                         Agreement& agreement) {
+  std::string own;
+  for (std::size_t i = static_cast<std::size_t>(trainer.rank()); i < checkpoint.index.files.size();
+       i += static_cast<std::size_t>(world_size)) {
+    const Result<void> verified = verify_file(checkpoint.index.files[i], checkpoint.folder);
+    if (!verified) own += to_string(verified.error().front()) + "\n";
+  }
+  std::string all;  // The same on all ranks.
+  for (const std::string& text : agreement.gather(own)) all += text;
+  Errors errors;
+  for (std::size_t begin = 0; begin < all.size();) {
+    const std::size_t end = all.find('\n', begin);
+    errors.push_back({"", all.substr(begin, end - begin), ""});
+    begin = end + 1;
+  }
+  return errors;
+}
+
+Result<void> load_checkpoint(const ResumedCheckpoint& checkpoint, Trainer& trainer) {
+  const int shard_rank = trainer.shard_group().rank();
+  const auto read = load_weights(checkpoint.model, trainer.units(), trainer.buffers(), shard_rank);
+  if (!read) return tl::unexpected(read.error());
+  const Result<void> moments = load_moments(checkpoint, trainer);
+  if (!moments) return moments;
+  const CheckpointIndex& index = checkpoint.index;
+  trainer.set_progress({.steps = index.step, .micro_batches = index.micro_batches, .samples = index.samples});
+  return load_generator(checkpoint, trainer);
+}
+
+}  // namespace fsdp::executor

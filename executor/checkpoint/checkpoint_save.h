@@ -1,0 +1,44 @@
+#pragma once
+
+// Checkpoints of a run: every rank of the first copy of the model writes its shards, all at once.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/formats/checkpoint_index.h"
+#include "executor/options/options.h"
+#include "executor/training/agreement.h"
+#include "executor/training/trainer.h"
+
+namespace fsdp::executor {
+
+class CheckpointWriter {
+ public:
+  /// `about` says what does not change: the model, the seed, the mesh. REQUIRES: all references outlive it.
+  CheckpointWriter(CheckpointSettings settings, CheckpointIndex about, Trainer& trainer, Agreement& agreement);
+
+  bool is_due(std::int64_t step, std::int64_t last_step) const;
+  /// Whether the folder had the checkpoint of a step when the run began: the same answer on all ranks.
+  bool has(std::int64_t step) const;
+
+  /// All ranks call it. Whatever happens, the folder has the checkpoints that it had, and this one whole or not at all.
+  /// Returns a line that says so. Error, the same on all ranks: which rank could not write, and why.
+  Result<std::string> save();
+
+ private:
+  std::string temporary() const;
+  std::string write_own_files(const std::vector<std::string>& random_states);
+  std::string publish(const std::vector<std::string>& statuses);
+  void remove_old() const;
+
+  CheckpointSettings settings_;
+  std::vector<std::int64_t> steps_before_;
+  CheckpointIndex about_;
+  Trainer& trainer_;
+  Agreement& agreement_;
+};
+
+}  // namespace fsdp::executor

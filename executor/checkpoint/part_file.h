@@ -1,0 +1,30 @@
+#pragma once
+
+// One rank's part of a checkpoint as a safetensors file.
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/formats/checkpoint_index.h"
+#include "core/model/model.h"
+
+namespace fsdp::executor {
+
+struct TensorPart {
+  std::string name;
+  at::Tensor rows;             ///< Contiguous, on any device.
+  std::int64_t first_row = 0;  ///< Of the whole tensor.
+};
+
+/// Writes a file that was not there, and returns when it is on the disk. `name` is relative to `folder`. Error: the
+/// disk is full or refuses; then a part of the file may be left.
+Result<CheckpointFile> write_part_file(const std::string& folder, const std::string& name,
+                                       const std::vector<TensorPart>& parts);
+
+/// Makes the names in a folder outlive a crash. Error: the disk refuses.
+Result<void> sync_folder(const std::string& folder);
+
+}  // namespace fsdp::executor

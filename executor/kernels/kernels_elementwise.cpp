@@ -1,0 +1,128 @@
+// Elementwise functions and reductions.
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/tanh.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "executor/kernels/kernel_families.h"
+
+namespace fsdp::executor::kernels {
+
+Tensors silu(const OpRun& run) {
+  return {at::silu(run.inputs[0])};
+}
+
+Tensors gelu(const OpRun& run) {
+  const at::Tensor& x = run.inputs[0];
+  if (run.attributes().written_out) {  // NewGELUActivation of transformers.
+    // In Python's order of evaluation, which C++ leaves open and in which the gradients of x are summed.
+    const double factor = std::sqrt(2.0 / std::numbers::pi);
+    const at::Tensor half = 0.5 * x;
+    at::Tensor inner = at::pow(x, 3.0);
+    inner = 0.044715 * inner;
+    inner = x + inner;
+    inner = factor * inner;
+    inner = at::tanh(inner);
+    inner = 1.0 + inner;
+    return {half * inner};
+  }
+  return {at::gelu(x, run.attributes().approximate ? "tanh" : "none")};
+}
+
+Tensors relu(const OpRun& run) {
+  return {at::relu(run.inputs[0])};
+}
+
+Tensors sigmoid(const OpRun& run) {
+  return {at::sigmoid(run.inputs[0])};
+}
+
+Tensors tanh(const OpRun& run) {
+  return {at::tanh(run.inputs[0])};
+}
+
+Tensors mul(const OpRun& run) {
+  return {run.inputs[0] * run.inputs[1]};
+}
+
+Tensors add(const OpRun& run) {
+  return {run.inputs[0] + run.inputs[1]};
+}
+
+Tensors sub(const OpRun& run) {
+  return {run.inputs[0] - run.inputs[1]};
+}
+
+namespace {
+
+double rounded_to(c10::ScalarType dtype, double number) {
+  if (dtype == c10::kHalf) return static_cast<double>(c10::Half(static_cast<float>(number)));
+  if (dtype == c10::kBFloat16) return static_cast<double>(c10::BFloat16(static_cast<float>(number)));
+  if (dtype == c10::kDouble) return number;
+  return static_cast<double>(static_cast<float>(number));
+}
+
+}  // namespace
+
+Tensors scale(const OpRun& run) {
+  const double factor = run.attributes().scale;
+  return {run.inputs[0] * (run.attributes().rounded ? rounded_to(run.inputs[0].scalar_type(), factor) : factor)};
+}
+
+Tensors softcap(const OpRun& run) {
+  const double cap = run.attributes().softcap;
+  at::Tensor y = run.inputs[0] / cap;
+  y = at::tanh(y);
+  return {y * cap};
+}
+
+Tensors dropout(const OpRun& run) {
+  if (run.attributes().probability == 0) return {run.inputs[0]};
+  return {at::dropout(run.inputs[0], run.attributes().probability, /*train=*/true)};
+}
+
+Tensors cast(const OpRun& run) {
+  return {run.inputs[0].to(run.dtype_or_activation())};
+}
+
+Tensors softmax(const OpRun& run) {
+  return {at::softmax(run.inputs[0], run.attributes().dim)};
+}
+
+Tensors mean(const OpRun& run) {
+  return {run.inputs[0].mean(run.attributes().dim, run.attributes().keep_dim)};
+}
+
+Tensors sum(const OpRun& run) {
+  return {run.inputs[0].sum(run.attributes().dim, run.attributes().keep_dim)};
+}
+
+// Of ECAPA-TDNN's attentive statistics: weighted, with a floor below the root.
+Tensors std_deviation(const OpRun& run) {
+  const std::int64_t dim = run.attributes().dim;
+  const bool keep = run.attributes().keep_dim;
+  at::Tensor squares = (run.inputs[0] - run.inputs[1]).pow(2);
+  if (run.inputs.size() > 2) squares = run.inputs[2] * squares;
+  return {at::sqrt(squares.sum(dim, keep).clamp(run.attributes().eps))};
+}
+
+}  // namespace fsdp::executor::kernels

@@ -1,0 +1,36 @@
+#pragma once
+
+// What this machine's library takes for itself while it runs a product or a convolution. The calls of a training step
+// are noted as they come, and asked again, one by one, when training is done: with as many threads as each number of
+// ranks on this machine gets, so that the answers serve plans for other numbers of ranks too.
+
+#include <memory>
+#include <vector>
+
+#include "core/model/kernel_workspaces.h"
+
+namespace fsdp::executor {
+
+class KernelCalls {
+ public:
+  KernelCalls();
+  ~KernelCalls();
+  KernelCalls(const KernelCalls&) = delete;
+  KernelCalls& operator=(const KernelCalls&) = delete;
+
+  /// Notes the calls of this process from now on, each once. REQUIRES: no other does.
+  void listen();
+  void stop();
+
+  /// Runs each noted call on zeros with each number of threads, and leaves the number of threads as it was.
+  KernelWorkspaces measure(const std::vector<int>& threads) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The threads of a rank when 1, 2, ... ranks share this machine's cores, each number once.
+std::vector<int> threads_of_ranks(int cores);
+
+}  // namespace fsdp::executor

@@ -1,0 +1,25 @@
+#pragma once
+
+// What a run measured, in the one shape of a report, to be held against the prediction of the same plan.
+
+#include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/schedule.h"
+#include "core/report/report.h"
+#include "executor/training/trainer.h"
+
+namespace fsdp::executor {
+
+/// What is known of a run beside its steps.
+struct RunFacts {
+  std::string device = "CPU";
+  std::int64_t warm_up = 1;  ///< Steps at the beginning whose times do not count.
+};
+
+/// The first step and the last; times are medians over the steps after the warm-up. The collectives of steps between
+/// them are not read. REQUIRES: at least one step.
+StepReport measured_report(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
+                           const std::vector<StepMeasurement>& steps, const RunFacts& facts);
+
+}  // namespace fsdp::executor

@@ -1,0 +1,29 @@
+#pragma once
+
+// What a run has come to, a line of JSON for each step and evaluation, on the disk as soon as it is there.
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "core/base/json_writer.h"
+#include "core/base/result.h"
+
+namespace fsdp::executor {
+
+class MetricsFile {
+ public:
+  /// Goes on with a file of this kind: lines of steps after `steps_before` go. Errors: a file of another kind is there,
+  /// which stays as it is; it cannot be written.
+  static Result<MetricsFile> open(const std::string& path, std::int64_t steps_before);
+
+  /// Writes a line. Error: the disk refuses.
+  Result<void> add(JsonWriter line);
+
+ private:
+  std::string path_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{nullptr, &std::fclose};
+};
+
+}  // namespace fsdp::executor

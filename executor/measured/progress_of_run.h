@@ -1,0 +1,57 @@
+#pragma once
+
+// What is said and written while a run trains: a line for each step, metrics, evaluations, and a loss that is none.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/base/result.h"
+#include "executor/measured/metrics_file.h"
+#include "executor/options/options.h"
+#include "executor/training/agreement.h"
+#include "executor/training/token_file.h"
+#include "executor/training/trainer.h"
+
+namespace fsdp::executor {
+
+/// A line on standard error, fit for a terminal.
+void say(const std::string& line);
+
+/// What one of the ranks could not do ends all of them, at once and with the same words. `others` null: there are none.
+Result<void> agree(const Result<void>& own, std::int64_t rank, Agreement* others);
+
+class ProgressOfRun {
+ public:
+  /// `speaks`: this rank prints and writes for all. `evaluated` and `others` may be null. REQUIRES: references outlive
+  /// it.
+  ProgressOfRun(const RunOptions& options, Trainer& trainer, Agreement* others, bool speaks,
+                std::shared_ptr<const TokenFile> evaluated);
+
+  /// All ranks call it before the first step. Error: the metrics cannot be written.
+  Result<void> begin();
+  /// All ranks call it after each step. Error, on all ranks: a loss is infinite or no number.
+  Result<void> after_step(const StepMeasurement& step, std::int64_t number);
+
+  bool evaluates_after(std::int64_t number) const;
+  /// All ranks call it. REQUIRES: evaluates_after(number).
+  Result<void> evaluate(std::int64_t number);
+  /// Of the last one.
+  const std::optional<Evaluation>& evaluation() const { return evaluation_; }
+
+ private:
+  void print_step(const StepMeasurement& step, std::int64_t number) const;
+  double tokens_per_second(const StepMeasurement& step) const;
+  Result<void> write_metrics(const StepMeasurement& step, std::int64_t number, double loss);
+
+  const RunOptions& options_;
+  Trainer& trainer_;
+  Agreement* others_;
+  bool speaks_;
+  std::shared_ptr<const TokenFile> evaluated_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<Evaluation> evaluation_;
+};
+
+}  // namespace fsdp::executor

@@ -1,0 +1,106 @@
+#pragma once
+
+// Counts the bytes that tensors hold: every allocation, by the byte asked for, with the category that it belongs to,
+// and the moment at which there were most. On CPUs by an allocator of our own; on a GPU PyTorch's reports what it does
+// (executor/memory/cuda_memory.h).
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/report/report.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace fsdp::executor {
+
+/// Puts the counting allocator in place of PyTorch's own for CPU tensors. REQUIRES: no tensor exists yet.
+void install_counting_allocator();
+
+/// What new allocations count as, on any thread, while it lives; then what they counted as before.
+class CategoryScope {
+ public:
+  explicit CategoryScope(MemoryCategory category);
+  ~CategoryScope();
+  CategoryScope(const CategoryScope&) = delete;
+  CategoryScope& operator=(const CategoryScope&) = delete;
+
+ private:
+  MemoryCategory before_;
+};
+
+/// A tensor's bytes belong to another category from now on: a gradient that autograd made.
+void recount(const at::Tensor& tensor, MemoryCategory category);
+
+/// Bytes that live tensors hold now, by category.
+BytesByCategory live_bytes();
+
+/// The highest sum of live bytes since the last `begin_peak`, what it consisted of, and where it was.
+struct LivePeak {
+  Bytes bytes;
+  BytesByCategory at_peak{};
+  std::int64_t moment = 0;  ///< `set_moment`'s value then.
+  // Of the allocator that the tensors come from, each the highest since then; -1: it says nothing.
+  Bytes allocated{-1};         ///< In blocks.
+  Bytes reserved{-1};          ///< Kept for blocks.
+  Bytes device{-1};            ///< In use on the device by whomever, at the end.
+  std::int64_t segments = -1;  ///< Pieces that it took from the device.
+};
+
+/// What is known of an allocator that keeps more than tensors hold.
+class ReserveMeter {
+ public:
+  virtual ~ReserveMeter() = default;
+  virtual void begin_peak() = 0;
+  virtual void add_to(LivePeak& peak) const = 0;
+};
+
+/// Asked whenever a peak begins or is read, from now on. Null: nobody.
+void set_reserve_meter(ReserveMeter* meter);
+
+/// For an allocator that is not ours: it has given bytes at an address, and has taken them back.
+void count_allocation(const void* address, std::int64_t bytes);
+void count_release(const void* address);
+void recount(const void* address, MemoryCategory category);
+
+/// Starts a new peak at what is live now.
+void begin_peak();
+/// Says what is being done from now on: a number of the caller's.
+void set_moment(std::int64_t moment);
+std::int64_t current_moment();
+LivePeak live_peak();
+
+/// The highest sum of bytes that the calling thread has asked for less those it has given back, since this was made.
+/// What other threads do meanwhile does not count. They nest.
+class ThreadPeak {
+ public:
+  ThreadPeak();
+  ~ThreadPeak();
+  ThreadPeak(const ThreadPeak&) = delete;
+  ThreadPeak& operator=(const ThreadPeak&) = delete;
+
+  Bytes highest() const;
+  Bytes now() const;  ///< The sum at this moment.
+
+ private:
+  std::int64_t begin_;
+  std::int64_t highest_before_;
+};
+
+/// One change of the live bytes: what `trace_memory` is called with.
+struct MemoryEvent {
+  std::int64_t bytes = 0;  ///< Below 0: freed.
+  MemoryCategory category = MemoryCategory::Temp;
+  std::int64_t moment = 0;
+  const void* address = nullptr;
+};
+
+/// Calls `listener` at each allocation and release from now on, one at a time; an empty one ends it.
+void trace_memory(std::function<void(const MemoryEvent&)> listener);
+
+/// Above 0: an allocation that would bring the live bytes above it fails as one on a full device does.
+void limit_memory(Bytes limit);
+
+}  // namespace fsdp::executor

@@ -1,0 +1,35 @@
+#pragma once
+
+// Between our words and ATen's: dtypes and shapes, and storages whose bytes come and go.
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/model/model.h"
+
+namespace fsdp::executor {
+
+/// PyTorch's dtype.
+c10::ScalarType scalar_type(Dtype dtype);
+
+/// Ours; bytes for a dtype that we have no word for.
+Dtype dtype_of(c10::ScalarType type);
+
+/// Frees the bytes of a tensor's storage. The tensor, its views and what autograd has saved of it stay, and see them
+/// again after `fill_storage`.
+void empty_storage(const at::Tensor& tensor);
+
+/// Gives a storage that was emptied `bytes` of memory, uninitialized.
+void fill_storage(const at::Tensor& tensor, std::int64_t bytes);
+
+/// Whether the storage holds all bytes that the tensor shows.
+bool is_resident(const at::Tensor& tensor);
+
+/// Copies into a parameter that autograd has saved, whose version must not change: it holds the same values as before.
+void refill(const at::Tensor& to, const at::Tensor& from);
+
+}  // namespace fsdp::executor

@@ -1,0 +1,32 @@
+#pragma once
+
+// Whether two ranks of a run have the same GPU. How many GPUs a rank sees says nothing of it: Slurm and Ray show each
+// rank its own and no other.
+
+#include <string>
+#include <vector>
+
+#include "executor/network/collectives.h"
+
+namespace fsdp::executor {
+
+/// A GPU, as ranks of any machine can tell it from others.
+struct DeviceIdentity {
+  std::string host;  ///< Of the running kernel, so that containers of one machine have the same.
+  std::string bus;   ///< PCI address in its machine. Parts of one card have the same.
+  std::string uuid;
+
+  bool operator==(const DeviceIdentity&) const = default;
+};
+
+/// This machine, until it is started again.
+std::string this_host();
+
+/// Whether any two are one card: the same UUID, or the same address of the same host.
+bool any_is_shared(const std::vector<DeviceIdentity>& devices);
+
+/// The same of the GPUs of all ranks, who all call it and get the same answer: that of rank 0. Throws
+/// CollectiveFailure.
+bool any_is_shared(GlooNetwork& network, int rank, int world_size, const DeviceIdentity& own);
+
+}  // namespace fsdp::executor

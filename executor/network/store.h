@@ -1,0 +1,44 @@
+#pragma once
+
+// The store of c10d in which the ranks of a run meet.
+
+#include <c10/util/Exception.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executor/network/collectives.h"
+
+namespace c10d {
+class Store;
+}
+
+namespace fsdp::executor {
+
+/// A sentence of Gloo without the place in its source: "[/path/pair.cc:538] Read error".
+std::string without_place(std::string_view text);
+
+/// Everything that Gloo and c10d throw becomes one kind of error with the sentence that matters.
+template <class Function>
+auto guarded(Function&& function) {
+  try {
+    return function();
+  } catch (const CollectiveFailure&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw CollectiveFailure(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw CollectiveFailure(without_place(error.what()));
+  }
+}
+
+/// The store of a run, in a file or at an address. Throws CollectiveFailure when it is not there within `timeout`.
+c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::milliseconds timeout);
+
+/// GlooNetwork::silent_ranks.
+std::vector<int> silent_ranks(const c10::intrusive_ptr<c10d::Store>& store, const Launch& launch);
+
+}  // namespace fsdp::executor

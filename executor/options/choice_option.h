@@ -1,0 +1,28 @@
+#pragma once
+
+// An option that is one of the names of an enum. CLI11's own prints the enum's number, which is no text where it has
+// one byte.
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+#include "core/base/object_reader.h"
+
+namespace fsdp::executor {
+
+template <class E>
+CLI::Option* add_choice(CLI::App& app, const std::string& flag, E& to, const EnumTable<E>& table,
+                        const std::string& help) {
+  std::vector<std::string> names;
+  for (const EnumName<E>& each : table.names) names.emplace_back(each.name);
+  const auto choose = [&to, &table](const std::string& name) {
+    for (const EnumName<E>& each : table.names) {
+      if (each.name == name) to = each.value;
+    }
+  };
+  return app.add_option_function<std::string>(flag, choose, help)->check(CLI::IsMember(names));
+}
+
+}  // namespace fsdp::executor

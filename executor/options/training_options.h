@@ -1,0 +1,38 @@
+#pragma once
+
+// The options of fsdp-exec that say how it trains (core/spec/hyperparameters.h).
+
+#include <set>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/plan/plan.h"
+#include "core/spec/hyperparameters.h"
+
+namespace CLI {
+class App;
+}
+
+namespace fsdp::executor {
+
+struct TrainingOptions {
+  Hyperparameters values;
+  std::set<std::string> given;  ///< Flags of those that were given: "--lr".
+};
+
+/// Adds the options to a command line. REQUIRES: `options` outlives its parsing.
+void describe_training_options(CLI::App& app, TrainingOptions& options);
+/// Which of them were given. REQUIRES: the command line is parsed.
+void note_given(const CLI::App& app, TrainingOptions& options);
+
+/// What `before` says, a checkpoint's, where nothing else was given.
+void go_on_with(const Hyperparameters& before, TrainingOptions& options);
+
+/// Settles the length of the schedule, that of the run unless given. Errors: options that contradict each other or the
+/// plan's optimizer.
+Errors settle_training_options(const Plan& plan, std::int64_t steps, TrainingOptions& options);
+
+/// All of them, for the comparison between ranks.
+std::string text_of(const Hyperparameters& settings);
+
+}  // namespace fsdp::executor

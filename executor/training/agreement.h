@@ -1,0 +1,39 @@
+#pragma once
+
+// What ranks tell each other beside their training: whether each of them has done its part of a checkpoint, and whether
+// its loss is a number.
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "executor/network/collectives.h"
+#include "executor/training/trainer.h"
+
+namespace fsdp::executor {
+
+/// Texts go over the connections of the groups, which stand since the start and break at once when a rank dies. Nothing
+/// is read from the store where the ranks have met: whoever reaches its port can write there.
+class Agreement {
+ public:
+  /// Longer texts lose their end.
+  static constexpr std::size_t kMostBytes = 16 << 10;
+
+  /// REQUIRES: it outlives this.
+  Agreement(Trainer& trainer, std::int64_t world_size) : trainer_(trainer), world_size_(world_size) {}
+
+  /// Returns when all ranks have called it. Throws CollectiveFailure.
+  void sync();
+  /// All ranks call it, and get the texts of all. Throws CollectiveFailure.
+  std::vector<std::string> gather(const std::string& text);
+  /// The same: everybody gets the text of rank 0.
+  std::string tell(const std::string& text) { return gather(trainer_.rank() == 0 ? text : "").front(); }
+  /// All ranks call it, and get the numbers of all.
+  std::vector<double> numbers(double own);
+
+ private:
+  Trainer& trainer_;
+  std::int64_t world_size_;
+};
+
+}  // namespace fsdp::executor

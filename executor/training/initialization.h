@@ -1,0 +1,27 @@
+#pragma once
+
+// Shards and buffers come into being.
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "core/plan/sharding.h"
+#include "executor/training/sharded_unit.h"
+
+namespace fsdp::executor {
+
+using Buffers = std::map<std::string, at::Tensor>;  ///< By fully qualified name.
+
+/// Makes the shards of all units and the model's buffers, which have their values then; the shards are zeros or
+/// anything. On a CPU the padded shards at once; on a GPU as PyTorch does it for the plan's `initialization`, whole
+/// parameters and shards without padding included.
+Buffers make_shards_and_buffers(const ModelIndex& index, const Plan& plan, const Layout& layout,
+                                std::vector<std::unique_ptr<RunningUnit>>& units, c10::Device device);
+
+}  // namespace fsdp::executor

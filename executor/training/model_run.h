@@ -1,0 +1,120 @@
+#pragma once
+
+// The model's forward and backward, a range of ops at a time: what `Forward` and `Backward` of a schedule ask for.
+//
+// Values between calls are plain tensors without a history. The graph of a call is cut wherever the schedule's backward
+// may stop, so that each piece can run by itself (executor/training/autograd_piece.h). A value is dropped after its
+// last use.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/schedule.h"
+#include "executor/kernels/kernels.h"
+#include "executor/training/autograd_piece.h"
+#include "executor/training/later_number.h"
+#include "executor/training/recomputation.h"
+
+namespace fsdp::executor {
+
+/// What a model's ops need of whoever holds the parameters.
+class ParameterAccess {
+ public:
+  virtual ~ParameterAccess() = default;
+  /// The unsharded parameter. Throws ScheduleBroken when its unit is sharded.
+  virtual at::Tensor whole(int parameter) = 0;
+  virtual void add_gradient(int parameter, at::Tensor gradient) = 0;
+};
+
+/// The schedule asks for something that is not there: a bug of ours, named with its instruction.
+class ScheduleBroken : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class ModelRun {
+ public:
+  /// `schedule` says where the backward may stop. Gradients are those of the loss over `loss_divisor`.
+  ModelRun(const ModelIndex& index, const Plan& plan, const Schedule& schedule, KernelContext context,
+           ParameterAccess& parameters, std::int64_t loss_divisor = 1);
+  ~ModelRun();
+
+  /// Takes the inputs of a micro-batch, in the order of `Model::inputs`.
+  void begin_micro_batch(Tensors inputs);
+  /// The forward of the root has returned.
+  void leave_root();
+  void forward(const Instruction& step);
+  /// The hooks behind the last forward have run: its call lets go of what it was given.
+  void return_from_call();
+  /// The loss gets its gradient, unless it has it.
+  void begin_backward();
+  void backward(const Instruction& step);
+  /// Without: forwards write no graph down and drop nothing out; there is no backward. True at first.
+  void set_training(bool is_training) { is_training_ = is_training; }
+  /// After backward: whatever nothing has asked for.
+  void end_micro_batch();
+
+  /// Of the micro-batch whose forward has ended.
+  LaterNumber loss() const { return loss_; }
+
+ private:
+  struct CallState;
+  struct PieceRun;
+  enum class InGraph : std::uint8_t { No, Piece, Unused };
+
+  const Call& call_of(int call) const { return index_.model->calls[call]; }
+  const Block& block_of(int call) const;
+  void find_cuts(const Schedule& schedule);
+  void begin_call(int call);
+  void run_range(int call, int begin, int end);
+  void run_piece(int call, int begin, int end);
+  void run_ops(int call, int begin, int end, PieceRun& piece, KeptOutputs* kept);
+  at::Tensor take_value(int call, int value, InGraph where, PieceRun& piece);
+  void run_op_at(int call, int op_index, InGraph where, PieceRun& piece);
+  Tensors take_parameters(int call, const Op& op, InGraph where, PieceRun& piece);
+  void drop_after(int call, int op_index, PieceRun& piece);
+  void publish(int call);
+  void return_loss(const at::Tensor& loss);
+  std::shared_ptr<Recomputation> recomputation_of(int call);
+  void recompute(int call, const Tensors& inputs, const std::string& random, KeptOutputs& kept);
+  at::Tensor take_gradient(int call, int value);
+  void give_gradient(int call, int value, at::Tensor gradient);
+
+  bool is_recorded(int call, int op) const;
+  InGraph in_graph(int call, int op) const;
+  bool is_held(int value) const;
+  bool is_argument(int value) const;
+
+  const ModelIndex& index_;
+  KernelContext context_;
+  ParameterAccess& parameters_;
+  float first_gradient_;                         ///< With which a backward begins.
+  std::optional<c10::ScalarType> output_dtype_;  ///< Of the loss; other units return that of activations.
+  c10::ScalarType loss_dtype_ = c10::kFloat;     ///< Of the loss before.
+  bool stops_early_;
+  std::vector<CheckpointMode> checkpoint_modes_;      ///< [num_calls]
+  std::vector<std::vector<bool>> kept_ops_;           ///< [num blocks] Whose outputs selective checkpointing keeps.
+  std::vector<std::vector<int>> cuts_;                ///< [num_calls] Ops before which the backward may stop, sorted.
+  std::vector<std::vector<std::vector<int>>> drops_;  ///< [num blocks] Per op, which values go after it.
+  std::vector<bool> is_part_;                         ///< [num_calls] Its module's forward had begun before.
+  std::vector<int> ends_of_unused_;    ///< [num_calls] With which call the part of its graph goes that leads nowhere.
+  std::vector<int> last_use_;          ///< [num values] The last call that reads the value.
+  std::vector<at::Tensor> values_;     ///< [num values]
+  std::vector<bool> cast_inputs_;      ///< [num inputs] The root casts them.
+  std::vector<at::Tensor> casts_;      ///< [num values] What the root made of them, until its forward returns.
+  std::vector<at::Tensor> gradients_;  ///< [num values]
+  std::vector<CallState> calls_;       ///< [num_calls]
+  int returning_ = -1;                 ///< The call whose hooks are running; -1: none.
+  bool is_in_backward_ = false;
+  bool is_training_ = true;
+  at::Tensor loss_gradient_;  ///< Lives as long as the backward, as the argument of PyTorch's.
+  LaterNumber loss_;
+};
+
+}  // namespace fsdp::executor

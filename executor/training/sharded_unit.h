@@ -1,0 +1,169 @@
+#pragma once
+
+// One FSDP2 unit on one rank: its shards, its unsharded parameters while they are there, its gradients, and the buffers
+// of its collectives. What each call allocates and frees is what the simulator says
+// (simulator/memory/memory_walk_units.h); when a buffer of a collective goes is the schedule's to say.
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "core/plan/schedule.h"
+#include "core/plan/sharding.h"
+#include "executor/network/collectives.h"
+#include "executor/training/streams.h"
+
+namespace fsdp::executor {
+
+/// One parameter of a unit.
+struct ParameterState {
+  const Parameter* parameter = nullptr;
+  ShardedParameter layout;
+  c10::ScalarType dtype = c10::kFloat;     ///< Of the shard.
+  c10::ScalarType gathered = c10::kFloat;  ///< Of the unsharded parameter.
+  at::Tensor shard;                        ///< [shard_elements] Padded with zeros.
+  at::Tensor local;                        ///< The true rows of it, as the optimizer sees them.
+  at::Tensor grad;                         ///< Like `local`; undefined: none.
+  at::Tensor smaller;    ///< What an integer reshard_after_forward keeps. [shard * shard_elements / world size]
+  at::Tensor storage;    ///< [shard * shard_elements] Emptied while the unit is sharded.
+  at::Tensor whole;      ///< A view of it with the parameter's shape.
+  at::Tensor new_grad;   ///< Gradient of the unsharded parameter in this backward, and
+  at::Tensor kept_grad;  ///< of earlier micro-batches without reduction, in the reduce dtype.
+
+  bool has_gradient() const { return new_grad.defined() || kept_grad.defined(); }
+};
+
+/// The groups that a unit communicates in. `smaller` is there where a unit keeps a smaller shard.
+struct UnitGroups {
+  Group* shard = nullptr;
+  Group* replicate = nullptr;  ///< Null: no copies.
+  Group* smaller = nullptr;
+};
+
+/// Where a unit lives. Without streams, as on a CPU, everything happens at once.
+struct UnitPlace {
+  c10::Device device = c10::Device(c10::kCPU);
+  CommunicationStreams* streams = nullptr;
+  StreamClock* clock = nullptr;  ///< There where streams are.
+};
+
+/// A collective as it was called: counted from the tensors that were handed over.
+struct CalledCollective {
+  CollectiveKind kind = CollectiveKind::AllGather;
+  c10::ScalarType dtype = c10::kFloat;
+  std::int64_t elements = 0;
+  std::int64_t payload = 0;  ///< Bytes of the full tensor.
+  MeshDimension group = MeshDimension::Shard;
+  std::int64_t group_size = 1;
+};
+
+/// Told of every collective when it is called.
+class CollectiveListener {
+ public:
+  virtual ~CollectiveListener() = default;
+  virtual void called(int unit, const CalledCollective& collective) = 0;
+};
+
+class RunningUnit {
+ public:
+  RunningUnit(int index, const ShardedUnit& unit, const Layout& layout, const Plan& plan, const Model& model,
+              UnitGroups groups, CollectiveListener& listener, UnitPlace place = {});
+
+  /// Gives a parameter its shard, zeros, whose values are the caller's to write. REQUIRES: each has one before
+  /// training.
+  void make_shard(ParameterState& state) const;
+  /// The same with memory that is there already. [shard_elements]
+  static void set_shard(ParameterState& state, at::Tensor shard);
+
+  const ShardedUnit& unit() const { return unit_; }
+  std::vector<ParameterState>& parameters() { return parameters_; }
+  ParameterState& parameter(int id);
+  bool is_whole() const { return is_whole_; }
+
+  /// Starts the all-gather into the buffer of a slot; from the smaller shards where `from_smaller`.
+  void unshard(int slot, bool from_smaller);
+  /// Waits, and copies out into the unsharded parameters.
+  void wait_for_unshard(int slot);
+  /// Frees the unsharded parameters, or the smaller shards that nobody gathers. With `keep_smaller`, what a smaller
+  /// group needs is kept.
+  void reshard(bool keep_smaller);
+
+  /// A gradient of an unsharded parameter, in the parameter's gathered dtype; several of one backward are added.
+  void add_gradient(int parameter, at::Tensor gradient);
+  /// Without gradient sync: keeps the gradients in the reduce dtype.
+  void accumulate();
+  /// Reduces all gradients that are there, and frees them; the sharded gradients are there after. `step` says what
+  /// lives on.
+  void reduce(const Instruction& step);
+  /// What computes next comes after the last reduction.
+  void wait_for_reduction();
+  /// Lets a buffer go when all that uses it has ended. Without one there it does nothing.
+  void free(BufferKind buffer, int slot);
+  void free_all_gathers();
+  /// Whether gradients that are copied to the host have arrived.
+  bool has_gradients() const { return !offloaded_ || offloaded_->is_passed(); }
+  void zero_grad();
+
+ private:
+  // On streams (sharded_unit_streams.cpp).
+  void gather_on_streams(int slot);
+  std::vector<at::Tensor> gather_sources();
+  void copy_in_on_streams(std::vector<at::Tensor>& sources, const Group& group, at::Tensor& output);
+  void copy_out_on_streams(int slot);
+  void copy_shards_on_streams();
+  static std::int64_t bytes_of_storage(const ParameterState& state);
+  std::vector<int> chunk_gradients(at::Tensor* last);
+  void reduce_on_streams(const Instruction& step);
+  /// Both streams of gathers wait for it, once.
+  void hold_gathers(std::optional<StreamMark>& mark);
+
+  void copy_in_shards(int slot, bool from_smaller);
+  /// Adds this backward's gradients to those kept without reduction; returns which parameters have one, by position.
+  std::vector<int> add_up_gradients();
+  std::int64_t shard_elements(const std::vector<int>& positions) const;
+  /// Copies them into the input of the reduction; returns which parameters had one, by position. Where it is given,
+  /// `last` gets the last of them, which else goes with the others.
+  std::vector<int> copy_in_gradients(at::Tensor* last);
+  bool is_on_host() const { return plan_.cpu_offload && place_.streams != nullptr; }  ///< What is sharded.
+  double num_ranks() const;  ///< Over which gradients are averaged.
+  void reduce_scatter(const at::Tensor& output);
+  void all_reduce(const at::Tensor& output);
+  at::Tensor to_host(const at::Tensor& gradient, bool waits);
+  void view_gradients(at::Tensor gradient, const std::vector<int>& reduced, bool keeps_output);
+  void free_gather(int slot);
+  void free_reduce_input();
+  void free_all_reduce_output();
+
+  int index_;
+  const ShardedUnit& unit_;
+  const Plan& plan_;
+  std::int64_t world_ = 1;  ///< Of the shard group.
+  UnitGroups groups_;
+  CollectiveListener& listener_;
+  std::vector<ParameterState> parameters_;
+  bool is_whole_ = false;
+  bool is_from_smaller_ = false;
+  /// An all-gather, under way or done.
+  struct Gather {
+    at::Tensor output;  ///< [bytes]
+    std::unique_ptr<Pending> pending;
+    std::optional<StreamMark> ended;
+    std::optional<StreamMark> copied_out;  ///< Nobody reads the output any more.
+  };
+  std::array<Gather, kNumSlots> gathers_;
+  at::Tensor reduce_input_;
+  at::Tensor all_reduce_output_;
+
+  UnitPlace place_;
+  std::optional<StreamMark> resharded_;  ///< The smaller shards are there.
+  std::optional<StreamMark> scattered_;  ///< Nobody reads the reduce-scatter's input any more.
+  std::optional<StreamMark> reduced_;    ///< The sharded gradients are there,
+  std::optional<StreamMark> offloaded_;  ///< and on the host.
+};
+
+}  // namespace fsdp::executor

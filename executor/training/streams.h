@@ -1,0 +1,90 @@
+#pragma once
+
+// The streams of FSDP2's communication, and what happened on them when. Written against c10's streams and events, which
+// any device has, so that nothing here needs CUDA's headers.
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/units.h"
+#include "core/report/stream_event.h"
+
+namespace fsdp::executor {
+
+/// A point in the work of a stream, for others to wait for.
+class StreamMark {
+ public:
+  /// Of what the stream has been given until now.
+  explicit StreamMark(const c10::Stream& stream);
+  /// What `stream` is given from now on waits for it; the host does not.
+  void hold(const c10::Stream& stream) const;
+  /// Whether the device has come there.
+  bool is_passed() const { return event_->query(); }
+
+ private:
+  std::shared_ptr<c10::Event> event_;
+};
+
+/// Makes `later` wait for all that `earlier` has been given.
+void wait_for_stream(const c10::Stream& later, const c10::Stream& earlier);
+
+/// FSDPCommContext: where copies in, all-gathers and reductions run. All-gathers and reduce-scatters, with what belongs
+/// to them, have high priority; all-reduces of copies have not.
+struct CommunicationStreams {
+  explicit CommunicationStreams(c10::Device device);
+
+  c10::Stream compute;  ///< The current one.
+  c10::Stream copy_in;
+  c10::Stream all_gather;
+  c10::Stream reduce_scatter;
+  c10::Stream all_reduce;
+};
+
+/// Times of one step by events of the streams themselves, which the host reads when the step has ended.
+class StreamClock {
+ public:
+  explicit StreamClock(c10::Device device) : device_(device) {}
+
+  /// Begins a step: what was timed before is forgotten.
+  void begin(const c10::Stream& compute);
+  /// The next instruction begins, with the frees that it begins with.
+  void instruction(const c10::Stream& compute);
+  /// A span of a stream: `open` before its work is given, `close` after.
+  void open(Stream kind, std::string what, const c10::Stream& stream);
+  void close(const c10::Stream& stream);
+  /// The last instruction has been given. `end` is then there when all streams have come to their ends of this step.
+  void end(const CommunicationStreams& streams);
+  bool is_done() const;
+
+  /// REQUIRES: is_done(). Per instruction, the time from its beginning to the next one's on the compute stream.
+  std::vector<Seconds> instruction_times() const;
+  /// In the order of their calls, with stream, name, times and instruction.
+  std::vector<fsdp::StreamEvent> spans() const;
+
+ private:
+  struct Span {
+    Stream stream;
+    std::string what;
+    std::int32_t instruction;
+    std::size_t begin;
+    std::size_t end;
+  };
+
+  std::size_t record(const c10::Stream& stream);
+  Seconds time_of(std::size_t event) const;
+
+  c10::Device device_;
+  std::deque<c10::Event> events_;  ///< Used again from step to step.
+  std::size_t used_ = 0;
+  std::vector<std::size_t> instructions_;  ///< Events at their beginnings, and one at the end.
+  std::vector<Span> spans_;
+};
+
+}  // namespace fsdp::executor

@@ -1,0 +1,50 @@
+#pragma once
+
+// Numbers in place of weights and data: of the right shapes and ranges, from a seed, and the same whatever the number
+// of ranks and whoever asks for which part of them.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model/model.h"
+
+namespace fsdp::executor {
+
+/// Values that an input of the model may have.
+struct InputRange {
+  enum class Kind : std::uint8_t {
+    Normal,     ///< Floating point, spread over [-1, 1).
+    Below,      ///< Whole numbers of [0, below): ids, labels, indices.
+    Positions,  ///< 0, 1, 2, ... along the last dimension.
+    True,       ///< A mask that hides nothing.
+  };
+  Kind kind = Kind::Normal;
+  std::int64_t below = 0;
+};
+
+/// Per input of `Model::inputs`: what the ops that read it allow, all of them.
+std::vector<InputRange> input_ranges(const Model& model);
+
+/// How a parameter begins: linear and embedding weights spread evenly over [-a, a) with a standard deviation of 0.02,
+/// biases at 0, norm weights at 1 (or at 0 where 1 is added to them).
+struct ParameterStart {
+  double spread = 0;  ///< a; 0: `constant`.
+  double constant = 0;
+};
+std::vector<ParameterStart> parameter_starts(const Model& model);
+
+/// Fills a contiguous tensor with the elements [first, first + numel) of the parameter's flat numbers.
+void fill_parameter(const at::Tensor& out, std::uint64_t seed, const std::string& name, const ParameterStart& start,
+                    std::int64_t first);
+
+/// Number i of those that belong to a seed, a name and a stream.
+std::uint64_t drawn_number(std::uint64_t seed, const std::string& name, std::uint64_t stream, std::int64_t i);
+
+/// The tensor of one input for one micro-batch. `stream` tells apart ranks, steps and micro-batches.
+at::Tensor make_input(const Value& value, const InputRange& range, c10::ScalarType dtype, c10::Device device,
+                      std::uint64_t seed, std::uint64_t stream);
+
+}  // namespace fsdp::executor

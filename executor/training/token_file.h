@@ -1,0 +1,74 @@
+#pragma once
+
+// Data of a language model from files of token ids, in the place of data from a seed.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/result.h"
+#include "core/model/model.h"
+#include "executor/memory/mapped_ids.h"
+
+namespace fsdp::executor {
+
+/// How samples lie in a file for a model: sample i is tokens [i seq, (i + 1) seq), and one more where labels are the
+/// next tokens and the model does not shift them itself.
+struct TokenShape {
+  std::int64_t batch = 0;       ///< Samples of a micro-batch.
+  std::int64_t seq = 0;         ///< Tokens of a sample.
+  std::int64_t vocabulary = 0;  ///< Ids are below it.
+  bool shifts = true;           ///< The model's loss shifts the labels.
+};
+
+/// Reads it off the model's inputs. Error: they are not `input_ids` and `labels` [batch, seq], and what follows from
+/// them.
+Result<TokenShape> token_shape(const Model& model);
+
+/// What is trained on, and in which order.
+struct TokenSource {
+  std::vector<std::string> files;    ///< One after the other; a sample is of one file.
+  std::vector<std::string> labels;   ///< One for each file, or none: the tokens themselves. -100 counts for nothing.
+  std::optional<std::string> dtype;  ///< Of raw files.
+  std::optional<std::int64_t>
+      shuffle_seed;  ///< Samples come in another order in each epoch; else in that of the files.
+  std::optional<std::int64_t> document_end{};  ///< What comes behind this token is not to be predicted.
+};
+
+class TokenFile {
+ public:
+  /// .npy files of whole numbers, or raw ids; without a dtype uint16 for a vocabulary of at most 65536 and int32 for a
+  /// larger one. Errors: all files that cannot be read, are of another kind, have less than one sample, or labels of
+  /// another number.
+  static Result<std::shared_ptr<TokenFile>> open(const TokenSource& source, const TokenShape& shape);
+
+  std::int64_t samples() const { return samples_; }
+  std::int64_t batch() const { return shape_.batch; }
+  /// int64 [batch, seq]: samples [first, first + batch) of the run, which begins anew after the last. Throws
+  /// std::runtime_error for an id outside the vocabulary, with its place.
+  at::Tensor tokens(std::int64_t first, bool are_labels) const;
+  /// What the model is given as this input, or nothing when it is no input of tokens.
+  std::optional<at::Tensor> input(const std::string& name, std::int64_t first) const;
+
+ private:
+  TokenFile() = default;
+  std::int64_t place_of(std::int64_t sample) const;
+  std::int64_t id_at(const MappedIds& ids, std::int64_t index) const;
+  std::int64_t label_at(std::size_t file, std::int64_t index) const;
+
+  TokenSource source_;
+  TokenShape shape_;
+  std::vector<std::shared_ptr<const MappedIds>> ids_;
+  std::vector<std::shared_ptr<const MappedIds>> labels_;
+  std::vector<std::int64_t> begins_;  ///< [files] The first sample of each.
+  std::int64_t samples_ = 0;
+  mutable std::vector<std::int64_t> order_;  ///< Of an epoch.
+  mutable std::int64_t epoch_ = -1;
+};
+
+}  // namespace fsdp::executor

@@ -1,0 +1,416 @@
+// The interpreter: one case per instruction. A buffer that lives from one instruction to another goes where the
+// schedule has its Free. Measured is by action: an instruction with the frees that belong to it (core/plan/schedule.h).
+
+#include "executor/training/trainer.h"
+
+#include <ATen/Context.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "executor/memory/tensors.h"
+#include "executor/training/initialization.h"
+#include "executor/training/weight_decay.h"
+
+namespace fsdp::executor {
+
+namespace {
+
+constexpr std::chrono::microseconds kBetweenLooks{20};
+
+constexpr Bytes kUnknown{-1};  // What an allocator reserves on CPU.
+
+Seconds cpu_time() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return Seconds(static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec));
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+KernelContext context_of(const Plan& plan, const Model& model, c10::Device device, Buffers buffers) {
+  KernelContext context;
+  context.implementations = implementations_of(plan);
+  context.activation = scalar_type(activation_dtype(model, plan));
+  context.device = device;
+  context.buffers = std::move(buffers);
+  return context;
+}
+
+// PyTorch takes its foreach implementation where parameters are on a GPU, and its loop where they lie on the host.
+Optimizer optimizer_of(const Plan& plan) {
+  Optimizer optimizer = plan.optimizer;
+  const bool is_foreach = optimizer.implementation == OptimizerImplementation::Foreach;
+  if (plan.cpu_offload && is_foreach) optimizer.implementation = OptimizerImplementation::ForLoop;
+  return optimizer;
+}
+
+}  // namespace
+
+Errors check_executable(const Plan& plan) {
+  Errors errors;
+  if (plan.optimizer.states == OptimizerStates::EightBit) {
+    errors.push_back({"/optimizer/states", "8-bit states are not run.", "Write \"as_parameter\"."});
+  }
+  if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
+    errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});
+  }
+  const Quirks& quirks = plan.runtime.quirks;
+  if (plan.optimizer.clip_grad_norm && !quirks.clip_reduces_each_norm) {
+    errors.push_back({"/runtime/quirks/clip_reduces_each_norm",
+                      "The norms of all parameters are reduced one by one, as in PyTorch 2.11.", "Write true."});
+  }
+  if (plan.mesh.shard == 1 && !quirks.skip_collectives_of_one) {
+    errors.push_back({"/runtime/quirks/skip_collectives_of_one",
+                      "A shard group of one rank calls no collective, as in PyTorch 2.11.", "Write true."});
+  }
+  return errors;
+}
+
+Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule,
+                 RankGroups groups, const TrainingSettings& settings)
+    : index_(index),
+      plan_(plan),
+      layout_(layout),
+      schedule_(schedule),
+      groups_(std::move(groups)),
+      settings_(settings),
+      ranges_(input_ranges(*index.model)) {
+  const c10::AutoGradMode no_gradient(false);
+  if (!settings.device.is_cpu()) {
+    streams_ = std::make_unique<CommunicationStreams>(settings.device);
+    clock_ = std::make_unique<StreamClock>(settings.device);
+    batches_ = std::make_unique<BatchAhead>([this](const BatchPlace& place) {
+      Tensors batch;
+      for (std::size_t i = 0; i < index_.model->inputs.size(); ++i) {
+        batch.push_back(make_input_at(i, place, settings_.tokens.get()).pin_memory());
+      }
+      return batch;
+    });
+  } else {
+    groups_.shard = collective_clock_.timed(std::move(groups_.shard));
+    groups_.replicate = collective_clock_.timed(std::move(groups_.replicate));
+    for (auto& [size, group] : groups_.smaller) group = collective_clock_.timed(std::move(group));
+  }
+  make_units(layout);
+  buffers_ = make_shards_and_buffers(index, plan, layout, units_, settings.device);
+  if (settings.fills_parameters) fill_parameters();
+  ParameterAccess& parameters = *this;
+  const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
+  model_run_ =
+      std::make_unique<ModelRun>(index, plan, schedule, context_of(plan, *index.model, settings.device, buffers_),
+                                 parameters, is_mean ? plan.accumulation : 1);
+  // In the order in which the modules register them.
+  for (auto& unit : units_) {
+    for (ParameterState& state : unit->parameters()) {
+      if (state.parameter->trainable) trained_.push_back(&state);
+    }
+  }
+  std::sort(trained_.begin(), trained_.end(),
+            [](const ParameterState* a, const ParameterState* b) { return a->layout.parameter < b->layout.parameter; });
+  // Dropout: each rank drops others.
+  at::manual_seed(settings.seed + static_cast<std::uint64_t>(groups_.rank));
+  optimizer_ = std::make_unique<RunningOptimizer>(optimizer_of(plan), settings.hyperparameters, trained_,
+                                                  decayed_parameters(*index.model, settings.hyperparameters));
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::make_units(const Layout& layout) {
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    UnitGroups groups{groups_.shard.get(), groups_.replicate.get(), nullptr};
+    for (const auto& [world_size, group] : groups_.smaller) {
+      if (world_size == layout.units[u].reshard.world_size) groups.smaller = group.get();
+    }
+    CollectiveListener& listener = *this;
+    units_.push_back(std::make_unique<RunningUnit>(static_cast<int>(u), layout.units[u], layout, plan_, *index_.model,
+                                                   groups, listener,
+                                                   UnitPlace{settings_.device, streams_.get(), clock_.get()}));
+  }
+}
+
+void Trainer::fill_parameters() {
+  const std::vector<ParameterStart> starts = parameter_starts(*index_.model);
+  for (auto& unit : units_) {
+    for (ParameterState& state : unit->parameters()) {
+      const std::int64_t first = layout_.rank * state.layout.shard_elements;
+      fill_parameter(state.shard.narrow(0, 0, state.layout.local_elements), settings_.seed, state.parameter->name,
+                     starts[state.layout.parameter], first);
+    }
+  }
+}
+
+at::Tensor Trainer::whole(int parameter) {
+  const int unit = layout_.unit_of_parameter[parameter];
+  const ParameterState& state = units_[unit]->parameter(parameter);
+  if (!units_[unit]->is_whole() || !is_resident(state.whole)) {
+    throw ScheduleBroken(fmt::format("{} is asked for while its unit is sharded", state.parameter->name));
+  }
+  return state.whole;
+}
+
+void Trainer::add_gradient(int parameter, at::Tensor gradient) {
+  units_[layout_.unit_of_parameter[parameter]]->add_gradient(parameter, std::move(gradient));
+}
+
+void Trainer::called(int unit, const CalledCollective& collective) {
+  Collective row;
+  row.kind = collective.kind;
+  row.unit = unit < 0 ? "" : units_[unit]->unit().name;
+  row.phase = name_of(schedule_.instructions[current_].phase);
+  row.dtype = dtype_of(collective.dtype);
+  row.elements = collective.elements;
+  row.payload = Bytes(collective.payload);
+  row.group = collective.group;
+  row.group_size = collective.group_size;
+  row.live = live_bytes();
+  now_.collectives.push_back(std::move(row));
+  now_.collective_instructions.push_back(action_);
+}
+
+StepMeasurement Trainer::step(bool measures) {
+  const c10::AutoGradMode no_gradient(false);
+  now_ = {};
+  now_.instruction_times.reserve(schedule_.instructions.size());
+  losses_.clear();
+  bool has_batch = false;
+  const auto began = std::chrono::steady_clock::now();
+  collective_clock_.begin_step(began);
+  const Seconds cpu_began = cpu_time();
+  auto last = began;
+  if (clock_) clock_->begin(streams_->compute);
+  action_ = -1;
+  for (Action action; action.end < schedule_.instructions.size();) {
+    action = action_at(schedule_.instructions, action.end);
+    ++action_;
+    set_moment(static_cast<std::int64_t>(action.main));
+    if (clock_) clock_->instruction(streams_->compute);
+    run(action);
+    if (!std::exchange(has_batch, true) && measures && not_measured_ == 0) {
+      now_.before = live_peak();
+      begin_peak();
+    }
+    const auto now = std::chrono::steady_clock::now();
+    now_.instruction_times.push_back(now - last);
+    if (!clock_) now_.memory.push_back({.time = now - began, .live = live_bytes(), .reserved = kUnknown});
+    last = now;
+  }
+  progress_ = after_step();
+  if (!measures) {
+    ++not_measured_;
+    return {};
+  }
+  if (clock_) {
+    wait_for_device();
+    last = std::chrono::steady_clock::now();
+  } else {
+    take_collective_times();
+  }
+  // On CPU the sum of the instructions' times, whatever else the machine did after the last of them.
+  now_.number = progress_.steps;
+  now_.mean_of = std::exchange(not_measured_, 0) + 1;
+  now_.wall = now_.mean_of == 1 ? last - began : (last - measured_to_) / now_.mean_of;
+  measured_to_ = last;
+  now_.cpu = cpu_time() - cpu_began;
+  now_.peak = live_peak();
+  begin_peak();
+  // Added up before it is divided, as training scripts do: a sum of quotients is rounded otherwise.
+  for (const LaterNumber& loss : losses_) now_.loss += loss.value();
+  now_.loss /= static_cast<double>(plan_.accumulation);
+  now_.gradient_norm = gradient_norm_.value();
+  return std::move(now_);
+}
+
+Progress Trainer::after_step() const {
+  const std::int64_t micro_batches = layout_.mesh.world_size() * plan_.accumulation;
+  const std::int64_t samples = settings_.tokens ? micro_batches * settings_.tokens->batch() : 0;
+  return {progress_.steps + 1, progress_.micro_batches + micro_batches, progress_.samples + samples};
+}
+
+// The forward of the schedule's first micro-batch, after which every unit is sharded again.
+Evaluation Trainer::evaluate(const TokenFile& data, std::int64_t rounds) {
+  const c10::AutoGradMode no_gradient(false);
+  begin_peak();
+  model_run_->set_training(false);
+  Evaluation evaluation;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    now_ = {};
+    collective_clock_.begin_step(std::chrono::steady_clock::now());
+    if (clock_) clock_->begin(streams_->compute);
+    const std::int64_t position = round * layout_.mesh.world_size() + groups_.rank;
+    for (Action action; action.end < schedule_.instructions.size();) {
+      action = action_at(schedule_.instructions, action.end);
+      const Instruction& step = schedule_.instructions[action.main];
+      if (step.phase != StepPhase::Forward || step.micro_batch != 0) break;
+      if (step.kind != InstructionKind::LoadInputs) {
+        run(action);
+        continue;
+      }
+      begin(action);
+      load_held_out(data, {static_cast<std::uint64_t>(position), position * data.batch()});
+    }
+    model_run_->return_from_call();
+    for (auto& unit : units_) {
+      unit->free_all_gathers();
+      unit->reshard(false);
+    }
+    if (clock_) wait_for_device();
+    evaluation.loss += model_run_->loss().value();
+    model_run_->end_micro_batch();
+  }
+  std::fill(batch_.begin(), batch_.end(), at::Tensor());
+  now_ = {};
+  model_run_->set_training(true);
+  evaluation.loss /= static_cast<double>(rounds);
+  evaluation.peak = live_peak();
+  begin_peak();
+  return evaluation;
+}
+
+void Trainer::take_collective_times() {
+  now_.collective_times = collective_clock_.times();
+  for (std::size_t c = 0; c < now_.collectives.size(); ++c) {
+    const CollectiveTimes& times = now_.collective_times.at(c);
+    now_.collectives[c].exposed = times.waited_to - times.waited_from;
+    now_.exposed += now_.collectives[c].exposed;
+  }
+}
+
+// The host looks instead of sleeping in the driver, so that it hears of collectives that will never end.
+void Trainer::wait_until(const std::function<bool()>& is_there) const {
+  while (!is_there()) {
+    if (settings_.check) settings_.check();
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
+void Trainer::wait_for_device() {
+  clock_->end(*streams_);
+  wait_until([this] { return clock_->is_done(); });
+  now_.instruction_times = clock_->instruction_times();
+  now_.stream_events = clock_->spans();
+  for (const StreamEvent& event : now_.stream_events) {
+    if (event.stream == Stream::Compute) now_.exposed += event.end - event.start;
+  }
+}
+
+void Trainer::begin(const Action& action) {
+  current_ = static_cast<int>(action.main);
+  if (on_instruction_) on_instruction_(current_);
+}
+
+void Trainer::run(const Action& action) {
+  begin(action);
+  // A module's caller holds what it gave until the hooks behind the forward have run, which reshard.
+  const InstructionKind kind = schedule_.instructions[action.main].kind;
+  const bool is_hook = kind == InstructionKind::Reshard || kind == InstructionKind::LeaveRoot;
+  if (!is_hook) model_run_->return_from_call();
+  for (std::size_t i = action.begin; i < action.end; ++i) run(schedule_.instructions[i]);
+}
+
+void Trainer::run(const Instruction& step) {
+  switch (step.kind) {
+    case InstructionKind::LoadInputs:
+      return load_inputs(step);
+    case InstructionKind::Unshard:
+      if (step.phase == StepPhase::Backward) model_run_->begin_backward();
+      return units_[step.unit]->unshard(step.slot, step.smaller_group);
+    case InstructionKind::WaitForUnshard:
+      return units_[step.unit]->wait_for_unshard(step.slot);
+    case InstructionKind::LeaveRoot:
+      return model_run_->leave_root();
+    case InstructionKind::Forward: {
+      const CategoryScope activations(MemoryCategory::Activation);
+      return model_run_->forward(step);
+    }
+    case InstructionKind::Reshard:
+      return units_[step.unit]->reshard(step.phase == StepPhase::Forward);
+    case InstructionKind::Backward:
+      return model_run_->backward(step);
+    case InstructionKind::AccumulateGrads:
+      return units_[step.unit]->accumulate();
+    case InstructionKind::ReduceGrads:
+      return units_[step.unit]->reduce(step);
+    case InstructionKind::FinishReduce:
+      return finish_backward();
+    case InstructionKind::Free:
+      return units_[step.unit]->free(step.buffer, step.slot);
+    case InstructionKind::ClipGradNorm:
+      gradient_norm_ = clip_gradients(trained_, *plan_.optimizer.clip_grad_norm,
+                                      groups_.norms ? *groups_.norms : *groups_.shard, *this);
+      return;
+    case InstructionKind::OptimizerStep:
+      now_.learning_rate = rate_after(settings_.hyperparameters, progress_.steps);
+      return optimizer_->step(now_.learning_rate);
+    case InstructionKind::ZeroGrad:
+      for (auto& unit : units_) unit->zero_grad();
+      return;
+  }
+}
+
+BatchPlace Trainer::place_of(std::int64_t micro_batch) const {
+  const bool is_next_step = micro_batch == plan_.accumulation;
+  const Progress from = is_next_step ? after_step() : progress_;
+  const std::int64_t position = (is_next_step ? 0 : micro_batch) * layout_.mesh.world_size() + groups_.rank;
+  const std::int64_t sample = settings_.tokens ? from.samples + position * settings_.tokens->batch() : 0;
+  return {static_cast<std::uint64_t>(from.micro_batches + position), sample};
+}
+
+at::Tensor Trainer::make_input_at(std::size_t input, const BatchPlace& place, const TokenFile* data) const {
+  const Value& value = index_.model->values[index_.model->inputs[input]];
+  const c10::ScalarType dtype = scalar_type(value.dtype.value_or(activation_dtype(*index_.model, plan_)));
+  std::optional<at::Tensor> tokens;
+  if (data != nullptr) tokens = data->input(value.name, place.sample);
+  return tokens ? tokens->to(dtype)
+                : make_input(value, ranges_[input], dtype, c10::Device(c10::kCPU), settings_.seed, place.stream);
+}
+
+void Trainer::load_inputs(const Instruction& step) {
+  const CategoryScope inputs(MemoryCategory::Inputs);
+  // Each takes the place of the one before, which a training loop holds until then.
+  batch_.resize(index_.model->inputs.size());
+  const BatchPlace place = place_of(step.micro_batch);
+  if (batches_) {
+    const Tensors on_host = batches_->take(place);
+    for (std::size_t i = 0; i < batch_.size(); ++i) batch_[i] = on_host[i].to(settings_.device, /*non_blocking=*/true);
+    batches_->begin(place_of(step.micro_batch + 1));
+  } else {
+    for (std::size_t i = 0; i < batch_.size(); ++i) batch_[i] = make_input_at(i, place, settings_.tokens.get());
+  }
+  begin_forward();
+}
+
+void Trainer::load_held_out(const TokenFile& data, const BatchPlace& place) {
+  const CategoryScope inputs(MemoryCategory::Inputs);
+  batch_.resize(index_.model->inputs.size());
+  for (std::size_t i = 0; i < batch_.size(); ++i) {
+    batch_[i] = make_input_at(i, place, &data);
+    if (streams_) batch_[i] = batch_[i].pin_memory().to(settings_.device, /*non_blocking=*/true);
+  }
+  begin_forward();
+}
+
+void Trainer::begin_forward() {
+  model_run_->begin_micro_batch(batch_);
+  if (!streams_) return;
+  // Gathers read what the optimizer has written (FSDPState._root_pre_forward).
+  wait_for_stream(streams_->copy_in, streams_->compute);
+  wait_for_stream(streams_->all_gather, streams_->compute);
+}
+
+void Trainer::finish_backward() {
+  for (auto& unit : units_) unit->wait_for_reduction();
+  wait_until([this] {
+    return std::all_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->has_gradients(); });
+  });
+  losses_.push_back(model_run_->loss());
+  model_run_->end_micro_batch();
+}
+
+}  // namespace fsdp::executor

@@ -1,0 +1,170 @@
+#pragma once
+
+// Runs a plan for real: builds what one rank holds, and interprets the schedule that the simulator reads too. No order
+// of events and no lifetime of a buffer is decided here.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/formats/trace_json.h"
+#include "core/model/model_index.h"
+#include "core/plan/schedule.h"
+#include "core/report/report.h"
+#include "executor/memory/counting_allocator.h"
+#include "executor/network/collective_clock.h"
+#include "executor/network/collectives.h"
+#include "executor/training/batch_ahead.h"
+#include "executor/training/later_number.h"
+#include "executor/training/model_run.h"
+#include "executor/training/optimizer.h"
+#include "executor/training/sharded_unit.h"
+#include "executor/training/synthetic.h"
+#include "executor/training/token_file.h"
+
+namespace fsdp::executor {
+
+struct TrainingSettings {
+  std::uint64_t seed = 0;  ///< Of weights and data.
+  Hyperparameters hyperparameters;
+  bool fills_parameters = true;                 ///< From the seed; else their values are the caller's to write.
+  std::shared_ptr<const TokenFile> tokens;      ///< In the place of token ids from the seed. May be null.
+  c10::Device device = c10::Device(c10::kCPU);  ///< With which streams there are.
+  std::function<void()> check;                  ///< Throws when something that runs by itself has failed. May be none.
+};
+
+/// The groups of one rank. Any of them may be a stand-in.
+struct RankGroups {
+  std::unique_ptr<Group> shard;
+  std::unique_ptr<Group> replicate;  ///< Null without copies.
+  std::unique_ptr<Group> norms;  ///< The shard group on the host, for norms of gradients that lie there. May be null.
+  std::vector<std::pair<std::int64_t, std::unique_ptr<Group>>> smaller;  ///< By world size.
+  std::int64_t rank = 0;                                                 ///< Of all ranks.
+};
+
+/// How far a run has come. Data follow from it and from the seed.
+struct Progress {
+  std::int64_t steps = 0;
+  std::int64_t micro_batches = 0;  ///< Of all ranks together.
+  std::int64_t samples = 0;        ///< Of a token file, of all ranks together.
+
+  bool operator==(const Progress&) const = default;
+};
+
+/// What one step measured.
+struct StepMeasurement {
+  double loss = 0;           ///< Of this rank: the mean of its micro-batches.
+  double gradient_norm = 0;  ///< With clipping; else 0.
+  std::int64_t number = 0;   ///< From 1 on, those before a checkpoint counted.
+  std::int64_t mean_of = 1;  ///< Steps since the last that was measured, of which `wall` is the mean.
+  double learning_rate = 0;  ///< That the optimizer has taken.
+  Seconds wall{0};
+  Seconds cpu{0};                       ///< Of all threads of the process.
+  Seconds exposed{0};                   ///< The computing thread, or the compute stream, stood still for collectives.
+  LivePeak before;                      ///< From the end of the step before until the first batch is there.
+  LivePeak peak;                        ///< From then on.
+  std::vector<Collective> collectives;  ///< In issue order.
+  std::vector<std::int32_t> collective_instructions;  ///< [num collectives] The action that called it.
+  std::vector<CollectiveTimes> collective_times;      ///< [num collectives] On CPU.
+  std::vector<Seconds> instruction_times;             ///< [actions] On a GPU those of the compute stream.
+  std::vector<StreamEvent> stream_events;  ///< Of a GPU: collectives, and the compute stream's waits for them.
+  std::vector<TraceMemory> memory;         ///< [actions] After each; on CPU.
+};
+
+/// What an evaluation measured.
+struct Evaluation {
+  double loss = 0;
+  LivePeak peak;
+};
+
+/// What a plan asks for and the executor does not do; all of it.
+Errors check_executable(const Plan& plan);
+
+class Trainer final : private ParameterAccess, private CollectiveListener {
+ public:
+  /// Makes the shards with their first values. REQUIRES: `layout` is that of the rank; all references outlive it.
+  Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout, const Schedule& schedule, RankGroups groups,
+          const TrainingSettings& settings);
+  ~Trainer() override;
+
+  /// `measures`: waits until the device has come to the end of the step. Without, it is only given the work, and what
+  /// this returns means nothing; peaks and the mean time are those of all steps since the last that was measured.
+  StepMeasurement step(bool measures = true);
+  /// The mean loss of this rank over its `rounds` micro-batches of data that are held out: forwards without gradients
+  /// and dropout. All ranks call it; nothing that a step depends on changes.
+  Evaluation evaluate(const TokenFile& data, std::int64_t rounds);
+
+  /// The instruction at work, for whoever reports a failure: an index of the schedule.
+  int current_instruction() const { return current_; }
+  std::vector<std::unique_ptr<RunningUnit>>& units() { return units_; }
+  Group& shard_group() { return *groups_.shard; }
+  Group* replicate_group() { return groups_.replicate.get(); }  ///< Null without copies.
+  std::int64_t rank() const { return groups_.rank; }
+  c10::Device device() const { return settings_.device; }
+  const Plan& plan() const { return plan_; }
+  const Model& model() const { return *index_.model; }
+  RunningOptimizer& optimizer() { return *optimizer_; }
+  const Progress& progress() const { return progress_; }
+  void set_progress(const Progress& progress) { progress_ = progress; }
+  /// Values of the model's buffers, by their names.
+  const std::map<std::string, at::Tensor>& buffers() const { return buffers_; }
+  /// In the order of `optimizer().moments()`.
+  const std::vector<ParameterState*>& trained() const { return trained_; }
+  /// Called before each instruction.
+  void on_instruction(std::function<void(int)> listener) { on_instruction_ = std::move(listener); }
+
+ private:
+  at::Tensor whole(int parameter) override;
+  void add_gradient(int parameter, at::Tensor gradient) override;
+  void called(int unit, const CalledCollective& collective) override;
+
+  void make_units(const Layout& layout);
+  void fill_parameters();
+  void begin(const Action& action);
+  void run(const Action& action);
+  void run(const Instruction& step);
+  void finish_backward();
+  void take_collective_times();
+  void wait_for_device();
+  void wait_until(const std::function<bool()>& is_there) const;
+  void load_inputs(const Instruction& step);
+  void load_held_out(const TokenFile& data, const BatchPlace& place);
+  void begin_forward();
+  Progress after_step() const;
+  BatchPlace place_of(std::int64_t micro_batch) const;
+  at::Tensor make_input_at(std::size_t input, const BatchPlace& place, const TokenFile* data) const;
+
+  const ModelIndex& index_;
+  const Plan& plan_;
+  const Layout& layout_;
+  const Schedule& schedule_;
+  RankGroups groups_;
+  TrainingSettings settings_;
+  std::unique_ptr<CommunicationStreams> streams_;  ///< Null on a CPU, as is
+  std::unique_ptr<StreamClock> clock_;
+  std::vector<std::unique_ptr<RunningUnit>> units_;
+  std::vector<InputRange> ranges_;
+  std::map<std::string, at::Tensor> buffers_;
+  std::unique_ptr<ModelRun> model_run_;
+  std::unique_ptr<RunningOptimizer> optimizer_;
+  std::vector<ParameterState*> trained_;
+  std::unique_ptr<BatchAhead> batches_;
+  Tensors batch_;
+  CollectiveClock collective_clock_;
+  StepMeasurement now_;
+  std::int64_t not_measured_ = 0;                        ///< Steps since the last that was.
+  std::chrono::steady_clock::time_point measured_to_{};  ///< When the device had come to its end.
+  std::function<void(int)> on_instruction_;
+  Progress progress_;
+  std::vector<LaterNumber> losses_;  ///< Of the step's micro-batches.
+  LaterNumber gradient_norm_;
+  int current_ = 0;          ///< In the schedule,
+  std::int32_t action_ = 0;  ///< and of its actions, by number.
+};
+
+}  // namespace fsdp::executor

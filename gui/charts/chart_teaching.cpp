@@ -1,0 +1,146 @@
+#include "gui/charts/chart_teaching.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fsdp::gui {
+
+namespace {
+
+class Teacher {
+ public:
+  Teacher(const simulator::StepCurves& curves, std::int64_t ranks, std::int64_t replicas)
+      : curves_(curves), ranks_(ranks), replicas_(replicas) {
+    for (const simulator::CurveInstruction& step : curves.instructions) {
+      const bool is_known = std::find(lesson_.units.begin(), lesson_.units.end(), step.unit) != lesson_.units.end();
+      if (step.kind == InstructionKind::Unshard && !is_known) lesson_.units.push_back(step.unit);
+    }
+    now_.units.resize(lesson_.units.size());
+  }
+
+  Lesson teach() {
+    add("Sharded parameters",
+        fmt::format(
+            "Each of the {} GPUs keeps 1/{} of every parameter, of its gradient and of its optimizer states. No "
+            "GPU could run a layer now: it has only a part of it.",
+            ranks_, ranks_));
+    for (std::size_t i = 0; i < curves_.instructions.size(); ++i) {
+      for (UnitFrame& unit : now_.units) unit.is_at_work = false;
+      apply(curves_.instructions[i], i);
+    }
+    return std::move(lesson_);
+  }
+
+ private:
+  void add(std::string heading, std::string sentence) {
+    lesson_.frames.push_back(now_);
+    lesson_.headings.push_back(std::move(heading));
+    lesson_.sentences.push_back(std::move(sentence));
+  }
+
+  UnitFrame* unit_of(const simulator::CurveInstruction& step) {
+    const auto found = std::find(lesson_.units.begin(), lesson_.units.end(), step.unit);
+    return found == lesson_.units.end() ? nullptr : &now_.units[found - lesson_.units.begin()];
+  }
+
+  // "Backward model.layers.3" without its first word.
+  static std::string target_of(const simulator::CurveInstruction& step) {
+    const std::size_t blank = step.name.find(' ');
+    return blank == std::string::npos ? std::string("the model") : step.name.substr(blank + 1);
+  }
+
+  bool reduces_later(const std::string& unit, std::size_t after) const {
+    return std::any_of(
+        curves_.instructions.begin() + static_cast<std::ptrdiff_t>(after), curves_.instructions.end(),
+        [&](const auto& step) { return step.kind == InstructionKind::ReduceGrads && step.unit == unit; });
+  }
+
+  void apply(const simulator::CurveInstruction& step, std::size_t number) {
+    UnitFrame* unit = unit_of(step);
+    if (unit != nullptr) unit->is_at_work = true;
+    const std::string name = target_of(step);
+    const bool is_backward = step.phase == StepPhase::Backward;
+    switch (step.kind) {
+      case InstructionKind::LoadInputs:
+        return add("Each GPU loads its own batch",
+                   "All GPUs run the same model on different samples: that is data parallelism.");
+      case InstructionKind::Unshard:
+        if (unit != nullptr) unit->parameters = HeldParameters::Gathering;
+        return add(
+            fmt::format("All-gather of {}", name),
+            fmt::format("Every GPU sends its part of {} to the others. It runs on its own stream, in parallel with "
+                        "whatever computes now{}.",
+                        name, is_backward ? "; the forward's copy was freed to save memory" : ""));
+      case InstructionKind::WaitForUnshard:
+        if (unit != nullptr) unit->parameters = HeldParameters::Unsharded;
+        return add(fmt::format("{} is whole", name),
+                   "The computation waits for the all-gather and copies its output into the parameters. Time that it "
+                   "waits here is exposed communication.");
+      case InstructionKind::LeaveRoot:
+        if (step.freed.empty()) return add("The forward of the model has returned", "Its inputs are freed.");
+        return add("The buffer of the all-gather is freed", "The parameters were copied out of it.");
+      case InstructionKind::Forward:
+        if (unit != nullptr) unit->has_activations = true;
+        return add(fmt::format("Forward of {}", name),
+                   "Each GPU computes with the unsharded parameters on its own batch, and saves what the backward will "
+                   "need: the activations.");
+      case InstructionKind::Reshard:
+        if (unit != nullptr) unit->parameters = HeldParameters::Sharded;
+        return add(
+            fmt::format("Reshard {}", name),
+            fmt::format("Each GPU frees the parts of {} that are not its own. Only 1/{} of it stays.", name, ranks_));
+      case InstructionKind::Backward:
+        if (unit != nullptr) {
+          unit->has_activations = false;
+          if (reduces_later(step.unit, number)) unit->gradients = HeldGradients::Unsharded;
+        }
+        return add(fmt::format("Backward of {}", name),
+                   "Activations are used and freed; unsharded gradients are computed, from this GPU's batch only.");
+      case InstructionKind::AccumulateGrads:
+        if (unit != nullptr) unit->gradients = HeldGradients::Unsharded;
+        return add(fmt::format("Keep the gradients of {}", name),
+                   "This micro-batch is not reduced yet: its unsharded gradients are kept and accumulated.");
+      case InstructionKind::ReduceGrads:
+        if (unit != nullptr) unit->gradients = HeldGradients::Sharded;
+        return add(
+            fmt::format("Reduce-scatter of {}", name),
+            fmt::format("The gradients of all {} batches are averaged, and each GPU receives the average of its own "
+                        "part only. It overlaps with the backward of the next unit.{}",
+                        ranks_,
+                        replicas_ > 1 ? " An all-reduce then averages each part over the GPUs that hold it too." : "") +
+                (step.freed.empty() ? "" : " Before, the buffer of the reduction before it is freed."));
+      case InstructionKind::Free:  // A part of another one.
+        return;
+      case InstructionKind::FinishReduce:
+        return add("All reductions are done", "The computation waits for the last reduce-scatter.");
+      case InstructionKind::ClipGradNorm:
+        return add("Clip the gradient norm", "Each GPU adds up its part; one small all-reduce gives the norm of all.");
+      case InstructionKind::OptimizerStep:
+        now_.is_updated = true;
+        for (UnitFrame& each : now_.units) each.is_at_work = true;
+        return add(
+            "Optimizer step",
+            fmt::format("Each GPU updates its own 1/{} of the parameters with its part of the gradients and of the "
+                        "states. Nothing is communicated.",
+                        ranks_));
+      case InstructionKind::ZeroGrad:
+        for (UnitFrame& each : now_.units) each.gradients = HeldGradients::None;
+        return add("Zero the gradients", "The gradients are freed. The next step begins as this one did.");
+    }
+  }
+
+  const simulator::StepCurves& curves_;
+  const std::int64_t ranks_;
+  const std::int64_t replicas_;
+  Lesson lesson_;
+  TeachingFrame now_;
+};
+
+}  // namespace
+
+Lesson make_lesson(const simulator::StepCurves& curves, std::int64_t ranks, std::int64_t replicas) {
+  return Teacher(curves, ranks, replicas).teach();
+}
+
+}  // namespace fsdp::gui

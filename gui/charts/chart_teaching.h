@@ -1,0 +1,52 @@
+#pragma once
+
+// One iteration of FSDP, instruction by instruction: what each unit is in after each of them, and what to say of it.
+// Read off the schedule that is predicted and executed, never told from memory. No Qt.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "simulator/curves/step_curves.h"
+
+namespace fsdp::gui {
+
+/// How a rank holds the parameters of a unit.
+enum class HeldParameters : std::uint8_t {
+  Sharded,    ///< Its own part only.
+  Gathering,  ///< An all-gather is under way.
+  Unsharded,  ///< All of them, ready to compute with.
+};
+
+enum class HeldGradients : std::uint8_t {
+  None,
+  Unsharded,  ///< Of this rank's own batch.
+  Sharded,    ///< Reduced over all ranks: the part of this one.
+};
+
+struct UnitFrame {
+  HeldParameters parameters = HeldParameters::Sharded;
+  HeldGradients gradients = HeldGradients::None;
+  bool has_activations = false;  ///< From its forward until its backward.
+  bool is_at_work = false;
+
+  bool operator==(const UnitFrame&) const = default;
+};
+
+/// The state after one instruction.
+struct TeachingFrame {
+  std::vector<UnitFrame> units;  ///< [units] In the order of `Lesson::units`.
+  bool is_updated = false;       ///< The optimizer has run.
+};
+
+struct Lesson {
+  std::vector<std::string> units;      ///< In the order in which the forward runs them; "" is the root.
+  std::vector<TeachingFrame> frames;   ///< [instructions + 1] The first is the state before the step.
+  std::vector<std::string> headings;   ///< [instructions + 1] "All-gather of layers.3".
+  std::vector<std::string> sentences;  ///< [instructions + 1] What that does, and why.
+};
+
+/// The lesson of a step. `ranks` share the parameters; `replicas` such groups hold the same.
+Lesson make_lesson(const simulator::StepCurves& curves, std::int64_t ranks, std::int64_t replicas = 1);
+
+}  // namespace fsdp::gui

@@ -1,0 +1,116 @@
+#pragma once
+
+// What all charts have in common: painting on screen and on paper, zooming, moving, measuring, keys, and a table that
+// says the same.
+
+#include <QAbstractTableModel>
+#include <QAction>
+#include <QPixmap>
+#include <QWidget>
+#include <functional>
+#include <memory>
+
+#include "gui/charts/time_range.h"
+#include "gui/state/snapshot.h"
+#include "gui/theme/theme.h"
+
+namespace fsdp::gui {
+
+/// An action of a widget: in its context menu, and by its keys while the widget has the focus.
+QAction* add_widget_action(QWidget& widget, const QString& text, const QString& tip, const QList<QKeySequence>& keys,
+                           const std::function<void()>& run);
+
+class PlotWidget : public QWidget {
+  Q_OBJECT
+
+ public:
+  /// `range` may be shared with other charts, and outlives them; null where range() is another one.
+  explicit PlotWidget(TimeRange* range, QWidget* parent = nullptr);
+
+  virtual void set_snapshot(SnapshotPtr snapshot);
+  virtual void set_baseline(SnapshotPtr baseline);  ///< May be null.
+  void set_theme(const Theme& theme);
+  const Theme& theme() const { return theme_; }
+  /// A model is chosen, and its first answer is still to come.
+  void set_is_waiting(bool is_waiting);
+  /// What is shown, in a line: model, machines, plan and its figures. Empty: nothing.
+  QString caption() const;
+
+  /// Draws the chart as it is, without pointer and selection, into `bounds`: for the screen and for files.
+  void draw(QPainter& painter, const QRectF& bounds);
+  /// The same as a table.
+  virtual QAbstractTableModel* twin_model() = 0;
+  /// Of the chart, for windows and files: "Memory over one step".
+  virtual QString title() const = 0;
+
+  QSize sizeHint() const override { return {720, 260}; }
+  QSize minimumSizeHint() const override { return {260, 120}; }
+
+ signals:
+  /// A sentence about what is under the pointer; empty: nothing is.
+  void status_changed(QString text);
+
+ protected:
+  virtual TimeRange& range() const { return *range_; }
+  /// The part of `bounds` in which values are drawn. Called before anything is drawn.
+  virtual QRectF plot_area(const QRectF& bounds) const = 0;
+  virtual void draw_chart(QPainter& painter, const QRectF& bounds, const QRectF& plot) = 0;
+  /// On top, at each movement of the pointer: keep it cheap.
+  virtual void draw_pointer(QPainter& painter, const QRectF& bounds, const QRectF& plot, double value) = 0;
+  /// What to say of a selection: "12.5 ms, 3 all-gathers".
+  virtual QString describe(const ValueRange& selection) const = 0;
+  /// The range of what is at a value: what F fits.
+  virtual ValueRange item_at(double value) const { return {value, value}; }
+  /// The next value to stop at with the arrow keys.
+  virtual double next_stop(double value, int direction) const;
+  /// Enter, or a click, at the pointer.
+  virtual void activate(const QPointF& /*at*/) {}
+  virtual QString status_at(double /*value*/) const { return {}; }
+  /// The pointer moved here; y matters for charts with lanes.
+  virtual void pointed(const QPointF& /*at*/) {}
+
+  const SnapshotPtr& snapshot() const { return snapshot_; }
+  const SnapshotPtr& baseline() const { return baseline_; }
+  /// What stands in a chart without a picture: `hint` until a model is chosen.
+  QString empty_text(const QString& hint) const;
+  ChartAxis time_axis(const QRectF& plot) const;
+  QRectF current_plot() const { return plot_area(QRectF(rect())); }
+  /// Draws again, all of it.
+  void refresh();
+  QAction* add_action(const QString& text, const QString& tip, const QList<QKeySequence>& keys,
+                      const std::function<void()>& run);
+  /// Follows another range, as when the axis changes.
+  void watch(TimeRange* range);
+
+  void paintEvent(QPaintEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
+  void wheelEvent(QWheelEvent* event) override;
+  void mousePressEvent(QMouseEvent* event) override;
+  void mouseMoveEvent(QMouseEvent* event) override;
+  void mouseReleaseEvent(QMouseEvent* event) override;
+  void mouseDoubleClickEvent(QMouseEvent* event) override;
+  void leaveEvent(QEvent* event) override;
+  void keyPressEvent(QKeyEvent* event) override;
+  void focusInEvent(QFocusEvent* event) override;
+  void focusOutEvent(QFocusEvent* event) override;
+
+ private:
+  enum class Drag { None, Select, Pan };
+  void make_actions();
+  void point_at(double value);
+  void draw_selection(QPainter& painter, const QRectF& plot) const;
+
+  TimeRange* range_;
+  SnapshotPtr snapshot_;
+  SnapshotPtr baseline_;
+  Theme theme_ = light_theme();
+  QPixmap picture_;  // All but the pointer.
+  bool is_stale_ = true;
+  bool is_waiting_ = false;
+  Drag drag_ = Drag::None;
+  QPointF pressed_;
+  QPointF last_;
+  bool has_moved_ = false;
+};
+
+}  // namespace fsdp::gui

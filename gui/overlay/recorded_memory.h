@@ -1,0 +1,54 @@
+#pragma once
+
+// A memory snapshot by itself: what was alive at each moment, and which lines of Python had asked for it.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "gui/overlay/overlay_reader.h"
+#include "render/render_replay.h"
+#include "replay/replay.h"
+
+namespace fsdp::gui {
+
+/// Blocks that were alive at one moment and were asked for by the same stack.
+struct RecordedSite {
+  std::vector<PythonFrame> stack;  ///< Innermost first; empty: it was not recorded.
+  bool was_before = false;         ///< It was there before the recording began.
+  std::int64_t count = 0;
+  Bytes bytes;
+};
+
+struct RecordedMemory {
+  std::string name;
+  planner::Recording recording;
+  planner::ReplayRequest as_was;
+  planner::ReplayResult recorded;     ///< What the allocator's model makes of it, as it was recorded.
+  std::vector<std::int64_t> live;     ///< [steps of the recording] Bytes as requested.
+  std::size_t peak = 0;               ///< The first step at which most is live.
+  std::vector<RecordedSite> at_peak;  ///< As `sites_at`.
+
+  /// The memory of the device; nothing where the recording does not tell.
+  std::optional<Bytes> device() const;
+};
+
+/// Errors: those of OverlayReader and of the recording.
+Result<RecordedMemory> read_recorded_memory(const std::string& path, const OverlayLimits& limits,
+                                            const OverlayProgress& progress);
+
+/// What is alive after a step, by stack, the largest first.
+std::vector<RecordedSite> sites_at(const RecordedMemory& memory, std::size_t step);
+
+/// "train.py:41 main", the innermost frame outside of PyTorch; of a stack that has none its innermost.
+std::string line_of(const RecordedSite& site);
+
+/// The recording under other settings or on another device. Errors: those of the settings and of the size, with the
+/// options of `replay` as their places.
+Result<planner::ReplayAnswer> replay_with(const RecordedMemory& memory, const std::string& settings,
+                                          const std::string& device_memory);
+
+}  // namespace fsdp::gui

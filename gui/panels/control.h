@@ -1,0 +1,77 @@
+#pragma once
+
+// One control: a label, an editor (slider and box, list, text) and a button that takes the user's choice back.
+//
+// What the user has not decided is shown as well, in weaker type: the value that the search, the recipe or the machine
+// brought. So a control is never empty, and one sees which values are one's own.
+
+#include <QComboBox>
+#include <QLabel>
+#include <QLineEdit>
+#include <QSlider>
+#include <QSpinBox>
+#include <QString>
+#include <QToolButton>
+#include <QWidget>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gui/panels/control_info.h"
+
+namespace fsdp::gui {
+
+class Control : public QWidget {
+  Q_OBJECT
+
+ public:
+  /// `name`: the object's name, for tests and settings. `help` is the tool tip.
+  Control(ControlKind kind, const QString& name, const QString& label, const QString& help,
+          std::vector<std::int64_t> stops, const std::vector<std::string>& choices, QWidget* parent = nullptr);
+
+  /// Shows a value without telling anybody. `is_own`: the user decided it. An empty value disables the control.
+  void show_value(const QString& value, bool is_own);
+  /// What the button beside it says it does; an empty text hides the button.
+  void set_reset_hint(const QString& hint);
+  void set_choices(const std::vector<std::string>& choices);
+  QString value() const { return value_; }
+  /// Pixels for the text of a list. REQUIRES: it has one.
+  int room() const;
+
+ protected:
+  /// Undo is the window's, unless somebody is in the middle of typing here.
+  bool eventFilter(QObject* watched, QEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
+
+ signals:
+  /// The user wants this text; empty: takes the choice back. While a slider is dragged, `gesture` stays the same.
+  void edited(QString text, int gesture);
+
+ private:
+  void build_count();
+  void build_size();
+  void build_choice(bool is_open, const std::vector<std::string>& choices);
+  void build_text();
+  void finish(const QString& name, const QString& label, const QString& help);
+  void tell(const QString& text);
+  /// As much of a description as its list has room for.
+  QString fitting(const QString& value) const;
+  int stop_of(double value) const;
+
+  ControlKind kind_;
+  std::vector<std::int64_t> stops_;
+  QString value_;
+  QString help_;
+  bool is_own_ = false;
+  bool is_showing_ = false;  ///< A value is being set by the program.
+  int gesture_ = 0;
+  QLabel* label_ = nullptr;
+  QWidget* editor_ = nullptr;
+  QSlider* slider_ = nullptr;
+  QSpinBox* box_ = nullptr;
+  QLineEdit* text_ = nullptr;
+  QComboBox* list_ = nullptr;
+  QToolButton* reset_ = nullptr;
+};
+
+}  // namespace fsdp::gui

@@ -1,0 +1,278 @@
+#include "gui/panels/control_info.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/parse_units.h"
+#include "core/plan/plan_names.h"
+#include "planner/larger_gpus.h"
+#include "planner/strategy_names.h"
+#include "planner/wrapping.h"
+#include "text/figures.h"
+
+namespace fsdp::gui {
+
+using planner::Option;
+
+namespace {
+
+std::vector<std::string> choices_of(Option option) {
+  std::vector<std::string> choices;
+  const std::string_view all = planner::info_of(option).choices;
+  for (std::size_t begin = 0; begin < all.size();) {
+    const std::size_t end = std::min(all.find('|', begin), all.size());
+    choices.emplace_back(all.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return choices;
+}
+
+constexpr std::string_view kMachines = "Machines";
+constexpr std::string_view kWork = "Work";
+constexpr std::string_view kPlan = "Plan";
+constexpr std::string_view kRuntime = "Optimizer and runtime";
+
+std::vector<ControlInfo> make_infos() {
+  using Kind = ControlKind;
+  const std::vector<std::int64_t> powers = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+  const std::vector<std::int64_t> counts = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<std::int64_t> memories = {8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 141, 192};
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t length = 128; length <= 131072; length *= 2) lengths.push_back(length);
+  std::vector<ControlInfo> infos = {
+      {Option::ClusterFile, "Cluster", kMachines, Kind::Open, {}, {}},
+      {Option::GpuName, "GPU", kMachines, Kind::Open, {}, {}},
+      {Option::Gpus, "GPUs per node", kMachines, Kind::Count, counts, {}},
+      {Option::Nodes, "Nodes", kMachines, Kind::Count, powers, {}},
+      {Option::Memory, "Memory of a GPU", kMachines, Kind::Size, memories, {}},
+      {Option::IntraLinkName, "Link in a node", kMachines, Kind::Choice, {}, choices_of(Option::IntraLinkName)},
+      {Option::IntraBandwidth, "Link bandwidth", kMachines, Kind::Text, {}, {}},
+      {Option::NetworkName, "Network", kMachines, Kind::Choice, {}, choices_of(Option::NetworkName)},
+      {Option::NicBandwidth, "Network bandwidth", kMachines, Kind::Text, {}, {}},
+      {Option::HostMemory, "Host RAM per node", kMachines, Kind::Size, {64, 128, 256, 512, 1024, 2048}, {}},
+
+      {Option::Recipe, "Recipe", kWork, Kind::Choice, {}, {}},
+      {Option::Batch, "Micro-batch", kWork, Kind::Count, {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}, {}},
+      {Option::Sequence, "Sequence", kWork, Kind::Count, lengths, {}},
+      {Option::Accumulate, "Accumulation", kWork, Kind::Count, {1, 2, 4, 8, 16, 32, 64}, {}},
+      {Option::GlobalBatch, "Global batch", kWork, Kind::Count, {8, 16, 32, 64, 128, 256, 512, 1024}, {}},
+      {Option::Precision, "Precision", kWork, Kind::Choice, {}, choices_of(Option::Precision)},
+      {Option::ReduceDtype, "Reduce in", kWork, Kind::Choice, {}, choices_of(Option::ReduceDtype)},
+
+      {Option::Strategy, "Strategy", kPlan, Kind::Choice, {}, choices_of(Option::Strategy)},
+      {Option::Shard, "Shard over", kPlan, Kind::Count, powers, {}},
+      {Option::Reshard, "Reshard", kPlan, Kind::Open, {}, {"true", "false", "keep-last:4"}},
+      {Option::Wrap, "Units", kPlan, Kind::Open, {}, {"blocks", "2", "4", "root"}},
+      {Option::WrapEnds, "Wrap embeddings/head", kPlan, Kind::Choice, {}, {"yes", "no"}},
+      {Option::Checkpoint, "Checkpointing", kPlan, Kind::Open, {}, {"none", "full", "selective", "full:8"}},
+      {Option::Offload, "CPU offload", kPlan, Kind::Choice, {}, {"yes", "no"}},
+      {Option::Prefetch, "Forward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
+      {Option::BackwardPrefetch, "Backward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
+
+      {Option::OptimizerName, "Optimizer", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerName)},
+      {Option::OptimizerImpl, "Implementation", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerImpl)},
+      {Option::OptimizerStatesName, "States", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerStatesName)},
+      {Option::Clip, "Gradient clipping", kRuntime, Kind::Open, {}, {"none", "1"}},
+      {Option::Flavor, "Model code", kRuntime, Kind::Choice, {}, choices_of(Option::Flavor)},
+      {Option::AllocConf, "Allocator", kRuntime, Kind::Open, {}, {"expandable_segments:True"}},
+  };
+  return infos;
+}
+
+std::string precision_of(const Plan& plan) {
+  const auto& mixed = plan.mixed_precision;
+  if (!plan.parameter_dtype && !mixed.param_dtype) return "(the checkpoint's)";
+  const Dtype stored = plan.parameter_dtype.value_or(Dtype::Float32);
+  if (!mixed.param_dtype) {
+    return stored == Dtype::BFloat16 ? "bf16" : stored == Dtype::Float16 ? "fp16" : "fp32";
+  }
+  if (stored == Dtype::Float32 && *mixed.param_dtype == Dtype::BFloat16) return "mixed";
+  if (stored == Dtype::Float32 && *mixed.param_dtype == Dtype::Float16) return "fp16-mixed";
+  return "(own)";
+}
+
+bool is_root(const Unit& unit) {
+  return std::find(unit.modules.begin(), unit.modules.end(), "") != unit.modules.end();
+}
+
+std::string reshard_of(const Plan& plan) {
+  std::int64_t never = 0;
+  std::int64_t below_root = 0;
+  std::int64_t smaller = 0;
+  for (const Unit& unit : plan.units) {
+    if (is_root(unit)) continue;
+    ++below_root;
+    if (unit.reshard_after_forward.kind == ReshardAfterForward::Kind::Never) ++never;
+    if (unit.reshard_after_forward.kind == ReshardAfterForward::Kind::Smaller) {
+      smaller = unit.reshard_after_forward.world_size;
+    }
+  }
+  if (below_root == 0) return "";
+  if (never == below_root) return "false";
+  if (never > 0) return fmt::format("({} of {} false)", never, below_root);
+  return smaller > 0 ? std::to_string(smaller) : "true";
+}
+
+std::string checkpoint_of(const Plan& plan, const Model* model) {
+  const auto& entries = plan.checkpointing.entries;
+  if (entries.empty()) return "none";
+  const std::string name = entries.front().mode == CheckpointMode::Selective ? "selective" : "full";
+  std::size_t blocks = 0;
+  if (model != nullptr) {
+    for (const Stack& stack : model->stacks) blocks += stack.calls.size();
+  }
+  if (entries.size() == blocks) return name;
+  return fmt::format("({} of {}, {})", entries.size(), blocks, name);
+}
+
+std::string ends_of(const Snapshot& snapshot) {
+  if (!snapshot.model) return "";
+  const planner::Wrappables wrappables = planner::wrappables_of(*snapshot.model);
+  if (wrappables.ends.empty()) return "";
+  const std::string& name = snapshot.model->modules[wrappables.ends.front()].name;
+  const bool has = std::any_of(
+      snapshot.report.plan.units.begin(), snapshot.report.plan.units.end(),
+      [&](const Unit& u) { return std::find(u.modules.begin(), u.modules.end(), name) != u.modules.end(); });
+  return has ? "yes" : "no";
+}
+
+/// "31.5GB/s" as people write it: "31.5 GB/s".
+std::string spaced(std::string quantity) {
+  const std::size_t unit = quantity.find_first_not_of("0123456789.");
+  if (unit != std::string::npos && unit > 0) quantity.insert(unit, " ");
+  return quantity;
+}
+
+/// The name of a cluster that has one; else how many GPUs there are, whose name stands in its own field.
+std::string cluster_text(const Cluster& cluster) {
+  if (cluster.name.empty()) return "";
+  const bool is_named = cluster.name.find("x " + cluster.gpu.name) == std::string::npos &&
+                        cluster.name.find(" GPUs of ") == std::string::npos;
+  if (is_named) return "(" + cluster.name + ")";
+  if (cluster.nodes == 1) return fmt::format("({})", planner::counted(cluster.gpus_per_node, "GPU"));
+  return fmt::format("({} nodes x {} GPUs)", cluster.nodes, cluster.gpus_per_node);
+}
+
+/// A GPU that stands in is nothing that anybody chose; its memory has a field of its own.
+std::string gpu_text(const Gpu& gpu) {
+  if (!planner::is_stand_in(gpu)) return gpu.name;
+  return "(like " + gpu.name.substr(0, gpu.name.find(" with ")) + ")";
+}
+
+std::string machine_text(Option option, const Cluster& cluster) {
+  switch (option) {
+    case Option::ClusterFile:
+      return cluster_text(cluster);
+    case Option::GpuName:
+      return gpu_text(cluster.gpu);
+    case Option::Gpus:
+      return std::to_string(cluster.gpus_per_node);
+    case Option::Nodes:
+      return std::to_string(cluster.nodes);
+    case Option::Memory:
+      return exact_size(cluster.gpu.memory.value);
+    case Option::IntraLinkName:
+      return std::string(name_of(kIntraLinkNames, cluster.intra_node.kind));
+    case Option::IntraBandwidth:
+      return spaced(exact_bandwidth(cluster.intra_node.bandwidth.value));
+    case Option::NetworkName:
+      return std::string(name_of(kNetworkNames, cluster.network.kind));
+    case Option::NicBandwidth:
+      return spaced(exact_bandwidth(cluster.network.nic_bandwidth.value));
+    case Option::HostMemory:
+      return cluster.host_memory ? exact_size(cluster.host_memory->value) : "";
+    default:
+      return "";
+  }
+}
+
+std::string plan_text(Option option, const Snapshot& snapshot) {
+  const Plan& plan = snapshot.report.plan;
+  switch (option) {
+    case Option::Strategy: {
+      const std::string name = planner::fsdp1_name(plan);
+      return planner::has_mixed_reshard(plan) ? fmt::format("(mixed {})", name) : name;
+    }
+    case Option::Shard:
+      return std::to_string(plan.mesh.shard);
+    case Option::Reshard:
+      return reshard_of(plan);
+    case Option::Wrap:
+      return fmt::format("({})", planner::counted(static_cast<std::int64_t>(plan.units.size()), "unit"));
+    case Option::WrapEnds:
+      return ends_of(snapshot);
+    case Option::Checkpoint:
+      return checkpoint_of(plan, snapshot.model.get());
+    case Option::Offload:
+      return plan.cpu_offload ? "yes" : "no";
+    case Option::Prefetch:
+      return std::to_string(plan.forward_prefetch);
+    case Option::BackwardPrefetch:
+      return std::to_string(plan.backward_prefetch);
+    default:
+      return "";
+  }
+}
+
+std::string work_text(Option option, const Snapshot& snapshot) {
+  const Plan& plan = snapshot.report.plan;
+  switch (option) {
+    case Option::Recipe:
+      return plan.recipe;
+    case Option::Batch:
+      return shown_dimension("batch", snapshot);
+    case Option::Sequence:
+      return shown_dimension("seq", snapshot);
+    case Option::Accumulate:
+      return std::to_string(plan.accumulation);
+    case Option::GlobalBatch: {
+      const std::string batch = shown_dimension("batch", snapshot);
+      if (batch.empty()) return "";
+      return fmt::format("{}", std::stoll(batch) * plan.accumulation * plan.mesh.world_size());
+    }
+    case Option::Precision:
+      return precision_of(plan);
+    case Option::ReduceDtype:
+      return plan.mixed_precision.reduce_dtype ? std::string(name_of(*plan.mixed_precision.reduce_dtype))
+                                               : "(as computed)";
+    case Option::OptimizerName:
+      return std::string(name_of(kOptimizerKindTable, plan.optimizer.kind));
+    case Option::OptimizerImpl:
+      return std::string(name_of(kOptimizerImplementationTable, plan.optimizer.implementation));
+    case Option::OptimizerStatesName:
+      return std::string(name_of(kOptimizerStatesTable, plan.optimizer.states));
+    case Option::Clip:
+      return plan.optimizer.clip_grad_norm ? fmt::format("{}", *plan.optimizer.clip_grad_norm) : "none";
+    case Option::Flavor:
+      return plan.runtime.flavor;
+    case Option::AllocConf:
+      return plan.runtime.allocator_settings;
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::span<const ControlInfo> control_infos() {
+  static const std::vector<ControlInfo> infos = make_infos();
+  return infos;
+}
+
+std::string shown_text(Option option, const Snapshot& snapshot) {
+  if (planner::info_of(option).group == planner::info_of(Option::Gpus).group) {
+    return machine_text(option, snapshot.cluster);
+  }
+  const std::string text = plan_text(option, snapshot);
+  return text.empty() ? work_text(option, snapshot) : text;
+}
+
+std::string shown_dimension(const std::string& name, const Snapshot& snapshot) {
+  for (const Dimension& dimension : snapshot.report.plan.dimensions) {
+    if (dimension.name == name) return fmt::format("{}", dimension.value);
+  }
+  return "";
+}
+
+}  // namespace fsdp::gui

@@ -1,0 +1,44 @@
+#pragma once
+
+// The controls of the window as a table: each is an option of the command line, so that its name, its text and its
+// meaning are those of the command.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "command/cli_options.h"
+#include "gui/state/snapshot.h"
+
+namespace fsdp::gui {
+
+enum class ControlKind : std::uint8_t {
+  Count,   ///< A whole number: slider and box.
+  Size,    ///< Bytes: slider and text with its unit.
+  Choice,  ///< One of some texts.
+  Open,    ///< One of some texts, or another text.
+  Text,
+};
+
+struct ControlInfo {
+  planner::Option option = planner::Option::Gpus;
+  std::string_view label;
+  std::string_view group;
+  ControlKind kind = ControlKind::Text;
+  std::vector<std::int64_t> stops;   ///< Of the slider: whole numbers, or GiB of a size.
+  std::vector<std::string> choices;  ///< Texts of the option.
+};
+
+/// In the order of the window; groups stand together.
+std::span<const ControlInfo> control_infos();
+
+/// What the option is in a snapshot, in the words of the option: "4", "16GiB", "FULL_SHARD". What no text of the option
+/// says ("reshard_after_forward differs from unit to unit") is a word in round brackets; empty: nothing.
+std::string shown_text(planner::Option option, const Snapshot& snapshot);
+
+/// The value of one of the model's dimensions in a snapshot; empty: it has none.
+std::string shown_dimension(const std::string& name, const Snapshot& snapshot);
+
+}  // namespace fsdp::gui

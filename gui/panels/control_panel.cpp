@@ -1,0 +1,205 @@
+#include "gui/panels/control_panel.h"
+
+#include <QGroupBox>
+#include <QLabel>
+#include <algorithm>
+
+#include "core/spec/model_library.h"
+#include "gui/state/plan_edit.h"
+
+namespace fsdp::gui {
+
+using planner::Option;
+
+namespace {
+
+QString text(std::string_view view) {
+  return QString::fromUtf8(view.data(), static_cast<qsizetype>(view.size()));
+}
+
+bool is_plain_number(const std::string& written) {
+  return !written.empty() && written.find_first_not_of("0123456789.") == std::string::npos;
+}
+
+}  // namespace
+
+ControlPanel::ControlPanel(AppState& state, QWidget* parent) : QScrollArea(parent), state_(state) {
+  setObjectName("controls");
+  setAccessibleName(tr("Controls"));
+  setWidgetResizable(true);
+  setFrameShape(QFrame::NoFrame);
+  auto* page = new QWidget(this);
+  column_ = new QVBoxLayout(page);
+  column_->setContentsMargins(8, 8, 8, 8);
+  column_->setSpacing(10);
+  if (auto library = read_cluster_library(state.library() + "/clusters")) machines_ = *std::move(library);
+  std::string_view group;
+  for (const ControlInfo& info : control_infos()) {
+    if (info.group != group) {
+      group = info.group;
+      add_group(text(group));
+      if (info.option == Option::Strategy) add_choice_of_plan();
+    }
+    add_control(info);
+    if (info.option == Option::Sequence) {
+      dimensions_ = new QVBoxLayout;
+      dimensions_->setSpacing(4);
+      group_->addLayout(dimensions_);
+    }
+  }
+  column_->addStretch(1);
+  setWidget(page);
+  page->setMinimumWidth(345);
+  setMinimumWidth(361);
+  connect(&state_, &AppState::inputs_changed, this, &ControlPanel::show_state);
+  connect(&state_, &AppState::snapshot_changed, this, &ControlPanel::show_state);
+  show_state();
+}
+
+Control* ControlPanel::control(Option option) const {
+  const auto found = controls_.find(option);
+  return found == controls_.end() ? nullptr : found->second;
+}
+
+void ControlPanel::add_group(const QString& title) {
+  auto* box = new QGroupBox(title, this);
+  group_ = new QVBoxLayout(box);
+  group_->setContentsMargins(8, 6, 4, 8);
+  group_->setSpacing(4);
+  column_->addWidget(box);
+}
+
+void ControlPanel::add_choice_of_plan() {
+  searched_ = new QRadioButton(tr("Search for the best plan"), this);
+  searched_->setObjectName("search_plan");
+  searched_->setAccessibleName(searched_->text());
+  searched_->setToolTip(tr("Whatever is not set below is searched: the fastest plan that fits"));
+  kept_ = new QRadioButton(tr("Keep the plan that is shown"), this);
+  kept_->setObjectName("keep_plan");
+  kept_->setAccessibleName(kept_->text());
+  kept_->setToolTip(tr("Predict exactly this plan, whatever changes around it; units can be edited"));
+  connect(searched_, &QRadioButton::clicked, this, [this] { state_.set_kept(false); });
+  connect(kept_, &QRadioButton::clicked, this, [this] { state_.set_kept(true); });
+  group_->addWidget(searched_);
+  group_->addWidget(kept_);
+}
+
+void ControlPanel::add_control(const ControlInfo& info) {
+  std::vector<std::string> choices = info.choices;
+  if (info.option == Option::GpuName) {
+    for (const Gpu& gpu : machines_.gpus) choices.push_back(gpu.name);
+  } else if (info.option == Option::ClusterFile) {
+    for (const Cluster& cluster : machines_.clusters) choices.push_back(cluster.name);
+  }
+  const QString flag = text(planner::flag_of(info.option));
+  const QString help = text(planner::info_of(info.option).help) + " (" + flag + ")";
+  auto* control = new Control(info.kind, flag, text(info.label), help, info.stops, choices, this);
+  connect(control, &Control::edited, this,
+          [this, option = info.option](const QString& value, int gesture) { edit(option, value, gesture); });
+  controls_[info.option] = control;
+  group_->addWidget(control);
+}
+
+std::string ControlPanel::resolved(Option option, const std::string& value) const {
+  if (option == Option::GpuName) {
+    if (const auto gpu = find_gpu(value, machines_.gpus, "")) return gpu->name;
+  } else if (option == Option::ClusterFile) {
+    if (const auto cluster = find_cluster(value, machines_.clusters, "")) return cluster->name;
+  }
+  return value;
+}
+
+void ControlPanel::edit(Option option, const QString& written, int gesture) {
+  const QString value = text(resolved(option, written.toStdString()));
+  const QString what = value.isEmpty() ? tr("take back %1").arg(text(planner::flag_of(option)))
+                                       : tr("%1 %2").arg(text(planner::flag_of(option)), value);
+  const Inputs& inputs = state_.inputs();
+  if (!inputs.kept || !is_about_plan(option)) {
+    state_.change(with_option(inputs, option, value.toStdString()), what, gesture);
+    return;
+  }
+  const SnapshotPtr shown = state_.snapshot();
+  if (!shown || !shown->model) return;
+  const auto plan = with_choice(inputs.kept->plan, option, value.toStdString(), *shown->model, shown->cluster);
+  if (plan) {
+    state_.keep_plan(*plan, what);
+  } else {
+    state_.report_errors(plan.error());
+    show_state();
+  }
+}
+
+void ControlPanel::read_model() {
+  model_ = state_.inputs().model;
+  spec_ = {};
+  const auto path = find_model_file(model_, state_.library());
+  if (path) {
+    if (auto spec = read_model_spec(*path)) spec_ = *std::move(spec);
+  }
+  std::vector<std::string> recipes;
+  for (const Recipe& recipe : spec_.recipes) recipes.push_back(recipe.name);
+  controls_.at(Option::Recipe)->set_choices(recipes);
+  rebuild_dimensions();
+}
+
+void ControlPanel::rebuild_dimensions() {
+  for (const auto& [name, control] : sizes_) control->deleteLater();
+  sizes_.clear();
+  for (const SpecDimension& dimension : spec_.dimensions) {
+    if (dimension.name == "batch" || dimension.name == "seq" || !is_plain_number(dimension.value.text)) continue;
+    const double usual = QString::fromStdString(dimension.value.text).toDouble();
+    std::vector<std::int64_t> stops;
+    for (double stop = std::max(1.0, usual / 8); stop <= usual * 8; stop *= 2) {
+      stops.push_back(static_cast<std::int64_t>(stop));
+    }
+    stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
+    const QString name = QString::fromStdString(dimension.name);
+    auto* control = new Control(ControlKind::Count, "--set " + name, QString(name).replace('_', ' '),
+                                tr("A size of this model (--set %1)").arg(name), stops, {}, this);
+    connect(control, &Control::edited, this, [this, name](const QString& value, int gesture) {
+      state_.change(with_dimension(state_.inputs(), name.toStdString(), value.toStdString()),
+                    tr("%1 %2").arg(name, value), gesture);
+    });
+    sizes_[dimension.name] = control;
+    dimensions_->addWidget(control);
+  }
+}
+
+void ControlPanel::show_state() {
+  const Inputs& inputs = state_.inputs();
+  if (inputs.model != model_) read_model();
+  const SnapshotPtr shown = state_.snapshot();
+  const bool is_kept = inputs.kept.has_value();
+  searched_->setChecked(!is_kept);
+  kept_->setChecked(is_kept);
+  kept_->setEnabled(shown != nullptr);
+  for (const auto& [option, control] : controls_) {
+    const auto own = is_kept && is_about_plan(option) ? std::nullopt : text_of(inputs, option);
+    const std::string value = own ? *own : shown ? shown_text(option, *shown) : "";
+    control->show_value(QString::fromStdString(value), own.has_value());
+    const bool is_search = is_about_plan(option);
+    control->set_reset_hint(!own ? "" : is_search ? tr("Let the search decide") : tr("Back to the default"));
+  }
+  controls_.at(Option::GlobalBatch)->setEnabled(!is_kept);
+  // A model without tokens has no sequence.
+  const auto has_size = [&](const char* name) {
+    return spec_.dimensions.empty() || std::any_of(spec_.dimensions.begin(), spec_.dimensions.end(),
+                                                   [&](const SpecDimension& each) { return each.name == name; });
+  };
+  controls_.at(Option::Sequence)->setVisible(has_size("seq"));
+  controls_.at(Option::Batch)->setVisible(has_size("batch"));
+  for (const auto& [name, control] : sizes_) {
+    const auto found = inputs.options.find(Option::SetDimension);
+    QString own;
+    if (found != inputs.options.end()) {
+      for (const std::string& each : found->second) {
+        if (each.starts_with(name + "=")) own = QString::fromStdString(each.substr(name.size() + 1));
+      }
+    }
+    control->show_value(own.isEmpty() && shown ? QString::fromStdString(shown_dimension(name, *shown)) : own,
+                        !own.isEmpty());
+    control->set_reset_hint(own.isEmpty() ? "" : tr("Back to the default"));
+  }
+}
+
+}  // namespace fsdp::gui

@@ -1,0 +1,52 @@
+#pragma once
+
+// All controls, by group, on one scrolling page.
+
+#include <QButtonGroup>
+#include <QRadioButton>
+#include <QScrollArea>
+#include <QVBoxLayout>
+#include <map>
+#include <string>
+
+#include "core/cluster/cluster_library.h"
+#include "core/spec/model_spec.h"
+#include "gui/panels/control.h"
+#include "gui/state/app_state.h"
+
+namespace fsdp::gui {
+
+class ControlPanel : public QScrollArea {
+  Q_OBJECT
+
+ public:
+  explicit ControlPanel(AppState& state, QWidget* parent = nullptr);
+
+  /// The control of an option; null: it has none.
+  Control* control(planner::Option option) const;
+
+ private:
+  void add_group(const QString& title);
+  void add_control(const ControlInfo& info);
+  void add_choice_of_plan();
+  void edit(planner::Option option, const QString& written, int gesture);
+  /// The name of the GPU or cluster that the command would take for what was written; else what was written.
+  std::string resolved(planner::Option option, const std::string& value) const;
+  void show_state();
+  void read_model();
+  void rebuild_dimensions();
+
+  AppState& state_;
+  QVBoxLayout* column_ = nullptr;
+  QVBoxLayout* group_ = nullptr;
+  QVBoxLayout* dimensions_ = nullptr;
+  QRadioButton* searched_ = nullptr;
+  QRadioButton* kept_ = nullptr;
+  std::map<planner::Option, Control*> controls_;
+  std::map<std::string, Control*> sizes_;
+  std::string model_;  ///< Whose recipes and dimensions are shown.
+  ModelSpec spec_;
+  ClusterLibrary machines_;
+};
+
+}  // namespace fsdp::gui

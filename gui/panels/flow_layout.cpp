@@ -1,0 +1,64 @@
+#include "gui/panels/flow_layout.h"
+
+#include <QWidget>
+#include <algorithm>
+
+namespace fsdp::gui {
+
+namespace {
+
+/// In a narrow window there is more need of room below.
+int most_rows(int width) {
+  return width < 620 ? 1 : 2;
+}
+
+}  // namespace
+
+FlowLayout::~FlowLayout() {
+  while (QLayoutItem* item = takeAt(0)) delete item;
+}
+
+QLayoutItem* FlowLayout::takeAt(int index) {
+  return index >= 0 && index < items_.size() ? items_.takeAt(index) : nullptr;
+}
+
+QSize FlowLayout::minimumSize() const {
+  int height = 0;
+  for (const QLayoutItem* item : items_) height = std::max(height, item->sizeHint().height());
+  return {0, height};
+}
+
+void FlowLayout::setGeometry(const QRect& rect) {
+  QLayout::setGeometry(rect);
+  place(rect, true);
+}
+
+int FlowLayout::place(const QRect& rect, bool moves) const {
+  int x = rect.x();
+  int y = rect.y();
+  int row_height = 0;
+  int bottom = rect.y();  // Of what is shown.
+  int row = 0;
+  const int most = most_rows(rect.width());
+  for (QLayoutItem* item : items_) {
+    const QSize size = item->sizeHint().boundedTo(QSize(rect.width(), item->sizeHint().height()));
+    if (x > rect.x() && x + size.width() > rect.x() + rect.width()) {
+      x = rect.x();
+      y += row_height + spacing();
+      row_height = 0;
+      ++row;
+    }
+    if (moves) {
+      // Hiding a widget would lay all of them out again, from in here.
+      const bool is_shown = row < most;
+      item->setGeometry(QRect(QPoint(x, y), is_shown ? size : QSize(0, 0)));
+      item->widget()->setFocusPolicy(is_shown ? Qt::StrongFocus : Qt::NoFocus);
+    }
+    row_height = std::max(row_height, size.height());
+    if (row < most) bottom = y + row_height;
+    x += size.width() + spacing();
+  }
+  return bottom - rect.y();
+}
+
+}  // namespace fsdp::gui

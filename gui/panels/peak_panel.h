@@ -1,0 +1,49 @@
+#pragma once
+
+// What is alive at the peak, or at the moment that was chosen: tensor by tensor, with the arithmetic of each.
+
+#include <QLabel>
+#include <QPushButton>
+#include <QSortFilterProxyModel>
+#include <QTreeView>
+#include <QWidget>
+
+#include "gui/charts/table_twin.h"
+#include "gui/panels/cost_delegate.h"
+#include "gui/state/snapshot.h"
+#include "gui/theme/theme.h"
+
+namespace fsdp::gui {
+
+class PeakPanel : public QWidget {
+  Q_OBJECT
+
+ public:
+  explicit PeakPanel(QWidget* parent = nullptr);
+
+  /// Goes to the peak of it.
+  void set_snapshot(SnapshotPtr snapshot);
+  void set_theme(const Theme& theme);
+  /// Both count in Snapshot::curves.
+  void show_moment(int phase, int moment);
+  void show_peak();
+  QAbstractTableModel* twin_model() { return &table_; }
+
+ signals:
+  /// The peak was asked for; charts may follow.
+  void peak_asked();
+
+ private:
+  void fill(std::size_t phase, std::size_t moment, bool is_peak);
+
+  SnapshotPtr snapshot_;
+  TableTwin table_;
+  QSortFilterProxyModel sorted_;
+  QLabel* heading_;
+  QLabel* sentence_;
+  QPushButton* to_peak_;
+  QTreeView* view_;
+  CostDelegate* bars_;
+};
+
+}  // namespace fsdp::gui

@@ -1,0 +1,455 @@
+#include "gui/panels/verdict_bar.h"
+
+#include <QHBoxLayout>
+#include <QMenu>
+#include <QPainter>
+#include <QStyle>
+#include <QStyleOptionButton>
+#include <QStylePainter>
+#include <QVBoxLayout>
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/parse_units.h"
+#include "gui/panels/comparison_panel.h"
+#include "gui/panels/flow_layout.h"
+#include "render/choice_words.h"
+
+namespace fsdp::gui {
+
+namespace {
+
+constexpr std::size_t kMostChips = 5;
+
+QString percent(double share) {
+  return QString::number(share * 100, 'f', share < 0.1 ? 1 : 0) + QStringLiteral(" %");
+}
+
+void set_color(QWidget& widget, const QColor& color) {
+  QPalette palette = widget.palette();
+  if (palette.color(QPalette::WindowText) == color) return;
+  palette.setColor(QPalette::WindowText, color);
+  palette.setColor(QPalette::ButtonText, color);
+  widget.setPalette(palette);
+}
+
+/// A button that says as much as there is room for.
+class Chip : public QPushButton {
+ public:
+  using QPushButton::QPushButton;
+
+ protected:
+  void paintEvent(QPaintEvent* /*event*/) override {
+    QStyleOptionButton option;
+    initStyleOption(&option);
+    if (sizeHint().width() > width()) option.text = fontMetrics().elidedText(text(), Qt::ElideMiddle, width() - 10);
+    QStylePainter(this).drawControl(QStyle::CE_PushButton, option);
+  }
+};
+
+/// What a remedy brings; where the plan does not fit, first of all whether it does with it.
+QString effects_of(const planner::Remedy& remedy, bool says_fits) {
+  QStringList effects;
+  const bool fits = remedy.verdict == Verdict::Fits;
+  if (says_fits && fits) effects << VerdictBar::tr("fits");
+  if (remedy.delta_bytes != Bytes(0)) effects << signed_size_text(remedy.delta_bytes);
+  if (std::abs(remedy.delta_time.count()) >= 1e-9) effects << signed_time_text(remedy.delta_time);
+  if (effects.isEmpty()) effects << (fits ? VerdictBar::tr("fits") : VerdictBar::tr("does not fit"));
+  return effects.join(", ");
+}
+
+/// "  ·  measured on CPU: live peak 12.4 MiB, exactly as predicted for CPU"
+QString measured_text(const Snapshot& shown, const Overlay& overlay) {
+  const MeasuredComparison measured = measured_figures(shown, overlay);
+  const bool is_cpu = was_on_cpu(overlay);
+  const QString where = is_cpu ? VerdictBar::tr("measured on CPU") : VerdictBar::tr("measured");
+  if (measured.is_of_another) return VerdictBar::tr("  ·  %1: of another model or plan").arg(text_of(overlay.name));
+  if (!measured.live_peak || measured.live_peak->measured <= 0) return {};
+  const QString peak = size_text(Bytes(measured.live_peak->measured));
+  const double off = measured.live_peak->relative() * 100;
+  const QString share = QString::number(std::abs(off), 'f', 2) + QStringLiteral(" %");
+  const QString how = off == 0  ? VerdictBar::tr("exactly as predicted")
+                      : off > 0 ? VerdictBar::tr("predicted %1 more").arg(share)
+                                : VerdictBar::tr("predicted %1 less").arg(share);
+  const QString for_cpu = is_cpu && overlay.own ? VerdictBar::tr(" for CPU") : QString();
+  return VerdictBar::tr("  ·  %1: live peak %2, %3%4").arg(where, peak, how, for_cpu);
+}
+
+/// " (2.19–9.39 s)": the band of a step; empty where none is known.
+QString band_text(const TimeReport& time) {
+  if (time.low <= Seconds(0) || time.high <= time.low) return {};
+  QString low = time_text(time.low);
+  const QString high = time_text(time.high);
+  const QString unit = high.section(' ', 1);
+  if (low.endsWith(' ' + unit)) low.chop(unit.size() + 1);
+  return QString(" (%1\u2013%2)").arg(low, high);
+}
+
+QString text_of_remedy(const planner::Remedy& remedy, bool misses) {
+  QString what = text_of(remedy.what);
+  what[0] = what[0].toUpper();
+  return what + ":  " + effects_of(remedy, misses);
+}
+
+}  // namespace
+
+QString text_of(const std::string& text) {
+  return QString::fromStdString(text);
+}
+QString size_text(Bytes size) {
+  return text_of(format_bytes(size));
+}
+QString time_text(Seconds time) {
+  return text_of(format_time(time));
+}
+QString signed_size_text(Bytes size) {
+  const QString sign = size > Bytes(0) ? "+" : size < Bytes(0) ? QString(QChar(0x2212)) : QString();
+  return sign + size_text(size < Bytes(0) ? -size : size);
+}
+QString signed_time_text(Seconds time) {
+  const QString sign = time.count() > 0 ? "+" : time.count() < 0 ? QString(QChar(0x2212)) : QString();
+  return sign + time_text(Seconds(std::abs(time.count())));
+}
+
+BudgetBar::BudgetBar(QWidget* parent) : QWidget(parent) {
+  setObjectName("budget_bar");
+  setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
+  setMinimumWidth(120);
+}
+
+void BudgetBar::show_report(const MemoryReport& memory, const StepReport* baseline) {
+  memory_ = memory;
+  baseline_peak_ = baseline == nullptr ? Bytes(-1) : baseline->memory.peaks.device;
+  const QString text = tr("Device peak %1 of %2; %3 are kept free as a margin")
+                           .arg(size_text(memory.peaks.device), size_text(memory.budget), size_text(memory.margin));
+  setToolTip(text);
+  setAccessibleName(text);
+  update();
+}
+
+void BudgetBar::set_theme(const Theme& theme) {
+  theme_ = theme;
+  update();
+}
+
+void BudgetBar::paintEvent(QPaintEvent* /*event*/) {
+  QPainter painter(this);
+  painter.setRenderHint(QPainter::Antialiasing);
+  const double most = static_cast<double>(
+      std::max({memory_.budget.count(), memory_.peaks.device.count(), baseline_peak_.count(), std::int64_t{1}}));
+  const QRectF track = QRectF(rect()).adjusted(0.5, 3.5, -0.5, -3.5);
+  const auto x_of = [&](Bytes bytes) {
+    return track.left() + track.width() * static_cast<double>(bytes.count()) / most;
+  };
+  painter.setPen(Qt::NoPen);
+  painter.setBrush(theme_.grid);
+  painter.drawRoundedRect(track, 3, 3);
+  const Bytes used = std::min(memory_.peaks.device, memory_.budget);
+  painter.setBrush(memory_.peaks.device + memory_.margin > memory_.budget ? theme_.bad : theme_.good);
+  painter.drawRoundedRect(QRectF(track.topLeft(), QPointF(x_of(used), track.bottom())), 3, 3);
+  // The margin is hatched: it is not used, and may not be.
+  const QRectF margin(QPointF(x_of(used), track.top()),
+                      QPointF(x_of(std::min(used + memory_.margin, memory_.budget)), track.bottom()));
+  painter.fillRect(margin, QBrush(theme_.text_weak, Qt::BDiagPattern));
+  if (memory_.peaks.device > memory_.budget) {
+    const QRectF missing(QPointF(x_of(memory_.budget), track.top()),
+                         QPointF(x_of(memory_.peaks.device), track.bottom()));
+    painter.fillRect(missing, QBrush(theme_.bad, Qt::DiagCrossPattern));
+    painter.setPen(QPen(theme_.text, 2));
+    painter.drawLine(QPointF(x_of(memory_.budget), 0), QPointF(x_of(memory_.budget), height()));
+  }
+  if (baseline_peak_ >= Bytes(0)) {
+    painter.setPen(QPen(theme_.baseline, 2, Qt::DashLine));
+    painter.drawLine(QPointF(x_of(baseline_peak_), 0), QPointF(x_of(baseline_peak_), height()));
+  }
+}
+
+VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), state_(state) {
+  setObjectName("verdict");
+  auto* column = new QVBoxLayout(this);
+  column->setContentsMargins(12, 8, 12, 6);
+  column->setSpacing(4);
+  auto* row = new QHBoxLayout;
+  row->setSpacing(16);
+  verdict_ = new QLabel(this);
+  verdict_->setObjectName("verdict_word");
+  QFont font = verdict_->font();
+  font.setPointSizeF(font.pointSizeF() * 1.7);
+  font.setBold(true);
+  verdict_->setFont(font);
+  row->addWidget(verdict_);
+  bar_ = new BudgetBar(this);
+  row->addWidget(bar_, 1);
+  peak_ = add_figure(*row, tr("Device peak"),
+                     tr("Highest memory of the device: what the allocator reserves, and what "
+                        "the process holds outside of it"));
+  headroom_ = add_figure(*row, tr("Headroom"), tr("What is left after the safety margin, or what is missing with it"));
+  step_ = add_figure(*row, tr("Step time"),
+                     tr("One optimizer step, with all its micro-batches; in brackets the band in which it may lie"));
+  exposed_ = add_figure(*row, tr("Exposed"), tr("Time in which the compute stream waits for communication"));
+  column->addLayout(row);
+  moment_ = new QPushButton(this);
+  moment_->setObjectName("binding_moment");
+  moment_->setFlat(true);
+  moment_->setCursor(Qt::PointingHandCursor);
+  moment_->setStyleSheet("text-align: left; padding: 1px 0px;");
+  moment_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed);
+  connect(moment_, &QPushButton::clicked, this, &VerdictBar::peak_clicked);
+  auto* line = new QHBoxLayout;
+  line->addWidget(moment_, 1);
+  assumes_ = new QToolButton(this);
+  assumes_->setObjectName("assumptions");
+  assumes_->setAutoRaise(true);
+  assumes_->setCursor(Qt::PointingHandCursor);
+  connect(assumes_, &QToolButton::clicked, this, &VerdictBar::assumptions_wanted);
+  line->addWidget(assumes_);
+  column->addLayout(line);
+  auto* below = new QHBoxLayout;
+  chips_ = new QWidget(this);
+  chips_->setObjectName("remedies");
+  auto* flow = new FlowLayout(chips_);
+  flow->setContentsMargins(0, 0, 0, 0);
+  below->addWidget(chips_, 1);
+  more_ = new QToolButton(this);
+  more_->setObjectName("all_remedies");
+  more_->setPopupMode(QToolButton::InstantPopup);
+  more_->setMenu(new QMenu(more_));
+  more_->setToolTip(tr("Every suggestion with its cost"));
+  below->addWidget(more_, 0, Qt::AlignTop);
+  search_ = new QPushButton(tr("Search again"), this);
+  search_->setObjectName("search_again");
+  search_->setToolTip(tr("Exactly this plan is predicted. Look for the best plan under what is set now"));
+  connect(search_, &QPushButton::clicked, this, [this] { state_.set_kept(false); });
+  below->addWidget(search_, 0, Qt::AlignTop);
+  progress_text_ = new QLabel(this);
+  progress_ = new QProgressBar(this);
+  progress_->setRange(0, 0);
+  progress_->setMaximumWidth(90);
+  progress_->setMaximumHeight(12);
+  progress_->setTextVisible(false);
+  progress_->setAccessibleName(tr("The planner is working"));
+  stop_ = new QToolButton(this);
+  stop_->setObjectName("stop_search");
+  stop_->setText(tr("Stop"));
+  stop_->setToolTip(tr("Stop the search and keep what was found so far"));
+  stop_->setAccessibleName(tr("Stop the search"));
+  connect(stop_, &QToolButton::clicked, this, [this] { state_.cancel_search(); });
+  below->addWidget(progress_text_);
+  below->addWidget(progress_);
+  below->addWidget(stop_);
+  column->addLayout(below);
+  connect(&state_, &AppState::snapshot_changed, this, &VerdictBar::show_state);
+  connect(&state_, &AppState::baseline_changed, this, &VerdictBar::show_state);
+  connect(&state_, &AppState::measured_changed, this, &VerdictBar::show_state);
+  connect(&state_, &AppState::stale_changed, this, &VerdictBar::show_state);
+  connect(&state_, &AppState::busy_changed, this, &VerdictBar::show_busy);
+  connect(&state_, &AppState::inputs_changed, this, [this] { search_->setVisible(state_.inputs().kept.has_value()); });
+  connect(&state_, &AppState::inputs_changed, this, &VerdictBar::show_state);
+  search_->hide();
+  connect(&state_, &AppState::progressed, this, [this](const QString& text) { progress_text_->setText(text); });
+  show_state();
+  show_busy();
+}
+
+VerdictBar::Figure VerdictBar::add_figure(QHBoxLayout& row, const QString& title, const QString& help) {
+  auto* box = new QWidget(this);
+  auto* column = new QVBoxLayout(box);
+  column->setContentsMargins(0, 0, 0, 0);
+  column->setSpacing(0);
+  Figure figure{new QLabel(title, box), new QLabel(box), new QLabel(box)};
+  QFont small = figure.title->font();
+  small.setPointSizeF(small.pointSizeF() * 0.85);
+  figure.title->setFont(small);
+  figure.delta->setFont(small);
+  QFont strong = figure.value->font();
+  strong.setBold(true);
+  figure.value->setFont(strong);
+  figure.value->setTextInteractionFlags(Qt::TextSelectableByMouse);
+  figure.value->setAccessibleName(title);
+  box->setToolTip(help);
+  column->addWidget(figure.title);
+  column->addWidget(figure.value);
+  column->addWidget(figure.delta);
+  figure.delta->hide();
+  row.addWidget(box);
+  return figure;
+}
+
+void VerdictBar::set_theme(const Theme& theme) {
+  theme_ = theme;
+  bar_->set_theme(theme);
+  for (const Figure& figure : {peak_, headroom_, step_, exposed_}) set_color(*figure.title, theme.text_weak);
+  set_color(*progress_text_, theme.text_weak);
+  show_state();
+}
+
+void VerdictBar::show_delta(QLabel& label, const QString& text, double change) {
+  label.setVisible(state_.baseline() != nullptr);
+  if (!state_.baseline()) return;
+  label.setText(change == 0 ? tr("as pinned") : text);
+  label.setToolTip(state_.baseline_name().isEmpty() ? tr("Against the pinned baseline")
+                                                    : tr("Against the baseline %1").arg(state_.baseline_name()));
+  set_color(label, change == 0 ? theme_.text_weak : change < 0 ? theme_.good : theme_.bad);
+}
+
+void VerdictBar::show_figures(const Snapshot& shown) {
+  const StepReport& report = shown.report;
+  const MemoryReport& memory = report.memory;
+  const Bytes headroom = memory.budget - memory.margin - memory.peaks.device;
+  const double share = ratio(memory.peaks.device, memory.budget);
+  peak_.value->setText(
+      tr("%1 of %2 (%3)").arg(size_text(memory.peaks.device), size_text(memory.budget), percent(share)));
+  const QString title = headroom < Bytes(0) ? tr("Missing, with %1 margin") : tr("Headroom after %1 margin");
+  headroom_.title->setText(title.arg(size_text(memory.margin)));
+  headroom_.value->setText(size_text(headroom < Bytes(0) ? -headroom : headroom));
+  step_.value->setText(time_text(report.time.step) + band_text(report.time));
+  step_.value->setToolTip(tr("The step may take from %1 to %2; %3 tokens/s per GPU, MFU %4")
+                              .arg(time_text(report.time.low), time_text(report.time.high))
+                              .arg(report.time.tokens_per_second_per_gpu, 0, 'f', 0)
+                              .arg(percent(report.time.mfu)));
+  const double exposed = report.time.step.count() > 0 ? report.time.exposed_communication / report.time.step : 0;
+  QString waits_text = tr("%1 (%2)").arg(time_text(report.time.exposed_communication), percent(exposed));
+  // The GPU waits for the CPU as well, which no share of communication says.
+  if (report.plan.cpu_offload) waits_text += tr(", CPU optimizer %1").arg(time_text(report.time.optimizer));
+  exposed_.value->setText(waits_text);
+  if (!state_.baseline()) {
+    for (const Figure& figure : {peak_, headroom_, step_, exposed_}) figure.delta->hide();
+    return;
+  }
+  const StepReport& before = state_.baseline()->report;
+  const Bytes peak = memory.peaks.device - before.memory.peaks.device;
+  show_delta(*peak_.delta, signed_size_text(peak), static_cast<double>(peak.count()));
+  const Bytes before_headroom = before.memory.budget - before.memory.margin - before.memory.peaks.device;
+  show_delta(*headroom_.delta, signed_size_text(headroom - before_headroom),
+             -static_cast<double>((headroom - before_headroom).count()));
+  const Seconds step = report.time.step - before.time.step;
+  show_delta(*step_.delta, signed_time_text(step), step.count());
+  const Seconds waits = report.time.exposed_communication - before.time.exposed_communication;
+  show_delta(*exposed_.delta, signed_time_text(waits), waits.count());
+}
+
+void VerdictBar::show_state() {
+  const SnapshotPtr shown = state_.snapshot();
+  // Not the whole: a first search can be stopped before there is an answer.
+  bar_->setEnabled(shown != nullptr);
+  moment_->setEnabled(shown != nullptr);
+  if (!shown) {
+    verdict_->setText(state_.has_model() ? tr("Looking …") : QString());
+    set_color(*verdict_, theme_.text_weak);
+    moment_text_.clear();
+    for (const Figure& figure : {peak_, headroom_, step_, exposed_}) figure.value->setText(QStringLiteral("–"));
+    assumes_->hide();
+    show_moment();
+    show_chips();
+    return;
+  }
+  const bool fits = shown->report.verdict == Verdict::Fits;
+  // A word and a sign: color alone says nothing to some.
+  verdict_->setText(fits ? QStringLiteral("✓ FITS") : QStringLiteral("✗ DOES NOT FIT"));
+  const bool is_stale = state_.is_stale() || !state_.errors().empty();
+  set_color(*verdict_, is_stale ? theme_.text_weak : fits ? theme_.good : theme_.bad);
+  verdict_->setToolTip(is_stale ? tr("Of earlier inputs; the answer to the newest ones is not ready") : QString());
+  for (const Figure& figure : {peak_, headroom_, step_, exposed_}) {
+    set_color(*figure.value, is_stale ? theme_.text_weak : theme_.text);
+  }
+  bar_->show_report(shown->report.memory, state_.baseline() ? &state_.baseline()->report : nullptr);
+  show_figures(*shown);
+  const PeakMoment& peak = shown->report.memory.peak;
+  QString moment;
+  const MemoryReport& memory = shown->report.memory;
+  if (!fits && memory.peaks.device <= memory.budget) {
+    moment = tr("Without its safety margin of %1 it would fit.  ·  ").arg(size_text(memory.margin));
+  }
+  moment += tr("Peak in %1, at %2").arg(text_of(peak.phase), text_of(peak.instruction));
+  if (!peak.op.empty()) moment += tr(" (%1)").arg(text_of(peak.op));
+  if (state_.measured()) moment += measured_text(*shown, *state_.measured());
+  moment_text_ = moment;
+  moment_->setToolTip(moment + "\n" + text_of(shown->explanation.binding) + "\n" + tr("Click to go there."));
+  moment_->setAccessibleName(moment);
+  set_color(*moment_, theme_.accent);
+  show_assumptions(*shown);
+  show_chips();
+}
+
+void VerdictBar::show_chips() {
+  const SnapshotPtr shown = state_.snapshot();
+  const bool misses = shown && shown->report.verdict != Verdict::Fits;
+  QString now;
+  if (shown) {
+    for (const planner::Remedy& remedy : shown->explanation.remedies) {
+      now += text_of(planner::flags_of(remedy.change) + remedy.what) + effects_of(remedy, misses) + "\n";
+    }
+    now += QString::number(shown->stage == Stage::Explained);
+  }
+  if (now == chips_shown_) return;
+  chips_shown_ = now;
+  while (QLayoutItem* item = chips_->layout()->takeAt(0)) {
+    item->widget()->hide();
+    item->widget()->deleteLater();
+    delete item;
+  }
+  more_->menu()->clear();
+  const bool has_remedies = shown && !shown->explanation.remedies.empty();
+  more_->setVisible(has_remedies);
+  if (!has_remedies) return;
+  std::size_t count = 0;
+  for (const planner::Remedy& remedy : shown->explanation.remedies) {
+    QAction* entry = more_->menu()->addAction(text_of_remedy(remedy, misses));
+    entry->setToolTip(text_of(planner::flags_of(remedy.change)));
+    connect(entry, &QAction::triggered, this, [this, remedy] { state_.apply_remedy(remedy); });
+    if (++count > kMostChips) continue;
+    auto* chip = new Chip(chips_);
+    chip->setObjectName("remedy_" + QString::number(count));
+    chip->setText(" " + text_of_remedy(remedy, misses) + " ");
+    const QString how = remedy.is_searched ? tr("A click searches again; its best plan was predicted")
+                                           : tr("A click changes this plan and searches nothing; predicted");
+    chip->setToolTip(tr("%1\n%2: %3.")
+                         .arg(text_of(planner::flags_of(remedy.change)), how,
+                              remedy.verdict == Verdict::Fits ? tr("fits") : tr("does not fit")));
+    chip->setAccessibleName(chip->text());
+    chip->setMaximumWidth(460);
+    connect(chip, &QPushButton::clicked, this, [this, remedy] { state_.apply_remedy(remedy); });
+    chips_->layout()->addWidget(chip);
+  }
+  more_->setText(tr("All %1").arg(count));
+  more_->setAccessibleName(tr("All %1 suggestions").arg(count));
+}
+
+void VerdictBar::show_assumptions(const Snapshot& shown) {
+  const std::size_t count = shown.report.assumptions.size();
+  const Gpu& gpu = shown.cluster.gpu;
+  const QString link = text_of(format_bandwidth(shown.cluster.intra_node.bandwidth.value));
+  assumes_->setAccessibleName(tr("Assumes %1, %2 between GPUs  ·  see all %3").arg(text_of(gpu.name), link).arg(count));
+  QStringList lines;
+  for (const std::string& each : shown.report.assumptions) lines << text_of(each);
+  assumes_->setToolTip(lines.join('\n') + "\n" + tr("Click to read them with the whole answer."));
+  assumes_->setVisible(count > 0);
+  show_moment();
+}
+
+void VerdictBar::show_moment() {
+  constexpr int kNarrow = 760;
+  assumes_->setText(width() < kNarrow ? tr("Assumes …") : assumes_->accessibleName());
+  const int beside = assumes_->isHidden() ? 0 : assumes_->sizeHint().width() + 8;
+  const int room = std::max(40, width() - 28 - beside);
+  moment_->setText(moment_->fontMetrics().elidedText(moment_text_, Qt::ElideRight, room));
+}
+
+void VerdictBar::show_busy() {
+  const bool is_busy = state_.is_busy();
+  progress_->setVisible(is_busy);
+  stop_->setVisible(is_busy && !state_.inputs().kept);
+  if (!is_busy) progress_text_->clear();
+}
+
+void VerdictBar::resizeEvent(QResizeEvent* event) {
+  QWidget::resizeEvent(event);
+  // In a narrow window the figures say what the bar shows.
+  bar_->setVisible(width() > 900);
+  exposed_.title->parentWidget()->setVisible(width() > 880);
+  headroom_.title->parentWidget()->setVisible(width() > 740);
+  step_.title->parentWidget()->setVisible(width() > 520);
+  show_moment();
+}
+
+}  // namespace fsdp::gui

@@ -1,0 +1,96 @@
+#pragma once
+
+// The answer, on top of everything: fits or not, peak of budget, headroom, step time, exposed communication, the moment
+// that binds, and what would help.
+
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QProgressBar>
+#include <QPushButton>
+#include <QToolButton>
+#include <QWidget>
+#include <string>
+
+#include "gui/state/app_state.h"
+#include "gui/theme/theme.h"
+
+namespace fsdp::gui {
+
+/// "14.9 GiB of 16.0 GiB", "+1.20 GiB": figures as the command line writes them, for all of the window.
+QString size_text(Bytes size);
+QString signed_size_text(Bytes size);
+QString time_text(Seconds time);
+QString signed_time_text(Seconds time);
+QString text_of(const std::string& text);
+
+/// The device's memory as a bar: used, margin, free, and what is missing.
+class BudgetBar : public QWidget {
+  Q_OBJECT
+
+ public:
+  explicit BudgetBar(QWidget* parent = nullptr);
+  void show_report(const MemoryReport& memory, const StepReport* baseline);
+  void set_theme(const Theme& theme);
+  QSize sizeHint() const override { return {260, 22}; }
+
+ protected:
+  void paintEvent(QPaintEvent* event) override;
+
+ private:
+  MemoryReport memory_;
+  Bytes baseline_peak_{-1};
+  Theme theme_ = light_theme();
+};
+
+class VerdictBar : public QWidget {
+  Q_OBJECT
+
+ public:
+  explicit VerdictBar(AppState& state, QWidget* parent = nullptr);
+  void set_theme(const Theme& theme);
+
+  QString verdict() const { return verdict_->text(); }
+
+ signals:
+  /// The user wants to see the moment of the peak.
+  void peak_clicked();
+  /// The user wants to see what the figures rest on.
+  void assumptions_wanted();
+
+ protected:
+  void resizeEvent(QResizeEvent* event) override;
+
+ private:
+  struct Figure {
+    QLabel* title = nullptr;
+    QLabel* value = nullptr;
+    QLabel* delta = nullptr;
+  };
+
+  Figure add_figure(QHBoxLayout& row, const QString& title, const QString& help);
+  void show_state();
+  void show_figures(const Snapshot& shown);
+  void show_delta(QLabel& label, const QString& text, double change);
+  void show_chips();
+  void show_assumptions(const Snapshot& shown);
+  void show_busy();
+  void show_moment();  ///< As much of it as there is room for.
+
+  AppState& state_;
+  Theme theme_ = light_theme();
+  QLabel* verdict_;
+  BudgetBar* bar_;
+  Figure peak_, headroom_, step_, exposed_;
+  QPushButton* moment_;
+  QString moment_text_;
+  QToolButton* assumes_;
+  QToolButton* more_;    ///< All suggestions, also those that have no room.
+  QPushButton* search_;  ///< Of a plan that is kept.
+  QWidget* chips_;
+  QProgressBar* progress_;
+  QLabel* progress_text_;
+  QToolButton* stop_;
+  QString chips_shown_;
+};
+
+}  // namespace fsdp::gui

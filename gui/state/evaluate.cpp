@@ -1,0 +1,182 @@
+#include "gui/state/evaluate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "command/cli_request.h"
+#include "core/spec/model_library.h"
+#include "gui/state/plan_edit.h"
+#include "planner/explain.h"
+#include "planner/larger_gpus.h"
+#include "planner/remedies.h"
+#include "simulator/predictor.h"
+
+namespace fsdp::gui {
+
+/// A plan on the machines and with the work of the inputs.
+struct Evaluator::Kept {
+  ModelSpec spec;
+  Workload workload;
+  Model model;
+  Cluster cluster;
+  Plan plan;
+};
+
+namespace {
+
+planner::Candidate candidate_of(const StepReport& report) {
+  planner::Candidate candidate{.plan = report.plan,
+                               .label = "this plan",
+                               .step = report.time.step,
+                               .device_peak = report.memory.peaks.device,
+                               .missing = {}};
+  candidate.missing = std::max(Bytes(0), report.memory.peaks.device + report.memory.margin - report.memory.budget);
+  return candidate;
+}
+
+Snapshot snapshot_of(Model model, Cluster cluster, StepReport report) {
+  Snapshot snapshot;
+  snapshot.model = std::make_shared<const Model>(std::move(model));
+  snapshot.cluster = std::move(cluster);
+  snapshot.explanation.binding = planner::binding_of(report);
+  snapshot.report = std::move(report);
+  return snapshot;
+}
+
+/// Looked up here, because the names and formulas of many tensors take longer than a window may stand still.
+LiveTensors at_peak_of(const simulator::StepCurves& curves) {
+  if (curves.empty()) return nullptr;
+  const std::size_t phase = curves.peak_phase();
+  return std::make_shared<const std::vector<simulator::LiveTensorDetail>>(
+      curves.live_tensors_at(phase, curves.phases[phase].peak()));
+}
+
+}  // namespace
+
+Evaluator::Evaluator(std::string library) : library_(std::move(library)) {}
+Evaluator::~Evaluator() = default;
+
+Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
+  const planner::CommandLine line = line_of(inputs);
+  Errors errors;
+  Kept kept;
+  kept.plan = inputs.kept->plan;
+  const planner::PlanChoices choices = planner::read_choices(line, errors).choices;
+  kept.workload = planner::workload_of(choices, errors);
+  planner::apply_work_choices(choices, kept.plan, errors);
+  kept.plan.accumulation = choices.accumulation.value_or(kept.plan.accumulation);
+  const auto path = find_model_file(inputs.model, library_);
+  if (!path) append(errors, path.error());
+  auto cluster = inputs.kept->cluster ? planner::override_machines(line, *inputs.kept->cluster, library_)
+                                      : planner::read_machines(line, library_);
+  if (!cluster) append(errors, cluster.error());
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  FSDP_TRY(kept.spec, read_model_spec(*path));
+  apply_implementations(kept.plan.runtime.implementations, kept.workload);
+  FSDP_TRY(kept.model, build_model(kept.spec, kept.workload));
+  kept.cluster = *std::move(cluster);
+  kept.plan.mesh = mesh_on(kept.plan.mesh, world_size(kept.cluster));
+  kept.plan.model_file = inputs.model;
+  kept.plan.recipe = kept.workload.recipe.empty() ? kept.plan.recipe : kept.workload.recipe;
+  kept.plan.dimensions = kept.model.dimensions;
+  kept.plan.trainable = kept.workload.trainable;
+  kept.plan.frozen = kept.workload.frozen;
+  return kept;
+}
+
+std::optional<Snapshot> Evaluator::preview(const Inputs& inputs) {
+  if (inputs.kept || !last_ || last_model_ != inputs.model) return std::nullopt;
+  Inputs like_last = inputs;
+  like_last.kept = PlanFile{last_->plan, std::nullopt};
+  const Result<Kept> kept = read_kept(like_last);
+  if (!kept) return std::nullopt;
+  simulator::Predictor predictor(kept->model, kept->cluster);
+  Result<StepReport> report = predictor.report(kept->plan);
+  if (!report) return std::nullopt;
+  Snapshot snapshot = snapshot_of(kept->model, kept->cluster, *std::move(report));
+  if (auto curves = predictor.curves(kept->plan)) snapshot.curves = *std::move(curves);
+  snapshot.at_peak = at_peak_of(snapshot.curves);
+  snapshot.stage = Stage::Preview;
+  snapshot.plans = front_;
+  return snapshot;
+}
+
+Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& watcher) {
+  FSDP_TRY(const Kept kept, read_kept(inputs));
+  simulator::Predictor predictor(kept.model, kept.cluster);
+  FSDP_TRY(StepReport report, predictor.report(kept.plan));
+  Snapshot snapshot = snapshot_of(kept.model, kept.cluster, std::move(report));
+  FSDP_TRY(snapshot.curves, predictor.curves(kept.plan));
+  snapshot.at_peak = at_peak_of(snapshot.curves);
+  if (last_model_ == inputs.model) snapshot.plans = front_;
+  if (watcher.on_answer) watcher.on_answer(snapshot);
+  const planner::Candidate candidate = candidate_of(snapshot.report);
+  const auto larger = [&] {
+    // As of its plan file: what was chosen is in its machines.
+    return planner::larger_gpus({}, kept.cluster, true, library_);
+  };
+  FSDP_TRY(snapshot.explanation.remedies, planner::remedies_for({.spec = kept.spec,
+                                                                 .workload = kept.workload,
+                                                                 .cluster = kept.cluster,
+                                                                 .predictor = predictor,
+                                                                 .best = candidate,
+                                                                 .verdict = snapshot.report.verdict,
+                                                                 .should_stop = watcher.should_stop,
+                                                                 .larger_gpus = larger}));
+  snapshot.stage = Stage::Explained;
+  return snapshot;
+}
+
+Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher) {
+  if (inputs.kept) return answer_kept(inputs, watcher);
+  FSDP_TRY(const planner::ResolvedRequest request, planner::read_request(line_of(inputs), library_));
+  std::shared_ptr<const Model> model;
+  simulator::StepCurves curves;
+  LiveTensors at_peak;
+  const auto snapshot_with = [&](const planner::SearchResult& found) {
+    Snapshot snapshot;
+    snapshot.model = model;
+    snapshot.cluster = request.cluster;
+    snapshot.report = found.report;
+    snapshot.curves = curves;
+    snapshot.at_peak = at_peak;
+    snapshot.explanation = found.explanation;
+    snapshot.proof = found.proof;
+    snapshot.notes = found.notes;
+    return snapshot;
+  };
+  const auto on_best = [&](const planner::SearchResult& found) {
+    Workload workload = request.workload;
+    workload.dimensions = found.report.plan.dimensions;
+    Result<Model> built = build_model(request.spec, workload);
+    if (built) {
+      model = std::make_shared<const Model>(*std::move(built));
+      auto made = simulator::Predictor(*model, request.cluster).curves(found.report.plan);
+      if (made) curves = *std::move(made);
+      at_peak = at_peak_of(curves);
+    }
+    last_ = PlanFile{found.report.plan, request.cluster};
+    if (last_model_ != inputs.model) front_.clear();
+    last_model_ = inputs.model;
+    if (!watcher.on_answer) return;
+    Snapshot snapshot = snapshot_with(found);
+    snapshot.plans = front_;
+    watcher.on_answer(std::move(snapshot));
+  };
+  FSDP_TRY(const planner::SearchResult found,
+           planner::search(request.spec, request.workload, request.cluster, request.space,
+                           {.on_progress = watcher.on_progress,
+                            .should_stop = watcher.should_stop,
+                            .on_best = on_best,
+                            .larger_gpus = request.larger_gpus,
+                            .batch_is_default = request.batch_is_default}));
+  front_ = found.pareto;
+  if (front_.empty()) front_.push_back(found.best);
+  front_.insert(front_.end(), found.explanation.rejected.begin(), found.explanation.rejected.end());
+  Snapshot snapshot = snapshot_with(found);
+  snapshot.plans = front_;
+  snapshot.stage = Stage::Explained;
+  return snapshot;
+}
+
+}  // namespace fsdp::gui

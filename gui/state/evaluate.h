@@ -1,0 +1,49 @@
+#pragma once
+
+// From inputs to an answer, by the same functions as the command line: read_request and search, or a Predictor for a
+// plan that is kept. Without Qt and without threads; the engine calls it on its worker.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gui/state/inputs.h"
+#include "gui/state/snapshot.h"
+#include "planner/search.h"
+
+namespace fsdp::gui {
+
+/// How an answer is made, and by whom it is watched.
+struct Watcher {
+  std::function<void(const planner::SearchProgress&)> on_progress;
+  std::function<bool()> should_stop;
+  std::function<void(Snapshot)> on_answer;  ///< The plan and its prediction, before remedies and front are known.
+};
+
+class Evaluator {
+ public:
+  /// `library`: the folder of the shipped models.
+  explicit Evaluator(std::string library);
+  ~Evaluator();
+
+  /// The last searched plan on the new inputs, at once. Nothing when there is none of this model, or when it is no
+  /// valid plan any more. A kept plan needs none: its answer comes as soon.
+  std::optional<Snapshot> preview(const Inputs& inputs);
+
+  /// The whole answer: of a kept plan its prediction and remedies, else the best plan with its proof, the Pareto front
+  /// and remedies. Errors: those of the command line; stopped.
+  Result<Snapshot> answer(const Inputs& inputs, const Watcher& watcher);
+
+ private:
+  struct Kept;
+  Result<Kept> read_kept(const Inputs& inputs) const;
+  Result<Snapshot> answer_kept(const Inputs& inputs, const Watcher& watcher);
+
+  std::string library_;
+  std::optional<PlanFile> last_;  ///< Of the last search,
+  std::string last_model_;        ///< for this model.
+  std::vector<planner::Candidate> front_;
+};
+
+}  // namespace fsdp::gui

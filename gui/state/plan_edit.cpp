@@ -1,0 +1,221 @@
+#include "gui/state/plan_edit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "command/cli_values.h"
+#include "planner/checkpointed_blocks.h"
+#include "planner/choice.h"
+#include "planner/space.h"
+#include "planner/strategy_names.h"
+#include "planner/wrapping.h"
+
+namespace fsdp::gui {
+
+using planner::Option;
+
+namespace {
+
+bool is_inside(std::string_view name, std::string_view module) {
+  return module.empty() || (name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.');
+}
+
+bool is_root(const Unit& unit) {
+  return std::find(unit.modules.begin(), unit.modules.end(), "") != unit.modules.end();
+}
+
+int index_of(const Model& model, std::string_view module) {
+  for (std::size_t i = 0; i < model.modules.size(); ++i) {
+    if (model.modules[i].name == module) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+void reshard_all(Plan& plan, const planner::ReshardChoice& reshard, const Model& model) {
+  for (Unit& unit : plan.units) {
+    if (!is_root(unit)) unit.reshard_after_forward = {reshard.kind, reshard.world_size};
+  }
+  if (reshard.keep_last == 0) return;
+  for (const Stack& stack : model.stacks) {
+    std::vector<std::size_t> units;
+    for (std::size_t u = 0; u < plan.units.size(); ++u) {
+      if (is_inside(plan.units[u].modules.front(), stack.name)) units.push_back(u);
+    }
+    const auto keep = std::min(units.size(), static_cast<std::size_t>(reshard.keep_last));
+    for (std::size_t i = units.size() - keep; i < units.size(); ++i) {
+      plan.units[units[i]].reshard_after_forward = {ReshardAfterForward::Kind::Never, 0};
+    }
+  }
+}
+
+/// Where a unit of this module goes: among its neighbors in the order of the model, else before the unit around it.
+std::vector<Unit>::const_iterator place_of(const Plan& plan, const Model& model, const std::string& module) {
+  const int index = index_of(model, module);
+  auto place = plan.units.end();
+  for (auto unit = plan.units.begin(); unit != plan.units.end(); ++unit) {
+    const std::string& name = unit->modules.front();
+    if (is_root(*unit) || parent_name(name) != parent_name(module)) continue;
+    if (index_of(model, name) > index) return unit;
+    place = unit + 1;
+  }
+  if (place != plan.units.end()) return place;
+  return std::find_if(plan.units.begin(), plan.units.end(),
+                      [&](const Unit& unit) { return is_root(unit) || is_inside(module, unit.modules.front()); });
+}
+
+/// How the units below the root are resharded, when all are alike.
+planner::Family family_of(const Plan& plan) {
+  planner::Family family;
+  family.mesh = plan.mesh;
+  for (const Unit& unit : plan.units) {
+    if (is_root(unit)) continue;
+    family.reshard = unit.reshard_after_forward.kind;
+    family.reshard_world_size = unit.reshard_after_forward.world_size;
+    break;
+  }
+  return family;
+}
+
+Result<Plan> with_wrap(Plan plan, const planner::Wrap& wrap, bool ends, const Model& model) {
+  planner::Wrapping wrapping;
+  if (wrap.patterns.empty()) {
+    wrapping = planner::wrapping_of(model, planner::wrappables_of(model), wrap.blocks_per_unit, ends, false);
+  } else {
+    FSDP_TRY(wrapping, planner::wrapping_of_patterns(model, wrap.patterns));
+  }
+  plan.units = planner::units_of(wrapping, family_of(plan), 0);
+  return plan;
+}
+
+bool has_ends(const Plan& plan, const Model& model) {
+  const planner::Wrappables wrappables = planner::wrappables_of(model);
+  return std::any_of(wrappables.ends.begin(), wrappables.ends.end(),
+                     [&](int end) { return unit_of(plan, model.modules[end].name) >= 0; });
+}
+
+Result<Plan> with_ends(Plan plan, const std::string& text, const Model& model) {
+  for (const int end : planner::wrappables_of(model).ends) {
+    plan = with_unit(std::move(plan), model, model.modules[end].name, text == "yes");
+  }
+  return plan;
+}
+
+Result<Plan> with_strategy(Plan plan, const std::string& name, const Model& model, const Cluster& cluster) {
+  planner::Space space;
+  const Result<void> applied = planner::apply_strategy(name, cluster, space);
+  if (!applied) return tl::unexpected(applied.error());
+  plan.mesh = {world_size(cluster) / *space.shard, *space.shard};
+  if (space.reshard) reshard_all(plan, *space.reshard, model);
+  return plan;
+}
+
+Result<std::int64_t> whole_number(Option option, const std::string& text, std::int64_t least) {
+  const std::optional<std::int64_t> number = parse_integer(text);
+  if (number && *number >= least) return *number;
+  return failure(std::string(planner::flag_of(option)),
+                 fmt::format("\"{}\" is not a whole number from {}.", text, least), "");
+}
+
+}  // namespace
+
+Mesh mesh_on(const Mesh& mesh, std::int64_t world_size) {
+  if (mesh.world_size() == world_size) return mesh;
+  if (mesh.replicate == 1 || world_size % mesh.shard != 0) return {1, world_size};
+  return {world_size / mesh.shard, mesh.shard};
+}
+
+Result<Plan> with_choice(const Plan& plan, Option option, const std::string& text, const Model& model,
+                         const Cluster& cluster) {
+  Plan changed = plan;
+  switch (option) {
+    case Option::Strategy:
+      return with_strategy(std::move(changed), text, model, cluster);
+    case Option::Shard: {
+      FSDP_TRY(const std::int64_t shard, whole_number(option, text, 1));
+      const std::int64_t world = world_size(cluster);
+      if (world % shard != 0) {
+        return failure("--shard", fmt::format("{} GPUs do not make groups of {}.", world, shard),
+                       "Write a divisor of the number of GPUs.");
+      }
+      changed.mesh = {world / shard, shard};
+      return changed;
+    }
+    case Option::Reshard: {
+      FSDP_TRY(const planner::ReshardChoice reshard, planner::parse_reshard(text));
+      reshard_all(changed, reshard, model);
+      return changed;
+    }
+    case Option::Wrap: {
+      FSDP_TRY(const planner::Wrap wrap, planner::parse_wrap(text));
+      return with_wrap(std::move(changed), wrap, has_ends(plan, model), model);
+    }
+    case Option::WrapEnds:
+      return with_ends(std::move(changed), text, model);
+    case Option::Checkpoint: {
+      FSDP_TRY(const planner::CheckpointChoice choice, planner::parse_checkpoint(text));
+      planner::checkpoint(changed, model, choice);
+      return changed;
+    }
+    case Option::Offload:
+      changed.cpu_offload = text == "yes";
+      return changed;
+    case Option::Prefetch: {
+      FSDP_TRY(changed.forward_prefetch, whole_number(option, text, 0));
+      return changed;
+    }
+    case Option::BackwardPrefetch: {
+      FSDP_TRY(changed.backward_prefetch, whole_number(option, text, 0));
+      return changed;
+    }
+    default:
+      return failure(std::string(planner::flag_of(option)), "A kept plan has no such choice.",
+                     "Let the planner search again.");
+  }
+}
+
+int unit_of(const Plan& plan, std::string_view module) {
+  for (std::size_t u = 0; u < plan.units.size(); ++u) {
+    const std::vector<std::string>& modules = plan.units[u].modules;
+    if (std::find(modules.begin(), modules.end(), module) != modules.end()) return static_cast<int>(u);
+  }
+  return -1;
+}
+
+Plan with_unit(Plan plan, const Model& model, const std::string& module, bool is_unit) {
+  const int unit = unit_of(plan, module);
+  if (is_unit == (unit >= 0)) return plan;
+  if (!is_unit) {
+    std::vector<std::string>& modules = plan.units[unit].modules;
+    std::erase(modules, module);
+    if (modules.empty()) plan.units.erase(plan.units.begin() + unit);
+    return plan;
+  }
+  const auto place = place_of(plan, model, module);
+  plan.units.insert(place, Unit{{module}, {family_of(plan).reshard, family_of(plan).reshard_world_size}});
+  return plan;
+}
+
+Plan with_reshard(Plan plan, const std::string& module, ReshardAfterForward reshard) {
+  const int unit = unit_of(plan, module);
+  if (unit >= 0) plan.units[unit].reshard_after_forward = reshard;
+  return plan;
+}
+
+Plan with_checkpoint(Plan plan, const std::string& module, CheckpointMode mode) {
+  std::erase_if(plan.checkpointing.entries, [&](const Checkpointing::Entry& entry) { return entry.module == module; });
+  if (mode != CheckpointMode::None) plan.checkpointing.entries.push_back({module, mode});
+  return plan;
+}
+
+CheckpointMode checkpoint_of(const Plan& plan, std::string_view module) {
+  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
+    if (entry.module == module) return entry.mode;
+  }
+  return CheckpointMode::None;
+}
+
+}  // namespace fsdp::gui

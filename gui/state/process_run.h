@@ -1,0 +1,59 @@
+#pragma once
+
+// Rehearsals and live runs from the window: `fsdp-plan rehearse PLAN` and `fsdp-plan execute PLAN` as processes, whose
+// report comes back as what was measured.
+
+#include <QObject>
+#include <QProcess>
+#include <QString>
+#include <QTemporaryDir>
+#include <QTimer>
+#include <memory>
+
+#include "core/plan/plan_file.h"
+#include "gui/overlay/overlay.h"
+
+namespace fsdp::gui {
+
+/// The command that belongs to this program: beside it, or on the path. The variable FSDP_PLAN_BINARY names another.
+/// Empty: there is none.
+QString find_command();
+
+class ProcessRun : public QObject {
+  Q_OBJECT
+
+ public:
+  enum class Kind { Rehearse, Execute };
+
+  explicit ProcessRun(QObject* parent = nullptr);
+  ~ProcessRun() override;
+
+  bool is_running() const { return process_.state() != QProcess::NotRunning; }
+  /// Starts one run; `failed` says why it cannot. REQUIRES: none runs.
+  void start(Kind kind, const PlanFile& plan);
+  /// Asks it to end, and makes it end when it does not.
+  void stop();
+
+ signals:
+  void started(QString command);
+  /// What it says, as it comes.
+  void said(QString text);
+  /// What it measured.
+  void measured(OverlayPtr run);
+  /// The trace of what it measured; the file stays until the next run.
+  void traced(QString path, OverlayPtr run);
+  void failed(QString why);
+  /// However it ended.
+  void ended();
+
+ private:
+  void finish(int code, QProcess::ExitStatus status);
+
+  QProcess process_;
+  QTimer kill_timer_;
+  std::unique_ptr<QTemporaryDir> folder_;
+  Plan plan_;  ///< What runs.
+  bool was_stopped_ = false;
+};
+
+}  // namespace fsdp::gui

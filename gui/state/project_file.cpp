@@ -1,0 +1,123 @@
+#include "gui/state/project_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "core/base/files.h"
+#include "core/base/json_document.h"
+#include "core/base/json_writer.h"
+#include "core/base/nearest.h"
+#include "core/base/object_reader.h"
+#include "core/cluster/cluster_reader.h"
+#include "core/plan/plan_file.h"
+#include "core/plan/plan_json.h"
+#include "core/version.h"
+
+namespace fsdp::gui {
+
+namespace {
+
+constexpr std::string_view kKind = "fsdp-plan-project";
+
+/// Options that say something about a state; the others are about one run of the command.
+std::vector<std::string_view> known_flags() {
+  std::vector<std::string_view> flags;
+  for (const planner::OptionInfo& info : planner::options()) {
+    const bool is_of_plan = info.commands.find('p') != std::string_view::npos;
+    if (is_of_plan && info.group != planner::info_of(planner::Option::Output).group) {
+      flags.push_back(planner::flag_of(info.option));
+    }
+  }
+  return flags;
+}
+
+void read_options(const JsonValue& value, Inputs& inputs, JsonErrors& errors) {
+  if (!expect_type(value, JsonType::Object, "an object", errors)) return;
+  const std::vector<std::string_view> flags = known_flags();
+  for (const JsonMember& member : value.members) {
+    const std::string_view name = planner::current_name(member.key, planner::Command::Plan);
+    if (std::find(flags.begin(), flags.end(), name) == flags.end()) {
+      errors.add(member.key_offset, fmt::format("\"{}\" is not an option of a plan.", member.key),
+                 suggest_name(member.key, flags));
+      continue;
+    }
+    std::vector<std::string> texts;
+    if (!read_json(member.value, texts, errors)) continue;
+    for (const planner::OptionInfo& info : planner::options()) {
+      if (planner::flag_of(info.option) == name) inputs.options[info.option] = texts;
+    }
+  }
+}
+
+void read_kept(const JsonValue& value, Inputs& inputs, JsonErrors& errors) {
+  ObjectReader object(value, errors);
+  PlanFile file;
+  read_plan_members(object, file.plan);
+  if (const JsonValue* cluster = object.optional_value("cluster")) {
+    read_json(*cluster, file.cluster.emplace(), errors, std::span<const Gpu>{});
+  }
+  if (object.finish()) inputs.kept = std::move(file);
+}
+
+}  // namespace
+
+std::string project_text(const Inputs& inputs) {
+  JsonWriter writer;
+  writer.begin_object();
+  writer.member("kind", kKind);
+  writer.member("format_version", kProjectFormatVersion);
+  writer.member("generator", fmt::format("fsdp-plan-gui@{}", kVersion));
+  writer.member("model", inputs.model);
+  writer.key("options");
+  writer.begin_object();
+  for (const auto& [option, texts] : inputs.options) writer.member(planner::flag_of(option), texts);
+  writer.end_object();
+  if (inputs.kept) {
+    writer.key("plan");
+    write_plan(writer, inputs.kept->plan, inputs.kept->cluster ? &*inputs.kept->cluster : nullptr);
+  }
+  writer.end_object();
+  return std::move(writer).take();
+}
+
+Result<Inputs> parse_project(std::string text, const std::string& name) {
+  FSDP_TRY(const JsonDocument document, parse_json(std::move(text), name));
+  JsonErrors errors(document);
+  ObjectReader object(document.root, errors);
+  Inputs inputs;
+  std::string kind;
+  std::string version;
+  if (object.required("kind", kind) && kind != kKind) {
+    object.fail("kind", fmt::format("\"{}\" is not a project.", kind), fmt::format("It would be \"{}\".", kKind));
+  }
+  if (object.required("format_version", version) && !is_readable_version(version, kProjectFormatVersion)) {
+    object.fail("format_version", fmt::format("Version {} cannot be read.", version),
+                fmt::format("This program reads {}.", kProjectFormatVersion));
+  }
+  object.ignore("generator");
+  object.required("model", inputs.model);
+  if (const JsonValue* options = object.required_value("options")) read_options(*options, inputs, errors);
+  if (const JsonValue* plan = object.optional_value("plan")) read_kept(*plan, inputs, errors);
+  object.finish();
+  return std::move(errors).result(std::move(inputs));
+}
+
+Result<Inputs> read_project(const std::string& path) {
+  FSDP_TRY(std::string text, read_text_file(path));
+  return parse_project(std::move(text), path);
+}
+
+Result<void> write_project(const std::string& path, const Inputs& inputs) {
+  return write_file_atomically(path, project_text(inputs), Overwrite::Allow);
+}
+
+bool is_project(const std::string& path) {
+  if (path.ends_with(kProjectEnding)) return true;
+  const Result<JsonDocument> document = read_json_file(path);
+  return document && document->root.find("kind") != nullptr;
+}
+
+}  // namespace fsdp::gui

@@ -1,0 +1,33 @@
+#pragma once
+
+// What the program remembers between two starts: theme, recent files, the arrangement of the window.
+
+#include <QByteArray>
+#include <QSettings>
+#include <QStringList>
+
+#include "gui/theme/theme.h"
+
+namespace fsdp::gui {
+
+class Settings {
+ public:
+  ThemeChoice theme() const;
+  void set_theme(ThemeChoice choice);
+
+  /// The newest first, at most ten; those that are gone are left out.
+  QStringList recent_files() const;
+  void add_recent_file(const QString& path);
+
+  /// Of this version of the window; empty otherwise.
+  QByteArray geometry() const;
+  QByteArray layout() const;
+  /// Whether the user moved the edges of the docks.
+  bool has_own_sizes() const;
+  void save_window(const QByteArray& geometry, const QByteArray& layout, bool has_own_sizes);
+
+ private:
+  mutable QSettings settings_;
+};
+
+}  // namespace fsdp::gui

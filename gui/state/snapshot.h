@@ -1,0 +1,53 @@
+#pragma once
+
+// What the engine answered to one set of inputs. Immutable, and shared between the worker and all widgets.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "core/plan/plan_file.h"
+#include "core/report/report.h"
+#include "planner/search.h"
+#include "simulator/curves/step_curves.h"
+
+namespace fsdp::gui {
+
+/// How final an answer is.
+enum class Stage : std::uint8_t {
+  Preview,    ///< Of the plan that was shown before, on what the user has chosen since; the search is still to come.
+  Answered,   ///< The plan, without remedies and front.
+  Explained,  ///< All of it.
+};
+
+/// What is alive at one moment; null: not looked up.
+using LiveTensors = std::shared_ptr<const std::vector<simulator::LiveTensorDetail>>;
+
+struct Snapshot {
+  std::uint64_t id = 0;  ///< Of the request that it answers; rises.
+  Stage stage = Stage::Answered;
+  std::shared_ptr<const Model> model;     ///< As the plan trains it.
+  Cluster cluster;                        ///< What was predicted on.
+  StepReport report;                      ///< Prediction of the current plan.
+  simulator::StepCurves curves;           ///< Of the same plan.
+  LiveTensors at_peak;                    ///< Of `curves`.
+  std::vector<planner::Candidate> plans;  ///< Pareto front and neighbors; empty until a search ran.
+  planner::Explanation explanation;       ///< What binds, and what would help.
+  std::optional<planner::Proof> proof;    ///< Of a plan that was searched.
+  std::vector<std::string> notes;         ///< What the search has to say besides.
+  Errors errors;                          ///< When not empty, all else is of the last good answer.
+};
+
+using SnapshotPtr = std::shared_ptr<const Snapshot>;
+
+/// The plan that a snapshot shows, with its machines: what `fsdp-plan -o FILE` writes.
+inline PlanFile plan_file_of(const Snapshot& snapshot) {
+  return {snapshot.report.plan, snapshot.cluster};
+}
+
+}  // namespace fsdp::gui

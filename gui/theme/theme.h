@@ -1,0 +1,58 @@
+#pragma once
+
+// Colors of the window and of the charts, light and dark.
+//
+// Hues follow Okabe and Ito, "Color Universal Design" (2008), which people with any common kind of color vision can
+// tell apart; categories that are communication buffers are hatched as well, and no meaning rests on color alone.
+
+#include <QColor>
+#include <QPalette>
+#include <array>
+#include <cstdint>
+
+#include "core/report/report.h"
+
+namespace fsdp::gui {
+
+enum class ThemeChoice : std::uint8_t { System, Light, Dark };
+
+/// Lanes of the stream chart, in its order.
+enum class Lane : std::uint8_t { Compute, AllGather, ReduceScatter, AllReduce, Copy };
+inline constexpr int kNumLanes = static_cast<int>(Lane::Copy) + 1;
+
+struct Theme {
+  bool is_dark = false;
+  QColor background;  ///< Of charts and lists.
+  QColor panel;       ///< Of everything around them.
+  QColor text;
+  QColor text_weak;  ///< Units, hints, axis labels.
+  QColor grid;
+  QColor accent;  ///< Selection, the current plan.
+  QColor good;    ///< Fits, less.
+  QColor bad;     ///< Does not fit, more.
+  QColor warn;
+  QColor measured;  ///< Outline of what was measured.
+  QColor baseline;  ///< Outline of what is pinned.
+  std::array<QColor, kNumMemoryCategories> category;
+  std::array<bool, kNumMemoryCategories> is_hatched{};
+  std::array<QColor, kNumLanes> lane;
+
+  bool operator==(const Theme&) const = default;
+};
+
+Theme light_theme();
+Theme dark_theme();
+
+/// The theme of a choice; `System` follows the lightness of the palette that the platform gave.
+Theme theme_of(ThemeChoice choice, const QPalette& platform);
+
+/// Whether its text is lighter than its windows.
+bool is_dark(const QPalette& palette);
+
+/// Behind the text of a problem.
+QColor problem_ground(const QPalette& palette);
+
+/// The palette of Fusion that belongs to a theme.
+QPalette palette_of(const Theme& theme);
+
+}  // namespace fsdp::gui

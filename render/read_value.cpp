@@ -1,0 +1,68 @@
+#include "render/read_value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include "core/base/nearest.h"
+
+namespace fsdp::planner {
+
+std::optional<std::int64_t> parse_integer(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
+  return number;
+}
+
+Result<std::int64_t> read_count(std::string_view text, std::string_view where, std::int64_t min, std::int64_t most) {
+  const std::optional<std::int64_t> number = parse_integer(text);
+  if (number && *number >= min && *number <= most) return *number;
+  return failure(std::string(where), fmt::format("\"{}\" is not a whole number from {} to {}.", text, min, most));
+}
+
+Result<std::int64_t> read_length(std::string_view text, std::string_view where) {
+  const bool in_kibi = text.ends_with('k') || text.ends_with('K');
+  if (!in_kibi) return read_count(text, where);
+  const std::optional<std::int64_t> number = parse_integer(text.substr(0, text.size() - 1));
+  if (number && *number >= 1 && *number <= kLargestCount / 1024) return *number * 1024;
+  return failure(std::string(where), fmt::format("\"{}\" is not a whole number from 1 to {}.", text, kLargestCount),
+                 "Write 8192 or 8k.");
+}
+
+Result<double> read_number_above_zero(std::string_view text, std::string_view where) {
+  const std::optional<double> number = parse_number(text);
+  if (number && *number > 0) return *number;
+  return failure(std::string(where), fmt::format("\"{}\" is not a number above 0.", text));
+}
+
+Result<bool> read_yes_or_no(std::string_view text, std::string_view where) {
+  if (text == "yes" || text == "true" || text == "on") return true;
+  if (text == "no" || text == "false" || text == "off") return false;
+  return failure(std::string(where), fmt::format("\"{}\" is neither yes nor no.", text), "Write yes or no.");
+}
+
+bool is_same_name(std::string_view text, std::string_view name) {
+  const auto folded = [](char c) {
+    return c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  };
+  return std::equal(text.begin(), text.end(), name.begin(), name.end(),
+                    [&](char a, char b) { return folded(a) == folded(b); });
+}
+
+Error unknown_name(std::string_view text, std::string_view noun, const std::vector<std::string_view>& names,
+                   std::string_view where) {
+  return {std::string(where), fmt::format("Unknown {} \"{}\".", noun, text), suggest_name(text, names)};
+}
+
+}  // namespace fsdp::planner

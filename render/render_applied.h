@@ -1,0 +1,20 @@
+#pragma once
+
+// What a script really applied, and what it sent: the part of a rehearsal that users most often find to be other than
+// they thought.
+
+#include "core/report/report.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// Wrappers, units, parameters, precision and optimizers. REQUIRES: a report with a rehearsal.
+void add_applied(Document& document, const StepReport& report, bool verbose);
+
+/// Collectives of a step by kind, type and number of ranks.
+void add_measured_traffic(Document& document, const TrafficReport& traffic, bool verbose);
+
+/// "8.03 G": a number of elements.
+std::string elements_text(std::int64_t elements);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,42 @@
+#pragma once
+
+// The answer that a command gives when nobody asks for more: at most twelve lines of 80 columns. What it leaves out,
+// --verbose has.
+
+#include <string>
+#include <vector>
+
+#include "core/report/report.h"
+#include "planner/plan_sentence.h"
+#include "planner/search.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// What a report does not say, and its answer needs.
+struct AnswerContext {
+  ModelFacts facts;
+  std::string batch_origin;           ///< "from recipe sft": where the batch comes from; empty: it was given.
+  std::vector<std::string> commands;  ///< What to type next, one a line of the verbose answer.
+  bool no_plan_fits = false;          ///< The plan is the one of a space that needs least.
+  bool explains = false;              ///< Say more of the peak, and all suggestions.
+};
+
+/// When a peak is, in words: "backward pass of model.layers.3 in the steady state". With the op, if `with_op`.
+std::string moment_of(const MemoryReport& memory, bool with_op);
+
+/// Where the peak is and what fills the device there, largest first: "backward pass of model.layers.3 in the
+/// steady state: OptState 3.55 GiB, ..., other 128 MiB", in at most `most_lines` lines of `columns` where the moment
+/// leaves room. The terms add up to the device's peak.
+std::string peak_of(const MemoryReport& memory, bool with_op, int columns, std::size_t most_lines);
+
+/// Suggestions that are worth a line, each as the option to type and what comes of it, the first `most` of
+/// those that are short enough.
+std::vector<std::string> suggestion_lines(const StepReport& report, const std::vector<Remedy>& remedies,
+                                          std::size_t most, int columns);
+
+/// The whole short answer. `explanation` and `notes` may be empty.
+Document brief_of(const StepReport& report, const Explanation& explanation, const std::vector<std::string>& notes,
+                  const AnswerContext& context, int width);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,18 @@
+#pragma once
+
+// Two reports side by side, for people.
+
+#include "core/report/compare.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// "+1.7 %", "none measured".
+std::string relative_text(const ComparedTerm& term);
+
+/// The terms, worst first, and what may make the two incomparable. Terms further off than `tolerance` are marked;
+/// `most`: how many rows are shown.
+void add_comparison(Document& document, const Comparison& comparison, double tolerance, std::size_t most,
+                    const std::string& first = "predicted", const std::string& second = "measured");
+
+}  // namespace fsdp::planner

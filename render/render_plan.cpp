@@ -1,0 +1,112 @@
+#include "render/render_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/json_writer.h"
+#include "core/base/name_ranges.h"
+#include "core/plan/plan_names.h"
+#include "core/plan/unit_rows.h"
+#include "planner/strategy_names.h"
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::size_t kMostUnitRows = 6;
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+std::string describe_modules(const UnitRow& row) {
+  if (row.count > 1) {
+    return row.modules_per_unit == 1
+               ? fmt::format("{} {}", counted(row.count, "unit"), row.modules[0])
+               : fmt::format("{} of {}: {}", counted(row.count, "unit"), row.modules_per_unit, row.modules[0]);
+  }
+  if (row.modules == std::vector<std::string>{""}) return "root";
+  return join(row.modules, " + ");
+}
+
+/// With `mixed`, the reshard of the row is said where it is not the usual one.
+std::string describe_row(const UnitRow& row, bool mixed) {
+  std::string text = describe_modules(row);
+  if (mixed && row.reshard_after_forward.kind == ReshardAfterForward::Kind::Never) text += " (kept unsharded)";
+  return text;
+}
+
+std::string describe_units(const Plan& plan) {
+  const std::vector<UnitRow> rows = fold_units(plan.units);
+  const bool mixed = std::any_of(rows.begin(), rows.end(), [&](const UnitRow& row) {
+    return row.reshard_after_forward.kind != ReshardAfterForward::Kind::Default &&
+           row.reshard_after_forward != rows.front().reshard_after_forward;
+  });
+  std::vector<std::string> parts;
+  for (const UnitRow& row : rows) {
+    if (parts.size() + 1 == kMostUnitRows && rows.size() > kMostUnitRows) {
+      const std::size_t rest = rows.size() - parts.size() - 1;
+      parts.push_back(fmt::format("{} more rows", rest));
+      parts.push_back(describe_row(rows.back(), mixed));
+      break;
+    }
+    parts.push_back(describe_row(row, mixed));
+  }
+  return fmt::format("{}: {}", counted(static_cast<std::int64_t>(plan.units.size()), "unit"), join(parts, kDot));
+}
+
+/// The sizes other than the batch, which the sentence has.
+std::string describe_sizes(const Plan& plan) {
+  std::vector<std::string> parts;
+  for (const Dimension& dimension : plan.dimensions) {
+    if (dimension.name != "batch") parts.push_back(fmt::format("{} {}", dimension.name, shortest(dimension.value)));
+  }
+  return join(parts, kDot);
+}
+
+std::string describe_checkpointing(const Checkpointing& checkpointing) {
+  std::vector<std::string> parts;
+  for (const CheckpointMode mode : {CheckpointMode::Full, CheckpointMode::Selective}) {
+    std::vector<std::string> names;
+    for (const Checkpointing::Entry& entry : checkpointing.entries) {
+      if (entry.mode == mode) names.push_back(entry.module);
+    }
+    if (names.empty()) continue;
+    parts.push_back(fmt::format("{} activation checkpointing: {}", name_of(kCheckpointModeTable, mode),
+                                join(fold_names(names), ", ")));
+  }
+  return join(parts, kDot);
+}
+
+/// "bf16 weights, gradients and AdamW states, clip 1".
+std::string describe_numbers(const Plan& plan, const ModelFacts& facts) {
+  const std::optional<Dtype> weights = plan.parameter_dtype ? plan.parameter_dtype : facts.weights;
+  const std::string kept = weights ? short_name(*weights) : std::string("checkpoint-dtype");
+  const bool has_moments = plan.optimizer.kind != OptimizerKind::Sgd || plan.optimizer.momentum != 0;
+  const bool are_alike = plan.optimizer.states == OptimizerStates::AsParameter && has_moments;
+  std::string text = fmt::format("{} weights{}gradients", kept, are_alike ? ", " : " and ");
+  if (are_alike) text += " and optimizer states";
+  const MixedPrecision& mixed = plan.mixed_precision;
+  if (mixed.param_dtype) text += fmt::format(" · {} compute", short_name(*mixed.param_dtype));
+  if (mixed.reduce_dtype) text += fmt::format(" · gradients reduced in {}", short_name(*mixed.reduce_dtype));
+  text += fmt::format(" · {}", optimizer_of(plan));
+  if (plan.optimizer.clip_grad_norm) text += " · clip " + shortest(*plan.optimizer.clip_grad_norm);
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> describe(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin) {
+  std::vector<std::string> lines = {sentence_of(plan, facts, batch_origin),
+                                    fsdp2_name(plan),
+                                    describe_units(plan),
+                                    describe_sizes(plan),
+                                    describe_checkpointing(plan.checkpointing),
+                                    describe_numbers(plan, facts)};
+  std::erase(lines, "");
+  return lines;
+}
+
+}  // namespace fsdp::planner

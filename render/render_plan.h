@@ -1,0 +1,17 @@
+#pragma once
+
+// A plan in a few sentences.
+
+#include <string>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "planner/plan_sentence.h"
+
+namespace fsdp::planner {
+
+/// The sentence of planner/plan_sentence.h; then what it counts, by name: the mesh and the units, the sizes of the
+/// workload, the checkpointed blocks, the numbers that are kept. One line each.
+std::vector<std::string> describe(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin);
+
+}  // namespace fsdp::planner

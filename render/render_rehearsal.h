@@ -1,0 +1,42 @@
+#pragma once
+
+// What a rehearsal saw, for people: the verdict, what was applied, where the memory is and which lines of Python asked
+// for it, the traffic, and what to be careful about.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/report/compare.h"
+#include "core/report/report.h"
+#include "render/render_report.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// What differs from run to run, and so is no part of the report.
+struct RunFacts {
+  Seconds seconds{0};  ///< From the start of the first process to the end of the last.
+  Bytes host_peak;     ///< Of the largest process.
+};
+
+struct RehearsalView {
+  View view;
+  double tolerance = 0;                    ///< Of the comparison.
+  const Comparison* comparison = nullptr;  ///< May be null.
+  std::string folder;                      ///< Files below it are shown without it.
+};
+
+/// FITS or OUT OF MEMORY, as one entry. REQUIRES: a report with a rehearsal, here and below.
+Entry rehearsal_verdict(const StepReport& report);
+
+/// The peaks as one row of exact numbers for CSV.
+Table rehearsal_summary(const StepReport& report);
+
+/// The whole answer, verdict first.
+Document document_of(const StepReport& report, const RunFacts& facts, const RehearsalView& view);
+
+/// Sentences about what limits the figures, most important first.
+std::vector<std::string> limits_of(const StepReport& report);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,33 @@
+#pragma once
+
+// A replay, for people and for programs.
+
+#include <optional>
+#include <string>
+
+#include "render/render_report.h"
+#include "replay/replay.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// What a replay has to say: the recording, what it came to as it was recorded, and, where something else was asked
+/// for, what that comes to.
+struct ReplayAnswer {
+  const Recording& recording;
+  ReplayRequest as_was;
+  ReplayResult recorded;
+  std::optional<ReplayRequest> request;
+  std::optional<ReplayResult> replayed;
+  bool knows_device = false;  ///< The memory is that of the recording or of the command line.
+
+  const ReplayRequest& asked() const { return request ? *request : as_was; }
+  const ReplayResult& answer() const { return replayed ? *replayed : recorded; }
+};
+
+Entry replay_verdict(const ReplayAnswer& answer);
+/// The verdict first, then the peaks, the moment that ran out, and memory over time. `folder` is left out of paths.
+Document document_of(const ReplayAnswer& answer, const View& view, const std::string& folder);
+std::string to_json(const ReplayAnswer& answer);
+
+}  // namespace fsdp::planner

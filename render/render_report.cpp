@@ -1,0 +1,291 @@
+#include "render/render_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/base/json_writer.h"
+#include "core/base/parse_units.h"
+#include "render/render_brief.h"
+#include "render/render_plan.h"
+#include "text/curve_text.h"
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::size_t kMostCategories = 6;
+constexpr std::size_t kMostLiveTensors = 20;
+
+std::string join(const std::vector<std::string>& parts) {
+  return fmt::format("{}", fmt::join(parts, kDot));
+}
+
+/// The largest categories with their bytes, then the rest as one.
+std::string categories(const BytesByCategory& at_peak) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < at_peak.size(); ++i) {
+    if (at_peak[i] > Bytes(0)) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return at_peak[a] > at_peak[b]; });
+  std::vector<std::string> parts;
+  Bytes rest;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const Bytes bytes = at_peak[order[i]];
+    if (i < kMostCategories || order.size() == kMostCategories + 1) {
+      parts.push_back(fmt::format("{} {}", name_of(static_cast<MemoryCategory>(order[i])), format_bytes(bytes)));
+    } else {
+      rest += bytes;
+    }
+  }
+  if (rest > Bytes(0)) parts.push_back(fmt::format("other {}", format_bytes(rest)));
+  return join(parts);
+}
+
+/// "needs 572 GiB of host memory per node (not checked: give --host-mem)"; nothing where the verdict says it.
+std::optional<std::string> host_line(const StepReport& report) {
+  if (!report.memory.host) return std::nullopt;
+  const HostMemory& host = *report.memory.host;
+  const std::string needs = fmt::format("needs {} of host memory per node", format_bytes(host.needed));
+  if (!host.budget) return needs + " (not checked: give --host-mem)";
+  if (host.missing() > Bytes(0)) return std::nullopt;
+  return fmt::format("{}, of {}; {} headroom after a {} safety margin", needs, format_bytes(*host.budget),
+                     format_bytes(*host.budget - host.needed - host.margin), format_bytes(host.margin));
+}
+
+/// "needs 578 GiB of host memory per node, 537 GiB short of 64.0 GiB (with a 23.1 GiB safety margin)"; empty: nothing
+/// lacks there.
+std::string host_missing(const MemoryReport& memory) {
+  if (!memory.host || memory.host->missing() == Bytes(0)) return "";
+  const HostMemory& host = *memory.host;
+  return fmt::format("needs {} of host memory per node, {} short of {} (with a {} safety margin)",
+                     format_bytes(host.needed), format_bytes(host.missing()), format_bytes(*host.budget),
+                     format_bytes(host.margin));
+}
+
+void add_device(Document& document, const MemoryReport& memory, const View& view) {
+  if (!view.verbose) {
+    // "nccl shard group: ring" and its like are one term here.
+    std::vector<std::pair<std::string, Bytes>> groups;
+    for (const DeviceTerm& term : memory.device_terms) {
+      const std::string name = term.name.substr(0, term.name.find(": "));
+      if (groups.empty() || groups.back().first != name) groups.emplace_back(name, Bytes(0));
+      groups.back().second += term.bytes;
+    }
+    std::vector<std::string> parts;
+    for (const auto& [name, bytes] : groups) parts.push_back(fmt::format("{} {}", name, format_bytes(bytes)));
+    document.push_back(Entry{.label = "device", .lines = {join(parts)}});
+    return;
+  }
+  Table table{
+      .name = "device",
+      .columns = {{"term", "term"}, {"bytes", "bytes", true}, {"provenance", "provenance"}, {"source", "source"}}};
+  for (const DeviceTerm& term : memory.device_terms) {
+    table.rows.push_back({term.name, cell(term.bytes), std::string(name_of(term.provenance)), term.source});
+  }
+  document.push_back(std::move(table));
+}
+
+void add_phases(Document& document, const MemoryReport& memory) {
+  Table table{.name = "phases",
+              .columns = {{"phase", "phase"},
+                          {"live", "live_peak_bytes", true},
+                          {"allocated", "allocated_peak_bytes", true},
+                          {"reserved", "reserved_peak_bytes", true},
+                          {"device", "device_peak_bytes", true}}};
+  for (const PhasePeaks& phase : memory.phases) {
+    const MemoryPeaks& peaks = phase.peaks;
+    table.rows.push_back(
+        {phase.phase, cell(peaks.live), cell(peaks.allocated), cell(peaks.reserved), cell(peaks.device)});
+  }
+  if (!table.rows.empty()) document.push_back(std::move(table));
+}
+
+void add_live_tensors(Document& document, const MemoryReport& memory) {
+  Table table{.name = "live",
+              .columns = {{"bytes", "bytes", true},
+                          {"count", "count", true},
+                          {"category", "category"},
+                          {"tensor at the peak", "name"}}};
+  Bytes rest;
+  for (const LiveTensor& tensor : memory.live_at_peak) {
+    if (table.rows.size() < kMostLiveTensors) {
+      table.rows.push_back(
+          {cell(tensor.bytes), cell(tensor.count), std::string(name_of(tensor.category)), tensor.name});
+    } else {
+      rest += tensor.bytes;
+    }
+  }
+  if (rest > Bytes(0)) table.rows.push_back({cell(rest), "", "", "smaller ones"});
+  if (!table.rows.empty()) document.push_back(std::move(table));
+}
+
+void add_collectives(Document& document, const TrafficReport& traffic) {
+  Table table{.name = "issued",
+              .columns = {{"kind", "kind"},
+                          {"unit", "unit"},
+                          {"phase", "phase"},
+                          {"dtype", "dtype"},
+                          {"size", "payload_bytes", true},
+                          {"count", "elements", true},
+                          {"ranks", "group_size", true},
+                          {"time", "time", true},
+                          {"exposed", "exposed", true}}};
+  for (const Collective& each : traffic.collectives) {
+    table.rows.push_back({std::string(name_of(each.kind)), each.unit.empty() ? Cell{"root", ""} : Cell{each.unit},
+                          each.phase, std::string(name_of(each.dtype)), cell(each.payload), cell(each.elements),
+                          cell(each.group_size), cell(each.time), cell(each.exposed)});
+  }
+  if (!table.rows.empty()) document.push_back(std::move(table));
+}
+
+/// With the optimizer on the CPU the GPU is idle in it.
+std::string compute_of(const StepReport& report) {
+  const TimeReport& time = report.time;
+  if (!report.plan.cpu_offload) return fmt::format("compute {}", format_time(time.compute));
+  return fmt::format("compute {} on the GPU, then {} of optimizer on the CPU",
+                     format_time(time.compute - time.optimizer), format_time(time.optimizer));
+}
+
+}  // namespace
+
+Entry verdict_of(const StepReport& report, bool no_plan_fits) {
+  const MemoryReport& memory = report.memory;
+  const Bytes peak = memory.peaks.device;
+  const Bytes needed = peak + memory.margin;
+  const std::string step = fmt::format("step {} ({} to {})", format_time(report.time.step),
+                                       format_time(report.time.low), format_time(report.time.high));
+  const std::string share = memory.budget > Bytes(0) ? percent(ratio(peak, memory.budget)) : "-";
+  const std::string of = fmt::format("{} of {} ({})", format_bytes(peak), format_bytes(memory.budget), share);
+  const std::string margin = format_bytes(memory.margin);
+  switch (report.verdict) {
+    case Verdict::Fits: {
+      std::string line = fmt::format("peak {}, {} headroom after a {} safety margin · {}", of,
+                                     format_bytes(memory.budget - needed), margin, step);
+      if (memory.cache_flushes > 0) {
+        line += fmt::format(" · the allocator must empty its cache {} a step", counted(memory.cache_flushes, "time"));
+      }
+      return {.label = "FITS", .lines = {std::move(line)}, .style = Style::Good};
+    }
+    case Verdict::DoesNotFit: {
+      std::string missing;
+      const std::string host = host_missing(memory);
+      if (needed <= memory.budget && !host.empty()) {
+        return {.label = no_plan_fits ? "NO PLAN FITS" : "DOES NOT FIT",
+                .lines = {fmt::format("{}; peak {} · step {}", host, of, format_time(report.time.step))},
+                .style = Style::Bad};
+      }
+      if (needed <= memory.budget) {
+        missing = "but PyTorch's allocator runs out of memory before its peak";
+      } else if (peak <= memory.budget) {
+        missing = fmt::format("{} short: without its {} safety margin it would fit",
+                              format_bytes(needed - memory.budget), margin);
+      } else {
+        missing = fmt::format("{} short ({} + {} safety margin)", format_bytes(needed - memory.budget),
+                              format_bytes(peak - memory.budget), margin);
+      }
+      if (!host.empty()) missing += "; " + host;
+      return {.label = no_plan_fits ? "NO PLAN FITS" : "DOES NOT FIT",
+              .lines = {fmt::format("{} {}, {} · step {}", no_plan_fits ? "the smallest needs" : "peak", of, missing,
+                                    format_time(report.time.step))},
+              .style = Style::Bad};
+    }
+    case Verdict::Unknown:
+      break;
+  }
+  return {.label = "UNKNOWN", .lines = {fmt::format("peak {} · {}", of, step)}, .style = Style::Warning};
+}
+
+Table summary_of(const StepReport& report) {
+  return {
+      .name = "summary",
+      .columns = {{"verdict", "verdict"},
+                  {"budget", "budget_bytes", true},
+                  {"margin", "margin_bytes", true},
+                  {"live", "live_peak_bytes", true},
+                  {"allocated", "allocated_peak_bytes", true},
+                  {"reserved", "reserved_peak_bytes", true},
+                  {"device", "device_peak_bytes", true},
+                  {"step", "step", true},
+                  {"compute", "compute", true},
+                  {"exposed", "exposed_communication", true},
+                  {"tokens/s per GPU", "tokens_per_second_per_gpu", true},
+                  {"MFU", "mfu", true},
+                  {"host", "host_needed_bytes", true}},
+      .rows = {{std::string(name_of(report.verdict)), cell(report.memory.budget), cell(report.memory.margin),
+                cell(report.memory.peaks.live), cell(report.memory.peaks.allocated), cell(report.memory.peaks.reserved),
+                cell(report.memory.peaks.device), cell(report.time.step), cell(report.time.compute),
+                cell(report.time.exposed_communication), shortest(report.time.tokens_per_second_per_gpu),
+                shortest(report.time.mfu), report.memory.host ? cell(report.memory.host->needed) : Cell{"", ""}}},
+      .only_for_scripts = true};
+}
+
+void add_host(Document& document, const StepReport& report, const View& view) {
+  if (const auto line = host_line(report)) document.push_back(Entry{.label = "host", .lines = {*line}});
+  if (!view.verbose || !report.memory.host) return;
+  Table table{
+      .name = "host",
+      .columns = {{"of a node", "term"}, {"bytes", "bytes", true}, {"provenance", "provenance"}, {"source", "source"}}};
+  for (const DeviceTerm& term : report.memory.host->terms) {
+    table.rows.push_back({term.name, cell(term.bytes), std::string(name_of(term.provenance)), term.source});
+  }
+  document.push_back(std::move(table));
+}
+
+void add_plan_and_memory(Document& document, const StepReport& report, const ModelFacts& facts,
+                         const std::string& batch_origin, const View& view) {
+  const MemoryReport& memory = report.memory;
+  document.push_back(Entry{.label = "plan", .lines = describe(report.plan, facts, batch_origin)});
+  document.push_back(Entry{.label = "peak", .lines = {moment_of(memory, true), categories(memory.at_peak)}});
+  add_device(document, memory, view);
+  add_host(document, report, view);
+  if (view.pictures) {
+    std::vector<std::string> curve = memory_curve(memory, view.width - kCurveIndent);
+    if (!curve.empty()) document.push_back(Entry{.label = "memory", .lines = std::move(curve), .is_picture = true});
+  }
+  if (!view.verbose) return;
+  add_live_tensors(document, memory);
+  add_phases(document, memory);
+}
+
+void add_traffic_and_time(Document& document, const StepReport& report, const View& view) {
+  Table table{.name = "traffic",
+              .columns = {{"per step", "kind"},
+                          {"count", "count", true},
+                          {"payload", "payload_bytes", true},
+                          {"sent per rank", "sent_bytes_per_rank", true}}};
+  for (std::size_t i = 0; i < report.traffic.totals.size(); ++i) {
+    const TrafficTotal& total = report.traffic.totals[i];
+    if (total.count == 0) continue;
+    table.rows.push_back({std::string(name_of(static_cast<CollectiveKind>(i))), cell(total.count), cell(total.payload),
+                          cell(total.sent_per_rank)});
+  }
+  if (table.rows.empty()) {
+    document.push_back(Entry{.label = "traffic", .lines = {"none"}});
+  } else {
+    document.push_back(std::move(table));
+  }
+  if (report.nodes > 1) {
+    document.push_back(Entry{.label = "links",
+                             .lines = {fmt::format("sent per rank and step: {} inside a node, {} between nodes",
+                                                   format_bytes(report.traffic.sent_inside_node),
+                                                   format_bytes(report.traffic.sent_between_nodes))}});
+  }
+  if (view.verbose) add_collectives(document, report.traffic);
+  const TimeReport& time = report.time;
+  document.push_back(
+      Entry{.label = "time",
+            .lines = {fmt::format("{} · exposed communication {} · {} tokens/s per GPU · MFU {}", compute_of(report),
+                                  format_time(time.exposed_communication),
+                                  grouped(static_cast<std::int64_t>(time.tokens_per_second_per_gpu + 0.5)),
+                                  percent(time.mfu))}});
+}
+
+void add_assumptions(Document& document, const std::vector<std::string>& assumptions) {
+  if (!assumptions.empty()) document.push_back(Entry{.label = "assume", .lines = assumptions});
+}
+
+}  // namespace fsdp::planner

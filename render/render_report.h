@@ -1,0 +1,35 @@
+#pragma once
+
+// A report for people: the verdict first, then the plan, the peak and why, the traffic, the time, what was assumed.
+
+#include "core/report/report.h"
+#include "planner/plan_sentence.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+struct View {
+  int width = 80;         ///< Columns that a picture and the line of the peak may take.
+  bool pictures = false;  ///< Draw the memory of the step.
+  bool brief = false;     ///< The short answer of render/render_brief.h instead.
+  bool verbose = false;   ///< All device terms, live tensors, phases and collectives.
+};
+
+/// FITS or DOES NOT FIT, with the peak and the step time, as one entry. With `no_plan_fits` the report is of the plan
+/// that needs least.
+Entry verdict_of(const StepReport& report, bool no_plan_fits = false);
+
+/// What decides the verdict, as one row of exact numbers for CSV.
+Table summary_of(const StepReport& report);
+
+/// What each node must hold of its own memory, where a plan leaves something of the model there; with its terms when
+/// the view is verbose.
+void add_host(Document& document, const StepReport& report, const View& view);
+/// The plan and where its peak is. `facts` and `batch_origin` are those of sentence_of.
+void add_plan_and_memory(Document& document, const StepReport& report, const ModelFacts& facts,
+                         const std::string& batch_origin, const View& view);
+/// The traffic by kind and the time.
+void add_traffic_and_time(Document& document, const StepReport& report, const View& view);
+void add_assumptions(Document& document, const std::vector<std::string>& assumptions);
+
+}  // namespace fsdp::planner

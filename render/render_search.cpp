@@ -1,0 +1,187 @@
+#include "render/render_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/base/name_ranges.h"
+#include "core/base/parse_units.h"
+#include "render/choice_words.h"
+#include "render/render_plan.h"
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// What is known of plans other than the named one.
+std::string claim_of(const Proof& proof, Verdict verdict) {
+  if (!proof.is_proven) return "not proven: a lower bound of the search turned out wrong";
+  if (proof.stopped_early) {
+    return fmt::format("stopped early: a better plan may be up to {:.1f} % faster", proof.optimality_gap * 100);
+  }
+  if (verdict == Verdict::DoesNotFit) return "no plan of the space fits";
+  if (proof.optimality_gap == 0) return "no plan of the space that fits is faster";
+  const std::string saved =
+      proof.saved > Bytes(0) ? fmt::format("; the fastest needs {} more", format_bytes(proof.saved)) : "";
+  return fmt::format("no plan of the space that fits is more than {:.2f} % faster{}", proof.optimality_gap * 100,
+                     saved);
+}
+
+std::string describe(const Proof& proof, Verdict verdict) {
+  const auto sum_of = [&](std::string_view verdict_of_bound) {
+    std::int64_t plans = 0;
+    for (const RuledOut& reason : proof.ruled_out) {
+      if (reason.reason.starts_with(verdict_of_bound)) plans += reason.plans;
+    }
+    return plans;
+  };
+  return fmt::format("{} in the space: {} provably slower, {} provably too large, {} simulated in full · {}",
+                     counted(proof.space, "plan"), grouped(sum_of("not better")), grouped(sum_of("too large")),
+                     grouped(proof.evaluated), claim_of(proof, verdict));
+}
+
+/// Why plans were ruled out, by bound: with the sums of the proof, all that it counts.
+Table table_of(const Proof& proof) {
+  Table table{.name = "bounds", .columns = {{"ruled out", "reason"}, {"plans", "plans", true}}};
+  for (const RuledOut& reason : proof.ruled_out) table.rows.push_back({reason.reason, cell(reason.plans)});
+  return table;
+}
+
+constexpr std::size_t kMostRemedies = 6;
+constexpr std::size_t kRejectedRows = 3;
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+Table table_of(const std::string& name, const std::string& title, const std::vector<Candidate>& candidates,
+               bool with_missing, std::size_t most) {
+  Table table{.name = name,
+              .columns = {{title, "plan"}, {"device", "device_peak_bytes", true}, {"step", "step", true}}};
+  if (with_missing) table.columns.push_back({"missing", "missing_bytes", true});
+  for (const Candidate& candidate : candidates) {
+    if (table.rows.size() == most) break;
+    table.rows.push_back({candidate.label, cell(candidate.device_peak), cell(candidate.step)});
+    if (with_missing) table.rows.back().push_back(cell(candidate.missing));
+  }
+  return table;
+}
+
+/// An option with rows of names folded: shells expand "{0..14}" to the same words.
+std::string folded(const std::string& flag) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin <= flag.size();) {
+    const std::size_t end = std::min(flag.find(' ', begin), flag.size());
+    words.push_back(flag.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return fmt::format("{}", fmt::join(fold_names(words), " "));
+}
+
+Cell verdict_cell(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::Fits:
+      return {"fits", "fits", Style::Good};
+    case Verdict::DoesNotFit:
+      return {"does not fit", "does_not_fit", Style::Bad};
+    case Verdict::Unknown:
+      break;
+  }
+  return {"unknown", "unknown", Style::Warning};
+}
+
+void add_next(Document& document, const AnswerContext& context) {
+  if (!context.commands.empty()) document.push_back(Entry{.label = "see", .lines = context.commands});
+}
+
+/// What somebody must know of a search to read its answer: that it was cut short, or is not proven.
+std::vector<std::string> brief_notes(const SearchResult& result) {
+  std::vector<std::string> notes = result.notes;
+  if (result.proof.stopped_early && result.proof.is_proven) {
+    notes.push_back(fmt::format("The search stopped early: a better plan may be up to {:.1f} % faster.",
+                                result.proof.optimality_gap * 100));
+  }
+  return notes;
+}
+
+}  // namespace
+
+void add_explanation(Document& document, const Explanation& explanation, bool verbose) {
+  if (verbose && !explanation.binding.empty()) {
+    document.push_back(Entry{.label = "why", .lines = {explanation.binding}});
+  }
+  if (!explanation.rejected.empty()) {
+    document.push_back(
+        table_of("faster", "but does not fit", explanation.rejected, true, verbose ? kAll : kRejectedRows));
+  }
+  Table table{.name = "next",
+              .columns = {{"what if", "what"},
+                          {"memory", "delta_bytes", true},
+                          {"step", "delta_seconds", true},
+                          {"verdict", "verdict"},
+                          {"option", "flag"}}};
+  for (const Remedy& remedy : explanation.remedies) {
+    if (!verbose && table.rows.size() == kMostRemedies) break;
+    table.rows.push_back({remedy.what, signed_cell(remedy.delta_bytes), signed_cell(remedy.delta_time),
+                          verdict_cell(remedy.verdict), folded(flags_of(remedy.change))});
+  }
+  if (table.rows.empty()) return;
+  document.push_back(std::move(table));
+  document.push_back(Entry{
+      .label = "",
+      .lines = {
+          "Each is this plan with one change, but --global-batch, which was searched. `fsdp-plan simulate PLAN OPTION` "
+          "repeats it, where it takes the option; `fsdp-plan MODEL` with the option searches again, and gives that "
+          "step time or less."}});
+}
+
+Document document_of(const SearchResult& result, const View& view, const AnswerContext& context) {
+  const StepReport& report = result.report;
+  AnswerContext told = context;
+  told.facts = result.facts;
+  told.no_plan_fits = result.verdict == Verdict::DoesNotFit;
+  if (view.brief) return brief_of(report, result.explanation, brief_notes(result), told, view.width);
+  Document document = {verdict_of(report, told.no_plan_fits), summary_of(report)};
+  add_plan_and_memory(document, report, told.facts, told.batch_origin, view);
+  add_traffic_and_time(document, report, view);
+  document.push_back(Entry{.label = "proof", .lines = {describe(result.proof, result.verdict)}});
+  if (view.verbose && !result.proof.ruled_out.empty()) document.push_back(table_of(result.proof));
+  add_explanation(document, result.explanation, view.verbose);
+  if (view.verbose && !result.pareto.empty()) {
+    document.push_back(table_of("front", "least memory for its speed", result.pareto, false, kAll));
+  }
+  if (!result.notes.empty()) document.push_back(Entry{.label = "note", .lines = result.notes});
+  add_assumptions(document, report.assumptions);
+  add_next(document, told);
+  return document;
+}
+
+Document document_of(const StepReport& report, const Explanation& explanation, const View& view,
+                     const AnswerContext& context) {
+  if (view.brief) return brief_of(report, explanation, {}, context, view.width);
+  Document document = {verdict_of(report), summary_of(report)};
+  add_explanation(document, explanation, view.verbose);
+  add_plan_and_memory(document, report, context.facts, context.batch_origin, view);
+  add_traffic_and_time(document, report, view);
+  add_assumptions(document, report.assumptions);
+  add_next(document, context);
+  return document;
+}
+
+std::string text_of(const SearchProgress& progress) {
+  const std::string settled =
+      fmt::format("{} of {} plans ruled out or predicted", grouped(progress.settled), grouped(progress.space));
+  switch (progress.stage) {
+    case SearchStage::Fastest:
+      if (!progress.at_least) return "searching: " + settled;
+      return fmt::format("searching: {}, at least {}", settled, format_time(*progress.at_least));
+    case SearchStage::Smallest:
+      return "no plan fits; least memory: " + settled;
+    case SearchStage::Front:
+      return "searching smaller plans: " + settled;
+    case SearchStage::Remedies:
+      return "pricing changes";
+  }
+  return "";
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,52 @@
+#pragma once
+
+// What the allocator does with a recorded list of requests, under settings and on a device of one's own choice.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "replay/replay_recording.h"
+
+namespace fsdp::planner {
+
+struct ReplayRequest {
+  std::string settings_text;  ///< PYTORCH_ALLOC_CONF
+  simulator::AllocatorSettings settings;
+  simulator::AllocatorDevice device;
+};
+
+/// A request that was refused.
+struct ReplayRefusal {
+  std::size_t step = 0;
+  simulator::OutOfMemory failure;
+};
+
+struct ReplayResult {
+  Bytes requested_peak;                ///< What the program asked for.
+  Bytes allocated_peak;                ///< In whole blocks.
+  Bytes active_peak;                   ///< And of blocks that a stream still used.
+  Bytes reserved_peak;                 ///< Held by the allocator.
+  std::size_t reserved_peak_step = 0;  ///< The first step at it.
+  Bytes unused_at_peak;                ///< Of the reserved peak: in no block in use.
+  Bytes unused_peak;                   ///< The most that was reserved and not in use at any moment.
+  std::int64_t num_refused = 0;
+  std::optional<ReplayRefusal> first_refusal;
+  /// [kReplayColumns or less] The highest value of each equal part of the steps.
+  std::vector<Bytes> allocated, reserved;
+  simulator::AllocatorStatistics statistics;
+  simulator::DriverCalls driver_calls;
+};
+
+inline constexpr std::size_t kReplayColumns = 480;
+
+/// The settings and the device of the recording itself.
+ReplayRequest as_recorded(const Recording& recording);
+
+ReplayResult replay(const Recording& recording, const ReplayRequest& request);
+
+/// The highest value of each of `num_columns` equal parts; all values where they are fewer.
+std::vector<Bytes> highest_of_parts(const std::vector<Bytes>& values, std::size_t num_columns);
+
+}  // namespace fsdp::planner

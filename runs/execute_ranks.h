@@ -1,0 +1,42 @@
+#pragma once
+
+// Starts the ranks of a run on this machine, one process of fsdp-exec each, and sees to it that all of them end.
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/base/units.h"
+#include "runs/child_process.h"
+
+namespace fsdp::planner {
+
+struct ExecutionSettings {
+  std::string program;  ///< fsdp-exec.
+  std::string plan;     ///< Its file.
+  std::int64_t ranks = 1;
+  std::vector<std::string> options;  ///< Passed on to each rank.
+  Seconds grace{10};                 ///< That the others have once a rank has failed.
+};
+
+/// fsdp-exec, beside this program; FSDP_PLAN_EXECUTOR names another. Error: how to get it.
+Result<std::string> find_executor();
+
+/// How a run of all ranks ended.
+struct ExecutionOutcome {
+  int interrupted_by = 0;                       ///< A signal that asked this process to end.
+  std::vector<std::optional<ExitStatus>> ends;  ///< [ranks]
+  std::int64_t first_failed = -1;               ///< The rank that ended badly first; -1: none.
+  std::string message;                          ///< What it said, or how it ended.
+  std::vector<std::string> messages;            ///< All that it said was wrong, where it was the input.
+};
+
+/// Runs all ranks in `folder`, where each writes report-RANK.json and RANK.log. What rank 0 prints goes to
+/// `words` as it comes; null: nowhere. Error: a process cannot be started.
+Result<ExecutionOutcome> execute_ranks(const ExecutionSettings& settings, const std::string& folder,
+                                       std::ostream* words, Supervision& supervision);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,120 @@
+// The batch is doubled until it does not fit, and then the gap between the largest that fits and the smallest that does
+// not is halved until nothing lies between. Memory grows with the batch, but for the caching allocator's rounding: two
+// neighbors may be the wrong way around, which would move the answer by as much.
+//
+// Not modeled: batches that a script refuses, such as those that its data does not fill; they count as too large, and
+// the answer names what the script said.
+
+#include "runs/find_batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/parse_units.h"
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::string_view kPlace = "{}";
+
+const BatchTrial* smallest_too_large(const BatchSearch& search) {
+  const auto found =
+      std::find_if(search.trials.begin(), search.trials.end(), [](const BatchTrial& trial) { return !trial.fits; });
+  return found == search.trials.end() ? nullptr : &*found;
+}
+
+std::string said_of(const BatchSearch& search) {
+  const BatchTrial* beyond = smallest_too_large(search);
+  if (!search.largest) {
+    if (search.given_up) return "No batch was tried to the end";
+    return beyond->why.empty() ? "No batch fits, not even 1" : "No batch is known to fit; 1 could not be rehearsed";
+  }
+  const std::string text = fmt::format("{} is the largest batch that fits", *search.largest);
+  if (search.given_up) return text + ", as far as was tried";
+  if (beyond == nullptr) return text + ", and the largest that is tried";
+  return text + fmt::format("; {} {}", beyond->batch, beyond->why.empty() ? "does not" : "could not be rehearsed");
+}
+
+}  // namespace
+
+BatchSearch find_largest_batch(const TryBatch& try_batch, std::int64_t most) {
+  BatchSearch search;
+  const auto fits = [&](std::int64_t batch) {
+    std::optional<BatchTrial> trial = try_batch(batch);
+    search.given_up = !trial;
+    if (!trial) return false;
+    const bool answer = trial->fits;
+    if (answer) search.largest = std::max(search.largest.value_or(0), batch);
+    search.trials.push_back(*std::move(trial));
+    return answer;
+  };
+  std::int64_t good = 0;
+  std::int64_t bad = 1;
+  while (fits(bad)) {
+    good = bad;
+    if (good == most) break;
+    bad = std::min(2 * good, most);
+  }
+  while (!search.given_up && bad - good > 1) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  std::sort(search.trials.begin(), search.trials.end(), [](const auto& a, const auto& b) { return a.batch < b.batch; });
+  return search;
+}
+
+Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int64_t batch) {
+  if (pattern.find(kPlace) == std::string_view::npos) {
+    return failure("--find-batch", fmt::format("\"{}\" has no {{}} where the number goes.", pattern),
+                   "Write the script's own option: --find-batch '--batch-size {}'.");
+  }
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin < pattern.size();) {
+    const std::size_t end = std::min(pattern.find(' ', begin), pattern.size());
+    if (end > begin) {
+      std::string word(pattern.substr(begin, end - begin));
+      const std::size_t place = word.find(kPlace);
+      if (place != std::string::npos) word.replace(place, kPlace.size(), fmt::format("{}", batch));
+      words.push_back(std::move(word));
+    }
+    begin = end + 1;
+  }
+  return words;
+}
+
+void add_batches(Document& document, const BatchSearch& search) {
+  const auto rehearsals = counted(static_cast<std::int64_t>(search.trials.size()), "rehearsal");
+  document.push_back(Entry{.label = "BATCH",
+                           .lines = {fmt::format("{} · {}", said_of(search), rehearsals)},
+                           .style = search.largest ? Style::Good : Style::Bad});
+  Table table{.name = "batches",
+              .columns = {{"batch", "batch", true}, {"device", "device_peak_bytes", true}, {"", "verdict"}}};
+  for (const BatchTrial& trial : search.trials) {
+    Cell verdict =
+        trial.fits ? Cell{"fits", "fits", Style::Good} : Cell{"then out of memory", "does_not_fit", Style::Bad};
+    if (!trial.why.empty()) verdict = Cell{trial.why, "not_rehearsed", Style::Warning};
+    table.rows.push_back({cell(trial.batch), trial.why.empty() ? cell(trial.device_peak) : Cell{"", ""}, verdict});
+  }
+  document.push_back(std::move(table));
+}
+
+void write_batches(JsonWriter& writer, const BatchSearch& search) {
+  writer.key("batches");
+  writer.begin_array();
+  for (const BatchTrial& trial : search.trials) {
+    writer.begin_object();
+    writer.member("batch", trial.batch);
+    writer.member("fits", trial.fits);
+    if (trial.why.empty()) writer.member("device_peak_bytes", trial.device_peak.count());
+    if (!trial.why.empty()) writer.member("why", trial.why);
+    writer.end_object();
+  }
+  writer.end_array();
+  if (search.largest) writer.member("largest_batch", *search.largest);
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,52 @@
+#pragma once
+
+// The largest batch of a training script that fits, by rehearsing it with one batch after the other.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json_writer.h"
+#include "core/base/result.h"
+#include "core/base/units.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// What came of one batch.
+struct BatchTrial {
+  std::int64_t batch = 0;
+  bool fits = false;
+  Bytes device_peak;  ///< Until it ended or ran out of memory. 0: it could not be rehearsed.
+  std::string why;    ///< Then, why not.
+
+  bool operator==(const BatchTrial&) const = default;
+};
+
+/// Rehearses one batch. Nothing: give up, with what there is.
+using TryBatch = std::function<std::optional<BatchTrial>(std::int64_t)>;
+
+struct BatchSearch {
+  std::vector<BatchTrial> trials;       ///< Ascending by batch.
+  std::optional<std::int64_t> largest;  ///< That fits; empty: not even 1 does.
+  bool given_up = false;
+
+  bool operator==(const BatchSearch&) const = default;
+};
+
+/// The largest batch from 1 to `most` that fits, if whatever is larger than one that does not fit does not fit either.
+/// Tries at most 2 log2(most) + 2 batches.
+BatchSearch find_largest_batch(const TryBatch& try_batch, std::int64_t most);
+
+/// The words to add to a command: "--batch-size {}" with the number in it. Error: no "{}" in it.
+Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int64_t batch);
+
+/// What is said of the search as a whole, and the table of batch against peak.
+void add_batches(Document& document, const BatchSearch& search);
+/// "batches" and "largest_batch".
+void write_batches(JsonWriter& writer, const BatchSearch& search);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,24 @@
+#pragma once
+
+// A plan that somebody wrote down, with all that its file names.
+
+#include <string>
+
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "core/plan/plan_file.h"
+#include "core/spec/model_spec.h"
+
+namespace fsdp::planner {
+
+/// A plan of a file with its model and its machines.
+struct Given {
+  std::string path;
+  PlanFile file;
+  ModelSpec spec;
+  Workload workload;
+  Cluster cluster;
+  Model model;
+};
+
+}  // namespace fsdp::planner

@@ -1,0 +1,39 @@
+#pragma once
+
+// What a rehearsed script writes: it goes to a folder that is thrown away, and the script finds it there. The library
+// overlay/ does that in every process; this file gives it its folder, and reads what is in it afterwards.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/report/report.h"
+#include "runs/rehearse_settings.h"
+
+namespace fsdp::planner {
+
+/// Whether writes are kept away from the disk.
+enum class Writes : std::uint8_t {
+  Redirected,
+  Allowed,    ///< They go where they were meant to; their paths are noted.
+  Unwatched,  ///< Allowed, and the library is not there to note them.
+};
+Writes writes_of(const RehearsalSettings& settings);
+
+/// Makes the folder of one process's overlay. Error: the system's reason.
+Result<void> make_overlay(const std::string& folder);
+
+/// Variables that have the processes use it. `session`: the folder of the rehearsal's own files.
+std::vector<std::pair<std::string, std::string>> overlay_environment(const RehearsalSettings& settings,
+                                                                     const std::string& folder,
+                                                                     const std::string& session);
+
+/// Folders that scripts may write to for good: the rehearsal's own, what is compiled for the stub, and the kernel's.
+std::vector<std::string> writable_folders(const std::string& session);
+
+/// What the script wrote and removed, as warnings; none when it wrote nothing. Caches of Python and of the user are
+/// left out.
+std::vector<RehearsalWarning> describe_writes(const RehearsalSettings& settings, const std::string& folder);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,53 @@
+#pragma once
+
+// What a rehearsed process wrote about itself when it ended: one JSON file for each rank, written by the Python side
+// (python/fsdp_rehearsal).
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/json_document.h"
+#include "core/base/result.h"
+#include "core/report/report.h"
+
+namespace fsdp::planner {
+
+/// The major version of the format that is read.
+inline constexpr std::string_view kRecordFormatVersion = "1.0";
+
+struct RecordedJob {
+  std::vector<std::string> argv;
+  std::int64_t rank = 0;
+  std::int64_t world_size = 1;
+  std::int64_t local_rank = 0;
+  std::int64_t local_world_size = 1;
+
+  bool operator==(const RecordedJob&) const = default;
+};
+
+/// One record. What a process did not come to is empty: without CUDA there are no peaks.
+struct RehearsalRecord {
+  std::string end;                       ///< "steps_reached", "script_ended", "exception", "out_of_memory".
+  std::vector<std::string> error_types;  ///< Classes of the exception and its causes: "builtins.ImportError".
+  std::int64_t exit_status = 0;          ///< Of a script that ended itself.
+  bool torch_imported = false;
+  bool cuda_initialized = false;
+  RecordedJob job;
+  Seconds seconds{0};
+  Bytes host_peak;
+  std::string gpu;
+  Bytes gpu_total;
+  std::int64_t parameters = 0;
+  std::int64_t trainable_parameters = 0;
+  MemoryReport memory;                  ///< Its device terms are those beside the reserve, with a name and bytes only.
+  std::vector<Collective> collectives;  ///< Of one steady step, in issue order.
+  Rehearsal seen;  ///< Without ranks and command. Its error is any exception that ended the script.
+
+  bool operator==(const RehearsalRecord&) const = default;
+};
+
+/// Error: everything that is wrong with the record. Keys that are not known are left alone.
+Result<RehearsalRecord> read_record(const JsonDocument& document);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,73 @@
+#pragma once
+
+// Runs the processes of a rehearsal, side by side, and brings back what they wrote.
+
+#include <functional>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/base/units.h"
+#include "runs/child_process.h"
+#include "runs/rehearse_environment.h"
+#include "runs/rehearse_record.h"
+#include "runs/rehearse_settings.h"
+
+namespace fsdp::planner {
+
+/// A folder of its own under TMPDIR or /tmp, removed with all that is in it.
+class TemporaryFolder {
+ public:
+  /// Error: the system's reason.
+  static Result<TemporaryFolder> make();
+  ~TemporaryFolder();
+  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+/// What became of one process.
+struct RankRun {
+  RankJob job;
+  RankFiles files;
+  std::optional<ExitStatus> status;  ///< Empty: it could not be started, see `errors`.
+  bool timed_out = false;
+  std::string last_progress;              ///< "step 2 of 3"; empty: it did not say.
+  std::optional<RehearsalRecord> record;  ///< Empty: it wrote none, or one with `errors`.
+  Errors errors;
+  std::vector<RehearsalWarning> writes;  ///< What the script wrote and removed.
+  bool disk_full = false;                ///< When it ended, the folder of temporary files was.
+  std::string log_tail;                  ///< The end of what it printed.
+  Seconds seconds{0};
+
+  /// Of a script that ended by itself: the process's exit code, or what the script asked for when a destructor crashed
+  /// after that.
+  std::int64_t exit_code() const;
+  /// It trained, or ran out of device memory: there is something to report.
+  bool has_result() const;
+};
+
+/// How somebody who waits is told.
+struct RunObserver {
+  std::function<void(const std::string&)> progress;  ///< One line, many times a second.
+  std::ostream* log = nullptr;                       ///< What the script prints, as it comes; may be null.
+};
+
+struct RunOutcome {
+  std::vector<RankRun> runs;  ///< In the order of the jobs; those that were not started are missing.
+  int interrupted_by = 0;     ///< The signal that asked to end; 0: none.
+};
+
+/// Runs a process for each job, as many at a time as there are cores; after two without a result, and none with one,
+/// the others are ended. Nothing is left running, whatever happens. REQUIRES: `folder` is empty or from an earlier
+/// call.
+RunOutcome run_ranks(const RehearsalSettings& settings, const std::vector<RankJob>& jobs, const std::string& folder,
+                     Supervision& supervision, const RunObserver& observer);
+
+}  // namespace fsdp::planner

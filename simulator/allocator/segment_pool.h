@@ -1,0 +1,79 @@
+#pragma once
+
+// How much one pool of one stream reserves, and nothing else: the caching allocator
+// (simulator/allocator/caching_allocator.h) under its default settings, on a device without end. segment_pool.cpp says
+// why pools can be asked one by one.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/units.h"
+#include "simulator/allocator/allocator_settings.h"
+
+namespace fsdp::simulator {
+
+/// Whether a pool gives what the caching allocator gives under these settings: they must not make segments grow, keep
+/// blocks whole, limit memory, give back the cache or round in steps.
+bool pools_suffice(const AllocatorSettings& settings);
+
+class SegmentPool {
+ public:
+  /// Requests up to this size are served by the small pool.
+  static constexpr std::int64_t kLargestSmall = 1 << 20;
+
+  explicit SegmentPool(bool is_large) : is_large_(is_large) {}
+
+  /// As after construction. `large_segment`: for requests below 10 MiB in the large pool.
+  void reset(std::int64_t large_segment);
+
+  /// The block that serves the request. REQUIRES: a multiple of 512 above 0, on the pool's side of kLargestSmall.
+  std::int32_t malloc(std::int64_t size);
+  void free(std::int32_t block);
+
+  /// Never falls.
+  std::int64_t reserved() const { return reserved_; }
+
+ private:
+  static constexpr std::int32_t kNone = -1;
+
+  /// A stretch of a segment, linked in order of address.
+  struct Block {
+    std::int64_t address = 0;
+    std::int64_t size = 0;
+    std::int32_t prev = kNone;
+    std::int32_t next = kNone;
+    std::int32_t shelf_prev = kNone;  ///< While it is free: its neighbors on the shelf.
+    std::int32_t shelf_next = kNone;
+    bool is_free = false;
+  };
+
+  /// A shelf is a list of free blocks of nearly one size, by size and address.
+  static constexpr int kNumShelves = 640;
+  static constexpr int kShelvesPerWord = 64;
+
+  static int shelf_of(std::int64_t size);
+  int next_shelf(int first) const;
+  Block& at(std::int32_t index) { return blocks_[index]; }
+  std::int32_t& first_of(int shelf) { return shelves_[shelf]; }
+  std::int32_t find_best(std::int64_t size);
+  void put(std::int32_t index);
+  void remove(std::int32_t index);
+  void absorb_next(Block& block);
+  std::int32_t new_segment(std::int64_t size);
+  std::int32_t new_block();
+  void delete_block(std::int32_t index);
+
+  bool is_large_;
+  std::int64_t large_segment_ = 0;
+  std::int64_t reserved_ = 0;
+  std::int64_t next_address_ = 0;
+  std::vector<Block> blocks_;
+  std::int32_t first_unused_ = kNone;
+  std::vector<std::int32_t> shelves_ = std::vector<std::int32_t>(kNumShelves, kNone);   // The first block of each.
+  std::vector<std::int32_t> last_put_ = std::vector<std::int32_t>(kNumShelves, kNone);  // Of each; kNone: empty.
+  std::array<std::uint64_t, kNumShelves / kShelvesPerWord> filled_{};  // A bit for each shelf that is not empty.
+};
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,107 @@
+#include "simulator/curves/tensor_names.h"
+
+#include <array>
+
+#include "core/base/name_pattern.h"
+#include "core/model/op.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors = {
+    "sharded parameter",
+    "unsharded parameter",
+    "gradient",
+    "gradient of another use",
+    "accumulated gradient",
+    "smaller shard",
+    "first moment",
+    "second moment",
+    "step count",
+    "scales of first moment",
+    "scales of second moment",
+    "optimizer temporary",
+    "optimizer temporary",
+    "parameter before sharding",
+    "gradient of several uses",
+    "padded gradient",
+    "shard from the host",
+    "shard cast for the all-gather",
+    "gradient before it is added",
+    "gradient of several uses",
+    "optimizer temporary",
+    "smaller shard",
+};
+
+constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
+    "shards cast for the all-gather", "all-gather output",  "reduce-scatter input",
+    "reduce-scatter output",          "parts of all ranks", "sharded gradients",
+    "new sharded gradients",          "all-gather output",
+};
+
+constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
+    "metadata of a copy",
+    "cuBLAS workspace (forward)",
+    "cuBLAS workspace (backward)",
+    "cuBLASLt workspace (forward)",
+    "cuBLASLt workspace (backward)",
+    "gradient of the loss",
+    "loss as it is returned",
+    "gradient of the loss",
+    "gradient norms",
+    "gradient norms",
+    "gradient norms",
+    "gradient norms",
+    "gradient norms",
+    "gradient norm",
+    "gradient norm",
+    "gradient norm",
+    "gradient norm",
+};
+
+// The module that runs the op, relative to the call, and the op's kind.
+std::string op_of(const PreparedPlan& prepared, const CallTensor& tensor, bool whole_name) {
+  const Model& model = *prepared.index->model;
+  const Call& call = model.calls[tensor.call];
+  const Block& block = model.blocks[call.block];
+  const int op = prepared.tapes[tensor.call]->storage_op[tensor.storage];
+  if (op < 0) return {};
+  const int module = call.modules[block.ops[op].module];
+  std::string where = whole_name && module >= 0 ? model.modules[module].name : block.modules[block.ops[op].module].name;
+  if (!where.empty()) where += whole_name ? ": " : " ";
+  return where + std::string(name_of(block.ops[op].kind));
+}
+
+}  // namespace
+
+std::string op_name(const PreparedPlan& prepared, int id) {
+  const CallTensor tensor = find_call(prepared.ids, id);
+  return tensor.call < 0 ? std::string() : op_of(prepared, tensor, false);
+}
+
+std::string tensor_name(const PreparedPlan& prepared, int id) {
+  const MemoryIds& ids = prepared.ids;
+  const Model& model = *prepared.index->model;
+  if (id < ids.units_base()) {
+    const auto what = kParameterTensors[id / ids.num_parameters];
+    return without_numbers(model.parameters[id % ids.num_parameters].name) + ": " + std::string(what);
+  }
+  if (id < ids.singles_base()) {
+    const int offset = id - ids.units_base();
+    const std::string& unit = prepared.layout.units[offset % ids.num_units].name;
+    return (unit.empty() ? "root" : without_numbers(unit)) + ": " + std::string(kUnitTensors[offset / ids.num_units]);
+  }
+  if (id < ids.buffers_base()) return std::string(kSingles[id - ids.singles_base()]);
+  if (id < ids.inputs_base()) return without_numbers(model.buffers[id - ids.buffers_base()].name) + ": buffer";
+  if (id < ids.sums_base) {
+    const int input = (id - ids.inputs_base()) / 3;
+    const std::string& name = model.values[model.inputs[input]].name;
+    return name + (id == ids.input_cast(input) ? ": input cast by the root" : ": input");
+  }
+  const CallTensor tensor = find_call(ids, id);
+  if (tensor.call < 0) return model.values[(id - ids.sums_base) / kNumGradSums].name + ": gradient";
+  return without_numbers(op_of(prepared, tensor, true));
+}
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,18 @@
+#pragma once
+
+// Names for the numbers of memory_ids.h, for people who ask what is alive.
+
+#include <string>
+
+#include "simulator/prepared/prediction.h"
+
+namespace fsdp::simulator {
+
+/// What tensor `id` is: "model.layers.3.mlp.gate_proj, linear" with the op that makes it, or "model.norm.weight,
+/// gradient". Digits of repeated blocks are replaced by "*", so that equal tensors of all layers share a name.
+std::string tensor_name(const PreparedPlan& prepared, int id);
+
+/// The innermost module and op that makes tensor `id`, when a call does: "mlp.down_proj linear". Else empty.
+std::string op_name(const PreparedPlan& prepared, int id);
+
+}  // namespace fsdp::simulator

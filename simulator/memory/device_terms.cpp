@@ -1,0 +1,41 @@
+#include "simulator/memory/device_terms.h"
+
+#include "simulator/allocator/allocator_settings.h"
+#include "simulator/nccl/group_shape.h"
+#include "simulator/nccl/nccl_memory.h"
+
+namespace fsdp::simulator {
+
+std::vector<DeviceTerm> outside_terms(const Cluster& cluster, const Plan& plan) {
+  if (cluster.gpu.compute_capability == 0) return {};
+  const auto& context = cluster.gpu.context;
+  std::vector<DeviceTerm> terms = {{"CUDA context", context.value, context.provenance, context.source}};
+  // The norm of clipped gradients is all-reduced over the shard group.
+  const bool clips = plan.optimizer.clip_grad_norm.has_value();
+  const int shard = static_cast<int>(plan.mesh.shard);
+  const int replicate = static_cast<int>(plan.mesh.replicate);
+  for (const NcclCommunicator& communicator :
+       {NcclCommunicator{"shard group", shard_group(cluster, shard), clips},
+        NcclCommunicator{"replicate group", replicate_group(cluster, replicate, shard), true}}) {
+    for (DeviceTerm& term : nccl_memory(communicator)) terms.push_back(std::move(term));
+  }
+  return terms;
+}
+
+Bytes margin(Bytes reserved, const std::vector<DeviceTerm>& terms, const Plan& plan, const MarginRule& rule) {
+  const auto settings = parse_allocator_settings(plan.runtime.allocator_settings);
+  const bool expandable_segments = settings && settings->expandable_segments;
+  const double share = expandable_segments ? rule.of_reserved_expandable : rule.of_reserved;
+  double bytes = share * static_cast<double>(reserved.count());
+  for (const DeviceTerm& term : terms) {
+    if (term.provenance != Provenance::Measured) bytes += rule.of_unmeasured * static_cast<double>(term.bytes.count());
+  }
+  return Bytes(static_cast<std::int64_t>(bytes));
+}
+
+Bytes cublas_workspace(int compute_capability) {
+  if (compute_capability == 0) return Bytes(0);
+  return compute_capability == 90 ? Bytes(32LL << 20) : Bytes(8519680);
+}
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,218 @@
+// With CPUOffloadPolicy(pin_memory=True) a rank keeps in host memory, for a parameter of which it has s padded and l
+// true elements of o bytes,
+//
+//   shard        o s, pinned: a block of the next power of two
+//   gradient     o l, pinned likewise; made in the first backward, and its block is used again in every later one
+//   optimizer    its states of l elements, in ordinary memory
+//   temporaries  of one parameter at a time, in ordinary memory: PyTorch takes its loop over parameters where they lie
+//                on CPU, which holds two results of l elements, and one of the parameter before; and a gradient
+//                that is added to that of an earlier micro-batch arrives in a copy of its own
+//
+// While the model comes into being nothing of the last three is there yet. `to_empty` makes the shards of a unit in
+// ordinary memory, and each is then copied into a pinned block; a model that is made on the CPU is unsharded there,
+// on every rank, until its units are sharded one by one. What is needed is the larger of both moments.
+//
+// A node needs the sum over its ranks. Rows that do not divide leave the first ranks of a shard group with most, and
+// the first node has the first ranks, so no other node needs more. What a process holds beside the model is an assumed
+// term.
+//
+// The margin: the kernel keeps 64 bytes for each page of 4096 (struct page, 1.6 %), and the system's own services
+// and caches need some of the rest.
+//
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param.py (_init_sharded_param, reset_sharded_param),
+// _fsdp_collectives.py (foreach_reduce), ATen/core/CachingHostAllocator.h (allocate: PowerOf2Ceil; no block is given
+// back), ATen/native/TensorConversions.cpp (_to_copy: pinned when it does not block), torch/optim/adam.py
+// (_single_tensor_adam), torch/optim/optimizer.py (_default_to_fused_or_foreach), torch 2.11.
+//
+// Not modeled: the pinned lists of addresses by which a unit's tensors are copied (some 100 KiB), the data loader, the
+// file that weights are read from, NCCL's buffers in shared memory, checkpoints while they are written.
+
+#include "simulator/memory/host_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <vector>
+
+namespace fsdp::simulator {
+
+namespace {
+
+// Assumed: a rehearsed rank of a small model peaks at 1.1 GiB without a driver.
+constexpr Bytes kProcess = Bytes(2LL << 30);
+constexpr double kMargin = 0.04;
+constexpr std::int64_t kSmallestEightBit = 4096;  // bitsandbytes: smaller tensors keep fp32 moments.
+constexpr std::int64_t kEightBitBlock = 256;      // Elements that share one fp32 scale.
+
+/// Bytes of one rank, or of several.
+struct Held {
+  std::int64_t shards = 0;
+  std::int64_t gradients = 0;
+  std::int64_t states = 0;
+  std::int64_t temporaries = 0;
+  std::int64_t making = 0;  ///< While the model comes into being, its pinned shards included.
+
+  std::int64_t training() const { return shards + gradients + states + temporaries; }
+};
+
+Held operator*(std::int64_t count, const Held& held) {
+  return {count * held.shards, count * held.gradients, count * held.states, count * held.temporaries,
+          count * held.making};
+}
+
+Held& operator+=(Held& sum, const Held& more) {
+  sum.shards += more.shards;
+  sum.gradients += more.gradients;
+  sum.states += more.states;
+  sum.temporaries += more.temporaries;
+  sum.making += more.making;
+  return sum;
+}
+
+std::int64_t moment_bytes(const Optimizer& optimizer, std::int64_t elements, std::int64_t element_size) {
+  switch (optimizer.states) {
+    case OptimizerStates::AsParameter:
+      return elements * element_size;
+    case OptimizerStates::BFloat16:
+      return 2 * elements;
+    case OptimizerStates::EightBit:
+      if (elements < kSmallestEightBit) return 4 * elements;
+      return elements + 4 * ((elements + kEightBitBlock - 1) / kEightBitBlock);
+  }
+  return 0;
+}
+
+std::int64_t num_moments(const Optimizer& optimizer) {
+  if (optimizer.kind != OptimizerKind::Sgd) return 2;
+  return optimizer.momentum > 0 ? 1 : 0;
+}
+
+/// Results of the loop at its highest, in multiples of the largest parameter: Adam's root and quotient, and the
+/// quotient of the parameter before; and the decayed gradient where decay is added to it.
+std::int64_t num_loop_results(const Optimizer& optimizer) {
+  if (optimizer.implementation == OptimizerImplementation::Fused) return 0;
+  const bool adam = optimizer.kind != OptimizerKind::Sgd;
+  const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
+  return (adam ? 3 : 0) + (adds_decay ? 1 : 0);
+}
+
+class HostModel {
+ public:
+  HostModel(const Plan& plan, const Layout& layout) : plan_(plan), layout_(layout) {}
+
+  Held of_rank(std::int64_t rank) const {
+    Held held;
+    std::int64_t largest = 0;
+    for (const ShardedUnit& unit : layout_.units) {
+      for (const ShardedParameter& p : unit.parameters) {
+        if (plan_.cpu_offload) add(p, rank, held, largest);
+      }
+    }
+    if (plan_.cpu_offload) {
+      const std::int64_t arriving = plan_.accumulation > 1 && plan_.sync_every_micro_batch ? largest : 0;
+      held.temporaries = std::max(arriving, num_loop_results(plan_.optimizer) * largest);
+    }
+    held.making = making(rank);
+    return held;
+  }
+
+ private:
+  std::int64_t element_size(const ShardedParameter& p) const {
+    return size_of(layout_.parameter_dtype[p.parameter]).count();
+  }
+
+  void add(const ShardedParameter& p, std::int64_t rank, Held& held, std::int64_t& largest) const {
+    const std::int64_t size = element_size(p);
+    const std::int64_t local = p.local_elements_of(rank);
+    held.shards += pinned_block(p.shard_elements * size);
+    if (!p.receives_gradient) return;
+    held.gradients += pinned_block(local * size);
+    held.states += num_moments(plan_.optimizer) * moment_bytes(plan_.optimizer, local, size);
+    largest = std::max(largest, local * size);
+  }
+
+  std::int64_t making(std::int64_t rank) const {
+    std::int64_t whole = 0;
+    if (plan_.initialization == Initialization::Cpu) {
+      for (const ShardedUnit& unit : layout_.units) whole += whole_bytes(unit);
+    }
+    std::int64_t pinned = 0;
+    std::int64_t highest = whole;
+    for (const ShardedUnit& unit : layout_.units) {
+      // A unit that was whole goes to the device before it is cut.
+      if (plan_.initialization == Initialization::Cpu) whole -= whole_bytes(unit);
+      if (!plan_.cpu_offload) continue;
+      std::int64_t empty = 0;
+      for (const ShardedParameter& p : unit.parameters) {
+        pinned += pinned_block(p.shard_elements * element_size(p));
+        if (plan_.initialization == Initialization::Meta) empty += p.local_elements_of(rank) * element_size(p);
+      }
+      highest = std::max(highest, whole + pinned + empty);
+    }
+    return highest;
+  }
+
+  std::int64_t whole_bytes(const ShardedUnit& unit) const {
+    std::int64_t bytes = 0;
+    for (const ShardedParameter& p : unit.parameters) bytes += p.elements * element_size(p);
+    return bytes;
+  }
+
+  const Plan& plan_;
+  const Layout& layout_;
+};
+
+/// How many ranks of the first node are `first` or come after it in their shard group, and before `end`.
+std::int64_t ranks_between(std::int64_t first, std::int64_t end, std::int64_t shard, std::int64_t gpus_per_node) {
+  const std::int64_t whole_groups = gpus_per_node / shard;
+  const std::int64_t rest = gpus_per_node % shard;
+  return whole_groups * (end - first) + std::clamp<std::int64_t>(rest - first, 0, end - first);
+}
+
+}  // namespace
+
+std::int64_t pinned_block(std::int64_t bytes) {
+  return bytes <= 0 ? 0 : static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
+}
+
+Bytes pinned_memory(const Plan& plan, const Layout& layout) {
+  const Held held = HostModel(plan, layout).of_rank(layout.rank);
+  return Bytes(held.shards + held.gradients);
+}
+
+std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout) {
+  if (cluster.gpu.compute_capability == 0) return std::nullopt;
+  if (!plan.cpu_offload && plan.initialization != Initialization::Cpu) return std::nullopt;
+  const HostModel model(plan, layout);
+  const std::vector<std::int64_t> ranks = different_ranks(layout);
+  Held node;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const std::int64_t end = i + 1 < ranks.size() ? ranks[i + 1] : layout.mesh.shard;
+    node += ranks_between(ranks[i], end, layout.mesh.shard, cluster.gpus_per_node) * model.of_rank(ranks[i]);
+  }
+  HostMemory host;
+  if (cluster.host_memory) host.budget = cluster.host_memory->value;
+  const auto add = [&](std::string name, Bytes bytes, Provenance provenance, std::string source) {
+    if (bytes > Bytes(0)) host.terms.push_back({std::move(name), bytes, provenance, std::move(source)});
+    host.needed += bytes;
+  };
+  const std::string blocks = "pinned, rounded up to powers of two (ATen/core/CachingHostAllocator.h)";
+  if (node.training() >= node.making) {
+    add("shards", Bytes(node.shards), Provenance::Derived, blocks);
+    add("gradients", Bytes(node.gradients), Provenance::Derived, blocks);
+    add("optimizer states", Bytes(node.states), Provenance::Derived, "of the ranks of the node");
+    add("temporaries", Bytes(node.temporaries), Provenance::Derived, "results of the optimizer's loop");
+  } else {
+    add("model while it is made", Bytes(node.making), Provenance::Derived,
+        plan.initialization == Initialization::Cpu ? "unsharded on each rank of the node"
+                                                   : "shards and what they are made of");
+  }
+  add("processes", cluster.gpus_per_node * kProcess, Provenance::Assumed,
+      fmt::format("{} of {} GiB: Python, PyTorch and CUDA", cluster.gpus_per_node, kProcess.count() >> 30));
+  host.margin = Bytes(static_cast<std::int64_t>(kMargin * static_cast<double>(host.needed.count())));
+  return host;
+}
+
+}  // namespace fsdp::simulator

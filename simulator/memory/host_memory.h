@@ -1,0 +1,26 @@
+#pragma once
+
+// Host memory: what the processes of one node hold in the node's own memory. host_memory.cpp has the formula.
+
+#include <cstdint>
+#include <optional>
+
+#include "core/cluster/cluster.h"
+#include "core/plan/plan.h"
+#include "core/plan/sharding.h"
+#include "core/report/report.h"
+
+namespace fsdp::simulator {
+
+/// Of the node whose ranks hold most. `layout` may be seen from any rank, and of the plan only mesh, optimizer,
+/// accumulation, offload and initialization count. Nothing: the plan leaves nothing of the model in host memory, or the
+/// devices are the CPU, whose memory is the device's.
+std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout);
+
+/// Pinned memory of the rank that the layout is seen from: its shards and their gradients, in blocks.
+Bytes pinned_memory(const Plan& plan, const Layout& layout);
+
+/// Bytes of the block that PyTorch's pinned memory allocator gives for a request: the next power of two.
+std::int64_t pinned_block(std::int64_t bytes);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,113 @@
+#pragma once
+
+// A number for every tensor that a training step can hold, so that the walk, the allocator and the explanation agree on
+// who is who without a table of names. Numbers are dense and fixed per plan.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/model.h"
+#include "core/plan/sharding.h"
+
+namespace fsdp::simulator {
+
+/// Tensors of one parameter.
+enum class ParameterTensor : std::uint8_t {
+  Sharded,
+  Unsharded,
+  Grad,             ///< Unsharded.
+  SecondGrad,       ///< Of another use, until it is added to the first.
+  AccumulatedGrad,  ///< Over micro-batches, in the reduce dtype.
+  SmallerShard,     ///< What an integer reshard_after_forward keeps.
+  FirstMoment,      ///< Also SGD's momentum.
+  SecondMoment,
+  StepCount,
+  FirstScale,  ///< Of 8-bit moments.
+  SecondScale,
+  OptimizerTemp,
+  SecondOptimizerTemp,
+  Full,               ///< Before it is sharded, at initialization.
+  SummedGrad,         ///< Of several uses, where autograd did not add in place.
+  PaddedGrad,         ///< On its way into a reduce-scatter that pads one gradient at a time.
+  HostCopy,           ///< Its shard brought from the host, with CPU offload, and
+  CastShard,          ///< the same in param_dtype.
+  WaitingGrad,        ///< Of the uses so far in this backward, where an earlier backward has left a gradient, and
+  SummedWaitingGrad,  ///< their sum, where autograd did not add in place.
+  DecayedGrad,        ///< With weight decay, in an optimizer that is a loop.
+  OtherSmallerShard,  ///< Of the next forward, where a step without a backward has left one.
+};
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::OtherSmallerShard) + 1;
+
+/// Tensors of one unit.
+enum class UnitTensor : std::uint8_t {
+  Cast,  ///< Shards in param_dtype, on their way into the all-gather.
+  AllGather,
+  ReduceScatterInput,
+  ReduceScatterOutput,
+  ReceivedParts,  ///< Of a reduce-scatter that adds them up itself.
+  ShardedGrad,
+  NewShardedGrad,  ///< Of a later micro-batch, until it is added.
+  OtherAllGather,  ///< Of a pass that begins while the output of the pass before is still kept.
+};
+inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::OtherAllGather) + 1;
+
+/// Tensors that exist once.
+enum class SingleTensor : std::uint8_t {
+  CopyMetadata,
+  ForwardWorkspace,
+  BackwardWorkspace,
+  ForwardLtWorkspace,
+  BackwardLtWorkspace,
+  LossGrad,
+  CastLoss,      ///< The loss in output_dtype, as the root returns it, and
+  CastLossGrad,  ///< its gradient cast back.
+  ClipBuffer,
+  ClipNorms,  ///< Four of them: stacked, and in the places of their reduction.
+  ClipNorms2,
+  ClipNorms3,
+  ClipNorms4,
+  ClipScalar,  ///< Four: the total norm, its reduced copy, the factor, the factor clamped.
+  ClipScalar2,
+  ClipScalar3,
+  ClipScalar4,
+};
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ClipScalar4) + 1;
+
+inline constexpr int kNumGradSums = 3;
+
+struct MemoryIds {
+  int num_parameters = 0;
+  int num_units = 0;
+  int num_buffers = 0;
+  int num_inputs = 0;
+  std::vector<int> call_base;  ///< [num_calls + 1] First number of each call's storages.
+  int total = 0;
+
+  int of(ParameterTensor what, int parameter) const { return static_cast<int>(what) * num_parameters + parameter; }
+  int of(UnitTensor what, int unit) const { return units_base() + static_cast<int>(what) * num_units + unit; }
+  int of(SingleTensor what) const { return singles_base() + static_cast<int>(what); }
+  int buffer(int index) const { return buffers_base() + index; }
+  /// Two per model input, since the next batch arrives before the last one goes; and a copy in param_dtype.
+  int input(int index, int turn) const { return inputs_base() + 3 * index + turn; }
+  int input_cast(int index) const { return inputs_base() + 3 * index + 2; }
+  /// The sum of two gradients of a value that several calls use; several can live.
+  int grad_sum(int value, int which) const { return sums_base + kNumGradSums * value + which; }
+
+  int units_base() const { return kNumParameterTensors * num_parameters; }
+  int singles_base() const { return units_base() + kNumUnitTensors * num_units; }
+  int buffers_base() const { return singles_base() + kNumSingleTensors; }
+  int inputs_base() const { return buffers_base() + num_buffers; }
+  int sums_base = 0;
+};
+
+/// A storage of a call.
+struct CallTensor {
+  int call = -1;  ///< In `Model::calls`; -1: the tensor is none of a call's.
+  int storage = -1;
+};
+CallTensor find_call(const MemoryIds& ids, int id);
+
+/// Numbers for a model whose calls have `num_storages` [num_calls] tensors each.
+MemoryIds number_tensors(const Model& model, const Layout& layout, const std::vector<int>& num_storages);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,193 @@
+#pragma once
+
+// Who listens to the memory walk: a plain count, the caching allocator, or the one that finds out what is alive at the
+// peak. All have the same four calls.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/report/report.h"
+#include "simulator/allocator/caching_allocator.h"
+
+namespace fsdp::simulator {
+
+/// Streams of FSDP2's communication context, as the allocator's pools see them.
+enum class MemoryStream : std::uint8_t { Compute, AllGatherCopyIn, ReduceScatter, AllReduce };
+inline constexpr int kNumMemoryStreams = 4;
+
+/// No limit: what a run would take if it could.
+inline constexpr Bytes kEndlessMemory{std::int64_t{1} << 50};
+
+/// Counts bytes per stream, in blocks of 512 bytes: what the allocator cannot stay below.
+class LiveSink {
+ public:
+  explicit LiveSink(int num_ids) : bytes_(static_cast<std::size_t>(num_ids), 0), stream_(bytes_.size()) {}
+
+  void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
+    const auto slot = static_cast<std::size_t>(id);
+    const std::int64_t rounded = (bytes + 511) / 512 * 512;
+    bytes_[slot] = rounded;
+    stream_[slot] = stream;
+    auto& live = live_[static_cast<std::size_t>(stream)];
+    live += rounded;
+    auto& peak = peak_[static_cast<std::size_t>(stream)];
+    peak = std::max(peak, live);
+  }
+  void free(int id) {
+    const auto slot = static_cast<std::size_t>(id);
+    live_[static_cast<std::size_t>(stream_[slot])] -= bytes_[slot];
+    bytes_[slot] = 0;
+  }
+  void mark() {}
+  void collective() {}
+
+  /// No allocator reserves less: memory of one stream's pool never serves another.
+  Bytes reserved_lower_bound() const {
+    std::int64_t sum = 0;
+    for (const std::int64_t peak : peak_) sum += peak;
+    return Bytes(sum);
+  }
+
+ private:
+  std::vector<std::int64_t> bytes_;
+  std::vector<MemoryStream> stream_;
+  std::array<std::int64_t, kNumMemoryStreams> live_{};
+  std::array<std::int64_t, kNumMemoryStreams> peak_{};
+};
+
+/// Feeds the caching allocator and counts live bytes beside it.
+class AllocatorSink {
+ public:
+  /// The walk ends when more than `enough` bytes are reserved.
+  AllocatorSink(int num_ids, CachingAllocator& allocator, Bytes enough = kEndlessMemory)
+      : bytes_(static_cast<std::size_t>(num_ids), 0), allocator_(allocator), enough_(enough) {}
+
+  void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
+    bytes_[id] = bytes;
+    live_ += bytes;
+    peak_ = std::max(peak_, live_);
+    allocator_.malloc(static_cast<AllocationId>(id), Bytes(bytes), static_cast<AllocatorStream>(stream));
+  }
+  void free(int id) {
+    live_ -= bytes_[id];
+    allocator_.free(static_cast<AllocationId>(id));
+  }
+  void mark() {}
+  void collective() {}
+
+  bool has_enough() const { return allocator_.reserved_bytes() > enough_; }
+  Bytes live() const { return Bytes(live_); }
+  Bytes peak_live() const { return Bytes(peak_); }
+  void reset_peak() {
+    peak_ = live_;
+    allocator_.reset_peak();
+  }
+  const CachingAllocator& allocator() const { return allocator_; }
+
+ private:
+  std::vector<std::int64_t> bytes_;
+  std::int64_t live_ = 0;
+  std::int64_t peak_ = 0;
+  CachingAllocator& allocator_;
+  Bytes enough_;
+};
+
+/// Finds the moment of the highest live bytes, and replays up to a moment to see who is alive.
+class PeakSink {
+ public:
+  explicit PeakSink(int num_ids, std::int64_t stop_after = -1)
+      : bytes_(static_cast<std::size_t>(num_ids), 0), category_(bytes_.size()), stop_after_(stop_after) {}
+
+  void alloc(int id, std::int64_t bytes, MemoryStream /*stream*/, MemoryCategory category) {
+    if (stopped()) return;
+    const auto slot = static_cast<std::size_t>(id);
+    bytes_[slot] = bytes;
+    category_[slot] = category;
+    live_ += bytes;
+    live_by_category_[static_cast<std::size_t>(category)] += Bytes(bytes);
+    ++num_events_;
+    if (!most_from_mark_.empty()) most_from_mark_.back() = std::max(most_from_mark_.back(), live_);
+    if (live_ > peak_) {
+      peak_ = live_;
+      peak_event_ = num_events_;
+      peak_mark_ = num_marks_;
+      peak_id_ = id;
+    }
+  }
+  void free(int id) {
+    if (stopped()) return;
+    const auto slot = static_cast<std::size_t>(id);
+    live_ -= bytes_[slot];
+    live_by_category_[static_cast<std::size_t>(category_[slot])] -= Bytes(bytes_[slot]);
+    bytes_[slot] = 0;
+    ++num_events_;
+  }
+  /// An action of the schedule begins.
+  void mark() {
+    ++num_marks_;
+    most_from_mark_.push_back(live_);
+  }
+  /// A collective is called.
+  void collective() { live_at_collective_.push_back(live_by_category_); }
+
+  std::int64_t peak_event() const { return peak_event_; }
+  std::int64_t peak_mark() const { return peak_mark_; }
+  int peak_id() const { return peak_id_; }
+  /// [actions] The most that was live from the begin of each to the begin of the next.
+  const std::vector<std::int64_t>& most_from_mark() const { return most_from_mark_; }
+  const std::vector<BytesByCategory>& live_at_collective() const { return live_at_collective_; }
+  std::int64_t bytes_of(int id) const { return bytes_[id]; }
+  MemoryCategory category_of(int id) const { return category_[id]; }
+  int num_ids() const { return static_cast<int>(bytes_.size()); }
+
+ private:
+  bool stopped() const { return stop_after_ >= 0 && num_events_ >= stop_after_; }
+
+  std::vector<std::int64_t> bytes_;
+  std::vector<MemoryCategory> category_;
+  std::vector<std::int64_t> most_from_mark_;
+  std::vector<BytesByCategory> live_at_collective_;
+  BytesByCategory live_by_category_{};
+  std::int64_t stop_after_;
+  std::int64_t live_ = 0;
+  std::int64_t peak_ = 0;
+  std::int64_t num_events_ = 0;
+  std::int64_t num_marks_ = 0;
+  std::int64_t peak_event_ = 0;
+  std::int64_t peak_mark_ = 0;
+  int peak_id_ = -1;
+};
+
+/// One allocation (bytes of 0 and more) or free (-1).
+struct MemoryEvent {
+  int id = 0;
+  std::int64_t bytes = 0;
+  MemoryStream stream = MemoryStream::Compute;
+  MemoryCategory category = MemoryCategory::Temp;
+
+  bool is_free() const { return bytes < 0; }
+  bool operator==(const MemoryEvent&) const = default;
+};
+
+/// Writes everything down.
+class TraceSink {
+ public:
+  void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory category) {
+    events_.push_back({id, bytes, stream, category});
+  }
+  void free(int id) { events_.push_back({id, -1, MemoryStream::Compute, MemoryCategory::Temp}); }
+  void mark() { marks_.push_back(events_.size()); }
+  void collective() {}
+
+  const std::vector<MemoryEvent>& events() const { return events_; }
+  /// Number of events before each action.
+  const std::vector<std::size_t>& marks() const { return marks_; }
+
+ private:
+  std::vector<MemoryEvent> events_;
+  std::vector<std::size_t> marks_;
+};
+
+}  // namespace fsdp::simulator

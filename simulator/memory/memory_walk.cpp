@@ -1,0 +1,140 @@
+// Dispatch of the schedule's instructions to the parts of the walk.
+
+#include "simulator/memory/memory_walk.h"
+
+#include <cassert>
+#include <utility>
+
+#include "simulator/memory/memory_walk_calls.h"
+#include "simulator/memory/memory_walk_optimizer.h"
+#include "simulator/memory/memory_walk_units.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class MemoryWalk<Sink>::Impl {
+ public:
+  Impl(const WalkInput& input, Sink& sink)
+      : in_(input), sink_(sink), units_(in_, sink), calls_(in_, sink, units_), optimizer_(in_, sink) {}
+
+  void initialize() { optimizer_.initialize(); }
+  void make_states() { optimizer_.make_states_once(); }
+
+  void load_first_batch() {
+    assert(in_.schedule->instructions.front().kind == InstructionKind::LoadInputs);
+    run(in_.schedule->instructions.front());
+    first_is_loaded_ = true;
+  }
+
+  void step() {
+    const std::vector<Instruction>& steps = in_.schedule->instructions;
+    for (std::size_t begin = 0; begin < steps.size();) {
+      const Action action = action_at(steps, begin);
+      begin = action.end;
+      if (std::exchange(first_is_loaded_, false)) continue;
+      sink_.mark();
+      enter(steps[action.main]);
+      for (std::size_t i = action.begin; i < action.main; ++i) units_.free(steps[i]);
+      run(steps[action.main]);
+      for (std::size_t i = action.main + 1; i < action.end; ++i) units_.free(steps[i]);
+      if constexpr (requires { sink_.has_enough(); }) {
+        if (sink_.has_enough()) return;
+      }
+    }
+  }
+
+ private:
+  // What has to be done before an instruction and the frees that it begins with.
+  void enter(const Instruction& step) {
+    if (step.kind != InstructionKind::LoadInputs) calls_.enter_root();
+    switch (step.kind) {
+      case InstructionKind::Unshard:
+        if (step.phase == StepPhase::Backward) calls_.begin_whole_backward();
+        return calls_.end_hooks();
+      case InstructionKind::WaitForUnshard:
+      case InstructionKind::Backward:
+      case InstructionKind::FinishReduce:
+        return calls_.end_hooks();
+      case InstructionKind::Reshard:
+      case InstructionKind::AccumulateGrads:
+        return calls_.begin_hook(step.unit);
+      case InstructionKind::ReduceGrads:
+        calls_.begin_hook(step.unit);
+        return units_.add_to_accumulated(step);
+      default:
+        return;
+    }
+  }
+
+  void run(const Instruction& step) {
+    switch (step.kind) {
+      case InstructionKind::LoadInputs:
+        calls_.begin_micro_batch();
+        return calls_.load_inputs();
+      case InstructionKind::Unshard:
+        return units_.unshard(step);
+      case InstructionKind::WaitForUnshard:
+        return units_.wait(step);
+      case InstructionKind::LeaveRoot:
+        return calls_.leave_root();
+      case InstructionKind::Forward:
+        return calls_.forward(step);
+      case InstructionKind::Reshard:
+        return units_.reshard(step);
+      case InstructionKind::Backward:
+        return calls_.backward(step);
+      case InstructionKind::AccumulateGrads:
+        return units_.accumulate(step);
+      case InstructionKind::ReduceGrads:
+        return units_.reduce(step);
+      case InstructionKind::FinishReduce:
+        units_.end_backward();
+        return calls_.end_backward();
+      case InstructionKind::Free:
+        return units_.free(step);
+      case InstructionKind::ClipGradNorm:
+        return optimizer_.clip();
+      case InstructionKind::OptimizerStep:
+        return optimizer_.step();
+      case InstructionKind::ZeroGrad:
+        return units_.zero_grad();
+    }
+  }
+
+  const WalkInput in_;
+  Sink& sink_;
+  UnitWalk<Sink> units_;
+  CallWalk<Sink> calls_;
+  OptimizerWalk<Sink> optimizer_;
+  bool first_is_loaded_ = false;
+};
+
+template <class Sink>
+MemoryWalk<Sink>::MemoryWalk(const WalkInput& input, Sink& sink) : impl_(std::make_unique<Impl>(input, sink)) {}
+template <class Sink>
+MemoryWalk<Sink>::~MemoryWalk() = default;
+template <class Sink>
+void MemoryWalk<Sink>::initialize() {
+  impl_->initialize();
+}
+template <class Sink>
+void MemoryWalk<Sink>::make_states() {
+  impl_->make_states();
+}
+template <class Sink>
+void MemoryWalk<Sink>::load_first_batch() {
+  impl_->load_first_batch();
+}
+template <class Sink>
+void MemoryWalk<Sink>::step() {
+  impl_->step();
+}
+
+template class MemoryWalk<LiveSink>;
+template class MemoryWalk<AllocatorSink>;
+template class MemoryWalk<CurveSink>;
+template class MemoryWalk<PeakSink>;
+template class MemoryWalk<ReservedSink>;
+template class MemoryWalk<TraceSink>;
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,66 @@
+#pragma once
+
+// The memory walk: expands each instruction of a schedule into allocations and frees, per stream, in the order in which
+// the CPU issues them. memory_walk.cpp says what each instruction holds and drops.
+
+#include <memory>
+#include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "core/plan/schedule.h"
+#include "core/plan/sharding.h"
+#include "simulator/memory/curve_sink.h"
+#include "simulator/memory/memory_ids.h"
+#include "simulator/memory/memory_sinks.h"
+#include "simulator/memory/reserved_sink.h"
+#include "simulator/ops/reduction_scratch.h"
+#include "simulator/ops/tape.h"
+
+namespace fsdp::simulator {
+
+/// All that a walk needs. Refers to its parts.
+struct WalkInput {
+  const ModelIndex* index = nullptr;
+  const Plan* plan = nullptr;
+  const Layout* layout = nullptr;
+  const Schedule* schedule = nullptr;
+  const std::vector<const Tape*>* tapes = nullptr;  ///< [num_calls]
+  const MemoryIds* ids = nullptr;
+  Bytes cublas_workspace{8519680};
+  /// A reduce-scatter gets the parts of all ranks into a buffer of its input's size, which goes when they are added up:
+  /// fsdp-exec over Gloo (executor/network/collectives_gloo.cpp). NCCL has none.
+  bool reduce_scatter_receives_parts = false;
+  Dtype activation = Dtype::BFloat16;
+  bool use_cache = true;  ///< Keys and values are cached in training.
+  LaunchLimits limits;
+};
+
+/// Walks a run: initialization, then steps. Keeps what lives between steps.
+template <class Sink>
+class MemoryWalk {
+ public:
+  MemoryWalk(const WalkInput& input, Sink& sink);
+  ~MemoryWalk();
+
+  void initialize();
+  /// The first batch arrives before the step that uses it: the next step begins after its first LoadInputs.
+  void load_first_batch();
+  /// Makes the optimizer's states, which else come with the first step: the next step is then like all later ones.
+  void make_states();
+  /// Returns early, and the walk is then over, when the sink has enough.
+  void step();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+extern template class MemoryWalk<LiveSink>;
+extern template class MemoryWalk<AllocatorSink>;
+extern template class MemoryWalk<CurveSink>;
+extern template class MemoryWalk<PeakSink>;
+extern template class MemoryWalk<ReservedSink>;
+extern template class MemoryWalk<TraceSink>;
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,351 @@
+#pragma once
+
+// The part of the memory walk that replays the tapes of the calls and keeps count of what passes between them: values
+// that several calls use, and their gradients.
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/plan/input_casts.h"
+#include "simulator/memory/memory_walk.h"
+#include "simulator/memory/memory_walk_units.h"
+#include "simulator/memory/memory_walk_value_grads.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class CallWalk {
+ public:
+  CallWalk(const WalkInput& input, Sink& sink, UnitWalk<Sink>& units)
+      : in_(input),
+        model_(*input.index->model),
+        sink_(sink),
+        units_(units),
+        refs_(static_cast<std::size_t>(input.ids->total), 0),
+        storage_of_value_(model_.values.size(), -1),
+        grads_(input, sink, refs_) {
+    consumers_.assign(model_.values.size(), 0);
+    for (const Call& call : model_.calls) {
+      for (const int value : call.inputs) ++consumers_[value];
+    }
+    find_casts();
+    for (const HeldValue& held : model_.held) {
+      if (is_held(held)) ++consumers_[held.value];
+    }
+    for (const HeldArgument& held : in_.index->held_arguments) ++consumers_[held.value];
+  }
+
+  void load_inputs() {
+    for (std::size_t i = 0; i < model_.inputs.size(); ++i) {
+      const int index = static_cast<int>(i);
+      const Value& value = model_.values[model_.inputs[i]];
+      const Dtype dtype = value.dtype.value_or(in_.activation);
+      const int id = in_.ids->input(index, turn_);
+      sink_.alloc(id, num_elements(value.shape) * size_of(dtype).count(), MemoryStream::Compute,
+                  MemoryCategory::Inputs);
+      if (has_inputs_) drop(in_.ids->input(index, 1 - turn_));
+      // The caller's batch, and the calls that will use it.
+      const int readers = consumers_[model_.inputs[i]];
+      refs_[id] = 1 + (is_cast(model_.inputs[i]) ? readers - readers_of_cast_[i] : readers);
+      storage_of_value_[model_.inputs[i]] = id;
+    }
+    has_inputs_ = true;
+    turn_ = 1 - turn_;
+    must_enter_root_ = !cast_of_value_.empty();
+  }
+
+  /// The root casts what it gets in front of its all-gather; its arguments live until its forward returns.
+  void enter_root() {
+    if (!must_enter_root_) return;
+    must_enter_root_ = false;
+    for (std::size_t i = 0; i < model_.inputs.size(); ++i) {
+      if (!is_cast(model_.inputs[i])) continue;
+      const int id = in_.ids->input_cast(static_cast<int>(i));
+      sink_.alloc(id, num_elements(model_.values[model_.inputs[i]].shape) * size_of(in_.activation).count(),
+                  MemoryStream::Compute, MemoryCategory::Activation);
+      refs_[id] = 1 + readers_of_cast_[i];
+    }
+  }
+
+  void leave_root() {
+    for (std::size_t i = 0; i < readers_of_cast_.size(); ++i) {
+      if (is_cast(model_.inputs[i])) drop(in_.ids->input_cast(static_cast<int>(i)));
+    }
+  }
+
+  void forward(const Instruction& step) {
+    const Tape& tape = tape_of(step.call);
+    const std::int32_t first = tape.forward_of_op[step.op_begin].first;
+    const std::int32_t last = tape.forward_of_op[step.op_end - 1].last;
+    // An input that is handed out as it is must not go with the call's own reference.
+    if (step.op_begin == 0) publish_outputs(step.call, tape, Storage::Kind::Input);
+    play(tape.forward, first, last, step.call);
+    if (static_cast<std::size_t>(step.op_end) == tape.forward_of_op.size())
+      publish_outputs(step.call, tape, Storage::Kind::Inside);
+    return_from_modules(in_.index->call_begin[step.call] + step.op_end);
+  }
+
+  void backward(const Instruction& step) {
+    const Tape& tape = tape_of(step.call);
+    const int call_begin = in_.index->call_begin[step.call];
+    if (!in_backward_of_ || current_call_ != step.call) begin_backward(step.call, tape);
+    const std::int32_t first = tape.backward_of_op[step.op_end - 1].first;
+    const std::int32_t last = tape.backward_of_op[step.op_begin].last;
+    play(tape.backward, first, last, step.call);
+    backward_position_ = call_begin + step.op_begin;
+    hooks_are_due_ = true;
+  }
+
+  /// The hooks of units after the backward so far have run.
+  void end_hooks() {
+    if (!is_backward_) return;
+    if (in_backward_of_ && std::exchange(hooks_are_due_, false)) {
+      const Tape& tape = tape_of(current_call_);
+      const int op = backward_position_ - in_.index->call_begin[current_call_];
+      if (!tape.hooks_of_op.empty()) {
+        play(tape.backward, tape.hooks_of_op[op].first, tape.hooks_of_op[op].last, current_call_);
+      }
+    }
+    grads_.reach(backward_position_);
+  }
+
+  /// The post-backward hook of a unit runs: those of units inside it have.
+  void begin_hook(int unit) {
+    if (is_backward_) grads_.reach_inside(unit, backward_position_);
+  }
+
+  void begin_micro_batch() {
+    next_held_ = 0;
+    backward_position_ = in_.index->num_positions();
+    in_backward_of_ = false;
+    is_backward_ = false;
+  }
+
+  /// The loss is one scalar per loss value; its gradient is a one.
+  void begin_whole_backward() {
+    if (is_backward_) return;
+    is_backward_ = true;
+    for (const HeldValue& held : model_.held) {
+      if (is_held(held)) drop(storage_of_value_[held.value]);
+    }
+    const auto make = [&](SingleTensor what, std::int64_t bytes) {
+      sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
+    };
+    make(SingleTensor::LossGrad, returned_loss_bytes());
+    if (!casts_loss()) return;
+    make(SingleTensor::CastLossGrad, loss_bytes());
+    const int id = in_.ids->of(SingleTensor::CastLossGrad);
+    refs_[id] = 1;
+    grads_.begin(model_.loss, id);
+  }
+
+  /// What the root returns has output_dtype. Other units return that of activations, which check() sees to.
+  std::int64_t returned_loss_bytes() const {
+    const std::optional<Dtype>& output = in_.plan->mixed_precision.output_dtype;
+    const bool is_returned = model_.calls.empty() || model_.calls.back().module >= 0;
+    return output && is_returned ? size_of(*output).count() : loss_bytes();
+  }
+  bool casts_loss() const { return model_.loss >= 0 && returned_loss_bytes() != loss_bytes(); }
+
+  std::int64_t loss_bytes() const {
+    for (std::size_t c = model_.calls.size(); c-- > 0;) {
+      const std::vector<int>& outputs = model_.calls[c].outputs;
+      for (std::size_t o = 0; o < outputs.size(); ++o) {
+        if (outputs[o] == model_.loss) return (*in_.tapes)[c]->output_bytes[o];
+      }
+    }
+    return 4;
+  }
+
+  /// After backward: the loss and gradients of values that nothing waits for.
+  void end_backward() {
+    if (is_backward_) sink_.free(in_.ids->of(SingleTensor::LossGrad));
+    if (casts_loss()) sink_.free(in_.ids->of(SingleTensor::CastLoss));
+    for (const int id : unused_) drop(id);
+    unused_.clear();
+    grads_.end_backward();
+  }
+
+ private:
+  const Tape& tape_of(int call) const { return *(*in_.tapes)[call]; }
+
+  void find_casts() {
+    const std::vector<bool> cast = inputs_cast_by_root(model_, *in_.plan);
+    if (std::find(cast.begin(), cast.end(), true) == cast.end()) return;
+    cast_of_value_.assign(model_.values.size(), -1);
+    readers_of_cast_.assign(cast.size(), 0);
+    for (std::size_t i = 0; i < cast.size(); ++i) {
+      if (!cast[i]) continue;
+      cast_of_value_[model_.inputs[i]] = in_.ids->input_cast(static_cast<int>(i));
+      for (const Call& call : model_.calls) {
+        if (call.module < 0) continue;
+        readers_of_cast_[i] += static_cast<int>(std::count(call.inputs.begin(), call.inputs.end(), model_.inputs[i]));
+      }
+    }
+  }
+  bool is_cast(int value) const { return !cast_of_value_.empty() && cast_of_value_[value] >= 0; }
+
+  // Where an input of a call lies.
+  int storage_of_input(const Call& call, int input) const {
+    const int value = call.inputs[input];
+    return call.module >= 0 && is_cast(value) ? cast_of_value_[value] : storage_of_value_[value];
+  }
+
+  bool is_held(const HeldValue& held) const { return !held.if_cached || in_.use_cache; }
+
+  void drop(int id) {
+    if (id >= 0 && --refs_[id] == 0) sink_.free(id);
+  }
+
+  // Modules above several calls whose forward is over lose their arguments.
+  void return_from_modules(int position) {
+    const std::vector<HeldArgument>& held = in_.index->held_arguments;
+    for (; next_held_ < held.size() && held[next_held_].end <= position; ++next_held_) {
+      drop(storage_of_value_[held[next_held_].value]);
+    }
+  }
+
+  void begin_backward(int call, const Tape& tape) {
+    begin_whole_backward();
+    in_backward_of_ = true;
+    current_call_ = call;
+    play(tape.recompute, 0, static_cast<std::int32_t>(tape.recompute.size()), call);
+  }
+
+  void publish_outputs(int c, const Tape& tape, Storage::Kind kind) {
+    const Call& call = model_.calls[c];
+    for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+      const Storage& where = tape.output[o];
+      if (where.kind != kind) continue;
+      int id = -1;
+      if (where.kind == Storage::Kind::Inside) id = in_.ids->call_base[c] + where.index;
+      if (where.kind == Storage::Kind::Input) id = storage_of_input(call, where.index);
+      storage_of_value_[call.outputs[o]] = id;
+      if (id < 0) continue;
+      const int users = consumers_[call.outputs[o]];
+      refs_[id] += users;
+      if (where.kind == Storage::Kind::Inside && tape.output_is_kept[o] && is_first_name(tape, o)) ++refs_[id];
+      const bool is_loss = call.outputs[o] == model_.loss;
+      if (is_loss && casts_loss()) {
+        sink_.alloc(in_.ids->of(SingleTensor::CastLoss), returned_loss_bytes(), MemoryStream::Compute,
+                    MemoryCategory::Activation);
+      }
+      if (refs_[id] > 0) continue;
+      if (is_loss && !casts_loss()) {
+        refs_[id] = 1;
+        unused_.push_back(id);
+      } else {
+        sink_.free(id);
+      }
+    }
+  }
+
+  // Of the op whose backward has an event.
+  int position_in_backward(int c, std::int32_t event) const {
+    const std::vector<Tape::Range>& of_op = tape_of(c).backward_of_op;
+    const auto behind =
+        std::partition_point(of_op.begin(), of_op.end(), [&](const Tape::Range& range) { return range.last > event; });
+    return in_.index->call_begin[c] + std::max(0, static_cast<int>(behind - of_op.begin()) - 1);
+  }
+
+  // Two outputs can be views of one storage, which the call itself holds once.
+  static bool is_first_name(const Tape& tape, std::size_t output) {
+    for (std::size_t o = 0; o < output; ++o) {
+      if (tape.output[o].kind == Storage::Kind::Inside && tape.output[o].index == tape.output[output].index)
+        return false;
+    }
+    return true;
+  }
+
+  void play(const std::vector<TapeEvent>& events, std::int32_t first, std::int32_t last, int c) {
+    const Call& call = model_.calls[c];
+    const int base = in_.ids->call_base[c];
+    for (std::int32_t e = first; e < last; ++e) {
+      const TapeEvent& event = events[e];
+      switch (event.kind) {
+        case TapeEvent::Kind::Alloc:
+          sink_.alloc(base + event.storage, event.bytes, MemoryStream::Compute, event.category);
+          break;
+        case TapeEvent::Kind::Free:
+          sink_.free(base + event.storage);
+          break;
+        case TapeEvent::Kind::AllocParamGrad:
+          units_.make_grad(call.parameters[event.storage], event.bytes, event.is_view);
+          break;
+        case TapeEvent::Kind::AddParamGrad:
+          units_.add_grad(call.parameters[event.storage]);
+          break;
+        case TapeEvent::Kind::ReleaseInput:
+          drop(storage_of_input(call, event.storage));
+          break;
+        case TapeEvent::Kind::HoldInput:
+          unused_.push_back(storage_of_input(call, event.storage));
+          break;
+        case TapeEvent::Kind::HoldOwn:
+          refs_[base + event.storage] = std::max(refs_[base + event.storage], 1);
+          unused_.push_back(base + event.storage);
+          break;
+        case TapeEvent::Kind::ReleaseOutput:
+          drop(base + event.storage);
+          break;
+        case TapeEvent::Kind::ReleaseGradOut:
+          grads_.release(c, event.storage);
+          break;
+        case TapeEvent::Kind::ShareGrad:
+          ++refs_[base + event.storage];
+          break;
+        case TapeEvent::Kind::UnshareGrad:
+          drop(base + event.storage);
+          break;
+        case TapeEvent::Kind::EmitGrad:
+          ++refs_[base + event.storage];
+          grads_.add(c, static_cast<int>(event.bytes), position_in_backward(c, e), base + event.storage, event.is_view);
+          break;
+        case TapeEvent::Kind::ForwardGradOut:
+          grads_.forward(c, event.storage, static_cast<int>(event.bytes), position_in_backward(c, e), event.is_view);
+          break;
+        case TapeEvent::Kind::Workspace:
+          workspace(event.storage == 1);
+          break;
+      }
+    }
+  }
+
+  // Per thread: the forward runs on the caller's, the backward on autograd's.
+  void workspace(bool lt) {
+    const int which = 2 * (lt ? 1 : 0) + (is_backward_ ? 1 : 0);
+    if (has_workspace_[which]) return;
+    has_workspace_[which] = true;
+    constexpr SingleTensor kTensors[] = {SingleTensor::ForwardWorkspace, SingleTensor::BackwardWorkspace,
+                                         SingleTensor::ForwardLtWorkspace, SingleTensor::BackwardLtWorkspace};
+    if (in_.cublas_workspace == Bytes(0)) return;  // CPU: there is no cuBLAS.
+    const Bytes bytes = lt ? in_.plan->runtime.quirks.cublaslt_workspace : in_.cublas_workspace;
+    sink_.alloc(in_.ids->of(kTensors[which]), bytes.count(), MemoryStream::Compute, MemoryCategory::Temp);
+  }
+
+  const WalkInput& in_;
+  const Model& model_;
+  Sink& sink_;
+  UnitWalk<Sink>& units_;
+  std::vector<int> refs_;              // [num ids] Of what passes between calls.
+  std::vector<int> storage_of_value_;  // [num values]
+  ValueGradWalk<Sink> grads_;
+  std::vector<int> consumers_;        // [num values]
+  std::vector<int> cast_of_value_;    // [num values] What the root makes of it, or -1; empty where it casts nothing.
+  std::vector<int> readers_of_cast_;  // [num inputs] Calls inside the root.
+  std::vector<int> unused_;
+  bool has_workspace_[4] = {};
+  bool has_inputs_ = false;
+  bool must_enter_root_ = false;
+  bool in_backward_of_ = false;
+  bool hooks_are_due_ = false;
+  bool is_backward_ = false;
+  int current_call_ = -1;
+  int backward_position_ = 0;  // What comes at and after it has had its backward.
+  int turn_ = 0;
+  std::size_t next_held_ = 0;  // Of the arguments that modules above several calls hold.
+};
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,143 @@
+#pragma once
+
+// The part of the memory walk that knows the gradients of unsharded parameters, from their first bytes to the
+// reduce-scatter that takes them in.
+//
+// In one backward a second gradient of a parameter is added to the first by autograd's input buffer: in place when the
+// first is no view, else the sum is a new tensor. A later micro-batch adds in place.
+//
+// Sources: torch/csrc/autograd/input_buffer.cpp, torch/distributed/fsdp/_fully_shard/_fsdp_param.py
+// (accumulate_unsharded_grad_if_needed, to_accumulated_grad_if_needed), torch 2.11.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "simulator/memory/memory_walk.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class GradientWalk {
+ public:
+  GradientWalk(const WalkInput& input, Sink& sink)
+      : in_(input), sink_(sink), params_(input.layout->unit_of_parameter.size()) {}
+
+  /// A gradient is written,
+  void make(int p, std::int64_t bytes, bool is_view) {
+    State& state = params_[p];
+    state.bytes = bytes;
+    state.next_is_view = is_view;
+    sink_.alloc(in_.ids->of(tensor_of_next_use(state), p), bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
+  }
+
+  /// and reaches its parameter.
+  void add(int p) {
+    State& state = params_[p];
+    if (state.has_grad && state.backward != backward_) return add_to_earlier(p);
+    ++state.uses;
+    if (!state.has_grad) {
+      state.has_grad = true;
+      state.is_view = state.next_is_view;
+      state.backward = backward_;
+      return;
+    }
+    add_in_buffer(p, state.grad, ParameterTensor::Grad, ParameterTensor::SummedGrad, state.is_view);
+  }
+
+  /// A micro-batch without reduction is over: the gradient is kept in the reduce dtype.
+  void accumulate(const ShardedUnit& unit, const ShardedParameter& p) {
+    State& state = params_[p.parameter];
+    if (!state.has_grad) return;
+    if (state.has_accumulated) return drop_grad(p.parameter);
+    if (unit.reduce_dtype == unit.param_dtype) return;
+    sink_.alloc(in_.ids->of(ParameterTensor::AccumulatedGrad, p.parameter),
+                p.elements * size_of(unit.reduce_dtype).count(), MemoryStream::Compute, MemoryCategory::UnshardedGrad);
+    drop_grad(p.parameter);
+    state.has_accumulated = true;
+  }
+
+  /// Before a reduction: what earlier micro-batches have kept takes in the new gradient.
+  void add_to_accumulated(int p) {
+    if (params_[p].has_grad && params_[p].has_accumulated) drop_grad(p);
+  }
+
+  bool has_any(int p) const { return params_[p].has_grad || params_[p].has_accumulated; }
+
+  void drop(int p) {
+    State& state = params_[p];
+    if (state.has_accumulated) sink_.free(in_.ids->of(ParameterTensor::AccumulatedGrad, p));
+    state.has_accumulated = false;
+    if (state.has_grad) drop_grad(p);
+  }
+
+  void end_backward() { ++backward_; }
+
+ private:
+  struct State {
+    ParameterTensor grad = ParameterTensor::Grad;  // Which tensor is the gradient, where there is one.
+    std::int64_t bytes = 0;
+    ParameterTensor waiting = ParameterTensor::WaitingGrad;
+    int backward = 0;  // In which the gradient came.
+    int uses = 0;      // So many there were in it.
+    int waits = 0;     // So many of this backward wait to be added to it.
+    bool has_grad = false;
+    bool is_view = false;
+    bool next_is_view = false;
+    bool waiting_is_view = false;
+    bool has_accumulated = false;
+  };
+
+  ParameterTensor tensor_of_next_use(const State& state) const {
+    if (!state.has_grad) return state.grad;
+    const bool is_first = state.backward != backward_ && state.waits == 0;
+    return is_first ? state.waiting : ParameterTensor::SecondGrad;
+  }
+
+  // The second gradient of a use goes into the first, which is in one of two tensors.
+  void add_in_buffer(int p, ParameterTensor& held, ParameterTensor one, ParameterTensor other, bool& is_view) {
+    if (is_view) {
+      const ParameterTensor sum = held == one ? other : one;
+      sink_.alloc(in_.ids->of(sum, p), params_[p].bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
+      sink_.free(in_.ids->of(held, p));
+      held = sum;
+      is_view = false;
+    }
+    sink_.free(in_.ids->of(ParameterTensor::SecondGrad, p));
+  }
+
+  // The gradient of an earlier backward takes in the sum of all uses, and not one after the other.
+  void add_to_earlier(int p) {
+    State& state = params_[p];
+    if (state.waits++ == 0) {
+      state.waiting_is_view = state.next_is_view;
+    } else {
+      add_in_buffer(p, state.waiting, ParameterTensor::WaitingGrad, ParameterTensor::SummedWaitingGrad,
+                    state.waiting_is_view);
+    }
+    if (state.waits < state.uses) return;
+    sink_.free(in_.ids->of(state.waiting, p));
+    state.waiting = ParameterTensor::WaitingGrad;
+    state.waits = 0;
+  }
+
+  void drop_grad(int p) {
+    State& state = params_[p];
+    sink_.free(in_.ids->of(state.grad, p));
+    // Reduced between two uses: what waited for the second goes on as the gradient of this backward.
+    const bool goes_on = state.waits > 0;
+    state.has_grad = goes_on;
+    state.grad = goes_on ? state.waiting : ParameterTensor::Grad;
+    state.is_view = state.waiting_is_view;
+    state.backward = backward_;
+    state.uses = std::exchange(state.waits, 0);
+    state.waiting = ParameterTensor::WaitingGrad;
+  }
+
+  const WalkInput& in_;
+  Sink& sink_;
+  std::vector<State> params_;  // [num parameters]
+  int backward_ = 0;
+};
+
+}  // namespace fsdp::simulator

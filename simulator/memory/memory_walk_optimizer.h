@@ -1,0 +1,320 @@
+#pragma once
+
+// The part of the memory walk between steps: initialization, gradient clipping, the optimizer.
+//
+// AdamW's moments are made in the first step, parameter by parameter, before any update. Its foreach implementation,
+// the default on CUDA, then needs one temporary of each parameter's size at once (sqrt of the second moments); fused
+// needs none; the loop two of one parameter at a time, beside one of the parameter before.
+//
+// Sources: torch/optim/adam.py (_init_group, _multi_tensor_adam, _single_tensor_adam), sgd.py, torch/nn/utils/
+// clip_grad.py, torch 2.11; bitsandbytes optim/optimizer.py for 8-bit states (blocks of 256, tensors of at least 4096
+// elements).
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "simulator/memory/memory_walk.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class OptimizerWalk {
+ public:
+  OptimizerWalk(const WalkInput& input, Sink& sink)
+      : in_(input), model_(*input.index->model), sink_(sink), is_unpadded_(model_.parameters.size(), false) {
+    for (const ShardedUnit& unit : in_.layout->units) {
+      for (const ShardedParameter& p : unit.parameters) shards_.push_back({p, unit.original_dtype});
+    }
+    std::sort(shards_.begin(), shards_.end(),
+              [](const Shard& a, const Shard& b) { return a.parameter.parameter < b.parameter.parameter; });
+    for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
+      for (const int module : in_.layout->units[u].modules) unit_of_module_.emplace_back(module, static_cast<int>(u));
+    }
+    std::sort(unit_of_module_.begin(), unit_of_module_.end());
+  }
+
+  void initialize() {
+    if (in_.limits.num_sms == 0) return make_shards();
+    switch (in_.plan->initialization) {
+      case Initialization::Meta:
+        return to_empty(0);
+      case Initialization::Device:
+        buffers();
+        for (const Shard& shard : shards_) make_full(shard.parameter);
+        for (const ShardedUnit& unit : in_.layout->units) cut(unit);
+        return;
+      case Initialization::Cpu: {
+        std::vector<bool> is_moved(model_.buffers.size(), false);
+        for (const ShardedUnit& unit : in_.layout->units) {
+          for (const ShardedParameter& p : unit.parameters) make_full(p);
+          move_buffers(unit, is_moved);
+          cut(unit);
+        }
+        return;
+      }
+    }
+  }
+
+  void clip() {
+    if (in_.plan->cpu_offload) return sink_.collective();
+    constexpr std::int64_t kChunk = 65536;  // Elements that one block of the norm kernel sums.
+    std::int64_t count = 0;
+    std::int64_t chunks = 1;
+    for (const Shard& shard : shards_) {
+      if (!shard.parameter.receives_gradient) continue;
+      ++count;
+      chunks = std::max(chunks, (shard.parameter.local_elements + kChunk - 1) / kChunk);
+    }
+    if (count == 0) return sink_.collective();
+    const auto make = [&](SingleTensor what, std::int64_t bytes) {
+      sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
+    };
+    const auto drop = [&](SingleTensor what) { sink_.free(in_.ids->of(what)); };
+    using enum SingleTensor;
+    const bool has_kernel = in_.limits.num_sms > 0;  // CUDA's own; on CPU each gradient is summed by itself.
+    if (has_kernel) make(ClipBuffer, 4 * count * chunks);
+    std::int64_t norms = 0;
+    for (const Shard& shard : shards_) {
+      if (!shard.parameter.receives_gradient) continue;
+      const int p = shard.parameter.parameter;
+      alloc(ParameterTensor::OptimizerTemp, p, element_size(p), MemoryCategory::Temp);
+      norms += element_size(p);
+    }
+    if (has_kernel) drop(ClipBuffer);
+    for (const SingleTensor stack : {ClipNorms, ClipNorms2}) make(stack, norms);
+    sink_.collective();
+    for (const SingleTensor stack : {ClipNorms3, ClipNorms4}) make(stack, norms);
+    for (const SingleTensor stack : {ClipNorms4, ClipNorms3}) drop(stack);
+    make(ClipScalar, 4);
+    for (const SingleTensor stack : {ClipNorms2, ClipNorms}) drop(stack);
+    for (const Shard& shard : shards_) {
+      if (!shard.parameter.receives_gradient) continue;
+      sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, shard.parameter.parameter));
+    }
+    for (const SingleTensor scalar : {ClipScalar2, ClipScalar3, ClipScalar4}) make(scalar, 4);
+    for (const SingleTensor scalar : {ClipScalar2, ClipScalar3}) drop(scalar);
+    make(ClipScalar2, 4);
+    for (const SingleTensor scalar : {ClipScalar2, ClipScalar4, ClipScalar}) drop(scalar);
+  }
+
+  void step() {
+    if (in_.plan->cpu_offload) return;
+    make_states_once();
+    switch (in_.plan->optimizer.implementation) {
+      case OptimizerImplementation::Fused:
+        return;
+      case OptimizerImplementation::Foreach:
+        return foreach_temporaries();
+      case OptimizerImplementation::ForLoop:
+        return loop_temporaries();
+    }
+  }
+
+  void make_states_once() {
+    if (has_states_ || in_.plan->cpu_offload) return;
+    make_states();
+    has_states_ = true;
+  }
+
+ private:
+  struct Shard {
+    ShardedParameter parameter;
+    Dtype unit_dtype;
+  };
+
+  std::int64_t element_size(int p) const { return size_of(in_.layout->parameter_dtype[p]).count(); }
+
+  // fsdp-exec, which has no other way: the padded shards at once.
+  void make_shards() {
+    for (const ShardedUnit& unit : in_.layout->units) {
+      for (const ShardedParameter& p : unit.parameters) make_shard(p);
+    }
+    buffers();
+  }
+
+  // torch.nn.Module.to_empty: what lies below a module, then its own parameters, then its own buffers.
+  void to_empty(int module) {
+    const Module& of = model_.modules[module];
+    for (const int child : of.children) to_empty(child);
+    for (auto p = of.parameters.begin(); p != of.parameters.end(); ++p) {
+      const bool is_alias = model_.parameters[*p].module != module || std::find(of.parameters.begin(), p, *p) != p;
+      if (is_alias) continue;
+      const auto shard = std::lower_bound(shards_.begin(), shards_.end(), *p, [](const Shard& s, int parameter) {
+        return s.parameter.parameter < parameter;
+      });
+      make_local(shard->parameter);
+    }
+    for (const int b : in_.index->buffers[module]) make_buffer(static_cast<std::size_t>(b));
+    auto made = std::lower_bound(unit_of_module_.begin(), unit_of_module_.end(), std::pair(module, 0));
+    for (; made != unit_of_module_.end() && made->first == module; ++made) {
+      pad(in_.layout->units[made->second]);
+    }
+  }
+
+  // What to_empty makes of a shard has its true size,
+  void make_local(const ShardedParameter& p) {
+    if (in_.plan->cpu_offload) return;
+    if (p.local_elements == p.shard_elements) return make_shard(p);
+    is_unpadded_[p.parameter] = true;
+    if (p.local_elements == 0) return;
+    sink_.alloc(in_.ids->of(ParameterTensor::Full, p.parameter), p.local_elements * element_size(p.parameter),
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
+
+  // and FSDPModule._apply copies it into one of the padded size (FSDPParam.reset_sharded_param).
+  void pad(const ShardedUnit& unit) {
+    for (const ShardedParameter& p : unit.parameters) {
+      if (!is_unpadded_[p.parameter]) continue;
+      is_unpadded_[p.parameter] = false;
+      make_shard(p);
+      if (p.local_elements > 0) sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
+    }
+  }
+
+  void make_shard(const ShardedParameter& p) {
+    if (in_.plan->cpu_offload) return;
+    sink_.alloc(in_.ids->of(ParameterTensor::Sharded, p.parameter), p.shard_elements * element_size(p.parameter),
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
+
+  void make_full(const ShardedParameter& p) {
+    sink_.alloc(in_.ids->of(ParameterTensor::Full, p.parameter), p.elements * element_size(p.parameter),
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
+
+  void cut(const ShardedUnit& unit) {
+    for (const ShardedParameter& p : unit.parameters) make_shard(p);
+    for (const ShardedParameter& p : unit.parameters) sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
+  }
+
+  void buffers() {
+    for (std::size_t b = 0; b < model_.buffers.size(); ++b) make_buffer(b);
+  }
+
+  // Those of a unit's modules and of all below them that no unit before has moved.
+  void move_buffers(const ShardedUnit& unit, std::vector<bool>& is_moved) {
+    for (const int top : unit.modules) {
+      for (int module = top; module <= in_.index->last_descendant[top]; ++module) {
+        for (const int buffer : in_.index->buffers[module]) {
+          const auto b = static_cast<std::size_t>(buffer);
+          if (!is_moved[b]) make_buffer(b);
+          is_moved[b] = true;
+        }
+      }
+    }
+  }
+
+  void make_buffer(std::size_t b) {
+    const Buffer& buffer = model_.buffers[b];
+    sink_.alloc(in_.ids->buffer(static_cast<int>(b)), num_elements(buffer.shape) * size_of(buffer.dtype).count(),
+                MemoryStream::Compute, MemoryCategory::Buffer);
+  }
+
+  bool is_updated(const Shard& shard) const {
+    return shard.parameter.receives_gradient && shard.parameter.local_elements > 0;
+  }
+
+  void make_states() {
+    const Optimizer& optimizer = in_.plan->optimizer;
+    const bool adam = optimizer.kind != OptimizerKind::Sgd;
+    if (!adam && optimizer.momentum == 0) return;
+    for (const Shard& shard : shards_) {
+      const int p = shard.parameter.parameter;
+      // An empty shard has a step count too.
+      if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard.parameter.receives_gradient) {
+        alloc(ParameterTensor::StepCount, p, 4, MemoryCategory::OptState);
+      }
+      if (!is_updated(shard)) continue;
+      moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard.parameter);
+      if (adam) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, shard.parameter);
+    }
+  }
+
+  void moment(ParameterTensor what, ParameterTensor scale, const ShardedParameter& p) {
+    constexpr std::int64_t kSmallest = 4096;  // Smaller tensors keep fp32 moments.
+    constexpr std::int64_t kBlock = 256;      // Elements that share one fp32 scale.
+    const std::int64_t n = p.local_elements;
+    switch (in_.plan->optimizer.states) {
+      case OptimizerStates::AsParameter:
+        return alloc(what, p.parameter, n * element_size(p.parameter), MemoryCategory::OptState);
+      case OptimizerStates::BFloat16:
+        return alloc(what, p.parameter, 2 * n, MemoryCategory::OptState);
+      case OptimizerStates::EightBit:
+        if (n < kSmallest) return alloc(what, p.parameter, 4 * n, MemoryCategory::OptState);
+        alloc(what, p.parameter, n, MemoryCategory::OptState);
+        return alloc(scale, p.parameter, 4 * ((n + kBlock - 1) / kBlock), MemoryCategory::OptState);
+    }
+  }
+
+  void alloc(ParameterTensor what, int p, std::int64_t bytes, MemoryCategory category) {
+    sink_.alloc(in_.ids->of(what, p), bytes, MemoryStream::Compute, category);
+  }
+
+  void temporaries(ParameterTensor what) {
+    for (const Shard& shard : shards_) {
+      if (!is_updated(shard)) continue;
+      const int p = shard.parameter.parameter;
+      alloc(what, p, shard.parameter.local_elements * element_size(p), MemoryCategory::Temp);
+    }
+  }
+
+  void drop_temporaries(ParameterTensor what) {
+    for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard) {
+      if (is_updated(*shard)) sink_.free(in_.ids->of(what, shard->parameter.parameter));
+    }
+  }
+
+  // Weight decay that is added to the gradients (Adam, SGD) makes a new list of them; AdamW's works in place. Adam
+  // drops that list ("del device_grads") before it takes the roots of the second moments.
+  void foreach_temporaries() {
+    const Optimizer& optimizer = in_.plan->optimizer;
+    const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
+    if (adds_decay) {
+      temporaries(ParameterTensor::SecondOptimizerTemp);
+      drop_temporaries(ParameterTensor::SecondOptimizerTemp);
+    }
+    if (optimizer.kind != OptimizerKind::Sgd) {
+      temporaries(ParameterTensor::OptimizerTemp);
+      drop_temporaries(ParameterTensor::OptimizerTemp);
+    }
+  }
+
+  // Variables of the loop hold what they name until they name the next parameter's.
+  void loop_temporaries() {
+    const Optimizer& optimizer = in_.plan->optimizer;
+    const bool adam = optimizer.kind != OptimizerKind::Sgd;
+    const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
+    int before = -1;
+    const auto drop = [&](ParameterTensor what, int p) {
+      if (p >= 0) sink_.free(in_.ids->of(what, p));
+    };
+    for (const Shard& shard : shards_) {
+      if (!is_updated(shard)) continue;
+      const int p = shard.parameter.parameter;
+      const std::int64_t bytes = shard.parameter.local_elements * element_size(p);
+      if (adds_decay) drop(ParameterTensor::DecayedGrad, before);
+      if (adds_decay) alloc(ParameterTensor::DecayedGrad, p, bytes, MemoryCategory::Temp);
+      if (adam) {
+        alloc(ParameterTensor::OptimizerTemp, p, bytes, MemoryCategory::Temp);
+        alloc(ParameterTensor::SecondOptimizerTemp, p, bytes, MemoryCategory::Temp);
+        drop(ParameterTensor::OptimizerTemp, p);
+        drop(ParameterTensor::SecondOptimizerTemp, before);
+      }
+      before = p;
+    }
+    if (adds_decay) drop(ParameterTensor::DecayedGrad, before);
+    if (adam) drop(ParameterTensor::SecondOptimizerTemp, before);
+  }
+
+  const WalkInput& in_;
+  const Model& model_;
+  Sink& sink_;
+  std::vector<Shard> shards_;                        // In the order of model.parameters().
+  std::vector<std::pair<int, int>> unit_of_module_;  // Modules that units are made of, rising, with their units.
+  std::vector<bool> is_unpadded_;                    // [num parameters] Made, and not padded yet.
+  bool has_states_ = false;
+};
+
+}  // namespace fsdp::simulator

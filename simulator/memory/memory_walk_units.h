@@ -1,0 +1,347 @@
+#pragma once
+
+// The part of the memory walk that gathers, frees and reduces units.
+//
+// For a unit with S elements per rank over N ranks (F = N S whole, p / r / o bytes per element of param, reduce and
+// original dtype), in the order of FSDP2:
+//
+//   Unshard         [cast p S] on the copy-in stream where p != o, all-gather output p F there; the cast goes. With
+//                   offload each shard comes from the host first, o S, and is cast by itself
+//   WaitForUnshard  unsharded parameters, p F in all, on the compute stream (in forward beside two all-gather outputs:
+//                   three units at that moment)
+//   Reshard         the unsharded parameters go, one by one; an integer reshard_after_forward first copies p F / M
+//   ReduceGrads     input r F' on the compute stream, gradients go, output r S' on the reduce-scatter stream, cast to
+//                   o S' where r != o: that buffer is the sharded gradient
+//   Free            the buffer that it names: the schedule says when
+//
+// F' and S' count only parameters that have a gradient.
+//
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (foreach_all_gather, foreach_all_gather_copy_out,
+// foreach_reduce), _fsdp_param.py, _fsdp_param_group.py (wait_for_unshard), torch 2.11.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "simulator/memory/memory_walk.h"
+#include "simulator/memory/memory_walk_gradients.h"
+#include "simulator/ops/copy_metadata.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class UnitWalk {
+ public:
+  UnitWalk(const WalkInput& input, Sink& sink)
+      : in_(input), sink_(sink), units_(input.layout->units.size()), grads_(in_, sink) {}
+
+  void make_grad(int p, std::int64_t bytes, bool is_view) { grads_.make(p, bytes, is_view); }
+  void add_grad(int p) { grads_.add(p); }
+
+  void unshard(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    if (!gathers()) return sink_.collective();
+    const bool from_host = in_.plan->cpu_offload && !step.smaller_group;
+    // The shards that an integer reshard_after_forward kept are cast already, and copied into one piece all the same.
+    const std::int64_t parts = step.smaller_group ? in_.layout->mesh.shard / unit.reshard.world_size : 1;
+    const std::int64_t cast_size = parts * cast_bytes(unit);
+    const bool casts = !from_host && cast_size > 0;
+    const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
+    if (from_host) fetch(unit);
+    if (casts) sink_.alloc(cast, cast_size, MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
+    sink_.alloc(in_.ids->of(gather_output(step.slot), step.unit),
+                in_.layout->mesh.shard * unit.gather_shard_bytes.count(), MemoryStream::AllGatherCopyIn,
+                MemoryCategory::AllGather);
+    sink_.collective();
+    if (casts) sink_.free(cast);
+    if (from_host) drop_fetched(unit);
+  }
+
+  void wait(const Instruction& step) {
+    if (!gathers()) return copy_shards(step);
+    const ShardedUnit& unit = unit_of(step);
+    const std::int64_t shard = in_.layout->mesh.shard;
+    for (const ShardedParameter& p : unit.parameters) {
+      sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter),
+                  shard * p.shard_elements * gathered_size(unit, p.parameter), MemoryStream::Compute,
+                  MemoryCategory::UnshardedParam);
+    }
+    UnitState& state = units_[step.unit];
+    const std::int64_t group = state.has_smaller ? unit.reshard.world_size : shard;
+    chunks_.clear();
+    for (const ShardedParameter& p : unit.parameters) {
+      chunks_.push_back(shard / group * p.shard_elements * gathered_size(unit, p.parameter));
+    }
+    if (in_.limits.num_sms > 0) metadata(copy_out_metadata(chunks_, group, in_.limits));
+    drop_smaller(step.unit);
+    state.unsharded = true;
+  }
+
+  void free(const Instruction& step) {
+    switch (step.buffer) {
+      case BufferKind::AllGatherOutput:
+        if (gathers()) sink_.free(in_.ids->of(gather_output(step.slot), step.unit));
+        return;
+      case BufferKind::ReduceInput:
+        return sink_.free(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit));
+      case BufferKind::AllReduceOutput:
+        // None of its own: it is the sharded gradient.
+        if (units_[step.unit].all_reduced >= 0) sink_.free(units_[step.unit].all_reduced);
+        units_[step.unit].all_reduced = -1;
+        return;
+    }
+  }
+
+  void reshard(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    UnitState& state = units_[step.unit];
+    if (!state.unsharded) {
+      // Without a backward the smaller shards are no longer used, and go when the next forward makes new ones.
+      state.left_smaller = state.left_smaller || state.has_smaller;
+      state.has_smaller = false;
+      return;
+    }
+    const bool smaller = step.phase == StepPhase::Forward && unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
+    const ParameterTensor left = smaller_shard(state);
+    if (smaller && state.left_smaller) state.is_other_smaller = !state.is_other_smaller;
+    for (const ShardedParameter& p : unit.parameters) {
+      if (smaller) keep_smaller(unit, p, smaller_shard(state));
+      if (smaller && state.left_smaller) sink_.free(in_.ids->of(left, p.parameter));
+      sink_.free(in_.ids->of(ParameterTensor::Unsharded, p.parameter));
+    }
+    state.has_smaller = state.has_smaller || smaller;
+    state.left_smaller = state.left_smaller && !smaller;
+    state.unsharded = false;
+  }
+
+  void accumulate(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    for (const ShardedParameter& p : unit.parameters) grads_.accumulate(unit, p);
+  }
+
+  void add_to_accumulated(const Instruction& step) {
+    for (const ShardedParameter& p : unit_of(step).parameters) grads_.add_to_accumulated(p.parameter);
+  }
+
+  void reduce(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    UnitState& state = units_[step.unit];
+    const std::int64_t reduced = size_of(unit.reduce_dtype).count();
+    sink_.alloc(in_.ids->of(UnitTensor::ReduceScatterInput, step.unit), unit.reduced_full_elements * reduced,
+                MemoryStream::Compute, MemoryCategory::ReduceScatter);
+    copy_in(unit);
+    int last = -1;
+    for (const ShardedParameter& p : unit.parameters) {
+      if (grads_.has_any(p.parameter)) last = p.parameter;
+    }
+    for (auto p = unit.parameters.rbegin(); p != unit.parameters.rend(); ++p) {
+      if (p->parameter != last || !step.keeps_last_gradient) grads_.drop(p->parameter);
+    }
+    make_sharded_grad(step, unit, state);
+    if (last >= 0) grads_.drop(last);
+  }
+
+  void end_backward() { grads_.end_backward(); }
+
+  void zero_grad() {
+    if (in_.plan->cpu_offload) return;
+    // A unit's buffer goes with the last of its gradients, in the order of the parameters.
+    std::vector<std::pair<int, int>> order;
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (!units_[u].has_sharded_grad) continue;
+      int last = -1;
+      for (const ShardedParameter& p : in_.layout->units[u].parameters) {
+        if (p.receives_gradient) last = std::max(last, p.parameter);
+      }
+      order.emplace_back(last, static_cast<int>(u));
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [parameter, u] : order) {
+      sink_.free(in_.ids->of(UnitTensor::ShardedGrad, u));
+      units_[u].has_sharded_grad = false;
+    }
+  }
+
+ private:
+  struct UnitState {
+    bool unsharded = false;
+    bool has_smaller = false;   // Shards of an integer reshard_after_forward, that the next all-gather takes in,
+    bool left_smaller = false;  // or that nobody uses any more.
+    bool is_other_smaller = false;
+    bool has_sharded_grad = false;
+    int all_reduced = -1;  // The all-reduce's output that is kept, as a number of MemoryIds.
+  };
+  const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
+
+  static UnitTensor gather_output(std::uint8_t slot) {
+    return slot == 0 ? UnitTensor::AllGather : UnitTensor::OtherAllGather;
+  }
+
+  // Alone in its shard group a rank has all parameters, and calls no collective for them.
+  bool gathers() const { return in_.layout->mesh.shard > 1; }
+
+  // What it does instead: each shard is cast and copied. A cast one lives until the next is there.
+  void copy_shards(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    int before = -1;
+    for (const ShardedParameter& p : unit.parameters) {
+      const std::int64_t elements = p.shard_elements;
+      int cast = -1;
+      if (in_.plan->cpu_offload) {
+        cast = in_.ids->of(ParameterTensor::HostCopy, p.parameter);
+        sink_.alloc(cast, elements * size_of(in_.layout->parameter_dtype[p.parameter]).count(), MemoryStream::Compute,
+                    MemoryCategory::Temp);
+      }
+      if (is_cast(unit, p.parameter)) {
+        const int copied = std::exchange(cast, in_.ids->of(ParameterTensor::CastShard, p.parameter));
+        sink_.alloc(cast, elements * size_of(unit.param_dtype).count(), MemoryStream::Compute, MemoryCategory::Temp);
+        if (copied >= 0) sink_.free(copied);
+      }
+      if (before >= 0) sink_.free(before);
+      before = cast;
+      sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter), elements * gathered_size(unit, p.parameter),
+                  MemoryStream::Compute, MemoryCategory::UnshardedParam);
+    }
+    if (before >= 0) sink_.free(before);
+    units_[step.unit].unsharded = true;
+  }
+
+  std::int64_t gathered_size(const ShardedUnit& unit, int p) const {
+    const Dtype own = in_.layout->parameter_dtype[p];
+    if (!is_floating_point(own)) return size_of(own).count();
+    return size_of(in_.plan->mixed_precision.param_dtype ? unit.param_dtype : own).count();
+  }
+
+  bool is_cast(const ShardedUnit& unit, int p) const {
+    const Dtype own = in_.layout->parameter_dtype[p];
+    return in_.plan->mixed_precision.param_dtype && is_floating_point(own) && own != unit.param_dtype;
+  }
+
+  // With offload each shard is copied from the host and cast by itself.
+  void fetch(const ShardedUnit& unit) {
+    for (const ShardedParameter& p : unit.parameters) {
+      const int copy = in_.ids->of(ParameterTensor::HostCopy, p.parameter);
+      sink_.alloc(copy, p.shard_elements * size_of(in_.layout->parameter_dtype[p.parameter]).count(),
+                  MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
+      if (!is_cast(unit, p.parameter)) continue;
+      sink_.alloc(in_.ids->of(ParameterTensor::CastShard, p.parameter),
+                  p.shard_elements * size_of(unit.param_dtype).count(), MemoryStream::AllGatherCopyIn,
+                  MemoryCategory::AllGather);
+      sink_.free(copy);
+    }
+  }
+
+  void drop_fetched(const ShardedUnit& unit) {
+    for (const ShardedParameter& p : unit.parameters) {
+      const bool cast = is_cast(unit, p.parameter);
+      sink_.free(in_.ids->of(cast ? ParameterTensor::CastShard : ParameterTensor::HostCopy, p.parameter));
+    }
+  }
+
+  // Only what changes its dtype is cast; the rest is copied from the shard itself.
+  std::int64_t cast_bytes(const ShardedUnit& unit) const {
+    std::int64_t bytes = 0;
+    for (const ShardedParameter& p : unit.parameters) {
+      if (is_cast(unit, p.parameter)) bytes += p.shard_elements * size_of(unit.param_dtype).count();
+    }
+    return bytes;
+  }
+
+  void metadata(std::int64_t bytes) {
+    if (in_.limits.num_sms == 0) return;
+    const int id = in_.ids->of(SingleTensor::CopyMetadata);
+    sink_.alloc(id, bytes, MemoryStream::Compute, MemoryCategory::Temp);
+    sink_.free(id);
+  }
+
+  // The fused copy takes equal dtypes and bf16 into fp32. For anything else the gradients are copied one by one, those
+  // that do not divide padded first.
+  void copy_in(const ShardedUnit& unit) {
+    if (unit.param_dtype == unit.reduce_dtype ||
+        (unit.param_dtype == Dtype::BFloat16 && unit.reduce_dtype == Dtype::Float32)) {
+      return metadata(copy_in_metadata(unit));
+    }
+    const std::int64_t shard = in_.layout->mesh.shard;
+    const auto is_padded = [&](const ShardedParameter& p) {
+      return p.receives_gradient && shard * p.shard_elements != p.elements;
+    };
+    for (const ShardedParameter& p : unit.parameters) {
+      if (!is_padded(p)) continue;
+      sink_.alloc(in_.ids->of(ParameterTensor::PaddedGrad, p.parameter),
+                  shard * p.shard_elements * size_of(unit.param_dtype).count(), MemoryStream::Compute,
+                  MemoryCategory::Temp);
+    }
+    for (const ShardedParameter& p : unit.parameters) {
+      if (is_padded(p)) sink_.free(in_.ids->of(ParameterTensor::PaddedGrad, p.parameter));
+    }
+  }
+
+  ParameterTensor smaller_shard(const UnitState& state) const {
+    return state.is_other_smaller ? ParameterTensor::OtherSmallerShard : ParameterTensor::SmallerShard;
+  }
+
+  void keep_smaller(const ShardedUnit& unit, const ShardedParameter& p, ParameterTensor what) {
+    sink_.alloc(in_.ids->of(what, p.parameter),
+                in_.layout->mesh.shard * p.shard_elements * gathered_size(unit, p.parameter) / unit.reshard.world_size,
+                MemoryStream::Compute, MemoryCategory::ShardedParam);
+  }
+
+  void drop_smaller(int u) {
+    if (!units_[u].has_smaller) return;
+    for (const ShardedParameter& p : in_.layout->units[u].parameters) {
+      sink_.free(in_.ids->of(smaller_shard(units_[u]), p.parameter));
+    }
+    units_[u].has_smaller = false;
+  }
+
+  // The output of the reduction is the sharded gradient, or is cast to it. A gradient of an earlier micro-batch takes
+  // the new one in.
+  void make_sharded_grad(const Instruction& step, const ShardedUnit& unit, UnitState& state) {
+    const int u = step.unit;
+    const UnitTensor grad = state.has_sharded_grad ? UnitTensor::NewShardedGrad : UnitTensor::ShardedGrad;
+    const bool casts = unit.reduce_dtype != unit.original_dtype;
+    const bool hybrid = in_.layout->mesh.replicate > 1;
+    const int output = in_.ids->of(casts ? UnitTensor::ReduceScatterOutput : grad, u);
+    const bool is_grad = !state.has_sharded_grad;
+    sink_.alloc(output, unit.reduced_shard_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
+                casts || !is_grad ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
+    const int parts = in_.ids->of(UnitTensor::ReceivedParts, u);
+    const bool receives_parts = in_.reduce_scatter_receives_parts && gathers();
+    if (receives_parts) {
+      sink_.alloc(parts, unit.reduced_full_elements * size_of(unit.reduce_dtype).count(), MemoryStream::ReduceScatter,
+                  MemoryCategory::ReduceScatter);
+    }
+    sink_.collective();
+    if (receives_parts) sink_.free(parts);
+    if (hybrid) sink_.collective();
+    if (casts) {
+      sink_.alloc(in_.ids->of(grad, u), unit.reduced_shard_elements * size_of(unit.original_dtype).count(),
+                  hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter,
+                  is_grad ? MemoryCategory::ShardedGrad : MemoryCategory::Temp);
+      drop_output(output, step.keeps_all_reduce_output, state);
+    }
+    // Copied to the host, or added to the gradient that is there.
+    if (in_.plan->cpu_offload || state.has_sharded_grad) {
+      drop_output(in_.ids->of(grad, u), step.keeps_all_reduce_output && !casts, state);
+    } else {
+      state.has_sharded_grad = true;
+    }
+  }
+
+  void drop_output(int id, bool is_kept, UnitState& state) {
+    if (is_kept) {
+      state.all_reduced = id;
+    } else {
+      sink_.free(id);
+    }
+  }
+
+  const WalkInput& in_;
+  Sink& sink_;
+  std::vector<UnitState> units_;
+  GradientWalk<Sink> grads_;
+  std::vector<std::int64_t> chunks_;  // Kept between calls for its memory.
+};
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,61 @@
+#pragma once
+
+// Listens to the memory walk for what it reserves, and nothing else: for searches, which ask it of hundreds of plans.
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "simulator/allocator/allocator_settings.h"
+#include "simulator/allocator/segment_pool.h"
+#include "simulator/memory/memory_sinks.h"
+
+namespace fsdp::simulator {
+
+/// Feeds a pool for each stream and size class. Kept from one walk to the next for its memory.
+class ReservedSink {
+ public:
+  /// Begins a walk, which ends when more than `enough` bytes are reserved. REQUIRES: pools_suffice(settings).
+  void reset(int num_ids, const AllocatorSettings& settings, Bytes enough) {
+    places_.assign(static_cast<std::size_t>(num_ids), {});
+    for (SegmentPool& pool : pools_) pool.reset(settings.large_segment_size.count());
+    reserved_ = 0;
+    enough_ = enough.count();
+  }
+
+  void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
+    if (bytes == 0) return;
+    const std::int64_t size = (bytes + 511) / 512 * 512;
+    const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
+    SegmentPool& pool = pools_[number];
+    reserved_ -= pool.reserved();
+    places_[id] = {pool.malloc(size), number};
+    reserved_ += pool.reserved();
+  }
+  void free(int id) {
+    Place& place = places_[id];
+    if (place.block < 0) return;
+    pools_[static_cast<std::size_t>(place.pool)].free(place.block);
+    place.block = -1;
+  }
+  void mark() {}
+  void collective() {}
+
+  bool has_enough() const { return reserved_ > enough_; }
+  Bytes reserved() const { return Bytes(reserved_); }
+
+ private:
+  struct Place {
+    std::int32_t block = -1;
+    std::int32_t pool = 0;
+  };
+
+  std::vector<Place> places_;  // [num ids]
+  std::array<SegmentPool, 2 * kNumMemoryStreams> pools_ = {SegmentPool(false), SegmentPool(true),  SegmentPool(false),
+                                                           SegmentPool(true),  SegmentPool(false), SegmentPool(true),
+                                                           SegmentPool(false), SegmentPool(true)};
+  std::int64_t reserved_ = 0;
+  std::int64_t enough_ = kEndlessMemory.count();
+};
+
+}  // namespace fsdp::simulator

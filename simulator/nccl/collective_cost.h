@@ -1,0 +1,75 @@
+#pragma once
+
+// How long a collective takes: NCCL's own choice of algorithm, timed by a clock that was fitted to published
+// measurements. Cheap to ask: a cost is built once for a process group, then a size costs a table look-up.
+
+#include <array>
+#include <string>
+
+#include "core/base/units.h"
+#include "simulator/nccl/group_shape.h"
+#include "simulator/nccl/nccl_tuning.h"
+
+namespace fsdp::simulator {
+
+/// Which of the three corrections applies; also the key under which errors were measured.
+enum class LinkClass {
+  NvlinkNode,    ///< One node, NVLink between its GPUs.
+  PcieNode,      ///< One node, PCIe between its GPUs, with or without peer-to-peer.
+  SeveralNodes,  ///< The slowest link is the network.
+};
+
+const char* to_string(LinkClass link_class);
+
+/// The true time is expected between `low` and `high` times the predicted one.
+struct UncertaintyBand {
+  double low = 1;
+  double high = 1;
+
+  bool operator==(const UncertaintyBand&) const = default;
+};
+
+/// Time against size for one kind, at 4 sizes to the octave from 256 B to 1 TiB, and linear between and beyond. Never
+/// decreases.
+struct TimeTable {
+  static constexpr int kStepsPerOctave = 4;
+  static constexpr int kFirstOctave = 8;
+  static constexpr int kLastOctave = 40;
+  static constexpr int kNumKnots = (kLastOctave - kFirstOctave) * kStepsPerOctave + 1;
+
+  std::array<double, kNumKnots> seconds{};
+
+  bool operator==(const TimeTable&) const = default;
+};
+
+struct CollectiveCost {
+  GroupShape shape;
+  LinkClass link_class = LinkClass::NvlinkNode;
+  UncertaintyBand small_band;  ///< Below 64 MiB, where latency and ramp weigh most.
+  UncertaintyBand band;        ///< From 64 MiB on: where FSDP's large units are.
+  std::string provenance;      ///< One sentence: where the times come from, and how good they are.
+  std::array<TimeTable, kNumCollectiveKinds> tables;  ///< [kind]; all 0 for one rank.
+
+  bool operator==(const CollectiveCost&) const = default;
+};
+
+/// Builds the cost of the collectives of one group. REQUIRES: the shape's counts are at least 1.
+CollectiveCost collective_cost(const GroupShape& shape, NcclRegime regime = NcclRegime::From2_28);
+
+/// The time of one collective without overlap. `total` is the whole (gathered or unreduced) buffer, as in nccl-tests:
+/// for all-gather and reduce-scatter the shard times the ranks. Nothing to send, or nobody to send it to, takes no
+/// time.
+Seconds collective_time(const CollectiveCost& cost, CollectiveKind kind, Bytes total);
+
+/// The band around `collective_time` for this size.
+UncertaintyBand uncertainty(const CollectiveCost& cost, Bytes total);
+
+/// The clock itself, without the table: what `collective_cost` tabulates. REQUIRES: at least two ranks, positive total.
+Seconds corrected_time(const NcclTuning& tuning, LinkClass link_class, const GroupShape& shape, CollectiveKind kind,
+                       Bytes total);
+
+/// Bytes that one rank sends under a ring, the most of all ranks: (n-1)/n of the buffer, and twice that for all-reduce.
+/// Trees, NVLS, and the flags of LL and LL128 make the wire carry something else; see collective_cost.cpp.
+Bytes ring_bytes_sent(CollectiveKind kind, Bytes total, int ranks);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,51 @@
+#pragma once
+
+// From the shape of a process group to the topology graphs that NCCL's search would find: how many channels, and the
+// bandwidth of each.
+
+#include <string>
+
+#include "simulator/nccl/group_shape.h"
+
+namespace fsdp::simulator {
+
+/// One of NCCL's topology graphs: parallel rings or trees over the same ranks. Bandwidths are those of one channel in
+/// GB/s (1e9), the unit of NCCL's logs and tables.
+struct NcclGraph {
+  int channels = 0;  ///< 0: the graph does not exist on this machine.
+  double intra_bandwidth = 0;
+  double inter_bandwidth = 0;
+
+  bool operator==(const NcclGraph&) const = default;
+};
+
+/// What NCCL's tuning reads of a communicator.
+struct NcclTopology {
+  int ranks = 1;
+  int nodes = 1;
+  int compute_capability = 80;
+  CpuVendor cpu = CpuVendor::Unknown;
+  bool nvlink = false;        ///< The ranks of a node talk over NVLink.
+  bool nvswitch = false;      ///< ... through a switch.
+  bool nic_near_gpu = true;   ///< GPU and NIC under one PCIe switch.
+  bool sharp = false;         ///< A CollNet plugin is loaded.
+  bool simple_only = false;   ///< `NCCL_PROTO=Simple`, or a network plugin that asks for it.
+  double nic_latency_us = 0;  ///< What the network plugin claims; biases NCCL's choice, never our clock.
+  NcclGraph ring;
+  NcclGraph tree;
+  NcclGraph nvls;         ///< One channel for each rank of a node. Needs an NVSwitch and compute capability 90.
+  int channels = 0;       ///< Of the communicator: what is launched and what owns buffers.
+  int nvls_channels = 0;  ///< CTAs that NVLS uses, and whose buffers it owns.
+
+  double ranks_per_node() const { return static_cast<double>(ranks) / nodes; }
+
+  bool operator==(const NcclTopology&) const = default;
+};
+
+/// The graphs for a group. REQUIRES: `shape.ranks`, `shape.nodes` and `shape.ranks_per_node` are at least 1.
+NcclTopology nccl_topology(const GroupShape& shape);
+
+/// "12 channels x 30.0 GB/s": for the assumptions that a report prints.
+std::string describe(const NcclTopology& topology);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,78 @@
+#pragma once
+
+// NCCL's own predictor of a collective's time. NCCL uses it to choose an algorithm and a protocol, and so do we: it is
+// exact as a selector. As a clock it is too fast; simulator/nccl/collective_cost.h corrects it.
+
+#include <array>
+
+#include "core/base/units.h"
+#include "core/report/report.h"
+#include "simulator/nccl/nccl_topology.h"
+
+namespace fsdp::simulator {
+
+inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::AllReduce) + 1;
+
+enum class NcclAlgorithm { Tree, Ring, CollNetDirect, CollNetChain, Nvls, NvlsTree, Pat };
+inline constexpr int kNumNcclAlgorithms = 7;
+
+enum class NcclProtocol { LL, LL128, Simple };
+inline constexpr int kNumNcclProtocols = 3;
+
+/// Which generation of NCCL's tables. The two differ in NVLS and NVLSTree; see nccl_tuning.cpp.
+enum class NcclRegime { UpTo2_27, From2_28 };
+
+const char* to_string(NcclAlgorithm algorithm);
+const char* to_string(NcclProtocol protocol);
+
+/// One cell of the table that NCCL prints under `NCCL_DEBUG_SUBSYS=TUNING`.
+struct NcclEntry {
+  Seconds latency{};
+  BytesPerSecond bandwidth{};  ///< Algorithm bandwidth. 0: NCCL does not allow this cell.
+
+  bool operator==(const NcclEntry&) const = default;
+};
+
+/// The whole table of one communicator.
+struct NcclTuning {
+  NcclTopology topology;
+  NcclRegime regime = NcclRegime::From2_28;
+  /// [static_cast<std::size_t>(kind)][static_cast<std::size_t>(algorithm)][static_cast<std::size_t>(protocol)]
+  std::array<std::array<std::array<NcclEntry, kNumNcclProtocols>, kNumNcclAlgorithms>, kNumCollectiveKinds> entries{};
+
+  const NcclEntry& entry(CollectiveKind kind, NcclAlgorithm algorithm, NcclProtocol protocol) const {
+    return entries[static_cast<std::size_t>(kind)][static_cast<std::size_t>(algorithm)]
+                  [static_cast<std::size_t>(protocol)];
+  }
+};
+
+/// What NCCL picks for one call, and what it believes that this takes.
+struct NcclChoice {
+  NcclAlgorithm algorithm = NcclAlgorithm::Ring;
+  NcclProtocol protocol = NcclProtocol::Simple;
+  Seconds latency{};   ///< The part of `time` that does not depend on the size.
+  Seconds transfer{};  ///< The part that does.
+
+  Seconds time() const { return latency + transfer; }
+  bool operator==(const NcclChoice&) const = default;
+};
+
+/// How many thread blocks a call takes from the SMs, while it runs.
+struct NcclLaunch {
+  int channels = 0;  ///< One thread block each.
+  int threads = 0;   ///< Of one block.
+
+  bool operator==(const NcclLaunch&) const = default;
+};
+
+/// Fills the table. REQUIRES: at least two ranks.
+NcclTuning nccl_tuning(const NcclTopology& topology, NcclRegime regime);
+
+/// The allowed cell with the least predicted time. `total` is the whole (gathered or unreduced) buffer, as in
+/// nccl-tests: for all-gather and reduce-scatter the shard times the ranks. REQUIRES: `total` is positive.
+NcclChoice nccl_choice(const NcclTuning& tuning, CollectiveKind kind, Bytes total);
+
+/// The grid of the kernel that NCCL launches for `choice`: small calls use fewer channels and threads.
+NcclLaunch nccl_launch(const NcclTuning& tuning, const NcclChoice& choice, Bytes total);
+
+}  // namespace fsdp::simulator

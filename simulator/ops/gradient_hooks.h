@@ -1,0 +1,30 @@
+#pragma once
+
+// Where FSDP2's post-backward hooks lie: nodes of autograd in front of the modules of units, in which the gradients of
+// a module's arguments are summed and wait until the unit has been reduced.
+//
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (_register_post_backward_hook,
+// RegisterPostBackwardFunction), torch 2.11.
+
+#include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/sharding.h"
+
+namespace fsdp::simulator {
+
+/// A pass through a module with such a hook.
+struct HookedPass {
+  Span positions;
+  int unit = 0;  ///< In `Layout::units`.
+};
+
+/// The shorter ones first, so that what is inside stands in front of what is around it. Of a unit of several modules
+/// only the one that is entered first has the hook; the root is left out, behind whose hook nothing comes.
+std::vector<HookedPass> hooked_passes(const ModelIndex& index, const Layout& layout);
+
+/// [num_calls] Of those the ones that begin behind the first op of a call and end within it, as ranges of its ops, in
+/// the same order. Empty where no call has any.
+std::vector<std::vector<Span>> hooks_inside_calls(const ModelIndex& index, const std::vector<HookedPass>& passes);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,156 @@
+#pragma once
+
+// What the op rules write with. A rule reads like the Python that it stands for: `mul(x, y)` makes the output tensor,
+// notes what autograd saves and how the gradients come about, and returns the output.
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "core/model/kernel_workspaces.h"
+#include "core/model/model.h"
+#include "simulator/ops/kernels.h"
+#include "simulator/ops/op_rules.h"
+
+namespace fsdp::simulator {
+
+/// [rows, inner] x [inner, columns], or `batches` of them.
+struct Product {
+  std::string name = "mm";  ///< As ATen calls its forward.
+  std::int64_t batches = 0;
+  std::int64_t rows = 0;
+  std::int64_t inner = 0;
+  std::int64_t columns = 0;
+  int left = 0;         ///< Index among the kernel's inputs,
+  int right = 1;        ///< and of the other operand.
+  bool turned = false;  ///< The right one lies column by column.
+};
+
+class KernelWriter {
+ public:
+  /// `input_strides` and `input_dtypes` as of expand_block().
+  KernelWriter(const Block& block, const OpRuleContext& context, const std::vector<Shape>& input_strides,
+               const std::vector<std::optional<Dtype>>& input_dtypes);
+
+  const Block& block() const { return block_; }
+  const OpRuleContext& context() const { return context_; }
+  Dtype activation() const { return context_.activation; }
+  KernelProgram take() { return std::move(program_); }
+
+  /// The op whose kernels follow.
+  void start_op(int op);
+  const Op& op() const { return block_.ops[op_]; }
+
+  /// The slots of the op's operands. REQUIRES: the index exists.
+  int input(int index) const;
+  int parameter(int index) const;
+  bool has_input(int index) const { return index < static_cast<int>(op().inputs.size()); }
+  bool has_parameter(int index) const { return index < static_cast<int>(op().parameters.size()); }
+  const Shape& input_shape(int index) const;
+  const Shape& output_shape(int index) const;
+  const Shape& parameter_shape(int index) const;
+  /// Says which slot is an output of the op.
+  void set_output(int index, int slot);
+
+  const Slot& slot(int index) const { return program_.slots[index]; }
+  /// Whether the tensor comes into the block from outside.
+  bool is_input(int index) const { return program_.storages[slot(index).storage].kind == Storage::Kind::Input; }
+  std::int64_t elements(int index) const { return slot(index).elements; }
+  std::int64_t bytes(int index) const { return slot(index).bytes(); }
+
+  /// A new tensor, made by the next kernel.
+  int make(std::int64_t elements, Dtype dtype, bool differentiable = true);
+  /// Another name of the same storage, of the same or another number of elements.
+  int alias(int of, std::int64_t elements);
+  int alias(int of) { return alias(of, elements(of)); }
+
+  /// The kernel that was added last, to add to it what a shared call does not know. REQUIRES: there is one.
+  Kernel& last_kernel() { return program_.kernels.back(); }
+  /// Makes the gradient of the kernel's input number `input` a sum of `terms` values to each of its elements. Rows are
+  /// summed along the last dimension. `unsummed`: bytes that the node makes to be summed; 0: the output's gradient is.
+  void note_sum(Kernel& kernel, int input, std::int64_t terms, bool sums_rows, std::int64_t unsummed = 0) const;
+  /// The temporaries, in bytes, of `outputs` sums of `terms` values each.
+  std::vector<std::int64_t> scratch_of(std::int64_t outputs, std::int64_t terms, bool sums_rows) const;
+  /// Notes the temporaries of such a sum that the node itself makes.
+  void note_scratch(Kernel& kernel, int input, std::int64_t terms, bool sums_rows) const;
+
+  /// What a CPU takes while it runs a call, which was asked for with `assumed` bytes in the place of an answer.
+  /// GPUs: nothing.
+  Workspace workspace_of(const KernelCall& call, std::int64_t assumed = 0);
+  /// Notes what the calls of a product take: forward, and for the gradients of its operands.
+  void note_product(Kernel& kernel, const Product& product);
+  /// The same for fused attention, forward and backward, of which the temporaries noted so far are only assumed where
+  /// the call takes a workspace.
+  void note_attention(Kernel& kernel, KernelCall call);
+
+  /// Notes that PyTorch would not run the current op as the runtime asks. The first reason is kept.
+  void refuse(Error why);
+
+  /// A kernel of the current op.
+  Kernel& add(KernelKind kind, std::vector<KernelInput> inputs, std::vector<int> outputs);
+
+  // The calls that many rules share.
+
+  /// f(x), saving its input or its result.
+  int unary(int x, bool saves_input, bool saves_result);
+  /// x * y, y broadcast to x where it is smaller: along the first dimensions, or (`per_row`) along the last.
+  int mul(int x, int y, bool per_row = false);
+  /// x + y, y broadcast to x where it is smaller, or where it lacks dimensions in front (`is_flatter`): of a single
+  /// sample too its gradient is a sum.
+  int sum_of(int x, int y, bool is_flatter = false);
+  /// x * number.
+  int scale(int x);
+  /// x + number: the gradient passes through.
+  int shifted(int x);
+  /// x.to(dtype); x itself where it has that dtype already.
+  int cast(int x, Dtype dtype);
+  /// A reduction of x to fewer elements whose gradient is made anew (mean) or is a view (sum). `sums_rows`: along the
+  /// last dimension.
+  int reduce(int x, std::int64_t outputs, bool fresh_gradient, bool sums_rows = true);
+  /// softmax: saves its result, and on GPUs multiplies it with the gradient before the backward's kernel runs.
+  int softmax(int x);
+  /// The same with its result in fp32: a cast first, but for fp16, which the kernel of GPUs reads.
+  int softmax_in_fp32(int x);
+  int log_softmax(int x) { return unary(x, false, true); }
+  /// Dropout with the op's probability: saves a mask of booleans. x itself where nothing is dropped.
+  int dropout(int x);
+  /// Notes that y lies in memory as x does, which has the same shape.
+  void lay_as(int y, int x);
+  /// Notes that y lies as the result of an elementwise function of x does.
+  void lay_as_result_of(int y, int x);
+  /// Notes how x lies; no strides: in the order of its shape.
+  void lay(int x, const Shape& shape, const Shape& strides);
+  /// x of shape `from` seen as `to`.
+  int reshape(int x, const Shape& from, const Shape& to);
+  /// x of `shape` with two dimensions in each other's place.
+  int transpose(int x, const Shape& shape, int dim, int other_dim);
+  /// x of shape `from` repeated to `to` as it lies: its gradient is summed.
+  int expand(int x, const Shape& from, const Shape& to);
+  /// A view of a part of x: its gradient is a zero-filled tensor of x's size.
+  int slice(int x, std::int64_t elements);
+  /// A copy in memory order; the gradient passes through.
+  int copy(int x, std::int64_t elements);
+  int copy(int x) { return copy(x, elements(x)); }
+  /// Tensors one behind the other; the gradients are views.
+  int cat(const std::vector<int>& parts, const GradientOrder& order = {});
+  /// [rows, inner] x [inner, columns] in `batches` batches. The gradient of b comes first, as autograd makes it.
+  int matmul(int a, int b, std::int64_t batches, std::int64_t rows, std::int64_t inner, std::int64_t columns);
+
+ private:
+  const Block& block_;
+  const OpRuleContext& context_;
+  KernelProgram program_;
+  int op_ = 0;
+};
+
+// One function per family of op kinds; each writes the kernels of the writer's current op.
+void write_dense_op(KernelWriter& w);        // op_rules_dense.cpp
+void write_norm_op(KernelWriter& w);         // op_rules_norm.cpp
+void write_attention_op(KernelWriter& w);    // op_rules_attention.cpp
+void write_rotary_op(KernelWriter& w);       // op_rules_rotary.cpp
+void write_elementwise_op(KernelWriter& w);  // op_rules_elementwise.cpp
+void write_shape_op(KernelWriter& w);        // op_rules_shape.cpp
+void write_expert_op(KernelWriter& w);       // op_rules_experts.cpp
+void write_loss_op(KernelWriter& w);         // op_rules_loss.cpp
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,154 @@
+#pragma once
+
+// A block as PyTorch runs it: the ATen calls behind its ops, with what each allocates, saves for backward and moves.
+//
+// An op says what is computed ("rms_norm"); the runtime's implementation decides how: one fused kernel, or eight calls
+// in fp32 with eight temporaries. The op rules (simulator/ops/op_rules.h) write a block out as kernels; one generic
+// walk over them (simulator/ops/tape.h) plays autograd, so that a rule never says when a tensor dies.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/result.h"
+#include "core/model/model.h"
+#include "core/report/report.h"
+
+namespace fsdp::simulator {
+
+/// A tensor as one name of it: several slots can share one storage (views).
+struct Slot {
+  int storage = -1;  ///< In `KernelProgram::storages`.
+  std::int64_t elements = 0;
+  Dtype dtype = Dtype::Float32;
+  bool differentiable = true;  ///< False for indices, masks and random states.
+  Shape strides = {};          ///< Where they are not those of its shape,
+  Shape shape = {};            ///< which is then known.
+
+  std::int64_t bytes() const { return elements * size_of(dtype).count(); }
+};
+
+/// What is allocated and freed as one.
+struct Storage {
+  enum class Kind : std::uint8_t {
+    Inside,     ///< Made by a kernel of this block.
+    Input,      ///< Made by another call; `index` is the block input.
+    Parameter,  ///< An unsharded parameter; `index` is the block parameter.
+  };
+  Kind kind = Kind::Inside;
+  int index = -1;
+  std::int64_t bytes = 0;
+  int op = -1;  ///< In `Block::ops`: who makes it.
+};
+
+/// Where the gradient of an input comes from.
+enum class GradRule : std::uint8_t {
+  None,       ///< Not differentiable in this input.
+  Fresh,      ///< A new tensor.
+  FreshView,  ///< A new tensor, handed on as a view (reshaped, transposed): autograd never adds to it in place.
+  Alias,      ///< The gradient of the output itself, or a view of it.
+};
+
+/// Memory that a library takes for itself while a call runs, which only the machine knows
+/// (core/model/kernel_workspaces.h).
+struct Workspace {
+  int call = -1;             ///< In `KernelProgram::calls`; -1: nothing is taken.
+  std::int64_t assumed = 0;  ///< Bytes of a call that was not measured.
+};
+
+struct KernelInput {
+  int slot = -1;
+  GradRule grad = GradRule::None;
+  /// An operand that was broadcast: its gradient is a sum, made when the node and its temporaries are done,
+  bool is_summed = false;
+  std::int64_t unsummed = 0;               ///< of what the node makes, in bytes; 0: of the output's gradient.
+  std::int64_t sum_bytes = 0;              ///< Of the sum where it is in another dtype, and cast.
+  std::vector<std::int64_t> scratch = {};  ///< Bytes that live while it is summed.
+  Workspace workspace = {};                ///< Of the call that makes its gradient alone.
+};
+
+struct SavedSlot {
+  int slot = -1;
+  int needed_for = -1;  ///< Index of the input whose gradient needs it; -1: any.
+};
+
+/// When a temporary of a backward node lives.
+enum class TempLife : std::uint8_t {
+  Whole,   ///< From before the gradients until the node returns.
+  Early,   ///< Before the gradients are made.
+  Late,    ///< From after the gradients until the node returns.
+  Brief,   ///< After the gradients, with the other Brief ones next to it in the list.
+  Next,    ///< As Brief, when the Brief ones before it in the list are gone.
+  Handed,  ///< As Late, but made while the Brief ones before it in the list are still there.
+};
+
+struct BackwardTemp {
+  std::int64_t bytes = 0;
+  TempLife life = TempLife::Late;
+  int needed_for = -1;  ///< Index of the input whose gradient needs it; -1: any.
+};
+
+/// What a call does to the memory order of gradients.
+struct GradientOrder {
+  enum class Kind : std::uint8_t {
+    Plain,       ///< Elementwise: gradients lie as the output's does; anything else: in order.
+    Reshaped,    ///< A view of shape `input` as `output`. A gradient that cannot be seen as `input` is copied.
+    Transposed,  ///< Dimensions `dim` and `other_dim` of `input` change places.
+    Cut,         ///< `output` is put together along `dim`: gradients are parts of its gradient.
+    Flattened,   ///< The gradient of `output` is seen as [rows, output.back()], or copied to be.
+    Dense,       ///< The gradient of the output is copied where it does not lie in order.
+    Copied,      ///< The gradient of `output` is copied for the time of the node where it does not lie in order.
+    CopiedLate,  ///< As Copied, but after the gradients of the inputs were made.
+    Followed,    ///< Gradients lie as the inputs do.
+    Turned,      ///< Gradients lie in order when dimensions `dim` and `other_dim` change places.
+  };
+  Kind kind = Kind::Plain;
+  Shape input = {};
+  Shape output = {};
+  int dim = 0;
+  int other_dim = 0;
+};
+
+enum class KernelKind : std::uint8_t {
+  View,         ///< Nothing runs on the device.
+  Elementwise,  ///< Bound by memory bandwidth: pointwise, reductions, copies, normalization.
+  Gemm,         ///< A matrix product by cuBLAS, which wants its workspace.
+  GemmLt,       ///< With a bias: its forward by cuBLASLt, which has a workspace of its own beside cuBLAS's.
+  Convolution,
+  Attention,  ///< Fused attention.
+};
+
+/// One ATen call.
+struct Kernel {
+  KernelKind kind = KernelKind::Elementwise;
+  int op = 0;                       ///< In `Block::ops`.
+  std::vector<KernelInput> inputs;  ///< In the order in which the backward makes their gradients.
+  std::vector<int> outputs;         ///< Slots, in order of allocation.
+  std::vector<SavedSlot> saved;
+  std::vector<int> holds;                   ///< Slots that a local variable keeps alive until this call returns.
+  std::vector<std::int64_t> forward_temps;  ///< Bytes, allocated after the outputs, freed when the call returns.
+  int late_outputs = 0;                     ///< Of the outputs, so many of the last are made after the temporaries.
+  std::vector<BackwardTemp> backward_temps;
+  Workspace forward_workspace;
+  std::vector<Workspace> backward_workspaces;  ///< [1 << num_inputs] Of one call that makes all gradients, by which of
+                                               ///< them are wanted, a bit each; empty: each has a call of its own.
+  GradientOrder order;
+  double flops = 0;           ///< Of the forward. The backward costs as much for each Fresh gradient of a product,
+  double backward_flops = 0;  ///< or this, where it is not 0.
+  double extra_bytes = 0;     ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.
+};
+
+/// A block written out in kernels.
+struct KernelProgram {
+  std::vector<Slot> slots;
+  std::vector<Storage> storages;
+  std::vector<Kernel> kernels;      ///< In forward order; those of one op are neighbors.
+  std::vector<int> value_slot;      ///< [num block values]
+  std::vector<int> parameter_slot;  ///< [num block parameters]
+  std::vector<std::string> calls;   ///< What the CPU is asked, as of text_of(KernelCall).
+  std::optional<Error> refusal;     ///< PyTorch would not run the block as the runtime asks.
+};
+
+}  // namespace fsdp::simulator

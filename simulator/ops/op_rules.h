@@ -1,0 +1,34 @@
+#pragma once
+
+// The second rule of an op kind: what it allocates, saves for backward, computes and moves.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/model/model.h"
+#include "core/plan/runtime.h"
+#include "simulator/ops/kernels.h"
+
+namespace fsdp::simulator {
+
+/// What the rules may look at beside the op.
+struct OpRuleContext {
+  Dtype activation = Dtype::BFloat16;  ///< Precision of activations and of unsharded parameters.
+  Implementations implementations;
+  int compute_capability = 90;  ///< Of the GPU: 90 is sm_90; 0: there is none, and the CPU computes.
+  int num_sms = 132;            ///< Without a GPU: threads of a rank.
+
+  bool is_cpu() const { return compute_capability == 0; }
+
+  bool operator==(const OpRuleContext&) const = default;
+};
+
+/// Writes a block out in the ATen calls that the runtime makes of its ops. `input_strides` [num_inputs]: how the
+/// block's inputs lie in memory, where that is not the order of their shape; empty: all of them lie in order.
+/// `input_dtypes` [num_inputs]: of those that have another dtype than the block says; empty: none.
+KernelProgram expand_block(const Block& block, const OpRuleContext& context,
+                           const std::vector<Shape>& input_strides = {},
+                           const std::vector<std::optional<Dtype>>& input_dtypes = {});
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,278 @@
+// Attention.
+//
+// Fused attention keeps q, k, v, its output and one fp32 number per row (the log-sum-exp): O(S). What is written out
+// (op_rules_attention_written_out.cpp) keeps score matrices: O(S^2). Flash rounds the sequence up to 128 in two fp32
+// scratch tensors of its backward, which is why many short sequences cost as much as few long ones.
+//
+// Sources: transformers modeling_llama.py (eager_attention_forward), aten/src/ATen/native/transformers/attention.cpp
+// (_scaled_dot_product_attention_math), transformers/cuda/flash_attn/flash_api.cpp (mha_fwd, mha_bwd),
+// cuda/attention.cu and attention_backward.cu (memory-efficient), mem_eff_attention/kernel_backward.h,
+// native/cudnn/MHA.cpp, torch 2.11; checked event by event by tests/rehearsal/op_rules_test.py.
+//
+// Not modeled: workspaces of cuDNN's own plans (unknown, taken as none; what cudnn-frontend adds is counted), sliding
+// windows (same bytes, counted at full cost; the mask that they are without flash is not counted).
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/rounding.h"
+#include "simulator/ops/attention_choice.h"
+#include "simulator/ops/kernel_writer.h"
+#include "simulator/ops/op_rules_attention.h"
+#include "simulator/ops/strides.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+AttentionSizes sizes_of(const KernelWriter& w) {
+  const Shape& q = w.input_shape(0);
+  const Shape& k = w.input_shape(1);
+  const Shape& v = w.input_shape(2);
+  return {q[0], q[1], k[1], q[2], k[2], q[3], v[3]};
+}
+
+double attention_flops(const AttentionSizes& s) {
+  return 2.0 * static_cast<double>(s.scores()) * static_cast<double>(s.dim + s.value_dim);
+}
+
+void finish_fused(Kernel& kernel, const AttentionSizes& s) {
+  kernel.flops = attention_flops(s);
+  kernel.backward_flops = 2.5 * kernel.flops;  // Scores again, and four products.
+}
+
+// The result of flash and of cuDNN lies in the order of q, [batch, heads, seq, dim]. Where q lies with its heads first,
+// that is not the order of [batch, seq, heads * dim].
+bool lies_heads_first(const KernelWriter& w, int q) {
+  const Shape& shape = w.slot(q).shape;
+  const Shape lies = strides_of_result(shape, w.slot(q).strides);
+  return !is_dense({shape[0], shape[2], shape[1], shape[3]}, {lies[0], lies[2], lies[1], lies[3]});
+}
+
+int flash(KernelWriter& w, int q, int k, int v, const AttentionSizes& s, bool cut = false) {
+  const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
+  const int lse = w.make(s.batch * s.heads * s.queries, Dtype::Float32, false);
+  const int rng_state = w.make(2, Dtype::Int64, false);
+  const int unused = w.make(1, Dtype::Int64, false);
+  Kernel& kernel = w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}},
+                         {y, lse, rng_state, unused});
+  kernel.saved = {{k, -1}, {q, -1}, {v, -1}, {lse, -1}, {y, -1}, {rng_state, -1}, {unused, -1}};
+  const std::int64_t rows = round_up(s.queries, 128);
+  const std::int64_t width = round_up(s.dim, s.dim <= 128 ? 32 : 64);
+  const bool dropout = w.op().attributes.probability > 0;
+  const std::int64_t blocks = s.batch * s.heads * ((s.queries + 63) / 64);
+  const std::int64_t splits = dropout ? 1 : flash_splits(blocks, s.keys, s.dim, w.context().num_sms);
+  if (splits > 1) {
+    kernel.late_outputs = 2;
+    const std::int64_t partial = 4 * splits * s.batch * s.heads * s.queries;
+    kernel.forward_temps = {partial, partial * width};
+  }
+  if (dropout) kernel.forward_temps = {16};
+  kernel.backward_temps = {{4 * s.batch * s.heads * rows}, {4 * s.batch * s.heads * rows * width}};
+  if (s.kv_heads != s.heads) {
+    const std::int64_t expanded = s.batch * s.keys * s.heads * s.dim * size_of(w.slot(q).dtype).count();
+    kernel.backward_temps.insert(kernel.backward_temps.end(), {{expanded}, {expanded}});
+  }
+  finish_fused(kernel, s);
+  kernel.order.kind = GradientOrder::Kind::Followed;
+  if (!lies_heads_first(w, q)) return y;
+  kernel.backward_temps.insert(kernel.backward_temps.begin(), {w.bytes(y), TempLife::Whole});
+  if (cut) kernel.backward_temps.insert(kernel.backward_temps.begin(), {w.bytes(y), TempLife::Whole});
+  return cut ? y : w.copy(y);
+}
+
+// Zeros behind each head of x [batch, heads, positions, dim], up to a multiple of 8.
+int padded(KernelWriter& w, int x, Shape shape, std::int64_t wide) {
+  const int y = w.make(w.elements(x) / shape.back() * wide, w.slot(x).dtype);
+  shape.back() = wide;
+  w.lay(y, shape, dense_strides(shape));
+  w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
+  return y;
+}
+
+// Flash of heads that are padded; what comes out is cut.
+int flash_padded(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+  AttentionSizes wide = s;
+  wide.dim = wide.value_dim = round_up(s.dim, 8);
+  const int q8 = padded(w, q, {s.batch, s.heads, s.queries, s.dim}, wide.dim);
+  const int k8 = padded(w, k, {s.batch, s.kv_heads, s.keys, s.dim}, wide.dim);
+  const int v8 = padded(w, v, {s.batch, s.kv_heads, s.keys, s.dim}, wide.dim);
+  const int y = flash(w, q8, k8, v8, wide, true);
+  hold(w, {q8, k8, v8});
+  const int cut = w.alias(y, w.elements(y) / wide.dim * s.dim);
+  w.add(KernelKind::View, {{y, GradRule::Fresh}}, {cut});
+  return w.copy(cut);
+}
+
+// The kernel for CPU, torch 2.11 aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: blocks of queries and keys
+// whose scores, maxima, sums and results each thread has in fp32. It takes grouped heads as they are. Its products in
+// 16 bits are oneDNN's, or packed for it, so that what they take is measured with the rest.
+int flash_on_cpu(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+  const std::int64_t query_block = s.queries >= 768 ? 256 : (s.queries >= 192 ? 64 : 32);
+  const std::int64_t rows = std::min(query_block, s.queries);
+  const std::int64_t columns = std::min<std::int64_t>(512, s.keys);
+  const std::int64_t threads = w.context().num_sms;
+  const bool half = size_of(w.slot(q).dtype) == Bytes(2);
+  const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
+  const int lse = w.make(s.batch * s.heads * s.queries, Dtype::Float32, false);
+  Kernel& kernel =
+      w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}}, {y, lse});
+  kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}};
+  kernel.forward_temps = {4 * threads * (rows * columns + 2 * rows + rows * s.dim)};
+  if (half) kernel.forward_temps.push_back(2 * threads * rows * columns);
+  kernel.backward_temps = {{4 * threads * 2 * rows * columns}, {4 * threads * rows}};
+  if (half) kernel.backward_temps.push_back({2 * threads * 2 * rows * columns});
+  const std::int64_t kv_heads = w.elements(k) / (s.batch * s.keys * s.dim);
+  const KernelOperand queries{.sizes = {s.batch, s.heads, s.queries, s.dim}, .strides = {}};
+  const KernelOperand keys{.sizes = {s.batch, kv_heads, s.keys, s.dim}, .strides = {}};
+  const KernelOperand values{.sizes = {s.batch, kv_heads, s.keys, s.value_dim}, .strides = {}};
+  const bool causal = w.op().attributes.causal && !w.has_input(3);
+  w.note_attention(kernel, {.name = "_scaled_dot_product_flash_attention_for_cpu",
+                            .dtype = w.slot(q).dtype,
+                            .operands = {queries, keys, values},
+                            .settings = {{"causal", {causal ? 1 : 0}}}});
+  finish_fused(kernel, s);
+  kernel.order.kind = GradientOrder::Kind::Followed;
+  return lies_heads_first(w, q) ? w.copy(y) : y;
+}
+
+int cudnn(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+  const int seed = w.make(1, Dtype::Int64, false);
+  const int offset = w.make(1, Dtype::Int64, false);
+  const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
+  const int lse = w.make(s.batch * s.heads * s.queries, Dtype::Float32, false);
+  Kernel& kernel = w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}},
+                         {seed, offset, y, lse});
+  kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}, {seed, -1}, {offset, -1}};
+  // What cudnn-frontend adds to the plan's own workspace: the gradient of q in fp32, and a number for each row.
+  kernel.backward_temps = {{4 * (s.q_elements() + s.batch * s.heads * s.queries)}};
+  finish_fused(kernel, s);
+  kernel.order.kind = GradientOrder::Kind::Followed;
+  return lies_heads_first(w, q) ? w.copy(y) : y;
+}
+
+// The sum of the gradient of q, in fp32: a tile per block of queries with a lock and a counter in front.
+std::int64_t query_gradient_buffer(const AttentionSizes& s, bool half) {
+  const std::int64_t rows = half && s.dim > 64 && s.dim <= 128 ? 128 : 64;
+  const std::int64_t columns = s.dim <= 64 ? 64 : 128;
+  const std::int64_t tiles = (s.queries + rows - 1) / rows * ((s.dim + columns - 1) / columns);
+  return s.batch * s.heads * tiles * (16 + 4 * rows * columns);
+}
+
+// Wide heads do not fit into registers: 16-bit gradients of K and V are then summed in fp32, in whole blocks of 64.
+std::int64_t key_gradient_buffers(const AttentionSizes& s, bool half) {
+  if (!half || std::max(s.dim, s.value_dim) <= 128) return 0;
+  constexpr std::int64_t kBlock = 64;
+  const std::int64_t columns = round_up(s.dim, kBlock) + round_up(s.value_dim, kBlock);
+  return 4 * s.batch * s.heads * round_up(s.keys, kBlock) * columns;
+}
+
+// A bias whose rows are not aligned to 16 bytes is copied into one whose rows are.
+int aligned_bias(KernelWriter& w, const AttentionSizes& s) {
+  const int bias = w.input(3);
+  const std::int64_t multiple = 16 / size_of(w.slot(bias).dtype).count();
+  if (s.keys % multiple == 0) return bias;
+  const int padded = w.make(w.elements(bias) / s.keys * round_up(s.keys, multiple), w.slot(bias).dtype);
+  w.add(KernelKind::Elementwise, {{bias, GradRule::Fresh}}, {padded});
+  return padded;
+}
+
+int memory_efficient(KernelWriter& w, int q, int k, int v, const AttentionSizes& s) {
+  const int bias = w.has_input(3) ? aligned_bias(w, s) : -1;
+  const int y = w.make(s.batch * s.queries * s.heads * s.value_dim, w.slot(q).dtype);
+  const int lse = w.make(s.batch * s.heads * round_up(s.queries, 32), Dtype::Float32, false);
+  Kernel& kernel =
+      w.add(KernelKind::Attention, {{q, GradRule::Fresh}, {k, GradRule::Fresh}, {v, GradRule::Fresh}}, {y, lse});
+  kernel.saved = {{q, -1}, {k, -1}, {v, -1}, {y, -1}, {lse, -1}};
+  if (bias >= 0) {
+    // A bias that is trained (T5's relative positions) gets a gradient of the scores' size, summed afterwards.
+    kernel.inputs.push_back({bias, GradRule::Fresh});
+    kernel.saved.push_back({bias, -1});
+    const std::int64_t whole = s.scores() * size_of(w.slot(q).dtype).count();
+    if (w.bytes(bias) < whole) w.note_sum(kernel, 3, whole / w.bytes(bias), false, whole);
+  }
+  const std::int64_t delta = 4 * s.batch * s.heads * s.queries;
+  const bool half = w.slot(q).dtype != Dtype::Float32;
+  // Wide heads are done in parts, whose sum does not fit into registers.
+  if (half && s.value_dim > 128) kernel.forward_temps = {4 * w.elements(y)};
+  if (half) {
+    kernel.backward_temps.push_back({delta});
+  } else {
+    // (grad_out.to(float) * out.to(float)).sum(-1).transpose(-2, -1).contiguous()
+    kernel.backward_temps.insert(kernel.backward_temps.end(),
+                                 {{w.bytes(y), TempLife::Brief}, {delta, TempLife::Brief}, {delta, TempLife::Handed}});
+  }
+  kernel.backward_temps.push_back({query_gradient_buffer(s, half) + key_gradient_buffers(s, half)});
+  finish_fused(kernel, s);
+  kernel.order = {GradientOrder::Kind::Turned, {}, {}, 1, 2};
+  return y;
+}
+
+bool is_strided(const KernelWriter& w, int slot) {
+  return !w.slot(slot).strides.empty() && w.slot(slot).strides.back() != 1;
+}
+
+AttentionCase case_of(const KernelWriter& w, const AttentionSizes& s) {
+  const bool mask = w.has_input(3);
+  return {.dtype = w.slot(w.input(0)).dtype,
+          .head_dim = s.dim,
+          .value_dim = s.value_dim,
+          .grouped = s.kv_heads != s.heads,
+          .mask = mask,
+          .mask_is_strided = mask && is_strided(w, w.input(3)),
+          // One that comes in can be a constant; where it is trained, the block that makes it says so.
+          .mask_is_trained = mask && w.slot(w.input(3)).differentiable && !w.is_input(w.input(3)),
+          .causal_cross = w.op().attributes.causal && !mask && s.queries != s.keys,
+          .dropout = w.op().attributes.probability > 0,
+          .softcap = w.op().attributes.softcap > 0,
+          .compute_capability = w.context().compute_capability};
+}
+
+int run_backend(KernelWriter& w, AttentionBackend backend, int q, int k, int v, const AttentionSizes& s) {
+  switch (backend) {
+    case AttentionBackend::MemoryEfficient:
+      return memory_efficient(w, q, k, v, s);
+    case AttentionBackend::Math:
+      return math_attention(w, q, k, v, s);
+    case AttentionBackend::Eager:
+      return eager_attention(w, q, k, v, s);
+    case AttentionBackend::Cudnn:
+      return cudnn(w, q, k, v, s);
+    default:
+      if (w.context().is_cpu()) return flash_on_cpu(w, q, k, v, s);
+      return s.dim % 8 == 0 ? flash(w, q, k, v, s) : flash_padded(w, q, k, v, s);
+  }
+}
+
+}  // namespace
+
+void write_attention_op(KernelWriter& w) {
+  const AttentionSizes s = sizes_of(w);
+  const bool mask = w.has_input(3);
+  AttentionSizes run = s;
+  // Hugging Face asks for enable_gqa only without a mask.
+  const bool repeats = (w.context().implementations.repeat_kv || mask) && s.kv_heads != s.heads;
+  if (repeats) {
+    run.kv_heads = s.heads;
+    run.repeated = true;
+    run.viewed = s.kv_heads == 1;
+  }
+  const AttentionCase which = case_of(w, run);
+  const AttentionBackend backend = choose_attention(which, w.context().implementations);
+  if (std::optional<Error> error = check_attention(which, w.context().implementations)) w.refuse(*std::move(error));
+  // [batch, seq, heads, dim] to [batch, heads, seq, dim].
+  const int q = w.transpose(w.input(0), w.input_shape(0), 1, 2);
+  int k = w.transpose(w.input(1), w.input_shape(1), 1, 2);
+  int v = w.transpose(w.input(2), w.input_shape(2), 1, 2);
+  if (repeats) {
+    k = expand_heads(w, k, s);
+    v = expand_heads(w, v, s);
+  }
+  w.set_output(0, run_backend(w, backend, q, k, v, run));
+  if (repeats) hold(w, {k, v});
+}
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,91 @@
+// Mixture of experts.
+//
+// The router's scores become a softmax in fp32 and a top-k. Each expert then picks its rows, runs a gated MLP, scales
+// and adds the result into the output: n_e rows for expert e. Which rows go where depends on the data; here every
+// expert gets an equal share, tokens * k / experts, which the plan says.
+//
+// Sources: transformers modeling_mixtral.py and modeling_qwen3_moe.py (4.57), derivatives.yaml (topk, index,
+// index_add).
+//
+// Not modeled: unequal routing, which makes single experts' tensors larger and others smaller at the same sum.
+
+#include <algorithm>
+
+#include "simulator/ops/kernel_writer.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+void write_router(KernelWriter& w) {
+  const int probabilities = w.softmax_in_fp32(w.input(0));
+  const std::int64_t chosen = num_elements(w.output_shape(0));
+  const int weights = w.make(chosen, Dtype::Float32);
+  const int indices = w.make(chosen, Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{probabilities, GradRule::Fresh}}, {weights, indices}).saved = {{indices, 0}};
+  // Divided by their sum, then cast.
+  const std::int64_t tokens = w.output_shape(0).front();
+  const int normalized = w.mul(weights, w.reduce(weights, tokens, false), true);
+  w.set_output(0, w.cast(normalized, w.slot(w.input(0)).dtype));
+  w.set_output(1, indices);
+}
+
+int linear(KernelWriter& w, int x, int weight, std::int64_t rows, std::int64_t inner, std::int64_t columns) {
+  const int y = w.make(rows * columns, w.activation());
+  Kernel& kernel = w.add(KernelKind::Gemm, {{weight, GradRule::Fresh}, {x, GradRule::Fresh}}, {y});
+  kernel.saved = {{x, 0}, {weight, 1}};
+  kernel.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
+  w.note_product(kernel, {.rows = rows, .inner = inner, .columns = columns, .left = 1, .right = 0, .turned = true});
+  return y;
+}
+
+// One expert on its rows; returns the output tensor with the rows added in.
+int run_expert(KernelWriter& w, int expert, int rows_index, std::int64_t rows, int sum) {
+  const std::int64_t width = w.input_shape(0).back();
+  const std::int64_t inner = w.elements(w.parameter(3 * expert)) / width;
+  const int x = w.make(rows * width, w.activation());
+  Kernel& pick = w.add(KernelKind::Elementwise, {{w.input(0), GradRule::FreshView}}, {x});
+  pick.saved = {{rows_index, 0}};
+  pick.extra_bytes = static_cast<double>(w.bytes(x) - w.bytes(w.input(0)));
+  const int gate = w.unary(linear(w, x, w.parameter(3 * expert), rows, width, inner), true, false);
+  const int up = linear(w, x, w.parameter(3 * expert + 1), rows, width, inner);
+  const int down = linear(w, w.mul(gate, up), w.parameter(3 * expert + 2), rows, inner, width);
+  const int share = w.make(rows, w.activation());
+  Kernel& pick_weight = w.add(KernelKind::Elementwise, {{w.input(1), GradRule::Fresh}}, {share});
+  pick_weight.saved = {{rows_index, 0}};
+  const int weighted = w.mul(down, share, true);
+  // index_add_ works in place; the gradient of the sum passes through, that of the rows is picked anew.
+  const int added = w.alias(sum);
+  Kernel& add = w.add(KernelKind::Elementwise, {{sum, GradRule::Alias}, {weighted, GradRule::Fresh}}, {added});
+  add.saved = {{rows_index, 1}};
+  add.extra_bytes = static_cast<double>(w.bytes(weighted)) - 2.0 * static_cast<double>(w.bytes(sum));
+  return added;
+}
+
+void write_experts(KernelWriter& w) {
+  const std::int64_t experts = w.op().attributes.num_experts;
+  const std::int64_t tokens = w.input_shape(0).front();
+  const std::int64_t k = num_elements(w.input_shape(2)) / tokens;
+  int sum = w.make(num_elements(w.output_shape(0)), w.activation());
+  w.add(KernelKind::Elementwise, {}, {sum});
+  // one_hot(indices): who goes where, and of it the rows of each expert.
+  const int mask = w.make(tokens * k * experts, Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{w.input(2), GradRule::None}}, {mask});
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const std::int64_t rows = tokens * k / experts + (e < tokens * k % experts ? 1 : 0);
+    if (rows == 0) continue;
+    const int rows_index = w.make(rows, Dtype::Int64, false);
+    w.add(KernelKind::View, {{mask, GradRule::None}}, {rows_index});
+    sum = run_expert(w, static_cast<int>(e), rows_index, rows, sum);
+  }
+  w.set_output(0, sum);
+}
+
+}  // namespace
+
+void write_expert_op(KernelWriter& w) {
+  if (w.op().kind == OpKind::Router) return write_router(w);
+  write_experts(w);
+}
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,165 @@
+// Normalization.
+//
+// RMSNorm, y = x / sqrt(mean(x^2) + eps) * w, comes in three implementations which keep different bytes for backward (N
+// rows of H, 16-bit activations): written out as Hugging Face does it 6 N H + 4 N beside the output, as a composite
+// 8 N H + 4 N, fused 2 N H + 4 N, of which 2 N H are its own input. CPUs have no fused kernel: the call is the
+// composite there.
+//
+// Sources: transformers modeling_llama.py and modeling_gemma2.py (the order of the calls), torch/nn/modules/
+// normalization.py, aten/src/ATen/native/layer_norm.cpp (rms_norm_composite, _fused_rms_norm), native/cuda/
+// layer_norm_kernel.cu, derivatives.yaml (native_layer_norm, native_group_norm, native_batch_norm, pow, rsqrt).
+//
+// Not modeled: cuDNN batch norm's reserve.
+
+#include <algorithm>
+
+#include "simulator/ops/kernel_writer.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+// x.pow(2): its backward builds x.pow(1) and twice that before the product.
+int square(KernelWriter& w, int x) {
+  const int y = w.make(w.elements(x), w.slot(x).dtype);
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
+  kernel.saved = {{x, 0}};
+  kernel.backward_temps = {{w.bytes(x)}, {w.bytes(x)}};
+  return y;
+}
+
+// x * rsqrt(mean(x^2) + eps), on fp32; `in_one`: one expression, of which nothing goes before the root is there.
+int normalize(KernelWriter& w, int x, std::int64_t rows, bool in_one) {
+  const int squares = square(w, x);
+  const int mean = w.reduce(squares, rows, true);
+  const int shifted = in_one ? w.alias(mean) : w.make(rows, w.slot(x).dtype);
+  w.add(KernelKind::Elementwise, {{mean, GradRule::Alias}}, {shifted});
+  const int inverse = w.make(rows, w.slot(x).dtype);
+  Kernel& rsqrt = w.add(KernelKind::Elementwise, {{shifted, GradRule::Fresh}}, {inverse});
+  rsqrt.saved = {{inverse, 0}};
+  rsqrt.backward_temps = {{w.bytes(inverse)}, {w.bytes(inverse)}};
+  if (in_one) rsqrt.holds = {squares};
+  return w.mul(x, inverse, true);
+}
+
+// Of very many short rows, the gradients of weight and bias are summed in two steps.
+void add_partial_sums(const KernelWriter& w, Kernel& kernel, std::int64_t rows, std::int64_t width) {
+  constexpr std::int64_t kTall = 65536;
+  constexpr std::int64_t kWarp = 32;
+  const std::int64_t warps = (width + kWarp - 1) / kWarp;
+  if (w.context().is_cpu() || rows <= kTall || warps >= w.context().num_sms / 2) return;
+  const std::int64_t parts = std::min((rows + kWarp - 1) / kWarp, 32768 / warps);
+  const std::int64_t size = size_of(w.activation()).count();
+  const int num_inputs = static_cast<int>(kernel.inputs.size());
+  for (int p = 1; p < num_inputs; ++p) {
+    kernel.backward_temps.push_back({size * parts * width, TempLife::Late, p});
+  }
+  for (int p = 1; p < num_inputs; ++p) {
+    // The sum takes the place of the gradient that was there.
+    kernel.backward_temps.push_back({size * width, TempLife::Next, p});
+    w.note_scratch(kernel, p, parts, false);
+  }
+}
+
+void write_rms_norm(KernelWriter& w) {
+  const int x = w.input(0);
+  const std::int64_t width = w.input_shape(0).back();
+  const std::int64_t rows = w.elements(x) / width;
+  const Dtype own = w.slot(x).dtype;
+  const bool fused =
+      w.context().implementations.rms_norm == RmsNormImplementation::Fused && !w.op().attributes.unit_offset;
+  if (fused && !w.context().is_cpu()) {
+    const int y = w.make(w.elements(x), own);
+    const int inverse = w.make(rows, Dtype::Float32, false);
+    Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, inverse});
+    kernel.saved = {{x, -1}, {inverse, -1}};
+    kernel.order = {GradientOrder::Kind::CopiedLate, {}, w.output_shape(0)};
+    if (w.has_parameter(0)) kernel.inputs.push_back({w.parameter(0), GradRule::Fresh});
+    add_partial_sums(w, kernel, rows, width);
+    w.set_output(0, y);
+    return;
+  }
+  const int normalized = normalize(w, w.cast(x, Dtype::Float32), rows, fused);
+  if (!w.has_parameter(0)) {
+    w.set_output(0, w.cast(normalized, own));
+  } else if (w.op().attributes.unit_offset) {
+    // Gemma: normalized * (1 + weight.float()), cast last.
+    const int weight = w.cast(w.parameter(0), Dtype::Float32);
+    const int offset = w.make(w.elements(weight), Dtype::Float32);
+    w.add(KernelKind::Elementwise, {{weight, GradRule::Alias}}, {offset});
+    w.set_output(0, w.cast(w.mul(normalized, offset), own));
+  } else if (w.context().implementations.rms_norm == RmsNormImplementation::WrittenOut) {
+    w.set_output(0, w.mul(w.cast(normalized, own), w.parameter(0)));
+    w.last_kernel().holds = {normalized};  // A local variable.
+  } else {
+    const int product = w.mul(normalized, w.parameter(0));
+    w.set_output(0, w.cast(product, own));
+    if (fused) w.last_kernel().holds = {normalized, product};
+  }
+}
+
+// Bytes of a copy of x in the order of its shape; 0 where it lies so.
+std::int64_t copy_in_order(const KernelWriter& w, int x) {
+  return w.slot(x).strides.empty() ? 0 : w.bytes(x);
+}
+
+// One fused kernel with a mean and an inverse deviation per row or channel.
+Kernel& write_fused_norm(KernelWriter& w, std::int64_t statistics, Dtype dtype) {
+  const int x = w.input(0);
+  const int y = w.make(w.elements(x), w.slot(x).dtype);
+  const int mean = w.make(statistics, dtype, false);
+  const int inverse = w.make(statistics, dtype, false);
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y, mean, inverse});
+  kernel.saved = {{x, -1}, {mean, -1}, {inverse, -1}};
+  for (int p = 0; w.has_parameter(p); ++p) kernel.inputs.push_back({w.parameter(p), GradRule::Fresh});
+  w.set_output(0, y);
+  return kernel;
+}
+
+void write_layer_norm(KernelWriter& w) {
+  const std::int64_t width = w.input_shape(0).back();
+  const std::int64_t rows = w.elements(w.input(0)) / width;
+  const std::int64_t copy = copy_in_order(w, w.input(0));
+  // On CPU the statistics have the dtype of the parameters, and each thread sums their gradients for itself
+  // (native/layer_norm.cpp, native/cpu/layer_norm_kernel.cpp).
+  const bool is_cpu = w.context().is_cpu();
+  Kernel& kernel = write_fused_norm(w, rows, is_cpu ? w.activation() : Dtype::Float32);
+  if (is_cpu && w.has_parameter(0)) {
+    const std::int64_t sums = 2 * w.context().num_sms * width * size_of(w.activation()).count();
+    kernel.backward_temps.push_back({sums, TempLife::Late, 1});
+  }
+  kernel.order = {GradientOrder::Kind::CopiedLate, {}, w.output_shape(0)};
+  if (copy > 0) {
+    kernel.forward_temps = {copy};
+    kernel.late_outputs = static_cast<int>(kernel.outputs.size());
+    kernel.backward_temps.push_back({copy, TempLife::Whole});
+  }
+  add_partial_sums(w, kernel, rows, width);
+}
+
+// Scale and shift of each channel of each sample in fp32 beside the statistics, which have the dtype of x.
+void write_group_norm(KernelWriter& w) {
+  const Shape& shape = w.input_shape(0);
+  const std::int64_t groups = shape[0] * w.op().attributes.groups;
+  const std::int64_t channels = 4 * shape[0] * shape[1];
+  Kernel& kernel = write_fused_norm(w, groups, w.slot(w.input(0)).dtype);
+  kernel.forward_temps = {channels, channels};
+  kernel.backward_temps = {{channels}, {channels}, {4 * groups}, {4 * groups}, {channels}};
+}
+
+}  // namespace
+
+void write_norm_op(KernelWriter& w) {
+  switch (w.op().kind) {
+    case OpKind::RmsNorm:
+      return write_rms_norm(w);
+    case OpKind::LayerNorm:
+      return write_layer_norm(w);
+    case OpKind::GroupNorm:
+      return write_group_norm(w);
+    default:
+      write_fused_norm(w, w.input_shape(0)[1], Dtype::Float32);
+  }
+}
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,123 @@
+// Views, copies and indexing.
+//
+// A view costs nothing forward. Backward, a view of all elements passes its gradient on; a view of some of them
+// (a slice, one part of a split) fills a tensor of the full size.
+//
+// Source: tools/autograd/derivatives.yaml (slice, select, split, unbind, expand, index, cat, stack), torch 2.11.
+
+#include "simulator/ops/kernel_writer.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+// The parts share one storage. Their gradients are joined into one new tensor by one node.
+void write_split(KernelWriter& w) {
+  const int x = w.input(0);
+  const std::int64_t part = num_elements(w.output_shape(0));
+  std::vector<int> parts;
+  for (std::size_t i = 0; i < w.op().outputs.size(); ++i) parts.push_back(w.alias(x, part));
+  w.add(KernelKind::View, {{x, GradRule::Fresh}}, parts);
+  for (std::size_t i = 0; i < parts.size(); ++i) w.set_output(static_cast<int>(i), parts[i]);
+}
+
+int index(KernelWriter& w) {
+  const int x = w.input(0);
+  const int y = w.make(num_elements(w.output_shape(0)), w.slot(x).dtype);
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}}, {y});
+  if (w.has_input(1)) kernel.saved = {{w.input(1), 0}};
+  // index_put_ with accumulation sorts its indices.
+  const std::int64_t rows = w.has_input(1) ? w.elements(w.input(1)) : 0;
+  if (rows > 0) {
+    kernel.backward_temps = {
+        {8 * rows, TempLife::Brief}, {8 * rows, TempLife::Handed}, {8 * rows}, {8 * rows}, {8 * rows}, {1}};
+  }
+  return y;
+}
+
+int dimension(std::int64_t dim, const Shape& shape) {
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  return static_cast<int>((dim + rank) % rank);
+}
+
+int joined(KernelWriter& w) {
+  std::vector<int> parts;
+  for (int i = 0; w.has_input(i); ++i) parts.push_back(w.input(i));
+  const Shape& whole = w.output_shape(0);
+  return w.cat(parts, {GradientOrder::Kind::Cut, {}, whole, dimension(w.op().attributes.dim, whole)});
+}
+
+void write_kv_cache(KernelWriter& w) {
+  for (int i = 0; i < 2; ++i) {
+    if (!w.context().implementations.use_cache) {
+      w.set_output(i, w.input(i));
+      continue;
+    }
+    const Shape& shape = w.input_shape(i);
+    const Shape cached = {shape[0], shape[2], shape[1], shape[3]};
+    const int all = w.cat({w.transpose(w.input(i), shape, 1, 2)}, {GradientOrder::Kind::Cut, {}, cached, 2});
+    w.set_output(i, w.transpose(all, cached, 1, 2));
+  }
+}
+
+// A node of its own (CopySlices) copies the gradient of the whole, and works on a copy of the part.
+int set_slice(KernelWriter& w) {
+  const int x = w.input(0), part = w.input(1);
+  const int y = w.alias(x);
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{x, GradRule::Fresh}, {part, GradRule::Fresh}}, {y});
+  kernel.backward_temps = {{w.bytes(part), TempLife::Late}, {w.bytes(part), TempLife::Late}};
+  return y;
+}
+
+int write_shape(KernelWriter& w) {
+  const std::int64_t elements = num_elements(w.output_shape(0));
+  switch (w.op().kind) {
+    case OpKind::Constant: {
+      const int y = w.make(elements, w.op().attributes.dtype.value_or(w.activation()), false);
+      w.add(KernelKind::Elementwise, {}, {y});
+      return y;
+    }
+    case OpKind::Detach: {
+      const int y = w.alias(w.input(0));
+      w.add(KernelKind::View, {{w.input(0), GradRule::None}}, {y});
+      return y;
+    }
+    case OpKind::Slice:
+    case OpKind::Select:
+    case OpKind::Expand:
+      // The gradient of an expanded tensor is summed over the new dimensions.
+      if (elements != w.elements(w.input(0))) return w.expand(w.input(0), w.input_shape(0), w.output_shape(0));
+      return w.reshape(w.input(0), w.input_shape(0), w.output_shape(0));
+    case OpKind::SetSlice:
+      return set_slice(w);
+    case OpKind::Contiguous:
+      return w.copy(w.input(0));
+    case OpKind::Pad: {
+      const int y = w.copy(w.input(0), elements);
+      if (w.op().attributes.reflect) w.last_kernel().saved = {{w.input(0), 0}};
+      return y;
+    }
+    case OpKind::Index:
+      return index(w);
+    case OpKind::Cat:
+    case OpKind::Stack:
+      return joined(w);
+    case OpKind::Reshape:
+      return w.reshape(w.input(0), w.input_shape(0), w.output_shape(0));
+    default: {  // Transpose.
+      const Shape& shape = w.input_shape(0);
+      const OpAttributes& attributes = w.op().attributes;
+      return w.transpose(w.input(0), shape, dimension(attributes.dim, shape), dimension(attributes.other_dim, shape));
+    }
+  }
+}
+
+}  // namespace
+
+void write_shape_op(KernelWriter& w) {
+  if (w.op().kind == OpKind::KvCache) return write_kv_cache(w);
+  if (w.op().kind == OpKind::Split) return write_split(w);
+  w.set_output(0, write_shape(w));
+}
+
+}  // namespace fsdp::simulator

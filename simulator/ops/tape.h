@@ -1,0 +1,106 @@
+#pragma once
+
+// A tape: what one run of a block allocates and frees, forward and backward, in the order in which PyTorch does it.
+//
+// The tape is recorded once for a kind of call (the same block, the same trainable parameters, the same checkpoint
+// mode) and replayed for every layer. tape.cpp says how autograd is played.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model/kernel_workspaces.h"
+#include "core/model/model.h"
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "core/report/report.h"
+#include "simulator/ops/kernels.h"
+
+namespace fsdp::simulator {
+
+struct TapeEvent {
+  enum class Kind : std::uint8_t {
+    Alloc,           ///< Storage `storage` comes into being with `bytes`.
+    Free,            ///< It goes.
+    AllocParamGrad,  ///< The gradient of block parameter `storage` is made.
+    AddParamGrad,    ///< and joins what the parameter's gradient already holds.
+    ReleaseInput,    ///< The call is done with block input `storage`.
+    ReleaseOutput,   ///< The call is done with its own output in storage `storage`.
+    ReleaseGradOut,  ///< The gradient of block output `storage` has been used.
+    ShareGrad,       ///< Storage `storage`, which is handed out next, is still used here,
+    UnshareGrad,     ///< and no longer.
+    EmitGrad,        ///< Storage `storage` is a gradient of block input `bytes`: one of those that are summed.
+    ForwardGradOut,  ///< The gradient of block output `storage` is also one of block input `bytes`.
+    HoldInput,       ///< Block input `storage` is held until the end of the backward,
+    HoldOwn,         ///< or storage `storage`.
+    Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt's.
+  };
+  Kind kind = Kind::Alloc;
+  bool is_view = false;  ///< Of EmitGrad, ForwardGradOut and AllocParamGrad: autograd will not add to it in place.
+  MemoryCategory category = MemoryCategory::Activation;
+  std::int32_t storage = 0;
+  std::int64_t bytes = 0;
+};
+
+/// Work of one op on the device.
+struct OpWork {
+  struct Part {
+    double gemm_flops = 0;         ///< Matrix products.
+    double convolution_flops = 0;  ///< Convolutions.
+    double attention_flops = 0;    ///< Fused attention.
+    double bytes = 0;              ///< Read and written by the other kernels.
+    int num_kernels = 0;
+  };
+  Part forward;
+  Part backward;
+};
+
+struct Tape {
+  /// Events [first, last) of one op.
+  struct Range {
+    std::int32_t first = 0;
+    std::int32_t last = 0;
+  };
+  int num_storages = 0;
+  std::vector<TapeEvent> forward;
+  std::vector<Range> forward_of_op;  ///< [num ops]
+  std::vector<TapeEvent> recompute;  ///< Before the backward of the call; empty without checkpointing.
+  std::vector<TapeEvent> backward;
+  std::vector<Range> backward_of_op;  ///< [num ops] The last op's events come first.
+  std::vector<Range> hooks_of_op;  ///< [num ops] Of `backward`, behind the op's: what FSDP2's hooks hand on when they
+                                   ///< have run. Empty without hooks.
+  /// Per block output: where it lies. Kind Input: it is that input; Parameter: an unsharded parameter.
+  std::vector<Storage> output;             ///< [num outputs]; `index` is the storage for Inside.
+  std::vector<std::int64_t> output_bytes;  ///< [num outputs] Of the value, which can be a part of its storage.
+  std::vector<bool> output_is_kept;        ///< [num outputs] The call itself holds it until a ReleaseOutput.
+  std::vector<int> storage_op;             ///< [num storages] The op that makes it.
+  std::vector<OpWork> work;                ///< [num ops]
+  std::vector<bool> recomputed;            ///< [num ops] Run again before the backward.
+  std::vector<Shape> input_grad_strides;   ///< [num inputs] Of the gradients handed out; empty: in order, or none.
+  std::vector<std::string> unmeasured;     ///< Calls, each once, of which it is only assumed what they take.
+  std::int64_t largest_convolution = 0;    ///< Input, weight and output of it, in bytes; 0 without one.
+  std::int64_t kept_bytes = 0;             ///< Lives from forward to backward: made inside, outputs not counted.
+  std::int64_t backward_peak = 0;          ///< Highest bytes inside during recomputation and backward.
+};
+
+/// What distinguishes the calls of one block.
+struct TapeContext {
+  std::vector<bool> input_requires_grad;        ///< [num inputs]
+  std::vector<bool> output_reaches_loss;        ///< [num outputs]
+  std::vector<bool> parameter_requires_grad;    ///< [num parameters]
+  std::vector<Shape> output_grad_strides = {};  ///< [num outputs] Of gradients that come from outside, where they do
+                                                ///< not lie in the order of their shape; empty: all of them do.
+  CheckpointMode mode = CheckpointMode::None;
+  std::vector<bool> op_is_kept;  ///< [num ops] Selective checkpointing keeps its outputs.
+  bool early_stop = true;
+  bool keep_logits = false;
+  std::vector<Span> hooks = {};  ///< Ops of modules in front of which a post-backward hook stands, inner ones first.
+  const KernelWorkspaces* workspaces = nullptr;  ///< Of a CPU, with
+  int threads = 1;                               ///< so many of each rank.
+
+  bool operator==(const TapeContext&) const = default;
+};
+
+Tape record_tape(const Block& block, const KernelProgram& program, const TapeContext& context);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,46 @@
+// A value requires a gradient when a kernel makes it from one that does. A node is reached by the backward when its
+// output leads to an output of the block that leads to the loss. The others are nodes of a graph that nobody walks.
+
+#include "simulator/ops/tape_flow.h"
+
+namespace fsdp::simulator {
+
+TapeFlow find_flow(const Block& block, const KernelProgram& program, const TapeContext& context) {
+  TapeFlow flow;
+  flow.requires_grad.assign(program.slots.size(), false);
+  flow.recorded.assign(program.kernels.size(), false);
+  flow.active.assign(program.kernels.size(), false);
+  for (int v = 0; v < block.num_inputs; ++v) {
+    const int slot = program.value_slot[v];
+    flow.requires_grad[slot] = context.input_requires_grad[v] && program.slots[slot].differentiable;
+  }
+  for (std::size_t p = 0; p < program.parameter_slot.size(); ++p) {
+    flow.requires_grad[program.parameter_slot[p]] = context.parameter_requires_grad[p];
+  }
+  for (std::size_t k = 0; k < program.kernels.size(); ++k) {
+    const Kernel& kernel = program.kernels[k];
+    bool any = false;
+    for (const KernelInput& input : kernel.inputs) {
+      any = any || (input.grad != GradRule::None && flow.requires_grad[input.slot]);
+    }
+    flow.recorded[k] = any;
+    for (const int slot : kernel.outputs) flow.requires_grad[slot] = any && program.slots[slot].differentiable;
+  }
+  std::vector<bool> reached(program.slots.size(), false);
+  for (std::size_t o = 0; o < block.outputs.size(); ++o) {
+    if (context.output_reaches_loss[o]) reached[program.value_slot[block.outputs[o]]] = true;
+  }
+  for (std::size_t k = program.kernels.size(); k-- > 0;) {
+    const Kernel& kernel = program.kernels[k];
+    if (!flow.recorded[k]) continue;
+    for (const int slot : kernel.outputs)
+      flow.active[k] = flow.active[k] || (reached[slot] && flow.requires_grad[slot]);
+    if (!flow.active[k]) continue;
+    for (const KernelInput& input : kernel.inputs) {
+      if (input.grad != GradRule::None) reached[input.slot] = true;
+    }
+  }
+  return flow;
+}
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,159 @@
+// The forward of a block, with and without checkpointing, and its recomputation. tape.cpp says how autograd is played.
+
+#include <algorithm>
+
+#include "simulator/ops/tape_recorder.h"
+
+namespace fsdp::simulator {
+
+void TapeRecorder::run_forward(std::size_t k, bool exists_already) {
+  const Kernel& kernel = program_.kernels[k];
+  if (!exists_already) {
+    const auto make_outputs = [&](std::size_t first, std::size_t last) {
+      for (std::size_t o = first; o < last; ++o) {
+        const int storage = storage_of(kernel.outputs[o]);
+        if (alive_[storage] || program_.storages[storage].kind != Storage::Kind::Inside) continue;
+        alive_[storage] = true;
+        allocate(storage, MemoryCategory::Activation);
+      }
+    };
+    const std::size_t early = kernel.outputs.size() - static_cast<std::size_t>(kernel.late_outputs);
+    make_outputs(0, early);
+    const bool product = kernel.kind == KernelKind::Gemm || kernel.kind == KernelKind::GemmLt;
+    if (product) emit(Kind::Workspace, 0);
+    if (kernel.kind == KernelKind::GemmLt) emit(Kind::Workspace, 1);
+    const std::vector<int> made = make_temporaries(kernel.forward_temps, kernel.op, MemoryCategory::Activation);
+    make_outputs(early, kernel.outputs.size());
+    use(kernel.forward_workspace, kernel.op, MemoryCategory::Activation);
+    drop_temporaries(made);
+  }
+  for (const KernelInput& input : kernel.inputs) --uses_[storage_of(input.slot)];
+  for (const int slot : kernel.holds) --uses_[storage_of(slot)];
+  for (const KernelInput& input : kernel.inputs) drop_if_dead(storage_of(input.slot));
+  for (const int slot : kernel.holds) drop_if_dead(storage_of(slot));
+  for (const int slot : kernel.outputs) drop_if_dead(storage_of(slot));
+}
+
+void TapeRecorder::run_all_ops() {
+  std::size_t k = 0;
+  for (std::size_t o = 0; o < block_.ops.size(); ++o) {
+    Tape::Range& range = tape_.forward_of_op[o];
+    range.first = static_cast<std::int32_t>(events_->size());
+    for (; k < program_.kernels.size() && program_.kernels[k].op == static_cast<int>(o); ++k) run_forward(k, false);
+    if (o + 1 == block_.ops.size()) end_of_forward();
+    range.last = static_cast<std::int32_t>(events_->size());
+  }
+}
+
+void TapeRecorder::forward() {
+  events_ = &tape_.forward;
+  count_uses(program_.kernels.size());
+  count_saves();
+  alive_.assign(program_.storages.size(), false);
+  run_all_ops();
+  tape_.kept_bytes = kept_inside();
+}
+
+// A graph that leads nowhere dies with the call; the caller's variables lose the inputs that nobody saved.
+void TapeRecorder::end_of_forward() {
+  for (std::size_t k = 0; k < program_.kernels.size(); ++k) {
+    if (!flow_.recorded[k] || flow_.active[k] || checkpointing_) continue;
+    for (const SavedSlot& saved : program_.kernels[k].saved) {
+      if (!is_saved(program_.kernels[k], saved)) continue;
+      --saves_[storage_of(saved.slot)];
+      drop_if_dead(storage_of(saved.slot));
+    }
+  }
+  if (checkpointing_) return;
+  for (int v = 0; v < block_.num_inputs; ++v) {
+    if (saves_[v] == 0) emit(Kind::ReleaseInput, v);
+  }
+}
+
+std::int64_t TapeRecorder::kept_inside() const {
+  std::int64_t bytes = 0;
+  for (std::size_t s = 0; s < program_.storages.size(); ++s) {
+    if (alive_[s] && !is_output_[s]) bytes += program_.storages[s].bytes;
+  }
+  return bytes;
+}
+
+void TapeRecorder::checkpointed_forward() {
+  events_ = &tape_.forward;
+  checkpointing_ = true;
+  count_uses(program_.kernels.size());
+  saves_.assign(program_.storages.size(), 0);
+  for (std::size_t k = 0; k < program_.kernels.size(); ++k) {
+    if (!is_kept(k)) continue;
+    for (const int slot : program_.kernels[k].outputs) ++saves_[storage_of(slot)];
+  }
+  alive_.assign(program_.storages.size(), false);
+  run_all_ops();
+  tape_.kept_bytes = kept_inside();
+  checkpointing_ = false;
+}
+
+// One past the last kernel that recomputation runs.
+std::size_t TapeRecorder::end_of_recomputation() const {
+  if (!context_.early_stop) return program_.kernels.size();
+  for (std::size_t k = program_.kernels.size(); k-- > 0;) {
+    if (!flow_.recorded[k]) continue;
+    bool saves_an_input = false;
+    bool saves_an_output = false;
+    for (const SavedSlot& saved : program_.kernels[k].saved) {
+      if (!is_saved(program_.kernels[k], saved)) continue;
+      const auto& outputs = program_.kernels[k].outputs;
+      const bool own = std::find(outputs.begin(), outputs.end(), saved.slot) != outputs.end();
+      (own ? saves_an_output : saves_an_input) = true;
+    }
+    // Inputs are packed before the kernel runs, so that the stop comes before it.
+    if (saves_an_output) return k + 1;
+    if (saves_an_input) return k;
+  }
+  return 0;
+}
+
+void TapeRecorder::recompute() {
+  events_ = &tape_.recompute;
+  recomputing_ = in_backward_ = true;
+  const std::size_t end = end_of_recomputation();
+  std::vector<bool> cached(alive_);
+  // The output of the call is another tensor this time.
+  for (std::size_t s = 0; s < is_output_.size(); ++s) {
+    if (!is_output_[s] || program_.storages[s].kind != Storage::Kind::Inside) continue;
+    cached[s] = alive_[s] = false;
+    name_[s] = new_storage(program_.storages[s].bytes, program_.storages[s].op);
+  }
+  // What stops early still names what it would have used.
+  count_uses(program_.kernels.size());
+  count_saves();
+  inside_ = tape_.kept_bytes;
+  std::vector<bool> is_spared(block_.ops.size(), false);  // What an op costs was kept: only what stands around it runs.
+  for (std::size_t k = 0; k < end; ++k) {
+    const int op = program_.kernels[k].op;
+    const bool exists =
+        is_kept(k) && std::all_of(program_.kernels[k].outputs.begin(), program_.kernels[k].outputs.end(),
+                                  [&](int slot) { return cached[storage_of(slot)]; });
+    run_forward(k, exists);
+    is_spared[op] = is_spared[op] || exists;
+    tape_.recomputed[op] = !is_spared[op];
+    note_peak();
+  }
+  // What nobody came to ask for stays until the checkpoint itself goes.
+  for (std::size_t k = end; k < program_.kernels.size(); ++k) {
+    if (!is_kept(k)) continue;
+    for (const int slot : program_.kernels[k].outputs) {
+      const int storage = storage_of(slot);
+      if (!alive_[storage] || is_output_[storage]) continue;
+      ++saves_[storage];
+      left_over_.push_back(storage);
+    }
+  }
+  // What was kept for the recomputation only.
+  for (std::size_t s = 0; s < program_.storages.size(); ++s) {
+    if (alive_[s] && saves_[s] == 0) free(static_cast<int>(s));
+  }
+  recomputing_ = in_backward_ = false;
+}
+
+}  // namespace fsdp::simulator

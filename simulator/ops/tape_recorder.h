@@ -1,0 +1,154 @@
+#pragma once
+
+// Plays one run of a block and writes its tape. Of use to tape*.cpp only; tape.cpp says how autograd is played.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/model/model.h"
+#include "simulator/ops/kernels.h"
+#include "simulator/ops/tape.h"
+#include "simulator/ops/tape_flow.h"
+
+namespace fsdp::simulator {
+
+class TapeRecorder {
+ public:
+  TapeRecorder(const Block& block, const KernelProgram& program, const TapeContext& context);
+
+  Tape record();
+
+ private:
+  using Kind = TapeEvent::Kind;
+
+  /// A gradient as one name of it.
+  struct Grad {
+    int storage = -1;  // In grads_.
+    bool is_view = false;
+    Shape strides = {};  // Where they are not those of its shape.
+  };
+  struct GradStorage {
+    int refs = 0;
+    int tape_storage = -1;  // Of a fresh one.
+    int block_output = -1;  // Of a gradient that came from outside.
+    int parameter = -1;     // Of a parameter's gradient.
+    std::int64_t bytes = 0;
+    bool is_shared = false;  // With those who got it as the gradient of a block input.
+  };
+
+  bool is_checkpointed() const;
+  bool is_kept(std::size_t kernel) const;
+
+  // References (tape.cpp).
+  int storage_of(int slot) const { return program_.slots[slot].storage; }
+  /// The parameter itself, and not a view of it.
+  bool is_parameter(int slot) const {
+    const Storage& storage = program_.storages[storage_of(slot)];
+    return storage.kind == Storage::Kind::Parameter && program_.parameter_slot[storage.index] == slot;
+  }
+  bool is_saved(const Kernel& kernel, const SavedSlot& saved) const { return flow_.is_saved(kernel, saved); }
+  void count_uses(std::size_t end);
+  void count_saves();
+  bool is_escaping(int storage) const { return is_output_[storage] && !recomputing_; }
+  void bind_outputs();
+  bool is_held_by_active(int storage) const;
+
+  template <class Visit>
+  void for_each_logits(Visit visit) {
+    for (const Op& op : block_.ops) {
+      if (op.kind == OpKind::CrossEntropy) visit(storage_of(program_.value_slot[op.inputs.front()]));
+    }
+  }
+
+  // Events (tape.cpp).
+  void emit(Kind kind, int storage, std::int64_t bytes = 0, MemoryCategory category = MemoryCategory::Activation) {
+    events_->push_back({kind, false, category, storage, bytes});
+  }
+  void allocate(int storage, MemoryCategory category);
+  void free(int storage);
+  void drop_if_dead(int storage);
+  int new_storage(std::int64_t bytes, int op);
+  std::vector<int> make_temporaries(const std::vector<std::int64_t>& sizes, int op, MemoryCategory category);
+  void drop_temporaries(const std::vector<int>& made);
+  int make_temporary(std::int64_t bytes, int op, MemoryCategory category);
+  void drop_temporary(int storage);
+  /// `results`: bytes of its results that are not there yet.
+  void use(const Workspace& workspace, int op, MemoryCategory category, std::int64_t results = 0);
+  void note_peak() {
+    if (in_backward_) tape_.backward_peak = std::max(tape_.backward_peak, inside_);
+  }
+
+  // Forward and recomputation (tape_forward.cpp).
+  void forward();
+  void checkpointed_forward();
+  void recompute();
+  void run_forward(std::size_t kernel, bool exists_already);
+  void run_all_ops();
+  void end_of_forward();
+  std::int64_t kept_inside() const;
+  std::size_t end_of_recomputation() const;
+
+  // Backward (tape_backward.cpp).
+  void backward();
+  void seed(int output);
+  void run_backward(const Kernel& kernel);
+  void use_for_all_gradients(const Kernel& kernel);
+  bool is_needed(const Kernel& kernel, const BackwardTemp& temp) const {
+    return temp.bytes > 0 && (temp.needed_for < 0 || flow_.requires_grad[kernel.inputs[temp.needed_for].slot]);
+  }
+  std::vector<int> start_temporaries(const Kernel& kernel);
+  Grad copied(const Grad& grad, std::int64_t bytes, int op);
+  bool must_flatten(const Kernel& kernel, const Grad& grad) const;
+  Shape order_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out) const;
+  void sum_gradient(const Kernel& kernel, const KernelInput& input, int unsummed, Grad& grad, const Grad& grad_out);
+  void end_temporaries(const Kernel& kernel, const std::vector<int>& whole);
+  Grad gradient_of(const Kernel& kernel, const KernelInput& input, const Grad& grad_out);
+  void release(int grad);
+  void release_saved(int storage);
+  void hold_to_the_end(int storage);
+  void accumulate(int slot, Grad grad, int op);
+  void add_to(Grad& held, int slot, const Grad& grad, int op);
+  int innermost_hook(int slot, int op) const;
+  int hook_around(int hook, int slot) const;
+  Grad& waiting_at(int hook, int slot);
+  void find_hooks();
+  void pass_hooks(int op);
+  void hand_out(int input, const Grad& grad);
+  bool owns(const Grad& grad) const {
+    const GradStorage& storage = grads_[grad.storage];
+    return storage.refs == 1 && !grad.is_view && !storage.is_shared;
+  }
+  void end_of_backward();
+
+  const Block& block_;
+  const KernelProgram& program_;
+  const TapeContext& context_;
+  const TapeFlow flow_;
+  Tape tape_;
+  std::vector<TapeEvent>* events_ = nullptr;
+  std::vector<int> uses_, saves_;          // [num storages] References by kernels to come, and by nodes of the graph.
+  std::vector<bool> alive_, is_output_;    // [num storages]
+  std::vector<int> left_over_;             // Storages that selective checkpointing kept for nothing.
+  std::vector<int> name_;                  // [num storages] On the tape; another one for outputs that are made again.
+  std::vector<std::int64_t> extra_bytes_;  // Of storages that only the tape knows.
+  /// The gradient of a slot that waits for a hook.
+  struct WaitingGrad {
+    int hook = 0;  // In `TapeContext::hooks`.
+    int slot = 0;
+    Grad grad;
+  };
+  std::vector<WaitingGrad> waiting_;
+  std::vector<int> maker_of_slot_;    // [num slots] The op that makes it, or -1; empty without hooks.
+  std::vector<int> last_op_of_hook_;  // [num hooks] Of its module's ops the one whose backward comes last, or -1.
+  std::vector<Grad> grad_of_slot_;
+  std::vector<GradStorage> grads_;
+  std::vector<bool> is_handed_out_;  // [num inputs] A gradient of it was.
+  std::int64_t inside_ = 0;
+  bool checkpointing_ = false;
+  bool recomputing_ = false;
+  bool in_backward_ = false;
+};
+
+}  // namespace fsdp::simulator

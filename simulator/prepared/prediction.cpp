@@ -1,0 +1,218 @@
+#include "simulator/prepared/prediction.h"
+
+#include <algorithm>
+
+#include "core/plan/input_casts.h"
+#include "simulator/memory/device_terms.h"
+#include "simulator/ops/gradient_hooks.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+Result<AllocatorSettings> settings_of(const Plan& plan) {
+  return parse_allocator_settings(plan.runtime.allocator_settings);
+}
+
+MemoryPeaks peaks_of(const AllocatorSink& sink, Bytes outside) {
+  const CachingAllocator& allocator = sink.allocator();
+  return {.live = sink.peak_live(),
+          .allocated = allocator.peak_allocated_bytes(),
+          .reserved = allocator.peak_reserved_bytes(),
+          .device = allocator.peak_reserved_bytes() + outside};
+}
+
+MemoryPeaks highest(const MemoryPeaks& a, const MemoryPeaks& b) {
+  return {std::max(a.live, b.live), std::max(a.allocated, b.allocated), std::max(a.reserved, b.reserved),
+          std::max(a.device, b.device)};
+}
+
+Bytes sum_of(const std::vector<DeviceTerm>& terms) {
+  Bytes sum;
+  for (const DeviceTerm& term : terms) sum += term.bytes;
+  return sum;
+}
+
+/// The most that may be reserved for the device peak and its margin to stay within `enough`. The margin grows with what
+/// is reserved, so this is a bisection.
+Bytes most_reserved(Bytes enough, const std::vector<DeviceTerm>& outside, const Plan& plan) {
+  if (enough >= kEndlessMemory) return kEndlessMemory;
+  std::int64_t within = -1;
+  std::int64_t above = std::max<std::int64_t>(0, enough.count()) + 1;
+  while (above - within > 1) {
+    const std::int64_t middle = within + (above - within) / 2;
+    const bool is_within = Bytes(middle) + sum_of(outside) + margin(Bytes(middle), outside, plan) <= enough;
+    (is_within ? within : above) = middle;
+  }
+  return Bytes(within);
+}
+
+// A CPU has one memory, so that offload moves nothing; the optimizer is the loop that PyTorch takes there.
+Plan plan_of_memory(const Plan& plan, const Cluster& cluster) {
+  Plan walked = plan;
+  if (!plan.cpu_offload || cluster.gpu.compute_capability != 0) return walked;
+  walked.cpu_offload = false;
+  OptimizerImplementation& implementation = walked.optimizer.implementation;
+  if (implementation == OptimizerImplementation::Foreach) implementation = OptimizerImplementation::ForLoop;
+  return walked;
+}
+
+}  // namespace
+
+TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu) {
+  TapeSettings settings;
+  settings.rules = {.activation = activation_dtype(model, plan),
+                    .implementations = implementations_of(plan),
+                    .compute_capability = gpu.compute_capability,
+                    .num_sms = gpu.num_sms.value};
+  settings.checkpointing = plan.checkpointing;
+  settings.checkpointing.entries.clear();
+  settings.costs = compute_costs(gpu, settings.rules.activation, settings.rules.implementations);
+  settings.workspaces = gpu.kernel_workspaces.get();
+  settings.cast_inputs = inputs_cast_by_root(model, plan);
+  return settings;
+}
+
+WalkInput PreparedPlan::walk_input() const {
+  return {.index = index,
+          .plan = &walked,
+          .layout = &layout,
+          .schedule = &schedule,
+          .tapes = &tapes,
+          .ids = &ids,
+          .cublas_workspace = cublas_workspace(cluster->gpu.compute_capability),
+          .reduce_scatter_receives_parts = cluster->gpu.compute_capability == 0,
+          .activation = activation,
+          .use_cache = use_cache,
+          .limits = launch_limits(cluster->gpu.num_sms.value, cluster->gpu.compute_capability)};
+}
+
+WalkInput PreparedPlan::short_walk_input() const {
+  WalkInput input = walk_input();
+  if (!short_schedule.instructions.empty()) input.schedule = &short_schedule;
+  return input;
+}
+
+TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {
+  const TimelineInput input{.index = index,
+                            .layout = &layout,
+                            .schedule = &schedule,
+                            .calls = &times,
+                            .units = &unit_times,
+                            .optimizer = optimizer_time(layout, plan, costs),
+                            .clip = clip_time(layout, plan, mesh, costs),
+                            .launch = costs.launch};
+  return lay_out(input, detail);
+}
+
+Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
+                             TapeLibrary& library, std::int64_t rank, PreparedFor use) {
+  PreparedPlan prepared;
+  prepared.index = &index;
+  prepared.cluster = &cluster;
+  prepared.plan = plan;
+  prepared.walked = plan_of_memory(plan, cluster);
+  FSDP_TRY(prepared.layout, make_layout(index, plan, rank));
+  prepared.schedule = lower_fsdp2(index, plan, prepared.layout);
+  if (plan.accumulation > kNumMicroBatches && use == PreparedFor::Everything) {
+    Plan shorter = plan;
+    shorter.accumulation = kNumMicroBatches;
+    prepared.short_schedule = lower_fsdp2(index, shorter, prepared.layout);
+  }
+  const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu);
+  prepared.activation = settings.rules.activation;
+  prepared.use_cache = settings.rules.implementations.use_cache;
+  prepared.costs = settings.costs;
+  const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
+  const std::vector<std::vector<Span>> hooks = hooks_inside_calls(index, hooked_passes(index, prepared.layout));
+  std::vector<int> num_storages;
+  Errors errors;
+  for (std::size_t c = 0; c < modes.size(); ++c) {
+    const TimedTape& timed =
+        library.tape(settings, static_cast<int>(c), modes[c], hooks.empty() ? std::vector<Span>{} : hooks[c]);
+    const auto is_known = [&](const Error& error) { return error == *timed.refusal; };
+    if (timed.refusal && std::none_of(errors.begin(), errors.end(), is_known)) errors.push_back(*timed.refusal);
+    for (const std::string& call : timed.tape.unmeasured) {
+      const auto& known = prepared.unmeasured;
+      if (std::find(known.begin(), known.end(), call) == known.end()) prepared.unmeasured.push_back(call);
+    }
+    prepared.tapes.push_back(&timed.tape);
+    prepared.times.push_back(&timed.times);
+    num_storages.push_back(timed.tape.num_storages);
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
+  if (use == PreparedFor::Everything) prepared.ids = number_tensors(*index.model, prepared.layout, num_storages);
+  return prepared;
+}
+
+Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator, Bytes enough) {
+  FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
+  allocator.reset({.total = kEndlessMemory}, settings);
+  MemoryPrediction result;
+  result.outside = outside_terms(*prepared.cluster, prepared.plan);
+  const Bytes outside = sum_of(result.outside);
+  AllocatorSink sink(prepared.ids.total, allocator, most_reserved(enough, result.outside, prepared.plan));
+  MemoryWalk<AllocatorSink> walk(prepared.short_walk_input(), sink);
+  walk.initialize();
+  // As a rehearsal cuts it: until the first forward.
+  walk.load_first_batch();
+  result.phases.push_back({"initialization", peaks_of(sink, outside)});
+  sink.reset_peak();
+  walk.step();
+  result.phases.push_back({"first_step", peaks_of(sink, outside)});
+  MemoryPeaks steady;
+  for (int step = 1; step < kNumSteps && !sink.has_enough(); ++step) {
+    sink.reset_peak();
+    walk.step();
+    steady = highest(steady, peaks_of(sink, outside));
+  }
+  result.phases.push_back({"steady_step", steady});
+  result.is_whole = !sink.has_enough();
+  for (const PhasePeaks& phase : result.phases) result.peaks = highest(result.peaks, phase.peaks);
+  result.margin = margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
+  return result;
+}
+
+Result<MemoryPrediction> predict_reserved(const PreparedPlan& prepared, ReservedSink& sink, CachingAllocator& allocator,
+                                          Bytes enough) {
+  FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
+  if (!pools_suffice(settings)) return predict_memory(prepared, allocator, enough);
+  MemoryPrediction result;
+  result.outside = outside_terms(*prepared.cluster, prepared.plan);
+  sink.reset(prepared.ids.total, settings, most_reserved(enough, result.outside, prepared.plan));
+  MemoryWalk<ReservedSink> walk(prepared.short_walk_input(), sink);
+  walk.initialize();
+  walk.load_first_batch();
+  for (int step = 0; step < kNumSteps && (step == 0 || !sink.has_enough()); ++step) walk.step();
+  // Beyond that the device has an end after all.
+  if (2 * sink.reserved() > kEndlessMemory) return predict_memory(prepared, allocator, enough);
+  result.peaks.reserved = sink.reserved();
+  result.peaks.device = sink.reserved() + sum_of(result.outside);
+  result.is_whole = !sink.has_enough();
+  result.margin = margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
+  return result;
+}
+
+Bytes convolution_workspace(const PreparedPlan& prepared) {
+  if (prepared.cluster->gpu.compute_capability == 0) return Bytes(0);
+  std::int64_t most = 0;
+  for (const Tape* tape : prepared.tapes) most = std::max(most, tape->largest_convolution);
+  // The gradient of the weight is summed in parts as well: cuDNN 9.19 asked for up to 1.31 times as much for A100 and
+  // H100.
+  return Bytes(most + most / 2);
+}
+
+Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
+                                   CachingAllocator& allocator) {
+  FSDP_TRY(const AllocatorSettings settings, settings_of(prepared.plan));
+  allocator.reset({.total = prepared.cluster->gpu.usable_memory.value, .used_by_others = sum_of(outside)}, settings);
+  AllocatorSink sink(prepared.ids.total, allocator);
+  MemoryWalk<AllocatorSink> walk(prepared.short_walk_input(), sink);
+  walk.initialize();
+  for (int step = 0; step < kNumSteps; ++step) walk.step();
+  const AllocatorStatistics statistics = allocator.statistics();
+  return statistics.num_ooms > 0 ? -1 : statistics.num_alloc_retries;
+}
+
+}  // namespace fsdp::simulator

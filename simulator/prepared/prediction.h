@@ -1,0 +1,97 @@
+#pragma once
+
+// One plan on its way through the simulator: lowered, its tapes and durations looked up. Shared by the short answer
+// (predictor.cpp) and the whole report (report_builder.cpp).
+
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "core/plan/schedule.h"
+#include "core/plan/sharding.h"
+#include "core/report/report.h"
+#include "simulator/allocator/caching_allocator.h"
+#include "simulator/memory/memory_walk.h"
+#include "simulator/time/plan_times.h"
+#include "simulator/time/tape_library.h"
+#include "simulator/time/timeline.h"
+
+namespace fsdp::simulator {
+
+/// Steps that are walked: the first, the steady one, and one more, because which block a request gets depends on the
+/// step before.
+inline constexpr int kNumSteps = 3;
+
+/// Micro-batches of a step that are walked when there are more: the first makes the sharded gradients, the second adds
+/// to them, the last may be the one that reduces. Those left out repeat the second.
+inline constexpr std::int64_t kNumMicroBatches = 3;
+
+struct PreparedPlan {
+  const ModelIndex* index = nullptr;
+  const Cluster* cluster = nullptr;
+  Plan plan;
+  Plan walked;  ///< As the memory walk takes it.
+  Layout layout;
+  Schedule schedule;
+  Dtype activation = Dtype::BFloat16;
+  bool use_cache = false;  ///< Keys and values are kept: asked for, and no checkpointing turns it off.
+  ComputeCosts costs;
+  std::vector<const Tape*> tapes;       ///< [num_calls]
+  std::vector<const CallTimes*> times;  ///< [num_calls]
+  std::vector<UnitTimes> unit_times;    ///< [num_units]
+  MemoryIds ids;
+  std::vector<std::string> unmeasured;  ///< Calls of a CPU of which it is only assumed what they take.
+
+  Schedule short_schedule;  ///< With no more than `kNumMicroBatches`; empty where `schedule` has no more.
+
+  WalkInput walk_input() const;
+  /// With the short schedule: the same peaks for less.
+  WalkInput short_walk_input() const;
+  TimelineResult timeline(const MeshCosts& mesh, TimelineDetail* detail = nullptr) const;
+};
+
+/// What the tapes of a plan depend on.
+TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu);
+
+enum class PreparedFor {
+  Everything,
+  Times,  ///< The timeline only: no tensor ids and no short schedule.
+};
+
+/// `rank` is that in the shard group: shards and optimizer states differ where rows do not divide.
+/// Errors: those of make_layout; an attention backend that PyTorch refuses to run here.
+Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
+                             TapeLibrary& library, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything);
+
+struct MemoryPrediction {
+  MemoryPeaks peaks;
+  std::vector<PhasePeaks> phases;
+  Bytes margin;
+  std::vector<DeviceTerm> outside;
+  bool is_whole = true;  ///< False: the walk ended above `enough`, and the peaks are those up to there.
+};
+
+/// Walks initialization and steps through the allocator, until the device peak and the margin are above `enough`.
+/// Error: settings of the allocator that it does not know.
+Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAllocator& allocator,
+                                        Bytes enough = kEndlessMemory);
+
+/// The same, with the peaks of reserved and device memory only and no phases, for a tenth of the time.
+Result<MemoryPrediction> predict_reserved(const PreparedPlan& prepared, ReservedSink& sink, CachingAllocator& allocator,
+                                          Bytes enough = kEndlessMemory);
+
+/// How often the allocator must flush its cache to stay within the device; -1 when it runs out of memory all the same.
+Result<std::int64_t> count_flushes(const PreparedPlan& prepared, const std::vector<DeviceTerm>& outside,
+                                   CachingAllocator& allocator);
+
+/// What cuDNN may take while a convolution runs, and the walk does not have: input, weight and output of the largest
+/// one in another memory order, and half as much again. 0 without convolutions, and on CPU, whose kernels were
+/// measured.
+Bytes convolution_workspace(const PreparedPlan& prepared);
+
+/// The whole report.
+Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, CachingAllocator& allocator);
+
+}  // namespace fsdp::simulator

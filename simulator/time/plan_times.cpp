@@ -1,0 +1,101 @@
+// Durations that follow from sizes and rates.
+//
+// Copies and the optimizer are bound by memory: bytes read and written over the achievable bandwidth. An all-gather of
+// a unit writes its shard (2 S bytes moved) and copies out (2 F); a reduce-scatter reads the gradients and writes its
+// input. AdamW touches parameter, gradient and both moments: fused in one pass, foreach in about a dozen list kernels.
+//
+// Sources: fsdp_semantics (bytes per all-gather), torch/optim/adam.py for the passes of the foreach implementation.
+//
+// Not modeled: the optimizer on the host with CPU offload beyond its memory traffic at an assumed 20 GB/s.
+
+#include "simulator/time/plan_times.h"
+
+#include <algorithm>
+
+namespace fsdp::simulator {
+
+namespace {
+
+// Reads and writes of one element's 4 tensors. Foreach: lerp, mul, addcmul, sqrt, div, add, addcdiv, decay over lists.
+constexpr double kFusedPasses = 7;
+constexpr double kForeachPasses = 18;
+constexpr double kHostBandwidth = 20e9;  // Assumed: what one process gets of a server's memory.
+
+Seconds over(double bytes, BytesPerSecond rate) {
+  return Seconds(bytes / rate.count());
+}
+
+double local_elements(const Layout& layout) {
+  double elements = 0;
+  for (const ShardedUnit& unit : layout.units) {
+    for (const ShardedParameter& p : unit.parameters) {
+      if (p.receives_gradient) elements += static_cast<double>(p.local_elements);
+    }
+  }
+  return elements;
+}
+
+}  // namespace
+
+MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
+  const int shard = static_cast<int>(mesh.shard);
+  const int replicate = static_cast<int>(mesh.replicate);
+  return {mesh, collective_cost(shard_group(cluster, shard)),
+          collective_cost(replicate_group(cluster, replicate, shard))};
+}
+
+std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
+                                  const ComputeCosts& costs) {
+  std::vector<UnitTimes> times;
+  const double shard = static_cast<double>(layout.mesh.shard);
+  for (const ShardedUnit& unit : layout.units) {
+    UnitTimes t;
+    const double gathered = static_cast<double>(unit.gather_shard_bytes.count());
+    const Bytes full = unit.gather_shard_bytes * layout.mesh.shard;
+    const Bytes reduce_input = size_of(unit.reduce_dtype) * unit.reduced_full_elements;
+    const double gradients = static_cast<double>((size_of(unit.param_dtype) * unit.reduced_true_elements).count());
+    const double original = static_cast<double>((size_of(unit.original_dtype) * unit.shard_elements).count());
+    t.copy_in = over(original + gathered, costs.memory);
+    if (plan.cpu_offload) t.copy_in += over(original, cluster.host_link.bandwidth.value);
+    t.all_gather = collective_time(mesh.shard, CollectiveKind::AllGather, full);
+    t.small_gather = t.all_gather;
+    if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
+      const CollectiveCost small = collective_cost(shard_group(cluster, static_cast<int>(unit.reshard.world_size)));
+      t.small_gather = collective_time(small, CollectiveKind::AllGather, full);
+    }
+    t.copy_out = over(2 * gathered * shard, costs.memory);
+    t.reduce_copy = over(gradients + static_cast<double>(reduce_input.count()), costs.memory);
+    t.reduce_scatter = collective_time(mesh.shard, CollectiveKind::ReduceScatter, reduce_input);
+    const Bytes reduced = size_of(unit.reduce_dtype) * unit.reduced_shard_elements;
+    t.all_reduce = collective_time(mesh.replicate, CollectiveKind::AllReduce, reduced);
+    if (plan.cpu_offload) {
+      const Bytes sent = size_of(unit.original_dtype) * unit.reduced_shard_elements;
+      t.to_host = sent / cluster.host_link.bandwidth.value;
+    }
+    times.push_back(t);
+  }
+  return times;
+}
+
+Seconds optimizer_time(const Layout& layout, const Plan& plan, const ComputeCosts& costs) {
+  const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
+  double passes = fused ? kFusedPasses : kForeachPasses;
+  if (plan.optimizer.kind == OptimizerKind::Sgd) passes = plan.optimizer.momentum > 0 ? 5 : 3;
+  const double item = plan.parameter_dtype && size_of(*plan.parameter_dtype) == Bytes(2) ? 2 : 4;
+  const double bytes = passes * item * local_elements(layout);
+  if (plan.cpu_offload) return Seconds(bytes / kHostBandwidth);
+  return over(bytes, costs.memory);
+}
+
+Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+  if (!plan.optimizer.clip_grad_norm) return Seconds(0);
+  std::int64_t count = 0;
+  for (const ShardedUnit& unit : layout.units) {
+    for (const ShardedParameter& p : unit.parameters) count += p.receives_gradient ? 1 : 0;
+  }
+  // Norms are read once; scaling reads and writes.
+  const Seconds passes = over(3 * 4 * local_elements(layout), costs.memory);
+  return passes + collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(4 * count));
+}
+
+}  // namespace fsdp::simulator

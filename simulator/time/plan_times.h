@@ -1,0 +1,33 @@
+#pragma once
+
+// How long the collectives and copies of a plan's units take, and the optimizer.
+
+#include <vector>
+
+#include "core/cluster/cluster.h"
+#include "core/plan/plan.h"
+#include "core/plan/sharding.h"
+#include "simulator/nccl/collective_cost.h"
+#include "simulator/time/roofline.h"
+#include "simulator/time/timeline.h"
+
+namespace fsdp::simulator {
+
+/// The process groups of a mesh on a cluster.
+struct MeshCosts {
+  Mesh mesh;
+  CollectiveCost shard;
+  CollectiveCost replicate;
+};
+
+MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh);
+
+/// [num units]
+std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
+                                  const ComputeCosts& costs);
+
+/// The optimizer's own time, and that of gradient clipping.
+Seconds optimizer_time(const Layout& layout, const Plan& plan, const ComputeCosts& costs);
+Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,42 @@
+#pragma once
+
+// How long ops take on a GPU: the larger of arithmetic and memory traffic, with stated efficiencies.
+
+#include "core/base/dtype.h"
+#include "core/base/units.h"
+#include "core/cluster/cluster.h"
+#include "core/plan/runtime.h"
+#include "simulator/nccl/collective_cost.h"
+#include "simulator/ops/tape.h"
+
+namespace fsdp::simulator {
+
+/// Of what products reach: what fused attention reaches on a card that does not say (FlashAttention-2 on H100).
+inline constexpr double kAttentionShare = 0.65;
+
+/// What the roofline assumes. The seam for calibration: measured values replace these.
+struct ComputeCosts {
+  FlopsPerSecond gemm{1e12};              ///< What matrix products reach.
+  FlopsPerSecond convolution{1e12};       ///< What convolutions reach.
+  FlopsPerSecond attention{1e12};         ///< What fused attention reaches.
+  BytesPerSecond memory{1e11};            ///< What memory-bound kernels reach.
+  Seconds kernel_floor{2e-6};             ///< Start and end of each kernel on the device (assumed).
+  Seconds launch{6e-6};                   ///< CPU time to issue one kernel from eager PyTorch (assumed).
+  FlopsPerSecond peak{1e12};              ///< The card's peak in this dtype, for MFU.
+  FlopsPerSecond convolution_peak{1e12};  ///< The same of convolutions, which may run in TF32.
+
+  bool operator==(const ComputeCosts&) const = default;
+};
+
+/// From the cluster's GPU, the activations' dtype, and what of float32 runs as TF32. A card without hardware for the
+/// dtype (bf16 before Ampere) runs at its fp32 rate.
+ComputeCosts compute_costs(const Gpu& gpu, Dtype activation, const Implementations& use);
+
+/// Time of the parts of an op on the device.
+Seconds device_time(const OpWork::Part& part, const ComputeCosts& costs);
+
+/// The band around the busy time of the compute stream in which nine of ten published steps lie: that of cards and
+/// dtypes whose shares were fitted, and a wider one of all others. roofline.cpp says how both were found.
+UncertaintyBand compute_band(const Gpu& gpu, Dtype activation);
+
+}  // namespace fsdp::simulator

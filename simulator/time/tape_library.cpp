@@ -1,0 +1,177 @@
+// A tensor that leaves a call in another memory order than that of its shape (heads last, channel by channel) is one
+// for the calls that read it, whose kernels then copy it or choose other ways; so is a gradient on its way back. When
+// settings are seen for the first time, the calls are gone through once in forward order, writing each out for the
+// orders in which its inputs come, and once backwards, recording a tape for the orders in which its gradients come.
+// Layers that get the same share a tape, so that this costs a few tapes and not one for each layer.
+//
+// Not modeled: that checkpointing could change the order of a gradient (it does not, in any rule).
+
+#include "simulator/time/tape_library.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "simulator/ops/strides.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+TapeContext context_of(const ModelIndex& index, int c) {
+  const Model& model = *index.model;
+  const Call& call = model.calls[c];
+  const Block& block = model.blocks[call.block];
+  TapeContext context;
+  for (int v = 0; v < block.num_inputs; ++v) {
+    context.input_requires_grad.push_back(index.flow.requires_grad[c][v]);
+  }
+  for (std::size_t o = 0; o < block.outputs.size(); ++o) {
+    context.output_reaches_loss.push_back(index.flow.output_reaches_loss[c][o] &&
+                                          index.flow.requires_grad[c][block.outputs[o]]);
+  }
+  for (const int p : call.parameters) context.parameter_requires_grad.push_back(model.parameters[p].trainable);
+  return context;
+}
+
+// The strides of a tensor, empty where they are those of its shape.
+Shape out_of_order(const Shape& shape, const Shape& strides) {
+  return strides.size() != shape.size() || is_dense(shape, strides) ? Shape{} : strides;
+}
+
+}  // namespace
+
+TapeLibrary::TapeLibrary(const ModelIndex& index) : index_(index) {
+  for (int c = 0; c < static_cast<int>(index.model->calls.size()); ++c) class_of_call_.push_back(class_of(c));
+}
+
+int TapeLibrary::class_of(int call) {
+  const int block = index_.model->calls[call].block;
+  TapeContext context = context_of(index_, call);
+  for (std::size_t i = classes_.size(); i-- > 0;) {
+    if (classes_[i].block == block && classes_[i].context == context) return static_cast<int>(i);
+  }
+  classes_.push_back({block, std::move(context)});
+  return static_cast<int>(classes_.size()) - 1;
+}
+
+TapeLibrary::Shelf& TapeLibrary::shelf_of(const TapeSettings& settings) {
+  for (const auto& shelf : shelves_) {
+    if (shelf->settings == settings) return *shelf;
+  }
+  shelves_.push_back(std::make_unique<Shelf>());
+  shelves_.back()->settings = settings;
+  lay_out(*shelves_.back());
+  return *shelves_.back();
+}
+
+void TapeLibrary::lay_out(Shelf& shelf) {
+  const Model& model = *index_.model;
+  std::vector<const Program*> programs;
+  std::vector<Shape> strides(model.values.size());
+  // Inputs that the root casts, in its forward, and what takes its dtype from them.
+  std::vector<std::optional<Dtype>> dtypes(model.values.size());
+  std::vector<bool> is_cast(model.values.size(), false);
+  for (std::size_t i = 0; i < shelf.settings.cast_inputs.size(); ++i) {
+    is_cast[model.inputs[i]] = shelf.settings.cast_inputs[i];
+  }
+  for (const Call& call : model.calls) {
+    const Block& block = model.blocks[call.block];
+    std::vector<Shape> of_inputs;
+    std::vector<std::optional<Dtype>> dtypes_of_inputs;
+    for (const int value : call.inputs) {
+      of_inputs.push_back(strides[value]);
+      const bool is_cast_here = is_cast[value] && call.module >= 0;
+      dtypes_of_inputs.push_back(is_cast_here ? shelf.settings.rules.activation : dtypes[value]);
+    }
+    programs.push_back(program_of(shelf, call.block, std::move(of_inputs), std::move(dtypes_of_inputs)));
+    const KernelProgram& program = programs.back()->program;
+    for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+      const int value = block.outputs[o];
+      const Shape& lies = program.slots[program.value_slot[value]].strides;
+      strides[call.outputs[o]] = out_of_order(block.values[value].shape, lies);
+      const std::optional<Dtype>& declared = block.values[value].dtype;
+      const Dtype made = program.slots[program.value_slot[value]].dtype;
+      if (declared && *declared != made) dtypes[call.outputs[o]] = made;
+    }
+  }
+  // Of several gradients of a value, the one that comes first decides.
+  std::vector<Shape> of_grads(model.values.size());
+  std::vector<bool> has_grad(model.values.size(), false);
+  shelf.kind_of_call.resize(model.calls.size());
+  for (std::size_t c = model.calls.size(); c-- > 0;) {
+    const Call& call = model.calls[c];
+    std::vector<Shape> of_outputs;
+    for (const int value : call.outputs) of_outputs.push_back(of_grads[value]);
+    Kind* kind = kind_of(shelf, class_of_call_[c], programs[c], std::move(of_outputs));
+    shelf.kind_of_call[c] = kind;
+    const Tape& tape = tape_of(shelf, *kind, CheckpointMode::None, {}).tape;
+    for (const TapeEvent& event : tape.backward) {
+      if (event.kind != TapeEvent::Kind::EmitGrad && event.kind != TapeEvent::Kind::ForwardGradOut) continue;
+      const auto input = static_cast<std::size_t>(event.bytes);
+      const int value = call.inputs[input];
+      if (has_grad[value]) continue;
+      has_grad[value] = true;
+      of_grads[value] = out_of_order(model.values[value].shape, tape.input_grad_strides[input]);
+    }
+  }
+}
+
+const TapeLibrary::Program* TapeLibrary::program_of(Shelf& shelf, int block, std::vector<Shape> input_strides,
+                                                    std::vector<std::optional<Dtype>> input_dtypes) {
+  for (const auto& program : shelf.programs) {
+    const bool is_same = program->block == block && program->input_strides == input_strides;
+    if (is_same && program->input_dtypes == input_dtypes) return program.get();
+  }
+  auto program = std::make_unique<Program>();
+  program->block = block;
+  program->program = expand_block(index_.model->blocks[block], shelf.settings.rules, input_strides, input_dtypes);
+  program->input_strides = std::move(input_strides);
+  program->input_dtypes = std::move(input_dtypes);
+  shelf.programs.push_back(std::move(program));
+  return shelf.programs.back().get();
+}
+
+TapeLibrary::Kind* TapeLibrary::kind_of(Shelf& shelf, int call_class, const Program* program,
+                                        std::vector<Shape> output_grad_strides) {
+  for (const auto& kind : shelf.kinds) {
+    const bool is_same = kind->call_class == call_class && kind->program == program;
+    if (is_same && kind->output_grad_strides == output_grad_strides) return kind.get();
+  }
+  auto kind = std::make_unique<Kind>();
+  kind->call_class = call_class;
+  kind->program = program;
+  kind->output_grad_strides = std::move(output_grad_strides);
+  shelf.kinds.push_back(std::move(kind));
+  return shelf.kinds.back().get();
+}
+
+const TimedTape& TapeLibrary::tape(const TapeSettings& settings, int call, CheckpointMode mode,
+                                   const std::vector<Span>& hooks) {
+  Shelf& shelf = shelf_of(settings);
+  return tape_of(shelf, *shelf.kind_of_call[call], mode, hooks);
+}
+
+const TimedTape& TapeLibrary::tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode,
+                                      const std::vector<Span>& hooks) {
+  for (const Recorded& recorded : kind.recorded) {
+    if (recorded.mode == mode && recorded.hooks == hooks) return *recorded.tape;
+  }
+  const TapeSettings& settings = shelf.settings;
+  const Block& block = index_.model->blocks[kind.program->block];
+  TapeContext context = classes_[kind.call_class].context;
+  context.output_grad_strides = kind.output_grad_strides;
+  context.mode = mode;
+  context.hooks = hooks;
+  context.op_is_kept = kept_ops(block, settings.checkpointing);
+  context.early_stop = settings.checkpointing.early_stop;
+  context.keep_logits = settings.rules.implementations.keep_logits;
+  context.workspaces = settings.workspaces;
+  context.threads = settings.rules.num_sms;
+  auto timed = std::make_unique<TimedTape>();
+  timed->tape = record_tape(block, kind.program->program, context);
+  timed->times = call_times(timed->tape, settings.costs);
+  timed->refusal = kind.program->program.refusal;
+  return *kind.recorded.emplace_back(Recorded{mode, hooks, std::move(timed)}).tape;
+}
+
+}  // namespace fsdp::simulator

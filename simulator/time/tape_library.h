@@ -1,0 +1,90 @@
+#pragma once
+
+// The tapes of a model: recorded once for each kind of call, shared by all its layers, kept between predictions.
+// tape_library.cpp says how the memory order of tensors passes from call to call.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "simulator/ops/op_rules.h"
+#include "simulator/ops/tape.h"
+#include "simulator/time/roofline.h"
+#include "simulator/time/timeline.h"
+
+namespace fsdp::simulator {
+
+/// A tape with its durations.
+struct TimedTape {
+  Tape tape;
+  CallTimes times;
+  std::optional<Error> refusal;  ///< PyTorch would not run the call as the runtime asks.
+};
+
+/// What tapes depend on beside the call and its checkpoint mode.
+struct TapeSettings {
+  OpRuleContext rules;
+  Checkpointing checkpointing;  ///< Without entries.
+  ComputeCosts costs;
+  const KernelWorkspaces* workspaces = nullptr;  ///< Of a CPU. REQUIRES: it outlives the library.
+  std::vector<bool> cast_inputs;                 ///< [num inputs] The root casts them to the activations' dtype.
+
+  bool operator==(const TapeSettings&) const = default;
+};
+
+class TapeLibrary {
+ public:
+  explicit TapeLibrary(const ModelIndex& index);
+
+  /// The tape of a call with FSDP2's hooks inside it. Stays where it is for the library's life.
+  const TimedTape& tape(const TapeSettings& settings, int call, CheckpointMode mode,
+                        const std::vector<Span>& hooks = {});
+
+ private:
+  struct CallClass {
+    int block = 0;
+    TapeContext context;  // Without the mode.
+  };
+  struct Program {
+    int block = 0;
+    std::vector<Shape> input_strides;                // [num inputs]
+    std::vector<std::optional<Dtype>> input_dtypes;  // [num inputs] Where they are not those of the block.
+    KernelProgram program;
+  };
+  struct Recorded {
+    CheckpointMode mode = CheckpointMode::None;
+    std::vector<Span> hooks;
+    std::unique_ptr<TimedTape> tape;
+  };
+  /// Calls alike in all that their tapes depend on.
+  struct Kind {
+    int call_class = 0;
+    const Program* program = nullptr;
+    std::vector<Shape> output_grad_strides;  // [num outputs]
+    std::vector<Recorded> recorded;
+  };
+  struct Shelf {
+    TapeSettings settings;
+    std::vector<std::unique_ptr<Program>> programs;
+    std::vector<std::unique_ptr<Kind>> kinds;
+    std::vector<Kind*> kind_of_call;  // [num_calls]
+  };
+
+  Shelf& shelf_of(const TapeSettings& settings);
+  int class_of(int call);
+  void lay_out(Shelf& shelf);
+  const Program* program_of(Shelf& shelf, int block, std::vector<Shape> input_strides,
+                            std::vector<std::optional<Dtype>> input_dtypes);
+  Kind* kind_of(Shelf& shelf, int call_class, const Program* program, std::vector<Shape> output_grad_strides);
+  const TimedTape& tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode, const std::vector<Span>& hooks);
+
+  const ModelIndex& index_;
+  std::vector<CallClass> classes_;
+  std::vector<int> class_of_call_;  // [num_calls]
+  std::vector<std::unique_ptr<Shelf>> shelves_;
+};
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,322 @@
+// The timeline of one step.
+//
+// The CPU issues instructions in order and runs ahead; each goes to a stream and starts when the stream is free, the
+// CPU has issued it, and what it waits for is done:
+//
+// * copy-in(i): the root's first one waits for the optimizer; others for the copy-outs of the buffers that were freed.
+// * all-gather(i): after copy-in(i) and the collective before it, because all-gathers and reduce-scatters share one
+//   communicator.
+// * copy-out(i): on the compute stream, after all-gather(i); waiting here is exposed communication.
+// * compute(i): after copy-out(i).
+// * reduce(i): compute copies gradients in, then reduce-scatter(i) runs in parallel with compute(i - 1); with HSDP
+//   all-reduce(i) follows on its own stream.
+// * free: compute waits for the reduce-scatter whose input is freed.
+// * end: compute waits for all reductions.
+//
+// Every start is the maximum of some ends, every end a start plus a duration, so that longer durations never make a
+// step shorter. The planner's bounds rest on that.
+//
+// Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (streams and events of FSDPCommContext),
+// torch 2.11.
+//
+// Not modeled: slow-down of compute while collectives run (a few percent), the data loader, garbage collection; that
+// the first gathers of a backward wait for the last copy-out of the forward, too (_root_post_forward); that a unit that
+// is reduced twice in one backward waits for its first all-reduce.
+
+#include "simulator/time/timeline.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <utility>
+
+namespace fsdp::simulator {
+
+namespace {
+
+class Timeline {
+ public:
+  Timeline(const TimelineInput& input, TimelineDetail* detail)
+      : in_(input),
+        detail_(detail),
+        gathered_(input.layout->units.size()),
+        gather_slot_(gathered_.size()),
+        gather_event_(gathered_.size(), -1),
+        copied_out_(gathered_.size() * kNumSlots) {}
+
+  TimelineResult run() {
+    const std::vector<Instruction>& steps = in_.schedule->instructions;
+    for (std::size_t begin = 0; begin < steps.size();) {
+      const Action action = action_at(steps, begin);
+      main_ = &steps[action.main];
+      if (detail_ != nullptr) detail_->instructions.push_back({compute_, compute_, Seconds(0)});
+      for (; begin < action.end; ++begin) run(steps[begin]);
+      if (detail_ != nullptr) detail_->instructions.back().end = compute_;
+    }
+    result_.step = std::max(compute_, cpu_);
+    return std::move(result_);
+  }
+
+ private:
+  void run(const Instruction& step) {
+    switch (step.kind) {
+      case InstructionKind::Unshard:
+        return unshard(step);
+      case InstructionKind::WaitForUnshard:
+        return wait(step);
+      case InstructionKind::Forward:
+        return forward(step);
+      case InstructionKind::Backward:
+        return backward(step);
+      case InstructionKind::ReduceGrads:
+        return reduce(step);
+      case InstructionKind::FinishReduce:
+        return finish();
+      case InstructionKind::Free:
+        return free(step);
+      case InstructionKind::ClipGradNorm:
+        return on_compute(in_.clip, in_.launch, "clip_grad_norm");
+      case InstructionKind::OptimizerStep:
+        result_.optimizer = in_.optimizer;
+        return on_compute(in_.optimizer, in_.launch, "optimizer");
+      case InstructionKind::LoadInputs:
+        last_call_ = -1;
+        return;
+      case InstructionKind::LeaveRoot:
+      case InstructionKind::Reshard:
+      case InstructionKind::AccumulateGrads:
+      case InstructionKind::ZeroGrad:
+        return;
+    }
+  }
+
+  // Of a gather's output, for whoever gets its memory next.
+  struct CopyOut {
+    Seconds end{0};
+    int event = -1;
+  };
+  CopyOut& copied_out(const Instruction& step) { return copied_out_[step.unit * kNumSlots + step.slot]; }
+
+  const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
+
+  bool has_names() const { return detail_ != nullptr; }
+
+  // The place of the new event; -1 when nobody asks, or when it takes no time. Waits on nothing (-1) are left out.
+  int record(Stream stream, std::string name, Seconds start, Seconds end, std::initializer_list<int> waits) {
+    if (detail_ == nullptr || end <= start) return -1;
+    StreamEvent event{.stream = stream, .name = std::move(name), .start = start, .end = end};
+    event.unit = unit_name(*main_);
+    event.phase = name_of(main_->phase);
+    event.instruction = static_cast<int>(detail_->instructions.size()) - 1;
+    event.micro_batch = main_->micro_batch;
+    for (const int other : waits) {
+      if (other >= 0) event.waits_for.push_back(other);
+    }
+    detail_->events.push_back(std::move(event));
+    return static_cast<int>(detail_->events.size()) - 1;
+  }
+
+  void carry(int event, StreamPayload payload) {
+    if (event >= 0) detail_->events[event].payload = payload;
+  }
+
+  // The unit of an instruction, or the innermost one around the module that it runs.
+  std::string unit_name(const Instruction& step) const {
+    if (step.unit >= 0) return unit_of(step).name;
+    if (step.call < 0) return {};
+    const int module = in_.index->model->calls[step.call].module;
+    for (const ShardedUnit& unit : in_.layout->units) {
+      const auto holds = [&](int m) { return module >= 0 && in_.index->contains(m, module); };
+      if (std::any_of(unit.modules.begin(), unit.modules.end(), holds)) return unit.name;
+    }
+    return {};
+  }
+
+  // Work on the compute stream that the CPU needs `cpu` to issue.
+  void on_compute(Seconds device, Seconds cpu, const std::string& name) {
+    const Seconds start = std::max(compute_, cpu_);
+    cpu_ += cpu;
+    compute_ = std::max(start + device, cpu_);
+    result_.compute += device;
+    if (const int event = record(Stream::Compute, name, start, compute_, {}); event >= 0) {
+      detail_->events[event].waits_for = std::move(compute_waits_);
+      compute_waits_.clear();
+      compute_event_ = event;
+    }
+  }
+
+  void expose(Seconds until, std::size_t slot, int event) {
+    if (event >= 0) compute_waits_.push_back(event);
+    if (until <= compute_) return;
+    if (event >= 0) detail_->events[event].exposed += until - compute_;
+    result_.exposed += until - compute_;
+    result_.exposed_of_collective[slot] += until - compute_;
+    compute_ = until;
+  }
+
+  std::size_t new_collective() {
+    result_.exposed_of_collective.push_back(Seconds(0));
+    return result_.exposed_of_collective.size() - 1;
+  }
+
+  void unshard(const Instruction& step) {
+    const UnitTimes& times = (*in_.units)[step.unit];
+    cpu_ += 2 * in_.launch;
+    const Seconds copied = std::max({copy_in_, cpu_, gate_.end}) + times.copy_in;
+    const Seconds start = std::max(communicator_, copied);
+    const int copy = record(Stream::Copy, has_names() ? "copy-in " + unit_of(step).name : std::string(),
+                            copied - times.copy_in, copied, {gate_.event});
+    copy_in_ = copied;
+    communicator_ = start + (step.smaller_group ? times.small_gather : times.all_gather);
+    gathered_[step.unit] = communicator_;
+    gather_slot_[step.unit] = new_collective();
+    const int event = record(Stream::AllGather, has_names() ? unit_of(step).name : std::string(), start, communicator_,
+                             {copy, last_reduce_event_});
+    carry(event, gather_payload(step));
+    gather_event_[step.unit] = event;
+    last_gather_event_ = event;
+    last_reduce_event_ = -1;
+  }
+
+  void wait(const Instruction& step) {
+    if (gate_after_root_) gate_ = *std::exchange(gate_after_root_, std::nullopt);
+    expose(gathered_[step.unit], gather_slot_[step.unit], gather_event_[step.unit]);
+    on_compute((*in_.units)[step.unit].copy_out, 2 * in_.launch,
+               has_names() ? "copy-out " + unit_of(step).name : std::string());
+    copied_out(step) = {compute_, compute_event_};
+  }
+
+  void free(const Instruction& step) {
+    if (step.buffer == BufferKind::ReduceInput) return expose(reduced_, reduce_slot_, reduce_event_);
+    if (step.buffer != BufferKind::AllGatherOutput) return;
+    // Its memory goes to gathers that come after the copy-out.
+    if (main_->kind == InstructionKind::WaitForUnshard) gate_ = copied_out(step);
+    if (main_->kind == InstructionKind::LeaveRoot) gate_after_root_ = copied_out(step);
+  }
+
+  StreamPayload gather_payload(const Instruction& step) const {
+    const ShardedUnit& unit = unit_of(step);
+    const std::int64_t shard = in_.layout->mesh.shard;
+    return {.kind = CollectiveKind::AllGather,
+            .dtype = unit.mixed_gather ? Dtype::UInt8 : unit.param_dtype,
+            .bytes = unit.gather_shard_bytes * shard,
+            .group = MeshDimension::Shard,
+            .group_size = step.smaller_group ? unit.reshard.world_size : shard};
+  }
+
+  StreamPayload reduce_payload(const Instruction& step, CollectiveKind kind) const {
+    const ShardedUnit& unit = unit_of(step);
+    const bool scatters = kind == CollectiveKind::ReduceScatter;
+    return {.kind = kind,
+            .dtype = unit.reduce_dtype,
+            .bytes = size_of(unit.reduce_dtype) * (scatters ? unit.reduced_full_elements : unit.reduced_shard_elements),
+            .group = scatters ? MeshDimension::Shard : MeshDimension::Replicate,
+            .group_size = scatters ? in_.layout->mesh.shard : in_.layout->mesh.replicate};
+  }
+
+  std::string name_of_call(const Instruction& step) const {
+    if (!has_names()) return {};
+    const Call& call = in_.index->model->calls[step.call];
+    return call.module < 0 ? "outside" : in_.index->model->modules[call.module].name;
+  }
+
+  void forward(const Instruction& step) {
+    const CallTimes& times = *(*in_.calls)[step.call];
+    on_compute(times.forward[step.op_end] - times.forward[step.op_begin],
+               times.cpu_forward[step.op_end] - times.cpu_forward[step.op_begin], name_of_call(step));
+  }
+
+  void backward(const Instruction& step) {
+    const CallTimes& times = *(*in_.calls)[step.call];
+    const Seconds before = compute_;
+    if (step.call != last_call_) on_compute(times.recompute, times.cpu_recompute, "recompute");
+    if (detail_ != nullptr) detail_->instructions.back().recompute = compute_ - before;
+    last_call_ = step.call;
+    on_compute(times.backward[step.op_end] - times.backward[step.op_begin],
+               times.cpu_backward[step.op_end] - times.cpu_backward[step.op_begin], name_of_call(step));
+  }
+
+  void reduce(const Instruction& step) {
+    const UnitTimes& times = (*in_.units)[step.unit];
+    const std::string name = has_names() ? unit_of(step).name : std::string();
+    on_compute(times.reduce_copy, 3 * in_.launch, has_names() ? "copy-in " + name : std::string());
+    const Seconds start = std::max(communicator_, compute_);
+    communicator_ = start + times.reduce_scatter;
+    reduced_ = communicator_;
+    reduce_slot_ = new_collective();
+    has_reduce_ = true;
+    reduce_event_ = record(Stream::ReduceScatter, name, start, communicator_, {compute_event_, last_gather_event_});
+    carry(reduce_event_, reduce_payload(step, CollectiveKind::ReduceScatter));
+    last_gather_event_ = -1;
+    last_reduce_event_ = reduce_event_;
+    if (in_.layout->mesh.replicate > 1) {
+      const Seconds begin = std::max(all_reduce_, reduced_);
+      all_reduce_ = begin + times.all_reduce;
+      all_reduce_slot_ = new_collective();
+      all_reduce_event_ = record(Stream::AllReduce, name, begin, all_reduce_, {reduce_event_});
+      carry(all_reduce_event_, reduce_payload(step, CollectiveKind::AllReduce));
+    }
+    const Seconds ready = std::max({to_host_, reduced_, all_reduce_});
+    to_host_ = ready + times.to_host;
+    const int sent = record(Stream::ToHost, has_names() ? "gradients of " + name : std::string(), ready, to_host_,
+                            {all_reduce_event_ >= 0 ? all_reduce_event_ : reduce_event_});
+    if (sent >= 0) to_host_event_ = sent;
+  }
+
+  void finish() {
+    if (!has_reduce_) return;
+    if (in_.layout->mesh.replicate > 1) expose(all_reduce_, all_reduce_slot_, all_reduce_event_);
+    expose(to_host_, reduce_slot_, to_host_event_);
+    has_reduce_ = false;
+  }
+
+  const TimelineInput& in_;
+  TimelineDetail* detail_;             // Or none.
+  const Instruction* main_ = nullptr;  // Of the action at work.
+  TimelineResult result_;
+  std::vector<Seconds> gathered_;         // [num units] End of the last all-gather.
+  std::vector<std::size_t> gather_slot_;  // [num units]
+  Seconds cpu_{0}, compute_{0}, copy_in_{0}, communicator_{0}, all_reduce_{0}, to_host_{0};
+  Seconds reduced_{0};
+  std::size_t reduce_slot_ = 0;
+  std::size_t all_reduce_slot_ = 0;
+  bool has_reduce_ = false;
+  int last_call_ = -1;
+  // Places in the detail's events; -1: none, or one that took no time.
+  std::vector<int> gather_event_;  // [num units]
+  std::vector<int> compute_waits_;
+  int compute_event_ = -1;
+  int reduce_event_ = -1, all_reduce_event_ = -1, to_host_event_ = -1;
+  CopyOut gate_;                                         // Copies into the next gather come after it,
+  std::optional<CopyOut> gate_after_root_;               // and from the next copy-out on after this one.
+  std::vector<CopyOut> copied_out_;                      // [num units, slots]
+  int last_gather_event_ = -1, last_reduce_event_ = -1;  // Of the communicator, when it was the last one.
+};
+
+}  // namespace
+
+CallTimes call_times(const Tape& tape, const ComputeCosts& costs) {
+  CallTimes times;
+  for (auto* sums : {&times.forward, &times.backward, &times.cpu_forward, &times.cpu_backward})
+    sums->push_back(Seconds(0));
+  for (std::size_t o = 0; o < tape.work.size(); ++o) {
+    const OpWork& work = tape.work[o];
+    const Seconds forward = device_time(work.forward, costs);
+    const Seconds cpu = work.forward.num_kernels * costs.launch;
+    times.forward.push_back(times.forward.back() + forward);
+    times.backward.push_back(times.backward.back() + device_time(work.backward, costs));
+    times.cpu_forward.push_back(times.cpu_forward.back() + cpu);
+    times.cpu_backward.push_back(times.cpu_backward.back() + work.backward.num_kernels * costs.launch);
+    if (tape.recomputed[o]) {
+      times.recompute += forward;
+      times.cpu_recompute += cpu;
+    }
+  }
+  return times;
+}
+
+TimelineResult lay_out(const TimelineInput& input, TimelineDetail* detail) {
+  return Timeline(input, detail).run();
+}
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,76 @@
+#pragma once
+
+// Lays a schedule out in time over FSDP2's streams. timeline.cpp says who waits for whom.
+
+#include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "core/plan/schedule.h"
+#include "core/plan/sharding.h"
+#include "core/report/report.h"
+#include "core/report/stream_event.h"
+#include "simulator/time/roofline.h"
+
+namespace fsdp::simulator {
+
+/// Durations of one call's ops, as running sums, so that any stretch of ops is one subtraction.
+struct CallTimes {
+  std::vector<Seconds> forward;       ///< [num ops + 1] Device time of the ops before.
+  std::vector<Seconds> backward;      ///< [num ops + 1]
+  std::vector<Seconds> cpu_forward;   ///< [num ops + 1] CPU time to issue them.
+  std::vector<Seconds> cpu_backward;  ///< [num ops + 1]
+  Seconds recompute{0};
+  Seconds cpu_recompute{0};
+};
+
+CallTimes call_times(const Tape& tape, const ComputeCosts& costs);
+
+/// Durations of one unit's collectives and copies.
+struct UnitTimes {
+  Seconds copy_in{0};  ///< Shards into the all-gather's buffer, cast on the way; from the host with offload.
+  Seconds all_gather{0};
+  Seconds small_gather{0};  ///< From the smaller group of an integer reshard_after_forward.
+  Seconds copy_out{0};
+  Seconds reduce_copy{0};  ///< Gradients into the reduce-scatter's buffer.
+  Seconds reduce_scatter{0};
+  Seconds all_reduce{0};
+  Seconds to_host{0};  ///< Sharded gradients, with CPU offload.
+};
+
+struct TimelineInput {
+  const ModelIndex* index = nullptr;
+  const Layout* layout = nullptr;
+  const Schedule* schedule = nullptr;
+  const std::vector<const CallTimes*>* calls = nullptr;  ///< [num_calls]
+  const std::vector<UnitTimes>* units = nullptr;         ///< [num_units]
+  Seconds optimizer{0};
+  Seconds clip{0};
+  Seconds launch{6e-6};
+};
+
+struct TimelineResult {
+  Seconds step{0};
+  Seconds compute{0};
+  Seconds exposed{0};
+  Seconds optimizer{0};
+  /// Per collective in issue order, aligned with the schedule's Unshard and ReduceGrads (two entries with an
+  /// all-reduce).
+  std::vector<Seconds> exposed_of_collective;
+};
+
+/// For pictures: the events with what they move and wait for, and when the compute stream is where.
+struct TimelineDetail {
+  struct Stretch {
+    Seconds begin{0};
+    Seconds end{0};
+    Seconds recompute{0};  ///< The first part of a backward.
+  };
+  std::vector<StreamEvent> events;    ///< In issue order: each after all that it waits for.
+  std::vector<Stretch> instructions;  ///< [actions] On the compute stream.
+};
+
+/// `detail` is filled in when it is given.
+TimelineResult lay_out(const TimelineInput& input, TimelineDetail* detail = nullptr);
+
+}  // namespace fsdp::simulator

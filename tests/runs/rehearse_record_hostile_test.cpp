@@ -1,0 +1,74 @@
+// Records that were damaged: each is read or refused with a place, and what is read makes a report.
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <string>
+
+#include "core/report/report_json.h"
+#include "render/render_rehearsal.h"
+#include "runs/rehearse_report.h"
+#include "tests/support/recorded_rank.h"
+
+namespace fsdp::planner {
+namespace {
+
+rc::Gen<std::string> any_piece() {
+  return rc::gen::element<std::string>("", "null", "{}", "[]", "-1", "0", "1e999", "9223372036854775807",
+                                       "1099511627776", "NaN", "\"\"", "\"(root)\"", "[[[[", "}", "\"", ",", "\\u0000",
+                                       "\xff\xfe", "1.5", "true", "\"out_of_memory\"");
+}
+
+std::string damaged(std::string text) {
+  const int num_wounds = *rc::gen::inRange(1, 5);
+  for (int i = 0; i < num_wounds; ++i) {
+    const auto begin = *rc::gen::inRange<std::size_t>(0, text.size() + 1);
+    const auto length = *rc::gen::inRange<std::size_t>(0, 40);
+    text.replace(begin, std::min(length, text.size() - begin), *any_piece());
+  }
+  return text;
+}
+
+void expect_a_report(const RehearsalRecord& record) {
+  RankRun run{.status = ExitStatus{}, .record = record};
+  if (!run.has_result()) return;
+  const StepReport report = measured_report(RehearsalSettings{.command = {"python"}}, {run});
+  JsonWriter writer;
+  writer.begin_object();
+  write_report_members(writer, report);
+  writer.end_object();
+  RC_ASSERT(parse_json(std::move(writer).take(), "report").has_value());
+  RC_ASSERT(!to_text(document_of(report, {}, {}), {}).empty());
+}
+
+RC_GTEST_PROP(RehearseRecordHostile, ADamagedRecordIsReadOrRefusedWithItsPlace, ()) {
+  const Result<JsonDocument> document = parse_json(damaged(recorded_rank()), "r.json");
+  if (!document) {
+    for (const Error& error : document.error()) RC_ASSERT(error.where.starts_with("r.json"));
+    return;
+  }
+  const Result<RehearsalRecord> record = read_record(*document);
+  if (record) {
+    expect_a_report(*record);
+    return;
+  }
+  RC_ASSERT(!record.error().empty());
+  for (const Error& error : record.error()) {
+    RC_ASSERT(error.where.starts_with("r.json:"));
+    RC_ASSERT(!error.what.empty());
+  }
+}
+
+RC_GTEST_PROP(RehearseRecordHostile, ANumberMayBeAnyNumber, ()) {
+  std::string text = recorded_rank();
+  const std::size_t at = text.find_first_of("0123456789", *rc::gen::inRange<std::size_t>(0, text.size() - 200));
+  const std::size_t end = text.find_first_not_of("0123456789", at);
+  text.replace(at, end - at, *rc::gen::element<std::string>("0", "1", "1099511627776", "1099511627775", "2147483648"));
+  const Result<JsonDocument> document = parse_json(text, "r.json");
+  if (!document) return;
+  const Result<RehearsalRecord> record = read_record(*document);
+  if (record) expect_a_report(*record);
+}
+
+}  // namespace
+}  // namespace fsdp::planner

@@ -1,0 +1,23 @@
+#pragma once
+
+// The memory of one step as a picture made of block characters.
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/report/report.h"
+
+namespace fsdp::planner {
+
+inline constexpr int kCurveIndent = 12;  ///< Of the lines of a curve in a report. Labels take at most 10 columns.
+inline constexpr int kMostColumns = 96;  ///< Of a curve, however wide the terminal is.
+inline constexpr int kEighths = 8;       ///< Of a character, which kBlocks can show.
+inline constexpr std::array kBlocks = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+
+/// Live bytes over the step as lines of at most `width` columns: `height` rows of blocks with the highest value beside
+/// the first, then a line with the phases. Empty when the report holds no curve. Each column shows the highest of the
+/// values that fall into it, so that a short peak stays visible.
+std::vector<std::string> memory_curve(const MemoryReport& memory, int width, int height = 4);
+
+}  // namespace fsdp::planner

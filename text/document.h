@@ -1,0 +1,73 @@
+#pragma once
+
+// What a command has to say, as data: labeled sentences and tables. It is laid out once for people, and written once
+// for Markdown and for CSV, so that all three say the same.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/units.h"
+#include "text/terminal.h"
+
+namespace fsdp::planner {
+
+enum class Format { Table, Json, Csv, Markdown, Trace };
+
+/// A cell of a table: what people read, and the exact value that scripts read.
+struct Cell {
+  std::string text;
+  std::string exact;
+  Style style = Style::Plain;
+
+  Cell() = default;
+  Cell(std::string shown) : text(shown), exact(std::move(shown)) {}  // NOLINT(google-explicit-constructor)
+  Cell(const char* shown) : Cell(std::string(shown)) {}              // NOLINT(google-explicit-constructor)
+  Cell(std::string shown, std::string raw, Style how = Style::Plain)
+      : text(std::move(shown)), exact(std::move(raw)), style(how) {}
+};
+
+Cell cell(std::int64_t count);
+Cell cell(Bytes bytes);   ///< "1.5 GiB"; exactly: 1610612736.
+Cell cell(Seconds time);  ///< "3.5 ms"; exactly: 0.0035.
+/// With its sign: "+1.5 GiB", "-3.5 ms". Less is good.
+Cell signed_cell(Bytes bytes);
+Cell signed_cell(Seconds time);
+
+struct Column {
+  std::string title;     ///< "sent per rank"
+  std::string name;      ///< "sent_bytes_per_rank": heads the column in CSV.
+  bool numeric = false;  ///< Aligned to the right.
+};
+
+struct Table {
+  std::string name;  ///< "traffic": the label for people, the first column in CSV.
+  std::vector<Column> columns;
+  std::vector<std::vector<Cell>> rows;  ///< [rows][columns]
+  bool only_for_scripts = false;        ///< Says again what sentences say: CSV only.
+};
+
+/// A label and what belongs to it. Each line is wrapped by itself.
+struct Entry {
+  std::string label;
+  std::vector<std::string> lines;
+  Style style = Style::Strong;  ///< Of the label.
+  bool is_picture = false;      ///< Made of characters: printed as it is, and left out of Markdown.
+};
+
+using Section = std::variant<Entry, Table>;
+using Document = std::vector<Section>;
+
+/// The same with every text made fit for a terminal (core/base/printable.h).
+Document printable(Document document);
+
+/// Labels in the first columns, text beside them. A table that is too wide for a terminal wraps its columns of text,
+/// and prints its rows one below the other when that is not enough; into a pipe every row is one line.
+std::string to_text(const Document& document, const Terminal& terminal);
+std::string to_markdown(const Document& document);
+/// The tables only, one after the other with an empty line between; the first column is the table's name. RFC 4180.
+std::string to_csv(const Document& document);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,30 @@
+#pragma once
+
+// Commands and lines of Python, for people.
+
+#include <string>
+#include <vector>
+
+#include "core/report/report_rehearsal.h"
+
+namespace fsdp::planner {
+
+/// A command as a shell would take it: words with blanks or signs in quotes.
+std::string command_text(const std::vector<std::string>& words);
+
+/// A file without what everybody knows: the folder that is worked in, the place of installed packages.
+std::string short_path(const std::string& file, const std::string& folder);
+
+/// "train.py:41 main"
+std::string frame_text(const PythonFrame& frame, const std::string& folder);
+
+/// What a line called, in a word: "cross_entropy" of "torch/nn/functional.py:3504 cross_entropy", "linear" of
+/// "torch/nn/modules/linear.py:134 forward".
+std::string through_text(const std::string& through);
+
+/// The frames that say most: the script's own line `at`, then others, innermost first, without those inside torch; at
+/// most 4, or all.
+void add_stack(std::vector<std::string>& lines, const PythonFrame& at, const std::vector<PythonFrame>& stack,
+               const std::string& folder, bool all);
+
+}  // namespace fsdp::planner
