@@ -179,7 +179,9 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
 
   // What cannot be predicted is refused before anything is trained.
   simulator::Predictor predictor = predictor_of(*request);
-  if (const auto first = predictor.report(request->given.file.plan, 0); !first) return input_failure(first.error());
+  const Plan& plan = request->given.file.plan;
+  Result<StepReport> predicted = predictor.report(plan, 0);
+  if (!predicted) return input_failure(predicted.error());
 
   Supervision supervision;
   const Result<TemporaryFolder> temporary = TemporaryFolder::make();
@@ -223,8 +225,7 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   std::int64_t rank = 0;
   Result<StepReport> measured = highest(folder, request->settings.ranks, rank);
   if (!measured) return tl::unexpected(Failure{measured.error(), kExitRun});
-  const Plan& plan = request->given.file.plan;
-  const Result<StepReport> predicted = predictor.report(plan, rank);
+  if (rank != 0) predicted = predictor.report(plan, rank);
   if (!predicted) return input_failure(predicted.error());
   const Result<KernelWorkspaces> workspaces = read_workspaces(folder);
   if (!workspaces) return tl::unexpected(Failure{workspaces.error(), kExitRun});

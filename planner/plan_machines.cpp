@@ -97,11 +97,6 @@ Result<Cluster> machines_of(const PlanChoices& choices, const ClusterLibrary& li
 
 }  // namespace
 
-bool names_machines(const PlanChoices& choices) {
-  return std::any_of(plan_choices().begin(), plan_choices().end(),
-                     [&](PlanChoice choice) { return is_about_machines(choice) && has(choices, choice); });
-}
-
 Errors check_machines(const PlanChoices& choices, const std::string& library) {
   const Result<ClusterLibrary> shipped = library_for(choices, library);
   return shipped ? Errors() : shipped.error();

@@ -22,9 +22,6 @@ Result<Cluster> resolve_machines(const PlanChoices& choices, const ClusterLibrar
 /// that the library cannot be read. Without errors: nothing more is known.
 Errors check_machines(const PlanChoices& choices, const std::string& library);
 
-/// True when a choice is about machines.
-bool names_machines(const PlanChoices& choices);
-
 /// Choices about machines over the machines of a plan file: memory alone changes the memory of its GPUs.
 Result<Cluster> override_machines(const PlanChoices& choices, const Cluster& cluster, const std::string& library);
 

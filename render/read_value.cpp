@@ -4,26 +4,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
-#include <cmath>
+#include <optional>
 
 #include "core/base/nearest.h"
+#include "core/base/parse_units.h"
 
 namespace fsdp::planner {
-
-std::optional<std::int64_t> parse_integer(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-std::optional<double> parse_number(std::string_view text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
-  return number;
-}
 
 Result<std::int64_t> read_count(std::string_view text, std::string_view where, std::int64_t min, std::int64_t most) {
   const std::optional<std::int64_t> number = parse_integer(text);

@@ -3,7 +3,6 @@
 // Values that people write: numbers, switches, names. Each reader is told the place of the text for its error.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,11 +13,6 @@
 namespace fsdp::planner {
 
 inline constexpr std::int64_t kLargestCount = std::int64_t{1} << 31;
-
-/// An integer written in digits and nothing else, or nothing.
-std::optional<std::int64_t> parse_integer(std::string_view text);
-/// A finite number, or nothing.
-std::optional<double> parse_number(std::string_view text);
 
 /// An integer from `min` to `most`.
 Result<std::int64_t> read_count(std::string_view text, std::string_view where, std::int64_t min = 1,
@@ -42,9 +36,7 @@ Result<E> read_name(std::string_view text, const EnumTable<E>& table, std::strin
   for (const EnumName<E>& entry : table.names) {
     if (is_same_name(text, entry.name)) return entry.value;
   }
-  std::vector<std::string_view> names;
-  for (const EnumName<E>& entry : table.names) names.push_back(entry.name);
-  return tl::unexpected(Errors{unknown_name(text, table.noun, names, where)});
+  return tl::unexpected(Errors{unknown_name(text, table.noun, all_names(table), where)});
 }
 
 }  // namespace fsdp::planner

@@ -49,9 +49,7 @@ std::string schema_of_names(const std::vector<std::string_view>& names);
 
 template <class E>
 std::string schema_of(const E& /*value*/, const EnumTable<E>& table) {
-  std::vector<std::string_view> names;
-  for (const EnumName<E>& entry : table.names) names.push_back(entry.name);
-  return schema_of_names(names);
+  return schema_of_names(all_names(table));
 }
 template <class T, class... Args>
 std::string schema_of(const std::vector<T>& /*value*/, const Args&... args) {
@@ -78,9 +76,7 @@ bool read_json(const JsonValue& value, E& out, JsonErrors& errors, const Describ
 }
 template <class E>
 std::string schema_of(const E& /*value*/, const DescribedNames<E>& names) {
-  std::vector<std::string_view> table;
-  for (const EnumName<E>& entry : names.table.names) table.push_back(entry.name);
-  return schema_of_names(table, names.sentences);
+  return schema_of_names(all_names(names.table), names.sentences);
 }
 
 /// A text that says something. The members are the message to one that does not.

@@ -107,6 +107,14 @@ constexpr std::string_view name_of(const EnumTable<E>& table, E value) {
   return {};
 }
 
+/// The names of a table, in its order.
+template <class E>
+std::vector<std::string_view> all_names(const EnumTable<E>& table) {
+  std::vector<std::string_view> names;
+  for (const EnumName<E>& entry : table.names) names.push_back(entry.name);
+  return names;
+}
+
 /// Marks a size that stands as an integer number of bytes, as in reports: `required("peak_bytes", peak, kInBytes)`.
 struct InBytes {};
 inline constexpr InBytes kInBytes{};
@@ -142,9 +150,7 @@ bool read_json(const JsonValue& value, E& out, JsonErrors& errors, const EnumTab
       return true;
     }
   }
-  std::vector<std::string_view> names;
-  for (const EnumName<E>& entry : table.names) names.push_back(entry.name);
-  return read_name(value, table.noun, names, errors).has_value();
+  return read_name(value, table.noun, all_names(table), errors).has_value();
 }
 
 template <class T, class... Args>
