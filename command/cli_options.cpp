@@ -251,16 +251,15 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::Verbose, "oyxt", {kOutput, "Say more"}},
 };
 
-/// What the version before this one called options. fsdp-exec has a --checkpoint of its own, the folder.
+/// What the version before this one called options that make no choice of a plan; those say it themselves.
 struct OldName {
   std::string_view name;
   std::string_view now;
   std::string_view commands;  ///< Keys.
 };
 constexpr std::array kOldNames = {
-    OldName{"--flavour", "--flavor", "psem"},     OldName{"--states", "--optimizer-state-dtype", "pse"},
-    OldName{"--clip", "--clip-grad-norm", "pse"}, OldName{"--checkpoint", "--activation-checkpointing", "pse"},
-    OldName{"--trace", "--allocator-trace", "r"}, OldName{"--trace", "--chrome-trace", "x"},
+    OldName{"--trace", "--allocator-trace", "r"},
+    OldName{"--trace", "--chrome-trace", "x"},
 };
 
 constexpr std::string_view first_long_name(std::string_view names) {
@@ -322,10 +321,14 @@ std::string_view flag_of(Option option) {
 }
 
 std::string_view current_name(std::string_view name, Command command) {
+  const char key = info_of(command).key;
   for (const OldName& old : kOldNames) {
-    if (old.name == name && old.commands.find(info_of(command).key) != std::string_view::npos) return old.now;
+    if (old.name == name && old.commands.find(key) != std::string_view::npos) return old.now;
   }
-  return name;
+  // Only where the command takes it: fsdp-exec has a --checkpoint of its own, the folder.
+  const std::optional<PlanChoice> choice = choice_of_place(name);
+  if (!choice || info_of(option_of(*choice)).commands.find(key) == std::string_view::npos) return name;
+  return place_of(*choice);
 }
 
 std::optional<std::string> CommandLine::value(Option option) const {

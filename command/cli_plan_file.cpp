@@ -87,18 +87,6 @@ Result<Given> read_given(const CommandLine& line, const std::string& path, const
   return given;
 }
 
-Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& spec) {
-  Workload workload = workload_of(plan);
-  workload.dimensions.clear();
-  for (const Dimension& wanted : plan.dimensions) {
-    FSDP_TRY(const Model model, build_model(spec, workload));
-    const auto found = std::find_if(model.dimensions.begin(), model.dimensions.end(),
-                                    [&](const Dimension& each) { return each.name == wanted.name; });
-    if (found == model.dimensions.end() || found->value != wanted.value) workload.dimensions.push_back(wanted);
-  }
-  return std::move(workload.dimensions);
-}
-
 tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   Result<Given> given = read_given(line, line.arguments.front(), output.console.library);

@@ -21,10 +21,6 @@ Result<Given> read_given(const CommandLine& line, const std::string& path, const
 /// The same without machines: `cluster` is left as it is, and any number of ranks will do.
 Result<Given> read_planned(const std::string& path, const std::string& library);
 
-/// The sizes of a plan that are not what its model would have without them: a plan names all of its sizes, and those
-/// that follow from others are formulas of the model. Errors: those of the model.
-Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& spec);
-
 struct PlanPrediction {
   Given given;
   simulator::Predictor predictor;

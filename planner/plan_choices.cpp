@@ -141,6 +141,13 @@ void clear(PlanChoices& choices, PlanChoice choice) {
   with_member(choice, [&](auto member) { choices.*member = {}; });
 }
 
+PlanChoices only(PlanChoices choices, bool (*is_wanted)(PlanChoice)) {
+  for (const PlanChoice choice : plan_choices()) {
+    if (!is_wanted(choice)) clear(choices, choice);
+  }
+  return choices;
+}
+
 PlanChoices with_change(PlanChoices choices, const PlanChoices& change) {
   for (const PlanChoice choice : plan_choices()) {
     with_member(choice, [&](auto member) { change_to(choices.*member, change.*member); });
@@ -158,6 +165,13 @@ PlanChoices size_choice(const std::string& name, double value) {
     choices.dimensions = {{name, value}};
   }
   return choices;
+}
+
+std::optional<PlanChoice> choice_of_place(std::string_view place) {
+  for (const PlanChoiceInfo& info : kPlanChoiceInfos) {
+    if (info.place == place || (!info.former.empty() && info.former == place)) return info.choice;
+  }
+  return std::nullopt;
 }
 
 bool is_about_machines(PlanChoice choice) {

@@ -135,6 +135,9 @@ struct PlanChoices {
 bool has(const PlanChoices& choices, PlanChoice choice);
 void clear(PlanChoices& choices, PlanChoice choice);
 
+/// Those choices that are wanted.
+PlanChoices only(PlanChoices choices, bool (*is_wanted)(PlanChoice));
+
 /// `choices` with what `change` decides: patterns and sizes beside those that are there, all else in their place.
 PlanChoices with_change(PlanChoices choices, const PlanChoices& change);
 
@@ -151,6 +154,7 @@ struct PlanChoiceInfo {
   std::string_view place;   ///< "--gpus": `Error::where` of what is wrong with it, and its key in project files.
   std::string_view values;  ///< "bf16|mixed": what it may be; empty: anything.
   std::string_view help;    ///< A sentence without its full stop.
+  std::string_view former;  ///< What the version before this one called the place, if something else.
 };
 
 inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
@@ -184,10 +188,11 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::OptimizerImpl, "--optimizer-impl", "foreach|fused|for_loop",
                    "PyTorch's implementation of the optimizer"},
     PlanChoiceInfo{PlanChoice::OptimizerStatesName, "--optimizer-state-dtype", "as_parameter|bfloat16|8bit",
-                   "Precision of the optimizer states"},
-    PlanChoiceInfo{PlanChoice::Clip, "--clip-grad-norm", "none", "Maximum gradient norm, or none for no clipping"},
+                   "Precision of the optimizer states", "--states"},
+    PlanChoiceInfo{PlanChoice::Clip, "--clip-grad-norm", "none", "Maximum gradient norm, or none for no clipping",
+                   "--clip"},
     PlanChoiceInfo{PlanChoice::Flavor, "--flavor", "transformers|transformers-repeat-kv|torchtitan",
-                   "Whose model code is predicted"},
+                   "Whose model code is predicted", "--flavour"},
     PlanChoiceInfo{PlanChoice::AllocConf, "--alloc-conf", "", "PYTORCH_ALLOC_CONF, such as expandable_segments:True"},
     PlanChoiceInfo{PlanChoice::Strategy, "--strategy",
                    "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2",
@@ -200,7 +205,7 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
                    "Units: blocks, 4 (blocks in one), root, or names with commas: model.layers.*, class names"},
     PlanChoiceInfo{PlanChoice::WrapEnds, "--wrap-ends", "yes|no", "Wrap embeddings and heads as separate units"},
     PlanChoiceInfo{PlanChoice::Checkpoint, "--activation-checkpointing", "none|full|selective",
-                   "Activation checkpointing: none, full, selective, 12 (blocks), selective:12"},
+                   "Activation checkpointing: none, full, selective, 12 (blocks), selective:12", "--checkpoint"},
     PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no",
                    "Keep parameters, gradients and optimizer in CPU memory"},
     PlanChoiceInfo{PlanChoice::Prefetch, "--prefetch", "", "Units to prefetch in forward"},
@@ -214,5 +219,8 @@ constexpr const PlanChoiceInfo& info_of(PlanChoice choice) {
 constexpr std::string_view place_of(PlanChoice choice) {
   return info_of(choice).place;
 }
+
+/// The choice of a place, by its name or its former one; nothing: no choice has that place.
+std::optional<PlanChoice> choice_of_place(std::string_view place);
 
 }  // namespace fsdp::planner

@@ -327,19 +327,18 @@ void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* 
                : std::string();
   };
   const std::string_view key = spelling_of("flavor", "flavour", fields, notes);
-  fields.optional_as(key, "Whose model code runs: sets the implementations that are not given.",
-                     describes ? schema_of_names({std::begin(kFlavors), std::end(kFlavors)}) +
-                                     fmt::format(R"(, "default": {})", json_quoted(known.flavor))
-                               : "",
-                     [&](const JsonValue& value, JsonErrors& errors) {
-                       std::string flavor;
-                       if (!read_json(value, flavor, errors)) return false;
-                       // The flavor sets what the implementations below do not say.
-                       const Result<Runtime> of_flavor = runtime_of_flavor(flavor);
-                       if (!of_flavor) return errors.add(value, of_flavor.error()[0].what, of_flavor.error()[0].hint);
-                       runtime = *of_flavor;
-                       return true;
-                     });
+  fields.optional_as(
+      key, "Whose model code runs: sets the implementations that are not given.",
+      describes ? schema_of_names(flavors()) + fmt::format(R"(, "default": {})", json_quoted(known.flavor)) : "",
+      [&](const JsonValue& value, JsonErrors& errors) {
+        std::string flavor;
+        if (!read_json(value, flavor, errors)) return false;
+        // The flavor sets what the implementations below do not say.
+        const Result<Runtime> of_flavor = runtime_of_flavor(flavor);
+        if (!of_flavor) return errors.add(value, of_flavor.error()[0].what, of_flavor.error()[0].hint);
+        runtime = *of_flavor;
+        return true;
+      });
   fields.optional_as("name", "The framework.", only(known.name), [&](const JsonValue& value, JsonErrors& errors) {
     if (!read_json(value, runtime.name, errors)) return false;
     return runtime.name == known.name ||

@@ -8,9 +8,6 @@
 
 namespace fsdp {
 
-/// The flavors that `runtime_of_flavor` knows.
-inline constexpr std::string_view kFlavors[] = {"transformers", "transformers-repeat-kv", "torchtitan"};
-
 inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
     {CheckpointMode::None, "none"},
     {CheckpointMode::Selective, "selective"},

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/base/units.h"
@@ -95,7 +97,10 @@ struct Runtime {
   bool operator==(const Runtime&) const = default;
 };
 
-/// The runtime of a flavor: "transformers", "transformers-repeat-kv", "torchtitan". Error: the known names.
+/// The names of all flavors: "transformers", "transformers-repeat-kv", "torchtitan".
+std::vector<std::string_view> flavors();
+
+/// The runtime of a flavor. Error: the known names.
 Result<Runtime> runtime_of_flavor(const std::string& flavor);
 
 }  // namespace fsdp

@@ -178,4 +178,16 @@ Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_pat
   return planned;
 }
 
+Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& spec) {
+  Workload workload = workload_of(plan);
+  workload.dimensions.clear();
+  for (const Dimension& wanted : plan.dimensions) {
+    FSDP_TRY(const Model model, build_model(spec, workload));
+    const auto found = std::find_if(model.dimensions.begin(), model.dimensions.end(),
+                                    [&](const Dimension& each) { return each.name == wanted.name; });
+    if (found == model.dimensions.end() || found->value != wanted.value) workload.dimensions.push_back(wanted);
+  }
+  return std::move(workload.dimensions);
+}
+
 }  // namespace fsdp

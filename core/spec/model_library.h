@@ -34,4 +34,8 @@ struct PlannedModel {
 /// all that is wrong with it.
 Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_path, const std::string& library);
 
+/// The sizes of a plan that are not what its model would have without them: a plan names all of its sizes, and those
+/// that follow from others are formulas of the model. Errors: those of the model.
+Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& spec);
+
 }  // namespace fsdp

@@ -13,13 +13,13 @@
 
 namespace fsdp::gui {
 
-using planner::Option;
+using planner::PlanChoice;
 
 namespace {
 
-std::vector<std::string> choices_of(Option option) {
+std::vector<std::string> choices_of(PlanChoice choice) {
   std::vector<std::string> choices;
-  const std::string_view all = planner::info_of(option).choices;
+  const std::string_view all = planner::info_of(choice).values;
   for (std::size_t begin = 0; begin < all.size();) {
     const std::size_t end = std::min(all.find('|', begin), all.size());
     choices.emplace_back(all.substr(begin, end - begin));
@@ -41,42 +41,45 @@ std::vector<ControlInfo> make_infos() {
   std::vector<std::int64_t> lengths;
   for (std::int64_t length = 128; length <= 131072; length *= 2) lengths.push_back(length);
   std::vector<ControlInfo> infos = {
-      {Option::ClusterFile, "Cluster", kMachines, Kind::Open, {}, {}},
-      {Option::GpuName, "GPU", kMachines, Kind::Open, {}, {}},
-      {Option::Gpus, "GPUs per node", kMachines, Kind::Count, counts, {}},
-      {Option::Nodes, "Nodes", kMachines, Kind::Count, powers, {}},
-      {Option::Memory, "Memory of a GPU", kMachines, Kind::Size, memories, {}},
-      {Option::IntraLinkName, "Link in a node", kMachines, Kind::Choice, {}, choices_of(Option::IntraLinkName)},
-      {Option::IntraBandwidth, "Link bandwidth", kMachines, Kind::Text, {}, {}},
-      {Option::NetworkName, "Network", kMachines, Kind::Choice, {}, choices_of(Option::NetworkName)},
-      {Option::NicBandwidth, "Network bandwidth", kMachines, Kind::Text, {}, {}},
-      {Option::HostMemory, "Host RAM per node", kMachines, Kind::Size, {64, 128, 256, 512, 1024, 2048}, {}},
+      {PlanChoice::ClusterFile, "Cluster", kMachines, Kind::Open, {}, {}},
+      {PlanChoice::GpuName, "GPU", kMachines, Kind::Open, {}, {}},
+      {PlanChoice::Gpus, "GPUs per node", kMachines, Kind::Count, counts, {}},
+      {PlanChoice::Nodes, "Nodes", kMachines, Kind::Count, powers, {}},
+      {PlanChoice::Memory, "Memory of a GPU", kMachines, Kind::Size, memories, {}},
+      {PlanChoice::IntraLinkName, "Link in a node", kMachines, Kind::Choice, {}, {}},
+      {PlanChoice::IntraBandwidth, "Link bandwidth", kMachines, Kind::Text, {}, {}},
+      {PlanChoice::NetworkName, "Network", kMachines, Kind::Choice, {}, {}},
+      {PlanChoice::NicBandwidth, "Network bandwidth", kMachines, Kind::Text, {}, {}},
+      {PlanChoice::HostMemory, "Host RAM per node", kMachines, Kind::Size, {64, 128, 256, 512, 1024, 2048}, {}},
 
-      {Option::Recipe, "Recipe", kWork, Kind::Choice, {}, {}},
-      {Option::Batch, "Micro-batch", kWork, Kind::Count, {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}, {}},
-      {Option::Sequence, "Sequence", kWork, Kind::Count, lengths, {}},
-      {Option::Accumulate, "Accumulation", kWork, Kind::Count, {1, 2, 4, 8, 16, 32, 64}, {}},
-      {Option::GlobalBatch, "Global batch", kWork, Kind::Count, {8, 16, 32, 64, 128, 256, 512, 1024}, {}},
-      {Option::Precision, "Precision", kWork, Kind::Choice, {}, choices_of(Option::Precision)},
-      {Option::ReduceDtype, "Reduce in", kWork, Kind::Choice, {}, choices_of(Option::ReduceDtype)},
+      {PlanChoice::Recipe, "Recipe", kWork, Kind::Choice, {}, {}},
+      {PlanChoice::Batch, "Micro-batch", kWork, Kind::Count, {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}, {}},
+      {PlanChoice::Sequence, "Sequence", kWork, Kind::Count, lengths, {}},
+      {PlanChoice::Accumulate, "Accumulation", kWork, Kind::Count, {1, 2, 4, 8, 16, 32, 64}, {}},
+      {PlanChoice::GlobalBatch, "Global batch", kWork, Kind::Count, {8, 16, 32, 64, 128, 256, 512, 1024}, {}},
+      {PlanChoice::Precision, "Precision", kWork, Kind::Choice, {}, {}},
+      {PlanChoice::ReduceDtype, "Reduce in", kWork, Kind::Choice, {}, {}},
 
-      {Option::Strategy, "Strategy", kPlan, Kind::Choice, {}, choices_of(Option::Strategy)},
-      {Option::Shard, "Shard over", kPlan, Kind::Count, powers, {}},
-      {Option::Reshard, "Reshard", kPlan, Kind::Open, {}, {"true", "false", "keep-last:4"}},
-      {Option::Wrap, "Units", kPlan, Kind::Open, {}, {"blocks", "2", "4", "root"}},
-      {Option::WrapEnds, "Wrap embeddings/head", kPlan, Kind::Choice, {}, {"yes", "no"}},
-      {Option::Checkpoint, "Checkpointing", kPlan, Kind::Open, {}, {"none", "full", "selective", "full:8"}},
-      {Option::Offload, "CPU offload", kPlan, Kind::Choice, {}, {"yes", "no"}},
-      {Option::Prefetch, "Forward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
-      {Option::BackwardPrefetch, "Backward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
+      {PlanChoice::Strategy, "Strategy", kPlan, Kind::Choice, {}, {}},
+      {PlanChoice::Shard, "Shard over", kPlan, Kind::Count, powers, {}},
+      {PlanChoice::Reshard, "Reshard", kPlan, Kind::Open, {}, {"true", "false", "keep-last:4"}},
+      {PlanChoice::Wrap, "Units", kPlan, Kind::Open, {}, {"blocks", "2", "4", "root"}},
+      {PlanChoice::WrapEnds, "Wrap embeddings/head", kPlan, Kind::Choice, {}, {}},
+      {PlanChoice::Checkpoint, "Checkpointing", kPlan, Kind::Open, {}, {"none", "full", "selective", "full:8"}},
+      {PlanChoice::Offload, "CPU offload", kPlan, Kind::Choice, {}, {}},
+      {PlanChoice::Prefetch, "Forward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
+      {PlanChoice::BackwardPrefetch, "Backward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
 
-      {Option::OptimizerName, "Optimizer", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerName)},
-      {Option::OptimizerImpl, "Implementation", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerImpl)},
-      {Option::OptimizerStatesName, "States", kRuntime, Kind::Choice, {}, choices_of(Option::OptimizerStatesName)},
-      {Option::Clip, "Gradient clipping", kRuntime, Kind::Open, {}, {"none", "1"}},
-      {Option::Flavor, "Model code", kRuntime, Kind::Choice, {}, choices_of(Option::Flavor)},
-      {Option::AllocConf, "Allocator", kRuntime, Kind::Open, {}, {"expandable_segments:True"}},
+      {PlanChoice::OptimizerName, "Optimizer", kRuntime, Kind::Choice, {}, {}},
+      {PlanChoice::OptimizerImpl, "Implementation", kRuntime, Kind::Choice, {}, {}},
+      {PlanChoice::OptimizerStatesName, "States", kRuntime, Kind::Choice, {}, {}},
+      {PlanChoice::Clip, "Gradient clipping", kRuntime, Kind::Open, {}, {"none", "1"}},
+      {PlanChoice::Flavor, "Model code", kRuntime, Kind::Choice, {}, {}},
+      {PlanChoice::AllocConf, "Allocator", kRuntime, Kind::Open, {}, {"expandable_segments:True"}},
   };
+  for (ControlInfo& info : infos) {
+    if (info.kind == Kind::Choice && info.choices.empty()) info.choices = choices_of(info.choice);
+  }
   return infos;
 }
 
@@ -160,93 +163,93 @@ std::string gpu_text(const Gpu& gpu) {
   return "(like " + gpu.name.substr(0, gpu.name.find(" with ")) + ")";
 }
 
-std::string machine_text(Option option, const Cluster& cluster) {
-  switch (option) {
-    case Option::ClusterFile:
+std::string machine_text(PlanChoice choice, const Cluster& cluster) {
+  switch (choice) {
+    case PlanChoice::ClusterFile:
       return cluster_text(cluster);
-    case Option::GpuName:
+    case PlanChoice::GpuName:
       return gpu_text(cluster.gpu);
-    case Option::Gpus:
+    case PlanChoice::Gpus:
       return std::to_string(cluster.gpus_per_node);
-    case Option::Nodes:
+    case PlanChoice::Nodes:
       return std::to_string(cluster.nodes);
-    case Option::Memory:
+    case PlanChoice::Memory:
       return exact_size(cluster.gpu.memory.value);
-    case Option::IntraLinkName:
+    case PlanChoice::IntraLinkName:
       return std::string(name_of(kIntraLinkNames, cluster.intra_node.kind));
-    case Option::IntraBandwidth:
+    case PlanChoice::IntraBandwidth:
       return spaced(exact_bandwidth(cluster.intra_node.bandwidth.value));
-    case Option::NetworkName:
+    case PlanChoice::NetworkName:
       return std::string(name_of(kNetworkNames, cluster.network.kind));
-    case Option::NicBandwidth:
+    case PlanChoice::NicBandwidth:
       return spaced(exact_bandwidth(cluster.network.nic_bandwidth.value));
-    case Option::HostMemory:
+    case PlanChoice::HostMemory:
       return cluster.host_memory ? exact_size(cluster.host_memory->value) : "";
     default:
       return "";
   }
 }
 
-std::string plan_text(Option option, const Snapshot& snapshot) {
+std::string plan_text(PlanChoice choice, const Snapshot& snapshot) {
   const Plan& plan = snapshot.report.plan;
-  switch (option) {
-    case Option::Strategy: {
+  switch (choice) {
+    case PlanChoice::Strategy: {
       const std::string name = planner::fsdp1_name(plan);
       return planner::has_mixed_reshard(plan) ? fmt::format("(mixed {})", name) : name;
     }
-    case Option::Shard:
+    case PlanChoice::Shard:
       return std::to_string(plan.mesh.shard);
-    case Option::Reshard:
+    case PlanChoice::Reshard:
       return reshard_of(plan);
-    case Option::Wrap:
+    case PlanChoice::Wrap:
       return fmt::format("({})", planner::counted(static_cast<std::int64_t>(plan.units.size()), "unit"));
-    case Option::WrapEnds:
+    case PlanChoice::WrapEnds:
       return ends_of(snapshot);
-    case Option::Checkpoint:
+    case PlanChoice::Checkpoint:
       return checkpoint_of(plan, snapshot.model.get());
-    case Option::Offload:
+    case PlanChoice::Offload:
       return plan.cpu_offload ? "yes" : "no";
-    case Option::Prefetch:
+    case PlanChoice::Prefetch:
       return std::to_string(plan.forward_prefetch);
-    case Option::BackwardPrefetch:
+    case PlanChoice::BackwardPrefetch:
       return std::to_string(plan.backward_prefetch);
     default:
       return "";
   }
 }
 
-std::string work_text(Option option, const Snapshot& snapshot) {
+std::string work_text(PlanChoice choice, const Snapshot& snapshot) {
   const Plan& plan = snapshot.report.plan;
-  switch (option) {
-    case Option::Recipe:
+  switch (choice) {
+    case PlanChoice::Recipe:
       return plan.recipe;
-    case Option::Batch:
+    case PlanChoice::Batch:
       return shown_dimension("batch", snapshot);
-    case Option::Sequence:
+    case PlanChoice::Sequence:
       return shown_dimension("seq", snapshot);
-    case Option::Accumulate:
+    case PlanChoice::Accumulate:
       return std::to_string(plan.accumulation);
-    case Option::GlobalBatch: {
+    case PlanChoice::GlobalBatch: {
       const std::string batch = shown_dimension("batch", snapshot);
       if (batch.empty()) return "";
       return fmt::format("{}", std::stoll(batch) * plan.accumulation * plan.mesh.world_size());
     }
-    case Option::Precision:
+    case PlanChoice::Precision:
       return precision_of(plan);
-    case Option::ReduceDtype:
+    case PlanChoice::ReduceDtype:
       return plan.mixed_precision.reduce_dtype ? std::string(name_of(*plan.mixed_precision.reduce_dtype))
                                                : "(as computed)";
-    case Option::OptimizerName:
+    case PlanChoice::OptimizerName:
       return std::string(name_of(kOptimizerKindTable, plan.optimizer.kind));
-    case Option::OptimizerImpl:
+    case PlanChoice::OptimizerImpl:
       return std::string(name_of(kOptimizerImplementationTable, plan.optimizer.implementation));
-    case Option::OptimizerStatesName:
+    case PlanChoice::OptimizerStatesName:
       return std::string(name_of(kOptimizerStatesTable, plan.optimizer.states));
-    case Option::Clip:
+    case PlanChoice::Clip:
       return plan.optimizer.clip_grad_norm ? fmt::format("{}", *plan.optimizer.clip_grad_norm) : "none";
-    case Option::Flavor:
+    case PlanChoice::Flavor:
       return plan.runtime.flavor;
-    case Option::AllocConf:
+    case PlanChoice::AllocConf:
       return plan.runtime.allocator_settings;
     default:
       return "";
@@ -260,12 +263,17 @@ std::span<const ControlInfo> control_infos() {
   return infos;
 }
 
-std::string shown_text(Option option, const Snapshot& snapshot) {
-  if (planner::info_of(option).group == planner::info_of(Option::Gpus).group) {
-    return machine_text(option, snapshot.cluster);
-  }
-  const std::string text = plan_text(option, snapshot);
-  return text.empty() ? work_text(option, snapshot) : text;
+std::optional<std::string> own_text(PlanChoice choice, const Inputs& inputs) {
+  const std::optional<std::string> text = text_of(inputs, choice);
+  const bool is_bandwidth = choice == PlanChoice::IntraBandwidth || choice == PlanChoice::NicBandwidth;
+  if (!text || !is_bandwidth || inputs.unread.contains(choice)) return text;
+  return spaced(*text);
+}
+
+std::string shown_text(PlanChoice choice, const Snapshot& snapshot) {
+  if (is_about_machines(choice)) return machine_text(choice, snapshot.cluster);
+  const std::string text = plan_text(choice, snapshot);
+  return text.empty() ? work_text(choice, snapshot) : text;
 }
 
 std::string shown_dimension(const std::string& name, const Snapshot& snapshot) {

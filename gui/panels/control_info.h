@@ -1,16 +1,18 @@
 #pragma once
 
-// The controls of the window as a table: each is an option of the command line, so that its name, its text and its
-// meaning are those of the command.
+// The controls of the window as a table: each is a choice of a plan, so that its name, its text and its meaning are
+// those of the command.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "command/cli_options.h"
+#include "gui/state/inputs.h"
 #include "gui/state/snapshot.h"
+#include "planner/plan_choices.h"
 
 namespace fsdp::gui {
 
@@ -23,20 +25,24 @@ enum class ControlKind : std::uint8_t {
 };
 
 struct ControlInfo {
-  planner::Option option = planner::Option::Gpus;
+  planner::PlanChoice choice = planner::PlanChoice::Gpus;
   std::string_view label;
   std::string_view group;
   ControlKind kind = ControlKind::Text;
   std::vector<std::int64_t> stops;   ///< Of the slider: whole numbers, or GiB of a size.
-  std::vector<std::string> choices;  ///< Texts of the option.
+  std::vector<std::string> choices;  ///< Texts of the choice.
 };
 
 /// In the order of the window; groups stand together.
 std::span<const ControlInfo> control_infos();
 
-/// What the option is in a snapshot, in the words of the option: "4", "16GiB", "FULL_SHARD". What no text of the option
+/// What the user decided, as its control shows it: "16G", "32.5 GB/s", and a text that cannot be read as it was typed.
+/// Nothing: it is not decided.
+std::optional<std::string> own_text(planner::PlanChoice choice, const Inputs& inputs);
+
+/// What the choice is in a snapshot, in the words of the choice: "4", "16GiB", "FULL_SHARD". What no text of the choice
 /// says ("reshard_after_forward differs from unit to unit") is a word in round brackets; empty: nothing.
-std::string shown_text(planner::Option option, const Snapshot& snapshot);
+std::string shown_text(planner::PlanChoice choice, const Snapshot& snapshot);
 
 /// The value of one of the model's dimensions in a snapshot; empty: it has none.
 std::string shown_dimension(const std::string& name, const Snapshot& snapshot);

@@ -6,10 +6,11 @@
 
 #include "core/spec/model_library.h"
 #include "gui/state/plan_edit.h"
+#include "render/choice_text.h"
 
 namespace fsdp::gui {
 
-using planner::Option;
+using planner::PlanChoice;
 
 namespace {
 
@@ -38,10 +39,10 @@ ControlPanel::ControlPanel(AppState& state, QWidget* parent) : QScrollArea(paren
     if (info.group != group) {
       group = info.group;
       add_group(text(group));
-      if (info.option == Option::Strategy) add_choice_of_plan();
+      if (info.choice == PlanChoice::Strategy) add_choice_of_plan();
     }
     add_control(info);
-    if (info.option == Option::Sequence) {
+    if (info.choice == PlanChoice::Sequence) {
       dimensions_ = new QVBoxLayout;
       dimensions_->setSpacing(4);
       group_->addLayout(dimensions_);
@@ -56,8 +57,8 @@ ControlPanel::ControlPanel(AppState& state, QWidget* parent) : QScrollArea(paren
   show_state();
 }
 
-Control* ControlPanel::control(Option option) const {
-  const auto found = controls_.find(option);
+Control* ControlPanel::control(PlanChoice choice) const {
+  const auto found = controls_.find(choice);
   return found == controls_.end() ? nullptr : found->second;
 }
 
@@ -86,47 +87,55 @@ void ControlPanel::add_choice_of_plan() {
 
 void ControlPanel::add_control(const ControlInfo& info) {
   std::vector<std::string> choices = info.choices;
-  if (info.option == Option::GpuName) {
+  if (info.choice == PlanChoice::GpuName) {
     for (const Gpu& gpu : machines_.gpus) choices.push_back(gpu.name);
-  } else if (info.option == Option::ClusterFile) {
+  } else if (info.choice == PlanChoice::ClusterFile) {
     for (const Cluster& cluster : machines_.clusters) choices.push_back(cluster.name);
   }
-  const QString flag = text(planner::flag_of(info.option));
-  const QString help = text(planner::info_of(info.option).help) + " (" + flag + ")";
+  const QString flag = text(place_of(info.choice));
+  const QString help = text(planner::info_of(info.choice).help) + " (" + flag + ")";
   auto* control = new Control(info.kind, flag, text(info.label), help, info.stops, choices, this);
   connect(control, &Control::edited, this,
-          [this, option = info.option](const QString& value, int gesture) { edit(option, value, gesture); });
-  controls_[info.option] = control;
+          [this, choice = info.choice](const QString& value, int gesture) { edit(choice, value, gesture); });
+  controls_[info.choice] = control;
   group_->addWidget(control);
 }
 
-std::string ControlPanel::resolved(Option option, const std::string& value) const {
-  if (option == Option::GpuName) {
+std::string ControlPanel::resolved(PlanChoice choice, const std::string& value) const {
+  if (choice == PlanChoice::GpuName) {
     if (const auto gpu = find_gpu(value, machines_.gpus, "")) return gpu->name;
-  } else if (option == Option::ClusterFile) {
+  } else if (choice == PlanChoice::ClusterFile) {
     if (const auto cluster = find_cluster(value, machines_.clusters, "")) return cluster->name;
   }
   return value;
 }
 
-void ControlPanel::edit(Option option, const QString& written, int gesture) {
-  const QString value = text(resolved(option, written.toStdString()));
-  const QString what = value.isEmpty() ? tr("take back %1").arg(text(planner::flag_of(option)))
-                                       : tr("%1 %2").arg(text(planner::flag_of(option)), value);
+void ControlPanel::edit(PlanChoice choice, const QString& written, int gesture) {
+  const std::string value = resolved(choice, written.toStdString());
+  const QString place = text(place_of(choice));
+  const QString what = value.empty() ? tr("take back %1").arg(place) : tr("%1 %2").arg(place, text(value));
   const Inputs& inputs = state_.inputs();
-  if (!inputs.kept || !is_about_plan(option)) {
-    state_.change(with_option(inputs, option, value.toStdString()), what, gesture);
-    return;
-  }
-  const SnapshotPtr shown = state_.snapshot();
-  if (!shown || !shown->model) return;
-  const auto plan = with_choice(inputs.kept->plan, option, value.toStdString(), *shown->model, shown->cluster);
-  if (plan) {
+  if (!inputs.kept || !is_about_plan(choice)) {
+    const Inputs changed = with_typed(inputs, choice, value);
+    // Other words for the same: the field shows the usual ones again.
+    if (changed == inputs) return show_state();
+    state_.change(changed, what, gesture);
+  } else if (const Result<Plan> plan = edited_plan(choice, value)) {
     state_.keep_plan(*plan, what);
   } else {
     state_.report_errors(plan.error());
     show_state();
   }
+}
+
+Result<Plan> ControlPanel::edited_plan(PlanChoice choice, const std::string& value) const {
+  planner::PlanChoices change;
+  const Result<void> read = read_choice(choice, std::vector{value}, change);
+  if (!read) return tl::unexpected(read.error());
+  const Plan& plan = state_.inputs().kept->plan;
+  const SnapshotPtr shown = state_.snapshot();
+  if (!shown || !shown->model) return plan;
+  return with_choices(plan, change, *shown->model, shown->cluster);
 }
 
 void ControlPanel::read_model() {
@@ -138,7 +147,7 @@ void ControlPanel::read_model() {
   }
   std::vector<std::string> recipes;
   for (const Recipe& recipe : spec_.recipes) recipes.push_back(recipe.name);
-  controls_.at(Option::Recipe)->set_choices(recipes);
+  controls_.at(PlanChoice::Recipe)->set_choices(recipes);
   rebuild_dimensions();
 }
 
@@ -157,8 +166,9 @@ void ControlPanel::rebuild_dimensions() {
     auto* control = new Control(ControlKind::Count, "--set " + name, QString(name).replace('_', ' '),
                                 tr("A size of this model (--set %1)").arg(name), stops, {}, this);
     connect(control, &Control::edited, this, [this, name](const QString& value, int gesture) {
-      state_.change(with_dimension(state_.inputs(), name.toStdString(), value.toStdString()),
-                    tr("%1 %2").arg(name, value), gesture);
+      const auto changed = with_dimension(state_.inputs(), name.toStdString(), value.toStdString());
+      if (!changed) return state_.report_errors(changed.error());
+      state_.change(*changed, tr("%1 %2").arg(name, value), gesture);
     });
     sizes_[dimension.name] = control;
     dimensions_->addWidget(control);
@@ -173,29 +183,23 @@ void ControlPanel::show_state() {
   searched_->setChecked(!is_kept);
   kept_->setChecked(is_kept);
   kept_->setEnabled(shown != nullptr);
-  for (const auto& [option, control] : controls_) {
-    const auto own = is_kept && is_about_plan(option) ? std::nullopt : text_of(inputs, option);
-    const std::string value = own ? *own : shown ? shown_text(option, *shown) : "";
+  for (const auto& [choice, control] : controls_) {
+    const auto own = is_kept && is_about_plan(choice) ? std::nullopt : own_text(choice, inputs);
+    const std::string value = own ? *own : shown ? shown_text(choice, *shown) : "";
     control->show_value(QString::fromStdString(value), own.has_value());
-    const bool is_search = is_about_plan(option);
+    const bool is_search = is_about_plan(choice);
     control->set_reset_hint(!own ? "" : is_search ? tr("Let the search decide") : tr("Back to the default"));
   }
-  controls_.at(Option::GlobalBatch)->setEnabled(!is_kept);
+  controls_.at(PlanChoice::GlobalBatch)->setEnabled(!is_kept);
   // A model without tokens has no sequence.
   const auto has_size = [&](const char* name) {
     return spec_.dimensions.empty() || std::any_of(spec_.dimensions.begin(), spec_.dimensions.end(),
                                                    [&](const SpecDimension& each) { return each.name == name; });
   };
-  controls_.at(Option::Sequence)->setVisible(has_size("seq"));
-  controls_.at(Option::Batch)->setVisible(has_size("batch"));
+  controls_.at(PlanChoice::Sequence)->setVisible(has_size("seq"));
+  controls_.at(PlanChoice::Batch)->setVisible(has_size("batch"));
   for (const auto& [name, control] : sizes_) {
-    const auto found = inputs.options.find(Option::SetDimension);
-    QString own;
-    if (found != inputs.options.end()) {
-      for (const std::string& each : found->second) {
-        if (each.starts_with(name + "=")) own = QString::fromStdString(each.substr(name.size() + 1));
-      }
-    }
+    const QString own = QString::fromStdString(text_of_dimension(inputs, name).value_or(""));
     control->show_value(own.isEmpty() && shown ? QString::fromStdString(shown_dimension(name, *shown)) : own,
                         !own.isEmpty());
     control->set_reset_hint(own.isEmpty() ? "" : tr("Back to the default"));

@@ -22,16 +22,18 @@ class ControlPanel : public QScrollArea {
  public:
   explicit ControlPanel(AppState& state, QWidget* parent = nullptr);
 
-  /// The control of an option; null: it has none.
-  Control* control(planner::Option option) const;
+  /// The control of a choice; null: it has none.
+  Control* control(planner::PlanChoice choice) const;
 
  private:
   void add_group(const QString& title);
   void add_control(const ControlInfo& info);
   void add_choice_of_plan();
-  void edit(planner::Option option, const QString& written, int gesture);
+  void edit(planner::PlanChoice choice, const QString& written, int gesture);
+  /// The kept plan with what was written for a choice. Errors: those of the text, and of the choice.
+  Result<Plan> edited_plan(planner::PlanChoice choice, const std::string& value) const;
   /// The name of the GPU or cluster that the command would take for what was written; else what was written.
-  std::string resolved(planner::Option option, const std::string& value) const;
+  std::string resolved(planner::PlanChoice choice, const std::string& value) const;
   void show_state();
   void read_model();
   void rebuild_dimensions();
@@ -42,7 +44,7 @@ class ControlPanel : public QScrollArea {
   QVBoxLayout* dimensions_ = nullptr;
   QRadioButton* searched_ = nullptr;
   QRadioButton* kept_ = nullptr;
-  std::map<planner::Option, Control*> controls_;
+  std::map<planner::PlanChoice, Control*> controls_;
   std::map<std::string, Control*> sizes_;
   std::string model_;  ///< Whose recipes and dimensions are shown.
   ModelSpec spec_;

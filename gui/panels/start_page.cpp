@@ -8,6 +8,7 @@
 #include <QPushButton>
 #include <QScrollArea>
 #include <algorithm>
+#include <utility>
 
 #include "core/spec/model_library.h"
 #include "gui/panels/example_card.h"
@@ -17,14 +18,16 @@ namespace fsdp::gui {
 
 namespace {
 
-using planner::Option;
-
 constexpr int kWidest = 960;  // Wider lines are hard to read.
 
-Inputs on(const char* model, std::initializer_list<std::pair<Option, const char*>> options) {
+constexpr Bytes gib(std::int64_t count) {
+  return Bytes(count << 30);
+}
+
+Inputs on(const char* model, planner::PlanChoices choices) {
   Inputs inputs;
   inputs.model = model;
-  for (const auto& [option, text] : options) inputs.options[option] = {text};
+  inputs.choices = std::move(choices);
   return inputs;
 }
 
@@ -42,20 +45,17 @@ QLabel* heading(const QString& text, QWidget* parent) {
 std::vector<Example> examples() {
   return {
       {"Qwen3-TTS 1.7B on 4 GPUs of 16 GB", "Fine-tuning a text-to-speech model; tight, and it just fits",
-       on("qwen3_tts", {{Option::Gpus, "4"}, {Option::Memory, "16G"}})},
+       on("qwen3_tts", {.gpus = 4, .memory = gib(16)})},
       {"Llama 3.1 8B on 8 H100", "Mixed precision, sequences of 8192",
-       on("llama3_1_8b", {{Option::GpuName, "H100 SXM"},
-                          {Option::Gpus, "8"},
-                          {Option::Sequence, "8192"},
-                          {Option::Precision, "mixed"}})},
+       on("llama3_1_8b",
+          {.gpus = 8, .gpu_name = "H100 SXM", .sequence = 8192, .precision = planner::Precision::Mixed})},
       {"Llama 3.1 70B on 4 nodes of 8 H100", "Sharded over the network",
-       on("llama3_1_70b", {{Option::GpuName, "H100 SXM"}, {Option::Gpus, "8"}, {Option::Nodes, "4"}})},
+       on("llama3_1_70b", {.gpus = 8, .nodes = 4, .gpu_name = "H100 SXM"})},
       {"Llama 3.1 8B on 2 GPUs of 24 GB", "Does not fit: see by how much, and what would help",
-       on("llama3_1_8b", {{Option::Gpus, "2"}, {Option::Memory, "24G"}, {Option::Offload, "no"}})},
+       on("llama3_1_8b", {.gpus = 2, .memory = gib(24), .cpu_offload = false})},
       {"Gemma 2 9B on 8 A100", "Sliding windows in every second layer",
-       on("gemma2_9b", {{Option::GpuName, "A100 80GB SXM"}, {Option::Gpus, "8"}})},
-      {"A small MLP on 4 GPUs", "Quick to read: few units, few lanes",
-       on("mlp", {{Option::Gpus, "4"}, {Option::Memory, "16G"}})},
+       on("gemma2_9b", {.gpus = 8, .gpu_name = "A100 80GB SXM"})},
+      {"A small MLP on 4 GPUs", "Quick to read: few units, few lanes", on("mlp", {.gpus = 4, .memory = gib(16)})},
   };
 }
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "command/cli_request.h"
 #include "core/spec/model_library.h"
 #include "gui/state/plan_edit.h"
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
+#include "planner/plan_machines.h"
 #include "planner/remedies.h"
 #include "simulator/predictor.h"
 
@@ -43,6 +43,16 @@ Snapshot snapshot_of(Model model, Cluster cluster, StepReport report) {
   return snapshot;
 }
 
+/// The machines of a request, over those of a plan if it has some.
+Result<Cluster> machines_of(const planner::PlanRequest& request, const std::optional<Cluster>& of_plan,
+                            const std::string& library) {
+  if (std::any_of(request.unread.begin(), request.unread.end(), planner::is_about_machines)) {
+    return tl::unexpected(planner::check_machines(request.choices, library));
+  }
+  return of_plan ? planner::override_machines(request.choices, *of_plan, library)
+                 : planner::resolve_machines(request.choices, library);
+}
+
 /// Looked up here, because the names and formulas of many tensors take longer than a window may stand still.
 LiveTensors at_peak_of(const simulator::StepCurves& curves) {
   if (curves.empty()) return nullptr;
@@ -57,18 +67,17 @@ Evaluator::Evaluator(std::string library) : library_(std::move(library)) {}
 Evaluator::~Evaluator() = default;
 
 Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
-  const planner::CommandLine line = line_of(inputs);
-  Errors errors;
+  const planner::PlanRequest request = request_of(inputs);
+  const planner::PlanChoices& choices = request.choices;
+  Errors errors = unread_errors(inputs);
   Kept kept;
   kept.plan = inputs.kept->plan;
-  const planner::PlanChoices choices = planner::read_choices(line, errors).choices;
   kept.workload = planner::workload_of(choices, errors);
   planner::apply_work_choices(choices, kept.plan, errors);
   kept.plan.accumulation = choices.accumulation.value_or(kept.plan.accumulation);
   const auto path = find_model_file(inputs.model, library_);
   if (!path) append(errors, path.error());
-  auto cluster = inputs.kept->cluster ? planner::override_machines(line, *inputs.kept->cluster, library_)
-                                      : planner::read_machines(line, library_);
+  auto cluster = machines_of(request, inputs.kept->cluster, library_);
   if (!cluster) append(errors, cluster.error());
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   FSDP_TRY(kept.spec, read_model_spec(*path));
@@ -129,7 +138,12 @@ Result<Snapshot> Evaluator::answer_kept(const Inputs& inputs, const Watcher& wat
 
 Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher) {
   if (inputs.kept) return answer_kept(inputs, watcher);
-  FSDP_TRY(const planner::ResolvedRequest request, planner::read_request(line_of(inputs), library_));
+  const planner::PlanRequest asked = request_of(inputs);
+  if (Errors errors = unread_errors(inputs); !errors.empty()) {
+    append(errors, planner::check_request(asked, library_));
+    return tl::unexpected(std::move(errors));
+  }
+  FSDP_TRY(const planner::ResolvedRequest request, planner::resolve(asked, library_));
   std::shared_ptr<const Model> model;
   simulator::StepCurves curves;
   LiveTensors at_peak;

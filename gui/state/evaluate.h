@@ -1,7 +1,7 @@
 #pragma once
 
-// From inputs to an answer, by the same functions as the command line: read_request and search, or a Predictor for a
-// plan that is kept. Without Qt and without threads; the engine calls it on its worker.
+// From inputs to an answer, by the same functions as the command line: resolve and search, or a Predictor for a plan
+// that is kept. Without Qt and without threads; the engine calls it on its worker.
 
 #include <functional>
 #include <memory>
@@ -32,7 +32,7 @@ class Evaluator {
   std::optional<Snapshot> preview(const Inputs& inputs);
 
   /// The whole answer: of a kept plan its prediction and remedies, else the best plan with its proof, the Pareto front
-  /// and remedies. Errors: those of the command line; stopped.
+  /// and remedies. Errors: those of the choices, and of texts that are none; stopped.
   Result<Snapshot> answer(const Inputs& inputs, const Watcher& watcher);
 
  private:

@@ -1,155 +1,87 @@
 #include "gui/state/inputs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <functional>
 #include <utility>
 
-#include "command/cli_plan_file.h"
 #include "core/base/json_document.h"
 #include "core/spec/model_library.h"
 #include "core/spec/model_spec.h"
+#include "render/choice_text.h"
+#include "render/choice_words.h"
 
 namespace fsdp::gui {
 
-using planner::CommandLine;
-using planner::Option;
+using planner::PlanChoice;
+using planner::PlanChoices;
 
 namespace {
 
-void set_dimension_texts(Inputs& inputs, std::vector<std::string> texts) {
-  if (texts.empty()) {
-    inputs.options.erase(Option::SetDimension);
-  } else {
-    inputs.options[Option::SetDimension] = std::move(texts);
-  }
-}
-
-std::string number_text(double value) {
-  return fmt::format("{}", value);
-}
-
-Inputs with_size(Inputs inputs, const std::string& name, double value) {
-  if (name == "batch") return with_option(std::move(inputs), Option::Batch, number_text(value));
-  if (name == "seq") return with_option(std::move(inputs), Option::Sequence, number_text(value));
-  return with_dimension(std::move(inputs), name, number_text(value));
-}
-
-Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std::string& library) {
-  if (!file.cluster) {
-    return failure(path, "The plan does not name its machines.",
-                   "Make one with \"fsdp-plan MODEL --gpus 4 --mem 16G -o plan.json\".");
-  }
-  FSDP_TRY(PlannedModel planned, model_of_plan(file.plan, path, library));
-  const std::string folder = path.substr(0, path.find_last_of('/') + 1);
-  FSDP_TRY(const std::string model_path, find_model_file(file.plan.model_file, library, folder));
-  Inputs inputs;
-  const std::vector<std::string> shipped = model_names(library);
-  const bool is_shipped = std::find(shipped.begin(), shipped.end(), file.plan.model_file) != shipped.end();
-  inputs.model = is_shipped ? file.plan.model_file : model_path;
-  if (!file.plan.recipe.empty()) inputs = with_option(std::move(inputs), Option::Recipe, file.plan.recipe);
-  if (!file.plan.trainable.empty()) inputs.options[Option::Trainable] = file.plan.trainable;
-  if (!file.plan.frozen.empty()) inputs.options[Option::Freeze] = file.plan.frozen;
-  FSDP_TRY(const std::vector<Dimension> sizes, planner::own_sizes_of(file.plan, planned.spec));
-  for (const Dimension& size : sizes) inputs = with_size(std::move(inputs), size.name, size.value);
-  Errors errors = check(file.plan, planned.model);
-  for (Error& error : errors) error.where = path + (error.where.empty() ? "" : ": " + error.where);
-  if (!errors.empty()) return tl::unexpected(std::move(errors));
-  file.plan.model_file = inputs.model;
-  inputs.kept = std::move(file);
-  return inputs;
-}
-
-}  // namespace
-
-std::optional<std::string> text_of(const Inputs& inputs, Option option) {
-  const auto found = inputs.options.find(option);
-  if (found == inputs.options.end() || found->second.empty()) return std::nullopt;
-  return found->second.back();
-}
-
-Inputs with_option(Inputs inputs, Option option, const std::string& text) {
-  if (text.empty()) {
-    inputs.options.erase(option);
-  } else {
-    inputs.options[option] = {text};
-  }
-  // Options that exclude each other: the last one that was touched counts.
-  const auto drop = [&](std::initializer_list<Option> others) {
-    for (const Option other : others) inputs.options.erase(other);
-  };
-  if (text.empty()) return inputs;
-  if (option == Option::Strategy) drop({Option::Shard, Option::Replicate, Option::Reshard});
-  if (option == Option::Shard || option == Option::Reshard) drop({Option::Strategy, Option::Replicate});
-  if (option == Option::GpuName) drop({Option::ClusterFile, Option::Memory});
-  if (option == Option::ClusterFile) {
-    drop({Option::GpuName, Option::Memory, Option::Gpus, Option::Nodes, Option::IntraLinkName, Option::IntraBandwidth,
-          Option::NetworkName, Option::NicBandwidth});
-  }
-  if (option == Option::IntraLinkName) drop({Option::IntraBandwidth});
-  if (option == Option::NetworkName) drop({Option::NicBandwidth});
-  return inputs;
-}
-
-Inputs with_dimension(Inputs inputs, const std::string& name, const std::string& value) {
-  const auto found = inputs.options.find(Option::SetDimension);
-  std::vector<std::string> texts = found == inputs.options.end() ? std::vector<std::string>{} : found->second;
-  std::erase_if(texts, [&](const std::string& text) { return text.starts_with(name + "="); });
-  if (!value.empty()) texts.push_back(fmt::format("{}={}", name, value));
-  set_dimension_texts(inputs, std::move(texts));
-  return inputs;
-}
-
-bool is_about_plan(Option option) {
-  switch (option) {
-    case Option::Strategy:
-    case Option::Shard:
-    case Option::Replicate:
-    case Option::Reshard:
-    case Option::Wrap:
-    case Option::WrapEnds:
-    case Option::Checkpoint:
-    case Option::Offload:
-    case Option::Prefetch:
-    case Option::BackwardPrefetch:
-    case Option::GlobalBatch:
-      return true;
+/// What a choice decides as well, or says otherwise.
+std::vector<PlanChoice> excluded_by(PlanChoice choice) {
+  switch (choice) {
+    case PlanChoice::Strategy:
+      return {PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard};
+    case PlanChoice::Shard:
+    case PlanChoice::Reshard:
+      return {PlanChoice::Strategy, PlanChoice::Replicate};
+    case PlanChoice::GpuName:
+      return {PlanChoice::ClusterFile, PlanChoice::Memory};
+    case PlanChoice::ClusterFile:
+      return {PlanChoice::GpuName,       PlanChoice::Memory,         PlanChoice::Gpus,        PlanChoice::Nodes,
+              PlanChoice::IntraLinkName, PlanChoice::IntraBandwidth, PlanChoice::NetworkName, PlanChoice::NicBandwidth};
+    case PlanChoice::IntraLinkName:
+      return {PlanChoice::IntraBandwidth};
+    case PlanChoice::NetworkName:
+      return {PlanChoice::NicBandwidth};
     default:
-      return false;
+      return {};
   }
 }
 
-CommandLine line_of(const Inputs& inputs) {
-  CommandLine line;
-  line.arguments = {inputs.model};
-  line.values.resize(planner::options().size());
-  for (const auto& [option, texts] : inputs.options) {
-    if (inputs.kept && is_about_plan(option)) continue;
-    line.values[static_cast<std::size_t>(option)] = texts;
-  }
-  return line;
+Inputs without_excluded_by(Inputs inputs, PlanChoice choice) {
+  for (const PlanChoice other : excluded_by(choice)) inputs = without(std::move(inputs), other);
+  return inputs;
 }
 
+bool is_of_dimension(const std::string& text, const std::string& name) {
+  return text.starts_with(name + "=");
+}
+
+Inputs without_dimension(Inputs inputs, const std::string& name) {
+  std::erase_if(inputs.choices.dimensions, [&](const Dimension& each) { return each.name == name; });
+  const auto unread = inputs.unread.find(PlanChoice::SetDimension);
+  if (unread == inputs.unread.end()) return inputs;
+  std::erase_if(unread->second, [&](const std::string& text) { return is_of_dimension(text, name); });
+  if (unread->second.empty()) inputs.unread.erase(unread);
+  return inputs;
+}
+
+/// What a text decides; an empty one decides nothing.
+Result<PlanChoices> read_one(PlanChoice choice, const std::string& text) {
+  PlanChoices choices;
+  if (text.empty()) return choices;
+  const Result<void> read = read_choice(choice, std::vector{text}, choices);
+  if (!read) return tl::unexpected(read.error());
+  return choices;
+}
+
+bool is_asked(const Inputs& inputs, PlanChoice choice) {
+  return !inputs.kept || !is_about_plan(choice);
+}
+
+/// The words of `fsdp-plan MODEL options`, without the program.
 std::vector<std::string> words_of(const Inputs& inputs) {
   std::vector<std::string> words = {inputs.model};
-  const CommandLine line = line_of(inputs);
-  std::vector<std::string> many;
-  for (const planner::OptionInfo& info : planner::options()) {
-    const std::vector<std::string>& texts = line.all(info.option);
-    if (texts.empty()) continue;
-    const std::string flag(planner::flag_of(info.option));
-    if (info.many) {
-      // These take all words that follow, so they stand at the end.
-      many.push_back(flag);
-      many.insert(many.end(), texts.begin(), texts.end());
-      continue;
-    }
-    for (const std::string& text : texts) words.insert(words.end(), {flag, text});
+  for (const auto& [choice, texts] : inputs.unread) {
+    for (const std::string& text : texts) words.insert(words.end(), {std::string(place_of(choice)), text});
   }
-  words.insert(words.end(), many.begin(), many.end());
+  // Last, because patterns take all words that follow.
+  for (std::string& word : planner::words_of(inputs.choices)) words.push_back(std::move(word));
   return words;
 }
 
+/// A word as a shell takes it literally.
 std::string shell_quoted(const std::string& word) {
   const std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./%@";
   if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
@@ -164,6 +96,128 @@ std::string shell_quoted(const std::string& word) {
   return quoted + "'";
 }
 
+Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std::string& library) {
+  if (!file.cluster) {
+    return failure(path, "The plan does not name its machines.",
+                   "Make one with \"fsdp-plan MODEL --gpus 4 --mem 16G -o plan.json\".");
+  }
+  FSDP_TRY(PlannedModel planned, model_of_plan(file.plan, path, library));
+  const std::string folder = path.substr(0, path.find_last_of('/') + 1);
+  FSDP_TRY(const std::string model_path, find_model_file(file.plan.model_file, library, folder));
+  Inputs inputs;
+  const std::vector<std::string> shipped = model_names(library);
+  const bool is_shipped = std::find(shipped.begin(), shipped.end(), file.plan.model_file) != shipped.end();
+  inputs.model = is_shipped ? file.plan.model_file : model_path;
+  if (!file.plan.recipe.empty()) inputs.choices.recipe = file.plan.recipe;
+  inputs.choices.trainable = file.plan.trainable;
+  inputs.choices.frozen = file.plan.frozen;
+  FSDP_TRY(const std::vector<Dimension> sizes, own_sizes_of(file.plan, planned.spec));
+  for (const Dimension& size : sizes) {
+    inputs.choices = with_change(std::move(inputs.choices), planner::size_choice(size.name, size.value));
+  }
+  Errors errors = check(file.plan, planned.model);
+  for (Error& error : errors) error.where = path + (error.where.empty() ? "" : ": " + error.where);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  file.plan.model_file = inputs.model;
+  inputs.kept = std::move(file);
+  return inputs;
+}
+
+}  // namespace
+
+std::vector<std::string> texts_of(const Inputs& inputs, PlanChoice choice) {
+  std::vector<std::string> texts = texts_of(choice, inputs.choices);
+  const auto unread = inputs.unread.find(choice);
+  if (unread != inputs.unread.end()) texts.insert(texts.end(), unread->second.begin(), unread->second.end());
+  return texts;
+}
+
+std::optional<std::string> text_of(const Inputs& inputs, PlanChoice choice) {
+  std::vector<std::string> texts = texts_of(inputs, choice);
+  if (texts.empty()) return std::nullopt;
+  return std::move(texts.back());
+}
+
+std::optional<std::string> text_of_dimension(const Inputs& inputs, const std::string& name) {
+  std::optional<std::string> value;
+  for (const std::string& text : texts_of(inputs, PlanChoice::SetDimension)) {
+    if (is_of_dimension(text, name)) value = text.substr(name.size() + 1);
+  }
+  return value;
+}
+
+Inputs without(Inputs inputs, PlanChoice choice) {
+  clear(inputs.choices, choice);
+  inputs.unread.erase(choice);
+  return inputs;
+}
+
+Inputs with_choices(Inputs inputs, const PlanChoices& change) {
+  for (const PlanChoice choice : planner::plan_choices()) {
+    if (!has(change, choice)) continue;
+    inputs = without_excluded_by(std::move(inputs), choice);
+    // Of sizes, only those that are changed.
+    if (choice != PlanChoice::SetDimension) inputs.unread.erase(choice);
+  }
+  for (const Dimension& each : change.dimensions) inputs = without_dimension(std::move(inputs), each.name);
+  inputs.choices = with_change(std::move(inputs.choices), change);
+  return inputs;
+}
+
+Result<Inputs> with_text(Inputs inputs, PlanChoice choice, const std::string& text) {
+  FSDP_TRY(const PlanChoices change, read_one(choice, text));
+  return with_choices(without(std::move(inputs), choice), change);
+}
+
+Inputs with_typed(Inputs inputs, PlanChoice choice, const std::string& text) {
+  if (Result<Inputs> read = with_text(inputs, choice, text)) return *std::move(read);
+  inputs = without(without_excluded_by(std::move(inputs), choice), choice);
+  inputs.unread[choice] = {text};
+  return inputs;
+}
+
+Result<Inputs> with_dimension(Inputs inputs, const std::string& name, const std::string& value) {
+  FSDP_TRY(const PlanChoices change, read_one(PlanChoice::SetDimension, value.empty() ? "" : name + "=" + value));
+  return with_choices(without_dimension(std::move(inputs), name), change);
+}
+
+void read_texts(PlanChoice choice, const std::vector<std::string>& texts, Inputs& inputs) {
+  if (read_choice(choice, texts, inputs.choices)) return;
+  if (choice != PlanChoice::SetDimension) {
+    inputs.unread[choice] = texts;
+    return;
+  }
+  // Of sizes, each is a choice of its own.
+  for (const std::string& text : texts) {
+    if (const Result<PlanChoices> size = read_one(choice, text)) {
+      inputs.choices = with_change(std::move(inputs.choices), *size);
+    } else {
+      inputs.unread[choice].push_back(text);
+    }
+  }
+}
+
+planner::PlanRequest request_of(const Inputs& inputs) {
+  planner::PlanRequest request{.model = inputs.model, .choices = inputs.choices};
+  for (const PlanChoice choice : planner::plan_choices()) {
+    if (!is_asked(inputs, choice)) clear(request.choices, choice);
+    if (is_asked(inputs, choice) && inputs.unread.contains(choice)) request.unread.push_back(choice);
+  }
+  return request;
+}
+
+Errors unread_errors(const Inputs& inputs) {
+  std::vector<PlanChoice> order = request_of(inputs).unread;
+  std::stable_partition(order.begin(), order.end(), std::not_fn(planner::is_about_machines));
+  Errors errors;
+  for (const PlanChoice choice : order) {
+    PlanChoices nothing;
+    const Result<void> read = read_choice(choice, inputs.unread.at(choice), nothing);
+    if (!read) append(errors, read.error());
+  }
+  return errors;
+}
+
 std::string command_of(const Inputs& inputs, const PlanFile& shown) {
   if (inputs.kept) return "fsdp-plan simulate - <<'PLAN'\n" + to_text(shown) + "PLAN\n";
   std::string command = "fsdp-plan";
@@ -174,10 +228,11 @@ std::string command_of(const Inputs& inputs, const PlanFile& shown) {
 Inputs with_kept(const Inputs& inputs, PlanFile shown) {
   Inputs kept = inputs;
   // What the search chose of the batch is the kept plan's own from now on.
-  if (kept.options.erase(Option::GlobalBatch) > 0) {
-    kept.options.erase(Option::Accumulate);
+  if (text_of(kept, PlanChoice::GlobalBatch)) {
+    kept = without(without(std::move(kept), PlanChoice::GlobalBatch), PlanChoice::Accumulate);
     for (const Dimension& dimension : shown.plan.dimensions) {
-      if (dimension.name == "batch") kept = with_size(std::move(kept), dimension.name, dimension.value);
+      if (dimension.name == "batch")
+        kept = with_choices(std::move(kept), planner::size_choice("batch", dimension.value));
     }
   }
   kept.kept = std::move(shown);

@@ -2,63 +2,83 @@
 
 // What the user has decided: one value, from which everything on the screen follows.
 //
-// It holds what a command line would hold, an option and its text, so that the window and the command mean the same by
-// construction, and any state can be written out as a command. There are two kinds of state:
+// It holds the choices that a command line makes, so that the window and the command mean the same by construction, and
+// any state can be written out as a command. There are two kinds of state:
 //
-//   searched   no plan is kept: the planner looks for the best plan among all that the options leave open.
-//   kept       exactly this plan is predicted; options about machines and work apply to it, options about the plan do
+//   searched   no plan is kept: the planner looks for the best plan among all that the choices leave open.
+//   kept       exactly this plan is predicted; choices about machines and work apply to it, choices about the plan do
 //              not (its own fields are edited instead).
+//
+// What somebody typed and nobody can read is no choice. It is kept as it was typed until it is typed anew, so that its
+// field shows it with its error, and undo and projects have it too.
 
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "command/cli_options.h"
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
 #include "core/plan/plan_file.h"
+#include "planner/plan_choices.h"
+#include "planner/plan_request.h"
 
 namespace fsdp::gui {
 
 struct Inputs {
-  std::string model;                                            ///< A file, or the name of a shipped model.
-  std::map<planner::Option, std::vector<std::string>> options;  ///< As texts. Absent: not decided by the user.
-  std::optional<PlanFile> kept;  ///< Its cluster is what the options about machines change.
+  std::string model;             ///< A file, or the name of a shipped model.
+  planner::PlanChoices choices;  ///< Absent: not decided by the user.
+  /// Texts that cannot be read, of choices that are therefore not made.
+  std::map<planner::PlanChoice, std::vector<std::string>> unread;
+  std::optional<PlanFile> kept;  ///< Its cluster is what the choices about machines change.
 
   bool operator==(const Inputs&) const = default;
 };
 
-/// The text of an option; nothing when the user has not decided it.
-std::optional<std::string> text_of(const Inputs& inputs, planner::Option option);
+/// Each text of a choice: first what is chosen, then what was typed and cannot be read.
+std::vector<std::string> texts_of(const Inputs& inputs, planner::PlanChoice choice);
 
-/// Sets an option, or takes it back with an empty text.
-Inputs with_option(Inputs inputs, planner::Option option, const std::string& text);
+/// The text of a choice, its last one; nothing when the user has not decided it.
+std::optional<std::string> text_of(const Inputs& inputs, planner::PlanChoice choice);
 
-/// One dimension of the model that has no option of its own, `--set NAME=VALUE`. An empty value takes it back.
-Inputs with_dimension(Inputs inputs, const std::string& name, const std::string& value);
+/// The value of a dimension that has no choice of its own; nothing when the user has not decided it.
+std::optional<std::string> text_of_dimension(const Inputs& inputs, const std::string& name);
 
-/// True for an option that says something about the plan, which a kept plan answers by itself.
-bool is_about_plan(planner::Option option);
+/// Without what the user decided of a choice.
+Inputs without(Inputs inputs, planner::PlanChoice choice);
 
-/// The command line that these inputs are, without what a kept plan says: `fsdp-plan MODEL options`.
-planner::CommandLine line_of(const Inputs& inputs);
+/// Makes choices, patterns and sizes beside those that are there. Those that they exclude are taken back: the last one
+/// that was touched counts.
+Inputs with_choices(Inputs inputs, const planner::PlanChoices& change);
 
-/// The words of `fsdp-plan MODEL options`, without the program.
-std::vector<std::string> words_of(const Inputs& inputs);
+/// Makes a choice by its text, or takes it back with an empty one. Errors: those of the text.
+Result<Inputs> with_text(Inputs inputs, planner::PlanChoice choice, const std::string& text);
+
+/// The same for what somebody types: a text that cannot be read is kept as it is.
+Inputs with_typed(Inputs inputs, planner::PlanChoice choice, const std::string& text);
+
+/// One dimension of the model that has no choice of its own, `--set NAME=VALUE`. An empty value takes it back. Errors:
+/// those of the value.
+Result<Inputs> with_dimension(Inputs inputs, const std::string& name, const std::string& value);
+
+/// Makes a choice, or keeps what cannot be read, as a file has it: nothing else is taken back.
+void read_texts(planner::PlanChoice choice, const std::vector<std::string>& texts, Inputs& inputs);
+
+/// What is asked of the planner. A kept plan answers the choices about plans by itself.
+planner::PlanRequest request_of(const Inputs& inputs);
+
+/// What is wrong with the texts of that request that could not be read, in the order of the command.
+Errors unread_errors(const Inputs& inputs);
 
 /// A command for a shell that reproduces the state. Of a kept plan it needs the plan and the cluster as they were
 /// predicted, and writes them into the command.
 std::string command_of(const Inputs& inputs, const PlanFile& shown);
 
-/// A word as a shell takes it literally.
-std::string shell_quoted(const std::string& word);
-
 /// The state that predicts what `shown` says and nothing else, with the work of `inputs`: what Pareto points, edited
 /// units and "keep this plan" lead to.
 Inputs with_kept(const Inputs& inputs, PlanFile shown);
 
-/// The state of a plan file. Its sizes become options where they differ from the model's own.
+/// The state of a plan file. Its sizes become choices where they differ from the model's own.
 /// Errors: those of the file, of its model, and a plan without machines.
 Result<Inputs> inputs_of_plan_file(const std::string& path, const std::string& library);
 

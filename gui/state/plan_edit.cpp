@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "command/cli_values.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
 #include "planner/space.h"
@@ -16,7 +15,7 @@
 
 namespace fsdp::gui {
 
-using planner::Option;
+using planner::PlanChoice;
 
 namespace {
 
@@ -97,9 +96,9 @@ bool has_ends(const Plan& plan, const Model& model) {
                      [&](int end) { return unit_of(plan, model.modules[end].name) >= 0; });
 }
 
-Result<Plan> with_ends(Plan plan, const std::string& text, const Model& model) {
+Plan with_ends(Plan plan, bool are_units, const Model& model) {
   for (const int end : planner::wrappables_of(model).ends) {
-    plan = with_unit(std::move(plan), model, model.modules[end].name, text == "yes");
+    plan = with_unit(std::move(plan), model, model.modules[end].name, are_units);
   }
   return plan;
 }
@@ -113,11 +112,49 @@ Result<Plan> with_strategy(Plan plan, const std::string& name, const Model& mode
   return plan;
 }
 
-Result<std::int64_t> whole_number(Option option, const std::string& text, std::int64_t least) {
-  const std::optional<std::int64_t> number = parse_integer(text);
-  if (number && *number >= least) return *number;
-  return failure(std::string(planner::flag_of(option)),
-                 fmt::format("\"{}\" is not a whole number from {}.", text, least), "");
+Result<Plan> with_shard(Plan plan, std::int64_t shard, const Cluster& cluster) {
+  const std::int64_t world = world_size(cluster);
+  if (world % shard != 0) {
+    return failure(std::string(place_of(PlanChoice::Shard)),
+                   fmt::format("{} GPUs do not make groups of {}.", world, shard),
+                   "Write a divisor of the number of GPUs.");
+  }
+  plan.mesh = {world / shard, shard};
+  return plan;
+}
+
+/// One choice of those that are made.
+Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoices& made, const Model& model,
+                         const Cluster& cluster) {
+  switch (choice) {
+    case PlanChoice::Strategy:
+      return with_strategy(std::move(plan), *made.strategy, model, cluster);
+    case PlanChoice::Shard:
+      return with_shard(std::move(plan), *made.shard, cluster);
+    case PlanChoice::Reshard:
+      reshard_all(plan, *made.reshard, model);
+      return plan;
+    case PlanChoice::Wrap: {
+      const bool ends = has_ends(plan, model);
+      return with_wrap(std::move(plan), *made.wrap, ends, model);
+    }
+    case PlanChoice::WrapEnds:
+      return with_ends(std::move(plan), *made.wrap_ends, model);
+    case PlanChoice::Checkpoint:
+      planner::checkpoint(plan, model, *made.checkpoint);
+      return plan;
+    case PlanChoice::Offload:
+      plan.cpu_offload = *made.cpu_offload;
+      return plan;
+    case PlanChoice::Prefetch:
+      plan.forward_prefetch = *made.forward_prefetch;
+      return plan;
+    case PlanChoice::BackwardPrefetch:
+      plan.backward_prefetch = *made.backward_prefetch;
+      return plan;
+    default:
+      return failure(std::string(place_of(choice)), "A kept plan has no such choice.", "Let the planner search again.");
+  }
 }
 
 }  // namespace
@@ -128,53 +165,12 @@ Mesh mesh_on(const Mesh& mesh, std::int64_t world_size) {
   return {world_size / mesh.shard, mesh.shard};
 }
 
-Result<Plan> with_choice(const Plan& plan, Option option, const std::string& text, const Model& model,
-                         const Cluster& cluster) {
-  Plan changed = plan;
-  switch (option) {
-    case Option::Strategy:
-      return with_strategy(std::move(changed), text, model, cluster);
-    case Option::Shard: {
-      FSDP_TRY(const std::int64_t shard, whole_number(option, text, 1));
-      const std::int64_t world = world_size(cluster);
-      if (world % shard != 0) {
-        return failure("--shard", fmt::format("{} GPUs do not make groups of {}.", world, shard),
-                       "Write a divisor of the number of GPUs.");
-      }
-      changed.mesh = {world / shard, shard};
-      return changed;
-    }
-    case Option::Reshard: {
-      FSDP_TRY(const planner::ReshardChoice reshard, planner::parse_reshard(text));
-      reshard_all(changed, reshard, model);
-      return changed;
-    }
-    case Option::Wrap: {
-      FSDP_TRY(const planner::Wrap wrap, planner::parse_wrap(text));
-      return with_wrap(std::move(changed), wrap, has_ends(plan, model), model);
-    }
-    case Option::WrapEnds:
-      return with_ends(std::move(changed), text, model);
-    case Option::Checkpoint: {
-      FSDP_TRY(const planner::CheckpointChoice choice, planner::parse_checkpoint(text));
-      planner::checkpoint(changed, model, choice);
-      return changed;
-    }
-    case Option::Offload:
-      changed.cpu_offload = text == "yes";
-      return changed;
-    case Option::Prefetch: {
-      FSDP_TRY(changed.forward_prefetch, whole_number(option, text, 0));
-      return changed;
-    }
-    case Option::BackwardPrefetch: {
-      FSDP_TRY(changed.backward_prefetch, whole_number(option, text, 0));
-      return changed;
-    }
-    default:
-      return failure(std::string(planner::flag_of(option)), "A kept plan has no such choice.",
-                     "Let the planner search again.");
+Result<Plan> with_choices(Plan plan, const planner::PlanChoices& change, const Model& model, const Cluster& cluster) {
+  for (const PlanChoice choice : planner::plan_choices()) {
+    if (!has(change, choice)) continue;
+    FSDP_TRY(plan, with_choice(std::move(plan), choice, change, model, cluster));
   }
+  return plan;
 }
 
 int unit_of(const Plan& plan, std::string_view module) {

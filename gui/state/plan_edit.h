@@ -6,17 +6,17 @@
 #include <string>
 #include <string_view>
 
-#include "command/cli_options.h"
 #include "core/base/result.h"
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
 #include "core/plan/plan.h"
+#include "planner/plan_choices.h"
 
 namespace fsdp::gui {
 
-/// What an option about the plan asks for, applied to one. Errors: those of the option's text.
-Result<Plan> with_choice(const Plan& plan, planner::Option option, const std::string& text, const Model& model,
-                         const Cluster& cluster);
+/// A plan with what choices about plans ask for. Errors: choices that this model and these machines cannot have, and
+/// those that only a search has.
+Result<Plan> with_choices(Plan plan, const planner::PlanChoices& change, const Model& model, const Cluster& cluster);
 
 /// The mesh of a plan on another number of GPUs: more or fewer replicas where the shard group still divides them,
 /// else one shard group over all.

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -22,33 +22,23 @@ namespace {
 
 constexpr std::string_view kKind = "fsdp-plan-project";
 
-/// Options that say something about a state; the others are about one run of the command.
-std::vector<std::string_view> known_flags() {
-  std::vector<std::string_view> flags;
-  for (const planner::OptionInfo& info : planner::options()) {
-    const bool is_of_plan = info.commands.find('p') != std::string_view::npos;
-    if (is_of_plan && info.group != planner::info_of(planner::Option::Output).group) {
-      flags.push_back(planner::flag_of(info.option));
-    }
-  }
-  return flags;
+std::vector<std::string_view> known_places() {
+  std::vector<std::string_view> places;
+  for (const planner::PlanChoice choice : planner::plan_choices()) places.push_back(place_of(choice));
+  return places;
 }
 
 void read_options(const JsonValue& value, Inputs& inputs, JsonErrors& errors) {
   if (!expect_type(value, JsonType::Object, "an object", errors)) return;
-  const std::vector<std::string_view> flags = known_flags();
   for (const JsonMember& member : value.members) {
-    const std::string_view name = planner::current_name(member.key, planner::Command::Plan);
-    if (std::find(flags.begin(), flags.end(), name) == flags.end()) {
+    const std::optional<planner::PlanChoice> choice = planner::choice_of_place(member.key);
+    if (!choice) {
       errors.add(member.key_offset, fmt::format("\"{}\" is not an option of a plan.", member.key),
-                 suggest_name(member.key, flags));
+                 suggest_name(member.key, known_places()));
       continue;
     }
     std::vector<std::string> texts;
-    if (!read_json(member.value, texts, errors)) continue;
-    for (const planner::OptionInfo& info : planner::options()) {
-      if (planner::flag_of(info.option) == name) inputs.options[info.option] = texts;
-    }
+    if (read_json(member.value, texts, errors)) read_texts(*choice, texts, inputs);
   }
 }
 
@@ -73,7 +63,10 @@ std::string project_text(const Inputs& inputs) {
   writer.member("model", inputs.model);
   writer.key("options");
   writer.begin_object();
-  for (const auto& [option, texts] : inputs.options) writer.member(planner::flag_of(option), texts);
+  for (const planner::PlanChoice choice : planner::plan_choices()) {
+    const std::vector<std::string> texts = texts_of(inputs, choice);
+    if (!texts.empty()) writer.member(place_of(choice), texts);
+  }
   writer.end_object();
   if (inputs.kept) {
     writer.key("plan");

@@ -18,7 +18,8 @@ inline constexpr std::string_view kProjectEnding = ".fsdp-project.json";
 
 std::string project_text(const Inputs& inputs);
 
-/// Errors: everything that is wrong with the text, with its places; options that do not exist, with the nearest one.
+/// Errors: everything that is wrong with the text, with its places; options that do not exist, with the nearest one. An
+/// option whose own text cannot be read is no error: a window shows it as it was typed.
 Result<Inputs> parse_project(std::string text, const std::string& name);
 
 /// Errors: as parse_project, and those of reading.

@@ -1,7 +1,7 @@
 #pragma once
 
-// A remedy is a few options of the command line, such as "--gpus 8 --nodes 2", priced on the plan that is shown: what
-// they make of the state.
+// A remedy is a few choices, such as "--gpus 8 --nodes 2", priced on the plan that is shown: what they make of the
+// state.
 
 #include <string>
 
@@ -11,8 +11,8 @@
 
 namespace fsdp::gui {
 
-/// The inputs that predict what was priced: the plan that is shown, kept, with the options of the remedy. The options
-/// are remembered beside it, so that a search afterwards has them too. Errors: those of the options.
+/// The inputs that predict what was priced: the plan that is shown, kept, with the choices of the remedy. The choices
+/// are remembered beside it, so that a search afterwards has them too. Errors: a plan that has no such choice.
 Result<Inputs> with_remedy(const Inputs& inputs, const planner::Remedy& remedy, const Snapshot& shown);
 
 }  // namespace fsdp::gui

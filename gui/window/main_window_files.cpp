@@ -31,8 +31,7 @@ QString errors_text(const Errors& errors) {
 /// A model says nothing about machines: these are only a place to start.
 Inputs with_some_machine(Inputs inputs) {
   if (inputs.kept) return inputs;
-  inputs = with_option(std::move(inputs), planner::Option::Gpus, "8");
-  return with_option(std::move(inputs), planner::Option::Memory, "80G");
+  return with_choices(std::move(inputs), {.gpus = 8, .memory = Bytes(std::int64_t{80} << 30)});
 }
 
 /// A pickle of any kind; what is in it is seen when it is read.

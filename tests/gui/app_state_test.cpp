@@ -8,7 +8,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 using test::small_inputs;
 using test::wait_until_idle;
 
@@ -35,12 +35,12 @@ TEST(AppState, AnswersWhatWasOpened) {
 // A drag of 60 values: the first is started, perhaps some between, and the last one always.
 TEST(AppState, RequestsCoalesceAndTheNewestIsAnswered) {
   AppState state(test::library());
-  state.open(with_option(test::quick_inputs("qwen3_tts"), Option::Checkpoint, "full"));
+  state.open(test::with(test::quick_inputs("qwen3_tts"), PlanChoice::Checkpoint, "full"));
   ASSERT_TRUE(wait_until_idle(state));
   const std::int64_t before = state.engine().num_started();
   QSignalSpy shown(&state, &AppState::snapshot_changed);
   for (int memory = 17; memory <= 76; ++memory) {
-    state.change(with_option(state.inputs(), Option::Memory, std::to_string(memory) + "G"), "memory", 1);
+    state.change(test::with(state.inputs(), PlanChoice::Memory, std::to_string(memory) + "G"), "memory", 1);
     QTest::qWait(2);
   }
   ASSERT_TRUE(wait_until_idle(state));
@@ -56,12 +56,12 @@ TEST(AppState, ADragIsOneStepOfUndo) {
   AppState state(test::library());
   const Inputs opened = small_inputs();
   state.open(opened);
-  for (const char* gpus : {"5", "6", "7"}) state.change(with_option(state.inputs(), Option::Gpus, gpus), "GPUs", 7);
-  state.change(with_option(state.inputs(), Option::Batch, "3"), "batch", 8);
+  for (const char* gpus : {"5", "6", "7"}) state.change(test::with(state.inputs(), PlanChoice::Gpus, gpus), "GPUs", 7);
+  state.change(test::with(state.inputs(), PlanChoice::Batch, "3"), "batch", 8);
   EXPECT_EQ(state.undo_stack().count(), 2);
   state.undo_stack().undo();
-  EXPECT_EQ(text_of(state.inputs(), Option::Batch), std::nullopt);
-  EXPECT_EQ(text_of(state.inputs(), Option::Gpus), "7");
+  EXPECT_EQ(text_of(state.inputs(), PlanChoice::Batch), std::nullopt);
+  EXPECT_EQ(text_of(state.inputs(), PlanChoice::Gpus), "7");
   state.undo_stack().undo();
   EXPECT_EQ(state.inputs(), opened);
   state.undo_stack().redo();
@@ -74,7 +74,7 @@ TEST(AppState, AnErrorKeepsTheLastGoodPicture) {
   state.open(small_inputs());
   ASSERT_TRUE(wait_until_idle(state));
   const SnapshotPtr good = state.snapshot();
-  state.change(with_option(with_option(state.inputs(), Option::Memory, "16"), Option::Sequence, "x"), "nonsense");
+  state.change(with_typed(with_typed(state.inputs(), PlanChoice::Memory, "16"), PlanChoice::Sequence, "x"), "nonsense");
   ASSERT_TRUE(wait_until_idle(state));
   EXPECT_EQ(state.snapshot(), good);
   EXPECT_TRUE(state.is_stale());
@@ -89,7 +89,7 @@ TEST(AppState, AnErrorKeepsTheLastGoodPicture) {
 
 TEST(AppState, ALongSearchIsStopped) {
   AppState state(test::library());
-  state.open(with_option(small_inputs("qwen3_tts"), Option::GlobalBatch, "512"));
+  state.open(test::with(small_inputs("qwen3_tts"), PlanChoice::GlobalBatch, "512"));
   QTest::qWait(30);
   state.cancel_search();
   ASSERT_TRUE(wait_until_idle(state));
@@ -120,7 +120,7 @@ TEST(AppState, AKeptPlanFollowsTheMachines) {
   state.open(test::quick_inputs("qwen3_tts"));
   ASSERT_TRUE(wait_until_idle(state));
   state.set_kept(true);
-  state.change(with_option(state.inputs(), Option::Gpus, "8"), "GPUs");
+  state.change(test::with(state.inputs(), PlanChoice::Gpus, "8"), "GPUs");
   ASSERT_TRUE(wait_until_idle(state));
   EXPECT_TRUE(state.errors().empty());
   EXPECT_EQ(state.snapshot()->report.plan.mesh.world_size(), 8);
@@ -129,7 +129,7 @@ TEST(AppState, AKeptPlanFollowsTheMachines) {
 
 TEST(AppState, AUnitIsTakenOutAndPutBack) {
   AppState state(test::library());
-  state.open(with_option(test::quick_inputs("qwen3_tts"), Option::Wrap, "blocks"));
+  state.open(test::with(test::quick_inputs("qwen3_tts"), PlanChoice::Wrap, "blocks"));
   ASSERT_TRUE(wait_until_idle(state));
   const Plan plan = state.snapshot()->report.plan;
   const std::string block = "talker.model.layers.7";

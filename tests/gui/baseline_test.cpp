@@ -14,7 +14,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 using test::small_inputs;
 using test::wait_until_idle;
 
@@ -35,7 +35,7 @@ TEST_F(Baselines, WhatIsPinnedStaysWhenAnotherFileOpens) {
   window.state().pin_baseline();
   const SnapshotPtr pinned = window.state().baseline();
   ASSERT_NE(pinned, nullptr);
-  window.open_file(project("two", with_option(small_inputs(), Option::Gpus, "2")));
+  window.open_file(project("two", test::with(small_inputs(), PlanChoice::Gpus, "2")));
   ASSERT_TRUE(wait_until_idle(window.state()));
   EXPECT_EQ(window.state().baseline(), pinned);
   EXPECT_EQ(window.state().snapshot()->report.gpus_per_node, 2);
@@ -48,7 +48,7 @@ TEST_F(Baselines, AFileIsComparedWithWithoutBeingOpened) {
   window.open_file(project("four", small_inputs()));
   ASSERT_TRUE(wait_until_idle(window.state()));
   const Inputs before = window.state().inputs();
-  window.compare_with(project("two", with_option(small_inputs(), Option::Gpus, "2")));
+  window.compare_with(project("two", test::with(small_inputs(), PlanChoice::Gpus, "2")));
   ASSERT_TRUE(QTest::qWaitFor([&] { return window.state().baseline() != nullptr; }, test::kPatience));
   EXPECT_EQ(window.state().baseline()->report.gpus_per_node, 2);
   EXPECT_EQ(window.state().baseline_name(), "two.fsdp-project.json");

@@ -18,7 +18,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 
 constexpr const char* kFolder = "tests/gui/golden";
 /// A picture may differ where glyphs and slanted lines are smoothed, and by some digits, but not by a label.
@@ -96,11 +96,11 @@ TEST_P(GoldenPictures, OfEachState) {
   window.show_view("pareto");
   expect_golden(window, "fits");
   state.pin_baseline();
-  state.change(with_option(fits, Option::Memory, "1G"), "less memory");
+  state.change(test::with(fits, PlanChoice::Memory, "1G"), "less memory");
   ASSERT_TRUE(test::wait_until_idle(state));
   expect_golden(window, "does_not_fit_beside_baseline");
   state.set_baseline(nullptr);
-  state.change(with_option(fits, Option::Gpus, "many"), "nonsense");
+  state.change(with_typed(fits, PlanChoice::Gpus, "many"), "nonsense");
   ASSERT_TRUE(test::wait_until_idle(state));
   window.show_view("modules");
   window.show_view("peak");

@@ -12,7 +12,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 
 void type_into(Control& control, const QString& text) {
   auto* line = control.findChild<QLineEdit*>();
@@ -34,8 +34,8 @@ TEST(GpuField, EveryNameAndEveryAliasIsWhatTheCommandTakes) {
     names.push_back(gpu.name);
     for (const std::string& name : names) {
       const std::string taken = find_gpu(name, library->gpus, "")->name;
-      type_into(*panel.control(Option::GpuName), QString::fromStdString(name));
-      EXPECT_EQ(text_of(state.inputs(), Option::GpuName), taken) << name;
+      type_into(*panel.control(PlanChoice::GpuName), QString::fromStdString(name));
+      EXPECT_EQ(text_of(state.inputs(), PlanChoice::GpuName), taken) << name;
       ++count;
     }
   }
@@ -46,13 +46,13 @@ TEST(GpuField, H100IsTheOneWithNvlinkAndWhatNoGpuIsCalledIsAnError) {
   AppState state(test::library());
   ControlPanel panel(state);
   panel.show();
-  type_into(*panel.control(Option::GpuName), "h100");
-  EXPECT_EQ(text_of(state.inputs(), Option::GpuName), "H100 SXM");
-  EXPECT_EQ(panel.control(Option::GpuName)->findChild<QLineEdit*>()->text(), "H100 SXM");
+  type_into(*panel.control(PlanChoice::GpuName), "h100");
+  EXPECT_EQ(text_of(state.inputs(), PlanChoice::GpuName), "H100 SXM");
+  EXPECT_EQ(panel.control(PlanChoice::GpuName)->findChild<QLineEdit*>()->text(), "H100 SXM");
   state.open(test::small_inputs());
   ASSERT_TRUE(test::wait_until_idle(state));
-  type_into(*panel.control(Option::GpuName), "H20");
-  EXPECT_EQ(text_of(state.inputs(), Option::GpuName), "H20") << "not the H200, which only begins so";
+  type_into(*panel.control(PlanChoice::GpuName), "H20");
+  EXPECT_EQ(text_of(state.inputs(), PlanChoice::GpuName), "H20") << "not the H200, which only begins so";
   ASSERT_TRUE(test::wait_until_idle(state));
   ASSERT_FALSE(state.errors().empty());
   EXPECT_EQ(state.errors().front().what, "Unknown GPU \"H20\".");
@@ -66,8 +66,8 @@ TEST(GpuField, EveryAliasOfAClusterIsItsCluster) {
   panel.show();
   for (const Cluster& cluster : library->clusters) {
     for (const std::string& alias : cluster.aliases) {
-      type_into(*panel.control(Option::ClusterFile), QString::fromStdString(alias));
-      EXPECT_EQ(text_of(state.inputs(), Option::ClusterFile), cluster.name) << alias;
+      type_into(*panel.control(PlanChoice::ClusterFile), QString::fromStdString(alias));
+      EXPECT_EQ(text_of(state.inputs(), PlanChoice::ClusterFile), cluster.name) << alias;
     }
   }
 }

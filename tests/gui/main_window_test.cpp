@@ -26,7 +26,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 using test::small_inputs;
 using test::wait_until_idle;
 
@@ -119,7 +119,7 @@ TEST(MainWindow, TheTreeOfModulesIsAProperModel) {
   tree.search().setText("mlp");
   EXPECT_GT(tree.view().model()->rowCount(), 0);
   tree.search().clear();
-  state.change(with_option(state.inputs(), Option::Checkpoint, "full"), "checkpoint");
+  state.change(test::with(state.inputs(), PlanChoice::Checkpoint, "full"), "checkpoint");
   ASSERT_TRUE(wait_until_idle(state));
   tree.show_module("transformer.h.3");
   const QModelIndex index = tree.view().currentIndex();
@@ -150,7 +150,7 @@ TEST(MainWindow, ACheckboxInTheTreeMakesAUnit) {
 TEST(MainWindow, ASuggestionIsAppliedByAClick) {
   MainWindow window(test::library());
   window.show();
-  window.state().open(with_option(test::quick_inputs("qwen3_tts"), Option::Checkpoint, "none"));
+  window.state().open(test::with(test::quick_inputs("qwen3_tts"), PlanChoice::Checkpoint, "none"));
   ASSERT_TRUE(wait_until_idle(window.state()));
   window.state().set_kept(true);
   ASSERT_TRUE(wait_until_idle(window.state()));
@@ -177,14 +177,14 @@ TEST(MainWindow, AJourneyByKeyboardAlone) {
   ASSERT_TRUE(wait_until_idle(window.state()));
   auto* verdict = window.findChild<VerdictBar*>("verdict");
   ASSERT_EQ(verdict->verdict(), "✓ FITS");
-  auto* memory = window.controls().control(Option::Memory)->findChild<QLineEdit*>();
+  auto* memory = window.controls().control(PlanChoice::Memory)->findChild<QLineEdit*>();
   memory->setFocus();
   memory->selectAll();
   QTest::keyClicks(memory, "560MiB");
   QTest::keyClick(memory, Qt::Key_Return);
   ASSERT_TRUE(wait_until_idle(window.state()));
   ASSERT_EQ(verdict->verdict(), "✗ DOES NOT FIT");
-  Control* gpus = window.controls().control(Option::Gpus);
+  Control* gpus = window.controls().control(PlanChoice::Gpus);
   auto* box = gpus->findChild<QSpinBox*>();
   box->setFocus();
   box->selectAll();
@@ -194,7 +194,7 @@ TEST(MainWindow, AJourneyByKeyboardAlone) {
   EXPECT_EQ(window.state().snapshot()->report.gpus_per_node, 8);
   EXPECT_EQ(verdict->verdict(), "✓ FITS");
   QTest::keyClick(&window, Qt::Key_Z, Qt::ControlModifier);
-  EXPECT_EQ(text_of(window.state().inputs(), Option::Gpus), "4");
+  EXPECT_EQ(text_of(window.state().inputs(), PlanChoice::Gpus), "4");
   QTemporaryDir folder;
   const QString before = QDir::currentPath();
   QDir::setCurrent(folder.path());
@@ -260,7 +260,7 @@ TEST(MainWindow, ASmallWindowShowsTheVerdictAndTheControls) {
   auto* word = window.findChild<QLabel*>("verdict_word");
   EXPECT_TRUE(word->isVisible());
   EXPECT_GE(word->width(), word->sizeHint().width());
-  EXPECT_TRUE(window.controls().control(Option::Gpus)->isVisible());
+  EXPECT_TRUE(window.controls().control(PlanChoice::Gpus)->isVisible());
   for (const QWidget* widget : {static_cast<QWidget*>(word), window.findChild<QWidget*>("binding_moment")}) {
     const QRect inside(widget->mapTo(&window, QPoint(0, 0)), widget->size());
     EXPECT_TRUE(window.rect().contains(inside)) << widget->objectName().toStdString();

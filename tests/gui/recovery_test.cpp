@@ -18,7 +18,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 using test::small_inputs;
 using test::wait_until_idle;
 
@@ -27,7 +27,7 @@ class RecoveryTest : public testing::Test {
   void SetUp() override {
     // Of this process alone: tests run beside each other.
     QApplication::setApplicationName("fsdp-plan-gui-recovery-" + QString::number(QCoreApplication::applicationPid()));
-    left_ = with_option(small_inputs(), Option::Batch, "7");
+    left_ = test::with(small_inputs(), PlanChoice::Batch, "7");
   }
   void TearDown() override {
     QDir(folder()).removeRecursively();
@@ -109,14 +109,14 @@ TEST_F(RecoveryTest, AnotherOpenWindowKeepsItsOwn) {
   first.show();
   first.open_example(test::kSmallExample);
   ASSERT_TRUE(wait_until_idle(first.state()));
-  first.state().change(with_option(first.state().inputs(), Option::Batch, "5"), "batch");
+  first.state().change(test::with(first.state().inputs(), PlanChoice::Batch, "5"), "batch");
   ASSERT_TRUE(QTest::qWaitFor([&] { return QFile::exists(first.recovery().path()); }, test::kPatience));
   MainWindow second(test::library());
   second.show();
   EXPECT_NE(first.recovery().path(), second.recovery().path());
   EXPECT_TRUE(left_behind().empty()) << "the first window is still there";
   second.open_example(test::kSmallExample);
-  second.state().change(with_option(second.state().inputs(), Option::Batch, "9"), "batch");
+  second.state().change(test::with(second.state().inputs(), PlanChoice::Batch, "9"), "batch");
   ASSERT_TRUE(QTest::qWaitFor([&] { return QFile::exists(second.recovery().path()); }, test::kPatience));
   const auto kept = read_project(first.recovery().path().toStdString());
   ASSERT_TRUE(kept.has_value());
@@ -127,7 +127,7 @@ TEST_F(RecoveryTest, UndoToWhatIsSavedLeavesNothingToRecover) {
   MainWindow window(test::library());
   window.open_example(test::kSmallExample);
   ASSERT_TRUE(wait_until_idle(window.state()));
-  window.state().change(with_option(window.state().inputs(), Option::Gpus, "3"), "gpus");
+  window.state().change(test::with(window.state().inputs(), PlanChoice::Gpus, "3"), "gpus");
   EXPECT_TRUE(window.isWindowModified());
   ASSERT_TRUE(QTest::qWaitFor([&] { return QFile::exists(window.recovery().path()); }, test::kPatience));
   const auto kept = read_project(window.recovery().path().toStdString());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <QAbstractButton>
+#include <algorithm>
 #include <cmath>
 
 #include "gui/state/remedy.h"
@@ -12,7 +13,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 using test::wait_until_idle;
 
 // Seconds. A report has the step of the rank that needs most, a price that of rank 0: a few elements of a shard more or
@@ -46,12 +47,12 @@ TEST(Remedies, OfAPlanThatWasSearchedGiveWhatTheyPromise) {
 }
 
 TEST(Remedies, OfAPlanThatDoesNotFitGiveWhatTheyPromise) {
-  expect_prices_are_kept(with_option(test::quick_inputs("llama3_1_8b"), Option::Gpus, "2"));
+  expect_prices_are_kept(test::with(test::quick_inputs("llama3_1_8b"), PlanChoice::Gpus, "2"));
 }
 
 Inputs on_two_l4() {
-  Inputs inputs = with_option(test::quick_inputs("llama3_1_8b"), Option::GpuName, "L4");
-  return with_option(std::move(inputs), Option::Gpus, "2");
+  Inputs inputs = test::with(test::quick_inputs("llama3_1_8b"), PlanChoice::GpuName, "L4");
+  return test::with(std::move(inputs), PlanChoice::Gpus, "2");
 }
 
 TEST(Remedies, OfANamedCardAreOtherCardsAtTheirOwnSpeed) {
@@ -76,7 +77,7 @@ TEST(Remedies, OfAPlanFileNameTheNumberOfGpus) {
   AppState state(test::library());
   state.open(on_two_l4());
   ASSERT_TRUE(wait_until_idle(state));
-  // What opening its file gives: the machines are in the plan and not among the options.
+  // What opening its file gives: the machines are in the plan and not among the choices.
   Inputs of_file;
   of_file.model = "llama3_1_8b";
   of_file.kept = PlanFile{state.snapshot()->report.plan, state.snapshot()->cluster};
@@ -85,8 +86,8 @@ TEST(Remedies, OfAPlanFileNameTheNumberOfGpus) {
 
 TEST(Remedies, OfAKeptPlanGiveWhatTheyPromiseWhateverTheLinkWas) {
   AppState state(test::library());
-  Inputs inputs = with_option(test::quick_inputs("llama3_1_8b"), Option::Gpus, "2");
-  inputs = with_option(std::move(inputs), Option::IntraBandwidth, "8GB/s");
+  Inputs inputs = test::with(test::quick_inputs("llama3_1_8b"), PlanChoice::Gpus, "2");
+  inputs = test::with(std::move(inputs), PlanChoice::IntraBandwidth, "8GB/s");
   state.open(inputs);
   ASSERT_TRUE(wait_until_idle(state));
   expect_prices_are_kept(with_kept(inputs, plan_file_of(*state.snapshot())));
@@ -94,8 +95,31 @@ TEST(Remedies, OfAKeptPlanGiveWhatTheyPromiseWhateverTheLinkWas) {
 
 TEST(Remedies, OfNamedGpusAndASearchedBatchGiveWhatTheyPromise) {
   Inputs inputs = test::quick_inputs("gpt2");
-  inputs = with_option(inputs, Option::GpuName, "A100 40GB PCIe");
-  expect_prices_are_kept(with_option(inputs, Option::GlobalBatch, "64"));
+  inputs = test::with(inputs, PlanChoice::GpuName, "A100 40GB PCIe");
+  expect_prices_are_kept(test::with(inputs, PlanChoice::GlobalBatch, "64"));
+}
+
+// A cluster brings its own number of GPUs, and here it is not the one that was priced.
+TEST(Remedies, OfAPartOfAClusterKeepTheNumberOfGpusAndWhatElseWasChosenOfTheMachines) {
+  Inputs inputs = test::quick_inputs("llama3_1_8b");
+  inputs.choices = with_change(only(inputs.choices, planner::is_about_plan),
+                               {.gpus = 2,
+                                .cluster_file = "AWS g6.12xlarge",
+                                .intra_bandwidth = BytesPerSecond(8e9),
+                                .checkpoint = planner::CheckpointChoice{CheckpointMode::None, {}}});
+  expect_prices_are_kept(inputs);
+  AppState state(test::library());
+  state.open(inputs);
+  ASSERT_TRUE(wait_until_idle(state));
+  const std::vector<planner::Remedy> remedies = state.snapshot()->explanation.remedies;
+  const auto other = std::find_if(remedies.begin(), remedies.end(),
+                                  [](const planner::Remedy& each) { return each.change.cluster_file.has_value(); });
+  ASSERT_NE(other, remedies.end());
+  ASSERT_EQ(other->change.gpus, 2) << "it says so, because the other cluster has more";
+  state.apply_remedy(*other);
+  EXPECT_EQ(state.inputs().choices.cluster_file, other->change.cluster_file);
+  EXPECT_EQ(state.inputs().choices.gpus, 2);
+  EXPECT_EQ(state.inputs().choices.intra_bandwidth, BytesPerSecond(8e9));
 }
 
 TEST(Remedies, AClickKeepsThePlanAndSearchingAgainIsAButtonOfItsOwn) {
@@ -110,12 +134,12 @@ TEST(Remedies, AClickKeepsThePlanAndSearchingAgainIsAButtonOfItsOwn) {
   ASSERT_TRUE(wait_until_idle(window.state()));
   ASSERT_TRUE(window.state().inputs().kept.has_value());
   EXPECT_TRUE(again->isVisible());
-  const auto options = window.state().inputs().options;
+  const planner::PlanChoices choices = window.state().inputs().choices;
   QTest::mouseClick(again, Qt::LeftButton);
   ASSERT_TRUE(wait_until_idle(window.state()));
   EXPECT_FALSE(window.state().inputs().kept.has_value());
-  EXPECT_EQ(window.state().inputs().options, options) << "the search knows what the suggestion changed";
-  EXPECT_NE(options, before.options);
+  EXPECT_EQ(window.state().inputs().choices, choices) << "the search knows what the suggestion changed";
+  EXPECT_NE(choices, before.choices);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 using test::small_inputs;
 using test::wait_until_idle;
 
@@ -35,7 +35,7 @@ TEST(Robustness, ClosingAsksBeforeItForgets) {
   window.show();
   window.open_example(5);
   ASSERT_TRUE(wait_until_idle(window.state()));
-  window.state().change(with_option(window.state().inputs(), Option::Batch, "5"), "batch");
+  window.state().change(test::with(window.state().inputs(), PlanChoice::Batch, "5"), "batch");
   QString asked;
   test::answer_next(QMessageBox::Cancel, asked);
   EXPECT_FALSE(window.close());
@@ -104,8 +104,8 @@ TEST(Robustness, ASlowSearchTellsItsProgressAndIsStoppedAtOnce) {
   QObject::connect(&state, &AppState::progressed, [&](const QString& text) { told << text; });
   Inputs inputs;
   inputs.model = "qwen3_30b_a3b";
-  inputs = with_option(inputs, Option::GpuName, "A100 80GB SXM");
-  state.open(with_option(inputs, Option::Gpus, "8"));
+  inputs = test::with(inputs, PlanChoice::GpuName, "A100 80GB SXM");
+  state.open(test::with(inputs, PlanChoice::Gpus, "8"));
   // The window turns while the search runs, or it would no longer be busy when it first gets its turn.
   while (told.isEmpty() && state.is_busy()) QCoreApplication::processEvents(QEventLoop::AllEvents, 5);
   ASSERT_FALSE(told.isEmpty());
@@ -131,7 +131,7 @@ TEST(Robustness, AModelThatVanishesIsSaidAndTheLastAnswerStays) {
   const SnapshotPtr before = window.state().snapshot();
   ASSERT_NE(before, nullptr);
   ASSERT_TRUE(QFile::remove(path));
-  window.state().change(with_option(window.state().inputs(), Option::Gpus, "2"), "GPUs");
+  window.state().change(test::with(window.state().inputs(), PlanChoice::Gpus, "2"), "GPUs");
   ASSERT_TRUE(wait_until_idle(window.state()));
   ASSERT_FALSE(window.state().errors().empty());
   EXPECT_TRUE(window.findChild<QLabel*>("problem")->isVisible());

@@ -13,7 +13,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 
 /// What a command prints, run by a shell as a user would.
 std::string output_of(const std::string& command) {
@@ -85,21 +85,21 @@ TEST_F(SameAnswers, OfAModelOnAssumedGpus) {
 
 TEST_F(SameAnswers, OfAPlanThatDoesNotFit) {
   Inputs inputs = test::small_inputs("llama3_1_8b");
-  inputs = with_option(inputs, Option::Gpus, "2");
-  expect_same(with_option(inputs, Option::Offload, "no"));
+  inputs = test::with(inputs, PlanChoice::Gpus, "2");
+  expect_same(test::with(inputs, PlanChoice::Offload, "no"));
 }
 
 TEST_F(SameAnswers, OfManyOptionsOnNamedGpus) {
   Inputs inputs;
   inputs.model = "qwen3_tts";
-  inputs = with_option(inputs, Option::GpuName, "A100 80GB SXM");
-  inputs = with_option(inputs, Option::Gpus, "8");
-  inputs = with_option(inputs, Option::Nodes, "2");
-  inputs = with_option(inputs, Option::Precision, "mixed");
-  inputs = with_option(inputs, Option::Checkpoint, "selective:12");
-  inputs = with_option(inputs, Option::AllocConf, "expandable_segments:True");
-  inputs = with_dimension(inputs, "clip_seconds", "6");
-  inputs.options[Option::Freeze] = {"talker.model.text_embedding.weight"};
+  inputs = test::with(inputs, PlanChoice::GpuName, "A100 80GB SXM");
+  inputs = test::with(inputs, PlanChoice::Gpus, "8");
+  inputs = test::with(inputs, PlanChoice::Nodes, "2");
+  inputs = test::with(inputs, PlanChoice::Precision, "mixed");
+  inputs = test::with(inputs, PlanChoice::Checkpoint, "selective:12");
+  inputs = test::with(inputs, PlanChoice::AllocConf, "expandable_segments:True");
+  inputs = *with_dimension(inputs, "clip_seconds", "6");
+  inputs.choices.frozen = {"talker.model.text_embedding.weight"};
   expect_same(inputs);
 }
 
@@ -108,8 +108,8 @@ TEST_F(SameAnswers, WhenAKeptPlanMovesToOtherMachines) {
   state.open(test::small_inputs("mlp"));
   ASSERT_TRUE(test::wait_until_idle(state));
   state.set_kept(true);
-  state.change(with_option(state.inputs(), Option::Gpus, "8"), "GPUs");
-  state.change(with_option(state.inputs(), Option::OptimizerName, "sgd"), "optimizer");
+  state.change(test::with(state.inputs(), PlanChoice::Gpus, "8"), "GPUs");
+  state.change(test::with(state.inputs(), PlanChoice::OptimizerName, "sgd"), "optimizer");
   ASSERT_TRUE(test::wait_until_idle(state));
   ASSERT_TRUE(state.errors().empty());
   const std::string printed = output_of(with_json(command_of(state.inputs(), plan_file_of(*state.snapshot()))));
@@ -123,7 +123,7 @@ TEST_F(SameAnswers, OfAPlanFileThatTheCommandWrote) {
   output_of("fsdp-plan qwen3_tts --gpus 4 --mem 24G --set clip_seconds=6 --clip-grad-norm none -o " + path);
   const auto inputs = inputs_of_file(path, test::library());
   ASSERT_TRUE(inputs.has_value()) << to_string(inputs.error().front());
-  EXPECT_EQ(inputs->options.at(Option::SetDimension), std::vector<std::string>{"clip_seconds=6"})
+  EXPECT_EQ(texts_of(*inputs, PlanChoice::SetDimension), std::vector<std::string>{"clip_seconds=6"})
       << "sizes that follow from it stay formulas";
   AppState state(test::library());
   state.open(*inputs);
@@ -134,9 +134,11 @@ TEST_F(SameAnswers, OfAPlanFileThatTheCommandWrote) {
 
 TEST(Command, QuotesWhatAShellWouldTakeApart) {
   Inputs inputs = test::small_inputs();
-  inputs = with_option(inputs, Option::GpuName, "H100 SXM");
-  inputs.options[Option::Freeze] = {"a.*", "it's"};
-  EXPECT_EQ(command_of(inputs, {}), "fsdp-plan mlp --gpus 4 --gpu 'H100 SXM' --freeze 'a.*' 'it'\\''s'");
+  inputs = test::with(inputs, PlanChoice::GpuName, "H100 SXM");
+  inputs.choices.frozen = {"a.*", "it's"};
+  EXPECT_EQ(command_of(inputs, {}), "fsdp-plan mlp --gpu 'H100 SXM' --gpus 4 --freeze 'a.*' 'it'\\''s'");
+  EXPECT_EQ(command_of(with_typed(inputs, PlanChoice::Gpus, "as many"), {}),
+            "fsdp-plan mlp --gpus 'as many' --gpu 'H100 SXM' --freeze 'a.*' 'it'\\''s'");
 }
 
 }  // namespace

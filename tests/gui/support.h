@@ -12,6 +12,7 @@
 #include <QTest>
 #include <QTimer>
 #include <string>
+#include <utility>
 
 #include "core/spec/model_library.h"
 #include "gui/state/app_state.h"
@@ -25,21 +26,27 @@ inline std::string library() {
 /// The example that answers in some milliseconds.
 constexpr int kSmallExample = 5;
 
+constexpr Bytes gib(std::int64_t count) {
+  return Bytes(count << 30);
+}
+
 /// `mlp` on 4 GPUs of 16 GiB: a search of some milliseconds.
 inline Inputs small_inputs(const std::string& model = "mlp") {
   Inputs inputs;
   inputs.model = model;
-  inputs = with_option(std::move(inputs), planner::Option::Gpus, "4");
-  return with_option(std::move(inputs), planner::Option::Memory, "16G");
+  inputs.choices = {.gpus = 4, .memory = gib(16)};
+  return inputs;
 }
 
 /// The same with the dear choices made: a model of this size then answers in a fraction of a second.
 inline Inputs quick_inputs(const std::string& model) {
-  Inputs inputs = small_inputs(model);
-  inputs = with_option(std::move(inputs), planner::Option::Strategy, "FULL_SHARD");
-  inputs = with_option(std::move(inputs), planner::Option::Wrap, "blocks");
-  inputs = with_option(std::move(inputs), planner::Option::WrapEnds, "yes");
-  return with_option(std::move(inputs), planner::Option::Offload, "no");
+  return with_choices(small_inputs(model),
+                      {.strategy = "FULL_SHARD", .wrap = planner::Wrap{}, .wrap_ends = true, .cpu_offload = false});
+}
+
+/// With a choice as one writes it. REQUIRES: it can be read.
+inline Inputs with(Inputs inputs, planner::PlanChoice choice, const std::string& text) {
+  return with_text(std::move(inputs), choice, text).value();
 }
 
 /// Milliseconds. However busy a machine is, only what hangs takes as long.

@@ -17,7 +17,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 using test::wait_until_idle;
 
 QLabel* label_named(MainWindow& window, const QString& name) {
@@ -77,7 +77,7 @@ TEST(VerdictFace, WhatOnlyTheMarginForbidsIsSaidSo) {
   ASSERT_TRUE(wait_until_idle(window.state()));
   // A little more than the peak, and less than the peak with its margin.
   const std::int64_t mib = (window.state().snapshot()->report.memory.peaks.device.count() >> 20) + 20;
-  window.state().change(with_option(window.state().inputs(), Option::Memory, std::to_string(mib) + "MiB"), "memory");
+  window.state().change(test::with(window.state().inputs(), PlanChoice::Memory, std::to_string(mib) + "MiB"), "memory");
   ASSERT_TRUE(wait_until_idle(window.state()));
   const MemoryReport& memory = window.state().snapshot()->report.memory;
   ASSERT_LE(memory.peaks.device, memory.budget);
@@ -91,7 +91,7 @@ TEST(VerdictFace, EverySuggestionIsReachable) {
   MainWindow window(test::library());
   window.resize(800, 500);
   window.show();
-  window.state().open(with_option(test::quick_inputs("llama3_1_8b"), Option::Gpus, "2"));
+  window.state().open(test::with(test::quick_inputs("llama3_1_8b"), PlanChoice::Gpus, "2"));
   ASSERT_TRUE(wait_until_idle(window.state()));
   const std::size_t count = window.state().snapshot()->explanation.remedies.size();
   auto* all = window.findChild<QToolButton*>("all_remedies");
@@ -132,21 +132,21 @@ TEST(Controls, NoTwoHaveTheSameNameAndAModelWithoutTokensHasNoSequence) {
   for (const ControlInfo& info : control_infos()) {
     EXPECT_TRUE(names.insert(std::string(info.label)).second) << info.label;
   }
-  EXPECT_TRUE(window.controls().control(Option::Sequence)->isHidden());
+  EXPECT_TRUE(window.controls().control(PlanChoice::Sequence)->isHidden());
   window.state().open(test::quick_inputs("gpt2"));
-  EXPECT_FALSE(window.controls().control(Option::Sequence)->isHidden());
+  EXPECT_FALSE(window.controls().control(PlanChoice::Sequence)->isHidden());
 }
 
 TEST(Controls, ABareNumberOfMemoryIsInGibibytes) {
   AppState state(test::library());
   ControlPanel panel(state);
   panel.show();
-  auto* line = panel.control(Option::Memory)->findChild<QLineEdit*>();
+  auto* line = panel.control(PlanChoice::Memory)->findChild<QLineEdit*>();
   line->setFocus();
   line->selectAll();
   QTest::keyClicks(line, "12");
   QTest::keyClick(line, Qt::Key_Return);
-  EXPECT_EQ(text_of(state.inputs(), Option::Memory), "12GiB");
+  EXPECT_EQ(state.inputs().choices.memory, test::gib(12));
 }
 
 TEST(MainWindowTitle, APlanFileIsCalledByItsName) {

@@ -22,7 +22,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 using test::wait_until_idle;
 
 class WindowSizes : public testing::Test {
@@ -50,7 +50,7 @@ QDockWidget& dock(const MainWindow& window, const char* name) {
 }
 
 TEST_F(WindowSizes, NothingLiesOnAnythingElse) {
-  const Inputs does_not_fit = with_option(test::quick_inputs("gpt2"), Option::Memory, "1G");
+  const Inputs does_not_fit = test::with(test::quick_inputs("gpt2"), PlanChoice::Memory, "1G");
   for (const QSize& size : {QSize(672, 460), QSize(800, 500), QSize(1024, 700), QSize(1360, 860), QSize(3840, 2160)}) {
     const auto window = opened(size, size.width() == 672 ? does_not_fit : test::quick_inputs("gpt2"));
     EXPECT_EQ(window->size(), size);
@@ -145,27 +145,29 @@ TEST_F(WindowSizes, LanesFillALargeScreen) {
 
 TEST_F(WindowSizes, NoFieldCutsItsText) {
   std::vector<Inputs> all;
-  const auto on = [](std::initializer_list<std::pair<Option, const char*>> options) {
+  const auto on = [](std::initializer_list<std::pair<PlanChoice, const char*>> choices) {
     Inputs inputs = test::quick_inputs("gpt2");
-    for (const auto& [option, text] : options) inputs = with_option(std::move(inputs), option, text);
+    for (const auto& [choice, text] : choices) inputs = test::with(std::move(inputs), choice, text);
     return inputs;
   };
-  all.push_back(on({{Option::Memory, "80G"}}));
-  all.push_back(on({{Option::GpuName, "H100 SXM"}, {Option::Gpus, "8"}, {Option::Nodes, "2"}}));
-  all.push_back(on({{Option::GpuName, "A100 40GB PCIe"}, {Option::Nodes, "2"}, {Option::Strategy, "HYBRID_SHARD"}}));
+  all.push_back(on({{PlanChoice::Memory, "80G"}}));
+  all.push_back(on({{PlanChoice::GpuName, "H100 SXM"}, {PlanChoice::Gpus, "8"}, {PlanChoice::Nodes, "2"}}));
+  all.push_back(
+      on({{PlanChoice::GpuName, "A100 40GB PCIe"}, {PlanChoice::Nodes, "2"}, {PlanChoice::Strategy, "HYBRID_SHARD"}}));
   // The longest name that is shipped.
   std::string longest;
   const auto library = read_cluster_library(test::library() + "/clusters");
   for (const Cluster& cluster : library->clusters) {
     if (cluster.name.size() > longest.size()) longest = cluster.name;
   }
-  all.push_back(on({{Option::ClusterFile, longest.c_str()}}));
+  all.push_back(on({{PlanChoice::ClusterFile, longest.c_str()}}));
   for (const Inputs& inputs : all) {
     const auto window = opened({1360, 860}, inputs);
     ASSERT_TRUE(window->state().errors().empty()) << to_string(window->state().errors().front());
-    for (const Option option : {Option::ClusterFile, Option::GpuName, Option::Strategy, Option::Checkpoint,
-                                Option::Wrap, Option::Precision, Option::Reshard, Option::ReduceDtype}) {
-      const Control* control = window->controls().control(option);
+    for (const PlanChoice choice :
+         {PlanChoice::ClusterFile, PlanChoice::GpuName, PlanChoice::Strategy, PlanChoice::Checkpoint, PlanChoice::Wrap,
+          PlanChoice::Precision, PlanChoice::Reshard, PlanChoice::ReduceDtype}) {
+      const Control* control = window->controls().control(choice);
       const auto* list = control->findChild<QComboBox*>();
       const QString shown = list->isEditable()         ? list->currentText()
                             : list->currentIndex() < 0 ? list->placeholderText()
@@ -181,7 +183,7 @@ TEST_F(WindowSizes, NoFieldCutsItsText) {
 
 TEST_F(WindowSizes, WhoEditsALongNameSeesAllOfIt) {
   const auto window = opened({1360, 860});
-  Control* cluster = window->controls().control(Option::ClusterFile);
+  Control* cluster = window->controls().control(PlanChoice::ClusterFile);
   auto* line = cluster->findChild<QLineEdit*>();
   const QString name = "4 nodes of 8x RTX 4090, 25 Gb/s Ethernet";
   cluster->show_value(name, true);
@@ -199,7 +201,7 @@ TEST_F(WindowSizes, WhoEditsALongNameSeesAllOfIt) {
 
 TEST_F(WindowSizes, WhatHasNoRoomSaysThatThereIsMore) {
   const auto window = opened({1360, 860});
-  Control* strategy = window->controls().control(Option::Strategy);
+  Control* strategy = window->controls().control(PlanChoice::Strategy);
   const QString name = "(mixed a strategy whose name is far too long for any field)";
   strategy->show_value(name, false);
   const auto* list = strategy->findChild<QComboBox*>();

@@ -25,7 +25,7 @@
 namespace fsdp::gui {
 namespace {
 
-using planner::Option;
+using planner::PlanChoice;
 using test::wait_until_idle;
 
 QImage drawn(PlotWidget& chart, const QSize& size) {
@@ -51,14 +51,14 @@ TEST(FirstSearch, IsSaidToRunAndTheControlsShowNothingYet) {
   EXPECT_NE(drawn(*chart, size), drawn(other, size)) << "it asks to choose a model, which is chosen";
   other.set_is_waiting(true);
   EXPECT_EQ(drawn(*chart, size), drawn(other, size));
-  for (const Option option :
-       {Option::Batch, Option::Sequence, Option::GlobalBatch, Option::Accumulate, Option::Shard}) {
-    const auto* box = window.controls().control(option)->findChild<QSpinBox*>();
+  for (const PlanChoice choice :
+       {PlanChoice::Batch, PlanChoice::Sequence, PlanChoice::GlobalBatch, PlanChoice::Accumulate, PlanChoice::Shard}) {
+    const auto* box = window.controls().control(choice)->findChild<QSpinBox*>();
     EXPECT_EQ(box->text(), "–") << box->accessibleName().toStdString();
   }
-  EXPECT_EQ(window.controls().control(Option::Gpus)->findChild<QSpinBox*>()->text(), "4") << "this one was given";
+  EXPECT_EQ(window.controls().control(PlanChoice::Gpus)->findChild<QSpinBox*>()->text(), "4") << "this one was given";
   ASSERT_TRUE(wait_until_idle(window.state()));
-  EXPECT_NE(window.controls().control(Option::Batch)->findChild<QSpinBox*>()->text(), "–");
+  EXPECT_NE(window.controls().control(PlanChoice::Batch)->findChild<QSpinBox*>()->text(), "–");
 }
 
 /// Where the second picture has the ground of a note, and the first does not.
@@ -122,7 +122,7 @@ TEST(Controls, ABandwidthIsShownWithABlankAndTakenSo) {
   window.show();
   window.state().open(test::small_inputs());
   ASSERT_TRUE(wait_until_idle(window.state()));
-  auto* line = window.controls().control(Option::IntraBandwidth)->findChild<QLineEdit*>();
+  auto* line = window.controls().control(PlanChoice::IntraBandwidth)->findChild<QLineEdit*>();
   ASSERT_EQ(line->text(), "31.5 GB/s");
   line->setText("32.5 GB/s");
   line->setModified(true);
@@ -153,8 +153,8 @@ TEST(Errors, StandAboveTheChartsAndNotInTheStatusBarAsWell) {
   window.state().open(before);
   ASSERT_TRUE(wait_until_idle(window.state()));
   window.statusBar()->showMessage("something older");
-  Inputs wrong = with_option(before, Option::Gpus, "many");
-  wrong = with_option(std::move(wrong), Option::Clip, "much");
+  Inputs wrong = with_typed(before, PlanChoice::Gpus, "many");
+  wrong = with_typed(std::move(wrong), PlanChoice::Clip, "much");
   window.state().change(wrong, "nonsense");
   ASSERT_TRUE(wait_until_idle(window.state()));
   ASSERT_GE(window.state().errors().size(), 2U);
@@ -162,6 +162,65 @@ TEST(Errors, StandAboveTheChartsAndNotInTheStatusBarAsWell) {
   const auto* problem = window.findChild<QLabel*>("problem");
   EXPECT_TRUE(problem->isVisible());
   EXPECT_EQ(problem->text().count('\n') + 1, static_cast<qsizetype>(window.state().errors().size())) << "a line each";
+}
+
+TEST(Errors, WhatCannotBeReadStaysInItsFieldUntilItIsTypedAnewOrUndone) {
+  MainWindow window(test::library());
+  window.show();
+  AppState& state = window.state();
+  state.open(test::small_inputs());
+  ASSERT_TRUE(wait_until_idle(state));
+  auto* memory = window.controls().control(PlanChoice::Memory)->findChild<QLineEdit*>();
+  const auto type = [&](const QString& text) {
+    memory->setFocus();
+    memory->selectAll();
+    QTest::keyClicks(memory, text);
+    QTest::keyClick(memory, Qt::Key_Return);
+    ASSERT_TRUE(wait_until_idle(state));
+  };
+  const auto* problem = window.findChild<QLabel*>("problem");
+  type("plenty");
+  EXPECT_EQ(memory->text(), "plenty");
+  EXPECT_TRUE(memory->font().bold()) << "it is the user's own";
+  EXPECT_TRUE(problem->isVisible());
+  EXPECT_TRUE(problem->text().contains("\"plenty\"")) << problem->text().toStdString();
+  EXPECT_FALSE(state.inputs().choices.memory.has_value()) << "nothing is assumed in its place";
+  EXPECT_TRUE(state.is_stale());
+  // Another choice leaves it there, and the answer still lacks it.
+  state.change(test::with(state.inputs(), PlanChoice::Gpus, "2"), "GPUs");
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_EQ(memory->text(), "plenty");
+  EXPECT_TRUE(problem->isVisible());
+  // Each is one step of undo.
+  state.undo_stack().undo();
+  state.undo_stack().undo();
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_EQ(memory->text(), "16.0 GiB");
+  EXPECT_FALSE(problem->isVisible());
+  state.undo_stack().redo();
+  ASSERT_TRUE(wait_until_idle(state));
+  EXPECT_EQ(memory->text(), "plenty");
+  type("24GiB");
+  EXPECT_EQ(memory->text(), "24.0 GiB");
+  EXPECT_TRUE(state.errors().empty());
+  EXPECT_EQ(state.snapshot()->report.memory.budget, test::gib(24));
+  // The same in other words is no change, and is shown in the usual ones.
+  const int steps = state.undo_stack().count();
+  type("24576 MiB");
+  EXPECT_EQ(memory->text(), "24.0 GiB");
+  EXPECT_EQ(state.undo_stack().count(), steps);
+}
+
+TEST(Errors, OfAKeptPlanNameEachUnreadableTextOnce) {
+  AppState state(test::library());
+  state.open(test::small_inputs());
+  ASSERT_TRUE(wait_until_idle(state));
+  state.set_kept(true);
+  state.change(with_typed(with_typed(state.inputs(), PlanChoice::Gpus, "many"), PlanChoice::Clip, "much"), "nonsense");
+  ASSERT_TRUE(wait_until_idle(state));
+  ASSERT_EQ(state.errors().size(), 2U);
+  EXPECT_EQ(state.errors()[0].where, "--clip-grad-norm");
+  EXPECT_EQ(state.errors()[1].where, "--gpus");
 }
 
 TEST(Exposed, OfAnOffloadedOptimizerSaysWhatTheGpuWaitsForToo) {
@@ -175,7 +234,7 @@ TEST(Exposed, OfAnOffloadedOptimizerSaysWhatTheGpuWaitsForToo) {
   window.state().open(test::quick_inputs("gpt2"));
   ASSERT_TRUE(wait_until_idle(window.state()));
   EXPECT_FALSE(shows("CPU optimizer"));
-  window.state().change(with_option(test::quick_inputs("gpt2"), Option::Offload, "yes"), "offload");
+  window.state().change(test::with(test::quick_inputs("gpt2"), PlanChoice::Offload, "yes"), "offload");
   ASSERT_TRUE(wait_until_idle(window.state()));
   EXPECT_TRUE(shows("CPU optimizer"));
 }

@@ -2,6 +2,7 @@
 
 #include "planner/plan_request.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,6 +76,24 @@ TEST(PlanChoices, EachIsWrittenAsItIsReadAndTouchesNoOther) {
   }
 }
 
+TEST(PlanChoices, EachHasAPlaceAndSomeAFormerOne) {
+  for (const PlanChoice choice : plan_choices()) {
+    EXPECT_EQ(choice_of_place(place_of(choice)), choice);
+    const std::string_view former = info_of(choice).former;
+    EXPECT_EQ(choice_of_place(former.empty() ? place_of(choice) : former), choice);
+  }
+  EXPECT_EQ(choice_of_place("--states"), PlanChoice::OptimizerStatesName);
+  EXPECT_EQ(choice_of_place("--force"), std::nullopt);
+  EXPECT_EQ(choice_of_place(""), std::nullopt) << "most have no former place";
+}
+
+TEST(PlanChoices, OnlySomeOfThemAreThoseThatAreWantedAndNothingElse) {
+  const PlanChoices machines = only(all_choices(), is_about_machines);
+  for (const PlanChoice choice : plan_choices()) EXPECT_EQ(has(machines, choice), is_about_machines(choice));
+  EXPECT_TRUE(with_change(only(all_choices(), [](PlanChoice choice) { return !is_about_machines(choice); }),
+                          machines) == all_choices());
+}
+
 TEST(PlanChoices, NamesOfThePublishedTablesAreAllWritten) {
   for (const PlanChoice choice : plan_choices()) {
     const std::string_view all = info_of(choice).values;
@@ -87,6 +106,10 @@ TEST(PlanChoices, NamesOfThePublishedTablesAreAllWritten) {
       begin = end + 1;
     }
   }
+}
+
+TEST(PlanChoices, TheFlavorsOfThePublishedTableAreAllThereAre) {
+  EXPECT_EQ(info_of(PlanChoice::Flavor).values, fmt::format("{}", fmt::join(flavors(), "|")));
 }
 
 TEST(PlanChoices, TheWordsOfACommandMakeThemAgain) {
