@@ -21,9 +21,12 @@ std::vector<T> fixed_or(const std::optional<T>& fixed, const std::vector<T>& ran
   return fixed ? std::vector<T>{*fixed} : range;
 }
 
-std::string wrapping_label(std::int64_t blocks_per_unit, bool has_blocks, bool ends, bool frozen) {
+std::string wrapping_label(const Wrap& wrap, bool has_blocks, bool ends, bool frozen) {
+  const std::int64_t blocks_per_unit = wrap.blocks_per_unit;
   std::string label;
-  if (blocks_per_unit == 0 || !has_blocks) {
+  if (wrap.parts != BlockParts::Whole) {
+    label = wrap.parts == BlockParts::Sublayers ? "per sublayer" : "per projection";
+  } else if (blocks_per_unit == 0 || !has_blocks) {
     label = "root";
   } else if (blocks_per_unit == 1) {
     label = "per block";
@@ -35,31 +38,52 @@ std::string wrapping_label(std::int64_t blocks_per_unit, bool has_blocks, bool e
   return label;
 }
 
+/// Units inside blocks matter where blocks are large: up to four of them are on a device at a time, gathered or as
+/// gradients.
+bool looks_inside_blocks(const Space& space, const Model& model, const Cluster& cluster) {
+  if (space.parts_from == 0) return true;
+  const std::int64_t gathered = largest_block(model) * size_of(activation_dtype(model, space.base)).count();
+  return gathered >= cluster.gpu.usable_memory.value.count() / space.parts_from;
+}
+
+/// The ways to wrap the blocks.
+std::vector<Wrap> block_wraps(const Space& space, const Model& model, const Cluster& cluster,
+                              const Wrappables& wrappables) {
+  if (space.wrap) return {*space.wrap};
+  std::vector<Wrap> wraps;
+  for (const std::int64_t blocks : space.blocks_per_unit) wraps.push_back(Wrap{blocks, {}});
+  if (!looks_inside_blocks(space, model, cluster)) return wraps;
+  for (const BlockParts parts : space.block_parts) {
+    const auto& inside = parts == BlockParts::Sublayers ? wrappables.sublayers : wrappables.projections;
+    if (!inside.empty()) wraps.push_back(Wrap{1, {}, parts});
+  }
+  return wraps;
+}
+
 /// Every way of wrapping once: without stacks or ends some of them are the same.
-Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model& model) {
+Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model& model, const Cluster& cluster) {
   if (space.wrap && !space.wrap->patterns.empty()) {
     FSDP_TRY(Wrapping wrapping, wrapping_of_patterns(model, space.wrap->patterns));
     return std::vector{
-        NamedWrapping{std::move(wrapping), fmt::format("units {}", to_text(*space.wrap)), 1, false, false}};
+        NamedWrapping{.wrapping = std::move(wrapping), .label = fmt::format("units {}", to_text(*space.wrap))}};
   }
   const Wrappables wrappables = wrappables_of(model);
-  const std::vector<std::int64_t> groups =
-      space.wrap ? std::vector{space.wrap->blocks_per_unit} : space.blocks_per_unit;
   std::vector<bool> ends = {true, false};
   if (space.wrap_ends) ends = {*space.wrap_ends};
   // "root" means the root alone, unless the ends were asked for by name.
   if (space.wrap && space.wrap->blocks_per_unit == 0 && !space.wrap_ends) ends = {false};
   std::vector<NamedWrapping> wrappings;
-  for (const std::int64_t group : groups) {
+  for (const Wrap& wrap : block_wraps(space, model, cluster, wrappables)) {
     for (const bool with_ends : ends) {
       for (const bool with_frozen : {true, false}) {
-        if (group == 0 && with_frozen && space.wrap && !space.wrap_ends) continue;
+        if (wrap.blocks_per_unit == 0 && with_frozen && space.wrap && !space.wrap_ends) continue;
         NamedWrapping named;
-        named.wrapping = wrapping_of(model, wrappables, group, with_ends, with_frozen);
-        named.blocks_per_unit = group;
+        FSDP_TRY(named.wrapping, wrapping_of(model, wrappables, wrap, with_ends, with_frozen));
+        named.blocks_per_unit = wrap.blocks_per_unit;
+        named.parts = wrap.parts;
         named.ends = with_ends && !wrappables.ends.empty();
         named.frozen = with_frozen && !wrappables.frozen.empty();
-        named.label = wrapping_label(group, !wrappables.stacks.empty(), named.ends, named.frozen);
+        named.label = wrapping_label(wrap, !wrappables.stacks.empty(), named.ends, named.frozen);
         const bool is_new = std::none_of(wrappings.begin(), wrappings.end(),
                                          [&](const NamedWrapping& other) { return other.wrapping == named.wrapping; });
         if (is_new) wrappings.push_back(std::move(named));
@@ -245,7 +269,7 @@ Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster
 
 Result<Families> families_of(const Space& space, const Model& model, const Cluster& cluster) {
   Errors errors;
-  auto wrappings = wrappings_of(space, model);
+  auto wrappings = wrappings_of(space, model, cluster);
   const auto meshes = meshes_of(space, cluster);
   const auto batches = batches_of(space, cluster);
   keep_errors(wrappings, errors);
@@ -302,10 +326,10 @@ std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::
   const ReshardAfterForward resharded{family.reshard, family.reshard_world_size};
   const ReshardAfterForward never{Kind::Never, 0};
   std::vector<Unit> units;
-  for (const std::vector<UnitModules>& stack : wrapping.stacks) {
+  for (const std::vector<UnitGroup>& stack : wrapping.stacks) {
     for (std::size_t i = 0; i < stack.size(); ++i) {
       const bool is_kept = static_cast<std::int64_t>(stack.size() - i) <= kept;
-      units.push_back({stack[i], is_kept ? never : resharded});
+      for (const UnitModules& unit : stack[i]) units.push_back({unit, is_kept ? never : resharded});
     }
   }
   const bool all_kept = wrapping.has_units() && kept >= wrapping.longest();

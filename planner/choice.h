@@ -34,7 +34,7 @@ struct Family {
   std::int64_t accumulation = 1;
   std::int64_t forward_prefetch = 0;
   std::int64_t backward_prefetch = 1;
-  std::vector<std::int32_t> kept;  ///< Last units of each stack that stay unsharded; all of them: the others too.
+  std::vector<std::int32_t> kept;  ///< Last groups of units of each stack that stay unsharded; all: the others too.
   std::vector<std::int32_t> checkpointed;  ///< First blocks of each stack that are checkpointed.
 
   std::int64_t size() const { return static_cast<std::int64_t>(kept.size() * checkpointed.size()); }
@@ -46,6 +46,7 @@ struct NamedWrapping {
   Wrapping wrapping;
   std::string label;  ///< "per 2 blocks + embeddings, head"
   std::int64_t blocks_per_unit = 1;
+  BlockParts parts = BlockParts::Whole;
   bool ends = false;
   bool frozen = false;
 };

@@ -157,7 +157,7 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   // Up to how many kept units a unit is still resharded. The root never is.
   std::vector<std::size_t> resharded;
   for (const auto& stack : wrapping.stacks) {
-    for (std::size_t i = 0; i < stack.size(); ++i) resharded.push_back(stack.size() - i);
+    for (std::size_t i = 0; i < stack.size(); ++i) resharded.insert(resharded.end(), stack[i].size(), stack.size() - i);
   }
   resharded.resize(layout.units.size() - 1, longest);
   resharded.push_back(0);
@@ -210,9 +210,6 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
 
   UnitSums sums;
   sums.outside = simulator::outside_terms(predictor.cluster(), plan);
-  std::size_t units_to_go = 0;
-  for (const auto& stack : wrapping.stacks) units_to_go += stack.size();
-  std::size_t units_of_stack = 0;
   double optimizer = 0;
   for (const ShardedUnit& unit : layout.units) {
     sums.states += bytes_of(unit.shard_elements, unit.original_dtype);
@@ -222,14 +219,17 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
       optimizer += static_cast<double>(parameter.local_elements) * state_bytes(base_.optimizer, unit.original_dtype);
     }
     if (unit.is_root) sums.root = bytes_of(unit.full_elements, unit.param_dtype);
-    if (!unit.is_root && units_to_go > 0) {
-      --units_to_go;
-      if (units_of_stack == 0) {
-        sums.unsharded.push_back({0});
-        units_of_stack = wrapping.stacks[sums.unsharded.size() - 1].size();
+  }
+  std::size_t next_unit = 0;
+  for (const auto& stack : wrapping.stacks) {
+    std::vector<std::int64_t>& unsharded = sums.unsharded.emplace_back(1, 0);
+    for (const UnitGroup& group : stack) {
+      std::int64_t bytes = unsharded.back();
+      for (std::size_t i = 0; i < group.size(); ++i, ++next_unit) {
+        const ShardedUnit& unit = layout.units[next_unit];
+        bytes += bytes_of(unit.full_elements, unit.param_dtype);
       }
-      --units_of_stack;
-      sums.unsharded.back().push_back(sums.unsharded.back().back() + bytes_of(unit.full_elements, unit.param_dtype));
+      unsharded.push_back(bytes);
     }
   }
   sums.states += static_cast<std::int64_t>(optimizer);
@@ -242,7 +242,10 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
     for (const int parameter : call.parameters) {
       const int owner = layout.unit_of_parameter[parameter];
       const ShardedUnit& unit = layout.units[owner];
-      if (!unit.is_root) largest = std::max(largest, bytes_of(unit.full_elements, unit.param_dtype));
+      // A unit inside the call is gathered for a part of it only.
+      const bool is_around = std::any_of(unit.modules.begin(), unit.modules.end(),
+                                         [&](int module) { return index_.contains(module, call.module); });
+      if (!unit.is_root && is_around) largest = std::max(largest, bytes_of(unit.full_elements, unit.param_dtype));
     }
     sums.unit_of_call.push_back(largest);
   }
@@ -350,7 +353,9 @@ std::int64_t LowerBounds::live_slack(const Family& family) {
   for (const std::vector<std::int64_t>& unsharded : units.unsharded) {
     for (std::size_t u = 1; u < unsharded.size(); ++u) unit = std::max(unit, unsharded[u] - unsharded[u - 1]);
   }
-  return recompute + 2 * unit;
+  // Recomputing a block gathers all units inside it, and each stays until its own backward.
+  const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
+  return recompute + (has_parts ? 3 : 2) * unit;
 }
 
 }  // namespace fsdp::planner

@@ -55,11 +55,11 @@ class LowerBounds {
 
   /// Sums over units, for one mesh, wrapping and way to reshard.
   struct UnitSums {
-    std::int64_t states = 0;                 ///< Sharded parameters and optimizer states of a rank.
-    std::int64_t gradients = 0;              ///< Sharded gradients of a rank.
-    std::int64_t root = 0;                   ///< Unsharded parameters of the root.
-    std::vector<std::int64_t> unit_of_call;  ///< [call] Unsharded bytes of the unit that runs it; 0: the root.
-    std::vector<std::vector<std::int64_t>> unsharded;  ///< [stack][units] Of the first units of the stack.
+    std::int64_t states = 0;                           ///< Sharded parameters and optimizer states of a rank.
+    std::int64_t gradients = 0;                        ///< Sharded gradients of a rank.
+    std::int64_t root = 0;                             ///< Unsharded parameters of the root.
+    std::vector<std::int64_t> unit_of_call;            ///< [call] Unsharded bytes of the unit around it; 0: the root.
+    std::vector<std::vector<std::int64_t>> unsharded;  ///< [stack][groups] Of the first groups of the stack.
     std::vector<Seconds> gathers;                      ///< [kept] All-gathers of one micro-batch,
     std::vector<Seconds> copies;                       ///< [kept] and their copies out, on the compute stream.
     Seconds reduces{0};                                ///< Reduce-scatters of one micro-batch,

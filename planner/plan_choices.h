@@ -201,8 +201,9 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::Replicate, "--replicate", "", "Copies of the model"},
     PlanChoiceInfo{PlanChoice::Reshard, "--reshard", "true|false",
                    "reshard_after_forward: true, false, a smaller world size, keep-last:4"},
-    PlanChoiceInfo{PlanChoice::Wrap, "--wrap", "blocks|root",
-                   "Units: blocks, 4 (blocks in one), root, or names with commas: model.layers.*, class names"},
+    PlanChoiceInfo{PlanChoice::Wrap, "--wrap", "blocks|sublayers|projections|root",
+                   "Units: blocks, 4 (blocks in one), sublayers (attention, MLP), projections, root, or names with "
+                   "commas: model.layers.*, class names"},
     PlanChoiceInfo{PlanChoice::WrapEnds, "--wrap-ends", "yes|no", "Wrap embeddings and heads as separate units"},
     PlanChoiceInfo{PlanChoice::Checkpoint, "--activation-checkpointing", "none|full|selective",
                    "Activation checkpointing: none, full, selective, 12 (blocks), selective:12", "--checkpoint"},

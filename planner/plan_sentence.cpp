@@ -132,32 +132,75 @@ std::string batch_of(const Plan& plan) {
                      counted(micro * plan.accumulation * ranks, "sample"));
 }
 
-std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts) {
-  std::vector<std::string> others;
+namespace {
+
+/// The units of a plan below the root, by what they wrap.
+struct WrappedModules {
   std::size_t blocks = 0;
-  std::size_t per_unit = 0;
+  std::size_t blocks_per_unit = 0;
+  std::vector<std::string> parts;   ///< Names inside a block, where units lie there in each block: "self_attn".
+  std::vector<std::string> others;  ///< Other modules.
+};
+
+/// The block that a module lies in; empty: in none.
+std::string_view block_around(std::string_view module, const ModelFacts& facts) {
+  for (std::string_view above = parent_name(module); !above.empty(); above = parent_name(above)) {
+    if (facts.blocks.contains(std::string(above))) return above;
+  }
+  return {};
+}
+
+WrappedModules wrapped_modules_of(const Plan& plan, const ModelFacts& facts) {
+  WrappedModules wrapped;
+  std::vector<std::string> inside;
   for (const Unit& unit : plan.units) {
     const bool is_of_blocks = std::all_of(unit.modules.begin(), unit.modules.end(),
                                           [&](const std::string& module) { return facts.blocks.contains(module); });
     if (is_of_blocks) {
-      blocks += unit.modules.size();
-      per_unit = std::max(per_unit, unit.modules.size());
-    } else {
-      std::copy_if(unit.modules.begin(), unit.modules.end(), std::back_inserter(others),
-                   [](const std::string& module) { return !module.empty(); });
+      wrapped.blocks += unit.modules.size();
+      wrapped.blocks_per_unit = std::max(wrapped.blocks_per_unit, unit.modules.size());
+      continue;
+    }
+    for (const std::string& module : unit.modules) {
+      const std::string_view block = block_around(module, facts);
+      if (!module.empty()) (block.empty() ? wrapped.others : inside).push_back(module);
+      if (block.empty()) continue;
+      std::string part = module.substr(block.size() + 1);
+      const bool is_new = std::find(wrapped.parts.begin(), wrapped.parts.end(), part) == wrapped.parts.end();
+      if (is_new) wrapped.parts.push_back(std::move(part));
     }
   }
+  // Said of each block, or of none.
+  if (inside.size() != wrapped.parts.size() * facts.blocks.size()) {
+    wrapped.others.insert(wrapped.others.begin(), inside.begin(), inside.end());
+    wrapped.parts.clear();
+  }
+  return wrapped;
+}
+
+}  // namespace
+
+std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts) {
+  const auto [blocks, per_unit, parts, others] = wrapped_modules_of(plan, facts);
   std::string text = "fully_shard";
+  const auto all = static_cast<std::int64_t>(facts.blocks.size());
   if (blocks > 0) {
-    const auto all = static_cast<std::int64_t>(facts.blocks.size());
     text += blocks < facts.blocks.size() ? fmt::format(" on {} of {}", blocks, counted(all, "block"))
             : per_unit == 1              ? " per block"
                                          : fmt::format(" per {} blocks", per_unit);
   }
-  if (others.empty()) return blocks > 0 ? text : "fully_shard on the root only";
+  if (!parts.empty()) {
+    const std::string names = fmt::format("{}", fmt::join(fold_names(parts), ", "));
+    const bool is_short = names.size() <= kMostNameColumns;
+    const std::string number = counted(static_cast<std::int64_t>(parts.size()), "module");
+    text += blocks > 0 ? fmt::format(" and its {}", is_short ? names : number + " inside")
+                       : fmt::format(" on {} of each block", is_short ? names : number);
+  }
+  const bool has_blocks = blocks > 0 || !parts.empty();
+  if (others.empty()) return has_blocks ? text : "fully_shard on the root only";
   const std::string names = fmt::format("{}", fmt::join(fold_names(others), ", "));
-  const std::string number = counted(static_cast<std::int64_t>(others.size()), blocks > 0 ? "other module" : "module");
-  return fmt::format("{} {} {}", text, blocks > 0 ? "+" : "on", names.size() <= kMostNameColumns ? names : number);
+  const std::string number = counted(static_cast<std::int64_t>(others.size()), has_blocks ? "other module" : "module");
+  return fmt::format("{} {} {}", text, has_blocks ? "+" : "on", names.size() <= kMostNameColumns ? names : number);
 }
 
 std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin) {

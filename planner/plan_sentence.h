@@ -32,7 +32,7 @@ std::string optimizer_of(const Plan& plan);
 /// "batch 2 (seq 8192) x 4 accumulation x 4 GPUs = 32 samples a step".
 std::string batch_of(const Plan& plan);
 
-/// "fully_shard per block + model.embed_tokens, lm_head".
+/// "fully_shard per block + model.embed_tokens, lm_head"; "fully_shard per block and its self_attn, mlp".
 std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts);
 
 /// "FULL_SHARD (fully_shard per block, reshard_after_forward=True), batch 2 x 4 accumulation x 4 GPUs = 32 samples a

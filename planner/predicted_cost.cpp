@@ -8,8 +8,11 @@
 // can shrink when a tensor is added. That is why a point within the budget by its live bytes is always predicted in
 // full.)
 //
-// One thing breaks the law of time: code that caches keys and values in training stops doing so with the first
-// checkpointed block. Plans without one are boxes of their own there.
+// Two things break the law of time. Code that caches keys and values in training stops doing so with the first
+// checkpointed block: plans without one are boxes of their own there. And where units lie inside blocks, recomputing a
+// block gathers all of them at once, ahead of the gradients' reductions, while the backward of a block that is kept
+// gathers one after the other: more checkpointing may wait less. There the step time bounds boxes of one number of
+// checkpointed blocks only, and sums the others; no order of events changes what a sum adds up.
 //
 // These are laws of the simulator, not of every possible one. The tests hold them to brute force, and the search counts
 // every point that turns out cheaper than a bound said.
@@ -170,6 +173,8 @@ Bound PredictedCost::bound(const Box& box, int level) {
       return bound;
     }
     case CostLevel::Time: {
+      const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
+      if (has_parts && box.ranges[1].size() > 1) return {no_time, no_memory};
       const Seconds step = outcome(fastest, Detail::Time).step;
       return {box.is_point() ? rounded(step) : rounded_down(step), no_memory};
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "planner/checkpointed_blocks.h"
+#include "planner/choice.h"
 #include "planner/remedy_list.h"
 #include "planner/wrapping.h"
 
@@ -123,6 +124,29 @@ void try_ends(RemedyList& list) {
   }
 }
 
+/// Units inside blocks, for a plan that does not fit.
+void try_parts(RemedyList& list) {
+  if (list.request().verdict == Verdict::Fits) return;
+  const Model& model = list.request().predictor.model();
+  const Wrappables wrappables = wrappables_of(model);
+  const bool has_ends = std::any_of(wrappables.ends.begin(), wrappables.ends.end(),
+                                    [&](int end) { return is_unit(list.plan(), model.modules[end].name); });
+  for (const BlockParts parts : {BlockParts::Sublayers, BlockParts::Projections}) {
+    const Wrap wrap{1, {}, parts};
+    const auto wrapping = wrapping_of(model, wrappables, wrap, has_ends, false);
+    if (!wrapping) return;
+    Plan plan = list.plan();
+    Family family;
+    if (plan.units.size() > 1) {
+      family.reshard = plan.units.front().reshard_after_forward.kind;
+      family.reshard_world_size = plan.units.front().reshard_after_forward.world_size;
+    }
+    plan.units = units_of(*wrapping, family, 0);
+    if (plan.units == list.plan().units) continue;
+    list.try_plan(fmt::format("wrap the {} of each block separately", to_text(wrap)), {.wrap = wrap}, plan);
+  }
+}
+
 }  // namespace
 
 void try_plan_changes(RemedyList& list) {
@@ -132,6 +156,7 @@ void try_plan_changes(RemedyList& list) {
   try_precision(list);
   try_allocator(list);
   try_ends(list);
+  try_parts(list);
 }
 
 }  // namespace fsdp::planner

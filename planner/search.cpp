@@ -16,7 +16,9 @@
 // (planner/host_limit.h). When nothing else fits, they are searched all the same, those that need least of it first:
 // the fastest plan that the devices can hold says how much a node lacks.
 //
-// When no plan fits, the same search with the other objective finds the plan that needs least.
+// "No plan fits" is said of the whole space alone (planner/space.h): where nothing of the usual values fits, every j
+// and k and every way of wrapping is searched, and a plan that fits there is the answer. When there is none, the same
+// search with the other objective finds the plan that needs least.
 
 #include "planner/search.h"
 
@@ -26,6 +28,7 @@
 #include <cassert>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "planner/choice.h"
@@ -182,6 +185,38 @@ Result<Families> families_for(const Space& space, const Model& model, const Clus
   return families;
 }
 
+/// A search for the fastest plan of a space that fits, with all that it runs on.
+struct Attempt {
+  /// REQUIRES: all but `all` outlive this object.
+  Attempt(const Space& space, Families all, const PredictorOf& predictor_of, Bytes budget, const SearchOptions& options)
+      : families(std::move(all)),
+        limit(split_by_host(space.base, families, predictor_of)),
+        cost(space.base, limit.within, predictor_of),
+        fastest(cost, Objective::Time) {
+    fastest.on_progress(teller(options, SearchStage::Fastest, limit.within));
+    fastest.stop_when(options.should_stop);
+    fitting = fastest.next(budget.count(), space.max_predictions);
+  }
+
+  Families families;
+  HostLimit limit;
+  PredictedCost cost;
+  BranchAndBound fastest;
+  std::optional<EvaluatedPoint> fitting;
+};
+
+/// In the space as it is asked for; where nothing fits, in the whole of it.
+Result<std::unique_ptr<Attempt>> attempt_of(const Space& space, const Model& model, const Cluster& cluster,
+                                            const PredictorOf& predictor_of, const SearchOptions& options) {
+  FSDP_TRY(Families families, families_for(space, model, cluster));
+  const Bytes budget = budget_of(cluster);
+  auto attempt = std::make_unique<Attempt>(space, std::move(families), predictor_of, budget, options);
+  if (attempt->fitting || is_stopped(options)) return attempt;
+  FSDP_TRY(Families all, families_for(whole(space), model, cluster));
+  if (all.families == attempt->families.families) return attempt;
+  return std::make_unique<Attempt>(space, std::move(all), predictor_of, budget, options);
+}
+
 /// A point, and where it is known.
 struct PointFound {
   PredictedCost* cost = nullptr;
@@ -236,17 +271,11 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   Space filled = space;
   filled.base.model = model.name;
   filled.base.model_fingerprint = fingerprint_of(model);
-  FSDP_TRY(Families families, families_for(filled, model, cluster));
   const PredictorOf predictor_of = [&](std::int64_t micro_batch) -> simulator::Predictor& {
     return predictors.of(micro_batch);
   };
-  const HostLimit limit = split_by_host(filled.base, families, predictor_of);
-
-  PredictedCost cost(filled.base, limit.within, predictor_of);
-  BranchAndBound fastest(cost, Objective::Time);
-  fastest.on_progress(teller(options, SearchStage::Fastest, limit.within));
-  fastest.stop_when(options.should_stop);
-  const std::optional<EvaluatedPoint> fitting = fastest.next(budget_of(cluster).count(), space.max_predictions);
+  FSDP_TRY(const std::unique_ptr<Attempt> attempt, attempt_of(filled, model, cluster, predictor_of, options));
+  auto& [families, limit, cost, fastest, fitting] = *attempt;
   if (is_stopped(options)) return stopped();
 
   SearchResult result;

@@ -38,6 +38,8 @@ std::string_view name_of_mode(CheckpointMode mode) {
 Result<Wrap> parse_wrap(std::string_view text) {
   if (text == "blocks") return Wrap{1, {}};
   if (text == "root") return Wrap{0, {}};
+  if (text == "sublayers") return Wrap{1, {}, BlockParts::Sublayers};
+  if (text == "projections") return Wrap{1, {}, BlockParts::Projections};
   if (const auto count = parse_count(text)) {
     if (*count == 0)
       return failure("--wrap", "A unit needs at least one block.", "Write \"root\" for the root as the only unit.");
@@ -48,8 +50,10 @@ Result<Wrap> parse_wrap(std::string_view text) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view pattern = text.substr(begin, end - begin);
     if (pattern.empty()) {
-      return failure("--wrap", fmt::format("\"{}\" has an empty pattern.", text),
-                     "Write \"blocks\", \"root\", a number of blocks, or patterns such as \"model.layers.*,lm_head\".");
+      return failure(
+          "--wrap", fmt::format("\"{}\" has an empty pattern.", text),
+          "Write \"blocks\", \"sublayers\", \"projections\", \"root\", a number of blocks, or patterns such as "
+          "\"model.layers.*,lm_head\".");
     }
     wrap.patterns.emplace_back(pattern);
     begin = end + 1;
@@ -104,6 +108,8 @@ std::string to_text(const Wrap& wrap) {
     for (const std::string& pattern : wrap.patterns) text += (text.empty() ? "" : ",") + pattern;
     return text;
   }
+  if (wrap.parts == BlockParts::Sublayers) return "sublayers";
+  if (wrap.parts == BlockParts::Projections) return "projections";
   if (wrap.blocks_per_unit == 0) return "root";
   return wrap.blocks_per_unit == 1 ? "blocks" : std::to_string(wrap.blocks_per_unit);
 }
@@ -118,6 +124,13 @@ std::string to_text(const CheckpointChoice& checkpoint) {
   std::string text(name_of_mode(checkpoint.mode));
   if (checkpoint.mode != CheckpointMode::None && checkpoint.blocks) text += fmt::format(":{}", *checkpoint.blocks);
   return text;
+}
+
+Space whole(const Space& space) {
+  Space all = space;
+  all.every_number = true;
+  all.parts_from = 0;
+  return all;
 }
 
 Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {

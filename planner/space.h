@@ -4,17 +4,21 @@
 //
 //   mesh        shard x replicate = all GPUs. Shard: every divisor of a node's GPUs (1 is NO_SHARD) and every number of
 //               whole nodes that divides the GPUs.
-//   wrap        Each stack of blocks in units of 1, 2, 4 ... neighboring blocks, or everything in the root.
+//   wrap        Each stack of blocks in units of 1, 2, 4 ... neighboring blocks, or everything in the root. Where a
+//               gathered block is large, also units inside blocks: each sublayer (attention, MLP), or each projection.
 //   ends        Embeddings, heads and other large modules outside the stacks: units of their own, or in the root.
 //               Frozen modules: units of their own, or with the rest.
 //   reshard     The last j units of every stack stay unsharded between forward and backward: j = 0 is
-//               reshard_after_forward=True for all of them, j = all is False; between them the powers of two. With
-//               several nodes also the integer "GPUs of a node".
+//               reshard_after_forward=True for all of them, j = all is False; between them the powers of two. Units
+//               inside blocks count by the block. With several nodes also the integer "GPUs of a node".
 //   checkpoint  The first k blocks of every stack, full or selective; k = 0 is none, and up to 14 equal steps lead to
 //               all of them.
 //   offload     CPUOffloadPolicy, or not.
 //   batch       With a global batch: every micro-batch and accumulation that make it up.
 //   prefetch    Units gathered ahead, explicitly, in forward; in backward.
+//
+// Where no plan of it fits, the whole space is searched before that is said (whole()): every j and every k, and units
+// inside blocks whatever their size.
 //
 // A dimension that is fixed has one value. Two points of the space are never the same plan. The order of the space,
 // which decides between plans that are equally fast, is the order in which the dimensions and their values stand here.
@@ -33,11 +37,20 @@
 
 namespace fsdp::planner {
 
-/// How the blocks of the stacks become units. As text: "blocks" (of one), "4" (blocks in a unit), "root" (no unit but
-/// the root), or patterns of module names separated by commas ("model.layers.*,lm_head").
+/// Units inside the blocks of a stack. planner/wrapping.cpp says where blocks are cut, and what becomes of the rest.
+enum class BlockParts : std::uint8_t {
+  Whole,        ///< None: whole blocks, or several.
+  Sublayers,    ///< The large modules of a block: attention, MLP.
+  Projections,  ///< Down to the largest module that cannot be cut: attention, and each projection of the MLP.
+};
+
+/// How the blocks of the stacks become units. As text: "blocks" (of one), "4" (blocks in a unit), "sublayers" or
+/// "projections" (units inside blocks), "root" (no unit but the root), or patterns of module names separated by commas
+/// ("model.layers.*,lm_head").
 struct Wrap {
   std::int64_t blocks_per_unit = 1;   ///< 0: everything in the root.
   std::vector<std::string> patterns;  ///< When given: exactly the modules that they match, and the root.
+  BlockParts parts = BlockParts::Whole;
 
   bool operator==(const Wrap&) const = default;
 };
@@ -94,6 +107,9 @@ struct Space {
 
   // Ranges of what is free.
   std::vector<std::int64_t> blocks_per_unit = {1, 2, 4, 0};  ///< 0: everything in the root.
+  std::vector<BlockParts> block_parts = {BlockParts::Sublayers, BlockParts::Projections};
+  /// Blocks are cut where the largest one, gathered, takes at least one part in so many of a device; 0: everywhere.
+  std::int64_t parts_from = 64;
   std::vector<CheckpointMode> checkpoint_modes = {CheckpointMode::Full, CheckpointMode::Selective};
   std::vector<bool> cpu_offloads = {false, true};
   std::vector<std::int64_t> forward_prefetches = {0};   ///< 0: FSDP2's own order.
@@ -109,6 +125,9 @@ struct Space {
 
   bool operator==(const Space&) const = default;
 };
+
+/// The same with every value of its dimensions that can save memory: every j and k, and units inside blocks.
+Space whole(const Space& space);
 
 /// The plan that a recipe asks for, before anything is searched: its precision, optimizer and accumulation, the
 /// workload's patterns, AdamW and FSDP2 otherwise. Errors: those of find_recipe.

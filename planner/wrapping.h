@@ -14,14 +14,17 @@ namespace fsdp::planner {
 
 /// Names of the modules of one unit.
 using UnitModules = std::vector<std::string>;
+/// Units that are resharded, or stay unsharded, together: one of neighboring blocks, or those inside a block and then
+/// what is left of the block.
+using UnitGroup = std::vector<UnitModules>;
 
 /// The units below the root.
 struct Wrapping {
-  std::vector<std::vector<UnitModules>> stacks;  ///< [stack][unit], in forward order. Empty stacks are left out.
-  std::vector<UnitModules> others;               ///< Ends, frozen modules, matches of patterns; children first.
+  std::vector<std::vector<UnitGroup>> stacks;  ///< [stack][group], in forward order. Empty stacks are left out.
+  std::vector<UnitModules> others;             ///< Ends, frozen modules, matches of patterns; children first.
 
   bool has_units() const { return !stacks.empty() || !others.empty(); }
-  /// Units of the stack that has most; 1 where there are only others.
+  /// Groups of the stack that has most; 1 where there are only others.
   std::int64_t longest() const;
   bool operator==(const Wrapping&) const = default;
 };
@@ -29,18 +32,25 @@ struct Wrapping {
 /// What a model has to wrap.
 struct Wrappables {
   std::vector<std::vector<int>> stacks;  ///< [stack][block] In `Model::modules`: blocks that may be units.
-  std::vector<int> ends;                 ///< Embeddings, heads and other large modules outside of the stacks.
-  std::vector<int> frozen;               ///< Modules outside of the stacks without a trained parameter.
+  /// [stack][block] Units inside each block, children first, and last the block itself where enough is left of it.
+  /// Both empty where no block can be cut; wrapping.cpp says where blocks are cut.
+  std::vector<std::vector<std::vector<int>>> sublayers, projections;
+  std::vector<int> ends;    ///< Embeddings, heads and other large modules outside of the stacks.
+  std::vector<int> frozen;  ///< Modules outside of the stacks without a trained parameter.
 };
 
-/// A module may be a unit when its forward is called, it has parameters, and it holds every parameter that it shares
-/// with others as a whole. Ends have at least a million parameters; smaller modules (a final norm) stay in the root,
-/// where they save a collective of their own.
+/// A module may be a unit when its forward is called, it has parameters, none of them is read outside of that forward,
+/// and it holds every parameter that it shares with others as a whole. Ends have at least a million parameters; smaller
+/// modules (a final norm) stay in the root, where they save a collective of their own.
 Wrappables wrappables_of(const Model& model);
 
-/// Stacks in units of `blocks_per_unit` neighbors (0: none), and the ends and frozen modules that are asked for.
-Wrapping wrapping_of(const Model& model, const Wrappables& wrappables, std::int64_t blocks_per_unit, bool ends,
-                     bool frozen);
+/// Stacks in units as `wrap` asks for, and the ends and frozen modules that are asked for. Error: parts of blocks of
+/// which none can be cut. REQUIRES: no patterns.
+Result<Wrapping> wrapping_of(const Model& model, const Wrappables& wrappables, const Wrap& wrap, bool ends,
+                             bool frozen);
+
+/// Elements of the largest block; 0: there are no stacks.
+std::int64_t largest_block(const Model& model);
 
 /// Exactly the modules that match. Error: a pattern that matches no module that can be a unit.
 Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std::string>& patterns);

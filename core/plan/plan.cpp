@@ -47,6 +47,31 @@ void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex&
   }
 }
 
+// What another module's forward reads would not be gathered then: an expert that a mixture runs or not, as the tokens
+// fall; an output projection that a fused attention takes as a weight. One is told for each unit.
+void check_reads(const Model& model, const ModelIndex& index, const Layout& layout, Errors& errors) {
+  std::vector<bool> is_told(layout.units.size(), false);
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[call.block].ops) {
+      const int reader = call.modules[op.module];
+      for (const int of_block : op.parameters) {
+        const int parameter = call.parameters[of_block];
+        const auto u = static_cast<std::size_t>(layout.unit_of_parameter[parameter]);
+        const ShardedUnit& unit = layout.units[u];
+        const bool is_inside = std::any_of(unit.modules.begin(), unit.modules.end(),
+                                           [&](int module) { return index.contains(module, reader); });
+        if (unit.is_root || is_inside || is_told[u]) continue;
+        is_told[u] = true;
+        const std::string name = reader < 0 ? "" : model.modules[reader].name;
+        errors.push_back({fmt::format("units/{}", u),
+                          fmt::format("\"{}\" is read by the forward of \"{}\", which would not gather it.",
+                                      model.parameters[parameter].name, name),
+                          name.empty() ? "Leave it to the root." : fmt::format("Wrap \"{}\" in its place.", name)});
+      }
+    }
+  }
+}
+
 // PyTorch 2.11, loss.backward(): "element 0 of tensors does not require grad and does not have a grad_fn".
 void check_trained(const Model& model, Errors& errors) {
   if (num_gradient_parameters(model) > 0) return;
@@ -160,6 +185,7 @@ Errors check(const Plan& plan, const Model& model) {
   const ModelIndex index = index_of(model);
   if (auto layout = make_layout(index, plan)) {
     errors = check_input_casts(index, plan, *layout);
+    check_reads(model, index, *layout, errors);
   } else {
     errors = std::move(layout).error();
   }

@@ -145,8 +145,9 @@ Implementations implementations_of(const Plan& plan);
 std::string fingerprint_of(const Model& model);
 
 /// All that is wrong with a plan for this model: unknown modules, nested modules in one unit, no root, ties across
-/// units, mixed dtypes in a unit, an integer reshard that does not divide, bad sizes, a fused SGD, an
-/// output_dtype that no unit but the root could return, a parameter_dtype that frozen parameters are not multiplied by.
+/// units, parameters that are read outside of their unit's forward, mixed dtypes in a unit, an integer reshard that
+/// does not divide, bad sizes, a fused SGD, an output_dtype that no unit but the root could return, a parameter_dtype
+/// that frozen parameters are not multiplied by.
 Errors check(const Plan& plan, const Model& model);
 
 }  // namespace fsdp

@@ -82,7 +82,7 @@ planner::Family family_of(const Plan& plan) {
 Result<Plan> with_wrap(Plan plan, const planner::Wrap& wrap, bool ends, const Model& model) {
   planner::Wrapping wrapping;
   if (wrap.patterns.empty()) {
-    wrapping = planner::wrapping_of(model, planner::wrappables_of(model), wrap.blocks_per_unit, ends, false);
+    FSDP_TRY(wrapping, planner::wrapping_of(model, planner::wrappables_of(model), wrap, ends, false));
   } else {
     FSDP_TRY(wrapping, planner::wrapping_of_patterns(model, wrap.patterns));
   }

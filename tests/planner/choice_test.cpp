@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/plan_sentence.h"
 #include "planner/strategy_names.h"
 #include "tests/support/small_models.h"
 
@@ -117,6 +118,91 @@ TEST(Choice, PatternsWrapExactlyWhatTheyMatch) {
       {"model.layers.0.mlp"}, {"model.layers.0"}, {"model.layers.1.mlp"}, {"model.layers.1"}};
   EXPECT_EQ(wrapping.others, expected);
   expect_valid_and_distinct(points);
+}
+
+TEST(Choice, PlansWithUnitsInsideBlocksAreValidAndDistinct) {
+  Points points({.layers = 2, .hidden = 256, .vocabulary = 8192});
+  points.space.parts_from = 0;
+  points.space.blocks_per_unit = {1};
+  expect_valid_and_distinct(points);
+}
+
+/// The units of one block, and the label, with --wrap of this text.
+std::vector<std::string> units_in_block(const ModelSpec& spec, const std::string& wrap, const std::string& block) {
+  const Model model = *build_model(spec);
+  const auto wrapping = wrapping_of(model, wrappables_of(model), *parse_wrap(wrap), false, false);
+  std::vector<std::string> names;
+  if (!wrapping) return {to_string(wrapping.error().front())};
+  for (const auto& stack : wrapping->stacks) {
+    for (const UnitGroup& group : stack) {
+      for (const UnitModules& unit : group) {
+        if (unit.front().starts_with(block)) names.push_back(unit.front().substr(block.size()));
+      }
+    }
+  }
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Choice, ABlockIsCutIntoItsLargeModulesAndWhatIsLeft) {
+  // Attention 4 x 256^2 = 262,144, each projection of the MLP 196,608: attention is above the largest piece, so that
+  // it is cut, too.
+  const ModelSpec dense = small_transformer({.layers = 2, .hidden = 256});
+  EXPECT_EQ(units_in_block(dense, "blocks", "model.layers.1"), (Names{""}));
+  EXPECT_EQ(units_in_block(dense, "sublayers", "model.layers.1"), (Names{".self_attn", ".mlp"}));
+  EXPECT_EQ(units_in_block(dense, "projections", "model.layers.1"),
+            (Names{".self_attn.q_proj", ".self_attn.k_proj", ".self_attn.v_proj", ".self_attn.o_proj", ".mlp.gate_proj",
+                   ".mlp.up_proj", ".mlp.down_proj"}));
+}
+
+TEST(Choice, ASentenceNamesWhatIsWrappedInsideBlocks) {
+  const auto sentence = [](int hidden, const std::string& wrap) {
+    const Model model = *build_model(small_transformer({.layers = 2, .hidden = hidden, .vocabulary = 16384}));
+    Plan plan;
+    plan.units = units_of(*wrapping_of(model, wrappables_of(model), *parse_wrap(wrap), true, false), Family{}, 0);
+    return wrapping_of_plan(plan, facts_of(model));
+  };
+  EXPECT_EQ(sentence(64, "blocks"), "fully_shard per block + model.embed_tokens, lm_head");
+  EXPECT_EQ(sentence(64, "sublayers"), "fully_shard per block and its self_attn, mlp + model.embed_tokens, lm_head");
+  EXPECT_EQ(sentence(256, "sublayers"), "fully_shard on self_attn, mlp of each block + model.embed_tokens, lm_head");
+  EXPECT_EQ(sentence(256, "projections"), "fully_shard on 7 modules of each block + model.embed_tokens, lm_head");
+}
+
+TEST(Choice, ExpertsThatTheMixtureRunsItselfAreNoUnits) {
+  const ModelSpec mixture = small_transformer({.layers = 2, .hidden = 256, .experts = 4});
+  EXPECT_EQ(units_in_block(mixture, "projections", "model.layers.0"), (Names{".self_attn", ".mlp"}));
+  const Model model = *build_model(mixture);
+  const auto wrapping = wrapping_of_patterns(model, {"model.layers.*.mlp.experts.*"});
+  ASSERT_FALSE(wrapping.has_value());
+  EXPECT_EQ(wrapping.error().front().what, "\"model.layers.*.mlp.experts.*\" matches no module that can be a unit.");
+  Plan plan = *base_plan(mixture, {});
+  plan.units = {{{"model.layers.0.mlp.experts.0"}, {}}, {{""}, {}}};
+  const Errors errors = check(plan, model);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(to_string(errors.front()),
+            "units/0: \"model.layers.0.mlp.experts.0.gate_proj.weight\" is read by the forward of "
+            "\"model.layers.0.mlp\", which would not gather it. Wrap \"model.layers.0.mlp\" in its place.");
+}
+
+TEST(Choice, AModelWithNothingInsideItsBlocksHasNoSuchUnits) {
+  const ModelSpec chain = *read_model_spec("model_specs/mlp.json");
+  EXPECT_EQ(
+      units_in_block(chain, "sublayers", ""),
+      (Names{"--wrap: No block of MLP has modules inside that can be units. Write \"blocks\", a number of blocks, "
+             "or \"root\"."}));
+}
+
+TEST(Choice, TheModulesInsideABlockAreFoundInEveryFamily) {
+  const auto units = [](const std::string& file, const std::string& wrap, const std::string& block) {
+    return units_in_block(*read_model_spec("model_specs/" + file + ".json"), wrap, block);
+  };
+  EXPECT_EQ(units("llama3_1_405b", "sublayers", "model.layers.7."), (Names{"self_attn", "mlp"}));
+  EXPECT_EQ(units("llama3_1_405b", "projections", "model.layers.7."),
+            (Names{"self_attn", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}));
+  EXPECT_EQ(units("t5_3b", "sublayers", "decoder.block.3."), (Names{"layer.0", "layer.1", "layer.2"}));
+  EXPECT_EQ(units("qwen3_30b_a3b", "projections", "model.layers.7."), (Names{"self_attn", "mlp"}));
+  EXPECT_EQ(units("gpt2", "projections", "transformer.h.7."), (Names{"attn", "mlp.c_fc", "mlp.c_proj"}));
 }
 
 TEST(StrategyNames, ArePrintedInBothVocabularies) {

@@ -19,83 +19,11 @@
 #include "planner/ties.h"
 #include "render/render_search.h"
 #include "render/result_json.h"
+#include "tests/support/search_cases.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {
 namespace {
-
-constexpr Bytes kPlenty(std::int64_t{64} << 30);
-
-/// A point with its full prediction.
-struct Priced {
-  Box box;
-  double nanoseconds = 0;
-  std::int64_t needed = 0;
-};
-
-/// A model on a cluster, with all that a search needs but its budget.
-struct Case {
-  ModelSpec spec;
-  Workload workload;
-  Cluster cluster;
-  Space space;
-};
-
-Case random_case() {
-  Case c;
-  SmallTransformer sizes;
-  sizes.layers = *rc::gen::inRange(1, 4);
-  sizes.hidden = *rc::gen::element(64, 256, 512);
-  sizes.vocabulary = *rc::gen::element(256, 4096);
-  sizes.batch = *rc::gen::inRange(1, 4);
-  sizes.sequence = *rc::gen::element(16, 128, 512);
-  sizes.tied = *rc::gen::arbitrary<bool>();
-  sizes.mixed_precision = *rc::gen::arbitrary<bool>();
-  sizes.cached = *rc::gen::arbitrary<bool>();
-  c.spec = small_transformer(sizes);
-  const auto [gpus, nodes] = *rc::gen::element(std::pair(1, 1), std::pair(2, 1), std::pair(4, 1), std::pair(2, 2));
-  c.cluster = small_cluster(gpus, nodes, kPlenty);
-  c.space.base = *base_plan(c.spec, c.workload);
-  c.space.every_number = true;
-  // A part of the space at a time: all of it would take seconds by brute force.
-  c.space.cpu_offload = *rc::gen::arbitrary<bool>();
-  c.space.blocks_per_unit = *rc::gen::element(std::vector<std::int64_t>{1, 0}, std::vector<std::int64_t>{2});
-  c.space.wrap_ends = *rc::gen::arbitrary<bool>();
-  c.space.checkpoint_modes = {*rc::gen::element(CheckpointMode::Full, CheckpointMode::Selective)};
-  c.space.base.optimizer.implementation =
-      *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Fused);
-  c.space.base.accumulation = *rc::gen::element(1, 1, 2);
-  return c;
-}
-
-/// The parts of a search, put together as search() does.
-struct Engine {
-  explicit Engine(const Case& c)
-      : predictors(*Predictors::make(c.spec, c.workload, c.cluster, {0})),
-        families(*families_of(c.space, predictors.of(0).model(), c.cluster)),
-        cost(c.space.base, families,
-             [this](std::int64_t micro) -> simulator::Predictor& { return predictors.of(micro); }) {}
-
-  Predictors predictors;
-  Families families;
-  PredictedCost cost;
-};
-
-std::vector<Priced> price_all(Engine& engine) {
-  std::vector<Priced> points;
-  for (const Box& box : engine.cost.space()) {
-    for (std::int32_t x = box.ranges[0].first; x <= box.ranges[0].last; ++x) {
-      for (std::int32_t y = box.ranges[1].first; y <= box.ranges[1].last; ++y) {
-        Box point = box;
-        point.ranges[0] = {x, x};
-        point.ranges[1] = {y, y};
-        const Bound cost = engine.cost.bound(point, static_cast<int>(CostLevel::Memory));
-        points.push_back({point, cost.time, cost.memory});
-      }
-    }
-  }
-  return points;
-}
 
 const Priced* fastest_within(const std::vector<Priced>& points, std::int64_t budget) {
   const Priced* best = nullptr;
@@ -248,7 +176,10 @@ RC_GTEST_PROP(Search, ThePredictionThatItAsksForIsTheWholeOneInReservedMemory, (
     RC_ASSERT(found->margin == is->margin);
     RC_ASSERT(found->fits == is->fits);
     RC_ASSERT(found->is_whole == is->is_whole);
-    RC_ASSERT(found->is_whole == (enough >= needed));
+    // What cuDNN takes for convolutions is added to the margin where the walk has ended.
+    const bool has_convolutions = c.spec.name != "small";
+    const bool may_be_whole = enough >= needed || has_convolutions;
+    RC_ASSERT((found->is_whole ? may_be_whole : enough < needed));
   }
 }
 
@@ -487,7 +418,8 @@ TEST(Search, WhatIsOffloadedMustFitTheNode) {
     names_host = names_host || ruled_out.reason == "too large, by host memory";
   }
   EXPECT_EQ(counted, none->proof.space);
-  EXPECT_EQ(none->proof.space, free->proof.space);
+  const auto families = families_of(whole(little.space), *build_model(little.spec, little.workload), little.cluster);
+  EXPECT_EQ(none->proof.space, families->size());
   EXPECT_TRUE(names_host);
   // A node that can be had is offered, and holds it.
   const auto remedy = std::find_if(none->explanation.remedies.begin(), none->explanation.remedies.end(),

@@ -22,13 +22,15 @@ TEST(SpaceText, WrapIsANumberOfBlocksOrTheRootOrPatterns) {
   EXPECT_EQ(*parse_wrap("blocks"), (Wrap{1, {}}));
   EXPECT_EQ(*parse_wrap("4"), (Wrap{4, {}}));
   EXPECT_EQ(*parse_wrap("root"), (Wrap{0, {}}));
+  EXPECT_EQ(*parse_wrap("sublayers"), (Wrap{1, {}, BlockParts::Sublayers}));
+  EXPECT_EQ(*parse_wrap("projections"), (Wrap{1, {}, BlockParts::Projections}));
   EXPECT_EQ(parse_wrap("model.layers.*,lm_head")->patterns, (std::vector<std::string>{"model.layers.*", "lm_head"}));
   EXPECT_EQ(to_string(parse_wrap("0").error().at(0)),
             "--wrap: A unit needs at least one block. Write \"root\" for the root as the only unit.");
   EXPECT_EQ(
       to_string(parse_wrap("a,,b").error().at(0)),
-      "--wrap: \"a,,b\" has an empty pattern. Write \"blocks\", \"root\", a number of blocks, or patterns such as "
-      "\"model.layers.*,lm_head\".");
+      "--wrap: \"a,,b\" has an empty pattern. Write \"blocks\", \"sublayers\", \"projections\", \"root\", a number of "
+      "blocks, or patterns such as \"model.layers.*,lm_head\".");
 }
 
 TEST(SpaceText, ReshardIsTrueFalseASmallerWorldOrTheLastUnitsKept) {
@@ -57,7 +59,8 @@ TEST(SpaceText, CheckpointIsAModeANumberOfBlocksOrBoth) {
 }
 
 TEST(SpaceText, WhatIsWrittenReadsBackTheSame) {
-  for (const std::string text : {"blocks", "4", "root", "a.*,b"}) EXPECT_EQ(to_text(*parse_wrap(text)), text);
+  for (const std::string text : {"blocks", "4", "sublayers", "projections", "root", "a.*,b"})
+    EXPECT_EQ(to_text(*parse_wrap(text)), text);
   for (const std::string text : {"true", "false", "8", "keep-last:3"}) EXPECT_EQ(to_text(*parse_reshard(text)), text);
   for (const std::string text : {"none", "full", "selective", "full:12"}) {
     EXPECT_EQ(to_text(*parse_checkpoint(text)), text);
@@ -115,6 +118,25 @@ TEST(Space, EachFixedChoiceTakesAwayItsDimension) {
   f.space.wrap_ends = true;
   f.space.reshard = ReshardChoice{Kind::Always, 0, 2};
   EXPECT_EQ(f.size(), 1);
+}
+
+TEST(Space, BlocksAreCutWhereTheyAreLargeForTheDevice) {
+  Fixture f;
+  f.space.shard = 4;
+  f.space.cpu_offload = false;
+  f.space.checkpoint = CheckpointChoice{CheckpointMode::Full, 3};
+  // Attention 4 x 256^2 and MLP 3 x 256 x 768 are 851,968 elements, norms 2 x 256: 1,704,960 bytes in bf16.
+  const auto with_memory = [&](std::int64_t bytes) {
+    f.cluster.gpu.usable_memory.value = Bytes(bytes);
+    return f.size();
+  };
+  const std::int64_t blocks = 2 * (5 + 4 + 3) + 1 + 2;
+  const std::int64_t parts = 2 * 2 * 5;  // Sublayers and projections; ends apart or not; {0,1,2,4,8} kept.
+  EXPECT_EQ(with_memory(64 * 1'704'960), blocks + parts);
+  EXPECT_EQ(with_memory(64 * 1'704'960 + 64), blocks);
+  f.space = whole(f.space);
+  // Every number of kept units: {0..8}, {0..4}, {0..2}.
+  EXPECT_EQ(f.size(), 2 * (9 + 5 + 3) + 1 + 2 + 2 * 2 * 9);
 }
 
 TEST(Space, AFixedChoiceThatNoPlanMeetsIsAnError) {

@@ -1,0 +1,123 @@
+// "No plan fits" is said where there is none, units inside blocks included.
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/search.h"
+#include "tests/support/search_cases.h"
+#include "tests/support/small_models.h"
+
+namespace fsdp::planner {
+namespace {
+
+/// What --wrap, --wrap-ends, --reshard, --activation-checkpointing and --offload can ask for, and no search tries by
+/// itself.
+std::vector<Space> widened(const Space& space) {
+  std::vector<Space> spaces;
+  for (const std::string wrap : {"blocks", "2", "3", "root", "sublayers", "projections"}) {
+    for (const bool ends : {true, false}) {
+      Space wide = space;
+      wide.every_number = true;
+      wide.wrap = *parse_wrap(wrap);
+      wide.wrap_ends = ends;
+      spaces.push_back(wide);
+    }
+  }
+  return spaces;
+}
+
+RC_GTEST_PROP(NoPlanFits, IsSaidWhereNoWideningFits, ()) {
+  Case c = random_case();
+  c.space = Space{.base = c.space.base, .pareto_points = 0, .explain = false};
+  c.space.cpu_offload = *rc::gen::element(std::optional<bool>(false), std::optional<bool>(true));
+  c.space.checkpoint_modes = {CheckpointMode::Full};
+  // One mesh at a time.
+  c.space.shard = *rc::gen::elementOf(shard_sizes(c.cluster));
+  struct Widest {
+    std::int64_t needed = 0;
+    std::string label;
+  };
+  std::vector<Widest> points;
+  for (const Space& space : widened(c.space)) {
+    Case wide = c;
+    wide.space = space;
+    const auto families = families_of(space, *build_model(c.spec, c.workload), c.cluster);
+    if (!families) continue;  // No block of the model can be cut.
+    Engine engine(wide);
+    for (const Priced& point : price_all(engine)) {
+      points.push_back({point.needed, label_of(engine.families, engine.cost.choice_of(point.box))});
+    }
+  }
+  std::sort(points.begin(), points.end(), [](const Widest& a, const Widest& b) { return a.needed < b.needed; });
+  for (int i = 0; i < 2; ++i) {
+    const auto last = static_cast<int>(std::min<std::size_t>(points.size(), 40));
+    const std::int64_t budget = points[*rc::gen::inRange(0, last)].needed - *rc::gen::element(0, 1, 1 << 10);
+    c.cluster.gpu.usable_memory.value = Bytes(budget);
+    const auto result = search(c.spec, c.workload, c.cluster, c.space);
+    RC_ASSERT(result.has_value());
+    RC_LOG() << "needs " << points.front().needed << " of " << budget << ": " << points.front().label << "; found "
+             << result->best.label << " short of " << result->best.missing.count() << "\n";
+    RC_ASSERT((result->verdict == Verdict::Fits) == (points.front().needed <= budget));
+    RC_CLASSIFY(result->verdict == Verdict::Fits, "fits");
+    if (result->verdict == Verdict::DoesNotFit) {
+      RC_ASSERT(result->best.missing == Bytes(points.front().needed - budget));
+    }
+  }
+}
+
+/// Wide blocks and little else, so that how they are cut decides what fits.
+Case wide_blocks_case(Bytes memory) {
+  Case c;
+  c.spec = small_transformer({.layers = 3, .hidden = 1024, .vocabulary = 256, .batch = 1, .sequence = 16});
+  c.cluster = small_cluster(4, 1, memory);
+  c.space.base = *base_plan(c.spec, c.workload);
+  c.space.shard = 4;
+  c.space.cpu_offload = false;
+  c.space.reshard = ReshardChoice{ReshardAfterForward::Kind::Always, 0, 0};
+  c.space.checkpoint = CheckpointChoice{CheckpointMode::Full, {}};
+  return c;
+}
+
+Bytes least_with(const std::string& wrap) {
+  Case c = wide_blocks_case(Bytes(1 << 20));
+  c.space.wrap = *parse_wrap(wrap);
+  c.space.explain = false;
+  return c.cluster.gpu.usable_memory.value + search(c.spec, c.workload, c.cluster, c.space)->best.missing;
+}
+
+TEST(NoPlanFits, UnitsInsideBlocksAreFoundWhereWholeBlocksDoNotFit) {
+  const Bytes least = least_with("projections");
+  ASSERT_LT(least, least_with("blocks"));
+  Case c = wide_blocks_case(least);
+  const auto found = search(c.spec, c.workload, c.cluster, c.space);
+  EXPECT_EQ(found->verdict, Verdict::Fits);
+  EXPECT_EQ(found->best.label, "FULL_SHARD, per projection, checkpoint 3 of 3");
+  // Also where no block is large enough to be cut from the start.
+  c.space.parts_from = 1;
+  EXPECT_LT(families_of(c.space, *build_model(c.spec), c.cluster)->size(), found->proof.space);
+  const auto late = search(c.spec, c.workload, c.cluster, c.space);
+  EXPECT_EQ(late->best, found->best);
+  EXPECT_EQ(late->proof.space, found->proof.space);
+}
+
+TEST(NoPlanFits, UnitsInsideBlocksAreOfferedWhereWholeBlocksWereAskedFor) {
+  Case c = wide_blocks_case(least_with("projections"));
+  c.space.wrap = Wrap{1, {}};
+  const auto none = search(c.spec, c.workload, c.cluster, c.space);
+  ASSERT_EQ(none->verdict, Verdict::DoesNotFit);
+  const auto remedy =
+      std::find_if(none->explanation.remedies.begin(), none->explanation.remedies.end(), [](const Remedy& each) {
+        return each.change.wrap == std::optional(Wrap{1, {}, BlockParts::Projections});
+      });
+  ASSERT_NE(remedy, none->explanation.remedies.end());
+  EXPECT_EQ(remedy->what, "wrap the projections of each block separately");
+  EXPECT_EQ(remedy->verdict, Verdict::Fits);
+}
+
+}  // namespace
+}  // namespace fsdp::planner

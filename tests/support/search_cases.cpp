@@ -1,0 +1,93 @@
+#include "tests/support/search_cases.h"
+
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "tests/support/small_models.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// A decoder, a mixture of experts, an encoder and a decoder, or a TTS model.
+ModelSpec random_model(SmallTransformer sizes) {
+  switch (*rc::gen::element(0, 0, 0, 1, 1, 2, 2, 3)) {
+    case 1:
+      sizes.cached = false;
+      sizes.experts = *rc::gen::element(2, 4);
+      return small_transformer(sizes);
+    case 2:
+      sizes.layers = std::min(sizes.layers, 2);
+      return small_encoder_decoder(sizes);
+    case 3:
+      return tiny_tts();
+    default:
+      return small_transformer(sizes);
+  }
+}
+
+/// A few of the ways to wrap blocks: all of them would take seconds by brute force.
+void choose_units(Space& space) {
+  const std::vector<BlockParts> none;
+  const std::vector<BlockParts> both = {BlockParts::Sublayers, BlockParts::Projections};
+  using Ways = std::pair<std::vector<std::int64_t>, std::vector<BlockParts>>;
+  std::tie(space.blocks_per_unit, space.block_parts) =
+      *rc::gen::element(Ways{{1, 0}, none}, Ways{{2}, none}, Ways{{0}, both}, Ways{{1}, {BlockParts::Projections}});
+  space.parts_from = 0;
+}
+
+}  // namespace
+
+Case random_case() {
+  Case c;
+  SmallTransformer sizes;
+  sizes.layers = *rc::gen::inRange(1, 4);
+  sizes.hidden = *rc::gen::element(64, 256, 512);
+  sizes.vocabulary = *rc::gen::element(256, 4096);
+  sizes.batch = *rc::gen::inRange(1, 4);
+  sizes.sequence = *rc::gen::element(16, 128, 512);
+  sizes.tied = *rc::gen::arbitrary<bool>();
+  sizes.mixed_precision = *rc::gen::arbitrary<bool>();
+  sizes.cached = *rc::gen::arbitrary<bool>();
+  c.spec = random_model(sizes);
+  const auto [gpus, nodes] = *rc::gen::element(std::pair(1, 1), std::pair(2, 1), std::pair(4, 1), std::pair(2, 2));
+  c.cluster = small_cluster(gpus, nodes, kPlenty);
+  c.space.base = *base_plan(c.spec, c.workload);
+  c.space.every_number = true;
+  // A part of the space at a time: all of it would take seconds by brute force.
+  c.space.cpu_offload = *rc::gen::arbitrary<bool>();
+  choose_units(c.space);
+  c.space.wrap_ends = *rc::gen::arbitrary<bool>();
+  c.space.checkpoint_modes = {*rc::gen::element(CheckpointMode::Full, CheckpointMode::Selective)};
+  c.space.base.optimizer.implementation =
+      *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Fused);
+  c.space.base.accumulation = *rc::gen::element(1, 1, 2);
+  return c;
+}
+
+Engine::Engine(const Case& c)
+    : predictors(*Predictors::make(c.spec, c.workload, c.cluster, {0})),
+      families(*families_of(c.space, predictors.of(0).model(), c.cluster)),
+      cost(c.space.base, families,
+           [this](std::int64_t micro) -> simulator::Predictor& { return predictors.of(micro); }) {}
+
+std::vector<Priced> price_all(Engine& engine) {
+  std::vector<Priced> points;
+  for (const Box& box : engine.cost.space()) {
+    for (std::int32_t x = box.ranges[0].first; x <= box.ranges[0].last; ++x) {
+      for (std::int32_t y = box.ranges[1].first; y <= box.ranges[1].last; ++y) {
+        Box point = box;
+        point.ranges[0] = {x, x};
+        point.ranges[1] = {y, y};
+        const Bound cost = engine.cost.bound(point, static_cast<int>(CostLevel::Memory));
+        points.push_back({point, cost.time, cost.memory});
+      }
+    }
+  }
+  return points;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,49 @@
+#pragma once
+
+// Random and fixed requests for searches, and their prices by brute force.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/cluster/cluster.h"
+#include "core/spec/model_spec.h"
+#include "planner/choice.h"
+#include "planner/predicted_cost.h"
+#include "planner/predictors.h"
+#include "planner/space.h"
+
+namespace fsdp::planner {
+
+inline constexpr Bytes kPlenty(std::int64_t{64} << 30);
+
+/// A model on a cluster, with all that a search needs but its budget.
+struct Case {
+  ModelSpec spec;
+  Workload workload;
+  Cluster cluster;
+  Space space;
+};
+
+/// A small decoder, mixture of experts, encoder with a decoder, or TTS model on up to two nodes, with a part of the
+/// space: all of it would take seconds by brute force. REQUIRES: runs inside a property.
+Case random_case();
+
+/// The parts of a search, put together as search() does. REQUIRES: the case outlives it.
+struct Engine {
+  explicit Engine(const Case& c);
+
+  Predictors predictors;
+  Families families;
+  PredictedCost cost;
+};
+
+/// A point with its full prediction.
+struct Priced {
+  Box box;
+  double nanoseconds = 0;
+  std::int64_t needed = 0;
+};
+
+std::vector<Priced> price_all(Engine& engine);
+
+}  // namespace fsdp::planner
