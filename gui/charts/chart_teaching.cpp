@@ -74,7 +74,7 @@ class Teacher {
                         name, is_backward ? "; the forward's copy was freed to save memory" : ""));
       case InstructionKind::WaitForUnshard:
         if (unit != nullptr) unit->parameters = HeldParameters::Unsharded;
-        return add(fmt::format("{} is whole", name),
+        return add(fmt::format("{} is unsharded", name),
                    "The computation waits for the all-gather and copies its output into the parameters. Time that it "
                    "waits here is exposed communication.");
       case InstructionKind::LeaveRoot:

@@ -79,13 +79,22 @@ AnswerPanel::AnswerPanel(QWidget* parent) : QTextBrowser(parent) {
 }
 
 void AnswerPanel::set_snapshot(const SnapshotPtr& snapshot) {
+  snapshot_ = snapshot;
+  is_written_ = false;
+  if (!visibleRegion().isEmpty()) write();
+}
+
+void AnswerPanel::write() {
+  if (is_written_) return;
+  is_written_ = true;
   const int before = verticalScrollBar()->value();
-  setHtml(snapshot ? to_html(answer_of(*snapshot)) : tr("Choose a model to see its answer."));
+  setHtml(snapshot_ ? to_html(answer_of(*snapshot_)) : tr("Choose a model to see its answer."));
   // Who reads on while a slider moves stays where they are.
   verticalScrollBar()->setValue(before);
 }
 
 void AnswerPanel::show_entry(const QString& label) {
+  write();
   scrollToAnchor(label);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// The whole answer in the words of the command: plan, peak, traffic, time, proof, what was assumed.
+// The whole answer in the words of the command: plan, peak, traffic, time, proof, what was assumed. Laying out its
+// tables takes as long as a search, so it is written when somebody looks at it.
 
 #include <QTextBrowser>
 
@@ -20,9 +21,16 @@ class AnswerPanel : public QTextBrowser {
 
  public:
   explicit AnswerPanel(QWidget* parent = nullptr);
+  /// What to say; said at once if the panel is in sight, else by `write`.
   void set_snapshot(const SnapshotPtr& snapshot);
+  /// The panel comes into sight.
+  void write();
   /// Scrolls to an entry: "assume".
   void show_entry(const QString& label);
+
+ private:
+  SnapshotPtr snapshot_;
+  bool is_written_ = false;  ///< The text is of `snapshot_`.
 };
 
 }  // namespace fsdp::gui

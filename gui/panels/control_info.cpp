@@ -46,7 +46,7 @@ std::vector<ControlInfo> make_infos() {
       {PlanChoice::Gpus, "GPUs per node", kMachines, Kind::Count, counts, {}},
       {PlanChoice::Nodes, "Nodes", kMachines, Kind::Count, powers, {}},
       {PlanChoice::Memory, "Memory of a GPU", kMachines, Kind::Size, memories, {}},
-      {PlanChoice::IntraLinkName, "Link in a node", kMachines, Kind::Choice, {}, {}},
+      {PlanChoice::IntraLinkName, "Link within a node", kMachines, Kind::Choice, {}, {}},
       {PlanChoice::IntraBandwidth, "Link bandwidth", kMachines, Kind::Text, {}, {}},
       {PlanChoice::NetworkName, "Network", kMachines, Kind::Choice, {}, {}},
       {PlanChoice::NicBandwidth, "Network bandwidth", kMachines, Kind::Text, {}, {}},

@@ -130,6 +130,9 @@ void MainWindow::build_docks() {
   answer_ = new AnswerPanel(this);
   add_dock("messages", tr("Messages"), messages_, Qt::BottomDockWidgetArea);
   add_dock("answer", tr("In words"), answer_, Qt::BottomDockWidgetArea);
+  connect(docks_.at("answer"), &QDockWidget::visibilityChanged, answer_, [this](bool is_in_sight) {
+    if (is_in_sight) answer_->write();
+  });
 }
 
 void MainWindow::arrange_docks() {

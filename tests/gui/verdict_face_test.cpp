@@ -60,12 +60,37 @@ TEST(VerdictFace, TheAssumptionsAreAButtonThatOpensTheList) {
 
 TEST(VerdictFace, ProofAndTrafficCanBeRead) {
   MainWindow window(test::library());
+  window.show();
   window.state().open(test::quick_inputs("gpt2"));
   ASSERT_TRUE(wait_until_idle(window.state()));
+  window.show_view("answer");
   const QString said = window.findChild<QTextBrowser*>("answer")->toPlainText();
   EXPECT_TRUE(said.contains("proof"));
   EXPECT_TRUE(said.contains("traffic"));
   EXPECT_TRUE(said.contains("all_gather")) << said.toStdString();
+}
+
+// Laying it out takes longer than the answer itself, and nobody looks at it unless its tab is in front.
+TEST(VerdictFace, TheAnswerInWordsIsWrittenWhenItIsInSightAndThenStaysTheNewest) {
+  MainWindow window(test::library());
+  window.show();
+  const Inputs inputs = test::quick_inputs("gpt2");
+  window.state().open(inputs);
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const auto* answer = window.findChild<QTextBrowser*>("answer");
+  EXPECT_FALSE(answer->toPlainText().contains("proof")) << "its tab is behind another";
+  window.show_view("answer");
+  EXPECT_TRUE(answer->toPlainText().contains("proof"));
+  EXPECT_FALSE(answer->toPlainText().contains("15.0 GiB"));
+  window.state().change(test::with(inputs, PlanChoice::Memory, "15G"), "memory");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_TRUE(answer->toPlainText().contains("15.0 GiB")) << answer->toPlainText().toStdString();
+  window.show_view("peak");
+  window.state().change(inputs, "back");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_TRUE(answer->toPlainText().contains("15.0 GiB"));
+  window.show_view("answer");
+  EXPECT_FALSE(answer->toPlainText().contains("15.0 GiB"));
 }
 
 TEST(VerdictFace, WhatOnlyTheMarginForbidsIsSaidSo) {
