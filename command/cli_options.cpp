@@ -86,6 +86,7 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::WrapEnds, "--wrap-ends", "yes|no", kPlan, "p"),
     of_choice(PlanChoice::Checkpoint, "--activation-checkpointing", "WHAT", kPlan, "pse"),
     of_choice(PlanChoice::Offload, "--offload", "yes|no", kPlan, "pse"),
+    of_choice(PlanChoice::GradientSync, "--gradient-sync", "WHEN", kPlan, "pse"),
     of_choice(PlanChoice::Prefetch, "--prefetch", "N", kPlan, "pse"),
     of_choice(PlanChoice::BackwardPrefetch, "--backward-prefetch", "N", kPlan, "pse"),
 

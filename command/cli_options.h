@@ -79,6 +79,7 @@ enum class Option {
   WrapEnds,
   Checkpoint,
   Offload,
+  GradientSync,
   Prefetch,
   BackwardPrefetch,
   // A rehearsal.

@@ -78,7 +78,6 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
   SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
   options.larger_gpus = request->larger_gpus;
-  options.batch_is_default = request->batch_is_default;
   const auto result = search(request->spec, request->workload, request->cluster, request->space, options);
   progress.erase();
   if (!result) return input_failure(result.error());

@@ -1,6 +1,6 @@
 #include "planner/choice.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -193,6 +193,48 @@ Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) 
   return meshes;
 }
 
+/// One micro-batch is every one of them and the last.
+std::vector<bool> syncs_of(const Space& space, const Batch& batch) {
+  if (batch.accumulation > 1) return fixed_or(space.sync_every_micro_batch, space.gradient_syncs);
+  return {space.sync_every_micro_batch.value_or(space.base.sync_every_micro_batch)};
+}
+
+/// What tells a point from its neighbors.
+std::vector<std::string> label_parts(const Families& families, const Choice& choice) {
+  const Family& family = families.families[choice.family];
+  const NamedWrapping& wrapping = families.wrappings[family.wrapping];
+  Plan plan;
+  plan.mesh = family.mesh;
+  plan.units = units_of(wrapping.wrapping, family, choice.kept);
+  std::vector<std::string> parts = {strategy_name(plan)};
+  const bool is_hybrid = family.mesh.replicate > 1 && family.mesh.shard > 1;
+  if (is_hybrid) parts[0] += fmt::format(" {} x {}", family.mesh.replicate, family.mesh.shard);
+  const bool keeps_all = choice.kept > 0 && choice.kept >= wrapping.wrapping.longest();
+  if (family.reshard == Kind::Smaller) {
+    parts.push_back(fmt::format("reshard {}", family.reshard_world_size));
+  } else if (choice.kept > 0 && !keeps_all) {
+    parts.push_back(fmt::format("reshard False for the last {}", choice.kept));
+  } else if (keeps_all && parts[0] != "SHARD_GRAD_OP") {
+    parts.emplace_back("reshard False");
+  }
+  parts.push_back(wrapping.label);
+  std::int64_t checkpointed = 0;
+  for (const auto& stack : families.blocks) {
+    checkpointed += std::min<std::int64_t>(static_cast<std::int64_t>(stack.size()), choice.checkpointed);
+  }
+  if (checkpointed > 0) {
+    parts.push_back(fmt::format("{} {} of {}",
+                                family.mode == CheckpointMode::Full ? "checkpoint" : "selective checkpoint",
+                                checkpointed, families.num_blocks()));
+  }
+  if (family.cpu_offload) parts.emplace_back("CPU offload");
+  if (family.micro_batch > 0) parts.push_back(fmt::format("batch {} x {}", family.micro_batch, family.accumulation));
+  if (family.accumulation > 1 && !family.sync_every_micro_batch) parts.emplace_back("gradients reduced once a step");
+  if (family.forward_prefetch != 0) parts.push_back(fmt::format("forward prefetch {}", family.forward_prefetch));
+  if (family.backward_prefetch != 1) parts.push_back(fmt::format("backward prefetch {}", family.backward_prefetch));
+  return parts;
+}
+
 template <class T>
 void keep_errors(const Result<T>& result, Errors& errors) {
   if (!result) append(errors, result.error());
@@ -235,10 +277,10 @@ std::vector<std::int64_t> shard_sizes(const Cluster& cluster) {
 
 Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster) {
   const std::int64_t world = world_size(cluster);
-  if (!space.global_batch) {
+  if (!space.global_batch && !space.samples_per_gpu) {
     return std::vector{Batch{space.micro_batch.value_or(0), space.accumulation.value_or(space.base.accumulation)}};
   }
-  const std::int64_t global = *space.global_batch;
+  const std::int64_t global = space.global_batch.value_or(space.samples_per_gpu.value_or(0) * world);
   if (global < 1 || global % world != 0) {
     return failure("--global-batch", fmt::format("{} samples cannot be split evenly over {} GPUs.", global, world),
                    fmt::format("Write a multiple of {}.", world));
@@ -248,6 +290,8 @@ Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster
   for (std::int64_t micro = std::min(per_gpu, space.max_micro_batch); micro >= 1; --micro) {
     if (per_gpu % micro != 0 || per_gpu / micro > kMostMicroBatches) continue;
     if (space.micro_batch && *space.micro_batch != micro) continue;
+    const auto& tried = space.micro_batches;
+    if (!tried.empty() && std::find(tried.begin(), tried.end(), micro) == tried.end()) continue;
     if (space.accumulation && *space.accumulation != per_gpu / micro) continue;
     batches.push_back({micro, per_gpu / micro});
   }
@@ -281,18 +325,24 @@ Result<Families> families_of(const Space& space, const Model& model, const Clust
   result.wrappings = *std::move(wrappings);
   result.blocks = blocks_of(model);
   const std::vector<Checkpoint> checkpoints = checkpoints_of(space, result.longest_stack());
+  const auto add_with_prefetch = [&](Family family) {
+    for (const std::int64_t forward : fixed_or(space.forward_prefetch, space.forward_prefetches)) {
+      for (const std::int64_t backward : fixed_or(space.backward_prefetch, space.backward_prefetches)) {
+        family.forward_prefetch = forward;
+        family.backward_prefetch = backward;
+        result.families.push_back(family);
+      }
+    }
+  };
   const auto add_with = [&](Family family) {
     for (const bool offload : fixed_or(space.cpu_offload, space.cpu_offloads)) {
       for (const Batch& batch : *batches) {
-        for (const std::int64_t forward : fixed_or(space.forward_prefetch, space.forward_prefetches)) {
-          for (const std::int64_t backward : fixed_or(space.backward_prefetch, space.backward_prefetches)) {
-            family.cpu_offload = offload;
-            family.micro_batch = batch.micro_batch;
-            family.accumulation = batch.accumulation;
-            family.forward_prefetch = forward;
-            family.backward_prefetch = backward;
-            result.families.push_back(family);
-          }
+        family.cpu_offload = offload;
+        family.micro_batch = batch.micro_batch;
+        family.accumulation = batch.accumulation;
+        for (const bool every : syncs_of(space, batch)) {
+          family.sync_every_micro_batch = every;
+          add_with_prefetch(family);
         }
       }
     }
@@ -346,42 +396,28 @@ Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
   checkpoint_first(plan, families.blocks, choice.checkpointed, family.mode);
   plan.cpu_offload = family.cpu_offload;
   plan.accumulation = family.accumulation;
+  plan.sync_every_micro_batch = family.sync_every_micro_batch;
   plan.forward_prefetch = family.forward_prefetch;
   plan.backward_prefetch = family.backward_prefetch;
   return plan;
 }
 
 std::string label_of(const Families& families, const Choice& choice) {
-  const Family& family = families.families[choice.family];
-  const NamedWrapping& wrapping = families.wrappings[family.wrapping];
-  Plan plan;
-  plan.mesh = family.mesh;
-  plan.units = units_of(wrapping.wrapping, family, choice.kept);
-  std::string label = strategy_name(plan);
-  const bool is_hybrid = family.mesh.replicate > 1 && family.mesh.shard > 1;
-  if (is_hybrid) label += fmt::format(" {} x {}", family.mesh.replicate, family.mesh.shard);
-  const bool keeps_all = choice.kept > 0 && choice.kept >= wrapping.wrapping.longest();
-  if (family.reshard == Kind::Smaller) {
-    label += fmt::format(", reshard {}", family.reshard_world_size);
-  } else if (choice.kept > 0 && !keeps_all) {
-    label += fmt::format(", reshard False for the last {}", choice.kept);
-  } else if (keeps_all && label != "SHARD_GRAD_OP") {
-    label += ", reshard False";
-  }
-  label += ", " + wrapping.label;
-  std::int64_t checkpointed = 0;
-  for (const auto& stack : families.blocks) {
-    checkpointed += std::min<std::int64_t>(static_cast<std::int64_t>(stack.size()), choice.checkpointed);
-  }
-  if (checkpointed > 0) {
-    label += fmt::format(", {} {} of {}", family.mode == CheckpointMode::Full ? "checkpoint" : "selective checkpoint",
-                         checkpointed, families.num_blocks());
-  }
-  if (family.cpu_offload) label += ", CPU offload";
-  if (family.micro_batch > 0) label += fmt::format(", batch {} x {}", family.micro_batch, family.accumulation);
-  if (family.forward_prefetch != 0) label += fmt::format(", forward prefetch {}", family.forward_prefetch);
-  if (family.backward_prefetch != 1) label += fmt::format(", backward prefetch {}", family.backward_prefetch);
-  return label;
+  return fmt::format("{}", fmt::join(label_parts(families, choice), ", "));
+}
+
+std::string difference_of(const Families& families, const Choice& choice, const Choice& other) {
+  std::vector<std::string> more = label_parts(families, choice);
+  std::vector<std::string> less = label_parts(families, other);
+  const std::vector<std::string> of_choice = more;
+  const auto erase_those_of = [](std::vector<std::string>& parts, const std::vector<std::string>& others) {
+    std::erase_if(
+        parts, [&](const std::string& part) { return std::find(others.begin(), others.end(), part) != others.end(); });
+  };
+  erase_those_of(more, less);
+  erase_those_of(less, of_choice);
+  if (!more.empty()) return fmt::format("{}", fmt::join(more, ", "));
+  return less.empty() ? "" : fmt::format("without {}", fmt::join(less, ", "));
 }
 
 }  // namespace fsdp::planner

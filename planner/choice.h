@@ -32,6 +32,7 @@ struct Family {
   bool cpu_offload = false;
   std::int64_t micro_batch = 0;  ///< 0: as the workload says.
   std::int64_t accumulation = 1;
+  bool sync_every_micro_batch = true;
   std::int64_t forward_prefetch = 0;
   std::int64_t backward_prefetch = 1;
   std::vector<std::int32_t> kept;  ///< Last groups of units of each stack that stay unsharded; all: the others too.
@@ -83,11 +84,15 @@ std::vector<Unit> units_of(const Wrapping& wrapping, const Family& family, std::
 /// "FULL_SHARD, per 2 blocks, checkpoint 12 of 28": what tells it from its neighbors.
 std::string label_of(const Families& families, const Choice& choice);
 
+/// "reshard False for the last 8, per 2 blocks": what the first has and the other has not; "without CPU offload" where
+/// it has only less.
+std::string difference_of(const Families& families, const Choice& choice, const Choice& other);
+
 /// Sizes of shard groups for a number of GPUs, the largest first: parts of a node and whole nodes that
 /// divide it.
 std::vector<std::int64_t> shard_sizes(const Cluster& cluster);
 
-/// The micro-batches and accumulations that make up the global batch; the workload's own without one.
+/// The micro-batches and accumulations that make up the samples of a step; the workload's own where they are free.
 struct Batch {
   std::int64_t micro_batch = 0;
   std::int64_t accumulation = 1;

@@ -1,7 +1,8 @@
 // Time. The compute stream runs every op of every micro-batch, the recomputation of checkpointed blocks, the copies out
 // of gathered buffers and the copies of gradients into reduced ones. All-gathers and reduce-scatters share one
 // communicator and run one after the other, all-reduces have their own. Nothing runs before the root is gathered; the
-// optimizer waits for the last reduction, and that for all compute. So a step takes at least
+// optimizer waits for the last reduction, and that for all compute. Where gradients are reduced once a step, the
+// compute stream adds them up, unsharded. So a step takes at least
 //
 //   optimizer + max(root gather + compute + shortest reduce-scatter, gathers + reduce-scatters, all-reduces).
 //
@@ -9,7 +10,9 @@
 //
 // Memory. When the backward of a call has its highest moment, a rank holds its shards of parameters and optimizer
 // states, the unsharded root, the unsharded unit of the call, the units before it that were never resharded, the
-// activations that earlier calls keep, and what the call's own backward needs. The bound is the largest such sum over a
+// activations that earlier calls keep, and what the call's own backward needs. With several micro-batches it holds the
+// gradients of earlier ones, too: sharded, or unsharded where they are reduced once a step; then the last micro-batch
+// gives up those of a unit when it leaves its last pass. The bound is the largest such sum over a
 // few calls that are likely to be the peak: the last block of each stack, the blocks on both sides of the border of
 // checkpointing, and the calls outside of the stacks with the largest backward. Every one of them is a lower bound, so
 // their maximum is. What lies outside of the allocator and the margin are added.
@@ -177,6 +180,8 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
     }
     if (unit.is_root) sums.root_gather = times[u].copy_in + times[u].all_gather;
     if (unit.reduced_full_elements == 0) continue;
+    sums.keeps += times[u].keep_gradients;
+    sums.adds += times[u].add_gradients;
     sums.reduces += times[u].reduce_scatter;
     sums.reduce_copies += times[u].reduce_copy;
     if (family.mesh.replicate > 1) sums.all_reduces += times[u].all_reduce;
@@ -198,6 +203,19 @@ const Layout& LowerBounds::layout_of(const Family& family) {
   auto layout = make_layout(index_, plan);
   assert(layout.has_value());
   return layouts_.emplace(key, *std::move(layout)).first->second;
+}
+
+void LowerBounds::add_accumulated(const Layout& layout, UnitSums& sums) const {
+  sums.accumulated_of_call.assign(block_of_call_.size(), 0);
+  for (const ShardedUnit& unit : layout.units) {
+    if (unit.windows.empty()) continue;
+    const std::int64_t bytes = bytes_of(unit.reduced_true_elements, unit.reduce_dtype);
+    sums.accumulated += bytes;
+    const int last_pass = unit.windows.back().begin;
+    for (std::size_t c = 0; c < sums.accumulated_of_call.size(); ++c) {
+      if (last_pass <= index_.call_begin[c]) sums.accumulated_of_call[c] += bytes;
+    }
+  }
 }
 
 LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
@@ -232,6 +250,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
       unsharded.push_back(bytes);
     }
   }
+  add_accumulated(layout, sums);
   sums.states += static_cast<std::int64_t>(optimizer);
   if (family.cpu_offload) sums.states = sums.gradients = 0;
   add_times(family, plan, layout, predictor.cluster(), predictor.model(), sums);
@@ -263,10 +282,16 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
 }
 
 const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
-  const auto key =
-      std::tuple(family.micro_batch, family.mesh.shard, family.wrapping, family.reshard, family.cpu_offload);
+  // The sizes of a micro-batch change no unit.
+  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.reshard, family.cpu_offload);
   const auto found = unit_sums_.find(key);
   return found != unit_sums_.end() ? found->second : unit_sums_.emplace(key, make_unit_sums(family)).first->second;
+}
+
+std::int64_t LowerBounds::kept_gradients(const Family& family, const UnitSums& units, std::size_t call) {
+  if (family.sync_every_micro_batch) return units.gradients;
+  // With three micro-batches there is one that neither makes the first gradients nor reduces any.
+  return family.accumulation > 2 ? units.accumulated : units.accumulated_of_call[call];
 }
 
 std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls, const UnitSums& units, int call,
@@ -275,7 +300,7 @@ std::int64_t LowerBounds::memory_at(const Family& family, const CallSums& calls,
   const std::size_t c = static_cast<std::size_t>(call);
   const auto [own_stack, own_block] = block_of_call_[c];
   std::int64_t bytes = units.states + units.root + units.unit_of_call[c] + calls.kept[c];
-  if (family.accumulation > 1 && base_.sync_every_micro_batch) bytes += units.gradients;
+  if (family.accumulation > 1) bytes += kept_gradients(family, units, c);
   // In some plans of the box the block is checkpointed, in others not; recomputing can need more than having kept.
   const bool may_be = own_block >= 0 && own_block < checkpointed;
   const bool must_be = own_block >= 0 && own_block < checkpointed_range.first;
@@ -332,10 +357,13 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   const CallSums& calls = call_sums(family, checkpointed.first > 0);
   const UnitSums& units = unit_sums(family);
   const double micro_batches = static_cast<double>(family.accumulation);
-  const double reductions = base_.sync_every_micro_batch ? micro_batches : 1;
+  const double reductions = family.sync_every_micro_batch ? micro_batches : 1;
   const Seconds compute = micro_batches * calls.compute[checkpointed.first];
   const std::size_t most_kept = static_cast<std::size_t>(kept.last);
-  const Seconds stream = compute + micro_batches * units.copies[most_kept] + reductions * units.reduce_copies;
+  const bool accumulates = family.accumulation > 1 && !family.sync_every_micro_batch;
+  const Seconds kept_gradients = accumulates ? units.keeps + (micro_batches - 1) * units.adds : Seconds(0);
+  const Seconds stream =
+      compute + kept_gradients + micro_batches * units.copies[most_kept] + reductions * units.reduce_copies;
   const Seconds communicator = micro_batches * units.gathers[most_kept] + reductions * units.reduces;
   const Seconds time = units.optimizer + std::max({units.root_gather + stream + units.last_reduce, communicator,
                                                    reductions * units.all_reduces});

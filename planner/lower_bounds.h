@@ -62,6 +62,10 @@ class LowerBounds {
     std::vector<std::vector<std::int64_t>> unsharded;  ///< [stack][groups] Of the first groups of the stack.
     std::vector<Seconds> gathers;                      ///< [kept] All-gathers of one micro-batch,
     std::vector<Seconds> copies;                       ///< [kept] and their copies out, on the compute stream.
+    std::int64_t accumulated = 0;                      ///< Unsharded gradients, as micro-batches without reduction keep
+    std::vector<std::int64_t> accumulated_of_call;     ///< them. [call] Of units that the backward of the call leaves.
+    Seconds keeps{0};                                  ///< Gradients of one micro-batch into them, the first time
+    Seconds adds{0};                                   ///< and later.
     Seconds reduces{0};                                ///< Reduce-scatters of one micro-batch,
     Seconds reduce_copies{0};                          ///< and the copies of the gradients into their buffers.
     Seconds all_reduces{0};
@@ -83,6 +87,9 @@ class LowerBounds {
   UnitSums make_unit_sums(const Family& family);
   void add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
                  const Model& model, UnitSums& sums) const;
+  /// Unsharded gradients of earlier micro-batches that a plan holds while they are not reduced.
+  void add_accumulated(const Layout& layout, UnitSums& sums) const;
+  static std::int64_t kept_gradients(const Family& family, const UnitSums& units, std::size_t call);
   std::int64_t memory_at(const Family& family, const CallSums& calls, const UnitSums& units, int call,
                          std::int64_t kept, Interval checkpointed) const;
   std::int64_t memory(const Family& family, const CallSums& calls, const UnitSums& units, std::int64_t kept,
@@ -97,7 +104,7 @@ class LowerBounds {
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.
   std::map<std::tuple<std::int64_t, int>, Layout> layouts_;  ///< By shard size and wrapping.
   std::map<std::tuple<std::int64_t, CheckpointMode, bool>, CallSums> call_sums_;
-  std::map<std::tuple<std::int64_t, std::int64_t, int, ReshardAfterForward::Kind, bool>, UnitSums> unit_sums_;
+  std::map<std::tuple<std::int64_t, int, ReshardAfterForward::Kind, bool>, UnitSums> unit_sums_;
 };
 
 }  // namespace fsdp::planner

@@ -90,6 +90,8 @@ void with_member(PlanChoice choice, Use use) {
       return use(&PlanChoices::checkpoint);
     case PlanChoice::Offload:
       return use(&PlanChoices::cpu_offload);
+    case PlanChoice::GradientSync:
+      return use(&PlanChoices::gradient_sync);
     case PlanChoice::Prefetch:
       return use(&PlanChoices::forward_prefetch);
     case PlanChoice::BackwardPrefetch:

@@ -61,6 +61,7 @@ enum class PlanChoice : std::uint8_t {
   WrapEnds,
   Checkpoint,
   Offload,
+  GradientSync,
   Prefetch,
   BackwardPrefetch,
 };
@@ -76,6 +77,12 @@ enum class Precision : std::uint8_t {
   Float16,
   MixedFloat16,  ///< As Mixed, with float16.
   Float32,
+};
+
+/// After which micro-batches gradients are reduced: set_requires_gradient_sync.
+enum class GradientSync : std::uint8_t {
+  Every,
+  Last,  ///< Until then each rank keeps the gradients of its own samples, unsharded.
 };
 
 struct GradientClipping {
@@ -125,6 +132,7 @@ struct PlanChoices {
   std::optional<bool> wrap_ends = {};
   std::optional<CheckpointChoice> checkpoint = {};
   std::optional<bool> cpu_offload = {};
+  std::optional<GradientSync> gradient_sync = {};
   std::optional<std::int64_t> forward_prefetch = {};
   std::optional<std::int64_t> backward_prefetch = {};
 
@@ -209,6 +217,9 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
                    "Activation checkpointing: none, full, selective, 12 (blocks), selective:12", "--checkpoint"},
     PlanChoiceInfo{PlanChoice::Offload, "--offload", "yes|no",
                    "Keep parameters, gradients and optimizer in CPU memory"},
+    PlanChoiceInfo{
+        PlanChoice::GradientSync, "--gradient-sync", "every|last",
+        "Micro-batches after which gradients are reduced: every one, or the last of a step (no_sync before)"},
     PlanChoiceInfo{PlanChoice::Prefetch, "--prefetch", "", "Units to prefetch in forward"},
     PlanChoiceInfo{PlanChoice::BackwardPrefetch, "--backward-prefetch", "", "Units to prefetch in backward"},
 };

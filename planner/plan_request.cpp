@@ -8,6 +8,7 @@
 #include "core/spec/model_library.h"
 #include "planner/larger_gpus.h"
 #include "planner/plan_machines.h"
+#include "planner/predictors.h"
 #include "planner/strategy_names.h"
 #include "simulator/allocator/allocator_settings.h"
 
@@ -56,6 +57,7 @@ void fix_space(const PlanChoices& choices, Space& space) {
   space.checkpoint = choices.checkpoint;
   space.wrap_ends = choices.wrap_ends;
   space.cpu_offload = choices.cpu_offload;
+  if (choices.gradient_sync) space.sync_every_micro_batch = *choices.gradient_sync == GradientSync::Every;
   space.forward_prefetch = choices.forward_prefetch;
   space.backward_prefetch = choices.backward_prefetch;
   space.global_batch = choices.global_batch;
@@ -98,10 +100,44 @@ void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, 
   if (shard) space.shard = *shard;
 }
 
+constexpr auto is_batch = [](const auto& dimension) { return dimension.name == kBatchDimension; };
+
+bool gives_micro_batch(const PlanChoices& choices) {
+  return choices.batch || std::any_of(choices.dimensions.begin(), choices.dimensions.end(), is_batch);
+}
+
+bool has_recipe_batch(const ModelSpec& spec, const std::string& recipe_name) {
+  const Result<Recipe> recipe = find_recipe(spec, recipe_name);
+  return recipe && std::any_of(recipe->dimensions.begin(), recipe->dimensions.end(), is_batch);
+}
+
+std::string spec_batch_of(const ModelSpec& spec) {
+  const auto batch = std::find_if(spec.dimensions.begin(), spec.dimensions.end(), is_batch);
+  return batch == spec.dimensions.end() ? "1" : batch->value.text;
+}
+
+/// What a recipe or a spec is about is the samples of a step; how they are shared out over micro-batches is for the
+/// search. Not where a batch norm's statistics are those of a micro-batch.
+std::optional<std::int64_t> default_samples(const PlanChoices& choices, const ModelSpec& spec, const Workload& workload,
+                                            const Plan& base) {
+  if (choices.global_batch || choices.accumulation || gives_micro_batch(choices)) return std::nullopt;
+  // A large model takes a while to build, and most specs have one sample.
+  if (base.accumulation == 1 && !has_recipe_batch(spec, base.recipe) && spec_batch_of(spec) == "1") return std::nullopt;
+  const Result<Model> model = build_model(spec, workload);
+  if (!model) return std::nullopt;
+  const auto batch = std::find_if(model->dimensions.begin(), model->dimensions.end(), is_batch);
+  if (batch == model->dimensions.end()) return std::nullopt;
+  const bool has_batch_norm = std::any_of(model->blocks.begin(), model->blocks.end(), [](const Block& block) {
+    return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.kind == OpKind::BatchNorm; });
+  });
+  const std::int64_t samples = static_cast<std::int64_t>(batch->value) * base.accumulation;
+  if (has_batch_norm || samples < 2) return std::nullopt;
+  return samples;
+}
+
 /// Where the batch comes from, as far as no choice says it.
 std::string batch_origin_of(const PlanChoices& choices, const ModelSpec& spec, const Plan& base) {
-  const auto is_batch = [](const auto& dimension) { return dimension.name == "batch"; };
-  const bool has_batch = choices.batch || std::any_of(choices.dimensions.begin(), choices.dimensions.end(), is_batch);
+  const bool has_batch = gives_micro_batch(choices);
   const bool has_accumulation = choices.accumulation.has_value();
   if (choices.global_batch || (has_batch && (has_accumulation || base.accumulation == 1))) return "";
   const Result<Recipe> recipe = find_recipe(spec, base.recipe);
@@ -197,7 +233,8 @@ Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& l
   ResolvedRequest resolved = resolve(request, library, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   resolved.batch_origin = batch_origin_of(request.choices, resolved.spec, resolved.space.base);
-  resolved.batch_is_default = resolved.batch_origin.starts_with("from ");
+  resolved.space.samples_per_gpu =
+      default_samples(request.choices, resolved.spec, resolved.workload, resolved.space.base);
   resolved.larger_gpus = [choices = request.choices, now = resolved.cluster, library] {
     return larger_gpus(choices, now, false, library);
   };

@@ -32,9 +32,8 @@ struct ResolvedRequest {
   Workload workload;
   Cluster cluster;
   Space space;
-  LargerGpus larger_gpus;         ///< RemedyRequest::larger_gpus.
-  bool batch_is_default = false;  ///< No choice says anything of the batch.
-  std::string batch_origin;       ///< "from recipe sft": where the batch comes from; empty: all of it was given.
+  LargerGpus larger_gpus;    ///< RemedyRequest::larger_gpus.
+  std::string batch_origin;  ///< "from recipe sft": where the batch comes from; empty: all of it was given.
 };
 
 /// Reads the model, the library of machines and the files that the choices name. Errors: everything that is wrong with

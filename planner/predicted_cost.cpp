@@ -138,6 +138,14 @@ const simulator::Outcome& PredictedCost::outcome(const Choice& choice, Detail de
   return known.emplace(point, *std::move(outcome)).first->second;
 }
 
+std::vector<Choice> PredictedCost::predicted() const {
+  std::vector<Choice> choices;
+  for (const auto& [point, outcome] : known_[static_cast<std::size_t>(Detail::Device)]) {
+    if (outcome.is_whole) choices.push_back({point[0], point[1], point[2]});
+  }
+  return choices;
+}
+
 std::int64_t PredictedCost::needed_bytes(const simulator::Outcome& outcome) {
   return (outcome.peaks.device + outcome.margin).count();
 }

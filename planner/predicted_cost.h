@@ -47,6 +47,9 @@ class PredictedCost : public CostModel {
   /// The prediction of `Detail::Device`, which may end above `enough` (Predictor::evaluate), and the times.
   const simulator::Outcome& outcome_up_to(const Choice& choice, Bytes enough);
 
+  /// Points that were predicted in full, in the order of the space.
+  std::vector<Choice> predicted() const;
+
   /// How often the predictor was asked, by detail: for benchmarks and notes.
   struct Asked {
     std::int64_t time = 0, live = 0, memory = 0;

@@ -20,11 +20,18 @@ Workload with_micro_batch(Workload workload, std::int64_t micro_batch) {
 Result<Predictors> Predictors::make(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                     const std::vector<std::int64_t>& micro_batches) {
   Predictors predictors;
+  Errors errors;
   for (const std::int64_t micro_batch : micro_batches) {
     if (predictors.predictors_.contains(micro_batch)) continue;
-    FSDP_TRY(Model model, build_model(spec, with_micro_batch(workload, micro_batch)));
-    predictors.predictors_.emplace(micro_batch, simulator::Predictor(std::move(model), cluster));
+    Result<Model> model = build_model(spec, with_micro_batch(workload, micro_batch));
+    if (!model) {
+      if (errors.empty()) errors = std::move(model).error();
+      continue;
+    }
+    predictors.predictors_.emplace(micro_batch, simulator::Predictor(*std::move(model), cluster));
+    predictors.micro_batches_.push_back(micro_batch);
   }
+  if (predictors.micro_batches_.empty()) return tl::unexpected(std::move(errors));
   return predictors;
 }
 

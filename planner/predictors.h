@@ -24,15 +24,20 @@ Workload with_dimension(Workload workload, std::string_view name, double value);
 
 class Predictors {
  public:
-  /// Builds the model once for each micro-batch (0: the workload's own). Errors: those of build_model.
+  /// Builds the model once for each micro-batch (0: the workload's own); leaves out those that the spec's formulas
+  /// refuse. Errors: those of build_model, when it refuses all of them.
   static Result<Predictors> make(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
                                  const std::vector<std::int64_t>& micro_batches);
 
-  /// REQUIRES: one of the micro-batches that it was made for.
+  /// Those that have a model, in the order in which they were given.
+  const std::vector<std::int64_t>& micro_batches() const { return micro_batches_; }
+
+  /// REQUIRES: one of these.
   simulator::Predictor& of(std::int64_t micro_batch);
 
  private:
   std::map<std::int64_t, simulator::Predictor> predictors_;
+  std::vector<std::int64_t> micro_batches_;
 };
 
 }  // namespace fsdp::planner

@@ -2,8 +2,8 @@
 // and a cluster built anew where the change is in them.
 //
 // A choice that fixes more starts a new search, whose space holds the changed plan: it finds one that is at least as
-// fast, unless a limit stops it. Where only a search can tell (how the samples of a step are best shared out), a search
-// runs.
+// fast, unless a limit stops it. Where only a search can tell (how the samples of a step are best shared out over other
+// GPUs), a search runs. A change of the samples of a step is said.
 //
 // When no plan fits, four questions are answered by asking the predictor for the plan that needs least: how much memory
 // a GPU must have, how many GPUs are enough (doubling them), and up to which batch or length it fits (bisection: a
@@ -12,10 +12,13 @@
 
 #include "planner/remedies.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "planner/remedy_list.h"
+#include "text/figures.h"
 
 namespace fsdp::planner {
 
@@ -32,16 +35,15 @@ constexpr std::int64_t kMostSearchPredictions = 600;
 
 void RemedyList::try_plan(std::string what, PlanChoices change, const Plan& plan) {
   if (is_stopped() || !check(plan, request_.predictor.model()).empty()) return;
-  add(std::move(what), std::move(change), request_.predictor.evaluate(plan, simulator::Detail::Memory));
+  add({std::move(what), std::move(change)}, request_.predictor.evaluate(plan, simulator::Detail::Memory));
 }
 
-bool RemedyList::try_rebuilt(std::string what, PlanChoices change, const Plan& plan, const Workload& workload,
-                             const Cluster& cluster) {
+bool RemedyList::try_rebuilt(Trial trial, const Plan& plan, const Workload& workload, const Cluster& cluster) {
   const Result<Model> model = build_model(request_.spec, workload);
   // What would be refused is no remedy.
   if (!model || !check(plan, *model).empty()) return false;
   const auto outcome = predict(plan, workload, cluster);
-  add(std::move(what), std::move(change), outcome);
+  add(std::move(trial), outcome);
   return outcome && outcome->fits;
 }
 
@@ -59,8 +61,8 @@ std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload,
   return outcome->fits;
 }
 
-std::optional<bool> RemedyList::try_search(std::string what, PlanChoices change, const Workload& workload,
-                                           const Cluster& cluster, const Space& space) {
+std::optional<bool> RemedyList::try_search(Trial trial, const Workload& workload, const Cluster& cluster,
+                                           const Space& space) {
   if (is_stopped()) return std::nullopt;
   Space bounded = space;
   bounded.explain = false;
@@ -70,19 +72,22 @@ std::optional<bool> RemedyList::try_search(std::string what, PlanChoices change,
   options.should_stop = request_.should_stop;
   const auto found = search(request_.spec, workload, cluster, bounded, options);
   if (!found || found->proof.stopped_early) return std::nullopt;
-  keep_if_it_helps({.what = std::move(what),
-                    .change = std::move(change),
+  keep_if_it_helps({.what = std::move(trial.what),
+                    .change = std::move(trial.change),
                     .is_searched = true,
+                    .samples = trial.samples,
                     .delta_bytes = found->best.device_peak - request_.best.device_peak,
                     .delta_time = found->best.step - request_.best.step,
                     .verdict = found->verdict});
   return found->verdict == Verdict::Fits;
 }
 
-void RemedyList::add(std::string what, PlanChoices change, const Result<simulator::Outcome>& outcome) {
+void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome) {
   if (!outcome) return;  // The change makes no valid plan of this model: nothing to offer.
-  keep_if_it_helps({.what = std::move(what),
-                    .change = std::move(change),
+  if (trial.samples > 0) trial.what += fmt::format(", {} a step", counted(trial.samples, "sample"));
+  keep_if_it_helps({.what = std::move(trial.what),
+                    .change = std::move(trial.change),
+                    .samples = trial.samples,
                     .delta_bytes = outcome->peaks.device - request_.best.device_peak,
                     .delta_time = outcome->step - request_.best.step,
                     .verdict = outcome->fits ? Verdict::Fits : Verdict::DoesNotFit});

@@ -26,9 +26,8 @@ struct RemedyRequest {
   Verdict verdict = Verdict::Unknown;  ///< Of `best`.
   /// Asked before each prediction; once it says true nothing more is tried. Empty: nobody stops it.
   std::function<bool()> should_stop = {};
-  LargerGpus larger_gpus = {};    ///< Empty: none are known.
-  const Space* space = nullptr;   ///< Of the search that found `best`; none: a plan that was given.
-  bool batch_is_default = false;  ///< No choice fixes the batch, so that a global batch may be added.
+  LargerGpus larger_gpus = {};   ///< Empty: none are known.
+  const Space* space = nullptr;  ///< Of the search that found `best`; none: a plan that was given.
 };
 
 /// Those that fit first: the fastest first, then those with least memory. A change that saves neither bytes nor time is

@@ -106,6 +106,15 @@ void try_offload(RemedyList& list) {
   list.try_plan("CPU offload", {.cpu_offload = true}, plan);
 }
 
+void try_gradient_sync(RemedyList& list) {
+  Plan plan = list.plan();
+  if (plan.accumulation < 2) return;
+  plan.sync_every_micro_batch = !plan.sync_every_micro_batch;
+  const bool is_every = plan.sync_every_micro_batch;
+  list.try_plan(is_every ? "reduce gradients after every micro-batch" : "reduce gradients once a step",
+                {.gradient_sync = is_every ? GradientSync::Every : GradientSync::Last}, plan);
+}
+
 bool is_unit(const Plan& plan, const std::string& module) {
   return std::any_of(plan.units.begin(), plan.units.end(), [&](const Unit& unit) {
     return std::find(unit.modules.begin(), unit.modules.end(), module) != unit.modules.end();
@@ -152,6 +161,7 @@ void try_parts(RemedyList& list) {
 void try_plan_changes(RemedyList& list) {
   try_checkpointing(list);
   try_offload(list);
+  try_gradient_sync(list);
   try_optimizer(list);
   try_precision(list);
   try_allocator(list);

@@ -85,12 +85,29 @@ void try_freezing(RemedyList& list) {
   if (change.frozen.empty()) return;
   Workload sized = sized_workload(request);
   sized.frozen = workload.frozen;
-  list.try_rebuilt("freeze the embeddings", std::move(change), list.plan(), sized, request.cluster);
+  list.try_rebuilt({"freeze the embeddings", std::move(change)}, list.plan(), sized, request.cluster);
 }
 
-/// Whether a step has a number of samples that stays.
+/// Whether a step has a number of samples that stays, on any number of GPUs.
 bool has_global_batch(const RemedyRequest& request) {
   return request.space != nullptr && request.space->global_batch;
+}
+
+/// Whether the samples of a step are fixed and the micro-batch is not.
+bool has_samples(const RemedyRequest& request) {
+  return has_global_batch(request) || (request.space != nullptr && request.space->samples_per_gpu);
+}
+
+/// Samples of a step with another micro-batch than the request's, where it has one; 0: as many as before.
+std::int64_t changed_samples(const RemedyRequest& request, const Plan& plan, std::optional<std::int64_t> batch = {}) {
+  const std::vector<Dimension>& dimensions = request.predictor.model().dimensions;
+  const auto found = std::find_if(dimensions.begin(), dimensions.end(),
+                                  [](const Dimension& each) { return each.name == kBatchDimension; });
+  if (found == dimensions.end()) return 0;
+  const auto now = static_cast<std::int64_t>(found->value);
+  const Plan& before = request.best.plan;
+  const std::int64_t samples = batch.value_or(now) * plan.accumulation * plan.mesh.world_size();
+  return samples == now * before.accumulation * before.mesh.world_size() ? 0 : samples;
 }
 
 /// The plan and the workload with a smaller size; a smaller batch keeps the samples of a step where it divides.
@@ -111,8 +128,13 @@ void try_size(RemedyList& list, const Size& size, std::int64_t value) {
   const RemedyRequest& request = list.request();
   const auto [plan, workload] = with_size(request, size, value);
   PlanChoices change = size.wish(value);
-  if (plan.accumulation != request.best.plan.accumulation) change.accumulation = plan.accumulation;
-  list.try_rebuilt(describe(size, value, plan), std::move(change), plan, workload, request.cluster);
+  const bool is_batch = size.name == kBatchDimension;
+  // With one of the two alone the other is the recipe's.
+  if (is_batch && (has_samples(request) || plan.accumulation != request.best.plan.accumulation)) {
+    change.accumulation = plan.accumulation;
+  }
+  const std::int64_t samples = is_batch ? changed_samples(request, plan, value) : 0;
+  list.try_rebuilt({describe(size, value, plan), std::move(change), samples}, plan, workload, request.cluster);
 }
 
 /// The largest value of a size with which this plan fits.
@@ -126,26 +148,10 @@ void find_size(RemedyList& list, const Size& size) {
     // A size that the model cannot have counts as too small to matter: the search goes on above it.
     (list.fits(plan, workload, request.cluster).value_or(true) ? fits : too_large) = middle;
   }
-  const bool must_divide = size.name == kBatchDimension && has_global_batch(request);
+  const bool must_divide = size.name == kBatchDimension && has_samples(request);
   if (size.name != kBatchDimension && fits > kRoundLength) fits -= fits % kRoundLength;
   while (must_divide && fits > 0 && (size.value * request.best.plan.accumulation) % fits != 0) --fits;
   if (fits > 0) try_size(list, size, fits);
-}
-
-/// The samples of a step shared out over micro-batches of any size.
-void try_global_batch(RemedyList& list) {
-  const RemedyRequest& request = list.request();
-  if (request.space == nullptr || !request.batch_is_default || request.space->global_batch) return;
-  for (const Dimension& dimension : request.predictor.model().dimensions) {
-    if (dimension.name != kBatchDimension) continue;
-    const std::int64_t per_gpu = static_cast<std::int64_t>(dimension.value) * list.plan().accumulation;
-    const std::int64_t samples = per_gpu * world_size(request.cluster);
-    if (per_gpu < 2) return;
-    Space space = *request.space;
-    space.global_batch = samples;
-    list.try_search(fmt::format("search the micro-batch, at the same {} samples a step", samples),
-                    {.global_batch = samples}, request.workload, request.cluster, space);
-  }
 }
 
 struct Machine {
@@ -213,14 +219,15 @@ bool try_gpus(RemedyList& list, int gpus_per_node, int nodes) {
   if (!machine) return false;
   PlanChoices change{.gpus = gpus_per_node};
   if (nodes > 1) change.nodes = nodes;
-  const std::string what = fmt::format("{} GPUs", world_size(machine->cluster));
   const RemedyRequest& request = list.request();
+  const std::string what = fmt::format("{} GPUs", world_size(machine->cluster));
   // Samples that stay are shared out anew, which only a search can tell.
   if (has_global_batch(request)) {
-    const auto fits = list.try_search(what, change, request.workload, machine->cluster, *machine->space);
+    const auto fits = list.try_search({what, change}, request.workload, machine->cluster, *machine->space);
     if (fits) return *fits;
   }
-  return list.try_rebuilt(what, change, machine->plan, machine->workload, machine->cluster);
+  const std::int64_t samples = has_global_batch(request) ? 0 : changed_samples(request, machine->plan);
+  return list.try_rebuilt({what, change, samples}, machine->plan, machine->workload, machine->cluster);
 }
 
 /// Nodes have 1, 2, 4 or 8 GPUs; beyond that there are more of them.
@@ -257,7 +264,7 @@ void find_memory(RemedyList& list) {
   const Workload workload = sized_workload(request);
   for (const LargerGpu& larger : request.larger_gpus()) {
     if (!list.fits(list.plan(), workload, larger.cluster).value_or(false)) continue;
-    list.try_rebuilt(larger.what, larger.change, list.plan(), workload, larger.cluster);
+    list.try_rebuilt({larger.what, larger.change}, list.plan(), workload, larger.cluster);
     return;
   }
 }
@@ -274,7 +281,7 @@ void find_host_memory(RemedyList& list) {
     const auto cluster = override_cluster(request.cluster, overrides);
     const bool is_more = request.cluster.host_memory && *overrides.host_memory > request.cluster.host_memory->value;
     if (!cluster || !is_more || !list.fits(list.plan(), workload, *cluster).value_or(false)) continue;
-    list.try_rebuilt(fmt::format("{} GiB of memory per node", gib), {.host_memory = Bytes(gib << 30)}, list.plan(),
+    list.try_rebuilt({fmt::format("{} GiB of memory per node", gib), {.host_memory = Bytes(gib << 30)}}, list.plan(),
                      workload, *cluster);
     return;
   }
@@ -288,10 +295,9 @@ void try_size_changes(RemedyList& list) {
   if (list.request().verdict == Verdict::Fits) {
     for (const Size& size : sizes) {
       const bool divides = (size.value * list.plan().accumulation) % (size.value / 2) == 0;
-      if (size.name != kBatchDimension || (has_global_batch(list.request()) && !divides)) continue;
+      if (size.name != kBatchDimension || (has_samples(list.request()) && !divides)) continue;
       try_size(list, size, size.value / 2);
     }
-    try_global_batch(list);
     try_more_gpus(list);
     return;
   }

@@ -11,6 +11,13 @@
 
 namespace fsdp::planner {
 
+/// What is tried.
+struct Trial {
+  std::string what;
+  PlanChoices change;
+  std::int64_t samples = 0;  ///< Remedy::samples.
+};
+
 /// Predicts changed plans and keeps the changes that help.
 class RemedyList {
  public:
@@ -21,13 +28,11 @@ class RemedyList {
   void try_plan(std::string what, PlanChoices change, const Plan& plan);
 
   /// A change of the sizes, of what is trained, or of the machine. False when it does not fit or cannot be.
-  bool try_rebuilt(std::string what, PlanChoices change, const Plan& plan, const Workload& workload,
-                   const Cluster& cluster);
+  bool try_rebuilt(Trial trial, const Plan& plan, const Workload& workload, const Cluster& cluster);
 
   /// What a search over another space or on other machines gives, and whether it fits. Nothing where a limit stops it:
   /// the choice would find something else.
-  std::optional<bool> try_search(std::string what, PlanChoices change, const Workload& workload, const Cluster& cluster,
-                                 const Space& space);
+  std::optional<bool> try_search(Trial trial, const Workload& workload, const Cluster& cluster, const Space& space);
 
   /// The prediction alone. Errors: those of build_model and of the predictor.
   Result<simulator::Outcome> predict(const Plan& plan, const Workload& workload, const Cluster& cluster,
@@ -44,7 +49,7 @@ class RemedyList {
 
  private:
   bool is_stopped() const { return request_.should_stop && request_.should_stop(); }
-  void add(std::string what, PlanChoices change, const Result<simulator::Outcome>& outcome);
+  void add(Trial trial, const Result<simulator::Outcome>& outcome);
   void keep_if_it_helps(Remedy remedy);
 
   const RemedyRequest& request_;

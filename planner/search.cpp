@@ -10,7 +10,8 @@
 // So the front is exact in live bytes, at that distance; in device memory another plan that fragments less may lie a
 // little below it.
 //
-// Of plans that are as good as equally fast the one that needs least is named (planner/ties.h).
+// Of plans that are as good as equally fast the one that needs least is named (planner/ties.h). Where another plan that
+// was predicted on the way needs less than a point of the front and takes no longer, it is the point.
 //
 // Where the memory of a node is known, families that need more of it are taken out of the space first
 // (planner/host_limit.h). When nothing else fits, they are searched all the same, those that need least of it first:
@@ -31,6 +32,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/base/parse_units.h"
 #include "planner/choice.h"
 #include "planner/explain.h"
 #include "planner/host_limit.h"
@@ -138,6 +140,27 @@ std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families
   return nearest_rejected(std::move(candidates), best, verdict);
 }
 
+/// Puts what was predicted somewhere, needs less and takes no longer in the place of a point, and leaves out what is no
+/// point of a front then. `front`: by falling device peak.
+std::vector<Candidate> without_dominated(PredictedCost& cost, const Families& families, std::vector<Candidate> front) {
+  for (const Choice& choice : cost.predicted()) {
+    const simulator::Outcome& outcome = cost.outcome(choice, Detail::Device);
+    for (std::size_t i = 1; i < front.size(); ++i) {
+      const bool is_no_worse = outcome.peaks.device <= front[i].device_peak && outcome.step <= front[i].step;
+      const bool is_better = outcome.peaks.device < front[i].device_peak || outcome.step < front[i].step;
+      // The best plan stays: what is as fast counts as equally fast, and was compared.
+      if (is_no_worse && is_better && outcome.step > front[0].step) front[i] = candidate_of(cost, families, choice);
+    }
+  }
+  std::vector<Candidate> kept;
+  for (Candidate& candidate : front) {
+    const bool is_point =
+        kept.empty() || (candidate.device_peak < kept.back().device_peak && candidate.step > kept.back().step);
+    if (is_point) kept.push_back(std::move(candidate));
+  }
+  return kept;
+}
+
 /// By rising device peak, the best plan last.
 std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, const EvaluatedPoint& best,
                                 std::int64_t max_points, const SearchOptions& options) {
@@ -154,11 +177,12 @@ std::vector<Candidate> front_of(PredictedCost& cost, const Families& families, c
     memory = point->cost.memory;
     Candidate candidate = candidate_of(cost, families, cost.choice_of(point->point));
     // Live bytes are no more than a bound of the peak: a plan that the allocator makes larger is not on the front.
-    if (candidate.device_peak >= front.back().device_peak) continue;
+    if (candidate.device_peak >= front.back().device_peak || candidate.step <= front.front().step) continue;
     // What is as fast and smaller takes the place of what is not; the best plan was chosen that way already.
     if (front.size() > 1 && candidate.step <= front.back().step * (1 + kTieShare)) front.pop_back();
     front.push_back(std::move(candidate));
   }
+  front = without_dominated(cost, families, std::move(front));
   std::reverse(front.begin(), front.end());
   return front;
 }
@@ -224,6 +248,17 @@ struct PointFound {
   std::optional<EvaluatedPoint> point;
 };
 
+/// What the fastest plan has that the named one has not; empty where that is not worth a line.
+std::string refinement_of(PredictedCost& cost, const Families& families, const EvaluatedPoint& named,
+                          const EvaluatedPoint& fastest) {
+  constexpr double kWorthALine = 0.01;
+  const double faster = named.cost.time / fastest.cost.time - 1;
+  if (faster < kWorthALine) return "";
+  return fmt::format("{:.1f} % faster with {}: {} more", faster * 100,
+                     difference_of(families, cost.choice_of(fastest.point), cost.choice_of(named.point)),
+                     format_bytes(Bytes(std::max<std::int64_t>(0, fastest.cost.memory - named.cost.memory))));
+}
+
 /// Looks for what to tell when no plan fits.
 class OutsideOfLimit {
  public:
@@ -267,8 +302,10 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   std::vector<std::int64_t> micro_batches;
   for (const Batch& batch : batches) micro_batches.push_back(batch.micro_batch);
   FSDP_TRY(Predictors predictors, Predictors::make(spec, workload, cluster, micro_batches));
-  const Model& model = predictors.of(micro_batches.front()).model();
   Space filled = space;
+  // A formula of the spec may leave some of them without a model.
+  filled.micro_batches = predictors.micro_batches();
+  const Model& model = predictors.of(filled.micro_batches.front()).model();
   filled.base.model = model.name;
   filled.base.model_fingerprint = fingerprint_of(model);
   const PredictorOf predictor_of = [&](std::int64_t micro_batch) -> simulator::Predictor& {
@@ -294,6 +331,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     const double slower = named.cost.time / found.point->cost.time;
     result.proof.optimality_gap = std::max(0., slower * (1 + result.proof.optimality_gap) - 1);
     result.proof.saved = Bytes(found.point->cost.memory - named.cost.memory);
+    result.refinement = refinement_of(cost, limit.within, named, *found.point);
     found.point = named;
   }
   if (!result.proof.is_proven) {
@@ -314,7 +352,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space, .settled = result.proof.space});
     FSDP_TRY(result.explanation.remedies,
              remedies_for({spec, workload, cluster, found.cost->predictor_of(choice), result.best, result.verdict,
-                           options.should_stop, options.larger_gpus, &space, options.batch_is_default}));
+                           options.should_stop, options.larger_gpus, &space}));
   }
   if (is_stopped(options)) return stopped();
   return result;

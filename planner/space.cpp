@@ -151,7 +151,7 @@ Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {
 std::vector<std::string> describe(const Space& space, const Model& model, const Cluster& cluster) {
   const auto families = families_of(space, model, cluster);
   if (!families) return {};
-  std::vector<std::string> meshes, wraps, reshards, checkpoints, offloads, batches, prefetches;
+  std::vector<std::string> meshes, wraps, reshards, checkpoints, offloads, batches, syncs, prefetches;
   const auto add = [](std::vector<std::string>& texts, std::string text) {
     if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(std::move(text));
   };
@@ -166,12 +166,14 @@ std::vector<std::string> describe(const Space& space, const Model& model, const 
             : fmt::format("{} of the first {} blocks", name_of_mode(family.mode), join(family.checkpointed)));
     add(offloads, family.cpu_offload ? "yes" : "no");
     if (family.micro_batch > 0) add(batches, fmt::format("{} x {}", family.micro_batch, family.accumulation));
+    if (family.accumulation > 1) add(syncs, family.sync_every_micro_batch ? "every micro-batch" : "the last one");
     add(prefetches, fmt::format("{} forward and {} backward", family.forward_prefetch, family.backward_prefetch));
   }
   std::vector<std::string> lines = {"mesh (replicate x shard): " + join(meshes), "units: " + join(wraps),
                                     "reshard after forward: " + join(reshards), "checkpoint: " + join(checkpoints),
                                     "CPU offload: " + join(offloads)};
   if (!batches.empty()) lines.push_back("micro-batch x accumulation: " + join(batches));
+  if (!syncs.empty()) lines.push_back("gradients reduced after: " + join(syncs));
   lines.push_back("prefetch: " + join(prefetches));
   lines.push_back(fmt::format("plans: {}", families->size()));
   return lines;

@@ -14,7 +14,9 @@
 //   checkpoint  The first k blocks of every stack, full or selective; k = 0 is none, and up to 14 equal steps lead to
 //               all of them.
 //   offload     CPUOffloadPolicy, or not.
-//   batch       With a global batch: every micro-batch and accumulation that make it up.
+//   batch       Where the samples of a step are fixed: every micro-batch and accumulation that make them up.
+//   sync        With several micro-batches: gradients reduced after each, or once a step after the last one
+//               (set_requires_gradient_sync).
 //   prefetch    Units gathered ahead, explicitly, in forward; in backward.
 //
 // Where no plan of it fits, the whole space is searched before that is said (whole()): every j and every k, and units
@@ -83,7 +85,8 @@ std::string to_text(const CheckpointChoice& checkpoint);
 /// What is fixed, and the ranges of what is free.
 struct Space {
   /// All that is not searched: precision, optimizer, runtime, allocator settings, recipe. Its mesh, units,
-  /// checkpointing, offload, prefetch, dimensions and accumulation are overwritten. base_plan() makes it.
+  /// checkpointing, offload, gradient sync, prefetch, dimensions and accumulation are overwritten. base_plan() makes
+  /// it.
   Plan base;
 
   // Fixed by the user; empty: searched.
@@ -96,13 +99,15 @@ struct Space {
   bool hybrid = false;                   ///< Only meshes that shard and replicate both.
   std::optional<CheckpointChoice> checkpoint;
   std::optional<bool> cpu_offload;
+  std::optional<bool> sync_every_micro_batch;  ///< Plan::sync_every_micro_batch.
   std::optional<std::int64_t> forward_prefetch;
   std::optional<std::int64_t> backward_prefetch;
 
-  // The batch. Without a global batch, the micro-batch is the workload's dimension `batch` and the accumulation is
-  // that of `base`: nothing is searched.
-  std::optional<std::int64_t> global_batch;  ///< Samples per optimizer step, over all GPUs.
-  std::optional<std::int64_t> micro_batch;   ///< Samples per GPU and micro-batch.
+  // The batch. Where neither of the first two is given, the micro-batch is the workload's dimension `batch` and the
+  // accumulation is that of `base`: nothing is searched.
+  std::optional<std::int64_t> global_batch;     ///< Samples per optimizer step, over all GPUs.
+  std::optional<std::int64_t> samples_per_gpu;  ///< Of a step, on any number of GPUs. Not beside a global batch.
+  std::optional<std::int64_t> micro_batch;      ///< Samples per GPU and micro-batch.
   std::optional<std::int64_t> accumulation;
 
   // Ranges of what is free.
@@ -112,9 +117,12 @@ struct Space {
   std::int64_t parts_from = 64;
   std::vector<CheckpointMode> checkpoint_modes = {CheckpointMode::Full, CheckpointMode::Selective};
   std::vector<bool> cpu_offloads = {false, true};
+  std::vector<bool> gradient_syncs = {true, false};     ///< Of every micro-batch, or of the last one.
   std::vector<std::int64_t> forward_prefetches = {0};   ///< 0: FSDP2's own order.
   std::vector<std::int64_t> backward_prefetches = {1};  ///< 1: FSDP2's own order.
   std::int64_t max_micro_batch = 1024;
+  /// Of those that make up the samples of a step; empty: all of them.
+  std::vector<std::int64_t> micro_batches = {};
   bool every_number = false;  ///< Every j and every k, not only some of them.
 
   // How much is asked beside the best plan.

@@ -71,7 +71,8 @@ int complexity_of(const Families& families, const Choice& choice) {
   complexity += is_hybrid ? 2 : 0;
   complexity += is_mixed ? 2 : 0;
   complexity += family.reshard == ReshardAfterForward::Kind::Smaller ? 2 : 0;
-  complexity += is_partial ? 1 : 0;
+  complexity += family.accumulation > 1 && !family.sync_every_micro_batch ? 1 : 0;
+  complexity += is_partial ? 2 : 0;
   complexity += family.mode == CheckpointMode::Selective && choice.checkpointed > 0 ? 1 : 0;
   complexity += wrapping.blocks_per_unit > 1 ? 1 : 0;
   complexity += wrapping.parts != BlockParts::Whole ? 2 : 0;

@@ -25,6 +25,9 @@ constexpr EnumName<Precision> kPrecisions[] = {
 };
 constexpr EnumTable<Precision> kPrecisionTable{"precision", kPrecisions};
 
+constexpr EnumName<GradientSync> kGradientSyncs[] = {{GradientSync::Every, "every"}, {GradientSync::Last, "last"}};
+constexpr EnumTable<GradientSync> kGradientSyncTable{"way to reduce gradients", kGradientSyncs};
+
 template <class T>
 Result<void> put(Result<T> read, std::optional<T>& value) {
   if (!read) return tl::unexpected(std::move(read).error());
@@ -171,6 +174,8 @@ Result<void> read_plan_choice(PlanChoice choice, const std::string& text, PlanCh
       return put(parse_checkpoint(text), choices.checkpoint);
     case PlanChoice::Offload:
       return put(read_yes_or_no(text, where), choices.cpu_offload);
+    case PlanChoice::GradientSync:
+      return put(read_name(text, kGradientSyncTable, where), choices.gradient_sync);
     case PlanChoice::Prefetch:
       return put(read_count(text, where, 0), choices.forward_prefetch);
     case PlanChoice::BackwardPrefetch:
@@ -313,6 +318,8 @@ std::vector<std::string> texts_of_plan(PlanChoice choice, const PlanChoices& cho
       return text_of(choices.checkpoint);
     case PlanChoice::Offload:
       return text_of(choices.cpu_offload);
+    case PlanChoice::GradientSync:
+      return text_of(choices.gradient_sync, kGradientSyncTable);
     case PlanChoice::Prefetch:
       return text_of(choices.forward_prefetch);
     case PlanChoice::BackwardPrefetch:

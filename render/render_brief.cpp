@@ -10,6 +10,7 @@
 #include "render/choice_words.h"
 #include "render/render_report.h"
 #include "render/render_search.h"
+#include "text/figures.h"
 
 namespace fsdp::planner {
 
@@ -70,7 +71,9 @@ std::string effect_of(const StepReport& report, const Remedy& remedy) {
   const std::string_view limit = remedy.is_searched ? "" : " or less";
   if (remedy.verdict != Verdict::Fits) return fmt::format("needs {}{}, still too large", peak, limit);
   std::string text = report.verdict == Verdict::Fits ? "" : "fits, ";
-  text += fmt::format("{} a step{}", format_time(report.time.step + remedy.delta_time), limit);
+  text += fmt::format("{} a step", format_time(report.time.step + remedy.delta_time));
+  if (remedy.samples > 0) text += fmt::format(" of {}", counted(remedy.samples, "sample"));
+  text += limit;
   if (remedy.delta_time != Seconds(0)) text += fmt::format(" ({})", with_sign(remedy.delta_time, format_time));
   if (remedy.is_searched) text += fmt::format(", {}", peak);
   return text;

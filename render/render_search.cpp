@@ -96,6 +96,7 @@ void add_next(Document& document, const AnswerContext& context) {
 /// What somebody must know of a search to read its answer: that it was cut short, or is not proven.
 std::vector<std::string> brief_notes(const SearchResult& result) {
   std::vector<std::string> notes = result.notes;
+  if (!result.refinement.empty()) notes.push_back(result.refinement + ".");
   if (result.proof.stopped_early && result.proof.is_proven) {
     notes.push_back(fmt::format("The search stopped early: a better plan may be up to {:.1f} % faster.",
                                 result.proof.optimality_gap * 100));
@@ -126,12 +127,17 @@ void add_explanation(Document& document, const Explanation& explanation, bool ve
   }
   if (table.rows.empty()) return;
   document.push_back(std::move(table));
-  document.push_back(Entry{
-      .label = "",
-      .lines = {
-          "Each is this plan with one change, but --global-batch, which was searched. `fsdp-plan simulate PLAN OPTION` "
-          "repeats it, where it takes the option; `fsdp-plan MODEL` with the option searches again, and gives that "
-          "step time or less."}});
+  const auto found = std::find_if(explanation.remedies.begin(), explanation.remedies.end(),
+                                  [](const Remedy& remedy) { return remedy.is_searched; });
+  const std::string searched = found == explanation.remedies.end()
+                                   ? std::string()
+                                   : fmt::format(", but {}, which was searched", flags_of(found->change));
+  document.push_back(
+      Entry{.label = "",
+            .lines = {fmt::format(
+                "Each is this plan with one change{}. `fsdp-plan simulate PLAN OPTION` repeats it, where it takes "
+                "the option; `fsdp-plan MODEL` with the option searches again, and gives that step time or less.",
+                searched)}});
 }
 
 Document document_of(const SearchResult& result, const View& view, const AnswerContext& context) {
@@ -149,7 +155,9 @@ Document document_of(const SearchResult& result, const View& view, const AnswerC
   if (view.verbose && !result.pareto.empty()) {
     document.push_back(table_of("front", "least memory for its speed", result.pareto, false, kAll));
   }
-  if (!result.notes.empty()) document.push_back(Entry{.label = "note", .lines = result.notes});
+  std::vector<std::string> notes = result.notes;
+  if (!result.refinement.empty()) notes.push_back(result.refinement + ".");
+  if (!notes.empty()) document.push_back(Entry{.label = "note", .lines = notes});
   add_assumptions(document, report.assumptions);
   add_next(document, told);
   return document;

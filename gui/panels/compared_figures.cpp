@@ -109,6 +109,9 @@ class Figures {
       });
     }
     both(QObject::tr("micro-batches"), [](const Plan& p) { return QString::number(p.accumulation); });
+    both(QObject::tr("gradients reduced"), [](const Plan& p) {
+      return p.sync_every_micro_batch ? QObject::tr("every micro-batch") : QObject::tr("once a step");
+    });
     both(QObject::tr("units"), [](const Plan& p) { return QString::number(p.units.size()); });
     both(QObject::tr("reshard"), resharding_of);
     both(QObject::tr("checkpointed"), checkpointing_of);

@@ -67,6 +67,7 @@ std::vector<ControlInfo> make_infos() {
       {PlanChoice::WrapEnds, "Wrap embeddings/head", kPlan, Kind::Choice, {}, {}},
       {PlanChoice::Checkpoint, "Checkpointing", kPlan, Kind::Open, {}, {"none", "full", "selective", "full:8"}},
       {PlanChoice::Offload, "CPU offload", kPlan, Kind::Choice, {}, {}},
+      {PlanChoice::GradientSync, "Reduce gradients", kPlan, Kind::Choice, {}, {}},
       {PlanChoice::Prefetch, "Forward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
       {PlanChoice::BackwardPrefetch, "Backward prefetch", kPlan, Kind::Count, {0, 1, 2, 3, 4}, {}},
 
@@ -209,6 +210,8 @@ std::string plan_text(PlanChoice choice, const Snapshot& snapshot) {
       return checkpoint_of(plan, snapshot.model.get());
     case PlanChoice::Offload:
       return plan.cpu_offload ? "yes" : "no";
+    case PlanChoice::GradientSync:
+      return plan.sync_every_micro_batch ? "every" : "last";
     case PlanChoice::Prefetch:
       return std::to_string(plan.forward_prefetch);
     case PlanChoice::BackwardPrefetch:

@@ -8,6 +8,7 @@
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
 #include "planner/plan_machines.h"
+#include "planner/predictors.h"
 #include "planner/remedies.h"
 #include "simulator/predictor.h"
 
@@ -53,6 +54,16 @@ Result<Cluster> machines_of(const planner::PlanRequest& request, const std::opti
                  : planner::resolve_machines(request.choices, library);
 }
 
+/// A plan has a micro-batch of its own, which the search chose, unless the inputs say another one.
+Workload with_own_batch(Workload workload, const Plan& plan, const ModelSpec& spec) {
+  const auto is_batch = [](const auto& dimension) { return dimension.name == planner::kBatchDimension; };
+  const bool is_known = std::any_of(spec.dimensions.begin(), spec.dimensions.end(), is_batch);
+  const bool is_given = std::any_of(workload.dimensions.begin(), workload.dimensions.end(), is_batch);
+  const auto own = std::find_if(plan.dimensions.begin(), plan.dimensions.end(), is_batch);
+  if (!is_known || is_given || own == plan.dimensions.end()) return workload;
+  return planner::with_dimension(std::move(workload), planner::kBatchDimension, own->value);
+}
+
 /// Looked up here, because the names and formulas of many tensors take longer than a window may stand still.
 LiveTensors at_peak_of(const simulator::StepCurves& curves) {
   if (curves.empty()) return nullptr;
@@ -81,6 +92,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   if (!cluster) append(errors, cluster.error());
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   FSDP_TRY(kept.spec, read_model_spec(*path));
+  kept.workload = with_own_batch(std::move(kept.workload), kept.plan, kept.spec);
   apply_implementations(kept.plan.runtime.implementations, kept.workload);
   FSDP_TRY(kept.model, build_model(kept.spec, kept.workload));
   kept.cluster = *std::move(cluster);
@@ -182,8 +194,7 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
                            {.on_progress = watcher.on_progress,
                             .should_stop = watcher.should_stop,
                             .on_best = on_best,
-                            .larger_gpus = request.larger_gpus,
-                            .batch_is_default = request.batch_is_default}));
+                            .larger_gpus = request.larger_gpus}));
   front_ = found.pareto;
   if (front_.empty()) front_.push_back(found.best);
   front_.insert(front_.end(), found.explanation.rejected.begin(), found.explanation.rejected.end());

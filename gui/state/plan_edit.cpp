@@ -146,6 +146,9 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
     case PlanChoice::Offload:
       plan.cpu_offload = *made.cpu_offload;
       return plan;
+    case PlanChoice::GradientSync:
+      plan.sync_every_micro_batch = *made.gradient_sync == planner::GradientSync::Every;
+      return plan;
     case PlanChoice::Prefetch:
       plan.forward_prefetch = *made.forward_prefetch;
       return plan;

@@ -2,7 +2,9 @@
 //
 // Copies and the optimizer are bound by memory: bytes read and written over the achievable bandwidth. An all-gather of
 // a unit writes its shard (2 S bytes moved) and copies out (2 F); a reduce-scatter reads the gradients and writes its
-// input. AdamW touches parameter, gradient and both moments: fused in one pass, foreach in about a dozen list kernels.
+// input. Gradients that are kept unsharded over micro-batches are cast once where the reduce dtype is another, and each
+// later micro-batch reads both and writes the sum. AdamW touches parameter, gradient and both moments: fused in one
+// pass, foreach in about a dozen list kernels.
 //
 // Sources: fsdp_semantics (bytes per all-gather), torch/optim/adam.py for the passes of the foreach implementation.
 //
@@ -64,6 +66,11 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
       t.small_gather = collective_time(small, CollectiveKind::AllGather, full);
     }
     t.copy_out = over(2 * gathered * shard, costs.memory);
+    const double kept = static_cast<double>((size_of(unit.reduce_dtype) * unit.reduced_true_elements).count());
+    if (unit.reduce_dtype != unit.param_dtype) t.keep_gradients = over(gradients + kept, costs.memory);
+    t.add_gradients = over(gradients + 2 * kept, costs.memory);
+    t.num_gradients = static_cast<int>(std::count_if(unit.parameters.begin(), unit.parameters.end(),
+                                                     [](const ShardedParameter& p) { return p.receives_gradient; }));
     t.reduce_copy = over(gradients + static_cast<double>(reduce_input.count()), costs.memory);
     t.reduce_scatter = collective_time(mesh.shard, CollectiveKind::ReduceScatter, reduce_input);
     const Bytes reduced = size_of(unit.reduce_dtype) * unit.reduced_shard_elements;

@@ -41,6 +41,7 @@ class Timeline {
         detail_(detail),
         gathered_(input.layout->units.size()),
         gather_slot_(gathered_.size()),
+        has_accumulated_(gathered_.size(), false),
         gather_event_(gathered_.size(), -1),
         copied_out_(gathered_.size() * kNumSlots) {}
 
@@ -70,6 +71,8 @@ class Timeline {
         return backward(step);
       case InstructionKind::ReduceGrads:
         return reduce(step);
+      case InstructionKind::AccumulateGrads:
+        return accumulate(step);
       case InstructionKind::FinishReduce:
         return finish();
       case InstructionKind::Free:
@@ -84,7 +87,6 @@ class Timeline {
         return;
       case InstructionKind::LeaveRoot:
       case InstructionKind::Reshard:
-      case InstructionKind::AccumulateGrads:
       case InstructionKind::ZeroGrad:
         return;
     }
@@ -236,9 +238,20 @@ class Timeline {
                times.cpu_backward[step.op_end] - times.cpu_backward[step.op_begin], name_of_call(step));
   }
 
+  void accumulate(const Instruction& step) {
+    const UnitTimes& times = (*in_.units)[step.unit];
+    const Seconds time = has_accumulated_[step.unit] ? times.add_gradients : times.keep_gradients;
+    has_accumulated_[step.unit] = true;
+    if (time == Seconds(0)) return;
+    on_compute(time, times.num_gradients * in_.launch,
+               has_names() ? "accumulate " + unit_of(step).name : std::string());
+  }
+
   void reduce(const Instruction& step) {
     const UnitTimes& times = (*in_.units)[step.unit];
     const std::string name = has_names() ? unit_of(step).name : std::string();
+    if (has_accumulated_[step.unit]) accumulate(step);
+    has_accumulated_[step.unit] = false;
     on_compute(times.reduce_copy, 3 * in_.launch, has_names() ? "copy-in " + name : std::string());
     const Seconds start = std::max(communicator_, compute_);
     communicator_ = start + times.reduce_scatter;
@@ -281,6 +294,7 @@ class Timeline {
   std::size_t reduce_slot_ = 0;
   std::size_t all_reduce_slot_ = 0;
   bool has_reduce_ = false;
+  std::vector<bool> has_accumulated_;  // [num units] Gradients of earlier micro-batches are kept unsharded.
   int last_call_ = -1;
   // Places in the detail's events; -1: none, or one that took no time.
   std::vector<int> gather_event_;  // [num units]

@@ -32,7 +32,10 @@ struct UnitTimes {
   Seconds all_gather{0};
   Seconds small_gather{0};  ///< From the smaller group of an integer reshard_after_forward.
   Seconds copy_out{0};
-  Seconds reduce_copy{0};  ///< Gradients into the reduce-scatter's buffer.
+  Seconds keep_gradients{0};  ///< Without reduction: the first gradients of a step, cast to the reduce dtype,
+  Seconds add_gradients{0};   ///< and each later ones, added to them.
+  int num_gradients = 0;      ///< Kernels of either.
+  Seconds reduce_copy{0};     ///< Gradients into the reduce-scatter's buffer.
   Seconds reduce_scatter{0};
   Seconds all_reduce{0};
   Seconds to_host{0};  ///< Sharded gradients, with CPU offload.

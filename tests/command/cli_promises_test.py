@@ -122,7 +122,8 @@ def test_suggestions_keep_their_promise(tester, jobs):
     """Each is typed, and gives what was promised: exactly after a search, else at most the step time, and that it fits."""
     seen = set()
     for words in (HEADLINE, "qwen3_tts --gpus 4 --mem 2G", "gpt2 --gpu L4 --gpus 2 --mem 4G",
-                  "llama3_2_1b --gpu RTX4090 --gpus 4 --offload no"):
+                  "llama3_2_1b --gpu RTX4090 --gpus 4 --offload no --global-batch 32",
+                  "gpt2 --gpu L4 --gpus 2 --mem 8G --accumulate 8 --gradient-sync every"):
         report = json.loads(tester.run(words + " --json")[1])
         fits = report["verdict"] == "fits"
         remedies = report["explain"]["remedies"]
@@ -144,13 +145,13 @@ def test_suggestions_keep_their_promise(tester, jobs):
                 memory = given["memory"]["device_peak_bytes"] - report["memory"]["device_peak_bytes"]
                 kept = kept and memory == remedy["delta_bytes"]
             else:
-                kept = step <= promised * 1.005 * (1 + 1e-12)
+                kept = step <= promised * 1.02 * (1 + 1e-12)
             tester.check(kept, f"{shlex.join(typed)} takes {step} s; {promised} was promised ({remedy['priced']}).")
             seen.add((fits, remedy["priced"], remedy["flag"].split()[0]))
     tester.check(any(fits and priced == "search" for fits, priced, _ in seen), f"No search was priced: {seen}.")
     tester.check(any(not fits for fits, _, _ in seen), "No suggestion makes a plan fit.")
     flags = {flag for _, _, flag in seen}
-    tester.check({"--global-batch", "--optimizer-impl"} <= flags, f"Batch and optimizer are not suggested: {flags}.")
+    tester.check({"--gradient-sync", "--optimizer-impl"} <= flags, f"Gradient sync and optimizer are not suggested: {flags}.")
 
 
 def test_a_tie_costs_no_memory(tester, jobs):
@@ -163,9 +164,29 @@ def test_a_tie_costs_no_memory(tester, jobs):
         for smaller, larger in zip(front, front[1:]):
             tester.check(smaller["device_peak_bytes"] < larger["device_peak_bytes"] and smaller["step"] > larger["step"],
                          f"A point of the front is dominated: {smaller} by {larger}.")
-        tester.check(0 <= report["search"]["optimality_gap"] <= 0.005, "The tie is not stated.")
+        tester.check(0 <= report["search"]["optimality_gap"] <= 0.02, "The tie is not stated.")
     for (step, peak), (next_step, next_peak) in zip(answers, answers[1:]):
-        tester.check(step - next_step > 0.005 * step or next_peak <= peak, f"A tie costs memory: {answers}.")
+        tester.check(step - next_step > 0.02 * next_step or next_peak <= peak, f"A tie costs memory: {answers}.")
+
+
+def test_the_samples_of_a_step_stay(tester, jobs):
+    """Nothing but an option on the batch changes them per GPU, and a suggestion that would change them says so."""
+    def samples_of(report):
+        plan = report["plan"]
+        return plan["model"]["dimensions"]["batch"] * plan["accumulation"] * plan["mesh"]["shard"] * plan["mesh"]["replicate"]
+
+    for words, samples in (("--gpus 4 --mem 16G", 32), ("--gpus 4 --mem 8G", 32), ("--gpus 2 --nodes 4 --mem 16G", 64),
+                           ("--gpus 4 --mem 16G --batch 1", 16), ("--gpus 4 --mem 16G --accumulate 2", 16),
+                           ("--gpus 4 --mem 16G --global-batch 24", 24)):
+        report = json.loads(tester.run(f"qwen3_tts {words} --json")[1])
+        tester.check(samples_of(report) == samples, f"{words}: {samples_of(report)} samples a step.")
+        for remedy in report["explain"]["remedies"]:
+            if not remedy["flag"].startswith(("--gpus", "--batch")):
+                continue
+            typed = json.loads(tester.run(with_flags(f"qwen3_tts {words}", remedy["flag"]) + ["--json"])[1])
+            says = re.search(r"(\d+) samples a step", remedy["what"])
+            wanted = int(says[1]) if says else samples
+            tester.check(samples_of(typed) == wanted, f"{words} {remedy['flag']}: {samples_of(typed)} samples, {wanted} were said.")
 
 
 def test_no_file_speaks_to_the_terminal(tester, jobs):
@@ -213,6 +234,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         tester = Tester(root, binary, pathlib.Path(folder))
         for test in (test_values_of_help, test_remedies, test_suggestions_keep_their_promise, test_a_tie_costs_no_memory,
+                     test_the_samples_of_a_step_stay,
                      test_no_file_speaks_to_the_terminal, test_what_was_refused_or_left_unsaid, test_lengths_are_round):
             if len(sys.argv) > 3 and test.__name__ not in sys.argv[3:]:
                 continue

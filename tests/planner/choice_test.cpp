@@ -69,6 +69,37 @@ TEST(Choice, EveryPlanOfASmallSpaceIsValidAndNoTwoAreTheSame) {
   expect_valid_and_distinct(Points({.layers = 3, .hidden = 256, .vocabulary = 8192}));
 }
 
+TEST(Choice, SeveralMicroBatchesMakeTwoPlansOfEach) {
+  Points points({.layers = 2, .hidden = 256, .vocabulary = 8192}, 2);
+  const std::size_t with_one = points.all().size();
+  points.space.base.accumulation = 2;
+  EXPECT_EQ(points.all().size(), 2 * with_one);
+  expect_valid_and_distinct(points);
+  points.space.sync_every_micro_batch = false;
+  for (const Choice& choice : points.all()) {
+    const Plan plan = plan_of(points.space.base, points.families, choice);
+    EXPECT_FALSE(plan.sync_every_micro_batch);
+    EXPECT_NE(label_of(points.families, choice).find(", gradients reduced once a step"), std::string::npos);
+  }
+}
+
+TEST(Choice, APlanDiffersFromAnotherInWhatItHasBesideIt) {
+  Points points({.layers = 4, .hidden = 256, .vocabulary = 8192}, 2);
+  points.space.shard = 2;
+  points.space.wrap = Wrap{1, {}};
+  points.space.wrap_ends = true;
+  points.space.cpu_offload = false;
+  points.all();
+  const Choice plain{0, 0, 0};
+  const Choice kept{0, 2, 0};
+  const Choice checkpointed{0, 2, 3};
+  EXPECT_EQ(difference_of(points.families, kept, plain), "reshard False for the last 2");
+  EXPECT_EQ(difference_of(points.families, checkpointed, plain), "reshard False for the last 2, checkpoint 3 of 4");
+  EXPECT_EQ(difference_of(points.families, plain, checkpointed),
+            "without reshard False for the last 2, checkpoint 3 of 4");
+  EXPECT_EQ(difference_of(points.families, plain, plain), "");
+}
+
 TEST(Choice, TiedTablesStayInOneUnit) {
   expect_valid_and_distinct(Points({.layers = 2, .hidden = 256, .vocabulary = 8192, .tied = true}));
 }

@@ -139,22 +139,59 @@ TEST(Explain, OfAPlanThatFitsTheFastestSuggestionComesFirstAndNoneIsAnotherJob) 
   EXPECT_EQ(find(result, "--gpus 3"), nullptr) << "nobody rents 3 GPUs";
 }
 
-TEST(Explain, TheSamplesOfAStepAreSharedOutAnewAndThePriceIsThatOfTheOption) {
+TEST(Explain, ASuggestionThatChangesTheSamplesOfAStepSaysSo) {
   Question question(Bytes(8LL << 30));
-  question.space.base.accumulation = 2;
-  const auto with_default_batch = [&](bool is_default) {
-    return *search(question.spec, question.workload, question.cluster, question.space,
-                   {.batch_is_default = is_default});
+  question.space.shard.reset();
+  question.space.samples_per_gpu = 8;
+  const SearchResult result = question.answer();
+  const Remedy* gpus = find(result, "--gpus 4");
+  ASSERT_NE(gpus, nullptr);
+  EXPECT_EQ(gpus->what, "4 GPUs, 32 samples a step");
+  EXPECT_EQ(gpus->samples, 32);
+  // Fixed over all GPUs, they are shared out over more of them.
+  question.space.samples_per_gpu.reset();
+  question.space.global_batch = 16;
+  const SearchResult shared = question.answer();
+  gpus = find(shared, "--gpus 4");
+  ASSERT_NE(gpus, nullptr);
+  EXPECT_EQ(gpus->what, "4 GPUs");
+  EXPECT_EQ(gpus->samples, 0);
+}
+
+TEST(Explain, ASmallerMicroBatchKeepsTheSamplesOfAStepOrSaysSo) {
+  const auto smaller = [](std::int64_t samples, bool is_fixed) {
+    Question question(Bytes(8LL << 30));
+    question.workload.dimensions = {{"batch", static_cast<double>(samples)}};
+    if (is_fixed) question.space.samples_per_gpu = samples;
+    question.space.max_micro_batch = samples;
+    const SearchResult result = question.answer();
+    const Remedy* batch = find(result, "--batch");
+    return batch == nullptr ? Remedy{} : *batch;
   };
-  EXPECT_EQ(find(with_default_batch(false), "--global-batch"), nullptr);
-  const SearchResult result = with_default_batch(true);
-  const Remedy* shared = find(result, "--global-batch 32");  // 8 x 2 on each of 2 GPUs.
-  ASSERT_NE(shared, nullptr);
-  EXPECT_TRUE(shared->is_searched);
-  question.space.global_batch = 32;
-  const SearchResult typed = question.answer();
-  EXPECT_EQ(shared->delta_time, typed.best.step - result.best.step);
-  EXPECT_EQ(shared->delta_bytes, typed.best.device_peak - result.best.device_peak);
+  EXPECT_EQ(smaller(8, true).what, "micro-batch 4 x 2 accumulation steps");
+  EXPECT_EQ(flags_of(smaller(8, true).change), "--batch 4 --accumulate 2");
+  EXPECT_EQ(smaller(7, true).what, "") << "half of them would be others";
+  EXPECT_EQ(smaller(7, false).what, "micro-batch 3 instead of 7, 6 samples a step");
+  EXPECT_EQ(smaller(7, false).samples, 6);
+}
+
+TEST(Explain, GradientsThatMustBeReducedAfterEveryMicroBatchHaveAPrice) {
+  Question question(Bytes(8LL << 30));
+  question.workload.dimensions = {{"batch", 1}};  // Little to compute while gradients are reduced.
+  question.space.base.accumulation = 4;
+  question.space.sync_every_micro_batch = true;
+  const SearchResult result = question.answer();
+  const Remedy* once = find(result, "--gradient-sync last");
+  ASSERT_NE(once, nullptr);
+  EXPECT_LT(once->delta_time, Seconds(0));
+  EXPECT_GT(once->delta_bytes, Bytes(0));
+  // The option starts a search whose space holds that plan.
+  question.space.sync_every_micro_batch = false;
+  EXPECT_LE(question.answer().best.step, result.best.step + once->delta_time);
+  question.space.sync_every_micro_batch.reset();
+  const SearchResult free = question.answer();
+  EXPECT_FALSE(free.best.plan.sync_every_micro_batch);
+  EXPECT_EQ(find(free, "--gradient-sync last"), nullptr);
 }
 
 /// Machines like this one with so much memory, as a library would have them.

@@ -54,6 +54,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::WrapEnds, {"no"}},
     {PlanChoice::Checkpoint, {"selective:12"}},
     {PlanChoice::Offload, {"yes"}},
+    {PlanChoice::GradientSync, {"last"}},
     {PlanChoice::Prefetch, {"0"}},
     {PlanChoice::BackwardPrefetch, {"3"}},
 };
@@ -154,7 +155,8 @@ TEST(PlanRequest, ChoicesStandOverTheRecipeAndTheRecipeOverTheModel) {
   const PlanRequest nothing = {.model = "qwen3_tts", .choices = {.gpus = 4, .memory = Bytes(16LL << 30)}};
   const auto usual = resolve(nothing, kSpecs);
   ASSERT_TRUE(usual) << to_string(usual.error().front());
-  EXPECT_TRUE(usual->batch_is_default);
+  EXPECT_EQ(usual->space.samples_per_gpu, 2 * 4) << "the recipe's micro-batch x accumulation";
+  EXPECT_EQ(usual->batch_origin, "from recipe sft");
   PlanRequest asked = nothing;
   asked.choices.batch = 3;
   asked.choices.accumulation = 5;
@@ -162,13 +164,31 @@ TEST(PlanRequest, ChoicesStandOverTheRecipeAndTheRecipeOverTheModel) {
   asked.choices.clip = GradientClipping{};
   const auto resolved = resolve(asked, kSpecs);
   ASSERT_TRUE(resolved) << to_string(resolved.error().front());
-  EXPECT_FALSE(resolved->batch_is_default);
+  EXPECT_EQ(resolved->space.samples_per_gpu, std::nullopt);
   EXPECT_EQ(resolved->batch_origin, "");
   EXPECT_EQ(resolved->space.base.accumulation, 5);
   EXPECT_EQ(resolved->space.base.optimizer.kind, OptimizerKind::Sgd);
   EXPECT_FALSE(resolved->space.base.optimizer.clip_grad_norm);
   EXPECT_EQ(usual->space.base.optimizer.kind, OptimizerKind::AdamW);
   EXPECT_EQ(resolved->workload.dimensions, (std::vector<Dimension>{{"batch", 3}}));
+}
+
+TEST(PlanRequest, WhatIsSaidOfTheBatchFixesIt) {
+  const auto samples = [](const std::string& model, PlanChoices choices) {
+    choices.gpus = 2;
+    choices.memory = Bytes(16LL << 30);
+    const auto resolved = resolve({.model = model, .choices = choices}, kSpecs);
+    EXPECT_TRUE(resolved.has_value());
+    return resolved->space.samples_per_gpu;
+  };
+  EXPECT_EQ(samples("bert_large", {}), 8) << "of the model's spec";
+  EXPECT_EQ(samples("bert_large", {.nodes = 4}), 8) << "more GPUs take more samples";
+  EXPECT_EQ(samples("bert_large", {.batch = 8}), std::nullopt);
+  EXPECT_EQ(samples("bert_large", {.dimensions = {{"batch", 8}}}), std::nullopt);
+  EXPECT_EQ(samples("bert_large", {.accumulation = 2}), std::nullopt);
+  EXPECT_EQ(samples("bert_large", {.global_batch = 64}), std::nullopt);
+  EXPECT_EQ(samples("gpt2", {}), std::nullopt) << "one sample cannot be shared out";
+  EXPECT_EQ(samples("resnet18", {}), std::nullopt) << "its batch norms are over a micro-batch";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "planner/search.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -13,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/base/parse_units.h"
 #include "planner/choice.h"
 #include "planner/predicted_cost.h"
 #include "planner/predictors.h"
@@ -165,7 +167,7 @@ RC_GTEST_PROP(Search, ThePredictionThatItAsksForIsTheWholeOneInReservedMemory, (
     Box box = boxes[*rc::gen::inRange<std::size_t>(0, boxes.size())];
     for (Interval& range : box.ranges) range.first = range.last = *rc::gen::inRange(range.first, range.last + 1);
     const Plan plan = plan_of(c.space.base, engine.families, engine.cost.choice_of(box));
-    simulator::Predictor& predictor = engine.predictors.of(0);
+    simulator::Predictor& predictor = engine.cost.predictor_of(engine.cost.choice_of(box));
     const auto whole = predictor.evaluate(plan, simulator::Detail::Memory);
     const Bytes needed = whole->peaks.device + whole->margin;
     const Bytes enough = *rc::gen::element(simulator::kWholePrediction, needed, needed - Bytes(1), Bytes(1 << 20));
@@ -234,6 +236,22 @@ TEST(Search, TheFrontRisesInMemoryAndFallsInTimeAndEndsWithTheBestPlan) {
     EXPECT_GT(result->pareto[i - 1].step, result->pareto[i].step);
   }
   EXPECT_EQ(result->pareto.back(), result->best);
+}
+
+TEST(Search, SaysWhatTheFastestPlanWouldBringWhereThatIsWorthALine) {
+  int told = 0;
+  for (const std::int64_t sequence : {64, 128, 256, 512}) {
+    Case c = standard_case(kPlenty);
+    c.workload.dimensions = {{"seq", static_cast<double>(sequence)}};
+    const SearchResult result = *search(c.spec, c.workload, c.cluster, c.space);
+    EXPECT_EQ(result.refinement.empty(), result.proof.optimality_gap < 0.01) << sequence;
+    if (result.refinement.empty()) continue;
+    ++told;
+    const std::string begin = fmt::format("{:.1f} % faster with ", result.proof.optimality_gap * 100);
+    EXPECT_TRUE(result.refinement.starts_with(begin)) << result.refinement;
+    EXPECT_NE(result.refinement.find(format_bytes(result.proof.saved) + " more"), std::string::npos);
+  }
+  EXPECT_GT(told, 0);
 }
 
 TEST(Search, WhenNothingFitsThePlanThatNeedsLeastSaysHowMuchItMisses) {
@@ -318,6 +336,7 @@ Case uneven_case() {
   const auto [gpus, nodes] = *rc::gen::element(std::pair(3, 1), std::pair(5, 1), std::pair(4, 2), std::pair(3, 2));
   c.cluster = small_cluster(gpus, nodes, kPlenty);
   c.space.base = *base_plan(c.spec, c.workload);
+  c.space.samples_per_gpu.reset();
   if (*rc::gen::arbitrary<bool>()) {
     c.space.base.optimizer = {.kind = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};
   }

@@ -86,6 +86,16 @@ TEST(Space, EveryMicroBatchThatMakesUpTheGlobalBatch) {
             "--global-batch: 50 samples cannot be split evenly over 4 GPUs. Write a multiple of 4.");
 }
 
+TEST(Space, SamplesOfAGpuAreSharedOutTheSameOnAnyNumberOfThem) {
+  Space space;
+  space.samples_per_gpu = 6;
+  const std::vector<Batch> all = {{6, 1}, {3, 2}, {2, 3}, {1, 6}};
+  EXPECT_EQ(*batches_of(space, small_cluster(1, 1, Bytes(1 << 30))), all);
+  EXPECT_EQ(*batches_of(space, small_cluster(8, 4, Bytes(1 << 30))), all);
+  space.micro_batches = {3, 1, 5};
+  EXPECT_EQ(*batches_of(space, small_cluster(1, 1, Bytes(1 << 30))), (std::vector<Batch>{{3, 2}, {1, 6}}));
+}
+
 struct Fixture {
   ModelSpec spec = small_transformer({.layers = 8, .hidden = 256, .vocabulary = 8192});
   Cluster cluster = small_cluster(4, 1, Bytes(std::int64_t{8} << 30));
@@ -156,6 +166,18 @@ TEST(Space, DescriptionsNameEveryDimension) {
   ASSERT_EQ(lines.size(), 7U);
   EXPECT_EQ(lines[0], "mesh (replicate x shard): 1 x 4, 2 x 2, 4 x 1");
   EXPECT_EQ(lines[6], "plans: " + std::to_string(f.size()));
+}
+
+TEST(Space, HowOftenGradientsAreReducedIsSearchedWithSeveralMicroBatches) {
+  Fixture f;
+  const std::int64_t with_one = f.size();
+  f.space.sync_every_micro_batch = false;
+  EXPECT_EQ(f.size(), with_one) << "one micro-batch is every one of them and the last";
+  f.space.base.accumulation = 4;
+  EXPECT_EQ(f.size(), with_one);
+  f.space.sync_every_micro_batch.reset();
+  EXPECT_EQ(f.size(), 2 * with_one);
+  EXPECT_EQ(describe(f.space, f.model, f.cluster)[5], "gradients reduced after: every micro-batch, the last one");
 }
 
 TEST(StrategyNames, FixShardAndReshard) {

@@ -75,6 +75,11 @@ std::vector<Case> cases() {
       if (!unit.modules.front().empty()) unit.reshard_after_forward = {ReshardAfterForward::Kind::Smaller, 2};
     }
   });
+  add("reduced once a step", "gpt2", small, {1, 4}, [&](Plan& plan) {
+    mixed(plan);
+    plan.accumulation = 3;
+    plan.sync_every_micro_batch = false;
+  });
   add("eight bit", "gpt2", small, {1, 3}, [](Plan& plan) { plan.optimizer.states = OptimizerStates::EightBit; });
   return all;
 }
@@ -299,6 +304,28 @@ TEST(StepCurves, SayWhatWaitsForWhat) {
     EXPECT_EQ(gather.unit, event.unit);
   }
   EXPECT_GT(copies, 10);
+}
+
+TEST(StepCurves, GradientsThatAreReducedOnceAStepAreCastAndThenAddedTo) {
+  for (const auto& [one, answer] : answers()) {
+    std::vector<double> seconds;  // Of the root, whose table makes them longer than their launches.
+    std::int64_t units = 0;
+    for (const StreamEvent& event : answer.curves.events) {
+      if (!event.name.starts_with("accumulate")) continue;
+      EXPECT_EQ(event.stream, Stream::Compute);
+      if (event.unit.empty()) seconds.push_back((event.end - event.start).count());
+      ++units;
+    }
+    if (one.plan.sync_every_micro_batch) {
+      EXPECT_EQ(units, 0) << one.name;
+      continue;
+    }
+    EXPECT_EQ(units, 3 * static_cast<std::int64_t>(one.plan.units.size()));
+    ASSERT_EQ(seconds.size(), 3U);
+    // An element is read as bf16 and written as fp32; later both are read and the sum is written.
+    EXPECT_NEAR(seconds[1], seconds[0] * (2 + 4 + 4) / (2 + 4), 1e-12);
+    EXPECT_NEAR(seconds[2], seconds[1], 1e-12);
+  }
 }
 
 }  // namespace

@@ -39,6 +39,13 @@ void choose_units(Space& space) {
   space.parts_from = 0;
 }
 
+std::vector<std::int64_t> micro_batches_of(const Case& c) {
+  std::vector<std::int64_t> sizes;
+  const std::vector<Batch> batches = *batches_of(c.space, c.cluster);
+  for (const Batch& batch : batches) sizes.push_back(batch.micro_batch);
+  return sizes;
+}
+
 }  // namespace
 
 Case random_case() {
@@ -64,13 +71,14 @@ Case random_case() {
   c.space.checkpoint_modes = {*rc::gen::element(CheckpointMode::Full, CheckpointMode::Selective)};
   c.space.base.optimizer.implementation =
       *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Fused);
-  c.space.base.accumulation = *rc::gen::element(1, 1, 2);
+  c.space.base.accumulation = *rc::gen::element(1, 1, 2, 3);
+  if (*rc::gen::inRange(0, 4) == 0) c.space.samples_per_gpu = *rc::gen::element(2, 3);
   return c;
 }
 
 Engine::Engine(const Case& c)
-    : predictors(*Predictors::make(c.spec, c.workload, c.cluster, {0})),
-      families(*families_of(c.space, predictors.of(0).model(), c.cluster)),
+    : predictors(*Predictors::make(c.spec, c.workload, c.cluster, micro_batches_of(c))),
+      families(*families_of(c.space, predictors.of(predictors.micro_batches().front()).model(), c.cluster)),
       cost(c.space.base, families,
            [this](std::int64_t micro) -> simulator::Predictor& { return predictors.of(micro); }) {}
 
