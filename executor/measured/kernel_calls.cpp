@@ -5,7 +5,7 @@
 // The gradient that a convolution's backward is given counts as lying in order: PyTorch copies it first where it does
 // not, which a prediction knows by itself.
 //
-// Source: ATen/record_function.h, aten/src/ATen/native/mkldnn/IDeepRegistration.cpp (its allocator), torch 2.11.
+// Source: aten/src/ATen/native/mkldnn/IDeepRegistration.cpp (its allocator), torch 2.11.
 //
 // Not modeled: a library that takes another way the second time it is asked.
 
@@ -15,7 +15,6 @@
 #include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
@@ -29,10 +28,17 @@
 #include <string>
 #include <utility>
 
+#include "executor/measured/function_listener.h"
 #include "executor/memory/counting_allocator.h"
 #include "executor/memory/tensors.h"
 
 namespace fsdp::executor {
+
+/// Its tensors have shapes and no memory.
+struct NotedCall {
+  c10::OperatorName name{"", ""};
+  std::vector<c10::IValue> arguments;
+};
 
 namespace {
 
@@ -55,18 +61,12 @@ constexpr std::array kKnownCalls = {
     KnownCall{"aten::_scaled_dot_product_flash_attention_for_cpu", 0, 3, -1, false, 4},
     KnownCall{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", 1, 3, -1, false, 7}};
 
-/// Its tensors have shapes and no memory.
-struct NotedCall {
-  c10::OperatorName name{"", ""};
-  std::vector<c10::IValue> arguments;
-};
-
 KernelOperand operand_of(const c10::IValue& value) {
   const at::Tensor& tensor = value.toTensor();
   return {.sizes = tensor.sizes().vec(), .strides = tensor.strides().vec()};
 }
 
-KernelCall describe(const KnownCall& known, c10::ArrayRef<c10::IValue> arguments) {
+KernelCall describe(const KnownCall& known, c10::ArrayRef<const c10::IValue> arguments) {
   KernelCall call;
   call.name = known.name + std::string("aten::").size();
   call.dtype = dtype_of(arguments[known.first_operand].toTensor().scalar_type());
@@ -138,45 +138,34 @@ std::string machine() {
 }  // namespace
 
 struct KernelCalls::Impl {
-  static inline Impl* listening = nullptr;  // PyTorch's callback is a plain function.
-
-  static std::unique_ptr<at::ObserverContext> hear(const at::RecordFunction& call) {
-    const std::string_view name = call.name();
-    const auto known =
-        std::find_if(kKnownCalls.begin(), kKnownCalls.end(), [&](const KnownCall& each) { return name == each.name; });
-    if (listening == nullptr || known == kKnownCalls.end() || !call.operator_name()) return nullptr;
-    const KernelCall described = describe(*known, call.inputs());
-    if (!takes_workspace(described)) return nullptr;
-    auto [place, is_new] = listening->noted.try_emplace(text_of(described));
-    if (!is_new) return nullptr;
-    place->second.name = *call.operator_name();
-    for (const c10::IValue& value : call.inputs()) {
+  void hear(const CalledFunction& called) {
+    const auto known = std::find_if(kKnownCalls.begin(), kKnownCalls.end(),
+                                    [&](const KnownCall& each) { return called.name == each.name; });
+    if (known == kKnownCalls.end() || !called.operator_name) return;
+    const KernelCall described = describe(*known, called.arguments);
+    if (!takes_workspace(described)) return;
+    auto [place, is_new] = noted.try_emplace(text_of(described));
+    if (!is_new) return;
+    place->second.name = *called.operator_name;
+    for (const c10::IValue& value : called.arguments) {
       const bool is_gradient = known->has_gradients && place->second.arguments.empty();
       place->second.arguments.push_back(without_memory(value, is_gradient));
     }
-    return nullptr;
   }
 
   std::map<std::string, NotedCall> noted;
-  std::optional<at::CallbackHandle> handle;
+  std::optional<FunctionListener> listener;
 };
 
 KernelCalls::KernelCalls() : impl_(std::make_unique<Impl>()) {}
-KernelCalls::~KernelCalls() {
-  stop();
-}
+KernelCalls::~KernelCalls() = default;
 
 void KernelCalls::listen() {
-  Impl::listening = impl_.get();
-  impl_->handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(&Impl::hear).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  impl_->listener.emplace([impl = impl_.get()](const CalledFunction& called) { impl->hear(called); });
 }
 
 void KernelCalls::stop() {
-  if (!impl_->handle) return;
-  at::removeCallback(*impl_->handle);
-  impl_->handle.reset();
-  Impl::listening = nullptr;
+  impl_->listener.reset();
 }
 
 KernelWorkspaces KernelCalls::measure(const std::vector<int>& threads) const {

@@ -18,7 +18,7 @@ class KernelCalls {
   KernelCalls(const KernelCalls&) = delete;
   KernelCalls& operator=(const KernelCalls&) = delete;
 
-  /// Notes the calls of this process from now on, each once. REQUIRES: no other does.
+  /// Notes the calls of this process from now on, each once.
   void listen();
   void stop();
 

@@ -2,51 +2,40 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/record_function.h>
 #include <fmt/format.h>
 
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "core/formats/safetensors.h"
+#include "executor/measured/function_listener.h"
 #include "executor/memory/tensors.h"
 
 namespace fsdp::executor {
 
 struct LossInputs::Impl {
+  void hear(const CalledFunction& called) {
+    if (called.name != "aten::cross_entropy_loss") return;
+    const at::Tensor copy = called.arguments[0].toTensor().detach().cpu().clone();
+    const std::lock_guard lock(mutex);
+    logits.push_back(copy);
+  }
+
   std::mutex mutex;
   std::vector<at::Tensor> logits;
-  std::optional<at::CallbackHandle> handle;
-
-  static inline Impl* listening = nullptr;  // PyTorch's callback is a plain function.
-
-  static std::unique_ptr<at::ObserverContext> hear(const at::RecordFunction& call) {
-    if (listening == nullptr || std::string_view(call.name()) != "aten::cross_entropy_loss") return nullptr;
-    const at::Tensor copy = call.inputs()[0].toTensor().detach().cpu().clone();
-    const std::lock_guard lock(listening->mutex);
-    listening->logits.push_back(copy);
-    return nullptr;
-  }
+  std::optional<FunctionListener> listener;
 };
 
 LossInputs::LossInputs() : impl_(std::make_unique<Impl>()) {}
-LossInputs::~LossInputs() {
-  stop();
-}
+LossInputs::~LossInputs() = default;
 
 void LossInputs::listen() {
-  Impl::listening = impl_.get();
-  impl_->handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(&Impl::hear).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  impl_->listener.emplace([impl = impl_.get()](const CalledFunction& called) { impl->hear(called); });
 }
 
 void LossInputs::stop() {
-  if (!impl_->handle) return;
-  at::removeCallback(*impl_->handle);
-  impl_->handle.reset();
-  Impl::listening = nullptr;
+  impl_->listener.reset();
 }
 
 std::string LossInputs::text() const {

@@ -14,7 +14,7 @@ class LossInputs {
   LossInputs(const LossInputs&) = delete;
   LossInputs& operator=(const LossInputs&) = delete;
 
-  /// Copies the logits of every cross entropy of this process from now on. REQUIRES: no other does.
+  /// Copies the logits of every cross entropy of this process from now on.
   void listen();
   void stop();
 

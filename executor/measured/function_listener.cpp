@@ -1,0 +1,68 @@
+// PyTorch's callback is a plain function without an argument of the caller's, so all listeners share one, which is there
+// while any of them is.
+//
+// Source: ATen/record_function.h, torch 2.11. This file alone reads it: it lays its class out by NDEBUG.
+
+#include "executor/measured/function_listener.h"
+
+#include <ATen/record_function.h>
+
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+#include <vector>
+
+namespace fsdp::executor {
+
+namespace {
+
+struct Registry {
+  std::shared_mutex mutex;
+  std::vector<const FunctionListener::Listener*> listeners;
+  at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+};
+
+Registry& registry() {
+  static Registry only;
+  return only;
+}
+
+thread_local bool is_telling = false;
+
+/// What a listener itself calls is not told.
+struct Telling {
+  Telling() { is_telling = true; }
+  ~Telling() { is_telling = false; }
+  Telling(const Telling&) = delete;
+  Telling& operator=(const Telling&) = delete;
+};
+
+std::unique_ptr<at::ObserverContext> hear(const at::RecordFunction& call) {
+  if (is_telling) return nullptr;
+  CalledFunction called{.name = call.name(), .operator_name = {}, .arguments = call.inputs()};
+  if (const auto name = call.operator_name()) called.operator_name = *name;
+  const std::shared_lock lock(registry().mutex);
+  const Telling telling;
+  for (const FunctionListener::Listener* listener : registry().listeners) (*listener)(called);
+  return nullptr;
+}
+
+}  // namespace
+
+FunctionListener::FunctionListener(Listener listener) : listener_(std::move(listener)) {
+  const std::unique_lock lock(registry().mutex);
+  registry().listeners.push_back(&listener_);
+  if (registry().handle != at::INVALID_CALLBACK_HANDLE) return;
+  registry().handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(&hear).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+FunctionListener::~FunctionListener() {
+  const std::unique_lock lock(registry().mutex);
+  std::erase(registry().listeners, &listener_);
+  if (!registry().listeners.empty()) return;
+  at::removeCallback(std::exchange(registry().handle, at::INVALID_CALLBACK_HANDLE));
+}
+
+}  // namespace fsdp::executor
