@@ -25,6 +25,7 @@ LEARNING_RATE = 1e-3
 RATE = float(1 << 24)
 # Of the largest gradient: what is smaller is what rounding has left of a zero, such as a key's bias.
 ROUNDED_ZERO = 1e-5
+HALF_UNIT = 2.0**-8  # Of the last place of a number in bf16, relative, at most.
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
 
 
@@ -38,6 +39,7 @@ class Agreement:
     worst: str  # Which one.
     missing: list[str]  # Parameters that have a gradient in one of the two only.
     noise: float  # The worst gradient of the published code in this dtype, against its own in fp32.
+    loss_noise: float  # The same of its loss; in bf16 at least half a unit of the last place, to which it is rounded.
 
 
 def spec_of(model: Published, dtype: str) -> dict[str, Any]:
@@ -151,10 +153,11 @@ def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, fol
     ours = trial.executed(executor, 1, RATE, ("--save-logits", str(folder / "logits")))
     gradients = {name: (trial.before[name].float() - tensor_of(stored)) / RATE
                  for name, stored in ours["parameters"].items()}
-    noise = 0.0
+    noise = loss_noise = 0.0
     inputs = trial.inputs(0)
     if dtype != torch.float32:
-        model.loss(trial.code, inputs).backward()
+        exact_loss = model.loss(trial.code, inputs)
+        exact_loss.backward()
         exact = gradients_of(trial.code)
         trial.code.zero_grad()
         # Not .to(dtype) of the whole: from_pretrained too leaves buffers, such as a rotary table's frequencies, in fp32.
@@ -167,13 +170,15 @@ def compare(model: Published, executor: pathlib.Path, planner: pathlib.Path, fol
     theirs = gradients_of(trial.code)
     if dtype != torch.float32:
         noise = worst_difference(exact, theirs)[0]
+        loss_noise = max(HALF_UNIT, abs(loss.item() / exact_loss.item() - 1))
     worst, where = worst_difference(gradients, theirs)
     missing = [name for name, gradient in gradients.items() if name not in theirs and gradient.any()]
     tied = {id(parameter): name for name, parameter in trial.code.named_parameters(remove_duplicate=False)
             if name in gradients}
     missing += [name for name, parameter in trial.code.named_parameters() if parameter.grad is not None
                 and id(parameter) not in tied]
-    return Agreement(abs(ours["steps"][0][0]["loss"] / loss.item() - 1), worst_logits(folder / "logits", logits), worst, where, missing, noise)
+    return Agreement(abs(ours["steps"][0][0]["loss"] / loss.item() - 1), worst_logits(folder / "logits", logits), worst,
+                     where, missing, noise, loss_noise)
 
 
 @contextlib.contextmanager

@@ -37,11 +37,13 @@ class ThePublishedMathematics(InAFolder):
     def check(self, model: Published, dtype: torch.dtype) -> None:
         found = compare(model, EXECUTOR, PLANNER, self.folder, dtype)
         self.assertEqual(found.missing, [])
-        self.assertLess(found.loss, CLOSE, "the loss")
-        if dtype == torch.float32:
+        is_exact = dtype == torch.float32
+        # In bf16 the code itself is `noise` away from what it computes in fp32, and so may be another order of sums:
+        # which kernels there are for it depends on the CPU.
+        self.assertLess(found.loss, CLOSE if is_exact else 2 * found.loss_noise, "the loss")
+        if is_exact:
             self.assertLess(found.logits, CLOSE, "the logits")
-        # In bf16 the code itself is `noise` away from what it computes in fp32, and so may be another order of sums.
-        self.assertLess(found.gradient, CLOSE if dtype == torch.float32 else 2 * found.noise, found.worst)
+        self.assertLess(found.gradient, CLOSE if is_exact else 2 * found.noise, found.worst)
 
     def train(self, model: Published, steps: int) -> None:
         found = train(model, EXECUTOR, PLANNER, self.folder, TEXT, steps)
