@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "core/cluster/cluster_reader.h"
 #include "core/model/model_json.h"
 #include "core/plan/plan_json.h"
+#include "core/report/report_json.h"
 #include "core/spec/model_library.h"
 #include "core/spec/model_schema.h"
 #include "core/spec/model_spec.h"
@@ -33,7 +33,15 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kSchemas = {"model", "cluster", "plan", "report"};
+struct Schema {
+  std::string_view name;
+  std::string_view describes;
+  std::string (*text)();
+};
+constexpr Schema kSchemas[] = {{"model", "a model spec", model_schema},
+                               {"cluster", "a cluster or a GPU", cluster_schema},
+                               {"plan", "a plan, as -o writes it", plan_schema},
+                               {"report", "a report, as --json prints it", report_schema}};
 
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -101,8 +109,8 @@ std::vector<Check> checks(const Output& output) {
                             : to_string(clusters.error().front()),
                    true});
   bool schemas = true;
-  for (const std::string_view name : kSchemas) {
-    schemas = schemas && is_there(fmt::format("{}/schemas/{}.schema.json", library, name));
+  for (const Schema& each : kSchemas) {
+    schemas = schemas && is_there(fmt::format("{}/schemas/{}.schema.json", library, each.name));
   }
   found.push_back({"schemas", schemas, library + "/schemas", true});
   const Result<std::string> executor = find_executor();
@@ -134,26 +142,19 @@ std::vector<Check> checks(const Output& output) {
 Outcome schema_command(const CommandLine& line, const Output& output) {
   if (line.arguments.empty()) {
     Table table{.name = "schemas", .columns = {{"name", "name"}, {"describes", "describes"}}};
-    table.rows = {{"model", "a model spec"},
-                  {"cluster", "a cluster or a GPU"},
-                  {"plan", "a plan, as -o writes it"},
-                  {"report", "a report, as --json prints it"}};
+    for (const Schema& each : kSchemas) table.rows.push_back({std::string(each.name), std::string(each.describes)});
     print(table, output);
     return kExitYes;
   }
   const std::string& name = line.arguments.front();
-  if (std::find(kSchemas.begin(), kSchemas.end(), name) == kSchemas.end()) {
-    return input_failure({{"schema", fmt::format("There is no schema \"{}\".", name), suggest_name(name, kSchemas)}});
-  }
-  if (name != "report") {
-    output.console.out << (name == "model" ? model_schema() : name == "cluster" ? cluster_schema() : plan_schema());
+  std::vector<std::string_view> known;
+  for (const Schema& each : kSchemas) {
+    known.push_back(each.name);
+    if (each.name != name) continue;
+    output.console.out << each.text();
     return kExitYes;
   }
-  const Result<std::string> text =
-      read_text_file(fmt::format("{}/schemas/{}.schema.json", output.console.library, name));
-  if (!text) return input_failure(text.error());
-  output.console.out << *text;
-  return kExitYes;
+  return input_failure({{"schema", fmt::format("There is no schema \"{}\".", name), suggest_name(name, known)}});
 }
 
 namespace {

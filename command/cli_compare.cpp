@@ -45,15 +45,6 @@ std::pair<std::string, std::string> column_names(const std::string& first, const
   return {a, b};
 }
 
-std::string json_of_comparison(const Comparison& comparison) {
-  JsonWriter writer;
-  writer.begin_object();
-  writer.member("format_version", kReportFormatVersion);
-  write_comparison(writer, comparison);
-  writer.end_object();
-  return std::move(writer).take();
-}
-
 }  // namespace
 
 Outcome compare_command(const CommandLine& line, const Output& output) {
@@ -68,10 +59,11 @@ Outcome compare_command(const CommandLine& line, const Output& output) {
 
   const Comparison comparison = compare(*predicted, *measured);
   const ExitCode code = !tolerance || is_within(comparison, *tolerance) ? kExitYes : kExitNo;
-  const auto written = write_output_file(line, json_of_comparison(comparison));
+  const std::string json = to_json(comparison);
+  const auto written = write_output_file(line, json);
   if (!written) return tl::unexpected(written.error());
   if (prints_json(line, output)) {
-    output.console.out << json_of_comparison(comparison);
+    output.console.out << json;
     return code;
   }
   Document document = {verdict_of_comparison(comparison, tolerance)};

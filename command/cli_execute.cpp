@@ -120,21 +120,14 @@ Result<StepReport> highest(const std::string& folder, std::int64_t ranks, std::i
   return *std::move(found);
 }
 
-std::string json_of_measured(const StepReport& report, const Comparison& comparison, const StepReport& predicted) {
-  JsonWriter writer;
-  writer.begin_object();
-  write_report_members(writer, report);
-  write_comparison(writer, comparison);
-  writer.member("assumptions", predicted.assumptions);
-  writer.end_object();
-  return std::move(writer).take();
-}
-
 Outcome answer(const CommandLine& line, const Output& output, const Request& request, const StepReport& measured,
                const Comparison& comparison, const Executed& executed) {
   const bool within = !request.tolerance || is_within(comparison, *request.tolerance);
   const ExitCode code = within ? kExitYes : kExitNo;
-  const std::string json = json_of_measured(measured, comparison, executed.predicted);
+  ReportAdditions additions;
+  additions.comparison = comparison;
+  additions.assumptions = executed.predicted.assumptions;
+  const std::string json = to_json(measured, additions);
   const auto written = write_output_file(line, json);
   if (!written) return tl::unexpected(written.error());
   if (prints_json(line, output)) {

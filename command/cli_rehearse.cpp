@@ -109,13 +109,10 @@ void set_plan(StepReport& report, const Given& given) {
 
 std::string json_of_rehearsal(const StepReport& report, const Cluster* cluster, const Comparison* comparison,
                               const BatchSearch* batches) {
-  JsonWriter writer;
-  writer.begin_object();
-  write_report_members(writer, report, cluster);
-  if (comparison != nullptr) write_comparison(writer, *comparison);
-  if (batches != nullptr) write_batches(writer, *batches);
-  writer.end_object();
-  return std::move(writer).take();
+  ReportAdditions additions;
+  if (comparison != nullptr) additions.comparison = *comparison;
+  if (batches != nullptr) add_batches(additions, *batches);
+  return to_json(report, additions, cluster);
 }
 
 /// 0, or the system's error number: std::filesystem says "Input/output error" of a full disk.

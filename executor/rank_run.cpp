@@ -143,43 +143,30 @@ Result<void> write_result(const std::string& path, const std::string& text) {
   return written;
 }
 
+MeasuredStep row_of(const StepMeasurement& step) {
+  return {.number = step.number,
+          .mean_of = step.mean_of,
+          .loss = step.loss,
+          .gradient_norm = step.gradient_norm,
+          .learning_rate = step.learning_rate,
+          .wall = step.wall,
+          .cpu = step.cpu,
+          .live = step.peak.bytes,
+          .allocated = step.peak.allocated,
+          .reserved = step.peak.reserved,
+          .segments = step.peak.segments,
+          .device = step.peak.device};
+}
+
 Result<void> write_report(const RunOptions& options, const Job& job, const std::vector<StepMeasurement>& steps,
                           const std::optional<Evaluation>& evaluation, const std::string& device) {
   if (options.report.empty() || steps.empty()) return {};
-  JsonWriter writer;
-  writer.begin_object();
   const StepReport report = measured_report(job.index, job.plan, job.layout, job.schedule, steps, {.device = device});
-  write_report_members(writer, report);
-  writer.key("steps");
-  writer.begin_array();
-  for (const StepMeasurement& step : steps) {
-    writer.begin_object(JsonLayout::OneLine);
-    writer.member("step", step.number);
-    writer.member("mean_of", step.mean_of);
-    writer.member("loss", step.loss);
-    writer.member("gradient_norm", step.gradient_norm);
-    writer.member("learning_rate", step.learning_rate);
-    writer.member("wall_seconds", step.wall.count());
-    writer.member("cpu_seconds", step.cpu.count());
-    writer.member("live_peak_bytes", step.peak.bytes.count());
-    if (step.peak.segments >= 0) {
-      writer.member("allocated_peak_bytes", step.peak.allocated.count());
-      writer.member("reserved_peak_bytes", step.peak.reserved.count());
-      writer.member("segments", step.peak.segments);
-      writer.member("device_bytes", step.peak.device.count());
-    }
-    writer.end_object();
-  }
-  writer.end_array();
-  if (evaluation) {
-    writer.key("evaluation");
-    writer.begin_object(JsonLayout::OneLine);
-    writer.member("loss", evaluation->loss);
-    writer.member("live_peak_bytes", evaluation->peak.bytes.count());
-    writer.end_object();
-  }
-  writer.end_object();
-  return write_result(options.report, std::move(writer).take());
+  ReportAdditions additions;
+  additions.steps.emplace();
+  for (const StepMeasurement& step : steps) additions.steps->push_back(row_of(step));
+  if (evaluation) additions.evaluation = {evaluation->loss, evaluation->peak.bytes};
+  return write_result(options.report, to_json(report, additions));
 }
 
 Result<void> write_workspaces(const std::string& path, const KernelCalls& calls) {

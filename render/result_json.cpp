@@ -1,8 +1,8 @@
 #include "render/result_json.h"
 
+#include <limits>
 #include <utility>
 
-#include "core/base/json_writer.h"
 #include "core/report/report_json.h"
 #include "render/choice_words.h"
 
@@ -10,81 +10,50 @@ namespace fsdp::planner {
 
 namespace {
 
-void write_candidates(JsonWriter& writer, std::string_view key, const std::vector<Candidate>& candidates,
-                      bool with_missing) {
-  writer.key(key);
-  writer.begin_array();
-  for (const Candidate& candidate : candidates) {
-    writer.begin_object(JsonLayout::OneLine);
-    writer.member("plan", candidate.label);
-    writer.member("device_peak_bytes", candidate.device_peak.count());
-    writer.member("step", candidate.step.count());
-    if (with_missing) writer.member("missing_bytes", candidate.missing.count());
-    writer.end_object();
-  }
-  writer.end_array();
+OtherPlan plan_of(const Candidate& candidate) {
+  return {candidate.label, candidate.device_peak, candidate.step};
 }
 
-void write_search(JsonWriter& writer, const SearchResult& result) {
-  writer.key("search");
-  writer.begin_object();
-  writer.member("space", result.proof.space);
-  writer.member("evaluated", result.proof.evaluated);
-  writer.key("ruled_out");
-  writer.begin_object();
-  for (const RuledOut& reason : result.proof.ruled_out) writer.member(reason.reason, reason.plans);
-  writer.end_object();
-  if (result.proof.is_proven) {
-    writer.member("optimality_gap", result.proof.optimality_gap);
-  } else {
-    writer.member("optimality_gap", nullptr);
-  }
-  writer.member("best", result.best.label);
-  write_candidates(writer, "pareto", result.pareto, false);
-  writer.member("notes", result.notes);
-  writer.end_object();
+SearchAddition search_of(const SearchResult& result) {
+  const Proof& proof = result.proof;
+  SearchAddition search{.space = proof.space, .evaluated = proof.evaluated};
+  for (const RuledOut& reason : proof.ruled_out) search.ruled_out.push_back({reason.reason, reason.plans});
+  search.optimality_gap = proof.is_proven ? proof.optimality_gap : std::numeric_limits<double>::quiet_NaN();
+  search.best = result.best.label;
+  for (const Candidate& candidate : result.pareto) search.pareto.push_back(plan_of(candidate));
+  search.notes = result.notes;
+  return search;
 }
 
-void write_explanation(JsonWriter& writer, const Explanation& explanation) {
-  writer.key("explain");
-  writer.begin_object();
-  writer.member("binding", explanation.binding);
-  write_candidates(writer, "rejected", explanation.rejected, true);
-  writer.key("remedies");
-  writer.begin_array();
+ExplainAddition explain_of(const Explanation& explanation) {
+  ExplainAddition explain{.binding = explanation.binding};
+  for (const Candidate& candidate : explanation.rejected) {
+    explain.rejected.push_back({plan_of(candidate), candidate.missing});
+  }
   for (const Remedy& remedy : explanation.remedies) {
-    writer.begin_object(JsonLayout::OneLine);
-    writer.member("what", remedy.what);
-    writer.member("flag", flags_of(remedy.change));
-    writer.member("delta_bytes", remedy.delta_bytes.count());
-    writer.member("delta_seconds", remedy.delta_time.count());
-    writer.member("verdict", name_of(remedy.verdict));
-    writer.member("priced", remedy.is_searched ? "search" : "same plan");
-    writer.end_object();
+    explain.remedies.push_back({.what = remedy.what,
+                                .flag = flags_of(remedy.change),
+                                .delta_bytes = remedy.delta_bytes.count(),
+                                .delta_seconds = remedy.delta_time.count(),
+                                .verdict = remedy.verdict,
+                                .priced = remedy.is_searched ? "search" : "same plan"});
   }
-  writer.end_array();
-  writer.end_object();
+  return explain;
 }
 
 }  // namespace
 
 std::string to_json(const SearchResult& result, const Cluster* cluster) {
-  JsonWriter writer;
-  writer.begin_object();
-  write_report_members(writer, result.report, cluster);
-  write_search(writer, result);
-  write_explanation(writer, result.explanation);
-  writer.end_object();
-  return std::move(writer).take();
+  ReportAdditions additions;
+  additions.search = search_of(result);
+  additions.explain = explain_of(result.explanation);
+  return fsdp::to_json(result.report, additions, cluster);
 }
 
 std::string to_json(const StepReport& report, const Cluster* cluster, const Explanation* explanation) {
-  JsonWriter writer;
-  writer.begin_object();
-  write_report_members(writer, report, cluster);
-  if (explanation != nullptr) write_explanation(writer, *explanation);
-  writer.end_object();
-  return std::move(writer).take();
+  ReportAdditions additions;
+  if (explanation != nullptr) additions.explain = explain_of(*explanation);
+  return fsdp::to_json(report, additions, cluster);
 }
 
 }  // namespace fsdp::planner

@@ -102,19 +102,12 @@ void add_batches(Document& document, const BatchSearch& search) {
   document.push_back(std::move(table));
 }
 
-void write_batches(JsonWriter& writer, const BatchSearch& search) {
-  writer.key("batches");
-  writer.begin_array();
+void add_batches(ReportAdditions& additions, const BatchSearch& search) {
+  std::vector<TriedBatch>& tried = additions.batches.emplace();
   for (const BatchTrial& trial : search.trials) {
-    writer.begin_object();
-    writer.member("batch", trial.batch);
-    writer.member("fits", trial.fits);
-    if (trial.why.empty()) writer.member("device_peak_bytes", trial.device_peak.count());
-    if (!trial.why.empty()) writer.member("why", trial.why);
-    writer.end_object();
+    tried.push_back({trial.batch, trial.fits, trial.device_peak, trial.why});
   }
-  writer.end_array();
-  if (search.largest) writer.member("largest_batch", *search.largest);
+  additions.largest_batch = search.largest;
 }
 
 }  // namespace fsdp::planner

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/json_writer.h"
 #include "core/base/result.h"
 #include "core/base/units.h"
+#include "core/report/report_additions.h"
 #include "text/document.h"
 
 namespace fsdp::planner {
@@ -46,7 +46,7 @@ Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int6
 
 /// What is said of the search as a whole, and the table of batch against peak.
 void add_batches(Document& document, const BatchSearch& search);
-/// "batches" and "largest_batch".
-void write_batches(JsonWriter& writer, const BatchSearch& search);
+/// The same for scripts.
+void add_batches(ReportAdditions& additions, const BatchSearch& search);
 
 }  // namespace fsdp::planner

@@ -104,14 +104,22 @@ void read_phases(const JsonValue& value, MemoryReport& memory, JsonErrors& error
   }
 }
 
+/// REQUIRES: the peaks have been read.
 void read_terms(const JsonValue& value, MemoryReport& memory, JsonErrors& errors) {
   if (!expect_type(value, JsonType::Array, "a list", errors)) return;
+  Bytes left = memory.peaks.device;
   for (const JsonValue& element : value.elements) {
     ObjectReader object(element, errors);
     DeviceTerm term;
     object.required("name", term.name);
     read_bytes(object, "bytes", term.bytes);
     object.finish(UnknownKeys::Ignore);
+    // What is left is PyTorch's own reserve.
+    if (term.bytes > left) {
+      errors.add(element, "The terms add up to more than the device peak.");
+      return;
+    }
+    left -= term.bytes;
     memory.device_terms.push_back(std::move(term));
   }
 }

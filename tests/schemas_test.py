@@ -12,6 +12,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,11 @@ except ImportError:
     print("skipped: install python3-jsonschema to run this test")
     sys.exit(77)
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "command"))
+import cli_rehearse_test  # noqa: E402  (it makes reports of rehearsals without PyTorch)
+
 # Those that the program makes from what its readers go by.
-GENERATED = ["model", "cluster", "plan"]
+GENERATED = ["model", "cluster", "plan", "report"]
 
 # Each schema, and the files that it is for.
 FILES_OF_SCHEMA = {
@@ -86,7 +90,7 @@ SAYABLE = re.compile(
     r"Unknown key|\"[^\"]*\" is missing\.|Expected |is out of range|Unknown (?!recipe|GPU)|has a name\.|There is no (module|op)\.|"
     r"The module has (neither|both)|is listed twice|has no momentum|The first op does not say|is not (the name of a module|a repetition)|"
     r"There is no (name|source)\.|(has no|is not a) unit|counts bits|is negative|is zero|is empty where|is not a (size|bandwidth|rate|time)|"
-    r"is not a compute capability|The list is empty|has no option|cannot be the name of a dimension|The op runs in the entry's own module|after the root's forward")
+    r"is not a compute capability|This is format|The list is empty|has no option|cannot be the name of a dimension|The op runs in the entry's own module|after the root's forward")
 
 
 def places_of(value, path=()):
@@ -99,7 +103,8 @@ def places_of(value, path=()):
 def with_a_change(document, draw):
     """A copy in which one thing is left out, added, written twice or something else."""
     document = copy.deepcopy(document)
-    places = list(places_of(document))
+    # Whoever reads a report leaves the plan in it alone: that of a newer program has keys of its own.
+    places = [place for place in places_of(document) if place[0][0] != "plan" or len(place[0]) == 1]
     path, value = draw.choice(places)
     parent = document
     for key in path[:-1]:
@@ -169,6 +174,39 @@ def plans_of(binary, root, folder):
     return sorted(folder.glob("*.json"))
 
 
+def short(value):
+    """With at most two elements of each list, so that a change is drawn at every kind of place."""
+    if isinstance(value, dict):
+        return {key: short(inner) for key, inner in value.items()}
+    return [short(inner) for inner in value[:2]] if isinstance(value, list) else value
+
+
+def reports_of(binary, root, plans, folder):
+    """Reports that the command prints, of everything that it makes reports of."""
+    environment = {**os.environ, "FSDP_PLAN_MODEL_SPECS": str(root / "model_specs")}
+    made = {"plan": ["gpt2", "--gpus", "4", "--gpu", "H200", "--mem", "6G"],
+            **{verb: [verb, str(plan)] for verb, plan in zip(("simulate", "explain"), plans, strict=False)}}
+    reports = {name: subprocess.run([binary, *words, "--json"], capture_output=True, text=True, timeout=600, env=environment).stdout
+               for name, words in made.items()}
+    (folder / "rehearsed").mkdir()
+    rehearsals = cli_rehearse_test.Tester(root, binary, folder / "rehearsed")
+    runs = {"fits": [], "oom": [], "timing": ["--against", str(folder / "plan.json")], "fails_on_rank_2": ["--gpus", "4", "--rank", "all"],
+            "batch": ["--mem", "20G", "--find-batch", "--batch-size {}"]}
+    (folder / "plan.json").write_text(reports["plan"], encoding="utf-8")
+    for mode, words in runs.items():
+        reports[mode] = rehearsals.rehearse(mode, "--allow-writes", *words, "--json")[1]
+    shutil.rmtree(rehearsals.notes)
+    for name, text in reports.items():
+        assert text, f"There is no report of {name}. {rehearsals.problems}"
+        report = short(json.loads(text))
+        if name == "simulate":  # As fsdp-exec and execute add to theirs, which take LibTorch to run.
+            step = {"step": 1, "mean_of": 1, "loss": 2.5, "gradient_norm": None, "learning_rate": 1e-4, "wall_seconds": 0.5, "cpu_seconds": 1.5,
+                    "live_peak_bytes": 10, "allocated_peak_bytes": 20, "reserved_peak_bytes": 30, "segments": 2, "device_bytes": 40}
+            report.update(steps=[step], evaluation={"loss": 2.5, "live_peak_bytes": 10}, assumptions=["One."])
+        (folder / f"{name}.json").write_text(json.dumps(report), encoding="utf-8")
+    return sorted(folder.glob("*.json"))
+
+
 def problems_of_generated(schemas, binary):
     """The schemas next to the specs are those that the program prints."""
     for name in GENERATED:
@@ -216,6 +254,12 @@ def main(root, binary):
         validator = validator_of(specs / "schemas" / "plan.schema.json")
         problems += [problem for path in plans for problem in problems_of(path, validator)]
         problems += problems_of_drawn("plan", plans, ("simulate", "FILE"), validator, binary, root)
+
+        (pathlib.Path(folder) / "reports").mkdir()
+        reports = reports_of(binary, root, plans, pathlib.Path(folder) / "reports")
+        validator = validator_of(specs / "schemas" / "report.schema.json")
+        problems += [problem for path in reports for problem in problems_of(path, validator)]
+        problems += problems_of_drawn("report", reports, ("compare", "FILE", str(reports[0])), validator, binary, root)
 
     for problem in problems:
         print(problem)

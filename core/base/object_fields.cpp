@@ -184,6 +184,7 @@ std::string default_of(Bytes value, InBytes /*unused*/) {
 
 bool Fields::describe(std::string_view key, const FieldDoc& doc, std::string_view schema, bool required,
                       std::string_view otherwise) {
+  assert(schemas_ != nullptr);
   std::string text = fmt::format(R"("description": {})", json_quoted(doc.text));
   if (!schema.empty()) text += fmt::format(", {}", schema);
   if (!otherwise.empty()) text += fmt::format(R"(, "default": {})", otherwise);
@@ -192,15 +193,16 @@ bool Fields::describe(std::string_view key, const FieldDoc& doc, std::string_vie
   return false;
 }
 
-std::string schema_of_object(const std::vector<FieldSchema>& fields) {
+std::string schema_of_object(const std::vector<FieldSchema>& fields, UnknownKeys unknown) {
   std::string required;
   std::string properties;
   for (const FieldSchema& field : fields) {
     if (field.required) required += (required.empty() ? "" : ", ") + json_quoted(field.key);
     properties += fmt::format("{}{}: {{{}}}", properties.empty() ? "" : ", ", json_quoted(field.key), field.schema);
   }
-  return fmt::format(R"("type": "object", {}"properties": {{{}}}, "additionalProperties": false)",
-                     required.empty() ? "" : fmt::format(R"("required": [{}], )", required), properties);
+  return fmt::format(R"("type": "object", {}"properties": {{{}}}{})",
+                     required.empty() ? "" : fmt::format(R"("required": [{}], )", required), properties,
+                     unknown == UnknownKeys::Refuse ? R"(, "additionalProperties": false)" : "");
 }
 
 std::string schema_reference(std::string_view definition) {

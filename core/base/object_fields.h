@@ -1,6 +1,7 @@
 #pragma once
 
-// The members of an object of a file, named in one list that both reads them and gives their JSON Schema.
+// The members of an object of a file, named in one list that both reads them and gives their JSON Schema. Of files that
+// programs write the same list writes them, too: core/base/written_fields.h.
 //
 //   void point_fields(Fields& fields, Point& point) {
 //     fields.required("name", "How people call it.", point.name);
@@ -14,6 +15,7 @@
 //
 // A schema is passed around as the text of an object's members, without the braces: `"type": "boolean"`.
 
+#include <cassert>
 #include <optional>
 #include <span>
 #include <string>
@@ -137,31 +139,55 @@ struct FieldSchema {
 };
 
 class Fields;
-/// The schema of an object that has these members and no others.
-std::string schema_of_object(const std::vector<FieldSchema>& fields);
+/// The schema of an object that has these members, and others only where unknown ones are ignored.
+std::string schema_of_object(const std::vector<FieldSchema>& fields, UnknownKeys unknown = UnknownKeys::Refuse);
 template <class Visit>
-std::vector<FieldSchema> schemas_of_fields(Visit visit);
+std::vector<FieldSchema> schemas_of_fields(Visit visit, UnknownKeys unknown = UnknownKeys::Refuse);
 template <class Visit>
-std::string schema_of_fields(Visit visit) {
-  return schema_of_object(schemas_of_fields(visit));
+std::string schema_of_fields(Visit visit, UnknownKeys unknown = UnknownKeys::Refuse) {
+  return schema_of_object(schemas_of_fields(visit, unknown), unknown);
 }
 
-/// One object: it reads, or it collects schemas. In the second case every call returns false.
+/// One object: it reads, collects schemas, or writes. Only of reading a call may return true. `unknown` is for the
+/// objects inside, too.
 class Fields {
  public:
-  explicit Fields(ObjectReader& object) : object_(&object) {}
-  explicit Fields(std::vector<FieldSchema>& schemas) : schemas_(&schemas) {}
+  explicit Fields(ObjectReader& object, UnknownKeys unknown = UnknownKeys::Refuse)
+      : object_(&object), unknown_(unknown) {}
+  explicit Fields(std::vector<FieldSchema>& schemas, UnknownKeys unknown = UnknownKeys::Refuse)
+      : schemas_(&schemas), unknown_(unknown) {}
+  explicit Fields(JsonWriter& writer) : writer_(&writer) {}
 
-  /// As `ObjectReader::required` and `optional`.
+  /// As `ObjectReader::required` and `optional`. A const value is written. REQUIRES: it is const if and only if this
+  /// writes.
   template <class T, class... Args>
   bool required(std::string_view key, FieldDoc doc, T& out, const Args&... args) {
-    if (object_ != nullptr) return object_->required(key, out, args...);
-    return describe(key, doc, schema_of(out, args...), true);
+    if constexpr (std::is_const_v<T>) {
+      return write(key, out, args...);
+    } else {
+      if (object_ != nullptr) return object_->required(key, out, args...);
+      return describe(key, doc, schema_of(out, args...), true);
+    }
   }
   template <class T, class... Args>
   bool optional(std::string_view key, FieldDoc doc, T& out, const Args&... args) {
-    if (object_ != nullptr) return object_->optional(key, out, args...);
-    return describe(key, doc, schema_of(out, args...), false, default_of(out, args...));
+    if constexpr (std::is_const_v<T>) {
+      return write(key, out, args...);
+    } else {
+      if (object_ != nullptr) return object_->optional(key, out, args...);
+      return describe(key, doc, schema_of(out, args...), false, default_of(out, args...));
+    }
+  }
+
+  /// A member that is written under a condition. Where it is missing nothing stands for it: it has no default.
+  template <class T, class... Args>
+  bool optional_if(bool is_written, std::string_view key, FieldDoc doc, T& out, const Args&... args) {
+    if constexpr (std::is_const_v<T>) {
+      return is_written && write(key, out, args...);
+    } else {
+      if (object_ != nullptr) return object_->optional(key, out, args...);
+      return describe(key, doc, schema_of(out, args...), false);
+    }
   }
 
   /// A member that `read(value, errors)` reads and whose schema is `schema`. It may return whether the value was good.
@@ -178,14 +204,16 @@ class Fields {
     return object_->optional(key, reader);
   }
 
-  /// A member that is an object with the fields that `visit(fields)` names.
+  /// A member that is an object with the fields that `visit(fields)` names. `layout` is for writing.
   template <class Visit>
-  void required_object(std::string_view key, FieldDoc doc, Visit visit) {
-    required_as(key, doc, object_ == nullptr ? schema_of_fields(visit) : std::string(), reader_of(visit));
+  void required_object(std::string_view key, FieldDoc doc, Visit visit, JsonLayout layout = JsonLayout::Lines) {
+    if (writer_ != nullptr) return write_object(key, visit, layout);
+    required_as(key, doc, object_ == nullptr ? schema_of_fields(visit, unknown_) : std::string(), reader_of(visit));
   }
   template <class Visit>
-  void optional_object(std::string_view key, FieldDoc doc, Visit visit) {
-    optional_as(key, doc, object_ == nullptr ? schema_of_fields(visit) : std::string(), reader_of(visit));
+  void optional_object(std::string_view key, FieldDoc doc, Visit visit, JsonLayout layout = JsonLayout::Lines) {
+    if (writer_ != nullptr) return write_object(key, visit, layout);
+    optional_as(key, doc, object_ == nullptr ? schema_of_fields(visit, unknown_) : std::string(), reader_of(visit));
   }
 
   /// Where it reads: the object, for what no list can say; else nullptr.
@@ -199,25 +227,41 @@ class Fields {
 
  private:
   template <class Visit>
-  static auto reader_of(Visit& visit) {
-    return [&visit](const JsonValue& value, JsonErrors& errors) {
+  auto reader_of(Visit& visit) const {
+    return [&visit, unknown = unknown_](const JsonValue& value, JsonErrors& errors) {
       ObjectReader object(value, errors);
-      Fields fields(object);
+      Fields fields(object, unknown);
       visit(fields);
-      return object.finish();
+      return object.finish(unknown);
     };
+  }
+  template <class T, class... Args>
+  bool write(std::string_view key, const T& value, const Args&... args) {
+    assert(writer_ != nullptr);
+    writer_->key(key);
+    write_json(*writer_, value, args...);
+    return false;
+  }
+  template <class Visit>
+  void write_object(std::string_view key, Visit& visit, JsonLayout layout) {
+    writer_->key(key);
+    writer_->begin_object(layout);
+    visit(*this);
+    writer_->end_object();
   }
   bool describe(std::string_view key, const FieldDoc& doc, std::string_view schema, bool required,
                 std::string_view otherwise = {});
 
   ObjectReader* object_ = nullptr;
   std::vector<FieldSchema>* schemas_ = nullptr;
+  JsonWriter* writer_ = nullptr;
+  UnknownKeys unknown_ = UnknownKeys::Refuse;
 };
 
 template <class Visit>
-std::vector<FieldSchema> schemas_of_fields(Visit visit) {
+std::vector<FieldSchema> schemas_of_fields(Visit visit, UnknownKeys unknown) {
   std::vector<FieldSchema> schemas;
-  Fields fields(schemas);
+  Fields fields(schemas, unknown);
   visit(fields);
   return schemas;
 }

@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/base/object_reader.h"
+#include "core/report/report_fields.h"
 
 namespace fsdp {
 
@@ -140,26 +140,6 @@ bool is_within(const Comparison& comparison, double tolerance) {
                      [&](const ComparedTerm& term) { return std::abs(term.relative()) <= tolerance; });
 }
 
-void write_comparison(JsonWriter& writer, const Comparison& comparison) {
-  writer.key("comparison");
-  writer.begin_object();
-  writer.key("terms");
-  writer.begin_array();
-  for (const ComparedTerm& term : comparison.terms) {
-    writer.begin_object(JsonLayout::OneLine);
-    writer.member("name", term.name);
-    writer.member("unit", term.unit == TermUnit::Bytes ? "bytes" : "count");
-    writer.member("predicted", term.predicted);
-    writer.member("measured", term.measured);
-    writer.member("difference", term.difference());
-    writer.member("relative", term.relative());
-    writer.end_object();
-  }
-  writer.end_array();
-  writer.member("notes", comparison.notes);
-  writer.end_object();
-}
-
 namespace {
 
 constexpr EnumName<TermUnit> kTermUnits[] = {{TermUnit::Bytes, "bytes"}, {TermUnit::Count, "count"}};
@@ -167,13 +147,31 @@ constexpr EnumTable<TermUnit> kTermUnitTable{"unit", kTermUnits};
 
 }  // namespace
 
-static bool read_json(const JsonValue& value, ComparedTerm& term, JsonErrors& errors) {
-  ObjectReader object(value, errors);
-  object.required("name", term.name);
-  object.required("unit", term.unit, kTermUnitTable);
-  object.required("predicted", term.predicted);
-  object.required("measured", term.measured);
-  return object.finish(UnknownKeys::Ignore);
+template <Like<ComparedTerm> S>
+static void fields_of(Fields& fields, S& term) {
+  fields.required("name", "What it is.", term.name);
+  fields.required("unit", "Of what.", term.unit, kTermUnitTable);
+  fields.required("predicted", "In the first report.", term.predicted);
+  fields.required("measured", "In the second report.", term.measured);
+  // These two follow. Of figures that were read they might not fit.
+  constexpr bool kWrites = std::is_const_v<S>;
+  ConstAs<S, std::int64_t> difference = kWrites ? term.difference() : 0;
+  ConstAs<S, double> relative = kWrites ? term.relative() : 0;
+  fields.optional_if(true, "difference", "Predicted less measured.", difference);
+  fields.optional_if(true, "relative", "Over what was measured; null: nothing was measured.", relative,
+                     kNullIfNotFinite);
+}
+
+static void comparison_fields(Fields& fields, Like<Comparison> auto& comparison) {
+  fields.required("terms", "Worst first.", comparison.terms, JsonLayout::OneLine);
+  fields.optional("notes", "Why the two may not be about the same.", comparison.notes);
+}
+
+void fields_of(Fields& fields, Comparison& comparison) {
+  comparison_fields(fields, comparison);
+}
+void fields_of(Fields& fields, const Comparison& comparison) {
+  comparison_fields(fields, comparison);
 }
 
 Result<std::optional<Comparison>> read_comparison(const JsonDocument& report) {
@@ -181,10 +179,7 @@ Result<std::optional<Comparison>> read_comparison(const JsonDocument& report) {
   if (member == nullptr) return std::optional<Comparison>();
   JsonErrors errors(report);
   Comparison comparison;
-  ObjectReader object(*member, errors);
-  object.required("terms", comparison.terms);
-  object.optional("notes", comparison.notes);
-  object.finish(UnknownKeys::Ignore);
+  read_json(*member, comparison, errors, JsonLayout::Lines);
   return std::move(errors).result(std::optional(std::move(comparison)));
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/base/json_document.h"
-#include "core/base/json_writer.h"
 #include "core/base/result.h"
 #include "core/report/report.h"
 
@@ -44,9 +43,6 @@ Comparison compare(const StepReport& predicted, const StepReport& measured);
 
 /// True when every term is within `tolerance` of what was measured: 0.02 is 2 %.
 bool is_within(const Comparison& comparison, double tolerance);
-
-/// Writes the member `comparison`: {"terms": [...], "notes": [...]}; a relative error that is infinite is null.
-void write_comparison(JsonWriter& writer, const Comparison& comparison);
 
 /// The member `comparison` of a report that `execute` or `rehearse` wrote: what was measured beside its prediction on
 /// the devices of that very run. Nothing when the report has none. Error: everything that is wrong with it.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads reports back: what `fsdp-plan compare` lines up.
+// Reads reports back: what `fsdp-plan compare` lines up, and the explorer lays over a prediction.
 
 #include <string>
 
@@ -10,10 +10,9 @@
 
 namespace fsdp {
 
-/// The figures of a report: kind, runtime, verdict, model, machines, memory (without live tensors and the curve) and
-/// the totals of its traffic. Not read: the plan, the times, the search, what a rehearsal saw. Keys that are not known
-/// are left alone, because newer programs of the same major version may add some. Error: everything that is wrong with
-/// it, another major version.
+/// A report without its plan. Everything that its schema describes is checked, what the commands add included
+/// (report_additions.h), which is not kept. Keys that are not known are left alone, because newer programs of the same
+/// major version may add some. Error: everything that is wrong with it, another major version.
 Result<StepReport> read_report(const JsonDocument& document);
 Result<StepReport> read_report_file(const std::string& path);
 

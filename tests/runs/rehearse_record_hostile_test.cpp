@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/report/report_json.h"
+#include "core/report/report_reader.h"
 #include "render/render_rehearsal.h"
 #include "runs/rehearse_report.h"
 #include "tests/support/recorded_rank.h"
@@ -33,11 +34,11 @@ void expect_a_report(const RehearsalRecord& record) {
   RankRun run{.status = ExitStatus{}, .record = record};
   if (!run.has_result()) return;
   const StepReport report = measured_report(RehearsalSettings{.command = {"python"}}, {run});
-  JsonWriter writer;
-  writer.begin_object();
-  write_report_members(writer, report);
-  writer.end_object();
-  RC_ASSERT(parse_json(std::move(writer).take(), "report").has_value());
+  const auto document = parse_json(to_json(report), "report");
+  RC_ASSERT(document.has_value());
+  const Result<StepReport> again = read_report(*document);
+  if (!again) RC_LOG() << to_string(again.error().front()) << "\n";
+  RC_ASSERT(again.has_value());
   RC_ASSERT(!to_text(document_of(report, {}, {}), {}).empty());
 }
 

@@ -9,6 +9,7 @@
 #include "core/cluster/cluster_library.h"
 #include "core/plan/plan_file.h"
 #include "core/report/report_json.h"
+#include "core/report/report_reader.h"
 #include "core/spec/model_spec.h"
 #include "simulator/predictor.h"
 
@@ -243,10 +244,13 @@ std::string predict_with(const Plan& plan, Model model) {
   if (!report) return without_words(report.error());
   if (report->memory.peaks.live < Bytes(0)) return "A peak is below zero.";
   if (report->memory.peaks.reserved < report->memory.peaks.allocated) return "Less is reserved than allocated.";
-  JsonWriter writer;
-  writer.begin_object();
-  write_report_members(writer, *report, &*cluster);
-  writer.end_object();
+  const std::string text = to_json(*report, {}, &*cluster);
+  const Result<JsonDocument> document = parse_json(text, "report.json");
+  if (!document) return "The report is not JSON: " + to_string(document.error().front());
+  Result<StepReport> again = read_report(*document);
+  if (!again) return "The report cannot be read back: " + to_string(again.error().front());
+  again->plan = report->plan;
+  if (to_json(*again, {}, &*cluster) != text) return "The report reads back as another.";
   if (!predictor.curves(plan)) return "A plan has a report and no curves.";
   return "";
 }

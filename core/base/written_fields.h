@@ -1,0 +1,252 @@
+#pragma once
+
+// Objects that a program writes. One list of fields writes them, reads them back and gives their schema, so that the
+// three cannot come apart. The list takes the object as it is, const or not: a const one is written.
+//
+//   static void fields_of(Fields& fields, Like<PhaseMark> auto& mark) {
+//     fields.required("phase", "Which one.", mark.phase);
+//     fields.required("index", "Where it begins.", mark.index, kNatural);
+//   }
+//   ...
+//   fields.optional("phase_marks", "Where phases begin.", memory.phase_marks, JsonLayout::OneLine);
+//
+// The order of the list is the order in the file. Keys that it lacks are left alone when it reads: a newer program of
+// the same major version may add some.
+
+#include <concepts>
+#include <limits>
+#include <tuple>
+
+#include "core/base/object_fields.h"
+
+namespace fsdp {
+
+/// `T` or `const T`.
+template <class S, class T>
+concept Like = std::same_as<std::remove_const_t<S>, T>;
+/// `T`, const where `S` is: for a value that is made on the way.
+template <class S, class T>
+using ConstAs = std::conditional_t<std::is_const_v<S>, const T, T>;
+
+/// A struct that has a list of fields.
+template <class T>
+concept HasFields = requires(Fields& fields, T& value) {
+  fields_of(fields, value);
+};
+/// One whose list depends on where it stands, which `way` says. `way.layout` is how it is written.
+template <class T, class Way>
+concept HasFieldsBy = requires(Fields& fields, T& value, const Way& way) {
+  fields_of(fields, value, way);
+  { way.layout } -> std::convertible_to<JsonLayout>;
+};
+
+/// What is counted: no number below zero.
+inline constexpr IntegerRange kNatural{0, std::numeric_limits<std::int64_t>::max()};
+
+/// Marks a time that stands as a number of seconds, not below zero.
+struct InSeconds {};
+inline constexpr InSeconds kInSeconds{};
+
+/// Marks a number that may be none; null in the file, and NaN when it is read.
+struct NullIfNotFinite {};
+inline constexpr NullIfNotFinite kNullIfNotFinite{};
+
+/// A text that is one of these.
+struct OneOf {
+  std::string_view noun;  ///< As of an EnumTable.
+  std::span<const std::string_view> names;
+};
+
+/// An object whose keys are the `key`s of rows and whose values are their `value`s: `Keyed{&Package::name,
+/// &Package::version}`. `args` is what a reader of the value takes.
+template <class Row, class Value, class... Args>
+struct Keyed {
+  std::string Row::*key;
+  Value Row::*value;
+  JsonLayout layout;
+  std::tuple<Args...> args;
+
+  Keyed(std::string Row::*key_of, Value Row::*value_of, JsonLayout written, Args... more)
+      : key(key_of), value(value_of), layout(written), args(more...) {}
+};
+
+/// An object whose keys are the `key`s of rows and whose values are objects of the rows' other fields, each on a line.
+template <class Row>
+struct KeyedRows {
+  std::string Row::*key;
+};
+
+// Writing, by the same arguments as read_json and schema_of.
+inline void write_json(JsonWriter& writer, bool value) {
+  writer.value(value);
+}
+inline void write_json(JsonWriter& writer, const std::string& value) {
+  writer.value(value);
+}
+inline void write_json(JsonWriter& writer, const std::string& value, const OneOf& /*names*/) {
+  writer.value(value);
+}
+inline void write_json(JsonWriter& writer, std::int64_t value, IntegerRange /*range*/ = {}) {
+  writer.value(value);
+}
+inline void write_json(JsonWriter& writer, double value, RealRange /*range*/ = {}) {
+  writer.value(value);
+}
+inline void write_json(JsonWriter& writer, double value, NullIfNotFinite /*unused*/) {
+  writer.value(value);
+}
+inline void write_json(JsonWriter& writer, Bytes value, InBytes /*unused*/) {
+  writer.value(value.count());
+}
+inline void write_json(JsonWriter& writer, Seconds value, InSeconds /*unused*/) {
+  writer.value(value.count());
+}
+template <class E>
+void write_json(JsonWriter& writer, const E& value, const EnumTable<E>& table) {
+  writer.value(name_of(table, value));
+}
+template <class E>
+void write_json(JsonWriter& writer, const E& value, const DescribedNames<E>& names) {
+  writer.value(name_of(names.table, value));
+}
+template <HasFields T>
+void write_json(JsonWriter& writer, const T& value, JsonLayout layout) {
+  writer.begin_object(layout);
+  Fields fields(writer);
+  fields_of(fields, value);
+  writer.end_object();
+}
+template <class T, class Way>
+requires HasFieldsBy<T, Way>
+void write_json(JsonWriter& writer, const T& value, const Way& way) {
+  writer.begin_object(way.layout);
+  Fields fields(writer);
+  fields_of(fields, value, way);
+  writer.end_object();
+}
+template <class T, class... Args>
+void write_json(JsonWriter& writer, const std::vector<T>& list, const Args&... args) {
+  writer.begin_array();
+  for (const T& element : list) write_json(writer, element, args...);
+  writer.end_array();
+}
+template <class Row, class Value, class... Args>
+void write_json(JsonWriter& writer, const std::vector<Row>& rows, const Keyed<Row, Value, Args...>& keyed) {
+  writer.begin_object(keyed.layout);
+  for (const Row& row : rows) {
+    writer.key(row.*keyed.key);
+    std::apply([&](const Args&... args) { write_json(writer, row.*keyed.value, args...); }, keyed.args);
+  }
+  writer.end_object();
+}
+template <class Row>
+void write_json(JsonWriter& writer, const std::vector<Row>& rows, const KeyedRows<Row>& keyed) {
+  writer.begin_object();
+  for (const Row& row : rows) {
+    writer.key(row.*keyed.key);
+    write_json(writer, row, JsonLayout::OneLine);
+  }
+  writer.end_object();
+}
+
+bool read_json(const JsonValue& value, Seconds& out, JsonErrors& errors, InSeconds);
+bool read_json(const JsonValue& value, double& out, JsonErrors& errors, NullIfNotFinite);
+bool read_json(const JsonValue& value, std::string& out, JsonErrors& errors, const OneOf& names);
+template <HasFields T>
+bool read_json(const JsonValue& value, T& out, JsonErrors& errors, JsonLayout /*layout*/) {
+  ObjectReader object(value, errors);
+  Fields fields(object, UnknownKeys::Ignore);
+  fields_of(fields, out);
+  return object.finish(UnknownKeys::Ignore);
+}
+template <class T, class Way>
+requires HasFieldsBy<T, Way>
+bool read_json(const JsonValue& value, T& out, JsonErrors& errors, const Way& way) {
+  ObjectReader object(value, errors);
+  Fields fields(object, UnknownKeys::Ignore);
+  fields_of(fields, out, way);
+  return object.finish(UnknownKeys::Ignore);
+}
+template <class Row, class Value, class... Args>
+bool read_json(const JsonValue& value, std::vector<Row>& rows, JsonErrors& errors,
+               const Keyed<Row, Value, Args...>& keyed) {
+  rows.clear();
+  if (!expect_type(value, JsonType::Object, "an object", errors)) return false;
+  bool good = true;
+  for (const JsonMember& member : value.members) {
+    Row row{};
+    row.*keyed.key = member.key;
+    const auto read = [&](const Args&... args) { return read_json(member.value, row.*keyed.value, errors, args...); };
+    good = std::apply(read, keyed.args) && good;
+    rows.push_back(std::move(row));
+  }
+  return good;
+}
+template <class Row>
+bool read_json(const JsonValue& value, std::vector<Row>& rows, JsonErrors& errors, const KeyedRows<Row>& keyed) {
+  rows.clear();
+  if (!expect_type(value, JsonType::Object, "an object", errors)) return false;
+  bool good = true;
+  for (const JsonMember& member : value.members) {
+    Row row{};
+    row.*keyed.key = member.key;
+    good = read_json(member.value, row, errors, JsonLayout::OneLine) && good;
+    rows.push_back(std::move(row));
+  }
+  return good;
+}
+
+std::string schema_of(Seconds value, InSeconds);
+std::string schema_of(double value, NullIfNotFinite);
+std::string schema_of(const std::string& value, const OneOf& names);
+template <HasFields T>
+std::string schema_of(const T& /*value*/, JsonLayout /*layout*/) {
+  return schema_of_fields(
+      [](Fields& fields) {
+        T value{};
+        fields_of(fields, value);
+      },
+      UnknownKeys::Ignore);
+}
+template <class T, class Way>
+requires HasFieldsBy<T, Way> std::string schema_of(const T& /*value*/, const Way& way) {
+  return schema_of_fields(
+      [&](Fields& fields) {
+        T value{};
+        fields_of(fields, value, way);
+      },
+      UnknownKeys::Ignore);
+}
+template <class Row, class Value, class... Args>
+std::string schema_of(const std::vector<Row>& /*rows*/, const Keyed<Row, Value, Args...>& keyed) {
+  const auto schema = [](const Args&... args) { return schema_of(Value{}, args...); };
+  return R"("type": "object", "additionalProperties": {)" + std::apply(schema, keyed.args) + "}";
+}
+template <class Row>
+std::string schema_of(const std::vector<Row>& /*rows*/, const KeyedRows<Row>& /*keyed*/) {
+  return R"("type": "object", "additionalProperties": {)" + schema_of(Row{}, JsonLayout::OneLine) + "}";
+}
+
+/// A figure that is below zero, and left out of the file, where it is not known.
+template <class T, class... Args>
+void field_if_known(Fields& fields, std::string_view key, FieldDoc doc, T& out, const Args&... args) {
+  if constexpr (!std::is_const_v<T>) out = T(-1);
+  fields.optional_if(out >= T(0), key, doc, out, args...);
+}
+
+/// A text, list or value that is left out of the file where it is empty.
+template <class T, class... Args>
+void field_if_any(Fields& fields, std::string_view key, FieldDoc doc, T& out, const Args&... args) {
+  fields.optional_if(!out.empty(), key, doc, out, args...);
+}
+template <class T, class... Args>
+void field_if_any(Fields& fields, std::string_view key, FieldDoc doc, std::optional<T>& out, const Args&... args) {
+  fields.optional_if(out.has_value(), key, doc, out, args...);
+}
+template <class T, class... Args>
+void field_if_any(Fields& fields, std::string_view key, FieldDoc doc, const std::optional<T>& out,
+                  const Args&... args) {
+  if (out) fields.optional_if(true, key, doc, *out, args...);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,104 @@
+#pragma once
+
+// What the commands add to a report: how a plan was found and why, what a run or many runs measured, and what the
+// report looks like beside another. In the words of the file; whoever adds something makes these of its own values.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/units.h"
+#include "core/report/compare.h"
+#include "core/report/report.h"
+
+namespace fsdp {
+
+/// A step of fsdp-exec.
+struct MeasuredStep {
+  std::int64_t number = 0;  ///< From 1 on, those before a checkpoint counted.
+  std::int64_t mean_of = 1;
+  double loss = 0;  ///< Not finite where training has failed, as the norm.
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  Seconds wall{0};
+  Seconds cpu{0};
+  Bytes live;
+  Bytes allocated{-1};  ///< Below 0: there is no allocator that says it, as the three below.
+  Bytes reserved{-1};
+  std::int64_t segments = -1;
+  Bytes device{-1};
+};
+
+/// What fsdp-exec measured on data that was held out.
+struct MeasuredEvaluation {
+  double loss = 0;
+  Bytes live;
+};
+
+/// A batch that was rehearsed.
+struct TriedBatch {
+  std::int64_t batch = 0;
+  bool fits = false;
+  Bytes device_peak;
+  std::string why;  ///< Why it could not be rehearsed; empty: it was.
+};
+
+/// Another plan, by what tells it from its neighbors.
+struct OtherPlan {
+  std::string label;
+  Bytes device_peak;
+  Seconds step{0};
+};
+
+struct RejectedPlan {
+  OtherPlan plan;
+  Bytes missing;
+};
+
+struct PlansRuledOut {
+  std::string reason;
+  std::int64_t plans = 0;
+};
+
+/// How a plan was found.
+struct SearchAddition {
+  std::int64_t space = 0;
+  std::int64_t evaluated = 0;
+  std::vector<PlansRuledOut> ruled_out;
+  double optimality_gap = 0;  ///< NaN: not proven.
+  std::string best;
+  std::vector<OtherPlan> pareto;
+  std::vector<std::string> notes;
+};
+
+/// A change, predicted again.
+struct RemedyAddition {
+  std::string what;
+  std::string flag;
+  std::int64_t delta_bytes = 0;
+  double delta_seconds = 0;
+  Verdict verdict = Verdict::Unknown;
+  std::string priced;  ///< "search" or "same plan".
+};
+
+/// Why a plan was named.
+struct ExplainAddition {
+  std::string binding;
+  std::vector<RejectedPlan> rejected;
+  std::vector<RemedyAddition> remedies;
+};
+
+/// In the order of the file. Empty ones are left out.
+struct ReportAdditions {
+  std::optional<std::vector<MeasuredStep>> steps;       ///< Of fsdp-exec.
+  std::optional<MeasuredEvaluation> evaluation;         ///< Of fsdp-exec.
+  std::optional<Comparison> comparison;                 ///< Of `execute`, and `rehearse` beside a prediction.
+  std::optional<std::vector<std::string>> assumptions;  ///< Of `execute`: what its prediction rests on.
+  std::optional<std::vector<TriedBatch>> batches;       ///< Of `rehearse --find-batch`, smallest first.
+  std::optional<std::int64_t> largest_batch;            ///< That fits.
+  std::optional<SearchAddition> search;                 ///< Of `plan`.
+  std::optional<ExplainAddition> explain;               ///< Of `plan` and `explain`.
+};
+
+}  // namespace fsdp

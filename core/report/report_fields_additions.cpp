@@ -1,0 +1,113 @@
+#include "core/report/report_fields.h"
+#include "core/report/report_names.h"
+
+namespace fsdp {
+
+namespace {
+
+constexpr std::string_view kPricings[] = {"search", "same plan"};
+constexpr JsonLayout kAddedRow = JsonLayout::OneLine;
+
+}  // namespace
+
+static void fields_of(Fields& fields, Like<MeasuredStep> auto& step) {
+  fields.required("step", "Its number, from 1 on; those before a checkpoint count.", step.number, kNatural);
+  fields.required("mean_of", "Steps since the last that was measured, of which the times are the mean.", step.mean_of,
+                  kNatural);
+  fields.required("loss", "Of this rank: the mean of its micro-batches; null: no finite number.", step.loss,
+                  kNullIfNotFinite);
+  fields.required("gradient_norm", "With clipping; else 0.", step.gradient_norm, kNullIfNotFinite);
+  fields.required("learning_rate", "That the optimizer has taken.", step.learning_rate);
+  fields.required("wall_seconds", "How long it took.", step.wall, kInSeconds);
+  fields.required("cpu_seconds", "Of all threads of the process.", step.cpu, kInSeconds);
+  fields.required("live_peak_bytes", "Bytes that tensors ask for.", step.live, kInBytes);
+  const bool has_allocator = step.segments >= 0;
+  fields.optional_if(has_allocator, "allocated_peak_bytes", "In blocks. Missing: there is no such allocator.",
+                     step.allocated, kInBytes);
+  fields.optional_if(has_allocator, "reserved_peak_bytes", "Kept for blocks.", step.reserved, kInBytes);
+  fields.optional_if(has_allocator, "segments", "Pieces that the allocator took from the device.", step.segments,
+                     kNatural);
+  fields.optional_if(has_allocator, "device_bytes", "In use on the device by whomever, at the end.", step.device,
+                     kInBytes);
+}
+
+static void fields_of(Fields& fields, Like<MeasuredEvaluation> auto& evaluation) {
+  fields.required("loss", "The mean loss of this rank; null: no finite number.", evaluation.loss, kNullIfNotFinite);
+  fields.required("live_peak_bytes", "Bytes that tensors ask for.", evaluation.live, kInBytes);
+}
+
+static void fields_of(Fields& fields, Like<TriedBatch> auto& trial) {
+  fields.required("batch", "As the script was given it.", trial.batch, kNatural);
+  fields.required("fits", "Whether it does.", trial.fits);
+  fields.optional_if(trial.why.empty(), "device_peak_bytes",
+                     "Until it ended or ran out of memory. Missing: it could not be rehearsed.", trial.device_peak,
+                     kInBytes);
+  field_if_any(fields, "why", "Why it could not be rehearsed.", trial.why);
+}
+
+static void fields_of(Fields& fields, Like<OtherPlan> auto& plan) {
+  fields.required("plan", "What tells the plan from its neighbors.", plan.label);
+  fields.required("device_peak_bytes", "Its device peak.", plan.device_peak, kInBytes);
+  fields.required("step", "Its step time. In seconds.", plan.step, kInSeconds);
+}
+
+static void fields_of(Fields& fields, Like<RejectedPlan> auto& rejected) {
+  fields_of(fields, rejected.plan);
+  fields.required("missing_bytes", "What it lacks.", rejected.missing, kInBytes);
+}
+
+static void fields_of(Fields& fields, Like<SearchAddition> auto& search) {
+  fields.required("space", "Plans that the space holds.", search.space, kNatural);
+  fields.required("evaluated", "Plans that were predicted in full.", search.evaluated, kNatural);
+  fields.required("ruled_out", "Plans by the reason why they were not; with evaluated they add up to space.",
+                  search.ruled_out, Keyed{&PlansRuledOut::reason, &PlansRuledOut::plans, JsonLayout::Lines, kNatural});
+  fields.required("optimality_gap",
+                  "How much faster than the named plan one that fits may be, relative; 0: proven fastest; null: not "
+                  "proven, see notes. Plans within 0.02 count as equally fast, and the one that needs least memory is "
+                  "named.",
+                  search.optimality_gap, kNullIfNotFinite);
+  fields.required("best", "What tells the plan from its neighbors.", search.best);
+  fields.required("pareto", "The fastest plans for their memory, by rising device peak.", search.pareto, kAddedRow);
+  fields.required("notes", "What a reader must know.", search.notes);
+}
+
+static void fields_of(Fields& fields, Like<RemedyAddition> auto& remedy) {
+  fields.required("what", "The change.", remedy.what);
+  fields.required("flag", "The option that asks for it.", remedy.flag);
+  fields.required("delta_bytes", "More or less device peak.", remedy.delta_bytes);
+  fields.required("delta_seconds", "More or less step time. In seconds.", remedy.delta_seconds);
+  fields.required("verdict", "Whether it fits then.", remedy.verdict, DescribedNames{kVerdictTable, kVerdictSentences});
+  fields.required("priced",
+                  "search: a new search ran, and the option gives exactly this. same plan: the reported plan with this "
+                  "one change; the option starts a new search, which finds a plan that is at least as fast.",
+                  remedy.priced, OneOf{"price", kPricings});
+}
+
+static void fields_of(Fields& fields, Like<ExplainAddition> auto& explain) {
+  fields.required("binding", "Which moment, unit and term decide the peak.", explain.binding);
+  fields.required("rejected", "The nearest faster plans that do not fit.", explain.rejected, kAddedRow);
+  fields.required("remedies", "Changes, each predicted again.", explain.remedies, kAddedRow);
+}
+
+static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& additions) {
+  field_if_any(fields, "steps", "Those of fsdp-exec.", additions.steps, kAddedRow);
+  field_if_any(fields, "evaluation", "What fsdp-exec measured on data that was held out.", additions.evaluation,
+               kAddedRow);
+  field_if_any(fields, "comparison", "The report beside another one. Of rehearse and execute, and alone of compare.",
+               additions.comparison, JsonLayout::Lines);
+  field_if_any(fields, "assumptions", "Of execute: what its prediction rests on.", additions.assumptions);
+  field_if_any(fields, "batches", "Of rehearse --find-batch: what came of each batch that was tried, smallest first.",
+               additions.batches, JsonLayout::Lines);
+  field_if_any(fields, "largest_batch", "That fits. Missing: not even 1 does.", additions.largest_batch, kNatural);
+  field_if_any(fields, "search", "How the plan was found. Only of plan.", additions.search, JsonLayout::Lines);
+  field_if_any(fields, "explain", "Why. Of plan and explain.", additions.explain, JsonLayout::Lines);
+}
+
+void addition_fields(Fields& fields, ReportAdditions& additions) {
+  fields_of_additions(fields, additions);
+}
+void addition_fields(Fields& fields, const ReportAdditions& additions) {
+  fields_of_additions(fields, additions);
+}
+
+}  // namespace fsdp
