@@ -184,7 +184,9 @@ Document brief_of(const StepReport& report, const Explanation& explanation, cons
   const bool has_room = used + wanted + lines_of(assumed) <= kMostLines;
   if (!is_stand_in && !has_room && !context.explains) assumed.clear();
   used += lines_of(assumed);
-  suggestions.resize(std::min(suggestions.size(), used < kMostLines ? kMostLines - used : 1));
+  const std::size_t room = used < kMostLines ? kMostLines - used : 1;
+  // Anew, because the widest option of those that are told sets a column.
+  if (suggestions.size() > room) suggestions = suggestion_lines(report, explanation.remedies, room, columns);
   const bool has_line_left = used + suggestions.size() < kMostLines || context.explains;
 
   Document document = {verdict, summary_of(report)};
