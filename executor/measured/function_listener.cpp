@@ -1,5 +1,5 @@
-// PyTorch's callback is a plain function without an argument of the caller's, so all listeners share one, which is there
-// while any of them is.
+// PyTorch's callback is a plain function without an argument of the caller's, so all listeners share one, which is
+// there while any of them is.
 //
 // Source: ATen/record_function.h, torch 2.11. This file alone reads it: it lays its class out by NDEBUG.
 
@@ -54,8 +54,8 @@ FunctionListener::FunctionListener(Listener listener) : listener_(std::move(list
   const std::unique_lock lock(registry().mutex);
   registry().listeners.push_back(&listener_);
   if (registry().handle != at::INVALID_CALLBACK_HANDLE) return;
-  registry().handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(&hear).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  registry().handle =
+      at::addGlobalCallback(at::RecordFunctionCallback(&hear).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
 FunctionListener::~FunctionListener() {
