@@ -77,12 +77,19 @@ Case random_case() {
 }
 
 Engine::Engine(const Case& c)
-    : predictors(*Predictors::make(c.spec, c.workload, c.cluster, micro_batches_of(c))),
-      families(*families_of(c.space, predictors.of(predictors.micro_batches().front()).model(), c.cluster)),
+    : predictors(std::make_shared<Predictors>(*Predictors::make(c.spec, c.workload, c.cluster, micro_batches_of(c)))),
+      families(*families_of(c.space, predictors->of(predictors->micro_batches().front()).model(), c.cluster)),
       cost(c.space.base, families,
-           [this](std::int64_t micro) -> simulator::Predictor& { return predictors.of(micro); }) {}
+           [this](std::int64_t micro) -> simulator::Predictor& { return predictors->of(micro); }) {}
 
-std::vector<Priced> price_all(Engine& engine) {
+Engine::Engine(const Case& c, const Engine& other)
+    : predictors(other.predictors),
+      families(*families_of(c.space, predictors->of(predictors->micro_batches().front()).model(), c.cluster)),
+      cost(c.space.base, families,
+           [this](std::int64_t micro) -> simulator::Predictor& { return predictors->of(micro); }) {}
+
+std::vector<Priced> price_all(Engine& engine, Bytes enough) {
+  engine.cost.care_up_to(enough.count());
   std::vector<Priced> points;
   for (const Box& box : engine.cost.space()) {
     for (std::int32_t x = box.ranges[0].first; x <= box.ranges[0].last; ++x) {
@@ -95,6 +102,7 @@ std::vector<Priced> price_all(Engine& engine) {
       }
     }
   }
+  engine.cost.care_up_to(simulator::kWholePrediction.count());
   return points;
 }
 

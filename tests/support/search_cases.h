@@ -3,6 +3,7 @@
 // Random and fixed requests for searches, and their prices by brute force.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/cluster/cluster.h"
@@ -31,8 +32,10 @@ Case random_case();
 /// The parts of a search, put together as search() does. REQUIRES: the case outlives it.
 struct Engine {
   explicit Engine(const Case& c);
+  /// A search that has asked nothing so far, of the model and the cluster of another: models and tapes are shared.
+  Engine(const Case& c, const Engine& other);
 
-  Predictors predictors;
+  std::shared_ptr<Predictors> predictors;
   Families families;
   PredictedCost cost;
 };
@@ -44,6 +47,7 @@ struct Priced {
   std::int64_t needed = 0;
 };
 
-std::vector<Priced> price_all(Engine& engine);
+/// Every point of the space. What needs more than `enough` is told as any number above it that is not too large.
+std::vector<Priced> price_all(Engine& engine, Bytes enough = simulator::kWholePrediction);
 
 }  // namespace fsdp::planner

@@ -1,0 +1,75 @@
+// The bounds from sums: below the prediction, and near it where one term is most of it. A term that is counted twice
+// would go unseen where others hide it.
+
+#include "planner/lower_bounds.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/support/search_cases.h"
+#include "tests/support/small_models.h"
+
+namespace fsdp::planner {
+namespace {
+
+constexpr int kGpus = 4;
+
+/// Many blocks and next to no activations, so that parameters, gradients and optimizer states are nearly all there is.
+Case deep_case() {
+  Case c;
+  c.spec = small_transformer({.layers = 32, .hidden = 512, .vocabulary = 256, .batch = 1, .sequence = 16});
+  c.cluster = small_cluster(kGpus, 1, kPlenty);
+  c.space.base = *base_plan(c.spec, c.workload);
+  c.space.shard = kGpus;
+  c.space.wrap = Wrap{1, {}};
+  c.space.wrap_ends = false;
+  c.space.cpu_offload = false;
+  c.space.checkpoint = CheckpointChoice{};
+  c.space.reshard = ReshardChoice{};
+  return c;
+}
+
+std::int64_t num_parameters(const Case& c) {
+  const Model model = *build_model(c.spec, c.workload);
+  std::int64_t elements = 0;
+  for (const Parameter& parameter : model.parameters) elements += num_elements(parameter.shape);
+  return elements;
+}
+
+/// Of the only plan of a case: what it needs, and the bound of that from sums.
+struct Needs {
+  std::int64_t predicted = 0;
+  std::int64_t bound = 0;
+};
+Needs needs_of(const Case& c) {
+  Engine engine(c);
+  const std::vector<Priced> points = price_all(engine);
+  EXPECT_EQ(points.size(), 1U);
+  return {points[0].needed, engine.cost.bound(points[0].box, static_cast<int>(CostLevel::Sums)).memory};
+}
+
+TEST(LowerBounds, ShardedStatesAndGradientsCountOnce) {
+  const Case c = deep_case();
+  const Needs needs = needs_of(c);
+  // Parameter, gradient and two moments in fp32: 16 bytes an element, over 4 ranks.
+  const std::int64_t one_of_them = num_parameters(c) * 4 / kGpus;
+  EXPECT_LE(needs.bound, needs.predicted);
+  EXPECT_LT(needs.predicted - needs.bound, 2 * one_of_them);
+}
+
+TEST(LowerBounds, GradientsThatNoMicroBatchReducesButTheLastCountOnce) {
+  for (const std::int64_t micro_batches : {2, 3, 5}) {
+    Case c = deep_case();
+    c.space.base.accumulation = micro_batches;
+    c.space.sync_every_micro_batch = false;
+    const Needs needs = needs_of(c);
+    // Unsharded, in the fp32 of their reduction.
+    const std::int64_t accumulated = num_parameters(c) * 4;
+    EXPECT_LE(needs.bound, needs.predicted) << micro_batches;
+    EXPECT_LT(needs.predicted - needs.bound, accumulated) << micro_batches;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::planner
