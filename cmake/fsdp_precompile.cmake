@@ -1,10 +1,10 @@
 # Headers of other people that nearly every file reads, compiled once for all targets that read the same. Half of a
 # file's compile time goes into them. Never our own: a change of one would rebuild everything. The release preset does
-# without, so that a file that forgets an #include does not go unnoticed.
+# without, so that a file that forgets an #include does not go unnoticed; scripts/quickstart asks for them there, too.
 
 option(FSDP_PRECOMPILE "Precompile the headers of the standard library, fmt, GoogleTest, Qt and LibTorch" OFF)
 
-option(FSDP_UNITY "Compile the files of a target eight at a time: a cold build takes half" OFF)
+option(FSDP_UNITY "Compile the files of a target many at a time: a cold build takes half" OFF)
 
 set(fsdp_precompiled_standard
   <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional> <set> <span> <string>
@@ -52,9 +52,10 @@ function(fsdp_precompile TARGET)
   target_precompile_headers(${TARGET} REUSE_FROM ${first})
 endfunction()
 
-# fsdp_unity(TARGET): its files may be compiled together, under FSDP_UNITY. Two files then share one anonymous namespace.
-function(fsdp_unity TARGET)
+# fsdp_unity(TARGET AT_ONCE): so many of its files may be compiled together, under FSDP_UNITY. They then share one
+# anonymous namespace.
+function(fsdp_unity TARGET AT_ONCE)
   if(FSDP_UNITY)
-    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${AT_ONCE})
   endif()
 endfunction()
