@@ -90,6 +90,14 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::Prefetch, "--prefetch", "N", kPlan, "pse"),
     of_choice(PlanChoice::BackwardPrefetch, "--backward-prefetch", "N", kPlan, "pse"),
 
+    OptionInfo{Option::AtMost, "--at-most", "N", "", kMachines,
+               "GPUs in all. With it, or with lists (--gpus 4,8 --gpu L4,A10G), the best of several machines is found",
+               "p"},
+    OptionInfo{Option::Objective, "--objective", "WHAT", "time|cost", kMachines,
+               "Of several machines: the one with most samples a second, or with the cheapest sample", "p"},
+    OptionInfo{Option::Price, "--price", "PRICES", "", kMachines,
+               "What an hour of one GPU costs: 1.5, or by name, L4=0.8,A10G=1.2", "p"},
+
     OptionInfo{Option::Steps, "--steps", "N", "", kRehearsal,
                "Stop the script after this many optimizer steps (default: 3; 0: run to its end)", "rx"},
     OptionInfo{Option::Timeout, "--timeout", "TIME", "", kRehearsal,

@@ -82,6 +82,10 @@ enum class Option {
   GradientSync,
   Prefetch,
   BackwardPrefetch,
+  // Which machine.
+  AtMost,
+  Objective,
+  Price,
   // A rehearsal.
   Steps,
   Timeout,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "command/cli_commands.h"
+#include "command/cli_machines.h"
 #include "command/cli_plan_file.h"
 #include "command/cli_request.h"
 #include "core/base/files.h"
@@ -15,8 +16,10 @@
 #include "core/spec/model_library.h"
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
+#include "planner/machine_choice.h"
 #include "planner/remedies.h"
 #include "planner/search.h"
+#include "render/render_machines.h"
 #include "render/render_search.h"
 #include "render/result_json.h"
 #include "text/progress_line.h"
@@ -63,9 +66,57 @@ void print_quietly(const Output& output, const StepReport& report) {
   output.print({verdict_of(report), summary_of(report)});
 }
 
+/// The Pareto front is printed by the long answers alone.
+std::int64_t pareto_points_of(const Space& space, const Output& output) {
+  return output.quiet || (!output.verbose && output.format == Format::Table) ? 0 : space.pareto_points;
+}
+
+/// plan, where several machines are named.
+Outcome plan_on_machines(const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line, {Option::Output});
+  const MachineWords words = read_machine_words(line, errors);
+  PlanRequest request = read_choices(words.rest, errors);
+  request.model = line.arguments.front();
+  const auto rank = read_rank(line);
+  if (!rank) append(errors, rank.error());
+  if (!errors.empty()) {
+    request.unread.push_back(PlanChoice::Gpus);  // Nothing is said of the machines, and all of the rest.
+    append(errors, check_request(request, output.console.library));
+    return input_failure(std::move(errors));
+  }
+  note_decimal_sizes(line, output);
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  std::string machine;
+  CompareOptions options{.objective = words.objective, .prices = words.prices, .explain = !output.quiet};
+  options.pareto_points = pareto_points_of(Space(), output);
+  options.search.rank = *rank;
+  options.search.on_progress = [&](const SearchProgress& now) { progress.show(machine + ": " + text_of(now)); };
+  options.on_machine = [&](const std::string& name) { machine = name; };
+  const auto found = compare_machines(request, words.range, output.console.library, options);
+  progress.erase();
+  if (!found) return input_failure(found.error());
+
+  const SearchResult& result = found->result;
+  const auto written = write_plan_file(line, output, result.report, found->request.cluster);
+  if (!written) return tl::unexpected(written.error());
+  if (writes_to_stdout(line)) return code_of(result.verdict);
+  if (output.format == Format::Json) {
+    output.console.out << to_json(*found);
+  } else if (output.quiet) {
+    output.print({verdict_of(result.report), summary_of(result.report), entry_of(*found, words.objective)});
+  } else {
+    const std::string kept = line.value(Option::Output).value_or("");
+    output.print(document_of(
+        *found, words.objective, output.view(),
+        {.batch_origin = found->request.batch_origin, .commands = next_commands(output, kept, result.verdict)}));
+  }
+  return code_of(result.verdict);
+}
+
 }  // namespace
 
 Outcome plan_command(const CommandLine& line, const Output& output) {
+  if (compares_machines(line)) return plan_on_machines(line, output);
   Errors errors = check_outputs(line, {Option::Output});
   Result<ResolvedRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
@@ -74,7 +125,7 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
   request->space.explain = !output.quiet;
-  if (output.quiet || (!output.verbose && output.format == Format::Table)) request->space.pareto_points = 0;
+  request->space.pareto_points = pareto_points_of(request->space, output);
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
   SearchOptions options{.rank = *rank, .on_progress = [&](const SearchProgress& now) { progress.show(text_of(now)); }};
   options.larger_gpus = request->larger_gpus;

@@ -154,12 +154,13 @@ bool has_unread_machines(const PlanRequest& request) {
   return std::any_of(request.unread.begin(), request.unread.end(), is_about_machines);
 }
 
-ResolvedRequest resolve(const PlanRequest& request, const std::string& library, Errors& errors) {
+/// `known`: the spec, where it was read before.
+ResolvedRequest resolve(const PlanRequest& request, const std::string& library, const ModelSpec* known,
+                        Errors& errors) {
   const PlanChoices& choices = request.choices;
   ResolvedRequest resolved;
   resolved.workload = workload_of(choices, errors);
-  const auto path = keep(find_model_file(request.model, library), errors);
-  auto spec = path ? keep(read_model_spec(*path), errors) : std::nullopt;
+  auto spec = known != nullptr ? std::optional(*known) : keep(read_spec(request, library), errors);
   if (spec) {
     if (auto base = keep(base_plan(*spec, resolved.workload), errors)) resolved.space.base = *std::move(base);
     resolved.spec = *std::move(spec);
@@ -224,13 +225,18 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
 
 Errors check_request(const PlanRequest& request, const std::string& library) {
   Errors errors;
-  resolve(request, library, errors);
+  resolve(request, library, nullptr, errors);
   return errors;
 }
 
-Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& library) {
+Result<ModelSpec> read_spec(const PlanRequest& request, const std::string& library) {
+  FSDP_TRY(const std::string path, find_model_file(request.model, library));
+  return read_model_spec(path);
+}
+
+Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& library, const ModelSpec* known) {
   Errors errors;
-  ResolvedRequest resolved = resolve(request, library, errors);
+  ResolvedRequest resolved = resolve(request, library, known, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   resolved.batch_origin = batch_origin_of(request.choices, resolved.spec, resolved.space.base);
   resolved.space.samples_per_gpu =

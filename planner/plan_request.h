@@ -36,9 +36,13 @@ struct ResolvedRequest {
   std::string batch_origin;  ///< "from recipe sft": where the batch comes from; empty: all of it was given.
 };
 
-/// Reads the model, the library of machines and the files that the choices name. Errors: everything that is wrong with
-/// them, in one go; the place of a choice is `place_of`. REQUIRES: nothing is unread.
-Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& library);
+/// The model's spec. Errors: no such model, and those of its file.
+Result<ModelSpec> read_spec(const PlanRequest& request, const std::string& library);
+
+/// Reads the model, unless its spec is `known`, the library of machines and the files that the choices name. Errors:
+/// everything that is wrong with them, in one go; the place of a choice is `place_of`. REQUIRES: nothing is unread.
+Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& library,
+                                const ModelSpec* known = nullptr);
 
 /// What can be said of a request, some of whose choices could not be read.
 Errors check_request(const PlanRequest& request, const std::string& library);

@@ -41,13 +41,38 @@ ExplainAddition explain_of(const Explanation& explanation) {
   return explain;
 }
 
-}  // namespace
+MachineAddition addition_of(const ComparedMachine& machine) {
+  MachineAddition addition{.machine = machine.name, .gpus = machine.gpus, .why_not = machine.why_not};
+  if (!machine.why_not.empty()) return addition;
+  addition.verdict = machine.verdict;
+  addition.step = machine.step;
+  addition.samples = machine.samples;
+  addition.device_peak = machine.device_peak;
+  addition.samples_per_second = machine.samples_per_second();
+  addition.gpu_seconds_per_sample = machine.gpu_seconds_per_sample();
+  addition.price_per_hour = machine.price_per_hour;
+  addition.price_per_sample = machine.price_per_sample();
+  return addition;
+}
 
-std::string to_json(const SearchResult& result, const Cluster* cluster) {
+ReportAdditions additions_of(const SearchResult& result) {
   ReportAdditions additions;
   additions.search = search_of(result);
   additions.explain = explain_of(result.explanation);
-  return fsdp::to_json(result.report, additions, cluster);
+  return additions;
+}
+
+}  // namespace
+
+std::string to_json(const SearchResult& result, const Cluster* cluster) {
+  return fsdp::to_json(result.report, additions_of(result), cluster);
+}
+
+std::string to_json(const MachineComparison& comparison) {
+  ReportAdditions additions = additions_of(comparison.result);
+  additions.machines.emplace();
+  for (const ComparedMachine& machine : comparison.machines) additions.machines->push_back(addition_of(machine));
+  return fsdp::to_json(comparison.result.report, additions, &comparison.request.cluster);
 }
 
 std::string to_json(const StepReport& report, const Cluster* cluster, const Explanation* explanation) {

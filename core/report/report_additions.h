@@ -89,16 +89,32 @@ struct ExplainAddition {
   std::vector<RemedyAddition> remedies;
 };
 
+/// A machine with the best plan on it, beside others.
+struct MachineAddition {
+  std::string machine;
+  std::int64_t gpus = 0;
+  std::string why_not;  ///< Why what was asked makes no sense on it; empty: it does, and the rest counts.
+  Verdict verdict = Verdict::Unknown;
+  Seconds step{0};
+  std::int64_t samples = 0;
+  Bytes device_peak;
+  double samples_per_second = 0;
+  double gpu_seconds_per_sample = 0;
+  std::optional<double> price_per_hour;
+  std::optional<double> price_per_sample;
+};
+
 /// In the order of the file. Empty ones are left out.
 struct ReportAdditions {
-  std::optional<std::vector<MeasuredStep>> steps;       ///< Of fsdp-exec.
-  std::optional<MeasuredEvaluation> evaluation;         ///< Of fsdp-exec.
-  std::optional<Comparison> comparison;                 ///< Of `execute`, and `rehearse` beside a prediction.
-  std::optional<std::vector<std::string>> assumptions;  ///< Of `execute`: what its prediction rests on.
-  std::optional<std::vector<TriedBatch>> batches;       ///< Of `rehearse --find-batch`, smallest first.
-  std::optional<std::int64_t> largest_batch;            ///< That fits.
-  std::optional<SearchAddition> search;                 ///< Of `plan`.
-  std::optional<ExplainAddition> explain;               ///< Of `plan` and `explain`.
+  std::optional<std::vector<MeasuredStep>> steps;        ///< Of fsdp-exec.
+  std::optional<MeasuredEvaluation> evaluation;          ///< Of fsdp-exec.
+  std::optional<Comparison> comparison;                  ///< Of `execute`, and `rehearse` beside a prediction.
+  std::optional<std::vector<std::string>> assumptions;   ///< Of `execute`: what its prediction rests on.
+  std::optional<std::vector<TriedBatch>> batches;        ///< Of `rehearse --find-batch`, smallest first.
+  std::optional<std::int64_t> largest_batch;             ///< That fits.
+  std::optional<std::vector<MachineAddition>> machines;  ///< Of `plan` of several machines, the best one first.
+  std::optional<SearchAddition> search;                  ///< Of `plan`.
+  std::optional<ExplainAddition> explain;                ///< Of `plan` and `explain`.
 };
 
 }  // namespace fsdp

@@ -89,6 +89,22 @@ static void fields_of(Fields& fields, Like<ExplainAddition> auto& explain) {
   fields.required("remedies", "Changes, each predicted again.", explain.remedies, kAddedRow);
 }
 
+static void fields_of(Fields& fields, Like<MachineAddition> auto& machine) {
+  fields.required("machine", "Its name.", machine.machine);
+  fields.required("gpus", "In all.", machine.gpus, kNatural);
+  field_if_any(fields, "why_not", "Why what was asked makes no sense on it. Missing: it does.", machine.why_not);
+  const bool is_asked = machine.why_not.empty();
+  fields.optional_if(is_asked, "verdict", "Of the best plan on it.", machine.verdict,
+                     DescribedNames{kVerdictTable, kVerdictSentences});
+  fields.optional_if(is_asked, "step", "Its step time. In seconds.", machine.step, kInSeconds);
+  fields.optional_if(is_asked, "samples", "Of its step, over all GPUs.", machine.samples, kNatural);
+  fields.optional_if(is_asked, "device_peak_bytes", "Its device peak.", machine.device_peak, kInBytes);
+  fields.optional_if(is_asked, "samples_per_second", "Over all GPUs.", machine.samples_per_second);
+  fields.optional_if(is_asked, "gpu_seconds_per_sample", "GPUs x step / samples.", machine.gpu_seconds_per_sample);
+  field_if_any(fields, "price_per_hour", "Of all GPUs, by --price.", machine.price_per_hour);
+  field_if_any(fields, "price_per_sample", "In the currency of --price.", machine.price_per_sample);
+}
+
 static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& additions) {
   field_if_any(fields, "steps", "Those of fsdp-exec.", additions.steps, kAddedRow);
   field_if_any(fields, "evaluation", "What fsdp-exec measured on data that was held out.", additions.evaluation,
@@ -99,6 +115,8 @@ static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& addi
   field_if_any(fields, "batches", "Of rehearse --find-batch: what came of each batch that was tried, smallest first.",
                additions.batches, JsonLayout::Lines);
   field_if_any(fields, "largest_batch", "That fits. Missing: not even 1 does.", additions.largest_batch, kNatural);
+  field_if_any(fields, "machines", "Of plan, of several machines: the best plan on each, the best machine first.",
+               additions.machines, kAddedRow);
   field_if_any(fields, "search", "How the plan was found. Only of plan.", additions.search, JsonLayout::Lines);
   field_if_any(fields, "explain", "Why. Of plan and explain.", additions.explain, JsonLayout::Lines);
 }

@@ -1,0 +1,102 @@
+#include "command/cli_machines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "command/cli_values.h"
+#include "core/base/limits.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr EnumName<MachineObjective> kObjectives[] = {{MachineObjective::Time, "time"},
+                                                      {MachineObjective::Cost, "cost"}};
+constexpr EnumTable<MachineObjective> kObjectiveTable{"objective", kObjectives};
+
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+/// The numbers of a list; what is none of them to `errors`.
+std::vector<int> numbers_of(const CommandLine& line, Option option, std::int64_t most, Errors& errors) {
+  std::vector<int> numbers;
+  const std::optional<std::string> text = line.value(option);
+  if (!text) return numbers;
+  for (const std::string& part : parts_of(*text)) {
+    const Result<std::int64_t> number = read_count(part, flag_of(option), 1, most);
+    if (number) numbers.push_back(static_cast<int>(*number));
+    if (!number) append(errors, number.error());
+  }
+  return numbers;
+}
+
+std::vector<std::string> names_of(const CommandLine& line, Errors& errors) {
+  const std::optional<std::string> text = line.value(Option::GpuName);
+  if (!text) return {};
+  std::vector<std::string> names = parts_of(*text);
+  if (std::find(names.begin(), names.end(), "") != names.end()) {
+    errors.push_back({std::string(flag_of(Option::GpuName)), fmt::format("\"{}\" has an empty name.", *text),
+                      "Write names with a comma between: --gpu L4,A10G."});
+  }
+  return names;
+}
+
+/// "A10G=1.2" or "1.2" for any GPU.
+std::vector<GpuPrice> prices_of(const CommandLine& line, Errors& errors) {
+  const std::optional<std::string> text = line.value(Option::Price);
+  if (!text) return {};
+  std::vector<GpuPrice> prices;
+  for (const std::string& part : parts_of(*text)) {
+    const std::size_t equals = part.find('=');
+    const std::string name = equals == std::string::npos ? "" : part.substr(0, equals);
+    const std::string number = equals == std::string::npos ? part : part.substr(equals + 1);
+    const Result<double> price = read_number_above_zero(number, flag_of(Option::Price));
+    if (!price) append(errors, price.error());
+    const bool is_twice =
+        std::any_of(prices.begin(), prices.end(), [&](const GpuPrice& other) { return other.gpu_name == name; });
+    if (is_twice) {
+      errors.push_back({std::string(flag_of(Option::Price)),
+                        name.empty() ? "There are two prices of any GPU." : fmt::format("{} has two prices.", name),
+                        "Write one: --price L4=0.8,A10G=1.2."});
+    }
+    if (price) prices.push_back({name, *price});
+  }
+  // The price of any GPU is for those that have none of their own.
+  std::stable_partition(prices.begin(), prices.end(), [](const GpuPrice& price) { return !price.gpu_name.empty(); });
+  return prices;
+}
+
+constexpr std::array kLists = {Option::Gpus, Option::Nodes, Option::GpuName};
+
+}  // namespace
+
+bool compares_machines(const CommandLine& line) {
+  if (line.has(Option::AtMost) || line.has(Option::Objective) || line.has(Option::Price)) return true;
+  return std::any_of(kLists.begin(), kLists.end(),
+                     [&](Option option) { return line.value(option).value_or("").find(',') != std::string::npos; });
+}
+
+MachineWords read_machine_words(const CommandLine& line, Errors& errors) {
+  MachineWords words{.rest = line};
+  words.range.gpus = numbers_of(line, Option::Gpus, kMostGpusPerNode, errors);
+  words.range.nodes = numbers_of(line, Option::Nodes, kMostNodes, errors);
+  words.range.gpu_names = names_of(line, errors);
+  OptionReader read(line, errors);
+  if (const auto most = read.count(Option::AtMost))
+    words.range.at_most = static_cast<int>(std::min<std::int64_t>(*most, kLargestCount - 1));
+  words.objective = read.choice(Option::Objective, kObjectiveTable).value_or(MachineObjective::Time);
+  words.prices = prices_of(line, errors);
+  for (const Option option : kLists) words.rest.values[static_cast<std::size_t>(option)].clear();
+  return words;
+}
+
+}  // namespace fsdp::planner

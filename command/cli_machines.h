@@ -1,0 +1,24 @@
+#pragma once
+
+// Lists of machines on a command line: --gpus 4,8 --gpu L4,A10G --at-most 16.
+
+#include "command/cli_options.h"
+#include "planner/machine_choice.h"
+
+namespace fsdp::planner {
+
+/// Whether a command line asks which of several machines is best: lists, a limit, an objective or prices.
+bool compares_machines(const CommandLine& line);
+
+/// What a command line says of several machines.
+struct MachineWords {
+  MachineRange range;
+  MachineObjective objective = MachineObjective::Time;
+  std::vector<GpuPrice> prices;
+  CommandLine rest;  ///< Without what `range` has.
+};
+
+/// Adds what is wrong with the texts to `errors`.
+MachineWords read_machine_words(const CommandLine& line, Errors& errors);
+
+}  // namespace fsdp::planner
