@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/version.h"
+#include "text/shell_text.h"
 #include "text/terminal.h"
 
 namespace fsdp::planner {
@@ -170,18 +171,6 @@ std::string bash_completions() {
 complete -o filenames -F _fsdp_plan fsdp-plan
 )",
                      cases, all_names(), command_names());
-}
-
-std::string quoted_for_shell(std::string_view text) {
-  std::string quoted = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
 }
 
 std::string zsh_completions() {

@@ -11,6 +11,7 @@
 #include "text/curve_text.h"
 #include "text/figures.h"
 #include "text/python_text.h"
+#include "text/shell_text.h"
 
 namespace fsdp::planner {
 

@@ -18,22 +18,6 @@ bool is_in_torch(const PythonFrame& frame) {
 
 }  // namespace
 
-std::string command_text(const std::vector<std::string>& words) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%";
-  std::string text;
-  for (const std::string& word : words) {
-    if (!text.empty()) text += ' ';
-    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
-      text += word;
-      continue;
-    }
-    text += '\'';
-    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    text += '\'';
-  }
-  return text;
-}
-
 std::string short_path(const std::string& file, const std::string& folder) {
   for (const std::string_view place : {"/site-packages/", "/dist-packages/", "/share/fsdp-plan/python/"}) {
     const std::size_t at = file.rfind(place);

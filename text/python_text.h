@@ -1,6 +1,6 @@
 #pragma once
 
-// Commands and lines of Python, for people.
+// Lines of Python, for people.
 
 #include <string>
 #include <vector>
@@ -8,9 +8,6 @@
 #include "core/report/report_rehearsal.h"
 
 namespace fsdp::planner {
-
-/// A command as a shell would take it: words with blanks or signs in quotes.
-std::string command_text(const std::vector<std::string>& words);
 
 /// A file without what everybody knows: the folder that is worked in, the place of installed packages.
 std::string short_path(const std::string& file, const std::string& folder);
