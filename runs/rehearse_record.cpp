@@ -12,7 +12,6 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr IntegerRange kRanks{1, std::int64_t{1} << 31};
 constexpr std::string_view kEnds[] = {"steps_reached", "script_ended", "exception", "out_of_memory"};
 
 void read_exception(const JsonValue& value, RehearsalRecord& record, JsonErrors& errors) {

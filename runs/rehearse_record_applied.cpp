@@ -198,7 +198,7 @@ void read_collectives(const JsonValue& value, std::vector<Collective>& collectiv
     if (const JsonValue* text = object.required_value("kind")) kind = parse_kind(*text, errors);
     object.required("elements", collective.elements, kRecordedCount);
     read_bytes(object, "payload_bytes", collective.payload);
-    object.required("group_size", collective.group_size, IntegerRange{1, std::int64_t{1} << 31});
+    object.required("group_size", collective.group_size, kRanks);
     std::string dtype;
     read_dtype(object, "dtype", dtype);
     collective.dtype = dtype_of(dtype, collective);

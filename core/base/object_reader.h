@@ -79,6 +79,9 @@ struct IntegerRange {
   std::int64_t max = std::numeric_limits<std::int64_t>::max();
 };
 
+/// Ranks of a job or of a group: at least one, and no more than NCCL, MPI and PyTorch count, in an int.
+inline constexpr IntegerRange kRanks{1, std::numeric_limits<int>::max()};
+
 /// What a real number may be, ends included.
 struct RealRange {
   double min = -std::numeric_limits<double>::infinity();

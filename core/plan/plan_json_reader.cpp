@@ -18,7 +18,6 @@ namespace fsdp {
 
 namespace {
 
-constexpr IntegerRange kRanks{1, std::int64_t{1} << 31};
 constexpr IntegerRange kCounts{0, std::int64_t{1} << 31};
 constexpr RealRange kNotNegative{0, std::numeric_limits<double>::max()};
 

@@ -255,7 +255,7 @@ static void collective_fields(Fields& fields, S& collective) {
   if constexpr (!std::is_const_v<S>) collective.group = MeshDimension::Other;
   fields.optional("group", "Dimension of the mesh; other: measured, only the size of the group is known.",
                   collective.group, kMeshDimensionTable);
-  fields.required("group_size", "Ranks.", collective.group_size, kNatural);
+  fields.required("group_size", "Ranks.", collective.group_size, kRanks);
   fields.optional_if(collective.reduce_op != ReduceOp::None, "reduce_op",
                      "Of a reduction. Missing of a measured step. Sum with float16: FSDP2 divides before and after.",
                      collective.reduce_op, kReduceOpTable);

@@ -109,8 +109,8 @@ TEST(PlanJson, EverythingThatIsWrongIsSaidAtOnceWithItsPlace) {
       text,
       R"(p.json:2:21: /format_version: This program does not read plans of version "2.0". It reads up to 1.0; plan again, or use the program that wrote the file.
 p.json:3:34: /model/file: Expected a string, found the number 7.
-p.json:4:25: /mesh/replicate: 0 is out of range. Write an integer from 1 to 2147483648.
-p.json:4:37: /mesh/shard: Expected an integer, found the number 4.5. Write an integer from 1 to 2147483648.
+p.json:4:25: /mesh/replicate: 0 is out of range. Write an integer from 1 to 2147483647.
+p.json:4:37: /mesh/shard: Expected an integer, found the number 4.5. Write an integer from 1 to 2147483647.
 p.json:6:18: /units/0/modules/0: "model.layers.{0-27}" has braces without a range of numbers. Write a row of modules as "model.layers.{0..27}", with a step as "model.layers.{0..26..2}".
 p.json:7:17: /units/1/modules: The list is empty. Name a module; "" is the root.
 p.json:7:46: /units/1/reshard_after_forward: Expected true, false, a world size from 2 or "default", found the number 1.

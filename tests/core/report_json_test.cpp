@@ -155,6 +155,18 @@ TEST(ReportJson, ANumberThatIsNotFiniteIsWrittenAsNull) {
   EXPECT_TRUE(read_report(*document).has_value());
 }
 
+TEST(ReportJson, AGroupHasOneRankAndNoMoreThanAnIntCounts) {
+  for (const std::string ranks : {"0", "2147483648"}) {
+    std::string text = to_json(predicted_report());
+    const std::string group = "\"group_size\": 2";
+    text.replace(text.find(group), group.size(), "\"group_size\": " + ranks);
+    const Result<StepReport> report = read_report(*parse_json(text, "r.json"));
+    ASSERT_FALSE(report.has_value());
+    EXPECT_TRUE(report.error().front().where.ends_with("/traffic/collectives/0/group_size"));
+    EXPECT_EQ(report.error().front().what, ranks + " is out of range.");
+  }
+}
+
 TEST(ReportJson, EveryKeyOfTheSchemaIsDescribed) {
   const auto schema = parse_json(report_schema(), "schema");
   ASSERT_TRUE(schema);

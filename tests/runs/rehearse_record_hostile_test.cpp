@@ -71,5 +71,27 @@ RC_GTEST_PROP(RehearseRecordHostile, ANumberMayBeAnyNumber, ()) {
   if (record) expect_a_report(*record);
 }
 
+/// What is said of a group of this many ranks, without its place; empty: it is read, and makes a report.
+std::string said_of_a_group_of(const std::string& ranks) {
+  const std::string text = with(recorded_rank(), "\"group_size\": 8", "\"group_size\": " + ranks);
+  const Result<RehearsalRecord> record = read_record(*parse_json(text, "r.json"));
+  if (record) {
+    const RankRun run{.status = ExitStatus{}, .record = *record};
+    EXPECT_EQ(measured_report(RehearsalSettings{.command = {"python"}}, {run}).traffic.collectives.size(), 2);
+    return "";
+  }
+  const Error& error = record.error().front();
+  EXPECT_TRUE(error.where.ends_with("/collectives/steady_step/0/group_size")) << error.where;
+  return error.what + " " + error.hint;
+}
+
+TEST(RehearseRecordHostile, AGroupHasOneRankAndNoMoreThanAnIntCounts) {
+  const std::string allowed = " is out of range. Write an integer from 1 to 2147483647.";
+  for (const std::string ranks : {"-1", "0", "2147483648", "9223372036854775807"}) {
+    EXPECT_EQ(said_of_a_group_of(ranks), ranks + allowed);
+  }
+  for (const std::string ranks : {"1", "2147483647"}) EXPECT_EQ(said_of_a_group_of(ranks), "");
+}
+
 }  // namespace
 }  // namespace fsdp::planner
