@@ -100,20 +100,17 @@ void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, 
   if (shard) space.shard = *shard;
 }
 
-constexpr auto is_batch = [](const auto& dimension) { return dimension.name == kBatchDimension; };
+constexpr auto names_batch = [](const auto& dimensions) {
+  return find_dimension(dimensions, kBatchDimension) != nullptr;
+};
 
 bool gives_micro_batch(const PlanChoices& choices) {
-  return choices.batch || std::any_of(choices.dimensions.begin(), choices.dimensions.end(), is_batch);
-}
-
-bool has_recipe_batch(const ModelSpec& spec, const std::string& recipe_name) {
-  const Result<Recipe> recipe = find_recipe(spec, recipe_name);
-  return recipe && std::any_of(recipe->dimensions.begin(), recipe->dimensions.end(), is_batch);
+  return choices.batch || names_batch(choices.dimensions);
 }
 
 std::string spec_batch_of(const ModelSpec& spec) {
-  const auto batch = std::find_if(spec.dimensions.begin(), spec.dimensions.end(), is_batch);
-  return batch == spec.dimensions.end() ? "1" : batch->value.text;
+  const SpecDimension* batch = find_dimension(spec.dimensions, kBatchDimension);
+  return batch == nullptr ? "1" : batch->value.text;
 }
 
 /// What a recipe or a spec is about is the samples of a step; how they are shared out over micro-batches is for the
@@ -121,12 +118,14 @@ std::string spec_batch_of(const ModelSpec& spec) {
 std::optional<std::int64_t> default_samples(const PlanChoices& choices, const ModelSpec& spec, const Workload& workload,
                                             const Plan& base) {
   if (choices.global_batch || choices.accumulation || gives_micro_batch(choices)) return std::nullopt;
+  const Result<Recipe> recipe = find_recipe(spec, base.recipe);
+  const bool recipe_has_batch = recipe && names_batch(recipe->dimensions);
   // A large model takes a while to build, and most specs have one sample.
-  if (base.accumulation == 1 && !has_recipe_batch(spec, base.recipe) && spec_batch_of(spec) == "1") return std::nullopt;
+  if (base.accumulation == 1 && !recipe_has_batch && spec_batch_of(spec) == "1") return std::nullopt;
   const Result<Model> model = build_model(spec, workload);
   if (!model) return std::nullopt;
-  const auto batch = std::find_if(model->dimensions.begin(), model->dimensions.end(), is_batch);
-  if (batch == model->dimensions.end()) return std::nullopt;
+  const Dimension* batch = find_dimension(model->dimensions, kBatchDimension);
+  if (batch == nullptr) return std::nullopt;
   const bool has_batch_norm = std::any_of(model->blocks.begin(), model->blocks.end(), [](const Block& block) {
     return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.kind == OpKind::BatchNorm; });
   });
@@ -142,8 +141,7 @@ std::string batch_origin_of(const PlanChoices& choices, const ModelSpec& spec, c
   if (choices.global_batch || (has_batch && (has_accumulation || base.accumulation == 1))) return "";
   const Result<Recipe> recipe = find_recipe(spec, base.recipe);
   if (!recipe) return "";
-  const bool recipe_has_batch = std::any_of(recipe->dimensions.begin(), recipe->dimensions.end(), is_batch);
-  const bool is_of_recipe = recipe_has_batch || recipe->accumulation > 1;
+  const bool is_of_recipe = names_batch(recipe->dimensions) || recipe->accumulation > 1;
   const std::string source = is_of_recipe ? fmt::format("recipe {}", recipe->name) : std::string("the model's spec");
   if (has_batch) return fmt::format("accumulation from {}", source);
   if (has_accumulation) return fmt::format("micro-batch from {}", source);

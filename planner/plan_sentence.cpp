@@ -18,12 +18,6 @@ namespace {
 /// Names of units other than blocks are told up to this length; more of them are counted.
 constexpr std::size_t kMostNameColumns = 44;
 
-const Dimension* find_dimension(const Plan& plan, std::string_view name) {
-  const auto found = std::find_if(plan.dimensions.begin(), plan.dimensions.end(),
-                                  [&](const Dimension& dimension) { return dimension.name == name; });
-  return found == plan.dimensions.end() ? nullptr : &*found;
-}
-
 std::string checkpointing_of(const Plan& plan, const ModelFacts& facts) {
   std::int64_t full = 0;
   std::int64_t selective = 0;
@@ -119,13 +113,13 @@ std::string optimizer_of(const Plan& plan) {
 }
 
 std::string batch_of(const Plan& plan) {
-  const Dimension* batch = find_dimension(plan, "batch");
+  const Dimension* batch = find_dimension(plan.dimensions, "batch");
   if (batch == nullptr) return "";
   const auto micro = static_cast<std::int64_t>(batch->value);
   const std::int64_t ranks = plan.mesh.world_size();
   std::string text = fmt::format("batch {}", micro);
   // A length among others follows from them, or says little without them.
-  const Dimension* seq = plan.dimensions.size() == 2 ? find_dimension(plan, "seq") : nullptr;
+  const Dimension* seq = plan.dimensions.size() == 2 ? find_dimension(plan.dimensions, "seq") : nullptr;
   if (seq != nullptr) text += fmt::format(" (seq {})", shortest(seq->value));
   if (plan.accumulation > 1) text += fmt::format(" x {} accumulation", plan.accumulation);
   return fmt::format("{} x {} = {} a step", text, counted(ranks, "GPU"),

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "planner/checkpointed_blocks.h"
-#include "planner/choice.h"
 #include "planner/remedy_list.h"
+#include "planner/rewrap.h"
 #include "planner/wrapping.h"
 
 namespace fsdp::planner {
@@ -115,18 +115,12 @@ void try_gradient_sync(RemedyList& list) {
                 {.gradient_sync = is_every ? GradientSync::Every : GradientSync::Last}, plan);
 }
 
-bool is_unit(const Plan& plan, const std::string& module) {
-  return std::any_of(plan.units.begin(), plan.units.end(), [&](const Unit& unit) {
-    return std::find(unit.modules.begin(), unit.modules.end(), module) != unit.modules.end();
-  });
-}
-
 void try_ends(RemedyList& list) {
   const Model& model = list.request().predictor.model();
   Plan plan = list.plan();
   for (const int end : wrappables_of(model).ends) {
     const std::string& name = model.modules[end].name;
-    if (!is_unit(plan, name)) plan.units.insert(plan.units.end() - 1, Unit{{name}, {}});
+    if (unit_of(plan, name) < 0) plan.units.insert(plan.units.end() - 1, Unit{{name}, {}});
   }
   if (plan.units != list.plan().units) {
     list.try_plan("wrap embeddings and heads separately", {.wrap_ends = true}, plan);
@@ -138,21 +132,13 @@ void try_parts(RemedyList& list) {
   if (list.request().verdict == Verdict::Fits) return;
   const Model& model = list.request().predictor.model();
   const Wrappables wrappables = wrappables_of(model);
-  const bool has_ends = std::any_of(wrappables.ends.begin(), wrappables.ends.end(),
-                                    [&](int end) { return is_unit(list.plan(), model.modules[end].name); });
+  const bool ends = has_ends(list.plan(), model, wrappables);
   for (const BlockParts parts : {BlockParts::Sublayers, BlockParts::Projections}) {
     const Wrap wrap{1, {}, parts};
-    const auto wrapping = wrapping_of(model, wrappables, wrap, has_ends, false);
-    if (!wrapping) return;
-    Plan plan = list.plan();
-    Family family;
-    if (plan.units.size() > 1) {
-      family.reshard = plan.units.front().reshard_after_forward.kind;
-      family.reshard_world_size = plan.units.front().reshard_after_forward.world_size;
-    }
-    plan.units = units_of(*wrapping, family, 0);
-    if (plan.units == list.plan().units) continue;
-    list.try_plan(fmt::format("wrap the {} of each block separately", to_text(wrap)), {.wrap = wrap}, plan);
+    const Result<Plan> plan = with_wrap(list.plan(), wrap, ends, model, wrappables);
+    if (!plan) return;
+    if (plan->units == list.plan().units) continue;
+    list.try_plan(fmt::format("wrap the {} of each block separately", to_text(wrap)), {.wrap = wrap}, *plan);
   }
 }
 

@@ -37,11 +37,9 @@ struct Size {
 std::vector<Size> sizes_of(const RemedyRequest& request) {
   std::vector<Size> sizes;
   for (const Dimension& dimension : request.predictor.model().dimensions) {
-    const auto in_spec = std::find_if(request.spec.dimensions.begin(), request.spec.dimensions.end(),
-                                      [&](const SpecDimension& spec) { return spec.name == dimension.name; });
-    const bool is_given = std::any_of(request.workload.dimensions.begin(), request.workload.dimensions.end(),
-                                      [&](const Dimension& given) { return given.name == dimension.name; });
-    if (in_spec == request.spec.dimensions.end() && !is_given) continue;
+    const SpecDimension* in_spec = find_dimension(request.spec.dimensions, dimension.name);
+    const bool is_given = find_dimension(request.workload.dimensions, dimension.name) != nullptr;
+    if (in_spec == nullptr && !is_given) continue;
     const bool is_number = is_given || in_spec->value.text.find_first_not_of("0123456789.") == std::string::npos;
     if (!is_number || dimension.value < 2 || dimension.value != std::floor(dimension.value)) continue;
     const Size size{dimension.name, static_cast<std::int64_t>(dimension.value)};
@@ -100,10 +98,8 @@ bool has_samples(const RemedyRequest& request) {
 
 /// Samples of a step with another micro-batch than the request's, where it has one; 0: as many as before.
 std::int64_t changed_samples(const RemedyRequest& request, const Plan& plan, std::optional<std::int64_t> batch = {}) {
-  const std::vector<Dimension>& dimensions = request.predictor.model().dimensions;
-  const auto found = std::find_if(dimensions.begin(), dimensions.end(),
-                                  [](const Dimension& each) { return each.name == kBatchDimension; });
-  if (found == dimensions.end()) return 0;
+  const Dimension* found = find_dimension(request.predictor.model().dimensions, kBatchDimension);
+  if (found == nullptr) return 0;
   const auto now = static_cast<std::int64_t>(found->value);
   const Plan& before = request.best.plan;
   const std::int64_t samples = batch.value_or(now) * plan.accumulation * plan.mesh.world_size();

@@ -28,10 +28,6 @@ constexpr std::array kStrategies = {
     Strategy{"_HYBRID_SHARD_ZERO2", Strategy::Shard::Node, false},
 };
 
-bool is_root(const Unit& unit) {
-  return std::find(unit.modules.begin(), unit.modules.end(), "") != unit.modules.end();
-}
-
 /// How many units below the root have each setting. A plan of the root alone counts the root.
 struct ReshardCounts {
   std::int64_t always = 0;

@@ -167,33 +167,33 @@ bool read_json(const JsonValue& value, T& out, JsonErrors& errors, const Way& wa
   fields_of(fields, out, way);
   return object.finish(UnknownKeys::Ignore);
 }
-template <class Row, class Value, class... Args>
-bool read_json(const JsonValue& value, std::vector<Row>& rows, JsonErrors& errors,
-               const Keyed<Row, Value, Args...>& keyed) {
+/// A row for each member of an object; `read(member value, row)` fills in what stands behind the key.
+template <class Row, class Read>
+bool read_rows(const JsonValue& value, std::vector<Row>& rows, std::string Row::*key, JsonErrors& errors, Read read) {
   rows.clear();
   if (!expect_type(value, JsonType::Object, "an object", errors)) return false;
   bool good = true;
   for (const JsonMember& member : value.members) {
     Row row{};
-    row.*keyed.key = member.key;
-    const auto read = [&](const Args&... args) { return read_json(member.value, row.*keyed.value, errors, args...); };
-    good = std::apply(read, keyed.args) && good;
+    row.*key = member.key;
+    good = read(member.value, row) && good;
     rows.push_back(std::move(row));
   }
   return good;
 }
+template <class Row, class Value, class... Args>
+bool read_json(const JsonValue& value, std::vector<Row>& rows, JsonErrors& errors,
+               const Keyed<Row, Value, Args...>& keyed) {
+  return read_rows(value, rows, keyed.key, errors, [&](const JsonValue& member, Row& row) {
+    const auto read = [&](const Args&... args) { return read_json(member, row.*keyed.value, errors, args...); };
+    return std::apply(read, keyed.args);
+  });
+}
 template <class Row>
 bool read_json(const JsonValue& value, std::vector<Row>& rows, JsonErrors& errors, const KeyedRows<Row>& keyed) {
-  rows.clear();
-  if (!expect_type(value, JsonType::Object, "an object", errors)) return false;
-  bool good = true;
-  for (const JsonMember& member : value.members) {
-    Row row{};
-    row.*keyed.key = member.key;
-    good = read_json(member.value, row, errors, JsonLayout::OneLine) && good;
-    rows.push_back(std::move(row));
-  }
-  return good;
+  return read_rows(value, rows, keyed.key, errors, [&](const JsonValue& member, Row& row) {
+    return read_json(member, row, errors, JsonLayout::OneLine);
+  });
 }
 
 std::string schema_of(Seconds value, InSeconds);

@@ -141,6 +141,15 @@ struct Dimension {
   bool operator==(const Dimension&) const = default;
 };
 
+/// The one with this name; null: there is none. Of what a model, a plan or a workload has, or of what a spec has.
+template <class D>
+const D* find_dimension(const std::vector<D>& dimensions, std::string_view name) {
+  for (const D& dimension : dimensions) {
+    if (dimension.name == name) return &dimension;
+  }
+  return nullptr;
+}
+
 /// A value that lives until the forward of the root returns though nothing there uses it any more, such as the hidden
 /// states that a model returns.
 struct HeldValue {

@@ -146,6 +146,18 @@ void check_frozen_dtypes(const Plan& plan, const Model& model, Errors& errors) {
 
 }  // namespace
 
+bool is_root(const Unit& unit) {
+  return std::find(unit.modules.begin(), unit.modules.end(), "") != unit.modules.end();
+}
+
+int unit_of(const Plan& plan, std::string_view module) {
+  for (std::size_t u = 0; u < plan.units.size(); ++u) {
+    const std::vector<std::string>& modules = plan.units[u].modules;
+    if (std::find(modules.begin(), modules.end(), module) != modules.end()) return static_cast<int>(u);
+  }
+  return -1;
+}
+
 Dtype activation_dtype(const Model& model, const Plan& plan) {
   if (plan.mixed_precision.param_dtype) return *plan.mixed_precision.param_dtype;
   if (plan.parameter_dtype) return *plan.parameter_dtype;

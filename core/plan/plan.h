@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -45,6 +46,9 @@ struct Unit {
 
   bool operator==(const Unit&) const = default;
 };
+
+/// Whether the root is one of its modules.
+bool is_root(const Unit& unit);
 
 /// torch.distributed.fsdp.MixedPrecisionPolicy. An empty dtype: the parameters' own.
 struct MixedPrecision {
@@ -133,6 +137,9 @@ struct Plan {
 
   bool operator==(const Plan&) const = default;
 };
+
+/// The unit that has this module as one of its own, in `Plan::units`; -1: none has.
+int unit_of(const Plan& plan, std::string_view module);
 
 /// Precision of activations under a plan: param_dtype, or that of the parameters.
 Dtype activation_dtype(const Model& model, const Plan& plan);

@@ -27,10 +27,8 @@ struct ReportedWorkload {
 
 ReportedWorkload reported_workload_of(const Plan& plan) {
   const auto dimension = [&](std::string_view name) -> std::optional<double> {
-    for (const Dimension& candidate : plan.dimensions) {
-      if (candidate.name == name) return candidate.value;
-    }
-    return std::nullopt;
+    const Dimension* found = find_dimension(plan.dimensions, name);
+    return found == nullptr ? std::nullopt : std::optional(found->value);
   };
   return {dimension("batch"), dimension("seq"), plan.dimensions, plan.accumulation, plan.mesh.world_size()};
 }

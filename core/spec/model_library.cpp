@@ -183,9 +183,8 @@ Result<std::vector<Dimension>> own_sizes_of(const Plan& plan, const ModelSpec& s
   workload.dimensions.clear();
   for (const Dimension& wanted : plan.dimensions) {
     FSDP_TRY(const Model model, build_model(spec, workload));
-    const auto found = std::find_if(model.dimensions.begin(), model.dimensions.end(),
-                                    [&](const Dimension& each) { return each.name == wanted.name; });
-    if (found == model.dimensions.end() || found->value != wanted.value) workload.dimensions.push_back(wanted);
+    const Dimension* found = find_dimension(model.dimensions, wanted.name);
+    if (found == nullptr || found->value != wanted.value) workload.dimensions.push_back(wanted);
   }
   return std::move(workload.dimensions);
 }

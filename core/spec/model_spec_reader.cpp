@@ -272,9 +272,7 @@ void read_parameter_dtype(const JsonValue& value, Dtype& out, JsonErrors& errors
 /// Everything else may use them.
 void read_spec_dimensions(const JsonValue& value, std::vector<SpecDimension>& out, JsonErrors& errors) {
   read_dimensions(value, out, errors, {});
-  const bool has_batch =
-      std::any_of(out.begin(), out.end(), [](const SpecDimension& dimension) { return dimension.name == "batch"; });
-  if (!has_batch && value.type == JsonType::Object) {
+  if (find_dimension(out, "batch") == nullptr && value.type == JsonType::Object) {
     errors.add(value, "There is no dimension \"batch\".", "It is the size of one micro-batch on one GPU.");
   }
 }

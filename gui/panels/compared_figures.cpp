@@ -103,9 +103,8 @@ class Figures {
     }
     for (const std::string& name : names) {
       both(QString::fromStdString(name), [&](const Plan& p) {
-        const auto found = std::find_if(p.dimensions.begin(), p.dimensions.end(),
-                                        [&](const Dimension& dimension) { return dimension.name == name; });
-        return found == p.dimensions.end() ? QObject::tr("as in the model") : QString::number(found->value);
+        const Dimension* found = find_dimension(p.dimensions, name);
+        return found == nullptr ? QObject::tr("as in the model") : QString::number(found->value);
       });
     }
     both(QObject::tr("micro-batches"), [](const Plan& p) { return QString::number(p.accumulation); });

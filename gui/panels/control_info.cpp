@@ -96,10 +96,6 @@ std::string precision_of(const Plan& plan) {
   return "(own)";
 }
 
-bool is_root(const Unit& unit) {
-  return std::find(unit.modules.begin(), unit.modules.end(), "") != unit.modules.end();
-}
-
 std::string reshard_of(const Plan& plan) {
   std::int64_t never = 0;
   std::int64_t below_root = 0;
@@ -135,10 +131,7 @@ std::string ends_of(const Snapshot& snapshot) {
   const planner::Wrappables wrappables = planner::wrappables_of(*snapshot.model);
   if (wrappables.ends.empty()) return "";
   const std::string& name = snapshot.model->modules[wrappables.ends.front()].name;
-  const bool has = std::any_of(
-      snapshot.report.plan.units.begin(), snapshot.report.plan.units.end(),
-      [&](const Unit& u) { return std::find(u.modules.begin(), u.modules.end(), name) != u.modules.end(); });
-  return has ? "yes" : "no";
+  return unit_of(snapshot.report.plan, name) >= 0 ? "yes" : "no";
 }
 
 /// "31.5GB/s" as people write it: "31.5 GB/s".
@@ -280,10 +273,8 @@ std::string shown_text(PlanChoice choice, const Snapshot& snapshot) {
 }
 
 std::string shown_dimension(const std::string& name, const Snapshot& snapshot) {
-  for (const Dimension& dimension : snapshot.report.plan.dimensions) {
-    if (dimension.name == name) return fmt::format("{}", dimension.value);
-  }
-  return "";
+  const Dimension* found = find_dimension(snapshot.report.plan.dimensions, name);
+  return found == nullptr ? "" : fmt::format("{}", found->value);
 }
 
 }  // namespace fsdp::gui

@@ -193,8 +193,7 @@ void ControlPanel::show_state() {
   controls_.at(PlanChoice::GlobalBatch)->setEnabled(!is_kept);
   // A model without tokens has no sequence.
   const auto has_size = [&](const char* name) {
-    return spec_.dimensions.empty() || std::any_of(spec_.dimensions.begin(), spec_.dimensions.end(),
-                                                   [&](const SpecDimension& each) { return each.name == name; });
+    return spec_.dimensions.empty() || find_dimension(spec_.dimensions, name) != nullptr;
   };
   controls_.at(PlanChoice::Sequence)->setVisible(has_size("seq"));
   controls_.at(PlanChoice::Batch)->setVisible(has_size("batch"));

@@ -56,11 +56,10 @@ Result<Cluster> machines_of(const planner::PlanRequest& request, const std::opti
 
 /// A plan has a micro-batch of its own, which the search chose, unless the inputs say another one.
 Workload with_own_batch(Workload workload, const Plan& plan, const ModelSpec& spec) {
-  const auto is_batch = [](const auto& dimension) { return dimension.name == planner::kBatchDimension; };
-  const bool is_known = std::any_of(spec.dimensions.begin(), spec.dimensions.end(), is_batch);
-  const bool is_given = std::any_of(workload.dimensions.begin(), workload.dimensions.end(), is_batch);
-  const auto own = std::find_if(plan.dimensions.begin(), plan.dimensions.end(), is_batch);
-  if (!is_known || is_given || own == plan.dimensions.end()) return workload;
+  const bool is_known = find_dimension(spec.dimensions, planner::kBatchDimension) != nullptr;
+  const bool is_given = find_dimension(workload.dimensions, planner::kBatchDimension) != nullptr;
+  const Dimension* own = find_dimension(plan.dimensions, planner::kBatchDimension);
+  if (!is_known || is_given || own == nullptr) return workload;
   return planner::with_dimension(std::move(workload), planner::kBatchDimension, own->value);
 }
 

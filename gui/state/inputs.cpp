@@ -9,6 +9,7 @@
 #include "core/spec/model_spec.h"
 #include "render/choice_text.h"
 #include "render/choice_words.h"
+#include "text/shell_text.h"
 
 namespace fsdp::gui {
 
@@ -79,21 +80,6 @@ std::vector<std::string> words_of(const Inputs& inputs) {
   // Last, because patterns take all words that follow.
   for (std::string& word : planner::words_of(inputs.choices)) words.push_back(std::move(word));
   return words;
-}
-
-/// A word as a shell takes it literally.
-std::string shell_quoted(const std::string& word) {
-  const std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./%@";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char character : word) {
-    if (character == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += character;
-    }
-  }
-  return quoted + "'";
 }
 
 Result<Inputs> inputs_of_plan(PlanFile file, const std::string& path, const std::string& library) {
@@ -220,9 +206,7 @@ Errors unread_errors(const Inputs& inputs) {
 
 std::string command_of(const Inputs& inputs, const PlanFile& shown) {
   if (inputs.kept) return "fsdp-plan simulate - <<'PLAN'\n" + to_text(shown) + "PLAN\n";
-  std::string command = "fsdp-plan";
-  for (const std::string& word : words_of(inputs)) command += " " + shell_quoted(word);
-  return command;
+  return "fsdp-plan " + planner::command_text(words_of(inputs));
 }
 
 Inputs with_kept(const Inputs& inputs, PlanFile shown) {
@@ -230,9 +214,8 @@ Inputs with_kept(const Inputs& inputs, PlanFile shown) {
   // What the search chose of the batch is the kept plan's own from now on.
   if (text_of(kept, PlanChoice::GlobalBatch)) {
     kept = without(without(std::move(kept), PlanChoice::GlobalBatch), PlanChoice::Accumulate);
-    for (const Dimension& dimension : shown.plan.dimensions) {
-      if (dimension.name == "batch")
-        kept = with_choices(std::move(kept), planner::size_choice("batch", dimension.value));
+    if (const Dimension* batch = find_dimension(shown.plan.dimensions, "batch")) {
+      kept = with_choices(std::move(kept), planner::size_choice("batch", batch->value));
     }
   }
   kept.kept = std::move(shown);

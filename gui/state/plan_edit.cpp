@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "planner/checkpointed_blocks.h"
-#include "planner/choice.h"
+#include "planner/rewrap.h"
 #include "planner/space.h"
 #include "planner/strategy_names.h"
 #include "planner/wrapping.h"
@@ -21,10 +21,6 @@ namespace {
 
 bool is_inside(std::string_view name, std::string_view module) {
   return module.empty() || (name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.');
-}
-
-bool is_root(const Unit& unit) {
-  return std::find(unit.modules.begin(), unit.modules.end(), "") != unit.modules.end();
 }
 
 int index_of(const Model& model, std::string_view module) {
@@ -66,36 +62,6 @@ std::vector<Unit>::const_iterator place_of(const Plan& plan, const Model& model,
                       [&](const Unit& unit) { return is_root(unit) || is_inside(module, unit.modules.front()); });
 }
 
-/// How the units below the root are resharded, when all are alike.
-planner::Family family_of(const Plan& plan) {
-  planner::Family family;
-  family.mesh = plan.mesh;
-  for (const Unit& unit : plan.units) {
-    if (is_root(unit)) continue;
-    family.reshard = unit.reshard_after_forward.kind;
-    family.reshard_world_size = unit.reshard_after_forward.world_size;
-    break;
-  }
-  return family;
-}
-
-Result<Plan> with_wrap(Plan plan, const planner::Wrap& wrap, bool ends, const Model& model) {
-  planner::Wrapping wrapping;
-  if (wrap.patterns.empty()) {
-    FSDP_TRY(wrapping, planner::wrapping_of(model, planner::wrappables_of(model), wrap, ends, false));
-  } else {
-    FSDP_TRY(wrapping, planner::wrapping_of_patterns(model, wrap.patterns));
-  }
-  plan.units = planner::units_of(wrapping, family_of(plan), 0);
-  return plan;
-}
-
-bool has_ends(const Plan& plan, const Model& model) {
-  const planner::Wrappables wrappables = planner::wrappables_of(model);
-  return std::any_of(wrappables.ends.begin(), wrappables.ends.end(),
-                     [&](int end) { return unit_of(plan, model.modules[end].name) >= 0; });
-}
-
 Plan with_ends(Plan plan, bool are_units, const Model& model) {
   for (const int end : planner::wrappables_of(model).ends) {
     plan = with_unit(std::move(plan), model, model.modules[end].name, are_units);
@@ -135,8 +101,9 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
       reshard_all(plan, *made.reshard, model);
       return plan;
     case PlanChoice::Wrap: {
-      const bool ends = has_ends(plan, model);
-      return with_wrap(std::move(plan), *made.wrap, ends, model);
+      const planner::Wrappables wrappables = planner::wrappables_of(model);
+      const bool ends = planner::has_ends(plan, model, wrappables);
+      return planner::with_wrap(std::move(plan), *made.wrap, ends, model, wrappables);
     }
     case PlanChoice::WrapEnds:
       return with_ends(std::move(plan), *made.wrap_ends, model);
@@ -176,14 +143,6 @@ Result<Plan> with_choices(Plan plan, const planner::PlanChoices& change, const M
   return plan;
 }
 
-int unit_of(const Plan& plan, std::string_view module) {
-  for (std::size_t u = 0; u < plan.units.size(); ++u) {
-    const std::vector<std::string>& modules = plan.units[u].modules;
-    if (std::find(modules.begin(), modules.end(), module) != modules.end()) return static_cast<int>(u);
-  }
-  return -1;
-}
-
 Plan with_unit(Plan plan, const Model& model, const std::string& module, bool is_unit) {
   const int unit = unit_of(plan, module);
   if (is_unit == (unit >= 0)) return plan;
@@ -194,7 +153,7 @@ Plan with_unit(Plan plan, const Model& model, const std::string& module, bool is
     return plan;
   }
   const auto place = place_of(plan, model, module);
-  plan.units.insert(place, Unit{{module}, {family_of(plan).reshard, family_of(plan).reshard_world_size}});
+  plan.units.insert(place, Unit{{module}, planner::reshard_below_root(plan)});
   return plan;
 }
 

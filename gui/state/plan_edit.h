@@ -22,9 +22,6 @@ Result<Plan> with_choices(Plan plan, const planner::PlanChoices& change, const M
 /// else one shard group over all.
 Mesh mesh_on(const Mesh& mesh, std::int64_t world_size);
 
-/// The unit that has this module as one of its own; -1: none has.
-int unit_of(const Plan& plan, std::string_view module);
-
 /// Makes a module a unit of its own, or gives it back to the unit around it. REQUIRES: not the root.
 Plan with_unit(Plan plan, const Model& model, const std::string& module, bool is_unit);
 

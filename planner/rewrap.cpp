@@ -1,0 +1,33 @@
+#include "planner/rewrap.h"
+
+#include <algorithm>
+
+#include "planner/choice.h"
+
+namespace fsdp::planner {
+
+bool has_ends(const Plan& plan, const Model& model, const Wrappables& wrappables) {
+  return std::any_of(wrappables.ends.begin(), wrappables.ends.end(),
+                     [&](int end) { return unit_of(plan, model.modules[end].name) >= 0; });
+}
+
+ReshardAfterForward reshard_below_root(const Plan& plan) {
+  for (const Unit& unit : plan.units) {
+    if (!is_root(unit)) return unit.reshard_after_forward;
+  }
+  return {ReshardAfterForward::Kind::Always, 0};
+}
+
+Result<Plan> with_wrap(Plan plan, const Wrap& wrap, bool ends, const Model& model, const Wrappables& wrappables) {
+  Wrapping wrapping;
+  if (wrap.patterns.empty()) {
+    FSDP_TRY(wrapping, wrapping_of(model, wrappables, wrap, ends, false));
+  } else {
+    FSDP_TRY(wrapping, wrapping_of_patterns(model, wrap.patterns));
+  }
+  const ReshardAfterForward reshard = reshard_below_root(plan);
+  plan.units = units_of(wrapping, {.reshard = reshard.kind, .reshard_world_size = reshard.world_size}, 0);
+  return plan;
+}
+
+}  // namespace fsdp::planner
