@@ -215,7 +215,7 @@ std::string fish_completions() {
 std::string options_of(const CommandInfo& asked) {
   std::vector<std::pair<std::string_view, std::string>> groups;
   for (const OptionInfo& info : options()) {
-    if (info.commands != "*" && info.commands.find(asked.key) == std::string_view::npos) continue;
+    if (!info.commands.has(asked.command)) continue;
     const OptionWords said = words_of(info, asked.command);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& each) { return each.first == said.group; });
     if (group == groups.end()) group = groups.insert(groups.end(), {said.group, ""});

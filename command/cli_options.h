@@ -2,6 +2,7 @@
 
 // The options of fsdp-plan: one table, from which the parser, the help and the completions of the shells are made.
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,9 +30,34 @@ enum class Command {
   Completions
 };
 
+/// Some of the commands: `Command::Plan | Command::Models`.
+class CommandSet {
+ public:
+  constexpr CommandSet() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): a set of one.
+  constexpr CommandSet(Command command) : bits_(1U << static_cast<unsigned>(command)) {}
+
+  static constexpr CommandSet all() {
+    CommandSet set;
+    set.bits_ = (2U << static_cast<unsigned>(Command::Completions)) - 1;
+    return set;
+  }
+  constexpr bool has(Command command) const { return (bits_ >> static_cast<unsigned>(command) & 1U) != 0; }
+  friend constexpr CommandSet operator|(CommandSet a, CommandSet b) {
+    a.bits_ |= b.bits_;
+    return a;
+  }
+  constexpr bool operator==(const CommandSet&) const = default;
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+constexpr CommandSet operator|(Command a, Command b) {
+  return CommandSet(a) | CommandSet(b);
+}
+
 struct CommandInfo {
   Command command = Command::Plan;
-  char key = 'p';  ///< What `OptionInfo::commands` says for it.
   std::string_view name;
   std::string_view argument;  ///< "MODEL"; empty: none; "[NAME]": may be left out; "A B": both are needed.
   std::string_view summary;   ///< One sentence.
@@ -167,14 +193,14 @@ static_assert(option_of(PlanChoice::BackwardPrefetch) == Option::BackwardPrefetc
 
 struct OptionInfo {
   Option option = Option::Help;
-  std::string_view names;     ///< "--gpus,--nproc-per-node": the first is what messages say.
-  std::string_view value;     ///< "N"; empty: a flag.
-  std::string_view choices;   ///< "bf16|mixed": what it may be, for completions; empty: anything.
-  std::string_view group;     ///< Heading in the help.
-  std::string_view help;      ///< A sentence without its full stop.
-  std::string_view commands;  ///< Keys of those that take it; "*": all.
-  bool repeatable = false;    ///< May be given several times; else the last one counts.
-  bool many = false;          ///< Takes all words up to the next option.
+  std::string_view names;    ///< "--gpus,--nproc-per-node": the first is what messages say.
+  std::string_view value;    ///< "N"; empty: a flag.
+  std::string_view choices;  ///< "bf16|mixed": what it may be, for completions; empty: anything.
+  std::string_view group;    ///< Heading in the help.
+  std::string_view help;     ///< A sentence without its full stop.
+  CommandSet commands;       ///< Those that take it.
+  bool repeatable = false;   ///< May be given several times; else the last one counts.
+  bool many = false;         ///< Takes all words up to the next option.
 };
 std::span<const OptionInfo> options();
 const OptionInfo& info_of(Option option);

@@ -62,10 +62,6 @@ std::string_view option_name(std::string_view word) {
   return word.substr(0, word.find('='));
 }
 
-bool takes(const OptionInfo& info, Command command) {
-  return info.commands == "*" || info.commands.find(info_of(command).key) != std::string_view::npos;
-}
-
 /// What people look for, and nothing here has, or has no more.
 struct NotModeled {
   std::string_view names;  ///< With a blank around each.
@@ -97,7 +93,9 @@ Error unknown_option(std::string_view name) {
 }
 
 /// Finds what CLI11 would stop at, in the order of the line: unknown options and missing values. Returns the words
-/// without the unknown options, so that the rest can still be parsed.
+/// without the unknown options, so that the rest can still be parsed, and with the name of its option right before each
+/// value: CLI11 takes that for the value whatever it is, and elsewhere reads --name= as if the value came next, and
+/// drops -.5.
 std::vector<std::string> check_words(std::span<const std::string> words, Errors& errors) {
   std::vector<std::string> kept;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -124,9 +122,12 @@ std::vector<std::string> check_words(std::span<const std::string> words, Errors&
       errors.push_back({std::string(name), "The value is missing.", fmt::format("Write {} {}.", name, info->value)});
       continue;
     }
-    kept.push_back(words[i]);
-    if (info->value.empty() || has_value) continue;
-    kept.push_back(words[++i]);
+    kept.emplace_back(name);
+    if (info->value.empty()) continue;
+    kept.push_back(has_value ? words[i].substr(name.size() + 1) : words[++i]);
+    while (info->many && i + 1 < words.size() && option_name(words[i + 1]).empty()) {
+      kept.insert(kept.end(), {std::string(name), words[++i]});
+    }
   }
   return kept;
 }
@@ -221,7 +222,7 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
 void check_options(const CommandLine& line, Errors& errors) {
   for (const OptionInfo& info : options()) {
     if (!line.has(info.option)) continue;
-    if (!takes(info, line.command)) {
+    if (!info.commands.has(line.command)) {
       errors.push_back({std::string(flag_of(info.option)),
                         fmt::format("The command {} does not take this option.", info_of(line.command).name), ""});
     }
@@ -260,7 +261,7 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
     if (info.value.empty()) {
       app.add_flag_callback(names, [&flags, i] { flags[i] = 1; });
     } else {
-      app.add_option(names, line.values[i])->allow_extra_args(info.many);
+      app.add_option(names, line.values[i])->allow_extra_args(false);
     }
   }
   try {
@@ -273,6 +274,8 @@ Result<CommandLine> parse_command_line(std::span<const std::string> arguments) {
   for (std::size_t i = 0; i < flags.size(); ++i) {
     if (flags[i] != 0) line.values[i].emplace_back();
   }
+  // What looks like an option to CLI11 alone, such as -.5, is a word like others.
+  for (std::string& word : app.remaining()) positional.push_back(std::move(word));
   take_command(line, std::move(positional), std::move(dashed), had_errors, errors);
   if (!line.has(Option::Help) && !line.has(Option::Version)) check_options(line, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));

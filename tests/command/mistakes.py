@@ -59,6 +59,10 @@ qwen3_tts --gpus 4 --mem 16G --tp 2 --lora 8 --fp8 --deepspeed ds.json
 qwen3_tts --gpus 4 --mem 16G --seq k --host-mem 64
 qwen3_tts --mem --gpus 4
 qwen3_tts --gpus
+qwen3_tts --gpus= --mem 16G
+qwen3_tts --gpus 4 --mem= --set seq=64
+qwen3_tts -.5 --gpus 4 --mem 16G
+qwen3_tts --gpus 4 --mem 16G --freeze -.5
 qwen3_tts extra --gpus 4 --mem 16G
 --gpus 4 --mem 16G
 smulate plan.json
