@@ -58,7 +58,7 @@ def compare(predicted: dict[str, Any], recorded: dict[str, Any], merges: bool) -
         found.exact["repeated step"] = True
     for phase, live in predicted["peaks"].items():
         _compare_peak(found, f"peak, {phase}", live, recorded["peaks"][phase][0])
-    for phase, parts in predicted["parts"].items() if recorded["parts"] else ():  # Older recordings have none.
+    for phase, parts in predicted["parts"].items():
         for part, live in parts.items():
             _compare_peak(found, f"peak, {phase}, {part}", live, recorded["parts"][phase][part])
     real = _merged(recorded["peaks"][highest(recorded)][1], merges)

@@ -43,7 +43,7 @@ def from_line(line: str) -> Golden:
     steady = [[*row[:-1], _unpacked(row[-1])] for row in value["rows"]]
     first = [[*row[:-2], live, {}] for row, live in zip(steady, value["first_live"], strict=True)]
     peaks = {name: [live, _unpacked(by_category)] for name, (live, by_category) in value["peaks"].items()}
-    result = {"steps": [first, steady], "repeats": value["repeats"], "peaks": peaks, "parts": value.get("parts", {})}
+    result = {"steps": [first, steady], "repeats": value["repeats"], "peaks": peaks, "parts": value["parts"]}
     return case, value["merges"], result, value["differs"]
 
 

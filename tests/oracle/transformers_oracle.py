@@ -2,16 +2,16 @@
 
     transformers_oracle.py FSDP_PLAN STUB 4=PYTHON 5=PYTHON [--document FILE]
 
-An environment for each major version. Rewrites the recorded cases, and with --document the table. Exit: 1 where collectives
+An environment for each major version. Rewrites the recorded cases, and with --document the tables. Exit: 1 where collectives
 differ.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
 import sys
-from typing import Any
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -25,15 +25,29 @@ from transformers_cases import cases  # noqa: E402
 GOLDENS = ROOT / "tests" / "golden" / "oracle" / "transformers.jsonl"
 
 
-def percent(predicted: dict[str, Any], recorded: dict[str, Any]) -> tuple[float, float]:
-    """How far the peaks of the first and the steady step are off."""
-    first, steady = (100.0 * (predicted["peaks"][step] / recorded["peaks"][step][0] - 1) for step in ("1", "2"))
-    return first, steady
+PHASES = ("initialization", "forward", "backward", "optimizer")
 
 
-def run_version(program: pathlib.Path, stub: pathlib.Path, version: int, python: pathlib.Path,
-                kept: list[str]) -> list[tuple[str, int, int, float, float]]:
-    """[name, collectives, of them different, peaks off by percent]"""
+@dataclasses.dataclass
+class Row:
+    """A model under a plan."""
+
+    model: str
+    plan: str
+    version: int
+    collectives: int
+    different: int  # Of them.
+    peaks: list[tuple[str, float]]  # "peak, 2, forward", and how far it is off by percent.
+
+    def steady(self) -> float:
+        return next(off for what, off in self.peaks if what == "peak, 2")
+
+    def worst(self, phase: str) -> float:
+        """Of the initialization, or of a part of the first and the steady step."""
+        return max((off for what, off in self.peaks if what.split(", ")[-1] == phase), key=abs)
+
+
+def run_version(program: pathlib.Path, stub: pathlib.Path, version: int, python: pathlib.Path, kept: list[str]) -> list[Row]:
     made = [(case, given, predict(program, case)) for case, given in cases(version)]
     requests = [{"name": case.name, "model": found.model, "plan": found.plan, "rank": case.rank, "transformers": given}
                 for case, given, found in made]
@@ -47,21 +61,26 @@ def run_version(program: pathlib.Path, stub: pathlib.Path, version: int, python:
         different = compared.differing["collectives"]
         if different:
             print(case.name, *compared.lines, sep="\n    ")
-        rows.append((case.name, compared.compared["collectives"], different, *percent(found.result, answer["result"])))
+        model, plan, _ = case.name.split("/")
+        off = [(what, 100.0 * (predicted / real - 1)) for what, predicted, real in compared.errors if what.startswith("peak")]
+        rows.append(Row(model, plan, version, compared.compared["collectives"], different, off))
         kept.append(goldens.to_line(case, True, answer["result"], compared.exact))
     return rows
 
 
-def table(rows: list[tuple[str, int, int, float, float]]) -> str:
-    """The plans of a model side by side."""
-    plans = list(dict.fromkeys(row[0].split("/")[1] for row in rows))
+def tables(rows: list[Row]) -> list[str]:
+    """The plans of a model side by side; then its phases, each under the plan that is furthest off."""
+    plans = list(dict.fromkeys(row.plan for row in rows))
     lines = [f"| model | transformers | collectives differ | steady peak: {' | '.join(plans)} |",
              "|---" * (3 + len(plans)) + "|"]
-    for model, version in dict.fromkeys((row[0].split("/")[0], row[0].split("_")[-1]) for row in rows):
-        mine = [row for row in rows if row[0].startswith(f"{model}/") and row[0].endswith(version)]
-        peaks = " | ".join(f"{row[4]:+.3f} %" for row in mine)
-        lines.append(f"| {model} | {version} | {sum(r[2] for r in mine)} of {sum(r[1] for r in mine)} | {peaks} |")
-    return "\n".join(lines)
+    by_phase = [f"| model | transformers | peak furthest off: {' | '.join(PHASES)} |", "|---" * (2 + len(PHASES)) + "|"]
+    for model, version in dict.fromkeys((row.model, row.version) for row in rows):
+        mine = [row for row in rows if (row.model, row.version) == (model, version)]
+        peaks = " | ".join(f"{row.steady():+.3f} %" for row in mine)
+        lines.append(f"| {model} | {version} | {sum(r.different for r in mine)} of {sum(r.collectives for r in mine)} | {peaks} |")
+        worst = " | ".join(f"{max((row.worst(phase) for row in mine), key=abs):+.3f} %" for phase in PHASES)
+        by_phase.append(f"| {model} | {version} | {worst} |")
+    return [*lines, "", *by_phase]
 
 
 def main() -> int:
@@ -75,11 +94,11 @@ def main() -> int:
     for environment in given.environments:
         version, python = environment.split("=")
         rows += run_version(given.program, given.stub, int(version), pathlib.Path(python).absolute(), kept)
-    print(table(rows))
+    print("\n".join(tables(rows)))
     GOLDENS.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
     if given.document:
-        write_between(given.document, "transformers", [table(rows)])
-    return 1 if any(row[2] for row in rows) else 0
+        write_between(given.document, "transformers", tables(rows))
+    return 1 if any(row.different for row in rows) else 0
 
 
 if __name__ == "__main__":
