@@ -167,7 +167,9 @@ static void network_fields(Fields& fields, Network& network) {
   fields.required("latency", "Of one hop.", network.latency);
 }
 
+// A link that a file names has nothing of the card's own.
 static bool read_json(const JsonValue& value, IntraNodeLink& out, JsonErrors& errors) {
+  out = {};
   return read_fields(value, out, errors, link_fields);
 }
 static std::string schema_of(const IntraNodeLink& /*value*/) {
@@ -175,6 +177,7 @@ static std::string schema_of(const IntraNodeLink& /*value*/) {
 }
 
 static bool read_json(const JsonValue& value, HostLink& out, JsonErrors& errors) {
+  out = {};
   return read_fields(value, out, errors, host_fields);
 }
 static std::string schema_of(const HostLink& /*value*/) {
@@ -182,6 +185,7 @@ static std::string schema_of(const HostLink& /*value*/) {
 }
 
 static bool read_json(const JsonValue& value, Network& out, JsonErrors& errors) {
+  out = {};
   return read_fields(value, out, errors, network_fields);
 }
 static std::string schema_of(const Network& /*value*/) {

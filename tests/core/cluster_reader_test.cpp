@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "core/base/json_writer.h"
 #include "core/cluster/cluster_library.h"
 
 namespace fsdp {
@@ -37,6 +38,53 @@ TEST(ReadCluster, TheShortestFileNamesAGpuAndACount) {
   EXPECT_EQ(cluster->assumptions,
             (std::vector<std::string>{"The GPUs of a node are linked by PCIe through host memory, as is usual for T4.",
                                       "The nodes are linked by Ethernet, as is usual for T4."}));
+}
+
+/// The cluster, written and read.
+Cluster again(const Cluster& cluster, const ClusterLibrary& library) {
+  JsonWriter writer;
+  write_cluster(cluster, writer);
+  const auto document = parse_json(std::move(writer).take(), "c.json");
+  const auto read = document ? read_cluster(*document, library.gpus) : tl::unexpected(document.error());
+  EXPECT_TRUE(read) << to_string(read.error().front());
+  return read.value_or(Cluster());
+}
+
+TEST(ReadCluster, WhatIsWrittenIsReadAsItWas) {
+  const auto library = read_cluster_library("model_specs/clusters");
+  ASSERT_TRUE(library);
+  for (const Cluster& cluster : library->clusters) EXPECT_EQ(again(cluster, *library), cluster) << cluster.name;
+  int others = 0;
+  for (const Gpu& gpu : library->gpus) {
+    for (const IntraLink kind : {IntraLink::NvSwitch, IntraLink::NvLink, IntraLink::PciePeer, IntraLink::PcieHost}) {
+      for (const int gpus_per_nic : {1, 8, kMostGpusPerNode}) {
+        const auto cluster = make_cluster(gpu, 8, 2, {.intra_link = kind, .gpus_per_nic = gpus_per_nic});
+        if (!cluster) continue;  // No NVLink that anybody knows of.
+        EXPECT_EQ(again(*cluster, *library), *cluster) << cluster->name;
+        others += cluster->intra_node.kind != gpu.intra_node.kind ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(others, 100);
+}
+
+TEST(ReadCluster, ALinkThatAFileNamesHasNothingOfTheCards) {
+  const auto library = read_cluster_library("model_specs/clusters");
+  ASSERT_TRUE(library);
+  const std::string figure = R"({"value": "32GB/s", "provenance": "given", "source": "us"})";
+  const std::string latency = R"({"value": "1us", "provenance": "given", "source": "us"})";
+  const auto document =
+      parse_json(kHead + R"("gpu": "H100 SXM", "gpus_per_node": 8, "intra_node": {"kind": "pcie-host", "bandwidth": )" +
+                     figure + R"(, "latency": )" + latency + R"(}, "network": {"kind": "ethernet", "nic_bandwidth": )" +
+                     figure + R"(, "latency": )" + latency + "}}",
+                 "c.json");
+  ASSERT_TRUE(document);
+  const auto cluster = read_cluster(*document, library->gpus);
+  ASSERT_TRUE(cluster) << to_string(cluster.error().front());
+  EXPECT_TRUE(cluster->gpu.intra_node.bus_bandwidth);
+  EXPECT_FALSE(cluster->intra_node.bus_bandwidth);
+  EXPECT_EQ(cluster->gpu.network.gpus_per_nic, 1);
+  EXPECT_EQ(cluster->network.gpus_per_nic, kMostGpusPerNode);
 }
 
 TEST(ReadCluster, AllErrorsOfAFileComeAtOnce) {
