@@ -20,6 +20,8 @@ namespace fsdp::gui {
 namespace {
 
 constexpr std::size_t kMostChips = 5;
+constexpr int kSideMargin = 12;
+constexpr int kRowSpacing = 16;
 
 QString percent(double share) {
   return QString::number(share * 100, 'f', share < 0.1 ? 1 : 0) + QStringLiteral(" %");
@@ -167,10 +169,10 @@ void BudgetBar::paintEvent(QPaintEvent* /*event*/) {
 VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), state_(state) {
   setObjectName("verdict");
   auto* column = new QVBoxLayout(this);
-  column->setContentsMargins(12, 8, 12, 6);
+  column->setContentsMargins(kSideMargin, 8, kSideMargin, 6);
   column->setSpacing(4);
   auto* row = new QHBoxLayout;
-  row->setSpacing(16);
+  row->setSpacing(kRowSpacing);
   verdict_ = new QLabel(this);
   verdict_->setObjectName("verdict_word");
   QFont font = verdict_->font();
@@ -297,8 +299,8 @@ void VerdictBar::show_figures(const Snapshot& shown) {
   const MemoryReport& memory = report.memory;
   const Bytes headroom = memory.budget - memory.margin - memory.peaks.device;
   const double share = ratio(memory.peaks.device, memory.budget);
-  peak_.value->setText(
-      tr("%1 of %2 (%3)").arg(size_text(memory.peaks.device), size_text(memory.budget), percent(share)));
+  peak_text_ = tr("%1 of %2 (%3)").arg(size_text(memory.peaks.device), size_text(memory.budget), percent(share));
+  peak_short_ = size_text(memory.peaks.device);
   const QString title = headroom < Bytes(0) ? tr("Missing, with %1 margin") : tr("Headroom after %1 margin");
   headroom_.title->setText(title.arg(size_text(memory.margin)));
   headroom_.value->setText(size_text(headroom < Bytes(0) ? -headroom : headroom));
@@ -337,8 +339,10 @@ void VerdictBar::show_state() {
     verdict_->setText(state_.has_model() ? tr("Looking …") : QString());
     set_color(*verdict_, theme_.text_weak);
     moment_text_.clear();
-    for (const Figure& figure : {peak_, headroom_, step_, exposed_}) figure.value->setText(QStringLiteral("–"));
+    for (const Figure& figure : {headroom_, step_, exposed_}) figure.value->setText(QStringLiteral("–"));
+    peak_text_ = peak_short_ = QStringLiteral("–");
     assumes_->hide();
+    show_what_has_room();
     show_moment();
     show_chips();
     return;
@@ -367,6 +371,7 @@ void VerdictBar::show_state() {
   moment_->setToolTip(moment + "\n" + text_of(shown->explanation.binding) + "\n" + tr("Click to go there."));
   moment_->setAccessibleName(moment);
   set_color(*moment_, theme_.accent);
+  show_what_has_room();
   show_assumptions(*shown);
   show_chips();
 }
@@ -444,12 +449,37 @@ void VerdictBar::show_busy() {
 
 void VerdictBar::resizeEvent(QResizeEvent* event) {
   QWidget::resizeEvent(event);
-  // In a narrow window the figures say what the bar shows.
-  bar_->setVisible(width() > 900);
-  exposed_.title->parentWidget()->setVisible(width() > 880);
-  headroom_.title->parentWidget()->setVisible(width() > 740);
-  step_.title->parentWidget()->setVisible(width() > 520);
+  show_what_has_room();
   show_moment();
+}
+
+void VerdictBar::show_what_has_room() {
+  struct Part {
+    QWidget* widget;
+    int from;  // Width of the window's work area above which it is wanted.
+  };
+  // The first one goes first: in a narrow window the figures say what the bar shows, and the verdict is never cut.
+  const Part parts[] = {{bar_, 900},
+                        {exposed_.title->parentWidget(), 880},
+                        {headroom_.title->parentWidget(), 740},
+                        {step_.title->parentWidget(), 520}};
+  const auto width_of = [&](const QWidget* part) {
+    return kRowSpacing + (part == bar_ ? bar_->minimumWidth() : part->sizeHint().width());
+  };
+  peak_.value->setText(peak_text_);
+  int needed = 2 * kSideMargin + verdict_->sizeHint().width() + width_of(peak_.title->parentWidget());
+  if (needed > width()) peak_.value->setText(peak_short_);
+  for (const Part& part : parts) {
+    if (width() > part.from) needed += width_of(part.widget);
+  }
+  for (const Part& part : parts) {
+    bool is_shown = width() > part.from;
+    if (is_shown && needed > width()) {
+      needed -= width_of(part.widget);
+      is_shown = false;
+    }
+    part.widget->setVisible(is_shown);
+  }
 }
 
 }  // namespace fsdp::gui

@@ -74,13 +74,16 @@ class VerdictBar : public QWidget {
   void show_chips();
   void show_assumptions(const Snapshot& shown);
   void show_busy();
-  void show_moment();  ///< As much of it as there is room for.
+  void show_moment();         ///< As much of it as there is room for.
+  void show_what_has_room();  ///< Of the row of figures.
 
   AppState& state_;
   Theme theme_ = light_theme();
   QLabel* verdict_;
   BudgetBar* bar_;
   Figure peak_, headroom_, step_, exposed_;
+  QString peak_text_;
+  QString peak_short_;  ///< Where there is no room for the other.
   QPushButton* moment_;
   QString moment_text_;
   QToolButton* assumes_;

@@ -4,6 +4,7 @@
 
 #include <QComboBox>
 #include <QDockWidget>
+#include <QLabel>
 #include <QLineEdit>
 #include <QMenu>
 #include <QSettings>
@@ -16,6 +17,7 @@
 #include "gui/charts/memory_timeline_widget.h"
 #include "gui/charts/pareto_widget.h"
 #include "gui/charts/stream_timeline_widget.h"
+#include "gui/panels/verdict_bar.h"
 #include "gui/window/main_window.h"
 #include "tests/gui/support.h"
 
@@ -68,6 +70,22 @@ TEST_F(WindowSizes, NothingLiesOnAnythingElse) {
       const QRect field = on_window(*window, *list);
       EXPECT_GE(field.left(), controls.left()) << at;
       EXPECT_LE(field.right(), controls.right()) << at << list->accessibleName().toStdString();
+    }
+  }
+}
+
+TEST_F(WindowSizes, TheVerdictIsNeverCut) {
+  for (const char* memory : {"1G", "24G"}) {
+    const Inputs inputs = test::with(test::quick_inputs("gpt2"), PlanChoice::Memory, memory);
+    for (const QSize& size : {QSize(672, 460), QSize(800, 500), QSize(1024, 700), QSize(1200, 800), QSize(1360, 860)}) {
+      const auto window = opened(size, inputs);
+      const auto* bar = window->findChild<VerdictBar*>("verdict");
+      ASSERT_NE(bar, nullptr);
+      for (const QLabel* label : bar->findChildren<QLabel*>()) {
+        if (!label->isVisible() || label->text().isEmpty()) continue;
+        EXPECT_GE(label->width(), label->sizeHint().width())
+            << label->text().toStdString() << " at " << size.width() << " with " << memory;
+      }
     }
   }
 }
