@@ -406,7 +406,7 @@ void Builder::set_trainable(const Recipe& recipe) {
   append(errors_, apply_patterns(spec_.trainable, spec_.frozen, is_fixed, model_));
   append(errors_, apply_patterns(recipe.trainable, recipe.frozen, is_fixed, model_));
   append(errors_, apply_patterns(patterns_of(workload_.trainable, "--trainable"),
-                                 patterns_of(workload_.frozen, "--frozen"), is_fixed, model_));
+                                 patterns_of(workload_.frozen, "--freeze"), is_fixed, model_));
 }
 
 void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {

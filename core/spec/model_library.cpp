@@ -43,7 +43,7 @@ Errors placed_in_plan(Errors errors, const Plan& plan, const std::string& plan_p
       if (error.where == "dimension " + dimension.name) place(error, "dimensions", 0, dimension.name);
     }
     for (const auto& [flag, key, patterns] :
-         {std::tuple{"--trainable", "trainable", &plan.trainable}, std::tuple{"--frozen", "frozen", &plan.frozen}}) {
+         {std::tuple{"--trainable", "trainable", &plan.trainable}, std::tuple{"--freeze", "frozen", &plan.frozen}}) {
       for (std::size_t i = 0; error.where == flag && i < patterns->size(); ++i) {
         if (error.what.find("\"" + (*patterns)[i] + "\"") != std::string::npos) place(error, key, i, {});
       }
