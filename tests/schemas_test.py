@@ -7,6 +7,7 @@ Exit code 77 means skipped: python3-jsonschema is not installed.
 """
 
 import copy
+import itertools
 import json
 import os
 import pathlib
@@ -136,7 +137,7 @@ def problems_of_drawn(name, files, words, validator, binary, root):
             path.write_text(json.dumps(document), encoding="utf-8")
             said = subprocess.run([binary, *[word.replace("FILE", str(path)) for word in words]], capture_output=True, text=True,
                                   timeout=600, env={**os.environ, "FSDP_PLAN_MODEL_SPECS": str(root / "model_specs")})
-            errors = [error.message[:150] for error in validator.iter_errors(document)]
+            errors = [error.message[:150] for error in itertools.islice(validator.iter_errors(document), 1)]
             file = f"{files[number % len(files)].name}, {change}"
             if said.returncode not in (0, 1, 2):
                 yield f"{file}: exit {said.returncode}: {said.stderr[-300:]}"
