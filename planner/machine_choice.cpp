@@ -51,9 +51,8 @@ std::vector<std::optional<T>> or_left_open(const std::vector<T>& values) {
 }
 
 std::int64_t samples_of(const Plan& plan) {
-  const auto batch = std::find_if(plan.dimensions.begin(), plan.dimensions.end(),
-                                  [](const Dimension& dimension) { return dimension.name == kBatchDimension; });
-  const std::int64_t micro_batch = batch == plan.dimensions.end() ? 1 : static_cast<std::int64_t>(batch->value);
+  const Dimension* batch = find_dimension(plan.dimensions, kBatchDimension);
+  const std::int64_t micro_batch = batch == nullptr ? 1 : static_cast<std::int64_t>(batch->value);
   return micro_batch * plan.accumulation * plan.mesh.world_size();
 }
 
