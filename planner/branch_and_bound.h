@@ -107,6 +107,9 @@ class BranchAndBound {
   /// limit) it settles for a good one, and gap() says how good. REQUIRES: budgets that never rise.
   std::optional<EvaluatedPoint> next(std::int64_t budget, std::int64_t limit = 0);
 
+  /// The best point so far, for who stopped the search.
+  std::optional<EvaluatedPoint> best_so_far() const;
+
   /// After `next`: why no other point is better. evaluated + all counts = space.
   LevelCounts counts() const;
   /// Called every few boxes, with the points that are settled so far and the lowest objective that is still possible.

@@ -109,22 +109,27 @@ Plan PredictedCost::plan_of(const Choice& choice) {
   return plan;
 }
 
-const simulator::Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough) {
+simulator::Outcome& PredictedCost::memory_up_to(const Choice& choice, Bytes enough) {
   const Point point = {choice.family, choice.kept, choice.checkpointed};
   std::map<Point, simulator::Outcome>& known = known_[static_cast<std::size_t>(Detail::Device)];
   const auto found = known.find(point);
   if (found != known.end()) {
-    const simulator::Outcome& outcome = found->second;
+    simulator::Outcome& outcome = found->second;
     if (outcome.is_whole || outcome.peaks.device + outcome.margin > enough) return outcome;
   }
   ++asked_.memory;
   auto outcome = predictor_of(choice).evaluate(planner::plan_of(base_, families_, choice), Detail::Device, enough);
   assert(outcome.has_value());
-  const simulator::Outcome& times = this->outcome(choice, Detail::Time);
-  outcome->step = times.step;
-  outcome->compute = times.compute;
-  outcome->exposed_communication = times.exposed_communication;
   return known.insert_or_assign(point, *std::move(outcome)).first->second;
+}
+
+const simulator::Outcome& PredictedCost::outcome_up_to(const Choice& choice, Bytes enough) {
+  simulator::Outcome& outcome = memory_up_to(choice, enough);
+  const simulator::Outcome& times = this->outcome(choice, Detail::Time);
+  outcome.step = times.step;
+  outcome.compute = times.compute;
+  outcome.exposed_communication = times.exposed_communication;
+  return outcome;
 }
 
 const simulator::Outcome& PredictedCost::outcome(const Choice& choice, Detail detail) {
@@ -158,6 +163,32 @@ Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
   Bytes reserved = device;
   for (const DeviceTerm& term : terms) reserved -= term.bytes;
   return device + simulator::margin(reserved, terms, plan);
+}
+
+std::int64_t PredictedCost::needed_at_least(const Choice& choice) {
+  const Bytes reserved = outcome(choice, Detail::Live).reserved_lower_bound;
+  Plan plan = base_;
+  plan.mesh = families_.families[choice.family].mesh;
+  const auto terms = simulator::outside_terms(predictor_of(choice).cluster(), plan);
+  Bytes device = reserved;
+  for (const DeviceTerm& term : terms) device += term.bytes;
+  return (device + simulator::margin(reserved, terms, plan)).count();
+}
+
+std::string SmallestCost::level_name(int level) const {
+  constexpr CostLevel kLevels[] = {CostLevel::Sums, CostLevel::Live, CostLevel::Memory};
+  return cost_.level_name(static_cast<int>(kLevels[level]));
+}
+
+Bound SmallestCost::bound(const Box& box, int level) {
+  if (level == 0) return {0, cost_.bound(box, static_cast<int>(CostLevel::Sums)).memory};
+  if (level == num_levels() - 1) {
+    ++num_predicted_;
+    return {0, PredictedCost::needed_bytes(cost_.memory_up_to(cost_.choice_of(box), enough_))};
+  }
+  ++num_walked_;
+  const std::int64_t live = cost_.bound(box, static_cast<int>(CostLevel::Live)).memory;
+  return {0, box.is_point() ? std::max(live, cost_.needed_at_least(cost_.choice_of(box))) : live};
 }
 
 Bound LiveCost::bound(const Box& box, int level) {

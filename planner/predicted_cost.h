@@ -47,6 +47,11 @@ class PredictedCost : public CostModel {
   /// The prediction of `Detail::Device`, which may end above `enough` (Predictor::evaluate), and the times.
   const simulator::Outcome& outcome_up_to(const Choice& choice, Bytes enough);
 
+  /// The prediction of memory alone. It has the times only where they were asked for before.
+  simulator::Outcome& memory_up_to(const Choice& choice, Bytes enough);
+  /// What a plan needs at least, by a walk of its live bytes. Tighter than a bound of boxes.
+  std::int64_t needed_at_least(const Choice& choice);
+
   /// Points that were predicted in full, in the order of the space.
   std::vector<Choice> predicted() const;
 
@@ -94,6 +99,27 @@ class LiveCost : public CostModel {
 
  private:
   PredictedCost& cost_;
+};
+
+/// The same space by memory alone, for the plan that needs least. No time is asked for: it decides nothing there.
+class SmallestCost : public CostModel {
+ public:
+  explicit SmallestCost(PredictedCost& cost) : cost_(cost) {}
+
+  std::vector<Box> space() const override { return cost_.space(); }
+  int num_levels() const override { return 3; }
+  std::string level_name(int level) const override;
+  Bound bound(const Box& box, int level) override;
+  void care_up_to(std::int64_t memory) override { enough_ = Bytes(memory); }
+
+  std::int64_t num_predicted() const { return num_predicted_; }
+  std::int64_t num_walked() const { return num_walked_; }
+
+ private:
+  PredictedCost& cost_;
+  Bytes enough_ = simulator::kWholePrediction;
+  std::int64_t num_predicted_ = 0;
+  std::int64_t num_walked_ = 0;
 };
 
 /// The memory of a device that a process may use: what a plan must fit in.

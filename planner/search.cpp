@@ -280,14 +280,23 @@ class OutsideOfLimit {
       cost_.emplace(space.base, all, predictor_of);
       found = {&*cost_, &all, std::nullopt};
     }
-    BranchAndBound smallest(*found.cost, Objective::Memory);
+    SmallestCost memory(*found.cost);
+    BranchAndBound smallest(memory, Objective::Memory);
     smallest.on_progress(teller(options, SearchStage::Smallest, *found.families));
-    smallest.stop_when(options.should_stop);
-    found.point = smallest.next(std::numeric_limits<std::int64_t>::max(), space.max_predictions);
+    smallest.stop_when([&] { return is_stopped(options) || is_beyond(memory, space.max_predictions); });
+    found.point = smallest.next(std::numeric_limits<std::int64_t>::max());
+    if (!found.point && !is_stopped(options)) found.point = smallest.best_so_far();
     return found;
   }
 
  private:
+  /// A walk of live bytes costs a small part of a prediction. One point at least is predicted.
+  static bool is_beyond(const SmallestCost& memory, std::int64_t most) {
+    constexpr std::int64_t kWalksForAPrediction = 10;
+    if (most == 0 || memory.num_predicted() == 0) return false;
+    return memory.num_predicted() + memory.num_walked() / kWalksForAPrediction >= most;
+  }
+
   std::optional<PredictedCost> cost_;
 };
 

@@ -8,23 +8,18 @@
 #include "simulator/curves/curve_builder.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/memory/host_memory.h"
+#include "simulator/prepared/layout_cache.h"
 #include "simulator/prepared/prediction.h"
 
 namespace fsdp::simulator {
 
-namespace {
-
-/// Where only the walk is asked for: it needs no more micro-batches than these.
-Plan shortened(Plan plan) {
-  plan.accumulation = std::min(plan.accumulation, kNumMicroBatches);
-  return plan;
-}
-
-}  // namespace
-
 struct Predictor::Impl {
   Impl(Model model_given, Cluster cluster_given)
-      : model(std::move(model_given)), cluster(std::move(cluster_given)), index(index_of(model)), library(index) {}
+      : model(std::move(model_given)),
+        cluster(std::move(cluster_given)),
+        index(index_of(model)),
+        library(index),
+        layouts(index) {}
 
   const MeshCosts& mesh(const Mesh& wanted) {
     for (const MeshCosts& known : meshes) {
@@ -36,21 +31,29 @@ struct Predictor::Impl {
   Result<PreparedPlan> prepared(const Plan& plan, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything) {
     if (Errors errors = check_world(plan); !errors.empty()) return tl::unexpected(std::move(errors));
     // Shard groups are neighbors: the mesh counts replicas first.
-    return prepare(index, cluster, plan, mesh(plan.mesh), library, rank % plan.mesh.shard, use);
+    FSDP_TRY(Layout layout, layouts.take(plan, rank % plan.mesh.shard));
+    return prepare(index, cluster, plan, std::move(layout), mesh(plan.mesh), library, use);
   }
 
-  Result<Bytes> live_bytes(const Plan& plan) {
-    const std::vector<DeviceTerm> outside = outside_terms(cluster, plan);
-    FSDP_TRY(const PreparedPlan short_plan, prepared(shortened(plan)));
-    LiveSink sink(short_plan.ids.total);
-    MemoryWalk<LiveSink> walk(short_plan.walk_input(), sink);
+  /// Of a plan that is not asked any more, what the next one can use.
+  void give_back(PreparedPlan& prepared) { layouts.give_back(prepared.plan, std::move(prepared.layout)); }
+
+  Result<void> live_bytes(const Plan& plan, Outcome& outcome) {
+    FSDP_TRY(PreparedPlan short_plan, prepared(plan, 0, PreparedFor::Walk));
+    live.reset(short_plan.ids.total);
+    MemoryWalk<LiveSink> walk(short_plan.walk_input(), live);
     walk.initialize();
     // A steady step holds the most: what the first one holds, and the optimizer's states.
     walk.make_states();
     walk.step();
-    Bytes bytes = sink.reserved_lower_bound();
-    for (const DeviceTerm& term : outside) bytes += term.bytes;
-    return bytes;
+    give_back(short_plan);
+    outcome.device_lower_bound = live.reserved_lower_bound();
+    const auto settings = parse_allocator_settings(plan.runtime.allocator_settings);
+    const bool has_plain_pools = settings && pools_suffice(*settings);
+    outcome.reserved_lower_bound =
+        has_plain_pools ? live.segments_lower_bound(settings->large_segment_size) : outcome.device_lower_bound;
+    for (const DeviceTerm& term : outside_terms(cluster, plan)) outcome.device_lower_bound += term.bytes;
+    return {};
   }
 
   /// Takes in what the other ranks need, as long as it is not more than `enough`. Leaves the plan seen from one of
@@ -83,9 +86,12 @@ struct Predictor::Impl {
   }
 
   Result<std::int64_t> worst_rank(const Plan& plan) {
-    FSDP_TRY(PreparedPlan short_plan, prepared(shortened(plan)));
+    FSDP_TRY(PreparedPlan short_plan, prepared(plan, 0, PreparedFor::Walk));
     const std::vector<std::int64_t> ranks = different_ranks(short_plan.layout);
-    if (ranks.size() == 1) return 0;
+    if (ranks.size() == 1) {
+      give_back(short_plan);
+      return 0;
+    }
     std::int64_t worst = 0;
     Bytes most(-1);
     for (const std::int64_t rank : ranks) {
@@ -95,6 +101,7 @@ struct Predictor::Impl {
       most = memory.peaks.device;
       worst = rank;
     }
+    give_back(short_plan);
     return worst;
   }
 
@@ -120,8 +127,10 @@ struct Predictor::Impl {
   Cluster cluster;
   ModelIndex index;
   TapeLibrary library;
+  LayoutCache layouts;
   std::deque<MeshCosts> meshes;
   CachingAllocator allocator;
+  LiveSink live;
   ReservedSink reserved;
 };
 
@@ -148,14 +157,15 @@ const Cluster& Predictor::cluster() const {
 Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enough) {
   Outcome outcome;
   if (detail == Detail::Live) {
-    FSDP_TRY(outcome.device_lower_bound, impl_->live_bytes(plan));
+    if (const auto walked = impl_->live_bytes(plan, outcome); !walked) return tl::unexpected(walked.error());
     return outcome;
   }
   if (detail == Detail::Device) {
-    FSDP_TRY(PreparedPlan prepared, impl_->prepared(shortened(plan)));
+    FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, 0, PreparedFor::Walk));
     FSDP_TRY(MemoryPrediction memory, predict_reserved(prepared, impl_->reserved, impl_->allocator, enough));
     const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
     if (!filled) return tl::unexpected(filled.error());
+    impl_->give_back(prepared);
     return outcome;
   }
   const PreparedFor use = detail == Detail::Time ? PreparedFor::Times : PreparedFor::Everything;
@@ -169,6 +179,7 @@ Result<Outcome> Predictor::evaluate(const Plan& plan, Detail detail, Bytes enoug
     const auto filled = impl_->fill_in(prepared, std::move(memory), enough, outcome);
     if (!filled) return tl::unexpected(filled.error());
   }
+  impl_->give_back(prepared);
   return outcome;
 }
 
@@ -178,8 +189,9 @@ Result<std::int64_t> Predictor::worst_rank(const Plan& plan) {
 
 Result<StepReport> Predictor::report(const Plan& plan, std::optional<std::int64_t> wanted) {
   FSDP_TRY(const std::int64_t rank, impl_->rank_of(plan, wanted));
-  FSDP_TRY(const PreparedPlan prepared, impl_->prepared(plan, rank));
+  FSDP_TRY(PreparedPlan prepared, impl_->prepared(plan, rank));
   FSDP_TRY(StepReport report, build_report(prepared, impl_->mesh(plan.mesh), impl_->allocator));
+  impl_->give_back(prepared);
   report.memory.rank = rank;
   if (wanted.value_or(0) > 0) {
     report.assumptions.push_back("Memory and verdict are those of rank " + std::to_string(rank) + ", number " +

@@ -51,6 +51,15 @@ class LayoutMaker {
     return std::move(layout_);
   }
 
+  Errors reshard(Layout& layout) {
+    check_sizes();
+    for (std::size_t u = 0; u < layout.units.size(); ++u) {
+      resolve_reshard(plan_.units[u].reshard_after_forward, u, layout.units[u]);
+    }
+    layout.mesh = plan_.mesh;
+    return std::move(errors_);
+  }
+
  private:
   void wrong(std::string where, std::string what, std::string hint) {
     errors_.push_back({std::move(where), std::move(what), std::move(hint)});
@@ -90,7 +99,7 @@ class LayoutMaker {
       unit.name = model_.modules[unit.modules.front()].name;
       unit.is_root = unit.modules.front() == 0;
       has_root = has_root || unit.is_root;
-      resolve_reshard(from.reshard_after_forward, where, unit);
+      resolve_reshard(from.reshard_after_forward, u, unit);
     }
     if (!has_root) wrong("units", "No unit wraps the root module.", "Add a unit with the module \"\" as the last one.");
     if (has_root && !layout_.units.empty() && !layout_.units.back().is_root) {
@@ -134,14 +143,15 @@ class LayoutMaker {
     unit.modules.push_back(module);
   }
 
-  void resolve_reshard(const ReshardAfterForward& from, const std::string& where, ShardedUnit& unit) {
+  void resolve_reshard(const ReshardAfterForward& from, std::size_t u, ShardedUnit& unit) {
     using Kind = ReshardAfterForward::Kind;
     unit.reshard = from;
     if (from.kind == Kind::Default) unit.reshard.kind = unit.is_root ? Kind::Never : Kind::Always;
     if (from.kind != Kind::Smaller) return;
     const std::int64_t size = from.world_size;
     if (size < 1 || shard_ % size != 0) {
-      wrong(where, fmt::format("reshard_after_forward {} does not divide the shard world size {}.", size, shard_),
+      wrong(fmt::format("units/{}", u),
+            fmt::format("reshard_after_forward {} does not divide the shard world size {}.", size, shard_),
             "Write a divisor of it, true or false.");
     } else if (size == 1) {
       unit.reshard = {Kind::Never, 0};
@@ -330,6 +340,10 @@ std::int64_t ShardedParameter::local_elements_of(std::int64_t rank) const {
 
 Result<Layout> make_layout(const ModelIndex& index, const Plan& plan, std::int64_t rank) {
   return LayoutMaker(index, plan, rank).make();
+}
+
+Errors reshard_as(Layout& layout, const ModelIndex& index, const Plan& plan) {
+  return LayoutMaker(index, plan, layout.rank).reshard(layout);
 }
 
 void see_from(Layout& layout, std::int64_t rank) {

@@ -10,6 +10,7 @@
 
 #include "core/report/report.h"
 #include "simulator/allocator/caching_allocator.h"
+#include "simulator/allocator/segment_pool.h"
 
 namespace fsdp::simulator {
 
@@ -20,25 +21,34 @@ inline constexpr int kNumMemoryStreams = 4;
 /// No limit: what a run would take if it could.
 inline constexpr Bytes kEndlessMemory{std::int64_t{1} << 50};
 
-/// Counts bytes per stream, in blocks of 512 bytes: what the allocator cannot stay below.
+/// Counts bytes per stream, in blocks of 512 bytes: what the allocator cannot stay below. Kept from one walk to the next
+/// for its memory.
 class LiveSink {
  public:
-  explicit LiveSink(int num_ids) : bytes_(static_cast<std::size_t>(num_ids), 0), stream_(bytes_.size()) {}
+  /// Begins a walk.
+  void reset(int num_ids) {
+    if (places_.size() < static_cast<std::size_t>(num_ids)) places_.resize(static_cast<std::size_t>(num_ids));
+    live_ = peak_ = {};
+    pool_live_ = pool_peak_ = {};
+    ++walk_;
+  }
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
-    const auto slot = static_cast<std::size_t>(id);
     const std::int64_t rounded = (bytes + 511) / 512 * 512;
-    bytes_[slot] = rounded;
-    stream_[slot] = stream;
-    auto& live = live_[static_cast<std::size_t>(stream)];
-    live += rounded;
-    auto& peak = peak_[static_cast<std::size_t>(stream)];
-    peak = std::max(peak, live);
+    const auto s = static_cast<std::size_t>(stream);
+    const std::size_t pool = 2 * s + (rounded > SegmentPool::kLargestSmall ? 1 : 0);
+    places_[static_cast<std::size_t>(id)] = {rounded, walk_, static_cast<std::uint32_t>(pool)};
+    live_[s] += rounded;
+    peak_[s] = std::max(peak_[s], live_[s]);
+    pool_live_[pool] += rounded;
+    pool_peak_[pool] = std::max(pool_peak_[pool], pool_live_[pool]);
   }
   void free(int id) {
-    const auto slot = static_cast<std::size_t>(id);
-    live_[static_cast<std::size_t>(stream_[slot])] -= bytes_[slot];
-    bytes_[slot] = 0;
+    Place& place = places_[static_cast<std::size_t>(id)];
+    if (place.walk != walk_) return;
+    live_[place.pool / 2] -= place.bytes;
+    pool_live_[place.pool] -= place.bytes;
+    place.bytes = 0;
   }
   void mark() {}
   void collective() {}
@@ -50,11 +60,31 @@ class LiveSink {
     return Bytes(sum);
   }
 
+  /// The same for an allocator of plain segments: small and large requests have pools of their own, each made of whole
+  /// segments.
+  Bytes segments_lower_bound(Bytes large_segment) const {
+    constexpr std::int64_t kUnit = 2 << 20;  // Of the driver, and a small segment.
+    std::int64_t sum = 0;
+    for (std::size_t pool = 0; pool < pool_peak_.size(); ++pool) {
+      const bool is_whole = pool % 2 == 0 || large_segment.count() % kUnit == 0;
+      sum += is_whole ? (pool_peak_[pool] + kUnit - 1) / kUnit * kUnit : pool_peak_[pool];
+    }
+    return Bytes(sum);
+  }
+
  private:
-  std::vector<std::int64_t> bytes_;
-  std::vector<MemoryStream> stream_;
+  struct Place {
+    std::int64_t bytes = 0;
+    std::uint32_t walk = 0;  // In which it was made.
+    std::uint32_t pool = 0;
+  };
+
+  std::vector<Place> places_;  // [num ids]
+  std::uint32_t walk_ = 0;
   std::array<std::int64_t, kNumMemoryStreams> live_{};
   std::array<std::int64_t, kNumMemoryStreams> peak_{};
+  std::array<std::int64_t, 2 * kNumMemoryStreams> pool_live_{};
+  std::array<std::int64_t, 2 * kNumMemoryStreams> pool_peak_{};
 };
 
 /// Feeds the caching allocator and counts live bytes beside it.

@@ -23,7 +23,7 @@ class CallWalk {
         model_(*input.index->model),
         sink_(sink),
         units_(units),
-        refs_(static_cast<std::size_t>(input.ids->total), 0),
+        refs_(*input.ids),
         storage_of_value_(model_.values.size(), -1),
         grads_(input, sink, refs_) {
     consumers_.assign(model_.values.size(), 0);
@@ -329,7 +329,7 @@ class CallWalk {
   const Model& model_;
   Sink& sink_;
   UnitWalk<Sink>& units_;
-  std::vector<int> refs_;              // [num ids] Of what passes between calls.
+  RefCounts refs_;
   std::vector<int> storage_of_value_;  // [num values]
   ValueGradWalk<Sink> grads_;
   std::vector<int> consumers_;        // [num values]

@@ -23,12 +23,17 @@ template <class Sink>
 class OptimizerWalk {
  public:
   OptimizerWalk(const WalkInput& input, Sink& sink)
-      : in_(input), model_(*input.index->model), sink_(sink), is_unpadded_(model_.parameters.size(), false) {
+      : in_(input),
+        model_(*input.index->model),
+        sink_(sink),
+        shard_of_(model_.parameters.size(), nullptr),
+        is_unpadded_(model_.parameters.size(), false) {
     for (const ShardedUnit& unit : in_.layout->units) {
-      for (const ShardedParameter& p : unit.parameters) shards_.push_back({p, unit.original_dtype});
+      for (const ShardedParameter& p : unit.parameters) shard_of_[p.parameter] = &p;
     }
-    std::sort(shards_.begin(), shards_.end(),
-              [](const Shard& a, const Shard& b) { return a.parameter.parameter < b.parameter.parameter; });
+    for (const ShardedParameter* shard : shard_of_) {
+      if (shard != nullptr) shards_.push_back({*shard});
+    }
     for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
       for (const int module : in_.layout->units[u].modules) unit_of_module_.emplace_back(module, static_cast<int>(u));
     }
@@ -120,8 +125,7 @@ class OptimizerWalk {
 
  private:
   struct Shard {
-    ShardedParameter parameter;
-    Dtype unit_dtype;
+    const ShardedParameter& parameter;
   };
 
   std::int64_t element_size(int p) const { return size_of(in_.layout->parameter_dtype[p]).count(); }
@@ -141,10 +145,7 @@ class OptimizerWalk {
     for (auto p = of.parameters.begin(); p != of.parameters.end(); ++p) {
       const bool is_alias = model_.parameters[*p].module != module || std::find(of.parameters.begin(), p, *p) != p;
       if (is_alias) continue;
-      const auto shard = std::lower_bound(shards_.begin(), shards_.end(), *p, [](const Shard& s, int parameter) {
-        return s.parameter.parameter < parameter;
-      });
-      make_local(shard->parameter);
+      make_local(*shard_of_[*p]);
     }
     for (const int b : in_.index->buffers[module]) make_buffer(static_cast<std::size_t>(b));
     auto made = std::lower_bound(unit_of_module_.begin(), unit_of_module_.end(), std::pair(module, 0));
@@ -311,6 +312,7 @@ class OptimizerWalk {
   const WalkInput& in_;
   const Model& model_;
   Sink& sink_;
+  std::vector<const ShardedParameter*> shard_of_;    // [num parameters]
   std::vector<Shard> shards_;                        // In the order of model.parameters().
   std::vector<std::pair<int, int>> unit_of_module_;  // Modules that units are made of, rising, with their units.
   std::vector<bool> is_unpadded_;                    // [num parameters] Made, and not padded yet.

@@ -23,11 +23,23 @@
 
 namespace fsdp::simulator {
 
+/// Who holds a tensor that passes between calls: none of a parameter does.
+class RefCounts {
+ public:
+  explicit RefCounts(const MemoryIds& ids)
+      : first_(ids.units_base()), counts_(static_cast<std::size_t>(ids.total - first_), 0) {}
+
+  int& operator[](int id) { return counts_[static_cast<std::size_t>(id - first_)]; }
+
+ private:
+  int first_;
+  std::vector<int> counts_;
+};
+
 template <class Sink>
 class ValueGradWalk {
  public:
-  /// `refs` [num ids] counts who holds a tensor that passes between calls.
-  ValueGradWalk(const WalkInput& input, Sink& sink, std::vector<int>& refs)
+  ValueGradWalk(const WalkInput& input, Sink& sink, RefCounts& refs)
       : in_(input), model_(*input.index->model), sink_(sink), refs_(refs), grads_(model_.values.size()) {
     find_shared_values();
   }
@@ -241,7 +253,7 @@ class ValueGradWalk {
   const WalkInput& in_;
   const Model& model_;
   Sink& sink_;
-  std::vector<int>& refs_;
+  RefCounts& refs_;
   std::vector<Grad> grads_;  // [num values]
   std::vector<Collector> collectors_;
   std::vector<bool> is_shared_;  // [num values] Several calls have gradients for it; empty where none is.

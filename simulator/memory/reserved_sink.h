@@ -17,7 +17,8 @@ class ReservedSink {
  public:
   /// Begins a walk, which ends when more than `enough` bytes are reserved. REQUIRES: pools_suffice(settings).
   void reset(int num_ids, const AllocatorSettings& settings, Bytes enough) {
-    places_.assign(static_cast<std::size_t>(num_ids), {});
+    if (places_.size() < static_cast<std::size_t>(num_ids)) places_.resize(static_cast<std::size_t>(num_ids));
+    ++walk_;
     for (SegmentPool& pool : pools_) pool.reset(settings.large_segment_size.count());
     reserved_ = 0;
     enough_ = enough.count();
@@ -29,12 +30,12 @@ class ReservedSink {
     const int number = 2 * static_cast<int>(stream) + (size > SegmentPool::kLargestSmall ? 1 : 0);
     SegmentPool& pool = pools_[number];
     reserved_ -= pool.reserved();
-    places_[id] = {pool.malloc(size), number};
+    places_[id] = {pool.malloc(size), number, walk_};
     reserved_ += pool.reserved();
   }
   void free(int id) {
     Place& place = places_[id];
-    if (place.block < 0) return;
+    if (place.block < 0 || place.walk != walk_) return;
     pools_[static_cast<std::size_t>(place.pool)].free(place.block);
     place.block = -1;
   }
@@ -48,9 +49,11 @@ class ReservedSink {
   struct Place {
     std::int32_t block = -1;
     std::int32_t pool = 0;
+    std::uint32_t walk = 0;  // In which it was made.
   };
 
   std::vector<Place> places_;  // [num ids]
+  std::uint32_t walk_ = 0;
   std::array<SegmentPool, 2 * kNumMemoryStreams> pools_ = {SegmentPool(false), SegmentPool(true),  SegmentPool(false),
                                                            SegmentPool(true),  SegmentPool(false), SegmentPool(true),
                                                            SegmentPool(false), SegmentPool(true)};

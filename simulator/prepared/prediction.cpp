@@ -48,9 +48,9 @@ Bytes most_reserved(Bytes enough, const std::vector<DeviceTerm>& outside, const 
 }
 
 // A CPU has one memory, so that offload moves nothing; the optimizer is the loop that PyTorch takes there.
-Plan plan_of_memory(const Plan& plan, const Cluster& cluster) {
+std::optional<Plan> plan_of_memory(const Plan& plan, const Cluster& cluster) {
+  if (!plan.cpu_offload || cluster.gpu.compute_capability != 0) return std::nullopt;
   Plan walked = plan;
-  if (!plan.cpu_offload || cluster.gpu.compute_capability != 0) return walked;
   walked.cpu_offload = false;
   OptimizerImplementation& implementation = walked.optimizer.implementation;
   if (implementation == OptimizerImplementation::Foreach) implementation = OptimizerImplementation::ForLoop;
@@ -75,7 +75,7 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu)
 
 WalkInput PreparedPlan::walk_input() const {
   return {.index = index,
-          .plan = &walked,
+          .plan = walked ? &*walked : &plan,
           .layout = &layout,
           .schedule = &schedule,
           .tapes = &tapes,
@@ -107,12 +107,20 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
 
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
                              TapeLibrary& library, std::int64_t rank, PreparedFor use) {
+  FSDP_TRY(Layout layout, make_layout(index, plan, rank));
+  return prepare(index, cluster, plan, std::move(layout), mesh, library, use);
+}
+
+Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Plan given, Layout layout,
+                             const MeshCosts& mesh, TapeLibrary& library, PreparedFor use) {
   PreparedPlan prepared;
   prepared.index = &index;
   prepared.cluster = &cluster;
-  prepared.plan = plan;
+  prepared.plan = std::move(given);
+  const Plan& plan = prepared.plan;
+  if (use == PreparedFor::Walk) prepared.plan.accumulation = std::min(plan.accumulation, kNumMicroBatches);
   prepared.walked = plan_of_memory(plan, cluster);
-  FSDP_TRY(prepared.layout, make_layout(index, plan, rank));
+  prepared.layout = std::move(layout);
   prepared.schedule = lower_fsdp2(index, plan, prepared.layout);
   if (plan.accumulation > kNumMicroBatches && use == PreparedFor::Everything) {
     Plan shorter = plan;
@@ -141,8 +149,10 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
     num_storages.push_back(timed.tape.num_storages);
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
-  prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
-  if (use == PreparedFor::Everything) prepared.ids = number_tensors(*index.model, prepared.layout, num_storages);
+  if (use != PreparedFor::Walk) {
+    prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
+  }
+  if (use != PreparedFor::Times) prepared.ids = number_tensors(*index.model, prepared.layout, num_storages);
   return prepared;
 }
 

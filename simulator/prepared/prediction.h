@@ -3,6 +3,7 @@
 // One plan on its way through the simulator: lowered, its tapes and durations looked up. Shared by the short answer
 // (predictor.cpp) and the whole report (report_builder.cpp).
 
+#include <optional>
 #include <vector>
 
 #include "core/base/result.h"
@@ -32,7 +33,7 @@ struct PreparedPlan {
   const ModelIndex* index = nullptr;
   const Cluster* cluster = nullptr;
   Plan plan;
-  Plan walked;  ///< As the memory walk takes it.
+  std::optional<Plan> walked;  ///< As the memory walk takes it; empty: as it is.
   Layout layout;
   Schedule schedule;
   Dtype activation = Dtype::BFloat16;
@@ -58,12 +59,17 @@ TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu)
 enum class PreparedFor {
   Everything,
   Times,  ///< The timeline only: no tensor ids and no short schedule.
+  Walk,   ///< The walk only: no times, and no more than `kNumMicroBatches` in the plan itself.
 };
 
 /// `rank` is that in the shard group: shards and optimizer states differ where rows do not divide.
 /// Errors: those of make_layout; an attention backend that PyTorch refuses to run here.
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, const Plan& plan, const MeshCosts& mesh,
                              TapeLibrary& library, std::int64_t rank = 0, PreparedFor use = PreparedFor::Everything);
+
+/// The same with a layout at hand. REQUIRES: it is that of the plan.
+Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Plan plan, Layout layout,
+                             const MeshCosts& mesh, TapeLibrary& library, PreparedFor use);
 
 struct MemoryPrediction {
   MemoryPeaks peaks;

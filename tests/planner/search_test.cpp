@@ -90,8 +90,10 @@ void names_the_one_that_needs_least_of_equally_fast_ones(const Case& c, const En
 
 void finds_the_smallest(const Case& c, const Engine& all, const std::vector<Priced>& points) {
   Engine engine(c, all);
-  BranchAndBound search(engine.cost, Objective::Memory);
+  SmallestCost memory(engine.cost);
+  BranchAndBound search(memory, Objective::Memory);
   const auto found = search.next(std::numeric_limits<std::int64_t>::max());
+  RC_ASSERT(search.num_broken_bounds() == 0);
   const auto least = std::min_element(points.begin(), points.end(),
                                       [](const Priced& a, const Priced& b) { return a.needed < b.needed; });
   RC_ASSERT(found->cost.memory == least->needed);
@@ -140,6 +142,7 @@ void bounds_boxes_from_below(Engine& engine, const std::vector<Priced>& points) 
       RC_ASSERT(bound.time <= point.nanoseconds);
       RC_ASSERT(bound.memory <= point.needed);
     }
+    RC_ASSERT(engine.cost.needed_at_least(engine.cost.choice_of(point.box)) <= point.needed);
   }
 }
 

@@ -1,0 +1,54 @@
+#include "simulator/prepared/layout_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::simulator {
+
+namespace {
+
+/// Of all layouts that are kept: some 80 MiB.
+constexpr std::size_t kMostParameters = std::size_t{1} << 21;
+
+}  // namespace
+
+bool LayoutCache::is_of(const Key& key, const Plan& plan) {
+  return key.shard == plan.mesh.shard && key.parameter_dtype == plan.parameter_dtype &&
+         key.mixed_precision == plan.mixed_precision &&
+         std::equal(key.modules.begin(), key.modules.end(), plan.units.begin(), plan.units.end(),
+                    [](const std::vector<std::string>& modules, const Unit& unit) { return modules == unit.modules; });
+}
+
+std::list<LayoutCache::Entry>::iterator LayoutCache::find(const Plan& plan) {
+  return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return is_of(entry.key, plan); });
+}
+
+Result<Layout> LayoutCache::take(const Plan& plan, std::int64_t rank) {
+  const auto found = find(plan);
+  if (found == entries_.end() || !found->is_here) return make_layout(index_, plan, rank);
+  if (Errors errors = reshard_as(found->layout, index_, plan); !errors.empty()) return tl::unexpected(std::move(errors));
+  if (found->layout.rank != rank) see_from(found->layout, rank);
+  entries_.splice(entries_.begin(), entries_, found);
+  found->is_here = false;
+  return std::move(found->layout);
+}
+
+void LayoutCache::give_back(const Plan& plan, Layout layout) {
+  auto found = find(plan);
+  if (found == entries_.end()) {
+    Key key{plan.mesh.shard, plan.parameter_dtype, plan.mixed_precision, {}};
+    for (const Unit& unit : plan.units) key.modules.push_back(unit.modules);
+    found = entries_.insert(entries_.begin(), Entry{std::move(key), {}});
+  }
+  found->layout = std::move(layout);
+  found->is_here = true;
+  drop_old_ones();
+}
+
+void LayoutCache::drop_old_ones() {
+  const std::size_t of_model = std::max<std::size_t>(1, index_.model->parameters.size());
+  const std::size_t most = std::max<std::size_t>(1, kMostParameters / of_model);
+  while (entries_.size() > most) entries_.pop_back();
+}
+
+}  // namespace fsdp::simulator

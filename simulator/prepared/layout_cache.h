@@ -1,0 +1,52 @@
+#pragma once
+
+// Layouts that were worked out, for plans that differ in what a layout does not depend on. A search asks for the same
+// few meshes and ways of wrapping hundreds of times, and a layout goes through every parameter.
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "core/plan/sharding.h"
+
+namespace fsdp::simulator {
+
+class LayoutCache {
+ public:
+  /// REQUIRES: the index outlives this object.
+  explicit LayoutCache(const ModelIndex& index) : index_(index) {}
+
+  /// What make_layout(index, plan, rank) gives, to keep or to give back. Errors: those of make_layout.
+  Result<Layout> take(const Plan& plan, std::int64_t rank);
+
+  /// Gives back what `take` gave for this plan, whatever rank it is seen from by now.
+  void give_back(const Plan& plan, Layout layout);
+
+ private:
+  /// What a layout depends on beside the rank, reshard_after_forward and the number of replicas.
+  struct Key {
+    std::int64_t shard = 0;
+    std::optional<Dtype> parameter_dtype;
+    MixedPrecision mixed_precision;
+    std::vector<std::vector<std::string>> modules;  ///< [num units]
+  };
+  struct Entry {
+    Key key;
+    Layout layout;
+    bool is_here = false;  ///< Not taken.
+  };
+
+  static bool is_of(const Key& key, const Plan& plan);
+  std::list<Entry>::iterator find(const Plan& plan);
+  void drop_old_ones();
+
+  const ModelIndex& index_;
+  std::list<Entry> entries_;  ///< The last one that was asked for comes first.
+};
+
+}  // namespace fsdp::simulator
