@@ -245,11 +245,17 @@ std::optional<BranchAndBound::Node> BranchAndBound::hurry(std::int64_t budget, s
 }
 
 std::optional<EvaluatedPoint> BranchAndBound::next(std::int64_t budget, std::int64_t limit) {
-  const std::int64_t last_dear = num_dear_ + limit;
+  if (!is_paused_) last_dear_ = num_dear_ + limit;
+  is_paused_ = false;
   if (is_worse_.comfortable) order_by(std::nullopt);
   while (!open_.empty()) {
     if (is_stopped_ && is_stopped_()) return std::nullopt;
-    if (limit > 0 && num_dear_ >= last_dear && !is_worse_.comfortable) {
+    if (pause_ > 0 && num_dear_ >= pause_) {
+      pause_ = 0;
+      is_paused_ = true;
+      return std::nullopt;
+    }
+    if (limit > 0 && num_dear_ >= last_dear_ && !is_worse_.comfortable) {
       const std::optional<Node> best = hurry(budget, limit);
       order_by(budget - budget / kHurrySlacks[0]);
       if (best) return settle(*best);
@@ -288,6 +294,16 @@ std::optional<EvaluatedPoint> BranchAndBound::best_so_far() const {
   }
   if (best == nullptr) return std::nullopt;
   return EvaluatedPoint{best->box, best->bound};
+}
+
+std::vector<EvaluatedPoint> BranchAndBound::evaluated() const {
+  std::vector<EvaluatedPoint> points;
+  for (const Node& node : open_) {
+    if (node.level == last_level_) points.push_back({node.box, node.bound});
+  }
+  std::sort(points.begin(), points.end(),
+            [](const EvaluatedPoint& a, const EvaluatedPoint& b) { return comes_before(a.point, b.point); });
+  return points;
 }
 
 LevelCounts BranchAndBound::counts() const {

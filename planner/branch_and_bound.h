@@ -109,6 +109,14 @@ class BranchAndBound {
 
   /// The best point so far, for who stopped the search.
   std::optional<EvaluatedPoint> best_so_far() const;
+  /// Below the objective of every point that is still possible: of the box that was taken last.
+  double at_least() const { return at_least_; }
+  /// The points within the budget that were evaluated, in the order of the space.
+  std::vector<EvaluatedPoint> evaluated() const;
+  /// Makes `next` end with nothing after so many bounds above level 1, once. Asked again with the same arguments, it
+  /// goes on as if it had not.
+  void pause_after(std::int64_t bounds) { pause_ = bounds; }
+  bool is_paused() const { return is_paused_; }
 
   /// After `next`: why no other point is better. evaluated + all counts = space.
   LevelCounts counts() const;
@@ -168,6 +176,9 @@ class BranchAndBound {
   double at_least_ = 0;
   std::int64_t num_boxes_ = 0;  ///< Taken from the heap.
   double gap_ = 0;
+  std::int64_t pause_ = 0;  ///< Bounds above level 1 after which it pauses; 0: never.
+  bool is_paused_ = false;
+  std::int64_t last_dear_ = 0;  ///< The limit of `next`, on the same count.
   std::int64_t num_broken_bounds_ = 0;
   std::int64_t least_memory_;          ///< Of the points that were evaluated.
   std::vector<std::int64_t> nearest_;  ///< The kNumNearest lowest memories above the budget, rising.

@@ -370,7 +370,7 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   return {time.count(), memory(family, calls, units, kept.first, checkpointed)};
 }
 
-std::int64_t LowerBounds::live_slack(const Family& family) {
+std::int64_t LowerBounds::live_slack(const Family& family, bool in_kept, bool in_checkpointed) {
   const CallSums& calls = call_sums(family, true);
   const UnitSums& units = unit_sums(family);
   std::int64_t recompute = 0;
@@ -383,7 +383,9 @@ std::int64_t LowerBounds::live_slack(const Family& family) {
   }
   // Recomputing a block gathers all units inside it, and each stays until its own backward.
   const bool has_parts = families_.wrappings[family.wrapping].parts != BlockParts::Whole;
-  return recompute + (has_parts ? 3 : 2) * unit;
+  const int kept_units = in_kept ? 2 : 0;
+  const int gathered_units = has_parts && in_checkpointed ? 1 : 0;
+  return (in_checkpointed ? recompute : 0) + (kept_units + gathered_units) * unit;
 }
 
 }  // namespace fsdp::planner

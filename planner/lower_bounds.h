@@ -39,7 +39,8 @@ class LowerBounds {
   /// By how many bytes the live peak of a plan can lie below that of the plan of its family that keeps fewer units
   /// unsharded and checkpoints more blocks. Live bytes are not quite monotonic: recomputing a block can need more than
   /// having kept it, and a unit that stays unsharded is not gathered into a buffer again.
-  std::int64_t live_slack(const Family& family);
+  /// `in_kept`, `in_checkpointed`: the plans differ in these numbers.
+  std::int64_t live_slack(const Family& family, bool in_kept = true, bool in_checkpointed = true);
 
  private:
   /// Sums over calls, for one micro-batch, one mode of checkpointing, and keys and values cached or not.

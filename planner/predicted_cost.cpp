@@ -24,6 +24,7 @@
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "simulator/memory/device_terms.h"
 
@@ -165,8 +166,15 @@ Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
   return device + simulator::margin(reserved, terms, plan);
 }
 
-std::int64_t PredictedCost::needed_at_least(const Choice& choice) {
-  const Bytes reserved = outcome(choice, Detail::Live).reserved_lower_bound;
+std::int64_t PredictedCost::needed_at_least(const Box& box) {
+  const Choice choice = choice_at(box.family, box.ranges[0].first, box.ranges[1].last);
+  const simulator::Outcome& live = outcome(choice, Detail::Live);
+  if (!box.is_point()) {
+    const Bytes slack(
+        lower_bounds_.live_slack(families_.families[box.family], box.ranges[0].size() > 1, box.ranges[1].size() > 1));
+    return with_margin(live.device_lower_bound - slack, choice).count();
+  }
+  const Bytes reserved = live.reserved_lower_bound;
   Plan plan = base_;
   plan.mesh = families_.families[choice.family].mesh;
   const auto terms = simulator::outside_terms(predictor_of(choice).cluster(), plan);
@@ -184,11 +192,29 @@ Bound SmallestCost::bound(const Box& box, int level) {
   if (level == 0) return {0, cost_.bound(box, static_cast<int>(CostLevel::Sums)).memory};
   if (level == num_levels() - 1) {
     ++num_predicted_;
-    return {0, PredictedCost::needed_bytes(cost_.memory_up_to(cost_.choice_of(box), enough_))};
+    const std::int64_t needed = PredictedCost::needed_bytes(cost_.memory_up_to(cost_.choice_of(box), enough_));
+    least_ = std::min(least_, Bytes(needed));
+    return {0, needed};
   }
   ++num_walked_;
-  const std::int64_t live = cost_.bound(box, static_cast<int>(CostLevel::Live)).memory;
-  return {0, box.is_point() ? std::max(live, cost_.needed_at_least(cost_.choice_of(box))) : live};
+  return {0, cost_.needed_at_least(box)};
+}
+
+void SmallestCost::probe(Bytes enough) {
+  constexpr std::size_t kNumProbes = 6;
+  std::vector<std::pair<std::int64_t, Box>> corners;
+  for (Box& box : cost_.space()) {
+    box.ranges[0].last = box.ranges[0].first;
+    box.ranges[1].first = box.ranges[1].last;
+    corners.emplace_back(bound(box, 0).memory, box);
+  }
+  const auto end = corners.begin() + static_cast<std::ptrdiff_t>(std::min(corners.size(), kNumProbes));
+  std::partial_sort(corners.begin(), end, corners.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : comes_before(a.second, b.second);
+  });
+  for (auto corner = corners.begin(); corner != end && least_ > enough; ++corner) {
+    bound(corner->second, num_levels() - 1);
+  }
 }
 
 Bound LiveCost::bound(const Box& box, int level) {

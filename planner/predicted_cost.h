@@ -49,8 +49,9 @@ class PredictedCost : public CostModel {
 
   /// The prediction of memory alone. It has the times only where they were asked for before.
   simulator::Outcome& memory_up_to(const Choice& choice, Bytes enough);
-  /// What a plan needs at least, by a walk of its live bytes. Tighter than a bound of boxes.
-  std::int64_t needed_at_least(const Choice& choice);
+  /// What every plan of a box needs at least, by a walk of the smallest one's live bytes. Of a point it is tighter than
+  /// what bounds a box.
+  std::int64_t needed_at_least(const Box& box);
 
   /// Points that were predicted in full, in the order of the space.
   std::vector<Choice> predicted() const;
@@ -114,10 +115,15 @@ class SmallestCost : public CostModel {
 
   std::int64_t num_predicted() const { return num_predicted_; }
   std::int64_t num_walked() const { return num_walked_; }
+  /// What the smallest of the plans that were predicted needs.
+  Bytes least() const { return least_; }
+  /// Predicts a few plans that are likely to need little, until one of them needs no more than `enough`.
+  void probe(Bytes enough);
 
  private:
   PredictedCost& cost_;
   Bytes enough_ = simulator::kWholePrediction;
+  Bytes least_ = simulator::kWholePrediction;
   std::int64_t num_predicted_ = 0;
   std::int64_t num_walked_ = 0;
 };

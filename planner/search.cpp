@@ -18,8 +18,11 @@
 // the fastest plan that the devices can hold says how much a node lacks.
 //
 // "No plan fits" is said of the whole space alone (planner/space.h): where nothing of the usual values fits, every j
-// and k and every way of wrapping is searched, and a plan that fits there is the answer. When there is none, the same
-// search with the other objective finds the plan that needs least.
+// and k and every way of wrapping is searched, and a plan that fits there is the answer. Whether there is one is asked
+// of memory alone, by a search for the plan that needs least: it is over as soon as one fits, and near the edge, where
+// thousands of plans may fit by their live bytes and do not, it predicts the few that might be the smallest. When none
+// fits it goes on until it has that one. So a search for the fastest that has not found it soon waits for that answer
+// before it goes on.
 
 #include "planner/search.h"
 
@@ -61,7 +64,7 @@ Candidate candidate_of(PredictedCost& cost, const Families& families, const Choi
 }
 
 /// `num_beyond`: plans that were taken out of the space for their need of host memory.
-Proof proof_of(const BranchAndBound& search, const PredictedCost& cost, std::int64_t num_beyond) {
+Proof proof_of(const BranchAndBound& search, const CostModel& cost, std::int64_t num_beyond) {
   const LevelCounts counts = search.counts();
   Proof proof;
   proof.space = counts.space + num_beyond;
@@ -116,7 +119,7 @@ std::vector<Candidate> rejected_of(PredictedCost& cost, const Families& families
   };
   std::vector<Entry> entries;
   const auto look_up = [&](const Choice& choice, Bytes enough) {
-    const simulator::Outcome& outcome = cost.outcome_up_to(choice, enough);
+    const simulator::Outcome& outcome = cost.memory_up_to(choice, enough);
     return Entry{choice, PredictedCost::needed_bytes(outcome), outcome.is_whole};
   };
   for (const EvaluatedPoint& point : points) {
@@ -212,20 +215,63 @@ Result<Families> families_for(const Space& space, const Model& model, const Clus
 /// A search for the fastest plan of a space that fits, with all that it runs on.
 struct Attempt {
   /// REQUIRES: all but `all` outlive this object.
-  Attempt(const Space& space, Families all, const PredictorOf& predictor_of, Bytes budget, const SearchOptions& options)
+  Attempt(const Space& space, Families all, const PredictorOf& predictor_of, const SearchOptions& options)
       : families(std::move(all)),
         limit(split_by_host(space.base, families, predictor_of)),
         cost(space.base, limit.within, predictor_of),
+        memory(cost),
         fastest(cost, Objective::Time) {
     fastest.on_progress(teller(options, SearchStage::Fastest, limit.within));
     fastest.stop_when(options.should_stop);
-    fitting = fastest.next(budget.count(), space.max_predictions);
   }
+
+  /// REQUIRES: the same arguments where it goes on after a pause.
+  void find_fastest(const Space& space, Bytes budget) { fitting = fastest.next(budget.count(), space.max_predictions); }
+
+  /// Whether some plan fits. Where none does, `smallest` holds the proof, and can go on.
+  bool has_fitting(Bytes budget, const SearchOptions& options) {
+    memory.probe(budget);
+    if (memory.least() <= budget) return true;
+    smallest.emplace(memory, Objective::Memory);
+    smallest->on_progress(teller(options, SearchStage::Smallest, limit.within));
+    smallest->stop_when([&] {
+      return is_stopped(options) || memory.least() <= budget ||
+             smallest->at_least() > static_cast<double>(budget.count());
+    });
+    smallest->next(std::numeric_limits<std::int64_t>::max());
+    if (memory.least() > budget) return false;
+    smallest.reset();
+    return true;
+  }
+
+  Proof proof() const {
+    if (!smallest) return proof_of(fastest, cost, limit.num_beyond());
+    Proof proof = proof_of(*smallest, memory, limit.num_beyond());
+    // The smallest of them does not fit: what needs more than that is too large.
+    std::vector<RuledOut> ruled_out;
+    for (int level = 0; level < memory.num_levels(); ++level) {
+      RuledOut sum{fmt::format("too large, by {}", memory.level_name(level)), 0};
+      const LevelCounts counts = smallest->counts();
+      sum.plans = counts.too_large[level] + counts.too_slow[level];
+      if (sum.plans > 0) ruled_out.push_back(std::move(sum));
+    }
+    proof.ruled_out = std::move(ruled_out);
+    return proof;
+  }
+
+  std::int64_t num_broken_bounds() const {
+    return smallest ? smallest->num_broken_bounds() : fastest.num_broken_bounds();
+  }
+
+  /// Plans that were predicted and do not fit.
+  std::vector<EvaluatedPoint> too_large() const { return smallest ? smallest->evaluated() : fastest.too_large(); }
 
   Families families;
   HostLimit limit;
   PredictedCost cost;
+  SmallestCost memory;
   BranchAndBound fastest;
+  std::optional<BranchAndBound> smallest;  ///< Where it has shown that nothing fits.
   std::optional<EvaluatedPoint> fitting;
 };
 
@@ -234,11 +280,23 @@ Result<std::unique_ptr<Attempt>> attempt_of(const Space& space, const Model& mod
                                             const PredictorOf& predictor_of, const SearchOptions& options) {
   FSDP_TRY(Families families, families_for(space, model, cluster));
   const Bytes budget = budget_of(cluster);
-  auto attempt = std::make_unique<Attempt>(space, std::move(families), predictor_of, budget, options);
-  if (attempt->fitting || is_stopped(options)) return attempt;
+  auto usual = std::make_unique<Attempt>(space, std::move(families), predictor_of, options);
+  // Most searches end before that.
+  constexpr std::int64_t kBoundsBeforeAsking = 1000;
+  usual->fastest.pause_after(kBoundsBeforeAsking);
+  usual->find_fastest(space, budget);
+  const bool is_undecided = usual->fastest.is_paused();
+  if (usual->fitting || is_stopped(options)) return usual;
   FSDP_TRY(Families all, families_for(whole(space), model, cluster));
-  if (all.families == attempt->families.families) return attempt;
-  return std::make_unique<Attempt>(space, std::move(all), predictor_of, budget, options);
+  const bool is_all = all.families == usual->families.families;
+  if (is_all && !is_undecided) return usual;
+  auto wide = std::make_unique<Attempt>(space, std::move(all), predictor_of, options);
+  const bool has_none = wide->limit.beyond.empty() && !wide->has_fitting(budget, options);
+  if (has_none || is_stopped(options)) return wide;
+  if (is_undecided) usual->find_fastest(space, budget);
+  if (usual->fitting || is_all || is_stopped(options)) return usual;
+  wide->find_fastest(space, budget);
+  return wide;
 }
 
 /// A point, and where it is known.
@@ -264,8 +322,8 @@ class OutsideOfLimit {
  public:
   /// The fastest plan that only lacks host memory, as little of it as can be; else the one that needs least of the
   /// devices. Nothing when it was stopped. REQUIRES: the arguments outlive this object.
-  PointFound look(const Space& space, const Families& all, const HostLimit& limit, const PredictorOf& predictor_of,
-                  PredictedCost& within, const SearchOptions& options) {
+  PointFound look(const Space& space, Attempt& attempt, const PredictorOf& predictor_of, const SearchOptions& options) {
+    const HostLimit& limit = attempt.limit;
     for (const HostLimit::Beyond& beyond : limit.beyond) {
       cost_.emplace(space.base, beyond.families, predictor_of);
       BranchAndBound fastest(*cost_, Objective::Time);
@@ -275,24 +333,30 @@ class OutsideOfLimit {
       if (const auto point = fastest.next(budget, space.max_predictions)) return {&*cost_, &beyond.families, point};
       if (is_stopped(options)) return {};
     }
-    PointFound found{&within, &limit.within, std::nullopt};
-    if (!limit.beyond.empty()) {
-      cost_.emplace(space.base, all, predictor_of);
-      found = {&*cost_, &all, std::nullopt};
+    if (limit.beyond.empty()) {
+      if (!attempt.smallest) attempt.smallest.emplace(attempt.memory, Objective::Memory);
+      return {&attempt.cost, &limit.within, least_of(*attempt.smallest, attempt.memory, space, limit.within, options)};
     }
-    SmallestCost memory(*found.cost);
+    cost_.emplace(space.base, attempt.families, predictor_of);
+    SmallestCost memory(*cost_);
     BranchAndBound smallest(memory, Objective::Memory);
-    smallest.on_progress(teller(options, SearchStage::Smallest, *found.families));
-    smallest.stop_when([&] { return is_stopped(options) || is_beyond(memory, space.max_predictions); });
-    found.point = smallest.next(std::numeric_limits<std::int64_t>::max());
-    if (!found.point && !is_stopped(options)) found.point = smallest.best_so_far();
-    return found;
+    return {&*cost_, &attempt.families, least_of(smallest, memory, space, attempt.families, options)};
   }
 
  private:
+  static std::optional<EvaluatedPoint> least_of(BranchAndBound& smallest, const SmallestCost& memory,
+                                                const Space& space, const Families& families,
+                                                const SearchOptions& options) {
+    smallest.on_progress(teller(options, SearchStage::Smallest, families));
+    smallest.stop_when([&] { return is_stopped(options) || is_beyond(memory, space.max_predictions); });
+    const auto point = smallest.next(std::numeric_limits<std::int64_t>::max());
+    if (point || is_stopped(options)) return point;
+    return smallest.best_so_far();
+  }
+
   /// A walk of live bytes costs a small part of a prediction. One point at least is predicted.
   static bool is_beyond(const SmallestCost& memory, std::int64_t most) {
-    constexpr std::int64_t kWalksForAPrediction = 10;
+    constexpr std::int64_t kWalksForAPrediction = 4;
     if (most == 0 || memory.num_predicted() == 0) return false;
     return memory.num_predicted() + memory.num_walked() / kWalksForAPrediction >= most;
   }
@@ -321,17 +385,19 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     return predictors.of(micro_batch);
   };
   FSDP_TRY(const std::unique_ptr<Attempt> attempt, attempt_of(filled, model, cluster, predictor_of, options));
-  auto& [families, limit, cost, fastest, fitting] = *attempt;
+  const HostLimit& limit = attempt->limit;
+  PredictedCost& cost = attempt->cost;
+  const std::optional<EvaluatedPoint>& fitting = attempt->fitting;
   if (is_stopped(options)) return stopped();
 
   SearchResult result;
   result.facts = facts_of(model);
   result.verdict = fitting ? Verdict::Fits : Verdict::DoesNotFit;
-  result.proof = proof_of(fastest, cost, limit.num_beyond());
   OutsideOfLimit outside;
   PointFound found{&cost, &limit.within, fitting};
-  if (!fitting) found = outside.look(filled, families, limit, predictor_of, cost, options);
+  if (!fitting) found = outside.look(filled, *attempt, predictor_of, options);
   if (is_stopped(options)) return stopped();
+  result.proof = attempt->proof();
   assert(found.point.has_value());
   if (result.verdict == Verdict::Fits) {
     const EvaluatedPoint named =
@@ -346,7 +412,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (!result.proof.is_proven) {
     result.notes.push_back(fmt::format(
         "Not proven: {} turned out to cost less than a lower bound of the search, so another plan may be better.",
-        counted(fastest.num_broken_bounds(), "plan")));
+        counted(attempt->num_broken_bounds(), "plan")));
   }
   const Choice choice = found.cost->choice_of(found.point->point);
   result.best = candidate_of(*found.cost, *found.families, choice);
@@ -356,7 +422,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (result.verdict == Verdict::Fits) {
     result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, options);
   }
-  result.explanation.rejected = rejected_of(cost, limit.within, fastest.too_large(), result.best, result.verdict);
+  result.explanation.rejected = rejected_of(cost, limit.within, attempt->too_large(), result.best, result.verdict);
   if (space.explain) {
     tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space, .settled = result.proof.space});
     FSDP_TRY(result.explanation.remedies,

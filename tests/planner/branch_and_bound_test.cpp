@@ -162,6 +162,25 @@ RC_GTEST_PROP(BranchAndBound, InAHurryTheGapSaysHowFarTheAnswerMayBe, ()) {
   }
 }
 
+RC_GTEST_PROP(BranchAndBound, AfterAPauseItGoesOnAsIfThereHadBeenNone, ()) {
+  TableModel model = random_model();
+  const std::int64_t budget = *rc::gen::inRange(0, 13);
+  const std::int64_t limit = *rc::gen::inRange(0, 10);
+  BranchAndBound straight(model, Objective::Time);
+  const auto expected = straight.next(budget, limit);
+  BranchAndBound paused(model, Objective::Time);
+  paused.pause_after(*rc::gen::inRange(1, 10));
+  auto found = paused.next(budget, limit);
+  if (paused.is_paused()) {
+    RC_ASSERT(!found);
+    found = paused.next(budget, limit);
+  }
+  RC_ASSERT(!paused.is_paused());
+  RC_ASSERT(found == expected);
+  RC_ASSERT(paused.counts() == straight.counts());
+  RC_ASSERT(paused.gap() == straight.gap());
+}
+
 TEST(BranchAndBound, InAHurryEveryFamilyHasItsTurn) {
   TableModel model;
   for (int family = 0; family < 3; ++family) {

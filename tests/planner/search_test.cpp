@@ -142,7 +142,13 @@ void bounds_boxes_from_below(Engine& engine, const std::vector<Priced>& points) 
       RC_ASSERT(bound.time <= point.nanoseconds);
       RC_ASSERT(bound.memory <= point.needed);
     }
-    RC_ASSERT(engine.cost.needed_at_least(engine.cost.choice_of(point.box)) <= point.needed);
+    RC_ASSERT(engine.cost.needed_at_least(box) <= point.needed);
+    for (const int i : {0, 1}) {
+      Box row = box;
+      row.ranges[i] = point.box.ranges[i];
+      RC_ASSERT(engine.cost.needed_at_least(row) <= point.needed);
+    }
+    RC_ASSERT(engine.cost.needed_at_least(point.box) <= point.needed);
   }
 }
 
@@ -184,6 +190,31 @@ RC_GTEST_PROP(Search, ThePredictionThatItAsksForIsTheWholeOneInReservedMemory, (
     const bool has_convolutions = c.spec.name != "small";
     const bool may_be_whole = enough >= needed || has_convolutions;
     RC_ASSERT((found->is_whole ? may_be_whole : enough < needed));
+  }
+}
+
+// What a predictor keeps from one plan for the next changes no answer.
+RC_GTEST_PROP(Search, APredictorThatHasSeenOtherPlansAnswersAsANewOne, ()) {
+  const Case c = random_case();
+  Engine engine(c);
+  const std::vector<Box> boxes = engine.cost.space();
+  for (int i = 0; i < 4; ++i) {
+    Box box = boxes[*rc::gen::inRange<std::size_t>(0, boxes.size())];
+    for (Interval& range : box.ranges) range.first = range.last = *rc::gen::inRange(range.first, range.last + 1);
+    const Choice choice = engine.cost.choice_of(box);
+    const Plan plan = plan_of(c.space.base, engine.families, choice);
+    simulator::Predictor& used = engine.cost.predictor_of(choice);
+    simulator::Predictor fresh(used.model(), c.cluster);
+    for (const simulator::Detail detail :
+         {simulator::Detail::Device, simulator::Detail::Live, simulator::Detail::Time, simulator::Detail::Memory}) {
+      const simulator::Outcome is = *used.evaluate(plan, detail);
+      const simulator::Outcome expected = *fresh.evaluate(plan, detail);
+      RC_ASSERT(is.step == expected.step);
+      RC_ASSERT(is.exposed_communication == expected.exposed_communication);
+      RC_ASSERT(is.peaks == expected.peaks);
+      RC_ASSERT(is.device_lower_bound == expected.device_lower_bound);
+      RC_ASSERT(is.reserved_lower_bound == expected.reserved_lower_bound);
+    }
   }
 }
 
