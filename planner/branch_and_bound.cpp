@@ -284,18 +284,6 @@ EvaluatedPoint BranchAndBound::settle(const Node& best) {
   return {best.box, best.bound};
 }
 
-std::optional<EvaluatedPoint> BranchAndBound::best_so_far() const {
-  const Node* best = nullptr;
-  for (const Node& node : open_) {
-    if (node.level != last_level_) continue;
-    if (best == nullptr || node.key < best->key || (node.key == best->key && comes_before(node.box, best->box))) {
-      best = &node;
-    }
-  }
-  if (best == nullptr) return std::nullopt;
-  return EvaluatedPoint{best->box, best->bound};
-}
-
 std::vector<EvaluatedPoint> BranchAndBound::evaluated() const {
   std::vector<EvaluatedPoint> points;
   for (const Node& node : open_) {

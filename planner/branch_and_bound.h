@@ -107,8 +107,6 @@ class BranchAndBound {
   /// limit) it settles for a good one, and gap() says how good. REQUIRES: budgets that never rise.
   std::optional<EvaluatedPoint> next(std::int64_t budget, std::int64_t limit = 0);
 
-  /// The best point so far, for who stopped the search.
-  std::optional<EvaluatedPoint> best_so_far() const;
   /// Below the objective of every point that is still possible: of the box that was taken last.
   double at_least() const { return at_least_; }
   /// The points within the budget that were evaluated, in the order of the space.

@@ -193,7 +193,11 @@ Bound SmallestCost::bound(const Box& box, int level) {
   if (level == num_levels() - 1) {
     ++num_predicted_;
     const std::int64_t needed = PredictedCost::needed_bytes(cost_.memory_up_to(cost_.choice_of(box), enough_));
-    least_ = std::min(least_, Bytes(needed));
+    const bool is_less = !smallest_ || needed < smallest_->cost.memory;
+    // What was predicted in part is told as more than `enough_`, which is not below the least so far.
+    if (is_less || (needed == smallest_->cost.memory && comes_before(box, smallest_->point))) {
+      smallest_ = EvaluatedPoint{box, {0, needed}};
+    }
     return {0, needed};
   }
   ++num_walked_;
@@ -212,7 +216,7 @@ void SmallestCost::probe(Bytes enough) {
   std::partial_sort(corners.begin(), end, corners.end(), [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first < b.first : comes_before(a.second, b.second);
   });
-  for (auto corner = corners.begin(); corner != end && least_ > enough; ++corner) {
+  for (auto corner = corners.begin(); corner != end && least() > enough; ++corner) {
     bound(corner->second, num_levels() - 1);
   }
 }

@@ -115,15 +115,16 @@ class SmallestCost : public CostModel {
 
   std::int64_t num_predicted() const { return num_predicted_; }
   std::int64_t num_walked() const { return num_walked_; }
-  /// What the smallest of the plans that were predicted needs.
-  Bytes least() const { return least_; }
+  /// The smallest of the plans that were predicted, and what it needs.
+  const std::optional<EvaluatedPoint>& smallest() const { return smallest_; }
+  Bytes least() const { return smallest_ ? Bytes(smallest_->cost.memory) : simulator::kWholePrediction; }
   /// Predicts a few plans that are likely to need little, until one of them needs no more than `enough`.
   void probe(Bytes enough);
 
  private:
   PredictedCost& cost_;
   Bytes enough_ = simulator::kWholePrediction;
-  Bytes least_ = simulator::kWholePrediction;
+  std::optional<EvaluatedPoint> smallest_;
   std::int64_t num_predicted_ = 0;
   std::int64_t num_walked_ = 0;
 };

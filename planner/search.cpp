@@ -351,7 +351,7 @@ class OutsideOfLimit {
     smallest.stop_when([&] { return is_stopped(options) || is_beyond(memory, space.max_predictions); });
     const auto point = smallest.next(std::numeric_limits<std::int64_t>::max());
     if (point || is_stopped(options)) return point;
-    return smallest.best_so_far();
+    return memory.smallest();
   }
 
   /// A walk of live bytes costs a small part of a prediction. One point at least is predicted.

@@ -86,9 +86,9 @@ struct Layout {
 /// sizes. Source: torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _fsdp_param.py.
 Result<Layout> make_layout(const ModelIndex& index, const Plan& plan, std::int64_t rank = 0);
 
-/// Gives a layout the reshard_after_forward of a plan and its mesh, as make_layout would. REQUIRES: it is that of a plan
-/// with the same modules in each unit, the same shard size and the same dtypes. Errors: those of make_layout that such a
-/// plan can still have: bad sizes, an integer reshard that does not divide.
+/// Gives a layout the reshard_after_forward of a plan and its mesh, as make_layout would. REQUIRES: it is that of a
+/// plan with the same modules in each unit, the same shard size and the same dtypes. Errors: those of make_layout that
+/// such a plan can still have: bad sizes, an integer reshard that does not divide.
 Errors reshard_as(Layout& layout, const ModelIndex& index, const Plan& plan);
 
 /// The same layout, seen from another rank of the shard group.

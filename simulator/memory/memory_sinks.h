@@ -21,8 +21,8 @@ inline constexpr int kNumMemoryStreams = 4;
 /// No limit: what a run would take if it could.
 inline constexpr Bytes kEndlessMemory{std::int64_t{1} << 50};
 
-/// Counts bytes per stream, in blocks of 512 bytes: what the allocator cannot stay below. Kept from one walk to the next
-/// for its memory.
+/// Counts bytes per stream, in blocks of 512 bytes: what the allocator cannot stay below. Kept from one walk to the
+/// next for its memory.
 class LiveSink {
  public:
   /// Begins a walk.

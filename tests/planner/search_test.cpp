@@ -143,7 +143,8 @@ void bounds_boxes_from_below(Engine& engine, const std::vector<Priced>& points) 
       RC_ASSERT(bound.memory <= point.needed);
     }
     RC_ASSERT(engine.cost.needed_at_least(box) <= point.needed);
-    for (const int i : {0, 1}) {
+    // A row of the box, of one point in ten.
+    for (int i = 0; i < 2 && (&point - points.data()) % 10 == 0; ++i) {
       Box row = box;
       row.ranges[i] = point.box.ranges[i];
       RC_ASSERT(engine.cost.needed_at_least(row) <= point.needed);
