@@ -103,6 +103,8 @@ std::vector<Priced> price_all(Engine& engine, Bytes enough) {
     }
   }
   engine.cost.care_up_to(simulator::kWholePrediction.count());
+  // Boxes of one family need not follow each other in the order of the space.
+  std::sort(points.begin(), points.end(), [](const Priced& a, const Priced& b) { return comes_before(a.box, b.box); });
   return points;
 }
 

@@ -47,7 +47,8 @@ struct Priced {
   std::int64_t needed = 0;
 };
 
-/// Every point of the space. What needs more than `enough` is told as any number above it that is not too large.
+/// Every point of the space, in its order. What needs more than `enough` is told as any number above it that is not too
+/// large.
 std::vector<Priced> price_all(Engine& engine, Bytes enough = simulator::kWholePrediction);
 
 }  // namespace fsdp::planner
