@@ -77,7 +77,7 @@ function(fsdp_test_executable LABEL SOURCES DEPENDS)
   # What takes time is in the libraries: not to optimize the cases themselves takes a third off their build.
   target_compile_options(${LABEL}_test PRIVATE $<$<CONFIG:Debug>:-O0>)
   fsdp_precompile(${LABEL}_test standard test property)
-  fsdp_unity(${LABEL}_test 8)
+  fsdp_unity(${LABEL}_test 16)
   gtest_discover_tests(${LABEL}_test
     TEST_PREFIX ${LABEL}/
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}

@@ -335,7 +335,7 @@ TEST(ModelMessages, OfWorkloads) {
       R"(--trainable: The pattern "layers.*.self_atn" matches no parameter of Small. Did you mean "layers.*.self_attn"?)");
   expect_message(
       Workload{.frozen = {"xyz"}},
-      R"(--frozen: The pattern "xyz" matches no parameter of Small. Write a module or a parameter, with * for any characters.)");
+      R"(--freeze: The pattern "xyz" matches no parameter of Small. Write a module or a parameter, with * for any characters.)");
 }
 
 TEST(ModelMessages, OfPositionsThatTheModelLacks) {

@@ -10,7 +10,7 @@
 namespace fsdp::planner {
 namespace {
 
-const std::string kSpecs = "model_specs";
+const std::string kLibraryFolder = "model_specs";
 
 /// Of a model of 200 kB, so that what differs is the machines. 8 samples on each GPU.
 PlanRequest small_request() {
@@ -49,13 +49,14 @@ TEST(MachineSizes, UpToALimitAreThoseForRent) {
 }
 
 TEST(CompareMachines, EachHasThePlanThatNamingItAloneGives) {
-  const auto compared = compare_machines(small_request(), {.gpu_names = {"T4", "L4"}, .gpus = {1, 4}}, kSpecs, brief());
+  const auto compared =
+      compare_machines(small_request(), {.gpu_names = {"T4", "L4"}, .gpus = {1, 4}}, kLibraryFolder, brief());
   ASSERT_TRUE(compared) << to_string(compared.error().front());
   ASSERT_EQ(compared->machines.size(), 4U);
   for (const ComparedMachine& machine : compared->machines) {
     PlanRequest alone = small_request();
     alone.choices = with_change(alone.choices, machine.change);
-    auto request = resolve(alone, kSpecs);
+    auto request = resolve(alone, kLibraryFolder);
     ASSERT_TRUE(request);
     request->space.explain = false;
     const auto found = search(request->spec, request->workload, request->cluster, request->space);
@@ -70,7 +71,7 @@ TEST(CompareMachines, EachHasThePlanThatNamingItAloneGives) {
 TEST(CompareMachines, TheBestOneHasMostSamplesASecondOrTheCheapest) {
   const MachineRange range{.gpu_names = {"T4", "L4"}, .gpus = {1, 4}};
   CompareOptions options = brief();
-  const auto fastest = compare_machines(small_request(), range, kSpecs, options);
+  const auto fastest = compare_machines(small_request(), range, kLibraryFolder, options);
   ASSERT_TRUE(fastest);
   const auto is_faster = [](const ComparedMachine& a, const ComparedMachine& b) {
     return a.samples_per_second() > b.samples_per_second();
@@ -83,7 +84,7 @@ TEST(CompareMachines, TheBestOneHasMostSamplesASecondOrTheCheapest) {
   for (const auto& [dear, cheap] : {std::pair("T4", "L4"), std::pair("L4", "T4")}) {
     options.objective = MachineObjective::Cost;
     options.prices = {{dear, 100}, {"", 1}};
-    const auto compared = compare_machines(small_request(), range, kSpecs, options);
+    const auto compared = compare_machines(small_request(), range, kLibraryFolder, options);
     ASSERT_TRUE(compared);
     EXPECT_TRUE(compared->machines.front().name.ends_with(cheap)) << compared->machines.front().name;
     for (const ComparedMachine& machine : compared->machines) {
@@ -97,7 +98,8 @@ TEST(CompareMachines, TheBestOneHasMostSamplesASecondOrTheCheapest) {
 TEST(CompareMachines, WhatFitsStandsBeforeWhatDoesNotAndWhatMakesNoSense) {
   PlanRequest request{.model = "qwen3_1_7b"};
   request.choices.shard = 2;
-  const auto compared = compare_machines(request, {.gpu_names = {"T4", "H100 SXM"}, .gpus = {1, 2}}, kSpecs, brief());
+  const auto compared =
+      compare_machines(request, {.gpu_names = {"T4", "H100 SXM"}, .gpus = {1, 2}}, kLibraryFolder, brief());
   ASSERT_TRUE(compared) << to_string(compared.error().front());
   ASSERT_EQ(compared->machines.size(), 4U);
   EXPECT_EQ(compared->machines[0].name, "2x H100 SXM");
@@ -110,7 +112,7 @@ TEST(CompareMachines, WhatFitsStandsBeforeWhatDoesNotAndWhatMakesNoSense) {
 
 TEST(CompareMachines, WhereNothingFitsTheOneThatComesNearestIsFirst) {
   PlanRequest request{.model = "llama3_1_8b"};
-  const auto compared = compare_machines(request, {.gpu_names = {"T4"}, .gpus = {1, 2}}, kSpecs, brief());
+  const auto compared = compare_machines(request, {.gpu_names = {"T4"}, .gpus = {1, 2}}, kLibraryFolder, brief());
   ASSERT_TRUE(compared) << to_string(compared.error().front());
   EXPECT_EQ(compared->result.verdict, Verdict::DoesNotFit);
   EXPECT_LT(compared->machines[0].needed, compared->machines[1].needed);
@@ -118,7 +120,7 @@ TEST(CompareMachines, WhereNothingFitsTheOneThatComesNearestIsFirst) {
 }
 
 Errors errors_of(const PlanRequest& request, const MachineRange& range, CompareOptions options = brief()) {
-  const auto compared = compare_machines(request, range, kSpecs, options);
+  const auto compared = compare_machines(request, range, kLibraryFolder, options);
   return compared ? Errors() : compared.error();
 }
 

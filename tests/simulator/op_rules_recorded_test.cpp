@@ -15,7 +15,7 @@ struct RecordedCall {
   AllocationCounts forward, backward;
 };
 
-std::map<std::string, RecordedCall> read_golden() {
+std::map<std::string, RecordedCall> read_recorded_calls() {
   std::ifstream file("tests/golden/stub_gpu/ops.txt");
   std::map<std::string, RecordedCall> calls;
   for (std::string line; std::getline(file, line);) {
@@ -58,7 +58,7 @@ void PrintTo(const RecordedOp& op, std::ostream* out) {
 class RecordedOps : public testing::TestWithParam<RecordedOp> {};
 
 TEST_P(RecordedOps, AllocateTheSame) {
-  static const std::map<std::string, RecordedCall> golden = read_golden();
+  static const std::map<std::string, RecordedCall> golden = read_recorded_calls();
   const RecordedOp& op = GetParam();
   ASSERT_TRUE(golden.contains(op.name));
   BlockBuilder b("op", "Op", op.inputs);
