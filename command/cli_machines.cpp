@@ -6,7 +6,7 @@
 #include <array>
 
 #include "command/cli_values.h"
-#include "core/base/limits.h"
+#include "core/base/split.h"
 
 namespace fsdp::planner {
 
@@ -16,22 +16,12 @@ constexpr EnumName<MachineObjective> kObjectives[] = {{MachineObjective::Time, "
                                                       {MachineObjective::Cost, "cost"}};
 constexpr EnumTable<MachineObjective> kObjectiveTable{"objective", kObjectives};
 
-std::vector<std::string> parts_of(const std::string& text) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 /// The numbers of a list; what is none of them to `errors`.
 std::vector<int> numbers_of(const CommandLine& line, Option option, std::int64_t most, Errors& errors) {
   std::vector<int> numbers;
   const std::optional<std::string> text = line.value(option);
   if (!text) return numbers;
-  for (const std::string& part : parts_of(*text)) {
+  for (const std::string_view part : split(*text, ',')) {
     const Result<std::int64_t> number = read_count(part, flag_of(option), 1, most);
     if (number) numbers.push_back(static_cast<int>(*number));
     if (!number) append(errors, number.error());
@@ -42,7 +32,8 @@ std::vector<int> numbers_of(const CommandLine& line, Option option, std::int64_t
 std::vector<std::string> names_of(const CommandLine& line, Errors& errors) {
   const std::optional<std::string> text = line.value(Option::GpuName);
   if (!text) return {};
-  std::vector<std::string> names = parts_of(*text);
+  const std::vector<std::string_view> parts = split(*text, ',');
+  std::vector<std::string> names(parts.begin(), parts.end());
   if (std::find(names.begin(), names.end(), "") != names.end()) {
     errors.push_back({std::string(flag_of(Option::GpuName)), fmt::format("\"{}\" has an empty name.", *text),
                       "Write names with a comma between: --gpu L4,A10G."});
@@ -55,10 +46,10 @@ std::vector<GpuPrice> prices_of(const CommandLine& line, Errors& errors) {
   const std::optional<std::string> text = line.value(Option::Price);
   if (!text) return {};
   std::vector<GpuPrice> prices;
-  for (const std::string& part : parts_of(*text)) {
+  for (const std::string_view part : split(*text, ',')) {
     const std::size_t equals = part.find('=');
-    const std::string name = equals == std::string::npos ? "" : part.substr(0, equals);
-    const std::string number = equals == std::string::npos ? part : part.substr(equals + 1);
+    const std::string name(equals == std::string_view::npos ? "" : part.substr(0, equals));
+    const std::string_view number = equals == std::string_view::npos ? part : part.substr(equals + 1);
     const Result<double> price = read_number_above_zero(number, flag_of(Option::Price));
     if (!price) append(errors, price.error());
     const bool is_twice =
@@ -91,8 +82,9 @@ MachineWords read_machine_words(const CommandLine& line, Errors& errors) {
   words.range.nodes = numbers_of(line, Option::Nodes, kMostNodes, errors);
   words.range.gpu_names = names_of(line, errors);
   OptionReader read(line, errors);
-  if (const auto most = read.count(Option::AtMost))
+  if (const auto most = read.count(Option::AtMost)) {
     words.range.at_most = static_cast<int>(std::min<std::int64_t>(*most, kLargestCount - 1));
+  }
   words.objective = read.choice(Option::Objective, kObjectiveTable).value_or(MachineObjective::Time);
   words.prices = prices_of(line, errors);
   for (const Option option : kLists) words.rest.values[static_cast<std::size_t>(option)].clear();

@@ -10,6 +10,7 @@
 
 #include "command/cli_options.h"
 #include "core/base/nearest.h"
+#include "core/base/split.h"
 
 namespace fsdp::planner {
 
@@ -18,13 +19,7 @@ namespace {
 constexpr std::string_view kHelpHint = "Run \"fsdp-plan --help\" for all options.";
 
 std::vector<std::string_view> spellings_of(const OptionInfo& info) {
-  std::vector<std::string_view> names;
-  for (std::string_view rest = info.names; !rest.empty();) {
-    const std::size_t comma = rest.find(',');
-    names.push_back(rest.substr(0, comma));
-    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
-  }
-  return names;
+  return split(info.names, ',');
 }
 
 /// The word with today's name of its option, and a sentence about it to `notes`.

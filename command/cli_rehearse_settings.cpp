@@ -15,6 +15,7 @@
 #include "command/cli_values.h"
 #include "core/base/nearest.h"
 #include "core/base/parse_units.h"
+#include "core/base/split.h"
 #include "runs/rehearse_plan.h"
 
 namespace fsdp::planner {
@@ -29,16 +30,14 @@ std::optional<RankChoice> read_ranks(const CommandLine& line, Errors& errors) {
   if (*text == "all") return RankChoice{.kind = RankChoice::Kind::All};
   if (*text == "worst") return RankChoice{.kind = RankChoice::Kind::Worst};
   std::set<std::int64_t> numbers;
-  for (std::size_t begin = 0; begin <= text->size();) {
-    const std::size_t end = std::min(text->find(',', begin), text->size());
-    const std::optional<std::int64_t> number = parse_integer(std::string_view(*text).substr(begin, end - begin));
+  for (const std::string_view part : split(*text, ',')) {
+    const std::optional<std::int64_t> number = parse_integer(part);
     if (!number || *number < 0) {
-      errors.push_back({"--rank", fmt::format("\"{}\" is not a rank.", text->substr(begin, end - begin)),
-                        "Write a number, numbers with commas, all or worst."});
+      errors.push_back(
+          {"--rank", fmt::format("\"{}\" is not a rank.", part), "Write a number, numbers with commas, all or worst."});
       return std::nullopt;
     }
     numbers.insert(*number);
-    begin = end + 1;
   }
   return RankChoice{.kind = RankChoice::Kind::Numbers, .numbers = {numbers.begin(), numbers.end()}};
 }

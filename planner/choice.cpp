@@ -40,9 +40,9 @@ std::string wrapping_label(const Wrap& wrap, bool has_blocks, bool ends, bool fr
 
 /// Units inside blocks matter where blocks are large: up to four of them are on a device at a time, gathered or as
 /// gradients.
-bool looks_inside_blocks(const Space& space, const Model& model, const Cluster& cluster) {
+bool looks_inside_blocks(const Space& space, const Model& model, const Cluster& cluster, const Wrappables& wrappables) {
   if (space.parts_from == 0) return true;
-  const std::int64_t gathered = largest_block(model) * size_of(activation_dtype(model, space.base)).count();
+  const std::int64_t gathered = wrappables.largest_block * size_of(activation_dtype(model, space.base)).count();
   return gathered >= cluster.gpu.usable_memory.value.count() / space.parts_from;
 }
 
@@ -52,10 +52,9 @@ std::vector<Wrap> block_wraps(const Space& space, const Model& model, const Clus
   if (space.wrap) return {*space.wrap};
   std::vector<Wrap> wraps;
   for (const std::int64_t blocks : space.blocks_per_unit) wraps.push_back(Wrap{blocks, {}});
-  if (!looks_inside_blocks(space, model, cluster)) return wraps;
+  if (!looks_inside_blocks(space, model, cluster, wrappables)) return wraps;
   for (const BlockParts parts : space.block_parts) {
-    const auto& inside = parts == BlockParts::Sublayers ? wrappables.sublayers : wrappables.projections;
-    if (!inside.empty()) wraps.push_back(Wrap{1, {}, parts});
+    if (!wrappables.inside(parts).empty()) wraps.push_back(Wrap{1, {}, parts});
   }
   return wraps;
 }

@@ -169,18 +169,10 @@ Bytes PredictedCost::with_margin(Bytes device, const Choice& choice) {
 std::int64_t PredictedCost::needed_at_least(const Box& box) {
   const Choice choice = choice_at(box.family, box.ranges[0].first, box.ranges[1].last);
   const simulator::Outcome& live = outcome(choice, Detail::Live);
-  if (!box.is_point()) {
-    const Bytes slack(
-        lower_bounds_.live_slack(families_.families[box.family], box.ranges[0].size() > 1, box.ranges[1].size() > 1));
-    return with_margin(live.device_lower_bound - slack, choice).count();
-  }
-  const Bytes reserved = live.reserved_lower_bound;
-  Plan plan = base_;
-  plan.mesh = families_.families[choice.family].mesh;
-  const auto terms = simulator::outside_terms(predictor_of(choice).cluster(), plan);
-  Bytes device = reserved;
-  for (const DeviceTerm& term : terms) device += term.bytes;
-  return (device + simulator::margin(reserved, terms, plan)).count();
+  if (box.is_point()) return with_margin(live.own_lower_bound, choice).count();
+  const Bytes slack(
+      lower_bounds_.live_slack(families_.families[box.family], box.ranges[0].size() > 1, box.ranges[1].size() > 1));
+  return with_margin(live.device_lower_bound - slack, choice).count();
 }
 
 std::string SmallestCost::level_name(int level) const {

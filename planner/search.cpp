@@ -64,8 +64,8 @@ Candidate candidate_of(PredictedCost& cost, const Families& families, const Choi
 }
 
 /// `num_beyond`: plans that were taken out of the space for their need of host memory.
-Proof proof_of(const BranchAndBound& search, const CostModel& cost, std::int64_t num_beyond) {
-  const LevelCounts counts = search.counts();
+Proof proof_of(const BranchAndBound& search, const LevelCounts& counts, const CostModel& cost,
+               std::int64_t num_beyond) {
   Proof proof;
   proof.space = counts.space + num_beyond;
   proof.evaluated = counts.evaluated;
@@ -245,18 +245,13 @@ struct Attempt {
   }
 
   Proof proof() const {
-    if (!smallest) return proof_of(fastest, cost, limit.num_beyond());
-    Proof proof = proof_of(*smallest, memory, limit.num_beyond());
+    if (!smallest) return proof_of(fastest, fastest.counts(), cost, limit.num_beyond());
+    LevelCounts counts = smallest->counts();
     // The smallest of them does not fit: what needs more than that is too large.
-    std::vector<RuledOut> ruled_out;
-    for (int level = 0; level < memory.num_levels(); ++level) {
-      RuledOut sum{fmt::format("too large, by {}", memory.level_name(level)), 0};
-      const LevelCounts counts = smallest->counts();
-      sum.plans = counts.too_large[level] + counts.too_slow[level];
-      if (sum.plans > 0) ruled_out.push_back(std::move(sum));
+    for (std::size_t level = 0; level < counts.too_large.size(); ++level) {
+      counts.too_large[level] += std::exchange(counts.too_slow[level], 0);
     }
-    proof.ruled_out = std::move(ruled_out);
-    return proof;
+    return proof_of(*smallest, counts, memory, limit.num_beyond());
   }
 
   std::int64_t num_broken_bounds() const {

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "core/base/nearest.h"
+#include "core/base/split.h"
 #include "planner/choice.h"
 
 namespace fsdp::planner {
@@ -46,9 +47,7 @@ Result<Wrap> parse_wrap(std::string_view text) {
     return Wrap{*count, {}};
   }
   Wrap wrap;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string_view pattern = text.substr(begin, end - begin);
+  for (const std::string_view pattern : split(text, ',')) {
     if (pattern.empty()) {
       return failure(
           "--wrap", fmt::format("\"{}\" has an empty pattern.", text),
@@ -56,7 +55,6 @@ Result<Wrap> parse_wrap(std::string_view text) {
           "\"model.layers.*,lm_head\".");
     }
     wrap.patterns.emplace_back(pattern);
-    begin = end + 1;
   }
   return wrap;
 }

@@ -57,10 +57,6 @@ struct Subtree {
   bool has_block = false;        ///< Is or contains one.
 };
 
-bool is_inside(std::string_view name, std::string_view module) {
-  return module.empty() || (name.starts_with(module) && name.size() > module.size() && name[module.size()] == '.');
-}
-
 /// Whether a module is another one or lies below it; a reader of -1 runs when the root's forward has returned.
 bool lies_in(const Model& model, int module, int above) {
   while (module >= 0 && module != above) module = at(model, module).parent;
@@ -263,6 +259,9 @@ Wrappables wrappables_of(const Model& model) {
   wrappables.sublayers = inside_of(model, subtrees, [](const BlockCutter& block) { return block.sublayers(); });
   wrappables.projections = inside_of(model, subtrees, [](const BlockCutter& block) { return block.projections(); });
   add_outsiders(model, subtrees, 0, wrappables);
+  for (const Subtree& subtree : subtrees) {
+    if (subtree.is_block) wrappables.largest_block = std::max(wrappables.largest_block, subtree.parameters);
+  }
   return wrappables;
 }
 
@@ -297,7 +296,7 @@ Result<Wrapping> wrapping_of(const Model& model, const Wrappables& wrappables, c
                              bool frozen) {
   Wrapping wrapping;
   if (wrap.parts != BlockParts::Whole) {
-    const auto& inside = wrap.parts == BlockParts::Sublayers ? wrappables.sublayers : wrappables.projections;
+    const auto& inside = wrappables.inside(wrap.parts);
     if (inside.empty()) {
       return failure("--wrap", fmt::format("No block of {} has modules inside that can be units.", model.name),
                      "Write \"blocks\", a number of blocks, or \"root\".");
@@ -315,15 +314,6 @@ Result<Wrapping> wrapping_of(const Model& model, const Wrappables& wrappables, c
     for (const int module : wrappables.frozen) wrapping.others.push_back({at(model, module).name});
   }
   return wrapping;
-}
-
-std::int64_t largest_block(const Model& model) {
-  const std::vector<Subtree> subtrees = subtrees_of(model);
-  std::int64_t largest = 0;
-  for (std::size_t i = 0; i < subtrees.size(); ++i) {
-    if (subtrees[i].is_block) largest = std::max(largest, subtrees[i].parameters);
-  }
-  return largest;
 }
 
 Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std::string>& patterns) {

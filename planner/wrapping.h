@@ -35,8 +35,14 @@ struct Wrappables {
   /// [stack][block] Units inside each block, children first, and last the block itself where enough is left of it.
   /// Both empty where no block can be cut; wrapping.cpp says where blocks are cut.
   std::vector<std::vector<std::vector<int>>> sublayers, projections;
-  std::vector<int> ends;    ///< Embeddings, heads and other large modules outside of the stacks.
-  std::vector<int> frozen;  ///< Modules outside of the stacks without a trained parameter.
+  std::vector<int> ends;           ///< Embeddings, heads and other large modules outside of the stacks.
+  std::vector<int> frozen;         ///< Modules outside of the stacks without a trained parameter.
+  std::int64_t largest_block = 0;  ///< Its elements; 0: there are no stacks.
+
+  /// REQUIRES: not BlockParts::Whole.
+  const std::vector<std::vector<std::vector<int>>>& inside(BlockParts parts) const {
+    return parts == BlockParts::Sublayers ? sublayers : projections;
+  }
 };
 
 /// A module may be a unit when its forward is called, it has parameters, none of them is read outside of that forward,
@@ -48,9 +54,6 @@ Wrappables wrappables_of(const Model& model);
 /// which none can be cut. REQUIRES: no patterns.
 Result<Wrapping> wrapping_of(const Model& model, const Wrappables& wrappables, const Wrap& wrap, bool ends,
                              bool frozen);
-
-/// Elements of the largest block; 0: there are no stacks.
-std::int64_t largest_block(const Model& model);
 
 /// Exactly the modules that match. Error: a pattern that matches no module that can be a unit.
 Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std::string>& patterns);

@@ -25,10 +25,10 @@ Cell short_cell(double value) {
   return {value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:#.3g}", value), fmt::format("{:.6g}", value)};
 }
 
-std::vector<Cell> row_of(const ComparedMachine& machine, bool with_prices) {
+std::vector<Cell> row_of(const ComparedMachine& machine, bool with_prices, std::size_t num_columns) {
   std::vector<Cell> row = {machine.name};
   if (!machine.why_not.empty()) {
-    row.resize(with_prices ? 7 : 6);
+    row.resize(num_columns);
     row.back() = {machine.why_not, machine.why_not, Style::Warning};
     return row;
   }
@@ -52,7 +52,8 @@ Table table_of(const std::vector<ComparedMachine>& machines) {
                           {"GPU-s/sample", "gpu_seconds_per_sample", true}}};
   if (with_prices) table.columns.push_back({"price/1,000", "price_per_1000_samples", true});
   table.columns.push_back({"", "verdict"});
-  for (const ComparedMachine& machine : machines) table.rows.push_back(row_of(machine, with_prices));
+  for (const ComparedMachine& machine : machines)
+    table.rows.push_back(row_of(machine, with_prices, table.columns.size()));
   return table;
 }
 

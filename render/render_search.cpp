@@ -7,6 +7,7 @@
 
 #include "core/base/name_ranges.h"
 #include "core/base/parse_units.h"
+#include "core/base/split.h"
 #include "render/choice_words.h"
 #include "render/render_plan.h"
 #include "text/figures.h"
@@ -68,12 +69,8 @@ Table table_of(const std::string& name, const std::string& title, const std::vec
 
 /// An option with rows of names folded: shells expand "{0..14}" to the same words.
 std::string folded(const std::string& flag) {
-  std::vector<std::string> words;
-  for (std::size_t begin = 0; begin <= flag.size();) {
-    const std::size_t end = std::min(flag.find(' ', begin), flag.size());
-    words.push_back(flag.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  const std::vector<std::string_view> parts = split(flag, ' ');
+  const std::vector<std::string> words(parts.begin(), parts.end());
   return fmt::format("{}", fmt::join(fold_names(words), " "));
 }
 

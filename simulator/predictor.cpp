@@ -50,9 +50,12 @@ struct Predictor::Impl {
     outcome.device_lower_bound = live.reserved_lower_bound();
     const auto settings = parse_allocator_settings(plan.runtime.allocator_settings);
     const bool has_plain_pools = settings && pools_suffice(*settings);
-    outcome.reserved_lower_bound =
+    outcome.own_lower_bound =
         has_plain_pools ? live.segments_lower_bound(settings->large_segment_size) : outcome.device_lower_bound;
-    for (const DeviceTerm& term : outside_terms(cluster, plan)) outcome.device_lower_bound += term.bytes;
+    for (const DeviceTerm& term : outside_terms(cluster, plan)) {
+      outcome.device_lower_bound += term.bytes;
+      outcome.own_lower_bound += term.bytes;
+    }
     return {};
   }
 

@@ -44,9 +44,9 @@ struct Outcome {
   Seconds compute{0};
   Seconds exposed_communication{0};
   Bytes device_lower_bound;  ///< Never above `peaks.device`.
-  /// With `Detail::Live`: never above `peaks.reserved`, and nearer to it, since no pool has less than its own segments.
-  /// A bound of this plan alone: `device_lower_bound` bounds its neighbors, too (planner/predicted_cost.cpp).
-  Bytes reserved_lower_bound;
+  /// With `Detail::Live`: the same and nearer to it, since no pool has less than its own segments. A bound of this plan
+  /// alone: `device_lower_bound` bounds its neighbors, too (planner/predicted_cost.cpp).
+  Bytes own_lower_bound;
   /// With `Detail::Memory`; reserved and device also with `Detail::Device`. These two are of the rank that needs most,
   /// the others of rank 0.
   MemoryPeaks peaks;

@@ -150,6 +150,11 @@ const D* find_dimension(const std::vector<D>& dimensions, std::string_view name)
   return nullptr;
 }
 
+/// Whether a name lies below a module, as its parameters and modules do; below the root, "", all do.
+inline bool is_inside(std::string_view name, std::string_view module) {
+  return module.empty() || (name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.');
+}
+
 /// A value that lives until the forward of the root returns though nothing there uses it any more, such as the hidden
 /// states that a model returns.
 struct HeldValue {

@@ -19,10 +19,6 @@ using planner::PlanChoice;
 
 namespace {
 
-bool is_inside(std::string_view name, std::string_view module) {
-  return module.empty() || (name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.');
-}
-
 int index_of(const Model& model, std::string_view module) {
   for (std::size_t i = 0; i < model.modules.size(); ++i) {
     if (model.modules[i].name == module) return static_cast<int>(i);

@@ -32,7 +32,7 @@ class OptimizerWalk {
       for (const ShardedParameter& p : unit.parameters) shard_of_[p.parameter] = &p;
     }
     for (const ShardedParameter* shard : shard_of_) {
-      if (shard != nullptr) shards_.push_back({*shard});
+      if (shard != nullptr) shards_.push_back(shard);
     }
     for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
       for (const int module : in_.layout->units[u].modules) unit_of_module_.emplace_back(module, static_cast<int>(u));
@@ -47,7 +47,7 @@ class OptimizerWalk {
         return to_empty(0);
       case Initialization::Device:
         buffers();
-        for (const Shard& shard : shards_) make_full(shard.parameter);
+        for (const ShardedParameter* shard : shards_) make_full(*shard);
         for (const ShardedUnit& unit : in_.layout->units) cut(unit);
         return;
       case Initialization::Cpu: {
@@ -67,10 +67,10 @@ class OptimizerWalk {
     constexpr std::int64_t kChunk = 65536;  // Elements that one block of the norm kernel sums.
     std::int64_t count = 0;
     std::int64_t chunks = 1;
-    for (const Shard& shard : shards_) {
-      if (!shard.parameter.receives_gradient) continue;
+    for (const ShardedParameter* shard : shards_) {
+      if (!shard->receives_gradient) continue;
       ++count;
-      chunks = std::max(chunks, (shard.parameter.local_elements + kChunk - 1) / kChunk);
+      chunks = std::max(chunks, (shard->local_elements + kChunk - 1) / kChunk);
     }
     if (count == 0) return sink_.collective();
     const auto make = [&](SingleTensor what, std::int64_t bytes) {
@@ -81,9 +81,9 @@ class OptimizerWalk {
     const bool has_kernel = in_.limits.num_sms > 0;  // CUDA's own; on CPU each gradient is summed by itself.
     if (has_kernel) make(ClipBuffer, 4 * count * chunks);
     std::int64_t norms = 0;
-    for (const Shard& shard : shards_) {
-      if (!shard.parameter.receives_gradient) continue;
-      const int p = shard.parameter.parameter;
+    for (const ShardedParameter* shard : shards_) {
+      if (!shard->receives_gradient) continue;
+      const int p = shard->parameter;
       alloc(ParameterTensor::OptimizerTemp, p, element_size(p), MemoryCategory::Temp);
       norms += element_size(p);
     }
@@ -94,9 +94,9 @@ class OptimizerWalk {
     for (const SingleTensor stack : {ClipNorms4, ClipNorms3}) drop(stack);
     make(ClipScalar, 4);
     for (const SingleTensor stack : {ClipNorms2, ClipNorms}) drop(stack);
-    for (const Shard& shard : shards_) {
-      if (!shard.parameter.receives_gradient) continue;
-      sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, shard.parameter.parameter));
+    for (const ShardedParameter* shard : shards_) {
+      if (!shard->receives_gradient) continue;
+      sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, shard->parameter));
     }
     for (const SingleTensor scalar : {ClipScalar2, ClipScalar3, ClipScalar4}) make(scalar, 4);
     for (const SingleTensor scalar : {ClipScalar2, ClipScalar3}) drop(scalar);
@@ -124,10 +124,6 @@ class OptimizerWalk {
   }
 
  private:
-  struct Shard {
-    const ShardedParameter& parameter;
-  };
-
   std::int64_t element_size(int p) const { return size_of(in_.layout->parameter_dtype[p]).count(); }
 
   // fsdp-exec, which has no other way: the padded shards at once.
@@ -213,23 +209,21 @@ class OptimizerWalk {
                 MemoryStream::Compute, MemoryCategory::Buffer);
   }
 
-  bool is_updated(const Shard& shard) const {
-    return shard.parameter.receives_gradient && shard.parameter.local_elements > 0;
-  }
+  bool is_updated(const ShardedParameter& shard) const { return shard.receives_gradient && shard.local_elements > 0; }
 
   void make_states() {
     const Optimizer& optimizer = in_.plan->optimizer;
     const bool adam = optimizer.kind != OptimizerKind::Sgd;
     if (!adam && optimizer.momentum == 0) return;
-    for (const Shard& shard : shards_) {
-      const int p = shard.parameter.parameter;
+    for (const ShardedParameter* shard : shards_) {
+      const int p = shard->parameter;
       // An empty shard has a step count too.
-      if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard.parameter.receives_gradient) {
+      if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard->receives_gradient) {
         alloc(ParameterTensor::StepCount, p, 4, MemoryCategory::OptState);
       }
-      if (!is_updated(shard)) continue;
-      moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard.parameter);
-      if (adam) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, shard.parameter);
+      if (!is_updated(*shard)) continue;
+      moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, *shard);
+      if (adam) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, *shard);
     }
   }
 
@@ -254,16 +248,16 @@ class OptimizerWalk {
   }
 
   void temporaries(ParameterTensor what) {
-    for (const Shard& shard : shards_) {
-      if (!is_updated(shard)) continue;
-      const int p = shard.parameter.parameter;
-      alloc(what, p, shard.parameter.local_elements * element_size(p), MemoryCategory::Temp);
+    for (const ShardedParameter* shard : shards_) {
+      if (!is_updated(*shard)) continue;
+      const int p = shard->parameter;
+      alloc(what, p, shard->local_elements * element_size(p), MemoryCategory::Temp);
     }
   }
 
   void drop_temporaries(ParameterTensor what) {
     for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard) {
-      if (is_updated(*shard)) sink_.free(in_.ids->of(what, shard->parameter.parameter));
+      if (is_updated(**shard)) sink_.free(in_.ids->of(what, (*shard)->parameter));
     }
   }
 
@@ -291,10 +285,10 @@ class OptimizerWalk {
     const auto drop = [&](ParameterTensor what, int p) {
       if (p >= 0) sink_.free(in_.ids->of(what, p));
     };
-    for (const Shard& shard : shards_) {
-      if (!is_updated(shard)) continue;
-      const int p = shard.parameter.parameter;
-      const std::int64_t bytes = shard.parameter.local_elements * element_size(p);
+    for (const ShardedParameter* shard : shards_) {
+      if (!is_updated(*shard)) continue;
+      const int p = shard->parameter;
+      const std::int64_t bytes = shard->local_elements * element_size(p);
       if (adds_decay) drop(ParameterTensor::DecayedGrad, before);
       if (adds_decay) alloc(ParameterTensor::DecayedGrad, p, bytes, MemoryCategory::Temp);
       if (adam) {
@@ -313,7 +307,7 @@ class OptimizerWalk {
   const Model& model_;
   Sink& sink_;
   std::vector<const ShardedParameter*> shard_of_;    // [num parameters]
-  std::vector<Shard> shards_;                        // In the order of model.parameters().
+  std::vector<const ShardedParameter*> shards_;      // In the order of model.parameters().
   std::vector<std::pair<int, int>> unit_of_module_;  // Modules that units are made of, rising, with their units.
   std::vector<bool> is_unpadded_;                    // [num parameters] Made, and not padded yet.
   bool has_states_ = false;

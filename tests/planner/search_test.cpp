@@ -214,7 +214,7 @@ RC_GTEST_PROP(Search, APredictorThatHasSeenOtherPlansAnswersAsANewOne, ()) {
       RC_ASSERT(is.exposed_communication == expected.exposed_communication);
       RC_ASSERT(is.peaks == expected.peaks);
       RC_ASSERT(is.device_lower_bound == expected.device_lower_bound);
-      RC_ASSERT(is.reserved_lower_bound == expected.reserved_lower_bound);
+      RC_ASSERT(is.own_lower_bound == expected.own_lower_bound);
     }
   }
 }

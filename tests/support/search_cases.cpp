@@ -77,13 +77,12 @@ Case random_case() {
 }
 
 Engine::Engine(const Case& c)
-    : predictors(std::make_shared<Predictors>(*Predictors::make(c.spec, c.workload, c.cluster, micro_batches_of(c)))),
-      families(*families_of(c.space, predictors->of(predictors->micro_batches().front()).model(), c.cluster)),
-      cost(c.space.base, families,
-           [this](std::int64_t micro) -> simulator::Predictor& { return predictors->of(micro); }) {}
+    : Engine(c, std::make_shared<Predictors>(*Predictors::make(c.spec, c.workload, c.cluster, micro_batches_of(c)))) {}
 
-Engine::Engine(const Case& c, const Engine& other)
-    : predictors(other.predictors),
+Engine::Engine(const Case& c, const Engine& other) : Engine(c, other.predictors) {}
+
+Engine::Engine(const Case& c, std::shared_ptr<Predictors> shared)
+    : predictors(std::move(shared)),
       families(*families_of(c.space, predictors->of(predictors->micro_batches().front()).model(), c.cluster)),
       cost(c.space.base, families,
            [this](std::int64_t micro) -> simulator::Predictor& { return predictors->of(micro); }) {}

@@ -38,6 +38,9 @@ struct Engine {
   std::shared_ptr<Predictors> predictors;
   Families families;
   PredictedCost cost;
+
+ private:
+  Engine(const Case& c, std::shared_ptr<Predictors> shared);
 };
 
 /// A point with its full prediction.
