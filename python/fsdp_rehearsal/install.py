@@ -70,6 +70,10 @@ def install(settings: Settings, is_owner: bool) -> None:
             except Exception as error:
                 failed(type(part).__name__, error)
         record.readbacks.install(stub)
+        if settings.capture and is_owner:
+            from fsdp_capture.session import Session
+
+            Session(settings.capture, steps, phases, modules, history, meter, record.stop).install(torch)
         if settings.follow_values:
             try:
                 known_values.install(torch, stub, settings.routing == "balanced", modules.in_forward, lambda: steps.calls)

@@ -26,6 +26,7 @@ class Settings:
     local_world_size: Optional[int] = None
     snapshot: str = ""  # file for PyTorch's memory viewer
     trace: str = ""  # file for every allocator event
+    capture: str = ""  # file for the model that a step of the script is
     progress: str = ""  # file for one short text, what the process is at
     pause: Optional[float] = None  # seconds of sleep after a step of DDP; None: wait for NCCL's watchdog instead
     follow_values: bool = True  # answer reads of device contents that the host can know
@@ -67,6 +68,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         local_world_size=number("LOCAL_WORLD_SIZE", int, None, 1),
         snapshot=environ.get(_PREFIX + "SNAPSHOT", ""),
         trace=environ.get(_PREFIX + "TRACE", ""),
+        capture=environ.get(_PREFIX + "CAPTURE", ""),
         progress=environ.get(_PREFIX + "PROGRESS", ""),
         pause=number("PAUSE", float, None, 0),
         follow_values=values == "follow",

@@ -1,0 +1,304 @@
+"""A captured model as it is written: the structure of the step, and for each way in which it was recorded the tapes of its
+calls. Calls that are alike in everything share a block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Optional
+
+from fsdp_capture.gradient_links import Flow
+from fsdp_capture.recorder import Recording
+from fsdp_capture.replay import Replay, recorded_peak
+from fsdp_capture.structure import Structure, structure_of
+from fsdp_capture.tapes import CallTape, Interface, TapeWriter, interface_of
+from fsdp_capture.values import Storages, find_values
+
+_TOLERANCE = 0.005  # of the peak
+
+Kind = tuple[str, bool]  # dtype of the activations, checkpointed
+
+
+class CaptureError(Exception):
+    """What keeps a script from being captured, in one sentence."""
+
+
+def describe(root: Any) -> dict[str, Any]:
+    """Modules, parameters and buffers, before anything is changed."""
+    names: dict[int, list[str]] = {}
+    parameters = dict(root.named_parameters(remove_duplicate=False))
+    for name, parameter in parameters.items():
+        names.setdefault(id(parameter), []).append(name)
+    kept = [name for name, p in parameters.items() if names[id(p)][0] == name]
+    persistent = set(root.state_dict(keep_vars=True))
+    return {
+        "modules": [{"name": name, "class": type(module).__name__} for name, module in root.named_modules()],
+        "parameters": [
+            {
+                "name": name,
+                "shape": list(parameters[name].shape),
+                "dtype": str(parameters[name].dtype)[6:],
+                "trainable": parameters[name].requires_grad,
+                "tied_names": names[id(parameters[name])][1:],
+            }
+            for name in kept
+        ],
+        "buffers": [
+            {"name": name, "shape": list(b.shape), "dtype": str(b.dtype)[6:], "persistent": name in persistent}
+            for name, b in root.named_buffers()
+        ],
+    }
+
+
+def model_of(
+    described: dict[str, Any],
+    stacks: list[list[str]],
+    addresses: dict[Kind, dict[int, str]],
+    recordings: dict[Kind, Recording],
+    facts: dict[str, Any],
+) -> dict[str, Any]:
+    """`addresses`: names of parameters by the storage that they had. The first recording is that of the script as it is."""
+    for recording in recordings.values():
+        if recording.unmatched:
+            raise CaptureError(f"{recording.unmatched} allocations could not be told apart.")
+        if recording.recomputes:
+            raise CaptureError(
+                "The script checkpoints activations itself. Switch that off for the capture: a plan says which blocks to checkpoint."
+            )
+        if recording.loss < 0:
+            raise CaptureError("The tensor that the backward begins with was not made in the recorded step.")
+    limits: list[str] = []
+    storages = {
+        kind: Storages(structure_of(recording, stacks, addresses[kind])) for kind, recording in recordings.items()
+    }
+    base = next(iter(storages))
+    order = {p["name"]: i for i, p in enumerate(described["parameters"])}
+    interfaces: dict[str, Interface] = {}
+    for kind in list(storages):
+        alike = [each for other, each in storages.items() if other[0] == kind[0]]
+        of_base = interfaces.get(base[0])
+        if _is_alike(storages[base].structure, storages[kind].structure) and kind[0] not in interfaces:
+            interfaces[kind[0]] = interface_of(alike, find_values(alike), order)
+        if of_base is not None and not _agree(of_base, storages[base], interfaces.get(kind[0]), storages[kind]):
+            del storages[kind]
+            way = "with its blocks checkpointed" if kind[1] else "as it is"
+            limits.append(f"In {kind[0]} {way} the model runs other ops, so there is no recording of that.")
+    tapes: dict[Kind, list[CallTape]] = {}
+    for kind, each in storages.items():
+        writer = TapeWriter(each, interfaces[kind[0]], kind[1])
+        tapes[kind] = writer.run()
+        _check(each, interfaces[kind[0]], tapes[kind], kind)
+        limits += [f"{sentence}." for sentence in dict.fromkeys(writer.problems)]
+    interface = interfaces[base[0]]
+    return _Writer(described, stacks, storages[base], interface, tapes, facts, limits).run()
+
+
+def _is_alike(one: Structure, other: Structure) -> bool:
+    """Whether two recordings run the same modules in the same order."""
+
+    def shape(structure: Structure) -> Any:
+        calls = structure.recording.calls
+        return [(calls[p.call].name if p.call >= 0 else None, p.after_root) for p in structure.parts]
+
+    return shape(one) == shape(other)
+
+
+def _agree(one: Interface, of_one: Storages, other: Optional[Interface], of_other: Storages) -> bool:
+    """Whether calls pass the same values to each other in both, whatever their precision."""
+    if other is None or not _is_alike(of_one.structure, of_other.structure):
+        return False
+
+    def rows(interface: Interface, storages: Storages) -> Any:
+        shapes = [storages.tensor(storages.number[v.key]).shape for v in interface.values if v.key in storages.number]
+        return interface.inputs, interface.outputs, interface.parameters, shapes
+
+    return rows(one, of_one) == rows(other, of_other)
+
+
+def _check(storages: Storages, interface: Interface, tapes: list[CallTape], kind: Kind) -> None:
+    """A capture that does not play as it was recorded is none."""
+    replay = Replay(storages, interface, tapes)
+    played, recorded = replay.run(), recorded_peak(storages)
+    if os.environ.get("FSDP_CAPTURE_DEBUG"): print(kind, played, recorded, storages.structure.recording.peak, replay.errors[:5])
+    if replay.errors or abs(played - recorded) > _TOLERANCE * recorded:
+        why = replay.errors[0] if replay.errors else f"its peak is {played} bytes for {recorded}"
+        raise CaptureError(f"What was recorded in {kind[0]} cannot be played again: {why}.")
+
+
+class _Writer:
+    def __init__(
+        self,
+        described: dict[str, Any],
+        stacks: list[list[str]],
+        base: Storages,
+        interface: Interface,
+        tapes: dict[Kind, list[CallTape]],
+        facts: dict[str, Any],
+        limits: list[str],
+    ) -> None:
+        self._described, self._stacks, self._base, self._interface = described, stacks, base, interface
+        self._tapes, self._facts, self._limits = tapes, facts, limits
+        self._structure = base.structure
+        self._activation = next(iter(tapes))[0]
+        self._module = {m["name"]: i for i, m in enumerate(described["modules"])}
+        self._parameter = {p["name"]: i for i, p in enumerate(described["parameters"])}
+        self._blocks: list[dict[str, Any]] = []
+        self._block_of: dict[str, int] = {}
+
+    def run(self) -> dict[str, Any]:
+        recording = self._structure.recording
+        called = {call.name for call in recording.calls}
+        gradients = set(recording.gradients.values())
+        described, facts = self._described, self._facts
+        names = [self._interface.values[v] for v in range(len(self._interface.values))]
+        inputs = [i for i, v in enumerate(names) if v.maker < 0]
+        batch = self._batch(inputs)
+        flow = Flow(self._structure, self._base, self._interface, described["parameters"], self._activation)
+        calls = [self._call(c, flow) for c in range(len(self._structure.calls))]
+        values = [self._value(v.key) for v in names] + [{"name": f"link_{i}", "shape": [0], "dtype": None} for i in range(flow.num_links)]
+        framework = facts["framework"]
+        return {
+            "format_version": "1.0",
+            "kind": "captured_model",
+            "name": described["modules"][0]["class"],
+            "source": f"captured from `{' '.join(facts['command'])}`, torch {framework}, on the stub GPU as {facts['gpu']}",
+            "command": facts["command"],
+            "framework": framework.split("+")[0],
+            "gpu": facts["gpu"],
+            "accumulation": facts["accumulation"],
+            "optimizer": facts["optimizer"],
+            "modules": [{**m, "called": m["name"] in called} for m in described["modules"]],
+            "parameters": [{**p, "receives_gradient": p["name"] in gradients} for p in described["parameters"]],
+            "buffers": described["buffers"],
+            "limits": self._limits,
+            "points": [
+                {
+                    "dimensions": batch,
+                    "tokens_per_step": batch["batch"] * batch.get("seq", 1),
+                    "values": values,
+                    "inputs": inputs,
+                    "loss": self._loss(),
+                    "blocks": self._blocks,
+                    "calls": calls,
+                    "stacks": self._stack_rows(),
+                }
+            ],
+        }
+
+    def _batch(self, inputs: list[int]) -> dict[str, int]:
+        """Sizes of the largest tensor of the batch: of ids, samples and positions."""
+        tensors = [self._base.tensor(self._base.number[self._interface.values[i].key]) for i in inputs]
+        shapes = [t.shape for t in tensors if t.shape]
+        if not shapes:
+            return {"batch": 1}
+        shape = max(shapes, key=lambda s: (len(s), s))
+        ids = [t.shape for t in tensors if len(t.shape) == 2 and t.dtype == "int64"]
+        if ids:
+            return {"batch": ids[0][0], "seq": ids[0][1]}
+        return {"batch": shape[0]}
+
+    def _loss(self) -> int:
+        key = self._base.key.get(self._structure.recording.loss)
+        for i, value in enumerate(self._interface.values):
+            if value.key == key:
+                return i
+        raise CaptureError("The loss is not made in the forward of the model or behind it.")
+
+    def _value(self, key: Any) -> dict[str, Any]:
+        tensor = self._base.tensor(self._base.number[key])
+        part, place = key
+        where = "input" if part < 0 else self._name_of(part) or "root"
+        is_own = tensor.dtype == self._activation
+        return {"name": f"{where}:{place}", "shape": list(tensor.shape), "dtype": None if is_own else tensor.dtype}
+
+    def _name_of(self, part: int) -> str:
+        call = self._structure.parts[part].call
+        return self._structure.recording.calls[call].name or "" if call >= 0 else "loss"
+
+    def _stack_rows(self) -> list[dict[str, Any]]:
+        rows = []
+        for stack in self._stacks:
+            members = set(stack)
+            calls = [c for c, call in enumerate(self._structure.calls) if call.member in members]
+            if calls:
+                module = self._described["modules"][self._module[stack[0]]]
+                rows.append({"name": stack[0].rpartition(".")[0], "class": module["class"], "calls": calls})
+        return rows
+
+    # ---- calls and blocks ------------------------------------------------------------------------------------------
+
+    def _call(self, number: int, flow: Any) -> dict[str, Any]:
+        call = self._structure.calls[number]
+        modules = self._modules_of(number)
+        inputs = self._interface.inputs[number] + flow.inputs_of(number)
+        outputs = self._interface.outputs[number] + flow.outputs_of(number)
+        block = self._block(number, modules, flow)
+        text = json.dumps(block, sort_keys=True)
+        if text not in self._block_of:
+            self._block_of[text] = len(self._blocks)
+            self._blocks.append(block)
+        top = -1 if call.after_root else self._module[call.member or ""]
+        return {
+            "block": self._block_of[text],
+            "module": top,
+            "modules": [-1] if call.after_root else [self._module[name] for name in modules],
+            "parameters": [self._parameter[name] for name in self._interface.parameters[number]],
+            "inputs": inputs,
+            "outputs": outputs,
+            "repeated": call.member is not None,
+        }
+
+    def _modules_of(self, number: int) -> list[str]:
+        """Full names: of a member of a stack all below it, else those that run."""
+        call = self._structure.calls[number]
+        if call.after_root:
+            return [""]
+        if call.member is not None:
+            return [n for n in self._module if n == call.member or n.startswith(call.member + ".")]
+        wanted = {""}
+        for part in call.ops:
+            name = self._name_of(part)
+            while name:
+                wanted.add(name)
+                name = name.rpartition(".")[0]
+        return [n for n in self._module if n in wanted]
+
+    def _block(self, number: int, modules: list[str], flow: Any) -> dict[str, Any]:
+        call = self._structure.calls[number]
+        top = call.member or ""
+        place = {name: i for i, name in enumerate(modules)}
+        called = {c.name for c in self._structure.recording.calls}
+        rows = []
+        for name in modules:
+            relative = name[len(top) + 1 :] if top and name != top else "" if name == top else name
+            parent = place.get(name.rpartition(".")[0], -1) if name != top else -1
+            kind = "loss" if call.after_root else self._described["modules"][self._module[name]]["class"]
+            rows.append({"name": relative, "class": kind, "parent": parent, "called": name in called})
+        values, ops, outputs = flow.block(number, lambda part: place[self._name_of(part)] if not call.after_root else 0)
+        shapes = [self._described["parameters"][self._parameter[p]]["shape"] for p in self._interface.parameters[number]]
+        links = flow.num_output_links(number)
+        return {
+            "kind": self._described["modules"][self._module[top]]["class"] if call.member else "glue",
+            "modules": rows,
+            "parameters": shapes,
+            "values": values,
+            "num_inputs": len(self._interface.inputs[number]) + len(flow.inputs_of(number)),
+            "outputs": outputs,
+            "ops": ops,
+            "tapes": [self._tape(kind, tapes[number], links) for kind, tapes in self._tapes.items()],
+        }
+
+    def _tape(self, kind: Kind, tape: CallTape, links: int) -> dict[str, Any]:
+        row = {
+            "dtype": kind[0],
+            "checkpointed": kind[1],
+            "storage_op": tape.storage_op,
+            "forward": tape.forward,
+            "backward": tape.backward,
+            "outputs": tape.outputs + [{"parameter": 0, "bytes": 0}] * links,
+            "work": tape.work,
+        }
+        if kind[1]:
+            row |= {"recompute": [], "recomputed": [True] * len(tape.forward)}
+        return row

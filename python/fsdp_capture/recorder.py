@@ -1,0 +1,342 @@
+"""Records the forward and backward of one step without changing what it allocates.
+
+Four sources are joined:
+  * the profiler's tree (CPU side only): ops with their sequence numbers, the windows of autograd's nodes, each allocation
+    and free inside the op that made it;
+  * the allocator's history: the same allocations and frees, with the bytes as requested;
+  * ranges that hooks put into the tree: module calls "M|", tensors that autograd saves "S|", recomputations "R|";
+  * a dispatch mode in the forward, "D|": what each op reads and makes, and its FLOPs. In the backward it would change
+    what is allocated: a gradient that Python has seen is not added to in place.
+No source keeps a tensor alive.
+
+Sources: torch/csrc/profiler/collection.cpp, torch/csrc/autograd/engine.cpp (evaluate_function), torch 2.11.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import gc
+import heapq
+from dataclasses import dataclass, field
+from typing import Any
+
+MODULE, SAVED, RECOMPUTED, DISPATCHED, ENDED = "M|", "S|", "R|", "D|", "E|"
+_WINDOW = "autograd::engine::evaluate_function: "
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+
+
+@dataclass
+class Tensor:
+    """What is known of an argument or result of an op."""
+
+    address: int  # of its storage
+    bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    requires_grad: bool
+
+
+@dataclass
+class DispatchedOp:
+    name: str
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    flops: int
+    kind: str  # view, product, convolution, attention or other
+
+
+@dataclass
+class ModuleCall:
+    name: str  # below the root; "" is the root, None a module beside it
+    class_name: str
+    parent: int  # in Recording.calls; -1: none
+
+
+@dataclass
+class Event:
+    """One thing that happened. `what`: alloc, free, save, op, node, enter, leave, end (of the forward), window."""
+
+    what: str
+    number: int = -1  # alloc, free, save: of the allocation, -1: made before; op: in Recording.ops; node: sequence number;
+    # enter, leave: in Recording.calls; window: in Recording.windows
+    bytes: int = 0
+    call: int = -1  # innermost module call of the forward
+    window: int = -1  # of the backward
+    recomputed: bool = False  # in a checkpointed module that runs again
+
+
+@dataclass
+class Recording:
+    events: list[Event] = field(default_factory=list)
+    ops: list[DispatchedOp] = field(default_factory=list)
+    reads: list[list[int]] = field(default_factory=list)  # [num ops] allocations, or -1 - index of an address in `older`
+    makes: list[list[int]] = field(default_factory=list)
+    older: list[int] = field(default_factory=list)  # addresses of storages that were there before
+    calls: list[ModuleCall] = field(default_factory=list)
+    windows: list[tuple[str, int]] = field(default_factory=list)  # node, sequence number
+    sizes: list[int] = field(default_factory=list)  # [num allocations]
+    gradients: dict[int, str] = field(default_factory=dict)  # allocation -> parameter
+    loss: int = -1  # allocation
+    unmatched: int = 0
+    recomputes: bool = False  # modules run again in the backward, though nobody here asked for it
+    peak: int = 0  # requested bytes above what was there at the start
+
+
+def _tensors(values: Any) -> Any:
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, (tuple, list)):
+        values = (values,)
+    for value in values:
+        if isinstance(value, (tuple, list, dict)):
+            yield from _tensors(value)
+        elif getattr(value, "is_cuda", False):
+            yield value
+
+
+def _described(values: Any) -> list[Tensor]:
+    result = []
+    for t in _tensors(values):
+        storage = t.untyped_storage()
+        result.append(
+            Tensor(storage.data_ptr(), t.numel() * t.element_size(), tuple(t.shape), str(t.dtype)[6:], t.requires_grad)
+        )
+    return result
+
+
+class Recorder:
+    """Records from `start` to `stop`, which are called outside of any module. `drain` empties the allocator's history and
+    gives the entries since the last time."""
+
+    def __init__(self, torch: Any, root: Any, drain: Any, cast_inputs: Any) -> None:
+        """`cast_inputs`: what is done to a tensor that is handed to the root, in front of its forward."""
+        self._torch, self._root, self._drain, self._cast_inputs = torch, root, drain, cast_inputs
+        self._stack = contextlib.ExitStack()
+        self._ops: list[DispatchedOp] = []
+        self._mode: Any = None
+
+    def start(self) -> None:
+        torch = self._torch
+        from torch.autograd.profiler import profile
+
+        gc.collect()  # reference cycles would die at another moment each time
+        gc.disable()
+        self._drain()
+        # record_shapes would keep functorch's wrappers alive, and what they wrap.
+        self._profile = self._stack.enter_context(profile(use_kineto=True, profile_memory=True, record_shapes=False))
+        self._stack.enter_context(torch._C._profiler._RecordFunctionFast("step"))  # frees outside of any range get lost
+        self._stack.enter_context(self._marks())
+        self._mode = _watch(torch, self._ops)
+        self._mode.__enter__()
+
+    def end_forward(self, loss: Any = None) -> None:
+        """A backward of `loss` is about to begin."""
+        if self._mode is not None:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)
+            address = loss.untyped_storage().data_ptr() if loss is not None else 0
+            with self._torch._C._profiler._RecordFunctionFast(f"{ENDED}{address:x}"):
+                pass
+
+    def stop(self) -> Recording:
+        self.end_forward()
+        history = self._drain()
+        self._stack.close()
+        gc.enable()
+        result = _Join(self._ops).run(self._profile.kineto_results.experimental_event_tree(), history)
+        newest = {address: number for number, address in enumerate(result.addresses)}
+        for name, parameter in self._root.named_parameters():
+            if parameter.grad is not None and parameter.grad.is_cuda:
+                number = newest.get(parameter.grad.untyped_storage().data_ptr())
+                if number is not None:
+                    result.recording.gradients[number] = name
+        return result.recording
+
+    @contextlib.contextmanager
+    def _marks(self) -> Any:
+        torch = self._torch
+        mark = torch._C._profiler._RecordFunctionFast
+        names = {id(m): name for name, m in self._root.named_modules()}
+        original = torch.nn.Module.__call__
+
+        @functools.wraps(original)
+        def call(module, *args, **kwargs):
+            name = names.get(id(module))
+            if name == "":
+                args, kwargs = torch.utils._pytree.tree_map(self._cast_inputs, (args, kwargs))
+            with mark(f"{MODULE}{'!' if name is None else '=' + name}|{type(module).__name__}"):
+                return original(module, *args, **kwargs)
+
+        def pack(tensor):
+            if tensor.is_cuda:
+                with mark(f"{SAVED}{tensor.untyped_storage().data_ptr():x}"):
+                    pass
+            return tensor
+
+        torch.nn.Module.__call__ = call
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                yield
+        finally:
+            torch.nn.Module.__call__ = original
+
+
+def _watch(torch: Any, ops: list[DispatchedOp]) -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
+
+    mark = torch._C._profiler._RecordFunctionFast
+
+    def kind_of(func: Any, name: str) -> str:
+        if func.is_view or name in ("_unsafe_view", "detach", "alias", "lift_fresh"):
+            return "view"
+        if name in _PRODUCTS:
+            return "product"
+        if "attention" in name:
+            return "attention"
+        return "convolution" if "convolution" in name else "other"
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
+            result = func(*args, **kwargs)
+            name = func.overloadpacket.__name__
+            inputs, outputs = _described((args, kwargs)), _described(result)
+            if inputs or outputs:
+                count = flop_registry.get(func.overloadpacket)
+                flops = int(count(*args, **kwargs, out_val=result)) if count is not None else 0
+                with mark(f"{DISPATCHED}{len(ops)}"):
+                    ops.append(DispatchedOp(name, inputs, outputs, flops, kind_of(func, name)))
+            return result
+
+    return Watch()
+
+
+class _Join:
+    """Puts the tree, the history and the marks in one order."""
+
+    def __init__(self, ops: list[DispatchedOp]) -> None:
+        self.recording = Recording(ops=ops)
+        self.addresses: list[int] = []  # [num allocations]
+        self._memory: Any = collections.defaultdict(collections.deque)  # address -> events of the tree
+
+    def run(self, roots: Any, history: list[dict[str, Any]]) -> _Join:
+        # One thread after the other: within a thread the order of the tree is certain, between them that of the clock.
+        threads: dict[int, list[Any]] = collections.defaultdict(list)
+        for root in sorted(roots, key=lambda r: r.start_time_ns):
+            threads[root.start_tid].append(root)
+        main = next((tid for tid, rs in threads.items() if any(r.name == "step" for r in rs)), None)
+        lists = []
+        for tid, of_thread in threads.items():
+            walker = _Walker(self.recording, is_main=tid == main)
+            for root in of_thread:
+                walker.walk(root, -1, -1, False)
+            lists.append(walker.timed())
+        merged = [event for _, event in heapq.merge(*lists, key=lambda pair: pair[0])]
+        self._number(merged, history)
+        return self
+
+    def _number(self, merged: list[tuple[Event, Any]], history: list[dict[str, Any]]) -> None:
+        """Gives allocations their numbers, and what was said by address its allocation."""
+        requested: Any = collections.defaultdict(collections.deque)
+        for entry in history:
+            requested[entry["addr"], entry["action"] == "alloc"].append(entry["size"])
+        recording = self.recording
+        alive: dict[int, int] = {}
+        older: dict[int, int] = {}
+        live = 0
+
+        def meaning(address: int) -> int:
+            if address in alive:
+                return alive[address]
+            return -1 - older.setdefault(address, len(older))
+
+        for event, extra in merged:
+            if event.what == "alloc":
+                sizes = requested[extra, True]
+                recording.unmatched += not sizes
+                event.bytes = sizes.popleft() if sizes else event.bytes
+                event.number = alive[extra] = len(recording.sizes)
+                recording.sizes.append(event.bytes)
+                self.addresses.append(extra)
+                live += event.bytes
+                recording.peak = max(recording.peak, live)
+            elif event.what == "free":
+                sizes = requested[extra, False]
+                recording.unmatched += not sizes
+                event.bytes = sizes.popleft() if sizes else event.bytes
+                event.number = alive.pop(extra, -1)
+                live -= event.bytes
+            elif event.what in ("save", "end"):
+                event.number = alive.get(extra, -1)
+                if event.what == "end":
+                    recording.loss = event.number
+            elif event.what == "op":
+                op = recording.ops[event.number]
+                recording.reads += [[]] * (event.number + 1 - len(recording.reads))
+                recording.makes += [[]] * (event.number + 1 - len(recording.makes))
+                recording.reads[event.number] = [meaning(t.address) for t in op.inputs]
+                recording.makes[event.number] = [meaning(t.address) for t in op.outputs]
+            recording.events.append(event)
+        recording.older = sorted(older, key=lambda address: older[address])
+        recording.unmatched += sum(len(sizes) for sizes in requested.values())
+
+
+class _Walker:
+    """The events of one thread, in order."""
+
+    def __init__(self, recording: Recording, is_main: bool) -> None:
+        self._recording, self._is_main = recording, is_main
+        self._events: list[tuple[int, tuple[Event, Any]]] = []
+
+    def timed(self) -> list[tuple[int, tuple[Event, Any]]]:
+        latest, result = 0, []
+        for moment, event in self._events:
+            latest = max(latest, moment)
+            result.append((latest, event))
+        return result
+
+    def _add(self, moment: int, event: Event, extra: Any = None) -> None:
+        self._events.append((moment, (event, extra)))
+
+    def walk(self, e: Any, call: int, window: int, recomputed: bool) -> None:
+        name, fields, moment = e.name, e.extra_fields, e.start_time_ns
+        kind = str(e.tag).rsplit(".", 1)[-1]
+        is_module = False
+        if kind == "Allocation":
+            if fields.device.type == "cuda":
+                what = "alloc" if fields.alloc_size > 0 else "free"
+                self._add(moment, Event(what, -1, abs(fields.alloc_size), call, window, recomputed), fields.ptr)
+            return
+        if name.startswith(SAVED):
+            self._add(moment, Event("save", -1, 0, call, window, recomputed), int(name.split("|")[1], 16))
+            return
+        if name.startswith(DISPATCHED):
+            self._add(moment, Event("op", int(name.split("|")[1]), 0, call, window, recomputed))
+            return
+        if name.startswith(ENDED):
+            self._add(moment, Event("end"), int(name.split("|")[1], 16))
+            return
+        if name.startswith(MODULE) and window >= 0 and not recomputed:
+            self._recording.recomputes = True
+        if name.startswith(MODULE) and window < 0:
+            _, module, class_name = name.split("|", 2)
+            self._recording.calls.append(ModuleCall(module[1:] if module[0] == "=" else None, class_name, call))
+            call, is_module = len(self._recording.calls) - 1, True
+            self._add(moment, Event("enter", call, 0, call))
+        elif name.startswith(RECOMPUTED) and window >= 0:
+            recomputed = True
+        elif name.startswith(_WINDOW):
+            window = len(self._recording.windows)
+            self._recording.windows.append((name.split(": ", 1)[1], fields.sequence_number))
+            self._add(moment, Event("window", window, 0, call, window))
+        elif kind == "TorchOp" and window < 0 and fields.sequence_number >= 0:
+            self._add(moment, Event("node", fields.sequence_number, 0, call))
+        for child in e.children:
+            self.walk(child, call, window, recomputed)
+        if is_module:
+            self._add(e.end_time_ns, Event("leave", call, 0, call))
+
+

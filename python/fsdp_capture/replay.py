@@ -1,0 +1,129 @@
+"""Plays the tapes of a captured model as fsdp-plan does, without sharding, so that what was written can be held against what
+was recorded before anybody relies on it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from fsdp_capture.tapes import CallTape, Interface
+from fsdp_capture.values import Storages
+
+
+class Replay:
+    def __init__(self, storages: Storages, interface: Interface, tapes: list[CallTape]) -> None:
+        self._storages, self._interface, self._tapes = storages, interface, tapes
+        self._live = 0
+        self.peak = 0
+        self._size: dict[Any, int] = {}  # of what is alive
+        self._references: Any = defaultdict(int)
+        self._storage_of: dict[int, Any] = {}  # value -> what it lies in
+        self._gradient_of: dict[int, Any] = {}
+        self._parameters: set[tuple[int, str]] = set()
+        self.left = 0
+        self.errors: list[str] = []
+
+    def run(self) -> int:
+        """The peak in bytes. What is alive at the end, but for gradients of parameters and the loss, is in `left`."""
+        values = self._interface.values
+        for i, value in enumerate(values):
+            if value.maker < 0:
+                key = ("input", i)
+                self._alloc(key, self._storages.structure.recording.sizes[self._storages.number[value.key]])
+                self._storage_of[i] = key
+                self._references[key] = 1 + len(value.readers)
+        for call, tape in enumerate(self._tapes):
+            for events in tape.forward:
+                self._play(call, events)
+            for place, value in enumerate(self._interface.outputs[call]):
+                output = tape.outputs[place]
+                key = (call, output["storage"])
+                self._storage_of[value] = key
+                self._references[key] += len(values[value].readers) + output["kept"]
+                if self._references[key] == 0 and value != self._loss():
+                    self._free(key)
+        for call in range(len(self._tapes) - 1, -1, -1):
+            for events in reversed(self._tapes[call].backward):
+                self._play(call, events)
+        return self.peak
+
+    def _loss(self) -> int:
+        key = self._storages.key.get(self._storages.structure.recording.loss)
+        return next((i for i, v in enumerate(self._interface.values) if v.key == key), -1)
+
+    def _alloc(self, key: Any, size: int) -> None:
+        if key in self._size:
+            self.errors.append(f"{key} is made twice")
+        self._size[key] = size
+        self._live += size
+        self.peak = max(self.peak, self._live)
+
+    def _free(self, key: Any) -> None:
+        if key not in self._size:
+            self.errors.append(f"{key} is freed twice")
+            return
+        self._live -= self._size.pop(key)
+
+    def _drop(self, key: Any) -> None:
+        if key is None:
+            return
+        self._references[key] -= 1
+        if self._references[key] == 0:
+            self._free(key)
+
+    def _play(self, call: int, events: list[list[Any]]) -> None:
+        inputs, outputs = self._interface.inputs[call], self._interface.outputs[call]
+        for event in events:
+            what, rest = event[0], event[1:]
+            if what == "alloc":
+                self._alloc((call, rest[0]), rest[1])
+            elif what == "free":
+                self._free((call, rest[0]))
+            elif what == "param_grad":
+                self._parameter_gradient(call, *rest)
+            elif what == "release_input":
+                self._drop(self._storage_of.get(inputs[rest[0]]))
+            elif what == "release_output":
+                self._drop((call, rest[0]))
+            elif what == "hold":
+                self._references[call, rest[0]] += 1
+            elif what == "emit_grad":
+                self._references[call, rest[0]] += 1
+                self._gradient_of[inputs[rest[1]]] = (call, rest[0])
+            elif what == "forward_grad":
+                key = self._gradient_of.get(outputs[rest[0]])
+                if key is None:
+                    self.errors.append(f"call {call} hands on a gradient that is not there")
+                    continue
+                self._references[key] += 1
+                self._gradient_of[inputs[rest[1]]] = key
+            elif what in ("release_grad", "drop_grad"):
+                value = (outputs if what == "release_grad" else inputs)[rest[0]]
+                self._drop(self._gradient_of.pop(value, None))
+
+    def _parameter_gradient(self, call: int, parameter: int, size: int) -> None:
+        name = self._interface.parameters[call][parameter]
+        first = ("gradient", name)
+        if first not in self._size:
+            self._alloc(first, size)
+        else:  # of a parameter that several calls use: taken in by the first
+            self._alloc(("gradient", name, call), size)
+            self._free(("gradient", name, call))
+
+
+def recorded_peak(storages: Storages) -> int:
+    """Of what the tapes tell of, in the order in which it happened."""
+    structure = storages.structure
+    live = peak = 0
+    for number in structure.before_root:
+        if number in storages.key:
+            live += structure.recording.sizes[number]
+    for position, event in enumerate(structure.recording.events):
+        is_ours = structure.part_of_event[position] >= 0 and event.number >= 0
+        if event.what == "alloc" and is_ours:
+            live += event.bytes
+            peak = max(peak, live)
+        elif event.what == "free" and is_ours and (event.number in storages.born or event.number in storages.key):
+            live -= event.bytes
+    return peak

@@ -1,0 +1,183 @@
+"""Which steps of the script are recorded, and how each is made.
+
+Two steps pass as they are: libraries make their workspaces, the optimizer its states. The steps behind them are recorded, one for
+each way in which a plan can run the model: as it is, with its repeated blocks checkpointed, and both again with parameters
+in bfloat16 where the script has others. Then the model is written and the process ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fsdp_capture.model_file import CaptureError, describe, model_of
+from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
+from fsdp_capture.structure import find_stacks
+
+_WARM_UP = 2
+
+
+class Session:
+    """Watches the steps of a rehearsed process. `stop` ends it."""
+
+    def __init__(self, path: str, steps: Any, phases: Any, modules: Any, history: Any, meter: Any, stop: Callable[[], None]):
+        self._path, self._stop = path, stop
+        self._steps, self._phases, self._modules, self._history, self._meter = steps, phases, modules, history, meter
+        self._recorder: Any = None
+        self._recordings: dict[tuple[str, bool], Recording] = {}
+        self._wanted: list[tuple[str, bool]] = []
+        self._backwards: list[int] = []
+        self._root: Any = None
+        self._original: dict[str, Any] = {}
+        self._torch: Any = None
+        self._described: dict[str, Any] = {}
+        self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
+        self._cast: Callable[[Any], Any] = lambda x: x
+
+    def install(self, torch: Any) -> None:
+        self._torch = torch
+        self._steps.at_end.append(self._step_ended)
+        self._phases.after_backward.append(self._backward_ended)
+        real = torch.autograd.backward
+
+        @functools.wraps(real)
+        def backward(tensors, *args, **kwargs):
+            if self._recorder is not None:
+                self._recorder.end_forward(tensors if isinstance(tensors, torch.Tensor) else tensors[0])
+            return real(tensors, *args, **kwargs)
+
+        torch.autograd.backward = backward
+
+    def _step_ended(self) -> None:
+        self._backwards.append(self._phases.backwards)
+        try:
+            if len(self._backwards) < _WARM_UP:
+                return
+            if len(self._backwards) == _WARM_UP:
+                self._begin()
+            if self._wanted:
+                self._start(*self._wanted[0])
+            else:
+                self._write(
+                    model_of(self._described, find_stacks(self._root), self._addresses, self._recordings, self._facts())
+                )
+                self._stop()
+        except CaptureError as error:
+            self._fail(str(error))
+
+    def _begin(self) -> None:
+        roots = [r() for r in self._modules.roots if r() is not None]
+        if len(roots) != 1:
+            kinds = ", ".join(type(r).__name__ for r in roots) or "none"
+            raise CaptureError(f"One model is captured, and this script trains {len(roots)}: {kinds}.")
+        self._root = roots[0]
+        self._described = describe(self._root)
+        dtype = _parameter_dtype(self._torch, self._root)
+        self._wanted = [(dtype, False)]
+        if find_stacks(self._root):
+            self._wanted.append((dtype, True))
+        if dtype == "float32":
+            self._wanted += [("bfloat16", checkpointed) for _, checkpointed in list(self._wanted)]
+
+    def _start(self, dtype: str, checkpointed: bool) -> None:
+        torch = self._torch
+        for parameter in self._root.parameters():
+            parameter.grad = None
+        if dtype != _parameter_dtype(torch, self._root):
+            wanted = getattr(torch, dtype)
+            _convert(torch, self._root, wanted)
+            # FSDP2 casts what it hands to the root.
+            self._cast = lambda x: x.to(wanted) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        self._checkpoint(checkpointed)
+        self._addresses[dtype, checkpointed] = {
+            p.untyped_storage().data_ptr(): name for name, p in self._root.named_parameters()
+        }
+        self._recorder = Recorder(torch, self._root, self._drain, self._cast)
+        self._recorder.start()
+
+    def _drain(self) -> list[dict[str, Any]]:
+        self._history.drain()
+        traces = self._history.snapshot.get("device_traces", [])
+        entries = traces[self._meter.device] if self._meter.device < len(traces) else []
+        return [entry for entry in entries if entry["action"] in ("alloc", "free_requested")]
+
+    def _checkpoint(self, on: bool) -> None:
+        from torch.utils.checkpoint import checkpoint
+
+        mark = self._torch._C._profiler._RecordFunctionFast
+        for stack in find_stacks(self._root):
+            for name in stack:
+                module = self._root.get_submodule(name)
+                if not on:
+                    if name in self._original:
+                        module.forward = self._original.pop(name)
+                    continue
+                original = self._original.setdefault(name, module.forward)
+
+                def marked(*args, _original=original, _name=name, **kwargs):
+                    with mark(f"{RECOMPUTED}{_name}"):
+                        return _original(*args, **kwargs)
+
+                module.forward = functools.partial(checkpoint, marked, use_reentrant=False)
+
+    def _backward_ended(self) -> None:
+        if self._recorder is None:
+            return
+        recorder, self._recorder = self._recorder, None
+        recording = recorder.stop()
+        kind = self._wanted.pop(0)
+        self._recordings[kind] = recording
+        if kind[0] != next(iter(self._recordings))[0]:
+            for parameter in self._root.parameters():  # the optimizer's states have the dtype that there was
+                parameter.grad = None
+
+    def _facts(self) -> dict[str, Any]:
+        optimizer = next((o for o in (r() for r in self._steps.optimizers) if o is not None), None)
+        group = optimizer.param_groups[0] if optimizer is not None and optimizer.param_groups else {}
+        properties = self._torch.cuda.get_device_properties(self._meter.device)
+        return {
+            "command": list(sys.orig_argv),
+            "framework": str(self._torch.__version__),
+            "gpu": properties.name,
+            "accumulation": self._backwards[1] - self._backwards[0],
+            "optimizer": {
+                "class": type(optimizer).__name__,
+                "foreach": group.get("foreach"),
+                "fused": bool(group.get("fused")),
+                "momentum": group.get("momentum", 0) or 0,
+            },
+        }
+
+    def _write(self, model: dict[str, Any]) -> None:
+        unfinished = f"{self._path}.{os.getpid()}.part"
+        with open(unfinished, "w", encoding="utf-8") as out:
+            json.dump(model, out, separators=(",", ":"))
+            out.write("\n")
+        os.replace(unfinished, self._path)
+
+    def _fail(self, sentence: str) -> None:
+        self._write({"format_version": "1.0", "kind": "captured_model", "error": sentence})
+        self._stop()
+
+
+def _parameter_dtype(torch: Any, root: Any) -> str:
+    """Of most numbers that are trained, or that there are."""
+    counts: dict[str, int] = {}
+    for parameter in root.parameters():
+        if parameter.is_floating_point():
+            name = str(parameter.dtype)[6:]
+            counts[name] = counts.get(name, 0) + parameter.numel()
+    if not counts:
+        raise CaptureError("The model has no floating parameters.")
+    return max(sorted(counts), key=lambda name: counts[name])
+
+
+def _convert(torch: Any, root: Any, dtype: Any) -> None:
+    """As FSDP2's mixed precision has it: parameters in another dtype, buffers as they are."""
+    for parameter in root.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)

@@ -1,0 +1,211 @@
+"""Ops, calls and values of a recorded step.
+
+An op is a stretch of the forward in which one module runs and none inside it: what `mlp.gate` does, what the layer itself
+does between two of its parts. A call is one run of a repeated module (a decoder layer), or what stands between two of
+them. A value is a storage that one op makes and another reads.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fsdp_capture.recorder import Recording
+
+
+def find_stacks(root: Any) -> list[list[str]]:
+    """Names of modules that repeat: siblings of one class with parameters of the same shapes, the outermost ones."""
+    stacks: list[list[str]] = []
+
+    def signature(module: Any) -> Any:
+        return type(module), tuple((name, tuple(p.shape)) for name, p in module.named_parameters())
+
+    def look_below(module: Any, name: str) -> None:
+        run: list[str] = []
+        last: Any = None
+        for child_name, child in module.named_children():
+            of_child = signature(child)
+            full = f"{name}.{child_name}" if name else child_name
+            is_same = last is not None and of_child == last and of_child[1]
+            if not is_same:
+                end(run)
+                run, last = [], of_child
+            run.append(full)
+        end(run)
+        taken = {each for stack in stacks for each in stack}
+        for child_name, child in module.named_children():
+            full = f"{name}.{child_name}" if name else child_name
+            if full not in taken:
+                look_below(child, full)
+
+    def end(run: list[str]) -> None:
+        if len(run) >= 2:
+            stacks.append(list(run))
+
+    look_below(root, "")
+    # Leaves side by side (q, k and v of an attention) are no blocks.
+    return [stack for stack in stacks if any(True for _ in root.get_submodule(stack[0]).children())]
+
+
+@dataclass
+class OpPart:
+    """A stretch of the forward."""
+
+    call: int  # module call in the recording; -1: beside the root
+    after_root: bool
+    dispatched: list[int] = field(default_factory=list)  # in Recording.ops
+    made: list[int] = field(default_factory=list)  # allocations, in order
+    has_backward: bool = False
+    member: int = -1  # the module call of the stack's member that it lies in
+    place: tuple[int, int] = (-1, -1)  # call and op
+
+
+@dataclass
+class StepCall:
+    """One run of a block."""
+
+    member: Optional[str]  # the stack's member; None: what stands between
+    after_root: bool
+    ops: list[int] = field(default_factory=list)  # in Structure.parts
+
+
+@dataclass
+class Structure:
+    recording: Recording
+    parts: list[OpPart]
+    calls: list[StepCall]
+    before_root: set[int]  # allocations of the batch
+    part_of_event: list[int]  # [num events] -1: outside
+    parameter_reads: list[set[str]] = field(default_factory=list)  # [num parts]
+    readers: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts that read it
+    maker: dict[int, int] = field(default_factory=dict)  # allocation -> part, of those of the forward
+    saved_at: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts whose nodes keep it
+
+    def call_of(self, part: int) -> int:
+        return self.parts[part].place[0]
+
+
+def structure_of(recording: Recording, stacks: list[list[str]], parameter_names: dict[int, str]) -> Structure:
+    """`parameter_names`: by the address of their storage."""
+    members = {name for stack in stacks for name in stack}
+    member_of = _members(recording, members)
+    parts, before_root, part_of_event = _cut(recording, member_of)
+    structure = Structure(recording, parts, [], before_root, part_of_event)
+    _attribute_backward(structure)
+    _drop_empty(structure)
+    structure.calls = _calls(recording, structure.parts)
+    _find_reads(structure, parameter_names)
+    return structure
+
+
+def _members(recording: Recording, members: set[str]) -> list[int]:
+    """Per module call the call of the stack's member that it lies in, or -1."""
+    result: list[int] = []
+    for number, call in enumerate(recording.calls):
+        above = result[call.parent] if call.parent >= 0 else -1
+        result.append(above if above >= 0 else number if call.name in members else -1)
+    return result
+
+
+def _cut(recording: Recording, member_of: list[int]) -> tuple[list[OpPart], set[int], list[int]]:
+    parts: list[OpPart] = []
+    before_root: set[int] = set()
+    part_of_event = [-1] * len(recording.events)
+    roots = {number for number, call in enumerate(recording.calls) if call.name == ""}
+    inside, seen_root, is_backward = 0, False, False
+    for position, event in enumerate(recording.events):
+        is_backward = is_backward or event.what in ("end", "window")
+        if is_backward:
+            continue
+        if event.what in ("enter", "leave") and event.number in roots:
+            inside += 1 if event.what == "enter" else -1
+            seen_root = True
+        if event.what in ("enter", "leave"):
+            continue
+        if not seen_root:
+            if event.what == "alloc":
+                before_root.add(event.number)
+            continue
+        call = event.call
+        while call >= 0 and recording.calls[call].name is None:
+            call = recording.calls[call].parent
+        if event.what != "free" and not (parts and parts[-1].call == call and parts[-1].after_root == (inside == 0)):
+            parts.append(OpPart(call, inside == 0, member=member_of[call] if call >= 0 else -1))
+        if not parts:
+            continue
+        part_of_event[position] = len(parts) - 1
+        if event.what == "alloc":
+            parts[-1].made.append(event.number)
+        elif event.what == "op":
+            parts[-1].dispatched.append(event.number)
+    return parts, before_root, part_of_event
+
+
+def _calls(recording: Recording, parts: list[OpPart]) -> list[StepCall]:
+    calls: list[StepCall] = []
+    last: Any = None
+    for number, part in enumerate(parts):
+        key = (part.member, part.after_root)
+        if key != last:
+            member = recording.calls[part.member].name if part.member >= 0 else None
+            calls.append(StepCall(member, part.after_root))
+            last = key
+        part.place = (len(calls) - 1, len(calls[-1].ops))
+        calls[-1].ops.append(number)
+    return calls
+
+
+def _attribute_backward(structure: Structure) -> None:
+    """Windows of the backward belong to the op that made their node; those without one to the op before. One that runs
+    later than its place is taken with what runs then."""
+    recording = structure.recording
+    part_of_node: dict[int, int] = {}
+    for position, event in enumerate(recording.events):
+        part = structure.part_of_event[position]
+        if event.what == "node" and part >= 0:
+            part_of_node[event.number] = part
+    current = -1
+    for position, event in enumerate(recording.events):
+        if event.what == "window":
+            wanted = part_of_node.get(recording.windows[event.number][1], -1)
+            if wanted >= 0 and (current < 0 or wanted < current):
+                current = wanted
+                structure.parts[current].has_backward = True
+        if event.window >= 0 and current >= 0:
+            structure.part_of_event[position] = current
+
+
+def _drop_empty(structure: Structure) -> None:
+    """What happened in a part in which nothing was computed belongs to the one before."""
+    kept: list[OpPart] = []
+    number: list[int] = []
+    for part in structure.parts:
+        if part.dispatched or part.made or part.has_backward or not kept:
+            kept.append(part)
+        number.append(len(kept) - 1)
+    structure.parts = kept
+    structure.part_of_event = [number[part] if part >= 0 else -1 for part in structure.part_of_event]
+
+
+def _find_reads(structure: Structure, parameter_names: dict[int, str]) -> None:
+    recording = structure.recording
+    readers: dict[int, set[int]] = defaultdict(set)
+    saved_at: dict[int, set[int]] = defaultdict(set)
+    for number, part in enumerate(structure.parts):
+        parameters: set[str] = set()
+        for op in part.dispatched:
+            for read in recording.reads[op]:
+                if read >= 0:
+                    readers[read].add(number)
+                else:
+                    name = parameter_names.get(recording.older[-1 - read])
+                    if name is not None:
+                        parameters.add(name)
+        structure.parameter_reads.append(parameters)
+        for made in part.made:
+            structure.maker[made] = number
+    for position, event in enumerate(recording.events):
+        if event.what == "save" and event.number >= 0 and structure.part_of_event[position] >= 0 and event.window < 0:
+            saved_at[event.number].add(structure.part_of_event[position])
+    structure.readers, structure.saved_at = readers, saved_at

@@ -1,0 +1,327 @@
+"""The events of each call of a recorded step: what it makes and lets go, in its forward and in its backward.
+
+A storage that lives and dies within one call is written as it was recorded. One that passes between calls is given out by
+the call that makes it and let go by each call that holds it. The call in which it was freed says so where that happened.
+Of the others it is where they are done with it: behind the node that saved it, behind the recomputation, or behind the forward.
+A gradient of a value is what a call makes in its backward and an earlier call frees.
+
+Not modeled: which of several inputs of one maker a gradient belongs to, where their sizes are the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fsdp_capture.structure import Structure
+from fsdp_capture.values import Place, Storages, Value
+
+TapeEvent = list  # as in the file
+
+
+@dataclass
+class CallTape:
+    storage_op: list[int] = field(default_factory=list)
+    forward: list[list[TapeEvent]] = field(default_factory=list)
+    backward: list[list[TapeEvent]] = field(default_factory=list)
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    work: list[list[int]] = field(default_factory=list)
+
+
+@dataclass
+class Interface:
+    """What all recordings of a step agree on."""
+
+    values: list[Value]
+    inputs: list[list[int]]  # [num calls] in `values`
+    outputs: list[list[int]]  # [num calls] in `values`
+    parameters: list[list[str]]  # [num calls] names
+
+
+class TapeWriter:
+    def __init__(self, storages: Storages, interface: Interface, is_checkpointed: bool) -> None:
+        self._storages, self._interface = storages, interface
+        self._structure: Structure = storages.structure
+        self._recording = self._structure.recording
+        self._is_checkpointed = is_checkpointed
+        self._local: dict[int, int] = {}  # allocation -> storage of the call that made it
+        self._value_of = {
+            storages.number[v.key]: i for i, v in enumerate(interface.values) if v.key in storages.number
+        }
+        self.problems: list[str] = []
+        self.tapes = [
+            CallTape(forward=[[] for _ in call.ops], backward=[[] for _ in call.ops]) for call in self._structure.calls
+        ]
+        self._ends: Any = defaultdict(list)  # (call, op, is_backward) -> events behind the others of the op
+        self._gradients = dict(self._recording.gradients)
+        self._taken: set[tuple[int, int]] = set()
+        self._passed: dict[int, int] = {}  # allocation -> value whose gradient it is at last
+
+    def run(self) -> list[CallTape]:
+        self._find_shared_gradients()
+        self._place_releases()
+        for position, event in enumerate(self._recording.events):
+            if self._structure.part_of_event[position] < 0 or event.number < 0:
+                continue
+            if event.what == "alloc":
+                self._alloc(event.number, event.bytes)
+            elif event.what == "free":
+                self._free(event.number)
+        for call, tape in enumerate(self.tapes):
+            for op in range(len(tape.forward)):
+                tape.forward[op] += self._ends[call, op, False]
+                tape.backward[op] += self._ends[call, op, True]
+            self._finish(call, tape)
+        return self.tapes
+
+    # ---- allocations ---------------------------------------------------------------------------------------------
+
+    def _list(self, place: Place) -> list[TapeEvent]:
+        tape = self.tapes[place.call]
+        return (tape.backward if place.is_backward else tape.forward)[place.op]
+
+    def _new(self, call: int, op: int) -> int:
+        self.tapes[call].storage_op.append(op)
+        return len(self.tapes[call].storage_op) - 1
+
+    def _alloc(self, number: int, size: int) -> None:
+        born, gone = self._storages.born[number], self._storages.gone.get(number)
+        if born.is_backward and number in self._gradients:
+            parameter = self._parameter(born.call, self._gradients[number])
+            if parameter >= 0:
+                self._list(born).append(["param_grad", parameter, size])
+                self._ends[born.call, born.op, True].append(["add_grad", parameter])
+                self._local[number] = -1
+                return
+        storage = self._local[number] = self._new(born.call, born.op)
+        self._list(born).append(["alloc", storage, size])
+        if gone is None and number != self._recording.loss:
+            if born.is_backward:
+                self._behind_backward(born.call, ["free", storage])
+            else:
+                self._ends[born.call, born.op, False].append(["hold", storage])
+        elif gone is not None and born.is_backward and gone.call != born.call:
+            self._emit(number, storage, born, gone)
+
+    def _parameter(self, call: int, name: str) -> int:
+        names = self._interface.parameters[call]
+        return names.index(name) if name in names else -1
+
+    def _lowest(self, call: int) -> int:
+        """The op whose backward comes last, or -1."""
+        ops = self._structure.calls[call].ops
+        return next((op for op, part in enumerate(ops) if self._structure.parts[part].has_backward), -1)
+
+    def _behind_backward(self, call: int, event: TapeEvent) -> None:
+        op = self._lowest(call)
+        self._ends[call, max(op, 0) if op >= 0 else len(self._structure.calls[call].ops) - 1, op >= 0].append(event)
+
+    # ---- values --------------------------------------------------------------------------------------------------
+
+    def _place_releases(self) -> None:
+        """Of values that another call lets go in the end, or that nobody does."""
+        for call in range(len(self.tapes)):
+            for place, value in enumerate(self._interface.inputs[call]):
+                number = self._storages.number.get(self._interface.values[value].key, -1)
+                gone = self._storages.gone.get(number)
+                if gone is not None and gone.call == call:
+                    continue
+                self._release(call, number, ["release_input", place])
+
+    def _release(self, call: int, number: int, event: TapeEvent) -> None:
+        is_member = self._structure.calls[call].member is not None
+        if self._is_checkpointed and is_member and self._lowest(call) >= 0:
+            return self._behind_backward(call, event)
+        saved = [self._structure.parts[part] for part in self._structure.saved_at.get(number, ())]
+        ops = [part.place[1] for part in saved if part.place[0] == call and part.has_backward]
+        if ops:
+            self._ends[call, min(ops), True].append(event)
+        else:
+            self._ends[call, len(self._structure.calls[call].ops) - 1, False].append(event)
+
+    def _free(self, number: int) -> None:
+        born, gone = self._storages.born.get(number), self._storages.gone[number]
+        where = self._list(gone)
+        value = self._value_of.get(number, -1)
+        if self._local.get(number) == -1:
+            return  # the gradient of a parameter: whoever reduces it frees it
+        if value >= 0 and value in self._interface.inputs[gone.call]:
+            where.append(["release_input", self._interface.inputs[gone.call].index(value)])
+        elif born is None:
+            return  # made before the step, or beside what was recorded
+        elif born.call == gone.call:
+            storage = self._local[number]
+            is_output = value >= 0 and value in self._interface.outputs[born.call]
+            where.append(["release_output" if is_output and gone.is_backward else "free", storage])
+        elif born.is_backward:
+            self._use_gradient(number, born, gone)
+        else:
+            self.problems.append(f"{self._recording.sizes[number]} bytes outlive the call that made them")
+            self._behind_backward(born.call, ["free", self._local[number]])
+
+    # ---- gradients -----------------------------------------------------------------------------------------------
+
+    def _find_shared_gradients(self) -> None:
+        """A parameter that several calls use: the first gradient is freed when the last takes it in."""
+        made_in: Any = defaultdict(list)
+        for number, name in self._recording.gradients.items():
+            if number in self._storages.born:
+                made_in[self._storages.born[number].call].append((number, name))
+        for number, gone in self._storages.gone.items():
+            born = self._storages.born.get(number)
+            if born is None or not born.is_backward or born.call == gone.call or not gone.is_backward:
+                continue
+            for final, name in made_in[gone.call]:
+                shared = name in self._interface.parameters[born.call]
+                if shared and self._recording.sizes[final] == self._recording.sizes[number]:
+                    self._gradients[number] = name
+
+    def _candidates(self, call: int, maker: int) -> list[int]:
+        """Inputs of a call that `maker` makes and that may have a gradient."""
+        result = []
+        for place, value in enumerate(self._interface.inputs[call]):
+            if self._interface.values[value].maker == maker and self._has_gradient(call, value):
+                result.append(place)
+        return result
+
+    def _has_gradient(self, call: int, value: int) -> bool:
+        """Whether the call reads the value with an op that has a backward, and another made it so."""
+        parts = self._structure.parts
+        key = self._interface.values[value].key
+        number = self._storages.number.get(key, -1)
+        if number < 0 or key[0] < 0 or not parts[key[0]].has_backward:
+            return False
+        readers = self._structure.readers.get(number, ())
+        is_read = any(parts[r].place[0] == call and parts[r].has_backward for r in readers)
+        return is_read and "float" in self._storages.tensor(number).dtype
+
+    def _size(self, value: int) -> int:
+        return self._recording.sizes[self._storages.number[self._interface.values[value].key]]
+
+    def _choose(self, call: int, places: list[int], number: int) -> int:
+        """The input that a gradient belongs to, or -1."""
+        free = [p for p in places if (call, p) not in self._taken] or places
+        inputs = self._interface.inputs[call]
+        same = [p for p in free if self._size(inputs[p]) == self._recording.sizes[number]]
+        return (same or free or [-1])[0]
+
+    def _emit(self, number: int, storage: int, born: Place, gone: Place) -> None:
+        call = born.call
+        place = self._choose(call, self._candidates(call, gone.call), number)
+        if place < 0:
+            shared = set(self._interface.inputs[call]) & set(self._interface.inputs[gone.call])
+            inputs = self._interface.inputs[call]
+            place = self._choose(call, [p for p, v in enumerate(inputs) if v in shared and self._has_gradient(call, v)], number)
+        if place < 0:
+            return self._pass_on(number, storage, born, gone)
+        self._taken.add((call, place))
+        self._ends[call, born.op, True].append(["emit_grad", storage, place])
+
+    def _pass_on(self, number: int, storage: int, born: Place, gone: Place) -> None:
+        """A gradient that the calls between hand through."""
+        call, first = born.call, True
+        while call > gone.call:
+            makers = {self._interface.values[v].maker for v in self._interface.inputs[call]}
+            direct = self._candidates(call, gone.call)
+            places = direct or [p for m in sorted(makers, reverse=True) if m > gone.call for p in self._candidates(call, m)]
+            place = self._choose(call, places, number)
+            if place < 0:
+                break
+            self._taken.add((call, place))
+            value = self._interface.inputs[call][place]
+            if first:
+                self._ends[call, born.op, True].append(["emit_grad", storage, place])
+            else:
+                output = self._interface.outputs[call].index(through)
+                self._behind_backward(call, ["forward_grad", output, place])
+                self._behind_backward(call, ["release_grad", output])
+            first, through = False, value
+            call = self._interface.values[value].maker
+            if call == gone.call:
+                self._passed[number] = value
+                return
+        self.problems.append(f"{self._recording.sizes[number]} bytes of gradients pass in a way that is not understood")
+        if first:
+            self._behind_backward(born.call, ["free", storage])
+
+    def _use_gradient(self, number: int, born: Place, gone: Place) -> None:
+        where = self._list(gone)
+        emitted = [e for e in self._ends[born.call, born.op, True] if e[0] == "emit_grad" and e[1] == self._local[number]]
+        value = self._passed.get(number, -1)
+        if emitted and value < 0:
+            value = self._interface.inputs[born.call][emitted[0][2]]
+        if value in self._interface.outputs[gone.call]:
+            where.append(["release_grad", self._interface.outputs[gone.call].index(value)])
+        elif value in self._interface.inputs[gone.call]:
+            where.append(["drop_grad", self._interface.inputs[gone.call].index(value)])
+
+    # ---- the rest of a tape ----------------------------------------------------------------------------------------
+
+    def _finish(self, call: int, tape: CallTape) -> None:
+        for value in self._interface.outputs[call]:
+            number = self._storages.number[self._interface.values[value].key]
+            gone = self._storages.gone.get(number)
+            kept = gone is not None and gone.call == call and gone.is_backward
+            tape.outputs.append(
+                {"storage": self._local[number], "bytes": self._recording.sizes[number], "kept": kept}
+            )
+        for op, part in enumerate(self._structure.calls[call].ops):
+            tape.work.append(self._work(part))
+            names = {self._recording.ops[d].name for d in self._structure.parts[part].dispatched}
+            if names & {"mm", "addmm", "bmm", "baddbmm"}:
+                wanted = [["workspace", 0]] + ([["workspace", 1]] if "addmm" in names else [])
+                tape.forward[op][:0] = wanted
+                if self._structure.parts[part].has_backward:
+                    tape.backward[op][:0] = [["workspace", 0]]
+
+    def _work(self, number: int) -> list[int]:
+        """FLOPs of products, convolutions and attention, bytes and kernels; forward, then backward. The backward of a
+        product runs one product for each gradient."""
+        part = self._structure.parts[number]
+        work = [0] * 10
+        kinds = {"product": 0, "convolution": 1, "attention": 2}
+        for d in part.dispatched:
+            op = self._recording.ops[d]
+            if op.kind == "view":
+                continue
+            moved = sum(t.bytes for t in op.inputs) + sum(t.bytes for t in op.outputs)
+            wanted = [t for t in op.inputs if t.requires_grad]
+            work[4] += 1
+            if op.kind in kinds:
+                work[kinds[op.kind]] += op.flops
+                factor = 2.5 if op.kind == "attention" else float(sum(t.requires_grad for t in op.inputs[-2:]))
+                backward = int(op.flops * factor)
+                slot = 5 + kinds[op.kind]
+            else:
+                work[3] += moved
+                backward, slot = moved + sum(t.bytes for t in wanted), 8
+            if part.has_backward and wanted:
+                work[slot] += backward
+                work[9] += 1
+        return work
+
+
+def interface_of(recordings: list[Storages], values: list[Value], parameters: dict[str, int]) -> Interface:
+    """`parameters`: names in the order of the model."""
+    structure = recordings[0].structure
+    count = len(structure.calls)
+    inputs: list[list[int]] = [[] for _ in range(count)]
+    outputs: list[list[int]] = [[] for _ in range(count)]
+    names: list[set[str]] = [set() for _ in range(count)]
+    for i, value in enumerate(values):
+        if value.maker >= 0:
+            outputs[value.maker].append(i)
+        for call in value.readers:
+            inputs[call].append(i)
+    for call, of_call in enumerate(inputs):
+        of_call.sort(key=lambda i: (recordings[0].first_read(values[i].key, call), i))
+    for storages in recordings:
+        of = storages.structure
+        for number, part in enumerate(of.parts):
+            names[part.place[0]] |= of.parameter_reads[number]
+        for number, name in of.recording.gradients.items():
+            born: Optional[Place] = storages.born.get(number)
+            if born is not None:
+                names[born.call].add(name)
+    return Interface(values, inputs, outputs, [sorted(n, key=lambda each: parameters[each]) for n in names])
