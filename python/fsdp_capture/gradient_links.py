@@ -99,24 +99,30 @@ class Flow:
             rows.append({"name": f"v{len(rows)}", "shape": shape, "dtype": None if is_own else tensor.dtype})
 
         for value in inputs:
-            number = self._storages.number[self._interface.values[value].key]
-            add(number, number)
+            number = self._number(value)
+            add(number if number >= 0 else ("value", value), number)
         for value in self.inputs_of(call):
             add(("link", value), -1)
         for part in step.ops:
             for number in self._structure.parts[part].made:
                 if self._is_value(number, part, call, outputs):
                     add(number, number)
+        for value in outputs:
+            if self._number(value) < 0:
+                add(("value", value), -1)
         for link, (maker, _) in enumerate(self._links):
             if self._structure.call_of(maker) == call:
                 add(("own", link), -1)
         ops = [self._op(part, module_of, call, place) for part in step.ops]
-        given = [place[self._storages.number[self._interface.values[v].key]] for v in outputs]
+        given = [place[self._number(v) if self._number(v) >= 0 else ("value", v)] for v in outputs]
         crossing = [number for maker, _, number in self._crossing if maker == call]
         return rows, ops, given + [place["own", link] for link in crossing]
 
+    def _number(self, value: int) -> int:
+        return self._storages.number.get(self._interface.values[value].key, -1)
+
     def _is_value(self, number: int, part: int, call: int, outputs: list[int]) -> bool:
-        if any(self._storages.number[self._interface.values[v].key] == number for v in outputs):
+        if any(self._number(v) == number for v in outputs):
             return True
         readers = self._structure.readers.get(number, ())
         return any(r != part and self._structure.call_of(r) == call for r in readers)

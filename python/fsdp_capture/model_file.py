@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Optional
+from typing import Any
 
 from fsdp_capture.gradient_links import Flow
 from fsdp_capture.recorder import Recording
 from fsdp_capture.replay import Replay, recorded_peak
 from fsdp_capture.structure import Structure, structure_of
-from fsdp_capture.tapes import CallTape, Interface, TapeWriter, interface_of
-from fsdp_capture.values import Storages, find_values
+from fsdp_capture.tapes import NO_STORAGE, CallTape, Interface, TapeWriter, interfaces_of
+from fsdp_capture.values import Storages
 
 _TOLERANCE = 0.005  # of the peak
 
@@ -73,24 +73,20 @@ def model_of(
         kind: Storages(structure_of(recording, stacks, addresses[kind])) for kind, recording in recordings.items()
     }
     base = next(iter(storages))
-    order = {p["name"]: i for i, p in enumerate(described["parameters"])}
-    interfaces: dict[str, Interface] = {}
     for kind in list(storages):
-        alike = [each for other, each in storages.items() if other[0] == kind[0]]
-        of_base = interfaces.get(base[0])
-        if _is_alike(storages[base].structure, storages[kind].structure) and kind[0] not in interfaces:
-            interfaces[kind[0]] = interface_of(alike, find_values(alike), order)
-        if of_base is not None and not _agree(of_base, storages[base], interfaces.get(kind[0]), storages[kind]):
+        if not _is_alike(storages[base].structure, storages[kind].structure):
             del storages[kind]
             way = "with its blocks checkpointed" if kind[1] else "as it is"
             limits.append(f"In {kind[0]} {way} the model runs other ops, so there is no recording of that.")
+    order = {p["name"]: i for i, p in enumerate(described["parameters"])}
+    interfaces = dict(zip(storages, interfaces_of(list(storages.values()), order)))
     tapes: dict[Kind, list[CallTape]] = {}
     for kind, each in storages.items():
-        writer = TapeWriter(each, interfaces[kind[0]], kind[1])
+        writer = TapeWriter(each, interfaces[kind], kind[1])
         tapes[kind] = writer.run()
-        _check(each, interfaces[kind[0]], tapes[kind], kind)
+        _check(each, interfaces[kind], tapes[kind], kind)
         limits += [f"{sentence}." for sentence in dict.fromkeys(writer.problems)]
-    interface = interfaces[base[0]]
+    interface = interfaces[base]
     return _Writer(described, stacks, storages[base], interface, tapes, facts, limits).run()
 
 
@@ -104,22 +100,14 @@ def _is_alike(one: Structure, other: Structure) -> bool:
     return shape(one) == shape(other)
 
 
-def _agree(one: Interface, of_one: Storages, other: Optional[Interface], of_other: Storages) -> bool:
-    """Whether calls pass the same values to each other in both, whatever their precision."""
-    if other is None or not _is_alike(of_one.structure, of_other.structure):
-        return False
-
-    def rows(interface: Interface, storages: Storages) -> Any:
-        shapes = [storages.tensor(storages.number[v.key]).shape for v in interface.values if v.key in storages.number]
-        return interface.inputs, interface.outputs, interface.parameters, shapes
-
-    return rows(one, of_one) == rows(other, of_other)
-
-
 def _check(storages: Storages, interface: Interface, tapes: list[CallTape], kind: Kind) -> None:
     """A capture that does not play as it was recorded is none."""
     replay = Replay(storages, interface, tapes)
     played, recorded = replay.run(), recorded_peak(storages)
+    if os.environ.get("FSDP_CAPTURE_DEBUG"):
+        r = storages.structure.recording
+        for pos, e in enumerate(r.events):
+            if e.what in ("alloc", "free") and e.bytes == 1 << 20 : print(pos, e, storages.born.get(e.number), storages.gone.get(e.number), storages.structure.part_of_event[pos], r.windows[e.window] if e.window >= 0 else "")
     if os.environ.get("FSDP_CAPTURE_DEBUG"): print(kind, played, recorded, storages.structure.recording.peak, replay.errors[:5])
     if replay.errors or abs(played - recorded) > _TOLERANCE * recorded:
         why = replay.errors[0] if replay.errors else f"its peak is {played} bytes for {recorded}"
@@ -206,6 +194,8 @@ class _Writer:
         raise CaptureError("The loss is not made in the forward of the model or behind it.")
 
     def _value(self, key: Any) -> dict[str, Any]:
+        if key not in self._base.number:
+            return {"name": "not there", "shape": [0], "dtype": None}
         tensor = self._base.tensor(self._base.number[key])
         part, place = key
         where = "input" if part < 0 else self._name_of(part) or "root"
@@ -296,7 +286,7 @@ class _Writer:
             "storage_op": tape.storage_op,
             "forward": tape.forward,
             "backward": tape.backward,
-            "outputs": tape.outputs + [{"parameter": 0, "bytes": 0}] * links,
+            "outputs": tape.outputs + [NO_STORAGE] * links,
             "work": tape.work,
         }
         if kind[1]:

@@ -28,7 +28,7 @@ class Replay:
         """The peak in bytes. What is alive at the end, but for gradients of parameters and the loss, is in `left`."""
         values = self._interface.values
         for i, value in enumerate(values):
-            if value.maker < 0:
+            if value.key in self._storages.number and value.maker < 0:
                 key = ("input", i)
                 self._alloc(key, self._storages.structure.recording.sizes[self._storages.number[value.key]])
                 self._storage_of[i] = key
@@ -38,6 +38,8 @@ class Replay:
                 self._play(call, events)
             for place, value in enumerate(self._interface.outputs[call]):
                 output = tape.outputs[place]
+                if "storage" not in output:
+                    continue
                 key = (call, output["storage"])
                 self._storage_of[value] = key
                 self._references[key] += len(values[value].readers) + output["kept"]

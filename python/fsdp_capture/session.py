@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Optional
 
 from fsdp_capture.model_file import CaptureError, describe, model_of
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
@@ -30,6 +30,7 @@ class Session:
         self._recorder: Any = None
         self._recordings: dict[tuple[str, bool], Recording] = {}
         self._wanted: list[tuple[str, bool]] = []
+        self._prepared: Optional[tuple[str, bool]] = None
         self._backwards: list[int] = []
         self._root: Any = None
         self._original: dict[str, Any] = {}
@@ -59,7 +60,9 @@ class Session:
                 return
             if len(self._backwards) == _WARM_UP:
                 self._begin()
-            if self._wanted:
+            if self._wanted and self._prepared != self._wanted[0]:
+                self._prepare(*self._wanted[0])
+            elif self._wanted:
                 self._start(*self._wanted[0])
             else:
                 self._write(
@@ -83,20 +86,26 @@ class Session:
         if dtype == "float32":
             self._wanted += [("bfloat16", checkpointed) for _, checkpointed in list(self._wanted)]
 
-    def _start(self, dtype: str, checkpointed: bool) -> None:
+    def _prepare(self, dtype: str, checkpointed: bool) -> None:
+        """The step after this one passes unrecorded: what runs in a thread for the first time makes its workspaces."""
+        self._prepared = (dtype, checkpointed)
         torch = self._torch
-        for parameter in self._root.parameters():
-            parameter.grad = None
+        self._drop_gradients()
         if dtype != _parameter_dtype(torch, self._root):
             wanted = getattr(torch, dtype)
             _convert(torch, self._root, wanted)
-            # FSDP2 casts what it hands to the root.
+            # FSDP2 casts what it hands to the root; in front of the root, so that it is no part of what is recorded.
             self._cast = lambda x: x.to(wanted) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+            cast_all = functools.partial(torch.utils._pytree.tree_map, self._cast)
+            self._root.register_forward_pre_hook(lambda _, args, kwargs: cast_all((args, kwargs)), with_kwargs=True)
         self._checkpoint(checkpointed)
+
+    def _start(self, dtype: str, checkpointed: bool) -> None:
+        self._drop_gradients()
         self._addresses[dtype, checkpointed] = {
             p.untyped_storage().data_ptr(): name for name, p in self._root.named_parameters()
         }
-        self._recorder = Recorder(torch, self._root, self._drain, self._cast)
+        self._recorder = Recorder(self._torch, self._root, self._drain, self._cast)
         self._recorder.start()
 
     def _drain(self) -> list[dict[str, Any]]:
@@ -109,6 +118,9 @@ class Session:
         from torch.utils.checkpoint import checkpoint
 
         mark = self._torch._C._profiler._RecordFunctionFast
+        config = getattr(self._root, "config", None)
+        if on and getattr(config, "use_cache", False):
+            config.use_cache = False  # transformers does the same: a cache would grow once more when blocks run again
         for stack in find_stacks(self._root):
             for name in stack:
                 module = self._root.get_submodule(name)
@@ -125,15 +137,15 @@ class Session:
                 module.forward = functools.partial(checkpoint, marked, use_reentrant=False)
 
     def _backward_ended(self) -> None:
-        if self._recorder is None:
-            return
-        recorder, self._recorder = self._recorder, None
-        recording = recorder.stop()
-        kind = self._wanted.pop(0)
-        self._recordings[kind] = recording
-        if kind[0] != next(iter(self._recordings))[0]:
-            for parameter in self._root.parameters():  # the optimizer's states have the dtype that there was
-                parameter.grad = None
+        if self._recorder is not None:
+            recorder, self._recorder = self._recorder, None
+            self._recordings[self._wanted.pop(0)] = recorder.stop()
+        if self._prepared is not None:  # the optimizer's states may have another dtype by now
+            self._drop_gradients()
+
+    def _drop_gradients(self) -> None:
+        for parameter in self._root.parameters():
+            parameter.grad = None
 
     def _facts(self) -> dict[str, Any]:
         optimizer = next((o for o in (r() for r in self._steps.optimizers) if o is not None), None)

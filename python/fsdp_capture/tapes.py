@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from fsdp_capture.structure import Structure
-from fsdp_capture.values import Place, Storages, Value
+from fsdp_capture.values import Place, Storages, Value, aligned_values
 
 TapeEvent = list  # as in the file
+NO_STORAGE = {"parameter": 0, "bytes": 0}  # of an output that is not there
 
 
 @dataclass
@@ -197,7 +198,8 @@ class TapeWriter:
         return is_read and "float" in self._storages.tensor(number).dtype
 
     def _size(self, value: int) -> int:
-        return self._recording.sizes[self._storages.number[self._interface.values[value].key]]
+        number = self._storages.number.get(self._interface.values[value].key, -1)
+        return self._recording.sizes[number] if number >= 0 else 0
 
     def _choose(self, call: int, places: list[int], number: int) -> int:
         """The input that a gradient belongs to, or -1."""
@@ -260,7 +262,10 @@ class TapeWriter:
 
     def _finish(self, call: int, tape: CallTape) -> None:
         for value in self._interface.outputs[call]:
-            number = self._storages.number[self._interface.values[value].key]
+            number = self._storages.number.get(self._interface.values[value].key, -1)
+            if number < 0:
+                tape.outputs.append(dict(NO_STORAGE))
+                continue
             gone = self._storages.gone.get(number)
             kept = gone is not None and gone.call == call and gone.is_backward
             tape.outputs.append(
@@ -273,7 +278,8 @@ class TapeWriter:
                 wanted = [["workspace", 0]] + ([["workspace", 1]] if "addmm" in names else [])
                 tape.forward[op][:0] = wanted
                 if self._structure.parts[part].has_backward:
-                    tape.backward[op][:0] = [["workspace", 0]]
+                    runs_again = self._is_checkpointed and self._structure.calls[call].member is not None
+                    tape.backward[op][:0] = wanted if runs_again else wanted[:1]
 
     def _work(self, number: int) -> list[int]:
         """FLOPs of products, convolutions and attention, bytes and kernels; forward, then backward. The backward of a
@@ -302,20 +308,11 @@ class TapeWriter:
         return work
 
 
-def interface_of(recordings: list[Storages], values: list[Value], parameters: dict[str, int]) -> Interface:
-    """`parameters`: names in the order of the model."""
-    structure = recordings[0].structure
-    count = len(structure.calls)
-    inputs: list[list[int]] = [[] for _ in range(count)]
-    outputs: list[list[int]] = [[] for _ in range(count)]
-    names: list[set[str]] = [set() for _ in range(count)]
-    for i, value in enumerate(values):
-        if value.maker >= 0:
-            outputs[value.maker].append(i)
-        for call in value.readers:
-            inputs[call].append(i)
-    for call, of_call in enumerate(inputs):
-        of_call.sort(key=lambda i: (recordings[0].first_read(values[i].key, call), i))
+def interfaces_of(recordings: list[Storages], parameters: dict[str, int]) -> list[Interface]:
+    """One for each recording; they differ in the keys of their values alone. `parameters`: names in the order of the
+    model."""
+    base = recordings[0].structure
+    names: list[set[str]] = [set() for _ in base.calls]
     for storages in recordings:
         of = storages.structure
         for number, part in enumerate(of.parts):
@@ -324,4 +321,15 @@ def interface_of(recordings: list[Storages], values: list[Value], parameters: di
             born: Optional[Place] = storages.born.get(number)
             if born is not None:
                 names[born.call].add(name)
-    return Interface(values, inputs, outputs, [sorted(n, key=lambda each: parameters[each]) for n in names])
+    ordered = [sorted(n, key=lambda each: parameters[each]) for n in names]
+    aligned = aligned_values(recordings)
+    inputs: list[list[int]] = [[] for _ in base.calls]
+    outputs: list[list[int]] = [[] for _ in base.calls]
+    for i, value in enumerate(aligned[0]):
+        if value.maker >= 0:
+            outputs[value.maker].append(i)
+        for call in value.readers:
+            inputs[call].append(i)
+    for call, of_call in enumerate(inputs):
+        of_call.sort(key=lambda i: (recordings[0].first_read(aligned[0][i].key, call), i))
+    return [Interface(values, inputs, outputs, ordered) for values in aligned]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
+from typing import Any
 
 from fsdp_capture.recorder import Tensor
 from fsdp_capture.structure import Structure
 
 Key = tuple[int, int]  # part and place among what it makes; part -1: of the batch
+
+MISSING: Key = (-2, 0)
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Storages:
 
     def first_read(self, key: Key, call: int) -> tuple[int, int]:
         """The op of a call that reads a value first, and the place among what it reads; behind all others where none does."""
-        number = self.number[key]
+        number = self.number.get(key, -1)
         parts = [p for p in self.structure.readers.get(number, ()) if self.structure.call_of(p) == call]
         if not parts:
             return len(self.structure.parts), 0
@@ -84,14 +88,50 @@ class Storages:
         return max(fitting, key=lambda t: t.bytes) if fitting else Tensor(0, size, (size,), "uint8", False)
 
 
-def find_values(recordings: list[Storages]) -> list[Value]:
-    """The values that pass between calls in any of the recordings, in the order in which they are made."""
+def find_values(storages: Storages) -> list[Value]:
+    """The values that pass between calls of one recording, in the order in which they are made."""
     values: dict[Key, Value] = {}
-    for storages in recordings:
-        for key, number in storages.number.items():
-            maker = storages.maker(key)
-            readers = {call for call in storages.holders(number) if call > maker}
-            is_loss = number == storages.structure.recording.loss
-            if readers or is_loss or key[0] < 0:
-                values.setdefault(key, Value(key, maker)).readers.update(readers)
+    for key, number in storages.number.items():
+        maker = storages.maker(key)
+        readers = {call for call in storages.holders(number) if call > maker}
+        if readers or number == storages.structure.recording.loss or key[0] < 0:
+            values[key] = Value(key, maker, readers)
     return [values[key] for key in sorted(values)]
+
+
+def aligned_values(recordings: list[Storages]) -> list[list[Value]]:
+    """[num recordings][num values] The values of all recordings, each at the same place in all lists. One that a recording
+    does not have (what a cache keeps, which nobody uses with checkpointing) has the key `MISSING` there."""
+    slots: dict[int, list[tuple[Any, set[int], dict[int, Key]]]] = {}  # maker -> signature, readers, key per recording
+    for r, storages in enumerate(recordings):
+        own: dict[int, list[Value]] = {}
+        for value in find_values(storages):
+            own.setdefault(value.maker, []).append(value)
+        for maker, values in own.items():
+            slots[maker] = _merged(slots.get(maker, []), values, r, storages)
+    result: list[list[Value]] = [[] for _ in recordings]
+    for maker in sorted(slots):
+        for _, readers, keys in slots[maker]:
+            for r in range(len(recordings)):
+                result[r].append(Value(keys.get(r, MISSING), maker, readers))
+    return result
+
+
+def _merged(slots: list[Any], values: list[Value], r: int, storages: Storages) -> list[Any]:
+    """The slots of one maker with the values of another recording in their places."""
+
+    def signature(value: Value) -> Any:
+        number = storages.number[value.key]
+        where = storages.structure.parts[value.key[0]].place[1] if value.key[0] >= 0 else -1
+        return where, storages.tensor(number).shape, number == storages.structure.recording.loss
+
+    new = [(signature(value), value.readers, {r: value.key}) for value in values]
+    result: list[Any] = []
+    matcher = difflib.SequenceMatcher(None, [s[0] for s in slots], [s[0] for s in new], autojunk=False)
+    for what, a, b, c, d in matcher.get_opcodes():
+        if what == "equal":
+            for old, fresh in zip(slots[a:b], new[c:d]):
+                result.append((old[0], old[1] | fresh[1], old[2] | fresh[2]))
+        else:
+            result += slots[a:b] + new[c:d]
+    return result

@@ -55,13 +55,14 @@ def install(
     values = KnownValues(torch, stub, copies, Rules(torch, copies, balanced_routing, in_module), Loops(steps))
 
     class Following(TorchFunctionMode):
+        has_left = False  # for good
+
         def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func is torch.Tensor.backward:
-                return _backward(self, torch, *args, **(kwargs or {}))
             return values.call(func, args, kwargs or {})
 
     mode = Following()
     mode.__enter__()
+    _follow_backward(torch, mode)
 
     after_import("torch._dynamo.eval_frame", lambda module: _end_with_compiled_code(module, torch, mode))
     return values
@@ -79,16 +80,25 @@ def _end_with_compiled_code(eval_frame: Any, torch: Any, mode: Any) -> None:
     eval_frame._callback_from_stance = _callback_from_stance
 
 
-def _backward(mode: Any, torch: Any, tensor: Any, gradient: Any = None, retain_graph: Any = None,
-              create_graph: bool = False, inputs: Any = None) -> None:
-    with mode:  # what checkpointing computes again is followed as well
-        torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+def _follow_backward(torch: Any, mode: Any) -> None:
+    """What checkpointing computes again is followed as well. A mode is off in the functions that it is asked about, and
+    both `Tensor.backward` and `torch.autograd.backward` are such: it is on again where they call the engine."""
+    real = torch.autograd._engine_run_backward
+
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        if mode.has_left or torch._C._len_torch_function_stack() > 0:
+            return real(*args, **kwargs)
+        with mode:
+            return real(*args, **kwargs)
+
+    torch.autograd._engine_run_backward = _engine_run_backward
 
 
 def _leave(torch: Any, mode: Any) -> None:
     """Takes the mode out of the stack of modes, wherever in it it is. torch.compile would trace through it."""
     from torch.overrides import _pop_mode, _push_mode
 
+    mode.has_left = True
     others = []
     while torch._C._len_torch_function_stack() > 0:
         others.append(_pop_mode())
