@@ -11,7 +11,7 @@ from typing import Any
 from fsdp_capture.gradient_links import Flow
 from fsdp_capture.recorder import Recording
 from fsdp_capture.replay import Replay, recorded_peak
-from fsdp_capture.structure import Structure, structure_of
+from fsdp_capture.structure import align, structure_of
 from fsdp_capture.tapes import NO_STORAGE, CallTape, Interface, TapeWriter, interfaces_of
 from fsdp_capture.values import Storages
 
@@ -68,16 +68,16 @@ def model_of(
             )
         if recording.loss < 0:
             raise CaptureError("The tensor that the backward begins with was not made in the recorded step.")
-    limits: list[str] = []
-    storages = {
-        kind: Storages(structure_of(recording, stacks, addresses[kind])) for kind, recording in recordings.items()
-    }
-    base = next(iter(storages))
-    for kind in list(storages):
-        if not _is_alike(storages[base].structure, storages[kind].structure):
-            del storages[kind]
+    limits = list(facts.pop("limits"))
+    storages: dict[Kind, Storages] = {}
+    base = next(iter(recordings))
+    for kind, recording in recordings.items():
+        structure = structure_of(recording, stacks, addresses[kind])
+        if kind != base and not align(storages[base].structure, structure):
             way = "with its blocks checkpointed" if kind[1] else "as it is"
-            limits.append(f"In {kind[0]} {way} the model runs other ops, so there is no recording of that.")
+            limits.append(f"In {kind[0]} {way} the model runs other modules, so there is no recording of that.")
+            continue
+        storages[kind] = Storages(structure)
     order = {p["name"]: i for i, p in enumerate(described["parameters"])}
     interfaces = dict(zip(storages, interfaces_of(list(storages.values()), order)))
     tapes: dict[Kind, list[CallTape]] = {}
@@ -90,24 +90,27 @@ def model_of(
     return _Writer(described, stacks, storages[base], interface, tapes, facts, limits).run()
 
 
-def _is_alike(one: Structure, other: Structure) -> bool:
-    """Whether two recordings run the same modules in the same order."""
-
-    def shape(structure: Structure) -> Any:
-        calls = structure.recording.calls
-        return [(calls[p.call].name if p.call >= 0 else None, p.after_root) for p in structure.parts]
-
-    return shape(one) == shape(other)
-
-
 def _check(storages: Storages, interface: Interface, tapes: list[CallTape], kind: Kind) -> None:
     """A capture that does not play as it was recorded is none."""
     replay = Replay(storages, interface, tapes)
     played, recorded = replay.run(), recorded_peak(storages)
     if os.environ.get("FSDP_CAPTURE_DEBUG"):
-        r = storages.structure.recording
-        for pos, e in enumerate(r.events):
-            if e.what in ("alloc", "free") and e.bytes == 1 << 20 : print(pos, e, storages.born.get(e.number), storages.gone.get(e.number), storages.structure.part_of_event[pos], r.windows[e.window] if e.window >= 0 else "")
+        live, at = 0, {}
+        for number in storages.structure.before_root:
+            live += storages.structure.recording.sizes[number] if number in storages.key else 0
+        for pos, e in enumerate(storages.structure.recording.events):
+            part = storages.structure.part_of_event[pos]
+            if part < 0: continue
+            if e.number >= 0 and e.what == "alloc": live += e.bytes
+            if e.number >= 0 and e.what == "free" and (e.number in storages.born or e.number in storages.key): live -= e.bytes
+            at[(*storages.structure.parts[part].place, e.window >= 0)] = live
+        last = 0
+        for k, v in replay.at.items():
+            if k in at and at[k] - v != last:
+                last = at[k] - v
+                print(k, "recorded - played", last)
+        for c, t in enumerate(tapes):
+            print(c, interface.inputs[c], interface.outputs[c], [(o, e) for o, ev in enumerate(t.backward) for e in ev if e[0] in ("emit_grad", "release_grad", "drop_grad", "forward_grad", "release_output")])
     if os.environ.get("FSDP_CAPTURE_DEBUG"): print(kind, played, recorded, storages.structure.recording.peak, replay.errors[:5])
     if replay.errors or abs(played - recorded) > _TOLERANCE * recorded:
         why = replay.errors[0] if replay.errors else f"its peak is {played} bytes for {recorded}"
@@ -176,7 +179,8 @@ class _Writer:
 
     def _batch(self, inputs: list[int]) -> dict[str, int]:
         """Sizes of the largest tensor of the batch: of ids, samples and positions."""
-        tensors = [self._base.tensor(self._base.number[self._interface.values[i].key]) for i in inputs]
+        keys = [self._interface.values[i].key for i in inputs]
+        tensors = [self._base.tensor(self._base.number[key]) for key in keys if key in self._base.number]
         shapes = [t.shape for t in tensors if t.shape]
         if not shapes:
             return {"batch": 1}

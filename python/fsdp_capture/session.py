@@ -11,14 +11,17 @@ import functools
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any, Optional
 
 from fsdp_capture.model_file import CaptureError, describe, model_of
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
 from fsdp_capture.structure import find_stacks
+from fsdp_rehearsal.guard import warnings
 
 _WARM_UP = 2
+_TOLD = ("balanced_routing", "readback")  # kinds of warnings that a reader of the model must know of
 
 
 class Session:
@@ -30,6 +33,8 @@ class Session:
         self._recorder: Any = None
         self._recordings: dict[tuple[str, bool], Recording] = {}
         self._wanted: list[tuple[str, bool]] = []
+        self._is_written = False
+        self._limits: list[str] = []
         self._prepared: Optional[tuple[str, bool]] = None
         self._backwards: list[int] = []
         self._root: Any = None
@@ -65,12 +70,9 @@ class Session:
             elif self._wanted:
                 self._start(*self._wanted[0])
             else:
-                self._write(
-                    model_of(self._described, find_stacks(self._root), self._addresses, self._recordings, self._facts())
-                )
-                self._stop()
+                self._finish(stop=True)
         except CaptureError as error:
-            self._fail(str(error))
+            self._fail(str(error), stop=True)
 
     def _begin(self) -> None:
         roots = [r() for r in self._modules.roots if r() is not None]
@@ -155,6 +157,7 @@ class Session:
             "command": list(sys.orig_argv),
             "framework": str(self._torch.__version__),
             "gpu": properties.name,
+            "limits": self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD],
             "accumulation": self._backwards[1] - self._backwards[0],
             "optimizer": {
                 "class": type(optimizer).__name__,
@@ -164,16 +167,48 @@ class Session:
             },
         }
 
+    def end(self, why: str) -> None:
+        """The script has ended by itself, or failed. What was recorded by then is a capture, if it has the script as it is."""
+        if self._is_written:
+            return
+        if not self._recordings:
+            done = len(self._backwards)
+            sentence = f"The script ended after {done} {'step' if done == 1 else 'steps'}, and a capture takes {_WARM_UP + 1} at least."
+            return self._fail(why or sentence, stop=False)
+        for dtype, checkpointed in self._wanted:
+            way = "with its blocks checkpointed" if checkpointed else "as it is"
+            reason = f"PyTorch refused it: {why}" if why else "The script ended before."
+            self._limits.append(f"There is no recording in {dtype} {way}. {reason}")
+        self._finish(stop=False)
+
+    def _finish(self, stop: bool) -> None:
+        try:
+            stacks = find_stacks(self._root)
+            model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts())
+        except CaptureError as error:
+            return self._fail(str(error), stop)
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            return self._fail(
+                f"What was recorded could not be put together ({error!r} in {os.path.basename(where.filename)}, line {where.lineno}).",
+                stop,
+            )
+        self._write(model)
+        if stop:
+            self._stop()
+
     def _write(self, model: dict[str, Any]) -> None:
+        self._is_written = True
         unfinished = f"{self._path}.{os.getpid()}.part"
         with open(unfinished, "w", encoding="utf-8") as out:
             json.dump(model, out, separators=(",", ":"))
             out.write("\n")
         os.replace(unfinished, self._path)
 
-    def _fail(self, sentence: str) -> None:
+    def _fail(self, sentence: str, stop: bool) -> None:
         self._write({"format_version": "1.0", "kind": "captured_model", "error": sentence})
-        self._stop()
+        if stop:
+            self._stop()
 
 
 def _parameter_dtype(torch: Any, root: Any) -> str:

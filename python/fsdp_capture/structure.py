@@ -7,6 +7,7 @@ them. A value is a storage that one op makes and another reads.
 
 from __future__ import annotations
 
+import difflib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -209,3 +210,55 @@ def _find_reads(structure: Structure, parameter_names: dict[int, str]) -> None:
         if event.what == "save" and event.number >= 0 and structure.part_of_event[position] >= 0 and event.window < 0:
             saved_at[event.number].add(structure.part_of_event[position])
     structure.readers, structure.saved_at = readers, saved_at
+
+
+def align(base: Structure, other: Structure) -> bool:
+    """Gives a recording the parts of another one of the same step: what it has beside them goes to a neighbor, what it
+    lacks is empty. False: it runs other modules."""
+    ours, theirs = _names(base), _names(other)
+    if ours == theirs:
+        return True
+    matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
+    if matcher.ratio() < 0.9:
+        return False
+    place = [-1] * len(theirs)
+    for a, b, count in matcher.get_matching_blocks():
+        for i in range(count):
+            place[b + i] = a + i
+    for number, part in enumerate(other.parts):
+        if place[number] < 0:
+            place[number] = _neighbor(base, place, number, part.has_backward)
+            if place[number] < 0:
+                return False
+    parts = [OpPart(part.call, part.after_root) for part in base.parts]
+    for number, part in enumerate(other.parts):
+        into = parts[place[number]]
+        into.dispatched += part.dispatched
+        into.made += part.made
+        into.has_backward = into.has_backward or part.has_backward
+    # The calls of modules are numbered by each recording for itself.
+    for part, of_base in zip(parts, base.parts):
+        part.place, part.member = of_base.place, of_base.member
+    other.parts, other.calls = parts, base.calls
+    other.part_of_event = [place[part] if part >= 0 else -1 for part in other.part_of_event]
+    other.parameter_reads = [
+        set().union(*(reads for n, reads in enumerate(other.parameter_reads) if place[n] == number))
+        for number in range(len(parts))
+    ]
+    other.readers = {number: {place[part] for part in of} for number, of in other.readers.items()}
+    other.saved_at = {number: {place[part] for part in of} for number, of in other.saved_at.items()}
+    other.maker = {number: place[part] for number, part in other.maker.items()}
+    return True
+
+
+def _names(structure: Structure) -> list[Any]:
+    calls = structure.recording.calls
+    return [(calls[p.call].name if p.call >= 0 else None, p.after_root) for p in structure.parts]
+
+
+def _neighbor(base: Structure, place: list[int], number: int, has_backward: bool) -> int:
+    """The part of `base` before or after that can take in what it does not have."""
+    before = next((place[n] for n in range(number - 1, -1, -1) if place[n] >= 0), -1)
+    after = next((place[n] for n in range(number + 1, len(place)) if place[n] >= 0), -1)
+    fitting = [n for n in (before, after) if n >= 0 and (base.parts[n].has_backward or not has_backward)]
+    return fitting[0] if fitting else -1

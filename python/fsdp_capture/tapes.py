@@ -201,51 +201,59 @@ class TapeWriter:
         number = self._storages.number.get(self._interface.values[value].key, -1)
         return self._recording.sizes[number] if number >= 0 else 0
 
-    def _choose(self, call: int, places: list[int], number: int) -> int:
-        """The input that a gradient belongs to, or -1."""
-        free = [p for p in places if (call, p) not in self._taken] or places
-        inputs = self._interface.inputs[call]
-        same = [p for p in free if self._size(inputs[p]) == self._recording.sizes[number]]
-        return (same or free or [-1])[0]
+    def _of_size(self, call: int, places: list[int], number: int) -> list[int]:
+        """Those of the inputs, not taken yet, whose gradients have the size of a storage."""
+        inputs, size = self._interface.inputs[call], self._recording.sizes[number]
+        return [p for p in places if (call, p) not in self._taken and self._size(inputs[p]) == size]
 
     def _emit(self, number: int, storage: int, born: Place, gone: Place) -> None:
-        call = born.call
-        place = self._choose(call, self._candidates(call, gone.call), number)
-        if place < 0:
-            shared = set(self._interface.inputs[call]) & set(self._interface.inputs[gone.call])
-            inputs = self._interface.inputs[call]
-            place = self._choose(call, [p for p, v in enumerate(inputs) if v in shared and self._has_gradient(call, v)], number)
-        if place < 0:
-            return self._pass_on(number, storage, born, gone)
-        self._taken.add((call, place))
-        self._ends[call, born.op, True].append(["emit_grad", storage, place])
+        """A gradient that is made in one call and freed in an earlier one belongs to an input that this one made, or reads
+        too and adds its own to; else the calls between hand it through."""
+        call, inputs = born.call, self._interface.inputs[born.call]
+        direct = self._candidates(call, gone.call)
+        others = set(self._interface.inputs[gone.call])
+        shared = [p for p, v in enumerate(inputs) if v in others and self._has_gradient(call, v)]
+        for places in (self._of_size(call, direct, number), self._of_size(call, shared, number)):
+            if places:
+                return self._give(call, born.op, storage, places[0])
+        path = self._path(call, gone.call, number)
+        if path:
+            return self._pass_on(number, storage, born, path)
+        for places in (direct, shared):
+            if places:
+                return self._give(call, born.op, storage, places[0])
+        self.problems.append(f"{self._recording.sizes[number]} bytes of gradients pass in a way that is not understood")
+        self._behind_backward(call, ["free", storage])
 
-    def _pass_on(self, number: int, storage: int, born: Place, gone: Place) -> None:
-        """A gradient that the calls between hand through."""
-        call, first = born.call, True
-        while call > gone.call:
-            makers = {self._interface.values[v].maker for v in self._interface.inputs[call]}
-            direct = self._candidates(call, gone.call)
-            places = direct or [p for m in sorted(makers, reverse=True) if m > gone.call for p in self._candidates(call, m)]
-            place = self._choose(call, places, number)
-            if place < 0:
-                break
-            self._taken.add((call, place))
-            value = self._interface.inputs[call][place]
-            if first:
-                self._ends[call, born.op, True].append(["emit_grad", storage, place])
+    def _give(self, call: int, op: int, storage: int, place: int) -> None:
+        self._taken.add((call, place))
+        self._ends[call, op, True].append(["emit_grad", storage, place])
+
+    def _path(self, call: int, last: int, number: int) -> list[tuple[int, int]]:
+        """Calls and their inputs by which a gradient comes to `last`, each through the input that it reads first."""
+        path: list[tuple[int, int]] = []
+        while call > last:
+            all_places = range(len(self._interface.inputs[call]))
+            places = [p for p in all_places if self._has_gradient(call, self._interface.inputs[call][p])]
+            fitting = self._of_size(call, places, number)
+            if not fitting:
+                return []
+            path.append((call, fitting[0]))
+            call = self._interface.values[self._interface.inputs[call][fitting[0]]].maker
+        return path if call == last else []
+
+    def _pass_on(self, number: int, storage: int, born: Place, path: list[tuple[int, int]]) -> None:
+        through = -1
+        for call, place in path:
+            if through < 0:
+                self._give(call, born.op, storage, place)
             else:
+                self._taken.add((call, place))
                 output = self._interface.outputs[call].index(through)
                 self._behind_backward(call, ["forward_grad", output, place])
                 self._behind_backward(call, ["release_grad", output])
-            first, through = False, value
-            call = self._interface.values[value].maker
-            if call == gone.call:
-                self._passed[number] = value
-                return
-        self.problems.append(f"{self._recording.sizes[number]} bytes of gradients pass in a way that is not understood")
-        if first:
-            self._behind_backward(born.call, ["free", storage])
+            through = self._interface.inputs[call][place]
+        self._passed[number] = through
 
     def _use_gradient(self, number: int, born: Place, gone: Place) -> None:
         where = self._list(gone)

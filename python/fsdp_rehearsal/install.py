@@ -73,7 +73,9 @@ def install(settings: Settings, is_owner: bool) -> None:
         if settings.capture and is_owner:
             from fsdp_capture.session import Session
 
-            Session(settings.capture, steps, phases, modules, history, meter, record.stop).install(torch)
+            session = Session(settings.capture, steps, phases, modules, history, meter, record.stop)
+            session.install(torch)
+            record.at_end.append(session.end)
         if settings.follow_values:
             try:
                 known_values.install(torch, stub, settings.routing == "balanced", modules.in_forward, lambda: steps.calls)

@@ -53,6 +53,7 @@ class Record:
     def __init__(self, settings: Settings, is_owner: bool, began: float) -> None:
         self.began = began
         self._started = time.time()
+        self.at_end: list[Any] = []  # called with the message of the exception that ended the run, or ""
         self.progress = Progress(settings.progress if is_owner else "", settings.steps)
         self._settings = settings
         self._is_owner = is_owner
@@ -73,6 +74,12 @@ class Record:
         the destructors of PyTorch and NCCL, concerns nobody. Else only the interpreter knows its exit status (`raise
         SystemExit("no data")` passes by every hook), so it goes on to its end, and a destructor that hangs is ended."""
         why = self._why()
+        error = self.faults.exception
+        for action in self.at_end:
+            try:
+                action(str(error["message"]) if error is not None else "")
+            except Exception as failure:
+                failed("The end of the run", failure)
         if self._write(why):
             _flush()
             if why != "script_ended":
