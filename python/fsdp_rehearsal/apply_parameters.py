@@ -1,0 +1,112 @@
+"""The parameters that fully_shard has made, wherever the script holds the old ones.
+
+`fully_shard` replaces the parameters of modules. A script that sharded its model itself would have made its lists and groups of
+parameters afterwards; here they are there already. What is passed to an optimizer is mapped by identity, and lists and dicts that
+hold old parameters are changed in place, so that a later clip_grad_norm_(parameters) sees the new ones. A parameter that two
+units hold is two afterwards: both take its place.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+from fsdp_rehearsal.guard import guarded, warn
+
+Named = list[tuple[str, Any]]
+
+
+class Replaced:
+    def __init__(self) -> None:
+        self._new: dict[int, tuple[Any, list[Any]]] = {}  # id of an old parameter -> weak reference to it, what took its place
+        self._warned = False
+
+    @staticmethod
+    def listed(params: Any) -> Any:
+        """What was given to an optimizer, with generators taken out once; lists and dicts stay the same objects."""
+        if _is_tensor(params):
+            return params  # the optimizer says what is wrong with it
+        groups = params if isinstance(params, list) else list(params)
+        for group in groups:
+            if isinstance(group, dict) and "params" in group and not _is_tensor(group["params"]):
+                if not isinstance(group["params"], (list, tuple, set)):
+                    group["params"] = list(group["params"])
+        return groups
+
+    @staticmethod
+    def tensors(groups: Any) -> list[Any]:
+        """All parameters of groups."""
+        found = []
+        for group in [groups] if _is_tensor(groups) else groups:
+            members = group.get("params", []) if isinstance(group, dict) else [group]
+            for member in [members] if _is_tensor(members) else members:
+                found.append(member[1] if isinstance(member, tuple) else member)
+        return [t for t in found if _is_tensor(t)]
+
+    @staticmethod
+    def named(root: Any) -> Named:
+        """The parameters below a root, a shared one by all of its names."""
+        return list(root.named_parameters(remove_duplicate=False))
+
+    def learn(self, root: Any, before: Named) -> None:
+        """After the change: what took the place of each of `before`, which is emptied. Changes the lists and dicts of the script."""
+        now = dict(self.named(root))
+        for name, old in before:
+            _, news = self._new.setdefault(id(old), (weakref.ref(old), []))
+            if now[name] is not old and not any(now[name] is new for new in news):
+                news.append(now[name])
+        olds = list({id(old): old for _, old in before}.values())
+        before.clear()
+        self._change_holders(olds)
+
+    def _change_holders(self, olds: list[Any]) -> None:
+        for holder in gc.get_referrers(*olds):
+            if holder is olds:
+                continue
+            if type(holder) is list:
+                holder[:] = [new for each in holder for new in self._of(each)]
+            elif type(holder) is dict:
+                for key, value in list(holder.items()):
+                    news = self._of(value)
+                    if news[0] is not value:
+                        holder[key] = news[0]
+
+    def _of(self, value: Any) -> list[Any]:
+        """What takes the place of a value; itself where nothing does."""
+        reference, news = self._new.get(id(value), (None, []))
+        return news if news and reference is not None and reference() is value else [value]
+
+    def of_groups(self, groups: Any) -> Any:
+        """What the optimizer is given in the place of what the script gave."""
+        if not self._new or _is_tensor(groups):
+            return groups
+        return [self._of_group(group) if isinstance(group, dict) else each for group in groups for each in self._of_member(group)]
+
+    def _of_group(self, group: dict[str, Any]) -> dict[str, Any]:
+        members = group.get("params", [])
+        if isinstance(members, set) or _is_tensor(members):
+            members = self._of(members) if _is_tensor(members) else members
+        else:
+            members = [each for member in members for each in self._of_member(member)]
+        return {**group, "params": members}
+
+    def _of_member(self, member: Any) -> list[Any]:
+        if isinstance(member, tuple) and len(member) == 2:
+            return [(member[0], new) for new in self._of(member[1])]
+        return [member] if isinstance(member, dict) else self._of(member)
+
+    @guarded("The parameters that the script still holds")
+    def warn_of_held(self) -> None:
+        """Once the optimizer is made: parameters of before that somebody still holds take memory."""
+        held = [old for old in (reference() for reference, news in self._new.values() if news) if old is not None]
+        if held and not self._warned:
+            self._warned = True
+            size = sum(p.numel() * p.element_size() for p in held)
+            warn("plan_in_place", f"The script still holds {len(held)} parameters of {size:,} bytes from before the plan was applied.")
+
+
+def _is_tensor(value: Any) -> bool:
+    from torch import Tensor
+
+    return isinstance(value, Tensor)
