@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,7 +38,8 @@ def shard(root: PlannedModule, plan: Plan, mesh: DeviceMesh) -> None:
     prefetch(shard_units(root, plan, mesh), plan, forward_order(windows), backward_order(windows))
 
 
-def shard_units(root: torch.nn.Module, plan: Plan, mesh: DeviceMesh) -> list[FSDPModule]:
+def shard_units(root: torch.nn.Module, plan: Plan, mesh: DeviceMesh,
+                after_unit: Callable[[], None] | None = None) -> list[FSDPModule]:
     """One call of fully_shard for each unit, in the order of the plan. Returns the first module of each."""
     options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy_of(plan)}
     if plan.cpu_offload:
@@ -46,6 +48,8 @@ def shard_units(root: torch.nn.Module, plan: Plan, mesh: DeviceMesh) -> list[FSD
         modules = [root.get_submodule(name) for name in unit.modules]
         fully_shard(modules if len(modules) > 1 else modules[0], reshard_after_forward=unit.reshard_after_forward,
                     **options)
+        if after_unit is not None:
+            after_unit()
     return [root.get_submodule(unit.modules[0]) for unit in plan.units]
 
 

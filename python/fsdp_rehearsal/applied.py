@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from fsdp_rehearsal import sizes
 from fsdp_rehearsal.guard import failed, warn
-from fsdp_rehearsal.modules import Modules, class_name, clean
+from fsdp_rehearsal.modules import Modules, class_name, clean, held
 from fsdp_rehearsal.units import ROOT
 
 
@@ -77,6 +77,7 @@ def _precision(policy: Any, buffers: Optional[str] = None) -> Optional[dict[str,
 
 def _fsdp2(root: Any, modules: Modules) -> Optional[dict[str, Any]]:
     api = sys.modules.get("torch.distributed.fsdp._fully_shard._fully_shard")
+    root = held(root)
     wrapped = [(n, m) for n, m in root.named_modules() if isinstance(m, api.FSDPModule)] if api else []
     if not wrapped:
         return None

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from fsdp_rehearsal.guard import guarded, warn
-
-Named = list[tuple[str, Any]]
 
 
 class Replaced:
     def __init__(self) -> None:
         self._new: dict[int, tuple[Any, list[Any]]] = {}  # id of an old parameter -> weak reference to it, what took its place
+        self._root: Any = None  # while it is being sharded
+        self._now: dict[str, Any] = {}  # name -> weak reference to the parameter
+        self._holders: list[Any] = []  # lists and dicts with parameters in them
         self._warned = False
 
     @staticmethod
@@ -44,33 +46,43 @@ class Replaced:
                 found.append(member[1] if isinstance(member, tuple) else member)
         return [t for t in found if _is_tensor(t)]
 
-    @staticmethod
-    def named(root: Any) -> Named:
-        """The parameters below a root, a shared one by all of its names."""
-        return list(root.named_parameters(remove_duplicate=False))
+    def begin(self, root: Any) -> None:
+        """Before the parameters below `root` change. No reference to them is kept: what the script lets go of is freed."""
+        self._root = root
+        parameters = [p for _, p in _named(root)]
+        tables = {id(module._parameters) for module in root.modules()}
+        self._holders = [h for h in gc.get_referrers(*parameters) if h is not parameters and id(h) not in tables]
+        self._holders = [h for h in self._holders if type(h) in (list, dict)]
+        self._now = {name: weakref.ref(p) for name, p in _named(root)}
 
-    def learn(self, root: Any, before: Named) -> None:
-        """After the change: what took the place of each of `before`, which is emptied. Changes the lists and dicts of the script."""
-        now = dict(self.named(root))
-        for name, old in before:
-            _, news = self._new.setdefault(id(old), (weakref.ref(old), []))
-            if now[name] is not old and not any(now[name] is new for new in news):
-                news.append(now[name])
-        olds = list({id(old): old for _, old in before}.values())
-        before.clear()
-        self._change_holders(olds)
-
-    def _change_holders(self, olds: list[Any]) -> None:
-        for holder in gc.get_referrers(*olds):
-            if holder is olds:
+    def after_unit(self) -> None:
+        """A unit has new parameters: they take the places of the old ones at once, since those may fill the device."""
+        changed = False
+        for name, new in _named(self._root):
+            old = self._now[name]()
+            if old is new:
                 continue
-            if type(holder) is list:
-                holder[:] = [new for each in holder for new in self._of(each)]
-            elif type(holder) is dict:
-                for key, value in list(holder.items()):
-                    news = self._of(value)
-                    if news[0] is not value:
-                        holder[key] = news[0]
+            changed = True
+            self._now[name] = weakref.ref(new)
+            if old is not None:  # else nobody else had it
+                _, news = self._new.setdefault(id(old), (weakref.ref(old), []))
+                if not any(new is each for each in news):
+                    news.append(new)
+        old = new = None
+        for holder in self._holders if changed else ():
+            self._change(holder)
+
+    def end(self) -> None:
+        self._root, self._now, self._holders = None, {}, []
+
+    def _change(self, holder: Any) -> None:
+        if type(holder) is list:
+            holder[:] = [new for each in holder for new in self._of(each)]
+            return
+        for key, value in list(holder.items()):
+            news = self._of(value)
+            if news[0] is not value:
+                holder[key] = news[0]
 
     def _of(self, value: Any) -> list[Any]:
         """What takes the place of a value; itself where nothing does."""
@@ -104,6 +116,11 @@ class Replaced:
             self._warned = True
             size = sum(p.numel() * p.element_size() for p in held)
             warn("plan_in_place", f"The script still holds {len(held)} parameters of {size:,} bytes from before the plan was applied.")
+
+
+def _named(root: Any) -> Iterator[tuple[str, Any]]:
+    """The parameters below a root, a shared one by all of its names."""
+    return root.named_parameters(remove_duplicate=False)
 
 
 def _is_tensor(value: Any) -> bool:

@@ -29,6 +29,7 @@ from fsdp_rehearsal import frames
 from fsdp_rehearsal.apply_parameters import Replaced
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import warn
+from fsdp_rehearsal.modules import held
 
 _MOST_NAMES = 5
 _HINT_NAMES = "The module names of a plan must be those of the script's model."
@@ -48,6 +49,7 @@ class ApplyPlan:
         self.root: Any = None
         self._faults, self._finish = faults, finish
         self._replaced = Replaced()
+        frames.hide(sys.modules[Plan.__module__].__file__)
         self._check()
 
     def _check(self) -> None:
@@ -114,7 +116,7 @@ class ApplyPlan:
     def at_wrapping(self, module: Any, how: str) -> None:
         """The script is about to wrap `module`: applies the plan if this is the plan's model."""
         names = {name for unit in self.plan.units for name in unit.modules if name}
-        model = unwrapped(module)
+        model = held(module)
         if not self.applied and names and not _missing(model, names):
             self.apply(model, how)
 
@@ -136,10 +138,10 @@ class ApplyPlan:
         """The outermost module that has all modules of the plan."""
         names = {name for unit in self.plan.units for name in unit.modules} | set(self.plan.checkpointed)
         for root in roots:
-            for module in unwrapped(root).modules():
+            for module in held(root).modules():
                 if not _missing(module, names):
                     return module
-        root = min((unwrapped(root) for root in roots), key=lambda each: len(_missing(each, names)))
+        root = min((held(root) for root in roots), key=lambda each: len(_missing(each, names)))
         there = {name for name, _ in root.named_modules()}
         missing = sorted(_missing(root, names), key=lambda name: [int(p) if p.isdigit() else p for p in name.split(".")].__repr__())
         problems = []
@@ -152,7 +154,6 @@ class ApplyPlan:
     def apply(self, root: Any, how: str) -> None:
         """Checkpoints, shards and prefetches as the plan says, below `root`."""
         at = frames.user_frame(2) or {}
-        before = self._replaced.named(root)
         self.applying = True
         try:
             with _without_bytecode():
@@ -162,7 +163,10 @@ class ApplyPlan:
             self._checkpoint(root)
             self._convert(root)
             self._warn_of_devices(root)
-            firsts = sharding.shard_units(root, self.plan, mesh)
+            self._replaced.begin(root)
+            firsts = sharding.shard_units(root, self.plan, mesh, self._replaced.after_unit)
+            self._replaced.end()
+            self._stay(root)
             forward, backward = _orders(root, self.plan)
             sharding.prefetch(firsts, self.plan, forward, backward)
         except Exception as error:
@@ -173,7 +177,6 @@ class ApplyPlan:
         finally:
             self.applying = False
         self.applied, self.root = True, root
-        self._replaced.learn(root, before)
         count = len(self.plan.units)
         warn("plan_applied", f"{count} unit{'s' * (count != 1)} of {self.shown} were applied {how}", at.get("file"), at.get("line"))
 
@@ -223,25 +226,23 @@ class ApplyPlan:
             warn("plan_in_place", f"{len(wrong)} parameters of the script were converted to {self.plan.parameter_dtype}, in which the plan "
                  "trains them.")
 
+    def _stay(self, root: Any) -> None:
+        """Shards that lie on the host stay there, wherever the script moves its model."""
+        if not self.plan.cpu_offload:
+            return
+
+        def stay(*args: Any, **kwargs: Any) -> Any:
+            warn("plan_in_place", "The script moves its model to a device; the shards stay on the CPU, as the plan says.")
+            return root
+
+        root.to = root.cuda = stay
+
     def _warn_of_devices(self, root: Any) -> None:
         where = {"meta": "meta", "cpu": "cpu", "device": "cuda"}[self.plan.initialization]
         found = sorted({p.device.type for p in root.parameters()})
         if found != [where]:
             warn("plan_in_place", f"The script makes its parameters on {' and '.join(found)}, and the plan is predicted for {where}: the "
                  "peaks of the initialization differ.")
-
-
-def unwrapped(module: Any) -> Any:
-    """The script's own model in what it may be wrapped in."""
-    for _ in range(8):
-        below = module._modules
-        inner = below.get("_orig_mod") if type(module).__name__ == "OptimizedModule" else None
-        if getattr(type(module), "_rehearsal_stand_in", False):
-            inner = below.get("module") or below.get("_fsdp_wrapped_module")
-        if inner is None:
-            return module
-        module = inner
-    return module
 
 
 def _missing(module: Any, names: set[str]) -> list[str]:

@@ -27,7 +27,6 @@ _ENGINES = {"FSDP": "its FSDP plugin", "DEEPSPEED": "its DeepSpeed plugin", "MEG
 class Wrappers:
     def __init__(self, applying: ApplyPlan) -> None:
         self._applying = applying
-        self._told: list[Any] = []  # modules that the script called fully_shard on
 
     def install(self, after_import: Callable) -> None:
         after_import("torch.nn.parallel.distributed", self._ddp)
@@ -93,10 +92,11 @@ class Wrappers:
         @functools.wraps(real)
         def fully_shard(modules: Any, *args: Any, **kwargs: Any) -> Any:
             if self._applying.applying:
+                for each in modules if isinstance(modules, (list, tuple)) else (modules,):
+                    _take_answers_back(each)
                 return real(modules, *args, **kwargs)
             self._note("fully_shard")
             for each in modules if isinstance(modules, (list, tuple)) else (modules,):
-                self._told.append(each)
                 self._applying.at_wrapping(each, "in place of fully_shard")
                 self._answer_setters(each)
             return modules
@@ -163,6 +163,11 @@ class Wrappers:
     def _refuse(self, what: str) -> None:
         self._applying.refuse([(self._applying.shown, f"The script trains through {what}, whose place a plan cannot take.",
                                 "Rehearse it without --apply, or let the script train its model by itself.")])
+
+
+def _take_answers_back(module: Any) -> None:
+    for name in _SETTERS:
+        module.__dict__.pop(name, None)
 
 
 def _call_inner(name: str) -> Callable:
