@@ -51,8 +51,10 @@ class Replaced:
         self._root = root
         parameters = [p for _, p in _named(root)]
         tables = {id(module._parameters) for module in root.modules()}
-        self._holders = [h for h in gc.get_referrers(*parameters) if h is not parameters and id(h) not in tables]
-        self._holders = [h for h in self._holders if type(h) in (list, dict)]
+        holders = [h for h in gc.get_referrers(*parameters) if h is not parameters and id(h) not in tables]
+        pairs = [h for h in holders if type(h) is tuple and len(h) == 2]  # of named_parameters()
+        holders += [h for h in (gc.get_referrers(*pairs) if pairs else []) if type(h) is list and h is not pairs and h is not holders]
+        self._holders = [h for h in holders if type(h) in (list, dict)]
         self._now = {name: weakref.ref(p) for name, p in _named(root)}
 
     def after_unit(self) -> None:
@@ -77,7 +79,7 @@ class Replaced:
 
     def _change(self, holder: Any) -> None:
         if type(holder) is list:
-            holder[:] = [new for each in holder for new in self._of(each)]
+            holder[:] = [new for each in holder for new in self._of_member(each)]
             return
         for key, value in list(holder.items()):
             news = self._of(value)
@@ -104,8 +106,9 @@ class Replaced:
         return {**group, "params": members}
 
     def _of_member(self, member: Any) -> list[Any]:
-        if isinstance(member, tuple) and len(member) == 2:
-            return [(member[0], new) for new in self._of(member[1])]
+        if type(member) is tuple and len(member) == 2:
+            news = self._of(member[1])
+            return [member] if news[0] is member[1] else [(member[0], new) for new in news]
         return [member] if isinstance(member, dict) else self._of(member)
 
     @guarded("The parameters that the script still holds")
