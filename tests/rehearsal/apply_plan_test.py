@@ -73,8 +73,7 @@ class PlansInAScript(unittest.TestCase):
         return self.run_program("rehearse", "--apply", plan, "--gpu", "H100 SXM", "--gpus", "4", "--json",
                                 *options, "--", sys.executable, *launcher, SCRIPT, *script)
 
-    def check(self, plan: pathlib.Path, *script: str, launcher: tuple[str, ...] = (), rank: int = 0,
-              initialization: bool = True) -> dict[str, Any]:
+    def check(self, plan: pathlib.Path, *script: str, launcher: tuple[str, ...] = (), rank: int = 0) -> dict[str, Any]:
         """Rehearses, compares with the prediction; returns the report."""
         code, out, said = self.rehearse(plan, *script, launcher=launcher, options=("--rank", str(rank)))
         self.assertEqual((code, said), (0, ""))
@@ -89,8 +88,6 @@ class PlansInAScript(unittest.TestCase):
         self.assertEqual(sent(measured), sent(predicted))
         self.assertIn("comparison", measured)
         for phase in ("initialization", "first_step", "steady_step"):
-            if phase == "initialization" and not initialization:
-                continue
             for kind in ("live_peak_bytes", "allocated_peak_bytes", "reserved_peak_bytes"):
                 seen, said_before = (r["memory"]["phases"][phase][kind] for r in (measured, predicted))
                 print(f"{self.id().rpartition('.')[2]:44} {phase:15} {kind:20} {seen:12} {said_before:12} "
