@@ -106,7 +106,8 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
   if (!line.script.empty()) {
     settings = read_script(line, library, places, subject, reader);
   } else {
-    if (line.has(Option::Apply)) reader.fail(Option::Apply, "A plan already is what is rehearsed.", "Name a script, after --.");
+    if (line.has(Option::Apply))
+      reader.fail(Option::Apply, "A plan already is what is rehearsed.", "Name a script, after --.");
     subject.plan = reader.keep(read_given(line, line.arguments.front(), library));
     if (line.has(Option::Against)) reader.fail(Option::Against, "A plan is compared with its own prediction.", "");
     if (subject.plan) settings = reader.keep(read_plan_rehearsal(line, *subject.plan, places));

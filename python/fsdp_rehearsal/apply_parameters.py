@@ -53,7 +53,9 @@ class Replaced:
         tables = {id(module._parameters) for module in root.modules()}
         holders = [h for h in gc.get_referrers(*parameters) if h is not parameters and id(h) not in tables]
         pairs = [h for h in holders if type(h) is tuple and len(h) == 2]  # of named_parameters()
-        holders += [h for h in (gc.get_referrers(*pairs) if pairs else []) if type(h) is list and h is not pairs and h is not holders]
+        holders += [
+            h for h in (gc.get_referrers(*pairs) if pairs else []) if type(h) is list and h is not pairs and h is not holders
+        ]
         self._holders = [h for h in holders if type(h) in (list, dict)]
         self._now = {name: weakref.ref(p) for name, p in _named(root)}
 
@@ -95,7 +97,9 @@ class Replaced:
         """What the optimizer is given in the place of what the script gave."""
         if not self._new or _is_tensor(groups):
             return groups
-        return [self._of_group(group) if isinstance(group, dict) else each for group in groups for each in self._of_member(group)]
+        return [
+            self._of_group(group) if isinstance(group, dict) else each for group in groups for each in self._of_member(group)
+        ]
 
     def _of_group(self, group: dict[str, Any]) -> dict[str, Any]:
         members = group.get("params", [])
@@ -118,7 +122,10 @@ class Replaced:
         if held and not self._warned:
             self._warned = True
             size = sum(p.numel() * p.element_size() for p in held)
-            warn("plan_in_place", f"The script still holds {len(held)} parameters of {size:,} bytes from before the plan was applied.")
+            warn(
+                "plan_in_place",
+                f"The script still holds {len(held)} parameters of {size:,} bytes from before the plan was applied.",
+            )
 
 
 def _named(root: Any) -> Iterator[tuple[str, Any]]:

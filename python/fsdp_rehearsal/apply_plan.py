@@ -21,7 +21,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn
 
 from fsdp_plan_runner.limits import nearest, runtime_problems
 from fsdp_plan_runner.plan import Plan
@@ -70,8 +70,13 @@ class ApplyPlan:
         for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if wanted else ():
             given = os.environ.get(name)
             if given is not None and given != wanted:
-                problems.append((f"{self.shown}: /runtime/allocator_settings", f'The plan says "{wanted}", and {name} is "{given}".',
-                                 "Unset the variable, or write the same into the plan."))
+                problems.append(
+                    (
+                        f"{self.shown}: /runtime/allocator_settings",
+                        f'The plan says "{wanted}", and {name} is "{given}".',
+                        "Unset the variable, or write the same into the plan.",
+                    )
+                )
         if problems:
             self.refuse(problems)
         if wanted:
@@ -87,6 +92,8 @@ class ApplyPlan:
             groups = self._replaced.listed(params)
             if not self.applied:
                 self._before_optimizer(groups, type(optimizer).__name__)
+            else:
+                self._warn_of_others(groups, type(optimizer).__name__)
             real(optimizer, self._replaced.of_groups(groups), *args, **kwargs)
             del params, groups
             self._replaced.warn_of_held()
@@ -113,6 +120,12 @@ class ApplyPlan:
         )
         return True
 
+    def note_end(self) -> None:
+        """At the end of a run that failed by itself: says that it failed without the plan."""
+        error = self._faults.exception
+        if not self.applied and (error is None or not error["type"].endswith(PlanNotApplied.__name__)):
+            warn("plan_missing", f"{self.shown} was not applied: the script failed before it made its optimizer.")
+
     def at_wrapping(self, module: Any, how: str) -> None:
         """The script is about to wrap `module`: applies the plan if this is the plan's model."""
         names = {name for unit in self.plan.units for name in unit.modules if name}
@@ -129,10 +142,29 @@ class ApplyPlan:
         held = {id(p) for p in model.parameters()}
         outside = sum(id(p) not in held for p in given)
         if outside:
-            self.refuse([(self.shown, f"{optimizer} trains {outside} parameters that are not below {type(model).__name__}, which has "
-                          "the modules of the plan.", "Plan the whole model that the optimizer trains.")])
+            self.refuse(
+                [
+                    (
+                        self.shown,
+                        f"{optimizer} trains {outside} parameters that are not below {type(model).__name__}, which has "
+                        "the modules of the plan.",
+                        "Plan the whole model that the optimizer trains.",
+                    )
+                ]
+            )
         del given, roots
         self.apply(model, f"in front of {optimizer}")
+
+    def _warn_of_others(self, groups: Any, optimizer: str) -> None:
+        """A later optimizer may train what is no part of the plan's model, as that of a second network."""
+        inside = {id(p) for p in self.root.parameters()}
+        given = self._replaced.tensors(self._replaced.of_groups(groups))
+        outside = sum(id(p) not in inside for p in given)
+        if outside:
+            warn(
+                "plan_in_place",
+                f"{outside} parameters of another {optimizer} are outside of the plan's model, and stay as they are.",
+            )
 
     def _model_of(self, roots: list[Any]) -> Any:
         """The outermost module that has all modules of the plan."""
@@ -143,10 +175,16 @@ class ApplyPlan:
                     return module
         root = min((held(root) for root in roots), key=lambda each: len(_missing(each, names)))
         there = {name for name, _ in root.named_modules()}
-        missing = sorted(_missing(root, names), key=lambda name: [int(p) if p.isdigit() else p for p in name.split(".")].__repr__())
+        missing = sorted(_missing(root, names), key=_by_numbers)
         problems = []
         for name in missing[:_MOST_NAMES]:
-            problems.append((self.shown, f'The script\'s {type(root).__name__} has no module "{name}".', nearest(name, there) or _HINT_NAMES))
+            problems.append(
+                (
+                    self.shown,
+                    f'The script\'s {type(root).__name__} has no module "{name}".',
+                    nearest(name, there) or _HINT_NAMES,
+                )
+            )
         if len(missing) > _MOST_NAMES:
             problems.append((self.shown, f"It lacks {len(missing) - _MOST_NAMES} more modules of the plan.", _HINT_NAMES))
         self.refuse(problems)
@@ -172,13 +210,25 @@ class ApplyPlan:
         except Exception as error:
             if isinstance(error, PlanNotApplied):
                 raise
-            self.refuse([(self.shown, f"PyTorch cannot apply the plan {how}: {type(error).__name__}: "
-                          f"{' '.join(str(error).split())[:300]}", "")])
+            self.refuse(
+                [
+                    (
+                        self.shown,
+                        f"PyTorch cannot apply the plan {how}: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
+                        "",
+                    )
+                ]
+            )
         finally:
             self.applying = False
         self.applied, self.root = True, root
         count = len(self.plan.units)
-        warn("plan_applied", f"{count} unit{'s' * (count != 1)} of {self.shown} were applied {how}", at.get("file"), at.get("line"))
+        warn(
+            "plan_applied",
+            f"{count} unit{'s' * (count != 1)} of {self.shown} were applied {how}",
+            at.get("file"),
+            at.get("line"),
+        )
 
     def _mesh(self, sharding: ModuleType) -> Any:
         import torch.distributed as dist
@@ -187,8 +237,16 @@ class ApplyPlan:
             # Norms of gradients that lie on the host are reduced there.
             dist.init_process_group("cpu:gloo,cuda:nccl" if self.plan.cpu_offload else "nccl")
         if dist.get_world_size() != self.plan.world_size:
-            self.refuse([(f"{self.shown}: /mesh", f"The mesh has {self.plan.world_size} ranks, and the script's process group has "
-                          f"{dist.get_world_size()}.", "Take the number of ranks from WORLD_SIZE in the script.")])
+            self.refuse(
+                [
+                    (
+                        f"{self.shown}: /mesh",
+                        f"The mesh has {self.plan.world_size} ranks, and the script's process group has "
+                        f"{dist.get_world_size()}.",
+                        "Take the number of ranks from WORLD_SIZE in the script.",
+                    )
+                ]
+            )
         return sharding.make_mesh(self.plan, "cuda")
 
     def _turn_off(self, root: Any) -> None:
@@ -223,8 +281,11 @@ class ApplyPlan:
         for parameter in wrong:
             parameter.data = parameter.data.to(dtype)
         if wrong:
-            warn("plan_in_place", f"{len(wrong)} parameters of the script were converted to {self.plan.parameter_dtype}, in which the plan "
-                 "trains them.")
+            warn(
+                "plan_in_place",
+                f"{len(wrong)} parameters of the script were converted to {self.plan.parameter_dtype}, in which the plan "
+                "trains them.",
+            )
 
     def _stay(self, root: Any) -> None:
         """Shards that lie on the host stay there, wherever the script moves its model."""
@@ -241,8 +302,16 @@ class ApplyPlan:
         where = {"meta": "meta", "cpu": "cpu", "device": "cuda"}[self.plan.initialization]
         found = sorted({p.device.type for p in root.parameters()})
         if found != [where]:
-            warn("plan_in_place", f"The script makes its parameters on {' and '.join(found)}, and the plan is predicted for {where}: the "
-                 "peaks of the initialization differ.")
+            warn(
+                "plan_in_place",
+                f"The script makes its parameters on {' and '.join(found)}, and the plan is predicted for {where}: the "
+                "peaks of the initialization differ.",
+            )
+
+
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    """Sorts layers.9 in front of layers.10."""
+    return [(int(part) if part.isdigit() else -1, part) for part in name.split(".")]
 
 
 def _missing(module: Any, names: set[str]) -> list[str]:

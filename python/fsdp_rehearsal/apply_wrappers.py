@@ -18,10 +18,18 @@ from fsdp_rehearsal.apply_plan import ApplyPlan
 from fsdp_rehearsal.guard import warn
 
 # What a script may tell FSDP2 about its own units; the plan says it.
-_SETTERS = ("set_modules_to_forward_prefetch", "set_modules_to_backward_prefetch", "set_reshard_after_forward",
-            "set_reshard_after_backward")
-_ENGINES = {"FSDP": "its FSDP plugin", "DEEPSPEED": "its DeepSpeed plugin", "MEGATRON_LM": "its Megatron plugin",
-            "TP": "tensor parallelism"}
+_SETTERS = (
+    "set_modules_to_forward_prefetch",
+    "set_modules_to_backward_prefetch",
+    "set_reshard_after_forward",
+    "set_reshard_after_backward",
+)
+_ENGINES = {
+    "FSDP": "its FSDP plugin",
+    "DEEPSPEED": "its DeepSpeed plugin",
+    "MEGATRON_LM": "its Megatron plugin",
+    "TP": "tensor parallelism",
+}
 
 
 class Wrappers:
@@ -161,8 +169,15 @@ class Wrappers:
         kind.__init__ = __init__
 
     def _refuse(self, what: str) -> None:
-        self._applying.refuse([(self._applying.shown, f"The script trains through {what}, whose place a plan cannot take.",
-                                "Rehearse it without --apply, or let the script train its model by itself.")])
+        self._applying.refuse(
+            [
+                (
+                    self._applying.shown,
+                    f"The script trains through {what}, whose place a plan cannot take.",
+                    "Rehearse it without --apply, or let the script train its model by itself.",
+                )
+            ]
+        )
 
 
 def _take_answers_back(module: Any) -> None:

@@ -109,6 +109,8 @@ class Record:
         if self._written or not self._is_mine():
             return False
         self._written = True
+        if self.applying is not None:
+            self.applying.note_end()
         self.progress.say("writing the record")
         try:
             contents = self._contents(why)
