@@ -61,7 +61,7 @@ class ApplyPlan:
                 problems.append(
                     (
                         f"{self.shown}: /activation_checkpointing",
-                        f'"{name}" keeps the outputs of some ops, which are named by the model of the plan and not by a script.',
+                        f'"{name}" keeps the outputs of some ops, which the plan\'s model names and a script does not.',
                         'Write "full" or "none" with --apply.',
                     )
                 )
@@ -114,8 +114,8 @@ class ApplyPlan:
             return False
         self._faults.note(
             PlanNotApplied(
-                f"{self.shown}\tThe plan was not applied: the script made no torch.optim optimizer of a module's parameters, and did "
-                "not call fully_shard on a model with the plan's modules.\tNames the command the script that trains?"
+                f"{self.shown}\tThe plan was not applied: the script made no torch.optim optimizer of a module's parameters, and "
+                "did not call fully_shard on a model with the plan's modules.\tNames the command the script that trains?"
             )
         )
         return True

@@ -156,6 +156,8 @@ class Wrappers:
         module.initialize = initialize  # type: ignore[attr-defined]
 
     def _accelerate(self, module: ModuleType) -> None:
+        if hasattr(module, "model_has_dtensor"):  # it refuses shards before it wraps in DDP, which gives way
+            module.model_has_dtensor = lambda model: False  # type: ignore[attr-defined]
         kind = module.Accelerator
         real = kind.__init__
 
