@@ -125,6 +125,9 @@ constexpr std::array kOptions = {
                "Device memory of the CUDA context (default: that of the GPU)", Command::Rehearse},
     OptionInfo{Option::CudnnWorkspace, "--cudnn-workspace", "SIZE", "", kRehearsal,
                "Workspace of every cuDNN plan (default: cuDNN's own)", Command::Rehearse},
+    OptionInfo{Option::Apply, "--apply", "FILE", "", kRehearsal,
+               "Put this plan into the script: its units by the real fully_shard, and compare with its prediction",
+               Command::Rehearse},
     OptionInfo{
         Option::FindBatch, "--find-batch", "WORDS", "", kRehearsal,
         "Find the largest batch that fits. Give the script's own option, with {} for the number: '--batch-size {}'",

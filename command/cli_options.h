@@ -121,6 +121,7 @@ enum class Option {
   NcclBytes,
   ContextBytes,
   CudnnWorkspace,
+  Apply,
   FindBatch,
   Python,
   Snapshot,

@@ -59,16 +59,35 @@ Result<std::optional<Against>> read_against(const CommandLine& line, const std::
   return against;
 }
 
-/// What is rehearsed: a script, or a plan, which is its own prediction.
+/// What is rehearsed: a script, or a plan, which is its own prediction, or a script with a plan in it.
 struct Subject {
   RehearsalSettings settings;
   std::optional<Given> plan;
+  std::optional<Given> applied;
   std::optional<Against> against;
   std::optional<double> tolerance;
   std::optional<std::string> batch;  // What to add to the command for a batch: "--batch-size {}".
+
+  /// The plan that is run, in its own model or in a script; null: none.
+  const Given* given() const { return plan ? &*plan : applied ? &*applied : nullptr; }
 };
 
 constexpr std::int64_t kMostBatch = std::int64_t{1} << 20;
+
+/// A script: its settings, the plan to put into it, and what both are compared with.
+std::optional<RehearsalSettings> read_script(const CommandLine& line, const std::string& library,
+                                             const RehearsalPlaces& places, Subject& subject, OptionReader& reader) {
+  subject.against = reader.keep(read_against(line, library)).value_or(std::nullopt);
+  const std::optional<std::string> apply = line.value(Option::Apply);
+  if (apply) subject.applied = reader.keep(read_given(line, *apply, library));
+  if (line.has(Option::Python)) reader.fail(Option::Python, "The command already names its Python.", "");
+  if (subject.tolerance && !line.has(Option::Against) && (!apply || subject.batch)) {
+    reader.fail(Option::Tolerance, "There is nothing to compare with.", "Add --against FILE.");
+  }
+  if (apply && !subject.applied) return std::nullopt;
+  if (subject.applied && !subject.against) subject.against = Against{.report = std::nullopt, .plan = subject.applied};
+  return reader.keep(read_rehearsal(line, library, places, subject.applied ? &*subject.applied : nullptr));
+}
 
 std::optional<Subject> read_subject(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader reader(line, errors);
@@ -85,13 +104,10 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
     }
   }
   if (!line.script.empty()) {
-    subject.against = reader.keep(read_against(line, library)).value_or(std::nullopt);
-    settings = reader.keep(read_rehearsal(line, library, places));
-    if (line.has(Option::Python)) reader.fail(Option::Python, "The command already names its Python.", "");
-    if (subject.tolerance && !line.has(Option::Against)) {
-      reader.fail(Option::Tolerance, "There is nothing to compare with.", "Add --against FILE.");
-    }
+    settings = read_script(line, library, places, subject, reader);
   } else {
+    if (line.has(Option::Apply))
+      reader.fail(Option::Apply, "A plan already is what is rehearsed.", "Name a script, after --.");
     subject.plan = reader.keep(read_given(line, line.arguments.front(), library));
     if (line.has(Option::Against)) reader.fail(Option::Against, "A plan is compared with its own prediction.", "");
     if (subject.plan) settings = reader.keep(read_plan_rehearsal(line, *subject.plan, places));
@@ -180,7 +196,7 @@ struct Answer {
   }
 
   std::string json() const {
-    return json_of_rehearsal(report, subject.plan ? &subject.plan->cluster : nullptr, comparison, batches);
+    return json_of_rehearsal(report, subject.given() ? &subject.given()->cluster : nullptr, comparison, batches);
   }
 };
 
@@ -311,6 +327,12 @@ Outcome rehearse_command(const CommandLine& line, const Output& output) {
     if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
     subject->settings.command.push_back(job);
   }
+  if (subject->applied) {
+    subject->settings.apply = folder->path() + "/plan.json";
+    const auto written =
+        write_file_atomically(subject->settings.apply, applied_text(*subject->applied), Overwrite::Refuse);
+    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  }
   if (subject->batch) return find_batch(line, output, *subject, folder->path(), supervision);
   const auto runs = rehearse_all(subject->settings, output, folder->path(), supervision);
   if (!runs) return tl::unexpected(runs.error());
@@ -318,7 +340,7 @@ Outcome rehearse_command(const CommandLine& line, const Output& output) {
 
   StepReport report = measured_report(subject->settings, (*runs)->runs);
   report.rehearsal->unplayed = (*runs)->unplayed;
-  if (subject->plan) set_plan(report, *subject->plan);
+  if (const Given* given = subject->given()) set_plan(report, *given);
   std::optional<Comparison> comparison;
   if (subject->against) {
     const Result<StepReport> predicted = subject->against->predicted(report.rehearsal->rank);

@@ -124,14 +124,21 @@ void read_device_terms(const CommandLine& line, RehearsalSettings& settings, Err
 }  // namespace
 
 Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
-                                         const RehearsalPlaces& places) {
+                                         const RehearsalPlaces& places, const Given* applied) {
   Errors errors;
   RehearsalSettings settings{.places = places, .command = line.script, .launch = read_launch(line.script)};
   check_places(places, !line.has(Option::AllowWrites), errors);
   OptionReader reader(line, errors);
   read_rehearsal_options(line, settings, errors);
   settings.program = reader.keep(find_program(line.script.front(), places.path)).value_or("");
-  std::optional<Cluster> cluster = reader.keep(machines_of_script(line, library, settings));
+  std::optional<Cluster> cluster;
+  if (applied != nullptr) {
+    cluster = applied->cluster;
+    settings.counts_known = settings.counts_given = true;
+    settings.apply_name = applied->path;
+  } else {
+    cluster = reader.keep(machines_of_script(line, library, settings));
+  }
   if (!cluster) {
     for (const Option size : {Option::NcclBytes, Option::ContextBytes}) reader.size(size);
     return tl::unexpected(std::move(errors));
@@ -140,6 +147,7 @@ Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::str
   settings.assumptions.insert(settings.assumptions.end(), settings.cluster.assumptions.begin(),
                               settings.cluster.assumptions.end());
   read_device_terms(line, settings, errors);
+  if (applied != nullptr && !line.has(Option::NcclBytes)) charge_groups(settings, *applied);
   if (settings.counts_known) {
     reader.keep(ranks_of(settings.ranks, world_size(settings.cluster), settings.cluster.gpus_per_node));
   }

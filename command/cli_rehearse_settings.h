@@ -10,10 +10,11 @@
 
 namespace fsdp::planner {
 
-/// The settings of a command behind "--". Errors: everything that is wrong with options, machines, command and the
-/// installation.
+/// The settings of a command behind "--". With a plan to apply, machines and communicators are those of the plan; the
+/// file of the plan, `applied_text`, is for the caller to write. Errors: everything that is wrong with options,
+/// machines, command and the installation.
 Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
-                                         const RehearsalPlaces& places);
+                                         const RehearsalPlaces& places, const Given* applied = nullptr);
 
 /// The settings of a plan: its machines are those of the rehearsal, and its communicators are charged as the prediction
 /// charges them. The command is complete but for the job file, which `job_text` fills. Errors: everything that is wrong

@@ -234,12 +234,13 @@ void add_readbacks(Document& document, const RehearsalLimits& limits, const std:
 }
 
 /// What a warning is about: where it stands in the answer.
-enum class About : std::uint8_t { Script, Rehearsal, Writes };
+enum class About : std::uint8_t { Script, Rehearsal, Writes, Plan };
 
 About about(const RehearsalWarning& warning) {
   for (const std::string_view kind : {"ddp_pause", "spawned", "probe", "missing_function", "cudnn_ctc"}) {
     if (warning.kind == kind) return About::Rehearsal;
   }
+  if (warning.kind == "plan_applied" || warning.kind == "plan_in_place") return About::Plan;
   return warning.kind == "writes" || warning.kind == "uploads" ? About::Writes : About::Script;
 }
 
@@ -351,6 +352,7 @@ Document document_of(const StepReport& report, const RunFacts& facts, const Rehe
   add_out_of_memory(document, report, view);
   add_run(document, report, facts);
   add_applied(document, report, view.view.verbose);
+  add_list(document, "plan", warnings_of(report, view.folder, About::Plan), Style::Strong);
   std::vector<std::string> warnings;
   for (const UnplayedRank& each : seen.unplayed) {
     warnings.push_back(fmt::format("Rank {} may need more: {}", each.rank, each.why));

@@ -84,6 +84,10 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
   if (settings.cudnn_workspace) {
     result.emplace_back("STUB_GPU_CUDNN_WORKSPACE_BYTES", number(settings.cudnn_workspace->count()));
   }
+  if (!settings.apply.empty()) {
+    result.emplace_back("FSDP_REHEARSAL_APPLY", settings.apply);
+    result.emplace_back("FSDP_REHEARSAL_APPLY_NAME", settings.apply_name);
+  }
   if (!files.snapshot.empty()) result.emplace_back("FSDP_REHEARSAL_SNAPSHOT", files.snapshot);
   if (!files.trace.empty()) result.emplace_back("FSDP_REHEARSAL_TRACE", files.trace);
   if (environment_variable("OMP_NUM_THREADS").empty()) result.emplace_back("OMP_NUM_THREADS", number(threads));

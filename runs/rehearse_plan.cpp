@@ -86,6 +86,12 @@ Result<std::string> find_torch_python(const std::string& given, const RehearsalP
   return failure("", "No Python with torch was found.", std::string(kHowToGetTorch));
 }
 
+std::string applied_text(const Given& given) {
+  JsonWriter writer;
+  write_plan(writer, given.file.plan, &given.cluster);
+  return std::move(writer).take();
+}
+
 std::string job_text(const Given& given, std::int64_t steps) {
   JsonWriter writer;
   writer.begin_object();

@@ -69,6 +69,8 @@ struct RehearsalSettings {
   Seconds timeout{600};
   std::optional<EventBound> bound;  ///< Empty: both, where it matters.
   std::string routing = "balanced";
+  std::string apply;                     ///< File of a plan to put into the script; empty: none.
+  std::string apply_name;                ///< What the user calls it.
   bool allow_writes = false;             ///< The script writes to the user's disk.
   std::vector<CommunicatorMemory> nccl;  ///< By ranks; the last serves for all other sizes.
   DeviceTerm context;

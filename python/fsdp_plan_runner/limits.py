@@ -14,7 +14,7 @@ from fsdp_plan_runner.plan import QUIRKS, Plan
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
     """One line for each problem: where it is, what it is, what would do. `known_kinds`: ops that have a kernel."""
     return [*_fit(model, plan, world_size), *_units(model, plan), *_checkpointing(model, plan), *_optimizer(model, plan),
-            *_runtime(plan), *_kinds(model, known_kinds)]
+            *runtime_problems(plan), *_kinds(model, known_kinds)]
 
 
 def _fit(model: ExpandedModel, plan: Plan, world_size: int) -> list[str]:
@@ -35,7 +35,7 @@ def _units(model: ExpandedModel, plan: Plan) -> list[str]:
     for i, unit in enumerate(plan.units):
         for name in unit.modules:
             if name not in names:
-                found.append(f'plan/units/{i}: the model has no module "{name}". {_nearest(name, names)}')
+                found.append(f'plan/units/{i}: the model has no module "{name}". {nearest(name, names)}')
             elif name not in runs:
                 found.append(f'plan/units/{i}: the forward of "{name}" is never entered, so FSDP2 would never gather '
                              "it. Wrap the modules below it, or leave them to the unit above.")
@@ -46,7 +46,7 @@ def _units(model: ExpandedModel, plan: Plan) -> list[str]:
 
 def _checkpointing(model: ExpandedModel, plan: Plan) -> list[str]:
     repeated = {call.module for call in model.calls if call.repeated}
-    return [f'plan/activation_checkpointing/modules: "{name}" is not a repeated block. {_nearest(name, repeated)}'
+    return [f'plan/activation_checkpointing/modules: "{name}" is not a repeated block. {nearest(name, repeated)}'
             for name in plan.checkpointed if name not in repeated]
 
 
@@ -62,7 +62,8 @@ def _optimizer(model: ExpandedModel, plan: Plan) -> list[str]:
     return []
 
 
-def _runtime(plan: Plan) -> list[str]:
+def runtime_problems(plan: Plan) -> list[str]:
+    """What the plan asks of a runtime that this PyTorch is not."""
     found = []
     if plan.runtime_name != "pytorch-fsdp2":
         found.append(f'plan/runtime/name: "{plan.runtime_name}" is not run here. Write pytorch-fsdp2.')
@@ -76,11 +77,12 @@ def _runtime(plan: Plan) -> list[str]:
 def _kinds(model: ExpandedModel, known: list[str] | None) -> list[str]:
     if known is None:
         return []
-    return [f'model/ops: the kind "{kind}" has no kernel here. {_nearest(kind, set(known))}'
+    return [f'model/ops: the kind "{kind}" has no kernel here. {nearest(kind, set(known))}'
             for kind in dict.fromkeys(op.kind for op in model.ops) if kind not in known]
 
 
-def _nearest(name: str, names: set[str]) -> str:
+def nearest(name: str, names: set[str]) -> str:
+    """A question for the one who wrote `name`; "" where nothing is near."""
     close = difflib.get_close_matches(name, sorted(names), 1)
     return f'Did you mean "{close[0]}"?' if close else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,7 +33,14 @@ def policy_of(plan: Plan) -> MixedPrecisionPolicy:
 
 
 def shard(root: PlannedModule, plan: Plan, mesh: DeviceMesh) -> None:
-    """One call of fully_shard for each unit, in the order of the plan, and the prefetches that it asks for."""
+    """Makes the units of the plan, and asks for the prefetches that it names, in the order of the model's program."""
+    windows = [unit_windows(root.program, unit.modules) for unit in plan.units]
+    prefetch(shard_units(root, plan, mesh), plan, forward_order(windows), backward_order(windows))
+
+
+def shard_units(root: torch.nn.Module, plan: Plan, mesh: DeviceMesh,
+                after_unit: Callable[[], None] | None = None) -> list[FSDPModule]:
+    """One call of fully_shard for each unit, in the order of the plan. Returns the first module of each."""
     options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy_of(plan)}
     if plan.cpu_offload:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
@@ -40,14 +48,14 @@ def shard(root: PlannedModule, plan: Plan, mesh: DeviceMesh) -> None:
         modules = [root.get_submodule(name) for name in unit.modules]
         fully_shard(modules if len(modules) > 1 else modules[0], reshard_after_forward=unit.reshard_after_forward,
                     **options)
-    _prefetch(root, plan)
+        if after_unit is not None:
+            after_unit()
+    return [root.get_submodule(unit.modules[0]) for unit in plan.units]
 
 
-def _prefetch(root: PlannedModule, plan: Plan) -> None:
+def prefetch(first_modules: list[FSDPModule], plan: Plan, forward: list[int], backward: list[int]) -> None:
     """Asks for `forward_prefetch` units that are entered next, and `backward_prefetch` that were left before; 0 and 1
-    leave FSDP2 its own order."""
-    windows = [unit_windows(root.program, unit.modules) for unit in plan.units]
-    first_modules = [root.get_submodule(unit.modules[0]) for unit in plan.units]
+    leave FSDP2 its own order. `forward`, `backward`: the units in the order in which each pass enters them."""
 
     def holds_parameters(unit: int) -> bool:
         return first_modules[unit]._get_fsdp_state()._fsdp_param_group is not None
@@ -57,10 +65,10 @@ def _prefetch(root: PlannedModule, plan: Plan) -> None:
         return [(module, units[i + 1:i + 1 + count]) for i, module in enumerate(units) if units[i + 1:]]
 
     if plan.forward_prefetch > 0:
-        for module, others in neighbors(forward_order(windows), plan.forward_prefetch):
+        for module, others in neighbors(forward, plan.forward_prefetch):
             module.set_modules_to_forward_prefetch(others)
     if plan.backward_prefetch > 1:
-        for module, others in neighbors(backward_order(windows), plan.backward_prefetch):
+        for module, others in neighbors(backward, plan.backward_prefetch):
             module.set_modules_to_backward_prefetch(others)
 
 

@@ -10,8 +10,11 @@ from typing import Any, Optional
 
 from fsdp_rehearsal import sizes
 from fsdp_rehearsal.guard import failed, warn
-from fsdp_rehearsal.modules import Modules, class_name, clean
+from fsdp_rehearsal.modules import Modules, class_name, clean, held
 from fsdp_rehearsal.units import ROOT
+
+
+_STAND_IN = "_rehearsal_stand_in"  # of wrappers in whose place a plan is applied
 
 
 def describe(modules: Modules, optimizers: list[Any]) -> dict[str, Any]:
@@ -74,6 +77,7 @@ def _precision(policy: Any, buffers: Optional[str] = None) -> Optional[dict[str,
 
 def _fsdp2(root: Any, modules: Modules) -> Optional[dict[str, Any]]:
     api = sys.modules.get("torch.distributed.fsdp._fully_shard._fully_shard")
+    root = held(root)
     wrapped = [(n, m) for n, m in root.named_modules() if isinstance(m, api.FSDPModule)] if api else []
     if not wrapped:
         return None
@@ -112,7 +116,7 @@ def _fsdp2_unit(entry: dict[str, Any], name: str, module: Any, group: Any) -> No
 
 def _fsdp1(root: Any, modules: Modules) -> Optional[dict[str, Any]]:
     api = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
-    if api is None:
+    if api is None or getattr(api.FullyShardedDataParallel, _STAND_IN, False):
         return None
     wrapped = [(n, m) for n, m in root.named_modules() if isinstance(m, api.FullyShardedDataParallel)]
     if not wrapped:
@@ -141,7 +145,7 @@ def _ddp(root: Any, modules: Modules) -> Optional[dict[str, Any]]:
     torch = sys.modules["torch"]
     kind = torch.nn.parallel.DistributedDataParallel
     for _, module in root.named_modules():
-        if isinstance(module, kind):
+        if isinstance(module, kind) and not getattr(kind, _STAND_IN, False):
             entry = _entry("DDP", "torch.nn.parallel.DistributedDataParallel", class_name(module.module))
             logged = module._get_ddp_logging_data()
             sizes_of_buckets = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Optional
 
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OURS = [os.path.dirname(os.path.abspath(__file__)) + os.sep]  # folders
 _STANDARD = tuple(
     os.path.realpath(p) + os.sep for p in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")} if p
 )
@@ -27,7 +27,7 @@ def kind_of(file: str) -> int:
 
 
 def _classify(file: str) -> int:
-    if file.startswith("<") or file.startswith(_OURS) or not file:
+    if file.startswith("<") or file.startswith(tuple(_OURS)) or not file:
         return HIDDEN
     if _is_generated(file) or "/torch/" in file and ("/site-packages/" in file or "/dist-packages/" in file):
         return FRAMEWORK
@@ -44,9 +44,14 @@ def _is_generated(file: str) -> bool:
     return bool(cache) and os.path.abspath(file).startswith(os.path.join(os.path.abspath(cache), ""))
 
 
+def hide(file: str) -> None:
+    """Counts the package of a file as ours, too."""
+    _OURS.append(os.path.dirname(os.path.abspath(file)) + os.sep)
+
+
 def is_ours(file: str) -> bool:
     """Whether the file is one of this package."""
-    return file.startswith(_OURS)
+    return file.startswith(tuple(_OURS))
 
 
 def without_plumbing(frames: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -64,7 +69,7 @@ def hide_ours(snapshot: dict[str, Any]) -> None:
             # Entries share their stacks, which live as long as the snapshot does.
             if id(stack) not in done:
                 done[id(stack)] = stack
-                stack[:] = [f for f in stack if not f["filename"].startswith(_OURS)]
+                stack[:] = [f for f in stack if not f["filename"].startswith(tuple(_OURS))]
 
 
 def named(frames: Iterable[dict[str, Any]]) -> Optional[dict[str, Any]]:

@@ -7,6 +7,8 @@ from types import ModuleType
 
 from fsdp_rehearsal import checkpoints, generation, groups, known_values, store, uploads
 from fsdp_rehearsal.after_import import after_import
+from fsdp_rehearsal.apply_plan import ApplyPlan
+from fsdp_rehearsal.apply_wrappers import Wrappers
 from fsdp_rehearsal.batches import Batches
 from fsdp_rehearsal.categories import Owners
 from fsdp_rehearsal.faults import Faults
@@ -58,6 +60,8 @@ def install(settings: Settings, is_owner: bool) -> None:
     faults.install()
     uploads.install()
     Launchers(settings).install()
+    if settings.apply:
+        record.applying = ApplyPlan(settings.apply, settings.apply_name, faults, record.finish)
 
     def with_torch(torch: ModuleType) -> None:
         progress.say("initializing")
@@ -69,6 +73,9 @@ def install(settings: Settings, is_owner: bool) -> None:
                 part.install(torch)
             except Exception as error:
                 failed(type(part).__name__, error)
+        if record.applying is not None:  # not a probe: what it raises ends the program
+            record.applying.install(torch)
+            Wrappers(record.applying).install(after_import)
         record.readbacks.install(stub)
         if settings.capture and is_owner:
             from fsdp_capture.session import Session

@@ -110,6 +110,8 @@ def _at_end(stats: dict[str, Any]) -> dict[str, int]:
 
 
 def _device_terms(peaks: dict[str, int], stub: Stub) -> list[dict[str, Any]]:
+    if peaks["device"] == 0:  # the driver was asked, and no memory: a context that nobody made has no bytes
+        return []
     terms = [("CUDA context", stub.counter("context_bytes")), ("NCCL", stub.counter("nccl_bytes"))]
     rest = peaks["device"] - peaks["reserved"] - sum(size for _, size in terms)
     if rest > 0:

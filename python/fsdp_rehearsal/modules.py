@@ -132,7 +132,7 @@ class Modules:
         if root in self._names:
             return
         number = f"\x01{len(self._titles)}\x01"
-        kind = class_name(_held(root))
+        kind = class_name(held(root))
         same = sum(title.split(" ")[0] == kind for title in self._titles)
         self._titles.append(f"{kind} {same + 1}" if same else kind)
         strip = "module." if hasattr(root, "module") and type(root).__name__ in _HOLDERS else ""
@@ -149,7 +149,7 @@ _HOLDERS = {"DistributedDataParallel", "DeepSpeedEngine", "DataParallel"}
 _HOLDERS_WITHOUT_NAME = {"FullyShardedDataParallel": "module", "OptimizedModule": "_orig_mod"}
 
 
-def _held(root: Any) -> Any:
+def held(root: Any) -> Any:
     """The user's own module in a wrapper."""
     for _ in range(4):
         kind = type(root).__name__

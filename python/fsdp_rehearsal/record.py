@@ -9,9 +9,10 @@ import pickle
 import signal
 import sys
 import time
-from typing import Any
+from typing import Any, Optional
 
 from fsdp_rehearsal import applied, children, collectives, environment, frames, memory, trace
+from fsdp_rehearsal.apply_plan import ApplyPlan
 from fsdp_rehearsal.batches import Batches
 from fsdp_rehearsal.categories import Owners
 from fsdp_rehearsal.faults import Faults
@@ -49,6 +50,7 @@ class Record:
     versions: Versions
     faults: Faults
     readbacks: Readbacks
+    applying: Optional[ApplyPlan] = None
 
     def __init__(self, settings: Settings, is_owner: bool, began: float) -> None:
         self.began = began
@@ -63,7 +65,7 @@ class Record:
     def stop(self) -> None:
         """Ends the process after the steps that were asked for."""
         if os.getpid() == self._process:
-            self._write("steps_reached")
+            self._write("exception" if self._lacks_plan() else "steps_reached")
             children.end()
             logging.shutdown()
             _flush()
@@ -91,9 +93,15 @@ class Record:
         error = self.faults.exception
         if error is None and self._gave_up_out_of_memory():
             return "out_of_memory"
+        if error is None and self._lacks_plan():
+            return "exception"
         if error is None:
             return "script_ended"
         return "out_of_memory" if error["out_of_memory"] else "exception"
+
+    def _lacks_plan(self) -> bool:
+        """Whether a plan was to be applied, and was not."""
+        return self.applying is not None and self._is_mine() and self.applying.missing()
 
     @guarded("The number of out-of-memory errors", False)
     def _gave_up_out_of_memory(self) -> bool:
@@ -108,6 +116,8 @@ class Record:
         if self._written or not self._is_mine():
             return False
         self._written = True
+        if self.applying is not None:
+            self.applying.note_end()
         self.progress.say("writing the record")
         try:
             contents = self._contents(why)

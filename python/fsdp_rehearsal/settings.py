@@ -31,6 +31,8 @@ class Settings:
     pause: Optional[float] = None  # seconds of sleep after a step of DDP; None: wait for NCCL's watchdog instead
     follow_values: bool = True  # answer reads of device contents that the host can know
     routing: str = "balanced"  # what a router of experts picks; none: always the first expert
+    apply: str = ""  # file with a plan to put into the program; "": none
+    apply_name: str = ""  # what the user calls that file
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Settings:
@@ -73,6 +75,8 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         pause=number("PAUSE", float, None, 0),
         follow_values=values == "follow",
         routing=routing,
+        apply=environ.get(_PREFIX + "APPLY", ""),
+        apply_name=environ.get(_PREFIX + "APPLY_NAME", ""),
     )
     if settings.world_size is not None and settings.rank >= settings.world_size:
         wrong.append(f"{_PREFIX}RANK is {settings.rank}, but there are {settings.world_size} ranks, the first of them 0.")

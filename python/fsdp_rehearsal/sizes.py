@@ -38,7 +38,7 @@ class Total:
         if api is None:
             return
         for module in root.modules():
-            handle = module._handle if isinstance(module, api.FullyShardedDataParallel) else None
+            handle = getattr(module, "_handle", None) if isinstance(module, api.FullyShardedDataParallel) else None
             if handle is None:
                 continue
             flat = handle.flat_param

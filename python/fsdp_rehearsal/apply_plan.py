@@ -1,0 +1,361 @@
+"""Puts a plan into the program that is rehearsed: the units of the plan, by the real fully_shard, in its own model.
+
+It happens where a person would write it: in front of the first optimizer, or where the program itself calls fully_shard or FSDP
+on the model. Until then the model is the script's own; from then on its parameters are shards, and whatever the script holds
+the old ones by (the optimizer's arguments, lists, dicts) gets the new ones. Wrappers of the script give way (apply_wrappers.py).
+
+What of the plan is applied: its mesh, units and what they do after forward, mixed precision, the parameters' dtype,
+checkpointing of whole blocks, prefetching, offload to the CPU, the allocator's settings. Not applied: the training loop
+(optimizer, accumulation, clipping, the batch), which stays the script's.
+
+Not modeled: explicit prefetching follows the order in which modules are registered, not the one in which they run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, NoReturn
+
+from fsdp_plan_runner.limits import nearest, runtime_problems
+from fsdp_plan_runner.plan import Plan
+from fsdp_rehearsal import frames
+from fsdp_rehearsal.apply_parameters import Replaced
+from fsdp_rehearsal.faults import Faults
+from fsdp_rehearsal.guard import warn
+from fsdp_rehearsal.modules import held
+
+_MOST_NAMES = 5
+_HINT_NAMES = "The module names of a plan must be those of the script's model."
+
+
+class PlanNotApplied(RuntimeError):
+    """The plan cannot be put into this program. One line for each reason: place, sentence and hint, with tabs between."""
+
+
+class ApplyPlan:
+    def __init__(self, path: str, shown: str, faults: Faults, finish: Callable[[], None]) -> None:
+        with open(path, encoding="utf-8") as file:
+            self.plan = Plan(json.load(file))
+        self.shown = shown or os.path.basename(path)
+        self.applied = False
+        self.applying = False
+        self.root: Any = None
+        self._faults, self._finish = faults, finish
+        self._replaced = Replaced()
+        frames.hide(sys.modules[Plan.__module__].__file__)
+        self._check()
+
+    def _check(self) -> None:
+        """Before the script begins: what of the plan cannot be done in any program, and the allocator's settings, which PyTorch
+        reads once."""
+        problems = [(self.shown, text, "") for text in runtime_problems(self.plan)]
+        for name, mode in self.plan.checkpointed.items():
+            if mode == "selective":
+                problems.append(
+                    (
+                        f"{self.shown}: /activation_checkpointing",
+                        f'"{name}" keeps the outputs of some ops, which the plan\'s model names and a script does not.',
+                        'Write "full" or "none" with --apply.',
+                    )
+                )
+                break
+        wanted = self.plan.allocator_settings
+        for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if wanted else ():
+            given = os.environ.get(name)
+            if given is not None and given != wanted:
+                problems.append(
+                    (
+                        f"{self.shown}: /runtime/allocator_settings",
+                        f'The plan says "{wanted}", and {name} is "{given}".',
+                        "Unset the variable, or write the same into the plan.",
+                    )
+                )
+        if problems:
+            self.refuse(problems)
+        if wanted:
+            os.environ["PYTORCH_ALLOC_CONF"] = wanted
+
+    def install(self, torch: ModuleType) -> None:
+        """Watches the construction of optimizers."""
+        kind = sys.modules["torch.optim.optimizer"].Optimizer
+        real = kind.__init__
+
+        @functools.wraps(real)
+        def __init__(optimizer: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+            groups = self._replaced.listed(params)
+            if not self.applied:
+                self._before_optimizer(groups, type(optimizer).__name__)
+            else:
+                self._warn_of_others(groups, type(optimizer).__name__)
+            real(optimizer, self._replaced.of_groups(groups), *args, **kwargs)
+            del params, groups
+            self._replaced.warn_of_held()
+
+        kind.__init__ = __init__
+
+    def refuse(self, problems: list[tuple[str, str, str]]) -> NoReturn:
+        """Ends the process, whatever the script catches: figures of a run without the plan would be wrong."""
+        error = PlanNotApplied("\n".join("\t".join(problem) for problem in problems))
+        self._faults.exception = None
+        self._faults.note(error)
+        self._finish()
+        raise error
+
+    def missing(self) -> bool:
+        """At the end: whether nothing was applied. Then that is what ended the program."""
+        if self.applied or self._faults.exception is not None:
+            return False
+        self._faults.note(
+            PlanNotApplied(
+                f"{self.shown}\tThe plan was not applied: the script made no torch.optim optimizer of a module's parameters, and "
+                "did not call fully_shard on a model with the plan's modules.\tNames the command the script that trains?"
+            )
+        )
+        return True
+
+    def note_end(self) -> None:
+        """At the end of a run that failed by itself: says that it failed without the plan."""
+        error = self._faults.exception
+        if not self.applied and (error is None or not error["type"].endswith(PlanNotApplied.__name__)):
+            warn("plan_missing", f"{self.shown} was not applied: the script failed before it made its optimizer.")
+
+    def at_wrapping(self, module: Any, how: str) -> None:
+        """The script is about to wrap `module`: applies the plan if this is the plan's model."""
+        names = {name for unit in self.plan.units for name in unit.modules if name}
+        model = held(module)
+        if not self.applied and names and not _missing(model, names):
+            self.apply(model, how)
+
+    def _before_optimizer(self, groups: list[Any], optimizer: str) -> None:
+        given = self._replaced.tensors(groups)
+        roots = _roots_of({id(p) for p in given})
+        if not roots:  # tensors that belong to no module: somebody else's optimizer
+            return
+        model = self._model_of(roots)
+        held = {id(p) for p in model.parameters()}
+        outside = sum(id(p) not in held for p in given)
+        if outside:
+            self.refuse(
+                [
+                    (
+                        self.shown,
+                        f"{optimizer} trains {outside} parameters that are not below {type(model).__name__}, which has "
+                        "the modules of the plan.",
+                        "Plan the whole model that the optimizer trains.",
+                    )
+                ]
+            )
+        del given, roots
+        self.apply(model, f"in front of {optimizer}")
+
+    def _warn_of_others(self, groups: Any, optimizer: str) -> None:
+        """A later optimizer may train what is no part of the plan's model, as that of a second network."""
+        inside = {id(p) for p in self.root.parameters()}
+        given = self._replaced.tensors(self._replaced.of_groups(groups))
+        outside = sum(id(p) not in inside for p in given)
+        if outside:
+            warn(
+                "plan_in_place",
+                f"{outside} parameters of another {optimizer} are outside of the plan's model, and stay as they are.",
+            )
+
+    def _model_of(self, roots: list[Any]) -> Any:
+        """The outermost module that has all modules of the plan."""
+        names = {name for unit in self.plan.units for name in unit.modules} | set(self.plan.checkpointed)
+        for root in roots:
+            for module in held(root).modules():
+                if not _missing(module, names):
+                    return module
+        root = min((held(root) for root in roots), key=lambda each: len(_missing(each, names)))
+        there = {name for name, _ in root.named_modules()}
+        missing = sorted(_missing(root, names), key=_by_numbers)
+        problems = []
+        for name in missing[:_MOST_NAMES]:
+            problems.append(
+                (
+                    self.shown,
+                    f'The script\'s {type(root).__name__} has no module "{name}".',
+                    nearest(name, there) or _HINT_NAMES,
+                )
+            )
+        if len(missing) > _MOST_NAMES:
+            problems.append((self.shown, f"It lacks {len(missing) - _MOST_NAMES} more modules of the plan.", _HINT_NAMES))
+        self.refuse(problems)
+
+    def apply(self, root: Any, how: str) -> None:
+        """Checkpoints, shards and prefetches as the plan says, below `root`."""
+        at = frames.user_frame(2) or {}
+        self.applying = True
+        try:
+            with _without_bytecode():
+                from fsdp_plan_runner import sharding
+            mesh = self._mesh(sharding)
+            self._turn_off(root)
+            self._checkpoint(root)
+            self._convert(root)
+            self._warn_of_devices(root)
+            self._replaced.begin(root)
+            firsts = sharding.shard_units(root, self.plan, mesh, self._replaced.after_unit)
+            self._replaced.end()
+            self._stay(root)
+            forward, backward = _orders(root, self.plan)
+            sharding.prefetch(firsts, self.plan, forward, backward)
+        except Exception as error:
+            if isinstance(error, PlanNotApplied):
+                raise
+            self.refuse(
+                [
+                    (
+                        self.shown,
+                        f"PyTorch cannot apply the plan {how}: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
+                        "",
+                    )
+                ]
+            )
+        finally:
+            self.applying = False
+        self.applied, self.root = True, root
+        count = len(self.plan.units)
+        warn(
+            "plan_applied",
+            f"{count} unit{'s' * (count != 1)} of {self.shown} were applied {how}",
+            at.get("file"),
+            at.get("line"),
+        )
+
+    def _mesh(self, sharding: ModuleType) -> Any:
+        import torch.distributed as dist
+
+        if not dist.is_initialized():
+            # Norms of gradients that lie on the host are reduced there.
+            dist.init_process_group("cpu:gloo,cuda:nccl" if self.plan.cpu_offload else "nccl")
+        if dist.get_world_size() != self.plan.world_size:
+            self.refuse(
+                [
+                    (
+                        f"{self.shown}: /mesh",
+                        f"The mesh has {self.plan.world_size} ranks, and the script's process group has "
+                        f"{dist.get_world_size()}.",
+                        "Take the number of ranks from WORLD_SIZE in the script.",
+                    )
+                ]
+            )
+        return sharding.make_mesh(self.plan, "cuda")
+
+    def _turn_off(self, root: Any) -> None:
+        """What the script recomputes by transformers' own switch is for the plan to say."""
+        switched = [m for m in root.modules() if getattr(m, "gradient_checkpointing", False) is True]
+        for module in switched:
+            module.gradient_checkpointing = False
+        if switched:
+            warn("plan_in_place", "gradient_checkpointing of the script is off: the plan says what is recomputed.")
+
+    def _checkpoint(self, root: Any) -> None:
+        from torch.utils.checkpoint import checkpoint
+
+        for name in self.plan.checkpointed:
+            block = root.get_submodule(name)
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, early_stop=self.plan.early_stop)
+        if not self.plan.checkpointed:
+            return
+        # As transformers does where it checkpoints: a second forward would add to the cache of keys and values.
+        for module in root.modules():
+            config = getattr(module, "config", None)
+            if getattr(config, "use_cache", False) is True:
+                config.use_cache = False
+
+    def _convert(self, root: Any) -> None:
+        if self.plan.parameter_dtype is None:
+            return
+        from fsdp_plan_runner.kernels import dtype_of
+
+        dtype = dtype_of(self.plan.parameter_dtype)
+        wrong = [p for p in root.parameters() if p.is_floating_point() and p.dtype != dtype]
+        for parameter in wrong:
+            parameter.data = parameter.data.to(dtype)
+        if wrong:
+            warn(
+                "plan_in_place",
+                f"{len(wrong)} parameters of the script were converted to {self.plan.parameter_dtype}, in which the plan "
+                "trains them.",
+            )
+
+    def _stay(self, root: Any) -> None:
+        """Shards that lie on the host stay there, wherever the script moves its model."""
+        if not self.plan.cpu_offload:
+            return
+
+        def stay(*args: Any, **kwargs: Any) -> Any:
+            warn("plan_in_place", "The script moves its model to a device; the shards stay on the CPU, as the plan says.")
+            return root
+
+        root.to = root.cuda = stay
+
+    def _warn_of_devices(self, root: Any) -> None:
+        where = {"meta": "meta", "cpu": "cpu", "device": "cuda"}[self.plan.initialization]
+        found = sorted({p.device.type for p in root.parameters()})
+        if found != [where]:
+            warn(
+                "plan_in_place",
+                f"The script makes its parameters on {' and '.join(found)}, and the plan is predicted for {where}: the "
+                "peaks of the initialization differ.",
+            )
+
+
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    """Sorts layers.9 in front of layers.10."""
+    return [(int(part) if part.isdigit() else -1, part) for part in name.split(".")]
+
+
+def _missing(module: Any, names: set[str]) -> list[str]:
+    return [name for name in names if not _has(module, name)]
+
+
+def _has(module: Any, name: str) -> bool:
+    try:
+        module.get_submodule(name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _roots_of(wanted: set[int]) -> list[Any]:
+    """The outermost modules that hold one of these parameters, in the order in which they were made."""
+    from torch.nn import Module
+
+    alive = [o for o in gc.get_objects() if issubclass(type(o), Module) and "_modules" in o.__dict__]
+    below = {id(child) for module in alive for child in module._modules.values()}
+    return [m for m in alive if id(m) not in below and any(id(p) in wanted for p in m.parameters())]
+
+
+def _orders(root: Any, plan: Plan) -> tuple[list[int], list[int]]:
+    """Units as forward enters them and as backward does, by where their modules are registered: outer ones first."""
+    ends: dict[str, tuple[int, int]] = {}
+    names = [name for name, _ in root.named_modules()]
+    for place, name in enumerate(names):
+        ends[name] = (place, place)
+        while name:
+            name = name.rpartition(".")[0]
+            ends[name] = (ends[name][0], place)
+    spans = [(min(ends[n][0] for n in unit.modules), max(ends[n][1] for n in unit.modules)) for unit in plan.units]
+    order = range(len(spans))
+    forward = sorted(order, key=lambda i: (spans[i][0], -spans[i][1]))
+    backward = sorted(order, key=lambda i: (spans[i][1], spans[i][1] - spans[i][0]))[::-1]
+    return forward, backward
+
+
+@contextlib.contextmanager
+def _without_bytecode() -> Iterator[None]:
+    """Imports of ours leave no file."""
+    wrote, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = wrote

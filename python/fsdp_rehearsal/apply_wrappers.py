@@ -1,0 +1,208 @@
+"""What a script wraps its model in gives way to the plan.
+
+DistributedDataParallel and FullyShardedDataParallel keep their classes, so that isinstance holds, and become holders: `.module`, a
+forward that calls it, `no_sync`; no hooks, no buckets, no collectives. `fully_shard` returns what it is given; where that is the
+model of the plan, the plan is applied there. Engines that own the training (DeepSpeed, accelerate's plugins, Megatron) cannot be
+taken away from under a script, and are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from fsdp_rehearsal.apply_plan import ApplyPlan
+from fsdp_rehearsal.guard import warn
+
+# What a script may tell FSDP2 about its own units; the plan says it.
+_SETTERS = (
+    "set_modules_to_forward_prefetch",
+    "set_modules_to_backward_prefetch",
+    "set_reshard_after_forward",
+    "set_reshard_after_backward",
+)
+_ENGINES = {
+    "FSDP": "its FSDP plugin",
+    "DEEPSPEED": "its DeepSpeed plugin",
+    "MEGATRON_LM": "its Megatron plugin",
+    "TP": "tensor parallelism",
+}
+
+
+class Wrappers:
+    def __init__(self, applying: ApplyPlan) -> None:
+        self._applying = applying
+
+    def install(self, after_import: Callable) -> None:
+        after_import("torch.nn.parallel.distributed", self._ddp)
+        after_import("torch.distributed.fsdp.fully_sharded_data_parallel", self._fsdp1)
+        after_import("torch.distributed.fsdp._fully_shard._fully_shard", self._setters)
+        after_import("torch.distributed.fsdp._fully_shard", self._fsdp2)
+        after_import("torch.distributed.fsdp", self._fsdp2)
+        after_import("torch.distributed._composable.fsdp.fully_shard", self._fsdp2)
+        after_import("torch.distributed._composable.fsdp", self._fsdp2)
+        after_import("deepspeed", self._deepspeed)
+        after_import("accelerate.accelerator", self._accelerate)
+
+    def _note(self, what: str) -> None:
+        warn("plan_in_place", f"The plan takes the place of the script's {what}.")
+
+    def _ddp(self, module: ModuleType) -> None:
+        kind, base = module.DistributedDataParallel, module.Module
+
+        def __init__(holder: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+            self._note("DistributedDataParallel")
+            base.__init__(holder)
+            holder.module = module
+            holder.device_ids = kwargs.get("device_ids") or (args[0] if args else None)
+            holder.require_backward_grad_sync = True
+
+        def register_comm_hook(holder: Any, *args: Any, **kwargs: Any) -> None:
+            """Nothing is reduced here."""
+
+        kind.__init__, kind.forward, kind.no_sync = __init__, _call_inner("module"), self._no_sync
+        kind.register_comm_hook = kind._register_builtin_comm_hook = kind._set_static_graph = register_comm_hook
+        kind.train, kind.join, kind._get_ddp_logging_data = base.train, _joined, lambda holder: {}
+        for name in ("__getstate__", "__setstate__"):  # they are about buckets
+            delattr(kind, name)
+        kind._rehearsal_stand_in = True
+
+    def _fsdp1(self, module: ModuleType) -> None:
+        import torch
+
+        kind, base = module.FullyShardedDataParallel, torch.nn.Module
+
+        def __init__(holder: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+            self._note("FullyShardedDataParallel")
+            base.__init__(holder)
+            holder._fsdp_wrapped_module = module
+            self._applying.at_wrapping(module, "in place of FullyShardedDataParallel")
+
+        def clip_grad_norm_(holder: Any, max_norm: float, norm_type: float = 2.0) -> Any:
+            return torch.nn.utils.clip_grad_norm_(holder.parameters(), max_norm, norm_type)
+
+        kind.__init__, kind.forward, kind.no_sync = __init__, _call_inner("_fsdp_wrapped_module"), self._no_sync
+        kind.clip_grad_norm_ = clip_grad_norm_
+        for name in ("apply", "named_buffers", "named_parameters", "_apply"):
+            if name in kind.__dict__:
+                setattr(kind, name, getattr(base, name))
+        kind.state_dict_type = staticmethod(_in_context)
+        kind._rehearsal_stand_in = True
+
+    def _fsdp2(self, module: ModuleType) -> None:
+        real = module.__dict__.get("fully_shard")
+        if not callable(real) or getattr(real, "_rehearsal_stand_in", False):
+            return
+
+        @functools.wraps(real)
+        def fully_shard(modules: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._applying.applying:
+                for each in modules if isinstance(modules, (list, tuple)) else (modules,):
+                    _take_answers_back(each)
+                return real(modules, *args, **kwargs)
+            self._note("fully_shard")
+            for each in modules if isinstance(modules, (list, tuple)) else (modules,):
+                self._applying.at_wrapping(each, "in place of fully_shard")
+                self._answer_setters(each)
+            return modules
+
+        fully_shard._rehearsal_stand_in = True  # type: ignore[attr-defined]
+        module.fully_shard = fully_shard  # type: ignore[attr-defined]
+
+    def _answer_setters(self, module: Any) -> None:
+        """A module that is no unit of the plan, and that the script takes for one of its own."""
+        for name in _SETTERS:
+            if not hasattr(type(module), name):
+                object.__setattr__(module, name, _nothing)
+
+    def _setters(self, module: ModuleType) -> None:
+        kind = module.FSDPModule
+        for name in _SETTERS:
+            if hasattr(kind, name):
+                setattr(kind, name, self._only_ours(name, getattr(kind, name)))
+
+    def _only_ours(self, name: str, real: Callable) -> Callable:
+        @functools.wraps(real)
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            return real(module, *args, **kwargs) if self._applying.applying else None
+
+        return call
+
+    @property
+    def _no_sync(self) -> Callable:
+        """`no_sync` of a wrapper: FSDP2's own way, where the plan reduces after the last micro-batch only."""
+        applying = self._applying
+
+        @contextlib.contextmanager
+        def no_sync(holder: Any) -> Iterator[None]:
+            skips = applying.applied and not applying.plan.sync_every_micro_batch
+            if skips:
+                applying.root.set_requires_gradient_sync(False)
+            try:
+                yield
+            finally:
+                if skips:
+                    applying.root.set_requires_gradient_sync(True)
+
+        return no_sync
+
+    def _deepspeed(self, module: ModuleType) -> None:
+        def initialize(*args: Any, **kwargs: Any) -> None:
+            self._refuse("deepspeed.initialize")
+
+        module.initialize = initialize  # type: ignore[attr-defined]
+
+    def _accelerate(self, module: ModuleType) -> None:
+        if hasattr(module, "model_has_dtensor"):  # it refuses shards before it wraps in DDP, which gives way
+            module.model_has_dtensor = lambda model: False  # type: ignore[attr-defined]
+        kind = module.Accelerator
+        real = kind.__init__
+
+        @functools.wraps(real)
+        def __init__(accelerator: Any, *args: Any, **kwargs: Any) -> None:
+            real(accelerator, *args, **kwargs)
+            name = str(accelerator.distributed_type).rpartition(".")[2]
+            if name in _ENGINES:
+                self._refuse(f"accelerate with {_ENGINES[name]}")
+
+        kind.__init__ = __init__
+
+    def _refuse(self, what: str) -> None:
+        self._applying.refuse(
+            [
+                (
+                    self._applying.shown,
+                    f"The script trains through {what}, whose place a plan cannot take.",
+                    "Rehearse it without --apply, or let the script train its model by itself.",
+                )
+            ]
+        )
+
+
+def _take_answers_back(module: Any) -> None:
+    for name in _SETTERS:
+        module.__dict__.pop(name, None)
+
+
+def _call_inner(name: str) -> Callable:
+    def forward(holder: Any, *args: Any, **kwargs: Any) -> Any:
+        return holder._modules[name](*args, **kwargs)
+
+    return forward
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """What the plan says already."""
+
+
+@contextlib.contextmanager
+def _joined(holder: Any, *args: Any, **kwargs: Any) -> Iterator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def _in_context(*args: Any, **kwargs: Any) -> Iterator[None]:
+    yield
