@@ -50,7 +50,6 @@ Error not_captured(const ModelSpec& spec, const Workload& workload, const std::v
 Errors check_trained(const Workload& workload, Model model) {
   const std::vector<Parameter> before = model.parameters;
   const auto is_fixed = [](std::size_t) { return false; };
-  for (Parameter& parameter : model.parameters) parameter.trainable = parameter.trainable || workload.trainable.size();
   Errors errors = apply_patterns(patterns_of(workload.trainable, "--trainable"),
                                  patterns_of(workload.frozen, "--freeze"), is_fixed, model);
   if (!errors.empty()) return errors;
