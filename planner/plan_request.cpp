@@ -236,6 +236,7 @@ Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& l
   Errors errors;
   ResolvedRequest resolved = resolve(request, library, known, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
+  keep_recorded(resolved.spec, resolved.space);
   resolved.batch_origin = batch_origin_of(request.choices, resolved.spec, resolved.space.base);
   resolved.space.samples_per_gpu =
       default_samples(request.choices, resolved.spec, resolved.workload, resolved.space.base);

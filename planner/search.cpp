@@ -364,6 +364,15 @@ class OutsideOfLimit {
   std::optional<PredictedCost> cost_;
 };
 
+/// What a capture keeps the search from.
+std::optional<std::string> note_on_checkpointing(const ModelSpec& spec, const Space& space) {
+  if (spec.captured == nullptr || space.checkpoint) return std::nullopt;
+  if (!space.checkpoint_modes.empty()) {
+    return "Selective checkpointing was not searched: a capture has no recording of it.";
+  }
+  return "Activation checkpointing was not searched: the capture has no recording of it in this precision.";
+}
+
 }  // namespace
 
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
@@ -376,6 +385,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   for (const Batch& batch : batches) micro_batches.push_back(batch.micro_batch);
   FSDP_TRY(Predictors predictors, Predictors::make(spec, workload, cluster, micro_batches));
   Space filled = space;
+  keep_recorded(spec, filled);
   // A formula of the spec may leave some of them without a model.
   filled.micro_batches = predictors.micro_batches();
   const Model& model = predictors.of(filled.micro_batches.front()).model();
@@ -409,6 +419,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     result.refinement = refinement_of(cost, limit.within, named, *found.point);
     found.point = named;
   }
+  if (const auto note = note_on_checkpointing(spec, filled)) result.notes.push_back(*note);
   if (!result.proof.is_proven) {
     result.notes.push_back(fmt::format(
         "Not proven: {} turned out to cost less than a lower bound of the search, so another plan may be better.",

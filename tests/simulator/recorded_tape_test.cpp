@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "core/base/files.h"
 #include "core/spec/recording_check.h"
 #include "simulator/predictor.h"
 #include "tests/support/prepared_plan.h"
@@ -114,6 +117,45 @@ TEST(RecordedTape, PredictsAMixtureAsItsRulesDo) {
 
 TEST(RecordedTape, PredictsAnEncoderAndADecoderAsTheirRulesDo) {
   expect_equal_predictions(model_of_spec(planner::small_encoder_decoder()));
+}
+
+/// A capture of micro-batches of one, two and four sequences.
+std::vector<Model> captured_points() {
+  std::vector<Model> points;
+  for (const int batch : {2, 1, 4}) {
+    const Model model = model_of_spec(planner::small_transformer({.layers = 4, .batch = batch}));
+    const Plan plan = plan_in(Dtype::BFloat16, std::nullopt, {1, 4});
+    points.push_back(recorded_model(model, {plan}, cluster_of({1, 4}, 90).gpu));
+  }
+  return points;
+}
+
+// The command's tests plan this file. After a change of the rules: copy the new one from where the message says.
+TEST(RecordedTape, IsTheOneOfTheGoldenCapture) {
+  const std::string text = captured_text(captured_points());
+  const auto golden = read_text_file("tests/golden/captured/small_decoder.json");
+  if (golden && *golden == text) return;
+  const std::string path = testing::TempDir() + "small_decoder.json";
+  std::ofstream(path) << text;
+  ADD_FAILURE() << "tests/golden/captured/small_decoder.json is another text than " << path;
+}
+
+TEST(RecordedTape, IsReadBackAsItWasWritten) {
+  const std::vector<Model> points = captured_points();
+  const auto spec = parse_model_spec(captured_text(points), "small.model.json");
+  ASSERT_TRUE(spec.has_value()) << to_string(spec.error().front());
+  for (const Model& point : points) {
+    const auto model = build_model(*spec, {.dimensions = point.dimensions});
+    ASSERT_TRUE(model.has_value()) << to_string(model.error().front());
+    EXPECT_EQ(model->modules, point.modules);
+    EXPECT_EQ(model->parameters, point.parameters);
+    EXPECT_EQ(model->values, point.values);
+    EXPECT_EQ(model->blocks, point.blocks);
+    EXPECT_EQ(model->calls, point.calls);
+    EXPECT_EQ(model->stacks, point.stacks);
+    EXPECT_EQ(model->tokens_per_step, point.tokens_per_step);
+    EXPECT_EQ(model->loss, point.loss);
+  }
 }
 
 TEST(RecordedTape, RefusesWhatWasNotRecorded) {
