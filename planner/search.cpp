@@ -36,6 +36,7 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
 #include "planner/explain.h"
 #include "planner/host_limit.h"
@@ -364,6 +365,22 @@ class OutsideOfLimit {
   std::optional<PredictedCost> cost_;
 };
 
+/// What a capture has no recording of is refused before it is searched: every plan of the space would need it.
+Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Cluster& cluster, Predictors& predictors) {
+  if (spec.captured == nullptr) return {};
+  for (const std::int64_t micro_batch : predictors.micro_batches()) {
+    simulator::Predictor& predictor = predictors.of(micro_batch);
+    Plan plan = space.base;
+    plan.mesh = {1, world_size(cluster)};
+    plan.units = {Unit{{""}, {}}};
+    if (space.checkpoint) checkpoint(plan, predictor.model(), *space.checkpoint);
+    if (const auto outcome = predictor.evaluate(plan, simulator::Detail::Time); !outcome) {
+      return tl::unexpected(outcome.error());
+    }
+  }
+  return {};
+}
+
 /// What a capture keeps the search from.
 std::optional<std::string> note_on_checkpointing(const ModelSpec& spec, const Space& space) {
   if (spec.captured == nullptr || space.checkpoint) return std::nullopt;
@@ -388,6 +405,9 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   keep_recorded(spec, filled);
   // A formula of the spec may leave some of them without a model.
   filled.micro_batches = predictors.micro_batches();
+  if (const auto recorded = check_recorded(spec, filled, cluster, predictors); !recorded) {
+    return tl::unexpected(recorded.error());
+  }
   const Model& model = predictors.of(filled.micro_batches.front()).model();
   filled.base.model = model.name;
   filled.base.model_fingerprint = fingerprint_of(model);

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -167,19 +168,20 @@ Tape empty_tape(const Block& block) {
   return tape;
 }
 
-/// "bfloat16, bfloat16 with full checkpointing".
-std::string what_there_is(const Recording& recording) {
-  std::string text;
+/// Blocks that lack the same say the same, so that it is said once.
+Error not_recorded_in(const Recording& recording, Dtype dtype) {
+  std::string there_is;
   for (const RecordedTape& tape : recording.tapes) {
-    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", name_of(tape.dtype),
-                        tape.checkpointed ? " with full checkpointing" : "");
+    if (!tape.checkpointed) there_is += fmt::format("{}{}", there_is.empty() ? "" : " and ", name_of(tape.dtype));
   }
-  return text;
+  return {"model", fmt::format("The capture has no recording in {}.", name_of(dtype)),
+          fmt::format("It has {}: take that for parameters or mixed precision, or capture the script again.",
+                      there_is.empty() ? "none without checkpointing" : there_is)};
 }
 
-Error not_recorded(const Block& block, const std::string& what) {
-  return {"model", fmt::format("The capture has no recording of {} {}.", block.kind, what),
-          fmt::format("It has {}: take one of these, or capture the script again.", what_there_is(*block.recorded))};
+Error not_recorded_with(std::string_view checkpointing, Dtype dtype) {
+  return {"model", fmt::format("The capture has no recording with {} in {}.", checkpointing, name_of(dtype)),
+          "Take another --activation-checkpointing, or capture the script again."};
 }
 
 /// Where nothing is differentiated, checkpointing does nothing.
@@ -196,8 +198,7 @@ bool asks_for_other_code(Implementations use) {
   return use != usual;
 }
 
-std::optional<Error> refusal_of(const Block& block, const OpRuleContext& context, CheckpointMode mode,
-                                bool early_stop) {
+std::optional<Error> refusal_of(const OpRuleContext& context, CheckpointMode mode, bool early_stop) {
   if (context.is_cpu()) {
     return Error{"model", "A captured model was recorded on a GPU; what the CPU's kernels take is not known.",
                  "Plan it for GPUs."};
@@ -206,12 +207,9 @@ std::optional<Error> refusal_of(const Block& block, const OpRuleContext& context
     return Error{"model", "A captured model runs the script's own code, which no other implementations can replace.",
                  "Leave --flavor, or runtime/implementations of the plan, out; change the script and capture it again."};
   }
-  if (mode == CheckpointMode::Selective) {
-    return not_recorded(block, fmt::format("in {} with selective checkpointing", name_of(context.activation)));
-  }
+  if (mode == CheckpointMode::Selective) return not_recorded_with("selective checkpointing", context.activation);
   if (mode == CheckpointMode::Full && !early_stop) {
-    return not_recorded(block, fmt::format("in {} with checkpointing that does not stop early",
-                                           name_of(context.activation)));
+    return not_recorded_with("checkpointing that does not stop early", context.activation);
   }
   return std::nullopt;
 }
@@ -248,22 +246,16 @@ Tape tape_of_recording(const Block& block, const RecordedTape& recorded) {
 
 FoundTape find_recorded_tape(const Block& block, const OpRuleContext& context, CheckpointMode mode, bool early_stop) {
   const Recording& recording = *block.recorded;
-  FoundTape found{.tape = {}, .refusal = refusal_of(block, context, mode, early_stop)};
+  FoundTape found{.tape = {}, .refusal = refusal_of(context, mode, early_stop)};
   const bool is_checkpointed = mode != CheckpointMode::None;
   const RecordedTape* recorded = found.refusal ? nullptr : recording.find(context.activation, is_checkpointed);
-  if (recorded == nullptr && !found.refusal && is_checkpointed) {
-    const RecordedTape* plain = recording.find(context.activation, false);
-    if (plain != nullptr && !has_backward(*plain)) recorded = plain;
+  const RecordedTape* plain = recording.find(context.activation, false);
+  if (recorded == nullptr && is_checkpointed && plain != nullptr && !has_backward(*plain)) recorded = plain;
+  if (recorded == nullptr && !found.refusal) {
+    found.refusal = plain != nullptr ? not_recorded_with("full checkpointing", context.activation)
+                                     : not_recorded_in(recording, context.activation);
   }
-  if (recorded == nullptr) {
-    if (!found.refusal) {
-      found.refusal = not_recorded(block, fmt::format("in {}{}", name_of(context.activation),
-                                                      is_checkpointed ? " with full checkpointing" : ""));
-    }
-    found.tape = empty_tape(block);
-    return found;
-  }
-  found.tape = tape_of_recording(block, *recorded);
+  found.tape = found.refusal ? empty_tape(block) : tape_of_recording(block, *recorded);
   return found;
 }
 

@@ -19,12 +19,12 @@ KernelProgram recorded_program(const Block& block, Dtype activation);
 /// The tape of a recording. REQUIRES: it passes check_recording() (core/spec/recording_check.h).
 Tape tape_of_recording(const Block& block, const RecordedTape& recorded);
 
-/// The tape of a block's recording for a mode of checkpointing, or an empty one where there is none.
+/// A tape that was looked for; an empty one where it was not recorded.
 struct FoundTape {
   Tape tape;
   std::optional<Error> refusal;  ///< What was not recorded.
 };
-/// REQUIRES: the block has a recording.
+/// The tape of a block's recording for a precision and a mode of checkpointing. REQUIRES: the block has a recording.
 FoundTape find_recorded_tape(const Block& block, const OpRuleContext& context, CheckpointMode mode, bool early_stop);
 
 }  // namespace fsdp::simulator

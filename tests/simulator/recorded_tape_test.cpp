@@ -158,6 +158,18 @@ TEST(RecordedTape, IsReadBackAsItWasWritten) {
   }
 }
 
+// What a recorded op has is not a rule: without its recording there is nothing.
+TEST(RecordedTape, IsRefusedWhereNoGpuRan) {
+  const Model model = captured_points().front();
+  Cluster cpus = cluster_of({1, 4}, 0);
+  Predictor predictor(model, cpus);
+  const auto report = predictor.report(in_units(plan_in(Dtype::BFloat16, std::nullopt, {1, 4}), model));
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(to_string(report.error().front()),
+            "model: A captured model was recorded on a GPU; what the CPU's kernels take is not known. Plan it for "
+            "GPUs.");
+}
+
 TEST(RecordedTape, RefusesWhatWasNotRecorded) {
   const Model model = model_of_spec(planner::small_transformer());
   const Cluster cluster = cluster_of({1, 4}, 90);
@@ -168,13 +180,18 @@ TEST(RecordedTape, RefusesWhatWasNotRecorded) {
     return report ? std::string("none") : to_string(report.error().front());
   };
   EXPECT_EQ(error_of(in_units(plan_in(Dtype::Float32, std::nullopt, {1, 4}), model)),
-            "model: The capture has no recording of token_embedding in float32. It has bfloat16: take one of these, or "
-            "capture the script again.");
+            "model: The capture has no recording in float32. It has bfloat16: take that for parameters or mixed "
+            "precision, or capture the script again.");
   Plan selective = checkpointed(sharded, model, 1);
   selective.checkpointing.entries.front().mode = CheckpointMode::Selective;
   EXPECT_EQ(error_of(selective),
-            "model: The capture has no recording of decoder_layer in bfloat16 with selective checkpointing. It has "
-            "bfloat16, bfloat16 with full checkpointing: take one of these, or capture the script again.");
+            "model: The capture has no recording with selective checkpointing in bfloat16. Take another "
+            "--activation-checkpointing, or capture the script again.");
+  Plan not_early = checkpointed(sharded, model, 1);
+  not_early.checkpointing.early_stop = false;
+  EXPECT_EQ(error_of(not_early),
+            "model: The capture has no recording with checkpointing that does not stop early in bfloat16. Take another "
+            "--activation-checkpointing, or capture the script again.");
   Plan other_code = sharded;
   other_code.runtime.implementations.keep_logits = true;
   EXPECT_EQ(error_of(other_code),
