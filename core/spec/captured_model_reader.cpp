@@ -138,7 +138,8 @@ class PointReader {
     is_made_.assign(model_.values.size(), false);
     for (const int input : model_.inputs) is_made_[input] = true;
     for_each(object, "calls", errors_, [&](const JsonValue& item) { read_call(item); });
-    if (model_.calls.empty()) object.fail("calls", "There are no calls.");
+    if (model_.calls.empty() && errors_.empty()) object.fail("calls", "There are no calls.");
+    if (!errors_.empty()) return;
     for_each(object, "stacks", errors_, [&](const JsonValue& item) { read_stack(item); });
     if (!object.finish(UnknownKeys::Ignore) || !errors_.empty()) return;
     if (!is_made_[model_.loss]) object.fail("loss", "No call makes it.", std::string(kAgain));
@@ -177,10 +178,9 @@ class PointReader {
     indices("outputs", call.outputs, model_.values.size());
     object.optional("repeated", call.repeated);
     if (!object.finish(UnknownKeys::Ignore)) return;
-    if (check_call(object, call)) {
-      for (const int output : call.outputs) is_made_[output] = true;
-      model_.calls.push_back(std::move(call));
-    }
+    const bool good = check_call(object, call);
+    for (const int output : call.outputs) is_made_[output] = true;
+    if (good) model_.calls.push_back(std::move(call));
   }
 
   bool check_call(ObjectReader& object, const Call& call) {
