@@ -145,6 +145,7 @@ class BlockReader {
         errors_.add(item, "There is a tape of this precision and checkpointing before.", "Leave one of the two out.");
         continue;
       }
+      complete_recording(block_, tape);
       if (const auto mistake = check_recording(block_, tape)) {
         errors_.add(place_of(item, *mistake), mistake->what, "Capture the script again.");
         continue;
@@ -298,7 +299,8 @@ class BlockReader {
       good = read_index(*input, output.index, static_cast<std::size_t>(block_.num_inputs), "input", errors_);
     } else if (parameter != nullptr) {
       output.kind = RecordedOutput::Kind::Parameter;
-      good = read_index(*parameter, output.index, block_.parameters.size(), "parameter", errors_);
+      // Which one it is matters to nobody: a tensor that the unit holds.
+      good = read_json(*parameter, output.index, errors_, below(std::max<std::size_t>(1, block_.parameters.size())));
     } else if (const JsonValue* storage = object.required_value("storage")) {
       good = read_index(*storage, output.index, tape.storage_op.size(), "storage", errors_);
     }

@@ -143,7 +143,7 @@ class PointReader {
     for_each(object, "stacks", errors_, [&](const JsonValue& item) { read_stack(item); });
     if (!object.finish(UnknownKeys::Ignore) || !errors_.empty()) return;
     if (!is_made_[model_.loss]) object.fail("loss", "No call makes it.", std::string(kAgain));
-    if (!model_.values[model_.loss].shape.empty()) object.fail("loss", "A loss is a scalar.");
+    if (num_elements(model_.values[model_.loss].shape) != 1) object.fail("loss", "A loss is a scalar.");
     check_gradients(*value.find("calls"));
   }
 
@@ -397,6 +397,11 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   using namespace captured_reader;
   auto captured = std::make_shared<CapturedModel>();
   Recipe recipe{.name = "default", .description = "As the script trains."};
+  // A capture that came to nothing says why.
+  if (const JsonValue* why = document.root.find("error"); why != nullptr && why->type == JsonType::String) {
+    errors.add(*why, fmt::format("The script could not be captured: {}", why->text), std::string(kAgain));
+    return;
+  }
   ObjectReader object(document.root, errors);
   object.ignore("kind");
   if (const JsonValue* version = object.required_value("format_version")) read_version(*version, errors);

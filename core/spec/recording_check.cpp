@@ -55,6 +55,7 @@ class RecordingCheck {
     bool is_output = false;
     bool is_kept = false;
     bool is_released = false;
+    bool is_held = false;
     int shares = 0;
   };
 
@@ -132,10 +133,6 @@ class RecordingCheck {
 
   void make_grad(int parameter) {
     if (part_ != "backward") return wrong("A gradient is made outside of the backward.");
-    const std::vector<int>& read = block_.ops[op_].parameters;
-    if (std::find(read.begin(), read.end(), parameter) == read.end()) {
-      return wrong(fmt::format("The gradient of parameter {} is made by an op that does not read it.", parameter));
-    }
     if (has_pending_grad_[parameter]) wrong(fmt::format("Parameter {} has a new gradient already.", parameter));
     has_pending_grad_[parameter] = true;
   }
@@ -150,10 +147,19 @@ class RecordingCheck {
     storage.is_released = true;
   }
 
+  /// From the forward on it has a holder more; in the backward that one takes the place of the call.
+  void hold_output(int index) {
+    if (has_forward_) return release_output(index);
+    Storage& storage = storages_[index];
+    if (!storage.is_alive) return wrong(fmt::format("Storage {} is not there.", index));
+    if (storage.is_held) wrong(fmt::format("Output storage {} is held already.", index));
+    storage.is_held = true;
+  }
+
   void hand_out(const RecordedEvent& event) {
-    if (!has_forward_) return wrong("Nothing is handed out or held before the backward.");
     Storage& storage = storages_[event.index];
-    if (event.kind == Kind::Hold && storage.is_output) return release_output(event.index);
+    if (event.kind == Kind::EmitGrad && !has_forward_) return wrong("A gradient is handed out before the backward.");
+    if (event.kind == Kind::Hold && storage.is_output) return hold_output(event.index);
     if (!is_own(event.index)) return;
     storage.is_handed_out = storage.shares == 0;
     if (event.kind == Kind::Hold && storage.shares > 0) wrong(fmt::format("Storage {} is shared.", event.index));
@@ -208,7 +214,48 @@ class RecordingCheck {
   bool has_forward_ = false;
 };
 
+/// Two uses of a parameter by one op: made, made, added, added.
+void add_grads_in_turn(const Block& block, std::vector<RecordedEvent>& events) {
+  std::vector<bool> is_pending(block.parameters.size(), false);
+  std::vector<int> early(block.parameters.size(), 0);
+  std::vector<RecordedEvent> in_turn;
+  for (const RecordedEvent& event : events) {
+    const bool makes = event.kind == Kind::ParamGrad;
+    const bool adds = event.kind == Kind::AddGrad;
+    if (makes && is_pending[event.index]) {
+      in_turn.push_back({.kind = Kind::AddGrad, .index = event.index});
+      ++early[event.index];
+    }
+    if (makes) is_pending[event.index] = true;
+    if (adds && early[event.index] > 0) {
+      --early[event.index];
+      continue;
+    }
+    if (adds) is_pending[event.index] = false;
+    in_turn.push_back(event);
+  }
+  events = std::move(in_turn);
+}
+
 }  // namespace
+
+void complete_recording(const Block& block, RecordedTape& tape) {
+  std::vector<bool> is_released(static_cast<std::size_t>(block.num_inputs), false);
+  const auto note = [&](const std::vector<RecordedEvent>& events) {
+    for (const RecordedEvent& event : events) {
+      if (event.kind == Kind::ReleaseInput || event.kind == Kind::HoldInput) is_released[event.index] = true;
+    }
+  };
+  for (const auto& events : tape.forward) note(events);
+  note(tape.recompute);
+  for (const auto& events : tape.backward) note(events);
+  for (auto& events : tape.backward) add_grads_in_turn(block, events);
+  const auto last = std::find_if(tape.backward.begin(), tape.backward.end(), [](const auto& e) { return !e.empty(); });
+  std::vector<RecordedEvent>& end = last != tape.backward.end() ? *last : tape.forward.back();
+  for (int i = 0; i < block.num_inputs; ++i) {
+    if (!is_released[i]) end.push_back({.kind = Kind::ReleaseInput, .index = i});
+  }
+}
 
 std::optional<RecordingMistake> check_recording(const Block& block, const RecordedTape& tape) {
   return RecordingCheck(block, tape).run();

@@ -18,6 +18,11 @@ struct RecordingMistake {
   int event = -1;         ///< Of the op, or of the recomputation; the output; -1: the end of the tape.
 };
 
+/// Writes what a recorder may leave to the reader: an input that the tape never releases goes with the last of the
+/// backward, or of the forward where there is none; a gradient reaches its parameter before the next one is made.
+/// REQUIRES: as check_recording().
+void complete_recording(const Block& block, RecordedTape& tape);
+
 /// The first mistake of a tape. REQUIRES: its sizes are those of the block and its indices are in range.
 std::optional<RecordingMistake> check_recording(const Block& block, const RecordedTape& tape);
 

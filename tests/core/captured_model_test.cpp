@@ -173,6 +173,26 @@ TEST(CapturedModel, SaysWhoseOptimizerIsNotPredicted) {
   EXPECT_EQ(spec.notes[1], "The script's optimizer, Muon, is not predicted: AdamW stands in for it.");
 }
 
+// What the walk needs and a recorder need not say.
+TEST(CapturedModel, IsCompletedWhereARecorderSaysLess) {
+  using enum RecordedEvent::Kind;
+  std::string text = with(R"(["release_input", 0], )", "");
+  const std::string_view one = R"(["param_grad", 0, 32], ["alloc", 1, 16])";
+  text.replace(text.find(one), one.size(), R"(["param_grad", 0, 32], ["param_grad", 0, 32], ["alloc", 1, 16])");
+  const std::string_view added = R"(["add_grad", 0])";
+  text.replace(text.find(added), added.size(), R"(["add_grad", 0], ["add_grad", 0])");
+  const auto model = build_model(read_file(text));
+  ASSERT_TRUE(model.has_value());
+  std::vector<RecordedEvent::Kind> kinds;
+  for (const RecordedEvent& event : model->blocks[0].recorded->tapes[0].backward[0]) kinds.push_back(event.kind);
+  EXPECT_EQ(kinds, (std::vector{ParamGrad, AddGrad, ParamGrad, Alloc, ReleaseGrad, AddGrad, EmitGrad, ReleaseInput}));
+}
+
+TEST(CapturedModel, SaysWhyACaptureCameToNothing) {
+  EXPECT_EQ(error_of(R"({"format_version": "1.0", "kind": "captured_model", "error": "The script never trained."})"),
+            "/error: The script could not be captured: The script never trained. Capture the script again.");
+}
+
 TEST(CapturedModel, IsOnlyWrittenByACapture) {
   const auto spec = parse_model_spec(R"({"format_version": "1.0", "name": "n", "source": "s", "dtype": "float32",
     "dimensions": {"batch": 1}, "inputs": {"x": {"shape": ["batch", 4]}},
@@ -202,8 +222,10 @@ TEST(CapturedModel, IsRefusedWhereItsTapesCannotBeWalked) {
                 "/points/0/blocks/0/tapes/1/recompute/2: Storage 0 is an output, which others hold."},
            Case{R"(["emit_grad", 1, 0]])", R"(["emit_grad", 1, 0], ["free", 1]])",
                 "/points/0/blocks/0/tapes/0/backward/0/6: Storage 1 was handed out before."},
-           Case{R"(["release_input", 0], )", R"()",
-                "/points/0/blocks/0/tapes/0/backward: Input 0 is never released."},
+           Case{R"(["release_input", 0], )", R"(["release_input", 0], ["hold_input", 0], )",
+                "/points/0/blocks/0/tapes/0/backward/0/3: Input 0 was released before."},
+           Case{R"(["workspace", 0]])", R"(["emit_grad", 0, 0]])",
+                "/points/0/blocks/0/tapes/0/forward/0/1: A gradient is handed out before the backward."},
            Case{R"(["add_grad", 0], )", R"()",
                 "/points/0/blocks/0/tapes/0/backward: The gradient of parameter 0 never reaches it."},
            Case{R"(["alloc", 0, 16], ["workspace", 0])", R"(["workspace", 0])",
