@@ -108,8 +108,7 @@ void read_modules(ObjectReader& object, Model& model, JsonErrors& errors) {
   for (std::size_t m = 0; m < model.modules.size(); ++m) {
     modules.emplace(model.modules[m].name, static_cast<int>(m));
   }
-  for_each(object, "parameters", errors,
-           [&](const JsonValue& item) { read_parameter(item, modules, model, errors); });
+  for_each(object, "parameters", errors, [&](const JsonValue& item) { read_parameter(item, modules, model, errors); });
   for_each(object, "buffers", errors, [&](const JsonValue& item) { read_buffer(item, model, errors); });
   std::int64_t elements = 0;
   for (const Parameter& parameter : model.parameters) {
@@ -236,10 +235,10 @@ class PointReader {
     const JsonValue* calls = object.required_value("calls");
     if (calls != nullptr) read_indices(*calls, stack.calls, model_.calls.size(), errors_);
     if (!object.finish(UnknownKeys::Ignore)) return;
-    const bool are_repeated = std::all_of(stack.calls.begin(), stack.calls.end(),
-                                          [&](int call) { return model_.calls[call].repeated; });
-    const bool rises = std::adjacent_find(stack.calls.begin(), stack.calls.end(), std::greater_equal<>()) ==
-                       stack.calls.end();
+    const bool are_repeated =
+        std::all_of(stack.calls.begin(), stack.calls.end(), [&](int call) { return model_.calls[call].repeated; });
+    const bool rises =
+        std::adjacent_find(stack.calls.begin(), stack.calls.end(), std::greater_equal<>()) == stack.calls.end();
     if (stack.calls.empty() || !are_repeated || !rises) {
       object.fail("calls", "A stack is a list of repeated calls in forward order.");
       return;
@@ -313,8 +312,8 @@ void read_optimizer(const JsonValue& value, Recipe& recipe, JsonErrors& errors) 
   if (const JsonValue* kind = given("kind")) {
     read_json(*kind, optimizer.kind, errors, kOptimizerKindTable);
   } else {
-    recipe.notes.push_back(fmt::format("The script's optimizer, {}, is not predicted: AdamW stands in for it.",
-                                       class_name));
+    recipe.notes.push_back(
+        fmt::format("The script's optimizer, {}, is not predicted: AdamW stands in for it.", class_name));
   }
   if (const JsonValue* member = given("foreach")) read_json(*member, foreach, errors);
   if (const JsonValue* member = given("fused")) read_json(*member, fused, errors);

@@ -204,8 +204,9 @@ std::optional<Error> refusal_of(const OpRuleContext& context, CheckpointMode mod
                  "Plan it for GPUs."};
   }
   if (asks_for_other_code(context.implementations)) {
-    return Error{"model", "A captured model runs the script's own code, which no other implementations can replace.",
-                 "Leave --flavor, or runtime/implementations of the plan, out; change the script and capture it again."};
+    return Error{
+        "model", "A captured model runs the script's own code, which no other implementations can replace.",
+        "Leave --flavor, or runtime/implementations of the plan, out; change the script and capture it again."};
   }
   if (mode == CheckpointMode::Selective) return not_recorded_with("selective checkpointing", context.activation);
   if (mode == CheckpointMode::Full && !early_stop) {
@@ -232,9 +233,8 @@ KernelProgram recorded_program(const Block& block, Dtype activation) {
   for (std::size_t p = 0; p < block.parameters.size(); ++p) {
     const int index = static_cast<int>(program.slots.size());
     program.slots.push_back({.storage = index, .elements = num_elements(block.parameters[p]), .dtype = activation});
-    program.storages.push_back({.kind = Storage::Kind::Parameter,
-                                .index = static_cast<int>(p),
-                                .bytes = program.slots.back().bytes()});
+    program.storages.push_back(
+        {.kind = Storage::Kind::Parameter, .index = static_cast<int>(p), .bytes = program.slots.back().bytes()});
     program.parameter_slot.push_back(index);
   }
   return program;

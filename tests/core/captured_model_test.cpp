@@ -246,8 +246,7 @@ TEST(CapturedModel, IsRefusedWhereItsNumbersPointNowhere) {
   };
   for (const Case& c : {
            Case{R"(["alloc", 1, 16])", R"(["alloc", 2, 16])", "/points/0/blocks/0/tapes/0/backward/0/1/1: "},
-           Case{R"(["param_grad", 0, 32])", R"(["param_grad", 1, 32])",
-                "/points/0/blocks/0/tapes/0/backward/0/0/1: "},
+           Case{R"(["param_grad", 0, 32])", R"(["param_grad", 1, 32])", "/points/0/blocks/0/tapes/0/backward/0/0/1: "},
            Case{R"(["alloc", 1, 16])", R"(["alloc", 1, -16])", "/points/0/blocks/0/tapes/0/backward/0/1/2: "},
            Case{R"(["workspace", 0])", R"(["workspce", 0])",
                 "/points/0/blocks/0/tapes/0/forward/0/1/0: Unknown event \"workspce\". Did you mean \"workspace\"?"},

@@ -80,16 +80,17 @@ void write_values(JsonWriter& writer, const std::vector<Value>& values) {
 }
 
 void write_events(JsonWriter& writer, const std::vector<RecordedEvent>& events) {
-  constexpr std::array<std::string_view, 15> kNames = {
-      "alloc",     "free",         "param_grad", "add_grad", "release_input", "release_output", "emit_grad", "release_grad",
-      "drop_grad", "forward_grad", "hold",       "hold_input", "share_grad", "unshare_grad",   "workspace"};
+  constexpr std::array<std::string_view, 15> kNames = {"alloc",         "free",           "param_grad", "add_grad",
+                                                       "release_input", "release_output", "emit_grad",  "release_grad",
+                                                       "drop_grad",     "forward_grad",   "hold",       "hold_input",
+                                                       "share_grad",    "unshare_grad",   "workspace"};
   writer.begin_array(JsonLayout::OneLine);
   for (const RecordedEvent& event : events) {
     writer.begin_array(JsonLayout::OneLine);
     writer.value(kNames[static_cast<std::size_t>(event.kind)]);
     writer.value(event.index);
-    const bool has_value = event.kind == Kind::Alloc || event.kind == Kind::ParamGrad ||
-                           event.kind == Kind::EmitGrad || event.kind == Kind::ForwardGrad;
+    const bool has_value = event.kind == Kind::Alloc || event.kind == Kind::ParamGrad || event.kind == Kind::EmitGrad ||
+                           event.kind == Kind::ForwardGrad;
     if (has_value) writer.value(event.value);
     if (event.is_view && has_value) writer.value(1);
     writer.end_array();
