@@ -19,6 +19,7 @@
 #include "core/model/model_json.h"
 #include "core/plan/plan_json.h"
 #include "core/report/report_json.h"
+#include "core/spec/captured_model.h"
 #include "core/spec/model_library.h"
 #include "core/spec/model_schema.h"
 #include "core/spec/model_spec.h"
@@ -176,6 +177,7 @@ Outcome print_expanded(const CommandLine& line, const Output& output) {
   const Result<ModelSpec> spec = path ? read_model_spec(*path) : tl::unexpected(path.error());
   const Result<Model> model = spec ? build_model(*spec, workload) : tl::unexpected(spec.error());
   if (!model) return input_failure(model.error());
+  if (auto refused = refuse_captured(*spec)) return input_failure({*std::move(refused)});
   output.console.out << expanded_model_text(*model);
   return kExitYes;
 }

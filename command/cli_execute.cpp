@@ -18,6 +18,7 @@
 #include "core/report/compare.h"
 #include "core/report/report_json.h"
 #include "core/report/report_reader.h"
+#include "core/spec/captured_model.h"
 #include "render/render_comparison.h"
 #include "render/render_report.h"
 #include "runs/execute_ranks.h"
@@ -76,6 +77,7 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   auto given = reader.keep(read_planned(line.arguments.front(), library));
   if (!given) return std::nullopt;
   request.given = *std::move(given);
+  if (auto refused = refuse_captured(request.given.spec)) errors.push_back(*std::move(refused));
   if (calibration) request.calibration = *calibration;
   const Plan& plan = request.given.file.plan;
   if (ranks && *ranks != plan.mesh.world_size()) {

@@ -19,6 +19,7 @@
 #include "core/base/json_document.h"
 #include "core/base/json_writer.h"
 #include "core/cluster/cpu_cluster.h"
+#include "core/spec/captured_model.h"
 #include "core/version.h"
 #include "render/result_json.h"
 #include "runs/child_process.h"
@@ -80,6 +81,7 @@ std::optional<ProofRun> read_proof(const CommandLine& line, const std::string& l
   auto given = reader.keep(read_planned(line.arguments.front(), library));
   if (!given) return std::nullopt;
   proof.given = *std::move(given);
+  if (auto refused = refuse_captured(proof.given.spec)) errors.push_back(*std::move(refused));
   const std::int64_t ranks = proof.given.file.plan.mesh.world_size();
   if (gpus && *gpus != ranks) {
     reader.fail(Option::Gpus, fmt::format("The plan is for {} ranks.", ranks),

@@ -16,6 +16,7 @@
 #include "core/cluster/cpu_cluster.h"
 #include "core/plan/plan_file.h"
 #include "core/report/report_json.h"
+#include "core/spec/captured_model.h"
 #include "core/spec/model_library.h"
 #include "core/version.h"
 #include "executor/checkpoint/checkpoint_save.h"
@@ -67,6 +68,7 @@ Result<void> prepare(RunOptions& options, int rank, Job& job) {
   FSDP_TRY(PlanFile file, read_plan_file(options.plan));
   job.plan = std::move(file.plan);
   FSDP_TRY(job.planned, model_of_plan(job.plan, options.plan, library_of_process()));
+  if (auto refused = refuse_captured(job.planned.spec)) return tl::unexpected(Errors{*std::move(refused)});
   Errors errors = check(job.plan, job.planned.model);
   for (const Error& error : check_executable(job.plan)) errors.push_back(error);
   if (!errors.empty()) return tl::unexpected(in_plan_file(std::move(errors), options.plan));

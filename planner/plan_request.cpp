@@ -142,7 +142,8 @@ std::string batch_origin_of(const PlanChoices& choices, const ModelSpec& spec, c
   const Result<Recipe> recipe = find_recipe(spec, base.recipe);
   if (!recipe) return "";
   const bool is_of_recipe = names_batch(recipe->dimensions) || recipe->accumulation > 1;
-  const std::string source = is_of_recipe ? fmt::format("recipe {}", recipe->name) : std::string("the model's spec");
+  const std::string own = spec.captured != nullptr ? "the capture" : "the model's spec";
+  const std::string source = is_of_recipe && spec.captured == nullptr ? fmt::format("recipe {}", recipe->name) : own;
   if (has_batch) return fmt::format("accumulation from {}", source);
   if (has_accumulation) return fmt::format("micro-batch from {}", source);
   return fmt::format("from {}", source);
@@ -236,6 +237,7 @@ Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& l
   Errors errors;
   ResolvedRequest resolved = resolve(request, library, known, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
+  keep_recorded(resolved.spec, resolved.space);
   resolved.batch_origin = batch_origin_of(request.choices, resolved.spec, resolved.space.base);
   resolved.space.samples_per_gpu =
       default_samples(request.choices, resolved.spec, resolved.workload, resolved.space.base);

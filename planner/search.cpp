@@ -36,6 +36,7 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
 #include "planner/explain.h"
 #include "planner/host_limit.h"
@@ -359,6 +360,31 @@ class OutsideOfLimit {
   std::optional<PredictedCost> cost_;
 };
 
+/// What a capture has no recording of is refused before it is searched: every plan of the space would need it.
+Result<void> check_recorded(const ModelSpec& spec, const Space& space, const Cluster& cluster, Predictors& predictors) {
+  if (spec.captured == nullptr) return {};
+  for (const std::int64_t micro_batch : predictors.micro_batches()) {
+    simulator::Predictor& predictor = predictors.of(micro_batch);
+    Plan plan = space.base;
+    plan.mesh = {1, world_size(cluster)};
+    plan.units = {Unit{{""}, {}}};
+    if (space.checkpoint) checkpoint(plan, predictor.model(), *space.checkpoint);
+    if (const auto outcome = predictor.evaluate(plan, simulator::Detail::Time); !outcome) {
+      return tl::unexpected(outcome.error());
+    }
+  }
+  return {};
+}
+
+/// What a capture keeps the search from.
+std::optional<std::string> note_on_checkpointing(const ModelSpec& spec, const Space& space) {
+  if (spec.captured == nullptr || space.checkpoint) return std::nullopt;
+  if (!space.checkpoint_modes.empty()) {
+    return "Selective checkpointing was not searched: a capture has no recording of it.";
+  }
+  return "Activation checkpointing was not searched: the capture has no recording of it in this precision.";
+}
+
 }  // namespace
 
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
@@ -371,8 +397,12 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   for (const Batch& batch : batches) micro_batches.push_back(batch.micro_batch);
   FSDP_TRY(Predictors predictors, Predictors::make(spec, workload, cluster, micro_batches));
   Space filled = space;
+  keep_recorded(spec, filled);
   // A formula of the spec may leave some of them without a model.
   filled.micro_batches = predictors.micro_batches();
+  if (const auto recorded = check_recorded(spec, filled, cluster, predictors); !recorded) {
+    return tl::unexpected(recorded.error());
+  }
   const Model& model = predictors.of(filled.micro_batches.front()).model();
   filled.base.model = model.name;
   filled.base.model_fingerprint = fingerprint_of(model);
@@ -404,6 +434,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
     result.refinement = refinement_of(cost, limit.within, named, *found.point);
     found.point = named;
   }
+  if (const auto note = note_on_checkpointing(spec, filled)) result.notes.push_back(*note);
   if (!result.proof.is_proven) {
     result.notes.push_back(fmt::format(
         "Not proven: {} turned out to cost less than a lower bound of the search, so another plan may be better.",

@@ -7,6 +7,7 @@
 
 #include "core/base/nearest.h"
 #include "core/base/split.h"
+#include "core/spec/captured_model.h"
 #include "planner/choice.h"
 
 namespace fsdp::planner {
@@ -144,6 +145,15 @@ Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {
   plan.optimizer = recipe.optimizer;
   plan.accumulation = recipe.accumulation;
   return plan;
+}
+
+void keep_recorded(const ModelSpec& spec, Space& space) {
+  if (spec.captured == nullptr) return;
+  const std::vector<Model>& points = spec.captured->points;
+  const bool can = std::all_of(points.begin(), points.end(), [&](const Model& model) {
+    return can_checkpoint(model, activation_dtype(model, space.base));
+  });
+  std::erase_if(space.checkpoint_modes, [&](CheckpointMode mode) { return mode != CheckpointMode::Full || !can; });
 }
 
 std::vector<std::string> describe(const Space& space, const Model& model, const Cluster& cluster) {

@@ -141,6 +141,10 @@ Space whole(const Space& space);
 /// workload's patterns, AdamW and FSDP2 otherwise. Errors: those of find_recipe.
 Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload);
 
+/// Leaves out what a captured model cannot be asked: ways of checkpointing that were not recorded in the precision of
+/// `base`. Does nothing for a spec.
+void keep_recorded(const ModelSpec& spec, Space& space);
+
 /// One line for each dimension, "mesh: shard 4, 2 x 2, NO_SHARD", for people.
 std::vector<std::string> describe(const Space& space, const Model& model, const Cluster& cluster);
 

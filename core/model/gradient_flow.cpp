@@ -21,8 +21,9 @@ bool is_differentiable(const Value& value) {
 }
 
 /// Whether gradients pass from an op's outputs to its inputs.
-bool passes_gradients(OpKind kind) {
-  return kind != OpKind::Detach && kind != OpKind::Constant && kind != OpKind::RotaryTable;
+bool passes_gradients(const Op& op) {
+  if (op.kind == OpKind::Recorded) return op.attributes.backward;
+  return op.kind != OpKind::Detach && op.kind != OpKind::Constant && op.kind != OpKind::RotaryTable;
 }
 
 /// Marks what requires a gradient in one call.
@@ -33,7 +34,7 @@ void walk_forward(const Model& model, const Call& call, std::vector<bool>& model
     values[i] = model_values[call.inputs[i]];
   }
   for (const Op& op : block.ops) {
-    if (!passes_gradients(op.kind)) continue;
+    if (!passes_gradients(op)) continue;
     bool requires_grad = false;
     for (const int input : op.inputs) requires_grad = requires_grad || values[input];
     for (const int parameter : op.parameters) {
@@ -62,7 +63,7 @@ void walk_backward(const Model& model, const Call& call, std::vector<bool>& mode
     if (model_values[call.outputs[i]]) values[block.outputs[i]] = true;
   }
   for (auto op = block.ops.rbegin(); op != block.ops.rend(); ++op) {
-    if (!passes_gradients(op->kind)) continue;
+    if (!passes_gradients(*op)) continue;
     bool reaches = false;
     for (const int output : op->outputs) reaches = reaches || values[output];
     if (!reaches) continue;
@@ -104,7 +105,7 @@ void derive_gradient_flow(Model& model) {
   for (std::size_t c = 0; c < model.calls.size(); ++c) {
     const Call& call = model.calls[c];
     for (const Op& op : model.blocks[call.block].ops) {
-      if (!passes_gradients(op.kind)) continue;
+      if (!passes_gradients(op)) continue;
       bool on_path = false;
       for (const int output : op.outputs) {
         const auto index = static_cast<std::size_t>(output);

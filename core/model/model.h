@@ -22,6 +22,7 @@
 
 #include "core/base/dtype.h"
 #include "core/model/op.h"
+#include "core/model/recorded_block.h"
 
 namespace fsdp {
 
@@ -106,6 +107,7 @@ struct Block {
   std::vector<Op> ops;       ///< In forward order.
   std::vector<int> outputs;  ///< In `values`: what the call gives to others.
   std::vector<LocalVariable> locals;
+  std::optional<Recording> recorded;  ///< Of a captured model: its ops are OpKind::Recorded, and have no rules.
 
   bool operator==(const Block&) const = default;
 };

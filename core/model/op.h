@@ -92,9 +92,13 @@ enum class OpKind : std::uint8_t {
   MseLoss,       ///< prediction, target -> a scalar.
   Constant,      ///< () -> a tensor made in the forward pass (a mask, positions). Output shape, `dtype` and `fill`
                  ///< given.
+
+  // Captured models.
+  Recorded,  ///< What a call of the user's own code was seen to do (core/model/recorded_block.h). Any number of inputs,
+             ///< parameters and outputs. Attributes `backward`, `saves`.
 };
 
-inline constexpr int kNumOpKinds = static_cast<int>(OpKind::Constant) + 1;
+inline constexpr int kNumOpKinds = static_cast<int>(OpKind::Recorded) + 1;
 
 /// snake_case name, as specs write it: "rms_norm".
 std::string_view name_of(OpKind kind);
@@ -179,6 +183,8 @@ struct OpAttributes {
   std::int64_t max_distance = 0;
   bool bidirectional = false;
   std::optional<Dtype> dtype = {};
+  bool backward = true;  ///< Recorded: gradients pass from its outputs to its inputs.
+  bool saves = true;     ///< Recorded: its backward needs a tensor of the forward.
 
   bool operator==(const OpAttributes&) const = default;
 };

@@ -297,6 +297,12 @@ Rows experts_and_ends() {
                        {"value", "positions", "causal_mask"}},
                       {"value", Number, false, "What it holds; 0 otherwise."}},
        .saves_tensors = false},
+      {.kind = OpKind::Recorded,
+       .name = "recorded",
+       .arity = {.min_inputs = 0, .max_inputs = kAnyNumber, .max_parameters = kAnyNumber},
+       .shape = shape::requested,
+       .takes_scalars = true,
+       .is_plain = false},
   };
 }
 

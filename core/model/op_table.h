@@ -35,7 +35,7 @@ struct OpRow {
       false;                   ///< Products and fused norms: PyTorch refuses an input in another dtype than the weight.
   bool takes_scalars = false;  ///< Only a loss gives a scalar, and nothing but sums of losses is computed on one.
   bool is_plain = true;        ///< A spec may write it as a plain op. The experts of a mixture it cannot: their block
-                               ///< names them.
+                               ///< names them. Nor what only a recording knows.
 };
 
 /// The row of a kind.

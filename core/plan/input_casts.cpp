@@ -66,7 +66,8 @@ class CastCheck {
                                 const std::vector<Flowing>& inside) const {
     const std::optional<Dtype>& declared = block.values[output].dtype;
     if (!declared || !is_floating_point(*declared) || *declared == activation_) return std::nullopt;
-    const bool is_own = op.kind == OpKind::Cast || op.kind == OpKind::Constant || op.inputs.empty();
+    const bool is_own =
+        op.kind == OpKind::Cast || op.kind == OpKind::Constant || op.kind == OpKind::Recorded || op.inputs.empty();
     return is_own ? declared : inside[op.inputs.front()].dtype;
   }
 

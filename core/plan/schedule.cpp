@@ -314,6 +314,7 @@ bool saves_tensors(const Op& op) {
   // A mean, where it is one of all pixels.
   if (op.kind == OpKind::AdaptiveAvgPool2d) return op.attributes.length != 1;
   if (op.kind == OpKind::Pad) return op.attributes.reflect;
+  if (op.kind == OpKind::Recorded) return op.attributes.saves;
   return op_row(op.kind).saves_tensors;
 }
 

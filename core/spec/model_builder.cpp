@@ -15,6 +15,7 @@
 #include "core/model/op_shapes.h"
 #include "core/spec/block_builder.h"
 #include "core/spec/block_kinds.h"
+#include "core/spec/captured_model.h"
 #include "core/spec/dimensions.h"
 #include "core/spec/model_spec.h"
 #include "core/spec/module_tree.h"
@@ -483,6 +484,7 @@ Workload workload_of(const Plan& plan) {
 }
 
 Result<Model> build_model(const ModelSpec& spec, const Workload& workload) {
+  if (spec.captured != nullptr) return captured_point(spec, workload);
   return Builder(spec, workload).run();
 }
 

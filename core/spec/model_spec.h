@@ -22,6 +22,7 @@
 // model_specs/schemas/model.schema.json.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -164,6 +165,8 @@ struct SpecClass {
   bool operator==(const SpecClass&) const = default;
 };
 
+struct CapturedModel;
+
 struct ModelSpec {
   std::string file_name;
   std::string name;
@@ -182,6 +185,8 @@ struct ModelSpec {
   std::vector<SpecPattern> frozen;
   std::vector<Recipe> recipes;  ///< The first is the default. Never empty after reading.
   std::vector<std::string> notes;
+  /// Of a captured model (core/spec/captured_model.h), in place of inputs, classes and modules; null: a spec.
+  std::shared_ptr<const CapturedModel> captured;
 
   bool operator==(const ModelSpec&) const = default;
 };
@@ -202,7 +207,7 @@ Workload workload_of(const Plan& plan);
 /// Takes over what a plan's runtime says about the model itself.
 void apply_implementations(const Implementations& use, Workload& workload);
 
-/// Reads a spec from a file ("-": the standard input). Error: everything that is wrong with it.
+/// Reads a spec, or a captured model, from a file ("-": the standard input). Error: everything that is wrong with it.
 Result<ModelSpec> read_model_spec(const std::string& path);
 Result<ModelSpec> parse_model_spec(std::string text, std::string file_name);
 

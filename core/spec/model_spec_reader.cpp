@@ -13,6 +13,7 @@
 #include "core/base/limits.h"
 #include "core/base/nearest.h"
 #include "core/plan/plan_names.h"
+#include "core/spec/captured_model.h"
 
 namespace fsdp::model_spec_reader {
 namespace {
@@ -420,7 +421,11 @@ Result<ModelSpec> from_document(const JsonDocument& document) {
   JsonErrors errors(document);
   ModelSpec spec;
   spec.file_name = document.name;
-  model_spec_reader::read_spec(document.root, spec, errors);
+  if (is_captured_model(document)) {
+    read_captured_model(document, spec, errors);
+  } else {
+    model_spec_reader::read_spec(document.root, spec, errors);
+  }
   return std::move(errors).result(std::move(spec));
 }
 

@@ -12,22 +12,34 @@ namespace {
 
 // In the order of the enum.
 constexpr std::array<Kernel, kNumOpKinds> kKernels = {
-    kernels::linear,     kernels::embedding,     kernels::conv1d,        kernels::conv2d,
-    kernels::parameter,  kernels::rms_norm,      kernels::layer_norm,    kernels::group_norm,
-    kernels::batch_norm, kernels::rotary_table,  kernels::rotary,        kernels::attention,
-    kernels::silu,       kernels::gelu,          kernels::relu,          kernels::sigmoid,
-    kernels::tanh,       kernels::mul,           kernels::add,           kernels::sub,
-    kernels::scale,      kernels::softcap,       kernels::dropout,       kernels::cast,
-    kernels::detach,     kernels::reshape,       kernels::transpose,     kernels::slice,
-    kernels::select,     kernels::expand,        kernels::split,         kernels::contiguous,
-    kernels::cat,        kernels::stack,         kernels::set_slice,     kernels::kv_cache,
-    kernels::index,      kernels::pad,           kernels::softmax,       kernels::mean,
-    kernels::sum,        kernels::std_deviation, kernels::max_pool2d,    kernels::adaptive_avg_pool2d,
-    kernels::router,     kernels::experts,       kernels::cross_entropy, kernels::mse_loss,
-    kernels::constant,
+    kernels::linear,        kernels::embedding,
+    kernels::conv1d,        kernels::conv2d,
+    kernels::parameter,     kernels::rms_norm,
+    kernels::layer_norm,    kernels::group_norm,
+    kernels::batch_norm,    kernels::rotary_table,
+    kernels::rotary,        kernels::attention,
+    kernels::silu,          kernels::gelu,
+    kernels::relu,          kernels::sigmoid,
+    kernels::tanh,          kernels::mul,
+    kernels::add,           kernels::sub,
+    kernels::scale,         kernels::softcap,
+    kernels::dropout,       kernels::cast,
+    kernels::detach,        kernels::reshape,
+    kernels::transpose,     kernels::slice,
+    kernels::select,        kernels::expand,
+    kernels::split,         kernels::contiguous,
+    kernels::cat,           kernels::stack,
+    kernels::set_slice,     kernels::kv_cache,
+    kernels::index,         kernels::pad,
+    kernels::softmax,       kernels::mean,
+    kernels::sum,           kernels::std_deviation,
+    kernels::max_pool2d,    kernels::adaptive_avg_pool2d,
+    kernels::router,        kernels::experts,
+    kernels::cross_entropy, kernels::mse_loss,
+    kernels::constant,      nullptr,  // Nobody but its script can run what was recorded: PlannedModel is refused first.
 };
 
-static_assert(kKernels.back() != nullptr, "every kind of op has its kernel");
+static_assert(kKernels[kNumOpKinds - 2] != nullptr, "every kind of op but a recorded one has its kernel");
 
 }  // namespace
 

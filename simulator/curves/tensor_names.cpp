@@ -70,7 +70,7 @@ std::string op_of(const PreparedPlan& prepared, const CallTensor& tensor, bool w
   const int module = call.modules[block.ops[op].module];
   std::string where = whole_name && module >= 0 ? model.modules[module].name : block.modules[block.ops[op].module].name;
   if (!where.empty()) where += whole_name ? ": " : " ";
-  return where + std::string(name_of(block.ops[op].kind));
+  return where + (block.recorded ? block.recorded->op_names[op] : std::string(name_of(block.ops[op].kind)));
 }
 
 }  // namespace

@@ -293,6 +293,9 @@ class CallWalk {
         case TapeEvent::Kind::ReleaseGradOut:
           grads_.release(c, event.storage);
           break;
+        case TapeEvent::Kind::ReleaseGradIn:
+          grads_.release_input(c, event.storage, position_in_backward(c, e));
+          break;
         case TapeEvent::Kind::ShareGrad:
           ++refs_[base + event.storage];
           break;

@@ -49,10 +49,11 @@ class ValueGradWalk {
 
   /// The op of a call at a position has tensor `id` as one gradient of the call's input.
   void add(int call, int input, int position, int id, bool is_view) {
-    const int value = model_.calls[call].inputs[input];
-    const int collector = collectors_.empty() ? -1 : innermost(position, value);
-    add_to(collector < 0 ? grads_[value] : collectors_[collector].grad, value, {id, is_view});
+    add_to(waiting_for(call, input, position), model_.calls[call].inputs[input], {id, is_view});
   }
+
+  /// The op of a call at a position has used up what there is of the gradient of the call's input.
+  void release_input(int call, int input, int position) { drop(waiting_for(call, input, position)); }
 
   /// The gradient of output `output` is one of input `input`, too: of the op at a position.
   void forward(int call, int output, int input, int position, bool is_view) {
@@ -105,6 +106,13 @@ class ValueGradWalk {
     int outer = -1;  // Of the unit around it; behind this one in the list, or none.
     Grad grad = {};
   };
+
+  // Where the gradients meet that ops at a position have for an input of their call.
+  Grad& waiting_for(int call, int input, int position) {
+    const int value = model_.calls[call].inputs[input];
+    const int collector = collectors_.empty() ? -1 : innermost(position, value);
+    return collector < 0 ? grads_[value] : collectors_[collector].grad;
+  }
 
   void hand_on(Collector& collector) {
     Grad& outside = collector.outer < 0 ? grads_[collector.value] : collectors_[collector.outer].grad;

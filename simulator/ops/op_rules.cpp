@@ -71,6 +71,8 @@ void write_op(KernelWriter& w) {
     case OpKind::CrossEntropy:
     case OpKind::MseLoss:
       return write_loss_op(w);
+    case OpKind::Recorded:
+      return;  // What it takes is on the tape of its block (simulator/ops/tape_recorded.h).
   }
 }
 

@@ -30,6 +30,7 @@ struct TapeEvent {
     ShareGrad,       ///< Storage `storage`, which is handed out next, is still used here,
     UnshareGrad,     ///< and no longer.
     EmitGrad,        ///< Storage `storage` is a gradient of block input `bytes`: one of those that are summed.
+    ReleaseGradIn,   ///< The gradient of block input `storage` that an earlier backward emitted has been used up.
     ForwardGradOut,  ///< The gradient of block output `storage` is also one of block input `bytes`.
     HoldInput,       ///< Block input `storage` is held until the end of the backward,
     HoldOwn,         ///< or storage `storage`.

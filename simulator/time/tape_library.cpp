@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "simulator/ops/strides.h"
+#include "simulator/ops/tape_recorded.h"
 
 namespace fsdp::simulator {
 
@@ -124,7 +125,10 @@ const TapeLibrary::Program* TapeLibrary::program_of(Shelf& shelf, int block, std
   }
   auto program = std::make_unique<Program>();
   program->block = block;
-  program->program = expand_block(index_.model->blocks[block], shelf.settings.rules, input_strides, input_dtypes);
+  const Block& written = index_.model->blocks[block];
+  const OpRuleContext& rules = shelf.settings.rules;
+  program->program = written.recorded ? recorded_program(written, rules.activation)
+                                      : expand_block(written, rules, input_strides, input_dtypes);
   program->input_strides = std::move(input_strides);
   program->input_dtypes = std::move(input_dtypes);
   shelf.programs.push_back(std::move(program));
@@ -156,8 +160,21 @@ const TimedTape& TapeLibrary::tape_of(const Shelf& shelf, Kind& kind, Checkpoint
   for (const Recorded& recorded : kind.recorded) {
     if (recorded.mode == mode && recorded.hooks == hooks) return *recorded.tape;
   }
-  const TapeSettings& settings = shelf.settings;
+  auto timed = std::make_unique<TimedTape>(make_tape(shelf.settings, kind, mode, hooks));
+  return *kind.recorded.emplace_back(Recorded{mode, hooks, std::move(timed)}).tape;
+}
+
+TimedTape TapeLibrary::make_tape(const TapeSettings& settings, const Kind& kind, CheckpointMode mode,
+                                 const std::vector<Span>& hooks) const {
   const Block& block = index_.model->blocks[kind.program->block];
+  TimedTape timed;
+  if (block.recorded) {
+    FoundTape found = find_recorded_tape(block, settings.rules, mode, settings.checkpointing.early_stop);
+    timed.tape = std::move(found.tape);
+    timed.times = call_times(timed.tape, settings.costs);
+    timed.refusal = std::move(found.refusal);
+    return timed;
+  }
   TapeContext context = classes_[kind.call_class].context;
   context.output_grad_strides = kind.output_grad_strides;
   context.mode = mode;
@@ -167,11 +184,10 @@ const TimedTape& TapeLibrary::tape_of(const Shelf& shelf, Kind& kind, Checkpoint
   context.keep_logits = settings.rules.implementations.keep_logits;
   context.workspaces = settings.workspaces;
   context.threads = settings.rules.num_sms;
-  auto timed = std::make_unique<TimedTape>();
-  timed->tape = record_tape(block, kind.program->program, context);
-  timed->times = call_times(timed->tape, settings.costs);
-  timed->refusal = kind.program->program.refusal;
-  return *kind.recorded.emplace_back(Recorded{mode, hooks, std::move(timed)}).tape;
+  timed.tape = record_tape(block, kind.program->program, context);
+  timed.times = call_times(timed.tape, settings.costs);
+  timed.refusal = kind.program->program.refusal;
+  return timed;
 }
 
 }  // namespace fsdp::simulator

@@ -80,6 +80,8 @@ class TapeLibrary {
                             std::vector<std::optional<Dtype>> input_dtypes);
   Kind* kind_of(Shelf& shelf, int call_class, const Program* program, std::vector<Shape> output_grad_strides);
   const TimedTape& tape_of(const Shelf& shelf, Kind& kind, CheckpointMode mode, const std::vector<Span>& hooks);
+  TimedTape make_tape(const TapeSettings& settings, const Kind& kind, CheckpointMode mode,
+                      const std::vector<Span>& hooks) const;
 
   const ModelIndex& index_;
   std::vector<CallClass> classes_;

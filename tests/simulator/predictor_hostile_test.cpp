@@ -27,5 +27,23 @@ TEST(PredictorHostile, DamagedFilesArePredictedOrRefused) {
   }
 }
 
+TEST(PredictorHostile, AWholeCaptureIsPredicted) {
+  EXPECT_EQ(predict_hostile(whole_capture()), "");
+}
+
+// Its numbers are indices and bytes that the walk takes as they are.
+TEST(PredictorHostile, DamagedCapturesArePredictedOrRefused) {
+  const HostileFiles whole = whole_capture();
+  constexpr unsigned kCases = 1000;
+  for (unsigned seed = 0; seed < kCases; ++seed) {
+    std::mt19937 random(seed);
+    const auto choose = [&](std::size_t bound) { return random() % bound; };
+    HostileFiles files = whole;
+    for (std::size_t left = 1 + choose(2); left > 0; --left) damage(files, choose);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    ASSERT_EQ(predict_hostile(files), "");
+  }
+}
+
 }  // namespace
 }  // namespace fsdp

@@ -272,6 +272,15 @@ std::vector<HostileFiles> whole_files() {
   return files;
 }
 
+HostileFiles whole_capture() {
+  return {"a capture", content_of("tests/golden/captured/small_decoder.json"),
+          R"({"format_version": "1.0", "model": {"name": "small", "file": "spec.json", "dimensions": {"batch": 2}},
+ "mesh": {"replicate": 2, "shard": 4},
+ "units": [{"modules": ["model.layers.{0..3}"], "modules_per_unit": 1}, {"modules": [""]}],
+ "activation_checkpointing": {"modules": [{"module": "model.layers.{0..1}", "mode": "full"}]},
+ "accumulation": 2, "sync_every_micro_batch": false})"};
+}
+
 void damage(HostileFiles& files, const Choose& choose) {
   std::string& text = choose(2) == 0 ? files.spec : files.plan;
   const std::vector<Place> places = Scanner(text).scan();

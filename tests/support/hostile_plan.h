@@ -22,6 +22,9 @@ struct HostileFiles {
 /// REQUIRES: the project root is the working folder.
 std::vector<HostileFiles> whole_files();
 
+/// A captured model, whole, and a plan for it.
+HostileFiles whole_capture();
+
 /// A number below a bound.
 using Choose = std::function<std::size_t(std::size_t)>;
 

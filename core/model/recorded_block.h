@@ -1,0 +1,101 @@
+#pragma once
+
+// What a run of a block was seen to allocate, free and compute: the block of a captured model has this in place of
+// rules for its ops (docs/file_formats.md, "Captured models").
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+
+namespace fsdp {
+
+/// One thing that happened while a block ran.
+struct RecordedEvent {
+  enum class Kind : std::uint8_t {
+    Alloc,          ///< Storage `index` comes into being with `value` bytes.
+    Free,           ///< It goes.
+    ParamGrad,      ///< The gradient of block parameter `index` is made, of `value` bytes,
+    AddGrad,        ///< and reaches the parameter.
+    ReleaseInput,   ///< The call is done with block input `index`.
+    ReleaseOutput,  ///< The call is done with its own output in storage `index`.
+    EmitGrad,       ///< Storage `index` is a gradient of block input `value`, which owns it from here on.
+    ReleaseGrad,    ///< The gradient of block output `index` has been used.
+    DropGrad,       ///< The gradient of block input `index` that an earlier backward emitted has been used up here.
+    ForwardGrad,    ///< The gradient of block output `index` is also one of block input `value`.
+    Hold,           ///< Storage `index` is held until the end of the backward,
+    HoldInput,      ///< or block input `index`.
+    ShareGrad,      ///< Storage `index`, which is emitted next, is still used here,
+    UnshareGrad,    ///< and no longer.
+    Workspace,      ///< cuBLAS wants its workspace; `index` 1: cuBLASLt's.
+  };
+  Kind kind = Kind::Alloc;
+  bool is_view = false;  ///< Of ParamGrad, EmitGrad and ForwardGrad: autograd will not add to it in place.
+  std::int32_t index = 0;
+  std::int64_t value = 0;
+
+  bool operator==(const RecordedEvent&) const = default;
+};
+
+/// Where an output of the block lies.
+struct RecordedOutput {
+  enum class Kind : std::uint8_t { Storage, Input, Parameter };
+  Kind kind = Kind::Storage;
+  int index = 0;           ///< Of the storage, block input or block parameter.
+  std::int64_t bytes = 0;  ///< Of the value, which can be a part of its storage.
+  bool kept = false;       ///< The call itself holds it until a ReleaseOutput.
+
+  bool operator==(const RecordedOutput&) const = default;
+};
+
+/// Work of one op on the device.
+struct RecordedWork {
+  struct Part {
+    double gemm_flops = 0;
+    double convolution_flops = 0;
+    double attention_flops = 0;
+    double bytes = 0;  ///< Read and written by the other kernels.
+    int num_kernels = 0;
+
+    bool operator==(const Part&) const = default;
+  };
+  Part forward;
+  Part backward;
+
+  bool operator==(const RecordedWork&) const = default;
+};
+
+/// One run of a block, forward and backward, in one precision.
+struct RecordedTape {
+  Dtype dtype = Dtype::BFloat16;  ///< Of the activations.
+  bool checkpointed = false;
+  std::vector<int> storage_op;                       ///< [num storages] The op that makes it.
+  std::vector<std::vector<RecordedEvent>> forward;   ///< [num ops]
+  std::vector<RecordedEvent> recompute;              ///< Before the backward; empty unless checkpointed.
+  std::vector<std::vector<RecordedEvent>> backward;  ///< [num ops] Played from the last op to the first.
+  std::vector<RecordedOutput> outputs;               ///< [num outputs]
+  std::vector<RecordedWork> work;                    ///< [num ops]
+  std::vector<bool> recomputed;                      ///< [num ops] Run again before the backward.
+  std::int64_t largest_convolution = 0;              ///< Input, weight and output of it, in bytes; 0 without one.
+
+  bool operator==(const RecordedTape&) const = default;
+};
+
+/// All that was recorded of a block.
+struct Recording {
+  std::vector<std::string> op_names;  ///< [num ops] "aten::mm".
+  std::vector<RecordedTape> tapes;    ///< At most one for each precision, checkpointed or not.
+
+  /// nullptr: none was recorded.
+  const RecordedTape* find(Dtype dtype, bool checkpointed) const {
+    for (const RecordedTape& tape : tapes) {
+      if (tape.dtype == dtype && tape.checkpointed == checkpointed) return &tape;
+    }
+    return nullptr;
+  }
+
+  bool operator==(const Recording&) const = default;
+};
+
+}  // namespace fsdp

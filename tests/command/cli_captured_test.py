@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""A captured model is planned, simulated and explained as a shipped one is; what it cannot be asked is refused in a sentence.
+
+usage: cli_captured_test.py PROJECT_ROOT BINARY
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+from cli_test import Tester  # noqa: E402
+
+
+def check_plan(tester, model, plan):
+    code, out, errors = tester.run(f"{model} --gpus 8 --mem 24G --global-batch 64 --json -o {plan}")
+    tester.check(code == 0, f"Exit code {code}: {errors}")
+    report = json.loads(out)
+    # 8 samples for each of 8 GPUs: of the micro-batches 8, 4, 2 and 1 all but the first were captured.
+    dimensions = report["plan"]["model"]["dimensions"]
+    tester.check(dimensions == {"batch": 4, "seq": 64} and report["plan"]["accumulation"] == 2, str(dimensions))
+    simulated = json.loads(tester.run(f"simulate {plan} --json")[1])
+    for key in ("memory", "traffic", "time"):
+        tester.check(simulated[key] == report[key], f"simulate {key} is another one")
+    code, out, errors = tester.run(f"explain {plan}")
+    tester.check(code == 0 and out.startswith("FITS"), f"explain: {out}{errors}")
+    code, out, errors = tester.run(f"export {plan} --to chrome -o {tester.folder / 'step.json'}")
+    tester.check(code == 0, f"export: {errors}")
+    code, out, _ = tester.run(f"{model} --gpus 8 --mem 300M")
+    tester.check(code == 1 and out.startswith("NO PLAN FITS"), f"Exit code {code}: {out}")
+    _, out, _ = tester.run(f"{model} --gpus 8 --mem 24G")
+    tester.check("from the capture" in out and "Selective checkpointing was not searched" in out, out)
+
+
+def check_refusals(tester, model, plan):
+    machines = "--gpus 8 --mem 24G"
+    other = "which no other implementations can replace. Leave --flavor"
+    for words, sentence in (
+        (f"{model} {machines} --batch 3", "small was not captured with batch 3, seq 64. It was with batch 2, seq 64; batch 1, seq 64;"),
+        (f"{model} {machines} --seq 128", "small was not captured with batch 2, seq 128."),
+        (f"{model} {machines} --freeze lm_head", "The script that was captured trains \"lm_head.weight\";"),
+        (f"{model} {machines} --precision fp32", "The capture has no recording in float32. It has bfloat16:"),
+        (f"{model} {machines} --activation-checkpointing selective", "no recording with selective checkpointing in bfloat16."),
+        (f"{model} {machines} --flavor torchtitan", other),
+        (f"simulate {plan} --precision fp32", "The capture has no recording in float32."),
+        (f"models {model} --expanded", "It is a capture of small: it says what a step takes, and not what it computes."),
+        (f"execute {plan}", "It is a capture of small:"),
+        (f"execute {plan} --proof", "It is a capture of small:"),
+        (f"rehearse {plan}", "It is a capture of small:"),
+    ):
+        code, out, errors = tester.run(words)
+        tester.check(code == 2 and not out and sentence in errors, f"{words}: exit code {code}: {out}{errors}")
+
+
+def main(root, binary):
+    with tempfile.TemporaryDirectory() as folder:
+        tester = Tester(root, binary, pathlib.Path(folder))
+        model = root / "tests/golden/captured/small_decoder.json"
+        plan = tester.folder / "plan.json"
+        check_plan(tester, model, plan)
+        check_refusals(tester, model, plan)
+        for problem in tester.problems:
+            print(problem)
+        return 1 if tester.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()))

@@ -1,0 +1,231 @@
+// A recording of what the rules say predicts what the rules predict, to the byte.
+
+#include "simulator/ops/tape_recorded.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/base/files.h"
+#include "core/spec/recording_check.h"
+#include "simulator/predictor.h"
+#include "tests/support/prepared_plan.h"
+#include "tests/support/recorded_model.h"
+#include "tests/support/small_models.h"
+
+namespace fsdp::simulator {
+namespace {
+
+Model model_of_spec(const ModelSpec& spec) {
+  auto model = build_model(spec);
+  if (!model) ADD_FAILURE() << to_string(model.error().front());
+  return model.value_or(Model{});
+}
+
+Plan plan_in(Dtype parameters, std::optional<Dtype> computed, const Mesh& mesh) {
+  Plan plan;
+  plan.mesh = mesh;
+  plan.parameter_dtype = parameters;
+  plan.mixed_precision.param_dtype = computed;
+  if (computed) plan.mixed_precision.reduce_dtype = Dtype::Float32;
+  return plan;
+}
+
+Plan in_units(Plan plan, const Model& model, ReshardAfterForward reshard = {}) {
+  for (const Call& call : model.calls) {
+    if (call.repeated) plan.units.push_back({{model.modules[call.module].name}, reshard});
+  }
+  plan.units.push_back({{""}, {}});
+  return plan;
+}
+
+Plan checkpointed(Plan plan, const Model& model, std::size_t blocks) {
+  for (const Call& call : model.calls) {
+    if (call.repeated && plan.checkpointing.entries.size() < blocks) {
+      plan.checkpointing.entries.push_back({model.modules[call.module].name, CheckpointMode::Full});
+    }
+  }
+  return plan;
+}
+
+/// Plans that differ in all that the walk of a tape depends on.
+std::vector<Plan> plans_for(const Model& model) {
+  const Plan sharded = plan_in(Dtype::Float32, Dtype::BFloat16, {1, 4});
+  const Plan replicated = plan_in(Dtype::Float32, std::nullopt, {4, 1});
+  std::vector<Plan> plans = {in_units(sharded, model), in_units(replicated, model)};
+  plans.push_back(in_units(sharded, model, {ReshardAfterForward::Kind::Never, 0}));
+  plans.push_back(checkpointed(in_units(sharded, model), model, 2));
+  plans.push_back(checkpointed(in_units(replicated, model), model, 100));
+  plans.push_back(in_units(plan_in(Dtype::Float32, Dtype::BFloat16, {2, 2}), model));
+  for (const std::int64_t accumulation : {2, 5}) {
+    for (const bool every : {true, false}) {
+      Plan plan = checkpointed(in_units(sharded, model), model, 1);
+      plan.accumulation = accumulation;
+      plan.sync_every_micro_batch = every;
+      plans.push_back(plan);
+    }
+  }
+  Plan root_only = sharded;
+  root_only.units.push_back({{""}, {}});
+  plans.push_back(root_only);
+  Plan offloaded = in_units(sharded, model);
+  offloaded.cpu_offload = true;
+  plans.push_back(offloaded);
+  return plans;
+}
+
+void expect_equal_predictions(const Model& model) {
+  const Mesh mesh{1, 4};
+  Cluster cluster = cluster_of(mesh, 90);
+  cluster.host_link.bandwidth.value = BytesPerSecond(1e10);
+  const std::vector<Plan> plans = plans_for(model);
+  const Model recorded = recorded_model(model, {plans[0], plans[1]}, cluster.gpu);
+  for (const Block& block : recorded.blocks) {
+    for (const RecordedTape& tape : block.recorded->tapes) {
+      const auto mistake = check_recording(block, tape);
+      EXPECT_FALSE(mistake) << block.kind << ": " << mistake->part << " " << mistake->op << ": " << mistake->what;
+    }
+  }
+  Predictor by_rules(model, cluster);
+  Predictor by_recording(recorded, cluster);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "plan " << i);
+    const auto wanted = by_rules.report(plans[i]);
+    const auto found = by_recording.report(plans[i]);
+    ASSERT_TRUE(wanted.has_value()) << to_string(wanted.error().front());
+    ASSERT_TRUE(found.has_value()) << to_string(found.error().front());
+    EXPECT_GT(found->memory.peaks.live, Bytes(1'000'000));
+    EXPECT_EQ(found->memory.peaks, wanted->memory.peaks);
+    EXPECT_EQ(found->memory.phases, wanted->memory.phases);
+    EXPECT_EQ(found->memory.at_peak, wanted->memory.at_peak);
+    EXPECT_EQ(found->traffic, wanted->traffic);
+    EXPECT_EQ(found->time, wanted->time);
+  }
+}
+
+TEST(RecordedTape, PredictsADecoderAsItsRulesDo) {
+  expect_equal_predictions(model_of_spec(planner::small_transformer()));
+}
+
+TEST(RecordedTape, PredictsTiedWeightsAsTheirRulesDo) {
+  expect_equal_predictions(model_of_spec(planner::small_transformer({.tied = true})));
+}
+
+TEST(RecordedTape, PredictsAMixtureAsItsRulesDo) {
+  expect_equal_predictions(model_of_spec(planner::small_transformer({.experts = 4})));
+}
+
+TEST(RecordedTape, PredictsAnEncoderAndADecoderAsTheirRulesDo) {
+  expect_equal_predictions(model_of_spec(planner::small_encoder_decoder()));
+}
+
+// The embedding's backward needs so much that it is the peak. What the layers have emitted is there, or was used up.
+TEST(RecordedTape, LetsGoOfAGradientThatWasUsedUp) {
+  const Plan plan = plan_in(Dtype::BFloat16, std::nullopt, {1, 4});
+  const Cluster cluster = cluster_of({1, 4}, 90);
+  const Model model = model_of_spec(planner::small_transformer());
+  const auto live_of = [&](bool drops) {
+    Model recorded = recorded_model(model, {plan}, cluster.gpu);
+    for (Block& block : recorded.blocks) {
+      RecordedTape& tape = block.recorded->tapes.front();
+      if (block.kind == "token_embedding") {
+        const int storage = static_cast<int>(tape.storage_op.size());
+        tape.storage_op.push_back(0);
+        auto& events = tape.backward.front();
+        events.insert(events.begin(),
+                      {RecordedEvent{.kind = RecordedEvent::Kind::Alloc, .index = storage, .value = 1 << 26},
+                       RecordedEvent{.kind = RecordedEvent::Kind::Free, .index = storage}});
+      }
+      if (block.kind == "decoder_layer" && drops) {
+        tape.backward.front().push_back({.kind = RecordedEvent::Kind::DropGrad, .index = 0});
+      }
+    }
+    const auto report = Predictor(recorded, cluster).report(in_units(plan, model));
+    return report ? report->memory.peaks.live : Bytes(0);
+  };
+  // batch 2 x seq 64 x hidden 64 x 2 bytes.
+  EXPECT_EQ(live_of(false) - live_of(true), Bytes(2 * 64 * 64 * 2));
+}
+
+/// A capture of micro-batches of one, two and four sequences.
+std::vector<Model> captured_points() {
+  std::vector<Model> points;
+  for (const int batch : {2, 1, 4}) {
+    const Model model = model_of_spec(planner::small_transformer({.layers = 4, .batch = batch}));
+    const Plan plan = plan_in(Dtype::BFloat16, std::nullopt, {1, 4});
+    points.push_back(recorded_model(model, {plan}, cluster_of({1, 4}, 90).gpu));
+  }
+  return points;
+}
+
+// The command's tests plan this file. After a change of the rules: copy the new one from where the message says.
+TEST(RecordedTape, IsTheOneOfTheGoldenCapture) {
+  const std::string text = captured_text(captured_points());
+  const auto golden = read_text_file("tests/golden/captured/small_decoder.json");
+  if (golden && *golden == text) return;
+  const std::string path = testing::TempDir() + "small_decoder.json";
+  std::ofstream(path) << text;
+  ADD_FAILURE() << "tests/golden/captured/small_decoder.json is another text than " << path;
+}
+
+TEST(RecordedTape, IsReadBackAsItWasWritten) {
+  const std::vector<Model> points = captured_points();
+  const auto spec = parse_model_spec(captured_text(points), "small.model.json");
+  ASSERT_TRUE(spec.has_value()) << to_string(spec.error().front());
+  for (const Model& point : points) {
+    const auto model = build_model(*spec, {.dimensions = point.dimensions});
+    ASSERT_TRUE(model.has_value()) << to_string(model.error().front());
+    EXPECT_EQ(model->modules, point.modules);
+    EXPECT_EQ(model->parameters, point.parameters);
+    EXPECT_EQ(model->values, point.values);
+    EXPECT_EQ(model->blocks, point.blocks);
+    EXPECT_EQ(model->calls, point.calls);
+    EXPECT_EQ(model->stacks, point.stacks);
+    EXPECT_EQ(model->tokens_per_step, point.tokens_per_step);
+    EXPECT_EQ(model->loss, point.loss);
+  }
+}
+
+// What a recorded op has is not a rule: without its recording there is nothing.
+TEST(RecordedTape, IsRefusedWhereNoGpuRan) {
+  const Model model = captured_points().front();
+  Cluster cpus = cluster_of({1, 4}, 0);
+  Predictor predictor(model, cpus);
+  const auto report = predictor.report(in_units(plan_in(Dtype::BFloat16, std::nullopt, {1, 4}), model));
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(to_string(report.error().front()),
+            "model: A captured model was recorded on a GPU; what the CPU's kernels take is not known. Plan it for "
+            "GPUs.");
+}
+
+TEST(RecordedTape, RefusesWhatWasNotRecorded) {
+  const Model model = model_of_spec(planner::small_transformer());
+  const Cluster cluster = cluster_of({1, 4}, 90);
+  const Plan sharded = in_units(plan_in(Dtype::Float32, Dtype::BFloat16, {1, 4}), model);
+  Predictor predictor(recorded_model(model, {sharded}, cluster.gpu), cluster);
+  const auto error_of = [&](const Plan& plan) {
+    const auto report = predictor.report(plan);
+    return report ? std::string("none") : to_string(report.error().front());
+  };
+  EXPECT_EQ(error_of(in_units(plan_in(Dtype::Float32, std::nullopt, {1, 4}), model)),
+            "model: The capture has no recording in float32. It has bfloat16: take that for parameters or mixed "
+            "precision, or capture the script again.");
+  Plan selective = checkpointed(sharded, model, 1);
+  selective.checkpointing.entries.front().mode = CheckpointMode::Selective;
+  EXPECT_EQ(error_of(selective),
+            "model: The capture has no recording with selective checkpointing in bfloat16. Take another "
+            "--activation-checkpointing, or capture the script again.");
+  Plan not_early = checkpointed(sharded, model, 1);
+  not_early.checkpointing.early_stop = false;
+  EXPECT_EQ(error_of(not_early),
+            "model: The capture has no recording with checkpointing that does not stop early in bfloat16. Take another "
+            "--activation-checkpointing, or capture the script again.");
+  Plan other_code = sharded;
+  other_code.runtime.implementations.keep_logits = true;
+  EXPECT_EQ(error_of(other_code),
+            "model: A captured model runs the script's own code, which no other implementations can replace. Leave "
+            "--flavor, or runtime/implementations of the plan, out; change the script and capture it again.");
+}
+
+}  // namespace
+}  // namespace fsdp::simulator
