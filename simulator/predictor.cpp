@@ -214,12 +214,25 @@ Result<StepCurves> Predictor::curves(const Plan& plan, std::optional<std::int64_
 
 CallCost Predictor::call_cost(const Plan& plan, int call, CheckpointMode mode) {
   const TapeSettings settings = tape_settings(impl_->model, plan, impl_->cluster.gpu);
-  const TimedTape& timed = impl_->library.tape(settings, call, mode);
-  return {.forward = timed.times.forward.back(),
-          .backward = timed.times.backward.back(),
-          .recompute = timed.times.recompute,
-          .kept = Bytes(timed.tape.kept_bytes),
-          .backward_peak = Bytes(timed.tape.backward_peak)};
+  const auto cost_of = [&](CheckpointMode wanted) -> CallCost {
+    const TimedTape& timed = impl_->library.tape(settings, call, wanted);
+    return {.forward = timed.times.forward.back(),
+            .backward = timed.times.backward.back(),
+            .recompute = timed.times.recompute,
+            .kept = Bytes(timed.tape.kept_bytes),
+            .backward_peak = Bytes(timed.tape.backward_peak)};
+  };
+  CallCost cost = cost_of(mode);
+  const Call& of = impl_->model.calls[call];
+  if (is_recorded_beside_checkpoints(impl_->model.blocks[of.block], of, settings.rules.activation)) {
+    const CallCost other = cost_of(CheckpointMode::Full);
+    cost = {.forward = std::min(cost.forward, other.forward),
+            .backward = std::min(cost.backward, other.backward),
+            .recompute = std::min(cost.recompute, other.recompute),
+            .kept = std::min(cost.kept, other.kept),
+            .backward_peak = std::min(cost.backward_peak, other.backward_peak)};
+  }
+  return cost;
 }
 
 Seconds Predictor::collective_time(const Mesh& mesh, MeshDimension dimension, CollectiveKind kind, Bytes total) {

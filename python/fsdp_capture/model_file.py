@@ -90,28 +90,25 @@ def model_of(
     return _Writer(described, stacks, storages[base], interface, tapes, facts, limits).run()
 
 
+def with_points_before(path: str, model: dict[str, Any]) -> dict[str, Any]:
+    """The model with the sizes that captures of the same model wrote to `path` before. Raises CaptureError where another
+    model is there."""
+    if "points" not in model or not os.path.exists(path):
+        return model
+    with open(path, encoding="utf-8") as text:
+        before = json.load(text)
+    for key in ("modules", "parameters", "buffers"):
+        if before.get(key) != model[key]:
+            raise CaptureError(f"With other sizes the script trains another model: its {key} differ.")
+    new = model["points"][0]["dimensions"]
+    points = [point for point in before["points"] if point["dimensions"] != new] + model["points"]
+    return {**before, "points": points, "limits": list(dict.fromkeys(before["limits"] + model["limits"]))}
+
+
 def _check(storages: Storages, interface: Interface, tapes: list[CallTape], kind: Kind) -> None:
     """A capture that does not play as it was recorded is none."""
     replay = Replay(storages, interface, tapes)
     played, recorded = replay.run(), recorded_peak(storages)
-    if os.environ.get("FSDP_CAPTURE_DEBUG"):
-        live, at = 0, {}
-        for number in storages.structure.before_root:
-            live += storages.structure.recording.sizes[number] if number in storages.key else 0
-        for pos, e in enumerate(storages.structure.recording.events):
-            part = storages.structure.part_of_event[pos]
-            if part < 0: continue
-            if e.number >= 0 and e.what == "alloc": live += e.bytes
-            if e.number >= 0 and e.what == "free" and (e.number in storages.born or e.number in storages.key): live -= e.bytes
-            at[(*storages.structure.parts[part].place, e.window >= 0)] = live
-        last = 0
-        for k, v in replay.at.items():
-            if k in at and at[k] - v != last:
-                last = at[k] - v
-                print(k, "recorded - played", last)
-        for c, t in enumerate(tapes):
-            print(c, interface.inputs[c], interface.outputs[c], [(o, e) for o, ev in enumerate(t.backward) for e in ev if e[0] in ("emit_grad", "release_grad", "drop_grad", "forward_grad", "release_output")])
-    if os.environ.get("FSDP_CAPTURE_DEBUG"): print(kind, played, recorded, storages.structure.recording.peak, replay.errors[:5])
     if replay.errors or abs(played - recorded) > _TOLERANCE * recorded:
         why = replay.errors[0] if replay.errors else f"its peak is {played} bytes for {recorded}"
         raise CaptureError(f"What was recorded in {kind[0]} cannot be played again: {why}.")
@@ -280,10 +277,10 @@ class _Writer:
             "num_inputs": len(self._interface.inputs[number]) + len(flow.inputs_of(number)),
             "outputs": outputs,
             "ops": ops,
-            "tapes": [self._tape(kind, tapes[number], links) for kind, tapes in self._tapes.items()],
+            "tapes": [self._tape(kind, tapes[number], links, call.member is not None) for kind, tapes in self._tapes.items()],
         }
 
-    def _tape(self, kind: Kind, tape: CallTape, links: int) -> dict[str, Any]:
+    def _tape(self, kind: Kind, tape: CallTape, links: int, runs_again: bool) -> dict[str, Any]:
         row = {
             "dtype": kind[0],
             "checkpointed": kind[1],
@@ -294,5 +291,5 @@ class _Writer:
             "work": tape.work,
         }
         if kind[1]:
-            row |= {"recompute": [], "recomputed": [True] * len(tape.forward)}
+            row |= {"recompute": [], "recomputed": [runs_again] * len(tape.forward)}
         return row

@@ -21,7 +21,6 @@ class Replay:
         self._storage_of: dict[int, Any] = {}  # value -> what it lies in
         self._gradient_of: dict[int, Any] = {}
         self._parameters: set[tuple[int, str]] = set()
-        self.at: dict[Any, int] = {}
         self.errors: list[str] = []
 
     def run(self) -> int:
@@ -34,9 +33,8 @@ class Replay:
                 self._storage_of[i] = key
                 self._references[key] = 1 + len(value.readers)
         for call, tape in enumerate(self._tapes):
-            for op, events in enumerate(tape.forward):
+            for events in tape.forward:
                 self._play(call, events)
-                self.at[call, op, False] = self._live
             for place, value in enumerate(self._interface.outputs[call]):
                 output = tape.outputs[place]
                 if "storage" not in output:
@@ -47,9 +45,8 @@ class Replay:
                 if self._references[key] == 0 and value != self._loss():
                     self._free(key)
         for call in range(len(self._tapes) - 1, -1, -1):
-            for op in range(len(self._tapes[call].backward) - 1, -1, -1):
-                self._play(call, self._tapes[call].backward[op])
-                self.at[call, op, True] = self._live
+            for events in reversed(self._tapes[call].backward):
+                self._play(call, events)
         return self.peak
 
     def _loss(self) -> int:

@@ -15,10 +15,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Optional
 
-from fsdp_capture.model_file import CaptureError, describe, model_of
+from fsdp_capture.model_file import CaptureError, describe, model_of, with_points_before
 from fsdp_capture.recorder import RECOMPUTED, Recorder, Recording
 from fsdp_capture.structure import find_stacks
+from fsdp_capture.unwrapped import Unwrapped
 from fsdp_rehearsal.guard import warnings
+from fsdp_rehearsal.modules import held
 
 _WARM_UP = 2
 _TOLD = ("balanced_routing", "readback")  # kinds of warnings that a reader of the model must know of
@@ -34,6 +36,7 @@ class Session:
         self._recordings: dict[tuple[str, bool], Recording] = {}
         self._wanted: list[tuple[str, bool]] = []
         self._is_written = False
+        self.unwrapped = Unwrapped(lambda sentence: self._fail(sentence, stop=True))
         self._limits: list[str] = []
         self._prepared: Optional[tuple[str, bool]] = None
         self._backwards: list[int] = []
@@ -75,7 +78,7 @@ class Session:
             self._fail(str(error), stop=True)
 
     def _begin(self) -> None:
-        roots = [r() for r in self._modules.roots if r() is not None]
+        roots = [held(root) for root in (r() for r in self._modules.roots) if root is not None]
         if len(roots) != 1:
             kinds = ", ".join(type(r).__name__ for r in roots) or "none"
             raise CaptureError(f"One model is captured, and this script trains {len(roots)}: {kinds}.")
@@ -179,7 +182,7 @@ class Session:
             way = "with its blocks checkpointed" if checkpointed else "as it is"
             reason = f"PyTorch refused it: {why}" if why else "The script ended before."
             self._limits.append(f"There is no recording in {dtype} {way}. {reason}")
-        self._finish(stop=False)
+        self._finish(stop=True)
 
     def _finish(self, stop: bool) -> None:
         try:
@@ -199,6 +202,7 @@ class Session:
 
     def _write(self, model: dict[str, Any]) -> None:
         self._is_written = True
+        model = with_points_before(self._path, model)
         unfinished = f"{self._path}.{os.getpid()}.part"
         with open(unfinished, "w", encoding="utf-8") as out:
             json.dump(model, out, separators=(",", ":"))

@@ -40,6 +40,14 @@ class PlanNotApplied(RuntimeError):
 
 
 class ApplyPlan:
+    subject = "a plan"
+    advice = "Rehearse it without --apply, or let the script train its model by itself."
+    unanswered = ()  # methods of FSDP2's modules that nobody would answer
+
+    @staticmethod
+    def in_place_of(what: str) -> str:
+        return f"The plan takes the place of the script's {what}."
+
     def __init__(self, path: str, shown: str, faults: Faults, finish: Callable[[], None]) -> None:
         with open(path, encoding="utf-8") as file:
             self.plan = Plan(json.load(file))

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from fsdp_rehearsal.apply_plan import ApplyPlan
 from fsdp_rehearsal.guard import warn
 
 # What a script may tell FSDP2 about its own units; the plan says it.
@@ -33,7 +32,8 @@ _ENGINES = {
 
 
 class Wrappers:
-    def __init__(self, applying: ApplyPlan) -> None:
+    def __init__(self, applying: Any) -> None:
+        """`applying`: an ApplyPlan, or what stands in for one where wrappers are left out (fsdp_capture/unwrapped.py)."""
         self._applying = applying
 
     def install(self, after_import: Callable) -> None:
@@ -48,7 +48,7 @@ class Wrappers:
         after_import("accelerate.accelerator", self._accelerate)
 
     def _note(self, what: str) -> None:
-        warn("plan_in_place", f"The plan takes the place of the script's {what}.")
+        warn("plan_in_place", self._applying.in_place_of(what))
 
     def _ddp(self, module: ModuleType) -> None:
         kind, base = module.DistributedDataParallel, module.Module
@@ -114,7 +114,7 @@ class Wrappers:
 
     def _answer_setters(self, module: Any) -> None:
         """A module that is no unit of the plan, and that the script takes for one of its own."""
-        for name in _SETTERS:
+        for name in (*_SETTERS, *self._applying.unanswered):
             if not hasattr(type(module), name):
                 object.__setattr__(module, name, _nothing)
 
@@ -175,8 +175,8 @@ class Wrappers:
             [
                 (
                     self._applying.shown,
-                    f"The script trains through {what}, whose place a plan cannot take.",
-                    "Rehearse it without --apply, or let the script train its model by itself.",
+                    f"The script trains through {what}, whose place {self._applying.subject} cannot take.",
+                    self._applying.advice,
                 )
             ]
         )

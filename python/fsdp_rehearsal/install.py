@@ -83,6 +83,7 @@ def install(settings: Settings, is_owner: bool) -> None:
             session = Session(settings.capture, steps, phases, modules, history, meter, record.stop)
             session.install(torch)
             record.at_end.append(session.end)
+            Wrappers(session.unwrapped).install(after_import)
         if settings.follow_values:
             try:
                 known_values.install(torch, stub, settings.routing == "balanced", modules.in_forward, lambda: steps.calls)

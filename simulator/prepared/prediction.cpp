@@ -111,6 +111,23 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
   return prepare(index, cluster, plan, std::move(layout), mesh, library, use);
 }
 
+namespace {
+
+/// [num_calls] Which tapes a plan plays: those of calls that it checkpoints, and of calls that were recorded beside such.
+std::vector<CheckpointMode> modes_of_tapes(const ModelIndex& index, const Plan& plan, Dtype activation) {
+  std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
+  const auto is_plain = [](CheckpointMode mode) { return mode == CheckpointMode::None; };
+  if (std::all_of(modes.begin(), modes.end(), is_plain)) return modes;
+  for (std::size_t c = 0; c < modes.size(); ++c) {
+    const Call& call = index.model->calls[c];
+    const Block& block = index.model->blocks[call.block];
+    if (is_recorded_beside_checkpoints(block, call, activation)) modes[c] = CheckpointMode::Full;
+  }
+  return modes;
+}
+
+}  // namespace
+
 Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Plan given, Layout layout,
                              const MeshCosts& mesh, TapeLibrary& library, PreparedFor use) {
   PreparedPlan prepared;
@@ -131,7 +148,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   prepared.activation = settings.rules.activation;
   prepared.use_cache = settings.rules.implementations.use_cache;
   prepared.costs = settings.costs;
-  const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
+  const std::vector<CheckpointMode> modes = modes_of_tapes(index, plan, settings.rules.activation);
   const std::vector<std::vector<Span>> hooks = hooks_inside_calls(index, hooked_passes(index, prepared.layout));
   std::vector<int> num_storages;
   Errors errors;
