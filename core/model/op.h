@@ -99,6 +99,8 @@ enum class OpKind : std::uint8_t {
 };
 
 inline constexpr int kNumOpKinds = static_cast<int>(OpKind::Recorded) + 1;
+/// Those before it have rules, and files may name them.
+inline constexpr int kNumRuledOpKinds = static_cast<int>(OpKind::Recorded);
 
 /// snake_case name, as specs write it: "rms_norm".
 std::string_view name_of(OpKind kind);

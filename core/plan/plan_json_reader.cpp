@@ -210,7 +210,7 @@ void read_checkpointed(const JsonValue& value, Checkpointing& checkpointing, Jso
 
 std::vector<std::string_view> op_names() {
   std::vector<std::string_view> names;
-  for (int kind = 0; kind < kNumOpKinds; ++kind) names.push_back(name_of(static_cast<OpKind>(kind)));
+  for (int kind = 0; kind < kNumRuledOpKinds; ++kind) names.push_back(name_of(static_cast<OpKind>(kind)));
   return names;
 }
 

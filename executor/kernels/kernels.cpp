@@ -39,7 +39,7 @@ constexpr std::array<Kernel, kNumOpKinds> kKernels = {
     kernels::constant,      nullptr,  // Nobody but its script can run what was recorded: PlannedModel is refused first.
 };
 
-static_assert(kKernels[kNumOpKinds - 2] != nullptr, "every kind of op but a recorded one has its kernel");
+static_assert(kKernels[kNumRuledOpKinds - 1] != nullptr, "every kind of op but a recorded one has its kernel");
 
 }  // namespace
 

@@ -180,11 +180,8 @@ BlockBuilder builder_of_samples() {
                   {"rows", {3}, kLong}});
 }
 
-/// A recorded op, the last one, has a tape in place of rules.
-constexpr int kNumRuledKinds = kNumOpKinds - 1;
-
 TEST(OpRules, EveryKindOfOpGivesEachOfItsOutputsATensor) {
-  for (int k = 0; k < kNumRuledKinds; ++k) {
+  for (int k = 0; k < kNumRuledOpKinds; ++k) {
     const auto kind = static_cast<OpKind>(k);
     SCOPED_TRACE(name_of(kind));
     BlockBuilder b = builder_of_samples();
@@ -207,13 +204,13 @@ TEST(OpRules, EveryKindOfOpGivesEachOfItsOutputsATensor) {
 // The schedule stops a recomputation at the last op whose backward needs more than sizes (core/plan/schedule.h), and so
 // has to know without these rules what they say.
 TEST(OpRules, SaveTensorsOfTheKindsThatTheScheduleRecomputesFor) {
-  for (int k = 0; k < 3 * kNumRuledKinds; ++k) {
-    const auto kind = static_cast<OpKind>(k % kNumRuledKinds);
+  for (int k = 0; k < 3 * kNumRuledOpKinds; ++k) {
+    const auto kind = static_cast<OpKind>(k % kNumRuledOpKinds);
     TapedSettings settings;
-    settings.rules.implementations.rms_norm = static_cast<RmsNormImplementation>(k / kNumRuledKinds);
-    settings.rules.implementations.rotary = static_cast<RotaryImplementation>(k / kNumRuledKinds);
-    if (k >= kNumRuledKinds) settings.rules.implementations.attention = AttentionBackend::Eager;
-    settings.rules.implementations.upcast_logits = k < kNumRuledKinds;
+    settings.rules.implementations.rms_norm = static_cast<RmsNormImplementation>(k / kNumRuledOpKinds);
+    settings.rules.implementations.rotary = static_cast<RotaryImplementation>(k / kNumRuledOpKinds);
+    if (k >= kNumRuledOpKinds) settings.rules.implementations.attention = AttentionBackend::Eager;
+    settings.rules.implementations.upcast_logits = k < kNumRuledOpKinds;
     BlockBuilder b = builder_of_samples();
     b.output("y", sample_of(b, kind));
     b.output("pooled", op(b, OpKind::AdaptiveAvgPool2d, {b.input("image")}, {.length = 2}));

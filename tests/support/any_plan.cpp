@@ -65,7 +65,8 @@ Checkpointing any_checkpointing() {
     checkpointing.entries.push_back(
         {.module = "model.layers." + std::to_string(layer), .mode = *any_of(CheckpointMode::Full)});
   }
-  checkpointing.selective_keep = *rc::gen::container<std::vector<OpKind>>(any_of(static_cast<OpKind>(kNumOpKinds - 1)));
+  checkpointing.selective_keep =
+      *rc::gen::container<std::vector<OpKind>>(any_of(static_cast<OpKind>(kNumRuledOpKinds - 1)));
   checkpointing.every_second_linear = *rc::gen::arbitrary<bool>();
   checkpointing.early_stop = *rc::gen::arbitrary<bool>();
   return checkpointing;
