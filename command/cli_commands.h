@@ -38,6 +38,7 @@ using Outcome = tl::expected<ExitCode, Failure>;
 Outcome plan_command(const CommandLine& line, const Output& output);
 Outcome simulate_command(const CommandLine& line, const Output& output);
 Outcome explain_command(const CommandLine& line, const Output& output);
+Outcome capture_command(const CommandLine& line, const Output& output);
 Outcome rehearse_command(const CommandLine& line, const Output& output);
 Outcome execute_command(const CommandLine& line, const Output& output);
 Outcome replay_command(const CommandLine& line, const Output& output);

@@ -48,6 +48,28 @@ Exit codes: 0 it fits, 1 it runs out of memory or is outside --tolerance, 2 the
 input is wrong, 3 the script failed, 130 it was interrupted.
 )";
 
+constexpr std::string_view kCaptureText =
+    R"(Make a model file of an unmodified training script: run it with the real
+PyTorch on a machine without a GPU, record what a few of its steps allocate,
+free and compute, and hold the result against the script itself. Then plan the
+file like a shipped model.
+
+Usage: fsdp-plan capture -o FILE [options] -- COMMAND...
+
+COMMAND is python or torchrun, as you would type it. DistributedDataParallel,
+FSDP and fully_shard of the script are left out: a plan takes their place.
+
+Examples:
+  fsdp-plan capture -o my.model.json -- python train.py
+  fsdp-plan capture -o my.model.json --batch-option '--batch-size {}' \
+      --batches 1,2,4,8 -- torchrun --nproc-per-node 8 train.py
+  fsdp-plan my.model.json --gpus 8 --mem 24G -o plan.json
+  fsdp-plan rehearse plan.json
+
+Exit codes: 0 it is captured, 1 the capture is not what the script does, 2 the
+input is wrong, 3 the script failed, 130 it was interrupted.
+)";
+
 constexpr std::string_view kExecuteText =
     R"(Train a plan: one process per rank on this machine, with LibTorch and Gloo, on
 weights and data from a seed. Then print measured next to predicted values,
@@ -259,6 +281,8 @@ std::string long_help(Command command) {
           row(std::string(info.name) + (info.argument.empty() ? "" : " " + std::string(info.argument)), info.summary);
     }
     text += "\nMODEL is the name of a shipped model, a file, or - for the standard input.\n";
+  } else if (command == Command::Capture) {
+    text += kCaptureText;
   } else if (command == Command::Rehearse) {
     text += kRehearseText;
   } else if (command == Command::Execute) {

@@ -12,6 +12,8 @@ constexpr std::array kCommands = {
     CommandInfo{Command::Simulate, "simulate", "PLAN", "Predict what the plan of a file costs."},
     CommandInfo{Command::Explain, "explain", "PLAN",
                 "Show what sets a plan's peak memory, and what each suggestion would change."},
+    CommandInfo{Command::Capture, "capture", "-- COMMAND",
+                "Make a model file of a training script, to plan it like a shipped model."},
     CommandInfo{Command::Rehearse, "rehearse", "PLAN|-- COMMAND",
                 "Run a training script, or a plan, with the real PyTorch on a machine without a GPU."},
     CommandInfo{Command::Execute, "execute", "PLAN", "Train a plan on this machine and compare with its prediction."},
@@ -31,17 +33,20 @@ constexpr std::array kCommands = {
 constexpr CommandSet kPlans = Command::Plan | Command::Simulate | Command::Explain;
 constexpr CommandSet kDescribes = Command::Plan | Command::Models;
 constexpr CommandSet kRuns = Command::Rehearse | Command::Execute;
-constexpr CommandSet kOnMachines = kPlans | Command::Rehearse | Command::Export;
+constexpr CommandSet kScripts = Command::Rehearse | Command::Capture;
+constexpr CommandSet kOnMachines = kPlans | kScripts | Command::Export;
 constexpr CommandSet kAnswers = kOnMachines | Command::Execute | Command::Replay | Command::Compare;
-constexpr CommandSet kPrints =
-    kPlans | kRuns | Command::Replay | Command::Compare | Command::Models | Command::Gpus | Command::Doctor;
-constexpr CommandSet kWrites = Command::Plan | Command::Explain | kRuns | Command::Compare | Command::Export;
+constexpr CommandSet kPrints = kPlans | kRuns | Command::Capture | Command::Replay | Command::Compare |
+                               Command::Models | Command::Gpus | Command::Doctor;
+constexpr CommandSet kWrites =
+    Command::Plan | Command::Explain | kRuns | Command::Capture | Command::Compare | Command::Export;
 
 constexpr std::string_view kMachines = "Machines";
 constexpr std::string_view kWork = "Work";
 constexpr std::string_view kPlan = "Plan (what you leave out is searched)";
 constexpr std::string_view kWhatIf = "What if (overrides the plan)";
 constexpr std::string_view kRehearsal = "Rehearsal";
+constexpr std::string_view kCapture = "Capture";
 constexpr std::string_view kExecution = "Execution";
 constexpr std::string_view kTraining = "Training";
 constexpr std::string_view kReplay = "Replay";
@@ -109,15 +114,15 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Steps, "--steps", "N", "", kRehearsal,
                "Stop the script after this many optimizer steps (default: 3; 0: run to its end)", kRuns},
     OptionInfo{Option::Timeout, "--timeout", "TIME", "", kRehearsal,
-               "Time limit of one rank, such as 90s (default: 10min)", kRuns},
+               "Time limit of one rank, such as 90s (default: 10min)", kRuns | Command::Capture},
     OptionInfo{Option::RecordStream, "--record-stream", "WHEN", "auto|done|hold", kRehearsal,
                "When memory that another stream used becomes free: done (at once), hold (as late as possible), auto "
                "(both, where it matters)",
                Command::Rehearse},
     OptionInfo{Option::Routing, "--routing", "HOW", "none|balanced", kRehearsal,
-               "Expert routing: balanced, or none (all tokens to expert 0)", Command::Rehearse},
+               "Expert routing: balanced, or none (all tokens to expert 0)", kScripts},
     OptionInfo{Option::AllowWrites, "--allow-writes", "", "", kRehearsal,
-               "Let the script write to your disk (default: its writes go to a temporary folder)", Command::Rehearse},
+               "Let the script write to your disk (default: its writes go to a temporary folder)", kScripts},
     OptionInfo{Option::NcclBytes, "--nccl-bytes", "SIZE", "", kRehearsal,
                "Device memory of each NCCL communicator (default: estimated by its size and the machines)",
                Command::Rehearse},
@@ -143,6 +148,13 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Tolerance, "--tolerance", "SHARE", "", kRehearsal,
                "Exit 1 if any compared value is off by more than this, such as 2%", kRuns | Command::Compare},
 
+    OptionInfo{Option::BatchOption, "--batch-option", "WORDS", "", kCapture,
+               "How the script is told its batch, with {} for the number: '--batch-size {}'", Command::Capture},
+    OptionInfo{Option::Batches, "--batches", "LIST", "", kCapture,
+               "Batches to capture, such as 1,2,4,8 (default: that of the command); a plan chooses among them",
+               Command::Capture},
+    OptionInfo{Option::NoCheck, "--no-check", "", "", kCapture,
+               "Do not hold the capture against the script, sharded over two GPUs and rehearsed", Command::Capture},
     OptionInfo{Option::Proof, "--proof", "", "", kExecution,
                "Prove it on all GPUs of the node: compare with the prediction, PyTorch's FSDP2 and the stub GPU",
                Command::Execute},
@@ -268,6 +280,7 @@ constexpr std::array kCommandWords = {
                  Command::Execute,
                  {kExecution, "Exit 1 if any compared value is off by more than this, such as 2%"}},
     CommandWords{Option::Output, Command::Plan | Command::Explain, {kOutput, "Write the plan to a file"}},
+    CommandWords{Option::Output, Command::Capture, {kOutput, "Write the model to this file"}},
     CommandWords{Option::Output, Command::Export, {kOutput, "Write to this file"}},
     CommandWords{Option::Output, kRuns | Command::Compare, {kOutput, "Write what --json prints to a file"}},
     CommandWords{Option::OutputFormat,
@@ -284,7 +297,7 @@ constexpr std::array kCommandWords = {
                  {kOutput,
                   "Print everything: proof, traffic, times, faster plans that do not fit, all suggestions and "
                   "assumptions"}},
-    CommandWords{Option::Verbose, Command::Rehearse, {kOutput, "Print more, and pass on what the script prints"}},
+    CommandWords{Option::Verbose, kScripts, {kOutput, "Print more, and pass on what the script prints"}},
     CommandWords{Option::Verbose,
                  Command::Execute | Command::Replay | Command::Compare | Command::Export,
                  {kOutput, "Say more"}},

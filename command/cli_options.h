@@ -18,6 +18,7 @@ enum class Command {
   Plan,
   Simulate,
   Explain,
+  Capture,
   Rehearse,
   Execute,
   Replay,
@@ -129,6 +130,10 @@ enum class Option {
   Html,
   Against,
   Tolerance,
+  // A capture.
+  BatchOption,
+  Batches,
+  NoCheck,
   // A run.
   Proof,
   Ranks,

@@ -157,6 +157,18 @@ void check_rehearsal(const CommandLine& line, bool has_dashes, Errors& errors) {
   }
 }
 
+/// A capture has a command after "--" and nothing else.
+void check_capture(const CommandLine& line, bool has_dashes, Errors& errors) {
+  const std::string example = "Write fsdp-plan capture -o my.model.json -- python train.py.";
+  if (!line.arguments.empty()) {
+    errors.push_back(
+        {"", fmt::format("Unexpected \"{}\": a script is captured by the command that starts it.", line.arguments[0]),
+         example});
+  } else if (!has_dashes || line.script.empty()) {
+    errors.push_back({has_dashes ? "--" : "", "There is no command to capture.", example});
+  }
+}
+
 void check_arguments(const CommandLine& line, Errors& errors) {
   const CommandInfo& info = info_of(line.command);
   const std::string command = line.command == Command::Plan ? "fsdp-plan" : fmt::format("fsdp-plan {}", info.name);
@@ -187,7 +199,8 @@ void check_arguments(const CommandLine& line, Errors& errors) {
 /// Takes the command's name off the front of the words, and checks their number. `dashed` are the words after "--".
 void take_command(CommandLine& line, std::vector<std::string> words, std::optional<std::vector<std::string>> dashed,
                   bool had_errors, Errors& errors) {
-  const bool is_script = !words.empty() && words[0] == info_of(Command::Rehearse).name;
+  const bool is_script =
+      !words.empty() && (words[0] == info_of(Command::Rehearse).name || words[0] == info_of(Command::Capture).name);
   if (dashed && is_script) {
     line.script = *dashed;
   } else if (dashed) {
@@ -207,7 +220,9 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
   }
   line.arguments = std::move(words);
   if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;
-  if (line.command == Command::Rehearse) {
+  if (line.command == Command::Capture) {
+    check_capture(line, dashed.has_value(), errors);
+  } else if (line.command == Command::Rehearse) {
     check_rehearsal(line, dashed.has_value(), errors);
   } else {
     check_arguments(line, errors);

@@ -23,6 +23,7 @@
 #include "core/report/compare.h"
 #include "core/report/report_json.h"
 #include "core/report/report_reader.h"
+#include "core/spec/captured_model.h"
 #include "render/render_page.h"
 #include "render/render_rehearsal.h"
 #include "runs/find_batch.h"
@@ -89,6 +90,28 @@ std::optional<RehearsalSettings> read_script(const CommandLine& line, const std:
   return reader.keep(read_rehearsal(line, library, places, subject.applied ? &*subject.applied : nullptr));
 }
 
+/// A plan of a captured model is rehearsed in the script that was captured.
+std::optional<RehearsalSettings> read_captured_script(const CommandLine& line, const std::string& library,
+                                                      const RehearsalPlaces& places, Subject& subject,
+                                                      OptionReader& reader) {
+  subject.applied = std::exchange(subject.plan, std::nullopt);
+  const CapturedModel& captured = *subject.applied->spec.captured;
+  if (line.has(Option::Python)) reader.fail(Option::Python, "The captured command names its Python.", "");
+  CommandLine script = line;
+  script.script = captured.command;
+  const Dimension* batch = find_dimension(subject.applied->model.dimensions, "batch");
+  if (!captured.batch_option.empty() && batch != nullptr) {
+    const auto words = batch_words(captured.batch_option, static_cast<std::int64_t>(batch->value));
+    if (words) script.script.insert(script.script.end(), words->begin(), words->end());
+  }
+  if (script.script.empty()) {
+    reader.fail(Option::Apply, "The capture does not say which command it was made of.",
+                "Write rehearse --apply PLAN -- COMMAND.");
+    return std::nullopt;
+  }
+  return reader.keep(read_rehearsal(script, library, places, &*subject.applied));
+}
+
 std::optional<Subject> read_subject(const CommandLine& line, const std::string& library, Errors& errors) {
   OptionReader reader(line, errors);
   Subject subject;
@@ -110,8 +133,12 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
       reader.fail(Option::Apply, "A plan already is what is rehearsed.", "Name a script, after --.");
     subject.plan = reader.keep(read_given(line, line.arguments.front(), library));
     if (line.has(Option::Against)) reader.fail(Option::Against, "A plan is compared with its own prediction.", "");
-    if (subject.plan) settings = reader.keep(read_plan_rehearsal(line, *subject.plan, places));
-    subject.against = Against{.report = std::nullopt, .plan = subject.plan};
+    if (subject.plan && subject.plan->spec.captured) {
+      settings = read_captured_script(line, library, places, subject, reader);
+    } else if (subject.plan) {
+      settings = reader.keep(read_plan_rehearsal(line, *subject.plan, places));
+    }
+    subject.against = Against{.report = std::nullopt, .plan = subject.plan ? subject.plan : subject.applied};
   }
   if (!settings) return std::nullopt;
   subject.settings = *std::move(settings);

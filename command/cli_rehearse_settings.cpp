@@ -16,7 +16,6 @@
 #include "core/base/nearest.h"
 #include "core/base/parse_units.h"
 #include "core/base/split.h"
-#include "core/spec/captured_model.h"
 #include "runs/rehearse_plan.h"
 
 namespace fsdp::planner {
@@ -160,7 +159,6 @@ Result<RehearsalSettings> read_plan_rehearsal(const CommandLine& line, const Giv
                                               const RehearsalPlaces& places) {
   Errors errors;
   OptionReader reader(line, errors);
-  if (auto refused = refuse_captured(given.spec)) errors.push_back(*std::move(refused));
   RehearsalSettings settings{.places = places};
   check_places(places, !line.has(Option::AllowWrites), errors);
   settings.program = reader.keep(find_torch_python(line.value(Option::Python).value_or(""), places)).value_or("");

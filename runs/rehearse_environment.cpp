@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "core/base/environment.h"
+#include "core/base/json_writer.h"
 
 namespace fsdp::planner {
 
@@ -87,6 +88,15 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
   if (!settings.apply.empty()) {
     result.emplace_back("FSDP_REHEARSAL_APPLY", settings.apply);
     result.emplace_back("FSDP_REHEARSAL_APPLY_NAME", settings.apply_name);
+  }
+  if (!settings.capture.empty()) {
+    JsonWriter command;
+    command.begin_array();
+    for (const std::string& word : settings.command) command.value(word);
+    command.end_array();
+    result.emplace_back("FSDP_REHEARSAL_CAPTURE", settings.capture);
+    result.emplace_back("FSDP_REHEARSAL_COMMAND", std::move(command).take());
+    result.emplace_back("FSDP_REHEARSAL_BATCH_OPTION", settings.capture_batch_option);
   }
   if (!files.snapshot.empty()) result.emplace_back("FSDP_REHEARSAL_SNAPSHOT", files.snapshot);
   if (!files.trace.empty()) result.emplace_back("FSDP_REHEARSAL_TRACE", files.trace);

@@ -71,6 +71,8 @@ struct RehearsalSettings {
   std::string routing = "balanced";
   std::string apply;                     ///< File of a plan to put into the script; empty: none.
   std::string apply_name;                ///< What the user calls it.
+  std::string capture;                   ///< File for the model that is captured; empty: none is.
+  std::string capture_batch_option;      ///< How the script is told its batch: "--batch-size {}"; empty: not known.
   bool allow_writes = false;             ///< The script writes to the user's disk.
   std::vector<CommunicatorMemory> nccl;  ///< By ranks; the last serves for all other sizes.
   DeviceTerm context;

@@ -89,8 +89,8 @@ class Predictor {
   /// The step of the same rank, moment by moment. Stays valid when the predictor is gone. Errors: those of report.
   Result<StepCurves> curves(const Plan& plan, std::optional<std::int64_t> rank = std::nullopt);
 
-  /// Cost of one run of a call under the precision and runtime of `plan`. Of a call that was recorded beside checkpointed
-  /// ones, too: the least of both.
+  /// Cost of one run of a call under the precision and runtime of `plan`. Of a call that was recorded beside
+  /// checkpointed ones, too: the least of both.
   CallCost call_cost(const Plan& plan, int call, CheckpointMode mode);
 
   /// Time of one collective over a dimension of the mesh by itself. `total` is the full tensor.

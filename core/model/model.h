@@ -126,8 +126,8 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-/// Whether a call that no plan can checkpoint was recorded beside checkpointed ones, too. Libraries do other things there:
-/// transformers keeps no cache, and makes a mask.
+/// Whether a call that no plan can checkpoint was recorded beside checkpointed ones, too. Libraries do other things
+/// there: transformers keeps no cache, and makes a mask.
 inline bool is_recorded_beside_checkpoints(const Block& block, const Call& call, Dtype activation) {
   return !call.repeated && block.recorded && block.recorded->find(activation, true) != nullptr;
 }

@@ -21,6 +21,7 @@ namespace fsdp {
 
 struct CapturedModel {
   std::vector<std::string> command;  ///< That was run: "python", "train.py".
+  std::string batch_option;          ///< How it is told its batch: "--batch-size {}"; empty: not known.
   std::string framework;             ///< PyTorch's version.
   std::string gpu;                   ///< That the script saw.
   std::vector<Model> points;         ///< One for each size that was captured. Never empty after reading.

@@ -407,6 +407,7 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   object.required("name", spec.name);
   object.required("source", spec.source);
   object.optional("command", captured->command);
+  object.optional("batch_option", captured->batch_option);
   object.optional("framework", captured->framework);
   object.optional("gpu", captured->gpu);
   object.required("accumulation", recipe.accumulation, IntegerRange{1, kMostMicroBatches});

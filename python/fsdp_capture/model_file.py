@@ -102,6 +102,7 @@ def with_points_before(path: str, model: dict[str, Any]) -> dict[str, Any]:
             raise CaptureError(f"With other sizes the script trains another model: its {key} differ.")
     new = model["points"][0]["dimensions"]
     points = [point for point in before["points"] if point["dimensions"] != new] + model["points"]
+    points.sort(key=lambda point: -point["dimensions"]["batch"])  # a plan without a batch takes the first
     return {**before, "points": points, "limits": list(dict.fromkeys(before["limits"] + model["limits"]))}
 
 
@@ -152,6 +153,7 @@ class _Writer:
             "name": described["modules"][0]["class"],
             "source": f"captured from `{' '.join(facts['command'])}`, torch {framework}, on the stub GPU as {facts['gpu']}",
             "command": facts["command"],
+            "batch_option": facts["batch_option"],
             "framework": framework.split("+")[0],
             "gpu": facts["gpu"],
             "accumulation": facts["accumulation"],

@@ -29,8 +29,9 @@ _TOLD = ("balanced_routing", "readback")  # kinds of warnings that a reader of t
 class Session:
     """Watches the steps of a rehearsed process. `stop` ends it."""
 
-    def __init__(self, path: str, steps: Any, phases: Any, modules: Any, history: Any, meter: Any, stop: Callable[[], None]):
-        self._path, self._stop = path, stop
+    def __init__(self, settings: Any, steps: Any, phases: Any, modules: Any, history: Any, meter: Any, stop: Callable[[], None]):
+        self._path, self._stop = settings.capture, stop
+        self._command, self._batch_option = json.loads(settings.command), settings.batch_option
         self._steps, self._phases, self._modules, self._history, self._meter = steps, phases, modules, history, meter
         self._recorder: Any = None
         self._recordings: dict[tuple[str, bool], Recording] = {}
@@ -157,18 +158,28 @@ class Session:
         group = optimizer.param_groups[0] if optimizer is not None and optimizer.param_groups else {}
         properties = self._torch.cuda.get_device_properties(self._meter.device)
         return {
-            "command": list(sys.orig_argv),
+            "command": self._command or list(sys.orig_argv),
+            "batch_option": self._batch_option,
             "framework": str(self._torch.__version__),
             "gpu": properties.name,
             "limits": self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD],
             "accumulation": self._backwards[1] - self._backwards[0],
             "optimizer": {
+                "kind": self._kind_of(optimizer),
                 "class": type(optimizer).__name__,
-                "foreach": group.get("foreach"),
+                # PyTorch takes it where nobody says anything, and parameters are on a GPU.
+                "foreach": group.get("foreach") is not False and not group.get("fused"),
                 "fused": bool(group.get("fused")),
+                "weight_decay": float(group.get("weight_decay", 0) or 0),
                 "momentum": group.get("momentum", 0) or 0,
             },
         }
+
+    def _kind_of(self, optimizer: Any) -> Optional[str]:
+        """The name by which plans know it."""
+        known = self._torch.optim
+        kinds = {known.AdamW: "adamw", known.Adam: "adam", known.SGD: "sgd"}
+        return kinds.get(type(optimizer))
 
     def end(self, why: str) -> None:
         """The script has ended by itself, or failed. What was recorded by then is a capture, if it has the script as it is."""

@@ -80,7 +80,7 @@ def install(settings: Settings, is_owner: bool) -> None:
         if settings.capture and is_owner:
             from fsdp_capture.session import Session
 
-            session = Session(settings.capture, steps, phases, modules, history, meter, record.stop)
+            session = Session(settings, steps, phases, modules, history, meter, record.stop)
             session.install(torch)
             record.at_end.append(session.end)
             Wrappers(session.unwrapped).install(after_import)

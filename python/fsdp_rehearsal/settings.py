@@ -27,6 +27,8 @@ class Settings:
     snapshot: str = ""  # file for PyTorch's memory viewer
     trace: str = ""  # file for every allocator event
     capture: str = ""  # file for the model that a step of the script is
+    command: str = "[]"  # what the user typed, as JSON; of a capture
+    batch_option: str = ""  # how the script is told its batch: "--batch-size {}"; of a capture
     progress: str = ""  # file for one short text, what the process is at
     pause: Optional[float] = None  # seconds of sleep after a step of DDP; None: wait for NCCL's watchdog instead
     follow_values: bool = True  # answer reads of device contents that the host can know
@@ -71,6 +73,8 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         snapshot=environ.get(_PREFIX + "SNAPSHOT", ""),
         trace=environ.get(_PREFIX + "TRACE", ""),
         capture=environ.get(_PREFIX + "CAPTURE", ""),
+        command=environ.get(_PREFIX + "COMMAND", "") or "[]",
+        batch_option=environ.get(_PREFIX + "BATCH_OPTION", ""),
         progress=environ.get(_PREFIX + "PROGRESS", ""),
         pause=number("PAUSE", float, None, 0),
         follow_values=values == "follow",

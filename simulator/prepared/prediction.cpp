@@ -113,7 +113,8 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, co
 
 namespace {
 
-/// [num_calls] Which tapes a plan plays: those of calls that it checkpoints, and of calls that were recorded beside such.
+/// [num_calls] Which tapes a plan plays: those of calls that it checkpoints, and of calls that were recorded beside
+/// such.
 std::vector<CheckpointMode> modes_of_tapes(const ModelIndex& index, const Plan& plan, Dtype activation) {
   std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
   const auto is_plain = [](CheckpointMode mode) { return mode == CheckpointMode::None; };
