@@ -132,12 +132,14 @@ tl::expected<std::optional<Seconds>, Failure> record(const Capture& capture, con
 }
 
 /// A plan of the capture that shards its model over two GPUs, each block a unit, as a file. Nothing: it has none.
-Result<std::optional<Given>> plan_to_check(const Capture& capture, const std::string& model, const std::string& folder,
-                                           const std::string& library) {
+Result<std::optional<Given>> plan_to_check(const Capture& capture, const std::string& model, bool has_stacks,
+                                           const std::string& folder, const std::string& library) {
   PlanRequest request{.model = model, .choices = {}};
   request.choices.gpus = kCheckedGpus;
   request.choices.gpu_name = capture.settings.cluster.gpu.name;
   request.choices.strategy = "FULL_SHARD";
+  // As many units as there can be, so that every block is gathered and reduced by itself.
+  if (has_stacks) request.choices.wrap = Wrap{};
   FSDP_TRY(ResolvedRequest resolved, resolve(request, library));
   resolved.space.explain = false;
   FSDP_TRY(const SearchResult found, search(resolved.spec, resolved.workload, resolved.cluster, resolved.space, {}));
@@ -182,10 +184,10 @@ struct CaptureCheck {
 };
 
 tl::expected<CaptureCheck, Failure> check(const Capture& capture, const CommandLine& line, const Output& output,
-                                          const std::string& folder, const std::string& model,
+                                          const std::string& folder, const std::string& model, bool has_stacks,
                                           Supervision& supervision) {
   const std::string& library = output.console.library;
-  auto plan = plan_to_check(capture, model, folder, library);
+  auto plan = plan_to_check(capture, model, has_stacks, folder, library);
   if (!plan) return tl::unexpected(Failure{plan.error(), kExitRun});
   if (!*plan) return CaptureCheck{.terms = {}, .not_made = "no plan fits two of these GPUs"};
   const Given& given = **plan;
@@ -321,7 +323,8 @@ Outcome capture_command(const CommandLine& line, const Output& output) {
   if (!spec) return tl::unexpected(Failure{spec.error(), kExitRun});
   CaptureCheck checked;
   if (capture->is_checked) {
-    auto made = check(*capture, line, output, folder->path(), model, supervision);
+    const bool has_stacks = !spec->captured->points.front().stacks.empty();
+    auto made = check(*capture, line, output, folder->path(), model, has_stacks, supervision);
     if (!made) return tl::unexpected(made.error());
     checked = *std::move(made);
     if (checked.is_interrupted) return interrupted();

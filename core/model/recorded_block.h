@@ -28,7 +28,10 @@ struct RecordedEvent {
     HoldInput,      ///< or block input `index`.
     ShareGrad,      ///< Storage `index`, which is emitted next, is still used here,
     UnshareGrad,    ///< and no longer.
-    Workspace,      ///< cuBLAS wants its workspace; `index` 1: cuBLASLt's.
+    Carry,  ///< What a variable of the script holds into the next step: `value` bytes from the end of the backward
+            ///< on, as storage `index`.
+    DropCarried,  ///< What the `index`th Carry of the step before has left goes.
+    Workspace,    ///< cuBLAS wants its workspace; `index` 1: cuBLASLt's.
   };
   Kind kind = Kind::Alloc;
   bool is_view = false;  ///< Of ParamGrad, EmitGrad and ForwardGrad: autograd will not add to it in place.

@@ -23,10 +23,11 @@ using Kind = RecordedEvent::Kind;
 
 constexpr IntegerRange kBytes{0, kMostElements};
 constexpr RealRange kWork{0, 1e24};
+constexpr std::int64_t kMostCarried = 1000;
 constexpr std::int64_t kMostKernels = 1'000'000;
 
 /// What a number of an event means.
-enum class Argument : std::uint8_t { None, Storage, Parameter, Input, Output, Bytes, Library };
+enum class Argument : std::uint8_t { None, Storage, Parameter, Input, Output, Bytes, Library, Carried };
 
 struct EventRule {
   std::string_view name;
@@ -51,6 +52,8 @@ constexpr EventRule kEvents[] = {
     {"hold_input", Kind::HoldInput, Argument::Input},
     {"share_grad", Kind::ShareGrad, Argument::Storage},
     {"unshare_grad", Kind::UnshareGrad, Argument::Storage},
+    {"carry", Kind::Carry, Argument::Storage, Argument::Bytes},
+    {"drop_carried", Kind::DropCarried, Argument::Carried},
     {"workspace", Kind::Workspace, Argument::Library},
 };
 
@@ -274,6 +277,8 @@ class BlockReader {
         return index(block_.outputs.size(), "output");
       case Argument::Bytes:
         return read_json(value, out, errors_, kBytes);
+      case Argument::Carried:
+        return read_json(value, out, errors_, IntegerRange{0, kMostCarried});
       case Argument::Library:
         return read_json(value, out, errors_, IntegerRange{0, 1});
     }

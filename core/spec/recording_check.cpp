@@ -97,9 +97,12 @@ class RecordingCheck {
         return;
       case Kind::UnshareGrad:
         return unshare(event.index);
+      case Kind::Carry:
+        return carry(event.index);
       case Kind::ReleaseGrad:
       case Kind::DropGrad:
       case Kind::ForwardGrad:
+      case Kind::DropCarried:
       case Kind::Workspace:
         return;
     }
@@ -123,6 +126,14 @@ class RecordingCheck {
           : storage.is_handed_out ? fmt::format("Storage {} was handed out before.", index)
                                   : fmt::format("Storage {} is an output, which others hold.", index));
     return false;
+  }
+
+  /// It lives from the end of the backward on, where the tape has ended.
+  void carry(int index) {
+    Storage& storage = storages_[index];
+    if (has_forward_) return wrong("Something is carried on from the backward.");
+    if (storage.is_alive || storage.is_handed_out) return wrong(fmt::format("Storage {} is there already.", index));
+    storage.is_handed_out = true;
   }
 
   void free(int index) {

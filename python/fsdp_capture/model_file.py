@@ -84,7 +84,7 @@ def model_of(
     for kind, each in storages.items():
         writer = TapeWriter(each, interfaces[kind], kind[1])
         tapes[kind] = writer.run()
-        _check(each, interfaces[kind], tapes[kind], kind)
+        _check(each, interfaces[kind], writer, kind)
         limits += [f"{sentence}." for sentence in dict.fromkeys(writer.problems)]
     interface = interfaces[base]
     return _Writer(described, stacks, storages[base], interface, tapes, facts, limits).run()
@@ -106,10 +106,10 @@ def with_points_before(path: str, model: dict[str, Any]) -> dict[str, Any]:
     return {**before, "points": points, "limits": list(dict.fromkeys(before["limits"] + model["limits"]))}
 
 
-def _check(storages: Storages, interface: Interface, tapes: list[CallTape], kind: Kind) -> None:
+def _check(storages: Storages, interface: Interface, writer: TapeWriter, kind: Kind) -> None:
     """A capture that does not play as it was recorded is none."""
-    replay = Replay(storages, interface, tapes)
-    played, recorded = replay.run(), recorded_peak(storages)
+    replay = Replay(storages, interface, writer.tapes, writer.carried)
+    played, recorded = replay.run(), recorded_peak(storages, writer.carried)
     if replay.errors or abs(played - recorded) > _TOLERANCE * recorded:
         why = replay.errors[0] if replay.errors else f"its peak is {played} bytes for {recorded}"
         raise CaptureError(f"What was recorded in {kind[0]} cannot be played again: {why}.")

@@ -12,9 +12,11 @@ from fsdp_capture.values import Storages
 
 
 class Replay:
-    def __init__(self, storages: Storages, interface: Interface, tapes: list[CallTape]) -> None:
+    def __init__(self, storages: Storages, interface: Interface, tapes: list[CallTape], carried: dict[int, int]) -> None:
+        """`carried`: TapeWriter.carried."""
         self._storages, self._interface, self._tapes = storages, interface, tapes
         self._live = 0
+        self._carried = [storages.structure.recording.sizes[number] for number in sorted(carried)]
         self.peak = 0
         self._size: dict[Any, int] = {}  # of what is alive
         self._references: Any = defaultdict(int)
@@ -26,6 +28,8 @@ class Replay:
     def run(self) -> int:
         """The peak in bytes."""
         values = self._interface.values
+        for which, size in enumerate(self._carried):
+            self._alloc(("carried", which), size)
         for i, value in enumerate(values):
             if value.key in self._storages.number and value.maker < 0:
                 key = ("input", i)
@@ -89,6 +93,8 @@ class Replay:
                 self._drop((call, rest[0]))
             elif what == "hold":
                 self._references[call, rest[0]] += 1
+            elif what == "drop_carried":
+                self._free(("carried", rest[0]))
             elif what == "emit_grad":
                 self._references[call, rest[0]] += 1
                 self._gradient_of[inputs[rest[1]]] = (call, rest[0])
@@ -113,14 +119,17 @@ class Replay:
             self._free(("gradient", name, call))
 
 
-def recorded_peak(storages: Storages) -> int:
+def recorded_peak(storages: Storages, carried: dict[int, int]) -> int:
     """Of what the tapes tell of, in the order in which it happened."""
     structure = storages.structure
-    live = peak = 0
+    live = peak = sum(structure.recording.events[position].bytes for position in carried.values())
+    dropped = set(carried.values())
     for number in structure.before_root:
         if number in storages.key:
             live += structure.recording.sizes[number]
     for position, event in enumerate(structure.recording.events):
+        if position in dropped:
+            live -= event.bytes
         is_ours = structure.part_of_event[position] >= 0 and event.number >= 0
         if event.what == "alloc" and is_ours:
             live += event.bytes

@@ -127,6 +127,10 @@ class Session:
         config = getattr(self._root, "config", None)
         if on and getattr(config, "use_cache", False):
             config.use_cache = False  # transformers does the same: a cache would grow once more when blocks run again
+            self._limits.append(
+                "The script keeps keys and values in training (use_cache), which checkpointing turns off. Where only some "
+                "blocks are checkpointed, the others are predicted with them."
+            )
         for stack in find_stacks(self._root):
             for name in stack:
                 module = self._root.get_submodule(name)

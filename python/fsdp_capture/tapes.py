@@ -56,13 +56,18 @@ class TapeWriter:
         ]
         self._ends: Any = defaultdict(list)  # (call, op, is_backward) -> events behind the others of the op
         self._gradients = dict(self._recording.gradients)
+        self.carried = self._find_carried()
         self._taken: set[tuple[int, int]] = set()
         self._passed: dict[int, int] = {}  # allocation -> value whose gradient it is at last
 
     def run(self) -> list[CallTape]:
         self._find_shared_gradients()
         self._place_releases()
+        dropped = {position: which for which, (_, position) in enumerate(sorted(self.carried.items()))}
         for position, event in enumerate(self._recording.events):
+            if position in dropped:
+                call, op = self._structure.parts[self._structure.part_of_event[position]].place
+                self.tapes[call].forward[op].append(["drop_carried", dropped[position]])
             if self._structure.part_of_event[position] < 0 or event.number < 0:
                 continue
             if event.what == "alloc":
@@ -102,6 +107,9 @@ class TapeWriter:
                 self._behind_backward(born.call, ["free", storage])
             else:
                 self._ends[born.call, born.op, False].append(["hold", storage])
+                if number in self.carried:
+                    left = self._new(born.call, born.op)
+                    self._ends[born.call, born.op, False].append(["carry", left, size])
         elif gone is not None and born.is_backward and gone.call != born.call:
             self._emit(number, storage, born, gone)
 
@@ -117,6 +125,25 @@ class TapeWriter:
     def _behind_backward(self, call: int, event: TapeEvent) -> None:
         op = self._lowest(call)
         self._ends[call, max(op, 0) if op >= 0 else len(self._structure.calls[call].ops) - 1, op >= 0].append(event)
+
+    def _find_carried(self) -> dict[int, int]:
+        """What a variable of the script holds into the next step (`out = model(x)`, whose logits go when `out` is assigned
+        again): allocation -> event in which what the step before left there is freed."""
+        recording = self._recording
+        left = [
+            position
+            for position, event in enumerate(recording.events)
+            if event.what == "free" and event.number < 0 and event.window < 0 and self._structure.part_of_event[position] >= 0
+        ]
+        carried: dict[int, int] = {}
+        for number, born in sorted(self._storages.born.items()):
+            if born.is_backward or number in self._storages.gone or number == recording.loss:
+                continue
+            same = [position for position in left if recording.events[position].bytes == recording.sizes[number]]
+            if same:
+                carried[number] = same[0]
+                left.remove(same[0])
+        return carried
 
     # ---- values --------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/plan/input_casts.h"
@@ -117,6 +118,7 @@ class CallWalk {
   }
 
   void begin_micro_batch() {
+    num_carried_ = 0;
     next_held_ = 0;
     backward_position_ = in_.index->num_positions();
     in_backward_of_ = false;
@@ -166,9 +168,31 @@ class CallWalk {
     for (const int id : unused_) drop(id);
     unused_.clear();
     grads_.end_backward();
+    for (std::size_t i = 0; i < num_carried_; ++i) {
+      if (std::exchange(carried_[i].is_alive, true)) continue;
+      sink_.alloc(carried_[i].id, carried_[i].bytes, MemoryStream::Compute, MemoryCategory::Activation);
+    }
   }
 
  private:
+  /// What a variable of the script holds until the next micro-batch gives it another value.
+  struct Carried {
+    int id = -1;
+    std::int64_t bytes = 0;
+    bool is_alive = false;
+  };
+
+  // The tensor itself has a holder until the end of the backward; what lives on is another one in its place.
+  void carry(int id, std::int64_t bytes) {
+    if (num_carried_ == carried_.size()) carried_.emplace_back();
+    carried_[num_carried_].id = id;
+    carried_[num_carried_++].bytes = bytes;
+  }
+
+  void drop_carried(std::size_t which) {
+    if (which < carried_.size() && std::exchange(carried_[which].is_alive, false)) sink_.free(carried_[which].id);
+  }
+
   const Tape& tape_of(int call) const { return *(*in_.tapes)[call]; }
 
   void find_casts() {
@@ -309,6 +333,12 @@ class CallWalk {
         case TapeEvent::Kind::ForwardGradOut:
           grads_.forward(c, event.storage, static_cast<int>(event.bytes), position_in_backward(c, e), event.is_view);
           break;
+        case TapeEvent::Kind::Carry:
+          carry(base + event.storage, event.bytes);
+          break;
+        case TapeEvent::Kind::DropCarried:
+          drop_carried(static_cast<std::size_t>(event.storage));
+          break;
         case TapeEvent::Kind::Workspace:
           workspace(event.storage == 1);
           break;
@@ -339,6 +369,8 @@ class CallWalk {
   std::vector<int> cast_of_value_;    // [num values] What the root makes of it, or -1; empty where it casts nothing.
   std::vector<int> readers_of_cast_;  // [num inputs] Calls inside the root.
   std::vector<int> unused_;
+  std::vector<Carried> carried_;  // In the order in which a micro-batch comes by them.
+  std::size_t num_carried_ = 0;   // Of this micro-batch.
   bool has_workspace_[4] = {};
   bool has_inputs_ = false;
   bool must_enter_root_ = false;

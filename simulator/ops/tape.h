@@ -34,6 +34,8 @@ struct TapeEvent {
     ForwardGradOut,  ///< The gradient of block output `storage` is also one of block input `bytes`.
     HoldInput,       ///< Block input `storage` is held until the end of the backward,
     HoldOwn,         ///< or storage `storage`.
+    Carry,           ///< Storage `storage` lives from the end of the backward into the next micro-batch with `bytes`.
+    DropCarried,     ///< It goes: the `storage`th that was carried.
     Workspace,       ///< cuBLAS wants its workspace; `storage` 1: cuBLASLt's.
   };
   Kind kind = Kind::Alloc;

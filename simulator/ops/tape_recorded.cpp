@@ -53,6 +53,10 @@ TapeEvent::Kind kind_on_tape(Event kind) {
       return TapeEvent::Kind::ShareGrad;
     case Event::UnshareGrad:
       return TapeEvent::Kind::UnshareGrad;
+    case Event::Carry:
+      return TapeEvent::Kind::Carry;
+    case Event::DropCarried:
+      return TapeEvent::Kind::DropCarried;
     case Event::Workspace:
       return TapeEvent::Kind::Workspace;
   }
