@@ -1,0 +1,279 @@
+// One call of fully_shard for each unit, in the order of the plan; units alike are a loop. What belongs to the training
+// loop (batch, accumulation, optimizer) is no call of FSDP2: it stands in the module's first lines.
+//
+// Source: torch/distributed/fsdp/_fully_shard/_fully_shard.py (fully_shard, FSDPModule), torch 2.11.
+
+#include "render/fsdp2_code.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/name_ranges.h"
+#include "core/plan/plan_names.h"
+#include "core/plan/unit_rows.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+std::string python_string(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
+std::string python_of(const ReshardAfterForward& reshard) {
+  switch (reshard.kind) {
+    case ReshardAfterForward::Kind::Default:
+      return "";
+    case ReshardAfterForward::Kind::Always:
+      return ", reshard_after_forward=True";
+    case ReshardAfterForward::Kind::Never:
+      return ", reshard_after_forward=False";
+    case ReshardAfterForward::Kind::Smaller:
+      return fmt::format(", reshard_after_forward={}", reshard.world_size);
+  }
+  return "";
+}
+
+/// Neighbors that differ in one number, or single names.
+struct NameRow {
+  std::string single;
+  std::optional<NameRange> range;
+};
+
+std::vector<NameRow> rows_of(const std::vector<std::string>& names) {
+  std::vector<NameRow> rows;
+  for (const std::string& name : names) {
+    if (!rows.empty() && rows.back().range && extend(*rows.back().range, name)) continue;
+    if (!rows.empty() && !rows.back().range) {
+      rows.back().range = range_of(rows.back().single, name);
+      if (rows.back().range) continue;
+    }
+    rows.push_back({.single = name, .range = std::nullopt});
+  }
+  return rows;
+}
+
+std::string f_string(const NameRange& range, std::string_view variable) {
+  return fmt::format("f{}", python_string(fmt::format("{}{{{}}}{}", range.before, variable, range.after)));
+}
+
+std::string python_range(std::int64_t first, std::int64_t stop, std::int64_t step) {
+  if (step != 1) return fmt::format("range({}, {}, {})", first, stop, step);
+  return first == 0 ? fmt::format("range({})", stop) : fmt::format("range({}, {})", first, stop);
+}
+
+class CodeWriter {
+ public:
+  CodeWriter(const Plan& plan, const std::string& source) : plan_(plan), source_(source) {}
+
+  std::string write() {
+    head();
+    line("def apply_plan(model):");
+    line(R"(    """Shards the model. Call it once in each process, before the optimizer is made.""")");
+    mesh();
+    parameters();
+    checkpointing();
+    units();
+    prefetch();
+    line("    return model");
+    return std::move(text_);
+  }
+
+ private:
+  void line(std::string_view text) { text_ += fmt::format("{}\n", text); }
+
+  void head() {
+    const bool checkpoints = !plan_.checkpointing.entries.empty();
+    line(fmt::format("\"\"\"{} of {}, for torchrun with {} processes in all.\n", plan_.model, source_,
+                     plan_.mesh.world_size()));
+    line("    model = apply_plan(model)  # before the optimizer is made");
+    line(fmt::format("    optimizer = {}\n", optimizer()));
+    line(loop());
+    line("\"\"\"\n");
+    if (checkpoints) line("import functools\n");
+    if (!policy_options().empty() || plan_.parameter_dtype) line("import torch");
+    line("from torch.distributed.device_mesh import init_device_mesh");
+    line(fmt::format("from torch.distributed.fsdp import {}{}fully_shard",
+                     plan_.cpu_offload ? "CPUOffloadPolicy, " : "",
+                     policy_options().empty() ? "" : "MixedPrecisionPolicy, "));
+    if (checkpoints) line("from torch.utils.checkpoint import checkpoint");
+    line("\n");
+  }
+
+  std::string optimizer() const {
+    const Optimizer& given = plan_.optimizer;
+    const std::string_view kind = given.kind == OptimizerKind::Sgd    ? "SGD"
+                                  : given.kind == OptimizerKind::Adam ? "Adam"
+                                                                      : "AdamW";
+    std::string options = fmt::format("lr=..., weight_decay={}", given.weight_decay);
+    if (given.kind == OptimizerKind::Sgd && given.momentum != 0)
+      options += fmt::format(", momentum={}", given.momentum);
+    if (given.implementation == OptimizerImplementation::Fused) options += ", fused=True";
+    if (given.implementation == OptimizerImplementation::ForLoop) options += ", foreach=False";
+    return fmt::format("torch.optim.{}(model.parameters(), {})", kind, options);
+  }
+
+  std::string loop() const {
+    std::string sizes;
+    for (const Dimension& size : plan_.dimensions) {
+      sizes += fmt::format("{}{} {:g}", sizes.empty() ? "" : ", ", size.name, size.value);
+    }
+    std::string text = fmt::format(
+        "A step takes {} of {} on each GPU",
+        plan_.accumulation == 1 ? "one micro-batch" : fmt::format("{} micro-batches", plan_.accumulation), sizes);
+    if (plan_.accumulation > 1 && !plan_.sync_every_micro_batch) {
+      text += ";\nmodel.set_requires_gradient_sync(False) before all but the last of them";
+    }
+    if (plan_.optimizer.clip_grad_norm) {
+      text += fmt::format(";\ngradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm);
+    }
+    if (!plan_.runtime.allocator_settings.empty()) {
+      text += fmt::format(";\nPYTORCH_ALLOC_CONF={}", plan_.runtime.allocator_settings);
+    }
+    return text + ".";
+  }
+
+  void mesh() {
+    if (plan_.mesh.replicate == 1) {
+      line(fmt::format(R"(    mesh = init_device_mesh("cuda", ({},), mesh_dim_names=("shard",)))", plan_.mesh.shard));
+    } else {
+      line(fmt::format(R"(    mesh = init_device_mesh("cuda", ({}, {}), mesh_dim_names=("replicate", "shard")))",
+                       plan_.mesh.replicate, plan_.mesh.shard));
+    }
+    const std::string policy = policy_options();
+    if (!policy.empty()) line(fmt::format("    policy = MixedPrecisionPolicy({})", policy));
+    if (prefetches()) line("    units = []");
+    line("");
+    line("    def shard(*names, **options):");
+    line("        modules = [model.get_submodule(name) for name in names]");
+    line(fmt::format("        fully_shard(modules if len(modules) > 1 else modules[0], mesh=mesh{}{}, **options)",
+                     policy.empty() ? "" : ", mp_policy=policy",
+                     plan_.cpu_offload ? ", offload_policy=CPUOffloadPolicy()" : ""));
+    if (prefetches()) line("        units.append(modules[0])");
+    line("");
+  }
+
+  bool prefetches() const { return plan_.forward_prefetch > 0 || plan_.backward_prefetch > 1; }
+
+  /// The arguments that are not PyTorch's own.
+  std::string policy_options() const {
+    const MixedPrecision& given = plan_.mixed_precision;
+    std::string options;
+    const auto add = [&](std::string_view name, const std::optional<Dtype>& dtype) {
+      if (dtype) options += fmt::format("{}{}=torch.{}", options.empty() ? "" : ", ", name, name_of(*dtype));
+    };
+    add("param_dtype", given.param_dtype);
+    add("reduce_dtype", given.reduce_dtype);
+    add("output_dtype", given.output_dtype);
+    if (!given.cast_forward_inputs) options += fmt::format("{}cast_forward_inputs=False", options.empty() ? "" : ", ");
+    return options;
+  }
+
+  void parameters() {
+    if (!plan_.parameter_dtype) return;
+    line("    for parameter in model.parameters():  # what the optimizer trains");
+    line(fmt::format("        parameter.data = parameter.data.to(torch.{})\n", name_of(*plan_.parameter_dtype)));
+  }
+
+  void checkpointing() {
+    if (plan_.checkpointing.entries.empty()) return;
+    std::vector<std::string> names;
+    for (const Checkpointing::Entry& entry : plan_.checkpointing.entries) names.push_back(entry.module);
+    line("    config = getattr(model, \"config\", None)");
+    line("    if getattr(config, \"use_cache\", False):");
+    line("        config.use_cache = False  # transformers: a cache would grow again when a block runs again");
+    line("    for name in (");
+    for (const NameRow& row : rows_of(names)) {
+      if (row.range) {
+        line(fmt::format("        *({} for i in {}),", f_string(*row.range, "i"),
+                         python_range(row.range->first, row.range->last + 1, row.range->step)));
+      } else {
+        line(fmt::format("        {},", python_string(row.single)));
+      }
+    }
+    line("    ):");
+    line("        block = model.get_submodule(name)");
+    line(fmt::format("        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False{})\n",
+                     plan_.checkpointing.early_stop ? "" : ", early_stop=False"));
+  }
+
+  void units() {
+    std::size_t next = 0;
+    for (const UnitRow& row : fold_units(plan_.units)) {
+      std::vector<std::string> names;
+      for (std::int64_t i = 0; i < row.count; ++i) {
+        const std::vector<std::string>& of_unit = plan_.units[next++].modules;
+        names.insert(names.end(), of_unit.begin(), of_unit.end());
+      }
+      unit_row(row, rows_of(names), names);
+    }
+  }
+
+  void unit_row(const UnitRow& row, const std::vector<NameRow>& folded, const std::vector<std::string>& names) {
+    const std::string reshard = python_of(row.reshard_after_forward);
+    if (row.count == 1 || folded.size() != 1 || !folded.front().range) {
+      std::string arguments;
+      for (const std::string& name : names) arguments += (arguments.empty() ? "" : ", ") + python_string(name);
+      return line(fmt::format("    shard({}{}){}", arguments, reshard, names.front().empty() ? "  # the root" : ""));
+    }
+    const NameRange& range = *folded.front().range;
+    const std::int64_t stop = range.last + 1;
+    const std::int64_t stride = range.step * row.modules_per_unit;
+    if (row.modules_per_unit == 1) {
+      line(fmt::format("    for i in {}:", python_range(range.first, stop, stride)));
+      return line(fmt::format("        shard({}{})", f_string(range, "i"), reshard));
+    }
+    line(fmt::format("    for first in {}:", python_range(range.first, stop, stride)));
+    const std::string step = range.step == 1 ? "" : fmt::format(", {}", range.step);
+    line(fmt::format("        shard(*({} for i in range(first, min(first + {}, {}){})){})", f_string(range, "i"),
+                     stride, stop, step, reshard));
+  }
+
+  void prefetch() {
+    const auto ask = [&](std::string_view setter, std::string_view order, std::int64_t count) {
+      line(fmt::format("    ordered = {}", order));
+      line("    for i, unit in enumerate(ordered[:-1]):");
+      line(fmt::format("        unit.{}(ordered[i + 1 : i + {}])", setter, count + 1));
+    };
+    if (plan_.forward_prefetch > 0) {
+      ask("set_modules_to_forward_prefetch", "[units[-1], *units[:-1]]", plan_.forward_prefetch);
+    }
+    if (plan_.backward_prefetch > 1) {
+      ask("set_modules_to_backward_prefetch", "[units[-1], *units[-2::-1]]", plan_.backward_prefetch);
+    }
+  }
+
+  const Plan& plan_;
+  const std::string& source_;
+  std::string text_;
+};
+
+}  // namespace
+
+Result<std::string> fsdp2_code(const Plan& plan, const std::string& source) {
+  Errors errors;
+  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
+    if (entry.mode != CheckpointMode::Selective) continue;
+    errors.push_back(
+        {"/activation_checkpointing",
+         fmt::format("\"{}\" keeps the outputs of some ops, which a plan names by kinds that no script has.",
+                     entry.module),
+         "Plan with --activation-checkpointing full or none."});
+    break;
+  }
+  if (plan.optimizer.states != OptimizerStates::AsParameter) {
+    errors.push_back({"/optimizer/states", "PyTorch's optimizers keep their states in the parameters' dtype.",
+                      "Plan with --optimizer-state-dtype as_parameter."});
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return CodeWriter(plan, source).write();
+}
+
+}  // namespace fsdp::planner

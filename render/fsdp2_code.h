@@ -1,0 +1,16 @@
+#pragma once
+
+// A plan as Python: a function that shards a model with PyTorch's FSDP2 as the plan says, to be pasted into a script.
+
+#include <string>
+
+#include "core/base/result.h"
+#include "core/plan/plan.h"
+
+namespace fsdp::planner {
+
+/// A module of Python with `apply_plan(model)`. `source`: the name of the plan's file. Errors: what a script cannot be
+/// told, each with its reason.
+Result<std::string> fsdp2_code(const Plan& plan, const std::string& source);
+
+}  // namespace fsdp::planner
