@@ -21,6 +21,7 @@ constexpr std::string_view kExamples = R"(Examples:
   fsdp-plan qwen3_tts --gpus 4 --mem 16G
   fsdp-plan llama3_1_8b --gpu "H100 SXM" --gpus 8 --batch 2 --seq 8192
   fsdp-plan gpt2 --gpu T4 --gpus 4 --activation-checkpointing full -o plan.json
+  fsdp-plan plan --gpus 8 --mem 24G -- torchrun --nproc-per-node 8 train.py
   fsdp-plan simulate plan.json --json
 )";
 

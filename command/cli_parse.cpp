@@ -159,7 +159,9 @@ void check_rehearsal(const CommandLine& line, bool has_dashes, Errors& errors) {
 
 /// A capture has a command after "--" and nothing else.
 void check_capture(const CommandLine& line, bool has_dashes, Errors& errors) {
-  const std::string example = "Write fsdp-plan capture -o my.model.json -- python train.py.";
+  const std::string example = line.command == Command::Plan
+                                  ? "Write fsdp-plan plan --gpus 8 --mem 24G -- python train.py."
+                                  : "Write fsdp-plan capture -o my.model.json -- python train.py.";
   if (!line.arguments.empty()) {
     errors.push_back(
         {"", fmt::format("Unexpected \"{}\": a script is captured by the command that starts it.", line.arguments[0]),
@@ -199,8 +201,8 @@ void check_arguments(const CommandLine& line, Errors& errors) {
 /// Takes the command's name off the front of the words, and checks their number. `dashed` are the words after "--".
 void take_command(CommandLine& line, std::vector<std::string> words, std::optional<std::vector<std::string>> dashed,
                   bool had_errors, Errors& errors) {
-  const bool is_script =
-      !words.empty() && (words[0] == info_of(Command::Rehearse).name || words[0] == info_of(Command::Capture).name);
+  const auto is_name_of = [&](Command command) { return !words.empty() && words[0] == info_of(command).name; };
+  const bool is_script = is_name_of(Command::Rehearse) || is_name_of(Command::Capture) || is_name_of(Command::Plan);
   if (dashed && is_script) {
     line.script = *dashed;
   } else if (dashed) {
@@ -220,7 +222,7 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
   }
   line.arguments = std::move(words);
   if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;
-  if (line.command == Command::Capture) {
+  if (line.command == Command::Capture || (line.command == Command::Plan && is_script && dashed)) {
     check_capture(line, dashed.has_value(), errors);
   } else if (line.command == Command::Rehearse) {
     check_rehearsal(line, dashed.has_value(), errors);

@@ -85,7 +85,9 @@ std::string folder_hint(const std::string& folder) {
   const bool is_hugging_face = std::filesystem::exists(folder + "/config.json", ignored);
   if (!is_hugging_face) return "Name a file in it.";
   return "It looks like a model of Hugging Face, whose files do not hold its code: name a shipped model (\"fsdp-plan "
-         "models\"), write a model spec, or run the script itself: fsdp-plan rehearse -- python train.py.";
+         "models\"), write a model spec, or capture the script that trains it: fsdp-plan capture -o my.model.json -- "
+         "python "
+         "train.py.";
 }
 
 std::string reason(int error) {

@@ -12,8 +12,8 @@ namespace fsdp {
 namespace {
 
 constexpr std::string_view kWhatToDo =
-    "Name a shipped model (\"fsdp-plan models\"), write a model spec, or run the script itself: fsdp-plan rehearse -- "
-    "python train.py.";
+    "Name a shipped model (\"fsdp-plan models\"), write a model spec, or capture the script that trains it: fsdp-plan "
+    "capture -o my.model.json -- python train.py.";
 constexpr std::string_view kLauncherHint =
     "Its launcher can be rehearsed: fsdp-plan rehearse -- accelerate launch --config_file FILE train.py.";
 

@@ -191,8 +191,8 @@ TEST_F(Files, AFolderOfAHuggingFaceModelIsKnownForWhatItIs) {
   EXPECT_EQ(
       read_message("hub"),
       "DIR/hub: This is a folder, not a file. It looks like a model of Hugging Face, whose files do not hold its "
-      "code: name a shipped model (\"fsdp-plan models\"), write a model spec, or run the script itself: fsdp-plan "
-      "rehearse -- python train.py.");
+      "code: name a shipped model (\"fsdp-plan models\"), write a model spec, or capture the script that trains it: "
+      "fsdp-plan capture -o my.model.json -- python train.py.");
 }
 
 }  // namespace
