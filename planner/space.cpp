@@ -144,6 +144,7 @@ Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload) {
   plan.mixed_precision = recipe.mixed_precision;
   plan.optimizer = recipe.optimizer;
   plan.accumulation = recipe.accumulation;
+  plan.initialization = recipe.initialization;
   return plan;
 }
 

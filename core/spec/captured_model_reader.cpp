@@ -412,6 +412,7 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
   object.optional("gpu", captured->gpu);
   object.required("accumulation", recipe.accumulation, IntegerRange{1, kMostMicroBatches});
   if (const JsonValue* optimizer = object.required_value("optimizer")) read_optimizer(*optimizer, recipe, errors);
+  object.optional("initialization", recipe.initialization, kInitializationTable);
   Model shared;
   read_modules(object, shared, errors);
   object.optional("limits", shared.notes);
@@ -431,6 +432,11 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
     spec.dimensions.push_back({dimension.name, {fmt::format("{}", dimension.value), where}});
   }
   spec.notes = first.notes;
+  if (recipe.initialization == Initialization::Device) {
+    spec.notes.emplace_back(
+        "The script makes its model on the GPU, so that each GPU holds all of it before it is sharded. A model that is "
+        "made on the CPU or the meta device, and sharded first, needs less.");
+  }
   for (const Model& point : captured->points) set_precision(point, recipe, *points, errors);
   spec.recipes = {std::move(recipe)};
   spec.captured = std::move(captured);

@@ -140,6 +140,7 @@ struct Recipe {
   MixedPrecision mixed_precision;
   Optimizer optimizer;
   std::int64_t accumulation = 1;
+  Initialization initialization = Initialization::Meta;  ///< Of a captured script: as it makes its model.
   std::vector<SpecDimension> dimensions;
   std::vector<SpecPattern> trainable;
   std::vector<SpecPattern> frozen;

@@ -68,7 +68,7 @@ def model_of(
             )
         if recording.loss < 0:
             raise CaptureError("The tensor that the backward begins with was not made in the recorded step.")
-    limits = list(facts.pop("limits"))
+    limits = list(dict.fromkeys(facts.pop("limits")))
     storages: dict[Kind, Storages] = {}
     base = next(iter(recordings))
     for kind, recording in recordings.items():
@@ -157,6 +157,7 @@ class _Writer:
             "framework": framework.split("+")[0],
             "gpu": facts["gpu"],
             "accumulation": facts["accumulation"],
+            "initialization": facts["initialization"],
             "optimizer": facts["optimizer"],
             "modules": [{**m, "called": m["name"] in called} for m in described["modules"]],
             "parameters": [{**p, "receives_gradient": p["name"] in gradients} for p in described["parameters"]],

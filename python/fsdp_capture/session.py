@@ -52,6 +52,15 @@ class Session:
         self._torch = torch
         self._steps.at_end.append(self._step_ended)
         self._phases.after_backward.append(self._backward_ended)
+        kind = sys.modules["torch.optim.optimizer"].Optimizer
+        construct = kind.__init__
+
+        @functools.wraps(construct)
+        def __init__(optimizer, *args, **kwargs):
+            construct(optimizer, *args, **kwargs)
+            self.unwrapped.note_place(p for group in optimizer.param_groups for p in group["params"])
+
+        kind.__init__ = __init__
         real = torch.autograd.backward
 
         @functools.wraps(real)
@@ -166,6 +175,7 @@ class Session:
             "batch_option": self._batch_option,
             "framework": str(self._torch.__version__),
             "gpu": properties.name,
+            "initialization": {"cpu": "cpu", "meta": "meta"}.get(self.unwrapped.made_on, "device"),
             "limits": self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD],
             "accumulation": self._backwards[1] - self._backwards[0],
             "optimizer": {

@@ -4,7 +4,7 @@ this stands where a plan would.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 
@@ -18,13 +18,19 @@ class Unwrapped:
 
     def __init__(self, refuse: Callable[[str], None]) -> None:
         self._refuse = refuse
+        self.made_on = ""  # type of the device that the model was on when it was wrapped, or given to its optimizer
 
     @staticmethod
     def in_place_of(what: str) -> str:
         return f"The model is captured without the script's {what}."
 
     def at_wrapping(self, module: Any, how: str) -> None:
-        """Nothing is applied."""
+        """Nothing is applied: only where the model lies by now is noted."""
+        self.note_place(module.parameters())
+
+    def note_place(self, parameters: Iterable[Any]) -> None:
+        for parameter in parameters:
+            self.made_on = self.made_on or parameter.device.type
 
     def refuse(self, problems: list[tuple[str, str, str]]) -> NoReturn:
         self._refuse(" ".join(part for problem in problems for part in problem[1:]))
