@@ -157,16 +157,12 @@ void check_rehearsal(const CommandLine& line, bool has_dashes, Errors& errors) {
   }
 }
 
-/// A capture has a command after "--" and nothing else.
-void check_capture(const CommandLine& line, bool has_dashes, Errors& errors) {
-  const std::string example = "Write fsdp-plan capture -o my.model.json -- python train.py.";
-  if (!line.arguments.empty()) {
-    errors.push_back(
-        {"", fmt::format("Unexpected \"{}\": a script is captured by the command that starts it.", line.arguments[0]),
-         example});
-  } else if (!has_dashes || line.script.empty()) {
-    errors.push_back({has_dashes ? "--" : "", "There is no command to capture.", example});
-  }
+/// A capture has nothing before "--". Whether it has a command is said with what else it lacks.
+void check_capture(const CommandLine& line, Errors& errors) {
+  if (line.arguments.empty()) return;
+  errors.push_back(
+      {"", fmt::format("Unexpected \"{}\": a script is captured by the command that starts it.", line.arguments[0]),
+       "Write fsdp-plan capture -o my.model.json -- python train.py."});
 }
 
 void check_arguments(const CommandLine& line, Errors& errors) {
@@ -221,7 +217,7 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
   line.arguments = std::move(words);
   if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;
   if (line.command == Command::Capture) {
-    check_capture(line, dashed.has_value(), errors);
+    check_capture(line, errors);
   } else if (line.command == Command::Rehearse) {
     check_rehearsal(line, dashed.has_value(), errors);
   } else {

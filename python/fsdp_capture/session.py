@@ -84,6 +84,8 @@ class Session:
             kinds = ", ".join(type(r).__name__ for r in roots) or "none"
             raise CaptureError(f"One model is captured, and this script trains {len(roots)}: {kinds}.")
         self._root = roots[0]
+        if not any(parameter.is_cuda for parameter in self._root.parameters()):
+            raise CaptureError(f"The script trains its {type(self._root).__name__} on the CPU.")
         self._described = describe(self._root)
         dtype = _parameter_dtype(self._torch, self._root)
         self._wanted = [(dtype, False)]
