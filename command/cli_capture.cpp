@@ -326,6 +326,9 @@ Document document_of(const Capture& capture, const ModelSpec& spec, const Captur
 Outcome capture_command(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   const std::optional<Capture> capture = read_capture(line, output.console.library, errors);
+  if (output.format == Format::Json) {
+    errors.push_back({"--format", "A capture answers with the file that it writes.", "Write table, md or csv."});
+  }
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
 
