@@ -201,6 +201,7 @@ class Session:
         try:
             stacks = find_stacks(self._root)
             model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts())
+            model = with_points_before(self._path, model)
         except CaptureError as error:
             return self._fail(str(error), stop)
         except Exception as error:
@@ -215,7 +216,6 @@ class Session:
 
     def _write(self, model: dict[str, Any]) -> None:
         self._is_written = True
-        model = with_points_before(self._path, model)
         unfinished = f"{self._path}.{os.getpid()}.part"
         with open(unfinished, "w", encoding="utf-8") as out:
             json.dump(model, out, separators=(",", ":"))
