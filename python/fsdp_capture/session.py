@@ -41,6 +41,7 @@ class Session:
         self._limits: list[str] = []
         self._prepared: Optional[tuple[str, bool]] = None
         self._backwards: list[int] = []
+        self._clip_grad_norm: Optional[float] = None
         self._root: Any = None
         self._original: dict[str, Any] = {}
         self._torch: Any = None
@@ -61,6 +62,19 @@ class Session:
             return real(tensors, *args, **kwargs)
 
         torch.autograd.backward = backward
+        self._watch_clipping(torch.nn.utils)
+
+    def _watch_clipping(self, utils: Any) -> None:
+        real = utils.clip_grad_norm_
+
+        @functools.wraps(real)
+        def clip_grad_norm_(parameters, max_norm, *args, **kwargs):
+            # What is clipped at infinity is only measured, by the same kernels.
+            is_number = isinstance(max_norm, (int, float)) and 0 <= max_norm <= 1e6
+            self._clip_grad_norm = float(max_norm) if is_number else 1.0
+            return real(parameters, max_norm, *args, **kwargs)
+
+        utils.clip_grad_norm_ = utils.clip_grad.clip_grad_norm_ = clip_grad_norm_
 
     def _step_ended(self) -> None:
         self._backwards.append(self._phases.backwards)
@@ -174,6 +188,7 @@ class Session:
                 "fused": bool(group.get("fused")),
                 "weight_decay": float(group.get("weight_decay", 0) or 0),
                 "momentum": group.get("momentum", 0) or 0,
+                "clip_grad_norm": self._clip_grad_norm,
             },
         }
 

@@ -100,6 +100,7 @@ class CapturedScripts(unittest.TestCase):
         self.assertEqual(first, second)
         plan = self.plan("--activation-checkpointing", "full", "--strategy", "FULL_SHARD")
         self.assertEqual(plan["activation_checkpointing"]["modules"][0]["mode"], "full")
+        self.assertEqual(plan["optimizer"]["clip_grad_norm"], 0.5)
         self.check("--apply", "plan.json", *MACHINES, "--", sys.executable, *launcher, "train.py", "ddp")
 
     def test_what_pytorch_refuses_in_bfloat16_is_a_limit(self) -> None:

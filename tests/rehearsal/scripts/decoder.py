@@ -81,5 +81,7 @@ for step in range(1 if options.mode == "short" else 20):
             model(torch.randn(options.batch_size, 3, 32, 32, device=device)).backward()
         else:
             model(torch.randint(0, WORDS, (options.batch_size, LENGTH), device=device)).backward()
+    if options.mode == "ddp":
+        torch.nn.utils.clip_grad_norm_(models[0].parameters(), 0.5)
     optimizer.step()
     optimizer.zero_grad()
