@@ -36,8 +36,8 @@ constexpr CommandSet kRuns = Command::Rehearse | Command::Execute;
 constexpr CommandSet kScripts = Command::Rehearse | Command::Capture;
 constexpr CommandSet kOnMachines = kPlans | kScripts | Command::Export;
 constexpr CommandSet kAnswers = kOnMachines | Command::Execute | Command::Replay | Command::Compare;
-constexpr CommandSet kPrintsJson = kPlans | kRuns | Command::Replay | Command::Compare | Command::Models |
-                                   Command::Gpus | Command::Doctor;
+constexpr CommandSet kPrintsJson =
+    kPlans | kRuns | Command::Replay | Command::Compare | Command::Models | Command::Gpus | Command::Doctor;
 constexpr CommandSet kPrints = kPrintsJson | Command::Capture;
 constexpr CommandSet kWrites =
     Command::Plan | Command::Explain | kRuns | Command::Capture | Command::Compare | Command::Export;
