@@ -1,4 +1,4 @@
-"""A GPT-2 with 24 layers as people train it: parameters in float32, autocast in bfloat16, DistributedDataParallel. Random tokens.
+"""A GPT-2 with 12 layers as people train it: parameters in float32, autocast in bfloat16, DistributedDataParallel. Random tokens.
 
 torchrun --nproc-per-node 8 train_gpt.py --batch-size 4
 """
@@ -12,7 +12,7 @@ from torch import nn
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int, default=4, help="of one GPU")
-parser.add_argument("--layers", type=int, default=24)
+parser.add_argument("--layers", type=int, default=12)
 parser.add_argument("--steps", type=int, default=100)
 options = parser.parse_args()
 WIDTH, HEADS, WORDS, LENGTH = 1600, 25, 50304, 1024
