@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "command/cli_commands.h"
@@ -56,9 +57,9 @@ std::vector<std::int64_t> read_batches(const CommandLine& line, OptionReader& re
     const std::optional<std::int64_t> number = parse_integer(word);
     if (!number || *number < 1) {
       reader.fail(Option::Batches, fmt::format("\"{}\" is not a batch.", word), "Write numbers with commas: 1,2,4,8.");
-      return {};
+    } else if (std::find(batches.begin(), batches.end(), *number) == batches.end()) {
+      batches.push_back(*number);
     }
-    batches.push_back(*number);
   }
   return batches;
 }
@@ -73,15 +74,19 @@ std::optional<Capture> read_capture(const CommandLine& line, const std::string& 
   capture.is_checked = !line.has(Option::NoCheck);
   capture.batches = read_batches(line, reader);
   capture.batch_words = line.value(Option::BatchOption);
-  if (capture.batch_words) reader.keep(batch_words(*capture.batch_words, 1));
-  if (capture.batch_words && capture.batches.empty()) {
+  if (capture.batch_words) reader.keep(batch_words(*capture.batch_words, 1, flag_of(Option::BatchOption)));
+  if (capture.batch_words && !line.has(Option::Batches)) {
     reader.fail(Option::BatchOption, "There are no batches for it.", "Add --batches 1,2,4,8.");
-  } else if (!capture.batch_words && !capture.batches.empty()) {
+  } else if (!capture.batch_words && line.has(Option::Batches)) {
     reader.fail(Option::Batches, "It is not known how the script is told its batch.",
                 "Add --batch-option '--batch-size {}', with the script's own option.");
   }
+  if (line.script.empty()) {
+    errors.push_back({"", "There is no command to capture.",
+                      "Write it after --: fsdp-plan capture -o my.model.json -- python train.py."});
+  }
   auto settings = reader.keep(read_rehearsal(line, library, rehearsal_places_of_process()));
-  if (!settings) return std::nullopt;
+  if (!settings || !errors.empty()) return std::nullopt;
   capture.settings = *std::move(settings);
   capture.settings.steps = 0;  // The process ends when it has all that it records.
   return capture;
@@ -107,6 +112,28 @@ std::optional<std::string> refusal_in(const std::string& path) {
   const JsonValue* error = document->root.find("error");
   if (error == nullptr) return std::nullopt;
   return error->type == JsonType::String ? error->text : "The capture failed.";
+}
+
+/// The samples of a micro-batch.
+std::optional<std::int64_t> batch_of(const Model& model) {
+  const Dimension* batch = find_dimension(model.dimensions, "batch");
+  return batch == nullptr ? std::nullopt : std::optional(static_cast<std::int64_t>(batch->value));
+}
+
+/// A plan tells the script its batch by the same option, so the option must mean what the plan means.
+Errors check_batches(const Capture& capture, const ModelSpec& spec) {
+  Errors errors;
+  std::set<std::int64_t> seen;
+  for (const Model& point : spec.captured->points) seen.insert(batch_of(point).value_or(0));
+  for (const std::int64_t batch : capture.batches) {
+    if (seen.contains(batch)) continue;
+    const auto words = batch_words(*capture.batch_words, batch);
+    errors.push_back({std::string(flag_of(Option::BatchOption)),
+                      fmt::format("With {} the script trained micro-batches of other sizes: {}.",
+                                  fmt::join(*words, " "), fmt::join(seen, ", ")),
+                      "Give the option that says how many samples one GPU takes at once."});
+  }
+  return errors;
 }
 
 /// Runs the script once for each batch; the recorder puts the sizes into one file. Nothing: somebody asked to end.
@@ -167,7 +194,7 @@ std::vector<ComparedTerm> checked_terms(const Comparison& comparison) {
 
 /// Reserved bytes follow from the others by the allocator's choices, of which a few depend on what was before.
 bool is_exact_term(const ComparedTerm& term) {
-  return !term.name.ends_with("reserved peak");
+  return !term.name.ends_with("reserved peak") && !term.name.ends_with("device peak");
 }
 
 /// What a check said.
@@ -196,8 +223,7 @@ tl::expected<CaptureCheck, Failure> check(const Capture& capture, const CommandL
   for (const Option option : {Option::Gpus, Option::Nodes, Option::GpuName, Option::Memory, Option::ClusterFile}) {
     of_plan.values[static_cast<std::size_t>(option)].clear();
   }
-  of_plan.script =
-      command_for(capture, capture.batches.empty() ? std::nullopt : std::optional(capture.batches.front()));
+  of_plan.script = command_for(capture, batch_of(given.model));
   auto settings = read_rehearsal(of_plan, library, rehearsal_places_of_process(), &given);
   if (!settings) return tl::unexpected(Failure{settings.error(), kExitRun});
   settings->apply = folder + "/applied.json";
@@ -302,6 +328,9 @@ Document document_of(const Capture& capture, const ModelSpec& spec, const Captur
 Outcome capture_command(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   const std::optional<Capture> capture = read_capture(line, output.console.library, errors);
+  if (output.format == Format::Json) {
+    errors.push_back({"--format", "A capture answers with the file that it writes.", "Write table, md or csv."});
+  }
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
 
@@ -321,6 +350,7 @@ Outcome capture_command(const CommandLine& line, const Output& output) {
   const std::string model = folder->path() + "/captured.json";
   const Result<ModelSpec> spec = read_model_spec(model);
   if (!spec) return tl::unexpected(Failure{spec.error(), kExitRun});
+  if (Errors other = check_batches(*capture, *spec); !other.empty()) return input_failure(std::move(other));
   CaptureCheck checked;
   if (capture->is_checked) {
     const bool has_stacks = !spec->captured->points.front().stacks.empty();

@@ -37,8 +37,9 @@ constexpr CommandSet kRuns = Command::Rehearse | Command::Execute;
 constexpr CommandSet kScripts = Command::Rehearse | Command::Capture;
 constexpr CommandSet kOnMachines = kPlans | kScripts | Command::Export;
 constexpr CommandSet kAnswers = kOnMachines | Command::Execute | Command::Replay | Command::Compare;
-constexpr CommandSet kPrints = kPlans | kRuns | Command::Capture | Command::Replay | Command::Compare |
-                               Command::Models | Command::Gpus | Command::Doctor;
+constexpr CommandSet kPrintsJson =
+    kPlans | kRuns | Command::Replay | Command::Compare | Command::Models | Command::Gpus | Command::Doctor;
+constexpr CommandSet kPrints = kPrintsJson | Command::Capture;
 constexpr CommandSet kWrites =
     Command::Plan | Command::Explain | kRuns | Command::Capture | Command::Compare | Command::Export;
 
@@ -239,7 +240,7 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Output, "-o,--output", "FILE", "", kOutput,
                "Write the plan to a file; for a rehearsal or a comparison, what --json prints", kWrites},
     OptionInfo{Option::Force, "--force", "", "", kOutput, "Overwrite files", kWrites},
-    OptionInfo{Option::Json, "--json", "", "", kOutput, "Same as --format json", kPrints},
+    OptionInfo{Option::Json, "--json", "", "", kOutput, "Same as --format json", kPrintsJson},
     OptionInfo{Option::Expanded, "--expanded", "", "", kOutput, "Write every module, tensor and op of a model, as JSON",
                Command::Models},
     OptionInfo{Option::OutputFormat, "--format", "NAME", "table|text|json|csv|md|trace", kOutput,

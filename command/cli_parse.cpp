@@ -157,17 +157,17 @@ void check_rehearsal(const CommandLine& line, bool has_dashes, Errors& errors) {
   }
 }
 
-/// A capture has a command after "--" and nothing else.
-void check_capture(const CommandLine& line, bool has_dashes, Errors& errors) {
-  const std::string example = line.command == Command::Plan
-                                  ? "Write fsdp-plan plan --gpus 8 --mem 24G -- python train.py."
-                                  : "Write fsdp-plan capture -o my.model.json -- python train.py.";
+/// A script has nothing before "--". Whether a capture has a command is said with what else it lacks.
+void check_script(const CommandLine& line, Errors& errors) {
+  const bool is_plan = line.command == Command::Plan;
+  const std::string example = is_plan ? "Write fsdp-plan plan --gpus 8 --mem 24G -- python train.py."
+                                      : "Write fsdp-plan capture -o my.model.json -- python train.py.";
   if (!line.arguments.empty()) {
     errors.push_back(
         {"", fmt::format("Unexpected \"{}\": a script is captured by the command that starts it.", line.arguments[0]),
          example});
-  } else if (!has_dashes || line.script.empty()) {
-    errors.push_back({has_dashes ? "--" : "", "There is no command to capture.", example});
+  } else if (is_plan && line.script.empty()) {
+    errors.push_back({"--", "There is no command to capture.", example});
   }
 }
 
@@ -223,7 +223,7 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
   line.arguments = std::move(words);
   if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;
   if (line.command == Command::Capture || (line.command == Command::Plan && is_script && dashed)) {
-    check_capture(line, dashed.has_value(), errors);
+    check_script(line, errors);
   } else if (line.command == Command::Rehearse) {
     check_rehearsal(line, dashed.has_value(), errors);
   } else {

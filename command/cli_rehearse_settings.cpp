@@ -126,11 +126,14 @@ void read_device_terms(const CommandLine& line, RehearsalSettings& settings, Err
 Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
                                          const RehearsalPlaces& places, const Given* applied) {
   Errors errors;
-  RehearsalSettings settings{.places = places, .command = line.script, .launch = read_launch(line.script)};
+  RehearsalSettings settings{.places = places, .command = line.script};
   check_places(places, !line.has(Option::AllowWrites), errors);
   OptionReader reader(line, errors);
   read_rehearsal_options(line, settings, errors);
-  settings.program = reader.keep(find_program(line.script.front(), places.path)).value_or("");
+  if (!line.script.empty()) {
+    settings.launch = read_launch(line.script);
+    settings.program = reader.keep(find_program(line.script.front(), places.path)).value_or("");
+  }
   std::optional<Cluster> cluster;
   if (applied != nullptr) {
     cluster = applied->cluster;

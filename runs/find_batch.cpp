@@ -67,10 +67,10 @@ BatchSearch find_largest_batch(const TryBatch& try_batch, std::int64_t most) {
   return search;
 }
 
-Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int64_t batch) {
+Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int64_t batch, std::string_view option) {
   if (pattern.find(kPlace) == std::string_view::npos) {
-    return failure("--find-batch", fmt::format("\"{}\" has no {{}} where the number goes.", pattern),
-                   "Write the script's own option: --find-batch '--batch-size {}'.");
+    return failure(std::string(option), fmt::format("\"{}\" has no {{}} where the number goes.", pattern),
+                   fmt::format("Write the script's own option: {} '--batch-size {{}}'.", option));
   }
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin < pattern.size();) {

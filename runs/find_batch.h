@@ -42,7 +42,8 @@ struct BatchSearch {
 BatchSearch find_largest_batch(const TryBatch& try_batch, std::int64_t most);
 
 /// The words to add to a command: "--batch-size {}" with the number in it. Error: no "{}" in it.
-Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int64_t batch);
+Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int64_t batch,
+                                             std::string_view option = "--find-batch");
 
 /// What is said of the search as a whole, and the table of batch against peak.
 void add_batches(Document& document, const BatchSearch& search);

@@ -319,6 +319,10 @@ void read_optimizer(const JsonValue& value, Recipe& recipe, JsonErrors& errors) 
   if (const JsonValue* member = given("fused")) read_json(*member, fused, errors);
   object.optional("weight_decay", optimizer.weight_decay, RealRange{0, 1e6});
   object.optional("momentum", optimizer.momentum, RealRange{0, 1});
+  if (const JsonValue* norm = given("clip_grad_norm")) {
+    double largest = 0;
+    if (read_json(*norm, largest, errors, RealRange{0, 1e6})) optimizer.clip_grad_norm = largest;
+  }
   object.finish(UnknownKeys::Ignore);
   optimizer.implementation = fused     ? OptimizerImplementation::Fused
                              : foreach ? OptimizerImplementation::Foreach

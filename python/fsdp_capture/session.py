@@ -41,6 +41,7 @@ class Session:
         self._limits: list[str] = []
         self._prepared: Optional[tuple[str, bool]] = None
         self._backwards: list[int] = []
+        self._clip_grad_norm: Optional[float] = None
         self._root: Any = None
         self._original: dict[str, Any] = {}
         self._torch: Any = None
@@ -70,6 +71,19 @@ class Session:
             return real(tensors, *args, **kwargs)
 
         torch.autograd.backward = backward
+        self._watch_clipping(torch.nn.utils)
+
+    def _watch_clipping(self, utils: Any) -> None:
+        real = utils.clip_grad_norm_
+
+        @functools.wraps(real)
+        def clip_grad_norm_(parameters, max_norm, *args, **kwargs):
+            # What is clipped at infinity is only measured, by the same kernels.
+            is_number = isinstance(max_norm, (int, float)) and 0 <= max_norm <= 1e6
+            self._clip_grad_norm = float(max_norm) if is_number else 1.0
+            return real(parameters, max_norm, *args, **kwargs)
+
+        utils.clip_grad_norm_ = utils.clip_grad.clip_grad_norm_ = clip_grad_norm_
 
     def _step_ended(self) -> None:
         self._backwards.append(self._phases.backwards)
@@ -93,6 +107,8 @@ class Session:
             kinds = ", ".join(type(r).__name__ for r in roots) or "none"
             raise CaptureError(f"One model is captured, and this script trains {len(roots)}: {kinds}.")
         self._root = roots[0]
+        if not any(parameter.is_cuda for parameter in self._root.parameters()):
+            raise CaptureError(f"The script trains its {type(self._root).__name__} on the CPU.")
         self._described = describe(self._root)
         dtype = _parameter_dtype(self._torch, self._root)
         self._wanted = [(dtype, False)]
@@ -186,6 +202,7 @@ class Session:
                 "fused": bool(group.get("fused")),
                 "weight_decay": float(group.get("weight_decay", 0) or 0),
                 "momentum": group.get("momentum", 0) or 0,
+                "clip_grad_norm": self._clip_grad_norm,
             },
         }
 
@@ -213,6 +230,7 @@ class Session:
         try:
             stacks = find_stacks(self._root)
             model = model_of(self._described, stacks, self._addresses, self._recordings, self._facts())
+            model = with_points_before(self._path, model)
         except CaptureError as error:
             return self._fail(str(error), stop)
         except Exception as error:
@@ -227,7 +245,6 @@ class Session:
 
     def _write(self, model: dict[str, Any]) -> None:
         self._is_written = True
-        model = with_points_before(self._path, model)
         unfinished = f"{self._path}.{os.getpid()}.part"
         with open(unfinished, "w", encoding="utf-8") as out:
             json.dump(model, out, separators=(",", ":"))

@@ -235,6 +235,18 @@ def refused_plan():
     sys.exit(2)
 
 
+def capture():
+    """What the recorder writes of a model: the second word is a capture of it, or why there is none."""
+    if sys.argv[2].endswith(".json"):
+        with open(sys.argv[2], encoding="utf-8") as given:
+            text = given.read()
+    else:
+        text = json.dumps({"format_version": "1.0", "kind": "captured_model", "error": sys.argv[2]})
+    with open(os.environ["FSDP_REHEARSAL_CAPTURE"], "w", encoding="utf-8") as out:
+        out.write(text)
+    write(record())
+
+
 def exit_alone():
     """As `raise SystemExit("no data in /data")` does: the hook in Python cannot know the exit status."""
     write(record(end={"why": "script_ended", "exception": None, "exit_status": None}))
@@ -280,6 +292,7 @@ MODES = {
     "fills_disk": fills_disk,
     "fails_on_rank_2": fails_on_rank_2,
     "batch": batch,
+    "capture": capture,
     "loud": loud,
     "plan": plan,
     "refused_plan": refused_plan,

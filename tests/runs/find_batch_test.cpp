@@ -68,7 +68,8 @@ TEST(FindBatch, ABatchThatCannotBeRehearsedIsNotSaidToNeedTooMuch) {
 TEST(FindBatch, TheNumberGoesWhereThePatternSays) {
   EXPECT_EQ(batch_words("--batch-size {}  --bs={}", 12).value(),
             (std::vector<std::string>{"--batch-size", "12", "--bs=12"}));
-  EXPECT_FALSE(batch_words("--batch-size", 12).has_value());
+  EXPECT_EQ(batch_words("--batch-size", 12).error().front().where, "--find-batch");
+  EXPECT_EQ(batch_words("--batch-size", 12, "--batch-option").error().front().where, "--batch-option");
 }
 
 }  // namespace

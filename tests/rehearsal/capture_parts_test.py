@@ -1,0 +1,202 @@
+"""The parts of a capture that need no torch: what is a call, what passes between calls, whether tapes play, which sizes a file has."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+sys.dont_write_bytecode = True
+
+from fsdp_capture.model_file import CaptureError, with_points_before  # noqa: E402
+from fsdp_capture.recorder import DispatchedOp, Event, ModuleCall, Recording, Tensor  # noqa: E402
+from fsdp_capture.replay import Replay, recorded_peak  # noqa: E402
+from fsdp_capture.structure import align, find_stacks, structure_of  # noqa: E402
+from fsdp_capture.tapes import CallTape, interfaces_of  # noqa: E402
+from fsdp_capture.values import MISSING, Storages, aligned_values, find_values  # noqa: E402
+
+STACKS = [["h.0", "h.1"]]
+WEIGHT = 7000  # an address
+
+
+class Parameter:
+    def __init__(self, *shape):
+        self.shape = shape
+
+
+class Module:
+    def __init__(self, parameters=(), **children):
+        self.own, self.children_by_name = list(parameters), children
+
+    def named_children(self):
+        return self.children_by_name.items()
+
+    def children(self):
+        return self.children_by_name.values()
+
+    def named_parameters(self):
+        yield from ((f"p{i}", p) for i, p in enumerate(self.own))
+        for name, child in self.named_children():
+            yield from ((f"{name}.{below}", p) for below, p in child.named_parameters())
+
+    def get_submodule(self, name):
+        module = self
+        for part in name.split("."):
+            module = module.children_by_name[part]
+        return module
+
+
+class Leaf(Module):
+    pass
+
+
+class Block(Module):
+    pass
+
+
+def block(width):
+    return Block(a=Leaf([Parameter(width, width)]))
+
+
+def a_step(names=("h.0", "h.1"), saved=()):
+    """A batch of 1000 bytes goes through modules that each make 400 bytes and read what the one before made; the backward runs the
+    last first, makes 400 bytes for each and lets go of what the forward made. `saved`: modules that keep a tensor of 50 more."""
+    recording = Recording(calls=[ModuleCall("", "Net", -1)], older=[WEIGHT])
+    events, made = recording.events, {}
+
+    def alloc(size, call=-1, window=-1):
+        recording.sizes.append(size)
+        events.append(Event("alloc", len(recording.sizes) - 1, size, call, window))
+        return len(recording.sizes) - 1
+
+    last = alloc(1000)
+    events.append(Event("enter", 0, 0, 0))
+    for place, name in enumerate(names):
+        call = len(recording.calls)
+        recording.calls.append(ModuleCall(name, "Block", 0))
+        events.append(Event("enter", call, 0, call))
+        events.append(Event("node", place, 0, call))
+        made[name] = [alloc(400, call)] + ([alloc(50, call)] if name in saved else [])
+        given = [Tensor(0, 400, (100,), "float32", True)]
+        recording.ops.append(DispatchedOp("mm", given, given * len(made[name]), 10, "product"))
+        recording.reads.append([last, -1])
+        recording.makes.append(made[name])
+        events.append(Event("op", len(recording.ops) - 1, 0, call))
+        events.append(Event("save", last, 0, call))
+        events.append(Event("leave", call, 0, call))
+        last = made[name][0]
+    events.append(Event("leave", 0, 0, 0))
+    events.append(Event("end", last))
+    recording.loss = last
+    for place, name in reversed(list(enumerate(names))):
+        window = len(recording.windows)
+        recording.windows.append(("MmBackward0", place))
+        events.append(Event("window", window, 0, -1, window))
+        gradient = alloc(400, -1, window)
+        for number in (*made[name], gradient):
+            events.append(Event("free", number, recording.sizes[number], -1, window))
+    return recording
+
+
+def storages_of(recording):
+    return Storages(structure_of(recording, STACKS, {WEIGHT: "weight"}))
+
+
+class Stacks(unittest.TestCase):
+    def test_siblings_of_one_kind_are_a_stack(self):
+        root = Module(wte=Leaf([Parameter(9, 4)]), h=Module(**{"0": block(4), "1": block(4), "2": block(8)}))
+        self.assertEqual(find_stacks(root), [["h.0", "h.1"]])
+
+    def test_leaves_side_by_side_are_none(self):
+        self.assertEqual(find_stacks(Module(q=Leaf([Parameter(4, 4)]), k=Leaf([Parameter(4, 4)]))), [])
+
+
+class Structures(unittest.TestCase):
+    def test_a_run_of_a_block_is_a_call_with_its_backward(self):
+        structure = structure_of(a_step(), STACKS, {WEIGHT: "weight"})
+        self.assertEqual([call.member for call in structure.calls], ["h.0", "h.1"])
+        self.assertTrue(all(part.has_backward for part in structure.parts))
+        self.assertEqual(structure.parameter_reads, [{"weight"}, {"weight"}])
+        self.assertEqual(structure.before_root, {0})
+        backward = [structure.part_of_event[i] for i, e in enumerate(structure.recording.events) if e.what == "free"]
+        self.assertEqual(backward, [1, 1, 0, 0])
+
+    def test_what_another_recording_has_beside_goes_to_a_neighbor(self):
+        names = [f"m{i}" for i in range(10)]
+        base, other = (structure_of(a_step(n), [], {}) for n in (names, [*names[:4], "more", *names[4:]]))
+        self.assertTrue(align(base, other))
+        self.assertEqual([len(part.made) for part in other.parts], [1, 1, 1, 2, 1, 1, 1, 1, 1, 1])
+
+    def test_other_modules_are_another_model(self):
+        base, other = (structure_of(a_step(n), [], {}) for n in (("a", "b"), ("c", "d")))
+        self.assertFalse(align(base, other))
+
+
+class Values(unittest.TestCase):
+    def test_what_one_call_makes_and_another_reads_is_a_value(self):
+        values = find_values(storages_of(a_step()))
+        self.assertEqual([(v.maker, v.readers) for v in values], [(-1, {0}), (0, {1}), (1, set())])
+
+    def test_a_value_that_a_recording_lacks_is_missing_there(self):
+        first, second = a_step(), a_step(saved=("h.0",))
+        second.reads[1].append(second.makes[0][1])
+        lists = aligned_values([storages_of(first), storages_of(second)])
+        self.assertEqual(len(lists[0]), len(lists[1]))
+        self.assertEqual([v.key == MISSING for v in lists[0]].count(True), 1)
+        self.assertEqual([v.key == MISSING for v in lists[1]].count(True), 0)
+
+
+class Played(unittest.TestCase):
+    def setUp(self):
+        self.storages = storages_of(a_step())
+        self.interface = interfaces_of([self.storages], {"weight": 0})[0]
+
+    def tapes(self):
+        """What the recording did, by hand: each call makes its output, reads its input until its backward has run."""
+        given = [{"storage": 0, "bytes": 400, "kept": False}]
+        first = CallTape(forward=[[["alloc", 0, 400]]], outputs=given,
+                         backward=[[["alloc", 1, 400], ["release_input", 0], ["free", 1]]])
+        second = CallTape(forward=[[["alloc", 0, 400]]], outputs=given,
+                          backward=[[["alloc", 1, 400], ["release_input", 0], ["free", 1]]])
+        return [first, second]
+
+    def test_the_peak_is_that_of_the_recording(self):
+        """Batch 1000, two outputs of 400 and a gradient of 400."""
+        replay = Replay(self.storages, self.interface, self.tapes())
+        self.assertEqual((replay.run(), replay.errors), (2200, []))
+        self.assertEqual(recorded_peak(self.storages), 2200)
+
+    def test_what_goes_twice_is_an_error(self):
+        tapes = self.tapes()
+        tapes[1].backward[0].append(["free", 1])
+        replay = Replay(self.storages, self.interface, tapes)
+        replay.run()
+        self.assertEqual(replay.errors, ["(1, 1) is freed twice"])
+
+
+class Points(unittest.TestCase):
+    def model(self, batch, limits=(), modules=("",)):
+        return {"modules": list(modules), "parameters": [], "buffers": [], "limits": list(limits),
+                "points": [{"dimensions": {"batch": batch}}]}
+
+    def put(self, *models):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "model.json"
+            for model in models:
+                path.write_text(json.dumps(with_points_before(str(path), model)))
+            return json.loads(path.read_text())
+
+    def test_the_largest_batch_stands_first_and_each_once(self):
+        model = self.put(self.model(2, ["a"]), self.model(8, ["b"]), self.model(1, ["a"]), self.model(8))
+        self.assertEqual([p["dimensions"]["batch"] for p in model["points"]], [8, 2, 1])
+        self.assertEqual(model["limits"], ["a", "b"])
+
+    def test_sizes_of_another_model_are_refused(self):
+        with self.assertRaisesRegex(CaptureError, "With other sizes the script trains another model: its modules differ."):
+            self.put(self.model(2), self.model(4, modules=("", "h")))
+
+
+if __name__ == "__main__":
+    unittest.main()

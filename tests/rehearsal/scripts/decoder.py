@@ -1,0 +1,87 @@
+"""A decoder, trained in the ways that its first word names; run by capture_test.py, which captures it."""
+
+import argparse
+import os
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+parser = argparse.ArgumentParser()
+parser.add_argument("mode", nargs="?", default="plain",
+                    choices=["plain", "ddp", "batch_norm", "checkpoints", "two", "short", "cpu", "raises"])
+parser.add_argument("--batch-size", type=int, default=2)
+parser.add_argument("--dtype", default="bfloat16")
+options = parser.parse_args()
+WIDTH, HEADS, WORDS, LENGTH = 256, 4, 1024, 128
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention, self.projection = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = self.attention(self.before(x)).view(*x.shape[:2], 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(*parts, is_causal=True)
+        x = x + self.projection(y.transpose(1, 2).reshape(x.shape))
+        return x + self.down(F.gelu(self.up(self.between(x))))
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.words(ids)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if options.mode == "checkpoints" else block(x)
+        return F.cross_entropy(self.head(self.norm(x)).float().view(-1, WORDS), ids.view(-1))
+
+
+class Normed(nn.Module):
+    """Its running mean is float32, whatever its weight is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 3, padding=1)
+        self.norm = nn.BatchNorm2d(32)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.norm(self.stem(images))).mean((2, 3))
+        return self.head(x).float().square().mean()
+
+
+device = "cpu" if options.mode == "cpu" else "cuda"
+if options.mode == "ddp":
+    torch.distributed.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+
+
+def build() -> nn.Module:
+    return (Normed() if options.mode == "batch_norm" else Decoder()).to(device, getattr(torch, options.dtype))
+
+
+models = [build() for _ in range(2 if options.mode == "two" else 1)]
+if options.mode == "ddp":
+    models = [nn.parallel.DistributedDataParallel(model) for model in models]
+optimizer = torch.optim.AdamW([p for model in models for p in model.parameters()], lr=1e-4)
+for step in range(1 if options.mode == "short" else 20):
+    if options.mode == "raises" and step == 1:
+        raise ValueError("The data are of another length.")
+    for model in models:
+        if options.mode == "batch_norm":
+            model(torch.randn(options.batch_size, 3, 32, 32, device=device)).backward()
+        else:
+            model(torch.randint(0, WORDS, (options.batch_size, LENGTH), device=device)).backward()
+    if options.mode == "ddp":
+        torch.nn.utils.clip_grad_norm_(models[0].parameters(), 0.5)
+    optimizer.step()
+    optimizer.zero_grad()
