@@ -317,6 +317,10 @@ void read_optimizer(const JsonValue& value, Recipe& recipe, JsonErrors& errors) 
   }
   if (const JsonValue* member = given("foreach")) read_json(*member, foreach, errors);
   if (const JsonValue* member = given("fused")) read_json(*member, fused, errors);
+  if (const JsonValue* member = given("clip_grad_norm")) {
+    double norm = 0;
+    if (read_json(*member, norm, errors)) optimizer.clip_grad_norm = norm;
+  }
   object.optional("weight_decay", optimizer.weight_decay, RealRange{0, 1e6});
   object.optional("momentum", optimizer.momentum, RealRange{0, 1});
   object.finish(UnknownKeys::Ignore);

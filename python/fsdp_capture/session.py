@@ -47,6 +47,7 @@ class Session:
         self._described: dict[str, Any] = {}
         self._addresses: dict[tuple[str, bool], dict[int, str]] = {}
         self._cast: Callable[[Any], Any] = lambda x: x
+        self._clip_norm: Optional[float] = None
 
     def install(self, torch: Any) -> None:
         self._torch = torch
@@ -61,6 +62,15 @@ class Session:
             return real(tensors, *args, **kwargs)
 
         torch.autograd.backward = backward
+        clip = torch.nn.utils.clip_grad_norm_
+
+        @functools.wraps(clip)
+        def clip_grad_norm_(parameters, max_norm, *args, **kwargs):
+            # With an infinite one, as accelerate and Trainer ask for a norm alone, the collectives are the same.
+            self._clip_norm = min(float(max_norm), sys.float_info.max)
+            return clip(parameters, max_norm, *args, **kwargs)
+
+        torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = clip_grad_norm_
 
     def _step_ended(self) -> None:
         self._backwards.append(self._phases.backwards)
@@ -162,7 +172,7 @@ class Session:
             "batch_option": self._batch_option,
             "framework": str(self._torch.__version__),
             "gpu": properties.name,
-            "limits": self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD],
+            "limits": list(dict.fromkeys(self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD])),
             "accumulation": self._backwards[1] - self._backwards[0],
             "optimizer": {
                 "kind": self._kind_of(optimizer),
@@ -172,6 +182,7 @@ class Session:
                 "fused": bool(group.get("fused")),
                 "weight_decay": float(group.get("weight_decay", 0) or 0),
                 "momentum": group.get("momentum", 0) or 0,
+                "clip_grad_norm": self._clip_norm,
             },
         }
 
