@@ -156,7 +156,8 @@ void keep_recorded(const ModelSpec& spec, Space& space) {
   });
   for (const Model& model : points) {
     const Dimension* batch = find_dimension(model.dimensions, kBatchDimension);
-    if (batch != nullptr) space.max_micro_batch = std::max(space.max_micro_batch, static_cast<std::int64_t>(batch->value));
+    if (batch != nullptr)
+      space.max_micro_batch = std::max(space.max_micro_batch, static_cast<std::int64_t>(batch->value));
   }
   std::erase_if(space.checkpoint_modes, [&](CheckpointMode mode) { return mode != CheckpointMode::Full || !can; });
 }

@@ -149,9 +149,11 @@ class CallWalk {
   }
   bool casts_loss() const { return model_.loss >= 0 && returned_loss_bytes() != loss_bytes(); }
 
-  /// A captured loss may lie in a larger storage: mse_loss leaves its scalar where the differences of all elements had room.
+  /// A captured loss may lie in a larger storage: mse_loss leaves its scalar where the differences of all elements had
+  /// room.
   std::int64_t loss_gradient_bytes() const {
-    const bool is_captured = model_.loss >= 0 && !model_.calls.empty() && model_.blocks[model_.calls.back().block].recorded;
+    const bool is_captured =
+        model_.loss >= 0 && !model_.calls.empty() && model_.blocks[model_.calls.back().block].recorded;
     if (!is_captured) return returned_loss_bytes();
     return size_of(model_.values[model_.loss].dtype.value_or(in_.activation)).count();
   }
