@@ -146,14 +146,18 @@ tl::expected<std::optional<Seconds>, Failure> record(const Capture& capture, con
     RehearsalSettings settings = capture.settings;
     settings.command = command_for(capture, batch);
     settings.capture = folder + "/captured.json";
+    settings.capture_command = capture.settings.command;
     settings.capture_batch_option = capture.batch_words.value_or("");
     const auto runs = rehearse_all(settings, output, folder, supervision);
-    if (!runs) return tl::unexpected(runs.error());
-    if (!*runs) return std::nullopt;
-    seconds += (*runs)->facts.seconds;
+    if (runs && !*runs) return std::nullopt;
+    // A recorder that gives up ends the script, and how the script ended then says nothing of why.
+    const bool is_written = read_json_file(settings.capture).has_value();
+    if (!runs && !is_written) return tl::unexpected(runs.error());
     if (const auto why = refusal_in(settings.capture)) {
       return tl::unexpected(run_failure(batch ? fmt::format("batch {}", *batch) : "", *why, ""));
     }
+    if (!runs) return tl::unexpected(runs.error());
+    seconds += (*runs)->facts.seconds;
   }
   return std::optional<Seconds>(seconds);
 }

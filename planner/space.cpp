@@ -9,6 +9,7 @@
 #include "core/base/split.h"
 #include "core/spec/captured_model.h"
 #include "planner/choice.h"
+#include "planner/predictors.h"
 
 namespace fsdp::planner {
 
@@ -154,6 +155,11 @@ void keep_recorded(const ModelSpec& spec, Space& space) {
   const bool can = std::all_of(points.begin(), points.end(), [&](const Model& model) {
     return can_checkpoint(model, activation_dtype(model, space.base));
   });
+  for (const Model& model : points) {
+    const Dimension* batch = find_dimension(model.dimensions, kBatchDimension);
+    if (batch != nullptr)
+      space.max_micro_batch = std::max(space.max_micro_batch, static_cast<std::int64_t>(batch->value));
+  }
   std::erase_if(space.checkpoint_modes, [&](CheckpointMode mode) { return mode != CheckpointMode::Full || !can; });
 }
 

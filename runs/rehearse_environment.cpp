@@ -92,7 +92,7 @@ std::vector<std::pair<std::string, std::string>> rehearsal_environment(const Reh
   if (!settings.capture.empty()) {
     JsonWriter command;
     command.begin_array();
-    for (const std::string& word : settings.command) command.value(word);
+    for (const std::string& word : settings.capture_command) command.value(word);
     command.end_array();
     result.emplace_back("FSDP_REHEARSAL_CAPTURE", settings.capture);
     result.emplace_back("FSDP_REHEARSAL_COMMAND", std::move(command).take());

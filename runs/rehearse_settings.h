@@ -72,6 +72,7 @@ struct RehearsalSettings {
   std::string apply;                     ///< File of a plan to put into the script; empty: none.
   std::string apply_name;                ///< What the user calls it.
   std::string capture;                   ///< File for the model that is captured; empty: none is.
+  std::vector<std::string> capture_command;  ///< Without the words that say a batch.
   std::string capture_batch_option;      ///< How the script is told its batch: "--batch-size {}"; empty: not known.
   bool allow_writes = false;             ///< The script writes to the user's disk.
   std::vector<CommunicatorMemory> nccl;  ///< By ranks; the last serves for all other sizes.

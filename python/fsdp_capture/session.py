@@ -192,7 +192,7 @@ class Session:
             "framework": str(self._torch.__version__),
             "gpu": properties.name,
             "initialization": {"cpu": "cpu", "meta": "meta"}.get(self.unwrapped.made_on, "device"),
-            "limits": self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD],
+            "limits": list(dict.fromkeys(self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD])),
             "accumulation": self._backwards[1] - self._backwards[0],
             "optimizer": {
                 "kind": self._kind_of(optimizer),

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kFile = R"({
 "format_version": "1.0", "kind": "captured_model", "name": "Net", "source": "captured from `python train.py`",
 "command": ["python", "train.py"], "framework": "2.11.0", "gpu": "NVIDIA L4", "accumulation": 2,
-"optimizer": {"kind": "sgd", "class": "SGD", "foreach": true, "fused": false, "momentum": 0.5},
+"optimizer": {"kind": "sgd", "class": "SGD", "foreach": true, "fused": false, "momentum": 0.5, "clip_grad_norm": 2},
 "modules": [{"name": "", "class": "Net", "called": true}, {"name": "layers", "class": "ModuleList", "called": false},
             {"name": "layers.0", "class": "Linear", "called": true}, {"name": "layers.1", "class": "Linear"}],
 "parameters": [
@@ -101,6 +101,7 @@ TEST(CapturedModel, IsASpecWithARecipeOfItsOwn) {
   EXPECT_EQ(spec.recipes[0].accumulation, 2);
   EXPECT_EQ(spec.recipes[0].optimizer.kind, OptimizerKind::Sgd);
   EXPECT_EQ(spec.recipes[0].optimizer.momentum, 0.5);
+  EXPECT_EQ(spec.recipes[0].optimizer.clip_grad_norm, 2.0);
   EXPECT_EQ(spec.recipes[0].mixed_precision, MixedPrecision{});
   ASSERT_EQ(spec.dimensions.size(), 2U);
   EXPECT_EQ(spec.dimensions[0].value.text, "2");

@@ -1,0 +1,84 @@
+"""Scripts that are captured (capture_scripts/), the plans that each is held against, and scripts that cannot be captured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "4")
+
+# The search takes one unit where all fits, so each block is asked to be one.
+PLANS = {
+    "replicated": ("--strategy", "NO_SHARD", "--activation-checkpointing", "none"),
+    "sharded": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "none", "--wrap", "blocks"),
+    "hybrid": ("--shard", "2", "--replicate", "2", "--activation-checkpointing", "none", "--wrap", "blocks"),
+    "checkpointed": ("--strategy", "FULL_SHARD", "--activation-checkpointing", "full", "--wrap", "blocks"),
+    "searched": (),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    title: str
+    words: tuple[str, ...]  # the script and what it is told
+    launcher: tuple[str, ...] = ()  # of Python
+    options: tuple[str, ...] = ()  # of the capture
+    is_quick: bool = False  # captured_scripts_test.py runs it, 14 s of CPU each
+    refusal: str = ""  # part of the sentence that is printed in place of a capture
+
+
+def _published(name: str, title: str, *words: str, is_quick: bool = False) -> Case:
+    return Case("-".join((name, *words)).lower(), title, ("published.py", name, *words), is_quick=is_quick)
+
+
+def _by_hand(name: str, title: str, is_quick: bool = False) -> Case:
+    return Case(name.lower(), title, ("by_hand.py", name), is_quick=is_quick)
+
+
+CASES = (
+    _published("Llama", "Llama"),
+    _published("Qwen2", "Qwen2, tied embeddings", "tied", is_quick=True),
+    _published("Qwen3", "Qwen3"),
+    _published("Mistral", "Mistral"),
+    _published("Gemma2", "Gemma 2"),
+    _published("Phi3", "Phi-3"),
+    _published("Mixtral", "Mixtral"),
+    _published("Qwen3Moe", "Qwen3-MoE"),
+    _published("GPT2", "GPT-2, dropout"),
+    _published("BERT", "BERT, dropout"),
+    _published("T5", "T5, dropout"),
+    _published("Whisper", "Whisper"),
+    _published("ViT", "ViT"),
+    _published("Swin", "Swin"),
+    _published("ConvNext", "ConvNeXt"),
+    _published("Wav2Vec2", "Wav2Vec2, dropout"),
+    _published("resnet50", "torchvision's ResNet-50, fp32, SGD with momentum", "float32", "sgd"),
+    _published("Qwen2", "Qwen2, fp32 under autocast", "autocast", is_quick=True),
+    _published("GPT2", "GPT-2, fp32", "float32"),
+    _published("Llama", "Llama, frozen embedding", "frozen"),
+    _by_hand("Decoder", "a decoder by hand"),
+    _by_hand("Chunked", "a loss in chunks", is_quick=True),
+    _by_hand("TwoLosses", "two losses"),
+    _by_hand("OwnFunction", "an autograd.Function of its own", is_quick=True),
+    _by_hand("DiT", "a diffusion Transformer, fp32"),
+    _by_hand("DLRM", "a DLRM, fp32"),
+    _by_hand("UNet", "a U-Net, fp32", is_quick=True),
+    _by_hand("MLP", "an MLP, fp32"),
+    _by_hand("LoRA", "LoRA by hand", is_quick=True),
+    Case("accumulates", "Qwen2, 4 micro-batches", ("loops.py", "accumulates")),
+    Case("evaluates", "Qwen2, evaluation between steps", ("loops.py", "evaluates")),
+    Case("ddp", "Qwen2, DDP, autocast, 2 micro-batches", ("loops.py", "ddp"), TORCHRUN, ("--gpus", "4")),
+    Case("trainer", "Qwen2, transformers' Trainer, bf16=True", ("loops.py", "trainer")),
+    Case("accelerate", "Qwen2, accelerate, mixed_precision=bf16", ("loops.py", "accelerated")),
+)
+
+REFUSED = (
+    Case("gan", "a GAN", ("../scripts/gan.py",), refusal="One model is captured"),
+    Case("qwen3-tts", "Qwen3-TTS, whose fine-tuning calls parts of the model", ("qwen3_tts.py",), refusal="One model is captured"),
+    Case("recomputes", "a script that checkpoints itself", ("published.py", "Llama", "recomputes"),
+         refusal="checkpoints activations itself"),
+    Case("short", "two steps", ("published.py", "Llama", "short"), refusal="The script ended after 2 steps"),
+    Case("only-looks", "no training", ("loops.py", "only_looks"), refusal="The script ended after 0 steps"),
+    Case("engine", "accelerate with its FSDP plugin", ("loops.py", "engine"), TORCHRUN, ("--gpus", "4"),
+         refusal="its FSDP plugin"),
+)

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Scripts, captured and planned, next to what they do under the plans: the table in docs/capture_proof.md.
+
+    capture_proof.py --command PATH --results FOLDER [NAME...]   captures and rehearses; NAME is a script of capture_cases.py
+    capture_proof.py --results FOLDER --document FILE            writes the results into a Markdown file
+
+Run by a Python that has torch, transformers, accelerate and torchvision. Exit: 0 all are as expected, 1 one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import math
+import os
+import pathlib
+import statistics
+import sys
+from typing import Any
+
+from capture_cases import CASES, PLANS, REFUSED, Case
+from capture_runs import TERMS, Failed, Runner, difference, problems_of
+
+MOST_OFF = 0.005  # requested and allocated
+BEGIN, END = "<!-- results: made by ./scripts/capture_proof -->\n", "<!-- end of results -->"
+
+
+def run_all(cases: list[Case], runner: Runner, results: pathlib.Path) -> int:
+    def run(case: Case) -> int:
+        found = runner.run(case)
+        (results / f"{case.name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        wrong = wrong_in(case, found)
+        print(f"{'FAILED' if wrong else 'passed'}  {case.name}", *wrong, sep="\n        ", flush=True)
+        return bool(wrong)
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return int(any(list(pool.map(run, cases))))
+
+
+def wrong_in(case: Case, found: dict[str, Any]) -> list[str]:
+    refused = found.get("refused", "")
+    if case.refusal:
+        return [] if case.refusal in refused else [f"It is not refused with \"{case.refusal}\": {refused or 'it is captured'}"]
+    if refused:
+        return [refused]
+    return [f"{name}: {problem}" for name, plan in found["plans"].items() for problem in problems_of(plan, MOST_OFF)]
+
+
+def percent(value: float) -> str:
+    text = f"{100 * value:+.3f}"
+    return "0" if float(text) == 0 else text
+
+
+def row_of(case: Case, found: dict[str, Any]) -> list[str]:
+    """The worst of each plan's requested and allocated, and each plan's reserved."""
+    cells = []
+    for name in PLANS:
+        plan = found["plans"][name]
+        if "failed" in plan:
+            cells.append("failed")
+            continue
+        cells.append(" / ".join(percent(difference(plan[term])) for term in TERMS))
+    plans = [plan for plan in found["plans"].values() if "failed" not in plan]
+    same = all(plan["collectives"][0] == plan["collectives"][1] for plan in plans)
+    return [case.title, f"{found['seconds']:.0f}", *cells, "equal" if same else "differ"]
+
+
+def summary_of(founds: list[dict[str, Any]]) -> list[str]:
+    plans = [plan for found in founds for plan in found["plans"].values()]
+    compared = [plan for plan in plans if "failed" not in plan]
+    equal = sum(plan["collectives"][0] == plan["collectives"][1] for plan in compared)
+    lines = [f"{len(founds)} scripts, {len(plans)} plans, of which {len(compared)} could be compared. Kinds, counts and payloads of the collectives of a",
+             f"steady step are equal in {equal}.", "", "| of a steady step | median | nine of ten within | worst |", "|---|---:|---:|---:|"]
+    for term in TERMS:
+        off = sorted(abs(difference(plan[term])) for plan in compared)
+        tenth = off[math.ceil(0.9 * len(off)) - 1]
+        lines.append(f"| {term} | {100 * statistics.median(off):.3f} % | {100 * tenth:.3f} % | {100 * off[-1]:.3f} % |")
+    return lines
+
+
+def table(header: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
+    marks = ["---"] * left + ["---:"] * (len(header) - left)
+    return ["| " + " | ".join(cells) + " |" for cells in (header, marks, *rows)]
+
+
+def document(results: pathlib.Path, path: pathlib.Path) -> None:
+    def read(case: Case) -> dict[str, Any] | None:
+        file = results / f"{case.name}.json"
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+    founds = [(case, found) for case in CASES if (found := read(case)) and "plans" in found]
+    lines = summary_of([found for _, found in founds])
+    lines += ["", "Each cell: requested / allocated / reserved, predicted against rehearsed, in percent.", ""]
+    lines += table(["script", "capture, CPU s", *PLANS, "collectives"], [row_of(case, found) for case, found in founds])
+    refused = [[case.title, found["refused"].removeprefix("error: ")] for case in (*REFUSED, *CASES)
+               if (found := read(case)) and "refused" in found]
+    lines += ["", "What cannot be captured, and what is printed:", "", *table(["script", "sentence"], refused, left=2), ""]
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    path.write_text(before + BEGIN + "\n".join(lines) + END + rest.partition(END)[2], encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--command", type=pathlib.Path)
+    parser.add_argument("--results", type=pathlib.Path, required=True)
+    parser.add_argument("--document", type=pathlib.Path)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    if (arguments.command is None) == (arguments.document is None):
+        parser.error("Give one of --command and --document.")
+    if arguments.document:
+        document(arguments.results, arguments.document)
+        return 0
+    every = [*CASES, *REFUSED]
+    unknown = set(arguments.names) - {case.name for case in every}
+    if unknown:
+        parser.error(f"There is no {sorted(unknown)[0]}. There are: {' '.join(case.name for case in every)}")
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    folder = arguments.results.resolve() / "work"
+    chosen = [case for case in every if not arguments.names or case.name in arguments.names]
+    try:
+        return run_all(chosen, Runner(arguments.command.resolve(), folder, {}), arguments.results)
+    except Failed as failed:
+        sys.exit(str(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
