@@ -69,13 +69,13 @@ struct RehearsalSettings {
   Seconds timeout{600};
   std::optional<EventBound> bound;  ///< Empty: both, where it matters.
   std::string routing = "balanced";
-  std::string apply;                     ///< File of a plan to put into the script; empty: none.
-  std::string apply_name;                ///< What the user calls it.
-  std::string capture;                   ///< File for the model that is captured; empty: none is.
+  std::string apply;                         ///< File of a plan to put into the script; empty: none.
+  std::string apply_name;                    ///< What the user calls it.
+  std::string capture;                       ///< File for the model that is captured; empty: none is.
   std::vector<std::string> capture_command;  ///< Without the words that say a batch.
-  std::string capture_batch_option;      ///< How the script is told its batch: "--batch-size {}"; empty: not known.
-  bool allow_writes = false;             ///< The script writes to the user's disk.
-  std::vector<CommunicatorMemory> nccl;  ///< By ranks; the last serves for all other sizes.
+  std::string capture_batch_option;          ///< How the script is told its batch: "--batch-size {}"; empty: not known.
+  bool allow_writes = false;                 ///< The script writes to the user's disk.
+  std::vector<CommunicatorMemory> nccl;      ///< By ranks; the last serves for all other sizes.
   DeviceTerm context;
   std::optional<Bytes> cudnn_workspace;  ///< Of every plan; empty: what cuDNN says for the card.
   std::string snapshot;                  ///< File to write; empty: none.

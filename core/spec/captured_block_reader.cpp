@@ -141,7 +141,6 @@ class BlockReader {
   void read_tapes(const JsonValue& value) {
     if (!expect_type(value, JsonType::Array, "a list", errors_)) return;
     for (const JsonValue& item : value.elements) {
-      const std::size_t before = recording_.tapes.size();
       RecordedTape tape;
       if (!read_tape(item, tape)) continue;
       if (recording_.find(tape.dtype, tape.checkpointed) != nullptr) {
@@ -153,7 +152,6 @@ class BlockReader {
         errors_.add(place_of(item, *mistake), mistake->what, "Capture the script again.");
         continue;
       }
-      if (before > 0) check_same_gradients(item, recording_.tapes.front(), tape);
       recording_.tapes.push_back(std::move(tape));
     }
     if (value.elements.empty()) errors_.add(value, "A block has at least one tape.", "Capture the script again.");
@@ -166,23 +164,6 @@ class BlockReader {
       if (index >= 0 && static_cast<std::size_t>(index) < place->elements.size()) place = &place->elements[index];
     }
     return place == nullptr ? tape : *place;
-  }
-
-  /// Which parameters get a gradient does not depend on how a block was run.
-  void check_same_gradients(const JsonValue& value, const RecordedTape& one, const RecordedTape& other) {
-    if (gradients_of(one) == gradients_of(other)) return;
-    errors_.add(value, "Its backward makes gradients of other parameters than that of the first tape.",
-                "Capture the script again.");
-  }
-
-  std::vector<bool> gradients_of(const RecordedTape& tape) const {
-    std::vector<bool> has_gradient(block_.parameters.size(), false);
-    for (const auto& events : tape.backward) {
-      for (const RecordedEvent& event : events) {
-        if (event.kind == Kind::ParamGrad) has_gradient[event.index] = true;
-      }
-    }
-    return has_gradient;
   }
 
   bool read_tape(const JsonValue& value, RecordedTape& tape) {

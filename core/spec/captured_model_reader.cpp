@@ -249,22 +249,35 @@ class PointReader {
   /// What the tapes do in backward, and what the graph and the parameters say.
   void check_gradients(const JsonValue& calls) {
     const ModelIndex index = index_of(model_);
-    std::vector<bool> has_gradient(model_.parameters.size(), false);
     for (std::size_t c = 0; c < model_.calls.size() && errors_.empty(); ++c) {
       const Call& call = model_.calls[c];
       const Block& block = model_.blocks[call.block];
       for (std::size_t o = 0; o < block.ops.size(); ++o) {
         const bool in_backward = index.in_backward[static_cast<std::size_t>(index.call_begin[c]) + o];
-        for (const RecordedTape& tape : block.recorded->tapes) {
-          note_gradients(call, tape.backward[o], has_gradient);
-          if (in_backward || tape.backward[o].empty()) continue;
-          errors_.add(calls.elements[c],
-                      fmt::format("Op {} ({}) of its block has a backward, and no gradient reaches it.", o,
-                                  block.recorded->op_names[o]),
-                      std::string(kAgain));
-          return;
-        }
+        const auto has_events = [&](const RecordedTape& tape) { return !tape.backward[o].empty(); };
+        const auto& tapes = block.recorded->tapes;
+        if (in_backward || std::none_of(tapes.begin(), tapes.end(), has_events)) continue;
+        errors_.add(calls.elements[c],
+                    fmt::format("Op {} ({}) of its block has a backward, and no gradient reaches it.", o,
+                                block.recorded->op_names[o]),
+                    std::string(kAgain));
+        return;
       }
+    }
+    if (model_.blocks.empty()) return;
+    for (const RecordedTape& tape : model_.blocks.front().recorded->tapes) {
+      check_gradients_of(calls, tape.dtype, tape.checkpointed);
+    }
+  }
+
+  /// Which parameters get a gradient does not depend on how the step was run; by which of several calls that use one,
+  /// it may.
+  void check_gradients_of(const JsonValue& calls, Dtype dtype, bool is_checkpointed) {
+    std::vector<bool> has_gradient(model_.parameters.size(), false);
+    for (const Call& call : model_.calls) {
+      const RecordedTape* tape = model_.blocks[call.block].recorded->find(dtype, is_checkpointed);
+      if (tape == nullptr) return;
+      for (const auto& events : tape->backward) note_gradients(call, events, has_gradient);
     }
     for (std::size_t p = 0; p < has_gradient.size() && errors_.empty(); ++p) {
       const Parameter& parameter = model_.parameters[p];
