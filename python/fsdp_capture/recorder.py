@@ -80,6 +80,7 @@ class Recording:
     sizes: list[int] = field(default_factory=list)  # [num allocations]
     gradients: dict[int, str] = field(default_factory=dict)  # allocation -> parameter
     loss: int = -1  # allocation
+    loss_bytes: int = 0  # of the tensor: mse_loss leaves its scalar where the differences of all elements had room
     unmatched: int = 0
     recomputes: bool = False  # modules run again in the backward, though nobody here asked for it
     peak: int = 0  # requested bytes above what was there at the start
@@ -137,8 +138,10 @@ class Recorder:
         if self._mode is not None:
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
-            address = loss.untyped_storage().data_ptr() if loss is not None else 0
-            with self._torch._C._profiler._RecordFunctionFast(f"{ENDED}{address:x}"):
+            address, size = 0, 0
+            if loss is not None:
+                address, size = loss.untyped_storage().data_ptr(), loss.numel() * loss.element_size()
+            with self._torch._C._profiler._RecordFunctionFast(f"{ENDED}{address:x}|{size}"):
                 pass
 
     def stop(self) -> Recording:
@@ -279,7 +282,7 @@ class _Join:
             elif event.what in ("save", "end"):
                 event.number = alive.get(extra, -1)
                 if event.what == "end":
-                    recording.loss = event.number
+                    recording.loss, recording.loss_bytes = event.number, event.bytes
             elif event.what == "op":
                 op = recording.ops[event.number]
                 recording.reads += [[]] * (event.number + 1 - len(recording.reads))
@@ -324,7 +327,8 @@ class _Walker:
             self._add(moment, Event("op", int(name.split("|")[1]), 0, call, window, recomputed))
             return
         if name.startswith(ENDED):
-            self._add(moment, Event("end"), int(name.split("|")[1], 16))
+            _, address, size = name.split("|")
+            self._add(moment, Event("end", bytes=int(size)), int(address, 16))
             return
         if name.startswith(MODULE) and window >= 0 and not recomputed:
             self._recording.recomputes = True

@@ -5,15 +5,16 @@ was recorded before anybody relies on it.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, Optional
 
 from fsdp_capture.tapes import CallTape, Interface
 from fsdp_capture.values import Storages
 
 
 class Replay:
-    def __init__(self, storages: Storages, interface: Interface, tapes: list[CallTape], carried: dict[int, int]) -> None:
+    def __init__(self, storages: Storages, interface: Interface, tapes: list[CallTape], carried: Optional[dict[int, int]] = None) -> None:
         """`carried`: TapeWriter.carried."""
+        carried = carried or {}
         self._storages, self._interface, self._tapes = storages, interface, tapes
         self._live = 0
         self._carried = [storages.structure.recording.sizes[number] for number in sorted(carried)]
@@ -119,9 +120,10 @@ class Replay:
             self._free(("gradient", name, call))
 
 
-def recorded_peak(storages: Storages, carried: dict[int, int]) -> int:
+def recorded_peak(storages: Storages, carried: Optional[dict[int, int]] = None) -> int:
     """Of what the tapes tell of, in the order in which it happened."""
     structure = storages.structure
+    carried = carried or {}
     live = peak = sum(structure.recording.events[position].bytes for position in carried.values())
     dropped = set(carried.values())
     for number in structure.before_root:

@@ -303,9 +303,9 @@ class TapeWriter:
                 continue
             gone = self._storages.gone.get(number)
             kept = gone is not None and gone.call == call and gone.is_backward
-            tape.outputs.append(
-                {"storage": self._local[number], "bytes": self._recording.sizes[number], "kept": kept}
-            )
+            is_loss = number == self._recording.loss
+            size = self._recording.loss_bytes if is_loss else self._recording.sizes[number]
+            tape.outputs.append({"storage": self._local[number], "bytes": size, "kept": kept})
         for op, part in enumerate(self._structure.calls[call].ops):
             tape.work.append(self._work(part))
             names = {self._recording.ops[d].name for d in self._structure.parts[part].dispatched}

@@ -135,7 +135,7 @@ class CallWalk {
     const auto make = [&](SingleTensor what, std::int64_t bytes) {
       sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
     };
-    make(SingleTensor::LossGrad, loss_gradient_bytes());
+    make(SingleTensor::LossGrad, returned_loss_bytes());
     if (!casts_loss()) return;
     make(SingleTensor::CastLossGrad, loss_bytes());
     const int id = in_.ids->of(SingleTensor::CastLossGrad);
@@ -150,15 +150,6 @@ class CallWalk {
     return output && is_returned ? size_of(*output).count() : loss_bytes();
   }
   bool casts_loss() const { return model_.loss >= 0 && returned_loss_bytes() != loss_bytes(); }
-
-  /// A captured loss may lie in a larger storage: mse_loss leaves its scalar where the differences of all elements had
-  /// room.
-  std::int64_t loss_gradient_bytes() const {
-    const bool is_captured =
-        model_.loss >= 0 && !model_.calls.empty() && model_.blocks[model_.calls.back().block].recorded;
-    if (!is_captured) return returned_loss_bytes();
-    return size_of(model_.values[model_.loss].dtype.value_or(in_.activation)).count();
-  }
 
   std::int64_t loss_bytes() const {
     for (std::size_t c = model_.calls.size(); c-- > 0;) {

@@ -47,7 +47,7 @@ def check_refusals(tester, model, plan):
         (f"models {model} --expanded", "It is a capture of small: it says what a step takes, and not what it computes."),
         (f"execute {plan}", "It is a capture of small:"),
         (f"execute {plan} --proof", "It is a capture of small:"),
-        (f"rehearse {plan}", "It is a capture of small:"),
+        (f"rehearse {plan} --python python3", "The captured command names its Python."),
     ):
         code, out, errors = tester.run(words)
         tester.check(code == 2 and not out and sentence in errors, f"{words}: exit code {code}: {out}{errors}")

@@ -147,6 +147,30 @@ TEST(RecordedTape, LetsGoOfAGradientThatWasUsedUp) {
   EXPECT_EQ(live_of(false) - live_of(true), Bytes(2 * 64 * 64 * 2));
 }
 
+// A second step begins with what the first one left, and so does its peak unless that goes before.
+TEST(RecordedTape, CarriesWhatAVariableHoldsIntoTheNextStep) {
+  constexpr std::int64_t kHeld = 1 << 26;
+  const Plan plan = plan_in(Dtype::BFloat16, std::nullopt, {1, 4});
+  const Cluster cluster = cluster_of({1, 4}, 90);
+  const Model model = model_of_spec(planner::small_transformer());
+  const auto live_of = [&](bool carries, bool drops) {
+    Model recorded = recorded_model(model, {plan}, cluster.gpu);
+    for (Block& block : recorded.blocks) {
+      if (block.kind != "token_embedding") continue;
+      RecordedTape& tape = block.recorded->tapes.front();
+      const int storage = static_cast<int>(tape.storage_op.size());
+      tape.storage_op.push_back(0);
+      auto& events = tape.forward.front();
+      if (drops) events.insert(events.begin(), {.kind = RecordedEvent::Kind::DropCarried, .index = 0});
+      if (carries) events.push_back({.kind = RecordedEvent::Kind::Carry, .index = storage, .value = kHeld});
+    }
+    const auto report = Predictor(recorded, cluster).report(in_units(plan, model));
+    return report ? report->memory.peaks.live : Bytes(0);
+  };
+  EXPECT_EQ(live_of(true, false) - live_of(false, false), Bytes(kHeld));
+  EXPECT_LT(live_of(true, true), live_of(true, false));
+}
+
 /// A capture of micro-batches of one, two and four sequences.
 std::vector<Model> captured_points() {
   std::vector<Model> points;

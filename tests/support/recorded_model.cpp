@@ -80,10 +80,10 @@ void write_values(JsonWriter& writer, const std::vector<Value>& values) {
 }
 
 void write_events(JsonWriter& writer, const std::vector<RecordedEvent>& events) {
-  constexpr std::array<std::string_view, 15> kNames = {"alloc",         "free",           "param_grad", "add_grad",
-                                                       "release_input", "release_output", "emit_grad",  "release_grad",
-                                                       "drop_grad",     "forward_grad",   "hold",       "hold_input",
-                                                       "share_grad",    "unshare_grad",   "workspace"};
+  constexpr std::array<std::string_view, 17> kNames = {
+      "alloc",      "free",         "param_grad", "add_grad",     "release_input", "release_output",
+      "emit_grad",  "release_grad", "drop_grad",  "forward_grad", "hold",          "hold_input",
+      "share_grad", "unshare_grad", "carry",      "drop_carried", "workspace"};
   writer.begin_array(JsonLayout::OneLine);
   for (const RecordedEvent& event : events) {
     writer.begin_array(JsonLayout::OneLine);
