@@ -216,10 +216,12 @@ class Session:
         """The script has ended by itself, or failed. What was recorded by then is a capture, if it has the script as it is."""
         if self._is_written:
             return
+        if not self._recordings and why:
+            return  # how the script failed is said by the rehearsal
         if not self._recordings:
             done = len(self._backwards)
             sentence = f"The script ended after {done} {'step' if done == 1 else 'steps'}, and a capture takes {_WARM_UP + 1} at least."
-            return self._fail(why or sentence, stop=False)
+            return self._fail(sentence, stop=False)
         for dtype, checkpointed in self._wanted:
             way = "with its blocks checkpointed" if checkpointed else "as it is"
             reason = f"PyTorch refused it: {why}" if why else "The script ended before."

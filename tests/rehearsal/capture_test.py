@@ -117,7 +117,7 @@ class CapturedScripts(unittest.TestCase):
             ("short", "The script ended after 1 step, and a capture takes 3 at least."),
             ("two", "One model is captured, and this script trains 2: Decoder, Decoder."),
             ("checkpoints", "The script checkpoints activations itself. Switch that off for the capture"),
-            ("cpu", "rank 0: The script put nothing on the GPU."),
+            ("cpu", "The script trains its Decoder on the CPU."),
             ("raises", "rank 0: The script raised ValueError: The data are of another length"),
         ):
             with self.subTest(mode=mode):
