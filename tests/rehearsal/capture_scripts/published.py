@@ -37,7 +37,7 @@ def classifier():
         config = T.ConvNextConfig(hidden_sizes=[32, 64, 128, 256], depths=[2, 2, 4, 2])
         return T.ConvNextForImageClassification(config), "pixel_values", (3, 64, 64)
     if NAME == "Wav2Vec2":
-        config = T.Wav2Vec2Config(**SMALL, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4, mask_time_prob=0)
+        config = T.Wav2Vec2Config(layerdrop=0.0, **SMALL, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4, mask_time_prob=0)
         return T.Wav2Vec2ForSequenceClassification(config), "input_values", (8000,)
     raise SystemExit(f"There is no model {NAME}.")
 
