@@ -52,6 +52,8 @@ Outcome run_command(const CommandLine& line, const Output& output) {
       return simulate_command(line, output);
     case Command::Explain:
       return explain_command(line, output);
+    case Command::Fit:
+      return fit_command(line, output);
     case Command::Capture:
       return capture_command(line, output);
     case Command::Rehearse:

@@ -11,7 +11,6 @@
 #include "command/cli_help.h"
 #include "command/cli_request.h"
 #include "core/base/files.h"
-#include "core/base/json_writer.h"
 #include "core/base/nearest.h"
 #include "core/base/parse_units.h"
 #include "core/cluster/cluster_library.h"
@@ -49,26 +48,9 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-/// The table as the rows of a JSON array, each an object of the exact values.
-std::string json_of_table(const Table& table) {
-  JsonWriter writer;
-  writer.begin_object();
-  writer.member("format_version", "1.0");
-  writer.key(table.name);
-  writer.begin_array();
-  for (const auto& row : table.rows) {
-    writer.begin_object(JsonLayout::OneLine);
-    for (std::size_t i = 0; i < row.size(); ++i) writer.member(table.columns[i].name, row[i].exact);
-    writer.end_object();
-  }
-  writer.end_array();
-  writer.end_object();
-  return std::move(writer).take();
-}
-
 void print(const Table& table, const Output& output) {
   if (output.format == Format::Json) {
-    output.console.out << json_of_table(table);
+    output.console.out << to_json(table);
   } else {
     output.print({table});
   }

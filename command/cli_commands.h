@@ -41,6 +41,7 @@ Outcome interrupted(const Output& output);
 Outcome plan_command(const CommandLine& line, const Output& output);
 Outcome simulate_command(const CommandLine& line, const Output& output);
 Outcome explain_command(const CommandLine& line, const Output& output);
+Outcome fit_command(const CommandLine& line, const Output& output);
 Outcome capture_command(const CommandLine& line, const Output& output);
 Outcome rehearse_command(const CommandLine& line, const Output& output);
 Outcome execute_command(const CommandLine& line, const Output& output);

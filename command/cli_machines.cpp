@@ -29,18 +29,6 @@ std::vector<int> numbers_of(const CommandLine& line, Option option, std::int64_t
   return numbers;
 }
 
-std::vector<std::string> names_of(const CommandLine& line, Errors& errors) {
-  const std::optional<std::string> text = line.value(Option::GpuName);
-  if (!text) return {};
-  const std::vector<std::string_view> parts = split(*text, ',');
-  std::vector<std::string> names(parts.begin(), parts.end());
-  if (std::find(names.begin(), names.end(), "") != names.end()) {
-    errors.push_back({std::string(flag_of(Option::GpuName)), fmt::format("\"{}\" has an empty name.", *text),
-                      "Write names with a comma between: --gpu L4,A10G."});
-  }
-  return names;
-}
-
 /// "A10G=1.2" or "1.2" for any GPU.
 std::vector<GpuPrice> prices_of(const CommandLine& line, Errors& errors) {
   const std::optional<std::string> text = line.value(Option::Price);
@@ -68,19 +56,41 @@ std::vector<GpuPrice> prices_of(const CommandLine& line, Errors& errors) {
 
 constexpr std::array kLists = {Option::Gpus, Option::Nodes, Option::GpuName};
 
+bool is_list(const CommandLine& line, Option option) {
+  return line.value(option).value_or("").find(',') != std::string::npos;
+}
+
 }  // namespace
+
+std::vector<std::string> gpu_names_of(const CommandLine& line, Errors& errors) {
+  const std::optional<std::string> text = line.value(Option::GpuName);
+  if (!text) return {};
+  const std::vector<std::string_view> parts = split(*text, ',');
+  std::vector<std::string> names(parts.begin(), parts.end());
+  if (std::find(names.begin(), names.end(), "") != names.end()) {
+    errors.push_back({std::string(flag_of(Option::GpuName)), fmt::format("\"{}\" has an empty name.", *text),
+                      "Write names with a comma between: --gpu L4,A10G."});
+  }
+  return names;
+}
+
+CommandLine without_lists(CommandLine line) {
+  for (const Option option : kLists) {
+    if (is_list(line, option)) line.values[static_cast<std::size_t>(option)].clear();
+  }
+  return line;
+}
 
 bool compares_machines(const CommandLine& line) {
   if (line.has(Option::AtMost) || line.has(Option::Objective) || line.has(Option::Price)) return true;
-  return std::any_of(kLists.begin(), kLists.end(),
-                     [&](Option option) { return line.value(option).value_or("").find(',') != std::string::npos; });
+  return std::any_of(kLists.begin(), kLists.end(), [&](Option option) { return is_list(line, option); });
 }
 
 MachineWords read_machine_words(const CommandLine& line, Errors& errors) {
   MachineWords words{.rest = line};
   words.range.gpus = numbers_of(line, Option::Gpus, kMostGpusPerNode, errors);
   words.range.nodes = numbers_of(line, Option::Nodes, kMostNodes, errors);
-  words.range.gpu_names = names_of(line, errors);
+  words.range.gpu_names = gpu_names_of(line, errors);
   OptionReader read(line, errors);
   if (const auto most = read.count(Option::AtMost)) {
     words.range.at_most = static_cast<int>(std::min<std::int64_t>(*most, kLargestCount - 1));

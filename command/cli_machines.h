@@ -10,6 +10,12 @@ namespace fsdp::planner {
 /// Whether a command line asks which of several machines is best: lists, a limit, an objective or prices.
 bool compares_machines(const CommandLine& line);
 
+/// The names of --gpu L4,A10G. Adds an empty one to `errors`.
+std::vector<std::string> gpu_names_of(const CommandLine& line, Errors& errors);
+
+/// The same command line without options that list machines.
+CommandLine without_lists(CommandLine line);
+
 /// What a command line says of several machines.
 struct MachineWords {
   MachineRange range;

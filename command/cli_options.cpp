@@ -13,6 +13,9 @@ constexpr std::array kCommands = {
     CommandInfo{Command::Simulate, "simulate", "PLAN", "Predict what the plan of a file costs."},
     CommandInfo{Command::Explain, "explain", "PLAN",
                 "Show what sets a plan's peak memory, and what each suggestion would change."},
+    CommandInfo{Command::Fit, "fit", "MODEL",
+                "Show the largest micro-batch and the longest sequence that fit each GPU. fit -- COMMAND captures a "
+                "script first."},
     CommandInfo{Command::Capture, "capture", "-- COMMAND",
                 "Make a model file of a training script, to plan it like a shipped model."},
     CommandInfo{Command::Rehearse, "rehearse", "PLAN|-- COMMAND",
@@ -32,13 +35,15 @@ constexpr std::array kCommands = {
 
 // Commands that take the same options.
 constexpr CommandSet kPlans = Command::Plan | Command::Simulate | Command::Explain;
-constexpr CommandSet kDescribes = Command::Plan | Command::Models;
+constexpr CommandSet kSearches = Command::Plan | Command::Fit;
+constexpr CommandSet kPredicts = kPlans | Command::Fit;
+constexpr CommandSet kDescribes = kSearches | Command::Models;
 constexpr CommandSet kRuns = Command::Rehearse | Command::Execute;
 constexpr CommandSet kScripts = Command::Rehearse | Command::Capture;
-constexpr CommandSet kOnMachines = kPlans | kScripts | Command::Export;
+constexpr CommandSet kOnMachines = kPredicts | kScripts | Command::Export;
 constexpr CommandSet kAnswers = kOnMachines | Command::Execute | Command::Replay | Command::Compare;
 constexpr CommandSet kPrintsJson =
-    kPlans | kRuns | Command::Replay | Command::Compare | Command::Models | Command::Gpus | Command::Doctor;
+    kPredicts | kRuns | Command::Replay | Command::Compare | Command::Models | Command::Gpus | Command::Doctor;
 constexpr CommandSet kPrints = kPrintsJson | Command::Capture;
 constexpr CommandSet kWrites =
     Command::Plan | Command::Explain | kRuns | Command::Capture | Command::Compare | Command::Export;
@@ -80,30 +85,30 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::Batch, "--batch", "N", kWork, kDescribes),
     of_choice(PlanChoice::Sequence, "--seq", "N", kWork, kDescribes),
     of_choice(PlanChoice::GlobalBatch, "--global-batch", "N", kWork, Command::Plan),
-    of_choice(PlanChoice::Accumulate, "--accumulate", "N", kWork, kPlans),
+    of_choice(PlanChoice::Accumulate, "--accumulate", "N", kWork, kPredicts),
     of_choice(PlanChoice::SetDimension, "--set", "NAME=VALUE", kWork, kDescribes, true),
     of_choice(PlanChoice::Trainable, "--trainable", "PATTERN...", kWork, kDescribes, true, true),
     of_choice(PlanChoice::Freeze, "--freeze,--frozen", "PATTERN...", kWork, kDescribes, true, true),
-    of_choice(PlanChoice::Precision, "--precision", "NAME", kWork, kPlans),
-    of_choice(PlanChoice::ReduceDtype, "--reduce-dtype", "DTYPE", kWork, kPlans),
-    of_choice(PlanChoice::OptimizerName, "--optimizer", "NAME", kWork, kPlans),
-    of_choice(PlanChoice::OptimizerImpl, "--optimizer-impl", "NAME", kWork, kPlans),
-    of_choice(PlanChoice::OptimizerStatesName, "--optimizer-state-dtype", "NAME", kWork, kPlans),
-    of_choice(PlanChoice::Clip, "--clip-grad-norm", "NORM", kWork, kPlans),
-    of_choice(PlanChoice::Flavor, "--flavor", "NAME", kWork, kPlans | Command::Models),
-    of_choice(PlanChoice::AllocConf, "--alloc-conf", "TEXT", kWork, kPlans | Command::Replay),
+    of_choice(PlanChoice::Precision, "--precision", "NAME", kWork, kPredicts),
+    of_choice(PlanChoice::ReduceDtype, "--reduce-dtype", "DTYPE", kWork, kPredicts),
+    of_choice(PlanChoice::OptimizerName, "--optimizer", "NAME", kWork, kPredicts),
+    of_choice(PlanChoice::OptimizerImpl, "--optimizer-impl", "NAME", kWork, kPredicts),
+    of_choice(PlanChoice::OptimizerStatesName, "--optimizer-state-dtype", "NAME", kWork, kPredicts),
+    of_choice(PlanChoice::Clip, "--clip-grad-norm", "NORM", kWork, kPredicts),
+    of_choice(PlanChoice::Flavor, "--flavor", "NAME", kWork, kPredicts | Command::Models),
+    of_choice(PlanChoice::AllocConf, "--alloc-conf", "TEXT", kWork, kPredicts | Command::Replay),
 
-    of_choice(PlanChoice::Strategy, "--strategy", "NAME", kPlan, Command::Plan),
-    of_choice(PlanChoice::Shard, "--shard", "N", kPlan, Command::Plan),
-    of_choice(PlanChoice::Replicate, "--replicate", "N", kPlan, Command::Plan),
-    of_choice(PlanChoice::Reshard, "--reshard", "WHAT", kPlan, Command::Plan),
-    of_choice(PlanChoice::Wrap, "--wrap", "WHAT", kPlan, Command::Plan),
-    of_choice(PlanChoice::WrapEnds, "--wrap-ends", "yes|no", kPlan, Command::Plan),
-    of_choice(PlanChoice::Checkpoint, "--activation-checkpointing", "WHAT", kPlan, kPlans),
-    of_choice(PlanChoice::Offload, "--offload", "yes|no", kPlan, kPlans),
-    of_choice(PlanChoice::GradientSync, "--gradient-sync", "WHEN", kPlan, kPlans),
-    of_choice(PlanChoice::Prefetch, "--prefetch", "N", kPlan, kPlans),
-    of_choice(PlanChoice::BackwardPrefetch, "--backward-prefetch", "N", kPlan, kPlans),
+    of_choice(PlanChoice::Strategy, "--strategy", "NAME", kPlan, kSearches),
+    of_choice(PlanChoice::Shard, "--shard", "N", kPlan, kSearches),
+    of_choice(PlanChoice::Replicate, "--replicate", "N", kPlan, kSearches),
+    of_choice(PlanChoice::Reshard, "--reshard", "WHAT", kPlan, kSearches),
+    of_choice(PlanChoice::Wrap, "--wrap", "WHAT", kPlan, kSearches),
+    of_choice(PlanChoice::WrapEnds, "--wrap-ends", "yes|no", kPlan, kSearches),
+    of_choice(PlanChoice::Checkpoint, "--activation-checkpointing", "WHAT", kPlan, kPredicts),
+    of_choice(PlanChoice::Offload, "--offload", "yes|no", kPlan, kPredicts),
+    of_choice(PlanChoice::GradientSync, "--gradient-sync", "WHEN", kPlan, kPredicts),
+    of_choice(PlanChoice::Prefetch, "--prefetch", "N", kPlan, kPredicts),
+    of_choice(PlanChoice::BackwardPrefetch, "--backward-prefetch", "N", kPlan, kPredicts),
 
     OptionInfo{Option::AtMost, "--at-most", "N", "", kMachines,
                "GPUs in all. With it, or with lists (--gpus 4,8 --gpu L4,A10G), the best of several machines is found",
@@ -116,16 +121,16 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Steps, "--steps", "N", "", kRehearsal,
                "Stop the script after this many optimizer steps (default: 3; 0: run to its end)", kRuns},
     OptionInfo{Option::Timeout, "--timeout", "TIME", "", kRehearsal,
-               "Time limit of one rank, such as 90s (default: 10min)", kRuns | Command::Capture | Command::Plan},
+               "Time limit of one rank, such as 90s (default: 10min)", kRuns | Command::Capture | kSearches},
     OptionInfo{Option::RecordStream, "--record-stream", "WHEN", "auto|done|hold", kRehearsal,
                "When memory that another stream used becomes free: done (at once), hold (as late as possible), auto "
                "(both, where it matters)",
                Command::Rehearse},
     OptionInfo{Option::Routing, "--routing", "HOW", "none|balanced", kRehearsal,
-               "Expert routing: balanced, or none (all tokens to expert 0)", kScripts | Command::Plan},
+               "Expert routing: balanced, or none (all tokens to expert 0)", kScripts | kSearches},
     OptionInfo{Option::AllowWrites, "--allow-writes", "", "", kRehearsal,
                "Let the script write to your disk (default: its writes go to a temporary folder)",
-               kScripts | Command::Plan},
+               kScripts | kSearches},
     OptionInfo{Option::NcclBytes, "--nccl-bytes", "SIZE", "", kRehearsal,
                "Device memory of each NCCL communicator (default: estimated by its size and the machines)",
                Command::Rehearse},
@@ -153,13 +158,13 @@ constexpr std::array kOptions = {
 
     OptionInfo{Option::BatchOption, "--batch-option", "WORDS", "", kCapture,
                "How the script is told its batch, with {} for the number: '--batch-size {}'",
-               Command::Capture | Command::Plan},
+               Command::Capture | kSearches},
     OptionInfo{Option::Batches, "--batches", "LIST", "", kCapture,
                "Batches to capture, such as 1,2,4,8 (default: that of the command); a plan chooses among them",
-               Command::Capture | Command::Plan},
+               Command::Capture | kSearches},
     OptionInfo{Option::NoCheck, "--no-check", "", "", kCapture,
                "Do not hold the capture against the script, sharded over two GPUs and rehearsed",
-               Command::Capture | Command::Plan},
+               Command::Capture | kSearches},
     OptionInfo{Option::Proof, "--proof", "", "", kExecution,
                "Prove it on all GPUs of the node: compare with the prediction, PyTorch's FSDP2 and the stub GPU",
                Command::Execute},

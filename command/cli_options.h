@@ -18,6 +18,7 @@ enum class Command {
   Plan,
   Simulate,
   Explain,
+  Fit,
   Capture,
   Rehearse,
   Execute,

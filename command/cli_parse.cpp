@@ -159,14 +159,15 @@ void check_rehearsal(const CommandLine& line, bool has_dashes, Errors& errors) {
 
 /// A script has nothing before "--". Whether a capture has a command is said with what else it lacks.
 void check_script(const CommandLine& line, Errors& errors) {
-  const bool is_plan = line.command == Command::Plan;
-  const std::string example = is_plan ? "Write fsdp-plan plan --gpus 8 --mem 24G -- python train.py."
-                                      : "Write fsdp-plan capture -o my.model.json -- python train.py.";
+  const bool is_capture = line.command == Command::Capture;
+  const std::string example =
+      is_capture ? "Write fsdp-plan capture -o my.model.json -- python train.py."
+                 : fmt::format("Write fsdp-plan {} --gpus 8 --mem 24G -- python train.py.", info_of(line.command).name);
   if (!line.arguments.empty()) {
     errors.push_back(
         {"", fmt::format("Unexpected \"{}\": a script is captured by the command that starts it.", line.arguments[0]),
          example});
-  } else if (is_plan && line.script.empty()) {
+  } else if (!is_capture && line.script.empty()) {
     errors.push_back({"--", "There is no command to capture.", example});
   }
 }
@@ -202,7 +203,8 @@ void check_arguments(const CommandLine& line, Errors& errors) {
 void take_command(CommandLine& line, std::vector<std::string> words, std::optional<std::vector<std::string>> dashed,
                   bool had_errors, Errors& errors) {
   const auto is_name_of = [&](Command command) { return !words.empty() && words[0] == info_of(command).name; };
-  const bool is_script = is_name_of(Command::Rehearse) || is_name_of(Command::Capture) || is_name_of(Command::Plan);
+  const bool is_script = is_name_of(Command::Rehearse) || is_name_of(Command::Capture) || is_name_of(Command::Plan) ||
+                         is_name_of(Command::Fit);
   if (dashed && is_script) {
     line.script = *dashed;
   } else if (dashed) {
@@ -222,7 +224,8 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
   }
   line.arguments = std::move(words);
   if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;
-  if (line.command == Command::Capture || (line.command == Command::Plan && is_script && dashed)) {
+  const bool may_have_script = line.command == Command::Plan || line.command == Command::Fit;
+  if (line.command == Command::Capture || (may_have_script && is_script && dashed)) {
     check_script(line, errors);
   } else if (line.command == Command::Rehearse) {
     check_rehearsal(line, dashed.has_value(), errors);

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
+#include "command/capture_first.h"
 #include "command/cli_commands.h"
 #include "command/cli_machines.h"
 #include "command/cli_plan_file.h"
@@ -114,51 +114,13 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
   return code_of(result.verdict);
 }
 
-/// Options of the capture, which a model in a file has behind it.
-constexpr Option kOfCapture[] = {Option::Timeout,     Option::Routing, Option::AllowWrites,
-                                 Option::BatchOption, Option::Batches, Option::NoCheck};
-
-Errors check_no_script(const CommandLine& line) {
-  Errors errors;
-  for (const Option option : kOfCapture) {
-    if (!line.has(option)) continue;
-    errors.push_back({std::string(flag_of(option)), "It is for the capture of a script.",
-                      "Write the script's command: fsdp-plan plan -- python train.py."});
-  }
-  return errors;
-}
-
-/// The file that a script's capture goes to: "train.model.json" of a command that names train.py.
-std::string capture_file_of(const std::vector<std::string>& command) {
-  for (const std::string& word : command) {
-    const std::filesystem::path path(word);
-    if (path.extension() == ".py") return path.stem().string() + ".model.json";
-  }
-  return "captured.model.json";
-}
-
-/// Captures a script into a file of its own, and plans that.
-Outcome plan_of_script(const CommandLine& line, const Output& output) {
-  const std::string file = capture_file_of(line.script);
-  if (Errors errors = check_outputs(line, {Option::Output}); !errors.empty()) return input_failure(std::move(errors));
-  CommandLine capture = line;
-  capture.command = Command::Capture;
-  capture.values[static_cast<std::size_t>(Option::Output)] = {file};
-  Output brief = output;
-  brief.quiet = true;
-  const Outcome captured = capture_command(capture, brief);
-  if (!captured || *captured != kExitYes) return captured;
-  CommandLine plan = line;
-  plan.script.clear();
-  plan.arguments = {file};
-  for (const Option option : kOfCapture) plan.values[static_cast<std::size_t>(option)].clear();
-  return plan_command(plan, output);
-}
-
 }  // namespace
 
 Outcome plan_command(const CommandLine& line, const Output& output) {
-  if (!line.script.empty()) return plan_of_script(line, output);
+  if (!line.script.empty()) {
+    if (Errors errors = check_outputs(line, {Option::Output}); !errors.empty()) return input_failure(std::move(errors));
+    return after_capture(line, output, plan_command);
+  }
   if (Errors errors = check_no_script(line); !errors.empty()) return input_failure(std::move(errors));
   if (compares_machines(line)) return plan_on_machines(line, output);
   Errors errors = check_outputs(line, {Option::Output});

@@ -385,30 +385,57 @@ std::optional<std::string> note_on_checkpointing(const ModelSpec& spec, const Sp
   return "Activation checkpointing was not searched: the capture has no recording of it in this precision.";
 }
 
+/// What a search runs on: a model for each micro-batch, and the space that they leave.
+struct Ground {
+  Predictors predictors;
+  Space space;
+
+  const Model& model() { return predictors.of(space.micro_batches.front()).model(); }
+  PredictorOf predictor_of() {
+    return [this](std::int64_t micro_batch) -> simulator::Predictor& { return predictors.of(micro_batch); };
+  }
+};
+
+Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space) {
+  FSDP_TRY(const std::vector<Batch> batches, batches_of(space, cluster));
+  std::vector<std::int64_t> micro_batches;
+  for (const Batch& batch : batches) micro_batches.push_back(batch.micro_batch);
+  FSDP_TRY(Predictors predictors, Predictors::make(spec, workload, cluster, micro_batches));
+  Ground ground{std::move(predictors), space};
+  keep_recorded(spec, ground.space);
+  // A formula of the spec may leave some of them without a model.
+  ground.space.micro_batches = ground.predictors.micro_batches();
+  if (const auto recorded = check_recorded(spec, ground.space, cluster, ground.predictors); !recorded) {
+    return tl::unexpected(recorded.error());
+  }
+  ground.space.base.model = ground.model().name;
+  ground.space.base.model_fingerprint = fingerprint_of(ground.model());
+  return ground;
+}
+
 }  // namespace
+
+Result<MemoryAnswer> ask_memory(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                                const Space& space, const SearchOptions& options) {
+  FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space));
+  FSDP_TRY(Families families, families_for(whole(ground.space), ground.model(), cluster));
+  const PredictorOf predictor_of = ground.predictor_of();
+  Attempt attempt(ground.space, std::move(families), predictor_of, options);
+  if (attempt.limit.within.families.empty()) return MemoryAnswer{};
+  const bool fits = attempt.has_fitting(budget_of(cluster), options);
+  if (is_stopped(options)) return stopped();
+  return MemoryAnswer{fits, attempt.memory.least()};
+}
 
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
                             const SearchOptions& options) {
   if (Errors errors = simulator::check_rank(options.rank.value_or(0), cluster); !errors.empty()) {
     return tl::unexpected(std::move(errors));
   }
-  FSDP_TRY(const std::vector<Batch> batches, batches_of(space, cluster));
-  std::vector<std::int64_t> micro_batches;
-  for (const Batch& batch : batches) micro_batches.push_back(batch.micro_batch);
-  FSDP_TRY(Predictors predictors, Predictors::make(spec, workload, cluster, micro_batches));
-  Space filled = space;
-  keep_recorded(spec, filled);
-  // A formula of the spec may leave some of them without a model.
-  filled.micro_batches = predictors.micro_batches();
-  if (const auto recorded = check_recorded(spec, filled, cluster, predictors); !recorded) {
-    return tl::unexpected(recorded.error());
-  }
-  const Model& model = predictors.of(filled.micro_batches.front()).model();
-  filled.base.model = model.name;
-  filled.base.model_fingerprint = fingerprint_of(model);
-  const PredictorOf predictor_of = [&](std::int64_t micro_batch) -> simulator::Predictor& {
-    return predictors.of(micro_batch);
-  };
+  FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space));
+  const Space& filled = ground.space;
+  const Model& model = ground.model();
+  const PredictorOf predictor_of = ground.predictor_of();
   FSDP_TRY(const std::unique_ptr<Attempt> attempt, attempt_of(filled, model, cluster, predictor_of, options));
   const HostLimit& limit = attempt->limit;
   PredictedCost& cost = attempt->cost;

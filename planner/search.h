@@ -136,4 +136,14 @@ struct SearchOptions {
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
                             const SearchOptions& options = {});
 
+/// What memory alone says of a space.
+struct MemoryAnswer {
+  bool fits = false;  ///< Some plan of the whole space (planner/space.h) does.
+  Bytes least;        ///< Device peak and safety margin of the smallest plan that was predicted on the way.
+};
+
+/// Whether anything fits, which is decided without a step time: proven either way. Errors: as those of search.
+Result<MemoryAnswer> ask_memory(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                                const Space& space, const SearchOptions& options = {});
+
 }  // namespace fsdp::planner

@@ -288,4 +288,41 @@ std::string to_csv(const Document& document) {
   return text;
 }
 
+namespace {
+
+/// A number where the column has numbers; null where there is none.
+void write_exact(JsonWriter& writer, const Column& column, const Cell& cell) {
+  const auto integer = parse_integer(cell.exact);
+  const auto real = parse_number(cell.exact);
+  if (!column.numeric) {
+    writer.member(column.name, cell.exact);
+  } else if (cell.exact.empty()) {
+    writer.member(column.name, nullptr);
+  } else if (integer) {
+    writer.member(column.name, *integer);
+  } else if (real) {
+    writer.member(column.name, *real);
+  } else {
+    writer.member(column.name, cell.exact);
+  }
+}
+
+}  // namespace
+
+std::string to_json(const Table& table) {
+  JsonWriter writer;
+  writer.begin_object();
+  writer.member("format_version", "1.0");
+  writer.key(table.name);
+  writer.begin_array();
+  for (const auto& row : table.rows) {
+    writer.begin_object(JsonLayout::OneLine);
+    for (std::size_t i = 0; i < row.size(); ++i) write_exact(writer, table.columns[i], row[i]);
+    writer.end_object();
+  }
+  writer.end_array();
+  writer.end_object();
+  return std::move(writer).take();
+}
+
 }  // namespace fsdp::planner

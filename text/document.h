@@ -69,5 +69,8 @@ std::string to_text(const Document& document, const Terminal& terminal);
 std::string to_markdown(const Document& document);
 /// The tables only, one after the other with an empty line between; the first column is the table's name. RFC 4180.
 std::string to_csv(const Document& document);
+/// One table as the rows of a JSON array of its name, each an object of the exact values: numbers in numeric columns,
+/// null where they have none.
+std::string to_json(const Table& table);
 
 }  // namespace fsdp::planner

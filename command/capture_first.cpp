@@ -1,0 +1,69 @@
+#include "command/capture_first.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "command/cli_machines.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// Options of the capture, which a model in a file has behind it.
+constexpr Option kOfCapture[] = {Option::Timeout,     Option::Routing, Option::AllowWrites,
+                                 Option::BatchOption, Option::Batches, Option::NoCheck};
+
+/// The file that a script's capture goes to: "train.model.json" of a command that names train.py.
+std::string capture_file_of(const std::vector<std::string>& command) {
+  for (const std::string& word : command) {
+    const std::filesystem::path path(word);
+    if (path.extension() == ".py") return path.stem().string() + ".model.json";
+  }
+  return "captured.model.json";
+}
+
+}  // namespace
+
+Errors check_no_script(const CommandLine& line) {
+  Errors errors;
+  for (const Option option : kOfCapture) {
+    if (!line.has(option)) continue;
+    errors.push_back(
+        {std::string(flag_of(option)), "It is for the capture of a script.",
+         fmt::format("Write the script's command: fsdp-plan {} -- python train.py.", info_of(line.command).name)});
+  }
+  return errors;
+}
+
+Outcome after_capture(const CommandLine& line, const Output& output,
+                      Outcome (*next)(const CommandLine& line, const Output& output)) {
+  const std::string file = capture_file_of(line.script);
+  CommandLine capture = without_lists(line);
+  capture.command = Command::Capture;
+  capture.values[static_cast<std::size_t>(Option::Output)] = {file};
+  // What a program reads is the answer alone.
+  const Console& console = output.console;
+  Console beside{.out = console.err,
+                 .err = console.err,
+                 .out_is_terminal = console.err_is_terminal,
+                 .err_is_terminal = console.err_is_terminal,
+                 .out_width = console.err_width,
+                 .err_width = console.err_width,
+                 .environment = console.environment,
+                 .library = console.library};
+  const bool is_for_people = output.format == Format::Table;
+  const Output brief{.console = is_for_people ? output.console : beside,
+                     .out = is_for_people ? output.out : output.err,
+                     .err = output.err,
+                     .quiet = true};
+  const Outcome captured = capture_command(capture, brief);
+  if (!captured || *captured != kExitYes) return captured;
+  CommandLine model = line;
+  model.script.clear();
+  model.arguments = {file};
+  for (const Option option : kOfCapture) model.values[static_cast<std::size_t>(option)].clear();
+  return next(model, output);
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,61 @@
+// fit: the largest micro-batch and the longest sequence that fit each kind of GPU.
+
+#include <algorithm>
+#include <utility>
+
+#include "command/capture_first.h"
+#include "command/cli_commands.h"
+#include "command/cli_machines.h"
+#include "command/cli_request.h"
+#include "planner/fit.h"
+#include "render/render_fit.h"
+#include "text/progress_line.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// Whether anything fits anywhere.
+bool has_any(const FitTable& table) {
+  const auto fits = [](const LargestSize& size) { return size.size > 0; };
+  return std::any_of(table.rows.begin(), table.rows.end(), [&](const FitRow& row) {
+    return std::any_of(row.micro_batch.begin(), row.micro_batch.end(), fits) ||
+           std::any_of(row.sequence.begin(), row.sequence.end(), fits);
+  });
+}
+
+}  // namespace
+
+Outcome fit_command(const CommandLine& line, const Output& output) {
+  if (!line.script.empty()) return after_capture(line, output, fit_command);
+  Errors errors = check_no_script(line);
+  FitOptions options;
+  CommandLine rest = line;
+  if (line.value(Option::GpuName).value_or("").find(',') != std::string::npos) {
+    options.gpu_names = gpu_names_of(line, errors);
+    rest.values[static_cast<std::size_t>(Option::GpuName)].clear();
+  }
+  PlanRequest request = read_choices(rest, errors);
+  request.model = line.arguments.front();
+  if (!errors.empty()) {
+    // Without a machine all of the library are asked.
+    if (!names_machines(rest)) request.unread.push_back(PlanChoice::Gpus);
+    append(errors, check_request(request, output.console.library));
+    return input_failure(std::move(errors));
+  }
+  note_decimal_sizes(line, output);
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  options.on_question = [&](const std::string& question) { progress.show(question); };
+  const auto table = what_fits(request, output.console.library, options);
+  progress.erase();
+  if (!table) return input_failure(table.error());
+
+  if (output.format == Format::Json) {
+    output.console.out << to_json(table_of(*table));
+  } else {
+    output.print(document_of(*table, request.model, output.quiet));
+  }
+  return has_any(*table) ? kExitYes : kExitNo;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,78 @@
+#pragma once
+
+// What fits: the largest micro-batch and the longest sequence of a model on each kind of GPU.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "planner/plan_request.h"
+
+namespace fsdp::planner {
+
+/// The largest size of one kind that fits.
+struct LargestSize {
+  std::int64_t size = 0;  ///< 0: not even the smallest does.
+  bool is_last = false;   ///< Nothing larger could be asked: of a capture, or of a model with so many positions.
+  Bytes needed;           ///< By the smallest plan that was predicted at that size: device peak and safety margin.
+
+  bool operator==(const LargestSize&) const = default;
+};
+
+/// One way of training: with or without activation checkpointing.
+struct FitMode {
+  std::string name;  ///< "none", "full": as --activation-checkpointing takes it.
+  CheckpointChoice checkpoint;
+
+  bool operator==(const FitMode&) const = default;
+};
+
+/// What fits one kind of GPU.
+struct FitRow {
+  std::string gpu;
+  std::string machine;                   ///< "8x L4".
+  Bytes memory;                          ///< That a process can use.
+  PlanChoices choices;                   ///< What was asked there, but for sizes and checkpointing.
+  std::string why_not;                   ///< Why the model cannot be trained there at all; empty: it can.
+  std::vector<LargestSize> micro_batch;  ///< [modes], with sequences of FitTable::sequence.
+  std::vector<LargestSize> sequence;     ///< [modes], with micro-batches of FitTable::micro_batch; empty: it has none.
+
+  bool operator==(const FitRow&) const = default;
+};
+
+struct FitTable {
+  std::string model;
+  std::vector<FitMode> modes;
+  std::vector<FitRow> rows;                 ///< By memory.
+  std::optional<std::int64_t> sequence;     ///< Tokens of a sample; empty: the model has no such size.
+  std::int64_t micro_batch = 1;             ///< Of the longest sequences.
+  std::vector<std::int64_t> only_captured;  ///< The micro-batches that a capture has; empty: any.
+
+  bool operator==(const FitTable&) const = default;
+};
+
+/// Sequences are told in steps of this many tokens.
+inline constexpr std::int64_t kSequenceStep = 256;
+
+struct FitOptions {
+  std::vector<std::string> gpu_names;  ///< Of the library; empty: all of it, unless the choices name a machine.
+  /// Called before each question: the GPU, and what is asked.
+  std::function<void(const std::string&)> on_question;
+  std::function<bool()> should_stop;
+};
+
+/// Asks for each GPU, in FSDP2's own space, with all that the choices leave open. Parameters stay on the GPUs, and a
+/// step has one micro-batch, unless the choices say otherwise. Errors: those of resolve that every GPU has, a name that
+/// is unknown, stopped.
+Result<FitTable> what_fits(const PlanRequest& request, const std::string& library, const FitOptions& options = {});
+
+/// The largest of `sizes`, ascending, for which `fits` is true, where it is false for all that are larger than one for
+/// which it is; nothing: of none. Looks near the size with index `guess` first. Asks at most 2 log2(number) + 2 times.
+/// Errors: those of `fits`.
+Result<std::optional<std::size_t>> largest_that_fits(std::size_t num_sizes, std::size_t guess,
+                                                     const std::function<Result<bool>(std::size_t)>& fits);
+
+}  // namespace fsdp::planner

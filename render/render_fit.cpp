@@ -1,0 +1,151 @@
+#include "render/render_fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "render/choice_words.h"
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// Why nothing larger could be asked: a capture has no more, or a model has no more positions.
+enum class End : std::uint8_t { Captured, Positions };
+
+Cell cell_of(const LargestSize& size, End end) {
+  const std::string exact = std::to_string(size.size);
+  if (size.size == 0) return {"-", exact};
+  if (!size.is_last) return {grouped(size.size), exact};
+  return {end == End::Positions ? "all " + grouped(size.size) : grouped(size.size) + " or more", exact};
+}
+
+bool trains(const FitRow& row) {
+  const auto fits = [](const LargestSize& size) { return size.size > 0; };
+  return std::any_of(row.micro_batch.begin(), row.micro_batch.end(), fits) ||
+         std::any_of(row.sequence.begin(), row.sequence.end(), fits);
+}
+
+bool has_sequences(const FitTable& table) {
+  return std::any_of(table.rows.begin(), table.rows.end(), [](const FitRow& row) { return !row.sequence.empty(); });
+}
+
+void add_columns(Table& result, const FitTable& table, std::string_view title, std::string_view name) {
+  for (const FitMode& mode : table.modes) {
+    const bool is_plain = mode.checkpoint.mode == CheckpointMode::None;
+    std::string script_name = fmt::format("{}_checkpointing_{}", name, mode.name);
+    std::replace(script_name.begin(), script_name.end(), ':', '_');
+    result.columns.push_back({is_plain ? std::string(title) : "checkpointed", std::move(script_name), true});
+  }
+}
+
+std::string how_of(const FitMode& mode) {
+  if (mode.checkpoint.mode == CheckpointMode::None) return "without checkpointing";
+  const bool is_whole = !mode.checkpoint.blocks && mode.checkpoint.mode == CheckpointMode::Full;
+  return is_whole ? "with full checkpointing" : fmt::format("with checkpointing {}", mode.name);
+}
+
+/// "2 without checkpointing, 9 with full checkpointing"
+std::string sizes_text(const FitTable& table, const std::vector<LargestSize>& sizes, End end) {
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::string size = sizes[i].size == 0 ? "none" : cell_of(sizes[i], end).text;
+    texts.push_back(fmt::format("{} {}", size, how_of(table.modes[i])));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+/// " of 4,096 tokens"
+std::string of_tokens(const FitTable& table) {
+  return table.sequence ? fmt::format(" of {} tokens", grouped(*table.sequence)) : "";
+}
+
+/// The verdict of one machine, or of all.
+Entry verdict_of(const FitTable& table) {
+  const auto num_training = std::count_if(table.rows.begin(), table.rows.end(), trains);
+  const Style style = num_training > 0 ? Style::Good : Style::Bad;
+  const std::string label = num_training > 0 ? "FITS" : "DOES NOT FIT";
+  if (table.rows.size() > 1) {
+    std::string smallest;
+    const auto first = std::find_if(table.rows.begin(), table.rows.end(), trains);
+    if (first != table.rows.end()) smallest = fmt::format("; the smallest is {}", first->machine);
+    return {label,
+            {fmt::format("{} can be trained on {} of {} machines{}.", table.model, num_training, table.rows.size(),
+                         smallest)},
+            style};
+  }
+  const FitRow& row = table.rows.front();
+  if (!row.why_not.empty()) return {label, {row.why_not}, style};
+  std::vector<std::string> lines = {fmt::format("{} on {}", table.model, row.machine),
+                                    fmt::format("samples{} in a micro-batch: {}", of_tokens(table),
+                                                sizes_text(table, row.micro_batch, End::Captured))};
+  if (!row.sequence.empty()) {
+    lines.push_back(fmt::format("tokens in a sample, {} in a micro-batch: {}", table.micro_batch,
+                                sizes_text(table, row.sequence, End::Positions)));
+  }
+  return {label, std::move(lines), style};
+}
+
+Entry meaning_of(const FitTable& table) {
+  std::vector<std::string> lines = {fmt::format("batch: samples{} in a micro-batch, on each GPU.", of_tokens(table))};
+  if (has_sequences(table)) {
+    lines.push_back(fmt::format(
+        "tokens: of a sample, with {} on each GPU, in steps of {}; \"all\" are as many as the model has positions.",
+        counted(table.micro_batch, "sample"), kSequenceStep));
+  }
+  lines.emplace_back(
+      "Each is the largest for which some FSDP2 plan fits; that the next larger one does not is proven.");
+  if (!table.only_captured.empty()) {
+    lines.push_back(
+        fmt::format("Only micro-batches that were captured can be asked: {}.", fmt::join(table.only_captured, ", ")));
+  }
+  return {.label = "figures", .lines = std::move(lines)};
+}
+
+/// What to type for the plan of a figure, or what may help where there is none.
+Entry next_of(const FitTable& table, const std::string& model) {
+  for (const FitRow& row : table.rows) {
+    for (std::size_t i = 0; i < row.micro_batch.size(); ++i) {
+      if (row.micro_batch[i].size == 0) continue;
+      PlanChoices choices = row.choices;
+      choices.batch = row.micro_batch[i].size;
+      choices.checkpoint = table.modes[i].checkpoint;
+      return {.label = "plan", .lines = {fmt::format("fsdp-plan {} {}", model, flags_of(choices))}};
+    }
+  }
+  return {
+      .label = "try",
+      .lines = {"--offload yes, which keeps parameters in CPU memory; more --gpus, which share the model; a smaller "
+                "--seq"}};
+}
+
+}  // namespace
+
+Table table_of(const FitTable& table) {
+  Table result{.name = "fit", .columns = {{"machine", "machine"}, {"memory", "memory_bytes", true}}};
+  add_columns(result, table, "batch", "micro_batch");
+  if (has_sequences(table)) add_columns(result, table, "tokens", "sequence");
+  for (const FitRow& row : table.rows) {
+    std::vector<Cell> cells = {row.machine, cell(row.memory)};
+    for (const LargestSize& size : row.micro_batch) cells.push_back(cell_of(size, End::Captured));
+    cells.resize(2 + table.modes.size());
+    for (const LargestSize& size : row.sequence) cells.push_back(cell_of(size, End::Positions));
+    cells.resize(result.columns.size());
+    if (!row.why_not.empty()) cells.back() = {row.why_not, row.why_not, Style::Warning};
+    result.rows.push_back(std::move(cells));
+  }
+  return result;
+}
+
+Document document_of(const FitTable& table, const std::string& model, bool only_verdict) {
+  Document document = {verdict_of(table)};
+  if (only_verdict) return document;
+  document.emplace_back(table_of(table));
+  document.emplace_back(meaning_of(table));
+  document.emplace_back(next_of(table, model));
+  return document;
+}
+
+}  // namespace fsdp::planner

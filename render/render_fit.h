@@ -1,0 +1,18 @@
+#pragma once
+
+// What fits each GPU, for people and for scripts.
+
+#include <string>
+
+#include "planner/fit.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// A row for each GPU: the largest micro-batch and the longest sequence, with and without activation checkpointing.
+Table table_of(const FitTable& table);
+
+/// Verdict first, then the table, what its figures mean, and what to type next. `model`: as it was typed.
+Document document_of(const FitTable& table, const std::string& model, bool only_verdict);
+
+}  // namespace fsdp::planner
