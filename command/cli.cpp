@@ -44,7 +44,7 @@ void print_errors(const Errors& errors, Console& console, const Terminal& termin
   }
 }
 
-Outcome run_command(const CommandLine& line, const Output& output) {
+Outcome answer_of(const CommandLine& line, const Output& output) {
   switch (line.command) {
     case Command::Plan:
       return plan_command(line, output);
@@ -58,6 +58,10 @@ Outcome run_command(const CommandLine& line, const Output& output) {
       return capture_command(line, output);
     case Command::Rehearse:
       return rehearse_command(line, output);
+    case Command::Run:
+      return run_command(line, output);
+    case Command::Measure:
+      return measure_command(line, output);
     case Command::Execute:
       return execute_command(line, output);
     case Command::Replay:
@@ -160,7 +164,7 @@ int run(std::span<const std::string> arguments, Console& console) {
     return kExitInput;
   }
   for (const std::string& note : line->notes) output.note(note);
-  const Outcome outcome = run_command(*line, output);
+  const Outcome outcome = answer_of(*line, output);
   if (!outcome) {
     print_errors(outcome.error().errors, console, err);
     return outcome.error().code;

@@ -44,6 +44,8 @@ Outcome explain_command(const CommandLine& line, const Output& output);
 Outcome fit_command(const CommandLine& line, const Output& output);
 Outcome capture_command(const CommandLine& line, const Output& output);
 Outcome rehearse_command(const CommandLine& line, const Output& output);
+Outcome run_command(const CommandLine& line, const Output& output);
+Outcome measure_command(const CommandLine& line, const Output& output);
 Outcome execute_command(const CommandLine& line, const Output& output);
 Outcome replay_command(const CommandLine& line, const Output& output);
 Outcome compare_command(const CommandLine& line, const Output& output);

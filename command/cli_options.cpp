@@ -20,6 +20,11 @@ constexpr std::array kCommands = {
                 "Make a model file of a training script, to plan it like a shipped model."},
     CommandInfo{Command::Rehearse, "rehearse", "PLAN|-- COMMAND",
                 "Run a training script, or a plan, with the real PyTorch on a machine without a GPU."},
+    CommandInfo{Command::Run, "run", "PLAN",
+                "Put a plan into a training script, run it on this machine, and compare with the prediction: run PLAN "
+                "-- COMMAND."},
+    CommandInfo{Command::Measure, "measure", "-- COMMAND",
+                "Run a training script as it is, and measure its memory, collectives and step time."},
     CommandInfo{Command::Execute, "execute", "PLAN", "Train a plan on this machine and compare with its prediction."},
     CommandInfo{Command::Replay, "replay", "FILE",
                 "Replay the allocations of a recorded run under other allocator settings."},
@@ -39,14 +44,15 @@ constexpr CommandSet kSearches = Command::Plan | Command::Fit;
 constexpr CommandSet kPredicts = kPlans | Command::Fit;
 constexpr CommandSet kDescribes = kSearches | Command::Models;
 constexpr CommandSet kRuns = Command::Rehearse | Command::Execute;
+constexpr CommandSet kMeasures = Command::Run | Command::Measure;
 constexpr CommandSet kScripts = Command::Rehearse | Command::Capture;
 constexpr CommandSet kOnMachines = kPredicts | kScripts | Command::Export;
-constexpr CommandSet kAnswers = kOnMachines | Command::Execute | Command::Replay | Command::Compare;
-constexpr CommandSet kPrintsJson =
-    kPredicts | kRuns | Command::Replay | Command::Compare | Command::Models | Command::Gpus | Command::Doctor;
+constexpr CommandSet kAnswers = kOnMachines | kMeasures | Command::Execute | Command::Replay | Command::Compare;
+constexpr CommandSet kPrintsJson = kPredicts | kRuns | kMeasures | Command::Replay | Command::Compare |
+                                   Command::Models | Command::Gpus | Command::Doctor;
 constexpr CommandSet kPrints = kPrintsJson | Command::Capture;
 constexpr CommandSet kWrites =
-    Command::Plan | Command::Explain | kRuns | Command::Capture | Command::Compare | Command::Export;
+    Command::Plan | Command::Explain | kRuns | kMeasures | Command::Capture | Command::Compare | Command::Export;
 
 constexpr std::string_view kMachines = "Machines";
 constexpr std::string_view kWork = "Work";
@@ -119,7 +125,7 @@ constexpr std::array kOptions = {
                "What an hour of one GPU costs: 1.5, or by name, L4=0.8,A10G=1.2", Command::Plan},
 
     OptionInfo{Option::Steps, "--steps", "N", "", kRehearsal,
-               "Stop the script after this many optimizer steps (default: 3; 0: run to its end)", kRuns},
+               "Stop the script after this many optimizer steps (default: 3; 0: run to its end)", kRuns | kMeasures},
     OptionInfo{Option::Timeout, "--timeout", "TIME", "", kRehearsal,
                "Time limit of one rank, such as 90s (default: 10min)", kRuns | Command::Capture | kSearches},
     OptionInfo{Option::RecordStream, "--record-stream", "WHEN", "auto|done|hold", kRehearsal,
@@ -154,7 +160,8 @@ constexpr std::array kOptions = {
     OptionInfo{Option::Against, "--against", "FILE", "", kRehearsal,
                "Compare with a plan, or with a report printed by --json", Command::Rehearse},
     OptionInfo{Option::Tolerance, "--tolerance", "SHARE", "", kRehearsal,
-               "Exit 1 if any compared value is off by more than this, such as 2%", kRuns | Command::Compare},
+               "Exit 1 if any compared value is off by more than this, such as 2%",
+               kRuns | Command::Run | Command::Compare},
 
     OptionInfo{Option::BatchOption, "--batch-option", "WORDS", "", kCapture,
                "How the script is told its batch, with {} for the number: '--batch-size {}'",
@@ -282,6 +289,9 @@ constexpr std::array kCommandWords = {
         Option::Python, Command::Execute, {kExecution, "With --proof: Python with torch, for PyTorch's FSDP2"}},
     CommandWords{Option::Memory, Command::Execute, {kExecution, "Limit on the tensors of each rank, such as 2G"}},
     CommandWords{Option::Steps, Command::Execute, {kExecution, "Optimizer steps (default: 4)"}},
+    CommandWords{Option::Steps,
+                 kMeasures,
+                 {kExecution, "End the script after this many optimizer steps (default: when it ends by itself)"}},
     CommandWords{Option::Timeout,
                  Command::Execute,
                  {kExecution, "Longest that a rank waits for another, such as 90s (default: 5min)"}},
@@ -289,12 +299,12 @@ constexpr std::array kCommandWords = {
                  Command::Compare,
                  {"Comparison", "Exit 1 if any compared value is off by more than this, such as 2%"}},
     CommandWords{Option::Tolerance,
-                 Command::Execute,
+                 Command::Execute | Command::Run,
                  {kExecution, "Exit 1 if any compared value is off by more than this, such as 2%"}},
     CommandWords{Option::Output, Command::Plan | Command::Explain, {kOutput, "Write the plan to a file"}},
     CommandWords{Option::Output, Command::Capture, {kOutput, "Write the model to this file"}},
     CommandWords{Option::Output, Command::Export, {kOutput, "Write to this file"}},
-    CommandWords{Option::Output, kRuns | Command::Compare, {kOutput, "Write what --json prints to a file"}},
+    CommandWords{Option::Output, kRuns | kMeasures | Command::Compare, {kOutput, "Write what --json prints to a file"}},
     CommandWords{Option::OutputFormat,
                  Command::Replay,
                  {kOutput, "How to print the result: table, json, csv, md, or trace (every request)"}},
@@ -311,7 +321,7 @@ constexpr std::array kCommandWords = {
                   "assumptions"}},
     CommandWords{Option::Verbose, kScripts, {kOutput, "Print more, and pass on what the script prints"}},
     CommandWords{Option::Verbose,
-                 Command::Execute | Command::Replay | Command::Compare | Command::Export,
+                 Command::Execute | kMeasures | Command::Replay | Command::Compare | Command::Export,
                  {kOutput, "Say more"}},
 };
 

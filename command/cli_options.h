@@ -21,6 +21,8 @@ enum class Command {
   Fit,
   Capture,
   Rehearse,
+  Run,
+  Measure,
   Execute,
   Replay,
   Compare,

@@ -138,6 +138,7 @@ std::string nearest_command(const std::string& word) {
 /// How many arguments a command takes.
 std::size_t most_arguments(const CommandInfo& info) {
   if (info.argument.empty()) return 0;
+  if (info.command == Command::Measure) return 0;
   return info.command == Command::Compare ? 2 : 1;
 }
 
@@ -155,6 +156,15 @@ void check_rehearsal(const CommandLine& line, bool has_dashes, Errors& errors) {
   } else if (!has_dashes && line.arguments.empty()) {
     errors.push_back({"", "There is nothing to rehearse.", fmt::format("Write {}, or the name of a plan.", example)});
   }
+}
+
+/// A measurement has a command after "--"; without one, a plan says by itself which script it is of.
+void check_measurement(const CommandLine& line, bool has_dashes, Errors& errors) {
+  const bool needs_script = line.command == Command::Measure || has_dashes;
+  if (!needs_script || !line.script.empty()) return;
+  errors.push_back({"--", "The command is missing.",
+                    fmt::format("Write it after --: fsdp-plan {}-- torchrun --nproc-per-node 8 train.py.",
+                                line.command == Command::Run ? "run plan.json " : "measure ")});
 }
 
 /// A script has nothing before "--". Whether a capture has a command is said with what else it lacks.
@@ -203,8 +213,11 @@ void check_arguments(const CommandLine& line, Errors& errors) {
 void take_command(CommandLine& line, std::vector<std::string> words, std::optional<std::vector<std::string>> dashed,
                   bool had_errors, Errors& errors) {
   const auto is_name_of = [&](Command command) { return !words.empty() && words[0] == info_of(command).name; };
-  const bool is_script = is_name_of(Command::Rehearse) || is_name_of(Command::Capture) || is_name_of(Command::Plan) ||
-                         is_name_of(Command::Fit);
+  constexpr CommandSet kWithScripts =
+      Command::Rehearse | Command::Capture | Command::Plan | Command::Fit | Command::Run | Command::Measure;
+  const bool is_script = std::any_of(commands().begin(), commands().end(), [&](const CommandInfo& info) {
+    return kWithScripts.has(info.command) && is_name_of(info.command);
+  });
   if (dashed && is_script) {
     line.script = *dashed;
   } else if (dashed) {
@@ -231,6 +244,9 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
     check_rehearsal(line, dashed.has_value(), errors);
   } else {
     check_arguments(line, errors);
+    if (line.command == Command::Run || line.command == Command::Measure) {
+      check_measurement(line, dashed.has_value(), errors);
+    }
   }
 }
 

@@ -171,27 +171,8 @@ Error explain_exception(const RehearsalRecord& record, const std::string& where)
   return {where, fmt::format("The script raised {}", said), ""};
 }
 
-bool is_plan_not_applied(const RankRun& run) {
+bool is_refused_by_script(const RankRun& run) {
   return run.record && run.record->seen.error && run.record->seen.error->type == kPlanNotApplied;
-}
-
-/// A line for each reason: place, sentence and hint, with tabs between (python/fsdp_rehearsal/apply_plan.py).
-Errors reasons_not_applied(const ScriptError& error) {
-  Errors errors;
-  std::string_view rest = error.message;
-  const auto next = [&](char end) {
-    const std::size_t at = std::min(rest.find(end), rest.size());
-    std::string part(rest.substr(0, at));
-    rest.remove_prefix(std::min(at + 1, rest.size()));
-    return part;
-  };
-  while (!rest.empty()) {
-    Error& reason = errors.emplace_back();
-    reason.where = next('\t');
-    reason.what = next('\t');
-    reason.hint = next('\n');
-  }
-  return errors;
 }
 
 /// What SystemExit("there is no data") prints last: ": there is no data." Else only the end of the sentence.
@@ -220,6 +201,26 @@ Error explain_silence(const RankRun& run, const std::string& where) {
 
 }  // namespace
 
+// A line for each reason: place, sentence and hint, with tabs between.
+std::optional<Errors> why_not_applied(const RehearsalRecord& record) {
+  if (!record.seen.error || record.seen.error->type != kPlanNotApplied) return std::nullopt;
+  Errors errors;
+  std::string_view rest = record.seen.error->message;
+  const auto next = [&](char end) {
+    const std::size_t at = std::min(rest.find(end), rest.size());
+    std::string part(rest.substr(0, at));
+    rest.remove_prefix(std::min(at + 1, rest.size()));
+    return part;
+  };
+  while (!rest.empty()) {
+    Error& reason = errors.emplace_back();
+    reason.where = next('\t');
+    reason.what = next('\t');
+    reason.hint = next('\n');
+  }
+  return errors;
+}
+
 Errors explain_failure(const RankRun& run, const RehearsalSettings& settings) {
   const std::string where = fmt::format("rank {}", run.job.rank);
   if (!run.status) return run.errors;
@@ -237,7 +238,7 @@ Errors explain_failure(const RankRun& run, const RehearsalSettings& settings) {
                          format_time(settings.timeout), at),
              "Raise --timeout or lower --steps."}};
   }
-  if (is_plan_not_applied(run)) return reasons_not_applied(*run.record->seen.error);
+  if (auto reasons = run.record ? why_not_applied(*run.record) : std::nullopt) return *std::move(reasons);
   if (is_refused_plan(run)) {
     return {{where, "The plan cannot be rehearsed, for the reasons above.",
              "Predicting it with simulate needs no PyTorch."}};
@@ -255,14 +256,14 @@ Errors explain_failure(const RankRun& run, const RehearsalSettings& settings) {
 }
 
 bool is_refused_plan(const RankRun& run) {
-  if (is_plan_not_applied(run)) return true;
+  if (is_refused_by_script(run)) return true;
   const bool runs_plan = run.record && std::any_of(run.record->job.argv.begin(), run.record->job.argv.end(),
                                                    [](const auto& word) { return word == "fsdp_plan_runner"; });
   return runs_plan && !run.record->seen.error && run.exit_code() == kExitPlanRefused;
 }
 
 std::string kept_output(const RankRun& run) {
-  if (is_plan_not_applied(run)) return "";  // The reasons say it all.
+  if (is_refused_by_script(run)) return "";  // The reasons say it all.
   if (run.record && run.record->seen.error && !run.record->seen.error->traceback.empty()) {
     return run.record->seen.error->traceback;
   }

@@ -2,6 +2,7 @@
 
 // Why a rehearsal has no result, in words that help.
 
+#include <optional>
 #include <string>
 
 #include "core/base/result.h"
@@ -12,6 +13,10 @@ namespace fsdp::planner {
 /// What went wrong with a process that has no result, and what to do about it: a script that raised, hung or crashed,
 /// that needs the network, another torch or a torch with CUDA, or that never used a GPU. REQUIRES: no result.
 Errors explain_failure(const RankRun& run, const RehearsalSettings& settings);
+
+/// Why a plan was not put into the script (python/fsdp_rehearsal/apply_plan.py), reason by reason; nothing where that
+/// is not what ended it.
+std::optional<Errors> why_not_applied(const RehearsalRecord& record);
 
 /// Whether python/fsdp_plan_runner refused a plan, every reason in what it printed.
 bool is_refused_plan(const RankRun& run);

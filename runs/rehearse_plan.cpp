@@ -87,11 +87,15 @@ Result<std::string> find_torch_python(const std::string& given, const RehearsalP
   return failure("", "No Python with torch was found.", std::string(kHowToGetTorch));
 }
 
-Result<void> write_applied(RehearsalSettings& settings, const Given& given, const std::string& folder) {
-  settings.apply = folder + "/applied.json";
+Result<void> write_applied_plan(const std::string& path, const Given& given) {
   JsonWriter writer;
   write_plan(writer, given.file.plan, &given.cluster);
-  return write_file_atomically(settings.apply, std::move(writer).take(), Overwrite::Allow);
+  return write_file_atomically(path, std::move(writer).take(), Overwrite::Allow);
+}
+
+Result<void> write_applied(RehearsalSettings& settings, const Given& given, const std::string& folder) {
+  settings.apply = folder + "/applied.json";
+  return write_applied_plan(settings.apply, given);
 }
 
 std::string job_text(const Given& given, std::int64_t steps) {

@@ -15,6 +15,9 @@ void charge_groups(RehearsalSettings& settings, const Given& given);
 /// What python/fsdp_plan_runner reads: {"format_version", "model", "plan", "dimensions", "steps"}.
 std::string job_text(const Given& given, std::int64_t steps);
 
+/// Writes what the hook reads of a plan that is put into a script. Error: it cannot be written.
+Result<void> write_applied_plan(const std::string& path, const Given& given);
+
 /// Puts a plan into the script of `settings`: writes what the hook reads into the rehearsal's folder. Error: it cannot
 /// be written.
 Result<void> write_applied(RehearsalSettings& settings, const Given& given, const std::string& folder);

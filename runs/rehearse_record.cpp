@@ -71,9 +71,16 @@ void read_job(const JsonValue& value, RecordedJob& job, JsonErrors& errors) {
 
 void read_seconds(const JsonValue& value, RehearsalRecord& record, JsonErrors& errors) {
   ObjectReader object(value, errors);
+  constexpr RealRange kLongest{0, 1e9};
   double total = 0;
-  object.required("total", total, RealRange{0, 1e9});
+  double step = 0;
+  double exposed = 0;
+  object.required("total", total, kLongest);
+  object.optional("step", step, kLongest);
+  object.optional("communication_exposed", exposed, kLongest);
   record.seconds = Seconds(total);
+  record.step = Seconds(step);
+  record.exposed_communication = Seconds(exposed);
   object.finish(UnknownKeys::Ignore);
 }
 

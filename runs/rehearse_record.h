@@ -35,6 +35,8 @@ struct RehearsalRecord {
   bool cuda_initialized = false;
   RecordedJob job;
   Seconds seconds{0};
+  Seconds step{0};                   ///< The median of the steps of a job that ran for real; 0: not known.
+  Seconds exposed_communication{0};  ///< Of a step on GPUs, as `step`.
   Bytes host_peak;
   std::string gpu;
   Bytes gpu_total;

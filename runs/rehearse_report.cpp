@@ -105,6 +105,19 @@ Bytes sent_by(const Collective& collective) {
   return simulator::ring_bytes_sent(collective.kind, collective.payload, static_cast<int>(collective.group_size));
 }
 
+/// What is to be said when the launcher started another number of ranks than the machines were put together for.
+void note_other_world(const RehearsalSettings& settings, const RecordedJob& job, StepReport& report) {
+  if (settings.nccl.empty() || job.world_size == world_size(settings.cluster) || job.world_size == 1) return;
+  const bool is_charged = std::any_of(settings.nccl.begin(), settings.nccl.end(),
+                                      [&](const CommunicatorMemory& each) { return each.ranks == job.world_size; });
+  if (is_charged) return;
+  report.assumptions.push_back(
+      fmt::format("NCCL's buffers are those of communicators of up to {}, not {}: give --gpus and --nodes.",
+                  counted(settings.nccl.back().ranks, "rank"), job.world_size));
+}
+
+}  // namespace
+
 TrafficReport traffic_of(const RehearsalRecord& record) {
   TrafficReport traffic;
   traffic.collectives = record.collectives;
@@ -120,19 +133,6 @@ TrafficReport traffic_of(const RehearsalRecord& record) {
   }
   return traffic;
 }
-
-/// What is to be said when the launcher started another number of ranks than the machines were put together for.
-void note_other_world(const RehearsalSettings& settings, const RecordedJob& job, StepReport& report) {
-  if (settings.nccl.empty() || job.world_size == world_size(settings.cluster) || job.world_size == 1) return;
-  const bool is_charged = std::any_of(settings.nccl.begin(), settings.nccl.end(),
-                                      [&](const CommunicatorMemory& each) { return each.ranks == job.world_size; });
-  if (is_charged) return;
-  report.assumptions.push_back(
-      fmt::format("NCCL's buffers are those of communicators of up to {}, not {}: give --gpus and --nodes.",
-                  counted(settings.nccl.back().ranks, "rank"), job.world_size));
-}
-
-}  // namespace
 
 StepReport measured_report(const RehearsalSettings& settings, const std::vector<RankRun>& runs) {
   assert(!runs.empty());

@@ -1,4 +1,4 @@
-"""Puts a plan into the program that is rehearsed: the units of the plan, by the real fully_shard, in its own model.
+"""Puts a plan into the program that is rehearsed or measured: the units of the plan, by the real fully_shard, in its own model.
 
 It happens where a person would write it: in front of the first optimizer, or where the program itself calls fully_shard or FSDP
 on the model. Until then the model is the script's own; from then on its parameters are shards, and whatever the script holds
@@ -243,7 +243,8 @@ class ApplyPlan:
 
         if not dist.is_initialized():
             # Norms of gradients that lie on the host are reduced there.
-            dist.init_process_group("cpu:gloo,cuda:nccl" if self.plan.cpu_offload else "nccl")
+            on_gpus = "cpu:gloo,cuda:nccl" if self.plan.cpu_offload else "nccl"
+            dist.init_process_group(on_gpus if _device() == "cuda" else "gloo")
         if dist.get_world_size() != self.plan.world_size:
             self.refuse(
                 [
@@ -255,7 +256,7 @@ class ApplyPlan:
                     )
                 ]
             )
-        return sharding.make_mesh(self.plan, "cuda")
+        return sharding.make_mesh(self.plan, _device())
 
     def _turn_off(self, root: Any) -> None:
         """What the script recomputes by transformers' own switch is for the plan to say."""
@@ -307,7 +308,7 @@ class ApplyPlan:
         root.to = root.cuda = stay
 
     def _warn_of_devices(self, root: Any) -> None:
-        where = {"meta": "meta", "cpu": "cpu", "device": "cuda"}[self.plan.initialization]
+        where = {"meta": "meta", "cpu": "cpu", "device": _device()}[self.plan.initialization]
         found = sorted({p.device.type for p in root.parameters()})
         if found != [where]:
             warn(
@@ -315,6 +316,11 @@ class ApplyPlan:
                 f"The script makes its parameters on {' and '.join(found)}, and the plan is predicted for {where}: the "
                 "peaks of the initialization differ.",
             )
+
+
+def _device() -> str:
+    """Where the program trains: a measured one may have no GPU."""
+    return "cuda" if sys.modules["torch"].cuda.is_available() else "cpu"
 
 
 def _by_numbers(name: str) -> list[tuple[int, str]]:

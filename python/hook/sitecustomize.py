@@ -1,9 +1,11 @@
-"""Loaded by every Python that `fsdp-plan rehearse` starts, and by their children, because its folder leads PYTHONPATH.
+"""Loaded by every Python that `fsdp-plan rehearse`, `run` or `measure` starts, and by their children, because its folder leads
+PYTHONPATH.
 
-It hands over to the package fsdp_rehearsal, and then gives the sitecustomize that it hides its turn. What goes wrong here
+It hands over to the package fsdp_rehearsal, or fsdp_measure, and then gives the sitecustomize that it hides its turn. What goes wrong here
 is said on stderr; it never stops the program of the user.
 """
 
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -12,16 +14,14 @@ import sys
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-def _rehearse() -> None:
+def _hand_over(package: str) -> None:
     sys.path.append(os.path.dirname(_FOLDER))
     wrote_bytecode = sys.dont_write_bytecode
     sys.dont_write_bytecode = True
     try:
-        from fsdp_rehearsal import bootstrap
-
-        bootstrap.start()
+        importlib.import_module(f"{package}.bootstrap").start()
     except Exception as error:
-        print(f"rehearse: this Python is not rehearsed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        print(f"fsdp-plan: {package} is not in this Python: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     finally:
         sys.dont_write_bytecode = wrote_bytecode
 
@@ -37,5 +37,7 @@ def _hidden_sitecustomize() -> None:
 
 
 if os.environ.get("FSDP_REHEARSAL") == "1":
-    _rehearse()
+    _hand_over("fsdp_rehearsal")
+elif os.environ.get("FSDP_MEASURE_FOLDER"):
+    _hand_over("fsdp_measure")
 _hidden_sitecustomize()

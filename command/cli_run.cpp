@@ -1,0 +1,152 @@
+// run and measure: a training script for real, on the machine at hand, with a plan in it or as it is.
+//
+// The script has the terminal, as if it had been started without us. The hook in its processes (python/fsdp_measure)
+// leaves a record of each rank, of which one becomes the report.
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "command/cli_commands.h"
+#include "command/cli_plan_file.h"
+#include "command/cli_values.h"
+#include "core/base/files.h"
+#include "core/report/compare.h"
+#include "core/report/report_json.h"
+#include "core/spec/captured_model.h"
+#include "render/render_run.h"
+#include "runs/find_batch.h"
+#include "runs/foreground.h"
+#include "runs/measured_job.h"
+#include "runs/rehearse_failure.h"
+#include "runs/rehearse_plan.h"
+#include "runs/rehearse_run.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+struct Measurement {
+  MeasuredJob job;
+  std::optional<Given> plan;
+  std::optional<double> tolerance;
+};
+
+/// The command of a plan's capture, where none is given.
+std::vector<std::string> command_of(const CommandLine& line, const std::optional<Given>& plan, Errors& errors) {
+  if (!line.script.empty()) return line.script;
+  if (!plan) return {};
+  if (plan->spec.captured && !plan->spec.captured->command.empty()) {
+    const CapturedModel& captured = *plan->spec.captured;
+    return with_batch(captured.command, captured.batch_option, batch_of(plan->model));
+  }
+  errors.push_back({"--", "The plan's model was not captured from a script, so there is no command to run.",
+                    fmt::format("Write it: fsdp-plan run {} -- torchrun --nproc-per-node {} train.py.", plan->path,
+                                plan->cluster.gpus_per_node)});
+  return {};
+}
+
+Measurement read_measurement(const CommandLine& line, const std::string& library, Errors& errors) {
+  OptionReader reader(line, errors);
+  Measurement measurement;
+  measurement.tolerance = reader.share(Option::Tolerance);
+  measurement.job.steps = reader.count(Option::Steps, 0).value_or(0);
+  if (line.command == Command::Run && !line.arguments.empty()) {
+    measurement.plan = reader.keep(read_given(line, line.arguments.front(), library));
+  }
+  measurement.job.command = command_of(line, measurement.plan, errors);
+  const RehearsalPlaces places = rehearsal_places_of_process();
+  measurement.job.python = places.python;
+  if (!measurement.job.command.empty()) reader.keep(find_program(measurement.job.command.front(), places.path));
+  return measurement;
+}
+
+/// What went wrong where no rank has figures.
+Failure without_figures(const std::vector<RehearsalRecord>& records, const ExitStatus& status) {
+  for (const RehearsalRecord& record : records) {
+    if (auto reasons = why_not_applied(record)) return {*std::move(reasons), kExitInput};
+  }
+  if (status != ExitStatus{}) return {{{"", fmt::format("The command {}.", describe(status)), ""}}, kExitRun};
+  return {{{"", "No torch.optim optimizer stepped in any process of the command.",
+            "Does it start a Python that reads PYTHONPATH (not python -I or -E), and train on this machine?"}},
+          kExitRun};
+}
+
+bool has_figures(const RehearsalRecord& record) {
+  return record.seen.steps > 0 || record.end == "out_of_memory";
+}
+
+Outcome measure_in(const std::string& folder, Measurement measurement, const CommandLine& line, const Output& output) {
+  MeasuredJob& job = measurement.job;
+  job.folder = folder;
+  if (measurement.plan) {
+    job.apply = folder + "/applied.json";
+    job.apply_name = measurement.plan->path;
+    const auto written = write_applied_plan(job.apply, *measurement.plan);
+    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  }
+  const auto ended =
+      run_in_foreground({.words = job.command,
+                         .environment = measured_environment(job),
+                         .output_to_error = prints_json(line, output) || output.format != Format::Table});
+  if (!ended) return tl::unexpected(Failure{ended.error(), kExitRun});
+  auto records = read_measured(folder);
+  if (!records) return tl::unexpected(Failure{records.error(), kExitRun});
+  const std::vector<RehearsalRecord> all = *records;
+  std::erase_if(*records, std::not_fn(has_figures));
+  const bool is_refused = std::any_of(all.begin(), all.end(), [](const auto& each) { return why_not_applied(each); });
+  if (records->empty() || is_refused) return tl::unexpected(without_figures(all, *ended));
+
+  const StepReport measured = report_of(job, *records);
+  std::optional<StepReport> predicted;
+  std::optional<Comparison> comparison;
+  if (measurement.plan) {
+    const Given& given = *measurement.plan;
+    auto report = simulator::Predictor(given.model, given.cluster).report(given.file.plan, records->front().job.rank);
+    if (!report) return input_failure(report.error());
+    predicted = *std::move(report);
+    comparison = compare(*predicted, measured);
+  }
+  const MeasuredAnswer answer{.measured = measured,
+                              .record = records->front(),
+                              .num_ranks = static_cast<std::int64_t>(records->size()),
+                              .ended = *ended,
+                              .predicted = predicted ? &*predicted : nullptr,
+                              .comparison = comparison ? &*comparison : nullptr,
+                              .tolerance = measurement.tolerance.value_or(std::numeric_limits<double>::infinity())};
+  ReportAdditions additions;
+  if (comparison) additions.comparison = *comparison;
+  const std::string json = to_json(measured, additions);
+  const auto written = write_output_file(line, json);
+  if (prints_json(line, output)) {
+    output.console.out << json;
+  } else {
+    output.print(document_of(answer, output.quiet));
+  }
+  if (!written) return tl::unexpected(written.error());
+  if (*ended != ExitStatus{}) return kExitRun;
+  return answer.holds() ? kExitYes : kExitNo;
+}
+
+Outcome measure(const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line, {Option::Output});
+  Measurement measurement = read_measurement(line, output.console.library, errors);
+  if (!errors.empty()) return input_failure(std::move(errors));
+  const Result<TemporaryFolder> folder = TemporaryFolder::make();
+  if (!folder) return tl::unexpected(Failure{folder.error(), kExitRun});
+  return measure_in(folder->path(), std::move(measurement), line, output);
+}
+
+}  // namespace
+
+Outcome run_command(const CommandLine& line, const Output& output) {
+  return measure(line, output);
+}
+
+Outcome measure_command(const CommandLine& line, const Output& output) {
+  return measure(line, output);
+}
+
+}  // namespace fsdp::planner

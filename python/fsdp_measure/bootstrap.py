@@ -1,0 +1,60 @@
+"""The first thing that runs in a Python process of a measured job. A launcher is such a process, too, and leaves no record."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from types import ModuleType
+
+from fsdp_measure.job import Job
+from fsdp_measure.machine import Machine, NoHistory
+from fsdp_measure.profiled_step import ProfiledStep
+from fsdp_rehearsal.after_import import after_import
+from fsdp_rehearsal.apply_plan import ApplyPlan
+from fsdp_rehearsal.apply_wrappers import Wrappers
+from fsdp_rehearsal.faults import Faults
+from fsdp_rehearsal.guard import failed
+from fsdp_rehearsal.phases import Phases
+from fsdp_rehearsal.steps import Steps
+
+
+def start() -> None:
+    """Has this process measured once it imports torch. FSDP_MEASURE_FOLDER: for the records, one file for each rank;
+    FSDP_MEASURE_STEPS: after how many steps the job ends, 0 for never; FSDP_MEASURE_APPLY: the file of a plan, and
+    FSDP_MEASURE_APPLY_NAME what the user calls it."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler complains of GPUs that are not there
+    steps = int(os.environ.get("FSDP_MEASURE_STEPS", "0"))
+    job = Job(os.environ["FSDP_MEASURE_FOLDER"])
+    machine, history = Machine(), NoHistory()
+    meter = job.meter = machine.meter(job.began)
+    phases = job.phases = Phases(meter, history, machine)
+    counted = job.steps = Steps(meter, phases, history, steps, job.stop)
+    profiled = job.profiled = ProfiledStep(lambda: counted.done)
+    counted.at_end.append(profiled.step_ends)
+    counted.at_end.append(job.step_ends)
+    job.faults = Faults(job.finish)
+    apply = os.environ.get("FSDP_MEASURE_APPLY", "")
+    # A launcher trains nothing, and a plan that it does not take is no failure.
+    if apply and "RANK" not in os.environ and "LOCAL_RANK" not in os.environ:
+        apply = "" if _is_launcher() else apply
+    if apply:
+        job.applying = ApplyPlan(apply, os.environ.get("FSDP_MEASURE_APPLY_NAME", ""), job.faults, job.finish)
+    atexit.register(job.ends)
+
+    def with_torch(torch: ModuleType) -> None:
+        for part in (meter, phases, counted, job):
+            try:
+                part.install(torch)
+            except Exception as error:
+                failed(type(part).__name__, error)
+        if job.applying is not None:
+            job.applying.install(torch)
+            Wrappers(job.applying).install(after_import)
+
+    after_import("torch", with_torch)
+
+
+def _is_launcher() -> bool:
+    words = " ".join(sys.orig_argv[:4])
+    return any(name in words for name in ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"))

@@ -1,0 +1,77 @@
+"""The real machine, where the parts of fsdp_rehearsal ask for the stub GPU."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Optional
+
+from fsdp_rehearsal.history import Mark
+from fsdp_rehearsal.ledger import Ledger
+from fsdp_rehearsal.meter import Cut, Meter
+
+
+_MOST_CUTS = 1024
+
+
+class Machine:
+    """What a real GPU can be asked, by the names of the stub's counters."""
+
+    def counter(self, name: str) -> int:
+        """peak_used_bytes: what all processes hold of this one's GPU now; the real card keeps no peak. Others: 0."""
+        torch = sys.modules.get("torch")
+        if name != "peak_used_bytes" or torch is None or not torch.cuda.is_initialized():
+            return 0
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+    def reset_peak(self) -> None:
+        return
+
+    def collective_count(self) -> int:
+        return 0
+
+    def meter(self, began: float) -> Meter:
+        return _Meter(self, began)
+
+
+class _Meter(Meter):
+    """Cuts a run on CPUs as well, where there are times and no peaks; and a long one into no more parts than are of use."""
+
+    def cut(self, name: str) -> Optional[Cut]:
+        if self.running:
+            cut = super().cut(name)
+        else:
+            cut = Cut(name, 0, 0, time.perf_counter() - self._began, 0, {})
+            self.cuts.append(cut)
+        if len(self.cuts) > _MOST_CUTS and self.cuts[-1].name == self.cuts[-2].name:
+            before = self.cuts.pop(-2).peaks
+            peaks = self.cuts[-1].peaks
+            peaks.update({kind: max(size, before.get(kind, 0)) for kind, size in peaks.items()})
+        return cut
+
+
+class NoHistory:
+    """In place of the allocator's history, which would cost the run a few percent."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.marks: list[Mark] = []
+
+    def begin_phase(self, mark: Mark) -> None:
+        return
+
+    def in_module(self, name: str) -> None:
+        return
+
+    def drain_if_long(self) -> None:
+        return
+
+
+def gpu() -> Optional[dict[str, Any]]:
+    """The card of this process."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {"name": properties.name, "total_bytes": properties.total_memory}

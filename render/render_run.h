@@ -1,0 +1,31 @@
+#pragma once
+
+// What a job that ran for real has measured, beside what was predicted.
+
+#include <cstdint>
+
+#include "core/report/compare.h"
+#include "core/report/report.h"
+#include "runs/child_process.h"
+#include "runs/rehearse_record.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+struct MeasuredAnswer {
+  const StepReport& measured;
+  const RehearsalRecord& record;  ///< Of a rank, for what it says beside figures.
+  std::int64_t num_ranks = 1;     ///< That were measured, on this machine.
+  ExitStatus ended;               ///< How the command did.
+  const StepReport* predicted = nullptr;
+  const Comparison* comparison = nullptr;  ///< With `predicted`.
+  double tolerance = 0;                    ///< Relative.
+
+  /// It fits, and every compared term is within the tolerance.
+  bool holds() const;
+};
+
+/// Verdict first.
+Document document_of(const MeasuredAnswer& answer, bool only_verdict);
+
+}  // namespace fsdp::planner
