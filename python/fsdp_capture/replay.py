@@ -23,7 +23,6 @@ class Replay:
         self._references: Any = defaultdict(int)
         self._storage_of: dict[int, Any] = {}  # value -> what it lies in
         self._gradient_of: dict[int, Any] = {}
-        self._parameters: set[tuple[int, str]] = set()
         self.errors: list[str] = []
 
     def run(self) -> int:

@@ -21,6 +21,7 @@ from fsdp_capture.structure import find_stacks
 from fsdp_capture.unwrapped import Unwrapped
 from fsdp_rehearsal.guard import warnings
 from fsdp_rehearsal.modules import held
+from fsdp_rehearsal.switches import convert, turn_off_caches
 
 _WARM_UP = 2
 _TOLD = ("balanced_routing", "readback")  # kinds of warnings that a reader of the model must know of
@@ -124,7 +125,7 @@ class Session:
         self._drop_gradients()
         if dtype != _parameter_dtype(torch, self._root):
             wanted = getattr(torch, dtype)
-            _convert(torch, self._root, wanted)
+            convert(self._root, wanted)
             # FSDP2 casts what it hands to the root; in front of the root, so that it is no part of what is recorded.
             self._cast = lambda x: x.to(wanted) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
             cast_all = functools.partial(torch.utils._pytree.tree_map, self._cast)
@@ -149,9 +150,7 @@ class Session:
         from torch.utils.checkpoint import checkpoint
 
         mark = self._torch._C._profiler._RecordFunctionFast
-        config = getattr(self._root, "config", None)
-        if on and getattr(config, "use_cache", False):
-            config.use_cache = False  # transformers does the same: a cache would grow once more when blocks run again
+        if on and turn_off_caches(self._root):
             self._limits.append(
                 "The script keeps keys and values in training (use_cache), which checkpointing turns off. Where only some "
                 "blocks are checkpointed, the others are predicted with them."
@@ -269,10 +268,3 @@ def _parameter_dtype(torch: Any, root: Any) -> str:
     if not counts:
         raise CaptureError("The model has no floating parameters.")
     return max(sorted(counts), key=lambda name: counts[name])
-
-
-def _convert(torch: Any, root: Any, dtype: Any) -> None:
-    """As FSDP2's mixed precision has it: parameters in another dtype, buffers as they are."""
-    for parameter in root.parameters():
-        if parameter.is_floating_point():
-            parameter.data = parameter.data.to(dtype)

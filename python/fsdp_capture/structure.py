@@ -80,7 +80,6 @@ class Structure:
     part_of_event: list[int]  # [num events] -1: outside
     parameter_reads: list[set[str]] = field(default_factory=list)  # [num parts]
     readers: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts that read it
-    maker: dict[int, int] = field(default_factory=dict)  # allocation -> part, of those of the forward
     saved_at: dict[int, set[int]] = field(default_factory=dict)  # allocation -> parts whose nodes keep it
 
     def call_of(self, part: int) -> int:
@@ -204,8 +203,6 @@ def _find_reads(structure: Structure, parameter_names: dict[int, str]) -> None:
                     if name is not None:
                         parameters.add(name)
         structure.parameter_reads.append(parameters)
-        for made in part.made:
-            structure.maker[made] = number
     for position, event in enumerate(recording.events):
         if event.what == "save" and event.number >= 0 and structure.part_of_event[position] >= 0 and event.window < 0:
             saved_at[event.number].add(structure.part_of_event[position])
@@ -247,7 +244,6 @@ def align(base: Structure, other: Structure) -> bool:
     ]
     other.readers = {number: {place[part] for part in of} for number, of in other.readers.items()}
     other.saved_at = {number: {place[part] for part in of} for number, of in other.saved_at.items()}
-    other.maker = {number: place[part] for number, part in other.maker.items()}
     return True
 
 

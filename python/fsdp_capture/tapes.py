@@ -124,7 +124,8 @@ class TapeWriter:
 
     def _behind_backward(self, call: int, event: TapeEvent) -> None:
         op = self._lowest(call)
-        self._ends[call, max(op, 0) if op >= 0 else len(self._structure.calls[call].ops) - 1, op >= 0].append(event)
+        last = len(self._structure.calls[call].ops) - 1
+        self._ends[call, op if op >= 0 else last, op >= 0].append(event)
 
     def _find_carried(self) -> dict[int, int]:
         """What a variable of the script holds into the next step (`out = model(x)`, whose logits go when `out` is assigned

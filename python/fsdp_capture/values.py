@@ -21,7 +21,6 @@ class Place:
     call: int
     op: int
     is_backward: bool
-    position: int  # event
 
 
 @dataclass
@@ -52,7 +51,7 @@ class Storages:
                 continue
             call, op = structure.parts[part].place
             where = self.born if event.what == "alloc" else self.gone
-            where[event.number] = Place(call, op, event.window >= 0, position)
+            where[event.number] = Place(call, op, event.window >= 0)
 
     def maker(self, key: Key) -> int:
         return self.structure.call_of(key[0]) if key[0] >= 0 else -1

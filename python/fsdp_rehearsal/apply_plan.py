@@ -30,6 +30,7 @@ from fsdp_rehearsal.apply_parameters import Replaced
 from fsdp_rehearsal.faults import Faults
 from fsdp_rehearsal.guard import warn
 from fsdp_rehearsal.modules import held
+from fsdp_rehearsal.switches import convert, turn_off_caches
 
 _MOST_NAMES = 5
 _HINT_NAMES = "The module names of a plan must be those of the script's model."
@@ -272,27 +273,19 @@ class ApplyPlan:
         for name in self.plan.checkpointed:
             block = root.get_submodule(name)
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, early_stop=self.plan.early_stop)
-        if not self.plan.checkpointed:
-            return
-        # As transformers does where it checkpoints: a second forward would add to the cache of keys and values.
-        for module in root.modules():
-            config = getattr(module, "config", None)
-            if getattr(config, "use_cache", False) is True:
-                config.use_cache = False
+        if self.plan.checkpointed:
+            turn_off_caches(root)
 
     def _convert(self, root: Any) -> None:
         if self.plan.parameter_dtype is None:
             return
         from fsdp_plan_runner.kernels import dtype_of
 
-        dtype = dtype_of(self.plan.parameter_dtype)
-        wrong = [p for p in root.parameters() if p.is_floating_point() and p.dtype != dtype]
-        for parameter in wrong:
-            parameter.data = parameter.data.to(dtype)
-        if wrong:
+        count = convert(root, dtype_of(self.plan.parameter_dtype))
+        if count:
             warn(
                 "plan_in_place",
-                f"{len(wrong)} parameters of the script were converted to {self.plan.parameter_dtype}, in which the plan "
+                f"{count} parameters of the script were converted to {self.plan.parameter_dtype}, in which the plan "
                 "trains them.",
             )
 

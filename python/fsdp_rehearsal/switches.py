@@ -1,0 +1,23 @@
+"""What is changed of a script's model for a plan, and for a recording of what a plan would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def turn_off_caches(root: Any) -> bool:
+    """Keys and values are not kept (use_cache), as transformers does where it checkpoints: a second forward would add to them.
+    Returns whether any were."""
+    configs = {id(c): c for m in root.modules() if getattr(c := getattr(m, "config", None), "use_cache", False) is True}
+    for config in configs.values():
+        config.use_cache = False
+    return bool(configs)
+
+
+def convert(root: Any, dtype: Any) -> int:
+    """Parameters into another dtype, as FSDP2's mixed precision has them; buffers stay as they are. Returns how many were not
+    in it."""
+    wrong = [p for p in root.parameters() if p.is_floating_point() and p.dtype != dtype]
+    for parameter in wrong:
+        parameter.data = parameter.data.to(dtype)
+    return len(wrong)
