@@ -88,6 +88,11 @@ Terminal terminal_of_err(const Console& console, ColorMode color) {
 
 }  // namespace
 
+Outcome interrupted(const Output& output) {
+  output.note("Interrupted. Nothing is left running.");
+  return kExitInterrupted;
+}
+
 View Output::view() const {
   // CSV is for scripts: it keeps all tables.
   const bool is_brief = !verbose && format != Format::Csv;

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <set>
 #include <utility>
@@ -21,24 +20,18 @@
 #include "core/base/files.h"
 #include "core/base/parse_units.h"
 #include "core/base/split.h"
-#include "core/plan/plan_file.h"
 #include "core/report/compare.h"
 #include "core/spec/captured_model.h"
 #include "planner/search.h"
+#include "render/render_capture.h"
+#include "runs/capture_check.h"
 #include "runs/find_batch.h"
-#include "runs/keeper.h"
 #include "runs/rehearse_plan.h"
 #include "runs/rehearse_report.h"
-#include "text/figures.h"
-#include "text/progress_line.h"
 
 namespace fsdp::planner {
 
 namespace {
-
-/// What a capture may be off by, in bytes requested and allocated in a steady step, and in what collectives move.
-constexpr double kTolerance = 0.005;
-constexpr int kCheckedGpus = 2;
 
 /// What is to be captured.
 struct Capture {
@@ -92,13 +85,10 @@ std::optional<Capture> read_capture(const CommandLine& line, const std::string& 
   return capture;
 }
 
-/// The words that a script was started with for a batch.
+/// The words that start the script for a batch.
 std::vector<std::string> command_for(const Capture& capture, std::optional<std::int64_t> batch) {
-  std::vector<std::string> command = capture.settings.command;
-  if (!batch || !capture.batch_words) return command;
-  const auto words = batch_words(*capture.batch_words, *batch);
-  command.insert(command.end(), words->begin(), words->end());
-  return command;
+  const std::vector<std::string>& command = capture.settings.command;
+  return batch && capture.batch_words ? with_batch(command, *capture.batch_words, *batch) : command;
 }
 
 Failure run_failure(std::string place, std::string what, std::string hint) {
@@ -106,25 +96,18 @@ Failure run_failure(std::string place, std::string what, std::string hint) {
 }
 
 /// The sentence with which the recorder gave up; nothing: it has written a model.
-std::optional<std::string> refusal_in(const std::string& path) {
-  const Result<JsonDocument> document = read_json_file(path);
+std::optional<std::string> refusal_in(const Result<JsonDocument>& document) {
   if (!document) return "The script trained no model that could be captured.";
   const JsonValue* error = document->root.find("error");
   if (error == nullptr) return std::nullopt;
   return error->type == JsonType::String ? error->text : "The capture failed.";
 }
 
-/// The samples of a micro-batch.
-std::optional<std::int64_t> batch_of(const Model& model) {
-  const Dimension* batch = find_dimension(model.dimensions, "batch");
-  return batch == nullptr ? std::nullopt : std::optional(static_cast<std::int64_t>(batch->value));
-}
-
 /// A plan tells the script its batch by the same option, so the option must mean what the plan means.
 Errors check_batches(const Capture& capture, const ModelSpec& spec) {
   Errors errors;
   std::set<std::int64_t> seen;
-  for (const Model& point : spec.captured->points) seen.insert(batch_of(point).value_or(0));
+  for (const Model& point : spec.captured->points) seen.insert(batch_of(point));
   for (const std::int64_t batch : capture.batches) {
     if (seen.contains(batch)) continue;
     const auto words = batch_words(*capture.batch_words, batch);
@@ -151,9 +134,9 @@ tl::expected<std::optional<Seconds>, Failure> record(const Capture& capture, con
     const auto runs = rehearse_all(settings, output, folder, supervision);
     if (runs && !*runs) return std::nullopt;
     // A recorder that gives up ends the script, and how the script ended then says nothing of why.
-    const bool is_written = read_json_file(settings.capture).has_value();
-    if (!runs && !is_written) return tl::unexpected(runs.error());
-    if (const auto why = refusal_in(settings.capture)) {
+    const Result<JsonDocument> written = read_json_file(settings.capture);
+    if (!runs && !written) return tl::unexpected(runs.error());
+    if (const auto why = refusal_in(written)) {
       return tl::unexpected(run_failure(batch ? fmt::format("batch {}", *batch) : "", *why, ""));
     }
     if (!runs) return tl::unexpected(runs.error());
@@ -162,169 +145,83 @@ tl::expected<std::optional<Seconds>, Failure> record(const Capture& capture, con
   return std::optional<Seconds>(seconds);
 }
 
-/// A plan of the capture that shards its model over two GPUs, each block a unit, as a file. Nothing: it has none.
-Result<std::optional<Given>> plan_to_check(const Capture& capture, const std::string& model, bool has_stacks,
-                                           const std::string& folder, const std::string& library) {
-  PlanRequest request{.model = model, .choices = {}};
+/// A plan of the capture that shards its model over two GPUs, each block a unit. Nothing: none fits.
+Result<std::optional<Given>> plan_to_check(const Capture& capture, const ModelSpec& spec, const std::string& library) {
+  PlanRequest request{.model = spec.file_name, .choices = {}};
   request.choices.gpus = kCheckedGpus;
   request.choices.gpu_name = capture.settings.cluster.gpu.name;
   request.choices.strategy = "FULL_SHARD";
   // As many units as there can be, so that every block is gathered and reduced by itself.
-  if (has_stacks) request.choices.wrap = Wrap{};
-  FSDP_TRY(ResolvedRequest resolved, resolve(request, library));
+  if (!spec.captured->points.front().stacks.empty()) request.choices.wrap = Wrap{};
+  FSDP_TRY(ResolvedRequest resolved, resolve(request, library, &spec));
   resolved.space.explain = false;
   FSDP_TRY(const SearchResult found, search(resolved.spec, resolved.workload, resolved.cluster, resolved.space, {}));
   if (found.verdict == Verdict::DoesNotFit) return std::nullopt;
-  const std::string path = folder + "/plan.json";
-  const std::string text = to_text(PlanFile{.plan = found.report.plan, .cluster = resolved.cluster});
-  if (auto written = write_file_atomically(path, text, Overwrite::Allow); !written) {
-    return tl::unexpected(std::move(written).error());
-  }
-  FSDP_TRY(Given given, read_planned(path, library));
-  given.cluster = resolved.cluster;
+  Given given{.path = "plan.json", .file = {.plan = found.report.plan, .cluster = resolved.cluster}};
+  given.workload = workload_of(given.file.plan);
+  FSDP_TRY(given.model, build_model(spec, given.workload));
+  given.spec = spec;
+  given.cluster = std::move(resolved.cluster);
   return std::optional<Given>(std::move(given));
 }
 
-/// What matters of a comparison: a steady step, which is what a capture records.
-std::vector<ComparedTerm> checked_terms(const Comparison& comparison) {
-  std::vector<ComparedTerm> terms;
-  for (const ComparedTerm& term : comparison.terms) {
-    if (term.name.starts_with("steady step:") || term.unit == TermUnit::Count || term.name.ends_with(" payload")) {
-      terms.push_back(term);
-    }
-  }
-  return terms;
-}
-
-/// Reserved bytes follow from the others by the allocator's choices, of which a few depend on what was before.
-bool is_exact_term(const ComparedTerm& term) {
-  return !term.name.ends_with("reserved peak") && !term.name.ends_with("device peak");
-}
-
-/// What a check said.
-struct CaptureCheck {
-  std::vector<ComparedTerm> terms;
-  std::string not_made;  ///< Why there is none.
-  bool is_interrupted = false;
-
-  bool holds() const {
-    return std::all_of(terms.begin(), terms.end(), [](const ComparedTerm& term) {
-      return !is_exact_term(term) || std::abs(term.relative()) <= kTolerance;
-    });
-  }
-};
-
-tl::expected<CaptureCheck, Failure> check(const Capture& capture, const CommandLine& line, const Output& output,
-                                          const std::string& folder, const std::string& model, bool has_stacks,
-                                          Supervision& supervision) {
+/// Nothing: somebody asked to end.
+tl::expected<std::optional<CaptureCheck>, Failure> check(const Capture& capture, const CommandLine& line,
+                                                         const ModelSpec& spec, const Output& output,
+                                                         const std::string& folder, Supervision& supervision) {
   const std::string& library = output.console.library;
-  auto plan = plan_to_check(capture, model, has_stacks, folder, library);
+  const auto without = [](std::string why) { return CaptureCheck{.terms = {}, .not_made = std::move(why)}; };
+  const auto plan = plan_to_check(capture, spec, library);
   if (!plan) return tl::unexpected(Failure{plan.error(), kExitRun});
-  if (!*plan) return CaptureCheck{.terms = {}, .not_made = "no plan fits two of these GPUs"};
+  if (!*plan) return without("no plan fits two of these GPUs");
   const Given& given = **plan;
-  // The machines are the plan's, whatever was said of those that the script is captured on.
-  CommandLine of_plan = line;
-  for (const Option option : {Option::Gpus, Option::Nodes, Option::GpuName, Option::Memory, Option::ClusterFile}) {
-    of_plan.values[static_cast<std::size_t>(option)].clear();
-  }
+  CommandLine of_plan = line;  // The machines are the plan's.
   of_plan.script = command_for(capture, batch_of(given.model));
   auto settings = read_rehearsal(of_plan, library, rehearsal_places_of_process(), &given);
   if (!settings) return tl::unexpected(Failure{settings.error(), kExitRun});
-  settings->apply = folder + "/applied.json";
-  const auto written = write_file_atomically(settings->apply, applied_text(given), Overwrite::Allow);
+  const Result<void> written = write_applied(*settings, given, folder);
   if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
   const auto runs = rehearse_all(*settings, output, folder, supervision);
   if (!runs) {
     const Errors& errors = runs.error().errors;
-    return CaptureCheck{.terms = {},
-                        .not_made = errors.empty() ? "the script failed under a plan" : errors.front().what};
+    return without(errors.empty() ? "the script failed under a plan" : errors.front().what);
   }
-  if (!*runs) return CaptureCheck{.terms = {}, .not_made = "", .is_interrupted = true};
+  if (!*runs) return std::nullopt;
   const StepReport measured = measured_report(*settings, (*runs)->runs);
   const Result<StepReport> predicted =
       simulator::Predictor(given.model, given.cluster).report(given.file.plan, measured.rehearsal->rank);
   if (!predicted) return tl::unexpected(Failure{predicted.error(), kExitRun});
-  return CaptureCheck{.terms = checked_terms(compare(*predicted, measured)), .not_made = ""};
+  return checked(compare(*predicted, measured));
 }
 
-// ---- the answer ----------------------------------------------------------------------------------------------------
-
-std::string difference_of(const ComparedTerm& term) {
-  if (term.difference() == 0) return "";
-  const double relative = term.relative();
-  return std::isfinite(relative) ? fmt::format("{:+.3f} %", 100 * relative) : "not seen";
-}
-
-Table table_of(const CaptureCheck& checked) {
-  Table table{.name = "check",
-              .columns = {{"term", "term"},
-                          {"predicted", "predicted", true},
-                          {"rehearsed", "rehearsed", true},
-                          {"difference", "difference", true}},
-              .rows = {}};
-  for (const ComparedTerm& term : checked.terms) {
-    const auto figure = [&](std::int64_t value) {
-      return term.unit == TermUnit::Bytes ? format_bytes(Bytes(value)) : fmt::format("{}", value);
-    };
-    table.rows.push_back({term.name, figure(term.predicted), figure(term.measured), difference_of(term)});
+/// What the command does once it has a folder.
+Outcome capture_in(const std::string& folder, const Capture& capture, const CommandLine& line, const Output& output,
+                   Supervision& supervision) {
+  const auto seconds = record(capture, output, folder, supervision);
+  if (!seconds) return tl::unexpected(seconds.error());
+  if (!*seconds) return interrupted(output);
+  const std::string model = folder + "/captured.json";
+  const Result<ModelSpec> spec = read_model_spec(model);
+  if (!spec) return tl::unexpected(Failure{spec.error(), kExitRun});
+  if (Errors other = check_batches(capture, *spec); !other.empty()) return input_failure(std::move(other));
+  CaptureCheck checked;
+  if (capture.is_checked) {
+    auto made = check(capture, line, *spec, output, folder, supervision);
+    if (!made) return tl::unexpected(made.error());
+    if (!*made) return interrupted(output);
+    checked = **std::move(made);
   }
-  return table;
-}
-
-std::string sizes_of(const ModelSpec& spec) {
-  std::string text;
-  for (const Model& point : spec.captured->points) {
-    std::string sizes;
-    for (const Dimension& size : point.dimensions) {
-      sizes += fmt::format("{}{} {:.0f}", sizes.empty() ? "" : ", ", size.name, size.value);
-    }
-    text += (text.empty() ? "" : "; ") + sizes;
+  const bool is_good = checked.holds();
+  if (is_good) {
+    const Result<std::string> text = read_text_file(model);
+    if (!text) return tl::unexpected(Failure{text.error(), kExitRun});
+    const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+    const auto written = write_file_atomically(capture.target, *text, overwrite);
+    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
   }
-  return text;
-}
-
-Document document_of(const Capture& capture, const ModelSpec& spec, const CaptureCheck& checked, Seconds seconds) {
-  const Model& model = spec.captured->points.front();
-  Document result;
-  const bool good = checked.holds();
-  result.push_back(
-      Entry{good ? "CAPTURED" : "NOT CAPTURED",
-            {good ? capture.target
-                  : fmt::format("{} was not written: what it predicts differs from the script itself by more "
-                                "than {} %; --no-check writes it all the same.",
-                                capture.target, 100 * kTolerance)},
-            good ? Style::Good : Style::Bad});
-  std::string stacks;
-  for (const Stack& stack : model.stacks) {
-    stacks +=
-        fmt::format("{}{} x {} ({})", stacks.empty() ? "" : ", ", stack.calls.size(), stack.class_name, stack.name);
-  }
-  std::vector<std::string> precisions;
-  for (const Block& block : model.blocks) {
-    for (const RecordedTape& tape : block.recorded->tapes) {
-      const std::string words = fmt::format("{}{}", name_of(tape.dtype), tape.checkpointed ? " checkpointed" : "");
-      if (std::find(precisions.begin(), precisions.end(), words) == precisions.end()) precisions.push_back(words);
-    }
-  }
-  Entry of_model{"model", {fmt::format("{}, {} parameters", spec.name, grouped(num_parameters(model)))}};
-  if (!stacks.empty()) of_model.lines.push_back(stacks);
-  result.push_back(std::move(of_model));
-  result.push_back(Entry{"recorded", {fmt::format("{}", fmt::join(precisions, ", ")), sizes_of(spec)}});
-  result.push_back(Entry{"took", {fmt::format("{:.1f} s", seconds.count())}});
-  if (!checked.not_made.empty()) {
-    result.push_back(
-        Entry{"check", {fmt::format("It could not be held against the script: {}", checked.not_made)}, Style::Warning});
-  } else if (!checked.terms.empty()) {
-    result.push_back(Entry{"check",
-                           {fmt::format("{} GPUs, FULL_SHARD: predicted beside the script itself, sharded by "
-                                        "the real FSDP2 and rehearsed",
-                                        kCheckedGpus)}});
-    result.push_back(table_of(checked));
-  }
-  for (const std::string& note : spec.notes) result.push_back(Entry{"limit", {note}, Style::Warning});
-  if (good)
-    result.push_back(Entry{"see", {fmt::format("fsdp-plan {} --gpus 8 --mem 24G -o plan.json", capture.target)}});
-  return result;
+  const Document document = document_of(*spec, checked, capture.target, **seconds);
+  output.print(output.quiet ? Document{document.front()} : document);
+  return is_good ? kExitYes : kExitNo;
 }
 
 }  // namespace
@@ -338,41 +235,9 @@ Outcome capture_command(const CommandLine& line, const Output& output) {
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
 
-  Supervision supervision;
-  const Result<TemporaryFolder> folder = TemporaryFolder::make();
-  if (!folder) return tl::unexpected(Failure{folder.error(), kExitRun});
-  const Keeper keeper(folder->path());
-  supervision.spare(keeper.pid());
-  const auto interrupted = [&]() -> Outcome {
-    output.note("Interrupted. Nothing is left running.");
-    return kExitInterrupted;
-  };
-  const auto seconds = record(*capture, output, folder->path(), supervision);
-  if (!seconds) return tl::unexpected(seconds.error());
-  if (!*seconds) return interrupted();
-
-  const std::string model = folder->path() + "/captured.json";
-  const Result<ModelSpec> spec = read_model_spec(model);
-  if (!spec) return tl::unexpected(Failure{spec.error(), kExitRun});
-  if (Errors other = check_batches(*capture, *spec); !other.empty()) return input_failure(std::move(other));
-  CaptureCheck checked;
-  if (capture->is_checked) {
-    const bool has_stacks = !spec->captured->points.front().stacks.empty();
-    auto made = check(*capture, line, output, folder->path(), model, has_stacks, supervision);
-    if (!made) return tl::unexpected(made.error());
-    checked = *std::move(made);
-    if (checked.is_interrupted) return interrupted();
-  }
-  if (checked.holds()) {
-    const Result<std::string> text = read_text_file(model);
-    if (!text) return tl::unexpected(Failure{text.error(), kExitRun});
-    const auto overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
-    const auto written = write_file_atomically(capture->target, *text, overwrite);
-    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
-  }
-  const Document document = document_of(*capture, *spec, checked, **seconds);
-  output.print(output.quiet ? Document{document.front()} : document);
-  return checked.holds() ? kExitYes : kExitNo;
+  return in_rehearsal_folder([&](const std::string& folder, Supervision& supervision) {
+    return capture_in(folder, *capture, line, output, supervision);
+  });
 }
 
 }  // namespace fsdp::planner

@@ -35,6 +35,9 @@ struct Failure {
 };
 using Outcome = tl::expected<ExitCode, Failure>;
 
+/// The answer of a command that somebody has stopped.
+Outcome interrupted(const Output& output);
+
 Outcome plan_command(const CommandLine& line, const Output& output);
 Outcome simulate_command(const CommandLine& line, const Output& output);
 Outcome explain_command(const CommandLine& line, const Output& output);

@@ -203,10 +203,7 @@ Outcome execute_command(const CommandLine& line, const Output& output) {
   const auto outcome =
       execute_ranks(request->settings, folder, output.quiet ? nullptr : &output.console.err, supervision);
   if (!outcome) return tl::unexpected(Failure{outcome.error(), kExitRun});
-  if (outcome->interrupted_by != 0) {
-    output.note("Interrupted. Nothing is left running.");
-    return kExitInterrupted;
-  }
+  if (outcome->interrupted_by != 0) return interrupted(output);
   if (outcome->first_failed >= 0) {
     if (outcome->messages.empty()) return tl::unexpected(Failure{{{"", outcome->message, ""}}, kExitRun});
     Errors wrong;

@@ -27,7 +27,6 @@
 #include "render/render_page.h"
 #include "render/render_rehearsal.h"
 #include "runs/find_batch.h"
-#include "runs/keeper.h"
 #include "runs/rehearse_plan.h"
 #include "runs/rehearse_report.h"
 #include "runs/rehearse_settings.h"
@@ -98,12 +97,7 @@ std::optional<RehearsalSettings> read_captured_script(const CommandLine& line, c
   const CapturedModel& captured = *subject.applied->spec.captured;
   if (line.has(Option::Python)) reader.fail(Option::Python, "The captured command names its Python.", "");
   CommandLine script = line;
-  script.script = captured.command;
-  const Dimension* batch = find_dimension(subject.applied->model.dimensions, "batch");
-  if (!captured.batch_option.empty() && batch != nullptr) {
-    const auto words = batch_words(captured.batch_option, static_cast<std::int64_t>(batch->value));
-    if (words) script.script.insert(script.script.end(), words->begin(), words->end());
-  }
+  script.script = with_batch(captured.command, captured.batch_option, batch_of(subject.applied->model));
   if (script.script.empty()) {
     reader.fail(Option::Apply, "The capture does not say which command it was made of.",
                 "Write rehearse --apply PLAN -- COMMAND.");
@@ -265,8 +259,7 @@ class BatchTries {
 
   std::optional<BatchTrial> operator()(std::int64_t batch) {
     RehearsalSettings settings = subject_.settings;
-    const auto words = batch_words(*subject_.batch, batch);
-    settings.command.insert(settings.command.end(), words->begin(), words->end());
+    settings.command = with_batch(std::move(settings.command), *subject_.batch, batch);
     const std::string folder = fmt::format("{}/batch-{}", folder_, batch);
     std::error_code ignored;
     std::filesystem::create_directory(folder, ignored);
@@ -320,11 +313,6 @@ class BatchTries {
   std::int64_t largest_ = 0;
 };
 
-Outcome interrupted(const Output& output) {
-  output.note("Interrupted. Nothing is left running.");
-  return kExitInterrupted;
-}
-
 Outcome find_batch(const CommandLine& line, const Output& output, const Subject& subject, const std::string& folder,
                    Supervision& supervision) {
   BatchTries tries(subject, output, folder, supervision);
@@ -332,6 +320,43 @@ Outcome find_batch(const CommandLine& line, const Output& output, const Subject&
   if (tries.interrupted) return interrupted(output);
   if (tries.failure) return tl::unexpected(*tries.failure);
   return answer(line, output, {.subject = subject, .report = *tries.report, .facts = tries.facts, .batches = &search});
+}
+
+/// What the command does once it has a folder.
+Outcome rehearse_in(const std::string& folder, Subject subject, const CommandLine& line, const Output& output,
+                    Supervision& supervision) {
+  if (subject.plan) {
+    const std::string job = folder + "/job.json";
+    const auto written = write_file_atomically(job, job_text(*subject.plan, subject.settings.steps), Overwrite::Refuse);
+    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+    subject.settings.command.push_back(job);
+  }
+  if (subject.applied) {
+    const auto written = write_applied(subject.settings, *subject.applied, folder);
+    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  }
+  if (subject.batch) return find_batch(line, output, subject, folder, supervision);
+  const auto runs = rehearse_all(subject.settings, output, folder, supervision);
+  if (!runs) return tl::unexpected(runs.error());
+  if (!*runs) return interrupted(output);
+
+  StepReport report = measured_report(subject.settings, (*runs)->runs);
+  report.rehearsal->unplayed = (*runs)->unplayed;
+  if (const Given* given = subject.given()) set_plan(report, *given);
+  std::optional<Comparison> comparison;
+  if (subject.against) {
+    const Result<StepReport> predicted = subject.against->predicted(report.rehearsal->rank);
+    if (!predicted) return input_failure(predicted.error());
+    comparison = compare(*predicted, report);
+  }
+  const Result<void> kept = keep_files(subject.settings, report, (*runs)->runs);
+  const Outcome answered = answer(line, output,
+                                  {.subject = subject,
+                                   .report = report,
+                                   .facts = (*runs)->facts,
+                                   .comparison = comparison ? &*comparison : nullptr});
+  if (!kept) return tl::unexpected(Failure{kept.error(), kExitRun});
+  return answered;
 }
 
 }  // namespace
@@ -342,46 +367,9 @@ Outcome rehearse_command(const CommandLine& line, const Output& output) {
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
 
-  Supervision supervision;
-  const Result<TemporaryFolder> folder = TemporaryFolder::make();
-  if (!folder) return tl::unexpected(Failure{folder.error(), kExitRun});
-  const Keeper keeper(folder->path());
-  supervision.spare(keeper.pid());
-  if (subject->plan) {
-    const std::string job = folder->path() + "/job.json";
-    const auto written =
-        write_file_atomically(job, job_text(*subject->plan, subject->settings.steps), Overwrite::Refuse);
-    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
-    subject->settings.command.push_back(job);
-  }
-  if (subject->applied) {
-    subject->settings.apply = folder->path() + "/plan.json";
-    const auto written =
-        write_file_atomically(subject->settings.apply, applied_text(*subject->applied), Overwrite::Refuse);
-    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
-  }
-  if (subject->batch) return find_batch(line, output, *subject, folder->path(), supervision);
-  const auto runs = rehearse_all(subject->settings, output, folder->path(), supervision);
-  if (!runs) return tl::unexpected(runs.error());
-  if (!*runs) return interrupted(output);
-
-  StepReport report = measured_report(subject->settings, (*runs)->runs);
-  report.rehearsal->unplayed = (*runs)->unplayed;
-  if (const Given* given = subject->given()) set_plan(report, *given);
-  std::optional<Comparison> comparison;
-  if (subject->against) {
-    const Result<StepReport> predicted = subject->against->predicted(report.rehearsal->rank);
-    if (!predicted) return input_failure(predicted.error());
-    comparison = compare(*predicted, report);
-  }
-  const Result<void> kept = keep_files(subject->settings, report, (*runs)->runs);
-  const Outcome answered = answer(line, output,
-                                  {.subject = *subject,
-                                   .report = report,
-                                   .facts = (*runs)->facts,
-                                   .comparison = comparison ? &*comparison : nullptr});
-  if (!kept) return tl::unexpected(Failure{kept.error(), kExitRun});
-  return answered;
+  return in_rehearsal_folder([&](const std::string& folder, Supervision& supervision) {
+    return rehearse_in(folder, *std::move(subject), line, output, supervision);
+  });
 }
 
 }  // namespace fsdp::planner

@@ -201,10 +201,7 @@ Outcome proof_command(const CommandLine& line, const Output& output) {
   const Result<int> code = run_trials(*proof, output, supervision);
   supervision.kill_descendants();
   if (!code) return tl::unexpected(Failure{code.error(), kExitRun});
-  if (*code < 0) {
-    output.note("Interrupted. Nothing is left running.");
-    return kExitInterrupted;
-  }
+  if (*code < 0) return interrupted(output);
   if (*code == kExitInput) return input_failure({{"", output_from(proof->folder + "/problem"), ""}});
   const std::string json = output_from(proof->folder + "/proof.json");
   if (json.empty() || (*code != kExitYes && *code != kExitNo)) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "runs/keeper.h"
 #include "runs/rehearse_failure.h"
 #include "runs/rehearse_report.h"
 #include "text/progress_line.h"
@@ -146,6 +147,15 @@ class Rehearser {
 };
 
 }  // namespace
+
+Outcome in_rehearsal_folder(const std::function<Outcome(const std::string&, Supervision&)>& run) {
+  Supervision supervision;
+  const Result<TemporaryFolder> folder = TemporaryFolder::make();
+  if (!folder) return tl::unexpected(Failure{folder.error(), kExitRun});
+  const Keeper keeper(folder->path());
+  supervision.spare(keeper.pid());
+  return run(folder->path(), supervision);
+}
 
 tl::expected<std::optional<RehearsalRuns>, Failure> rehearse_all(const RehearsalSettings& settings,
                                                                  const Output& output, const std::string& folder,

@@ -2,6 +2,7 @@
 
 // A whole rehearsal: which processes are run, in which order, until every rank that was asked for has its figures.
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,10 @@
 #include "runs/rehearse_run.h"
 
 namespace fsdp::planner {
+
+/// Runs something that rehearses with a folder of its own, which goes whatever happens, and all that was started with
+/// it.
+Outcome in_rehearsal_folder(const std::function<Outcome(const std::string& folder, Supervision& supervision)>& run);
 
 struct RehearsalRuns {
   std::vector<RankRun> runs;  ///< At least one; all have results.

@@ -41,25 +41,6 @@ std::string python_of(const ReshardAfterForward& reshard) {
   return "";
 }
 
-/// Neighbors that differ in one number, or single names.
-struct NameRow {
-  std::string single;
-  std::optional<NameRange> range;
-};
-
-std::vector<NameRow> rows_of(const std::vector<std::string>& names) {
-  std::vector<NameRow> rows;
-  for (const std::string& name : names) {
-    if (!rows.empty() && rows.back().range && extend(*rows.back().range, name)) continue;
-    if (!rows.empty() && !rows.back().range) {
-      rows.back().range = range_of(rows.back().single, name);
-      if (rows.back().range) continue;
-    }
-    rows.push_back({.single = name, .range = std::nullopt});
-  }
-  return rows;
-}
-
 std::string f_string(const NameRange& range, std::string_view variable) {
   return fmt::format("f{}", python_string(fmt::format("{}{{{}}}{}", range.before, variable, range.after)));
 }
@@ -190,7 +171,7 @@ class CodeWriter {
     line("    if getattr(config, \"use_cache\", False):");
     line("        config.use_cache = False  # transformers: a cache would grow again when a block runs again");
     line("    for name in (");
-    for (const NameRow& row : rows_of(names)) {
+    for (const NameRow& row : name_rows(names)) {
       if (row.range) {
         line(fmt::format("        *({} for i in {}),", f_string(*row.range, "i"),
                          python_range(row.range->first, row.range->last + 1, row.range->step)));
@@ -212,7 +193,7 @@ class CodeWriter {
         const std::vector<std::string>& of_unit = plan_.units[next++].modules;
         names.insert(names.end(), of_unit.begin(), of_unit.end());
       }
-      unit_row(row, rows_of(names), names);
+      unit_row(row, name_rows(names), names);
     }
   }
 

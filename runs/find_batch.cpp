@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "core/base/split.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {
@@ -73,17 +74,19 @@ Result<std::vector<std::string>> batch_words(std::string_view pattern, std::int6
                    fmt::format("Write the script's own option: {} '--batch-size {{}}'.", option));
   }
   std::vector<std::string> words;
-  for (std::size_t begin = 0; begin < pattern.size();) {
-    const std::size_t end = std::min(pattern.find(' ', begin), pattern.size());
-    if (end > begin) {
-      std::string word(pattern.substr(begin, end - begin));
-      const std::size_t place = word.find(kPlace);
-      if (place != std::string::npos) word.replace(place, kPlace.size(), fmt::format("{}", batch));
-      words.push_back(std::move(word));
-    }
-    begin = end + 1;
+  for (const std::string_view part : split(pattern, ' ')) {
+    if (part.empty()) continue;
+    std::string& word = words.emplace_back(part);
+    const std::size_t place = word.find(kPlace);
+    if (place != std::string::npos) word.replace(place, kPlace.size(), fmt::format("{}", batch));
   }
   return words;
+}
+
+std::vector<std::string> with_batch(std::vector<std::string> command, std::string_view pattern, std::int64_t batch) {
+  const auto words = batch_words(pattern, batch);
+  if (words) command.insert(command.end(), words->begin(), words->end());
+  return command;
 }
 
 void add_batches(Document& document, const BatchSearch& search) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/environment.h"
+#include "core/base/files.h"
 #include "core/base/json_writer.h"
 #include "core/model/model_json.h"
 #include "core/plan/plan_file.h"
@@ -86,10 +87,11 @@ Result<std::string> find_torch_python(const std::string& given, const RehearsalP
   return failure("", "No Python with torch was found.", std::string(kHowToGetTorch));
 }
 
-std::string applied_text(const Given& given) {
+Result<void> write_applied(RehearsalSettings& settings, const Given& given, const std::string& folder) {
+  settings.apply = folder + "/applied.json";
   JsonWriter writer;
   write_plan(writer, given.file.plan, &given.cluster);
-  return std::move(writer).take();
+  return write_file_atomically(settings.apply, std::move(writer).take(), Overwrite::Allow);
 }
 
 std::string job_text(const Given& given, std::int64_t steps) {

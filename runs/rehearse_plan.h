@@ -15,8 +15,9 @@ void charge_groups(RehearsalSettings& settings, const Given& given);
 /// What python/fsdp_plan_runner reads: {"format_version", "model", "plan", "dimensions", "steps"}.
 std::string job_text(const Given& given, std::int64_t steps);
 
-/// What the hook in Python reads to put a plan into a script: the object of a plan file.
-std::string applied_text(const Given& given);
+/// Puts a plan into the script of `settings`: writes what the hook reads into the rehearsal's folder. Error: it cannot
+/// be written.
+Result<void> write_applied(RehearsalSettings& settings, const Given& given, const std::string& folder);
 
 /// A Python that has torch: `given` (--python), or the first that does of FSDP_PLAN_TORCH_PYTHON, the environment that
 /// ./scripts/bootstrap makes beside a build tree, and python3 on PATH. Error: none does.

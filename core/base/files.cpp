@@ -86,8 +86,7 @@ std::string folder_hint(const std::string& folder) {
   if (!is_hugging_face) return "Name a file in it.";
   return "It looks like a model of Hugging Face, whose files do not hold its code: name a shipped model (\"fsdp-plan "
          "models\"), write a model spec, or capture the script that trains it: fsdp-plan capture -o my.model.json -- "
-         "python "
-         "train.py.";
+         "python train.py.";
 }
 
 std::string reason(int error) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <utility>
 
 namespace fsdp {
 
@@ -59,8 +60,8 @@ bool extend(NameRange& range, std::string_view name) {
   return true;
 }
 
-std::vector<std::string> fold_names(std::span<const std::string> names) {
-  std::vector<std::string> folded;
+std::vector<NameRow> name_rows(std::span<const std::string> names) {
+  std::vector<NameRow> rows;
   for (std::size_t i = 0; i < names.size();) {
     std::size_t end = i + 1;
     std::optional<NameRange> range;
@@ -70,13 +71,19 @@ std::vector<std::string> fold_names(std::span<const std::string> names) {
       while (end < names.size() && extend(*range, names[end])) ++end;
     }
     if (range && (range->step == 1 || end - i >= 3)) {
-      folded.push_back(to_string(*range));
+      rows.push_back({.single = {}, .range = std::move(range)});
       i = end;
     } else {
-      folded.push_back(names[i]);
+      rows.push_back({.single = names[i], .range = std::nullopt});
       ++i;
     }
   }
+  return rows;
+}
+
+std::vector<std::string> fold_names(std::span<const std::string> names) {
+  std::vector<std::string> folded;
+  for (const NameRow& row : name_rows(names)) folded.push_back(row.range ? to_string(*row.range) : row.single);
   return folded;
 }
 

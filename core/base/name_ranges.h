@@ -36,7 +36,16 @@ std::optional<NameRange> range_of(std::string_view name, std::string_view next);
 /// Appends `name` to the row when it is the next one of it.
 bool extend(NameRange& range, std::string_view name);
 
+/// A row of names, or one name that is in none.
+struct NameRow {
+  std::string single;
+  std::optional<NameRange> range;  ///< Empty: the name in `single`.
+};
+
 /// The same names in the same order, each row of at least two neighbors (three, for a step other than one) as one.
+std::vector<NameRow> name_rows(std::span<const std::string> names);
+
+/// The same as texts.
 std::vector<std::string> fold_names(std::span<const std::string> names);
 
 inline constexpr std::int64_t kMostNamesOfARange = 1'000'000;

@@ -85,6 +85,10 @@ Result<Model> captured_point(const ModelSpec& spec, const Workload& workload) {
   return tl::unexpected(Errors{not_captured(spec, workload, dimensions.values())});
 }
 
+std::int64_t batch_of(const Model& point) {
+  return static_cast<std::int64_t>(find_dimension(point.dimensions, "batch")->value);
+}
+
 bool can_checkpoint(const Model& model, Dtype activation) {
   return std::all_of(model.calls.begin(), model.calls.end(), [&](const Call& call) {
     const std::optional<Recording>& recorded = model.blocks[call.block].recorded;

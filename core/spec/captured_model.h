@@ -40,6 +40,9 @@ void read_captured_model(const JsonDocument& document, ModelSpec& spec, JsonErro
 /// REQUIRES: `spec.captured`.
 Result<Model> captured_point(const ModelSpec& spec, const Workload& workload);
 
+/// Samples of a micro-batch. REQUIRES: a point of a capture.
+std::int64_t batch_of(const Model& point);
+
 /// Whether every block that can be checkpointed was recorded so in this precision.
 bool can_checkpoint(const Model& model, Dtype activation);
 

@@ -10,36 +10,24 @@ namespace fsdp::executor {
 
 namespace {
 
-// In the order of the enum.
-constexpr std::array<Kernel, kNumOpKinds> kKernels = {
-    kernels::linear,        kernels::embedding,
-    kernels::conv1d,        kernels::conv2d,
-    kernels::parameter,     kernels::rms_norm,
-    kernels::layer_norm,    kernels::group_norm,
-    kernels::batch_norm,    kernels::rotary_table,
-    kernels::rotary,        kernels::attention,
-    kernels::silu,          kernels::gelu,
-    kernels::relu,          kernels::sigmoid,
-    kernels::tanh,          kernels::mul,
-    kernels::add,           kernels::sub,
-    kernels::scale,         kernels::softcap,
-    kernels::dropout,       kernels::cast,
-    kernels::detach,        kernels::reshape,
-    kernels::transpose,     kernels::slice,
-    kernels::select,        kernels::expand,
-    kernels::split,         kernels::contiguous,
-    kernels::cat,           kernels::stack,
-    kernels::set_slice,     kernels::kv_cache,
-    kernels::index,         kernels::pad,
-    kernels::softmax,       kernels::mean,
-    kernels::sum,           kernels::std_deviation,
-    kernels::max_pool2d,    kernels::adaptive_avg_pool2d,
-    kernels::router,        kernels::experts,
-    kernels::cross_entropy, kernels::mse_loss,
-    kernels::constant,      nullptr,  // Nobody but its script can run what was recorded: PlannedModel is refused first.
+// In the order of the enum. Nobody but its script can run what was recorded: PlannedModel is refused first.
+constexpr std::array<Kernel, kNumRuledOpKinds> kKernels = {
+    kernels::linear,     kernels::embedding,     kernels::conv1d,        kernels::conv2d,
+    kernels::parameter,  kernels::rms_norm,      kernels::layer_norm,    kernels::group_norm,
+    kernels::batch_norm, kernels::rotary_table,  kernels::rotary,        kernels::attention,
+    kernels::silu,       kernels::gelu,          kernels::relu,          kernels::sigmoid,
+    kernels::tanh,       kernels::mul,           kernels::add,           kernels::sub,
+    kernels::scale,      kernels::softcap,       kernels::dropout,       kernels::cast,
+    kernels::detach,     kernels::reshape,       kernels::transpose,     kernels::slice,
+    kernels::select,     kernels::expand,        kernels::split,         kernels::contiguous,
+    kernels::cat,        kernels::stack,         kernels::set_slice,     kernels::kv_cache,
+    kernels::index,      kernels::pad,           kernels::softmax,       kernels::mean,
+    kernels::sum,        kernels::std_deviation, kernels::max_pool2d,    kernels::adaptive_avg_pool2d,
+    kernels::router,     kernels::experts,       kernels::cross_entropy, kernels::mse_loss,
+    kernels::constant,
 };
 
-static_assert(kKernels[kNumRuledOpKinds - 1] != nullptr, "every kind of op but a recorded one has its kernel");
+static_assert(kKernels.back() != nullptr, "every kind of op has its kernel");
 
 }  // namespace
 

@@ -64,19 +64,27 @@ Block without_rules(const Block& block) {
   return result;
 }
 
-void write_values(JsonWriter& writer, const std::vector<Value>& values) {
-  writer.key("values");
+/// A list of objects, a line for each.
+template <class Row, class Write>
+void write_rows(JsonWriter& writer, std::string_view key, const std::vector<Row>& rows, Write write) {
+  writer.key(key);
   writer.begin_array();
-  for (const Value& value : values) {
+  for (const Row& row : rows) {
     writer.begin_object(JsonLayout::OneLine);
+    write(row);
+    writer.end_object();
+  }
+  writer.end_array();
+}
+
+void write_values(JsonWriter& writer, const std::vector<Value>& values) {
+  write_rows(writer, "values", values, [&](const Value& value) {
     writer.member("name", value.name);
     writer.member("shape", value.shape);
     writer.key("dtype");
     if (value.dtype) writer.value(name_of(*value.dtype));
     if (!value.dtype) writer.value(nullptr);
-    writer.end_object();
-  }
-  writer.end_array();
+  });
 }
 
 void write_events(JsonWriter& writer, const std::vector<RecordedEvent>& events) {
@@ -90,7 +98,7 @@ void write_events(JsonWriter& writer, const std::vector<RecordedEvent>& events) 
     writer.value(kNames[static_cast<std::size_t>(event.kind)]);
     writer.value(event.index);
     const bool has_value = event.kind == Kind::Alloc || event.kind == Kind::ParamGrad || event.kind == Kind::EmitGrad ||
-                           event.kind == Kind::ForwardGrad;
+                           event.kind == Kind::ForwardGrad || event.kind == Kind::Carry;
     if (has_value) writer.value(event.value);
     if (event.is_view && has_value) writer.value(1);
     writer.end_array();
@@ -137,17 +145,12 @@ void write_tape(JsonWriter& writer, const RecordedTape& tape) {
     writer.end_array();
   }
   write_events_of_ops(writer, "backward", tape.backward);
-  writer.key("outputs");
-  writer.begin_array();
-  for (const RecordedOutput& output : tape.outputs) {
+  write_rows(writer, "outputs", tape.outputs, [&](const RecordedOutput& output) {
     constexpr std::array<std::string_view, 3> kKinds = {"storage", "input", "parameter"};
-    writer.begin_object(JsonLayout::OneLine);
     writer.member(kKinds[static_cast<std::size_t>(output.kind)], output.index);
     writer.member("bytes", output.bytes);
     writer.member("kept", output.kept);
-    writer.end_object();
-  }
-  writer.end_array();
+  });
   write_work(writer, tape);
   if (tape.largest_convolution > 0) writer.member("largest_convolution", tape.largest_convolution);
   writer.end_object();
@@ -174,17 +177,12 @@ void write_ops(JsonWriter& writer, const Block& block) {
 void write_block(JsonWriter& writer, const Block& block) {
   writer.begin_object();
   writer.member("kind", block.kind);
-  writer.key("modules");
-  writer.begin_array();
-  for (const BlockModule& module : block.modules) {
-    writer.begin_object(JsonLayout::OneLine);
+  write_rows(writer, "modules", block.modules, [&](const BlockModule& module) {
     writer.member("name", module.name);
     writer.member("class", module.class_name);
     writer.member("parent", module.parent);
     writer.member("called", module.called);
-    writer.end_object();
-  }
-  writer.end_array();
+  });
   writer.key("parameters");
   writer.begin_array(JsonLayout::OneLine);
   for (const Shape& shape : block.parameters) writer.value(shape);
@@ -216,10 +214,7 @@ void write_point(JsonWriter& writer, const Model& model) {
   writer.begin_array();
   for (const Block& block : model.blocks) write_block(writer, block);
   writer.end_array();
-  writer.key("calls");
-  writer.begin_array();
-  for (const Call& call : model.calls) {
-    writer.begin_object(JsonLayout::OneLine);
+  write_rows(writer, "calls", model.calls, [&](const Call& call) {
     writer.member("block", call.block);
     writer.member("module", call.module);
     writer.member("modules", call.modules);
@@ -227,57 +222,35 @@ void write_point(JsonWriter& writer, const Model& model) {
     writer.member("inputs", call.inputs);
     writer.member("outputs", call.outputs);
     writer.member("repeated", call.repeated);
-    writer.end_object();
-  }
-  writer.end_array();
-  writer.key("stacks");
-  writer.begin_array();
-  for (const Stack& stack : model.stacks) {
-    writer.begin_object(JsonLayout::OneLine);
+  });
+  write_rows(writer, "stacks", model.stacks, [&](const Stack& stack) {
     writer.member("name", stack.name);
     writer.member("class", stack.class_name);
     writer.member("calls", stack.calls);
-    writer.end_object();
-  }
-  writer.end_array();
+  });
   writer.end_object();
 }
 
 void write_modules(JsonWriter& writer, const Model& model) {
-  writer.key("modules");
-  writer.begin_array();
-  for (const Module& module : model.modules) {
-    writer.begin_object(JsonLayout::OneLine);
+  write_rows(writer, "modules", model.modules, [&](const Module& module) {
     writer.member("name", module.name);
     writer.member("class", module.class_name);
     writer.member("called", module.called);
-    writer.end_object();
-  }
-  writer.end_array();
-  writer.key("parameters");
-  writer.begin_array();
-  for (const Parameter& parameter : model.parameters) {
-    writer.begin_object(JsonLayout::OneLine);
+  });
+  write_rows(writer, "parameters", model.parameters, [&](const Parameter& parameter) {
     writer.member("name", parameter.name);
     writer.member("shape", parameter.shape);
     writer.member("dtype", name_of(parameter.dtype));
     writer.member("trainable", parameter.trainable);
     writer.member("receives_gradient", parameter.receives_gradient);
     writer.member("tied_names", parameter.tied_names);
-    writer.end_object();
-  }
-  writer.end_array();
-  writer.key("buffers");
-  writer.begin_array();
-  for (const Buffer& buffer : model.buffers) {
-    writer.begin_object(JsonLayout::OneLine);
+  });
+  write_rows(writer, "buffers", model.buffers, [&](const Buffer& buffer) {
     writer.member("name", buffer.name);
     writer.member("shape", buffer.shape);
     writer.member("dtype", name_of(buffer.dtype));
     writer.member("persistent", buffer.persistent);
-    writer.end_object();
-  }
-  writer.end_array();
+  });
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+#include "render/render_capture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+std::string difference_of(const ComparedTerm& term) {
+  if (term.difference() == 0) return "";
+  const double relative = term.relative();
+  return std::isfinite(relative) ? fmt::format("{:+.3f} %", 100 * relative) : "not seen";
+}
+
+Table terms_of(const CaptureCheck& check) {
+  Table table{.name = "check",
+              .columns = {{"term", "term"},
+                          {"predicted", "predicted", true},
+                          {"rehearsed", "rehearsed", true},
+                          {"difference", "difference", true}},
+              .rows = {}};
+  for (const ComparedTerm& term : check.terms) {
+    const auto figure = [&](std::int64_t value) {
+      return term.unit == TermUnit::Bytes ? format_bytes(Bytes(value)) : fmt::format("{}", value);
+    };
+    table.rows.push_back({term.name, figure(term.predicted), figure(term.measured), difference_of(term)});
+  }
+  return table;
+}
+
+std::string sizes_of(const ModelSpec& spec) {
+  std::string text;
+  for (const Model& point : spec.captured->points) {
+    std::string sizes;
+    for (const Dimension& size : point.dimensions) {
+      sizes += fmt::format("{}{} {:.0f}", sizes.empty() ? "" : ", ", size.name, size.value);
+    }
+    text += (text.empty() ? "" : "; ") + sizes;
+  }
+  return text;
+}
+
+Entry verdict_of(bool is_good, const std::string& target) {
+  if (is_good) return {.label = "CAPTURED", .lines = {target}, .style = Style::Good};
+  return {
+      .label = "NOT CAPTURED",
+      .lines = {fmt::format("{} was not written: what it predicts differs from the script itself by more than {} %; "
+                            "--no-check writes it all the same.",
+                            target, 100 * kCaptureTolerance)},
+      .style = Style::Bad};
+}
+
+Entry model_of(const ModelSpec& spec) {
+  const Model& model = spec.captured->points.front();
+  Entry entry{.label = "model", .lines = {fmt::format("{}, {} parameters", spec.name, grouped(num_parameters(model)))}};
+  std::string stacks;
+  for (const Stack& stack : model.stacks) {
+    stacks +=
+        fmt::format("{}{} x {} ({})", stacks.empty() ? "" : ", ", stack.calls.size(), stack.class_name, stack.name);
+  }
+  if (!stacks.empty()) entry.lines.push_back(stacks);
+  return entry;
+}
+
+/// Precisions, and whether with checkpointing: those of any block.
+std::string precisions_of(const Model& model) {
+  std::vector<std::string> precisions;
+  for (const Block& block : model.blocks) {
+    for (const RecordedTape& tape : block.recorded->tapes) {
+      const std::string words = fmt::format("{}{}", name_of(tape.dtype), tape.checkpointed ? " checkpointed" : "");
+      if (std::find(precisions.begin(), precisions.end(), words) == precisions.end()) precisions.push_back(words);
+    }
+  }
+  return fmt::format("{}", fmt::join(precisions, ", "));
+}
+
+void add_check(Document& document, const CaptureCheck& check) {
+  if (!check.not_made.empty()) {
+    document.push_back(
+        Entry{"check", {fmt::format("It could not be held against the script: {}", check.not_made)}, Style::Warning});
+  } else if (!check.terms.empty()) {
+    document.push_back(Entry{"check",
+                             {fmt::format("{} GPUs, FULL_SHARD: predicted beside the script itself, sharded by the "
+                                          "real FSDP2 and rehearsed",
+                                          kCheckedGpus)}});
+    document.push_back(terms_of(check));
+  }
+}
+
+}  // namespace
+
+Document document_of(const ModelSpec& spec, const CaptureCheck& check, const std::string& target, Seconds seconds) {
+  const bool is_good = check.holds();
+  Document result = {verdict_of(is_good, target), model_of(spec),
+                     Entry{"recorded", {precisions_of(spec.captured->points.front()), sizes_of(spec)}},
+                     Entry{"took", {fmt::format("{:.1f} s", seconds.count())}}};
+  add_check(result, check);
+  for (const std::string& note : spec.notes) result.push_back(Entry{"limit", {note}, Style::Warning});
+  if (is_good) result.push_back(Entry{"see", {fmt::format("fsdp-plan {} --gpus 8 --mem 24G -o plan.json", target)}});
+  return result;
+}
+
+}  // namespace fsdp::planner

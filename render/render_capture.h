@@ -1,0 +1,17 @@
+#pragma once
+
+// What a capture comes to, for people: the verdict, what was recorded, and how it stands beside the script itself.
+
+#include <string>
+
+#include "core/base/units.h"
+#include "core/spec/captured_model.h"
+#include "runs/capture_check.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// Verdict first. `target`: the file that the capture goes to. REQUIRES: `spec.captured`.
+Document document_of(const ModelSpec& spec, const CaptureCheck& check, const std::string& target, Seconds seconds);
+
+}  // namespace fsdp::planner
