@@ -11,8 +11,8 @@
 namespace fsdp::planner {
 
 /// The settings of a command behind "--". With a plan to apply, machines and communicators are those of the plan; the
-/// file of the plan, `write_applied` of runs/rehearse_plan.h, is for the caller to write. Errors: everything that is wrong with options,
-/// machines, command and the installation.
+/// file of the plan, `write_applied` of runs/rehearse_plan.h, is for the caller to write. Errors: everything that is
+/// wrong with options, machines, command and the installation.
 Result<RehearsalSettings> read_rehearsal(const CommandLine& line, const std::string& library,
                                          const RehearsalPlaces& places, const Given* applied = nullptr);
 
