@@ -182,6 +182,7 @@ enum class Option {
   OutputFormat,
   Rank,
   ExportTo,
+  Nearest,
   Color,
   Verbose,
   Quiet,
