@@ -1,13 +1,13 @@
-// export: a plan as Python, or its predicted step in the formats of other tools.
+// export: a plan as Python or as the configuration of a trainer, or its predicted step in the formats of other tools.
 
 #include <fmt/format.h>
 
-#include <array>
 #include <filesystem>
 
 #include "command/cli_commands.h"
 #include "command/cli_plan_file.h"
 #include "command/cli_values.h"
+#include "command/export_trainer.h"
 #include "core/base/files.h"
 #include "render/fsdp2_code.h"
 #include "replay/export_step.h"
@@ -16,67 +16,120 @@ namespace fsdp::planner {
 
 namespace {
 
-enum class ExportFormat : std::uint8_t { Fsdp2, Chrome, MemoryViz, Csv };
-constexpr EnumName<ExportFormat> kExportFormats[] = {{ExportFormat::Fsdp2, "fsdp2"},
-                                                     {ExportFormat::Chrome, "chrome"},
-                                                     {ExportFormat::MemoryViz, "memviz"},
-                                                     {ExportFormat::Csv, "csv"}};
+enum class ExportFormat : std::uint8_t { Fsdp2, Accelerate, Trainer, Torchtitan, Chrome, MemoryViz, Csv };
+constexpr EnumName<ExportFormat> kExportFormats[] = {
+    {ExportFormat::Fsdp2, "fsdp2"},     {ExportFormat::Accelerate, "accelerate"},
+    {ExportFormat::Trainer, "trainer"}, {ExportFormat::Torchtitan, "torchtitan"},
+    {ExportFormat::Chrome, "chrome"},   {ExportFormat::MemoryViz, "memviz"},
+    {ExportFormat::Csv, "csv"}};
 constexpr EnumTable<ExportFormat> kExportFormatTable{"format", kExportFormats};
+
+std::optional<Trainer> trainer_of(ExportFormat format) {
+  switch (format) {
+    case ExportFormat::Accelerate:
+      return Trainer::Accelerate;
+    case ExportFormat::Trainer:
+      return Trainer::Transformers;
+    case ExportFormat::Torchtitan:
+      return Trainer::Torchtitan;
+    default:
+      return std::nullopt;
+  }
+}
 
 std::string text_of(ExportFormat format, const StepReport& report, const simulator::StepCurves& curves,
                     std::int64_t rank) {
   switch (format) {
-    case ExportFormat::Fsdp2:
-      break;
     case ExportFormat::Chrome:
       return to_chrome_trace(trace_of(report, curves, rank));
     case ExportFormat::MemoryViz:
       return to_memory_snapshot(curves);
     case ExportFormat::Csv:
       return to_memory_csv(curves);
+    default:
+      return {};
+  }
+}
+
+/// What reads such a file.
+std::string_view opened_by(ExportFormat format) {
+  switch (format) {
+    case ExportFormat::Fsdp2:
+      return "opens in any editor";
+    case ExportFormat::Accelerate:
+      return "is for accelerate launch --config_file";
+    case ExportFormat::Trainer:
+      return "is for the script that makes the Trainer";
+    case ExportFormat::Torchtitan:
+      return "is for torchtitan's --job.config_file";
+    case ExportFormat::Chrome:
+      return "opens in ui.perfetto.dev or chrome://tracing";
+    case ExportFormat::MemoryViz:
+      return "opens in pytorch.org/memory_viz";
+    case ExportFormat::Csv:
+      return "opens in any spreadsheet";
   }
   return {};
+}
+
+/// The format, and what is wrong with the words about it.
+std::optional<ExportFormat> read_format(const CommandLine& line, Errors& errors) {
+  if (!line.has(Option::ExportTo)) {
+    errors.push_back({"--to", "The format is missing.",
+                      "Write --to fsdp2, --to accelerate, --to trainer, --to torchtitan, --to chrome, --to memviz or "
+                      "--to csv."});
+    return std::nullopt;
+  }
+  const auto format = OptionReader(line, errors).choice(Option::ExportTo, kExportFormatTable);
+  if (!line.has(Option::Nearest) || !format) return format;
+  if (!trainer_of(*format)) {
+    errors.push_back({"--nearest", "It is for the configuration of a trainer.",
+                      "Leave it out, or write --to accelerate, --to trainer or --to torchtitan."});
+  } else if (line.value(Option::Nearest) == "-") {
+    errors.push_back({"--nearest", "The plan needs a file of its own.", "Write --nearest nearest.json."});
+  }
+  return format;
+}
+
+tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction& prediction, const CommandLine& line,
+                                            const Output& output) {
+  auto& [given, predictor, report] = prediction;
+  if (const std::optional<Trainer> trainer = trainer_of(format)) {
+    return trainer_text(*trainer, prediction, line, output);
+  }
+  if (format == ExportFormat::Fsdp2) {
+    Result<std::string> code = fsdp2_code(given.file.plan, std::filesystem::path(given.path).filename().string());
+    if (!code) return input_failure(in_plan_file(code.error(), given.path));
+    return *std::move(code);
+  }
+  const std::int64_t rank = report.memory.rank;
+  const Result<simulator::StepCurves> curves = predictor.curves(given.file.plan, rank);
+  if (!curves) return input_failure(curves.error());
+  return text_of(format, report, *curves, rank);
 }
 
 }  // namespace
 
 Outcome export_command(const CommandLine& line, const Output& output) {
   Errors errors;
-  std::optional<ExportFormat> format;
-  if (line.has(Option::ExportTo)) {
-    format = OptionReader(line, errors).choice(Option::ExportTo, kExportFormatTable);
-  } else {
-    errors.push_back({"--to", "The format is missing.", "Write --to fsdp2, --to chrome, --to memviz or --to csv."});
-  }
+  const std::optional<ExportFormat> format = read_format(line, errors);
   auto prediction = predict_plan_file(line, output);
   if (!prediction) {
     append(errors, prediction.error().errors);
     return tl::unexpected(Failure{std::move(errors), prediction.error().code});
   }
   if (!errors.empty()) return input_failure(std::move(errors));
-  auto& [given, predictor, report] = *prediction;
-  const std::int64_t rank = report.memory.rank;
-  std::string text;
-  if (*format == ExportFormat::Fsdp2) {
-    const Result<std::string> code = fsdp2_code(given.file.plan, std::filesystem::path(given.path).filename().string());
-    if (!code) return input_failure(in_plan_file(code.error(), given.path));
-    text = *code;
-  } else {
-    const Result<simulator::StepCurves> curves = predictor.curves(given.file.plan, rank);
-    if (!curves) return input_failure(curves.error());
-    text = text_of(*format, report, *curves, rank);
-  }
+  const auto text = exported(*format, *prediction, line, output);
+  if (!text) return tl::unexpected(text.error());
   const std::string path = line.value(Option::Output).value_or("-");
   if (path == "-") {
-    output.console.out << text;
+    output.console.out << *text;
     return kExitYes;
   }
   const Result<void> written =
-      write_file_atomically(path, text, line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse);
+      write_file_atomically(path, *text, line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse);
   if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
-  constexpr std::array<std::string_view, 4> kOpens = {"any editor", "ui.perfetto.dev or chrome://tracing",
-                                                      "pytorch.org/memory_viz", "any spreadsheet"};
-  output.note(fmt::format("{} opens in {}.", path, kOpens[static_cast<std::size_t>(*format)]));
+  output.note(fmt::format("{} {}.", path, opened_by(*format)));
   return kExitYes;
 }
 

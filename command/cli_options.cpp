@@ -30,7 +30,7 @@ constexpr std::array kCommands = {
                 "Replay the allocations of a recorded run under other allocator settings."},
     CommandInfo{Command::Compare, "compare", "PREDICTED MEASURED", "Compare two reports, largest difference first."},
     CommandInfo{Command::Export, "export", "PLAN",
-                "Write a plan as Python, or its step for Perfetto, PyTorch's memory viewer or a spreadsheet."},
+                "Write a plan as Python, for a trainer, or its step for Perfetto, PyTorch's viewer or a spreadsheet."},
     CommandInfo{Command::Schema, "schema", "[NAME]", "Print the JSON Schema of model, cluster, plan or report."},
     CommandInfo{Command::Models, "models", "[MODEL]", "List the shipped models; with --expanded, write one out."},
     CommandInfo{Command::Gpus, "gpus", "", "List the known GPUs and clusters."},
@@ -261,11 +261,16 @@ constexpr std::array kOptions = {
                "Report the memory of this rank (default: the rank that needs most). rehearse also accepts a list "
                "(0,5), all, or worst",
                kOnMachines},
-    OptionInfo{Option::ExportTo, "--to", "FORMAT", "fsdp2|chrome|memviz|csv", kOutput,
-               "fsdp2 (the plan as Python, to paste into a script), chrome (trace of streams and memory), memviz "
-               "(snapshot for "
-               "pytorch.org/memory_viz), csv",
-               Command::Export},
+    OptionInfo{
+        Option::ExportTo, "--to", "FORMAT", "fsdp2|accelerate|trainer|torchtitan|chrome|memviz|csv", kOutput,
+        "fsdp2 (the plan as Python, to paste into a script), accelerate (YAML for accelerate launch), trainer "
+        "(TrainingArguments of transformers, as Python), torchtitan (TOML), chrome (trace of streams and memory), "
+        "memviz (snapshot for pytorch.org/memory_viz), csv",
+        Command::Export},
+    OptionInfo{
+        Option::Nearest, "--nearest", "FILE", "", kOutput,
+        "Where the trainer cannot say the plan: export the nearest plan that it can, and write that to this file",
+        Command::Export},
     OptionInfo{Option::Color, "--color", "WHEN", "auto|always|never", kOutput, "Colors", CommandSet::all()},
     OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Print more: all terms, sources and plans of the front",
                kAnswers},

@@ -185,6 +185,7 @@ enum class Option {
   OutputFormat,
   Rank,
   ExportTo,
+  Nearest,
   Color,
   Verbose,
   Quiet,

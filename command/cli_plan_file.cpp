@@ -89,7 +89,7 @@ Result<Given> read_given(const CommandLine& line, const std::string& path, const
 }
 
 tl::expected<PlanPrediction, Failure> predict_plan_file(const CommandLine& line, const Output& output) {
-  Errors errors = check_outputs(line, {Option::Output});
+  Errors errors = check_outputs(line, {Option::Output, Option::Nearest});
   Result<Given> given = read_given(line, line.arguments.front(), output.console.library);
   if (!given) append(errors, std::move(given).error());
   if (given) apply_what_if(line, *given, errors);

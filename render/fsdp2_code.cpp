@@ -13,19 +13,11 @@
 #include "core/base/name_ranges.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/unit_rows.h"
+#include "render/python_words.h"
 
 namespace fsdp::planner {
 
 namespace {
-
-std::string python_string(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + "\"";
-}
 
 std::string python_of(const ReshardAfterForward& reshard) {
   switch (reshard.kind) {
@@ -75,7 +67,8 @@ class CodeWriter {
     line(fmt::format("\"\"\"{} of {}, for torchrun with {} processes in all.\n", plan_.model, source_,
                      plan_.mesh.world_size()));
     line("    model = apply_plan(model)  # before the optimizer is made");
-    line(fmt::format("    optimizer = {}\n", optimizer()));
+    line(fmt::format("    optimizer = {}(model.parameters(), {})\n", python_optimizer(plan_.optimizer),
+                     python_optimizer_options(plan_.optimizer)));
     line(loop());
     line("\"\"\"\n");
     if (checkpoints) line("import functools\n");
@@ -88,27 +81,11 @@ class CodeWriter {
     line("\n");
   }
 
-  std::string optimizer() const {
-    const Optimizer& given = plan_.optimizer;
-    const std::string_view kind = given.kind == OptimizerKind::Sgd    ? "SGD"
-                                  : given.kind == OptimizerKind::Adam ? "Adam"
-                                                                      : "AdamW";
-    std::string options = fmt::format("lr=..., weight_decay={}", given.weight_decay);
-    if (given.kind == OptimizerKind::Sgd && given.momentum != 0)
-      options += fmt::format(", momentum={}", given.momentum);
-    if (given.implementation == OptimizerImplementation::Fused) options += ", fused=True";
-    if (given.implementation == OptimizerImplementation::ForLoop) options += ", foreach=False";
-    return fmt::format("torch.optim.{}(model.parameters(), {})", kind, options);
-  }
-
   std::string loop() const {
-    std::string sizes;
-    for (const Dimension& size : plan_.dimensions) {
-      sizes += fmt::format("{}{} {:g}", sizes.empty() ? "" : ", ", size.name, size.value);
-    }
-    std::string text = fmt::format(
-        "A step takes {} of {} on each GPU",
-        plan_.accumulation == 1 ? "one micro-batch" : fmt::format("{} micro-batches", plan_.accumulation), sizes);
+    std::string text =
+        fmt::format("A step takes {} of {} on each GPU",
+                    plan_.accumulation == 1 ? "one micro-batch" : fmt::format("{} micro-batches", plan_.accumulation),
+                    sizes_of(plan_));
     if (plan_.accumulation > 1 && !plan_.sync_every_micro_batch) {
       text += ";\nmodel.set_requires_gradient_sync(False) before all but the last of them";
     }

@@ -36,6 +36,7 @@
 #include "gui/state/recovery.h"
 #include "gui/state/settings.h"
 #include "gui/theme/theme.h"
+#include "planner/trainers.h"
 
 namespace fsdp::gui {
 
@@ -134,6 +135,8 @@ class MainWindow : public QMainWindow {
   bool ask_and_save_project();
   void save_plan();
   void copy_command();
+  void copy_python();
+  void copy_for(planner::Trainer trainer);
   bool may_discard();
   void autosave();
   void keep_for_recovery();

@@ -11,6 +11,8 @@
 #include "core/version.h"
 #include "gui/panels/key_sheet.h"
 #include "gui/window/main_window.h"
+#include "render/fsdp2_code.h"
+#include "render/trainer_config.h"
 
 namespace fsdp::gui {
 
@@ -19,6 +21,9 @@ namespace {
 /// Alt+1 to Alt+9, and Alt+0.
 constexpr const char* kViewsInOrder[] = {"controls", "modules", "pareto", "peak",     "differences",
                                          "teaching", "tables",  "runs",   "messages", "answer"};
+
+/// What a text says that its plan is from.
+constexpr const char* kPlanOfWindow = "the plan of the window";
 
 }  // namespace
 
@@ -95,6 +100,14 @@ void MainWindow::build_edit_menu() {
   menu.addSeparator();
   add_action(menu, "copy_command", tr("&Copy as command"), QKeySequence(Qt::CTRL | Qt::SHIFT | Qt::Key_C),
              tr("The fsdp-plan command that answers the same"), [this] { copy_command(); });
+  add_action(menu, "copy_python", tr("Copy as &Python"), {},
+             tr("A function that shards a model with PyTorch's FSDP2 as the plan says"), [this] { copy_python(); });
+  add_action(menu, "copy_accelerate", tr("Copy as &accelerate YAML"), {},
+             tr("For accelerate launch: the plan, or the nearest one that it can say"),
+             [this] { copy_for(planner::Trainer::Accelerate); });
+  add_action(menu, "copy_trainer", tr("Copy as &Trainer arguments"), {},
+             tr("For the Trainer of transformers: the plan, or the nearest one that it can say"),
+             [this] { copy_for(planner::Trainer::Transformers); });
   add_action(menu, "find", tr("&Find a module"), QKeySequence::Find, tr("Search in the tree of modules"), [this] {
     show_view("modules");
     modules_->search().setFocus();
@@ -235,6 +248,30 @@ void MainWindow::copy_command() {
   if (!shown) return;
   QApplication::clipboard()->setText(text_of(command_of(state_.inputs(), plan_file_of(*shown))));
   log(tr("Copied. The command answers the same."));
+}
+
+void MainWindow::copy_python() {
+  const SnapshotPtr shown = state_.snapshot();
+  if (!shown) return;
+  const Result<std::string> code = planner::fsdp2_code(shown->report.plan, kPlanOfWindow);
+  if (!code) return state_.report_errors(code.error());
+  QApplication::clipboard()->setText(text_of(*code));
+  log(tr("Copied. The function shards a model as this plan says."));
+}
+
+void MainWindow::copy_for(planner::Trainer trainer) {
+  const SnapshotPtr shown = state_.snapshot();
+  if (!shown) return;
+  simulator::Predictor predictor(*shown->model, shown->cluster);
+  const auto said = planner::said_by(trainer, shown->report.plan, shown->report, predictor);
+  if (!said) return state_.report_errors(said.error());
+  QApplication::clipboard()->setText(
+      text_of(planner::to_text(trainer, {*said, *shown->model, shown->cluster, kPlanOfWindow})));
+  if (said->changes.empty()) return log(tr("Copied. It says this plan."));
+  log(tr("Copied the nearest plan that %1 can say, which takes %2; this plan takes %3. Its first lines have what is "
+         "otherwise.")
+          .arg(text_of(std::string(planner::name_of(trainer))), text_of(planner::predicted_of(said->report)),
+               text_of(planner::predicted_of(shown->report))));
 }
 
 }  // namespace fsdp::gui

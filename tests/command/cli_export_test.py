@@ -9,9 +9,11 @@ import json
 import pathlib
 import pickle
 import pickletools
+import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 import unittest
 
 ROOT, BINARY = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
@@ -98,6 +100,89 @@ class Export(unittest.TestCase):
         self.assertEqual(run("export", self.plan, "--to", "chrome", "-o", path).returncode, 0)
         self.assertEqual(run("export", self.plan, "--to", "chrome", "-o", path).returncode, 2)
         self.assertEqual(run("export", self.plan, "--to", "chrome", "-o", path, "--force").returncode, 0)
+
+
+class ForTrainers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.plan, cls.near = (pathlib.Path(cls.folder.name) / name for name in ("plan.json", "near.json"))
+        words = ("--gpu", "H100 SXM", "--gpus", "8", "--nodes", "2", "--strategy", "HYBRID_SHARD", "--wrap", "blocks",
+                 "--activation-checkpointing", "full", "--precision", "mixed", "--seq", "2048", "--accumulate", "2", "--offload",
+                 "no", "--gradient-sync", "every", "--clip-grad-norm", "1", "--alloc-conf", "expandable_segments:True")  # fmt: skip
+        for path, flavor in ((cls.plan, "transformers"), (cls.titan(), "torchtitan")):
+            made = run("llama3_1_8b", *words, "--flavor", flavor, "--quiet", "-o", path)
+            assert made.returncode in (0, 1), made.stderr
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.folder.cleanup()
+
+    @classmethod
+    def titan(cls) -> pathlib.Path:
+        return pathlib.Path(cls.folder.name) / "titan.json"
+
+    def nearest(self, form: str, plan: pathlib.Path | None = None) -> str:
+        done = run("export", plan or self.plan, "--to", form, "--nearest", self.near, "--force")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"The nearest plan is predicted to take", done.stderr)
+        return done.stdout.decode()
+
+    def test_accelerate_is_told_of_all_machines(self) -> None:
+        text = self.nearest("accelerate")
+        keys = dict(line.split("#")[0].strip().split(": ", 1) for line in text.splitlines() if re.match(r"[^#]*: .", line))
+        self.assertEqual(keys["num_machines"], "2")
+        self.assertEqual(keys["num_processes"].strip(), "16")
+        self.assertEqual(keys["parallelism_config_dp_replicate_size"], "2")
+        self.assertEqual(keys["fsdp_transformer_layer_cls_to_wrap"], "Embedding,LlamaDecoderLayer")
+        self.assertEqual(keys["mixed_precision"], "bf16")
+        for note in ("--machine_rank RANK", "PYTORCH_ALLOC_CONF=expandable_segments:True", "num_steps=2, sync_each_batch=True",
+                     'gradient_checkpointing_enable({"use_reentrant": False})', "/mixed_precision: "):
+            self.assertIn(note, text)
+
+    def test_the_nearest_plan_is_what_is_exported(self) -> None:
+        text = self.nearest("trainer")
+        compile(text, "exported.py", "exec")
+        near = json.loads(self.near.read_text(encoding="utf-8"))
+        self.assertEqual(near["units"][-1]["reshard_after_forward"], True)
+        self.assertEqual(near["mixed_precision"]["reduce_dtype"], "bfloat16")
+        self.assertEqual(near["sync_every_micro_batch"], False)
+        again = run("export", self.near, "--to", "trainer")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertNotIn(b"nearest", again.stdout)
+        self.assertEqual(text[text.index("import os"):], again.stdout.decode()[again.stdout.decode().index("import os"):])
+
+    def test_torchtitan_is_told_in_toml(self) -> None:
+        read = tomllib.loads(self.nearest("torchtitan", self.titan()))
+        self.assertEqual(read["model"], {"name": "llama3", "flavor": "8B"})
+        self.assertEqual(read["training"]["global_batch_size"], 2 * 16 * read["training"]["local_batch_size"])
+        self.assertEqual(read["training"]["mixed_precision_reduce"], "float32")
+        self.assertEqual(read["parallelism"]["fsdp_reshard_after_forward"], "default")
+        self.assertEqual(read["parallelism"]["data_parallel_replicate_degree"], 2)
+        self.assertEqual(read["activation_checkpoint"], {"mode": "full", "early_stop": True})
+
+    def test_what_cannot_be_said_is_refused_and_nothing_written(self) -> None:
+        path = pathlib.Path(self.folder.name) / "accelerate.yaml"
+        done = run("export", self.plan, "--to", "accelerate", "-o", path)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stdout, b"")
+        self.assertFalse(path.exists())
+        for part in (b"/units/reshard_after_forward: The root", b"/mixed_precision: ", b"Add --nearest FILE", b"this one takes"):
+            self.assertIn(part, done.stderr)
+
+    def test_a_model_that_torchtitan_lacks_is_refused_in_one_sentence(self) -> None:
+        plan = pathlib.Path(self.folder.name) / "gpt2.json"
+        run("gpt2", "--gpus", "4", "--mem", "16G", "--quiet", "-o", plan)
+        done = run("export", plan, "--to", "torchtitan", "--nearest", pathlib.Path(self.folder.name) / "none.json")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr.count(b"error:"), 1)
+        self.assertIn(b"torchtitan has no flavor that is GPT-2.", done.stderr)
+
+    def test_nearest_is_for_trainers(self) -> None:
+        for words in (("--to", "csv", "--nearest", self.near), ("--to", "trainer", "--nearest", "-")):
+            done = run("export", self.plan, *words, "--force")
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn(b"--nearest: ", done.stderr)
 
 
 if __name__ == "__main__":

@@ -109,6 +109,10 @@ simulate flash_fp32.json
 simulate fused_sgd.json
 simulate output_dtype.json
 explain other_model.json
+export plan.json --to accelerate -o out.yaml
+export plan.json --to torchtitan --nearest near.json
+export plan.json --to chrome --nearest near.json
+export plan.json --to accelrate
 schema plann
 schema --gpus 4
 gpus extra

@@ -45,6 +45,37 @@ TEST(MainWindow, BeginsWithAStartPageAndOpensAnExample) {
   EXPECT_EQ(window.findChild<VerdictBar*>("verdict")->verdict(), "✓ FITS");
 }
 
+TEST(MainWindow, CopiesThePlanForOtherPrograms) {
+  MainWindow window(test::library());
+  window.state().change(small_inputs(), "choose");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  const auto copied = [&](const QString& action) {
+    QApplication::clipboard()->clear();
+    action_of(window, action)->trigger();
+    return QApplication::clipboard()->text();
+  };
+  EXPECT_TRUE(copied("copy_python").contains("def apply_plan(model):")) << copied("copy_python").toStdString();
+  window.state().change(with_choices(small_inputs(), {.strategy = "FULL_SHARD"}), "choose");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  EXPECT_TRUE(copied("copy_accelerate").contains("\nnum_processes: 4 ")) << copied("copy_accelerate").toStdString();
+  EXPECT_TRUE(copied("copy_trainer").contains("def training_arguments(")) << copied("copy_trainer").toStdString();
+}
+
+TEST(MainWindow, CopiesTheNearestPlanAndSaysSo) {
+  MainWindow window(test::library());
+  window.state().change(with_choices(small_inputs(), {.strategy = "NO_SHARD"}), "choose");
+  ASSERT_TRUE(wait_until_idle(window.state()));
+  action_of(window, "copy_accelerate")->trigger();
+  EXPECT_TRUE(QApplication::clipboard()->text().contains("/mesh: Nothing is sharded"));
+  const auto* messages = window.findChild<QListWidget*>("messages");
+  ASSERT_NE(messages, nullptr);
+  bool is_said = false;
+  for (int row = 0; row < messages->count(); ++row) {
+    is_said |= messages->item(row)->text().contains("Copied the nearest plan that accelerate 1.12.0 can say");
+  }
+  EXPECT_TRUE(is_said);
+}
+
 TEST(MainWindow, EveryActionHasATextAndAShortcutOrATip) {
   MainWindow window(test::library());
   window.open_example(test::kSmallExample);

@@ -1,0 +1,48 @@
+#include "command/export_trainer.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "core/base/files.h"
+#include "core/base/printable.h"
+#include "render/trainer_config.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// What was found, and what to do about it.
+Errors refusal(Trainer trainer, const SaidPlan& nearest, const PlanPrediction& prediction) {
+  const std::string& path = prediction.given.path;
+  Errors errors = in_plan_file(nearest.changes, path);
+  errors.push_back({path,
+                    fmt::format("The nearest plan that {} can say is predicted to take {}; this one takes {}.",
+                                name_of(trainer), predicted_of(nearest.report), predicted_of(prediction.report)),
+                    "Add --nearest FILE to export it, and to keep it as a plan."});
+  return errors;
+}
+
+}  // namespace
+
+tl::expected<std::string, Failure> trainer_text(Trainer trainer, PlanPrediction& prediction, const CommandLine& line,
+                                                const Output& output) {
+  const Given& given = prediction.given;
+  const Result<SaidPlan> said = said_by(trainer, given.file.plan, prediction.report, prediction.predictor);
+  if (!said) return input_failure(in_plan_file(said.error(), given.path));
+  const std::optional<std::string> file = line.value(Option::Nearest);
+  if (!said->changes.empty()) {
+    if (!file) return input_failure(refusal(trainer, *said, prediction));
+    output.note(fmt::format("The nearest plan is predicted to take {}; {} takes {}.", predicted_of(said->report),
+                            given.path, predicted_of(prediction.report)));
+  }
+  if (file) {
+    const Overwrite overwrite = line.has(Option::Force) ? Overwrite::Allow : Overwrite::Refuse;
+    const auto written = write_file_atomically(*file, to_text(PlanFile{said->plan, given.cluster, {}}), overwrite);
+    if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
+  }
+  const std::string source = std::filesystem::path(file.value_or(given.path)).filename().string();
+  return to_text(trainer, {*said, given.model, given.cluster, fsdp::printable(source)});
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,302 @@
+// What accelerate's FSDP2 cannot be told, and what transformers' Trainer adds: both shard by the same code.
+//
+// Every unit is one module, chosen by its class or by its size (fsdp2_prepare_auto_wrap_policy), and gets the same
+// arguments (fsdp2_prepare_model); the root does, too, so that where units are resharded the root is gathered again in
+// backward. `mixed_precision` is one word for three dtypes, and makes float32 of all parameters. fsdp_activation_
+// checkpointing wraps the children of a unit one by one (fsdp2_apply_ac), which no plan says: blocks are checkpointed
+// whole by transformers' gradient_checkpointing_enable, which checkpoints all of them.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "planner/checkpointed_blocks.h"
+#include "planner/rewrap.h"
+#include "planner/trainer_limits.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+bool is_resharded(const Unit& unit) {
+  switch (unit.reshard_after_forward.kind) {
+    case ReshardAfterForward::Kind::Default:
+      return !is_root(unit);
+    case ReshardAfterForward::Kind::Always:
+    case ReshardAfterForward::Kind::Smaller:
+      return true;
+    case ReshardAfterForward::Kind::Never:
+      return false;
+  }
+  return false;
+}
+
+std::int64_t elements_below(const Model& model, const std::string& module) {
+  std::int64_t elements = 0;
+  for (const Parameter& parameter : model.parameters) {
+    const auto lies_below = [&](const std::string& name) { return is_inside(name, module); };
+    if (lies_below(parameter.name) ||
+        std::any_of(parameter.tied_names.begin(), parameter.tied_names.end(), lies_below)) {
+      elements += num_elements(parameter.shape);
+    }
+  }
+  return elements;
+}
+
+/// The modules of the units below the root; nothing: a unit has several.
+std::optional<std::set<std::string>> single_modules(const Plan& plan) {
+  std::set<std::string> modules;
+  for (const Unit& unit : plan.units) {
+    if (unit.modules.size() != 1) return std::nullopt;
+    if (!is_root(unit)) modules.insert(unit.modules.front());
+  }
+  return modules;
+}
+
+/// A module that the classes of the units have and no unit is; empty: there is none.
+std::string left_out_by_class(const Model& model, const std::set<std::string>& units,
+                              std::vector<std::string>* classes) {
+  std::set<std::string> wanted;
+  for (const Module& module : model.modules) {
+    if (units.contains(module.name) && wanted.insert(module.class_name).second) classes->push_back(module.class_name);
+  }
+  for (const Module& module : model.modules) {
+    if (module.parent >= 0 && wanted.contains(module.class_name) && !units.contains(module.name)) return module.name;
+  }
+  return {};
+}
+
+/// Where exactly the units have more parameters than some number.
+std::optional<std::int64_t> size_of_units(const Model& model, const std::set<std::string>& units) {
+  std::int64_t smallest_unit = -1;
+  std::int64_t largest_other = 0;
+  for (const Module& module : model.modules) {
+    if (module.parent < 0) continue;
+    const std::int64_t elements = elements_below(model, module.name);
+    if (!units.contains(module.name)) {
+      largest_other = std::max(largest_other, elements);
+    } else if (smallest_unit < 0 || elements < smallest_unit) {
+      smallest_unit = elements;
+    }
+  }
+  // The plugin takes 0 for no policy at all.
+  if (smallest_unit <= std::max<std::int64_t>(largest_other, 1)) return std::nullopt;
+  return std::max<std::int64_t>(largest_other, 1);
+}
+
+std::optional<Error> not_sharded(const Plan& plan, const Model&) {
+  if (plan.mesh.shard > 1) return std::nullopt;
+  return Error{"/mesh", "Nothing is sharded; accelerate has no FSDP2 without shards.",
+               "Plan with --strategy FULL_SHARD."};
+}
+
+void shard_over_all(Plan& plan, const Model&) {
+  if (plan.mesh.world_size() > 1) plan.mesh = {1, plan.mesh.world_size()};
+}
+
+std::optional<Error> other_units(const Plan& plan, const Model& model) {
+  if (wrap_policy_of(plan, model)) return std::nullopt;
+  const std::string hint = "Plan with --wrap blocks --wrap-ends no.";
+  for (const Unit& unit : plan.units) {
+    if (unit.modules.size() == 1) continue;
+    return Error{"/units",
+                 fmt::format("A unit has {} modules, \"{}\" and more; each unit of accelerate is one module.",
+                             unit.modules.size(), unit.modules.front()),
+                 hint};
+  }
+  std::vector<std::string> classes;
+  return Error{"/units",
+               fmt::format("\"{}\" is no unit, and has the class of one that is; accelerate chooses units by class.",
+                           left_out_by_class(model, *single_modules(plan), &classes)),
+               hint};
+}
+
+/// Classes of which every module is a unit by itself.
+std::set<std::string> whole_classes(const Plan& plan, const Model& model) {
+  std::set<std::string> units;
+  for (const Unit& unit : plan.units) {
+    if (unit.modules.size() == 1) units.insert(unit.modules.front());
+  }
+  std::set<std::string> whole;
+  std::set<std::string> others;
+  for (const Module& module : model.modules) {
+    if (module.parent >= 0) (units.contains(module.name) ? whole : others).insert(module.class_name);
+  }
+  for (const std::string& name : others) whole.erase(name);
+  return whole;
+}
+
+/// Keeps the units that a class chooses. Where blocks were units in another way, each block becomes one.
+void wrap_by_class(Plan& plan, const Model& model) {
+  const std::set<std::string> classes = whole_classes(plan, model);
+  std::set<std::string> blocks;
+  for (const auto& stack : blocks_of(model)) blocks.insert(stack.begin(), stack.end());
+  std::set<std::string> dropped;
+  for (const Unit& unit : plan.units) dropped.insert(unit.modules.begin(), unit.modules.end());
+  std::vector<std::string> names;
+  for (const Module& module : model.modules) {
+    if (dropped.contains(module.name) && classes.contains(module.class_name)) names.push_back(module.name);
+  }
+  for (const std::string& name : names) dropped.erase(name);
+  const bool is_block_dropped =
+      std::any_of(blocks.begin(), blocks.end(), [&](const auto& b) { return dropped.contains(b); });
+  if (is_block_dropped) {
+    for (const Module& module : model.modules) {
+      if (blocks.contains(module.name)) names.push_back(module.name);
+    }
+  }
+  // What lies inside another unit is sharded before it.
+  const auto depth = [](const std::string& name) { return std::count(name.begin(), name.end(), '.'); };
+  std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return depth(a) > depth(b); });
+  const ReshardAfterForward reshard = reshard_below_root(plan);
+  plan.units.clear();
+  for (std::string& name : names) plan.units.push_back({{std::move(name)}, reshard});
+  plan.units.push_back({{""}, reshard});
+}
+
+std::optional<Error> other_reshard(const Plan& plan, const Model&) {
+  if (reshard_of_all(plan)) return std::nullopt;
+  const std::string place = "/units/reshard_after_forward";
+  std::set<bool> below;
+  for (const Unit& unit : plan.units) {
+    const ReshardAfterForward& reshard = unit.reshard_after_forward;
+    if (reshard.kind == ReshardAfterForward::Kind::Smaller) {
+      return Error{
+          place, fmt::format("Units are resharded over {} ranks; accelerate knows true and false.", reshard.world_size),
+          "Plan with --reshard true or --reshard false."};
+    }
+    if (!is_root(unit)) below.insert(is_resharded(unit));
+  }
+  if (below.size() == 2) {
+    return Error{place, "Some units are resharded after forward and others are not; accelerate treats all alike.",
+                 "Plan with --reshard true or --reshard false."};
+  }
+  return Error{
+      place,
+      "The root is treated otherwise than the units below it; accelerate treats all alike, and gathers the root "
+      "again in backward where they are resharded.",
+      "Write the same for the root into the plan, or plan with --reshard false."};
+}
+
+void reshard_alike(Plan& plan, const Model&) {
+  const bool is_any = std::any_of(plan.units.begin(), plan.units.end(),
+                                  [](const Unit& unit) { return !is_root(unit) && is_resharded(unit); });
+  for (Unit& unit : plan.units) {
+    unit.reshard_after_forward = {is_any ? ReshardAfterForward::Kind::Always : ReshardAfterForward::Kind::Never, 0};
+  }
+}
+
+std::optional<Error> other_precision(const Plan& plan, const Model& model) {
+  const MixedPrecision& given = plan.mixed_precision;
+  if (!given.param_dtype && !given.reduce_dtype && !given.output_dtype) return std::nullopt;
+  if (!given.param_dtype) {
+    return Error{"/mixed_precision", "Gradients or outputs have a dtype of their own, and parameters have none.",
+                 "Plan with --precision bf16 or fp32, without --reduce-dtype."};
+  }
+  const std::string_view name = name_of(*given.param_dtype);
+  if (given.param_dtype == Dtype::Float16) {
+    return Error{"/mixed_precision", "Where accelerate computes in float16, it scales the loss, which no plan knows.",
+                 "Plan with --precision bf16 or fp32."};
+  }
+  if (given.reduce_dtype != given.param_dtype || given.output_dtype != given.param_dtype) {
+    return Error{"/mixed_precision",
+                 fmt::format("accelerate also reduces gradients in {0} where it computes in {0}, and casts what units "
+                             "return to it.",
+                             name),
+                 fmt::format("Write \"reduce_dtype\": \"{0}\" and \"output_dtype\": \"{0}\" into the plan.", name)};
+  }
+  if (dtype_of_shards(plan, model) != Dtype::Float32) {
+    return Error{"/parameter_dtype",
+                 fmt::format("Where accelerate computes in {}, it trains float32 parameters.", name),
+                 "Write \"float32\" into the plan."};
+  }
+  return std::nullopt;
+}
+
+void mix_as_accelerate(Plan& plan, const Model&) {
+  const std::optional<Dtype> compute = plan.mixed_precision.param_dtype;
+  if (compute == Dtype::Float16) return;
+  plan.mixed_precision = {compute, compute, compute};
+  if (compute) plan.parameter_dtype = Dtype::Float32;
+}
+
+std::optional<Error> other_checkpointing(const Plan& plan, const Model& model) {
+  const auto& entries = plan.checkpointing.entries;
+  const bool is_selective = std::any_of(entries.begin(), entries.end(),
+                                        [](const auto& entry) { return entry.mode == CheckpointMode::Selective; });
+  if (is_selective) {
+    return Error{"/activation_checkpointing",
+                 "Blocks keep the outputs of some ops; transformers recomputes whole blocks.",
+                 "Plan with --activation-checkpointing full or none."};
+  }
+  if (!entries.empty() && !plan.checkpointing.early_stop) {
+    return Error{"/activation_checkpointing/early_stop",
+                 "Blocks are recomputed to their end; transformers stops at the last tensor that is needed.",
+                 "Write true into the plan."};
+  }
+  return not_all_blocks(plan, model);
+}
+
+void checkpoint_as_transformers(Plan& plan, const Model& model) {
+  plan.checkpointing.early_stop = true;
+  checkpoint_all(plan, model);
+}
+
+std::optional<Error> other_code(const Plan& plan, const Model&) {
+  if (plan.runtime.flavor != "torchtitan") return std::nullopt;
+  return Error{"/runtime/flavor", "The plan is for torchtitan's model code.", "Plan with --flavor transformers."};
+}
+
+std::optional<Error> gradient_sync(const Plan& plan, const Model&) {
+  if (plan.accumulation == 1 || !plan.sync_every_micro_batch) return std::nullopt;
+  return Error{"/sync_every_micro_batch",
+               "Gradients are reduced after every micro-batch; the Trainer reduces them after the last one.",
+               "Plan with --gradient-sync last."};
+}
+
+constexpr Limit kLimitsOfAccelerate[] = {
+    {not_sharded, shard_over_all},
+    {other_units, wrap_by_class},
+    {other_reshard, reshard_alike},
+    {other_precision, mix_as_accelerate},
+    {other_checkpointing, checkpoint_as_transformers},
+    {other_code, nullptr},
+};
+constexpr Limit kLimitsOfTransformersLoop[] = {
+    {gradient_sync, [](Plan& plan, const Model&) { plan.sync_every_micro_batch = false; }},
+};
+
+}  // namespace
+
+std::optional<WrapPolicy> wrap_policy_of(const Plan& plan, const Model& model) {
+  const std::optional<std::set<std::string>> units = single_modules(plan);
+  if (!units) return std::nullopt;
+  WrapPolicy policy;
+  if (units->empty()) return policy;
+  if (left_out_by_class(model, *units, &policy.classes).empty()) return policy;
+  policy.classes.clear();
+  policy.more_than = size_of_units(model, *units);
+  if (!policy.more_than) return std::nullopt;
+  return policy;
+}
+
+std::optional<bool> reshard_of_all(const Plan& plan) {
+  std::set<bool> found;
+  for (const Unit& unit : plan.units) {
+    if (unit.reshard_after_forward.kind == ReshardAfterForward::Kind::Smaller) return std::nullopt;
+    found.insert(is_resharded(unit));
+  }
+  if (found.size() != 1) return std::nullopt;
+  return *found.begin();
+}
+
+std::span<const Limit> limits_of_accelerate() {
+  return kLimitsOfAccelerate;
+}
+
+std::span<const Limit> limits_of_transformers_loop() {
+  return kLimitsOfTransformersLoop;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,35 @@
+#pragma once
+
+// The parts of planner/trainers.cpp: what each trainer's configuration cannot say.
+
+#include <optional>
+#include <span>
+
+#include "planner/trainers.h"
+
+namespace fsdp::planner {
+
+/// One thing that a configuration has no words for.
+struct Limit {
+  /// What a plan has of it, with the options that ask for something else; nothing: the plan has nothing of it.
+  std::optional<Error> (*find)(const Plan& plan, const Model& model);
+  /// Changes a plan that has something of it to what is nearest; null: nothing is near.
+  void (*mend)(Plan& plan, const Model& model);
+  bool ends = false;  ///< Nothing else is asked of a plan that has something of it.
+};
+
+/// Of accelerate, by itself or below transformers' Trainer; and what the Trainer's loop adds.
+std::span<const Limit> limits_of_accelerate();
+std::span<const Limit> limits_of_transformers_loop();
+std::span<const Limit> limits_of_torchtitan();
+
+/// Of every trainer: PyTorch's own optimizers, and its own order of gathering.
+std::span<const Limit> limits_of_all();
+
+/// Whether full checkpointing of all blocks, or none, is what the plan says. Else what it says, for a trainer that
+/// `recomputes` so.
+std::optional<Error> not_all_blocks(const Plan& plan, const Model& model);
+/// All blocks of all stacks, in full.
+void checkpoint_all(Plan& plan, const Model& model);
+
+}  // namespace fsdp::planner

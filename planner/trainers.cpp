@@ -1,0 +1,141 @@
+// A configuration is less than a plan: it has one word for all units, or none for what a plan may say of each. What it
+// has no word for is a limit. A plan that meets no limit is what the trainer does. One that meets some has a nearest
+// plan: each limit changes what it is about, and the result is asked again.
+//
+// Sources: accelerate 1.12.0 (utils/dataclasses.py FullyShardedDataParallelPlugin, utils/fsdp_utils.py
+// fsdp2_prepare_model, parallelism_config.py, accelerator.py), transformers 4.57.3 (training_args.py, trainer.py),
+// torchtitan v0.2.2 (config/job_config.py, models/llama3/infra/parallelize.py, models/qwen3/__init__.py).
+//
+// Not modeled: a class that another one of the same model derives from; accelerate would wrap both.
+
+#include "planner/trainers.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "planner/checkpointed_blocks.h"
+#include "planner/trainer_limits.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+std::optional<Error> optimizer_states(const Plan& plan, const Model&) {
+  if (plan.optimizer.states == OptimizerStates::AsParameter) return std::nullopt;
+  return Error{"/optimizer/states", "PyTorch's optimizers keep their states in the parameters' dtype.",
+               "Plan with --optimizer-state-dtype as_parameter."};
+}
+
+std::optional<Error> prefetch(const Plan& plan, const Model&) {
+  if (plan.forward_prefetch == 0 && plan.backward_prefetch == 1) return std::nullopt;
+  return Error{plan.forward_prefetch != 0 ? "/forward_prefetch" : "/backward_prefetch",
+               "Units are prefetched explicitly; the trainer leaves that to FSDP2's own order.",
+               "Plan with --prefetch 0 --backward-prefetch 1."};
+}
+
+std::optional<Error> cast_inputs(const Plan& plan, const Model&) {
+  if (plan.mixed_precision.cast_forward_inputs) return std::nullopt;
+  return Error{"/mixed_precision/cast_forward_inputs", "The trainer casts the inputs of all units.",
+               "Write true into the plan."};
+}
+
+constexpr Limit kLimitsOfAll[] = {
+    {optimizer_states, [](Plan& plan, const Model&) { plan.optimizer.states = OptimizerStates::AsParameter; }},
+    {prefetch,
+     [](Plan& plan, const Model&) {
+       plan.forward_prefetch = 0;
+       plan.backward_prefetch = 1;
+     }},
+    {cast_inputs, [](Plan& plan, const Model&) { plan.mixed_precision.cast_forward_inputs = true; }},
+};
+
+std::vector<Limit> limits_of(Trainer trainer) {
+  std::vector<Limit> limits;
+  const auto add = [&](std::span<const Limit> more) { limits.insert(limits.end(), more.begin(), more.end()); };
+  if (trainer == Trainer::Torchtitan) {
+    add(limits_of_torchtitan());
+  } else {
+    add(limits_of_accelerate());
+  }
+  if (trainer == Trainer::Transformers) add(limits_of_transformers_loop());
+  add(limits_of_all());
+  return limits;
+}
+
+}  // namespace
+
+std::string_view name_of(Trainer trainer) {
+  switch (trainer) {
+    case Trainer::Accelerate:
+      return "accelerate 1.12.0";
+    case Trainer::Transformers:
+      return "transformers' Trainer 4.57.3";
+    case Trainer::Torchtitan:
+      return "torchtitan 0.2.2";
+  }
+  return {};
+}
+
+std::span<const Limit> limits_of_all() {
+  return kLimitsOfAll;
+}
+
+std::optional<Error> not_all_blocks(const Plan& plan, const Model& model) {
+  const auto& entries = plan.checkpointing.entries;
+  std::set<std::string> blocks;
+  for (const auto& stack : blocks_of(model)) blocks.insert(stack.begin(), stack.end());
+  std::set<std::string> found;
+  for (const Checkpointing::Entry& entry : entries) found.insert(entry.module);
+  if (found.empty() || found == blocks) return std::nullopt;
+  return Error{"/activation_checkpointing",
+               fmt::format("{} of {} blocks are checkpointed; the trainer checkpoints all or none.", found.size(),
+                           blocks.size()),
+               "Plan with --activation-checkpointing full or none."};
+}
+
+void checkpoint_all(Plan& plan, const Model& model) {
+  checkpoint(plan, model, {CheckpointMode::Full, {}});
+}
+
+std::optional<Dtype> dtype_of_shards(const Plan& plan, const Model& model) {
+  if (plan.parameter_dtype) return plan.parameter_dtype;
+  std::set<Dtype> dtypes;
+  for (const Parameter& parameter : model.parameters) dtypes.insert(parameter.dtype);
+  if (dtypes.size() != 1) return std::nullopt;
+  return *dtypes.begin();
+}
+
+Errors unsaid(Trainer trainer, const Plan& plan, const Model& model) {
+  Errors errors;
+  for (const Limit& limit : limits_of(trainer)) {
+    std::optional<Error> found = limit.find(plan, model);
+    if (!found) continue;
+    errors.push_back(*std::move(found));
+    if (limit.ends) break;
+  }
+  return errors;
+}
+
+Result<Plan> nearest_said(Trainer trainer, Plan plan, const Model& model) {
+  for (const Limit& limit : limits_of(trainer)) {
+    if (limit.mend != nullptr && limit.find(plan, model)) limit.mend(plan, model);
+  }
+  Errors errors = unsaid(trainer, plan, model);
+  if (errors.empty()) errors = check(plan, model);
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return plan;
+}
+
+Result<SaidPlan> said_by(Trainer trainer, const Plan& plan, const StepReport& report, simulator::Predictor& predictor) {
+  Errors changes = unsaid(trainer, plan, predictor.model());
+  if (changes.empty()) return SaidPlan{plan, report, {}};
+  Result<Plan> nearest = nearest_said(trainer, plan, predictor.model());
+  if (!nearest) return tl::unexpected(std::move(changes));
+  FSDP_TRY(StepReport predicted, predictor.report(*nearest, report.memory.rank));
+  return SaidPlan{*std::move(nearest), std::move(predicted), std::move(changes)};
+}
+
+}  // namespace fsdp::planner

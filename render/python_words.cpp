@@ -1,0 +1,40 @@
+#include "render/python_words.h"
+
+#include <fmt/format.h>
+
+namespace fsdp::planner {
+
+std::string python_string(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
+std::string python_optimizer(const Optimizer& optimizer) {
+  const std::string_view kind = optimizer.kind == OptimizerKind::Sgd    ? "SGD"
+                                : optimizer.kind == OptimizerKind::Adam ? "Adam"
+                                                                        : "AdamW";
+  return fmt::format("torch.optim.{}", kind);
+}
+
+std::string python_optimizer_options(const Optimizer& optimizer) {
+  std::string options = fmt::format("lr=..., weight_decay={}", optimizer.weight_decay);
+  if (optimizer.kind == OptimizerKind::Sgd && optimizer.momentum != 0)
+    options += fmt::format(", momentum={}", optimizer.momentum);
+  if (optimizer.implementation == OptimizerImplementation::Fused) options += ", fused=True";
+  if (optimizer.implementation == OptimizerImplementation::ForLoop) options += ", foreach=False";
+  return options;
+}
+
+std::string sizes_of(const Plan& plan) {
+  std::string sizes;
+  for (const Dimension& size : plan.dimensions) {
+    sizes += fmt::format("{}{} {:g}", sizes.empty() ? "" : ", ", size.name, size.value);
+  }
+  return sizes;
+}
+
+}  // namespace fsdp::planner

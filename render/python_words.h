@@ -1,0 +1,25 @@
+#pragma once
+
+// Parts of plans as Python writes them.
+
+#include <string>
+#include <string_view>
+
+#include "core/plan/plan.h"
+
+namespace fsdp::planner {
+
+/// In double quotes.
+std::string python_string(std::string_view text);
+
+/// "torch.optim.AdamW": the class.
+std::string python_optimizer(const Optimizer& optimizer);
+
+/// "lr=..., weight_decay=0.01, fused=True": what is not PyTorch's own default, and the learning rate, which is the
+/// user's.
+std::string python_optimizer_options(const Optimizer& optimizer);
+
+/// "batch 4, seq 256".
+std::string sizes_of(const Plan& plan);
+
+}  // namespace fsdp::planner

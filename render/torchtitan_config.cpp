@@ -1,0 +1,92 @@
+// The TOML of torchtitan, with the keys of v0.2.2, the last version that reads one (torchtitan/config/job_config.py).
+// What is not the plan's (data, learning rate, checkpoints) is torchtitan's default, and the user's to write.
+//
+// Not modeled: nothing of this was run by torchtitan.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "render/trainer_config.h"
+#include "render/trainer_notes.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+std::string toml(double number) {
+  return number == static_cast<std::int64_t>(number) ? fmt::format("{:.1f}", number) : fmt::format("{}", number);
+}
+
+std::vector<std::string> training_of(const TrainerConfig& config) {
+  const Plan& plan = config.said.plan;
+  const double batch = find_dimension(config.model.dimensions, "batch")->value;
+  const Dimension* seq = find_dimension(config.model.dimensions, "seq");
+  const bool is_half = dtype_of_shards(plan, config.model) == Dtype::BFloat16;
+  return {
+      "[training]",
+      fmt::format("local_batch_size = {:g}", batch),
+      fmt::format("global_batch_size = {:g}", batch * static_cast<double>(plan.accumulation * plan.mesh.world_size())),
+      fmt::format("seq_len = {:g}", seq->value),
+      fmt::format("max_norm = {}", toml(plan.optimizer.clip_grad_norm.value_or(1))),
+      fmt::format("dtype = \"{}\"", is_half ? "bfloat16" : "float32"),
+      fmt::format("mixed_precision_param = \"{}\"", name_of(*plan.mixed_precision.param_dtype)),
+      "mixed_precision_reduce = \"float32\"",
+      fmt::format("enable_cpu_offload = {}", plan.cpu_offload),
+      ""};
+}
+
+std::vector<std::string> optimizer_of_titan(const Optimizer& optimizer) {
+  const std::string_view implementation = optimizer.implementation == OptimizerImplementation::Fused     ? "fused"
+                                          : optimizer.implementation == OptimizerImplementation::Foreach ? "foreach"
+                                                                                                         : "for-loop";
+  return {"[optimizer]", fmt::format("name = \"{}\"", optimizer.kind == OptimizerKind::Adam ? "Adam" : "AdamW"),
+          fmt::format("implementation = \"{}\"", implementation),
+          fmt::format("weight_decay = {}", toml(optimizer.weight_decay)), ""};
+}
+
+std::vector<std::string> checkpointing_of(const Checkpointing& given) {
+  if (given.entries.empty()) return {"[activation_checkpoint]", "mode = \"none\"", ""};
+  const bool is_selective = given.entries.front().mode == CheckpointMode::Selective;
+  std::vector<std::string> lines = {"[activation_checkpoint]",
+                                    fmt::format("mode = \"{}\"", is_selective ? "selective" : "full")};
+  if (is_selective) lines.emplace_back("selective_ac_option = \"op\"");
+  lines.push_back(fmt::format("early_stop = {}", given.early_stop));
+  lines.emplace_back();
+  return lines;
+}
+
+std::string torchtitan_command(const TrainerConfig& config) {
+  std::string command = fmt::format("{}torchrun --nproc-per-node {} ", environment_of(config.said.plan),
+                                    config.said.plan.mesh.world_size() / config.cluster.nodes);
+  if (config.cluster.nodes > 1) {
+    command += fmt::format("--nnodes {} --node-rank RANK --master-addr HOST ", config.cluster.nodes);
+  }
+  return command + "-m torchtitan.train --job.config_file FILE";
+}
+
+}  // namespace
+
+std::string torchtitan_toml(const TrainerConfig& config) {
+  const Plan& plan = config.said.plan;
+  const std::optional<TorchtitanModel> named = torchtitan_model_of(config.model);
+  std::vector<std::string> lines;
+  for (const std::string& note : opening_of(Trainer::Torchtitan, config, torchtitan_command(config))) {
+    lines.push_back(note.empty() ? "#" : "# " + note);
+  }
+  const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
+  add({"#",
+       "# Its keys were checked against torchtitan's source; torchtitan has not run it. The data set, the tokenizer",
+       "# ([model] hf_assets_path), the learning rate and the steps are yours to add.", "", "[model]",
+       fmt::format("name = \"{}\"", named->name), fmt::format("flavor = \"{}\"", named->flavor), ""});
+  add(optimizer_of_titan(plan.optimizer));
+  add(training_of(config));
+  add({"[parallelism]", fmt::format("data_parallel_replicate_degree = {}", plan.mesh.replicate),
+       fmt::format("data_parallel_shard_degree = {}", plan.mesh.shard),
+       fmt::format("fsdp_reshard_after_forward = \"{}\"", torchtitan_reshard_of(plan)), "tensor_parallel_degree = 1",
+       "pipeline_parallel_degree = 1", "context_parallel_degree = 1", ""});
+  add(checkpointing_of(plan.checkpointing));
+  add({"[compile]", "enable = false"});
+  return fmt::format("{}\n", fmt::join(lines, "\n"));
+}
+
+}  // namespace fsdp::planner

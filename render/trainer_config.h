@@ -1,0 +1,35 @@
+#pragma once
+
+// A plan as the configuration of a program that trains models: what a user hands to that program.
+
+#include <string>
+
+#include "core/base/result.h"
+#include "core/cluster/cluster.h"
+#include "core/model/model.h"
+#include "core/plan/plan.h"
+#include "core/report/report.h"
+#include "planner/trainers.h"
+
+namespace fsdp::planner {
+
+struct TrainerConfig {
+  const SaidPlan& said;
+  const Model& model;
+  const Cluster& cluster;
+  std::string source;  ///< Where the plan is from: "plan.json".
+};
+
+/// "1.24 GiB on each GPU, 2.54 ms a step"; where it does not fit, that too.
+std::string predicted_of(const StepReport& report);
+
+/// YAML for accelerate launch --config_file; Python that makes TrainingArguments; TOML for torchtitan. Each begins with
+/// what the file cannot say, and the script must.
+std::string to_text(Trainer trainer, const TrainerConfig& config);
+
+/// The three of them.
+std::string accelerate_yaml(const TrainerConfig& config);
+std::string trainer_python(const TrainerConfig& config);
+std::string torchtitan_toml(const TrainerConfig& config);
+
+}  // namespace fsdp::planner

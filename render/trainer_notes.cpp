@@ -1,0 +1,95 @@
+#include "render/trainer_notes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/base/parse_units.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+std::string_view place_of(Initialization initialization) {
+  switch (initialization) {
+    case Initialization::Meta:
+      return "on the meta device, and filled when it is sharded";
+    case Initialization::Cpu:
+      return "on the CPU";
+    case Initialization::Device:
+      return "on the GPU";
+  }
+  return {};
+}
+
+/// "float32", or of each the number of parameters' tensors where a checkpoint has several.
+std::string dtype_of_model(const TrainerConfig& config) {
+  if (config.said.plan.parameter_dtype) return std::string(name_of(*config.said.plan.parameter_dtype));
+  std::vector<std::string_view> names;
+  for (const Parameter& parameter : config.model.parameters) {
+    const std::string_view name = name_of(parameter.dtype);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return fmt::format("{}", fmt::join(names, " and "));
+}
+
+}  // namespace
+
+std::vector<std::string> opening_of(Trainer trainer, const TrainerConfig& config, const std::string& command) {
+  std::vector<std::string> lines = {
+      fmt::format("{} by {}, for {}.", config.said.plan.model, config.source, name_of(trainer)), "", "    " + command,
+      ""};
+  lines.push_back(fmt::format("Predicted: {}.", predicted_of(config.said.report)));
+  if (config.said.changes.empty()) return lines;
+  lines.insert(lines.end(), {"", "It is the nearest plan that can be said here. What was asked for, and is not done:"});
+  for (const Error& change : config.said.changes) lines.push_back(fmt::format("  {}: {}", change.where, change.what));
+  return lines;
+}
+
+std::vector<std::string> lines_of(const std::string& heading, const std::vector<Duty>& duties) {
+  if (duties.empty()) return {};
+  std::size_t width = 0;
+  for (const Duty& duty : duties) width = std::max(width, duty.first.size() + 2);
+  std::vector<std::string> lines = {"", heading};
+  for (const auto& [subject, words] : duties) lines.push_back(fmt::format("  {:<{}}{}", subject + ":", width, words));
+  return lines;
+}
+
+std::vector<Duty> duties_of_model(const TrainerConfig& config) {
+  const Plan& plan = config.said.plan;
+  std::vector<Duty> duties = {{"model", fmt::format("parameters in {}; predicted for a model that is made {}",
+                                                    dtype_of_model(config), place_of(plan.initialization))}};
+  if (!plan.trainable.empty()) {
+    duties.emplace_back("trained", fmt::format("only what matches {}", fmt::join(plan.trainable, ", ")));
+  }
+  if (!plan.frozen.empty()) {
+    duties.emplace_back("frozen", fmt::format("requires_grad_(False) where {} matches", fmt::join(plan.frozen, ", ")));
+  }
+  return duties;
+}
+
+std::string environment_of(const Plan& plan) {
+  if (plan.runtime.allocator_settings.empty()) return "";
+  return fmt::format("PYTORCH_ALLOC_CONF={} ", plan.runtime.allocator_settings);
+}
+
+std::string predicted_of(const StepReport& report) {
+  return fmt::format("{} on each GPU, {} a step{}", format_bytes(report.memory.peaks.device),
+                     format_time(report.time.step),
+                     report.verdict == Verdict::DoesNotFit ? ", which does not fit" : "");
+}
+
+std::string to_text(Trainer trainer, const TrainerConfig& config) {
+  switch (trainer) {
+    case Trainer::Accelerate:
+      return accelerate_yaml(config);
+    case Trainer::Transformers:
+      return trainer_python(config);
+    case Trainer::Torchtitan:
+      return torchtitan_toml(config);
+  }
+  return {};
+}
+
+}  // namespace fsdp::planner

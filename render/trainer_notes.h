@@ -1,0 +1,28 @@
+#pragma once
+
+// What the configurations of all trainers say in front: lines of text, without the marks of a comment.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "render/trainer_config.h"
+
+namespace fsdp::planner {
+
+/// "Llama by plan.json, for accelerate 1.12.0.", the command that starts it, what was predicted and what was changed.
+std::vector<std::string> opening_of(Trainer trainer, const TrainerConfig& config, const std::string& command);
+
+/// What is to be done beside the file: what it is about, and the words.
+using Duty = std::pair<std::string, std::string>;
+
+/// A heading and one line for each duty; nothing where there are none.
+std::vector<std::string> lines_of(const std::string& heading, const std::vector<Duty>& duties);
+
+/// About the model and the allocator: the dtype of parameters, what is frozen, where it is made.
+std::vector<Duty> duties_of_model(const TrainerConfig& config);
+
+/// "PYTORCH_ALLOC_CONF=... " in front of a command; empty: the plan has no settings.
+std::string environment_of(const Plan& plan);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,241 @@
+// What each trainer can say of a plan, and the nearest plan that it can.
+
+#include "planner/trainers.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "planner/checkpointed_blocks.h"
+#include "planner/space.h"
+#include "tests/support/small_models.h"
+
+namespace fsdp::planner {
+namespace {
+
+using Kind = ReshardAfterForward::Kind;
+
+Model trained_model() {
+  return *build_model(small_transformer({.layers = 4}));
+}
+
+/// What accelerate does with 4 GPUs: blocks and the root, all resharded, in bfloat16.
+Plan sayable() {
+  Plan plan;
+  plan.model = "small";
+  plan.mesh = {1, 4};
+  for (const char* layer : {"0", "1", "2", "3"}) {
+    plan.units.push_back({{std::string("model.layers.") + layer}, {Kind::Always, 0}});
+  }
+  plan.units.push_back({{""}, {Kind::Always, 0}});
+  return plan;
+}
+
+std::string error_places(const Errors& errors) {
+  std::string places;
+  for (const Error& error : errors) places += (places.empty() ? "" : " ") + error.where;
+  return places;
+}
+
+struct SaidCase {
+  std::string name;
+  std::function<void(Plan&)> change;
+  std::string accelerate;    ///< Places of what it cannot say.
+  std::string transformers;  ///< The same, where the Trainer differs.
+};
+
+const std::vector<SaidCase>& said_cases() {
+  static const std::vector<SaidCase> all = {
+      {"nothing", [](Plan&) {}, "", ""},
+      {"copies",
+       [](Plan& plan) {
+         plan.mesh = {2, 2};
+       },
+       "", ""},
+      {"offload", [](Plan& plan) { plan.cpu_offload = true; }, "", ""},
+      {"no shards",
+       [](Plan& plan) {
+         plan.mesh = {4, 1};
+       },
+       "/mesh", "/mesh"},
+      {"two blocks in a unit",
+       [](Plan& plan) {
+         plan.units[0].modules.push_back("model.layers.1");
+         plan.units.erase(plan.units.begin() + 1);
+       },
+       "/units", "/units"},
+      {"a block left out", [](Plan& plan) { plan.units.erase(plan.units.begin() + 2); }, "/units", "/units"},
+      {"the embedding apart",
+       [](Plan& plan) {
+         plan.units.insert(plan.units.begin(), Unit{{"model.embed_tokens"}, {Kind::Always, 0}});
+       },
+       "", ""},
+      {"the head apart",  // A Linear, as every projection is.
+       [](Plan& plan) {
+         plan.units.insert(plan.units.begin(), Unit{{"lm_head"}, {Kind::Always, 0}});
+       },
+       "/units", "/units"},
+      {"the root kept", [](Plan& plan) { plan.units.back().reshard_after_forward = {}; },
+       "/units/reshard_after_forward", "/units/reshard_after_forward"},
+      {"the last block kept",
+       [](Plan& plan) {
+         plan.units[3].reshard_after_forward = {Kind::Never, 0};
+       },
+       "/units/reshard_after_forward", "/units/reshard_after_forward"},
+      {"smaller shards",
+       [](Plan& plan) {
+         for (Unit& unit : plan.units) unit.reshard_after_forward = {Kind::Smaller, 2};
+       },
+       "/units/reshard_after_forward", "/units/reshard_after_forward"},
+      {"fp32 reduction",
+       [](Plan& plan) {
+         plan.parameter_dtype = Dtype::Float32;
+         plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::Float32};
+       },
+       "/mixed_precision", "/mixed_precision"},
+      {"bf16 in all",
+       [](Plan& plan) {
+         plan.parameter_dtype = Dtype::Float32;
+         plan.mixed_precision = {Dtype::BFloat16, Dtype::BFloat16, Dtype::BFloat16};
+       },
+       "", ""},
+      {"bf16 of bf16 parameters",
+       [](Plan& plan) {
+         plan.mixed_precision = {Dtype::BFloat16, Dtype::BFloat16, Dtype::BFloat16};
+       },
+       "/parameter_dtype", "/parameter_dtype"},
+      {"all blocks recomputed",
+       [](Plan& plan) {
+         checkpoint(plan, trained_model(), {CheckpointMode::Full, {}});
+       },
+       "", ""},
+      {"two blocks recomputed",
+       [](Plan& plan) {
+         checkpoint(plan, trained_model(), {CheckpointMode::Full, 2});
+       },
+       "/activation_checkpointing", "/activation_checkpointing"},
+      {"selective",
+       [](Plan& plan) {
+         checkpoint(plan, trained_model(), {CheckpointMode::Selective, {}});
+       },
+       "/activation_checkpointing", "/activation_checkpointing"},
+      {"prefetch", [](Plan& plan) { plan.forward_prefetch = 1; }, "/forward_prefetch", "/forward_prefetch"},
+      {"backward prefetch", [](Plan& plan) { plan.backward_prefetch = 2; }, "/backward_prefetch", "/backward_prefetch"},
+      {"8-bit states", [](Plan& plan) { plan.optimizer.states = OptimizerStates::EightBit; }, "/optimizer/states",
+       "/optimizer/states"},
+      {"every micro-batch reduced", [](Plan& plan) { plan.accumulation = 2; }, "", "/sync_every_micro_batch"},
+      {"inputs as they are", [](Plan& plan) { plan.mixed_precision.cast_forward_inputs = false; },
+       "/mixed_precision/cast_forward_inputs", "/mixed_precision/cast_forward_inputs"},
+  };
+  return all;
+}
+
+TEST(Trainers, SayWhatTheyCannotSay) {
+  const Model model = trained_model();
+  for (const SaidCase& each : said_cases()) {
+    Plan plan = sayable();
+    each.change(plan);
+    EXPECT_EQ(error_places(unsaid(Trainer::Accelerate, plan, model)), each.accelerate) << each.name;
+    EXPECT_EQ(error_places(unsaid(Trainer::Transformers, plan, model)), each.transformers) << each.name;
+  }
+}
+
+TEST(Trainers, HaveANearestPlanThatTheyCanSay) {
+  const Model model = trained_model();
+  for (const SaidCase& each : said_cases()) {
+    for (const Trainer trainer : {Trainer::Accelerate, Trainer::Transformers}) {
+      Plan plan = sayable();
+      each.change(plan);
+      const bool is_said = unsaid(trainer, plan, model).empty();
+      const Result<Plan> nearest = nearest_said(trainer, plan, model);
+      ASSERT_TRUE(nearest) << each.name;
+      EXPECT_EQ(*nearest == plan, is_said) << each.name;
+      EXPECT_TRUE(unsaid(trainer, *nearest, model).empty()) << each.name;
+      EXPECT_TRUE(check(*nearest, model).empty()) << each.name;
+    }
+  }
+}
+
+TEST(Trainers, KeepTheUnitsThatAClassChooses) {
+  const Model model = trained_model();
+  Plan plan = sayable();
+  const std::vector<Unit> blocks = plan.units;
+  plan.units.insert(plan.units.begin(), Unit{{"lm_head"}, {Kind::Always, 0}});
+  EXPECT_EQ(nearest_said(Trainer::Accelerate, plan, model)->units, blocks);
+  plan.units = {{{"model.layers.0", "model.layers.1", "model.layers.2", "model.layers.3"}, {Kind::Always, 0}},
+                {{"model.embed_tokens"}, {Kind::Always, 0}},
+                {{""}, {}}};
+  std::vector<Unit> with_embedding = blocks;
+  with_embedding.insert(with_embedding.end() - 1, Unit{{"model.embed_tokens"}, {Kind::Always, 0}});
+  EXPECT_EQ(nearest_said(Trainer::Accelerate, plan, model)->units, with_embedding);
+}
+
+TEST(Trainers, OfferNothingInPlaceOfFloat16) {
+  Plan plan = sayable();
+  plan.parameter_dtype = Dtype::Float32;
+  plan.mixed_precision = {Dtype::Float16, Dtype::Float16, Dtype::Float16};
+  const Result<Plan> nearest = nearest_said(Trainer::Accelerate, plan, trained_model());
+  ASSERT_FALSE(nearest);
+  EXPECT_EQ(error_places(nearest.error()), "/mixed_precision");
+}
+
+TEST(WrapPolicy, NamesClassesThatAreExactlyTheUnits) {
+  const Model model = trained_model();
+  Plan plan = sayable();
+  EXPECT_EQ(wrap_policy_of(plan, model)->classes, std::vector<std::string>{"LlamaDecoderLayer"});
+  plan.units = {{{""}, {}}};
+  EXPECT_EQ(wrap_policy_of(plan, model), WrapPolicy{});
+}
+
+// Linear(8, 100) and Linear(100, 4), each with a bias: 900 and 404 parameters.
+TEST(WrapPolicy, NamesASizeWhereNoClassWillDo) {
+  const Model model = *build_model(*parse_model_spec(R"({"format_version": "1.0", "name": "two", "source": "a test",
+    "dtype": "float32", "dimensions": {"batch": 2},
+    "inputs": {"x": {"shape": ["batch", 8]}, "labels": {"shape": ["batch"], "dtype": "int64"}},
+    "modules": [
+      {"name": "", "class": "Sequential", "ops": [
+        {"op": "linear", "module": "wide", "inputs": ["x"], "out_features": 100},
+        {"op": "linear", "module": "narrow", "out_features": 4, "outputs": ["logits"]}]},
+      {"name": "", "block": "cross_entropy"}]})",
+                                                     "two.json"));
+  Plan plan;
+  plan.units = {{{"wide"}, {}}, {{""}, {}}};
+  EXPECT_EQ(wrap_policy_of(plan, model), (WrapPolicy{{}, 404}));
+  plan.units = {{{"narrow"}, {}}, {{""}, {}}};
+  EXPECT_EQ(wrap_policy_of(plan, model), std::nullopt);
+}
+
+Plan plan_of_torchtitan(const ModelSpec& spec) {
+  Plan plan = *base_plan(spec, {});
+  plan.runtime = *runtime_of_flavor("torchtitan");
+  plan.mesh = {2, 8};
+  plan.units = {{{""}, {}}};
+  return plan;
+}
+
+TEST(Torchtitan, HasNearPlansOfItsFlavors) {
+  for (const char* file : {"llama3_1_8b", "llama3_1_70b", "llama3_1_405b", "qwen3_8b", "qwen3_14b", "qwen3_32b"}) {
+    const ModelSpec spec = *read_model_spec(std::string("model_specs/") + file + ".json");
+    const Model model = *build_model(spec);
+    ASSERT_TRUE(torchtitan_model_of(model)) << file;
+    const Result<Plan> nearest = nearest_said(Trainer::Torchtitan, plan_of_torchtitan(spec), model);
+    ASSERT_TRUE(nearest) << file << ": " << to_string(nearest.error().front());
+    EXPECT_EQ(nearest->units.front().modules, std::vector<std::string>{"model.embed_tokens"});
+    EXPECT_EQ(nearest->units[nearest->units.size() - 2].modules, (std::vector<std::string>{"model.norm", "lm_head"}));
+    EXPECT_EQ(torchtitan_reshard_of(*nearest), "default");
+  }
+}
+
+TEST(Torchtitan, HasNoOtherModels) {
+  for (const char* file : {"gpt2", "qwen3_1_7b", "mixtral_8x7b", "qwen3_tts"}) {
+    const ModelSpec spec = *read_model_spec(std::string("model_specs/") + file + ".json");
+    const Errors errors = unsaid(Trainer::Torchtitan, plan_of_torchtitan(spec), *build_model(spec));
+    ASSERT_EQ(errors.size(), 1U) << file;
+    EXPECT_EQ(errors.front().where, "/model");
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::planner

@@ -1,0 +1,220 @@
+"""`export PLAN --to accelerate` and `--to trainer`: what they write is handed to the real libraries. A script of transformers is
+captured and planned; scripts of accelerate and of the Trainer run with what was exported, under the real FSDP2, and are held
+against the prediction of the plan.
+
+    export_trainers_test.py STUB FSDP_PLAN      run by a Python that has torch and transformers; exit 77 without transformers
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Any
+
+from capture_runs import collectives_of
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = ""
+GPUS = ("--gpus", "4", "--gpu", "H100 SXM")
+PLANNED = ("--wrap", "blocks", "--force", "--quiet")
+MICRO_BATCH = 2 * 4 * 256 * 8  # bytes: token numbers and labels of 4 samples
+
+MODEL = '''
+import os
+import torch
+import transformers
+
+
+def made():
+    config = transformers.LlamaConfig(
+        hidden_size=256, intermediate_size=688, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, vocab_size=4000)
+    return transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+
+
+class Texts(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4096
+
+    def __getitem__(self, index):
+        text = torch.randint(4000, (256,))
+        return {"input_ids": text, "labels": text}
+'''
+
+PLAIN = '''
+import torch
+from model import Texts, made
+
+model = made().cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for batch in torch.utils.data.DataLoader(Texts(), batch_size=4):
+    batch = {name: value.cuda() for name, value in batch.items()}
+    model(**batch).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    del batch
+'''
+
+# Does what the file that is exported says the script must.
+LOOP = '''
+import sys
+import torch
+from accelerate import Accelerator
+from accelerate.utils import GradientAccumulationPlugin
+from model import Texts, made
+
+micro_batches = int(sys.argv[1])
+accelerator = Accelerator(gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=micro_batches))
+model = made()
+if "checkpointed" in sys.argv:
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+optimizer = torch.optim.AdamW(model.parameters())
+loader = torch.utils.data.DataLoader(Texts(), batch_size=4)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for batch in loader:
+    with accelerator.accumulate(model):
+        accelerator.backward(model(**batch).loss)
+        if "clipped" in sys.argv and accelerator.sync_gradients:
+            accelerator.clip_grad_norm_(model.parameters(), 1)
+        optimizer.step()
+        optimizer.zero_grad()
+'''
+
+TRAINER = '''
+import tempfile
+from exported import training_arguments
+from model import Texts, made
+from transformers import Trainer
+
+arguments = training_arguments(
+    tempfile.mkdtemp(), max_steps=20, report_to="none", save_strategy="no", disable_tqdm=True)
+Trainer(made(), arguments, train_dataset=Texts()).train()
+'''
+
+SCRIPTS = {"model.py": MODEL, "plain.py": PLAIN, "loop.py": LOOP, "trainer.py": TRAINER}
+
+
+class Trainers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        for name, text in SCRIPTS.items():
+            (cls.folder / name).write_text(text, encoding="utf-8")
+        cls.run_program("capture", "-o", "model.json", "--no-check", *GPUS[2:], "--", sys.executable, "plain.py")
+
+    @classmethod
+    def run_program(cls, *words: str) -> str:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run([PROGRAM, *words], cwd=cls.folder, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise AssertionError(f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def exported(self, trainer: str, *choices: str) -> str:
+        """Plans, and exports the nearest plan, which near.json then has."""
+        self.run_program("model.json", *GPUS, *PLANNED, "-o", "plan.json", *choices)
+        return self.run_program("export", "plan.json", "--to", trainer, "--nearest", "near.json", "--force")
+
+    def expect_as_predicted(self, command: tuple[str, ...], beside: int = 0, ends: tuple[str, ...] = ()) -> None:
+        """Units, collectives and bytes. `beside`: bytes that the trainer's loop keeps, and a captured loop does not."""
+        measured = json.loads(self.run_program("rehearse", *GPUS, "--json", "--", sys.executable, *command))
+        predicted = json.loads(self.run_program("simulate", "near.json", "--rank", "0", "--json"))
+        self.assertEqual(self.units_of(measured), {"", *ends, *(f"model.layers.{i}" for i in range(4))})
+        self.assertEqual(collectives_of(measured), collectives_of(predicted))
+        for key in ("live_peak_bytes", "allocated_peak_bytes"):
+            found, said = (each["memory"]["phases"]["steady_step"][key] for each in (measured, predicted))
+            self.assertLessEqual(abs(found - said - beside), 4096, f"{key}: {found} are measured, {said} predicted")
+
+    @staticmethod
+    def units_of(measured: dict[str, Any]) -> set[str]:
+        (wrapper,) = measured["rehearsal"]["applied"]["wrappers"]
+        return {unit["name"] for unit in wrapper["units"]}
+
+    def launched(self, text: str, *words: str, ends: tuple[str, ...] = ()) -> None:
+        (self.folder / "accelerate.yaml").write_text(text, encoding="utf-8")
+        launcher = ("-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml")
+        self.expect_as_predicted((*launcher, "loop.py", *words), ends=ends)
+
+    def trained(self, text: str, beside: int = 0) -> None:
+        (self.folder / "exported.py").write_text(text, encoding="utf-8")
+        self.expect_as_predicted(("-m", "torch.distributed.run", "--nproc-per-node", "4", "trainer.py"), beside)
+
+    def test_accelerate_shards_and_mixes_precision(self) -> None:
+        text = self.exported("accelerate", "--strategy", "FULL_SHARD", "--precision", "mixed", "--clip-grad-norm", "1",
+                             "--activation-checkpointing", "none", "--wrap-ends", "yes")
+        self.assertIn("  fsdp_transformer_layer_cls_to_wrap: Embedding,LlamaDecoderLayer\n", text)
+        self.assertIn("mixed_precision: bf16\n", text)
+        self.launched(text, "1", "clipped", ends=("model.embed_tokens",))  # The head has the class of every projection.
+
+    def test_accelerate_shards_within_copies_and_recomputes_blocks(self) -> None:
+        text = self.exported("accelerate", "--shard", "2", "--replicate", "2", "--reshard", "true",
+                             "--activation-checkpointing", "full")
+        self.assertIn("  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 2\n", text)
+        self.launched(text, "1", "checkpointed")
+
+    def test_accelerate_offloads_keeps_gathered_and_accumulates(self) -> None:
+        text = self.exported("accelerate", "--shard", "4", "--reshard", "false", "--offload", "yes", "--accumulate", "2",
+                             "--gradient-sync", "last", "--activation-checkpointing", "none")
+        self.assertNotIn("nearest plan", text)
+        self.launched(text, "2")
+
+    def test_the_trainer_shards_recomputes_clips_and_accumulates(self) -> None:
+        text = self.exported("trainer", "--strategy", "FULL_SHARD", "--activation-checkpointing", "full", "--clip-grad-norm", "1",
+                             "--accumulate", "2", "--gradient-sync", "last")
+        self.assertIn("gradient_checkpointing=True", text)
+        self.trained(text, beside=MICRO_BATCH)  # It loads all micro-batches of a step at once.
+
+    def test_the_trainer_shards_within_copies_and_mixes_precision(self) -> None:
+        text = self.exported("trainer", "--shard", "2", "--replicate", "2", "--reshard", "true", "--precision", "mixed",
+                             "--optimizer-impl", "fused", "--activation-checkpointing", "none")
+        self.assertIn('optim="adamw_torch_fused"', text)
+        self.trained(text)
+
+
+class ClassNames(unittest.TestCase):
+    """Classes that are named for wrapping are those of the published code."""
+
+    OF_OTHERS = {"BasicBlock", "EncoderBlock", "Linear"}  # torchvision's and PyTorch's
+
+    def test_blocks_of_shipped_models_have_classes_of_transformers(self) -> None:
+        published = set(self.OF_OTHERS)
+        for package in ("transformers", "qwen_tts"):
+            for folder in importlib.util.find_spec(package).submodule_search_locations:
+                for path in pathlib.Path(folder).rglob("modeling_*.py"):
+                    published.update(re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+        named = 0
+        with tempfile.TemporaryDirectory() as folder:
+            for spec in sorted((ROOT / "model_specs").glob("*.json")):
+                classes = self.classes_of(spec, pathlib.Path(folder))
+                self.assertEqual(classes - published, set(), spec.name)
+                named += bool(classes)
+        self.assertGreater(named, 30)
+
+    @staticmethod
+    def classes_of(spec: pathlib.Path, folder: pathlib.Path) -> set[str]:
+        plan = folder / "plan.json"
+        words = ["--gpus", "8", "--gpu", "H100 SXM", "--nodes", "16", "--strategy", "FULL_SHARD", "--wrap", "blocks",
+                 "--wrap-ends", "no", "--activation-checkpointing", "none", "--offload", "no"]  # fmt: skip
+        subprocess.run([PROGRAM, spec, *words, "--quiet", "--force", "-o", plan], capture_output=True, check=False)
+        done = subprocess.run([PROGRAM, "export", plan, "--to", "accelerate", "--nearest", folder / "near.json", "--force"],
+                              capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise AssertionError(f"{spec.name}: {done.stderr}")
+        found = re.search(r"cls_to_wrap: (.*)", done.stdout)
+        return set(found[1].split(",")) if found else set()
+
+
+if __name__ == "__main__":
+    if importlib.util.find_spec("transformers") is None:
+        sys.exit(77)
+    PROGRAM = os.path.abspath(sys.argv.pop(2))
+    del sys.argv[1]
+    unittest.main(verbosity=2)
