@@ -14,7 +14,7 @@
 #include "core/base/json_writer.h"
 #include "core/plan/plan_file.h"
 #include "core/report/report_json.h"
-#include "core/spec/model_library.h"
+#include "core/library/model_library.h"
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
 #include "planner/machine_choice.h"

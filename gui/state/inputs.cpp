@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/json_document.h"
-#include "core/spec/model_library.h"
+#include "core/library/model_library.h"
 #include "core/spec/model_spec.h"
 #include "render/choice_text.h"
 #include "render/choice_words.h"
