@@ -102,7 +102,7 @@ Result<const Kind*> kind_of(const JsonDocument& document, std::string& architect
   const std::string where = list == nullptr ? document.name : document.where(list->offset);
   if (architecture.empty()) {
     return failure(where, fmt::format("A {} without a class in \"architectures\".", model_type),
-                   fmt::format("Write [{}].", allowed));
+                   fmt::format("It is {}.", allowed));
   }
   return failure(where, fmt::format("There are no blocks for {}.", architecture),
                  fmt::format("Of a {} they are those of {}; for another class, {}", kind->model_type, allowed,
@@ -166,16 +166,15 @@ std::optional<std::string> version_note(const JsonValue& root) {
     major = major * 10 + (c - '0');
   }
   if (major < kFirstOtherVersion) return std::nullopt;
-  return fmt::format("config.json was written by transformers {}; the model is planned as transformers 4.57 builds it.",
+  return fmt::format("{} was written by transformers {}; the model is planned as transformers 4.57 builds it.", kHfNote,
                      version);
 }
 
 std::string unread_note(const std::vector<std::string>& keys, std::string_view whose) {
   std::string names;
   for (const std::string& key : keys) names += (names.empty() ? "" : ", ") + key;
-  return fmt::format("config.json has keys that the {} of transformers 4.57 does not read; they are taken to change "
-                     "nothing: {}.",
-                     whose, names);
+  return fmt::format("{} has keys that the {} of transformers 4.57 does not read; they are taken to change nothing: {}.",
+                     kHfNote, whose, names);
 }
 
 }  // namespace

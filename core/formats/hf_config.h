@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -13,6 +14,9 @@
 #include "core/spec/model_spec.h"
 
 namespace fsdp {
+
+/// How a note on a translated model begins: what the file says and the plan does not hear. Every answer prints them.
+inline constexpr std::string_view kHfNote = "config.json";
 
 /// Whether a document is one: it names a "model_type" or "architectures", and is no file of this program.
 bool is_hf_config(const JsonDocument& document);

@@ -132,6 +132,8 @@ void read_rope_scaling(HfConfigReader& config, const JsonValue& value, Rotary& r
     rotary.original_positions = scaling.size("original_max_position_embeddings", 8192);
   }
   // A key that belongs to another kind of scaling: nobody would know that it was not heard.
+  const JsonValue* named = scaling.find("rope_type");
+  if (named != nullptr && named->text != type) return;
   for (const std::string& key : scaling.unread()) {
     config.errors().add(*value.find(key), fmt::format("\"{}\" belongs to no scaling that is read.", key),
                         "Leave it out, or " + std::string(kCaptureInstead));
@@ -169,7 +171,7 @@ Decoder read_decoder(HfConfigReader& config, const Defaults& defaults) {
   model.states_head_dim = head_dim.has_value();
   if (!head_dim) check_heads(config, "hidden_size", model.hidden_size, "num_attention_heads", model.heads);
   model.head_dim = head_dim.value_or(std::max<std::int64_t>(model.hidden_size / model.heads, 1));
-  if (model.head_dim % 2 != 0) {
+  if (model.head_dim % 2 != 0 && (head_dim || model.hidden_size % model.heads == 0)) {
     config.fail("head_dim", fmt::format("Heads are {} wide, and rotary positions turn pairs.", model.head_dim),
                 "Take an even number.");
   }
@@ -395,8 +397,8 @@ std::string gemma2(HfConfigReader& config, Target& target) {
   model.logit_softcap = config.positive_or_null("final_logit_softcapping", 30.0);
   const auto every_other = [](std::int64_t layer, std::int64_t /*first*/) { return layer % 2 == 0; };
   read_layer_types(config, config.size_or_null("sliding_window", 4096), model, every_other, 0);
-  // Its MLP reads "hidden_activation" alone.
-  config.pass_over({"hidden_act", "cache_implementation"});
+  // Its MLP reads "hidden_activation" alone, and its layers "sliding_window".
+  config.pass_over({"hidden_act", "cache_implementation", "sliding_window_size"});
   return spec_of_decoder(model, target);
 }
 

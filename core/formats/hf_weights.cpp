@@ -22,6 +22,8 @@
 #include <system_error>
 #include <vector>
 
+#include "core/formats/hf_config.h"
+
 namespace fsdp {
 
 namespace {
@@ -85,22 +87,22 @@ std::string sizes(const Shape& shape) {
 void compare_names(const HfWeights& weights, const std::vector<std::string>& extra,
                    const std::set<const Parameter*>& found, const Model& model, ModelSpec& spec) {
   if (!extra.empty()) {
-    spec.notes.push_back(fmt::format("The weights hold {} tensors that the model of config.json has not, which "
-                                     "transformers leaves: {}.",
-                                     extra.size(), first_of(extra)));
+    spec.notes.push_back(fmt::format("{} describes a model without {} tensors of the weights, which transformers "
+                                     "leaves: {}.",
+                                     kHfNote, extra.size(), first_of(extra)));
   }
   std::vector<std::string> missing;
   for (const Parameter& parameter : model.parameters) {
     if (!found.contains(&parameter)) missing.push_back(parameter.name);
   }
   if (!missing.empty()) {
-    spec.notes.push_back(fmt::format("The model of config.json has {} parameters that the weights have not, which "
+    spec.notes.push_back(fmt::format("{} describes a model with {} parameters that the weights lack, which "
                                      "transformers begins at random: {}.",
-                                     missing.size(), first_of(missing)));
+                                     kHfNote, missing.size(), first_of(missing)));
   }
   if (weights.dtype && *weights.dtype != spec.dtype) {
-    spec.notes.push_back(fmt::format("The weights are {}, and config.json says {}: the plan is of {}.",
-                                     name_of(*weights.dtype), name_of(spec.dtype), name_of(spec.dtype)));
+    spec.notes.push_back(fmt::format("{} says {}, and the weights are {}: the plan is of {}.", kHfNote,
+                                     name_of(spec.dtype), name_of(*weights.dtype), name_of(spec.dtype)));
   }
 }
 
@@ -132,7 +134,7 @@ HfWeights read_hf_weights(const std::string& folder) {
 
 Errors check_hf_weights(const HfWeights& weights, ModelSpec& spec) {
   if (weights.unread) {
-    spec.notes.push_back(fmt::format("The weights were not compared with config.json. {}", to_string(*weights.unread)));
+    spec.notes.push_back(fmt::format("{} was not compared with the weights. {}", kHfNote, to_string(*weights.unread)));
     return {};
   }
   const Result<Model> model = build_model(spec);

@@ -39,6 +39,16 @@ Errors no_configuration(const std::string& folder) {
            "A model of Hugging Face has one beside its weights, as save_pretrained writes it; else name a file."}};
 }
 
+/// A JSON text that has nothing of a model, where a list of all that it lacks would help nobody.
+bool is_no_model(const JsonDocument& document) {
+  const JsonValue& root = document.root;
+  if (root.type != JsonType::Object) return true;
+  for (const char* key : {"format_version", "modules", "dimensions", "inputs", "recipes", "kind"}) {
+    if (root.find(key) != nullptr) return false;
+  }
+  return true;
+}
+
 /// A config.json, held against the weights beside it.
 Result<ModelSpec> read_configured(const JsonDocument& document, const std::string& path) {
   const std::string folder = path == "-" ? "" : std::filesystem::path(path).parent_path().string();
@@ -59,7 +69,13 @@ Result<ModelSpec> read_model_file(const std::string& path) {
     if (!lies_there(file)) return tl::unexpected(no_configuration(path));
   }
   FSDP_TRY(const JsonDocument document, read_json_file(file));
-  return is_hf_config(document) ? read_configured(document, file) : read_model_spec(document);
+  if (is_hf_config(document)) return read_configured(document, file);
+  if (auto foreign = recognize_json(document, WantedFile::ModelSpec)) return tl::unexpected(Errors{*std::move(foreign)});
+  if (is_no_model(document)) {
+    return failure(document.name, "This is JSON, and no model.",
+                   "A model is a spec (fsdp-plan schema model), a captured model, or a config.json of Hugging Face.");
+  }
+  return read_model_spec(document);
 }
 
 }  // namespace fsdp
