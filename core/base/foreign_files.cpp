@@ -79,8 +79,7 @@ std::optional<Error> recognize_text(std::string_view text, std::string_view name
     return error("a configuration of torchtitan", kWhatToDo);
   }
   if (has_line(text, {"import ", "from ", "class ", "def "})) {
-    return error("a Python program",
-                 fmt::format("Capture it: fsdp-plan capture -o my.model.json -- python {}.", name));
+    return error("a Python program", fmt::format("Capture it: fsdp-plan capture -o my.model.json -- python {}.", name));
   }
   return std::nullopt;
 }

@@ -104,9 +104,9 @@ Result<const Kind*> kind_of(const JsonDocument& document, std::string& architect
     return failure(where, fmt::format("A {} without a class in \"architectures\".", model_type),
                    fmt::format("It is {}.", allowed));
   }
-  return failure(where, fmt::format("There are no blocks for {}.", architecture),
-                 fmt::format("Of a {} they are those of {}; for another class, {}", kind->model_type, allowed,
-                             kCaptureInstead));
+  return failure(
+      where, fmt::format("There are no blocks for {}.", architecture),
+      fmt::format("Of a {} they are those of {}; for another class, {}", kind->model_type, allowed, kCaptureInstead));
 }
 
 /// The dtype that the file states, or that of the weights, or float32, as transformers begins with.
@@ -143,18 +143,55 @@ void read_common_keys(HfConfigReader& config) {
   config.pass_over({"architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path",
                     "_commit_hash", "unsloth_version", "unsloth_fixed"});
   // Of the first weights, of tokens, of classes that have their own lists, of outputs.
-  config.pass_over({"initializer_range", "use_cache", "bos_token_id", "eos_token_id", "sep_token_id",
-                    "decoder_start_token_id", "is_encoder_decoder", "is_decoder", "cross_attention_hidden_size",
-                    "id2label", "label2id", "num_labels", "_num_labels", "finetuning_task", "problem_type",
-                    "task_specific_params", "tokenizer_class", "prefix", "return_dict", "use_return_dict",
-                    "use_bfloat16", "tf_legacy_loss"});
+  config.pass_over({"initializer_range",
+                    "use_cache",
+                    "bos_token_id",
+                    "eos_token_id",
+                    "sep_token_id",
+                    "decoder_start_token_id",
+                    "is_encoder_decoder",
+                    "is_decoder",
+                    "cross_attention_hidden_size",
+                    "id2label",
+                    "label2id",
+                    "num_labels",
+                    "_num_labels",
+                    "finetuning_task",
+                    "problem_type",
+                    "task_specific_params",
+                    "tokenizer_class",
+                    "prefix",
+                    "return_dict",
+                    "use_return_dict",
+                    "use_bfloat16",
+                    "tf_legacy_loss"});
   // Of generation.
-  config.pass_over({"max_length", "min_length", "max_new_tokens", "do_sample", "early_stopping", "num_beams",
-                    "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",
-                    "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences",
-                    "output_scores", "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id",
-                    "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
-                    "begin_suppress_tokens", "num_beam_groups", "diversity_penalty"});
+  config.pass_over({"max_length",
+                    "min_length",
+                    "max_new_tokens",
+                    "do_sample",
+                    "early_stopping",
+                    "num_beams",
+                    "temperature",
+                    "top_k",
+                    "top_p",
+                    "typical_p",
+                    "repetition_penalty",
+                    "length_penalty",
+                    "no_repeat_ngram_size",
+                    "encoder_no_repeat_ngram_size",
+                    "bad_words_ids",
+                    "num_return_sequences",
+                    "output_scores",
+                    "return_dict_in_generate",
+                    "forced_bos_token_id",
+                    "forced_eos_token_id",
+                    "remove_invalid_values",
+                    "exponential_decay_length_penalty",
+                    "suppress_tokens",
+                    "begin_suppress_tokens",
+                    "num_beam_groups",
+                    "diversity_penalty"});
 }
 
 /// The newer major version that wrote the file has other classes, whose experts are one tensor each.
@@ -173,8 +210,9 @@ std::optional<std::string> version_note(const JsonValue& root) {
 std::string unread_note(const std::vector<std::string>& keys, std::string_view whose) {
   std::string names;
   for (const std::string& key : keys) names += (names.empty() ? "" : ", ") + key;
-  return fmt::format("{} has keys that the {} of transformers 4.57 does not read; they are taken to change nothing: {}.",
-                     kHfNote, whose, names);
+  return fmt::format(
+      "{} has keys that the {} of transformers 4.57 does not read; they are taken to change nothing: {}.", kHfNote,
+      whose, names);
 }
 
 }  // namespace

@@ -213,10 +213,9 @@ void read_layer_types(HfConfigReader& config, std::optional<std::int64_t> window
       slides.push_back(type.text == kSlidingAttention);
     }
     if (slides.size() != static_cast<std::size_t>(model.layers)) {
-      config.errors().add(*types,
-                          fmt::format("\"layer_types\" has {} entries, and there are {} layers.", slides.size(),
-                                      model.layers),
-                          "It has one for each layer.");
+      config.errors().add(
+          *types, fmt::format("\"layer_types\" has {} entries, and there are {} layers.", slides.size(), model.layers),
+          "It has one for each layer.");
       return;
     }
   }
@@ -455,11 +454,11 @@ std::string qwen3_moe(HfConfigReader& config, Target& target) {
 // ---- GPT-2.
 
 std::string gpt2(HfConfigReader& config, Target& target) {
-  for (const auto& [key, other] : std::initializer_list<std::array<std::string_view, 2>>{
-           {"n_embd", "hidden_size"},
-           {"n_positions", "max_position_embeddings"},
-           {"n_head", "num_attention_heads"},
-           {"n_layer", "num_hidden_layers"}}) {
+  for (const auto& [key, other] :
+       std::initializer_list<std::array<std::string_view, 2>>{{"n_embd", "hidden_size"},
+                                                              {"n_positions", "max_position_embeddings"},
+                                                              {"n_head", "num_attention_heads"},
+                                                              {"n_layer", "num_hidden_layers"}}) {
     config.alias(key, other);
   }
   const std::int64_t vocab_size = config.size("vocab_size", 50257);

@@ -92,10 +92,8 @@ std::string bert(HfConfigReader& config, Target& target) {
                   {{"batch", 8}, {"seq", std::min<std::int64_t>(model.positions, 512)}});
   const std::vector<std::string> tokens = {"batch", "seq"};
   if (has_sentences) {
-    spec.inputs({{"input_ids", tokens},
-                 {"token_type_ids", tokens},
-                 {"labels", tokens},
-                 {"next_sentence_label", {"batch"}}});
+    spec.inputs(
+        {{"input_ids", tokens}, {"token_type_ids", tokens}, {"labels", tokens}, {"next_sentence_label", {"batch"}}});
   } else {
     spec.inputs({{"input_ids", tokens}, {"token_type_ids", tokens}, {"labels", tokens}});
   }
@@ -137,7 +135,8 @@ T5 read_t5(HfConfigReader& config) {
   model.intermediate_size = config.size("d_ff", 2048);
   model.heads = config.size("num_heads", 8);
   model.layers = config.size("num_layers", 6, kMostConfigLayers);
-  model.decoder_layers = config.size_or_null("num_decoder_layers", model.layers, kMostConfigLayers).value_or(model.layers);
+  model.decoder_layers =
+      config.size_or_null("num_decoder_layers", model.layers, kMostConfigLayers).value_or(model.layers);
   model.buckets = config.size("relative_attention_num_buckets", 32);
   model.distance = config.size("relative_attention_max_distance", 128);
   model.dropout = config.probability("dropout_rate", 0.1);
@@ -299,7 +298,9 @@ Whisper read_whisper(HfConfigReader& config) {
 std::string whisper(HfConfigReader& config, Target& target) {
   const Whisper model = read_whisper(config);
   HfSpecText spec(target.name, target.source, target.dtype, {{"batch", 4}, {"target_seq", model.target_positions}});
-  spec.inputs({{"input_features", {"batch", fmt::format("{}", model.mels), fmt::format("{}", 2 * model.source_positions)}, false},
+  spec.inputs({{"input_features",
+                {"batch", fmt::format("{}", model.mels), fmt::format("{}", 2 * model.source_positions)},
+                false},
                {"decoder_input_ids", {"batch", "target_seq"}},
                {"labels", {"batch", "target_seq"}}});
   spec.classes({{"", target.architecture}, {"model", "WhisperModel"}});
@@ -368,7 +369,8 @@ Vit read_vit(HfConfigReader& config) {
   model.image = config.size("image_size", 224);
   model.patch = config.size("patch_size", 16);
   if (model.image % model.patch != 0) {
-    config.fail("image_size", fmt::format("An image of {} does not divide into patches of {}.", model.image, model.patch),
+    config.fail("image_size",
+                fmt::format("An image of {} does not divide into patches of {}.", model.image, model.patch),
                 "It is a multiple of \"patch_size\".");
   }
   model.channels = config.size("num_channels", 3);

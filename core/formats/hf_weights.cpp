@@ -37,7 +37,8 @@ constexpr std::size_t kMostNamed = 3;
 
 bool is_buffer(const StoredTensor& tensor) {
   if (!is_floating_point(tensor.dtype)) return true;
-  return std::any_of(kBuffers.begin(), kBuffers.end(), [&](std::string_view end) { return tensor.name.ends_with(end); });
+  return std::any_of(kBuffers.begin(), kBuffers.end(),
+                     [&](std::string_view end) { return tensor.name.ends_with(end); });
 }
 
 /// How old checkpoints call a norm's weight and bias.
@@ -57,7 +58,8 @@ std::map<std::string, const Parameter*> by_name(const Model& model) {
   }
   // One embedding under three names.
   for (const char* stack : {"encoder", "decoder"}) {
-    if (result.contains("shared.weight")) result[fmt::format("{}.embed_tokens.weight", stack)] = result["shared.weight"];
+    if (result.contains("shared.weight"))
+      result[fmt::format("{}.embed_tokens.weight", stack)] = result["shared.weight"];
   }
   return result;
 }
@@ -87,18 +89,20 @@ std::string sizes(const Shape& shape) {
 void compare_names(const HfWeights& weights, const std::vector<std::string>& extra,
                    const std::set<const Parameter*>& found, const Model& model, ModelSpec& spec) {
   if (!extra.empty()) {
-    spec.notes.push_back(fmt::format("{} describes a model without {} tensors of the weights, which transformers "
-                                     "leaves: {}.",
-                                     kHfNote, extra.size(), first_of(extra)));
+    spec.notes.push_back(
+        fmt::format("{} describes a model without {} tensors of the weights, which transformers "
+                    "leaves: {}.",
+                    kHfNote, extra.size(), first_of(extra)));
   }
   std::vector<std::string> missing;
   for (const Parameter& parameter : model.parameters) {
     if (!found.contains(&parameter)) missing.push_back(parameter.name);
   }
   if (!missing.empty()) {
-    spec.notes.push_back(fmt::format("{} describes a model with {} parameters that the weights lack, which "
-                                     "transformers begins at random: {}.",
-                                     kHfNote, missing.size(), first_of(missing)));
+    spec.notes.push_back(
+        fmt::format("{} describes a model with {} parameters that the weights lack, which "
+                    "transformers begins at random: {}.",
+                    kHfNote, missing.size(), first_of(missing)));
   }
   if (weights.dtype && *weights.dtype != spec.dtype) {
     spec.notes.push_back(fmt::format("{} says {}, and the weights are {}: the plan is of {}.", kHfNote,
@@ -157,8 +161,8 @@ Errors check_hf_weights(const HfWeights& weights, ModelSpec& spec) {
                       "The weights are of another configuration."});
   }
   if (found.empty()) {
-    return {{weights.path, fmt::format("No tensor is of a {}, the model of config.json.",
-                                       model->modules.front().class_name),
+    return {{weights.path,
+             fmt::format("No tensor is of a {}, the model of config.json.", model->modules.front().class_name),
              "The weights are of another model."}};
   }
   if (errors.empty()) compare_names(weights, extra, found, *model, spec);

@@ -70,7 +70,8 @@ Result<ModelSpec> read_model_file(const std::string& path) {
   }
   FSDP_TRY(const JsonDocument document, read_json_file(file));
   if (is_hf_config(document)) return read_configured(document, file);
-  if (auto foreign = recognize_json(document, WantedFile::ModelSpec)) return tl::unexpected(Errors{*std::move(foreign)});
+  if (auto foreign = recognize_json(document, WantedFile::ModelSpec))
+    return tl::unexpected(Errors{*std::move(foreign)});
   if (is_no_model(document)) {
     return failure(document.name, "This is JSON, and no model.",
                    "A model is a spec (fsdp-plan schema model), a captured model, or a config.json of Hugging Face.");

@@ -124,9 +124,8 @@ std::vector<std::pair<std::string, std::string>> hub_names(const std::string& li
 
 /// Names of the hub differ in more than the case of their letters.
 bool same_letters(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 /// The shipped model of which this is the name on the Hugging Face hub, with its owner or without:

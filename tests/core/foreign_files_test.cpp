@@ -65,7 +65,8 @@ TEST(ForeignFiles, TensorsAndPickles) {
   EXPECT_EQ(answers("\x10\0\0\0\0\0\0\0{\"a\":{\"dtype\":1}}"s),
             thrice("This is a file of tensors (safetensors), which has no model in it."));
   EXPECT_EQ(answers("\x80\x04\x95junk"s), thrice("This is a pickle."));
-  EXPECT_EQ(answers("PK\x03\x04junk"s), thrice("This is a zip archive, as torch.save writes it, and tensors alone say nothing of a model."));
+  EXPECT_EQ(answers("PK\x03\x04junk"s),
+            thrice("This is a zip archive, as torch.save writes it, and tensors alone say nothing of a model."));
   EXPECT_EQ(answers(R"({"metadata": {}, "weight_map": {}})"), thrice("This is an index of safetensors files."));
 }
 
@@ -96,7 +97,8 @@ TEST(ForeignFiles, WhatIsTooLargeToBeReadIsKnownByItsBeginning) {
   const auto spec = read_model_spec(path);
   std::filesystem::remove(path);
   ASSERT_FALSE(spec.has_value());
-  EXPECT_EQ(spec.error()[0].what, "This is a zip archive, as torch.save writes it, and tensors alone say nothing of a model.");
+  EXPECT_EQ(spec.error()[0].what,
+            "This is a zip archive, as torch.save writes it, and tensors alone say nothing of a model.");
 }
 
 TEST(ForeignFiles, OurOwnFilesInTheWrongPlace) {

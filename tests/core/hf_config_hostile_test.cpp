@@ -89,13 +89,13 @@ TEST(HfConfig, EachKeyThatTheBlocksHaveNoWordForIsRefusedByName) {
       {config("qwen3_moe", R"("num_experts_per_tok": 129)"), "A token is sent to 129 of 128 experts."},
       {config("qwen3_moe", R"("output_router_logits": true)"), R"("output_router_logits" is true.)"},
       {config("mixtral", R"("router_jitter_noise": 0.1)"), R"("router_jitter_noise" is the number 0.1.)"},
-      {config("mixtral", R"("hidden_act": "gelu_pytorch_tanh")"),
-       R"("hidden_act" is the string "gelu_pytorch_tanh".)"},
+      {config("mixtral", R"("hidden_act": "gelu_pytorch_tanh")"), R"("hidden_act" is the string "gelu_pytorch_tanh".)"},
       {config("gemma2", R"("hidden_activation": "gelu")"), R"("hidden_activation" is the string "gelu".)"},
       {config("gpt2", R"("activation_function": "gelu")"), R"("activation_function" is the string "gelu".)"},
       {config("gpt2", R"("add_cross_attention": true)"), R"("add_cross_attention" is true.)"},
       {config("gpt2", R"("scale_attn_weights": false)"), R"("scale_attn_weights" is false.)"},
-      {config("gpt2", R"("n_layer": 3)"), R"("n_layer" and "num_hidden_layers" are two names of one size, and differ.)"},
+      {config("gpt2", R"("n_layer": 3)"),
+       R"("n_layer" and "num_hidden_layers" are two names of one size, and differ.)"},
       {config("t5", R"("feed_forward_proj": "gated-silu")"), R"("feed_forward_proj" is the string "gated-silu".)"},
       {config("t5", R"("torch_dtype": "float16")"), "Of a T5 in float16, transformers keeps a part in float32."},
       {config("vit", R"("qkv_bias": false)"), R"("qkv_bias" is false.)"},
@@ -112,7 +112,8 @@ TEST(HfConfig, EachKeyThatTheBlocksHaveNoWordForIsRefusedByName) {
 }
 
 TEST(HfConfig, AllThatIsWrongIsSaidAtOnce) {
-  EXPECT_EQ(refused(config("llama", R"("hidden_act": "relu", "rms_norm_eps": 0, "tie_word_embeddings": 1)")).size(), 3u);
+  EXPECT_EQ(refused(config("llama", R"("hidden_act": "relu", "rms_norm_eps": 0, "tie_word_embeddings": 1)")).size(),
+            3u);
   const Result<ModelSpec> spec = read("{\"model_type\": \"llama\",\n  \"hidden_act\": \"relu\"}");
   ASSERT_FALSE(spec.has_value());
   EXPECT_EQ(spec.error()[0].where, "m/config.json:2:17: /hidden_act");
@@ -128,9 +129,10 @@ TEST(HfConfig, AnotherArchitectureIsOneSentence) {
             Sentences{"There are no blocks for LlamaForSequenceClassification."});
   EXPECT_EQ(refused(config("bert", "")), Sentences{"A bert without a class in \"architectures\"."});
   const auto error = read(R"({"model_type": "resnet"})").error().front();
-  EXPECT_EQ(error.hint,
-            "There are some for bert, gemma2, gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, t5, vit, whisper; "
-            "for another, capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
+  EXPECT_EQ(
+      error.hint,
+      "There are some for bert, gemma2, gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, t5, vit, whisper; "
+      "for another, capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
 }
 
 TEST(HfConfig, WhatTheClassDoesNotReadIsNoted) {
@@ -162,8 +164,9 @@ TEST(HfConfig, TheNameIsThatOfTheFolderOrOfTheHub) {
 }
 
 TEST(HfConfig, OtherFilesAreNone) {
-  for (const char* text : {R"({"format_version": "1.0", "model_type": "llama"})", R"({"modules": [], "architectures": []})",
-                           R"({"transformers_version": "4.57.3"})", R"([])", R"({"model_type": 3})"}) {
+  for (const char* text :
+       {R"({"format_version": "1.0", "model_type": "llama"})", R"({"modules": [], "architectures": []})",
+        R"({"transformers_version": "4.57.3"})", R"([])", R"({"model_type": 3})"}) {
     EXPECT_FALSE(is_hf_config(*parse_json(text, "x"))) << text;
   }
 }
@@ -172,15 +175,52 @@ TEST(HfConfig, OtherFilesAreNone) {
 RC_GTEST_PROP(HfConfigHostile, AnyValueOfAKeyIsReadOrRefused, ()) {
   const std::vector<std::string> types = hf_model_types();
   const std::string type = *rc::gen::elementOf(types);
-  const std::vector<std::string> keys = {
-      "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",      "intermediate_size", "vocab_size",
-      "rope_theta",  "rope_scaling",        "layer_types",         "sliding_window", "num_experts",       "n_embd",
-      "n_inner",     "d_model",             "num_layers",          "pad_token_id",   "mlp_only_layers",   "id2label",
-      "image_size",  "patch_size",          "torch_dtype",         "architectures",  "num_mel_bins",      "d_kv",
-      "relative_attention_num_buckets",     "num_hidden_layers",   "attn_pdrop",     "decoder_sparse_step"};
-  const std::vector<std::string> values = {
-      "null", "true", "0", "1", "-1", "3", "8", "1.5", "1e300", "2147483647", "9223372036854775807", "\"\"", "\"gelu\"",
-      "[]",   "{}",   "[0, 1]",      "[\"full_attention\", 3]", "{\"rope_type\": \"llama3\", \"factor\": 1e-9}"};
+  const std::vector<std::string> keys = {"hidden_size",
+                                         "num_attention_heads",
+                                         "num_key_value_heads",
+                                         "head_dim",
+                                         "intermediate_size",
+                                         "vocab_size",
+                                         "rope_theta",
+                                         "rope_scaling",
+                                         "layer_types",
+                                         "sliding_window",
+                                         "num_experts",
+                                         "n_embd",
+                                         "n_inner",
+                                         "d_model",
+                                         "num_layers",
+                                         "pad_token_id",
+                                         "mlp_only_layers",
+                                         "id2label",
+                                         "image_size",
+                                         "patch_size",
+                                         "torch_dtype",
+                                         "architectures",
+                                         "num_mel_bins",
+                                         "d_kv",
+                                         "relative_attention_num_buckets",
+                                         "num_hidden_layers",
+                                         "attn_pdrop",
+                                         "decoder_sparse_step"};
+  const std::vector<std::string> values = {"null",
+                                           "true",
+                                           "0",
+                                           "1",
+                                           "-1",
+                                           "3",
+                                           "8",
+                                           "1.5",
+                                           "1e300",
+                                           "2147483647",
+                                           "9223372036854775807",
+                                           "\"\"",
+                                           "\"gelu\"",
+                                           "[]",
+                                           "{}",
+                                           "[0, 1]",
+                                           "[\"full_attention\", 3]",
+                                           "{\"rope_type\": \"llama3\", \"factor\": 1e-9}"};
   std::string text = R"({"model_type": ")" + type + "\"";
   std::vector<std::string> taken;
   for (int i = *rc::gen::inRange(0, 6); i > 0; --i) {
