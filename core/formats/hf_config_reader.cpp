@@ -194,7 +194,10 @@ void HfConfigReader::pass_over(std::initializer_list<std::string_view> keys) {
 std::vector<std::string> HfConfigReader::unread() const {
   std::vector<std::string> result;
   for (const JsonMember& member : object_.members) {
-    if (std::find(asked_.begin(), asked_.end(), member.key) == asked_.end()) result.push_back(member.key);
+    const bool is_off =
+        member.value.type == JsonType::Null || (member.value.type == JsonType::Bool && !member.value.boolean);
+    if (is_off || std::find(asked_.begin(), asked_.end(), member.key) != asked_.end()) continue;
+    result.push_back(member.key);
   }
   return result;
 }

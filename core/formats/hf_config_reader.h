@@ -74,7 +74,7 @@ class HfConfigReader {
 
   JsonErrors& errors() { return errors_; }
   const std::string& whose() const { return whose_; }
-  /// Keys that nobody asked for, in the order of the file.
+  /// Keys that nobody asked for, in the order of the file; not those that are null or false, which ask for nothing.
   std::vector<std::string> unread() const;
 
  private:

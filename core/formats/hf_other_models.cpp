@@ -387,7 +387,8 @@ Vit read_vit(HfConfigReader& config) {
   if (const JsonValue* problem = config.find("problem_type"); problem != nullptr && problem->type != JsonType::Null) {
     config.text("problem_type", "single_label_classification", {"single_label_classification"});
   }
-  config.pass_over({"encoder_stride", "pooler_output_size", "pooler_act", "label2id", "tie_word_embeddings"});
+  config.pass_over(
+      {"encoder_stride", "pooler_output_size", "pooler_act", "label2id", "pad_token_id", "tie_word_embeddings"});
   return model;
 }
 

@@ -194,6 +194,14 @@ class Folders(unittest.TestCase):
         frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
         self.assertEqual({p["name"] for p in said["parameters"] if not p["trainable"]}, frozen, sizes)
 
+    def check_absent_keys(self, family: Family, sizes: dict[str, Any]) -> None:
+        """save_pretrained writes every key; what is not written has the default of the class."""
+        config = save(family, sizes, self.folder)
+        whole = expand(self.folder)
+        given = {"model_type": config.model_type, "architectures": [family.model], **sizes}
+        (self.folder / "config.json").write_text(json.dumps(given), encoding="utf-8")
+        self.assertEqual(expand(self.folder), whole)
+
     def check_values(self, family: Family, sizes: dict[str, Any]) -> None:
         """The loss and every gradient, of the real model and of the plan's."""
         config = save(family, sizes, self.folder)
@@ -460,12 +468,16 @@ def _tests() -> None:
     def parameters(family: Family, sizes: dict[str, Any]) -> Any:
         return lambda self: self.check_parameters(family, sizes)
 
+    def absent(family: Family, sizes: dict[str, Any]) -> Any:
+        return lambda self: self.check_absent_keys(family, sizes)
+
     def values(family: Family, sizes: dict[str, Any]) -> Any:
         return lambda self: self.check_values(family, sizes)
 
     for name, family in FAMILIES.items():
         for i, sizes in enumerate(({}, *family.large, *family.small)):
             setattr(Folders, f"test_{name}_{i}_has_the_parameters", parameters(family, sizes))
+            setattr(Folders, f"test_{name}_{i}_has_the_defaults", absent(family, sizes))
         for i, sizes in enumerate(family.small):
             setattr(Folders, f"test_{name}_{i}_computes_the_same", values(family, sizes))
 

@@ -137,9 +137,9 @@ TEST(HfConfig, AnotherArchitectureIsOneSentence) {
 
 TEST(HfConfig, WhatTheClassDoesNotReadIsNoted) {
   EXPECT_EQ(read(config("llama", R"("bos_token_id": 1, "temperature": 0.6, "pretraining_tp": 2)"))->notes, Sentences{});
-  EXPECT_EQ(read(config("mistral", R"("attention_bias": true, "mlp_bias": false)"))->notes,
+  EXPECT_EQ(read(config("mistral", R"("attention_bias": true, "mlp_bias": false, "foo": 0)"))->notes,
             Sentences{"config.json has keys that the mistral of transformers 4.57 does not read; they are taken to "
-                      "change nothing: attention_bias, mlp_bias."});
+                      "change nothing: attention_bias, foo."});
   EXPECT_EQ(read(config("llama", R"("transformers_version": "5.0.0")"))->notes,
             Sentences{"config.json was written by transformers 5.0.0; the model is planned as transformers 4.57 builds "
                       "it."});
