@@ -12,7 +12,7 @@
 #include "core/base/nearest.h"
 #include "core/base/object_reader.h"
 #include "core/base/printable.h"
-#include "core/spec/model_library.h"
+#include "core/library/model_library.h"
 #include "core/version.h"
 
 namespace fsdp::planner {

@@ -15,11 +15,12 @@
 #include "core/base/parse_units.h"
 #include "core/cluster/cluster_library.h"
 #include "core/cluster/cluster_reader.h"
+#include "core/library/model_file.h"
+#include "core/library/model_library.h"
 #include "core/model/model_json.h"
 #include "core/plan/plan_json.h"
 #include "core/report/report_json.h"
 #include "core/spec/captured_model.h"
-#include "core/spec/model_library.h"
 #include "core/spec/model_schema.h"
 #include "core/spec/model_spec.h"
 #include "core/version.h"
@@ -156,7 +157,7 @@ Outcome print_expanded(const CommandLine& line, const Output& output) {
   apply_implementations(plan.runtime.implementations, workload);
   if (!errors.empty()) return input_failure(std::move(errors));
   const Result<std::string> path = find_model_file(line.arguments.front(), output.console.library);
-  const Result<ModelSpec> spec = path ? read_model_spec(*path) : tl::unexpected(path.error());
+  const Result<ModelSpec> spec = path ? read_model_file(*path) : tl::unexpected(path.error());
   const Result<Model> model = spec ? build_model(*spec, workload) : tl::unexpected(spec.error());
   if (!model) return input_failure(model.error());
   if (auto refused = refuse_captured(*spec)) return input_failure({*std::move(refused)});

@@ -281,7 +281,9 @@ std::string long_help(Command command) {
       text +=
           row(std::string(info.name) + (info.argument.empty() ? "" : " " + std::string(info.argument)), info.summary);
     }
-    text += "\nMODEL is the name of a shipped model, a file, or - for the standard input.\n";
+    text +=
+        "\nMODEL is the name of a shipped model, a Hugging Face folder or config.json, a\n"
+        "file, or - for the standard input.\n";
   } else if (command == Command::Capture) {
     text += kCaptureText;
   } else if (command == Command::Rehearse) {

@@ -13,7 +13,7 @@
 #include "command/cli_values.h"
 #include "core/base/files.h"
 #include "core/base/parse_units.h"
-#include "core/spec/model_library.h"
+#include "core/library/model_library.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/space.h"
 #include "text/figures.h"

@@ -14,10 +14,10 @@
 
 #include "core/base/files.h"
 #include "core/cluster/cpu_cluster.h"
+#include "core/library/model_library.h"
 #include "core/plan/plan_file.h"
 #include "core/report/report_json.h"
 #include "core/spec/captured_model.h"
-#include "core/spec/model_library.h"
 #include "core/version.h"
 #include "executor/checkpoint/checkpoint_save.h"
 #include "executor/checkpoint/parameter_file.h"

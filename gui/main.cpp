@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/spec/model_library.h"
+#include "core/library/model_library.h"
 #include "core/version.h"
 #include "gui/theme/style.h"
 #include "gui/window/main_window.h"

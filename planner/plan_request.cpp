@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/spec/model_library.h"
+#include "core/library/model_file.h"
+#include "core/library/model_library.h"
 #include "planner/larger_gpus.h"
 #include "planner/plan_machines.h"
 #include "planner/predictors.h"
@@ -230,7 +231,7 @@ Errors check_request(const PlanRequest& request, const std::string& library) {
 
 Result<ModelSpec> read_spec(const PlanRequest& request, const std::string& library) {
   FSDP_TRY(const std::string path, find_model_file(request.model, library));
-  return read_model_spec(path);
+  return read_model_file(path);
 }
 
 Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& library, const ModelSpec* known) {

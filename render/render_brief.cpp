@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "core/formats/hf_config.h"
 #include "render/choice_words.h"
 #include "render/render_report.h"
 #include "render/render_search.h"
@@ -161,10 +162,10 @@ std::vector<std::string> suggestion_lines(const StepReport& report, const std::v
 
 Document brief_of(const StepReport& report, const Explanation& explanation, const std::vector<std::string>& found,
                   const AnswerContext& context, int width) {
-  // What a plan without shards is not is said with each of them.
+  // What a plan without shards is not is said with each of them, and what of a config.json was not heard.
   std::vector<std::string> notes = found;
   for (const std::string& each : report.assumptions) {
-    if (each.starts_with("NO_SHARD is")) notes.push_back(each);
+    if (each.starts_with("NO_SHARD is") || each.starts_with(kHfNote)) notes.push_back(each);
   }
   const int columns = width - kIndent;
   const auto lines_of = [&](const std::string& text) { return text.empty() ? 0 : wrap(text, columns).size(); };

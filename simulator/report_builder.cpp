@@ -207,6 +207,8 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   }
   const bool has_nccl = prepared.cluster->gpu.compute_capability > 0;
   if (prepared.layout.mesh.shard > 1 && has_nccl) lines.push_back(mesh.shard.provenance);
+  const std::vector<std::string>& notes = prepared.index->model->notes;
+  lines.insert(lines.end(), notes.begin(), notes.end());
   return lines;
 }
 

@@ -40,6 +40,7 @@ ROOMS = {
     "core/spec": {"base", "model", "cluster", "plan"},
     "core/report": {"base", "model", "cluster", "plan"},
     "core/formats": {"base", "model", "plan", "spec", "report"},
+    "core/library": {"base", "model", "plan", "spec", "formats"},
     "simulator/ops": set(),
     "simulator/allocator": set(),
     "simulator/nccl": set(),

@@ -84,9 +84,7 @@ std::string folder_hint(const std::string& folder) {
   std::error_code ignored;
   const bool is_hugging_face = std::filesystem::exists(folder + "/config.json", ignored);
   if (!is_hugging_face) return "Name a file in it.";
-  return "It looks like a model of Hugging Face, whose files do not hold its code: name a shipped model (\"fsdp-plan "
-         "models\"), write a model spec, or capture the script that trains it: fsdp-plan capture -o my.model.json -- "
-         "python train.py.";
+  return "It looks like a model of Hugging Face, which is named as a model: fsdp-plan FOLDER --gpus 4 --mem 16G.";
 }
 
 std::string reason(int error) {
@@ -179,6 +177,16 @@ Result<std::string> read_text_file(const std::string& path, std::size_t most_byt
   if (text.empty()) return failure(name, "The file is empty.", {});
   if (text.starts_with(kLfsPointer))
     return failure(name, "This is a Git LFS pointer, not the file itself.", "Fetch the file with \"git lfs pull\".");
+  return text;
+}
+
+std::string first_bytes_of(const std::string& path, std::size_t most_bytes) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  std::string text(most_bytes, '\0');
+  const ssize_t got = file.number() < 0 ? -1 : read(file.number(), text.data(), text.size());
+  text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
   return text;
 }
 

@@ -14,6 +14,9 @@ namespace fsdp {
 /// name of its folder), a folder, not readable, empty, too large, or a Git LFS pointer in place of the content.
 Result<std::string> read_text_file(const std::string& path, std::size_t most_bytes = std::size_t{64} << 20);
 
+/// The first bytes of a regular file; fewer where it has fewer, none where it cannot be read.
+std::string first_bytes_of(const std::string& path, std::size_t most_bytes);
+
 enum class Overwrite { Refuse, Allow };
 
 /// Writes a file whole: into a temporary file beside it, synced to the disk, then renamed. Whatever happens, `path`

@@ -12,8 +12,10 @@ namespace fsdp {
 namespace {
 
 constexpr std::string_view kWhatToDo =
-    "Name a shipped model (\"fsdp-plan models\"), write a model spec, or capture the script that trains it: fsdp-plan "
-    "capture -o my.model.json -- python train.py.";
+    "Name the folder of a Hugging Face model or a shipped model (\"fsdp-plan models\"), or capture the script that "
+    "trains it: fsdp-plan capture -o my.model.json -- python train.py.";
+constexpr std::string_view kFolderInstead =
+    "Name its folder, which has the model's config.json, as save_pretrained writes both.";
 constexpr std::string_view kLauncherHint =
     "Its launcher can be rehearsed: fsdp-plan rehearse -- accelerate launch --config_file FILE train.py.";
 
@@ -62,9 +64,11 @@ std::optional<Error> recognize_text(std::string_view text, std::string_view name
   const auto error = [&](std::string_view what, std::string_view hint) {
     return Error{std::string(name), fmt::format("This is {}.", what), std::string(hint)};
   };
-  if (is_safetensors(text)) return error("a file of tensors (safetensors), which has no model in it", kWhatToDo);
+  if (is_safetensors(text)) return error("a file of tensors (safetensors), which has no model in it", kFolderInstead);
   if (text.starts_with("GGUF")) return error("a GGUF file, which has no model to train in it", kWhatToDo);
-  if (text.starts_with("PK\x03\x04")) return error("a zip archive, as torch.save writes it", kWhatToDo);
+  if (text.starts_with("PK\x03\x04")) {
+    return error("a zip archive, as torch.save writes it, and tensors alone say nothing of a model", kWhatToDo);
+  }
   if (text.size() > 1 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5) {
     return error("a pickle", "Of a memory snapshot say fsdp-plan replay FILE; weights alone say nothing of a model.");
   }
@@ -74,9 +78,58 @@ std::optional<Error> recognize_text(std::string_view text, std::string_view name
   if (has_line(text, {"[parallelism]", "[activation_checkpoint]", "[job]"})) {
     return error("a configuration of torchtitan", kWhatToDo);
   }
-  if (has_line(text, {"import ", "from ", "class ", "def "})) return error("a Python program", kWhatToDo);
+  if (has_line(text, {"import ", "from ", "class ", "def "})) {
+    return error("a Python program", fmt::format("Capture it: fsdp-plan capture -o my.model.json -- python {}.", name));
+  }
   return std::nullopt;
 }
+
+namespace {
+
+/// Who keeps an adapter keeps the name of what it is added to.
+Error adapter(const JsonDocument& document) {
+  const JsonValue* base = document.root.find("base_model_name_or_path");
+  const bool has_base = base != nullptr && base->type == JsonType::String && !base->text.empty();
+  return {document.name, "This is the configuration of an adapter (PEFT), which is added to a model.",
+          fmt::format("Capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py{}.",
+                      has_base ? fmt::format("; to train all of its base, name \"{}\"", base->text) : "")};
+}
+
+/// Files of Hugging Face and of DeepSpeed.
+std::optional<Error> recognize_hugging_face(const JsonDocument& document) {
+  const JsonValue& root = document.root;
+  const auto error = [&](std::string_view what, std::string_view hint) {
+    return Error{document.name, fmt::format("This is {}.", what), std::string(hint)};
+  };
+  if (has_any(root, {"peft_type"})) return adapter(document);
+  if (has_any(root, {"_diffusers_version"})) {
+    return error("a part of a pipeline of diffusers",
+                 "Capture the script that trains it: fsdp-plan capture -o my.model.json -- python train.py.");
+  }
+  if (has_any(root, {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})) {
+    return error("a configuration of DeepSpeed",
+                 "Its launcher can be rehearsed: fsdp-plan rehearse -- deepspeed train.py --deepspeed FILE.");
+  }
+  if (has_any(root, {"model_type", "architectures"})) {
+    return error("a configuration of Hugging Face", "Name it as a model: fsdp-plan FILE --gpus 4 --mem 16G.");
+  }
+  if (has_all(root, {"weight_map"})) return error("an index of safetensors files", kFolderInstead);
+  if (has_any(root, {"added_tokens", "tokenizer_class", "chat_template", "added_tokens_decoder"})) {
+    return error("a tokenizer's file", kFolderInstead);
+  }
+  if (has_any(root, {"image_processor_type", "feature_extractor_type", "processor_class"})) {
+    return error("a configuration of what prepares inputs", kFolderInstead);
+  }
+  if (has_any(root, {"transformers_version", "max_new_tokens", "do_sample"})) {
+    return error("a configuration of generation", kFolderInstead);
+  }
+  if (has_all(root, {"log_history", "global_step"})) {
+    return error("what a Trainer keeps of a run", "Name the folder of the model itself.");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::optional<Error> recognize_json(const JsonDocument& document, WantedFile wanted) {
   const JsonValue& root = document.root;
@@ -103,17 +156,7 @@ std::optional<Error> recognize_json(const JsonDocument& document, WantedFile wan
   }
   if (is_report) return error("a report", "Its plan is its member \"plan\"; -o writes a plan file.");
   if (root.find("format_version") != nullptr) return std::nullopt;
-  if (has_any(root, {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})) {
-    return error("a configuration of DeepSpeed",
-                 "Its launcher can be rehearsed: fsdp-plan rehearse -- deepspeed train.py --deepspeed FILE.");
-  }
-  if (has_any(root, {"model_type", "architectures", "transformers_version"})) {
-    return error("a configuration of Hugging Face, which does not hold the model's code", kWhatToDo);
-  }
-  if (has_all(root, {"weight_map"})) return error("an index of safetensors files", kWhatToDo);
-  if (has_any(root, {"added_tokens", "tokenizer_class", "chat_template"}))
-    return error("a tokenizer's file", kWhatToDo);
-  return std::nullopt;
+  return recognize_hugging_face(document);
 }
 
 }  // namespace fsdp

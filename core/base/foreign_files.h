@@ -17,8 +17,8 @@ enum class WantedFile { ModelSpec, Plan, Cluster };
 /// configuration. Nothing: it is not known.
 std::optional<Error> recognize_text(std::string_view text, std::string_view name);
 
-/// One sentence that says what a JSON text is, where it is clearly another kind than the one wanted: a configuration of
-/// Hugging Face or DeepSpeed, or a spec, plan, cluster or report of this program.
+/// One sentence that says what a JSON text is, where it is clearly another kind than the one wanted: a file of Hugging
+/// Face or DeepSpeed, or a spec, plan, cluster or report of this program.
 std::optional<Error> recognize_json(const JsonDocument& document, WantedFile wanted);
 
 }  // namespace fsdp

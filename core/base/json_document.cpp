@@ -75,12 +75,13 @@ std::string JsonDocument::pointer(std::uint32_t offset) const {
 }
 
 std::string JsonDocument::where(std::uint32_t offset) const {
+  if (is_translated) return name;
   const std::string path = pointer(offset);
   return path.empty() ? position(offset) : fmt::format("{}: {}", position(offset), path);
 }
 
 Result<JsonDocument> parse_json(std::string text, std::string name) {
-  JsonDocument document{.name = std::move(name), .text = std::move(text), .root = {}};
+  JsonDocument document{.name = std::move(name), .text = std::move(text), .root = {}, .is_translated = false};
   if (document.text.size() > kLargestJsonText) {
     return failure(document.name, "The text has more than 64 MiB.", {});
   }
@@ -94,8 +95,19 @@ Result<JsonDocument> parse_json(std::string text, std::string name) {
   return tl::unexpected(std::move(errors));
 }
 
+/// Enough to tell what a file is by how it begins.
+constexpr std::size_t kRecognizedBytes = 4096;
+
 Result<JsonDocument> read_json_file(const std::string& path) {
-  FSDP_TRY(std::string text, read_text_file(path));
+  Result<std::string> read = read_text_file(path);
+  if (!read) {
+    // Weights are too large to be read, and are known by how they begin.
+    if (auto foreign = recognize_text(first_bytes_of(path, kRecognizedBytes), path)) {
+      return tl::unexpected(Errors{*std::move(foreign)});
+    }
+    return tl::unexpected(std::move(read).error());
+  }
+  std::string text = *std::move(read);
   const std::string name = path == "-" ? "standard input" : path;
   // What is no JSON may be known for what it is; a file of ours that is broken keeps its position.
   if (!text.starts_with('{')) {

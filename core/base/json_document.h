@@ -46,6 +46,7 @@ struct JsonDocument {
   std::string name;  ///< What stands before ":line:column" in messages: the path as the user wrote it.
   std::string text;
   JsonValue root;
+  bool is_translated = false;  ///< Made from another text of that name: no position in it means anything to people.
 
   /// "name:12:7" of a byte of the text. Lines and columns count from one; a column is a character, not a byte.
   std::string position(std::uint32_t offset) const;
@@ -53,7 +54,8 @@ struct JsonDocument {
   /// The JSON pointer (RFC 6901) of the innermost value or key that contains this byte; empty for the root.
   std::string pointer(std::uint32_t offset) const;
 
-  /// "name:12:7: /layers/3/shape": the `where` of an error about the value or the key at `offset`.
+  /// "name:12:7: /layers/3/shape": the `where` of an error about the value or the key at `offset`; "name" alone where
+  /// the document is translated.
   std::string where(std::uint32_t offset) const;
 };
 

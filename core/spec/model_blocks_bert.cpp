@@ -1,5 +1,5 @@
-// BERT as Hugging Face transformers 4.57 writes it: embeddings, post-norm encoder layers, pooler and both heads of
-// pre-training.
+// BERT as Hugging Face transformers 4.57 writes it: embeddings, post-norm encoder layers, pooler, and the heads of
+// pre-training or of masked tokens alone.
 //
 //   layer: y = norm(x + dropout(dense(attention(x)))), then norm(y + dropout(dense(gelu(dense(y)))))
 //
@@ -55,6 +55,7 @@ BlockValue bert_output(BlockBuilder& b, std::string_view module, std::string_vie
 
 void bert_layer(BlockBuilder& b, const BlockOptions& options) {
   const double dropout = options.number("dropout");
+  const double attention_dropout = options.number("attention_dropout", dropout);
   const std::int64_t heads = options.integer("num_attention_heads");
   const double eps = norm_eps(b, options);
   const LinearOptions biased = {.bias = true};
@@ -70,7 +71,7 @@ void bert_layer(BlockBuilder& b, const BlockOptions& options) {
       const BlockValue k = split_heads(b, b.linear("key", hidden, width, biased), heads);
       const BlockValue v = split_heads(b, b.linear("value", hidden, width, biased), heads);
       b.declare("dropout", "Dropout");
-      mixed = b.attention(q, k, v, {.causal = false, .dropout = dropout, .bias = attention_mask(b)});
+      mixed = b.attention(q, k, v, {.causal = false, .dropout = attention_dropout, .bias = attention_mask(b)});
     }
     middle = bert_output(b, "output", "BertSelfOutput", mixed, hidden, dropout, eps);
   }
@@ -89,22 +90,25 @@ void bert_pooler(BlockBuilder& b, const BlockOptions& /*options*/) {
   b.output("pooled", b.activation("activation", OpKind::Tanh, dense, "Tanh"));
 }
 
-void bert_pretraining_heads(BlockBuilder& b, const BlockOptions& options) {
+/// hidden to logits below "predictions": the head that both pre-training and masked tokens alone have.
+void bert_mlm_head(BlockBuilder& b, const BlockOptions& options) {
   const std::int64_t vocab_size = options.integer("vocab_size");
   const BlockValue hidden = b.input("hidden");
+  const auto scope = b.enter("predictions", "BertLMPredictionHead");
+  b.unused_parameter("bias", {vocab_size});  // Tied to the decoder's; it is that one which is used.
+  BlockValue x;
   {
-    const auto scope = b.enter("predictions", "BertLMPredictionHead");
-    b.unused_parameter("bias", {vocab_size});  // Tied to the decoder's; it is that one which is used.
-    BlockValue x;
-    {
-      const auto transform = b.enter("transform", "BertPredictionHeadTransform");
-      b.declare("dense", "Linear");
-      x = b.linear("dense", hidden, b.size(hidden, -1), {.bias = true});
-      x = b.activation("transform_act_fn", OpKind::Gelu, x, "GELUActivation");
-      x = b.layer_norm("LayerNorm", x, {.eps = norm_eps(b, options)});
-    }
-    b.output("logits", b.linear("decoder", x, vocab_size, {.bias = true}));
+    const auto transform = b.enter("transform", "BertPredictionHeadTransform");
+    b.declare("dense", "Linear");
+    x = b.linear("dense", hidden, b.size(hidden, -1), {.bias = true});
+    x = b.activation("transform_act_fn", OpKind::Gelu, x, "GELUActivation");
+    x = b.layer_norm("LayerNorm", x, {.eps = norm_eps(b, options)});
   }
+  b.output("logits", b.linear("decoder", x, vocab_size, {.bias = true}));
+}
+
+void bert_pretraining_heads(BlockBuilder& b, const BlockOptions& options) {
+  bert_mlm_head(b, options);
   b.output("next_sentence_logits", b.linear("seq_relationship", b.input("pooled"), 2, {.bias = true}));
 }
 
@@ -123,6 +127,9 @@ std::string bert_layer_class(const BlockOptions& /*options*/) {
 }
 std::string bert_pooler_class(const BlockOptions& /*options*/) {
   return "BertPooler";
+}
+std::string mlm_head_class(const BlockOptions& /*options*/) {
+  return "BertOnlyMLMHead";
 }
 std::string heads_class(const BlockOptions& /*options*/) {
   return "BertPreTrainingHeads";
@@ -149,6 +156,7 @@ std::vector<BlockKind> bert_blocks() {
        .options = {{"num_attention_heads", OptionType::Size, true, "Heads."},
                    {"intermediate_size", OptionType::Size, true, "Width inside the MLP."},
                    dropout,
+                   attention_dropout_rule(),
                    norm_eps_rule(kNormEpsDoc)},
        .build = bert_layer,
        .class_name = bert_layer_class},
@@ -157,6 +165,11 @@ std::vector<BlockKind> bert_blocks() {
        .options = {},
        .build = bert_pooler,
        .class_name = bert_pooler_class},
+      {.name = "bert_mlm_head",
+       .doc = "hidden to logits: the head of masked tokens alone.",
+       .options = {{"vocab_size", OptionType::Size, true, "Number of logits."}, norm_eps_rule(kNormEpsDoc)},
+       .build = bert_mlm_head,
+       .class_name = mlm_head_class},
       {.name = "bert_pretraining_heads",
        .doc = "hidden and pooled to logits and next_sentence_logits.",
        .options = {{"vocab_size", OptionType::Size, true, "Number of logits."}, norm_eps_rule(kNormEpsDoc)},

@@ -18,6 +18,10 @@ OptionRule padding_idx_rule() {
   return {"padding_idx", OptionType::Count, false, "A row of the table that gets no gradient here; none otherwise."};
 }
 
+OptionRule attention_dropout_rule() {
+  return {"attention_dropout", OptionType::Number, false, "Dropout on attention weights; as \"dropout\" otherwise."};
+}
+
 OptionRule norm_eps_rule(std::string_view doc) {
   return {"norm_eps", OptionType::Number, false, doc};
 }

@@ -168,6 +168,7 @@ void gpt2_embeddings(BlockBuilder& b, const BlockOptions& options) {
 void gpt2_layer(BlockBuilder& b, const BlockOptions& options) {
   const LinearOptions conv1d = {.bias = true, .transposed_weight = true, .class_name = "Conv1D"};
   const double dropout = options.number("dropout");
+  const double attention_dropout = options.number("attention_dropout", dropout);
   const std::int64_t heads = options.integer("num_attention_heads");
   const NormOptions norm = {.eps = norm_eps(b, options)};
   const BlockValue hidden = b.input("hidden");
@@ -182,7 +183,7 @@ void gpt2_layer(BlockBuilder& b, const BlockOptions& options) {
     b.local("value_states", qkv[2]);
     const BlockValue mixed =
         b.attention(split_heads(b, qkv[0], heads), split_heads(b, qkv[1], heads), split_heads(b, qkv[2], heads),
-                    {.dropout = dropout, .bias = attention_mask(b)});
+                    {.dropout = attention_dropout, .bias = attention_mask(b)});
     attention = b.dropout("resid_dropout", b.linear("c_proj", mixed, width, conv1d), dropout);
   }
   b.local("attn_output", attention);
@@ -234,6 +235,7 @@ std::vector<BlockKind> decoder_blocks() {
                    {"intermediate_size", OptionType::Size, false, "Width inside the MLP; four times hidden otherwise."},
                    {"dropout", OptionType::Number, false,
                     "Dropout on attention weights and both outputs; 0 otherwise."},
+                   attention_dropout_rule(),
                    norm_eps_rule(kNormEpsDoc)},
        .build = gpt2_layer,
        .class_name = gpt2_layer_class},

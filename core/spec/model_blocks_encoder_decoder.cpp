@@ -110,7 +110,12 @@ BlockValue t5_feed_forward(BlockBuilder& b, BlockValue x, std::int64_t intermedi
   b.declare("dropout", "Dropout");
   BlockValue inner;
   if (gated) {
-    const BlockValue gate = b.activation("act", OpKind::Gelu, b.linear("wi_0", x, intermediate), "NewGELUActivation");
+    BlockValue gate = b.linear("wi_0", x, intermediate);
+    {
+      const auto act = b.enter("act", "NewGELUActivation");
+      gate = b.op({.kind = OpKind::Gelu, .inputs = {gate}, .attributes = {.approximate = true, .written_out = true}})
+                 .front();
+    }
     b.local("hidden_gelu", gate);
     inner = b.mul(gate, b.local("hidden_linear", b.linear("wi_1", x, intermediate)));
   } else {

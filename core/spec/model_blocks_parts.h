@@ -20,6 +20,9 @@ OptionRule norm_eps_rule(std::string_view doc);
 /// The rule of the option "padding_idx" of tables of tokens.
 OptionRule padding_idx_rule();
 
+/// The rule of the option "attention_dropout" of blocks that have a "dropout" too.
+OptionRule attention_dropout_rule();
+
 /// The options that `decoder_attention` reads; blocks that use it append these to their own.
 std::vector<OptionRule> decoder_attention_rules();
 

@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/json_document.h"
 #include "core/base/result.h"
 #include "core/model/model.h"
 #include "core/model/op.h"
@@ -210,6 +211,7 @@ void apply_implementations(const Implementations& use, Workload& workload);
 
 /// Reads a spec, or a captured model, from a file ("-": the standard input). Error: everything that is wrong with it.
 Result<ModelSpec> read_model_spec(const std::string& path);
+Result<ModelSpec> read_model_spec(const JsonDocument& document);
 Result<ModelSpec> parse_model_spec(std::string text, std::string file_name);
 
 /// The recipe of that name; the first one for an empty name. Error: unknown, with the nearest name.

@@ -433,6 +433,10 @@ Result<ModelSpec> from_document(const JsonDocument& document) {
 
 Result<ModelSpec> read_model_spec(const std::string& path) {
   FSDP_TRY(const JsonDocument document, read_json_file(path));
+  return read_model_spec(document);
+}
+
+Result<ModelSpec> read_model_spec(const JsonDocument& document) {
   if (auto foreign = recognize_json(document, WantedFile::ModelSpec))
     return tl::unexpected(Errors{*std::move(foreign)});
   return from_document(document);

@@ -4,7 +4,8 @@
 #include <QLabel>
 #include <algorithm>
 
-#include "core/spec/model_library.h"
+#include "core/library/model_file.h"
+#include "core/library/model_library.h"
 #include "gui/state/plan_edit.h"
 #include "render/choice_text.h"
 
@@ -143,7 +144,7 @@ void ControlPanel::read_model() {
   spec_ = {};
   const auto path = find_model_file(model_, state_.library());
   if (path) {
-    if (auto spec = read_model_spec(*path)) spec_ = *std::move(spec);
+    if (auto spec = read_model_file(*path)) spec_ = *std::move(spec);
   }
   std::vector<std::string> recipes;
   for (const Recipe& recipe : spec_.recipes) recipes.push_back(recipe.name);

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/spec/model_library.h"
+#include "core/library/model_library.h"
 #include "gui/panels/example_card.h"
 #include "gui/theme/theme.h"
 

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/spec/model_library.h"
+#include "core/library/model_file.h"
+#include "core/library/model_library.h"
 #include "gui/state/plan_edit.h"
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
@@ -90,7 +91,7 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   auto cluster = machines_of(request, inputs.kept->cluster, library_);
   if (!cluster) append(errors, cluster.error());
   if (!errors.empty()) return tl::unexpected(std::move(errors));
-  FSDP_TRY(kept.spec, read_model_spec(*path));
+  FSDP_TRY(kept.spec, read_model_file(*path));
   kept.workload = with_own_batch(std::move(kept.workload), kept.plan, kept.spec);
   apply_implementations(kept.plan.runtime.implementations, kept.workload);
   FSDP_TRY(kept.model, build_model(kept.spec, kept.workload));

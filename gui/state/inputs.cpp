@@ -1,11 +1,13 @@
 #include "gui/state/inputs.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
+#include <system_error>
 #include <utility>
 
 #include "core/base/json_document.h"
-#include "core/spec/model_library.h"
+#include "core/library/model_library.h"
 #include "core/spec/model_spec.h"
 #include "render/choice_text.h"
 #include "render/choice_words.h"
@@ -231,8 +233,12 @@ Result<Inputs> inputs_of_file(const std::string& path, const std::string& librar
   const std::vector<std::string> shipped = model_names(library);
   if (std::find(shipped.begin(), shipped.end(), path) == shipped.end()) {
     FSDP_TRY(const std::string found, find_model_file(path, library));
-    FSDP_TRY(const JsonDocument document, read_json_file(found));
-    if (document.root.find("mesh") != nullptr) return inputs_of_plan_file(found, library);
+    // A folder is a model of Hugging Face.
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(found, ignored)) {
+      FSDP_TRY(const JsonDocument document, read_json_file(found));
+      if (document.root.find("mesh") != nullptr) return inputs_of_plan_file(found, library);
+    }
   }
   Inputs inputs;
   inputs.model = path;

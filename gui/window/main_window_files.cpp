@@ -14,7 +14,8 @@
 
 #include "core/base/files.h"
 #include "core/formats/pickle.h"
-#include "core/spec/model_library.h"
+#include "core/library/model_file.h"
+#include "core/library/model_library.h"
 #include "gui/state/project_file.h"
 #include "gui/window/main_window.h"
 
@@ -54,7 +55,7 @@ Result<Inputs> MainWindow::inputs_of(const QString& path) const {
   if (inputs.kept) return inputs;
   const auto found = find_model_file(name, state_.library());
   if (found) {
-    const auto spec = read_model_spec(*found);
+    const auto spec = read_model_file(*found);
     if (!spec) return tl::unexpected(spec.error());
   }
   return with_some_machine(std::move(inputs));

@@ -188,11 +188,9 @@ TEST_F(Files, ALinkToNothingSaysWhereItPoints) {
 TEST_F(Files, AFolderOfAHuggingFaceModelIsKnownForWhatItIs) {
   fs::create_directory(path("hub"));
   put("hub/config.json", "{}");
-  EXPECT_EQ(
-      read_message("hub"),
-      "DIR/hub: This is a folder, not a file. It looks like a model of Hugging Face, whose files do not hold its "
-      "code: name a shipped model (\"fsdp-plan models\"), write a model spec, or capture the script that trains it: "
-      "fsdp-plan capture -o my.model.json -- python train.py.");
+  EXPECT_EQ(read_message("hub"),
+            "DIR/hub: This is a folder, not a file. It looks like a model of Hugging Face, which is named as a model: "
+            "fsdp-plan FOLDER --gpus 4 --mem 16G.");
 }
 
 }  // namespace

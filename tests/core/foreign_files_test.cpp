@@ -44,7 +44,7 @@ std::vector<std::string> thrice(const std::string& what) {
 
 TEST(ForeignFiles, AConfigurationOfHuggingFace) {
   EXPECT_EQ(answers(R"({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 4096, "model_type": "qwen3"})"),
-            thrice("This is a configuration of Hugging Face, which does not hold the model's code."));
+            thrice("This is a configuration of Hugging Face."));
 }
 
 TEST(ForeignFiles, AConfigurationOfDeepSpeed) {
@@ -65,8 +65,40 @@ TEST(ForeignFiles, TensorsAndPickles) {
   EXPECT_EQ(answers("\x10\0\0\0\0\0\0\0{\"a\":{\"dtype\":1}}"s),
             thrice("This is a file of tensors (safetensors), which has no model in it."));
   EXPECT_EQ(answers("\x80\x04\x95junk"s), thrice("This is a pickle."));
-  EXPECT_EQ(answers("PK\x03\x04junk"s), thrice("This is a zip archive, as torch.save writes it."));
+  EXPECT_EQ(answers("PK\x03\x04junk"s),
+            thrice("This is a zip archive, as torch.save writes it, and tensors alone say nothing of a model."));
   EXPECT_EQ(answers(R"({"metadata": {}, "weight_map": {}})"), thrice("This is an index of safetensors files."));
+}
+
+TEST(ForeignFiles, WhatLiesBesideAModelOfHuggingFace) {
+  EXPECT_EQ(answers(R"({"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen3-8B", "r": 8})"),
+            thrice("This is the configuration of an adapter (PEFT), which is added to a model."));
+  EXPECT_EQ(answers(R"({"_class_name": "FluxPipeline", "_diffusers_version": "0.30.0"})"),
+            thrice("This is a part of a pipeline of diffusers."));
+  EXPECT_EQ(answers(R"({"_from_model_config": true, "transformers_version": "4.57.3"})"),
+            thrice("This is a configuration of generation."));
+  EXPECT_EQ(answers(R"({"tokenizer_class": "LlamaTokenizer"})"), thrice("This is a tokenizer's file."));
+  EXPECT_EQ(answers(R"({"image_processor_type": "ViTImageProcessor", "size": 224})"),
+            thrice("This is a configuration of what prepares inputs."));
+  EXPECT_EQ(answers(R"({"log_history": [], "global_step": 3})"), thrice("This is what a Trainer keeps of a run."));
+}
+
+TEST(ForeignFiles, AProgramIsToBeCaptured) {
+  const auto error = recognize_text("import torch\nprint(1)\n", "train.py");
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(to_string(*error),
+            "train.py: This is a Python program. Capture it: fsdp-plan capture -o my.model.json -- python train.py.");
+}
+
+TEST(ForeignFiles, WhatIsTooLargeToBeReadIsKnownByItsBeginning) {
+  const std::string path = testing::TempDir() + "/large." + std::to_string(getpid());
+  std::ofstream(path, std::ios::binary) << "PK\x03\x04";
+  std::filesystem::resize_file(path, (std::uintmax_t{64} << 20) + 1);
+  const auto spec = read_model_spec(path);
+  std::filesystem::remove(path);
+  ASSERT_FALSE(spec.has_value());
+  EXPECT_EQ(spec.error()[0].what,
+            "This is a zip archive, as torch.save writes it, and tensors alone say nothing of a model.");
 }
 
 TEST(ForeignFiles, OurOwnFilesInTheWrongPlace) {

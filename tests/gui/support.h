@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-#include "core/spec/model_library.h"
+#include "core/library/model_library.h"
 #include "gui/state/app_state.h"
 
 namespace fsdp::gui::test {

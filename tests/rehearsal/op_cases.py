@@ -351,6 +351,14 @@ def _models() -> list[OpCase]:
             {"name": "bert.pooler", "block": "bert_pooler"},
             {"name": "cls", "block": "bert_pretraining_heads", "vocab_size": 1000},
             {"name": "", "block": "bert_pretraining_loss"}]),
+        OpCase("layer_norm", "model_bert_masked", [], [2, 256], None,
+               {"input_ids": tokens, "token_type_ids": tokens, "labels": tokens}, [], ("attention",), modules=[
+            {"name": "bert.embeddings", "block": "bert_embeddings", "vocab_size": 1000, "hidden_size": 256,
+             "max_positions": 256},
+            {"name": "bert.encoder.layer.{0..1}", "block": "bert_layer", "num_attention_heads": 4,
+             "intermediate_size": 512, "dropout": 0.1, "attention_dropout": 0.2},
+            {"name": "cls", "block": "bert_mlm_head", "vocab_size": 1000},
+            {"name": "", "block": "cross_entropy"}]),
         OpCase("attention", "model_whisper", [], [2, 64], None,
                {"input_features": {"shape": [2, 32, 400]}, "decoder_input_ids": few, "labels": few}, [], ("attention",),
                modules=[

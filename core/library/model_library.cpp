@@ -1,4 +1,4 @@
-#include "core/spec/model_library.h"
+#include "core/library/model_library.h"
 
 #include <fmt/format.h>
 
@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <system_error>
 #include <tuple>
+#include <utility>
 
 #include "core/base/environment.h"
 #include "core/base/files.h"
 #include "core/base/json_document.h"
 #include "core/base/nearest.h"
+#include "core/library/model_file.h"
 #include "core/version.h"
 
 namespace fsdp {
@@ -81,6 +83,10 @@ std::vector<std::string> model_names(const std::string& library) {
 
 namespace {
 
+std::string in_folder(const std::string& library, const std::string& name) {
+  return (std::filesystem::path(library) / (name + std::string(kSpecEnding))).string();
+}
+
 /// A name as it is compared: small letters and digits only.
 std::string model_key(std::string_view name) {
   std::string result;
@@ -99,6 +105,27 @@ bool is_hub_name(const std::string& argument) {
                        argument.find('/', slash + 1) == std::string::npos;
   return has_one && argument[0] != '.' && argument[0] != '~' && !argument.ends_with(kSpecEnding) &&
          !is_there(argument.substr(0, slash));
+}
+
+/// "Qwen/Qwen3-8B" of each shipped model whose figures are those of the Hugging Face hub, with the model's own name.
+std::vector<std::pair<std::string, std::string>> hub_names(const std::string& library,
+                                                           const std::vector<std::string>& names) {
+  constexpr std::string_view kHub = "https://huggingface.co/";
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const std::string& name : names) {
+    const Result<JsonDocument> document = read_json_file(in_folder(library, name));
+    const JsonValue* source = document ? document->root.find("source") : nullptr;
+    if (source == nullptr || !source->text.starts_with(kHub)) continue;
+    const std::string_view page = std::string_view(source->text).substr(kHub.size());
+    result.emplace_back(page.substr(0, page.find("/blob/")), name);
+  }
+  return result;
+}
+
+/// Names of the hub differ in more than the case of their letters.
+bool same_letters(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 /// The shipped model of which this is the name on the Hugging Face hub, with its owner or without:
@@ -121,6 +148,24 @@ std::optional<std::string> model_of_hub_name(std::string_view hub_name, const st
   return std::nullopt;
 }
 
+/// A shipped model by the page that its figures are from, whatever it is called here.
+Result<std::string> find_hub_name(const std::string& argument, const std::string& library) {
+  const std::vector<std::string> names = model_names(library);
+  const auto on_hub = hub_names(library, names);
+  std::vector<std::string> known;
+  for (const auto& [hub_name, name] : on_hub) {
+    if (same_letters(hub_name, argument)) return in_folder(library, name);
+    known.push_back(hub_name);
+  }
+  std::optional<std::string> nearest = nearest_name(argument, known);
+  if (!nearest) nearest = nearest_name(argument.substr(argument.find('/') + 1), names);
+  const std::string meant = nearest ? fmt::format("Did you mean \"{}\"? ", *nearest) : "";
+  return failure(argument, "There is no such file or folder, and no such model is shipped.",
+                 fmt::format("{0}Nothing is downloaded here: say huggingface-cli download {1} config.json --local-dir "
+                             "{2}, and then fsdp-plan {2}.",
+                             meant, argument, argument.substr(argument.find('/') + 1)));
+}
+
 }  // namespace
 
 Result<std::string> find_model_file(const std::string& argument, const std::string& library, const std::string& near) {
@@ -129,25 +174,16 @@ Result<std::string> find_model_file(const std::string& argument, const std::stri
     return (std::filesystem::path(near) / argument).string();
   }
   const bool is_path = argument.find('/') != std::string::npos;
-  const auto in_library = [&](const std::string& name) {
-    return (std::filesystem::path(library) / (name + std::string(kSpecEnding))).string();
-  };
   if (!argument.ends_with(kSpecEnding)) {
-    if (const auto name = model_of_hub_name(argument, model_names(library))) return in_library(*name);
+    if (const auto name = model_of_hub_name(argument, model_names(library))) return in_folder(library, *name);
   }
-  if (is_hub_name(argument)) {
-    const std::vector<std::string> names = model_names(library);
-    const std::optional<std::string> nearest = nearest_name(argument.substr(argument.find('/') + 1), names);
-    return failure(argument, "There is no such file, and no such model is shipped.",
-                   nearest ? fmt::format("Did you mean \"{}\"?", *nearest)
-                           : "Run \"fsdp-plan models\" for the names of the models.");
-  }
+  if (is_hub_name(argument)) return find_hub_name(argument, library);
   if (!is_path) {
     const std::string name =
         argument.ends_with(kSpecEnding) ? argument.substr(0, argument.size() - kSpecEnding.size()) : argument;
     const std::vector<std::string> names = model_names(library);
     if (std::find(names.begin(), names.end(), name) != names.end()) {
-      return in_library(name);
+      return in_folder(library, name);
     }
     if (!argument.ends_with(kSpecEnding)) {
       const std::optional<std::string> nearest = nearest_name(name, names);
@@ -170,7 +206,7 @@ Result<PlannedModel> model_of_plan(const Plan& plan, const std::string& plan_pat
   const std::string folder = std::filesystem::path(plan_path).parent_path().string();
   PlannedModel planned;
   FSDP_TRY(const std::string model_path, find_model_file(plan.model_file, library, folder));
-  FSDP_TRY(planned.spec, read_model_spec(model_path));
+  FSDP_TRY(planned.spec, read_model_file(model_path));
   planned.workload = workload_of(plan);
   Result<Model> model = build_model(planned.spec, planned.workload);
   if (!model) return tl::unexpected(placed_in_plan(std::move(model).error(), plan, plan_path));

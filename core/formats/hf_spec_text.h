@@ -1,0 +1,55 @@
+#pragma once
+
+// The model spec that a config.json of Hugging Face comes to, as the text that the reader of specs takes.
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/json_writer.h"
+
+namespace fsdp {
+
+/// Writes the parts of a spec in their order: the constructor, `inputs`, `classes`, `module`s, `end_modules`, what may
+/// be missing, `finish`.
+class HfSpecText {
+ public:
+  using Options = std::function<void(JsonWriter&)>;
+  struct Input {
+    std::string_view name;
+    std::vector<std::string> shape;  ///< Dimensions or numbers.
+    bool integers = true;            ///< int64; else the precision of the activations.
+  };
+
+  HfSpecText(std::string_view name, std::string_view source, Dtype dtype,
+             std::initializer_list<std::pair<std::string_view, std::int64_t>> dimensions);
+
+  void inputs(std::initializer_list<Input> inputs);
+  /// And begins the modules.
+  void classes(std::initializer_list<std::pair<std::string_view, std::string_view>> classes);
+  void module(std::string_view name, std::string_view block, const Options& options = {},
+              std::string_view class_name = {});
+  /// A module of one op.
+  void op(std::string_view name, std::string_view class_name, const Options& options);
+  void end_modules();
+  void registration(const std::vector<std::string>& names);
+  void tied(std::initializer_list<std::pair<std::string_view, std::string_view>> ties);
+  void tokens_per_step(std::string_view formula) { json_.member("tokens_per_step", formula); }
+  /// The ways to train that shipped specs of this dtype have.
+  void recipes(double weight_decay, bool clips_always);
+  std::string finish(const std::vector<std::string>& notes) &&;
+
+ private:
+  Dtype dtype_;
+  JsonWriter json_;
+};
+
+/// "model.layers.{0..31}"; "model.layers.{3..3}" of one.
+std::string repeated_name(std::string_view stack, std::int64_t first, std::int64_t last);
+
+}  // namespace fsdp

@@ -1,0 +1,172 @@
+// Holds the weights that lie beside a config.json against the model that it describes.
+//
+// from_pretrained builds the model of config.json and puts into it what it finds by name. A tensor of another shape is
+// an error there, and here; one that the model lacks is left, and one that the files lack begins at random: both with a
+// warning, which is a note here. Names are the model's, or the model's without the prefix of its base ("wte.weight" of
+// GPT-2), with "gamma" and "beta" for the norms of old BERTs.
+//
+// Sources: transformers 4.57.3, modeling_utils.py, _load_pretrained_model and _get_key_renaming_mapping.
+//
+// Not modeled: variants (model.fp16.safetensors), weights as pickles, conversions of other names.
+
+#include "core/formats/hf_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "core/formats/hf_config.h"
+
+namespace fsdp {
+
+namespace {
+
+constexpr std::array<std::string_view, 2> kFiles = {"model.safetensors.index.json", "model.safetensors"};
+constexpr std::array<std::string_view, 4> kPrefixes = {"model.", "transformer.", "bert.", "vit."};
+/// Buffers that older versions saved.
+constexpr std::array<std::string_view, 5> kBuffers = {"inv_freq", "attn.bias", "attn.masked_bias", "position_ids",
+                                                      "token_type_ids"};
+constexpr std::size_t kMostNamed = 3;
+
+bool is_buffer(const StoredTensor& tensor) {
+  if (!is_floating_point(tensor.dtype)) return true;
+  return std::any_of(kBuffers.begin(), kBuffers.end(),
+                     [&](std::string_view end) { return tensor.name.ends_with(end); });
+}
+
+/// How old checkpoints call a norm's weight and bias.
+std::string renamed(std::string name) {
+  for (const auto& [old, now] : {std::pair{".gamma", ".weight"}, std::pair{".beta", ".bias"}}) {
+    if (name.ends_with(old)) name.replace(name.size() - std::string_view(old).size(), std::string::npos, now);
+  }
+  return name;
+}
+
+/// The parameters of the model, each under all of its names.
+std::map<std::string, const Parameter*> by_name(const Model& model) {
+  std::map<std::string, const Parameter*> result;
+  for (const Parameter& parameter : model.parameters) {
+    result[parameter.name] = &parameter;
+    for (const std::string& name : parameter.tied_names) result[name] = &parameter;
+  }
+  // One embedding under three names.
+  for (const char* stack : {"encoder", "decoder"}) {
+    if (result.contains("shared.weight"))
+      result[fmt::format("{}.embed_tokens.weight", stack)] = result["shared.weight"];
+  }
+  return result;
+}
+
+const Parameter* find_stored(const std::map<std::string, const Parameter*>& known, const std::string& stored) {
+  const std::string name = renamed(stored);
+  const auto exact = known.find(name);
+  if (exact != known.end()) return exact->second;
+  for (const std::string_view prefix : kPrefixes) {
+    const auto found = known.find(std::string(prefix) + name);
+    if (found != known.end()) return found->second;
+  }
+  return nullptr;
+}
+
+std::string first_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kMostNamed); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kMostNamed ? text + ", ..." : text;
+}
+
+std::string sizes(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+/// Notes on what is in one of the two alone, and in another dtype.
+void compare_names(const HfWeights& weights, const std::vector<std::string>& extra,
+                   const std::set<const Parameter*>& found, const Model& model, ModelSpec& spec) {
+  if (!extra.empty()) {
+    spec.notes.push_back(
+        fmt::format("{} describes a model without {} tensors of the weights, which transformers "
+                    "leaves: {}.",
+                    kHfNote, extra.size(), first_of(extra)));
+  }
+  std::vector<std::string> missing;
+  for (const Parameter& parameter : model.parameters) {
+    if (!found.contains(&parameter)) missing.push_back(parameter.name);
+  }
+  if (!missing.empty()) {
+    spec.notes.push_back(
+        fmt::format("{} describes a model with {} parameters that the weights lack, which "
+                    "transformers begins at random: {}.",
+                    kHfNote, missing.size(), first_of(missing)));
+  }
+  if (weights.dtype && *weights.dtype != spec.dtype) {
+    spec.notes.push_back(fmt::format("{} says {}, and the weights are {}: the plan is of {}.", kHfNote,
+                                     name_of(spec.dtype), name_of(*weights.dtype), name_of(spec.dtype)));
+  }
+}
+
+}  // namespace
+
+HfWeights read_hf_weights(const std::string& folder) {
+  HfWeights weights;
+  for (const std::string_view name : kFiles) {
+    const std::filesystem::path file = std::filesystem::path(folder) / name;
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored)) continue;
+    weights.path = file.string();
+    break;
+  }
+  if (weights.path.empty()) return weights;
+  Result<StoredTensors> tensors = read_stored_tensors({weights.path});
+  if (!tensors) {
+    weights.unread = tensors.error().front();
+    return weights;
+  }
+  weights.tensors = *std::move(tensors);
+  for (const StoredTensor& tensor : weights.tensors.tensors) {
+    if (!is_floating_point(tensor.dtype)) continue;
+    weights.dtype = tensor.dtype;
+    break;
+  }
+  return weights;
+}
+
+Errors check_hf_weights(const HfWeights& weights, ModelSpec& spec) {
+  if (weights.unread) {
+    spec.notes.push_back(fmt::format("{} was not compared with the weights. {}", kHfNote, to_string(*weights.unread)));
+    return {};
+  }
+  const Result<Model> model = build_model(spec);
+  if (!model) return model.error();
+  const std::map<std::string, const Parameter*> known = by_name(*model);
+  Errors errors;
+  std::set<const Parameter*> found;
+  std::vector<std::string> extra;
+  for (const StoredTensor& tensor : weights.tensors.tensors) {
+    const Parameter* parameter = find_stored(known, tensor.name);
+    if (parameter == nullptr) {
+      if (!is_buffer(tensor)) extra.push_back(tensor.name);
+      continue;
+    }
+    found.insert(parameter);
+    if (parameter->shape == tensor.shape || errors.size() == kMostErrors) continue;
+    errors.push_back({weights.path,
+                      fmt::format("\"{}\" is {}, and the model of config.json has {}.", tensor.name,
+                                  sizes(tensor.shape), sizes(parameter->shape)),
+                      "The weights are of another configuration."});
+  }
+  if (found.empty()) {
+    return {{weights.path,
+             fmt::format("No tensor is of a {}, the model of config.json.", model->modules.front().class_name),
+             "The weights are of another model."}};
+  }
+  if (errors.empty()) compare_names(weights, extra, found, *model, spec);
+  return errors;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,30 @@
+#pragma once
+
+// The weights beside a config.json, by the headers of their safetensors files: whether they are of its model.
+
+#include <optional>
+#include <string>
+
+#include "core/base/dtype.h"
+#include "core/base/result.h"
+#include "core/formats/stored_tensors.h"
+#include "core/spec/model_spec.h"
+
+namespace fsdp {
+
+struct HfWeights {
+  std::string path;             ///< Of the index, or of the one file; empty: there are none.
+  StoredTensors tensors;        ///< Empty where they could not be read.
+  std::optional<Dtype> dtype;   ///< Of the first tensor in floating point, by name.
+  std::optional<Error> unread;  ///< Why they could not be read: files that were not fetched.
+};
+
+/// Reads the headers of model.safetensors, or of the files that model.safetensors.index.json names. "" is the working
+/// folder.
+HfWeights read_hf_weights(const std::string& folder);
+
+/// Holds the weights against the model. Notes of the spec get what transformers would do with weights of other names,
+/// and what could not be compared. Errors: tensors of another shape; no tensor of the model.
+Errors check_hf_weights(const HfWeights& weights, ModelSpec& spec);
+
+}  // namespace fsdp
