@@ -31,6 +31,16 @@ namespace fsdp::planner {
 
 namespace {
 
+/// Those of the prediction; what there is to know of the model stands in its plan's answer.
+std::vector<std::string> assumptions_of(const Executed& executed) {
+  std::vector<std::string> lines = executed.predicted.assumptions;
+  const std::vector<std::string>& of_model = executed.given.model.notes;
+  std::erase_if(lines, [&](const std::string& line) {
+    return std::find(of_model.begin(), of_model.end(), line) != of_model.end();
+  });
+  return lines;
+}
+
 constexpr std::int64_t kDefaultSteps = 4;
 
 struct Request {
@@ -153,7 +163,7 @@ Outcome answer(const CommandLine& line, const Output& output, const Request& req
     add_comparison(document, comparison, request.tolerance.value_or(std::numeric_limits<double>::infinity()),
                    std::numeric_limits<std::size_t>::max());
     add_calibration(document, executed);
-    if (!request.on_gpus) add_assumptions(document, executed.predicted.assumptions);
+    if (!request.on_gpus) add_assumptions(document, assumptions_of(executed));
   }
   output.print(document);
   return code;

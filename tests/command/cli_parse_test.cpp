@@ -56,7 +56,8 @@ TEST(CommandSet, HasTheCommandsThatItIsMadeOf) {
   EXPECT_TRUE(kTwo.has(Command::Plan) && kTwo.has(Command::Completions));
   EXPECT_FALSE(kTwo.has(Command::Simulate));
   for (const CommandInfo& info : commands()) EXPECT_TRUE(CommandSet::all().has(info.command));
-  EXPECT_TRUE(info_of(Option::Tolerance).commands == (Command::Rehearse | Command::Execute | Command::Compare));
+  EXPECT_TRUE(info_of(Option::Tolerance).commands ==
+              (Command::Rehearse | Command::Run | Command::Execute | Command::Compare));
 }
 
 }  // namespace
