@@ -42,18 +42,16 @@ std::string range_text(const TimeReport& time) {
 
 Entry time_of(const MeasuredAnswer& answer) {
   const TimeReport& measured = answer.measured.time;
-  std::string text = fmt::format("measured {} a step, the median of {}", format_time(measured.step),
-                                 counted(answer.record.seen.steps, "step"));
+  std::string text = fmt::format("measured on {}: {} a step, the median of {}", answer.measured.gpu,
+                                 format_time(measured.step), counted(answer.record.seen.steps, "step"));
   if (measured.exposed_communication > Seconds(0)) {
     text += fmt::format(", {} of it waiting for collectives", format_time(measured.exposed_communication));
   }
   std::vector<std::string> lines = {std::move(text)};
   if (answer.predicted != nullptr) {
     const TimeReport& predicted = answer.predicted->time;
-    lines.push_back(answer.measured.gpu == "CPU"
-                        ? fmt::format("predicted for {}: {}{}; this ran on CPUs", answer.predicted->gpu,
-                                      format_time(predicted.step), range_text(predicted))
-                        : fmt::format("predicted {}{}", format_time(predicted.step), range_text(predicted)));
+    lines.push_back(fmt::format("predicted for {}: {}{}", answer.predicted->gpu, format_time(predicted.step),
+                                range_text(predicted)));
   }
   return {.label = "time", .lines = std::move(lines)};
 }

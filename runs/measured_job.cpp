@@ -83,7 +83,6 @@ StepReport report_of(const MeasuredJob& job, const std::vector<RehearsalRecord>&
   report.gpus_per_node = std::min(record.job.local_world_size, record.job.world_size);
   report.nodes = (record.job.world_size + report.gpus_per_node - 1) / report.gpus_per_node;
   report.memory = record.memory;
-  report.memory.budget = record.gpu_total;
   if (record.gpu.empty()) {
     report.memory.peaks = unknown_peaks();
   } else {

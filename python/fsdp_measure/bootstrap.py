@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 from types import ModuleType
 
-from fsdp_measure.job import Job
+from fsdp_measure.job import Job, is_launcher
 from fsdp_measure.machine import Machine, NoHistory
 from fsdp_measure.profiled_step import ProfiledStep
 from fsdp_rehearsal.after_import import after_import
@@ -35,10 +34,7 @@ def start() -> None:
     counted.at_end.append(job.step_ends)
     job.faults = Faults(job.finish)
     apply = os.environ.get("FSDP_MEASURE_APPLY", "")
-    # A launcher trains nothing, and a plan that it does not take is no failure.
-    if apply and "RANK" not in os.environ and "LOCAL_RANK" not in os.environ:
-        apply = "" if _is_launcher() else apply
-    if apply:
+    if apply and not is_launcher():
         job.applying = ApplyPlan(apply, os.environ.get("FSDP_MEASURE_APPLY_NAME", ""), job.faults, job.finish)
     atexit.register(job.ends)
 
@@ -53,8 +49,3 @@ def start() -> None:
             Wrappers(job.applying).install(after_import)
 
     after_import("torch", with_torch)
-
-
-def _is_launcher() -> bool:
-    words = " ".join(sys.orig_argv[:4])
-    return any(name in words for name in ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"))

@@ -19,6 +19,14 @@ from fsdp_rehearsal.meter import Meter
 from fsdp_rehearsal.phases import Phases
 from fsdp_rehearsal.steps import Steps
 
+_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
+
+
+def is_launcher() -> bool:
+    """Whether this process only starts ranks."""
+    words = " ".join(sys.orig_argv[:4])
+    return "RANK" not in os.environ and any(name in words for name in _LAUNCHERS)
+
 
 class Job:
     meter: Meter
@@ -32,6 +40,9 @@ class Job:
         self.began = time.perf_counter()
         self._folder = folder
         self._process = os.getpid()
+        self._rank = os.environ.get("RANK", "0")
+        first = os.environ.setdefault(f"FSDP_MEASURE_FIRST_OF_{os.environ.get('RANK', 'LAUNCHER')}", str(self._process))
+        self._is_first = first == str(self._process)
         self._written = False
         self._roots: list[Any] = []
         self._ends: list[float] = []  # of steps, in seconds
@@ -51,6 +62,7 @@ class Job:
 
     def step_ends(self) -> None:
         self._ends.append(time.perf_counter())
+        self._path()  # while the process group says which rank this is: scripts that start their ranks themselves name it there
 
     def stop(self) -> None:
         """Ends the process after the steps that were asked for; all ranks come here after the same one."""
@@ -73,16 +85,32 @@ class Job:
             return
         if self.faults.exception is None and error is not None:
             self.faults.note(error)
-        if self.applying is not None and self._is_rank():
+        if self.applying is not None and self._is_started_as_rank():
             self.applying.missing()
         self.finish()
 
-    def _is_rank(self) -> bool:
-        """A process that trains, or should have."""
-        return self.steps.calls > 0 or self.phases.phase != "initialization" or "RANK" in os.environ
+    def _trains(self) -> bool:
+        return self.steps.calls > 0 or self.phases.phase != "initialization"
+
+    def _is_started_as_rank(self) -> bool:
+        """By a launcher, or by hand; and not by a rank, as workers that load data are, which inherit its variables."""
+        return self._is_first and not is_launcher()
+
+    def _is_worth_a_record(self) -> bool:
+        """Of processes that do not train only ranks that failed, and only where nobody else has written."""
+        if self._trains():
+            return True
+        failed_early = self._is_started_as_rank() and self.faults.exception is not None
+        return failed_early and not os.path.exists(self._path())
+
+    def _path(self) -> str:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            self._rank = str(distributed.get_rank())
+        return f"{self._folder}/rank-{self._rank}.json"
 
     def _write(self, why: str) -> None:
-        if self._written or not self._is_rank():
+        if self._written or not self._is_worth_a_record():
             return
         self._written = True
         if self.applying is not None:
@@ -92,11 +120,10 @@ class Job:
         except Exception as error:
             failed("The run as a whole", error)
             contents = {"format_version": "1.0", "end": self._end(why), "warnings": warnings}
-        rank = os.environ.get("RANK", "0")
         unfinished = f"{self._folder}/{os.getpid()}.part"
         with open(unfinished, "w", encoding="utf-8") as out:
             json.dump(contents, out, default=str)
-        os.replace(unfinished, f"{self._folder}/rank-{rank}.json")
+        os.replace(unfinished, self._path())
 
     def _end(self, why: str) -> dict[str, Any]:
         return {"why": why, "exception": self.faults.exception, "exit_status": self.faults.exit_status}

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from types import SimpleNamespace
 
 STUB = PROGRAM = ""
@@ -192,6 +193,38 @@ class Profile(unittest.TestCase):
         rows = collectives_of([event("aten::mm", [], 1, [gather]), reduce], 16)
         self.assertEqual([(r["kind"], r["elements"], r["payload_bytes"], r["group_size"], r["dtype"]) for r in rows],
                          [("all_reduce", 10, 40, 16, "float32"), ("all_gather", 64, 128, 8, "bfloat16")])
+
+
+class Records(unittest.TestCase):
+    """Which processes leave one: those that train, and ranks that fail before."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        sys.path.insert(0, str(HERE.parents[2] / "python"))
+
+    def job(self, folder: str, calls: int = 0, exception: object = None, **variables: str):
+        from fsdp_measure.job import Job
+
+        argv = ["python", "-m", "torch.distributed.run", "train.py"] if not variables else ["python", "train.py"]
+        with unittest.mock.patch.dict(os.environ, variables), unittest.mock.patch.object(sys, "orig_argv", argv):
+            job = Job(folder)
+            job.steps, job.phases = SimpleNamespace(calls=calls), SimpleNamespace(phase="initialization")
+            job.faults = SimpleNamespace(exception=exception)
+            return job, job._is_worth_a_record()
+
+    def test_only_ranks_that_train_or_fail(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            failed = {"type": "ValueError"}
+            self.assertFalse(self.job(folder)[1], "a launcher")
+            self.assertFalse(self.job(folder, exception=failed)[1], "a launcher whose rank failed")
+            self.assertTrue(self.job(folder, RANK="3", exception=failed)[1], "a rank that failed")
+            self.assertFalse(self.job(folder, RANK="3")[1], "a rank that did nothing")
+            worker = {"RANK": "3", "FSDP_MEASURE_FIRST_OF_3": "1"}
+            self.assertFalse(self.job(folder, exception=failed, **worker)[1], "a worker of a rank")
+            trained, is_worth = self.job(folder, calls=1, **worker)
+            self.assertTrue(is_worth and trained._path().endswith("rank-3.json"), "a rank behind another program")
+            pathlib.Path(folder, "rank-3.json").write_text("{}", encoding="utf-8")
+            self.assertFalse(self.job(folder, RANK="3", exception=failed)[1], "somebody has written")
 
 
 if __name__ == "__main__":
