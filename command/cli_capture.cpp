@@ -119,12 +119,18 @@ Errors check_batches(const Capture& capture, const ModelSpec& spec) {
   return errors;
 }
 
+/// How the script was recorded.
+struct Recorded {
+  Seconds seconds{0};
+  RecordedJob job;  ///< Its ranks, of which one was played.
+};
+
 /// Runs the script once for each batch; the recorder puts the sizes into one file. Nothing: somebody asked to end.
-tl::expected<std::optional<Seconds>, Failure> record(const Capture& capture, const Output& output,
-                                                     const std::string& folder, Supervision& supervision) {
+tl::expected<std::optional<Recorded>, Failure> record(const Capture& capture, const Output& output,
+                                                      const std::string& folder, Supervision& supervision) {
   std::vector<std::optional<std::int64_t>> batches(capture.batches.begin(), capture.batches.end());
   if (batches.empty()) batches.emplace_back();
-  Seconds seconds{0};
+  Recorded recorded;
   for (const std::optional<std::int64_t> batch : batches) {
     RehearsalSettings settings = capture.settings;
     settings.command = command_for(capture, batch);
@@ -140,13 +146,17 @@ tl::expected<std::optional<Seconds>, Failure> record(const Capture& capture, con
       return tl::unexpected(run_failure(batch ? fmt::format("batch {}", *batch) : "", *why, ""));
     }
     if (!runs) return tl::unexpected(runs.error());
-    seconds += (*runs)->facts.seconds;
+    recorded.seconds += (*runs)->facts.seconds;
+    recorded.job = (*runs)->runs.front().record->job;
   }
-  return std::optional<Seconds>(seconds);
+  return std::optional<Recorded>(recorded);
 }
 
-/// A plan of the capture that shards its model over two GPUs, each block a unit. Nothing: none fits.
-Result<std::optional<Given>> plan_to_check(const Capture& capture, const ModelSpec& spec, const std::string& library) {
+/// A plan of the capture that shards its model over two GPUs, each block a unit; where a step has several
+/// micro-batches, over those of the command, because scripts share a step's samples out over their ranks. Nothing: none
+/// fits.
+Result<std::optional<Given>> plan_to_check(const Capture& capture, const ModelSpec& spec, const RecordedJob& job,
+                                           const std::string& library) {
   PlanRequest request{.model = spec.file_name, .choices = {}};
   request.choices.gpus = kCheckedGpus;
   request.choices.gpu_name = capture.settings.cluster.gpu.name;
@@ -154,6 +164,11 @@ Result<std::optional<Given>> plan_to_check(const Capture& capture, const ModelSp
   // As many units as there can be, so that every block is gathered and reduced by itself.
   if (!spec.captured->points.front().stacks.empty()) request.choices.wrap = Wrap{};
   FSDP_TRY(ResolvedRequest resolved, resolve(request, library, &spec));
+  if (resolved.space.base.accumulation > 1 && job.world_size > 1) {
+    request.choices.gpus = static_cast<int>(std::min(job.local_world_size, job.world_size));
+    request.choices.nodes = static_cast<int>(job.world_size / *request.choices.gpus);
+    FSDP_TRY(resolved, resolve(request, library, &spec));
+  }
   resolved.space.explain = false;
   FSDP_TRY(const SearchResult found, search(resolved.spec, resolved.workload, resolved.cluster, resolved.space, {}));
   if (found.verdict == Verdict::DoesNotFit) return std::nullopt;
@@ -167,11 +182,12 @@ Result<std::optional<Given>> plan_to_check(const Capture& capture, const ModelSp
 
 /// Nothing: somebody asked to end.
 tl::expected<std::optional<CaptureCheck>, Failure> check(const Capture& capture, const CommandLine& line,
-                                                         const ModelSpec& spec, const Output& output,
-                                                         const std::string& folder, Supervision& supervision) {
+                                                         const ModelSpec& spec, const RecordedJob& job,
+                                                         const Output& output, const std::string& folder,
+                                                         Supervision& supervision) {
   const std::string& library = output.console.library;
   const auto without = [](std::string why) { return CaptureCheck{.terms = {}, .not_made = std::move(why)}; };
-  const auto plan = plan_to_check(capture, spec, library);
+  const auto plan = plan_to_check(capture, spec, job, library);
   if (!plan) return tl::unexpected(Failure{plan.error(), kExitRun});
   if (!*plan) return without("no plan fits two of these GPUs");
   const Given& given = **plan;
@@ -191,22 +207,22 @@ tl::expected<std::optional<CaptureCheck>, Failure> check(const Capture& capture,
   const Result<StepReport> predicted =
       simulator::Predictor(given.model, given.cluster).report(given.file.plan, measured.rehearsal->rank);
   if (!predicted) return tl::unexpected(Failure{predicted.error(), kExitRun});
-  return checked(compare(*predicted, measured));
+  return checked(compare(*predicted, measured), given.cluster);
 }
 
 /// What the command does once it has a folder.
 Outcome capture_in(const std::string& folder, const Capture& capture, const CommandLine& line, const Output& output,
                    Supervision& supervision) {
-  const auto seconds = record(capture, output, folder, supervision);
-  if (!seconds) return tl::unexpected(seconds.error());
-  if (!*seconds) return interrupted(output);
+  const auto recorded = record(capture, output, folder, supervision);
+  if (!recorded) return tl::unexpected(recorded.error());
+  if (!*recorded) return interrupted(output);
   const std::string model = folder + "/captured.json";
   const Result<ModelSpec> spec = read_model_spec(model);
   if (!spec) return tl::unexpected(Failure{spec.error(), kExitRun});
   if (Errors other = check_batches(capture, *spec); !other.empty()) return input_failure(std::move(other));
   CaptureCheck checked;
   if (capture.is_checked) {
-    auto made = check(capture, line, *spec, output, folder, supervision);
+    auto made = check(capture, line, *spec, (*recorded)->job, output, folder, supervision);
     if (!made) return tl::unexpected(made.error());
     if (!*made) return interrupted(output);
     checked = **std::move(made);
@@ -219,7 +235,7 @@ Outcome capture_in(const std::string& folder, const Capture& capture, const Comm
     const auto written = write_file_atomically(capture.target, *text, overwrite);
     if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
   }
-  const Document document = document_of(*spec, checked, capture.target, **seconds);
+  const Document document = document_of(*spec, checked, capture.target, (*recorded)->seconds);
   output.print(output.quiet ? Document{document.front()} : document);
   return is_good ? kExitYes : kExitNo;
 }

@@ -88,7 +88,7 @@ void add_check(Document& document, const CaptureCheck& check) {
     document.push_back(Entry{"check",
                              {fmt::format("{} GPUs, FULL_SHARD: predicted beside the script itself, sharded by the "
                                           "real FSDP2 and rehearsed",
-                                          kCheckedGpus)}});
+                                          check.gpus)}});
     document.push_back(terms_of(check));
   }
 }

@@ -12,8 +12,9 @@ bool CaptureCheck::holds() const {
   });
 }
 
-CaptureCheck checked(const Comparison& comparison) {
+CaptureCheck checked(const Comparison& comparison, const Cluster& cluster) {
   CaptureCheck check;
+  check.gpus = world_size(cluster);
   for (const ComparedTerm& term : comparison.terms) {
     if (term.name.starts_with("steady step:") || term.unit == TermUnit::Count || term.name.ends_with(" payload")) {
       check.terms.push_back(term);

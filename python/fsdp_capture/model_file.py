@@ -178,14 +178,16 @@ class _Writer:
         }
 
     def _batch(self, inputs: list[int]) -> dict[str, int]:
-        """Sizes of the largest tensor of the batch: of ids, samples and positions."""
+        """Sizes of the largest tensor that the model is handed: of ids, samples and positions. Where it is handed none, of the
+        batch that was made in front of it."""
         keys = [self._interface.values[i].key for i in inputs]
         tensors = [self._base.tensor(self._base.number[key]) for key in keys if key in self._base.number]
-        shapes = [t.shape for t in tensors if t.shape]
+        given = self._facts["given"] or [(t.shape, t.dtype) for t in tensors]
+        shapes = [shape for shape, _ in given if shape]
         if not shapes:
             return {"batch": 1}
         shape = max(shapes, key=lambda s: (len(s), s))
-        ids = [t.shape for t in tensors if len(t.shape) == 2 and t.dtype == "int64"]
+        ids = [shape for shape, dtype in given if len(shape) == 2 and dtype == "int64"]
         if ids:
             return {"batch": ids[0][0], "seq": ids[0][1]}
         return {"batch": shape[0]}

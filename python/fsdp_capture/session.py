@@ -24,6 +24,7 @@ from fsdp_rehearsal.modules import held
 from fsdp_rehearsal.switches import convert, turn_off_caches
 
 _WARM_UP = 2
+_LARGE = 64 << 20
 _TOLD = ("balanced_routing", "readback")  # kinds of warnings that a reader of the model must know of
 
 
@@ -44,6 +45,7 @@ class Session:
         self._backwards: list[int] = []
         self._clip_grad_norm: Optional[float] = None
         self._root: Any = None
+        self._given: list[tuple[tuple[int, ...], str]] = []
         self._original: dict[str, Any] = {}
         self._torch: Any = None
         self._described: dict[str, Any] = {}
@@ -111,12 +113,20 @@ class Session:
         if not any(parameter.is_cuda for parameter in self._root.parameters()):
             raise CaptureError(f"The script trains its {type(self._root).__name__} on the CPU.")
         self._described = describe(self._root)
+        self._root.register_forward_pre_hook(self._note_given, with_kwargs=True)
         dtype = _parameter_dtype(self._torch, self._root)
         self._wanted = [(dtype, False)]
         if find_stacks(self._root):
             self._wanted.append((dtype, True))
         if dtype == "float32":
             self._wanted += [("bfloat16", checkpointed) for _, checkpointed in list(self._wanted)]
+
+    def _note_given(self, root: Any, args: Any, kwargs: Any) -> None:
+        """What the model is handed in the first step that is recorded. A script may have made it in the step before."""
+        if self._recorder is not None and not self._given:
+            leaves = self._torch.utils._pytree.tree_leaves((args, kwargs))
+            tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
+            self._given = [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
 
     def _prepare(self, dtype: str, checkpointed: bool) -> None:
         """The step after this one passes unrecorded: what runs in a thread for the first time makes its workspaces."""
@@ -185,6 +195,14 @@ class Session:
         optimizer = next((o for o in (r() for r in self._steps.optimizers) if o is not None), None)
         group = optimizer.param_groups[0] if optimizer is not None and optimizer.param_groups else {}
         properties = self._torch.cuda.get_device_properties(self._meter.device)
+        accumulation = self._backwards[1] - self._backwards[0]
+        ranks = int(os.environ.get("WORLD_SIZE", "1"))
+        if accumulation > 1 and ranks > 1:
+            self._limits.append(
+                f"The script makes {accumulation} micro-batches a step on {ranks} GPUs; on another number of them it may make others, "
+                "and then --accumulate says how many."
+            )
+        self._note_first_peak()
         return {
             "command": self._command or list(sys.orig_argv),
             "batch_option": self._batch_option,
@@ -192,7 +210,8 @@ class Session:
             "gpu": properties.name,
             "initialization": {"cpu": "cpu", "meta": "meta"}.get(self.unwrapped.made_on, "device"),
             "limits": list(dict.fromkeys(self._limits + [str(w["text"]) for w in warnings if w["kind"] in _TOLD])),
-            "accumulation": self._backwards[1] - self._backwards[0],
+            "given": self._given,
+            "accumulation": accumulation,
             "optimizer": {
                 "kind": self._kind_of(optimizer),
                 "class": type(optimizer).__name__,
@@ -204,6 +223,16 @@ class Session:
                 "clip_grad_norm": self._clip_grad_norm,
             },
         }
+
+    def _note_first_peak(self) -> None:
+        """Work before the first step, an evaluation for one, leaves segments that a prediction of steps does not have."""
+        first = next((cut for cut in self._meter.cuts if cut.name == "initialization"), None)
+        peak = first.peaks.get("allocated", 0) if first is not None else 0
+        if first is not None and peak > 2 * first.allocated and peak - first.allocated > _LARGE:
+            self._limits.append(
+                f"Before its first step the script allocates up to {peak / 2**30:.2f} GiB, and keeps {first.allocated / 2**30:.2f} of "
+                "it: an evaluation, for one. A plan does not have that: reserved memory may be larger than predicted by what is left."
+            )
 
     def _kind_of(self, optimizer: Any) -> Optional[str]:
         """The name by which plans know it."""

@@ -64,6 +64,7 @@ class Wrappers:
             """Nothing is reduced here."""
 
         kind.__init__, kind.forward, kind.no_sync = __init__, _call_inner("module"), self._no_sync
+        kind.require_backward_grad_sync = self._sync_switch
         kind.register_comm_hook = kind._register_builtin_comm_hook = kind._set_static_graph = register_comm_hook
         kind.train, kind.join, kind._get_ddp_logging_data = base.train, _joined, lambda holder: {}
         for name in ("__getstate__", "__setstate__"):  # they are about buckets
@@ -134,20 +135,30 @@ class Wrappers:
     @property
     def _no_sync(self) -> Callable:
         """`no_sync` of a wrapper: FSDP2's own way, where the plan reduces after the last micro-batch only."""
-        applying = self._applying
-
         @contextlib.contextmanager
         def no_sync(holder: Any) -> Iterator[None]:
-            skips = applying.applied and not applying.plan.sync_every_micro_batch
-            if skips:
-                applying.root.set_requires_gradient_sync(False)
+            self._sync(False)
             try:
                 yield
             finally:
-                if skips:
-                    applying.root.set_requires_gradient_sync(True)
+                self._sync(True)
 
         return no_sync
+
+    def _sync(self, is_last: bool) -> None:
+        applying = self._applying
+        if applying.applied and not applying.plan.sync_every_micro_batch:
+            applying.root.set_requires_gradient_sync(is_last)
+
+    @property
+    def _sync_switch(self) -> property:
+        """DDP's attribute that `no_sync` sets, which scripts set by themselves."""
+
+        def change(holder: Any, value: bool) -> None:
+            holder.__dict__["_require_backward_grad_sync"] = value
+            self._sync(bool(value))
+
+        return property(lambda holder: holder.__dict__["_require_backward_grad_sync"], change)
 
     def _deepspeed(self, module: ModuleType) -> None:
         def initialize(*args: Any, **kwargs: Any) -> None:

@@ -103,6 +103,17 @@ class CapturedScripts(unittest.TestCase):
         self.assertEqual(plan["optimizer"]["clip_grad_norm"], 0.5)
         self.check("--apply", "plan.json", *MACHINES, "--", sys.executable, *launcher, "train.py", "ddp")
 
+    def test_a_script_that_shares_its_micro_batches_out_and_evaluates_first(self) -> None:
+        launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "4")
+        shown = " ".join(self.capture("shares", launcher=launcher, options=()).split())
+        self.assertIn("batch 2, seq 128", shown)
+        self.assertIn("check 4 GPUs, FULL_SHARD", shown)
+        self.assertIn("The script makes 2 micro-batches a step on 4 GPUs;", shown)
+        self.assertIn("Before its first step the script allocates up to 0.", shown)
+        plan = self.plan("--strategy", "FULL_SHARD", "--gradient-sync", "last", "--activation-checkpointing", "none")
+        self.assertEqual((plan["accumulation"], plan["sync_every_micro_batch"]), (2, False))
+        self.check()
+
     def test_what_pytorch_refuses_in_bfloat16_is_a_limit(self) -> None:
         shown = self.capture("batch_norm", "--dtype", "float32", options=())
         self.assertIn("There is no recording in bfloat16 as it is. PyTorch refused it: Expected running_mean", " ".join(shown.split()))

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 parser = argparse.ArgumentParser()
 parser.add_argument("mode", nargs="?", default="plain",
-                    choices=["plain", "ddp", "batch_norm", "checkpoints", "two", "short", "cpu", "raises"])
+                    choices=["plain", "ddp", "batch_norm", "checkpoints", "two", "short", "cpu", "raises", "shares"])
 parser.add_argument("--batch-size", type=int, default=2)
 parser.add_argument("--dtype", default="bfloat16")
 options = parser.parse_args()
@@ -60,7 +60,8 @@ class Normed(nn.Module):
 
 
 device = "cpu" if options.mode == "cpu" else "cuda"
-if options.mode == "ddp":
+is_parallel = options.mode in ("ddp", "shares")
+if is_parallel:
     torch.distributed.init_process_group("nccl")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 
@@ -70,9 +71,28 @@ def build() -> nn.Module:
 
 
 models = [build() for _ in range(2 if options.mode == "two" else 1)]
-if options.mode == "ddp":
+if is_parallel:
     models = [nn.parallel.DistributedDataParallel(model) for model in models]
 optimizer = torch.optim.AdamW([p for model in models for p in model.parameters()], lr=1e-4)
+
+
+def batch(samples: int = options.batch_size) -> torch.Tensor:
+    return torch.randint(0, WORDS, (samples, LENGTH), device=device)
+
+
+if options.mode == "shares":
+    # 8 micro-batches of all ranks, each fetched while the one before it runs; gradients summed with the last; an evaluation first.
+    model, micro_batches = models[0], 8 // torch.distributed.get_world_size()
+    with torch.no_grad():
+        model(batch(256))
+    ids = batch()
+    for _ in range(20):
+        for micro in range(micro_batches):
+            model.require_backward_grad_sync = micro == micro_batches - 1
+            loss, ids = model(ids) / micro_batches, batch()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
 for step in range(1 if options.mode == "short" else 20):
     if options.mode == "raises" and step == 1:
         raise ValueError("The data are of another length.")
@@ -80,7 +100,7 @@ for step in range(1 if options.mode == "short" else 20):
         if options.mode == "batch_norm":
             model(torch.randn(options.batch_size, 3, 32, 32, device=device)).backward()
         else:
-            model(torch.randint(0, WORDS, (options.batch_size, LENGTH), device=device)).backward()
+            model(batch()).backward()
     if options.mode == "ddp":
         torch.nn.utils.clip_grad_norm_(models[0].parameters(), 0.5)
     optimizer.step()
