@@ -203,6 +203,11 @@ class Session:
                 "and then --accumulate says how many."
             )
         self._note_first_peak()
+        if self._modules.autocast and ("float32", False) in self._recordings:
+            self._limits.append(
+                "The script computes under autocast. Memory and collectives are as recorded; the time of a step is predicted as if it "
+                "computed in float32, and is too long."
+            )
         return {
             "command": self._command or list(sys.orig_argv),
             "batch_option": self._batch_option,
