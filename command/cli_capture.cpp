@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "command/cli_commands.h"
@@ -106,10 +105,9 @@ std::optional<std::string> refusal_in(const Result<JsonDocument>& document) {
 /// A plan tells the script its batch by the same option, so the option must mean what the plan means.
 Errors check_batches(const Capture& capture, const ModelSpec& spec) {
   Errors errors;
-  std::set<std::int64_t> seen;
-  for (const Model& point : spec.captured->points) seen.insert(batch_of(point));
+  const std::vector<std::int64_t> seen = batches_of(*spec.captured);
   for (const std::int64_t batch : capture.batches) {
-    if (seen.contains(batch)) continue;
+    if (std::binary_search(seen.begin(), seen.end(), batch)) continue;
     const auto words = batch_words(*capture.batch_words, batch);
     errors.push_back({std::string(flag_of(Option::BatchOption)),
                       fmt::format("With {} the script trained micro-batches of other sizes: {}.",

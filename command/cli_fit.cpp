@@ -1,6 +1,7 @@
 // fit: the largest micro-batch and the longest sequence that fit each kind of GPU.
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "command/capture_first.h"
@@ -13,25 +14,12 @@
 
 namespace fsdp::planner {
 
-namespace {
-
-/// Whether anything fits anywhere.
-bool has_any(const FitTable& table) {
-  const auto fits = [](const LargestSize& size) { return size.size > 0; };
-  return std::any_of(table.rows.begin(), table.rows.end(), [&](const FitRow& row) {
-    return std::any_of(row.micro_batch.begin(), row.micro_batch.end(), fits) ||
-           std::any_of(row.sequence.begin(), row.sequence.end(), fits);
-  });
-}
-
-}  // namespace
-
 Outcome fit_command(const CommandLine& line, const Output& output) {
   if (!line.script.empty()) return after_capture(line, output, fit_command);
   Errors errors = check_no_script(line);
   FitOptions options;
   CommandLine rest = line;
-  if (line.value(Option::GpuName).value_or("").find(',') != std::string::npos) {
+  if (is_list(line, Option::GpuName)) {
     options.gpu_names = gpu_names_of(line, errors);
     rest.values[static_cast<std::size_t>(Option::GpuName)].clear();
   }
@@ -55,7 +43,8 @@ Outcome fit_command(const CommandLine& line, const Output& output) {
   } else {
     output.print(document_of(*table, request.model, output.quiet));
   }
-  return has_any(*table) ? kExitYes : kExitNo;
+  const bool has_any = std::any_of(table->rows.begin(), table->rows.end(), std::mem_fn(&FitRow::trains));
+  return has_any ? kExitYes : kExitNo;
 }
 
 }  // namespace fsdp::planner

@@ -56,11 +56,11 @@ std::vector<GpuPrice> prices_of(const CommandLine& line, Errors& errors) {
 
 constexpr std::array kLists = {Option::Gpus, Option::Nodes, Option::GpuName};
 
+}  // namespace
+
 bool is_list(const CommandLine& line, Option option) {
   return line.value(option).value_or("").find(',') != std::string::npos;
 }
-
-}  // namespace
 
 std::vector<std::string> gpu_names_of(const CommandLine& line, Errors& errors) {
   const std::optional<std::string> text = line.value(Option::GpuName);

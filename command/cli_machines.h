@@ -10,6 +10,9 @@ namespace fsdp::planner {
 /// Whether a command line asks which of several machines is best: lists, a limit, an objective or prices.
 bool compares_machines(const CommandLine& line);
 
+/// Whether an option lists several values: --gpu L4,A10G.
+bool is_list(const CommandLine& line, Option option);
+
 /// The names of --gpu L4,A10G. Adds an empty one to `errors`.
 std::vector<std::string> gpu_names_of(const CommandLine& line, Errors& errors);
 

@@ -137,8 +137,7 @@ std::string nearest_command(const std::string& word) {
 
 /// How many arguments a command takes.
 std::size_t most_arguments(const CommandInfo& info) {
-  if (info.argument.empty()) return 0;
-  if (info.command == Command::Measure) return 0;
+  if (info.argument.empty() || info.argument.starts_with("--")) return 0;
   return info.command == Command::Compare ? 2 : 1;
 }
 
@@ -209,15 +208,20 @@ void check_arguments(const CommandLine& line, Errors& errors) {
   }
 }
 
+/// The command that the first word names; null: none.
+const CommandInfo* find_command(const std::vector<std::string>& words) {
+  const auto found = std::find_if(commands().begin(), commands().end(),
+                                  [&](const CommandInfo& info) { return !words.empty() && words[0] == info.name; });
+  return found == commands().end() ? nullptr : &*found;
+}
+
 /// Takes the command's name off the front of the words, and checks their number. `dashed` are the words after "--".
 void take_command(CommandLine& line, std::vector<std::string> words, std::optional<std::vector<std::string>> dashed,
                   bool had_errors, Errors& errors) {
-  const auto is_name_of = [&](Command command) { return !words.empty() && words[0] == info_of(command).name; };
   constexpr CommandSet kWithScripts =
       Command::Rehearse | Command::Capture | Command::Plan | Command::Fit | Command::Run | Command::Measure;
-  const bool is_script = std::any_of(commands().begin(), commands().end(), [&](const CommandInfo& info) {
-    return kWithScripts.has(info.command) && is_name_of(info.command);
-  });
+  const CommandInfo* named = find_command(words);
+  const bool is_script = named != nullptr && kWithScripts.has(named->command);
   if (dashed && is_script) {
     line.script = *dashed;
   } else if (dashed) {
@@ -227,13 +231,9 @@ void take_command(CommandLine& line, std::vector<std::string> words, std::option
     line.values[static_cast<std::size_t>(Option::Help)].emplace_back();
     words.erase(words.begin());
   }
-  if (!words.empty()) {
-    for (const CommandInfo& info : commands()) {
-      if (words[0] != info.name) continue;
-      line.command = info.command;
-      words.erase(words.begin());
-      break;
-    }
+  if (named = find_command(words); named != nullptr) {
+    line.command = named->command;
+    words.erase(words.begin());
   }
   line.arguments = std::move(words);
   if (line.has(Option::Help) || line.has(Option::Version) || had_errors) return;

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -64,10 +66,7 @@ Measurement read_measurement(const CommandLine& line, const std::string& library
 }
 
 /// What went wrong where no rank has figures.
-Failure without_figures(const std::vector<RehearsalRecord>& records, const ExitStatus& status) {
-  for (const RehearsalRecord& record : records) {
-    if (auto reasons = why_not_applied(record)) return {*std::move(reasons), kExitInput};
-  }
+Failure without_figures(const ExitStatus& status) {
   if (status != ExitStatus{}) return {{{"", fmt::format("The command {}.", describe(status)), ""}}, kExitRun};
   return {{{"", "No torch.optim optimizer stepped in any process of the command.",
             "Does it start a Python that reads PYTHONPATH (not python -I or -E), and train on this machine?"}},
@@ -94,23 +93,25 @@ Outcome measure_in(const std::string& folder, Measurement measurement, const Com
   if (!ended) return tl::unexpected(Failure{ended.error(), kExitRun});
   auto records = read_measured(folder);
   if (!records) return tl::unexpected(Failure{records.error(), kExitRun});
-  const std::vector<RehearsalRecord> all = *records;
+  for (const RehearsalRecord& record : *records) {
+    if (auto reasons = why_not_applied(record)) return input_failure(*std::move(reasons));
+  }
   std::erase_if(*records, std::not_fn(has_figures));
-  const bool is_refused = std::any_of(all.begin(), all.end(), [](const auto& each) { return why_not_applied(each); });
-  if (records->empty() || is_refused) return tl::unexpected(without_figures(all, *ended));
+  if (records->empty()) return tl::unexpected(without_figures(*ended));
 
-  const StepReport measured = report_of(job, *records);
+  const RehearsalRecord& record = *std::min_element(records->begin(), records->end(), needs_more);
+  const StepReport measured = report_of(job, record);
   std::optional<StepReport> predicted;
   std::optional<Comparison> comparison;
   if (measurement.plan) {
     const Given& given = *measurement.plan;
-    auto report = simulator::Predictor(given.model, given.cluster).report(given.file.plan, records->front().job.rank);
+    auto report = simulator::Predictor(given.model, given.cluster).report(given.file.plan, record.job.rank);
     if (!report) return input_failure(report.error());
     predicted = *std::move(report);
     comparison = compare(*predicted, measured);
   }
   const MeasuredAnswer answer{.measured = measured,
-                              .record = records->front(),
+                              .record = record,
                               .num_ranks = static_cast<std::int64_t>(records->size()),
                               .ended = *ended,
                               .predicted = predicted ? &*predicted : nullptr,

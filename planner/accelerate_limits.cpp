@@ -85,16 +85,6 @@ std::optional<std::int64_t> size_of_units(const Model& model, const std::set<std
   return std::max<std::int64_t>(largest_other, 1);
 }
 
-std::optional<Error> not_sharded(const Plan& plan, const Model&) {
-  if (plan.mesh.shard > 1) return std::nullopt;
-  return Error{"/mesh", "Nothing is sharded; accelerate has no FSDP2 without shards.",
-               "Plan with --strategy FULL_SHARD."};
-}
-
-void shard_over_all(Plan& plan, const Model&) {
-  if (plan.mesh.world_size() > 1) plan.mesh = {1, plan.mesh.world_size()};
-}
-
 std::optional<Error> other_units(const Plan& plan, const Model& model) {
   if (wrap_policy_of(plan, model)) return std::nullopt;
   const std::string hint = "Plan with --wrap blocks --wrap-ends no.";
@@ -256,7 +246,7 @@ std::optional<Error> gradient_sync(const Plan& plan, const Model&) {
 }
 
 constexpr Limit kLimitsOfAccelerate[] = {
-    {not_sharded, shard_over_all},
+    {[](const Plan& plan, const Model&) { return not_sharded(plan, "accelerate"); }, shard_over_all},
     {other_units, wrap_by_class},
     {other_reshard, reshard_alike},
     {other_precision, mix_as_accelerate},

@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "core/cluster/cluster_library.h"
@@ -28,24 +27,18 @@ constexpr const char* kSequenceDimension = "seq";
 constexpr std::int64_t kMostSamples = 4096;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 20;
 
-/// What is asked: the request with one size.
-using WithSize = PlanChoices (*)(PlanChoices, std::int64_t);
-
-PlanChoices with_batch_of(PlanChoices choices, std::int64_t samples) {
-  choices.batch = samples;
-  return choices;
-}
-
-PlanChoices with_sequence_of(PlanChoices choices, std::int64_t tokens) {
-  choices.sequence = tokens;
-  return choices;
-}
-
 /// One size that is looked for, whatever the GPU.
 struct SizeQuestion {
-  std::string what;                 ///< "micro-batch"
-  std::vector<std::int64_t> sizes;  ///< Ascending.
-  WithSize with_size = nullptr;
+  std::string what;  ///< "micro-batch"
+  std::string_view dimension;
+  std::vector<std::int64_t> sizes;                     ///< Ascending.
+  std::vector<LargestSize> FitRow::*column = nullptr;  ///< Where the answers go.
+};
+
+/// A machine, and what is asked there, but for sizes and checkpointing; nothing: it cannot be asked.
+struct Asked {
+  FitRow row;
+  std::optional<ResolvedRequest> request;
 };
 
 std::vector<std::int64_t> multiples(std::int64_t step, std::int64_t most) {
@@ -54,194 +47,124 @@ std::vector<std::int64_t> multiples(std::int64_t step, std::int64_t most) {
   return sizes;
 }
 
-std::vector<std::int64_t> captured_batches(const ModelSpec& spec) {
-  std::set<std::int64_t> batches;
-  if (spec.captured) {
-    for (const Model& point : spec.captured->points) batches.insert(batch_of(point));
-  }
-  return {batches.begin(), batches.end()};
-}
-
-std::vector<std::string> gpu_names_of(const PlanChoices& choices, const ClusterLibrary& shipped,
-                                      const FitOptions& options) {
-  if (!options.gpu_names.empty()) return options.gpu_names;
-  if (choices.gpu_name || choices.memory || choices.cluster_file) return {};
-  std::vector<std::string> names;
-  for (const Gpu& gpu : shipped.gpus) names.push_back(gpu.name);
-  return names;
-}
-
-/// Whether a machine is asked that nobody named: what is wrong with it is a word in its row.
+/// Whether machines are asked that nobody named: what is wrong with one is a word in its row.
 bool are_unnamed(const PlanChoices& choices, const FitOptions& options) {
   return options.gpu_names.empty() && !choices.gpu_name && !choices.memory && !choices.cluster_file;
 }
 
-/// What can be changed without another answer about what was asked.
+/// What the user left open and a search would fill in: parameters stay on the GPUs, and a step has one micro-batch.
 PlanChoices with_defaults(PlanChoices choices) {
   if (!choices.cpu_offload) choices.cpu_offload = false;
   if (!choices.accumulation) choices.accumulation = 1;
   return choices;
 }
 
-void add_new(Errors& errors, const Errors& more) {
-  for (const Error& error : more) {
-    if (std::find(errors.begin(), errors.end(), error) == errors.end()) errors.push_back(error);
+/// The choices of each machine.
+Result<std::vector<PlanChoices>> choices_of(const PlanChoices& given, const std::string& library,
+                                            const FitOptions& options) {
+  const PlanChoices choices = with_defaults(given);
+  std::vector<std::string> names = options.gpu_names;
+  if (are_unnamed(given, options)) {
+    FSDP_TRY(const ClusterLibrary shipped, read_cluster_library(library + "/clusters"));
+    for (const Gpu& gpu : shipped.gpus) names.push_back(gpu.name);
   }
-}
-
-class FitSearch {
- public:
-  FitSearch(const PlanRequest& request, const ModelSpec& spec, const std::string& library, const FitOptions& options)
-      : request_(request), spec_(spec), library_(library), options_(options) {}
-
-  /// By rising memory.
-  Result<std::vector<FitRow>> rows() const;
-  Result<FitTable> table(std::vector<FitRow> rows) const;
-
- private:
-  Result<ResolvedRequest> resolved(const PlanChoices& choices) const {
-    PlanRequest asked = request_;
-    asked.choices = choices;
-    return resolve(asked, library_, &spec_);
-  }
-  Result<MemoryAnswer> ask(const PlanChoices& choices) const;
-  Result<LargestSize> largest(const PlanChoices& choices, const SizeQuestion& question, const FitRow& row,
-                              std::size_t& guess) const;
-  Result<void> fill(FitTable& table, const SizeQuestion& question, std::vector<LargestSize> FitRow::*column) const;
-  /// Those that a model can be built with: it may have fewer positions than a sequence has tokens.
-  std::vector<std::int64_t> buildable(SizeQuestion question, const PlanChoices& choices) const;
-
-  const PlanRequest& request_;
-  const ModelSpec& spec_;
-  const std::string& library_;
-  const FitOptions& options_;
-};
-
-Result<MemoryAnswer> FitSearch::ask(const PlanChoices& choices) const {
-  FSDP_TRY(const ResolvedRequest request, resolved(choices));
-  SearchOptions options;
-  options.should_stop = options_.should_stop;
-  return ask_memory(request.spec, request.workload, request.cluster, request.space, options);
-}
-
-Result<std::vector<FitRow>> FitSearch::rows() const {
-  FSDP_TRY(const ClusterLibrary shipped, read_cluster_library(library_ + "/clusters"));
-  const PlanChoices choices = with_defaults(request_.choices);
+  if (names.empty()) return std::vector<PlanChoices>{choices};
   std::vector<PlanChoices> all;
-  for (const std::string& name : gpu_names_of(choices, shipped, options_)) {
-    all.push_back(with_change(choices, {.gpu_name = name}));
+  for (const std::string& name : names) all.push_back(with_change(choices, {.gpu_name = name}));
+  return all;
+}
+
+Asked asked_of(const PlanRequest& request, const PlanChoices& choices, const std::string& library,
+               const ModelSpec& spec, Errors& errors) {
+  PlanRequest of_machine = request;
+  of_machine.choices = choices;
+  Result<ResolvedRequest> resolved = resolve(of_machine, library, &spec);
+  if (!resolved) {
+    add_once(errors, resolved.error());
+    const std::string name = choices.gpu_name.value_or("");
+    return {{.gpu = name, .machine = name, .choices = choices, .why_not = resolved.error().front().what}, {}};
   }
-  if (all.empty()) all.push_back(choices);
-  std::vector<FitRow> rows;
+  const Cluster& cluster = resolved->cluster;
+  FitRow row{.gpu = cluster.gpu.name, .machine = cluster.name, .memory = cluster.gpu.usable_memory.value};
+  row.choices = choices;
+  return {std::move(row), *std::move(resolved)};
+}
+
+/// By rising memory, each once.
+Result<std::vector<Asked>> machines_of(const PlanRequest& request, const std::string& library, const ModelSpec& spec,
+                                       const FitOptions& options) {
+  FSDP_TRY(const std::vector<PlanChoices> all, choices_of(request.choices, library, options));
+  std::vector<Asked> machines;
   Errors errors;
-  for (PlanChoices& machine : all) {
-    const Result<ResolvedRequest> request = resolved(machine);
-    FitRow row;
-    if (request) {
-      row = {.gpu = request->cluster.gpu.name, .machine = request->cluster.name};
-      row.memory = request->cluster.gpu.usable_memory.value;
-    } else {
-      const std::string name = machine.gpu_name.value_or("");
-      row = {.gpu = name, .machine = name, .why_not = request.error().front().what};
-      add_new(errors, request.error());
-    }
-    const bool is_known =
-        std::any_of(rows.begin(), rows.end(), [&](const FitRow& other) { return other.machine == row.machine; });
-    row.choices = std::move(machine);
-    if (!is_known) rows.push_back(std::move(row));
+  for (const PlanChoices& choices : all) {
+    Asked asked = asked_of(request, choices, library, spec, errors);
+    const bool is_known = std::any_of(machines.begin(), machines.end(),
+                                      [&](const Asked& other) { return other.row.machine == asked.row.machine; });
+    if (!is_known) machines.push_back(std::move(asked));
   }
   // What one GPU of the library cannot be asked is no matter of the others.
-  const bool has_any = std::any_of(rows.begin(), rows.end(), [](const FitRow& row) { return row.why_not.empty(); });
-  if (!errors.empty() && (!has_any || !are_unnamed(choices, options_))) return tl::unexpected(errors);
-  std::stable_sort(rows.begin(), rows.end(), [](const FitRow& a, const FitRow& b) { return a.memory < b.memory; });
-  return rows;
+  const bool has_any = std::any_of(machines.begin(), machines.end(), [](const Asked& each) { return each.request; });
+  if (!errors.empty() && (!has_any || !are_unnamed(request.choices, options))) return tl::unexpected(errors);
+  std::stable_sort(machines.begin(), machines.end(),
+                   [](const Asked& a, const Asked& b) { return a.row.memory < b.row.memory; });
+  return machines;
 }
 
-Result<LargestSize> FitSearch::largest(const PlanChoices& choices, const SizeQuestion& question, const FitRow& row,
-                                       std::size_t& guess) const {
-  std::vector<Bytes> needed(question.sizes.size());
+/// The ways of training that are compared: that of the user, or with and without checkpointing where it can be done.
+std::vector<FitMode> modes_of(const PlanChoices& choices, const Space& space) {
+  if (choices.checkpoint) return {{to_text(*choices.checkpoint), *choices.checkpoint}};
+  std::vector<FitMode> modes = {{"none", {}}};
+  const auto& offered = space.checkpoint_modes;
+  const CheckpointChoice full{CheckpointMode::Full, std::nullopt};
+  const bool has_full = std::find(offered.begin(), offered.end(), CheckpointMode::Full) != offered.end();
+  if (has_full) modes.push_back({to_text(full), full});
+  return modes;
+}
+
+Workload with_size(const Workload& workload, const SizeQuestion& question, std::size_t index) {
+  return with_dimension(workload, question.dimension, static_cast<double>(question.sizes[index]));
+}
+
+Result<LargestSize> largest(const Asked& asked, const Space& space, const SizeQuestion& question,
+                            const FitOptions& options, std::size_t& guess) {
+  const ResolvedRequest& request = *asked.request;
   const auto fits = [&](std::size_t index) -> Result<bool> {
-    const std::int64_t size = question.sizes[index];
-    if (options_.on_question) options_.on_question(fmt::format("{}: {} {}", row.machine, question.what, size));
-    FSDP_TRY(const MemoryAnswer answer, ask(question.with_size(choices, size)));
-    needed[index] = answer.least;
-    return answer.fits;
+    if (options.on_question) {
+      options.on_question(fmt::format("{}: {} {}", asked.row.machine, question.what, question.sizes[index]));
+    }
+    return has_fitting_plan(request.spec, with_size(request.workload, question, index), request.cluster, space);
   };
   FSDP_TRY(const std::optional<std::size_t> found, largest_that_fits(question.sizes.size(), guess, fits));
   guess = found.value_or(0);
   if (!found) return LargestSize{};
-  return LargestSize{question.sizes[*found], *found + 1 == question.sizes.size(), needed[*found]};
+  return LargestSize{question.sizes[*found], *found + 1 == question.sizes.size()};
 }
 
-Result<void> FitSearch::fill(FitTable& table, const SizeQuestion& question,
-                             std::vector<LargestSize> FitRow::*column) const {
-  for (const FitMode& mode : table.modes) {
+/// Asks every machine in every mode. With `are_unnamed`, one that cannot be asked gets a word in its row.
+Result<void> fill(std::vector<Asked>& machines, const std::vector<FitMode>& modes, const SizeQuestion& question,
+                  const FitOptions& options, bool are_unnamed) {
+  for (const FitMode& mode : modes) {
     std::size_t guess = 0;
-    for (FitRow& row : table.rows) {
-      if (!row.why_not.empty()) continue;
-      PlanChoices choices = row.choices;
-      if (column == &FitRow::sequence) choices.batch = table.micro_batch;
-      choices.checkpoint = mode.checkpoint;
-      const Result<LargestSize> size = largest(choices, question, row, guess);
-      if (size) {
-        (row.*column).push_back(*size);
-      } else if (are_unnamed(request_.choices, options_) && !(options_.should_stop && options_.should_stop())) {
-        row.why_not = size.error().front().what;
-      } else {
-        return tl::unexpected(size.error());
-      }
+    for (Asked& asked : machines) {
+      if (!asked.row.why_not.empty()) continue;
+      Space space = asked.request->space;
+      space.checkpoint = mode.checkpoint;
+      const Result<LargestSize> size = largest(asked, space, question, options, guess);
+      if (!size && !are_unnamed) return tl::unexpected(size.error());
+      if (size) (asked.row.*question.column).push_back(*size);
+      if (!size) asked.row.why_not = size.error().front().what;
     }
   }
   return {};
 }
 
-std::vector<std::int64_t> FitSearch::buildable(SizeQuestion question, const PlanChoices& choices) const {
+/// Leaves the sizes that a model can be built with: it may have fewer positions than a sequence has tokens.
+void keep_buildable(SizeQuestion& question, const ModelSpec& spec, const Workload& workload) {
   const auto builds = [&](std::size_t index) -> Result<bool> {
-    Errors none;
-    const Workload workload = workload_of(question.with_size(choices, question.sizes[index]), none);
-    return none.empty() && build_model(spec_, workload).has_value();
+    return build_model(spec, with_size(workload, question, index)).has_value();
   };
   const auto last = largest_that_fits(question.sizes.size(), question.sizes.size() - 1, builds);
   question.sizes.resize(last && *last ? **last + 1 : 0);
-  return question.sizes;
-}
-
-Result<FitTable> FitSearch::table(std::vector<FitRow> rows) const {
-  const auto able = std::find_if(rows.begin(), rows.end(), [](const FitRow& row) { return row.why_not.empty(); });
-  const PlanChoices choices = able->choices;
-  FSDP_TRY(const ResolvedRequest first, resolved(choices));
-  FitTable table{.model = spec_.name, .rows = std::move(rows)};
-  const auto offers = [&](CheckpointMode mode) {
-    const auto& modes = first.space.checkpoint_modes;
-    return std::find(modes.begin(), modes.end(), mode) != modes.end();
-  };
-  if (choices.checkpoint) {
-    table.modes.push_back({to_text(*choices.checkpoint), *choices.checkpoint});
-  } else {
-    table.modes.push_back({"none", {}});
-    const CheckpointChoice full{CheckpointMode::Full, std::nullopt};
-    if (offers(CheckpointMode::Full)) table.modes.push_back({to_text(full), full});
-  }
-
-  table.only_captured = captured_batches(spec_);
-  const std::vector<std::int64_t> batches =
-      table.only_captured.empty() ? multiples(1, kMostSamples) : table.only_captured;
-  if (auto filled = fill(table, {"micro-batch", batches, with_batch_of}, &FitRow::micro_batch); !filled) {
-    return tl::unexpected(filled.error());
-  }
-
-  FSDP_TRY(const Model model, build_model(spec_, first.workload));
-  const Dimension* sequence = find_dimension(model.dimensions, kSequenceDimension);
-  if (sequence == nullptr || !table.only_captured.empty()) return table;
-  table.sequence = static_cast<std::int64_t>(sequence->value);
-  table.micro_batch = choices.batch.value_or(1);
-  SizeQuestion question{"tokens per sample", multiples(kSequenceStep, kMostTokens), with_sequence_of};
-  question.sizes = buildable(question, with_batch_of(choices, table.micro_batch));
-  if (question.sizes.empty()) return table;
-  if (auto filled = fill(table, question, &FitRow::sequence); !filled) {
-    return tl::unexpected(filled.error());
-  }
-  return table;
 }
 
 }  // namespace
@@ -272,11 +195,46 @@ Result<std::optional<std::size_t>> largest_that_fits(std::size_t num_sizes, std:
   return std::optional(lower - 1);
 }
 
+bool FitRow::trains() const {
+  const auto fits = [](const LargestSize& size) { return size.size > 0; };
+  return std::any_of(micro_batch.begin(), micro_batch.end(), fits) ||
+         std::any_of(sequence.begin(), sequence.end(), fits);
+}
+
 Result<FitTable> what_fits(const PlanRequest& request, const std::string& library, const FitOptions& options) {
   FSDP_TRY(const ModelSpec spec, read_spec(request, library));
-  const FitSearch search(request, spec, library, options);
-  FSDP_TRY(std::vector<FitRow> rows, search.rows());
-  return search.table(std::move(rows));
+  FSDP_TRY(std::vector<Asked> machines, machines_of(request, library, spec, options));
+  const bool unnamed = are_unnamed(request.choices, options);
+  const ResolvedRequest& first = *std::find_if(machines.begin(), machines.end(), [](const Asked& each) {
+                                    return each.request.has_value();
+                                  })->request;
+  FitTable table{.model = spec.name, .modes = modes_of(request.choices, first.space)};
+  if (spec.captured) table.only_captured = batches_of(*spec.captured);
+
+  SizeQuestion batch{"micro-batch", kBatchDimension, table.only_captured, &FitRow::micro_batch};
+  if (batch.sizes.empty()) batch.sizes = multiples(1, kMostSamples);
+  if (auto filled = fill(machines, table.modes, batch, options, unnamed); !filled) {
+    return tl::unexpected(filled.error());
+  }
+  FSDP_TRY(const Model model, build_model(spec, first.workload));
+  const Dimension* sequence = find_dimension(model.dimensions, kSequenceDimension);
+  if (sequence != nullptr && !spec.captured) {
+    table.sequence = static_cast<std::int64_t>(sequence->value);
+    table.micro_batch = request.choices.batch.value_or(1);
+    for (Asked& asked : machines) {
+      if (asked.request) asked.request->workload = with_micro_batch(asked.request->workload, table.micro_batch);
+    }
+    SizeQuestion tokens{"tokens per sample", kSequenceDimension, multiples(kSequenceStep, kMostTokens),
+                        &FitRow::sequence};
+    keep_buildable(tokens, spec, first.workload);
+    if (!tokens.sizes.empty()) {
+      if (auto filled = fill(machines, table.modes, tokens, options, unnamed); !filled) {
+        return tl::unexpected(filled.error());
+      }
+    }
+  }
+  for (Asked& asked : machines) table.rows.push_back(std::move(asked.row));
+  return table;
 }
 
 }  // namespace fsdp::planner

@@ -17,7 +17,6 @@ namespace fsdp::planner {
 struct LargestSize {
   std::int64_t size = 0;  ///< 0: not even the smallest does.
   bool is_last = false;   ///< Nothing larger could be asked: of a capture, or of a model with so many positions.
-  Bytes needed;           ///< By the smallest plan that was predicted at that size: device peak and safety margin.
 
   bool operator==(const LargestSize&) const = default;
 };
@@ -40,6 +39,9 @@ struct FitRow {
   std::vector<LargestSize> micro_batch;  ///< [modes], with sequences of FitTable::sequence.
   std::vector<LargestSize> sequence;     ///< [modes], with micro-batches of FitTable::micro_batch; empty: it has none.
 
+  /// Whether any size of any kind fits.
+  bool trains() const;
+
   bool operator==(const FitRow&) const = default;
 };
 
@@ -61,12 +63,11 @@ struct FitOptions {
   std::vector<std::string> gpu_names;  ///< Of the library; empty: all of it, unless the choices name a machine.
   /// Called before each question: the GPU, and what is asked.
   std::function<void(const std::string&)> on_question;
-  std::function<bool()> should_stop;
 };
 
 /// Asks for each GPU, in FSDP2's own space, with all that the choices leave open. Parameters stay on the GPUs, and a
 /// step has one micro-batch, unless the choices say otherwise. Errors: those of resolve that every GPU has, a name that
-/// is unknown, stopped.
+/// is unknown.
 Result<FitTable> what_fits(const PlanRequest& request, const std::string& library, const FitOptions& options = {});
 
 /// The largest of `sizes`, ascending, for which `fits` is true, where it is false for all that are larger than one for

@@ -64,12 +64,6 @@ bool is_about_its_size(const Error& error) {
                      [&](PlanChoice choice) { return error.where == place_of(choice); });
 }
 
-void add_once(Errors& errors, const Errors& more) {
-  for (const Error& error : more) {
-    if (std::find(errors.begin(), errors.end(), error) == errors.end()) errors.push_back(error);
-  }
-}
-
 /// Notes why a machine is out of the question; where that is no matter of its size, the errors come back.
 Errors refuse(ComparedMachine& machine, const Errors& errors) {
   if (!std::all_of(errors.begin(), errors.end(), is_about_its_size)) return errors;

@@ -183,6 +183,12 @@ ResolvedRequest resolve(const PlanRequest& request, const std::string& library, 
 
 }  // namespace
 
+void add_once(Errors& errors, const Errors& more) {
+  for (const Error& error : more) {
+    if (std::find(errors.begin(), errors.end(), error) == errors.end()) errors.push_back(error);
+  }
+}
+
 Workload workload_of(const PlanChoices& choices, Errors& errors) {
   Workload workload;
   workload.recipe = choices.recipe.value_or("");

@@ -47,6 +47,9 @@ Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& l
 /// What can be said of a request, some of whose choices could not be read.
 Errors check_request(const PlanRequest& request, const std::string& library);
 
+/// Adds the errors that are not there yet: several requests may have the same ones.
+void add_once(Errors& errors, const Errors& more);
+
 /// Recipe, sizes, what is trained. Adds what is wrong with them to `errors`.
 Workload workload_of(const PlanChoices& choices, Errors& errors);
 

@@ -415,16 +415,14 @@ Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const 
 
 }  // namespace
 
-Result<MemoryAnswer> ask_memory(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
-                                const Space& space, const SearchOptions& options) {
+Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                              const Space& space) {
   FSDP_TRY(Ground ground, ground_of(spec, workload, cluster, space));
   FSDP_TRY(Families families, families_for(whole(ground.space), ground.model(), cluster));
   const PredictorOf predictor_of = ground.predictor_of();
-  Attempt attempt(ground.space, std::move(families), predictor_of, options);
-  if (attempt.limit.within.families.empty()) return MemoryAnswer{};
-  const bool fits = attempt.has_fitting(budget_of(cluster), options);
-  if (is_stopped(options)) return stopped();
-  return MemoryAnswer{fits, attempt.memory.least()};
+  const SearchOptions nobody_stops;
+  Attempt attempt(ground.space, std::move(families), predictor_of, nobody_stops);
+  return !attempt.limit.within.families.empty() && attempt.has_fitting(budget_of(cluster), nobody_stops);
 }
 
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,

@@ -136,14 +136,9 @@ struct SearchOptions {
 Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, const Cluster& cluster, const Space& space,
                             const SearchOptions& options = {});
 
-/// What memory alone says of a space.
-struct MemoryAnswer {
-  bool fits = false;  ///< Some plan of the whole space (planner/space.h) does.
-  Bytes least;        ///< Device peak and safety margin of the smallest plan that was predicted on the way.
-};
-
-/// Whether anything fits, which is decided without a step time: proven either way. Errors: as those of search.
-Result<MemoryAnswer> ask_memory(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
-                                const Space& space, const SearchOptions& options = {});
+/// Whether some plan of the whole space (planner/space.h) fits, which memory alone decides: proven either way. Errors:
+/// as those of search.
+Result<bool> has_fitting_plan(const ModelSpec& spec, const Workload& workload, const Cluster& cluster,
+                              const Space& space);
 
 }  // namespace fsdp::planner

@@ -66,16 +66,6 @@ std::optional<Error> other_titan_code(const Plan& plan, const Model&) {
                "Plan with --flavor torchtitan."};
 }
 
-std::optional<Error> titan_not_sharded(const Plan& plan, const Model&) {
-  if (plan.mesh.shard > 1) return std::nullopt;
-  return Error{"/mesh", "Nothing is sharded; torchtitan has no FSDP2 without shards.",
-               "Plan with --strategy FULL_SHARD."};
-}
-
-void titan_shard_over_all(Plan& plan, const Model&) {
-  if (plan.mesh.world_size() > 1) plan.mesh = {1, plan.mesh.world_size()};
-}
-
 std::optional<Error> other_titan_units(const Plan& plan, const Model& model) {
   if (!torchtitan_model_of(model)) return std::nullopt;
   for (const std::string_view reshard : {"default", "always", "never"}) {
@@ -166,7 +156,7 @@ constexpr Limit kLimitsOfTorchtitan[] = {
     {no_flavor, nullptr, true},
     {other_titan_code, nullptr},
     {titan_frozen, nullptr},
-    {titan_not_sharded, titan_shard_over_all},
+    {[](const Plan& plan, const Model&) { return not_sharded(plan, "torchtitan"); }, shard_over_all},
     {other_titan_units, wrap_as_titan},
     {other_titan_precision, mix_as_titan},
     {other_titan_checkpointing, checkpoint_as_titan},

@@ -26,6 +26,11 @@ std::span<const Limit> limits_of_torchtitan();
 /// Of every trainer: PyTorch's own optimizers, and its own order of gathering.
 std::span<const Limit> limits_of_all();
 
+/// What a plan without shards is told; `program`: "accelerate".
+std::optional<Error> not_sharded(const Plan& plan, std::string_view program);
+/// One shard on each GPU.
+void shard_over_all(Plan& plan, const Model& model);
+
 /// Whether full checkpointing of all blocks, or none, is what the plan says. Else what it says, for a trainer that
 /// `recomputes` so.
 std::optional<Error> not_all_blocks(const Plan& plan, const Model& model);

@@ -83,6 +83,16 @@ std::span<const Limit> limits_of_all() {
   return kLimitsOfAll;
 }
 
+std::optional<Error> not_sharded(const Plan& plan, std::string_view program) {
+  if (plan.mesh.shard > 1) return std::nullopt;
+  return Error{"/mesh", fmt::format("Nothing is sharded; {} has no FSDP2 without shards.", program),
+               "Plan with --strategy FULL_SHARD."};
+}
+
+void shard_over_all(Plan& plan, const Model&) {
+  if (plan.mesh.world_size() > 1) plan.mesh = {1, plan.mesh.world_size()};
+}
+
 std::optional<Error> not_all_blocks(const Plan& plan, const Model& model) {
   const auto& entries = plan.checkpointing.entries;
   std::set<std::string> blocks;

@@ -27,7 +27,7 @@ std::vector<Duty> duties_of_loop(const TrainerConfig& config) {
   duties.emplace_back("optimizer", fmt::format("{}(model.parameters(), {})", python_optimizer(plan.optimizer),
                                                python_optimizer_options(plan.optimizer)));
   duties.emplace_back("prepare", "model and optimizer in one call of accelerator.prepare");
-  duties.emplace_back("micro-batch", sizes_of(plan) + " on each GPU");
+  duties.emplace_back("micro-batch", sizes_of(plan.dimensions) + " on each GPU");
   if (plan.accumulation > 1) {
     duties.emplace_back(
         "accumulation",
@@ -69,8 +69,7 @@ std::string accelerate_yaml(const TrainerConfig& config) {
   for (std::string& line : lines_of("What this file cannot say, and the script must:", duties_of_loop(config))) {
     notes.push_back(std::move(line));
   }
-  std::vector<std::string> lines;
-  for (const std::string& note : notes) lines.push_back(note.empty() ? "#" : "# " + note);
+  std::vector<std::string> lines = as_comments(notes);
   lines.insert(lines.end(), {"compute_environment: LOCAL_MACHINE", "distributed_type: FSDP",
                              fmt::format("num_machines: {}", config.cluster.nodes),
                              fmt::format("num_processes: {}  # on all machines together", plan.mesh.world_size()),

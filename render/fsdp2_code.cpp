@@ -85,7 +85,7 @@ class CodeWriter {
     std::string text =
         fmt::format("A step takes {} of {} on each GPU",
                     plan_.accumulation == 1 ? "one micro-batch" : fmt::format("{} micro-batches", plan_.accumulation),
-                    sizes_of(plan_));
+                    sizes_of(plan_.dimensions));
     if (plan_.accumulation > 1 && !plan_.sync_every_micro_batch) {
       text += ";\nmodel.set_requires_gradient_sync(False) before all but the last of them";
     }

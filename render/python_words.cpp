@@ -29,10 +29,10 @@ std::string python_optimizer_options(const Optimizer& optimizer) {
   return options;
 }
 
-std::string sizes_of(const Plan& plan) {
+std::string sizes_of(const std::vector<Dimension>& dimensions) {
   std::string sizes;
-  for (const Dimension& size : plan.dimensions) {
-    sizes += fmt::format("{}{} {:g}", sizes.empty() ? "" : ", ", size.name, size.value);
+  for (const Dimension& size : dimensions) {
+    sizes += fmt::format("{}{} {}", sizes.empty() ? "" : ", ", size.name, size.value);
   }
   return sizes;
 }

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/plan/plan.h"
 
@@ -20,6 +21,6 @@ std::string python_optimizer(const Optimizer& optimizer);
 std::string python_optimizer_options(const Optimizer& optimizer);
 
 /// "batch 4, seq 256".
-std::string sizes_of(const Plan& plan);
+std::string sizes_of(const std::vector<Dimension>& dimensions);
 
 }  // namespace fsdp::planner

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "render/python_words.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {
@@ -34,14 +35,10 @@ Table terms_of(const CaptureCheck& check) {
   return table;
 }
 
-std::string sizes_of(const ModelSpec& spec) {
+std::string points_of(const ModelSpec& spec) {
   std::string text;
   for (const Model& point : spec.captured->points) {
-    std::string sizes;
-    for (const Dimension& size : point.dimensions) {
-      sizes += fmt::format("{}{} {:.0f}", sizes.empty() ? "" : ", ", size.name, size.value);
-    }
-    text += (text.empty() ? "" : "; ") + sizes;
+    text += (text.empty() ? "" : "; ") + sizes_of(point.dimensions);
   }
   return text;
 }
@@ -98,7 +95,7 @@ void add_check(Document& document, const CaptureCheck& check) {
 Document document_of(const ModelSpec& spec, const CaptureCheck& check, const std::string& target, Seconds seconds) {
   const bool is_good = check.holds();
   Document result = {verdict_of(is_good, target), model_of(spec),
-                     Entry{"recorded", {precisions_of(spec.captured->points.front()), sizes_of(spec)}},
+                     Entry{"recorded", {precisions_of(spec.captured->points.front()), points_of(spec)}},
                      Entry{"took", {fmt::format("{:.1f} s", seconds.count())}}};
   add_check(result, check);
   for (const std::string& note : spec.notes) result.push_back(Entry{"limit", {note}, Style::Warning});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "render/choice_words.h"
@@ -20,12 +21,6 @@ Cell cell_of(const LargestSize& size, End end) {
   if (size.size == 0) return {"-", exact};
   if (!size.is_last) return {grouped(size.size), exact};
   return {end == End::Positions ? "all " + grouped(size.size) : grouped(size.size) + " or more", exact};
-}
-
-bool trains(const FitRow& row) {
-  const auto fits = [](const LargestSize& size) { return size.size > 0; };
-  return std::any_of(row.micro_batch.begin(), row.micro_batch.end(), fits) ||
-         std::any_of(row.sequence.begin(), row.sequence.end(), fits);
 }
 
 bool has_sequences(const FitTable& table) {
@@ -64,12 +59,12 @@ std::string of_tokens(const FitTable& table) {
 
 /// The verdict of one machine, or of all.
 Entry verdict_of(const FitTable& table) {
-  const auto num_training = std::count_if(table.rows.begin(), table.rows.end(), trains);
+  const auto num_training = std::count_if(table.rows.begin(), table.rows.end(), std::mem_fn(&FitRow::trains));
   const Style style = num_training > 0 ? Style::Good : Style::Bad;
   const std::string label = num_training > 0 ? "FITS" : "DOES NOT FIT";
   if (table.rows.size() > 1) {
     std::string smallest;
-    const auto first = std::find_if(table.rows.begin(), table.rows.end(), trains);
+    const auto first = std::find_if(table.rows.begin(), table.rows.end(), std::mem_fn(&FitRow::trains));
     if (first != table.rows.end()) smallest = fmt::format("; the smallest is {}", first->machine);
     return {label,
             {fmt::format("{} can be trained on {} of {} machines{}.", table.model, num_training, table.rows.size(),

@@ -55,24 +55,13 @@ std::vector<std::string> checkpointing_of(const Checkpointing& given) {
   return lines;
 }
 
-std::string torchtitan_command(const TrainerConfig& config) {
-  std::string command = fmt::format("{}torchrun --nproc-per-node {} ", environment_of(config.said.plan),
-                                    config.said.plan.mesh.world_size() / config.cluster.nodes);
-  if (config.cluster.nodes > 1) {
-    command += fmt::format("--nnodes {} --node-rank RANK --master-addr HOST ", config.cluster.nodes);
-  }
-  return command + "-m torchtitan.train --job.config_file FILE";
-}
-
 }  // namespace
 
 std::string torchtitan_toml(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   const std::optional<TorchtitanModel> named = torchtitan_model_of(config.model);
-  std::vector<std::string> lines;
-  for (const std::string& note : opening_of(Trainer::Torchtitan, config, torchtitan_command(config))) {
-    lines.push_back(note.empty() ? "#" : "# " + note);
-  }
+  std::vector<std::string> lines = as_comments(
+      opening_of(Trainer::Torchtitan, config, torchrun_of(config, "-m torchtitan.train --job.config_file FILE")));
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   add({"#",
        "# Its keys were checked against torchtitan's source; torchtitan has not run it. The data set, the tokenizer",

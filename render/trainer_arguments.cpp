@@ -25,15 +25,6 @@ std::string truth(bool is_true) {
   return is_true ? "True" : "False";
 }
 
-std::string torchrun_of(const TrainerConfig& config) {
-  std::string command = fmt::format("{}torchrun --nproc-per-node {} ", environment_of(config.said.plan),
-                                    config.said.plan.mesh.world_size() / config.cluster.nodes);
-  if (config.cluster.nodes > 1) {
-    command += fmt::format("--nnodes {} --node-rank RANK --master-addr HOST ", config.cluster.nodes);
-  }
-  return command + "train.py";
-}
-
 std::vector<Duty> duties_of_script(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   std::vector<Duty> duties = duties_of_model(config);
@@ -44,7 +35,8 @@ std::vector<Duty> duties_of_script(const TrainerConfig& config) {
   }
   duties.emplace_back("trainer",
                       fmt::format("Trainer(model, training_arguments(\"output\"), train_dataset=...{})", more));
-  duties.emplace_back("micro-batch", sizes_of(plan) + " on each GPU; the data decides all sizes but the batch");
+  duties.emplace_back("micro-batch",
+                      sizes_of(plan.dimensions) + " on each GPU; the data decides all sizes but the batch");
   if (!plan.checkpointing.entries.empty()) {
     duties.emplace_back("warning", "that gradient_checkpointing gathers again is about FSDP1; FSDP2 does not");
   }
@@ -110,7 +102,7 @@ std::vector<std::string> argument_lines(const TrainerConfig& config) {
 }  // namespace
 
 std::string trainer_python(const TrainerConfig& config) {
-  std::vector<std::string> lines = opening_of(Trainer::Transformers, config, torchrun_of(config));
+  std::vector<std::string> lines = opening_of(Trainer::Transformers, config, torchrun_of(config, "train.py"));
   lines.front().insert(0, R"(""")");
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   add(lines_of("What these arguments cannot say, and the script must:", duties_of_script(config)));

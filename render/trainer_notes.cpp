@@ -69,6 +69,21 @@ std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   return duties;
 }
 
+std::vector<std::string> as_comments(const std::vector<std::string>& lines) {
+  std::vector<std::string> comments;
+  for (const std::string& line : lines) comments.push_back(line.empty() ? "#" : "# " + line);
+  return comments;
+}
+
+std::string torchrun_of(const TrainerConfig& config, std::string_view program) {
+  std::string command = fmt::format("{}torchrun --nproc-per-node {} ", environment_of(config.said.plan),
+                                    config.said.plan.mesh.world_size() / config.cluster.nodes);
+  if (config.cluster.nodes > 1) {
+    command += fmt::format("--nnodes {} --node-rank RANK --master-addr HOST ", config.cluster.nodes);
+  }
+  return command.append(program);
+}
+
 std::string environment_of(const Plan& plan) {
   if (plan.runtime.allocator_settings.empty()) return "";
   return fmt::format("PYTORCH_ALLOC_CONF={} ", plan.runtime.allocator_settings);

@@ -19,16 +19,6 @@ MemoryPeaks unknown_peaks() {
   return {Bytes(-1), Bytes(-1), Bytes(-1), Bytes(-1)};
 }
 
-bool fits(const RehearsalRecord& record) {
-  return record.end != "out_of_memory";
-}
-
-/// Which of two ranks is told of.
-bool needs_more(const RehearsalRecord& a, const RehearsalRecord& b) {
-  if (fits(a) != fits(b)) return !fits(a);
-  return a.memory.peaks.device > b.memory.peaks.device;
-}
-
 std::vector<DeviceTerm> terms_of(const RehearsalRecord& record) {
   const MemoryPeaks& peaks = record.memory.peaks;
   return {{"reserved by PyTorch's allocator", peaks.reserved, Provenance::Measured,
@@ -69,27 +59,18 @@ Result<std::vector<RehearsalRecord>> read_measured(const std::string& folder) {
   return records;
 }
 
-StepReport report_of(const MeasuredJob& job, const std::vector<RehearsalRecord>& records) {
-  const RehearsalRecord& record = *std::min_element(records.begin(), records.end(), needs_more);
-  StepReport report{.kind = "measured", .runtime = "pytorch"};
-  report.runtime_version = record.seen.torch.substr(0, record.seen.torch.find('+'));
+StepReport report_of(const MeasuredJob& job, const RehearsalRecord& record) {
+  StepReport report = report_of(record);
+  report.runtime = "pytorch";
   const std::string script = read_launch(job.command).script;
   report.model = script.substr(script.rfind('/') + 1);
-  report.parameters = record.parameters;
-  report.trainable_parameters = record.trainable_parameters;
-  report.receives_gradient_parameters = -1;
-  report.buffers = Bytes(-1);
   report.gpu = record.gpu.empty() ? "CPU" : record.gpu;
-  report.gpus_per_node = std::min(record.job.local_world_size, record.job.world_size);
-  report.nodes = (record.job.world_size + report.gpus_per_node - 1) / report.gpus_per_node;
-  report.memory = record.memory;
   if (record.gpu.empty()) {
     report.memory.peaks = unknown_peaks();
+    report.verdict = Verdict::Unknown;
   } else {
     report.memory.device_terms = terms_of(record);
-    report.verdict = fits(record) ? Verdict::Fits : Verdict::DoesNotFit;
   }
-  report.traffic = traffic_of(record);
   report.time.step = record.step;
   report.time.exposed_communication = record.exposed_communication;
   return report;

@@ -28,8 +28,8 @@ std::vector<std::pair<std::string, std::string>> measured_environment(const Meas
 /// What the ranks of this machine wrote, by rank; none where nothing trained. Error: a record that cannot be read.
 Result<std::vector<RehearsalRecord>> read_measured(const std::string& folder);
 
-/// The report of the rank that needs most: memory where it has a GPU, -1 elsewhere; the collectives of one step, and
-/// the median time of a step. REQUIRES: at least one record.
-StepReport report_of(const MeasuredJob& job, const std::vector<RehearsalRecord>& records);
+/// The report of a rank: memory where it has a GPU, -1 elsewhere; the collectives of one step, and the median time of a
+/// step.
+StepReport report_of(const MeasuredJob& job, const RehearsalRecord& record);
 
 }  // namespace fsdp::planner

@@ -208,6 +208,15 @@ void check_version(ObjectReader& object) {
 
 }  // namespace
 
+bool fits(const RehearsalRecord& record) {
+  return record.end != "out_of_memory";
+}
+
+bool needs_more(const RehearsalRecord& a, const RehearsalRecord& b) {
+  if (fits(a) != fits(b)) return !fits(a);
+  return a.memory.peaks.device > b.memory.peaks.device;
+}
+
 Result<RehearsalRecord> read_record(const JsonDocument& document) {
   JsonErrors errors(document);
   RehearsalRecord record;

@@ -49,6 +49,11 @@ struct RehearsalRecord {
   bool operator==(const RehearsalRecord&) const = default;
 };
 
+/// Whether the process did not run out of device memory.
+bool fits(const RehearsalRecord& record);
+/// Which of two results is worse: the one that does not fit, or needs more of the device.
+bool needs_more(const RehearsalRecord& a, const RehearsalRecord& b);
+
 /// Error: everything that is wrong with the record. Keys that are not known are left alone.
 Result<RehearsalRecord> read_record(const JsonDocument& document);
 

@@ -20,16 +20,6 @@ namespace fsdp::planner {
 
 namespace {
 
-bool fits(const RankRun& run) {
-  return run.record->end != "out_of_memory";
-}
-
-/// Which of two results is worse.
-bool needs_more(const RankRun& a, const RankRun& b) {
-  if (fits(a) != fits(b)) return !fits(a);
-  return a.record->memory.peaks.device > b.record->memory.peaks.device;
-}
-
 void widen(PeakRange& range, Bytes value, bool is_first) {
   range.low = is_first ? value : std::min(range.low, value);
   range.high = is_first ? value : std::max(range.high, value);
@@ -42,7 +32,7 @@ std::vector<RehearsedRank> rows_of(const std::vector<RankRun>& runs) {
     const auto [place, is_first] = rows.try_emplace(run.job.rank, RehearsedRank{.rank = run.job.rank});
     RehearsedRank& row = place->second;
     const MemoryPeaks& peaks = run.record->memory.peaks;
-    row.fits = row.fits && fits(run);
+    row.fits = row.fits && fits(*run.record);
     row.allocated = std::max(row.allocated, peaks.allocated);
     widen(row.reserved, peaks.reserved, is_first);
     widen(row.device, peaks.device, is_first);
@@ -55,8 +45,9 @@ std::vector<RehearsedRank> rows_of(const std::vector<RankRun>& runs) {
 /// True when some rank fits at one bound and not at the other.
 bool does_timing_decide(const std::vector<RankRun>& runs) {
   return std::any_of(runs.begin(), runs.end(), [&](const RankRun& a) {
-    return std::any_of(runs.begin(), runs.end(),
-                       [&](const RankRun& b) { return a.job.rank == b.job.rank && fits(a) != fits(b); });
+    return std::any_of(runs.begin(), runs.end(), [&](const RankRun& b) {
+      return a.job.rank == b.job.rank && fits(*a.record) != fits(*b.record);
+    });
   });
 }
 
@@ -105,19 +96,6 @@ Bytes sent_by(const Collective& collective) {
   return simulator::ring_bytes_sent(collective.kind, collective.payload, static_cast<int>(collective.group_size));
 }
 
-/// What is to be said when the launcher started another number of ranks than the machines were put together for.
-void note_other_world(const RehearsalSettings& settings, const RecordedJob& job, StepReport& report) {
-  if (settings.nccl.empty() || job.world_size == world_size(settings.cluster) || job.world_size == 1) return;
-  const bool is_charged = std::any_of(settings.nccl.begin(), settings.nccl.end(),
-                                      [&](const CommunicatorMemory& each) { return each.ranks == job.world_size; });
-  if (is_charged) return;
-  report.assumptions.push_back(
-      fmt::format("NCCL's buffers are those of communicators of up to {}, not {}: give --gpus and --nodes.",
-                  counted(settings.nccl.back().ranks, "rank"), job.world_size));
-}
-
-}  // namespace
-
 TrafficReport traffic_of(const RehearsalRecord& record) {
   TrafficReport traffic;
   traffic.collectives = record.collectives;
@@ -134,28 +112,48 @@ TrafficReport traffic_of(const RehearsalRecord& record) {
   return traffic;
 }
 
-StepReport measured_report(const RehearsalSettings& settings, const std::vector<RankRun>& runs) {
-  assert(!runs.empty());
-  const RankRun& worst = *std::min_element(runs.begin(), runs.end(), needs_more);
-  const RehearsalRecord& record = *worst.record;
+/// What is to be said when the launcher started another number of ranks than the machines were put together for.
+void note_other_world(const RehearsalSettings& settings, const RecordedJob& job, StepReport& report) {
+  if (settings.nccl.empty() || job.world_size == world_size(settings.cluster) || job.world_size == 1) return;
+  const bool is_charged = std::any_of(settings.nccl.begin(), settings.nccl.end(),
+                                      [&](const CommunicatorMemory& each) { return each.ranks == job.world_size; });
+  if (is_charged) return;
+  report.assumptions.push_back(
+      fmt::format("NCCL's buffers are those of communicators of up to {}, not {}: give --gpus and --nodes.",
+                  counted(settings.nccl.back().ranks, "rank"), job.world_size));
+}
 
-  StepReport report{.kind = "measured", .runtime = runtime_of(record.seen)};
+}  // namespace
+
+StepReport report_of(const RehearsalRecord& record) {
+  StepReport report{.kind = "measured"};
   report.runtime_version = record.seen.torch.substr(0, record.seen.torch.find('+'));
-  report.model = model_of(record.seen, settings.launch);
   report.parameters = record.parameters;
   report.trainable_parameters = record.trainable_parameters;
   report.receives_gradient_parameters = -1;
   report.buffers = Bytes(-1);
-  report.gpu = settings.cluster.gpu.name;
   report.gpus_per_node = std::min(record.job.local_world_size, record.job.world_size);
   report.nodes = (record.job.world_size + report.gpus_per_node - 1) / report.gpus_per_node;
+  report.memory = record.memory;
+  report.traffic = traffic_of(record);
+  report.verdict = fits(record) ? Verdict::Fits : Verdict::DoesNotFit;
+  return report;
+}
+
+StepReport measured_report(const RehearsalSettings& settings, const std::vector<RankRun>& runs) {
+  assert(!runs.empty());
+  const RankRun& worst = *std::min_element(
+      runs.begin(), runs.end(), [](const RankRun& a, const RankRun& b) { return needs_more(*a.record, *b.record); });
+  const RehearsalRecord& record = *worst.record;
+
+  StepReport report = report_of(record);
+  report.runtime = runtime_of(record.seen);
+  report.model = model_of(record.seen, settings.launch);
+  report.gpu = settings.cluster.gpu.name;
   report.assumptions = settings.assumptions;
   note_other_world(settings, record.job, report);
-
-  report.memory = record.memory;
   report.memory.budget = settings.cluster.gpu.usable_memory.value;
   report.memory.device_terms = device_terms(settings, record);
-  report.traffic = traffic_of(record);
 
   Rehearsal seen = record.seen;
   seen.warnings.insert(seen.warnings.end(), worst.writes.begin(), worst.writes.end());
@@ -166,7 +164,6 @@ StepReport measured_report(const RehearsalSettings& settings, const std::vector<
   seen.ranks = rows_of(runs);
   seen.timing_decides = does_timing_decide(runs);
   seen.both_bounds = runs.size() > seen.ranks.size();
-  report.verdict = fits(worst) ? Verdict::Fits : Verdict::DoesNotFit;
   report.rehearsal = std::move(seen);
   return report;
 }

@@ -292,19 +292,11 @@ namespace {
 
 /// A number where the column has numbers; null where there is none.
 void write_exact(JsonWriter& writer, const Column& column, const Cell& cell) {
-  const auto integer = parse_integer(cell.exact);
-  const auto real = parse_number(cell.exact);
-  if (!column.numeric) {
-    writer.member(column.name, cell.exact);
-  } else if (cell.exact.empty()) {
-    writer.member(column.name, nullptr);
-  } else if (integer) {
-    writer.member(column.name, *integer);
-  } else if (real) {
-    writer.member(column.name, *real);
-  } else {
-    writer.member(column.name, cell.exact);
-  }
+  if (!column.numeric) return writer.member(column.name, cell.exact);
+  if (cell.exact.empty()) return writer.member(column.name, nullptr);
+  if (const auto integer = parse_integer(cell.exact)) return writer.member(column.name, *integer);
+  if (const auto real = parse_number(cell.exact)) return writer.member(column.name, *real);
+  writer.member(column.name, cell.exact);
 }
 
 }  // namespace

@@ -51,6 +51,10 @@ void HfConfigReader::alias(std::string_view key, std::string_view other) {
   }
 }
 
+void HfConfigReader::aliases(std::initializer_list<std::array<std::string_view, 2>> pairs) {
+  for (const auto& [key, other] : pairs) alias(key, other);
+}
+
 const JsonValue* HfConfigReader::find(std::string_view key) {
   asked_.push_back(key);
   const JsonValue* value = object_.find(key);

@@ -35,6 +35,7 @@ class HfConfigReader {
 
   /// The other name that a key may have: transformers' attribute_map. Where both are given they must agree.
   void alias(std::string_view key, std::string_view other);
+  void aliases(std::initializer_list<std::array<std::string_view, 2>> pairs);
 
   /// An integer of 1 to `most`.
   std::int64_t size(std::string_view key, std::int64_t otherwise, std::int64_t most = kLargestConfigSize);

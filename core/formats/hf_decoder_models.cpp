@@ -270,10 +270,7 @@ void write_attention(JsonWriter& json, const Decoder& model, std::int64_t first,
     json.member("sliding_window", windows.front());
     return;
   }
-  json.key("per_layer");
-  json.begin_object(JsonLayout::OneLine);
-  json.member("sliding_window", windows);
-  json.end_object();
+  nested_member(json, "per_layer", "sliding_window", windows);
 }
 
 void write_dense_layer(JsonWriter& json, const Decoder& model, std::int64_t first, std::int64_t last) {
@@ -367,12 +364,16 @@ bool from_layer(std::int64_t layer, std::int64_t first) {
   return layer >= first;
 }
 
+void read_qwen_windows(HfConfigReader& config, Decoder& model) {
+  const auto window = read_switched_window(config);
+  read_layer_types(config, window, model, from_layer, config.count("max_window_layers", 28));
+}
+
 std::string qwen2(HfConfigReader& config, Target& target) {
   Decoder model = read_decoder(config, kQwen2);
   read_activation(config, "hidden_act", "silu", model);
   model.qkv_bias = true;
-  const auto window = read_switched_window(config);
-  read_layer_types(config, window, model, from_layer, config.count("max_window_layers", 28));
+  read_qwen_windows(config, model);
   return spec_of_decoder(model, target);
 }
 
@@ -381,8 +382,7 @@ std::string qwen3(HfConfigReader& config, Target& target) {
   read_activation(config, "hidden_act", "silu", model);
   model.qk_norm = true;
   model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
-  const auto window = read_switched_window(config);
-  read_layer_types(config, window, model, from_layer, config.count("max_window_layers", 28));
+  read_qwen_windows(config, model);
   return spec_of_decoder(model, target);
 }
 
@@ -454,13 +454,10 @@ std::string qwen3_moe(HfConfigReader& config, Target& target) {
 // ---- GPT-2.
 
 std::string gpt2(HfConfigReader& config, Target& target) {
-  for (const auto& [key, other] :
-       std::initializer_list<std::array<std::string_view, 2>>{{"n_embd", "hidden_size"},
-                                                              {"n_positions", "max_position_embeddings"},
-                                                              {"n_head", "num_attention_heads"},
-                                                              {"n_layer", "num_hidden_layers"}}) {
-    config.alias(key, other);
-  }
+  config.aliases({{"n_embd", "hidden_size"},
+                  {"n_positions", "max_position_embeddings"},
+                  {"n_head", "num_attention_heads"},
+                  {"n_layer", "num_hidden_layers"}});
   const std::int64_t vocab_size = config.size("vocab_size", 50257);
   const std::int64_t positions = config.size("n_positions", 1024);
   const std::int64_t width = config.size("n_embd", 768);

@@ -121,13 +121,10 @@ struct T5 {
 };
 
 T5 read_t5(HfConfigReader& config) {
-  for (const auto& [key, other] :
-       std::initializer_list<std::array<std::string_view, 2>>{{"d_model", "hidden_size"},
-                                                              {"num_heads", "num_attention_heads"},
-                                                              {"num_layers", "num_hidden_layers"},
-                                                              {"d_kv", "head_dim"}}) {
-    config.alias(key, other);
-  }
+  config.aliases({{"d_model", "hidden_size"},
+                  {"num_heads", "num_attention_heads"},
+                  {"num_layers", "num_hidden_layers"},
+                  {"d_kv", "head_dim"}});
   T5 model;
   model.vocab_size = config.size("vocab_size", 32128);
   model.width = config.size("d_model", 512);
@@ -160,12 +157,9 @@ void write_t5_stack(HfSpecText& spec, const T5& model, std::string_view stack, s
     json.member("relative_attention_max_distance", model.distance);
     json.member("norm_eps", model.eps);
     json.member("dropout", model.dropout);
-    json.key("per_layer");
-    json.begin_object(JsonLayout::OneLine);
     std::vector<std::int64_t> buckets(static_cast<std::size_t>(layers), 0);
     buckets.front() = model.buckets;
-    json.member("relative_attention_buckets", buckets);
-    json.end_object();
+    nested_member(json, "per_layer", "relative_attention_buckets", buckets);
   });
 }
 
@@ -185,10 +179,7 @@ void write_t5_norm(HfSpecText& spec, const T5& model, std::string_view stack, bo
     json.member("eps", model.eps);
     if (decoder || model.dropout > 0) return;
     // Nothing behind it gives the encoder's output its name.
-    json.key("outputs");
-    json.begin_object(JsonLayout::OneLine);
-    json.member("hidden", "encoder_hidden");
-    json.end_object();
+    nested_member(json, "outputs", "hidden", "encoder_hidden");
   };
   spec.module(fmt::format("{}.final_layer_norm", stack), "rms_norm", options, "T5LayerNorm");
 }
@@ -199,10 +190,7 @@ void write_t5_modules(HfSpecText& spec, const T5& model) {
       json.member("vocab_size", model.vocab_size);
       json.member("hidden_size", model.width);
       if (renamed.empty()) return;
-      json.key("inputs");
-      json.begin_object(JsonLayout::OneLine);
-      json.member("input_ids", renamed);
-      json.end_object();
+      nested_member(json, "inputs", "input_ids", renamed);
     });
   };
   table("");
@@ -320,10 +308,7 @@ std::string whisper(HfConfigReader& config, Target& target) {
          model.encoder_size);
   spec.module("model.encoder.layer_norm", "layer_norm", [](JsonWriter& json) {
     json.member("eps", 1e-5);
-    json.key("outputs");
-    json.begin_object(JsonLayout::OneLine);
-    json.member("hidden", "encoder_hidden");
-    json.end_object();
+    nested_member(json, "outputs", "hidden", "encoder_hidden");
   });
   spec.module("model.decoder", "whisper_decoder_embedding", [&](JsonWriter& json) {
     json.member("vocab_size", model.vocab_size);

@@ -49,6 +49,15 @@ class HfSpecText {
   JsonWriter json_;
 };
 
+/// "key": {"name": value}, on one line.
+template <class T>
+void nested_member(JsonWriter& json, std::string_view key, std::string_view name, const T& value) {
+  json.key(key);
+  json.begin_object(JsonLayout::OneLine);
+  json.member(name, value);
+  json.end_object();
+}
+
 /// "model.layers.{0..31}"; "model.layers.{3..3}" of one.
 std::string repeated_name(std::string_view stack, std::int64_t first, std::int64_t last);
 

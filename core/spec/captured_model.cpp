@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/spec/dimensions.h"
 #include "core/spec/trainable_patterns.h"
@@ -87,6 +88,12 @@ Result<Model> captured_point(const ModelSpec& spec, const Workload& workload) {
 
 std::int64_t batch_of(const Model& point) {
   return static_cast<std::int64_t>(find_dimension(point.dimensions, "batch")->value);
+}
+
+std::vector<std::int64_t> batches_of(const CapturedModel& captured) {
+  std::set<std::int64_t> batches;
+  for (const Model& point : captured.points) batches.insert(batch_of(point));
+  return {batches.begin(), batches.end()};
 }
 
 bool can_checkpoint(const Model& model, Dtype activation) {

@@ -43,6 +43,9 @@ Result<Model> captured_point(const ModelSpec& spec, const Workload& workload);
 /// Samples of a micro-batch. REQUIRES: a point of a capture.
 std::int64_t batch_of(const Model& point);
 
+/// The micro-batches that were captured, ascending.
+std::vector<std::int64_t> batches_of(const CapturedModel& captured);
+
 /// Whether every block that can be checkpointed was recorded so in this precision.
 bool can_checkpoint(const Model& model, Dtype activation);
 

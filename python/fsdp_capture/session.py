@@ -22,6 +22,7 @@ from fsdp_capture.unwrapped import Unwrapped
 from fsdp_rehearsal.guard import warnings
 from fsdp_rehearsal.modules import held
 from fsdp_rehearsal.switches import convert, turn_off_caches
+from fsdp_rehearsal.whole_files import write_whole
 
 _WARM_UP = 2
 _LARGE = 64 << 20
@@ -280,11 +281,7 @@ class Session:
 
     def _write(self, model: dict[str, Any]) -> None:
         self._is_written = True
-        unfinished = f"{self._path}.{os.getpid()}.part"
-        with open(unfinished, "w", encoding="utf-8") as out:
-            json.dump(model, out, separators=(",", ":"))
-            out.write("\n")
-        os.replace(unfinished, self._path)
+        write_whole(self._path, (json.dumps(model, separators=(",", ":")) + "\n").encode())
 
     def _fail(self, sentence: str, stop: bool) -> None:
         self._write({"format_version": "1.0", "kind": "captured_model", "error": sentence})

@@ -29,7 +29,7 @@ def start() -> None:
     meter = job.meter = machine.meter(job.began)
     phases = job.phases = Phases(meter, history, machine)
     counted = job.steps = Steps(meter, phases, history, steps, job.stop)
-    profiled = job.profiled = ProfiledStep(lambda: counted.done)
+    profiled = job.profiled = ProfiledStep()
     counted.at_end.append(profiled.step_ends)
     counted.at_end.append(job.step_ends)
     job.faults = Faults(job.finish)

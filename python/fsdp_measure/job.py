@@ -9,7 +9,6 @@ import sys
 import time
 from typing import Any, Optional
 
-from fsdp_measure.machine import gpu
 from fsdp_measure.profiled_step import ProfiledStep
 from fsdp_rehearsal import environment, memory, sizes
 from fsdp_rehearsal.apply_plan import ApplyPlan
@@ -18,6 +17,7 @@ from fsdp_rehearsal.guard import failed, guarded, warn, warnings
 from fsdp_rehearsal.meter import Meter
 from fsdp_rehearsal.phases import Phases
 from fsdp_rehearsal.steps import Steps
+from fsdp_rehearsal.whole_files import write_whole
 
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
 
@@ -55,6 +55,7 @@ class Job:
             trains = torch.is_grad_enabled() and any(p.requires_grad for p in called.parameters())
             if trains and self.phases.phase == "initialization":
                 handle.remove()
+                self._note_rank()
                 self._roots.append(called)
                 self.phases.enter("forward")
 
@@ -62,7 +63,6 @@ class Job:
 
     def step_ends(self) -> None:
         self._ends.append(time.perf_counter())
-        self._path()  # while the process group says which rank this is: scripts that start their ranks themselves name it there
 
     def stop(self) -> None:
         """Ends the process after the steps that were asked for; all ranks come here after the same one."""
@@ -103,10 +103,13 @@ class Job:
         failed_early = self._is_started_as_rank() and self.faults.exception is not None
         return failed_early and not os.path.exists(self._path())
 
-    def _path(self) -> str:
+    def _note_rank(self) -> None:
+        """Scripts that start their ranks themselves name it to the process group alone, which is gone at the end."""
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             self._rank = str(distributed.get_rank())
+
+    def _path(self) -> str:
         return f"{self._folder}/rank-{self._rank}.json"
 
     def _write(self, why: str) -> None:
@@ -119,14 +122,8 @@ class Job:
             contents = self._contents(why)
         except Exception as error:
             failed("The run as a whole", error)
-            contents = {"format_version": "1.0", "end": self._end(why), "warnings": warnings}
-        unfinished = f"{self._folder}/{os.getpid()}.part"
-        with open(unfinished, "w", encoding="utf-8") as out:
-            json.dump(contents, out, default=str)
-        os.replace(unfinished, self._path())
-
-    def _end(self, why: str) -> dict[str, Any]:
-        return {"why": why, "exception": self.faults.exception, "exit_status": self.faults.exit_status}
+            contents = {"format_version": "1.0", "end": self.faults.end(why), "warnings": warnings}
+        write_whole(self._path(), json.dumps(contents, default=str).encode())
 
     def _contents(self, why: str) -> dict[str, Any]:
         self.meter.cut("end")
@@ -136,13 +133,13 @@ class Job:
             warn("no_profile", f"The collectives were not seen: the profiler looks at a step after the third, of {len(self._ends)}.")
         return {
             "format_version": "1.0",
-            "end": self._end(why),
+            "end": self.faults.end(why),
             "environment": environment.describe(),
             "job": environment.job(False),
             "steps": len(self._ends),
             "seconds": {"total": round(time.perf_counter() - self.began, 3), **self._times()},
             "host_peak_bytes": environment.host_peak_bytes(),
-            "gpu": gpu(),
+            "gpu": environment.gpu(self.meter.device) if self.meter.running else None,
             "memory": self._memory(timeline),
             "collectives": {"steady_step": self.profiled.collectives or []},
             "applied": self._applied(),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Optional
+from typing import Optional
 
 from fsdp_rehearsal.history import Mark
-from fsdp_rehearsal.ledger import Ledger
 from fsdp_rehearsal.meter import Cut, Meter
-
 
 _MOST_CUTS = 1024
 
@@ -54,10 +52,6 @@ class _Meter(Meter):
 class NoHistory:
     """In place of the allocator's history, which would cost the run a few percent."""
 
-    def __init__(self) -> None:
-        self.ledger = Ledger()
-        self.marks: list[Mark] = []
-
     def begin_phase(self, mark: Mark) -> None:
         return
 
@@ -66,12 +60,3 @@ class NoHistory:
 
     def drain_if_long(self) -> None:
         return
-
-
-def gpu() -> Optional[dict[str, Any]]:
-    """The card of this process."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return None
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return {"name": properties.name, "total_bytes": properties.total_memory}

@@ -11,7 +11,7 @@ Not modeled: two profilers cannot run at once, so a script that profiles that ve
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Optional
 
 from fsdp_rehearsal.guard import guarded, warn
@@ -37,11 +37,10 @@ _KINDS = {
 class ProfiledStep:
     """Profiles the step after the first `_BEFORE` of them, once."""
 
-    def __init__(self, done: Callable[[], int]) -> None:
+    def __init__(self) -> None:
         self.collectives: Optional[list[dict[str, Any]]] = None
         self.communication: Optional[dict[str, float]] = None  # seconds; None without a GPU
         self.seen = -1  # the number of the step, from 0
-        self._done = done
         self._ended = 0
         self._profiler: Any = None
 

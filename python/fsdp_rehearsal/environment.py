@@ -71,6 +71,12 @@ def job(one_process: bool) -> dict[str, Any]:
     }
 
 
+def gpu(device: int) -> dict[str, Any]:
+    """The record's GPU. Its memory is initialized."""
+    properties = sys.modules["torch"].cuda.get_device_properties(device)
+    return {"name": properties.name, "total_bytes": properties.total_memory}
+
+
 def host_peak_bytes() -> int:
     """The largest resident size of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

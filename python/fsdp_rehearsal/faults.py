@@ -37,6 +37,10 @@ class Faults:
         atexit.register(self._at_exit)  # before any other: so it runs last
         self._watch_exits()
 
+    def end(self, why: str) -> dict[str, Any]:
+        """The record's end."""
+        return {"why": why, "exception": self.exception, "exit_status": self.exit_status}
+
     def _at_exit(self) -> None:
         """Python leaves an exception that nobody caught in sys.last_value, whatever excepthook there is."""
         error = getattr(sys, "last_value", None)

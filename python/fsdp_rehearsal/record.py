@@ -30,6 +30,7 @@ from fsdp_rehearsal.techniques import Techniques
 from fsdp_rehearsal.ties import Ties
 from fsdp_rehearsal.units import Units
 from fsdp_rehearsal.versions import Versions
+from fsdp_rehearsal.whole_files import write_whole
 
 _SECONDS_FOR_DESTRUCTORS = 20
 _leave = os._exit  # faults.py puts another in its place
@@ -123,10 +124,10 @@ class Record:
             contents = self._contents(why)
         except Exception as error:
             failed("The run as a whole", error)
-            contents = {"format_version": "1.0", "end": self._end(why), "warnings": warnings}
+            contents = {"format_version": "1.0", "end": self.faults.end(why), "warnings": warnings}
         self._write_snapshot()
         if self._settings.record and not self._is_better_one_there():
-            _write_whole(self._settings.record, json.dumps(contents, default=str).encode())
+            write_whole(self._settings.record, json.dumps(contents, default=str).encode())
         return True
 
     def _is_mine(self) -> bool:
@@ -149,9 +150,6 @@ class Record:
             return False
         return theirs > (self.steps.done, self.meter.running) and (meanwhile or "torch" not in sys.modules)
 
-    def _end(self, why: str) -> dict[str, Any]:
-        return {"why": why, "exception": self.faults.exception, "exit_status": self.faults.exit_status}
-
     def _contents(self, why: str) -> dict[str, Any]:
         meter, history, steps = self.meter, self.history, self.steps
         meter.cut(self.phases.phase if self.phases.phase in ASIDE else "end")
@@ -170,7 +168,7 @@ class Record:
         times = [begin.seconds if begin else 0.0] + [c.seconds for c in ends]
         return {
             "format_version": "1.0",
-            "end": self._end(why),
+            "end": self.faults.end(why),
             "environment": environment.describe(),
             "job": environment.job(self.modules.uses_data_parallel()),
             "steps": len(ends),
@@ -199,10 +197,7 @@ class Record:
 
     @guarded("The GPU")
     def _gpu(self) -> Any:
-        if not self.meter.running:
-            return None
-        properties = sys.modules["torch"].cuda.get_device_properties(self.meter.device)
-        return {"name": properties.name, "total_bytes": properties.total_memory}
+        return environment.gpu(self.meter.device) if self.meter.running else None
 
     def _warn_of_steps(self, why: str, done: int) -> None:
         calls = self.steps.calls_per_step or max(1, self.steps.calls)
@@ -248,19 +243,11 @@ class Record:
     def _write_snapshot(self) -> None:
         if self._settings.snapshot:
             frames.hide_ours(self.history.snapshot)
-            _write_whole(self._settings.snapshot, pickle.dumps(self.history.snapshot))
+            write_whole(self._settings.snapshot, pickle.dumps(self.history.snapshot))
         if self._settings.trace:
             traces = self.history.snapshot.get("device_traces", [])
             entries = traces[self.meter.device] if traces else []
-            _write_whole(self._settings.trace, trace.text(entries, self.meter.cuts, self.history.marks).encode())
-
-
-def _write_whole(path: str, contents: bytes) -> None:
-    """A reader finds the whole file or none."""
-    unfinished = f"{path}.{os.getpid()}.part"
-    with open(unfinished, "wb") as out:
-        out.write(contents)
-    os.replace(unfinished, path)
+            write_whole(self._settings.trace, trace.text(entries, self.meter.cuts, self.history.marks).encode())
 
 
 def _flush() -> None:
