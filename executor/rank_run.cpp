@@ -78,7 +78,7 @@ Result<void> prepare(RunOptions& options, int rank, Job& job) {
   }
   job.index = index_of(job.planned.model);
   FSDP_TRY(job.layout, make_layout(job.index, job.plan, rank % job.plan.mesh.shard));
-  job.schedule = lower_fsdp2(job.index, job.plan, job.layout);
+  job.schedule = lower(job.index, job.plan, job.layout);
   FSDP_TRY(job.start, read_run_start(options, job.planned.model, job.plan));
   return {};
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/parse_units.h"
+#include "core/plan/plan_names.h"
 #include "simulator/curves/curve_builder.h"
 #include "simulator/curves/tensor_names.h"
 #include "simulator/memory/device_terms.h"
@@ -237,7 +238,7 @@ PlaceInStep place_of(const PreparedPlan& prepared, const Instruction& step) {
 
 Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& mesh, CachingAllocator& allocator) {
   StepReport report;
-  report.runtime = prepared.plan.runtime.name;
+  report.runtime = name_of(kFrameworkTable, prepared.plan.runtime.framework);
   report.runtime_version = prepared.plan.runtime.version;
   describe_model(*prepared.index->model, report);
   report.gpu = prepared.cluster->gpu.name;

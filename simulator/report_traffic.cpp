@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "simulator/nccl/collective_cost.h"
 
@@ -28,6 +30,8 @@ class TrafficCounter {
     for (const Instruction& step : prepared_.schedule.instructions) {
       if (step.kind == InstructionKind::Unshard) gather(step);
       if (step.kind == InstructionKind::ReduceGrads) reduce(step);
+      if (step.kind == InstructionKind::SyncBuffers) broadcast(step);
+      if (step.kind == InstructionKind::ReduceBucket) reduce_bucket(step);
       if (step.kind == InstructionKind::ClipGradNorm) clip(step);
     }
     return std::move(report_);
@@ -96,7 +100,45 @@ class TrafficCounter {
     add(step, collective);
   }
 
+  void broadcast(const Instruction& step) {
+    std::map<Dtype, std::int64_t> elements;
+    for (const Buffer& buffer : prepared_.index->model->buffers) elements[buffer.dtype] += num_elements(buffer.shape);
+    Seconds exposed = next_exposed();
+    for (const auto& [dtype, count] : elements) {
+      const Bytes payload = size_of(dtype) * count;
+      add(step, {.kind = CollectiveKind::Broadcast,
+                 .unit = "",
+                 .phase = std::string(name_of(step.phase)),
+                 .dtype = dtype,
+                 .elements = count,
+                 .payload = payload,
+                 .group = MeshDimension::Replicate,
+                 .group_size = prepared_.layout.mesh.replicate,
+                 .micro_batch = step.micro_batch,
+                 .time = collective_time(mesh_.replicate, CollectiveKind::Broadcast, payload),
+                 .exposed = std::exchange(exposed, Seconds(0))});
+    }
+  }
+
+  void reduce_bucket(const Instruction& step) {
+    const GradientBucket& bucket = prepared_.layout.buckets[step.bucket];
+    add(step, {.kind = CollectiveKind::AllReduce,
+               .unit = "",
+               .phase = std::string(name_of(step.phase)),
+               .dtype = bucket.dtype,
+               .elements = bucket.elements,
+               .payload = bucket.bytes(),
+               .group = MeshDimension::Replicate,
+               .group_size = prepared_.layout.mesh.replicate,
+               .reduce_op = ReduceOp::Sum,
+               .micro_batch = step.micro_batch,
+               .time = prepared_.bucket_times[step.bucket].all_reduce,
+               .exposed = next_exposed()});
+  }
+
+  // Gradients that are whole on every rank have their norm there.
   void clip(const Instruction& step) {
+    if (prepared_.layout.is_replicated) return;
     std::int64_t norms = 0;
     std::optional<Dtype> common;
     for (const ShardedUnit& unit : prepared_.layout.units) {

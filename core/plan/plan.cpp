@@ -150,6 +150,10 @@ bool is_root(const Unit& unit) {
   return std::find(unit.modules.begin(), unit.modules.end(), "") != unit.modules.end();
 }
 
+bool is_replicated(const Plan& plan) {
+  return plan.runtime.framework == Framework::Ddp;
+}
+
 int unit_of(const Plan& plan, std::string_view module) {
   for (std::size_t u = 0; u < plan.units.size(); ++u) {
     const std::vector<std::string>& modules = plan.units[u].modules;

@@ -110,6 +110,16 @@ enum class Initialization : std::uint8_t {
   Device,  ///< Built on the device: the whole model at once.
 };
 
+/// Arguments of DistributedDataParallel.
+struct DdpOptions {
+  /// MiB of gradients after which a bucket is closed. Empty: 25, and 1 for the first bucket.
+  std::optional<std::int64_t> bucket_cap_mb;
+  bool gradient_as_bucket_view = false;  ///< A gradient is a view of its bucket, and not a second tensor.
+  bool broadcast_buffers = true;         ///< Rank 0 sends its buffers in front of each forward.
+
+  bool operator==(const DdpOptions&) const = default;
+};
+
 struct Plan {
   std::string model;              ///< Name of the model, and
   std::string model_fingerprint;  ///< what its parameters hash to: a plan for another model is refused.
@@ -134,12 +144,16 @@ struct Plan {
   Optimizer optimizer;
   Initialization initialization = Initialization::Meta;
   Runtime runtime;
+  DdpOptions ddp;  ///< Of Framework::Ddp alone.
 
   bool operator==(const Plan&) const = default;
 };
 
 /// The unit that has this module as one of its own, in `Plan::units`; -1: none has.
 int unit_of(const Plan& plan, std::string_view module);
+
+/// Every rank holds all parameters at all times, and nothing is gathered.
+bool is_replicated(const Plan& plan);
 
 /// Precision of activations under a plan: param_dtype, or that of the parameters.
 Dtype activation_dtype(const Model& model, const Plan& plan);

@@ -96,7 +96,7 @@ void write_optimizer(JsonWriter& writer, const Optimizer& optimizer) {
 void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   writer.key("runtime");
   writer.begin_object();
-  writer.member("name", runtime.name);
+  writer.member("name", name_of(kFrameworkTable, runtime.framework));
   writer.member("version", runtime.version);
   writer.member("flavor", runtime.flavor);
   writer.member("allocator_settings", runtime.allocator_settings);
@@ -126,6 +126,20 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   writer.member("skip_collectives_of_one", quirks.skip_collectives_of_one);
   writer.member("cublaslt_workspace_bytes", quirks.cublaslt_workspace.count());
   writer.end_object();
+  writer.end_object();
+}
+
+void write_ddp(JsonWriter& writer, const DdpOptions& ddp) {
+  writer.key("ddp");
+  writer.begin_object();
+  writer.key("bucket_cap_mb");
+  if (ddp.bucket_cap_mb) {
+    writer.value(*ddp.bucket_cap_mb);
+  } else {
+    writer.value(nullptr);
+  }
+  writer.member("gradient_as_bucket_view", ddp.gradient_as_bucket_view);
+  writer.member("broadcast_buffers", ddp.broadcast_buffers);
   writer.end_object();
 }
 
@@ -171,6 +185,7 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
   write_optimizer(writer, plan.optimizer);
   writer.member("initialization", name_of(kInitializationTable, plan.initialization));
   write_runtime(writer, plan.runtime);
+  if (plan.runtime.framework == Framework::Ddp) write_ddp(writer, plan.ddp);
 }
 
 }  // namespace fsdp

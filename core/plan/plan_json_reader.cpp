@@ -54,6 +54,20 @@ std::string schema_of(const std::optional<double>& /*value*/, OrNull /*unused*/)
   return R"("oneOf": [{"type": "null"}, {"type": "number", "exclusiveMinimum": 0}])";
 }
 
+/// A number of whole MiB, or null.
+bool read_json(const JsonValue& value, std::optional<std::int64_t>& out, JsonErrors& errors, OrNull /*unused*/) {
+  out.reset();
+  if (value.type == JsonType::Null) return true;
+  std::int64_t number = 0;
+  if (!read_json(value, number, errors, IntegerRange{1, 1 << 20})) return false;
+  out = number;
+  return true;
+}
+
+std::string schema_of(const std::optional<std::int64_t>& /*value*/, OrNull /*unused*/) {
+  return R"("oneOf": [{"type": "null"}, {"type": "integer", "minimum": 1, "maximum": 1048576}])";
+}
+
 template <class T>
 std::string default_of(const std::optional<T>& /*value*/, OrNull /*unused*/) {
   return "null";
@@ -166,6 +180,9 @@ constexpr std::string_view kStatesSentences[] = {"That of the sharded parameter.
 constexpr std::string_view kInitializationSentences[] = {"Built on the meta device, sharded, then filled.",
                                                          "Built on the CPU; one unit at a time moves to the device.",
                                                          "Built on the device: the whole model at once."};
+constexpr std::string_view kFrameworkSentences[] = {
+    "torch.distributed.fsdp.fully_shard.",
+    "DistributedDataParallel: one unit, the root, and shard 1; on one GPU the model without any wrapper."};
 constexpr std::string_view kRmsNormSentences[] = {"Op by op in fp32, cast back, then times the weight.",
                                                   "torch.nn.RMSNorm before 2.9.", "aten::_fused_rms_norm."};
 constexpr std::string_view kRotarySentences[] = {"x * cos + rotate_half(x) * sin, on [batch, heads, seq, dim].",
@@ -338,12 +355,7 @@ void runtime_fields(Fields& fields, Runtime& runtime, std::vector<std::string>* 
         runtime = *of_flavor;
         return true;
       });
-  fields.optional_as("name", "The framework.", only(known.name), [&](const JsonValue& value, JsonErrors& errors) {
-    if (!read_json(value, runtime.name, errors)) return false;
-    return runtime.name == known.name ||
-           errors.add(value, fmt::format("\"{}\" is not a runtime that can be predicted.", runtime.name),
-                      fmt::format("Write {}.", known.name));
-  });
+  fields.optional("name", "The framework.", runtime.framework, DescribedNames{kFrameworkTable, kFrameworkSentences});
   fields.optional_as("version", "Its version.", only(known.version), [&](const JsonValue& value, JsonErrors& errors) {
     if (!read_json(value, runtime.version, errors)) return false;
     return runtime.version == known.version ||
@@ -445,6 +457,13 @@ void layout_fields(Fields& fields, Plan& plan) {
                      });
 }
 
+void ddp_fields(Fields& fields, DdpOptions& ddp) {
+  fields.optional("bucket_cap_mb", "MiB that close a bucket; null: 25, and 1 for the first one.", ddp.bucket_cap_mb,
+                  OrNull{});
+  fields.optional("gradient_as_bucket_view", "Gradients are views of their buckets.", ddp.gradient_as_bucket_view);
+  fields.optional("broadcast_buffers", "Rank 0 sends its buffers in front of each forward.", ddp.broadcast_buffers);
+}
+
 /// How it trains.
 void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes) {
   fields.optional("parameter_dtype", "Of the sharded parameters; null: as in the spec. float32 means master weights.",
@@ -472,6 +491,8 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
                   DescribedNames{kInitializationTable, kInitializationSentences});
   fields.optional_object("runtime", "Whose behavior is predicted.",
                          [&](Fields& inner) { runtime_fields(inner, plan.runtime, notes); });
+  fields.optional_object("ddp", "Arguments of DistributedDataParallel, for that runtime alone.",
+                         [&](Fields& inner) { ddp_fields(inner, plan.ddp); });
 }
 
 }  // namespace

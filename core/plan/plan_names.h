@@ -8,6 +8,12 @@
 
 namespace fsdp {
 
+inline constexpr EnumName<Framework> kFrameworks[] = {
+    {Framework::Fsdp2, "pytorch-fsdp2"},
+    {Framework::Ddp, "pytorch-ddp"},
+};
+inline constexpr EnumTable<Framework> kFrameworkTable{"runtime", kFrameworks};
+
 inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
     {CheckpointMode::None, "none"},
     {CheckpointMode::Selective, "selective"},

@@ -85,9 +85,15 @@ struct Quirks {
   bool operator==(const Quirks&) const = default;
 };
 
+/// Whose data parallelism trains the model.
+enum class Framework : std::uint8_t {
+  Fsdp2,  ///< torch.distributed.fsdp.fully_shard.
+  Ddp,    ///< torch.nn.parallel.DistributedDataParallel; on one GPU the model as it is, without any wrapper.
+};
+
 struct Runtime {
-  std::string name = "pytorch-fsdp2";
-  std::string version = "2.11.0";
+  Framework framework = Framework::Fsdp2;
+  std::string version = "2.11.0";       ///< Of PyTorch.
   std::string flavor = "transformers";  ///< Whose model code: sets `implementations`; printed.
   Implementations implementations;
   Quirks quirks;

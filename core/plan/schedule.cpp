@@ -13,8 +13,9 @@ namespace fsdp {
 namespace {
 
 constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
-    "LoadInputs",      "Unshard",     "WaitForUnshard", "LeaveRoot", "Forward",      "Reshard",       "Backward",
-    "AccumulateGrads", "ReduceGrads", "FinishReduce",   "Free",      "ClipGradNorm", "OptimizerStep", "ZeroGrad",
+    "LoadInputs",      "Unshard",       "WaitForUnshard", "LeaveRoot",   "Forward",       "Reshard",      "Backward",
+    "AccumulateGrads", "ReduceGrads",   "FinishReduce",   "SyncBuffers", "PrepareReduce", "ReduceBucket", "Free",
+    "ClipGradNorm",    "OptimizerStep", "ZeroGrad",
 };
 
 constexpr std::array<std::string_view, kNumBufferKinds> kBufferNames = {"all-gather output", "reduce-scatter input",
@@ -29,7 +30,8 @@ class Validator {
   Validator(const ModelIndex& index, const Layout& layout)
       : index_(index),
         layout_(layout),
-        states_(layout.units.size(), UnitState::Sharded),
+        resting_(layout.is_replicated ? UnitState::Unsharded : UnitState::Sharded),
+        states_(layout.units.size(), resting_),
         kept_(layout.units.size()),
         buffers_(layout.units.size() * kNumBufferKinds * kNumSlots, BufferState::None) {
     start_micro_batch();
@@ -48,7 +50,7 @@ class Validator {
       if (buffers_[b] == BufferState::There) wrong(fmt::format("{} is never freed.", buffer_name(b)));
     }
     for (std::size_t u = 0; u < states_.size(); ++u) {
-      if (states_[u] != UnitState::Sharded) wrong(fmt::format("Unit \"{}\" is left unsharded.", layout_.units[u].name));
+      if (states_[u] != resting_) wrong(fmt::format("Unit \"{}\" is left unsharded.", layout_.units[u].name));
     }
     return std::move(errors_);
   }
@@ -60,12 +62,17 @@ class Validator {
     next_forward_ = 0;
     next_backward_ = index_.num_positions();
     reduced_.assign(layout_.units.size(), 0);
+    next_bucket_ = -1;
   }
 
   void finish_micro_batch() {
     if (next_forward_ != index_.num_positions()) wrong("The forward is not complete.");
     while (next_backward_ > 0 && !index_.in_backward[next_backward_ - 1]) --next_backward_;
     if (next_backward_ != 0) wrong("The backward is not complete.");
+    if (next_bucket_ >= 0 && next_bucket_ != static_cast<int>(layout_.buckets.size())) {
+      wrong(fmt::format("{} of {} buckets are reduced.", next_bucket_, layout_.buckets.size()));
+    }
+    if (layout_.is_replicated) return;
     for (std::size_t u = 0; u < layout_.units.size(); ++u) {
       const int expected = layout_.units[u].reduced_true_elements > 0 ? 1 : 0;
       if (reduced_[u] != expected)
@@ -108,11 +115,17 @@ class Validator {
         return free(instruction);
       case InstructionKind::OptimizerStep:
         for (const UnitState state : states_) {
-          if (state != UnitState::Sharded) wrong("The optimizer runs while a unit is unsharded.");
+          if (state != resting_) wrong("The optimizer runs while a unit is unsharded.");
         }
         return;
+      case InstructionKind::PrepareReduce:
+        next_bucket_ = 0;
+        return;
+      case InstructionKind::ReduceBucket:
+        return reduce_bucket(instruction.bucket);
       case InstructionKind::LeaveRoot:
       case InstructionKind::FinishReduce:
+      case InstructionKind::SyncBuffers:
       case InstructionKind::ClipGradNorm:
       case InstructionKind::ZeroGrad:
         return;
@@ -175,6 +188,16 @@ class Validator {
     check_backward_done(unit);
   }
 
+  void reduce_bucket(int bucket) {
+    if (bucket != next_bucket_) wrong(fmt::format("Bucket {} is reduced where {} comes next.", bucket, next_bucket_));
+    next_bucket_ = bucket + 1;
+    for (int p = layout_.buckets[bucket].ready; p < next_backward_; ++p) {
+      if (!index_.in_backward[p]) continue;
+      wrong(fmt::format("Bucket {} is reduced before its gradients are there.", bucket));
+      return;
+    }
+  }
+
   bool keeps_smaller_shard(int unit) const {
     return layout_.units[unit].reshard.kind == ReshardAfterForward::Kind::Smaller;
   }
@@ -230,12 +253,14 @@ class Validator {
 
   const ModelIndex& index_;
   const Layout& layout_;
+  const UnitState resting_;  // Between steps.
   std::vector<UnitState> states_;
   std::vector<int> reduced_;
   std::vector<bool> kept_;            // Gradients of earlier micro-batches.
   std::vector<BufferState> buffers_;  // [units, kinds, slots]
   int next_forward_ = 0;
   int next_backward_ = 0;
+  int next_bucket_ = -1;  // -1: this micro-batch reduces none.
   std::string where_;
   Errors errors_;
 };
@@ -262,6 +287,16 @@ std::string_view name_of(StepPhase phase) {
   return "";
 }
 
+Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  switch (plan.runtime.framework) {
+    case Framework::Fsdp2:
+      return lower_fsdp2(index, plan, layout);
+    case Framework::Ddp:
+      return lower_ddp(index, plan, layout);
+  }
+  return {};
+}
+
 std::vector<Instruction> actions_of(const Schedule& schedule) {
   std::vector<Instruction> actions;
   for (const Instruction& instruction : schedule.instructions) {
@@ -280,6 +315,7 @@ std::string to_text(const Schedule& schedule, const ModelIndex& index, const Lay
     auto out = std::back_inserter(text);
     fmt::format_to(out, "{}", name_of(step.kind));
     if (step.unit >= 0) fmt::format_to(out, " \"{}\"", layout.units[step.unit].name);
+    if (step.bucket >= 0) fmt::format_to(out, " {}", step.bucket);
     if (step.call >= 0) {
       const Call& call = index.model->calls[step.call];
       const std::string_view name =

@@ -2,7 +2,7 @@
 
 // The schedule: one training step of one rank, as a list of instructions.
 //
-// This is the contract of the whole program. The planner chooses a plan, `lower_fsdp2()` turns the plan into a
+// This is the contract of the whole program. The planner chooses a plan, `lower()` turns the plan into a
 // schedule, the simulator predicts what the schedule costs, and the executor runs it on real devices. Both read the
 // same list, so a gap between prediction and measurement is a gap in a cost model, never in what was run.
 //
@@ -29,6 +29,9 @@ enum class InstructionKind : std::uint8_t {
   AccumulateGrads,  ///< Without sync: keep the unsharded gradients, in the reduce dtype.
   ReduceGrads,      ///< Make the input of the reduction; reduce-scatter, with HSDP all-reduce, into .grad.
   FinishReduce,     ///< End of backward: wait for all reductions.
+  SyncBuffers,      ///< DDP: rank 0 sends the model's buffers to all.
+  PrepareReduce,    ///< DDP, behind the forward: the gradients that come go into buckets.
+  ReduceBucket,     ///< DDP: all-reduce a bucket, which is full.
   Free,             ///< Let a buffer of a unit go, after all that uses it.
   ClipGradNorm,
   OptimizerStep,
@@ -71,6 +74,7 @@ struct Instruction {
   bool keeps_all_reduce_output = false;  ///< ReduceGrads: the all-reduce's output lives until it is freed.
   bool reduces_each_norm = true;         ///< ClipGradNorm: the all-reduce has one element per parameter; else one.
   bool calls_alone = false;              ///< A group of one rank has its collectives called, too.
+  int bucket = -1;                       ///< In `Layout::buckets`, for ReduceBucket.
   int unit = -1;     ///< In `Layout::units`, for the instructions of a unit; of a Free, whose buffer it is.
   int call = -1;     ///< In `Model::calls`, for Forward and Backward.
   int op_begin = 0;  ///< In the block of the call.
@@ -111,7 +115,9 @@ std::vector<Instruction> actions_of(const Schedule& schedule);
 ///  - the ops of a micro-batch run forward once in order, then backward once in reverse order;
 ///  - gradients are reduced (or kept) once per unit and micro-batch, after the backward of all its ops; those kept from
 ///    earlier micro-batches may be reduced before;
-///  - nothing is unsharded when the optimizer runs, and each unit is sharded at the end;
+///  - nothing is unsharded when the optimizer runs, and each unit is sharded at the end; of a replicated layout, whose
+///    units are always unsharded, each bucket is reduced once in a micro-batch that reduces, in order, when all its
+///    gradients are there;
 ///  - a buffer is freed once after it was made, never used after that, and none outlives the step;
 ///  - a Free begins or ends an instruction.
 /// Errors: `where` is the index of an instruction that breaks one.
@@ -129,7 +135,13 @@ std::vector<bool> kept_ops(const Block& block, const Checkpointing& checkpointin
 /// Whether the backward of an op needs more of its forward than sizes.
 bool saves_tensors(const Op& op);
 
-/// PyTorch FSDP2: the schedule of one step. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).
+/// The schedule of one step of the plan's framework.
+Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+/// PyTorch FSDP2. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).
 Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+/// PyTorch DDP, the same (core/plan/lower_ddp.cpp).
+Schedule lower_ddp(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 }  // namespace fsdp

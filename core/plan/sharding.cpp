@@ -23,6 +23,7 @@
 #include <algorithm>
 
 #include "core/base/nearest.h"
+#include "core/plan/ddp_buckets.h"
 
 namespace fsdp {
 
@@ -38,16 +39,19 @@ class LayoutMaker {
 
   Result<Layout> make() {
     check_sizes();
+    check_replicated();
     find_modules();
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     assign_parameters();
     check_ties();
     for (std::size_t u = 0; u < layout_.units.size(); ++u) {
-      check_dtypes(layout_.units[u], fmt::format("units/{}", u));
+      if (!is_replicated(plan_)) check_dtypes(layout_.units[u], fmt::format("units/{}", u));
       measure(layout_.units[u]);
     }
     for (ShardedUnit& unit : layout_.units) find_windows(unit);
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
+    layout_.is_replicated = is_replicated(plan_);
+    if (layout_.is_replicated && plan_.mesh.world_size() > 1) layout_.buckets = make_buckets(index_, plan_, layout_);
     return std::move(layout_);
   }
 
@@ -63,6 +67,37 @@ class LayoutMaker {
  private:
   void wrong(std::string where, std::string what, std::string hint) {
     errors_.push_back({std::move(where), std::move(what), std::move(hint)});
+  }
+
+  // DDP knows no units, and no mesh but the number of copies.
+  void check_replicated() {
+    if (!is_replicated(plan_)) return;
+    if (shard_ != 1) {
+      wrong("mesh", fmt::format("DDP shards nothing, and the mesh has shard groups of {}.", shard_),
+            fmt::format("Write replicate {} and shard 1.", plan_.mesh.world_size()));
+    }
+    if (plan_.units.size() != 1) {
+      wrong("units", fmt::format("DDP wraps the whole model, and the plan has {} units.", plan_.units.size()),
+            "Leave the root as the only one.");
+    }
+    if (plan_.cpu_offload) wrong("cpu_offload", "DDP offloads nothing.", "Write false.");
+    const MixedPrecision& precision = plan_.mixed_precision;
+    if (precision.param_dtype || precision.reduce_dtype || precision.output_dtype) {
+      wrong("mixed_precision", "DDP computes and reduces in the parameters' own dtype; autocast is not predicted.",
+            "Leave the dtypes out (--precision bf16, fp16 or fp32).");
+    }
+    if (plan_.ddp.bucket_cap_mb && *plan_.ddp.bucket_cap_mb < 1) {
+      wrong("ddp/bucket_cap_mb", fmt::format("{} MiB is no size of a bucket.", *plan_.ddp.bucket_cap_mb),
+            "Write 1 or more.");
+    }
+    for (const Parameter& parameter : model_.parameters) {
+      if (!parameter.trainable || parameter.receives_gradient || plan_.mesh.world_size() == 1) continue;
+      wrong(
+          "ddp",
+          fmt::format("\"{}\" is trained but gets no gradient, so that DDP fails in its second step.", parameter.name),
+          "Freeze it (--freeze). find_unused_parameters is not predicted.");
+      return;
+    }
   }
 
   void check_sizes() {

@@ -70,12 +70,27 @@ struct ShardedUnit {
   bool operator==(const ShardedUnit&) const = default;
 };
 
+/// Gradients that DDP all-reduces in one call.
+struct GradientBucket {
+  std::vector<int> parameters;  ///< In `Model::parameters`, in the order in which their gradients are ready.
+  Dtype dtype = Dtype::Float32;
+  std::int64_t elements = 0;
+  /// The position after whose backward the last of its gradients is ready, and those of the buckets before it.
+  int ready = 0;
+
+  Bytes bytes() const { return size_of(dtype) * elements; }
+  bool operator==(const GradientBucket&) const = default;
+};
+
 struct Layout {
   Mesh mesh;
   std::int64_t rank = 0;               ///< In the shard group.
   std::vector<ShardedUnit> units;      ///< As in the plan: bottom-up, the root last.
   std::vector<int> unit_of_parameter;  ///< [num parameters] In `units`.
   std::vector<Dtype> parameter_dtype;  ///< [num parameters] Of the sharded parameter.
+  /// Of DDP, in the order of their all-reduces: those of every step but the first, which has one for each dtype.
+  std::vector<GradientBucket> buckets = {};
+  bool is_replicated = false;  ///< Each rank has all parameters whole: units are never gathered and never resharded.
 
   bool operator==(const Layout&) const = default;
 };

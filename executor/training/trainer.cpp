@@ -339,6 +339,11 @@ void Trainer::run(const Instruction& step) {
       return units_[step.unit]->reduce(step);
     case InstructionKind::FinishReduce:
       return finish_backward();
+    case InstructionKind::SyncBuffers:
+    case InstructionKind::PrepareReduce:
+    case InstructionKind::ReduceBucket:
+      assert(false);  // Plans of DDP are refused.
+      return;
     case InstructionKind::Free:
       return units_[step.unit]->free(step.buffer, step.slot);
     case InstructionKind::ClipGradNorm:

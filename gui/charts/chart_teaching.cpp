@@ -110,7 +110,15 @@ class Teacher {
                         ranks_,
                         replicas_ > 1 ? " An all-reduce then averages each part over the GPUs that hold it too." : "") +
                 (step.freed.empty() ? "" : " Before, the buffer of the reduction before it is freed."));
-      case InstructionKind::Free:  // A part of another one.
+      case InstructionKind::SyncBuffers:
+        return add("Broadcast of the buffers", "GPU 0 sends its buffers to all others, so that all have the same.");
+      case InstructionKind::ReduceBucket:
+        return add(fmt::format("All-reduce of bucket {}", step.bucket),
+                   fmt::format("The gradients in this bucket are complete. Those of all {} batches are averaged, while "
+                               "the backward goes on.",
+                               replicas_));
+      case InstructionKind::PrepareReduce:  // Nothing to be seen.
+      case InstructionKind::Free:           // A part of another one.
         return;
       case InstructionKind::FinishReduce:
         return add("All reductions are done", "The computation waits for the last reduce-scatter.");

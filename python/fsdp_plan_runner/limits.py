@@ -10,6 +10,8 @@ from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
 from fsdp_plan_runner.plan import QUIRKS, Plan
 
+RUNTIMES = ("pytorch-fsdp2", "pytorch-ddp")
+
 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
     """One line for each problem: where it is, what it is, what would do. `known_kinds`: ops that have a kernel."""
@@ -65,8 +67,8 @@ def _optimizer(model: ExpandedModel, plan: Plan) -> list[str]:
 def runtime_problems(plan: Plan) -> list[str]:
     """What the plan asks of a runtime that this PyTorch is not."""
     found = []
-    if plan.runtime_name != "pytorch-fsdp2":
-        found.append(f'plan/runtime/name: "{plan.runtime_name}" is not run here. Write pytorch-fsdp2.')
+    if plan.runtime_name not in RUNTIMES:
+        found.append(f'plan/runtime/name: "{plan.runtime_name}" is not run here. Write {" or ".join(RUNTIMES)}.')
     for name, real in QUIRKS.items():
         if plan.quirks[name] != real:
             found.append(f"plan/runtime/quirks/{name}: this PyTorch has {_json(real)}, and the plan asks for "

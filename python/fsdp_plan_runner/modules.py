@@ -30,6 +30,7 @@ class PlannedModule(torch.nn.Module):
     context: KernelContext
     running: RunningOp
     beside: dict[int, torch.Tensor] = {}  # What the root's forward reads and is not given.
+    wrapper: list[torch.nn.Module] = []  # Of the root: what is called in its place, if anything.
 
     def prepare(self, forwards: list[ModuleForward], root: torch.nn.Module, positions: dict[int, int]) -> None:
         """Looks up what the steps of the forwards name. REQUIRES: the whole tree."""

@@ -47,6 +47,13 @@ class Optimizer:
 
 
 @dataclasses.dataclass(frozen=True)
+class Ddp:
+    bucket_cap_mb: int | None = None  # None: PyTorch's own.
+    gradient_as_bucket_view: bool = False
+    broadcast_buffers: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
 class Implementations:
     rms_norm: str = "written_out"
     rotary: str = "halves"
@@ -102,6 +109,7 @@ class Plan:
         self.initialization: str = value.get("initialization", value.get("initialisation", "meta"))
         runtime = value.get("runtime", {})
         self.runtime_name: str = runtime.get("name", "pytorch-fsdp2")
+        self.ddp = Ddp(**value.get("ddp", {}))
         self.runtime_version: str = runtime.get("version", "2.11.0")
         self.flavor: str = runtime.get("flavor", runtime.get("flavour", "transformers"))
         self.allocator_settings: str = runtime.get("allocator_settings", "")

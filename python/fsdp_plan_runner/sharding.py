@@ -77,13 +77,22 @@ def materialize(root: PlannedModule, model: ExpandedModel, plan: Plan, device: t
     if plan.initialization == "meta":
         with untied(model, root):
             root.to_empty(device="cpu" if plan.cpu_offload else device)
+    make_buffers(root, device)
+    with torch.no_grad():
+        for parameter in root.parameters():
+            fill_with_numbers(parameter.to_local())
+
+
+def make_buffers(root: PlannedModule, device: torch.device) -> None:
+    """All of them on the device, zero."""
     with torch.no_grad():
         for buffer_name, owner in root.context.buffers.items():
             name = buffer_name.rpartition(".")[2]
             setattr(owner, name, getattr(owner, name).to(device).zero_())
-        for parameter in root.parameters():
-            local = parameter.to_local()
-            if local.is_cuda:
-                local.normal_(std=0.02)
-            else:
-                local.fill_(0.02)  # Random numbers for billions of parameters take minutes on a CPU.
+
+
+def fill_with_numbers(tensor: torch.Tensor) -> None:
+    if tensor.is_cuda:
+        tensor.normal_(std=0.02)
+    else:
+        tensor.fill_(0.02)  # Random numbers for billions of parameters take minutes on a CPU.

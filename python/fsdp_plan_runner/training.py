@@ -20,6 +20,7 @@ from fsdp_plan_runner.kernels import dtype_of
 from fsdp_plan_runner.kernels_attention import choose_backends
 from fsdp_plan_runner.modules import PlannedModule, activation_dtype, build_model
 from fsdp_plan_runner.plan import Plan
+from fsdp_plan_runner.replicas import replicate, synchronizing
 from fsdp_plan_runner.sharding import make_mesh, materialize, shard
 
 _LEARNING_RATE = 1e-4
@@ -84,6 +85,9 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     root = build_model(model, use, activation_dtype(model, plan), where, job.device,
                        dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None)
     checkpoint_blocks(root, model, plan)
+    if plan.runtime_name == "pytorch-ddp":
+        replicate(root, model, plan, job.device)
+        return root
     shard(root, plan, mesh or make_mesh(plan, job.device.type))
     materialize(root, model, plan, job.device)
     return root
@@ -133,7 +137,8 @@ def run_forward(root: PlannedModule,
                 values: list[torch.Tensor | None]) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """The loss of a batch, computed by the root or after it, and behind it the tensors that the plan keeps."""
     root.beside = {tensor: values[place] for tensor, place in root.places_beside.items()}
-    result = root(0, *(values[place] for place in root.argument_places))
+    called = root.wrapper[0] if root.wrapper else root
+    result = called(0, *(values[place] for place in root.argument_places))
     root.beside = {}
     return root.after_root(result, values) if root.after_root is not None else result
 
@@ -148,12 +153,14 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
     divisor = plan.accumulation if accumulation == "mean" else 1
     total = 0.0
     for micro_batch in range(plan.accumulation):
-        if not plan.sync_every_micro_batch:
-            root.set_requires_gradient_sync(micro_batch + 1 == plan.accumulation)
+        syncs = plan.sync_every_micro_batch or micro_batch + 1 == plan.accumulation
+        if not plan.sync_every_micro_batch and plan.runtime_name == "pytorch-fsdp2":
+            root.set_requires_gradient_sync(syncs)
         batch.load()
-        result = run_forward(root, batch.values)
-        loss = result[0] if isinstance(result, tuple) else result
-        loss.backward(torch.full_like(loss, 1 / divisor) if divisor > 1 else None)
+        with synchronizing(root, syncs):
+            result = run_forward(root, batch.values)
+            loss = result[0] if isinstance(result, tuple) else result
+            loss.backward(torch.full_like(loss, 1 / divisor) if divisor > 1 else None)
         if batch.has_values:
             total += loss.item()
         del result, loss

@@ -58,6 +58,9 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "gradient norm",
     "gradient norm",
     "gradient norm",
+    "copy for a broadcast",
+    "copy for a broadcast",
+    "copy for a broadcast",
 };
 
 // The module that runs the op, relative to the call, and the op's kind.
@@ -100,6 +103,7 @@ std::string tensor_name(const PreparedPlan& prepared, int id) {
     return name + (id == ids.input_cast(input) ? ": input cast by the root" : ": input");
   }
   const CallTensor tensor = find_call(ids, id);
+  if (tensor.call < 0 && id >= ids.buckets_base) return "gradient buckets";
   if (tensor.call < 0) return model.values[(id - ids.sums_base) / kNumGradSums].name + ": gradient";
   return without_numbers(op_of(prepared, tensor, true));
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/plan/ddp_buckets.h"
+
 namespace fsdp::simulator {
 
 MemoryIds number_tensors(const Model& model, const Layout& layout, const std::vector<int>& num_storages) {
@@ -11,7 +13,9 @@ MemoryIds number_tensors(const Model& model, const Layout& layout, const std::ve
   ids.num_buffers = static_cast<int>(model.buffers.size());
   ids.num_inputs = static_cast<int>(model.inputs.size());
   ids.sums_base = ids.inputs_base() + 3 * ids.num_inputs;
-  int next = ids.sums_base + kNumGradSums * static_cast<int>(model.values.size());
+  ids.buckets_base = ids.sums_base + kNumGradSums * static_cast<int>(model.values.size());
+  ids.num_buckets = static_cast<int>(layout.buckets.size() + first_step_buckets(layout).size());
+  int next = ids.buckets_base + ids.num_buckets;
   ids.call_base.reserve(num_storages.size() + 1);
   for (const int count : num_storages) {
     ids.call_base.push_back(next);

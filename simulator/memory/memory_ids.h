@@ -70,8 +70,11 @@ enum class SingleTensor : std::uint8_t {
   ClipScalar2,
   ClipScalar3,
   ClipScalar4,
+  Broadcast,  ///< Three of them: flat copies of what DDP broadcasts.
+  Broadcast2,
+  Broadcast3,
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ClipScalar4) + 1;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::Broadcast3) + 1;
 
 inline constexpr int kNumGradSums = 3;
 
@@ -80,6 +83,7 @@ struct MemoryIds {
   int num_units = 0;
   int num_buffers = 0;
   int num_inputs = 0;
+  int num_buckets = 0;         ///< DDP's: those of the first step, then those of all others.
   std::vector<int> call_base;  ///< [num_calls + 1] First number of each call's storages.
   int total = 0;
 
@@ -97,7 +101,9 @@ struct MemoryIds {
   int singles_base() const { return units_base() + kNumUnitTensors * num_units; }
   int buffers_base() const { return singles_base() + kNumSingleTensors; }
   int inputs_base() const { return buffers_base() + num_buffers; }
+  int bucket(int index) const { return buckets_base + index; }
   int sums_base = 0;
+  int buckets_base = 0;
 };
 
 /// A storage of a call.

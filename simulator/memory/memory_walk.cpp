@@ -5,6 +5,7 @@
 #include <cassert>
 #include <utility>
 
+#include "simulator/memory/memory_walk_buckets.h"
 #include "simulator/memory/memory_walk_calls.h"
 #include "simulator/memory/memory_walk_optimizer.h"
 #include "simulator/memory/memory_walk_units.h"
@@ -15,9 +16,17 @@ template <class Sink>
 class MemoryWalk<Sink>::Impl {
  public:
   Impl(const WalkInput& input, Sink& sink)
-      : in_(input), sink_(sink), units_(in_, sink), calls_(in_, sink, units_), optimizer_(in_, sink) {}
+      : in_(input),
+        sink_(sink),
+        units_(in_, sink),
+        calls_(in_, sink, units_),
+        optimizer_(in_, sink),
+        buckets_(in_, sink) {}
 
-  void initialize() { optimizer_.initialize(); }
+  void initialize() {
+    optimizer_.initialize();
+    buckets_.construct();
+  }
   void make_states() { optimizer_.make_states_once(); }
 
   void load_first_batch() {
@@ -31,7 +40,10 @@ class MemoryWalk<Sink>::Impl {
     for (std::size_t begin = 0; begin < steps.size();) {
       const Action action = action_at(steps, begin);
       begin = action.end;
-      if (std::exchange(first_is_loaded_, false)) continue;
+      if (std::exchange(first_is_loaded_, false)) {
+        enters_forward_ = true;
+        continue;
+      }
       sink_.mark();
       enter(steps[action.main]);
       for (std::size_t i = action.begin; i < action.main; ++i) units_.free(steps[i]);
@@ -47,6 +59,7 @@ class MemoryWalk<Sink>::Impl {
   // What has to be done before an instruction and the frees that it begins with.
   void enter(const Instruction& step) {
     if (step.kind != InstructionKind::LoadInputs) calls_.enter_root();
+    if (std::exchange(enters_forward_, step.kind == InstructionKind::LoadInputs)) buckets_.enter_forward();
     switch (step.kind) {
       case InstructionKind::Unshard:
         if (step.phase == StepPhase::Backward) calls_.begin_whole_backward();
@@ -90,6 +103,12 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::FinishReduce:
         units_.end_backward();
         return calls_.end_backward();
+      case InstructionKind::SyncBuffers:
+        return buckets_.sync_buffers();
+      case InstructionKind::PrepareReduce:
+        return units_.prepare_reduce();
+      case InstructionKind::ReduceBucket:
+        return buckets_.reduce();
       case InstructionKind::Free:
         return units_.free(step);
       case InstructionKind::ClipGradNorm:
@@ -106,7 +125,9 @@ class MemoryWalk<Sink>::Impl {
   UnitWalk<Sink> units_;
   CallWalk<Sink> calls_;
   OptimizerWalk<Sink> optimizer_;
+  BucketWalk<Sink> buckets_;
   bool first_is_loaded_ = false;
+  bool enters_forward_ = false;  // The instruction before loaded inputs.
 };
 
 template <class Sink>

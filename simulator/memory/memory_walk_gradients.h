@@ -21,7 +21,9 @@ template <class Sink>
 class GradientWalk {
  public:
   GradientWalk(const WalkInput& input, Sink& sink)
-      : in_(input), sink_(sink), params_(input.layout->unit_of_parameter.size()) {}
+      : in_(input), sink_(sink), params_(input.layout->unit_of_parameter.size()) {
+    if (in_.plan->ddp.gradient_as_bucket_view && !in_.layout->buckets.empty()) count_uses();
+  }
 
   /// A gradient is written,
   void make(int p, std::int64_t bytes, bool is_view) {
@@ -33,16 +35,21 @@ class GradientWalk {
 
   /// and reaches its parameter.
   void add(int p) {
-    State& state = params_[p];
-    if (state.has_grad && state.backward != backward_) return add_to_earlier(p);
-    ++state.uses;
-    if (!state.has_grad) {
-      state.has_grad = true;
-      state.is_view = state.next_is_view;
-      state.backward = backward_;
-      return;
-    }
-    add_in_buffer(p, state.grad, ParameterTensor::Grad, ParameterTensor::SummedGrad, state.is_view);
+    add_to_gradient(p);
+    // A bucket has taken the complete gradient in, which is a view of it from here on.
+    if (goes_to_bucket_ && ++uses_so_far_[p] == num_uses_[p]) drop(p);
+  }
+
+  /// DDP: gradients go into buckets until the end of the backward.
+  void prepare_reduce() {
+    if (num_uses_.empty()) return;
+    goes_to_bucket_ = true;
+    uses_so_far_.assign(num_uses_.size(), 0);
+  }
+
+  /// Gradients that no reduction takes in go, in the order of the parameters.
+  void drop_all() {
+    for (std::size_t p = 0; p < params_.size(); ++p) drop(static_cast<int>(p));
   }
 
   /// A micro-batch without reduction is over: the gradient is kept in the reduce dtype.
@@ -71,7 +78,10 @@ class GradientWalk {
     if (state.has_grad) drop_grad(p);
   }
 
-  void end_backward() { ++backward_; }
+  void end_backward() {
+    ++backward_;
+    goes_to_bucket_ = false;
+  }
 
  private:
   struct State {
@@ -87,6 +97,30 @@ class GradientWalk {
     bool waiting_is_view = false;
     bool has_accumulated = false;
   };
+
+  // How often a backward adds to each gradient.
+  void count_uses() {
+    num_uses_.assign(params_.size(), 0);
+    for (std::size_t c = 0; c < in_.tapes->size(); ++c) {
+      for (const TapeEvent& event : (*in_.tapes)[c]->backward) {
+        if (event.kind != TapeEvent::Kind::AddParamGrad) continue;
+        ++num_uses_[in_.index->model->calls[c].parameters[event.storage]];
+      }
+    }
+  }
+
+  void add_to_gradient(int p) {
+    State& state = params_[p];
+    if (state.has_grad && state.backward != backward_) return add_to_earlier(p);
+    ++state.uses;
+    if (!state.has_grad) {
+      state.has_grad = true;
+      state.is_view = state.next_is_view;
+      state.backward = backward_;
+      return;
+    }
+    add_in_buffer(p, state.grad, ParameterTensor::Grad, ParameterTensor::SummedGrad, state.is_view);
+  }
 
   ParameterTensor tensor_of_next_use(const State& state) const {
     if (!state.has_grad) return state.grad;
@@ -138,6 +172,9 @@ class GradientWalk {
   Sink& sink_;
   std::vector<State> params_;  // [num parameters]
   int backward_ = 0;
+  std::vector<int> num_uses_;  // [num parameters] Empty: no gradient is a view of a bucket.
+  std::vector<int> uses_so_far_;
+  bool goes_to_bucket_ = false;
 };
 
 }  // namespace fsdp::simulator

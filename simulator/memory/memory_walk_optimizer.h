@@ -42,6 +42,7 @@ class OptimizerWalk {
 
   void initialize() {
     if (in_.limits.num_sms == 0) return make_shards();
+    if (in_.layout->is_replicated) return make_whole();
     switch (in_.plan->initialization) {
       case Initialization::Meta:
         return to_empty(0);
@@ -72,7 +73,7 @@ class OptimizerWalk {
       ++count;
       chunks = std::max(chunks, (shard->local_elements + kChunk - 1) / kChunk);
     }
-    if (count == 0) return sink_.collective();
+    if (count == 0) return in_.layout->is_replicated ? void() : sink_.collective();
     const auto make = [&](SingleTensor what, std::int64_t bytes) {
       sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
     };
@@ -88,12 +89,16 @@ class OptimizerWalk {
       norms += element_size(p);
     }
     if (has_kernel) drop(ClipBuffer);
-    for (const SingleTensor stack : {ClipNorms, ClipNorms2}) make(stack, norms);
-    sink_.collective();
-    for (const SingleTensor stack : {ClipNorms3, ClipNorms4}) make(stack, norms);
-    for (const SingleTensor stack : {ClipNorms4, ClipNorms3}) drop(stack);
+    make(ClipNorms, norms);
+    if (!in_.layout->is_replicated) {
+      make(ClipNorms2, norms);
+      sink_.collective();
+      for (const SingleTensor stack : {ClipNorms3, ClipNorms4}) make(stack, norms);
+      for (const SingleTensor stack : {ClipNorms4, ClipNorms3}) drop(stack);
+    }
     make(ClipScalar, 4);
-    for (const SingleTensor stack : {ClipNorms2, ClipNorms}) drop(stack);
+    if (!in_.layout->is_replicated) drop(ClipNorms2);
+    drop(ClipNorms);
     for (const ShardedParameter* shard : shards_) {
       if (!shard->receives_gradient) continue;
       sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, shard->parameter));
@@ -132,6 +137,13 @@ class OptimizerWalk {
       for (const ShardedParameter& p : unit.parameters) make_shard(p);
     }
     buffers();
+  }
+
+  // A model that nobody shards: made in place, or moved, which goes as to_empty does.
+  void make_whole() {
+    if (in_.plan->initialization != Initialization::Device) return to_empty(0);
+    buffers();
+    for (const ShardedParameter* shard : shards_) make_shard(*shard);
   }
 
   // torch.nn.Module.to_empty: what lies below a module, then its own parameters, then its own buffers.

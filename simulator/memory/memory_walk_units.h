@@ -144,8 +144,11 @@ class UnitWalk {
 
   void end_backward() { grads_.end_backward(); }
 
+  void prepare_reduce() { grads_.prepare_reduce(); }
+
   void zero_grad() {
     if (in_.plan->cpu_offload) return;
+    if (in_.layout->is_replicated) return grads_.drop_all();
     // A unit's buffer goes with the last of its gradients, in the order of the parameters.
     std::vector<std::pair<int, int>> order;
     for (std::size_t u = 0; u < units_.size(); ++u) {

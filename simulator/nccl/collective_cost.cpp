@@ -219,6 +219,8 @@ CollectiveCost collective_cost(const GroupShape& shape, NcclRegime regime) {
 
 Seconds collective_time(const CollectiveCost& cost, CollectiveKind kind, Bytes total) {
   if (total <= Bytes(0)) return Seconds(0);
+  // A ring passes each byte of a broadcast on once, as it does with those of an all-gather.
+  if (kind == CollectiveKind::Broadcast) kind = CollectiveKind::AllGather;
   return Seconds(look_up(cost.tables[static_cast<std::size_t>(kind)], total.count()));
 }
 
@@ -232,6 +234,7 @@ Bytes ring_bytes_sent(CollectiveKind kind, Bytes total, int ranks) {
   const std::int64_t whole = total.count() / ranks * (ranks - 1);
   const std::int64_t rest = total.count() % ranks;
   const Bytes once(whole + (rest * (ranks - 1) + ranks - 1) / ranks);
+  if (kind == CollectiveKind::Broadcast) return ranks > 1 ? total : Bytes(0);
   return kind == CollectiveKind::AllReduce ? 2 * once : once;
 }
 

@@ -68,7 +68,8 @@ UncertaintyBand uncertainty(const CollectiveCost& cost, Bytes total);
 Seconds corrected_time(const NcclTuning& tuning, LinkClass link_class, const GroupShape& shape, CollectiveKind kind,
                        Bytes total);
 
-/// Bytes that one rank sends under a ring, the most of all ranks: (n-1)/n of the buffer, and twice that for all-reduce.
+/// Bytes that one rank sends under a ring, the most of all ranks: (n-1)/n of the buffer, twice that for all-reduce, and
+/// all of it for a broadcast.
 /// Trees, NVLS, and the flags of LL and LL128 make the wire carry something else; see collective_cost.cpp.
 Bytes ring_bytes_sent(CollectiveKind kind, Bytes total, int ranks);
 

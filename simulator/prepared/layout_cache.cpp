@@ -13,8 +13,9 @@ constexpr std::size_t kMostParameters = std::size_t{1} << 21;
 }  // namespace
 
 bool LayoutCache::is_of(const Key& key, const Plan& plan) {
-  return key.shard == plan.mesh.shard && key.parameter_dtype == plan.parameter_dtype &&
-         key.mixed_precision == plan.mixed_precision &&
+  return key.framework == plan.runtime.framework && key.ddp == plan.ddp &&
+         key.is_alone == (plan.mesh.world_size() == 1) && key.shard == plan.mesh.shard &&
+         key.parameter_dtype == plan.parameter_dtype && key.mixed_precision == plan.mixed_precision &&
          std::equal(key.modules.begin(), key.modules.end(), plan.units.begin(), plan.units.end(),
                     [](const std::vector<std::string>& modules, const Unit& unit) { return modules == unit.modules; });
 }
@@ -37,7 +38,13 @@ Result<Layout> LayoutCache::take(const Plan& plan, std::int64_t rank) {
 void LayoutCache::give_back(const Plan& plan, Layout layout) {
   auto found = find(plan);
   if (found == entries_.end()) {
-    Key key{plan.mesh.shard, plan.parameter_dtype, plan.mixed_precision, {}};
+    Key key{.framework = plan.runtime.framework,
+            .ddp = plan.ddp,
+            .is_alone = plan.mesh.world_size() == 1,
+            .shard = plan.mesh.shard,
+            .parameter_dtype = plan.parameter_dtype,
+            .mixed_precision = plan.mixed_precision,
+            .modules = {}};
     for (const Unit& unit : plan.units) key.modules.push_back(unit.modules);
     found = entries_.insert(entries_.begin(), Entry{std::move(key), {}});
   }

@@ -30,6 +30,9 @@ class LayoutCache {
  private:
   /// What a layout depends on beside the rank, reshard_after_forward and the number of replicas.
   struct Key {
+    Framework framework = Framework::Fsdp2;
+    DdpOptions ddp;
+    bool is_alone = false;  ///< One GPU.
     std::int64_t shard = 0;
     std::optional<Dtype> parameter_dtype;
     MixedPrecision mixed_precision;

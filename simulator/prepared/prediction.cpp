@@ -94,14 +94,17 @@ WalkInput PreparedPlan::short_walk_input() const {
 }
 
 TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {
-  const TimelineInput input{.index = index,
-                            .layout = &layout,
-                            .schedule = &schedule,
-                            .calls = &times,
-                            .units = &unit_times,
-                            .optimizer = optimizer_time(layout, plan, costs),
-                            .clip = clip_time(layout, plan, mesh, costs),
-                            .launch = costs.launch};
+  const TimelineInput input{
+      .index = index,
+      .layout = &layout,
+      .schedule = &schedule,
+      .calls = &times,
+      .units = &unit_times,
+      .buckets = &bucket_times,
+      .sync_buffers = layout.is_replicated ? sync_buffers_time(*index->model, mesh, costs) : Seconds(0),
+      .optimizer = optimizer_time(layout, plan, costs),
+      .clip = clip_time(layout, plan, mesh, costs),
+      .launch = costs.launch};
   return lay_out(input, detail);
 }
 
@@ -139,11 +142,11 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   if (use == PreparedFor::Walk) prepared.plan.accumulation = std::min(plan.accumulation, kNumMicroBatches);
   prepared.walked = plan_of_memory(plan, cluster);
   prepared.layout = std::move(layout);
-  prepared.schedule = lower_fsdp2(index, plan, prepared.layout);
+  prepared.schedule = lower(index, plan, prepared.layout);
   if (plan.accumulation > kNumMicroBatches && use == PreparedFor::Everything) {
     Plan shorter = plan;
     shorter.accumulation = kNumMicroBatches;
-    prepared.short_schedule = lower_fsdp2(index, shorter, prepared.layout);
+    prepared.short_schedule = lower(index, shorter, prepared.layout);
   }
   const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu);
   prepared.activation = settings.rules.activation;
@@ -169,6 +172,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   if (use != PreparedFor::Walk) {
     prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
+    prepared.bucket_times = bucket_times(prepared.layout, plan, mesh, prepared.costs);
   }
   if (use != PreparedFor::Times) prepared.ids = number_tensors(*index.model, prepared.layout, num_storages);
   return prepared;

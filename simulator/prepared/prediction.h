@@ -39,9 +39,10 @@ struct PreparedPlan {
   Dtype activation = Dtype::BFloat16;
   bool use_cache = false;  ///< Keys and values are kept: asked for, and no checkpointing turns it off.
   ComputeCosts costs;
-  std::vector<const Tape*> tapes;       ///< [num_calls]
-  std::vector<const CallTimes*> times;  ///< [num_calls]
-  std::vector<UnitTimes> unit_times;    ///< [num_units]
+  std::vector<const Tape*> tapes;         ///< [num_calls]
+  std::vector<const CallTimes*> times;    ///< [num_calls]
+  std::vector<UnitTimes> unit_times;      ///< [num_units]
+  std::vector<BucketTimes> bucket_times;  ///< [num buckets]
   MemoryIds ids;
   std::vector<std::string> unmeasured;  ///< Calls of a CPU of which it is only assumed what they take.
 

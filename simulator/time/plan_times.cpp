@@ -84,6 +84,27 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
   return times;
 }
 
+std::vector<BucketTimes> bucket_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh,
+                                      const ComputeCosts& costs) {
+  std::vector<BucketTimes> times;
+  for (const GradientBucket& bucket : layout.buckets) {
+    const Seconds copy = over(2 * static_cast<double>(bucket.bytes().count()), costs.memory);
+    times.push_back({.copy = copy,
+                     .all_reduce = collective_time(mesh.replicate, CollectiveKind::AllReduce, bucket.bytes()),
+                     .copy_back = plan.ddp.gradient_as_bucket_view ? Seconds(0) : copy,
+                     .num_gradients = static_cast<int>(bucket.parameters.size())});
+  }
+  return times;
+}
+
+Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const ComputeCosts& costs) {
+  Bytes bytes;
+  for (const Buffer& buffer : model.buffers) bytes += size_of(buffer.dtype) * num_elements(buffer.shape);
+  if (bytes == Bytes(0)) return Seconds(0);
+  return over(4 * static_cast<double>(bytes.count()), costs.memory) +
+         collective_time(mesh.replicate, CollectiveKind::Broadcast, bytes);
+}
+
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const ComputeCosts& costs) {
   const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
   double passes = fused ? kFusedPasses : kForeachPasses;
@@ -102,6 +123,7 @@ Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh,
   }
   // Norms are read once; scaling reads and writes.
   const Seconds passes = over(3 * 4 * local_elements(layout), costs.memory);
+  if (layout.is_replicated) return passes;
   return passes + collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(4 * count));
 }
 

@@ -26,6 +26,13 @@ MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh);
 std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
                                   const ComputeCosts& costs);
 
+/// [num buckets]
+std::vector<BucketTimes> bucket_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh,
+                                      const ComputeCosts& costs);
+
+/// The broadcast of a model's buffers, and the copies around it; 0 where it has none.
+Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const ComputeCosts& costs);
+
 /// The optimizer's own time, and that of gradient clipping.
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const ComputeCosts& costs);
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);

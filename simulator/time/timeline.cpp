@@ -12,6 +12,8 @@
 //   all-reduce(i) follows on its own stream.
 // * free: compute waits for the reduce-scatter whose input is freed.
 // * end: compute waits for all reductions.
+// * bucket(i) of DDP: compute copies gradients in, then its all-reduce follows those before it on their one stream; at
+//   the end compute waits for each in turn and copies it out.
 //
 // Every start is the maximum of some ends, every end a start plus a duration, so that longer durations never make a
 // step shorter. The planner's bounds rest on that.
@@ -75,6 +77,10 @@ class Timeline {
         return accumulate(step);
       case InstructionKind::FinishReduce:
         return finish();
+      case InstructionKind::SyncBuffers:
+        return sync_buffers();
+      case InstructionKind::ReduceBucket:
+        return reduce_bucket(step);
       case InstructionKind::Free:
         return free(step);
       case InstructionKind::ClipGradNorm:
@@ -86,6 +92,7 @@ class Timeline {
         last_call_ = -1;
         return;
       case InstructionKind::LeaveRoot:
+      case InstructionKind::PrepareReduce:
       case InstructionKind::Reshard:
       case InstructionKind::ZeroGrad:
         return;
@@ -276,7 +283,43 @@ class Timeline {
     if (sent >= 0) to_host_event_ = sent;
   }
 
+  // The forward reads them, so it waits.
+  void sync_buffers() {
+    const std::size_t slot = new_collective();
+    cpu_ += in_.launch;
+    const Seconds start = std::max({communicator_, compute_, cpu_});
+    communicator_ = start + in_.sync_buffers;
+    expose(communicator_, slot, record(Stream::AllReduce, "buffers", start, communicator_, {compute_event_}));
+  }
+
+  void reduce_bucket(const Instruction& step) {
+    const BucketTimes& times = (*in_.buckets)[step.bucket];
+    const std::string name = has_names() ? "bucket " + std::to_string(step.bucket) : std::string();
+    on_compute(times.copy, times.num_gradients * in_.launch, has_names() ? "copy into " + name : std::string());
+    const Seconds start = std::max(communicator_, compute_);
+    communicator_ = start + times.all_reduce;
+    buckets_.push_back({communicator_, new_collective(),
+                        record(Stream::AllReduce, name, start, communicator_, {compute_event_}), step.bucket});
+    const GradientBucket& bucket = in_.layout->buckets[step.bucket];
+    carry(buckets_.back().event, {.kind = CollectiveKind::AllReduce,
+                                  .dtype = bucket.dtype,
+                                  .bytes = bucket.bytes(),
+                                  .group = MeshDimension::Replicate,
+                                  .group_size = in_.layout->mesh.replicate});
+  }
+
+  void finish_buckets() {
+    for (const Reduced& bucket : buckets_) {
+      const BucketTimes& times = (*in_.buckets)[bucket.number];
+      expose(bucket.end, bucket.slot, bucket.event);
+      if (times.copy_back == Seconds(0)) continue;
+      on_compute(times.copy_back, times.num_gradients * in_.launch, "copy out of buckets");
+    }
+    buckets_.clear();
+  }
+
   void finish() {
+    finish_buckets();
     if (!has_reduce_) return;
     if (in_.layout->mesh.replicate > 1) expose(all_reduce_, all_reduce_slot_, all_reduce_event_);
     expose(to_host_, reduce_slot_, to_host_event_);
@@ -296,6 +339,13 @@ class Timeline {
   bool has_reduce_ = false;
   std::vector<bool> has_accumulated_;  // [num units] Gradients of earlier micro-batches are kept unsharded.
   int last_call_ = -1;
+  struct Reduced {
+    Seconds end{0};
+    std::size_t slot = 0;
+    int event = -1;
+    int number = 0;  // Of the bucket.
+  };
+  std::vector<Reduced> buckets_;  // Of this backward, so far.
   // Places in the detail's events; -1: none, or one that took no time.
   std::vector<int> gather_event_;  // [num units]
   std::vector<int> compute_waits_;

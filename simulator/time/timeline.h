@@ -41,12 +41,22 @@ struct UnitTimes {
   Seconds to_host{0};  ///< Sharded gradients, with CPU offload.
 };
 
+/// Durations of one bucket of DDP.
+struct BucketTimes {
+  Seconds copy{0};  ///< Gradients into the bucket, divided by the number of ranks.
+  Seconds all_reduce{0};
+  Seconds copy_back{0};  ///< Sums into the gradients; none where those are views.
+  int num_gradients = 0;
+};
+
 struct TimelineInput {
   const ModelIndex* index = nullptr;
   const Layout* layout = nullptr;
   const Schedule* schedule = nullptr;
   const std::vector<const CallTimes*>* calls = nullptr;  ///< [num_calls]
   const std::vector<UnitTimes>* units = nullptr;         ///< [num_units]
+  const std::vector<BucketTimes>* buckets = nullptr;     ///< [num buckets]
+  Seconds sync_buffers{0};
   Seconds optimizer{0};
   Seconds clip{0};
   Seconds launch{6e-6};
@@ -57,8 +67,8 @@ struct TimelineResult {
   Seconds compute{0};
   Seconds exposed{0};
   Seconds optimizer{0};
-  /// Per collective in issue order, aligned with the schedule's Unshard and ReduceGrads (two entries with an
-  /// all-reduce).
+  /// Per collective in issue order, aligned with the schedule's Unshard, ReduceGrads (two entries with an all-reduce),
+  /// SyncBuffers and ReduceBucket.
   std::vector<Seconds> exposed_of_collective;
 };
 

@@ -1,0 +1,120 @@
+// DDP's buckets.
+//
+// The first step reduces one bucket for each dtype. In it, the order in which gradients become ready is written down,
+// and in front of the second step the parameters are shared out over buckets in that order: a bucket takes parameters
+// until it has at least its cap, 1 MiB for the first one and 25 MiB for all others, so that it may be much larger than
+// that, and a parameter is never cut. Parameters of different dtypes go to different buckets. Buckets are reduced one
+// after the other, so one that is full waits for those before it.
+//
+// Autograd runs the op whose forward came last first, and the nodes that hand a gradient to a parameter before any
+// other, so the order is that of the backward. Inside an op: addmm hands out the bias first, because its weight comes
+// through the backward of a transposition; what other ops hand out at once is taken in the order of their arguments.
+//
+// Sources: torch/nn/parallel/distributed.py (_ddp_init_helper), torch/csrc/distributed/c10d/reducer.cpp
+// (compute_bucket_assignment_by_size, rebuild_buckets, mark_bucket_ready), torch 2.11.
+//
+// Not modeled: find_unused_parameters and static_graph; the order of the last buckets of several dtypes, which is that
+// of a hash table.
+
+#include "core/plan/ddp_buckets.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "core/model/recorded_block.h"
+
+namespace fsdp {
+
+namespace {
+
+constexpr std::int64_t kMebi = std::int64_t{1} << 20;
+constexpr std::int64_t kFirstCap = kMebi;  // torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
+constexpr std::int64_t kCap = 25 * kMebi;  // bucket_cap_mb
+
+// The parameters of an op in the order in which its backward hands their gradients out, by their index in the block.
+std::vector<int> order_inside(const Block& block, int op) {
+  std::vector<int> order = block.ops[op].parameters;
+  if (block.ops[op].kind == OpKind::Linear) std::reverse(order.begin(), order.end());
+  if (block.ops[op].kind != OpKind::Recorded || !block.recorded || block.recorded->tapes.empty())
+    return order;
+  order.clear();
+  for (const RecordedEvent& event : block.recorded->tapes.front().backward[op]) {
+    if (event.kind == RecordedEvent::Kind::AddGrad) order.push_back(event.index);
+  }
+  return order;
+}
+
+struct Open {
+  Dtype dtype = Dtype::Float32;
+  GradientBucket bucket;
+  int num_closed = 0;
+};
+
+}  // namespace
+
+std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index) {
+  const Model& model = *index.model;
+  std::vector<ReadyGradient> last_first;
+  std::vector<bool> is_there(model.parameters.size(), false);
+  // A parameter of several uses is ready after the one that comes first in forward.
+  for (std::size_t c = 0; c + 1 < index.call_begin.size(); ++c) {
+    const Call& call = model.calls[c];
+    const Block& block = model.blocks[call.block];
+    for (int op = 0; op < static_cast<int>(block.ops.size()); ++op) {
+      const int position = index.call_begin[c] + op;
+      if (!index.in_backward[position]) continue;
+      std::vector<int> order = order_inside(block, op);
+      for (auto local = order.rbegin(); local != order.rend(); ++local) {
+        const int p = call.parameters[*local];
+        if (is_there[p] || !model.parameters[p].receives_gradient) continue;
+        is_there[p] = true;
+        last_first.push_back({p, position});
+      }
+    }
+  }
+  std::reverse(last_first.begin(), last_first.end());
+  return last_first;
+}
+
+std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  const std::optional<std::int64_t>& cap = plan.ddp.bucket_cap_mb;
+  std::vector<GradientBucket> buckets;
+  std::vector<Open> open;
+  const auto close = [&](Open& of) {
+    buckets.push_back(std::move(of.bucket));
+    of.bucket = {};
+    ++of.num_closed;
+  };
+  for (const ReadyGradient& ready : gradients_as_they_are_ready(index)) {
+    const Dtype dtype = layout.parameter_dtype[ready.parameter];
+    auto of = std::find_if(open.begin(), open.end(), [&](const Open& o) { return o.dtype == dtype; });
+    if (of == open.end()) of = open.insert(open.end(), Open{.dtype = dtype, .bucket = {}});
+    of->bucket.dtype = dtype;
+    of->bucket.parameters.push_back(ready.parameter);
+    of->bucket.elements += num_elements(index.model->parameters[ready.parameter].shape);
+    of->bucket.ready = ready.position;
+    const std::int64_t limit = cap ? *cap * kMebi : of->num_closed == 0 ? kFirstCap : kCap;
+    if (of->bucket.bytes().count() >= limit) close(*of);
+  }
+  for (Open& of : open) {
+    if (!of.bucket.parameters.empty()) close(of);
+  }
+  int before = std::numeric_limits<int>::max();
+  for (GradientBucket& bucket : buckets) before = bucket.ready = std::min(before, bucket.ready);
+  return buckets;
+}
+
+std::vector<GradientBucket> first_step_buckets(const Layout& layout) {
+  std::vector<GradientBucket> whole;
+  for (const GradientBucket& bucket : layout.buckets) {
+    auto of =
+        std::find_if(whole.begin(), whole.end(), [&](const GradientBucket& w) { return w.dtype == bucket.dtype; });
+    if (of == whole.end()) of = whole.insert(whole.end(), GradientBucket{.parameters = {}, .dtype = bucket.dtype});
+    of->elements += bucket.elements;
+    of->parameters.insert(of->parameters.end(), bucket.parameters.begin(), bucket.parameters.end());
+  }
+  return whole;
+}
+
+}  // namespace fsdp

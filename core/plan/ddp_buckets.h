@@ -1,0 +1,30 @@
+#pragma once
+
+// Which gradients DDP reduces together.
+
+#include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "core/plan/sharding.h"
+
+namespace fsdp {
+
+/// Trained parameters in the order in which a backward finishes their gradients, each with the position after which it
+/// is ready. ddp_buckets.cpp says how the order inside an op is known.
+struct ReadyGradient {
+  int parameter = 0;
+  int position = 0;
+
+  bool operator==(const ReadyGradient&) const = default;
+};
+std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index);
+
+/// The buckets of every step but the first, which is `first_step_buckets`. REQUIRES: the dtypes of the layout's
+/// parameters are there.
+std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+/// The first step's: one bucket for each dtype, of all gradients.
+std::vector<GradientBucket> first_step_buckets(const Layout& layout);
+
+}  // namespace fsdp

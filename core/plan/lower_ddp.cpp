@@ -1,0 +1,116 @@
+// The order of events of one training step under PyTorch DDP, and of one without any wrapper on one GPU.
+//
+// The model runs as it is. In front of a forward that follows a synchronized one, rank 0 sends its buffers to all
+// others. Behind a forward whose gradients will be reduced, the reducer makes itself ready; from then on a gradient
+// goes into its bucket as soon as it is complete, and a bucket is all-reduced when it and those before it are full.
+// The end of the backward waits for all of them and copies the sums back into the gradients.
+//
+// With accumulation, no_sync() keeps the gradients of all micro-batches but the last in .grad, unreduced.
+//
+// Sources: torch/nn/parallel/distributed.py (_pre_forward, _post_forward, no_sync), torch/csrc/distributed/c10d/
+// reducer.cpp (autograd_hook, mark_bucket_ready, finalize_backward), torch 2.11.
+//
+// Not modeled: the first step, which has one bucket for each dtype and no overlap; broadcasts that synchronize the
+// rebuilt buckets, once; find_unused_parameters, static_graph, communication hooks, join.
+
+#include <algorithm>
+
+#include "core/plan/schedule.h"
+
+namespace fsdp {
+
+namespace {
+
+class DdpLowering {
+ public:
+  DdpLowering(const ModelIndex& index, const Plan& plan, const Layout& layout)
+      : index_(index), plan_(plan), layout_(layout), is_wrapped_(plan.mesh.world_size() > 1) {}
+
+  Schedule run() {
+    bool synchronized = true;  // The forward before, which is that of the step before.
+    for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
+      micro_batch_ = static_cast<int>(m);
+      const bool sync = m + 1 == plan_.accumulation || plan_.sync_every_micro_batch;
+      phase_ = StepPhase::Forward;
+      emit({.kind = InstructionKind::LoadInputs});
+      if (is_wrapped_ && synchronized && plan_.ddp.broadcast_buffers && !index_.model->buffers.empty()) {
+        emit({.kind = InstructionKind::SyncBuffers});
+      }
+      forward();
+      if (is_wrapped_ && sync) emit({.kind = InstructionKind::PrepareReduce});
+      synchronized = sync;
+      phase_ = StepPhase::Backward;
+      backward(is_wrapped_ && sync);
+    }
+    phase_ = StepPhase::Optimizer;
+    if (plan_.optimizer.clip_grad_norm) emit({.kind = InstructionKind::ClipGradNorm});
+    emit({.kind = InstructionKind::OptimizerStep});
+    emit({.kind = InstructionKind::ZeroGrad});
+    return std::move(schedule_);
+  }
+
+ private:
+  void emit(Instruction instruction) {
+    instruction.phase = phase_;
+    instruction.micro_batch = micro_batch_;
+    schedule_.instructions.push_back(instruction);
+  }
+
+  // The root's forward ends where its window does; a loss that the script computes comes behind it.
+  void forward() {
+    const int left = layout_.units.front().windows.empty() ? 0 : layout_.units.front().windows.back().end;
+    bool has_left = false;
+    for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
+      if (!has_left && index_.call_begin[c] >= left) {
+        has_left = true;
+        emit({.kind = InstructionKind::LeaveRoot});
+      }
+      emit({.kind = InstructionKind::Forward,
+            .call = static_cast<int>(c),
+            .op_begin = 0,
+            .op_end = index_.call_begin[c + 1] - index_.call_begin[c]});
+    }
+    if (!has_left) emit({.kind = InstructionKind::LeaveRoot});
+  }
+
+  void backward(bool sync) {
+    std::size_t next = 0;
+    int position = index_.num_positions();
+    while (position > 0) {
+      if (!index_.in_backward[position - 1]) {
+        --position;
+        continue;
+      }
+      const int call = index_.call_at(position - 1);
+      const int begin = index_.call_begin[call];
+      int stop = position - 1;
+      while (stop > begin && index_.in_backward[stop - 1] && !(sync && is_ready(next, stop))) --stop;
+      emit({.kind = InstructionKind::Backward, .call = call, .op_begin = stop - begin, .op_end = position - begin});
+      position = stop;
+      for (; sync && is_ready(next, position); ++next) {
+        emit({.kind = InstructionKind::ReduceBucket, .bucket = static_cast<int>(next)});
+      }
+    }
+    emit({.kind = InstructionKind::FinishReduce});
+  }
+
+  bool is_ready(std::size_t bucket, int position) const {
+    return bucket < layout_.buckets.size() && layout_.buckets[bucket].ready >= position;
+  }
+
+  const ModelIndex& index_;
+  const Plan& plan_;
+  const Layout& layout_;
+  const bool is_wrapped_;
+  Schedule schedule_;
+  StepPhase phase_ = StepPhase::Forward;
+  int micro_batch_ = 0;
+};
+
+}  // namespace
+
+Schedule lower_ddp(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  return DdpLowering(index, plan, layout).run();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,38 @@
+"""Copies of a model on every rank, by DistributedDataParallel; on one GPU the model as it is, without any wrapper."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from fsdp_plan_runner.expanded_model import ExpandedModel
+from fsdp_plan_runner.modules import PlannedModule, untied
+from fsdp_plan_runner.plan import Plan
+from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers
+
+
+def replicate(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
+    """Brings the whole model onto the device, and wraps it where there are several ranks: `root.wrapper`."""
+    if plan.initialization == "meta":
+        with untied(model, root):
+            root.to_empty(device=device)
+    elif plan.initialization == "cpu":
+        root.to(device)
+    make_buffers(root, device)
+    with torch.no_grad():
+        for parameter in root.parameters():
+            fill_with_numbers(parameter)
+    if plan.world_size == 1:
+        return
+    given = plan.ddp
+    # A list, so that torch.nn.Module does not take the wrapper for a child of what it wraps.
+    root.wrapper = [DistributedDataParallel(root, bucket_cap_mb=given.bucket_cap_mb,
+                                            broadcast_buffers=given.broadcast_buffers,
+                                            gradient_as_bucket_view=given.gradient_as_bucket_view)]
+
+
+def synchronizing(root: PlannedModule, is_wanted: bool) -> contextlib.AbstractContextManager[None]:
+    """Around forward and backward of a micro-batch."""
+    return contextlib.nullcontext() if is_wanted or not root.wrapper else root.wrapper[0].no_sync()
