@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/plan/ddp_buckets.h"
 #include "simulator/nccl/collective_cost.h"
 
 namespace fsdp::simulator {
@@ -32,6 +33,7 @@ class TrafficCounter {
       if (step.kind == InstructionKind::ReduceGrads) reduce(step);
       if (step.kind == InstructionKind::SyncBuffers) broadcast(step);
       if (step.kind == InstructionKind::ReduceBucket) reduce_bucket(step);
+      if (step.kind == InstructionKind::ReduceUsedMap) reduce_used_map(step);
       if (step.kind == InstructionKind::ClipGradNorm) clip(step);
     }
     return std::move(report_);
@@ -133,6 +135,22 @@ class TrafficCounter {
                .reduce_op = ReduceOp::Sum,
                .micro_batch = step.micro_batch,
                .time = prepared_.bucket_times[step.bucket].all_reduce,
+               .exposed = next_exposed()});
+  }
+
+  void reduce_used_map(const Instruction& step) {
+    const Bytes payload = used_map_bytes(*prepared_.index->model);
+    add(step, {.kind = CollectiveKind::AllReduce,
+               .unit = "",
+               .phase = std::string(name_of(step.phase)),
+               .dtype = Dtype::Int32,
+               .elements = payload.count() / size_of(Dtype::Int32).count(),
+               .payload = payload,
+               .group = MeshDimension::Replicate,
+               .group_size = prepared_.layout.mesh.replicate,
+               .reduce_op = ReduceOp::Sum,
+               .micro_batch = step.micro_batch,
+               .time = collective_time(mesh_.replicate, CollectiveKind::AllReduce, payload),
                .exposed = next_exposed()});
   }
 

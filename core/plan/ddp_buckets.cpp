@@ -6,6 +6,10 @@
 // that, and a parameter is never cut. Parameters of different dtypes go to different buckets. Buckets are reduced one
 // after the other, so one that is full waits for those before it.
 //
+// With find_unused_parameters the buckets are made once, of the parameters as the model has them, and reduced from the
+// last to the first. Parameters that no gradient reaches are ready when the forward is over, and one more all-reduce
+// behind the last bucket tells which were used anywhere.
+//
 // Autograd runs the op whose forward came last first, and the nodes that hand a gradient to a parameter before any
 // other, so the order is that of the backward. Inside an op: addmm hands out the bias first, because its weight comes
 // through the backward of a transposition; what other ops hand out at once is taken in the order of their arguments.
@@ -13,7 +17,7 @@
 // Sources: torch/nn/parallel/distributed.py (_ddp_init_helper), torch/csrc/distributed/c10d/reducer.cpp
 // (compute_bucket_assignment_by_size, rebuild_buckets, mark_bucket_ready), torch 2.11.
 //
-// Not modeled: find_unused_parameters and static_graph; the order of the last buckets of several dtypes, which is that
+// Not modeled: static_graph; the order of the last buckets of several dtypes, which is that
 // of a hash table.
 
 #include "core/plan/ddp_buckets.h"
@@ -36,8 +40,7 @@ constexpr std::int64_t kCap = 25 * kMebi;  // bucket_cap_mb
 std::vector<int> order_inside(const Block& block, int op) {
   std::vector<int> order = block.ops[op].parameters;
   if (block.ops[op].kind == OpKind::Linear) std::reverse(order.begin(), order.end());
-  if (block.ops[op].kind != OpKind::Recorded || !block.recorded || block.recorded->tapes.empty())
-    return order;
+  if (block.ops[op].kind != OpKind::Recorded || !block.recorded || block.recorded->tapes.empty()) return order;
   order.clear();
   for (const RecordedEvent& event : block.recorded->tapes.front().backward[op]) {
     if (event.kind == RecordedEvent::Kind::AddGrad) order.push_back(event.index);
@@ -77,8 +80,26 @@ std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index) 
   return last_first;
 }
 
+namespace {
+
+// Every trained parameter where the model has it, with the position after which its gradient is ready: in front of the
+// backward where none comes.
+std::vector<ReadyGradient> trained_in_order(const ModelIndex& index) {
+  std::vector<int> ready(index.model->parameters.size(), index.num_positions());
+  for (const ReadyGradient& gradient : gradients_as_they_are_ready(index))
+    ready[gradient.parameter] = gradient.position;
+  std::vector<ReadyGradient> trained;
+  for (std::size_t p = 0; p < ready.size(); ++p) {
+    if (index.model->parameters[p].trainable) trained.push_back({static_cast<int>(p), ready[p]});
+  }
+  return trained;
+}
+
+}  // namespace
+
 std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& plan, const Layout& layout) {
   const std::optional<std::int64_t>& cap = plan.ddp.bucket_cap_mb;
+  const bool finds_unused = plan.ddp.find_unused_parameters;
   std::vector<GradientBucket> buckets;
   std::vector<Open> open;
   const auto close = [&](Open& of) {
@@ -86,26 +107,38 @@ std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& pl
     of.bucket = {};
     ++of.num_closed;
   };
-  for (const ReadyGradient& ready : gradients_as_they_are_ready(index)) {
+  for (const ReadyGradient& ready : finds_unused ? trained_in_order(index) : gradients_as_they_are_ready(index)) {
     const Dtype dtype = layout.parameter_dtype[ready.parameter];
     auto of = std::find_if(open.begin(), open.end(), [&](const Open& o) { return o.dtype == dtype; });
     if (of == open.end()) of = open.insert(open.end(), Open{.dtype = dtype, .bucket = {}});
+    if (of->bucket.parameters.empty()) of->bucket.ready = index.num_positions();
     of->bucket.dtype = dtype;
     of->bucket.parameters.push_back(ready.parameter);
     of->bucket.elements += num_elements(index.model->parameters[ready.parameter].shape);
-    of->bucket.ready = ready.position;
+    of->bucket.ready = std::min(of->bucket.ready, ready.position);
     const std::int64_t limit = cap ? *cap * kMebi : of->num_closed == 0 ? kFirstCap : kCap;
     if (of->bucket.bytes().count() >= limit) close(*of);
   }
   for (Open& of : open) {
     if (!of.bucket.parameters.empty()) close(of);
   }
+  if (finds_unused) {
+    std::stable_sort(buckets.begin(), buckets.end(), [](const GradientBucket& a, const GradientBucket& b) {
+      return a.parameters.front() > b.parameters.front();
+    });
+  }
   int before = std::numeric_limits<int>::max();
   for (GradientBucket& bucket : buckets) before = bucket.ready = std::min(before, bucket.ready);
   return buckets;
 }
 
-std::vector<GradientBucket> first_step_buckets(const Layout& layout) {
+Bytes used_map_bytes(const Model& model) {
+  const auto is_trained = [](const Parameter& parameter) { return parameter.trainable; };
+  return size_of(Dtype::Int32) * std::count_if(model.parameters.begin(), model.parameters.end(), is_trained);
+}
+
+std::vector<GradientBucket> first_step_buckets(const Plan& plan, const Layout& layout) {
+  if (plan.ddp.find_unused_parameters) return layout.buckets;
   std::vector<GradientBucket> whole;
   for (const GradientBucket& bucket : layout.buckets) {
     auto of =

@@ -24,7 +24,10 @@ std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index);
 /// parameters are there.
 std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
-/// The first step's: one bucket for each dtype, of all gradients.
-std::vector<GradientBucket> first_step_buckets(const Layout& layout);
+/// The first step's: one bucket for each dtype, of all gradients; with find_unused_parameters those of all steps.
+std::vector<GradientBucket> first_step_buckets(const Plan& plan, const Layout& layout);
+
+/// What find_unused_parameters all-reduces: an int32 for each trained parameter.
+Bytes used_map_bytes(const Model& model);
 
 }  // namespace fsdp

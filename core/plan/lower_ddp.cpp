@@ -11,7 +11,7 @@
 // reducer.cpp (autograd_hook, mark_bucket_ready, finalize_backward), torch 2.11.
 //
 // Not modeled: the first step, which has one bucket for each dtype and no overlap; broadcasts that synchronize the
-// rebuilt buckets, once; find_unused_parameters, static_graph, communication hooks, join.
+// rebuilt buckets, once; static_graph, communication hooks, join.
 
 #include <algorithm>
 
@@ -76,6 +76,7 @@ class DdpLowering {
   void backward(bool sync) {
     std::size_t next = 0;
     int position = index_.num_positions();
+    if (sync) reduce_ready(next, position);
     while (position > 0) {
       if (!index_.in_backward[position - 1]) {
         --position;
@@ -87,11 +88,16 @@ class DdpLowering {
       while (stop > begin && index_.in_backward[stop - 1] && !(sync && is_ready(next, stop))) --stop;
       emit({.kind = InstructionKind::Backward, .call = call, .op_begin = stop - begin, .op_end = position - begin});
       position = stop;
-      for (; sync && is_ready(next, position); ++next) {
-        emit({.kind = InstructionKind::ReduceBucket, .bucket = static_cast<int>(next)});
-      }
+      if (sync) reduce_ready(next, position);
     }
+    if (sync && plan_.ddp.find_unused_parameters) emit({.kind = InstructionKind::ReduceUsedMap});
     emit({.kind = InstructionKind::FinishReduce});
+  }
+
+  void reduce_ready(std::size_t& next, int position) {
+    for (; is_ready(next, position); ++next) {
+      emit({.kind = InstructionKind::ReduceBucket, .bucket = static_cast<int>(next)});
+    }
   }
 
   bool is_ready(std::size_t bucket, int position) const {

@@ -116,6 +116,8 @@ struct DdpOptions {
   std::optional<std::int64_t> bucket_cap_mb;
   bool gradient_as_bucket_view = false;  ///< A gradient is a view of its bucket, and not a second tensor.
   bool broadcast_buffers = true;         ///< Rank 0 sends its buffers in front of each forward.
+  /// Parameters that no gradient reaches are looked for in each step; without it such a model fails in its second one.
+  bool find_unused_parameters = false;
 
   bool operator==(const DdpOptions&) const = default;
 };

@@ -140,6 +140,7 @@ void write_ddp(JsonWriter& writer, const DdpOptions& ddp) {
   }
   writer.member("gradient_as_bucket_view", ddp.gradient_as_bucket_view);
   writer.member("broadcast_buffers", ddp.broadcast_buffers);
+  writer.member("find_unused_parameters", ddp.find_unused_parameters);
   writer.end_object();
 }
 

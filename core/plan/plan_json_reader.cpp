@@ -462,6 +462,9 @@ void ddp_fields(Fields& fields, DdpOptions& ddp) {
                   OrNull{});
   fields.optional("gradient_as_bucket_view", "Gradients are views of their buckets.", ddp.gradient_as_bucket_view);
   fields.optional("broadcast_buffers", "Rank 0 sends its buffers in front of each forward.", ddp.broadcast_buffers);
+  fields.optional("find_unused_parameters",
+                  "Parameters without a gradient are looked for in each step; needed where there are such.",
+                  ddp.find_unused_parameters);
 }
 
 /// How it trains.

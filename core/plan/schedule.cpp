@@ -13,9 +13,9 @@ namespace fsdp {
 namespace {
 
 constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
-    "LoadInputs",      "Unshard",       "WaitForUnshard", "LeaveRoot",   "Forward",       "Reshard",      "Backward",
-    "AccumulateGrads", "ReduceGrads",   "FinishReduce",   "SyncBuffers", "PrepareReduce", "ReduceBucket", "Free",
-    "ClipGradNorm",    "OptimizerStep", "ZeroGrad",
+    "LoadInputs",   "Unshard",         "WaitForUnshard", "LeaveRoot",    "Forward",       "Reshard",
+    "Backward",     "AccumulateGrads", "ReduceGrads",    "FinishReduce", "SyncBuffers",   "PrepareReduce",
+    "ReduceBucket", "ReduceUsedMap",   "Free",           "ClipGradNorm", "OptimizerStep", "ZeroGrad",
 };
 
 constexpr std::array<std::string_view, kNumBufferKinds> kBufferNames = {"all-gather output", "reduce-scatter input",
@@ -126,6 +126,7 @@ class Validator {
       case InstructionKind::LeaveRoot:
       case InstructionKind::FinishReduce:
       case InstructionKind::SyncBuffers:
+      case InstructionKind::ReduceUsedMap:
       case InstructionKind::ClipGradNorm:
       case InstructionKind::ZeroGrad:
         return;

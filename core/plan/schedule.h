@@ -32,6 +32,7 @@ enum class InstructionKind : std::uint8_t {
   SyncBuffers,      ///< DDP: rank 0 sends the model's buffers to all.
   PrepareReduce,    ///< DDP, behind the forward: the gradients that come go into buckets.
   ReduceBucket,     ///< DDP: all-reduce a bucket, which is full.
+  ReduceUsedMap,    ///< DDP with find_unused_parameters: all-reduce which parameters were used.
   Free,             ///< Let a buffer of a unit go, after all that uses it.
   ClipGradNorm,
   OptimizerStep,

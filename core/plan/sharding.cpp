@@ -91,11 +91,12 @@ class LayoutMaker {
             "Write 1 or more.");
     }
     for (const Parameter& parameter : model_.parameters) {
-      if (!parameter.trainable || parameter.receives_gradient || plan_.mesh.world_size() == 1) continue;
+      const bool is_used = !parameter.trainable || parameter.receives_gradient || plan_.ddp.find_unused_parameters;
+      if (is_used || plan_.mesh.world_size() == 1) continue;
       wrong(
-          "ddp",
+          "ddp/find_unused_parameters",
           fmt::format("\"{}\" is trained but gets no gradient, so that DDP fails in its second step.", parameter.name),
-          "Freeze it (--freeze). find_unused_parameters is not predicted.");
+          "Write true, or freeze it.");
       return;
     }
   }

@@ -342,6 +342,7 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::SyncBuffers:
     case InstructionKind::PrepareReduce:
     case InstructionKind::ReduceBucket:
+    case InstructionKind::ReduceUsedMap:
       assert(false);  // Plans of DDP are refused.
       return;
     case InstructionKind::Free:

@@ -117,6 +117,8 @@ class Teacher {
                    fmt::format("The gradients in this bucket are complete. Those of all {} batches are averaged, while "
                                "the backward goes on.",
                                replicas_));
+      case InstructionKind::ReduceUsedMap:
+        return add("All-reduce of what was used", "A number for each parameter tells which had a gradient on any GPU.");
       case InstructionKind::PrepareReduce:  // Nothing to be seen.
       case InstructionKind::Free:           // A part of another one.
         return;

@@ -51,6 +51,7 @@ class Ddp:
     bucket_cap_mb: int | None = None  # None: PyTorch's own.
     gradient_as_bucket_view: bool = False
     broadcast_buffers: bool = True
+    find_unused_parameters: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,8 @@ def replicate(root: PlannedModule, model: ExpandedModel, plan: Plan, device: tor
     # A list, so that torch.nn.Module does not take the wrapper for a child of what it wraps.
     root.wrapper = [DistributedDataParallel(root, bucket_cap_mb=given.bucket_cap_mb,
                                             broadcast_buffers=given.broadcast_buffers,
-                                            gradient_as_bucket_view=given.gradient_as_bucket_view)]
+                                            gradient_as_bucket_view=given.gradient_as_bucket_view,
+                                            find_unused_parameters=given.find_unused_parameters)]
 
 
 def synchronizing(root: PlannedModule, is_wanted: bool) -> contextlib.AbstractContextManager[None]:

@@ -60,7 +60,7 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "gradient norm",
     "copy for a broadcast",
     "copy for a broadcast",
-    "copy for a broadcast",
+    "map of used parameters",
 };
 
 // The module that runs the op, relative to the call, and the op's kind.

@@ -6,7 +6,8 @@
 
 namespace fsdp::simulator {
 
-MemoryIds number_tensors(const Model& model, const Layout& layout, const std::vector<int>& num_storages) {
+MemoryIds number_tensors(const Model& model, const Plan& plan, const Layout& layout,
+                         const std::vector<int>& num_storages) {
   MemoryIds ids;
   ids.num_parameters = static_cast<int>(model.parameters.size());
   ids.num_units = static_cast<int>(layout.units.size());
@@ -14,7 +15,7 @@ MemoryIds number_tensors(const Model& model, const Layout& layout, const std::ve
   ids.num_inputs = static_cast<int>(model.inputs.size());
   ids.sums_base = ids.inputs_base() + 3 * ids.num_inputs;
   ids.buckets_base = ids.sums_base + kNumGradSums * static_cast<int>(model.values.size());
-  ids.num_buckets = static_cast<int>(layout.buckets.size() + first_step_buckets(layout).size());
+  ids.num_buckets = static_cast<int>(layout.buckets.size() + first_step_buckets(plan, layout).size());
   int next = ids.buckets_base + ids.num_buckets;
   ids.call_base.reserve(num_storages.size() + 1);
   for (const int count : num_storages) {

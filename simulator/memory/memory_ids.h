@@ -70,11 +70,11 @@ enum class SingleTensor : std::uint8_t {
   ClipScalar2,
   ClipScalar3,
   ClipScalar4,
-  Broadcast,  ///< Three of them: flat copies of what DDP broadcasts.
+  Broadcast,  ///< Two: flat copies of what DDP broadcasts.
   Broadcast2,
-  Broadcast3,
+  UsedMap,  ///< Which parameters were used, with DDP's find_unused_parameters.
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::Broadcast3) + 1;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::UsedMap) + 1;
 
 inline constexpr int kNumGradSums = 3;
 
@@ -114,6 +114,7 @@ struct CallTensor {
 CallTensor find_call(const MemoryIds& ids, int id);
 
 /// Numbers for a model whose calls have `num_storages` [num_calls] tensors each.
-MemoryIds number_tensors(const Model& model, const Layout& layout, const std::vector<int>& num_storages);
+MemoryIds number_tensors(const Model& model, const Plan& plan, const Layout& layout,
+                         const std::vector<int>& num_storages);
 
 }  // namespace fsdp::simulator

@@ -59,7 +59,8 @@ class MemoryWalk<Sink>::Impl {
   // What has to be done before an instruction and the frees that it begins with.
   void enter(const Instruction& step) {
     if (step.kind != InstructionKind::LoadInputs) calls_.enter_root();
-    if (std::exchange(enters_forward_, step.kind == InstructionKind::LoadInputs)) buckets_.enter_forward();
+    if (std::exchange(enters_forward_, step.kind == InstructionKind::LoadInputs))
+      buckets_.enter_forward(step.micro_batch);
     switch (step.kind) {
       case InstructionKind::Unshard:
         if (step.phase == StepPhase::Backward) calls_.begin_whole_backward();
@@ -109,6 +110,8 @@ class MemoryWalk<Sink>::Impl {
         return units_.prepare_reduce();
       case InstructionKind::ReduceBucket:
         return buckets_.reduce();
+      case InstructionKind::ReduceUsedMap:
+        return sink_.collective();
       case InstructionKind::Free:
         return units_.free(step);
       case InstructionKind::ClipGradNorm:

@@ -2,8 +2,8 @@
 
 // The part of the memory walk that knows DDP's buckets.
 //
-//   construction   rank 0's parameters and buffers are sent in pieces of up to 250 MiB, each one flat copy and the
-//                  parts that are copied back out of it; then the buckets of the first step, one for each dtype
+//   construction   rank 0's parameters and buffers are sent in pieces of at least 250 MiB, each one flat copy unless it
+//                  is a single tensor; then the buckets of the first step, one for each dtype
 //   second forward the buckets of all later steps take their place
 //   SyncBuffers    buffers of one dtype in one flat copy
 //   ReduceBucket   nothing: gradients were copied into the bucket as they came, and the sum is formed in it
@@ -27,7 +27,7 @@ template <class Sink>
 class BucketWalk {
  public:
   BucketWalk(const WalkInput& input, Sink& sink) : in_(input), sink_(sink) {
-    if (!layout().buckets.empty()) first_ = first_step_buckets(layout());
+    if (!layout().buckets.empty()) first_ = first_step_buckets(*in_.plan, layout());
   }
 
   /// The wrapper is made around a model that is there.
@@ -41,15 +41,22 @@ class BucketWalk {
     for (const Buffer& buffer : model.buffers) parts.push_back({buffer.dtype, num_elements(buffer.shape)});
     broadcast(parts);
     for (std::size_t b = 0; b < first_.size(); ++b) make(b, first_[b]);
+    if (!in_.plan->ddp.find_unused_parameters) return;
+    is_rebuilt_ = true;
+    sink_.alloc(in_.ids->of(SingleTensor::UsedMap), used_map_bytes(model).count(), MemoryStream::Compute,
+                MemoryCategory::Buffer);
   }
 
   /// A forward begins. REQUIRES: called once a forward.
-  void enter_forward() {
+  void enter_forward(int micro_batch) {
     has_begun_ = true;
     if (first_.empty() || !has_reduced_ || is_rebuilt_) return;
     is_rebuilt_ = true;
-    for (std::size_t b = 0; b < first_.size(); ++b) sink_.free(in_.ids->bucket(static_cast<int>(b)));
+    // Gradients of an earlier micro-batch that are views of the old buckets are copied into the new ones.
+    const bool has_views = in_.plan->ddp.gradient_as_bucket_view && micro_batch > 0;
+    if (!has_views) drop_old();
     for (std::size_t b = 0; b < layout().buckets.size(); ++b) make(first_.size() + b, layout().buckets[b]);
+    if (has_views) drop_old();
   }
 
   void sync_buffers() {
@@ -73,39 +80,48 @@ class BucketWalk {
     std::int64_t elements = 0;
   };
 
-  // Two pieces are on their way while a third is copied together.
+  // No more than two pieces are on their way.
   void broadcast(const std::vector<Part>& parts) {
-    constexpr std::array kPlaces = {SingleTensor::Broadcast, SingleTensor::Broadcast2, SingleTensor::Broadcast3};
+    constexpr std::array kPlaces = {SingleTensor::Broadcast, SingleTensor::Broadcast2};
     const auto id = [&](std::size_t piece) { return in_.ids->of(kPlaces[piece % kPlaces.size()]); };
     const std::vector<std::int64_t> pieces = pieces_of(parts);
+    const auto finish = [&](std::size_t piece) {
+      if (pieces[piece] > 0) sink_.free(id(piece));
+    };
     std::size_t done = 0;
     for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
-      sink_.alloc(id(piece), pieces[piece], MemoryStream::Compute, MemoryCategory::Temp);
+      if (piece - done == 2) finish(done++);
+      if (pieces[piece] > 0) sink_.alloc(id(piece), pieces[piece], MemoryStream::Compute, MemoryCategory::Temp);
       if (has_begun_) sink_.collective();
-      if (piece - done == 2) sink_.free(id(done++));
     }
-    while (done < pieces.size()) sink_.free(id(done++));
+    while (done < pieces.size()) finish(done++);
   }
 
-  // Bytes, in the order of the first tensor of each.
+  // Bytes of the flat copies, in the order of the first tensor of each; 0 for a tensor alone, which is sent as it is.
   static std::vector<std::int64_t> pieces_of(const std::vector<Part>& parts) {
     constexpr std::int64_t kPiece = std::int64_t{250} << 20;
     struct Piece {
       Dtype dtype;
       std::int64_t bytes;
       bool is_open;
+      int count;
     };
     std::vector<Piece> pieces;
     for (const Part& part : parts) {
       auto piece = std::find_if(pieces.begin(), pieces.end(),
                                 [&](const Piece& of) { return of.is_open && of.dtype == part.dtype; });
-      if (piece == pieces.end()) piece = pieces.insert(pieces.end(), {part.dtype, 0, true});
+      if (piece == pieces.end()) piece = pieces.insert(pieces.end(), {part.dtype, 0, true, 0});
       piece->bytes += size_of(part.dtype).count() * part.elements;
+      ++piece->count;
       piece->is_open = piece->bytes < kPiece;
     }
     std::vector<std::int64_t> bytes;
-    for (const Piece& piece : pieces) bytes.push_back(piece.bytes);
+    for (const Piece& piece : pieces) bytes.push_back(piece.count > 1 ? piece.bytes : 0);
     return bytes;
+  }
+
+  void drop_old() {
+    for (std::size_t b = 0; b < first_.size(); ++b) sink_.free(in_.ids->bucket(static_cast<int>(b)));
   }
 
   void make(std::size_t number, const GradientBucket& bucket) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/plan/ddp_buckets.h"
 #include "core/plan/input_casts.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/ops/gradient_hooks.h"
@@ -102,6 +103,7 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .units = &unit_times,
       .buckets = &bucket_times,
       .sync_buffers = layout.is_replicated ? sync_buffers_time(*index->model, mesh, costs) : Seconds(0),
+      .used_map = collective_time(mesh.replicate, CollectiveKind::AllReduce, used_map_bytes(*index->model)),
       .optimizer = optimizer_time(layout, plan, costs),
       .clip = clip_time(layout, plan, mesh, costs),
       .launch = costs.launch};
@@ -174,7 +176,8 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
     prepared.bucket_times = bucket_times(prepared.layout, plan, mesh, prepared.costs);
   }
-  if (use != PreparedFor::Times) prepared.ids = number_tensors(*index.model, prepared.layout, num_storages);
+  if (use != PreparedFor::Times)
+    prepared.ids = number_tensors(*index.model, prepared.plan, prepared.layout, num_storages);
   return prepared;
 }
 

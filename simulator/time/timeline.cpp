@@ -81,6 +81,11 @@ class Timeline {
         return sync_buffers();
       case InstructionKind::ReduceBucket:
         return reduce_bucket(step);
+      case InstructionKind::ReduceUsedMap:
+        // A few bytes for each parameter, behind the last bucket.
+        new_collective();
+        communicator_ += in_.used_map;
+        return;
       case InstructionKind::Free:
         return free(step);
       case InstructionKind::ClipGradNorm:

@@ -57,6 +57,7 @@ struct TimelineInput {
   const std::vector<UnitTimes>* units = nullptr;         ///< [num_units]
   const std::vector<BucketTimes>* buckets = nullptr;     ///< [num buckets]
   Seconds sync_buffers{0};
+  Seconds used_map{0};  ///< All-reduce of DDP's map of used parameters.
   Seconds optimizer{0};
   Seconds clip{0};
   Seconds launch{6e-6};

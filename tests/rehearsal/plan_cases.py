@@ -135,3 +135,40 @@ CASES = [
                 {"modules": [""]}],
          allocated=4e-4, reserved=2e-3),
 ]
+
+
+def _ddp(name: str, model: str, ranks: int, plan: dict[str, Any], dimensions: dict[str, float], *,
+         ddp: dict[str, Any] | None = None, **others: Any) -> Case:
+    """A plan of DistributedDataParallel over so many ranks; of one: without any wrapper."""
+    whole = {**plan, "runtime": {"name": "pytorch-ddp", **plan.get("runtime", {})}, "ddp": ddp or {}}
+    return Case(f"ddp_{name}", model, 1, whole, dimensions, replicate=ranks, units=[{"modules": [""]}], **others)
+
+
+BF16 = {"parameter_dtype": "bfloat16"}
+
+DDP_CASES = [
+    _ddp("gpt2", "gpt2", 2, {"optimizer": {"clip_grad_norm": 1.0}}, {"batch": 1, "seq": 256}),
+    _ddp("alone", "gpt2", 1, {"optimizer": {"clip_grad_norm": 1.0}, "accumulation": 2}, {"batch": 1, "seq": 256}),
+    _ddp("tied_view_accumulate", "qwen3_0_6b", 4, {**BF16, "accumulation": 2}, {"batch": 1, "seq": 512},
+         ddp={"gradient_as_bucket_view": True}),
+    _ddp("no_sync_view", "llama3_2_1b", 4,
+         {**BF16, "accumulation": 3, "sync_every_micro_batch": False, "optimizer": {"clip_grad_norm": 1.0},
+          "activation_checkpointing": checkpointed("full")}, {"batch": 1, "seq": 512},
+         ddp={"gradient_as_bucket_view": True}),
+    _ddp("no_sync", "qwen3_0_6b", 2,
+         {**BF16, "accumulation": 3, "sync_every_micro_batch": False, "activation_checkpointing": checkpointed("full"),
+          "runtime": {"allocator_settings": "expandable_segments:True"}}, {"batch": 2, "seq": 512}),
+    _ddp("frozen_small_buckets", "qwen3_0_6b", 8, {**BF16, "optimizer": {"kind": "sgd", "momentum": 0.9}},
+         {"batch": 1, "seq": 256}, ddp={"bucket_cap_mb": 5}, frozen=["model.embed_tokens.*", "model.layers.0.*"], allocated=1e-5),
+    _ddp("vit_from_cpu", "vit_b_16", 2, {"initialization": "cpu", "optimizer": {"implementation": "fused"}}, {"batch": 4}),
+    _ddp("bert_made_there", "bert_large", 2, {"initialization": "device"}, {"batch": 2, "seq": 128}),
+    _ddp("t5", "t5_3b", 4, BF16, {"batch": 1}),
+    _ddp("whisper", "whisper_large_v3", 2, {}, {"batch": 1}),
+    _ddp("resnet", "resnet18", 4, {"accumulation": 2}, {"batch": 4}, layers=None),
+    _ddp("resnet_buffers_stay", "resnet18", 4, {}, {"batch": 4}, layers=None, ddp={"broadcast_buffers": False}),
+    _ddp("experts", "mixtral_8x7b", 2, BF16, {"batch": 1, "seq": 256}, layers=1, reserved=3e-4),
+    _ddp("qwen3_tts_unused", "qwen3_tts", 4, {**BF16, "optimizer": {"clip_grad_norm": 1.0}}, {"batch": 1}, layers=None,
+         ddp={"find_unused_parameters": True}),
+    _ddp("qwen3_tts_unused_view", "qwen3_tts", 2, {**BF16, "accumulation": 2}, {"batch": 1}, layers=None,
+         ddp={"find_unused_parameters": True, "gradient_as_bucket_view": True}),
+]

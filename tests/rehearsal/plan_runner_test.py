@@ -1,10 +1,11 @@
-"""Trains plans with the real FSDP2 on the stub GPU and holds the predictions to it: collectives, parameters, memory.
+"""Trains plans with the real FSDP2, or DDP, on the stub GPU and holds the predictions to it: collectives, parameters, memory.
 
-    plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch
+    plan_runner_test.py STUB FSDP_PLAN PATTERN...      run by a Python that has torch: the cases of these names
 """
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import pathlib
@@ -17,7 +18,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[1] / "support")]
 from command import answer  # noqa: E402
-from plan_cases import CASES, Case, write_case  # noqa: E402
+from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
@@ -70,7 +71,7 @@ def percent(measured: int, predicted: int) -> str:
     return f"{100 * (predicted - measured) / measured:+.3f} %"
 
 
-class PlansUnderTheRealFsdp2(unittest.TestCase):
+class PlansUnderTheRealPyTorch(unittest.TestCase):
     def check(self, case: Case) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
@@ -112,9 +113,9 @@ class PlansUnderTheRealFsdp2(unittest.TestCase):
                 self.assertLessEqual(bytes_predicted - bytes_measured, bound * bytes_measured)
 
 
-for _case in CASES:
-    if not WANTED or _case.name in WANTED:
-        setattr(PlansUnderTheRealFsdp2, f"test_{_case.name}", lambda self, case=_case: self.check(case))
+for _case in [*CASES, *DDP_CASES]:
+    if any(fnmatch.fnmatch(_case.name, wanted) for wanted in WANTED):
+        setattr(PlansUnderTheRealPyTorch, f"test_{_case.name}", lambda self, case=_case: self.check(case))
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
