@@ -88,6 +88,8 @@ std::optional<Request> read_request(const CommandLine& line, const std::string& 
   if (!given) return std::nullopt;
   request.given = *std::move(given);
   if (auto refused = refuse_captured(request.given.spec)) errors.push_back(*std::move(refused));
+  if (auto other = refuse_other_frameworks(request.given.file.plan, "fsdp-exec runs"))
+    errors.push_back(*std::move(other));
   if (calibration) request.calibration = *calibration;
   const Plan& plan = request.given.file.plan;
   if (ranks && *ranks != plan.mesh.world_size()) {

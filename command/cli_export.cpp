@@ -9,19 +9,20 @@
 #include "command/cli_values.h"
 #include "command/export_trainer.h"
 #include "core/base/files.h"
-#include "render/fsdp2_code.h"
+#include "core/plan/plan_names.h"
+#include "render/plan_code.h"
 #include "replay/export_step.h"
 
 namespace fsdp::planner {
 
 namespace {
 
-enum class ExportFormat : std::uint8_t { Fsdp2, Accelerate, Trainer, Torchtitan, Chrome, MemoryViz, Csv };
+enum class ExportFormat : std::uint8_t { Fsdp2, Ddp, Accelerate, Trainer, Torchtitan, Chrome, MemoryViz, Csv };
 constexpr EnumName<ExportFormat> kExportFormats[] = {
-    {ExportFormat::Fsdp2, "fsdp2"},     {ExportFormat::Accelerate, "accelerate"},
-    {ExportFormat::Trainer, "trainer"}, {ExportFormat::Torchtitan, "torchtitan"},
-    {ExportFormat::Chrome, "chrome"},   {ExportFormat::MemoryViz, "memviz"},
-    {ExportFormat::Csv, "csv"}};
+    {ExportFormat::Fsdp2, "fsdp2"},           {ExportFormat::Ddp, "ddp"},
+    {ExportFormat::Accelerate, "accelerate"}, {ExportFormat::Trainer, "trainer"},
+    {ExportFormat::Torchtitan, "torchtitan"}, {ExportFormat::Chrome, "chrome"},
+    {ExportFormat::MemoryViz, "memviz"},      {ExportFormat::Csv, "csv"}};
 constexpr EnumTable<ExportFormat> kExportFormatTable{"format", kExportFormats};
 
 std::optional<Trainer> trainer_of(ExportFormat format) {
@@ -55,6 +56,7 @@ std::string text_of(ExportFormat format, const StepReport& report, const simulat
 std::string_view opened_by(ExportFormat format) {
   switch (format) {
     case ExportFormat::Fsdp2:
+    case ExportFormat::Ddp:
       return "opens in any editor";
     case ExportFormat::Accelerate:
       return "is for accelerate launch --config_file";
@@ -75,9 +77,10 @@ std::string_view opened_by(ExportFormat format) {
 /// The format, and what is wrong with the words about it.
 std::optional<ExportFormat> read_format(const CommandLine& line, Errors& errors) {
   if (!line.has(Option::ExportTo)) {
-    errors.push_back({"--to", "The format is missing.",
-                      "Write --to fsdp2, --to accelerate, --to trainer, --to torchtitan, --to chrome, --to memviz or "
-                      "--to csv."});
+    errors.push_back(
+        {"--to", "The format is missing.",
+         "Write --to fsdp2, --to ddp, --to accelerate, --to trainer, --to torchtitan, --to chrome, --to memviz or "
+         "--to csv."});
     return std::nullopt;
   }
   const auto format = OptionReader(line, errors).choice(Option::ExportTo, kExportFormatTable);
@@ -97,8 +100,15 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
   if (const std::optional<Trainer> trainer = trainer_of(format)) {
     return trainer_text(*trainer, prediction, line, output);
   }
-  if (format == ExportFormat::Fsdp2) {
-    Result<std::string> code = fsdp2_code(given.file.plan, std::filesystem::path(given.path).filename().string());
+  if (format == ExportFormat::Fsdp2 || format == ExportFormat::Ddp) {
+    const Framework asked = format == ExportFormat::Ddp ? Framework::Ddp : Framework::Fsdp2;
+    const Framework planned = given.file.plan.runtime.framework;
+    if (asked != planned) {
+      return input_failure({{std::string(flag_of(Option::ExportTo)),
+                             fmt::format("The plan is of {}.", name_of(kFrameworkTable, planned)),
+                             fmt::format("Write --to {}.", name_of(kRuntimeTable, planned))}});
+    }
+    Result<std::string> code = plan_code(given.file.plan, std::filesystem::path(given.path).filename().string());
     if (!code) return input_failure(in_plan_file(code.error(), given.path));
     return *std::move(code);
   }

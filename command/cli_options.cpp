@@ -104,6 +104,7 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::Flavor, "--flavor", "NAME", kWork, kPredicts | Command::Models),
     of_choice(PlanChoice::AllocConf, "--alloc-conf", "TEXT", kWork, kPredicts | Command::Replay),
 
+    of_choice(PlanChoice::Runtime, "--runtime", "NAME", kPlan, kSearches),
     of_choice(PlanChoice::Strategy, "--strategy", "NAME", kPlan, kSearches),
     of_choice(PlanChoice::Shard, "--shard", "N", kPlan, kSearches),
     of_choice(PlanChoice::Replicate, "--replicate", "N", kPlan, kSearches),
@@ -262,7 +263,7 @@ constexpr std::array kOptions = {
                "(0,5), all, or worst",
                kOnMachines},
     OptionInfo{
-        Option::ExportTo, "--to", "FORMAT", "fsdp2|accelerate|trainer|torchtitan|chrome|memviz|csv", kOutput,
+        Option::ExportTo, "--to", "FORMAT", "fsdp2|ddp|accelerate|trainer|torchtitan|chrome|memviz|csv", kOutput,
         "fsdp2 (the plan as Python, to paste into a script), accelerate (YAML for accelerate launch), trainer "
         "(TrainingArguments of transformers, as Python), torchtitan (TOML), chrome (trace of streams and memory), "
         "memviz (snapshot for pytorch.org/memory_viz), csv",

@@ -101,6 +101,7 @@ enum class Option {
   Flavor,
   AllocConf,
   // The plan.
+  Runtime,
   Strategy,
   Shard,
   Replicate,

@@ -10,6 +10,7 @@
 #include "command/cli_machines.h"
 #include "command/cli_plan_file.h"
 #include "command/cli_request.h"
+#include "command/cli_runtimes.h"
 #include "core/base/files.h"
 #include "core/base/json_writer.h"
 #include "core/library/model_library.h"
@@ -19,8 +20,10 @@
 #include "planner/larger_gpus.h"
 #include "planner/machine_choice.h"
 #include "planner/remedies.h"
+#include "planner/runtime_choice.h"
 #include "planner/search.h"
 #include "render/render_machines.h"
+#include "render/render_runtimes.h"
 #include "render/render_search.h"
 #include "render/result_json.h"
 #include "text/progress_line.h"
@@ -114,6 +117,50 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
   return code_of(result.verdict);
 }
 
+/// plan, where several frameworks are named.
+Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
+  Errors errors = check_outputs(line, {Option::Output});
+  const std::vector<Framework> runtimes = runtimes_of(line, errors);
+  CommandLine rest = line;
+  rest.values[static_cast<std::size_t>(Option::Runtime)].clear();
+  PlanRequest request = read_choices(rest, errors);
+  request.model = line.arguments.front();
+  const auto rank = read_rank(line);
+  if (!rank) append(errors, rank.error());
+  if (compares_machines(line)) {
+    errors.push_back({std::string(flag_of(Option::Runtime)), "Several machines are compared for one runtime.",
+                      "Name one runtime, or one machine."});
+  }
+  if (!errors.empty()) return input_failure(std::move(errors));
+  note_decimal_sizes(line, output);
+  ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
+  std::string runtime;
+  CompareRuntimesOptions options{.explain = !output.quiet};
+  options.pareto_points = pareto_points_of(Space(), output);
+  options.search.rank = *rank;
+  options.search.on_progress = [&](const SearchProgress& now) { progress.show(runtime + ": " + text_of(now)); };
+  options.on_runtime = [&](Framework framework) { runtime = spoken_name(framework); };
+  const auto found = compare_runtimes(request, runtimes, output.console.library, options);
+  progress.erase();
+  if (!found) return input_failure(found.error());
+
+  const SearchResult& result = found->result;
+  const auto written = write_plan_file(line, output, result.report, found->request.cluster);
+  if (!written) return tl::unexpected(written.error());
+  if (writes_to_stdout(line)) return code_of(result.verdict);
+  if (output.format == Format::Json) {
+    output.console.out << to_json(*found);
+  } else if (output.quiet) {
+    output.print({verdict_of(result.report), summary_of(result.report), entry_of(*found)});
+  } else {
+    const std::string kept = line.value(Option::Output).value_or("");
+    output.print(document_of(
+        *found, output.view(),
+        {.batch_origin = found->request.batch_origin, .commands = next_commands(output, kept, result.verdict)}));
+  }
+  return code_of(result.verdict);
+}
+
 }  // namespace
 
 Outcome plan_command(const CommandLine& line, const Output& output) {
@@ -122,6 +169,7 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
     return after_capture(line, output, plan_command);
   }
   if (Errors errors = check_no_script(line); !errors.empty()) return input_failure(std::move(errors));
+  if (compares_runtimes(line)) return plan_for_runtimes(line, output);
   if (compares_machines(line)) return plan_on_machines(line, output);
   Errors errors = check_outputs(line, {Option::Output});
   Result<ResolvedRequest> request = read_request(line, output.console.library);

@@ -82,6 +82,8 @@ std::optional<ProofRun> read_proof(const CommandLine& line, const std::string& l
   if (!given) return std::nullopt;
   proof.given = *std::move(given);
   if (auto refused = refuse_captured(proof.given.spec)) errors.push_back(*std::move(refused));
+  if (auto other = refuse_other_frameworks(proof.given.file.plan, "fsdp-exec runs"))
+    errors.push_back(*std::move(other));
   const std::int64_t ranks = proof.given.file.plan.mesh.world_size();
   if (gpus && *gpus != ranks) {
     reader.fail(Option::Gpus, fmt::format("The plan is for {} ranks.", ranks),

@@ -205,6 +205,7 @@ std::vector<std::string> label_parts(const Families& families, const Choice& cho
   Plan plan;
   plan.mesh = family.mesh;
   plan.units = units_of(wrapping.wrapping, family, choice.kept);
+  plan.runtime.framework = families.framework;
   std::vector<std::string> parts = {strategy_name(plan)};
   const bool is_hybrid = family.mesh.replicate > 1 && family.mesh.shard > 1;
   if (is_hybrid) parts[0] += fmt::format(" {} x {}", family.mesh.replicate, family.mesh.shard);
@@ -216,7 +217,7 @@ std::vector<std::string> label_parts(const Families& families, const Choice& cho
   } else if (keeps_all && parts[0] != "SHARD_GRAD_OP") {
     parts.emplace_back("reshard False");
   }
-  parts.push_back(wrapping.label);
+  if (!is_replicated(plan)) parts.push_back(wrapping.label);
   std::int64_t checkpointed = 0;
   for (const auto& stack : families.blocks) {
     checkpointed += std::min<std::int64_t>(static_cast<std::int64_t>(stack.size()), choice.checkpointed);
@@ -321,6 +322,7 @@ Result<Families> families_of(const Space& space, const Model& model, const Clust
   if (!errors.empty()) return tl::unexpected(std::move(errors));
 
   Families result;
+  result.framework = space.base.runtime.framework;
   result.wrappings = *std::move(wrappings);
   result.blocks = blocks_of(model);
   const std::vector<Checkpoint> checkpoints = checkpoints_of(space, result.longest_stack());

@@ -54,6 +54,7 @@ struct NamedWrapping {
 
 /// The space of one model on one cluster.
 struct Families {
+  Framework framework = Framework::Fsdp2;
   std::vector<NamedWrapping> wrappings;
   std::vector<Family> families;                  ///< In the order of the space.
   std::vector<std::vector<std::string>> blocks;  ///< [stack][block] Names of the blocks that can be checkpointed.

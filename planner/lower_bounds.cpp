@@ -19,6 +19,9 @@
 //
 // Not counted: communication buffers, gradients of other units, fragmentation.
 //
+// DDP gathers nothing and reduces in buckets: its all-reduces take the place of the collectives above, the copies into
+// and out of buckets that of the copies, and the buckets that of the unsharded root.
+//
 // Both bounds are of one corner of a box: time falls with the units that stay unsharded and rises with the blocks that
 // are checkpointed, memory does the opposite. Where keys and values are cached in training, the first checkpointed
 // block turns that off for all of them, and takes the copies off the step: plans without a checkpointed block are boxes
@@ -188,7 +191,20 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
     least_reduce = std::min(least_reduce, times[u].reduce_scatter);
   }
   if (least_reduce != Seconds::max()) sums.last_reduce = least_reduce;
+  if (layout.is_replicated) set_bucket_times(layout, plan, mesh, costs, sums);
   sums.optimizer = simulator::optimizer_time(layout, plan, costs) + simulator::clip_time(layout, plan, mesh, costs);
+}
+
+void LowerBounds::set_bucket_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
+                                   const simulator::ComputeCosts& costs, UnitSums& sums) {
+  std::fill(sums.gathers.begin(), sums.gathers.end(), Seconds{0});
+  std::fill(sums.copies.begin(), sums.copies.end(), Seconds{0});
+  sums.keeps = sums.adds = sums.reduces = sums.reduce_copies = sums.all_reduces = Seconds{0};
+  sums.root_gather = sums.last_reduce = Seconds{0};
+  for (const simulator::BucketTimes& bucket : simulator::bucket_times(layout, plan, mesh, costs)) {
+    sums.reduce_copies += bucket.copy + bucket.copy_back;
+    sums.all_reduces += bucket.all_reduce;
+  }
 }
 
 const Layout& LowerBounds::layout_of(const Family& family) {
@@ -216,6 +232,16 @@ void LowerBounds::add_accumulated(const Layout& layout, UnitSums& sums) const {
       if (last_pass <= index_.call_begin[c]) sums.accumulated_of_call[c] += bytes;
     }
   }
+}
+
+// Buckets are there at all times. Gradients that are views of them take nothing more, but for those that earlier
+// micro-batches without a reduction have left, which the last backward gives up one by one.
+void LowerBounds::set_bucket_bytes(const Layout& layout, UnitSums& sums) const {
+  sums.root = 0;
+  for (const GradientBucket& bucket : layout.buckets) sums.root += bucket.bytes().count();
+  if (!base_.ddp.gradient_as_bucket_view || layout.buckets.empty()) return;
+  sums.gradients = 0;
+  std::fill(sums.accumulated_of_call.begin(), sums.accumulated_of_call.end(), 0);
 }
 
 LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
@@ -251,6 +277,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
     }
   }
   add_accumulated(layout, sums);
+  if (layout.is_replicated) set_bucket_bytes(layout, sums);
   sums.states += static_cast<std::int64_t>(optimizer);
   if (family.cpu_offload) sums.states = sums.gradients = 0;
   add_times(family, plan, layout, predictor.cluster(), predictor.model(), sums);

@@ -16,6 +16,7 @@
 #include "planner/branch_and_bound.h"
 #include "planner/choice.h"
 #include "simulator/predictor.h"
+#include "simulator/time/plan_times.h"
 
 namespace fsdp::planner {
 
@@ -88,6 +89,9 @@ class LowerBounds {
   UnitSums make_unit_sums(const Family& family);
   void add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
                  const Model& model, UnitSums& sums) const;
+  static void set_bucket_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
+                               const simulator::ComputeCosts& costs, UnitSums& sums);
+  void set_bucket_bytes(const Layout& layout, UnitSums& sums) const;
   /// Unsharded gradients of earlier micro-batches that a plan holds while they are not reduced.
   void add_accumulated(const Layout& layout, UnitSums& sums) const;
   static std::int64_t kept_gradients(const Family& family, const UnitSums& units, std::size_t call);

@@ -74,6 +74,8 @@ void with_member(PlanChoice choice, Use use) {
       return use(&PlanChoices::flavor);
     case PlanChoice::AllocConf:
       return use(&PlanChoices::allocator_settings);
+    case PlanChoice::Runtime:
+      return use(&PlanChoices::runtime);
     case PlanChoice::Strategy:
       return use(&PlanChoices::strategy);
     case PlanChoice::Shard:
@@ -181,7 +183,7 @@ bool is_about_machines(PlanChoice choice) {
 }
 
 bool is_about_plan(PlanChoice choice) {
-  return choice >= PlanChoice::Strategy || choice == PlanChoice::GlobalBatch;
+  return choice >= PlanChoice::Runtime || choice == PlanChoice::GlobalBatch;
 }
 
 }  // namespace fsdp::planner

@@ -53,6 +53,7 @@ enum class PlanChoice : std::uint8_t {
   Flavor,
   AllocConf,
   // The plan.
+  Runtime,
   Strategy,
   Shard,
   Replicate,
@@ -124,6 +125,7 @@ struct PlanChoices {
   std::optional<std::string> allocator_settings = {};  ///< PYTORCH_ALLOC_CONF.
 
   // The plan.
+  std::optional<Framework> runtime = {};
   std::optional<std::string> strategy = {};  ///< FSDP1's name, of planner/strategy_names.h.
   std::optional<std::int64_t> shard = {};
   std::optional<std::int64_t> replicate = {};
@@ -202,6 +204,8 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::Flavor, "--flavor", "transformers|transformers-repeat-kv|torchtitan",
                    "Whose model code is predicted", "--flavour"},
     PlanChoiceInfo{PlanChoice::AllocConf, "--alloc-conf", "", "PYTORCH_ALLOC_CONF, such as expandable_segments:True"},
+    PlanChoiceInfo{PlanChoice::Runtime, "--runtime", "fsdp2|ddp",
+                   "Data parallelism that is planned (default: fsdp2); all: compare all of them"},
     PlanChoiceInfo{PlanChoice::Strategy, "--strategy",
                    "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2",
                    "Sharding strategy in FSDP1's names"},

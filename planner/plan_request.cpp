@@ -101,6 +101,39 @@ void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, 
   if (shard) space.shard = *shard;
 }
 
+/// DDP has no units and one mesh, and computes in the dtype of the parameters.
+void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
+  const PlanChoices& choices = request.choices;
+  const auto is_unread = [&](PlanChoice choice) {
+    return std::find(request.unread.begin(), request.unread.end(), choice) != request.unread.end();
+  };
+  for (const PlanChoice choice :
+       {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
+        PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch}) {
+    if (!has(choices, choice) || is_unread(choice)) continue;
+    fail(errors, choice, "DDP keeps the whole model on each GPU: it shards, wraps and gathers nothing.",
+         "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (choices.cpu_offload.value_or(false)) {
+    fail(errors, PlanChoice::Offload, "DDP offloads nothing.", "Leave it out, or plan for --runtime fsdp2.");
+  }
+  const MixedPrecision& precision = space.base.mixed_precision;
+  if (precision.reduce_dtype && choices.reduce_dtype) {
+    fail(errors, PlanChoice::ReduceDtype, "DDP reduces gradients in their own dtype.", "Leave it out.");
+  } else if ((precision.param_dtype || precision.reduce_dtype) && !is_unread(PlanChoice::Precision)) {
+    fail(errors, PlanChoice::Precision,
+         fmt::format("DDP computes in the dtype of the parameters, and {} mixed precision.",
+                     choices.precision ? "this is" : "the recipe asks for"),
+         "Write bf16, fp16 or fp32; autocast is not predicted.");
+  }
+  space.shard = 1;
+  space.wrap = Wrap{.blocks_per_unit = 0};
+  space.wrap_ends = false;
+  space.cpu_offloads = {false};
+  // The same values for less memory.
+  space.base.ddp.gradient_as_bucket_view = true;
+}
+
 constexpr auto names_batch = [](const auto& dimensions) {
   return find_dimension(dimensions, kBatchDimension) != nullptr;
 };
@@ -174,9 +207,12 @@ ResolvedRequest resolve(const PlanRequest& request, const std::string& library, 
     append(errors, check_machines(choices, library));
     return resolved;
   }
+  resolved.space.base.runtime.framework = choices.runtime.value_or(Framework::Fsdp2);
+  const bool is_ddp = resolved.space.base.runtime.framework == Framework::Ddp;
+  if (is_ddp) fix_ddp(request, resolved.space, errors);
   auto cluster = keep(resolve_machines(choices, library), errors);
   if (!cluster) return resolved;
-  fix_mesh(request, *cluster, resolved.space, errors);
+  if (!is_ddp) fix_mesh(request, *cluster, resolved.space, errors);
   resolved.cluster = *std::move(cluster);
   return resolved;
 }

@@ -197,11 +197,33 @@ std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts) {
   return fmt::format("{} {} {}", text, has_blocks ? "+" : "on", names.size() <= kMostNameColumns ? names : number);
 }
 
-std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin) {
+namespace {
+
+std::string ddp_arguments(const DdpOptions& ddp) {
+  std::vector<std::string> arguments;
+  if (ddp.gradient_as_bucket_view) arguments.emplace_back("gradient_as_bucket_view=True");
+  if (ddp.find_unused_parameters) arguments.emplace_back("find_unused_parameters=True");
+  if (!ddp.broadcast_buffers) arguments.emplace_back("broadcast_buffers=False");
+  if (ddp.bucket_cap_mb) arguments.push_back(fmt::format("bucket_cap_mb={}", *ddp.bucket_cap_mb));
+  return fmt::format("{}", fmt::join(arguments, ", "));
+}
+
+/// "FULL_SHARD (fully_shard per block, reshard_after_forward=True)".
+std::string sharding_of(const Plan& plan, const ModelFacts& facts) {
+  const std::string name = strategy_name(plan);
+  if (plan.runtime.framework == Framework::Ddp) {
+    const std::string arguments = plan.mesh.world_size() > 1 ? ddp_arguments(plan.ddp) : "";
+    return arguments.empty() ? name : fmt::format("{} ({})", name, arguments);
+  }
   const bool is_hybrid = plan.mesh.replicate > 1 && plan.mesh.shard > 1;
   const std::string mesh = is_hybrid ? fmt::format(" {} x {}", plan.mesh.replicate, plan.mesh.shard) : "";
-  std::vector<std::string> parts = {
-      fmt::format("{}{} ({}, {})", strategy_name(plan), mesh, wrapping_of_plan(plan, facts), short_reshard(plan))};
+  return fmt::format("{}{} ({}, {})", name, mesh, wrapping_of_plan(plan, facts), short_reshard(plan));
+}
+
+}  // namespace
+
+std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin) {
+  std::vector<std::string> parts = {sharding_of(plan, facts)};
   if (const std::string batch = batch_of(plan); !batch.empty()) {
     parts.push_back(batch + (batch_origin.empty() ? "" : ", " + batch_origin));
   }

@@ -142,15 +142,34 @@ void try_parts(RemedyList& list) {
   }
 }
 
+/// What shards, for a plan of DDP that does not fit.
+void try_fsdp2(RemedyList& list) {
+  const RemedyRequest& request = list.request();
+  const bool shards = !is_replicated(list.plan()) || request.space == nullptr;
+  if (shards || request.verdict == Verdict::Fits || list.plan().mesh.world_size() == 1) return;
+  const Space ranges;
+  Space space = *request.space;
+  space.base.runtime.framework = Framework::Fsdp2;
+  space.base.ddp = {};
+  space.shard.reset();
+  space.wrap.reset();
+  space.wrap_ends.reset();
+  space.cpu_offloads = ranges.cpu_offloads;
+  list.try_search({"FSDP2 in the place of DDP", {.runtime = Framework::Fsdp2}}, request.workload, request.cluster,
+                  space);
+}
+
 }  // namespace
 
 void try_plan_changes(RemedyList& list) {
+  try_fsdp2(list);
   try_checkpointing(list);
-  try_offload(list);
+  if (!is_replicated(list.plan())) try_offload(list);
   try_gradient_sync(list);
   try_optimizer(list);
-  try_precision(list);
   try_allocator(list);
+  if (is_replicated(list.plan())) return;
+  try_precision(list);
   try_ends(list);
   try_parts(list);
 }

@@ -36,6 +36,7 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "core/plan/ddp_buckets.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/choice.h"
 #include "planner/explain.h"
@@ -407,6 +408,9 @@ Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const 
   ground.space.micro_batches = ground.predictors.micro_batches();
   if (const auto recorded = check_recorded(spec, ground.space, cluster, ground.predictors); !recorded) {
     return tl::unexpected(recorded.error());
+  }
+  if (ground.space.base.runtime.framework == Framework::Ddp) {
+    ground.space.base.ddp.find_unused_parameters = has_unused_parameters(ground.model());
   }
   ground.space.base.model = ground.model().name;
   ground.space.base.model_fingerprint = fingerprint_of(ground.model());

@@ -19,13 +19,15 @@
 
 namespace fsdp::planner {
 
-/// FSDP1's name, as --strategy takes it: "SHARD_GRAD_OP". Where the units differ, that of units that reshard.
+/// FSDP1's name, as --strategy takes it: "SHARD_GRAD_OP". Where the units differ, that of units that reshard. REQUIRES:
+/// FSDP2.
 std::string fsdp1_name(const Plan& plan);
 
 /// Some units below the root are resharded after forward, and others are not.
 bool has_mixed_reshard(const Plan& plan);
 
-/// One name for people: FSDP1's, but HYBRID_SHARD whatever happens after forward, which fsdp2_name says.
+/// One name for people: FSDP1's, but HYBRID_SHARD whatever happens after forward, which fsdp2_name says; "DDP", and
+/// "no wrapper" where that has one GPU.
 std::string strategy_name(const Plan& plan);
 
 /// "mesh (2, 8), reshard_after_forward=True"; "... True for 25 units, False for 3" where the units differ.

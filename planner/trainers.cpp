@@ -42,7 +42,12 @@ std::optional<Error> cast_inputs(const Plan& plan, const Model&) {
                "Write true into the plan."};
 }
 
+std::optional<Error> other_framework(const Plan& plan, const Model&) {
+  return refuse_other_frameworks(plan, "these configurations are for");
+}
+
 constexpr Limit kLimitsOfAll[] = {
+    {other_framework, nullptr, true},
     {optimizer_states, [](Plan& plan, const Model&) { plan.optimizer.states = OptimizerStates::AsParameter; }},
     {prefetch,
      [](Plan& plan, const Model&) {

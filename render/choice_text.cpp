@@ -157,6 +157,8 @@ Result<void> read_work_choice(PlanChoice choice, const std::string& text, PlanCh
 Result<void> read_plan_choice(PlanChoice choice, const std::string& text, PlanChoices& choices) {
   const std::string_view where = place_of(choice);
   switch (choice) {
+    case PlanChoice::Runtime:
+      return put(read_name(text, kRuntimeTable, where), choices.runtime);
     case PlanChoice::Strategy:
       choices.strategy = text;
       return {};
@@ -302,6 +304,8 @@ std::vector<std::string> texts_of_work(PlanChoice choice, const PlanChoices& cho
 
 std::vector<std::string> texts_of_plan(PlanChoice choice, const PlanChoices& choices) {
   switch (choice) {
+    case PlanChoice::Runtime:
+      return text_of(choices.runtime, kRuntimeTable);
     case PlanChoice::Strategy:
       return text_of(choices.strategy);
     case PlanChoice::Shard:
@@ -343,13 +347,13 @@ Result<void> read_choice(PlanChoice choice, std::span<const std::string> texts, 
     return {};
   }
   if (is_about_machines(choice)) return read_machine_choice(choice, texts.back(), choices);
-  if (choice >= PlanChoice::Strategy) return read_plan_choice(choice, texts.back(), choices);
+  if (choice >= PlanChoice::Runtime) return read_plan_choice(choice, texts.back(), choices);
   return read_work_choice(choice, texts.back(), choices);
 }
 
 std::vector<std::string> texts_of(PlanChoice choice, const PlanChoices& choices) {
   if (is_about_machines(choice)) return texts_of_machines(choice, choices);
-  if (choice >= PlanChoice::Strategy) return texts_of_plan(choice, choices);
+  if (choice >= PlanChoice::Runtime) return texts_of_plan(choice, choices);
   return texts_of_work(choice, choices);
 }
 

@@ -99,12 +99,10 @@ std::string describe_numbers(const Plan& plan, const ModelFacts& facts) {
 }  // namespace
 
 std::vector<std::string> describe(const Plan& plan, const ModelFacts& facts, const std::string& batch_origin) {
-  std::vector<std::string> lines = {sentence_of(plan, facts, batch_origin),
-                                    fsdp2_name(plan),
-                                    describe_units(plan),
-                                    describe_sizes(plan),
-                                    describe_checkpointing(plan.checkpointing),
-                                    describe_numbers(plan, facts)};
+  const bool has_units = !is_replicated(plan);
+  std::vector<std::string> lines = {sentence_of(plan, facts, batch_origin),     has_units ? fsdp2_name(plan) : "",
+                                    has_units ? describe_units(plan) : "",      describe_sizes(plan),
+                                    describe_checkpointing(plan.checkpointing), describe_numbers(plan, facts)};
   std::erase(lines, "");
   return lines;
 }

@@ -1,8 +1,10 @@
 #include "render/result_json.h"
+#include "core/plan/plan_names.h"
 
 #include <limits>
 #include <utility>
 
+#include "core/plan/plan_names.h"
 #include "core/report/report_json.h"
 #include "render/choice_words.h"
 
@@ -55,6 +57,21 @@ MachineAddition addition_of(const ComparedMachine& machine) {
   return addition;
 }
 
+RuntimeAddition addition_of(const ComparedRuntime& runtime) {
+  RuntimeAddition addition{.runtime = std::string(name_of(kRuntimeTable, runtime.framework)),
+                           .why_not = runtime.why_not};
+  if (!runtime.why_not.empty()) return addition;
+  addition.verdict = runtime.verdict;
+  addition.plan = runtime.label;
+  addition.step = runtime.step;
+  addition.samples = runtime.samples;
+  addition.device_peak = runtime.device_peak;
+  addition.sent_per_gpu = runtime.sent;
+  addition.collectives = runtime.collectives;
+  addition.host = runtime.host;
+  return addition;
+}
+
 ReportAdditions additions_of(const SearchResult& result) {
   ReportAdditions additions;
   additions.search = search_of(result);
@@ -72,6 +89,13 @@ std::string to_json(const MachineComparison& comparison) {
   ReportAdditions additions = additions_of(comparison.result);
   additions.machines.emplace();
   for (const ComparedMachine& machine : comparison.machines) additions.machines->push_back(addition_of(machine));
+  return fsdp::to_json(comparison.result.report, additions, &comparison.request.cluster);
+}
+
+std::string to_json(const RuntimeComparison& comparison) {
+  ReportAdditions additions = additions_of(comparison.result);
+  additions.runtimes.emplace();
+  for (const ComparedRuntime& runtime : comparison.runtimes) additions.runtimes->push_back(addition_of(runtime));
   return fsdp::to_json(comparison.result.report, additions, &comparison.request.cluster);
 }
 

@@ -7,6 +7,7 @@
 #include "core/cluster/cluster.h"
 #include "core/report/report.h"
 #include "planner/machine_choice.h"
+#include "planner/runtime_choice.h"
 #include "planner/search.h"
 
 namespace fsdp::planner {
@@ -16,6 +17,9 @@ std::string to_json(const SearchResult& result, const Cluster* cluster);
 
 /// The same of the best of several machines, with all of them.
 std::string to_json(const MachineComparison& comparison);
+
+/// The same of the best of several frameworks, with all of them.
+std::string to_json(const RuntimeComparison& comparison);
 
 /// The text of a report of a plan that was given; `explanation` may be null.
 std::string to_json(const StepReport& report, const Cluster* cluster, const Explanation* explanation = nullptr);

@@ -197,17 +197,24 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
         "margin; fsdp-plan rehearse asks cuDNN itself.");
   }
   const Mesh& ranks = prepared.layout.mesh;
-  if (ranks.shard == 1 && ranks.replicate > 1) {
+  const bool is_fsdp2 = prepared.plan.runtime.framework == Framework::Fsdp2;
+  if (is_fsdp2 && ranks.shard == 1 && ranks.replicate > 1) {
     lines.emplace_back(
         "NO_SHARD is FSDP2 with a full copy of the model per GPU, not DDP, whose buckets hold the gradients a second "
         "time.");
   }
-  if (ranks.world_size() == 1) {
+  if (is_fsdp2 && ranks.world_size() == 1) {
     lines.emplace_back(
         "FSDP2 on one GPU copies each unit's parameters before it runs; a script without FSDP2 does not.");
   }
   const bool has_nccl = prepared.cluster->gpu.compute_capability > 0;
+  if (!is_fsdp2 && ranks.world_size() > 1) {
+    lines.emplace_back(
+        "DDP's first step all-reduces all gradients in one piece behind the backward; the times are those of every later "
+        "step.");
+  }
   if (prepared.layout.mesh.shard > 1 && has_nccl) lines.push_back(mesh.shard.provenance);
+  if (!is_fsdp2 && ranks.world_size() > 1 && has_nccl) lines.push_back(mesh.replicate.provenance);
   const std::vector<std::string>& notes = prepared.index->model->notes;
   lines.insert(lines.end(), notes.begin(), notes.end());
   return lines;

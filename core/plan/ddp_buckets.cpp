@@ -132,6 +132,11 @@ std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& pl
   return buckets;
 }
 
+bool has_unused_parameters(const Model& model) {
+  return std::any_of(model.parameters.begin(), model.parameters.end(),
+                     [](const Parameter& parameter) { return parameter.trainable && !parameter.receives_gradient; });
+}
+
 Bytes used_map_bytes(const Model& model) {
   const auto is_trained = [](const Parameter& parameter) { return parameter.trainable; };
   return size_of(Dtype::Int32) * std::count_if(model.parameters.begin(), model.parameters.end(), is_trained);

@@ -27,6 +27,9 @@ std::vector<GradientBucket> make_buckets(const ModelIndex& index, const Plan& pl
 /// The first step's: one bucket for each dtype, of all gradients; with find_unused_parameters those of all steps.
 std::vector<GradientBucket> first_step_buckets(const Plan& plan, const Layout& layout);
 
+/// Some parameter is trained that no gradient reaches.
+bool has_unused_parameters(const Model& model);
+
 /// What find_unused_parameters all-reduces: an int32 for each trained parameter.
 Bytes used_map_bytes(const Model& model);
 

@@ -9,6 +9,7 @@
 #include "core/base/nearest.h"
 #include "core/model/model_index.h"
 #include "core/plan/input_casts.h"
+#include "core/plan/plan_names.h"
 #include "core/plan/sharding.h"
 
 namespace fsdp {
@@ -152,6 +153,14 @@ bool is_root(const Unit& unit) {
 
 bool is_replicated(const Plan& plan) {
   return plan.runtime.framework == Framework::Ddp;
+}
+
+std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view what) {
+  if (plan.runtime.framework == Framework::Fsdp2) return std::nullopt;
+  return Error{
+      "/runtime/name",
+      fmt::format("The plan is of {}, and {} FSDP2 alone.", name_of(kFrameworkTable, plan.runtime.framework), what),
+      "Plan with --runtime fsdp2."};
 }
 
 int unit_of(const Plan& plan, std::string_view module) {

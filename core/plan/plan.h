@@ -157,6 +157,9 @@ int unit_of(const Plan& plan, std::string_view module);
 /// Every rank holds all parameters at all times, and nothing is gathered.
 bool is_replicated(const Plan& plan);
 
+/// Refuses a plan of another framework, for what knows FSDP2 alone. `what`: "fsdp-exec runs".
+std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view what);
+
 /// Precision of activations under a plan: param_dtype, or that of the parameters.
 Dtype activation_dtype(const Model& model, const Plan& plan);
 

@@ -14,6 +14,13 @@ inline constexpr EnumName<Framework> kFrameworks[] = {
 };
 inline constexpr EnumTable<Framework> kFrameworkTable{"runtime", kFrameworks};
 
+/// What people type.
+inline constexpr EnumName<Framework> kRuntimes[] = {
+    {Framework::Fsdp2, "fsdp2"},
+    {Framework::Ddp, "ddp"},
+};
+inline constexpr EnumTable<Framework> kRuntimeTable{"runtime", kRuntimes};
+
 inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
     {CheckpointMode::None, "none"},
     {CheckpointMode::Selective, "selective"},

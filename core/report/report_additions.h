@@ -104,6 +104,20 @@ struct MachineAddition {
   std::optional<double> price_per_sample;
 };
 
+/// A framework with the best plan of it, beside others.
+struct RuntimeAddition {
+  std::string runtime;
+  std::string why_not;  ///< Why what was asked cannot be had of it; empty: it can, and the rest counts.
+  Verdict verdict = Verdict::Unknown;
+  std::string plan;
+  Seconds step{0};
+  std::int64_t samples = 0;
+  Bytes device_peak;
+  Bytes sent_per_gpu;
+  std::int64_t collectives = 0;
+  Bytes host;
+};
+
 /// In the order of the file. Empty ones are left out.
 struct ReportAdditions {
   std::optional<std::vector<MeasuredStep>> steps;        ///< Of fsdp-exec.
@@ -113,6 +127,7 @@ struct ReportAdditions {
   std::optional<std::vector<TriedBatch>> batches;        ///< Of `rehearse --find-batch`, smallest first.
   std::optional<std::int64_t> largest_batch;             ///< That fits.
   std::optional<std::vector<MachineAddition>> machines;  ///< Of `plan` of several machines, the best one first.
+  std::optional<std::vector<RuntimeAddition>> runtimes;  ///< Of `plan` of several frameworks, the best one first.
   std::optional<SearchAddition> search;                  ///< Of `plan`.
   std::optional<ExplainAddition> explain;                ///< Of `plan` and `explain`.
 };

@@ -105,6 +105,23 @@ static void fields_of(Fields& fields, Like<MachineAddition> auto& machine) {
   field_if_any(fields, "price_per_sample", "In the currency of --price.", machine.price_per_sample);
 }
 
+static void fields_of(Fields& fields, Like<RuntimeAddition> auto& runtime) {
+  fields.required("runtime", "Its name, as --runtime takes it.", runtime.runtime);
+  field_if_any(fields, "why_not", "Why what was asked cannot be had of it. Missing: it can.", runtime.why_not);
+  const bool is_asked = runtime.why_not.empty();
+  fields.optional_if(is_asked, "verdict", "Of its best plan.", runtime.verdict,
+                     DescribedNames{kVerdictTable, kVerdictSentences});
+  fields.optional_if(is_asked, "plan", "What tells that plan from others.", runtime.plan);
+  fields.optional_if(is_asked, "step", "Its step time. In seconds.", runtime.step, kInSeconds);
+  fields.optional_if(is_asked, "samples", "Of its step, over all GPUs.", runtime.samples, kNatural);
+  fields.optional_if(is_asked, "device_peak_bytes", "Its device peak.", runtime.device_peak, kInBytes);
+  fields.optional_if(is_asked, "sent_per_gpu_bytes", "In a step, by the GPU that sends most.", runtime.sent_per_gpu,
+                     kInBytes);
+  fields.optional_if(is_asked, "collectives", "Of a step.", runtime.collectives, kNatural);
+  fields.optional_if(is_asked, "host_bytes", "Of a node; 0: nothing of the model is kept there.", runtime.host,
+                     kInBytes);
+}
+
 static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& additions) {
   field_if_any(fields, "steps", "Those of fsdp-exec.", additions.steps, kAddedRow);
   field_if_any(fields, "evaluation", "What fsdp-exec measured on data that was held out.", additions.evaluation,
@@ -117,6 +134,8 @@ static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& addi
   field_if_any(fields, "largest_batch", "That fits. Missing: not even 1 does.", additions.largest_batch, kNatural);
   field_if_any(fields, "machines", "Of plan, of several machines: the best plan on each, the best machine first.",
                additions.machines, kAddedRow);
+  field_if_any(fields, "runtimes", "Of plan, of several frameworks: the best plan of each, the best one first.",
+               additions.runtimes, kAddedRow);
   field_if_any(fields, "search", "How the plan was found. Only of plan.", additions.search, JsonLayout::Lines);
   field_if_any(fields, "explain", "Why. Of plan and explain.", additions.explain, JsonLayout::Lines);
 }

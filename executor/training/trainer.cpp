@@ -55,6 +55,7 @@ Optimizer optimizer_of(const Plan& plan) {
 
 Errors check_executable(const Plan& plan) {
   Errors errors;
+  if (auto other = refuse_other_frameworks(plan, "fsdp-exec runs")) errors.push_back(*std::move(other));
   if (plan.optimizer.states == OptimizerStates::EightBit) {
     errors.push_back({"/optimizer/states", "8-bit states are not run.", "Write \"as_parameter\"."});
   }

@@ -60,6 +60,7 @@ std::vector<ControlInfo> make_infos() {
       {PlanChoice::Precision, "Precision", kWork, Kind::Choice, {}, {}},
       {PlanChoice::ReduceDtype, "Reduce in", kWork, Kind::Choice, {}, {}},
 
+      {PlanChoice::Runtime, "Data parallelism", kPlan, Kind::Choice, {}, {}},
       {PlanChoice::Strategy, "Strategy", kPlan, Kind::Choice, {}, {}},
       {PlanChoice::Shard, "Shard over", kPlan, Kind::Count, powers, {}},
       {PlanChoice::Reshard, "Reshard", kPlan, Kind::Open, {}, {"true", "false", "keep-last:4"}},
@@ -187,7 +188,10 @@ std::string machine_text(PlanChoice choice, const Cluster& cluster) {
 std::string plan_text(PlanChoice choice, const Snapshot& snapshot) {
   const Plan& plan = snapshot.report.plan;
   switch (choice) {
+    case PlanChoice::Runtime:
+      return std::string(name_of(kRuntimeTable, plan.runtime.framework));
     case PlanChoice::Strategy: {
+      if (is_replicated(plan)) return "(" + planner::strategy_name(plan) + ")";
       const std::string name = planner::fsdp1_name(plan);
       return planner::has_mixed_reshard(plan) ? fmt::format("(mixed {})", name) : name;
     }

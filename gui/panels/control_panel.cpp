@@ -40,7 +40,7 @@ ControlPanel::ControlPanel(AppState& state, QWidget* parent) : QScrollArea(paren
     if (info.group != group) {
       group = info.group;
       add_group(text(group));
-      if (info.choice == PlanChoice::Strategy) add_choice_of_plan();
+      if (info.choice == PlanChoice::Runtime) add_choice_of_plan();
     }
     add_control(info);
     if (info.choice == PlanChoice::Sequence) {

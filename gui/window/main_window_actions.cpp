@@ -11,7 +11,7 @@
 #include "core/version.h"
 #include "gui/panels/key_sheet.h"
 #include "gui/window/main_window.h"
-#include "render/fsdp2_code.h"
+#include "render/plan_code.h"
 #include "render/trainer_config.h"
 
 namespace fsdp::gui {
@@ -253,10 +253,10 @@ void MainWindow::copy_command() {
 void MainWindow::copy_python() {
   const SnapshotPtr shown = state_.snapshot();
   if (!shown) return;
-  const Result<std::string> code = planner::fsdp2_code(shown->report.plan, kPlanOfWindow);
+  const Result<std::string> code = planner::plan_code(shown->report.plan, kPlanOfWindow);
   if (!code) return state_.report_errors(code.error());
   QApplication::clipboard()->setText(text_of(*code));
-  log(tr("Copied. The function shards a model as this plan says."));
+  log(tr("Copied. The function wraps a model as this plan says."));
 }
 
 void MainWindow::copy_for(planner::Trainer trainer) {

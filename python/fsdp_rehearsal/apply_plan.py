@@ -65,6 +65,14 @@ class ApplyPlan:
         """Before the script begins: what of the plan cannot be done in any program, and the allocator's settings, which PyTorch
         reads once."""
         problems = [(self.shown, text, "") for text in runtime_problems(self.plan)]
+        if self.plan.runtime_name != "pytorch-fsdp2":
+            problems.append(
+                (
+                    f"{self.shown}: /runtime/name",
+                    f"The plan is of {self.plan.runtime_name}, and only units of fully_shard are put into a script.",
+                    "Plan with --runtime fsdp2, or rehearse the script as it is.",
+                )
+            )
         for name, mode in self.plan.checkpointed.items():
             if mode == "selective":
                 problems.append(

@@ -1,9 +1,10 @@
 // One call of fully_shard for each unit, in the order of the plan; units alike are a loop. What belongs to the training
-// loop (batch, accumulation, optimizer) is no call of FSDP2: it stands in the module's first lines.
+// loop (batch, accumulation, optimizer) is no call of FSDP2: it stands in the module's first lines. A plan of DDP is
+// one call around the whole model, and on one GPU none.
 //
 // Source: torch/distributed/fsdp/_fully_shard/_fully_shard.py (fully_shard, FSDPModule), torch 2.11.
 
-#include "render/fsdp2_code.h"
+#include "render/plan_code.h"
 
 #include <fmt/format.h>
 
@@ -49,6 +50,13 @@ class CodeWriter {
   std::string write() {
     head();
     line("def apply_plan(model):");
+    if (is_replicated(plan_)) {
+      line(R"(    """Wraps the model, which is on the process's GPU. Call it before the optimizer is made.""")");
+      parameters();
+      checkpointing();
+      line(plan_.mesh.world_size() == 1 ? "    return model" : fmt::format("    return {}", ddp_call()));
+      return std::move(text_);
+    }
     line(R"(    """Shards the model. Call it once in each process, before the optimizer is made.""")");
     mesh();
     parameters();
@@ -73,10 +81,14 @@ class CodeWriter {
     line("\"\"\"\n");
     if (checkpoints) line("import functools\n");
     if (!policy_options().empty() || plan_.parameter_dtype) line("import torch");
-    line("from torch.distributed.device_mesh import init_device_mesh");
-    line(fmt::format("from torch.distributed.fsdp import {}{}fully_shard",
-                     plan_.cpu_offload ? "CPUOffloadPolicy, " : "",
-                     policy_options().empty() ? "" : "MixedPrecisionPolicy, "));
+    if (!is_replicated(plan_)) {
+      line("from torch.distributed.device_mesh import init_device_mesh");
+      line(fmt::format("from torch.distributed.fsdp import {}{}fully_shard",
+                       plan_.cpu_offload ? "CPUOffloadPolicy, " : "",
+                       policy_options().empty() ? "" : "MixedPrecisionPolicy, "));
+    } else if (plan_.mesh.world_size() > 1) {
+      line("from torch.nn.parallel import DistributedDataParallel");
+    }
     if (checkpoints) line("from torch.utils.checkpoint import checkpoint");
     line("\n");
   }
@@ -87,7 +99,8 @@ class CodeWriter {
                     plan_.accumulation == 1 ? "one micro-batch" : fmt::format("{} micro-batches", plan_.accumulation),
                     sizes_of(plan_.dimensions));
     if (plan_.accumulation > 1 && !plan_.sync_every_micro_batch) {
-      text += ";\nmodel.set_requires_gradient_sync(False) before all but the last of them";
+      text += is_replicated(plan_) ? ";\nwith model.no_sync() around forward and backward of all but the last of them"
+                                   : ";\nmodel.set_requires_gradient_sync(False) before all but the last of them";
     }
     if (plan_.optimizer.clip_grad_norm) {
       text += fmt::format(";\ngradients are clipped to a norm of {:g}", *plan_.optimizer.clip_grad_norm);
@@ -96,6 +109,16 @@ class CodeWriter {
       text += fmt::format(";\nPYTORCH_ALLOC_CONF={}", plan_.runtime.allocator_settings);
     }
     return text + ".";
+  }
+
+  std::string ddp_call() const {
+    const DdpOptions& given = plan_.ddp;
+    std::string options;
+    if (given.bucket_cap_mb) options += fmt::format(", bucket_cap_mb={}", *given.bucket_cap_mb);
+    if (given.gradient_as_bucket_view) options += ", gradient_as_bucket_view=True";
+    if (!given.broadcast_buffers) options += ", broadcast_buffers=False";
+    if (given.find_unused_parameters) options += ", find_unused_parameters=True";
+    return fmt::format("DistributedDataParallel(model{})", options);
   }
 
   void mesh() {
@@ -215,7 +238,7 @@ class CodeWriter {
 
 }  // namespace
 
-Result<std::string> fsdp2_code(const Plan& plan, const std::string& source) {
+Result<std::string> plan_code(const Plan& plan, const std::string& source) {
   Errors errors;
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
     if (entry.mode != CheckpointMode::Selective) continue;

@@ -1,6 +1,7 @@
 #pragma once
 
-// A plan as Python: a function that shards a model with PyTorch's FSDP2 as the plan says, to be pasted into a script.
+// A plan as Python: a function that wraps a model as the plan says, with PyTorch's FSDP2 or DDP, to be pasted into a
+// script.
 
 #include <string>
 
@@ -11,6 +12,6 @@ namespace fsdp::planner {
 
 /// A module of Python with `apply_plan(model)`. `source`: the name of the plan's file. Errors: what a script cannot be
 /// told, each with its reason.
-Result<std::string> fsdp2_code(const Plan& plan, const std::string& source);
+Result<std::string> plan_code(const Plan& plan, const std::string& source);
 
 }  // namespace fsdp::planner

@@ -1,0 +1,98 @@
+#include "render/render_runtimes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/base/parse_units.h"
+#include "render/render_search.h"
+#include "text/figures.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+std::vector<Cell> row_of(const ComparedRuntime& runtime, bool with_host, std::size_t num_columns) {
+  const std::string name(spoken_name(runtime.framework));
+  std::vector<Cell> row = {{name, name}};
+  if (!runtime.why_not.empty()) {
+    row.resize(num_columns);
+    row.back() = {runtime.why_not, runtime.why_not, Style::Warning};
+    return row;
+  }
+  row.push_back({runtime.label, runtime.label});
+  row.push_back(cell(runtime.device_peak));
+  row.push_back(cell(runtime.step));
+  row.push_back(cell(runtime.sent));
+  row.push_back(cell(runtime.collectives));
+  if (with_host) row.push_back(runtime.host > Bytes(0) ? cell(runtime.host) : Cell());
+  const bool fits = runtime.verdict == Verdict::Fits;
+  row.push_back(fits ? Cell{"fits", "fits", Style::Good} : Cell{"does not fit", "does_not_fit", Style::Bad});
+  return row;
+}
+
+Table table_of(const std::vector<ComparedRuntime>& runtimes) {
+  const bool with_host = std::any_of(runtimes.begin(), runtimes.end(),
+                                     [](const ComparedRuntime& runtime) { return runtime.host > Bytes(0); });
+  Table table{.name = "runtimes",
+              .columns = {{"runtime", "runtime"},
+                          {"plan", "plan"},
+                          {"peak", "device_peak_bytes", true},
+                          {"step", "step", true},
+                          {"sent/GPU", "sent_per_gpu_bytes", true},
+                          {"calls", "collectives", true}}};
+  if (with_host) table.columns.push_back({"host/node", "host_bytes", true});
+  table.columns.push_back({"", "verdict"});
+  for (const ComparedRuntime& runtime : runtimes)
+    table.rows.push_back(row_of(runtime, with_host, table.columns.size()));
+  return table;
+}
+
+/// What the best one has over the next that fits.
+std::string why_of(const ComparedRuntime& best, const ComparedRuntime& next) {
+  const double faster =
+      next.step.count() / static_cast<double>(next.samples) / (best.step.count() / static_cast<double>(best.samples)) -
+      1;
+  const bool is_smaller = best.device_peak < next.device_peak;
+  const Bytes apart = is_smaller ? next.device_peak - best.device_peak : best.device_peak - next.device_peak;
+  return fmt::format("{} faster than {} and needs {} {}", percent(faster), spoken_name(next.framework),
+                     format_bytes(apart), is_smaller ? "less" : "more");
+}
+
+std::string sentence_of(const RuntimeComparison& comparison) {
+  const std::vector<ComparedRuntime>& runtimes = comparison.runtimes;
+  const auto fits = [](const ComparedRuntime& runtime) {
+    return runtime.why_not.empty() && runtime.verdict == Verdict::Fits;
+  };
+  const ComparedRuntime& best = runtimes.front();
+  const std::string name(spoken_name(best.framework));
+  if (!fits(best)) return fmt::format("No plan fits with any; {} comes nearest", name);
+  if (runtimes.size() > 1 && fits(runtimes[1])) return fmt::format("{} is {}", name, why_of(best, runtimes[1]));
+  return fmt::format("{} is the only one with a plan that fits", name);
+}
+
+}  // namespace
+
+std::string_view spoken_name(Framework framework) {
+  switch (framework) {
+    case Framework::Fsdp2:
+      return "FSDP2";
+    case Framework::Ddp:
+      return "DDP";
+  }
+  return "";
+}
+
+Entry entry_of(const RuntimeComparison& comparison) {
+  return {.label = "runtime", .lines = {sentence_of(comparison) + "."}};
+}
+
+Document document_of(const RuntimeComparison& comparison, const View& view, const AnswerContext& context) {
+  Document document = document_of(comparison.result, view, context);
+  const Section told[] = {entry_of(comparison), table_of(comparison.runtimes)};
+  document.insert(document.begin() + 1, std::begin(told), std::end(told));
+  return document;
+}
+
+}  // namespace fsdp::planner
