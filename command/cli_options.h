@@ -187,6 +187,7 @@ enum class Option {
   ExportTo,
   Nearest,
   Color,
+  Explain,
   Verbose,
   Quiet,
   Help,
