@@ -188,6 +188,7 @@ enum class Option {
   ExportTo,
   Nearest,
   Color,
+  Explain,
   Verbose,
   Quiet,
   Help,

@@ -75,9 +75,26 @@ std::int64_t pareto_points_of(const Space& space, const Output& output) {
   return output.quiet || (!output.verbose && output.format == Format::Table) ? 0 : space.pareto_points;
 }
 
+/// --explain says what an auto-wrap policy did: without one there is nothing to say.
+Errors check_explain(const CommandLine& line, const Output& output) {
+  if (!line.has(Option::Explain)) return {};
+  const Result<Wrap> wrap = parse_wrap(line.value(Option::Wrap).value_or("blocks"));
+  if (!wrap) return {};  // Said with the other choices.
+  Errors errors;
+  if (!is_policy(*wrap)) {
+    errors.push_back(
+        {"--explain", "It says how an auto-wrap policy of PyTorch chose the units, and none does here.",
+         "Write --wrap size:100M or --wrap class:NAME beside it. \"fsdp-plan explain PLAN\" says what sets "
+         "a plan's peak."});
+  }
+  if (output.quiet) errors.push_back({"--explain", "--quiet leaves out what it would say.", "Give one of the two."});
+  return errors;
+}
+
 /// plan, where several machines are named.
 Outcome plan_on_machines(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
+  append(errors, check_explain(line, output));
   const MachineWords words = read_machine_words(line, errors);
   PlanRequest request = read_choices(words.rest, errors);
   request.model = line.arguments.front();
@@ -110,9 +127,10 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
     output.print({verdict_of(result.report), summary_of(result.report), entry_of(*found, words.objective)});
   } else {
     const std::string kept = line.value(Option::Output).value_or("");
-    output.print(document_of(
-        *found, words.objective, output.view(),
-        {.batch_origin = found->request.batch_origin, .commands = next_commands(output, kept, result.verdict)}));
+    output.print(document_of(*found, words.objective, output.view(),
+                             {.batch_origin = found->request.batch_origin,
+                              .commands = next_commands(output, kept, result.verdict),
+                              .explains_units = line.has(Option::Explain)}));
   }
   return code_of(result.verdict);
 }
@@ -172,6 +190,7 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   if (compares_runtimes(line)) return plan_for_runtimes(line, output);
   if (compares_machines(line)) return plan_on_machines(line, output);
   Errors errors = check_outputs(line, {Option::Output});
+  append(errors, check_explain(line, output));
   Result<ResolvedRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
   const auto rank = read_rank(line);
@@ -196,9 +215,10 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
     print_quietly(output, result->report);
   } else {
     const std::string kept = line.value(Option::Output).value_or("");
-    output.print(
-        document_of(*result, output.view(),
-                    {.batch_origin = request->batch_origin, .commands = next_commands(output, kept, result->verdict)}));
+    output.print(document_of(*result, output.view(),
+                             {.batch_origin = request->batch_origin,
+                              .commands = next_commands(output, kept, result->verdict),
+                              .explains_units = line.has(Option::Explain)}));
   }
   return code_of(result->verdict);
 }

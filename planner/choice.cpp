@@ -7,6 +7,7 @@
 #include "core/base/limits.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/strategy_names.h"
+#include "planner/wrap_policy.h"
 
 namespace fsdp::planner {
 
@@ -61,8 +62,8 @@ std::vector<Wrap> block_wraps(const Space& space, const Model& model, const Clus
 
 /// Every way of wrapping once: without stacks or ends some of them are the same.
 Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model& model, const Cluster& cluster) {
-  if (space.wrap && !space.wrap->patterns.empty()) {
-    FSDP_TRY(Wrapping wrapping, wrapping_of_patterns(model, space.wrap->patterns));
+  if (space.wrap && names_units(*space.wrap)) {
+    FSDP_TRY(Wrapping wrapping, wrapping_by_name(model, *space.wrap));
     return std::vector{
         NamedWrapping{.wrapping = std::move(wrapping), .label = fmt::format("units {}", to_text(*space.wrap))}};
   }

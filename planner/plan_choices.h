@@ -214,8 +214,8 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::Reshard, "--reshard", "true|false",
                    "reshard_after_forward: true, false, a smaller world size, keep-last:4"},
     PlanChoiceInfo{PlanChoice::Wrap, "--wrap", "blocks|sublayers|projections|root",
-                   "Units: blocks, 4 (blocks in one), sublayers (attention, MLP), projections, root, or names with "
-                   "commas: model.layers.*, class names"},
+                   "Units: blocks, 4 (blocks in one), sublayers (attention, MLP), projections, root, names with commas "
+                   "(model.layers.*), or as PyTorch's auto-wrap policies: size:100M (elements), class:NAME,NAME"},
     PlanChoiceInfo{PlanChoice::WrapEnds, "--wrap-ends", "yes|no", "Wrap embeddings and heads as separate units"},
     PlanChoiceInfo{PlanChoice::Checkpoint, "--activation-checkpointing", "none|full|selective",
                    "Activation checkpointing: none, full, selective, 12 (blocks), selective:12", "--checkpoint"},

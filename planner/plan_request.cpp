@@ -52,7 +52,12 @@ std::optional<T> keep(Result<T> result, Errors& errors) {
 }
 
 /// What the user fixes of the plan, but for the mesh.
-void fix_space(const PlanChoices& choices, Space& space) {
+void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
+  if (choices.wrap && choices.wrap_ends && names_units(*choices.wrap)) {
+    fail(errors, PlanChoice::WrapEnds,
+         fmt::format("{} {} says already what is a unit.", place_of(PlanChoice::Wrap), to_text(*choices.wrap)),
+         "Give one of the two.");
+  }
   space.reshard = choices.reshard;
   space.wrap = choices.wrap;
   space.checkpoint = choices.checkpoint;
@@ -202,7 +207,7 @@ ResolvedRequest resolve(const PlanRequest& request, const std::string& library, 
   // What the user says goes over what the recipe says.
   apply_work_choices(choices, resolved.space.base, errors);
   apply_implementations(resolved.space.base.runtime.implementations, resolved.workload);
-  fix_space(choices, resolved.space);
+  fix_space(choices, resolved.space, errors);
   if (has_unread_machines(request)) {
     append(errors, check_machines(choices, library));
     return resolved;

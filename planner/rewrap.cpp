@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "planner/choice.h"
+#include "planner/wrap_policy.h"
 
 namespace fsdp::planner {
 
@@ -20,10 +21,10 @@ ReshardAfterForward reshard_below_root(const Plan& plan) {
 
 Result<Plan> with_wrap(Plan plan, const Wrap& wrap, bool ends, const Model& model, const Wrappables& wrappables) {
   Wrapping wrapping;
-  if (wrap.patterns.empty()) {
-    FSDP_TRY(wrapping, wrapping_of(model, wrappables, wrap, ends, false));
+  if (names_units(wrap)) {
+    FSDP_TRY(wrapping, wrapping_by_name(model, wrap));
   } else {
-    FSDP_TRY(wrapping, wrapping_of_patterns(model, wrap.patterns));
+    FSDP_TRY(wrapping, wrapping_of(model, wrappables, wrap, ends, false));
   }
   const ReshardAfterForward reshard = reshard_below_root(plan);
   plan.units = units_of(wrapping, {.reshard = reshard.kind, .reshard_world_size = reshard.world_size}, 0);

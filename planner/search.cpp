@@ -473,6 +473,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   result.best = candidate_of(*found.cost, *found.families, choice);
   FSDP_TRY(result.report, found.cost->predictor_of(choice).report(result.best.plan, options.rank));
   result.explanation.binding = binding_of(result.report);
+  if (filled.wrap && is_policy(*filled.wrap)) result.explanation.wrap = explain_policy(model, *filled.wrap);
   if (options.on_best) options.on_best(result);
   if (result.verdict == Verdict::Fits) {
     result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, options);

@@ -17,6 +17,7 @@
 #include "planner/plan_choices.h"
 #include "planner/plan_sentence.h"
 #include "planner/space.h"
+#include "planner/wrap_policy.h"
 
 namespace fsdp::planner {
 
@@ -80,6 +81,7 @@ struct Explanation {
   std::string binding;              ///< One sentence: which moment, unit and term decide the peak.
   std::vector<Candidate> rejected;  ///< The nearest plans that were faster and did not fit, with the bytes they miss.
   std::vector<Remedy> remedies;
+  std::optional<PolicyExplanation> wrap = {};  ///< Where one of PyTorch's auto-wrap policies chose the units.
 
   bool operator==(const Explanation&) const = default;
 };

@@ -3,9 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <charconv>
+#include <cmath>
 
 #include "core/base/nearest.h"
+#include "core/base/parse_units.h"
 #include "core/base/split.h"
 #include "core/spec/captured_model.h"
 #include "planner/choice.h"
@@ -32,6 +36,73 @@ std::string join(const std::vector<T>& parts) {
   return text;
 }
 
+struct Scale {
+  char letter = 0;
+  std::int64_t factor = 1;
+};
+/// Of numbers of elements, as their users count: in thousands.
+constexpr std::array kScales = {Scale{'G', 1'000'000'000}, Scale{'M', 1'000'000}, Scale{'K', 1'000}};
+/// What doubles hold exactly.
+constexpr double kMostElements = 9e15;
+
+/// "100M", "1.5G", "1e8" or "100000000": a positive whole number of elements.
+std::optional<std::int64_t> parse_elements(std::string_view text) {
+  std::int64_t factor = 1;
+  for (const Scale& scale : kScales) {
+    if (text.empty() || std::toupper(static_cast<unsigned char>(text.back())) != scale.letter) continue;
+    factor = scale.factor;
+    text.remove_suffix(1);
+    break;
+  }
+  const std::optional<double> number = parse_number(text);
+  const double product = number.value_or(0) * static_cast<double>(factor);
+  const double elements = std::round(product);
+  // "2.3M" is a hair off in doubles, and a whole number.
+  const bool is_whole = std::abs(product - elements) <= 1e-12 * elements;
+  if (elements < 1 || elements > kMostElements || !is_whole) return std::nullopt;
+  return static_cast<std::int64_t>(elements);
+}
+
+std::string text_of_elements(std::int64_t elements) {
+  for (const Scale& scale : kScales) {
+    if (elements % scale.factor == 0) return fmt::format("{}{}", elements / scale.factor, scale.letter);
+  }
+  return std::to_string(elements);
+}
+
+constexpr std::string_view kSizePolicy = "size:";
+constexpr std::string_view kClassPolicy = "class:";
+
+Result<Wrap> parse_size_policy(std::string_view text) {
+  const auto elements = parse_elements(text);
+  if (!elements) {
+    return failure("--wrap", fmt::format("\"{}\" is not a number of elements.", text),
+                   "Write min_num_params of size_based_auto_wrap_policy: size:100M, size:1.5G or size:100000000. K, M "
+                   "and G are thousands, because the policy counts elements and not bytes.");
+  }
+  Wrap wrap;
+  wrap.min_elements = *elements;
+  return wrap;
+}
+
+Result<Wrap> parse_class_policy(std::string_view text) {
+  Wrap wrap;
+  for (const std::string_view name : split(text, ',')) {
+    if (name.empty()) {
+      return failure("--wrap", fmt::format("\"{}{}\" has an empty class name.", kClassPolicy, text),
+                     "Write class:LlamaDecoderLayer, or several with commas between them.");
+    }
+    wrap.classes.emplace_back(name);
+  }
+  return wrap;
+}
+
+std::string joined_with_commas(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
 std::string_view name_of_mode(CheckpointMode mode) {
   return mode == CheckpointMode::None ? "none" : mode == CheckpointMode::Full ? "full" : "selective";
 }
@@ -48,13 +119,14 @@ Result<Wrap> parse_wrap(std::string_view text) {
       return failure("--wrap", "A unit needs at least one block.", "Write \"root\" for the root as the only unit.");
     return Wrap{*count, {}};
   }
+  if (text.starts_with(kSizePolicy)) return parse_size_policy(text.substr(kSizePolicy.size()));
+  if (text.starts_with(kClassPolicy)) return parse_class_policy(text.substr(kClassPolicy.size()));
   Wrap wrap;
   for (const std::string_view pattern : split(text, ',')) {
     if (pattern.empty()) {
-      return failure(
-          "--wrap", fmt::format("\"{}\" has an empty pattern.", text),
-          "Write \"blocks\", \"sublayers\", \"projections\", \"root\", a number of blocks, or patterns such as "
-          "\"model.layers.*,lm_head\".");
+      return failure("--wrap", fmt::format("\"{}\" has an empty pattern.", text),
+                     "Write \"blocks\", \"sublayers\", \"projections\", \"root\", a number of blocks, \"size:100M\", "
+                     "\"class:LlamaDecoderLayer\", or patterns such as \"model.layers.*,lm_head\".");
     }
     wrap.patterns.emplace_back(pattern);
   }
@@ -103,11 +175,9 @@ Result<CheckpointChoice> parse_checkpoint(std::string_view text) {
 }
 
 std::string to_text(const Wrap& wrap) {
-  if (!wrap.patterns.empty()) {
-    std::string text;
-    for (const std::string& pattern : wrap.patterns) text += (text.empty() ? "" : ",") + pattern;
-    return text;
-  }
+  if (!wrap.patterns.empty()) return joined_with_commas(wrap.patterns);
+  if (!wrap.classes.empty()) return std::string(kClassPolicy) + joined_with_commas(wrap.classes);
+  if (wrap.min_elements > 0) return std::string(kSizePolicy) + text_of_elements(wrap.min_elements);
   if (wrap.parts == BlockParts::Sublayers) return "sublayers";
   if (wrap.parts == BlockParts::Projections) return "projections";
   if (wrap.blocks_per_unit == 0) return "root";

@@ -48,14 +48,26 @@ enum class BlockParts : std::uint8_t {
 
 /// How the blocks of the stacks become units. As text: "blocks" (of one), "4" (blocks in a unit), "sublayers" or
 /// "projections" (units inside blocks), "root" (no unit but the root), or patterns of module names separated by commas
-/// ("model.layers.*,lm_head").
+/// ("model.layers.*,lm_head"). Or as PyTorch's auto-wrap policies choose: "size:100M" (elements) as
+/// size_based_auto_wrap_policy, "class:LlamaDecoderLayer,Embedding" as ModuleWrapPolicy.
 struct Wrap {
   std::int64_t blocks_per_unit = 1;   ///< 0: everything in the root.
   std::vector<std::string> patterns;  ///< When given: exactly the modules that they match, and the root.
   BlockParts parts = BlockParts::Whole;
+  std::int64_t min_elements = 0;          ///< Positive: min_num_params of the policy by size.
+  std::vector<std::string> classes = {};  ///< When given: those of the policy by class.
 
   bool operator==(const Wrap&) const = default;
 };
+
+/// Whether one of PyTorch's auto-wrap policies chooses the units.
+inline bool is_policy(const Wrap& wrap) {
+  return wrap.min_elements > 0 || !wrap.classes.empty();
+}
+/// Whether it says every unit, so that nothing of blocks and ends is asked.
+inline bool names_units(const Wrap& wrap) {
+  return is_policy(wrap) || !wrap.patterns.empty();
+}
 
 /// As text: "true", "false", "8" (an integer: the smaller world size) or "keep-last:4".
 struct ReshardChoice {

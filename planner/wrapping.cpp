@@ -107,10 +107,15 @@ std::vector<Subtree> subtrees_of(const Model& model) {
   return subtrees;
 }
 
+Obstacle obstacle_of(const Module& module, const Subtree& subtree) {
+  if (!subtree.holds_whole_ties) return Obstacle::Shared;
+  if (subtree.parameters == 0) return Obstacle::NoParameters;
+  if (!module.called) return Obstacle::NotCalled;
+  return subtree.is_read_outside ? Obstacle::ReadOutside : Obstacle::None;
+}
+
 bool can_be_unit(const Model& model, const std::vector<Subtree>& subtrees, int module) {
-  const Subtree& subtree = subtrees[module];
-  return module > 0 && at(model, module).called && subtree.parameters > 0 && subtree.holds_whole_ties &&
-         !subtree.is_read_outside;
+  return module > 0 && obstacle_of(at(model, module), subtrees[module]) == Obstacle::None;
 }
 
 /// Cuts one block into units.
@@ -290,6 +295,36 @@ std::vector<UnitGroup> neighbors_of(const Model& model, const std::vector<int>& 
   return groups;
 }
 
+/// Of a module that does not hold all names of a parameter.
+std::string describe_tie(const Model& model, const std::string& module) {
+  for (const Parameter& parameter : model.parameters) {
+    std::vector<std::string> names = {parameter.name};
+    names.insert(names.end(), parameter.tied_names.begin(), parameter.tied_names.end());
+    const auto outside = std::stable_partition(names.begin(), names.end(),
+                                               [&](const std::string& name) { return is_inside(name, module); });
+    if (outside == names.begin() || outside == names.end()) continue;
+    return fmt::format("\"{}\" is the parameter \"{}\", which lies outside of it", names.front(), *outside);
+  }
+  return "";
+}
+
+/// Of a module with a parameter that is read outside of its forward.
+std::string describe_reader(const Model& model, int module) {
+  for (const Call& call : model.calls) {
+    for (const Op& op : model.blocks[call.block].ops) {
+      const int reader = call.modules[op.module];
+      if (lies_in(model, reader, module)) continue;
+      for (const int index : op.parameters) {
+        const Parameter& parameter = model.parameters[call.parameters[index]];
+        if (!lies_in(model, parameter.module, module)) continue;
+        return fmt::format("\"{}\" is read by the forward of \"{}\", which would not gather it", parameter.name,
+                           reader < 0 ? "" : at(model, reader).name);
+      }
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 Result<Wrapping> wrapping_of(const Model& model, const Wrappables& wrappables, const Wrap& wrap, bool ends,
@@ -313,6 +348,49 @@ Result<Wrapping> wrapping_of(const Model& model, const Wrappables& wrappables, c
   if (frozen) {
     for (const int module : wrappables.frozen) wrapping.others.push_back({at(model, module).name});
   }
+  return wrapping;
+}
+
+std::vector<Obstacle> obstacles_of(const Model& model) {
+  const std::vector<Subtree> subtrees = subtrees_of(model);
+  std::vector<Obstacle> obstacles(model.modules.size(), Obstacle::None);
+  for (std::size_t i = 1; i < obstacles.size(); ++i)
+    obstacles[i] = obstacle_of(at(model, static_cast<int>(i)), subtrees[i]);
+  return obstacles;
+}
+
+std::string describe(const Model& model, int module, Obstacle obstacle) {
+  switch (obstacle) {
+    case Obstacle::Shared:
+      return describe_tie(model, at(model, module).name);
+    case Obstacle::NoParameters:
+      return "there are no parameters in it";
+    case Obstacle::NotCalled:
+      return "its forward is never called";
+    case Obstacle::ReadOutside:
+      return describe_reader(model, module);
+    case Obstacle::None:
+      break;
+  }
+  return "";
+}
+
+Wrapping wrapping_of_modules(const Model& model, const std::vector<bool>& chosen) {
+  Wrapping wrapping;
+  // Modules are in pre-order; a module is written down when its subtree ends, so that children come first.
+  std::vector<int> open;
+  const auto close_until = [&](int parent) {
+    while (!open.empty() && open.back() != parent) {
+      const int module = open.back();
+      open.pop_back();
+      if (chosen[module]) wrapping.others.push_back({at(model, module).name});
+    }
+  };
+  for (int module = 0; module < static_cast<int>(model.modules.size()); ++module) {
+    close_until(at(model, module).parent);
+    open.push_back(module);
+  }
+  close_until(-1);
   return wrapping;
 }
 
@@ -348,22 +426,7 @@ Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std:
     }
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
-  Wrapping wrapping;
-  // Modules are in pre-order; a module is written down when its subtree ends, so that children come first.
-  std::vector<int> open;
-  const auto close_until = [&](int parent) {
-    while (!open.empty() && open.back() != parent) {
-      const int module = open.back();
-      open.pop_back();
-      if (chosen[module]) wrapping.others.push_back({at(model, module).name});
-    }
-  };
-  for (int module = 0; module < static_cast<int>(model.modules.size()); ++module) {
-    close_until(at(model, module).parent);
-    open.push_back(module);
-  }
-  close_until(-1);
-  return wrapping;
+  return wrapping_of_modules(model, chosen);
 }
 
 }  // namespace fsdp::planner

@@ -2,6 +2,7 @@
 
 // Which modules of a model become FSDP units, for each way of wrapping that the space knows.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,24 @@ Wrappables wrappables_of(const Model& model);
 /// which none can be cut. REQUIRES: no patterns.
 Result<Wrapping> wrapping_of(const Model& model, const Wrappables& wrappables, const Wrap& wrap, bool ends,
                              bool frozen);
+
+/// Why a module cannot be a unit.
+enum class Obstacle : std::uint8_t {
+  None,
+  Shared,        ///< It has some of the names of a parameter, and others lie outside of it.
+  NoParameters,  ///< Nothing to shard.
+  NotCalled,     ///< Its forward never runs, so that nothing would gather it.
+  ReadOutside,   ///< A forward outside of it reads a parameter of it.
+};
+
+/// [num_modules] What is in the way of each module; of the root: nothing.
+std::vector<Obstacle> obstacles_of(const Model& model);
+
+/// The same of one module, as the end of a sentence. REQUIRES: not Obstacle::None.
+std::string describe(const Model& model, int module, Obstacle obstacle);
+
+/// A unit for each of these modules, children first. `chosen` is per module.
+Wrapping wrapping_of_modules(const Model& model, const std::vector<bool>& chosen);
 
 /// Exactly the modules that match. Error: a pattern that matches no module that can be a unit.
 Result<Wrapping> wrapping_of_patterns(const Model& model, const std::vector<std::string>& patterns);

@@ -9,6 +9,7 @@
 #include "core/base/parse_units.h"
 #include "core/formats/hf_config.h"
 #include "render/choice_words.h"
+#include "render/render_policy.h"
 #include "render/render_report.h"
 #include "render/render_search.h"
 #include "text/figures.h"
@@ -192,6 +193,7 @@ Document brief_of(const StepReport& report, const Explanation& explanation, cons
 
   Document document = {verdict, summary_of(report)};
   document.push_back(Entry{.label = "plan", .lines = {plan}});
+  if (context.explains_units && explanation.wrap) add_policy(document, *explanation.wrap);
   const std::size_t for_peak = kPeakLines + (has_line_left ? 1 : 0);
   document.push_back(Entry{.label = "peak", .lines = {peak_of(report.memory, context.explains, columns, for_peak)}});
   add_host(document, report, {});

@@ -20,6 +20,7 @@ struct AnswerContext {
   std::vector<std::string> commands;  ///< What to type next, one a line of the verbose answer.
   bool no_plan_fits = false;          ///< The plan is the one of a space that needs least.
   bool explains = false;              ///< Say more of the peak, and all suggestions.
+  bool explains_units = false;        ///< Say what an auto-wrap policy found at each module.
 };
 
 /// When a peak is, in words: "backward pass of model.layers.3 in the steady state". With the op, if `with_op`.

@@ -10,6 +10,7 @@
 #include "core/base/split.h"
 #include "render/choice_words.h"
 #include "render/render_plan.h"
+#include "render/render_policy.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {
@@ -145,6 +146,7 @@ Document document_of(const SearchResult& result, const View& view, const AnswerC
   if (view.brief) return brief_of(report, result.explanation, brief_notes(result), told, view.width);
   Document document = {verdict_of(report, told.no_plan_fits), summary_of(report)};
   add_plan_and_memory(document, report, told.facts, told.batch_origin, view);
+  if (result.explanation.wrap) add_policy(document, *result.explanation.wrap);
   add_traffic_and_time(document, report, view);
   document.push_back(Entry{.label = "proof", .lines = {describe(result.proof, result.verdict)}});
   if (view.verbose && !result.proof.ruled_out.empty()) document.push_back(table_of(result.proof));

@@ -27,6 +27,22 @@ SearchAddition search_of(const SearchResult& result) {
   return search;
 }
 
+PolicyAddition policy_of(const PolicyExplanation& explanation) {
+  PolicyAddition policy{.policy = explanation.policy};
+  for (const PolicyRow& row : explanation.rows) {
+    policy.visited.push_back({.modules = row.modules,
+                              .class_name = row.class_name,
+                              .count = row.count,
+                              .elements = row.elements,
+                              .remaining = row.remaining,
+                              .is_unit = row.is_unit,
+                              .why = row.why});
+  }
+  policy.root_elements = explanation.root_elements;
+  policy.in_root = explanation.in_root;
+  return policy;
+}
+
 ExplainAddition explain_of(const Explanation& explanation) {
   ExplainAddition explain{.binding = explanation.binding};
   for (const Candidate& candidate : explanation.rejected) {
@@ -40,6 +56,7 @@ ExplainAddition explain_of(const Explanation& explanation) {
                                 .verdict = remedy.verdict,
                                 .priced = remedy.is_searched ? "search" : "same plan"});
   }
+  if (explanation.wrap) explain.wrap = policy_of(*explanation.wrap);
   return explain;
 }
 

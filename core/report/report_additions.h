@@ -82,11 +82,31 @@ struct RemedyAddition {
   std::string priced;  ///< "search" or "same plan".
 };
 
+/// Modules of which an auto-wrap policy of PyTorch says the same.
+struct PolicyRowAddition {
+  std::string modules;  ///< "model.layers.{0..27}"; "" is the root.
+  std::string class_name;
+  std::int64_t count = 0;
+  std::int64_t elements = 0;   ///< Of the parameters below each.
+  std::int64_t remaining = 0;  ///< Without those of the units inside.
+  bool is_unit = false;
+  std::string why;
+};
+
+/// How such a policy chose the units.
+struct PolicyAddition {
+  std::string policy;  ///< "size:100M"
+  std::vector<PolicyRowAddition> visited;
+  std::int64_t root_elements = 0;
+  std::vector<std::string> in_root;
+};
+
 /// Why a plan was named.
 struct ExplainAddition {
   std::string binding;
   std::vector<RejectedPlan> rejected;
   std::vector<RemedyAddition> remedies;
+  std::optional<PolicyAddition> wrap = {};  ///< Where a policy chose the units.
 };
 
 /// A machine with the best plan on it, beside others.

@@ -83,10 +83,39 @@ static void fields_of(Fields& fields, Like<RemedyAddition> auto& remedy) {
                   remedy.priced, OneOf{"price", kPricings});
 }
 
+static void fields_of(Fields& fields, Like<PolicyRowAddition> auto& row) {
+  fields.required("modules", "Their names, rows of them folded; empty: the root.", row.modules);
+  fields.required("class", "Their class.", row.class_name);
+  fields.required("count", "How many they are.", row.count, kNatural);
+  fields.required("elements", "Of all parameters below each, each parameter once.", row.elements, kNatural);
+  fields.required(
+      "remaining",
+      "The same less the elements of the units inside; below 0 where a shared parameter was subtracted twice.",
+      row.remaining);
+  fields.required("unit", "Whether each is a unit.", row.is_unit);
+  fields.required("why", "Why, or why not.", row.why);
+}
+
+static void fields_of(Fields& fields, Like<PolicyAddition> auto& policy) {
+  fields.required("policy", "As --wrap says it.", policy.policy);
+  fields.required("visited",
+                  "What it found at each module that it visited, in order of registration; without modules that have "
+                  "no parameters.",
+                  policy.visited, kAddedRow);
+  fields.required("root_elements", "Of parameters in no unit below the root.", policy.root_elements, kNatural);
+  fields.required(
+      "in_root",
+      "Modules that hold them: the topmost without a unit inside, and those with parameters of their own around "
+      "units. Empty: the root.",
+      policy.in_root);
+}
+
 static void fields_of(Fields& fields, Like<ExplainAddition> auto& explain) {
   fields.required("binding", "Which moment, unit and term decide the peak.", explain.binding);
   fields.required("rejected", "The nearest faster plans that do not fit.", explain.rejected, kAddedRow);
   fields.required("remedies", "Changes, each predicted again.", explain.remedies, kAddedRow);
+  field_if_any(fields, "wrap", "How an auto-wrap policy of PyTorch chose the units. Of plan with --wrap size or class.",
+               explain.wrap, JsonLayout::Lines);
 }
 
 static void fields_of(Fields& fields, Like<MachineAddition> auto& machine) {

@@ -360,6 +360,29 @@ def test_options(tester):
     tester.check(all(entry["mode"] == "full" for entry in plan["activation_checkpointing"]["modules"]), "--activation-checkpointing.")
 
 
+def test_auto_wrap_policies(tester):
+    """--explain says what one of PyTorch's policies found, as text and as JSON; what it cannot say is refused."""
+    words = "llama3_1_8b --gpu H100 --gpus 8 --strategy FULL_SHARD --activation-checkpointing full"
+    code, out, err = tester.run(f"{words} --wrap size:100M --explain", width=120)
+    tester.check(code == 0 and "model.layers.{0..31}.mlp " in out and "does not weigh" in out, f"--explain: {code}, {out}{err}")
+    code, out, _ = tester.run(f"{words} --wrap size:100M", width=120)
+    tester.check(code == 0 and "its class is excluded" not in out, f"Nobody asked: {out}")
+    for wrap, units in (("size:100M", 36), ("class:LlamaDecoderLayer,Embedding", 34)):
+        report = json.loads(tester.run(f"{words} --wrap {wrap} --json")[1])
+        said = report["explain"]["wrap"]
+        counted = sum(row["count"] for row in said["visited"] if row["unit"])
+        tester.check(said["policy"] == wrap and counted == units, f"{wrap}: {said}")
+    tester.check(said["in_root"] == ["model.norm", "lm_head"] and said["root_elements"] == 4096 + 128_256 * 4096, f"{said}")
+    report = json.loads(tester.run(f"{words} --wrap blocks --json")[1])
+    tester.check("wrap" not in report["explain"], "Blocks are no policy.")
+    for refused, why in (("--explain", "none does here"), ("--wrap size:1M --explain --quiet", "--quiet leaves out"),
+                         ("--wrap size:1M --wrap-ends yes", "says already what is a unit"),
+                         ("--wrap model.layers.* --wrap-ends no", "says already what is a unit"),
+                         ("--wrap class:LlamaDecodrLayer", 'Did you mean "LlamaDecoderLayer"?')):
+        code, out, err = tester.run(f"{words} {refused}")
+        tester.check(code == 2 and not out and why in err, f"{refused}: {code}, {err}")
+
+
 def test_rank(tester):
     """simulate and plan report of the rank that is asked for, and say so."""
     for command in ("simulate plan.json", "qwen3_tts --gpus 4 --mem 16G"):

@@ -121,7 +121,8 @@ class Pages(unittest.TestCase):
                 missing = not_printed(shown, printed)
                 self.assertIsNone(missing, f"{name_of(page)}: {command} does not print\n{missing}\nbut\n{done.stdout}")
                 ran.add(page.name)
-        self.assertEqual(ran, {"README.md", "tutorial.md", "cli.md", "hand-the-plan-to-your-trainer.md"})
+        self.assertEqual(ran, {"README.md", "tutorial.md", "cli.md", "auto-wrap-policies.md",
+                              "hand-the-plan-to-your-trainer.md"})
 
     def test_the_front_page_is_short_and_shows_both_themes(self) -> None:
         text = (ROOT / "README.md").read_text(encoding="utf-8")

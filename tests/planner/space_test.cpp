@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -30,7 +31,36 @@ TEST(SpaceText, WrapIsANumberOfBlocksOrTheRootOrPatterns) {
   EXPECT_EQ(
       to_string(parse_wrap("a,,b").error().at(0)),
       "--wrap: \"a,,b\" has an empty pattern. Write \"blocks\", \"sublayers\", \"projections\", \"root\", a number of "
-      "blocks, or patterns such as \"model.layers.*,lm_head\".");
+      "blocks, \"size:100M\", \"class:LlamaDecoderLayer\", or patterns such as \"model.layers.*,lm_head\".");
+}
+
+TEST(SpaceText, WrapIsAlsoAPolicyOfPyTorchByElementsOrByClasses) {
+  for (const auto& [text, elements] : std::map<std::string, std::int64_t>{{"size:100M", 100'000'000},
+                                                                          {"size:1e8", 100'000'000},
+                                                                          {"size:100000000", 100'000'000},
+                                                                          {"size:2.3m", 2'300'000},
+                                                                          {"size:1.5G", 1'500'000'000},
+                                                                          {"size:20k", 20'000},
+                                                                          {"size:1", 1}}) {
+    ASSERT_TRUE(parse_wrap(text)) << text;
+    EXPECT_EQ(parse_wrap(text)->min_elements, elements) << text;
+  }
+  EXPECT_EQ(parse_wrap("class:LlamaDecoderLayer,Embedding")->classes,
+            (std::vector<std::string>{"LlamaDecoderLayer", "Embedding"}));
+  for (const std::string text : {"", "0", "-1M", "1.5", "100MB", "100MiB", "M", "1e17", "100M,lm_head", "nan"}) {
+    const auto wrap = parse_wrap("size:" + text);
+    ASSERT_FALSE(wrap.has_value()) << text;
+    EXPECT_EQ(
+        to_string(wrap.error().at(0)),
+        "--wrap: \"" + text +
+            "\" is not a number of elements. Write min_num_params of "
+            "size_based_auto_wrap_policy: size:100M, size:1.5G or size:100000000. K, M and G are thousands, because "
+            "the policy counts elements and not bytes.");
+  }
+  EXPECT_EQ(to_string(parse_wrap("class:A,,B").error().at(0)),
+            "--wrap: \"class:A,,B\" has an empty class name. Write class:LlamaDecoderLayer, or several with commas "
+            "between them.");
+  EXPECT_FALSE(parse_wrap("class:").has_value());
 }
 
 TEST(SpaceText, ReshardIsTrueFalseASmallerWorldOrTheLastUnitsKept) {
@@ -59,7 +89,8 @@ TEST(SpaceText, CheckpointIsAModeANumberOfBlocksOrBoth) {
 }
 
 TEST(SpaceText, WhatIsWrittenReadsBackTheSame) {
-  for (const std::string text : {"blocks", "4", "sublayers", "projections", "root", "a.*,b"})
+  for (const std::string text : {"blocks", "4", "sublayers", "projections", "root", "a.*,b", "size:100M", "size:1500K",
+                                 "size:1234567", "class:A,B"})
     EXPECT_EQ(to_text(*parse_wrap(text)), text);
   for (const std::string text : {"true", "false", "8", "keep-last:3"}) EXPECT_EQ(to_text(*parse_reshard(text)), text);
   for (const std::string text : {"none", "full", "selective", "full:12"}) {

@@ -1,0 +1,13 @@
+#pragma once
+
+// What an auto-wrap policy of PyTorch found at each module, as a part of an answer.
+
+#include "planner/wrap_policy.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// The modules that it visited with what came of each, what the root keeps, and what no policy weighs.
+void add_policy(Document& document, const PolicyExplanation& explanation);
+
+}  // namespace fsdp::planner
