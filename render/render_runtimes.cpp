@@ -56,7 +56,7 @@ std::string why_of(const ComparedRuntime& best, const ComparedRuntime& next) {
       1;
   const bool is_smaller = best.device_peak < next.device_peak;
   const Bytes apart = is_smaller ? next.device_peak - best.device_peak : best.device_peak - next.device_peak;
-  return fmt::format("{} faster than {} and needs {} {}", percent(faster), spoken_name(next.framework),
+  return fmt::format("{} faster than {} and needs {} {}", planner::percent(faster), spoken_name(next.framework),
                      format_bytes(apart), is_smaller ? "less" : "more");
 }
 

@@ -20,11 +20,14 @@ class Teacher {
   }
 
   Lesson teach() {
-    add("Sharded parameters",
-        fmt::format(
-            "Each of the {} GPUs keeps 1/{} of every parameter, of its gradient and of its optimizer states. No "
-            "GPU could run a layer now: it has only a part of it.",
-            ranks_, ranks_));
+    if (is_whole()) {
+      add("The whole model on each GPU",
+          fmt::format(
+              "Each of the {} GPUs keeps all parameters and all optimizer states. Only gradients are exchanged.",
+              replicas_));
+    } else {
+      add_sharded();
+    }
     for (std::size_t i = 0; i < curves_.instructions.size(); ++i) {
       for (UnitFrame& unit : now_.units) unit.is_at_work = false;
       apply(curves_.instructions[i], i);
@@ -33,6 +36,17 @@ class Teacher {
   }
 
  private:
+  // Nothing is ever gathered.
+  bool is_whole() const { return lesson_.units.empty(); }
+
+  void add_sharded() {
+    add("Sharded parameters",
+        fmt::format(
+            "Each of the {} GPUs keeps 1/{} of every parameter, of its gradient and of its optimizer states. No "
+            "GPU could run a layer now: it has only a part of it.",
+            ranks_, ranks_));
+  }
+
   void add(std::string heading, std::string sentence) {
     lesson_.frames.push_back(now_);
     lesson_.headings.push_back(std::move(heading));
@@ -113,7 +127,7 @@ class Teacher {
       case InstructionKind::SyncBuffers:
         return add("Broadcast of the buffers", "GPU 0 sends its buffers to all others, so that all have the same.");
       case InstructionKind::ReduceBucket:
-        return add(fmt::format("All-reduce of bucket {}", step.bucket),
+        return add("All-reduce of a bucket",
                    fmt::format("The gradients in this bucket are complete. Those of all {} batches are averaged, while "
                                "the backward goes on.",
                                replicas_));
@@ -129,6 +143,10 @@ class Teacher {
       case InstructionKind::OptimizerStep:
         now_.is_updated = true;
         for (UnitFrame& each : now_.units) each.is_at_work = true;
+        if (is_whole()) {
+          return add("Optimizer step",
+                     "Each GPU updates all parameters. All have the same gradients, so all stay alike.");
+        }
         return add(
             "Optimizer step",
             fmt::format("Each GPU updates its own 1/{} of the parameters with its part of the gradients and of the "
