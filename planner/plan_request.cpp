@@ -133,7 +133,7 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   }
   space.shard = 1;
   space.wrap = Wrap{.blocks_per_unit = 0};
-  space.wrap_ends = false;
+  space.wrap_ends.reset();  // Units of frozen modules neither.
   space.cpu_offloads = {false};
   // The same values for less memory.
   space.base.ddp.gradient_as_bucket_view = true;

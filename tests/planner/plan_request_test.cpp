@@ -46,6 +46,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::Clip, {"0.5"}},
     {PlanChoice::Flavor, {"torchtitan"}},
     {PlanChoice::AllocConf, {"expandable_segments:True"}},
+    {PlanChoice::Runtime, {"ddp"}},
     {PlanChoice::Strategy, {"SHARD_GRAD_OP"}},
     {PlanChoice::Shard, {"4"}},
     {PlanChoice::Replicate, {"2"}},

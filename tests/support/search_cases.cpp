@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/plan/ddp_buckets.h"
 #include "tests/support/small_models.h"
 
 namespace fsdp::planner {
@@ -46,6 +47,21 @@ std::vector<std::int64_t> micro_batches_of(const Case& c) {
   return sizes;
 }
 
+/// As a request for DDP leaves the space.
+void make_ddp(Case& c) {
+  Plan& base = c.space.base;
+  base.runtime.framework = Framework::Ddp;
+  base.mixed_precision = {};
+  base.ddp.gradient_as_bucket_view = *rc::gen::arbitrary<bool>();
+  base.ddp.bucket_cap_mb = *rc::gen::element(std::optional<std::int64_t>(), std::optional<std::int64_t>(1));
+  const bool must_look = has_unused_parameters(*build_model(c.spec, c.workload));
+  base.ddp.find_unused_parameters = *rc::gen::arbitrary<bool>() || must_look;
+  c.space.cpu_offload = false;
+  c.space.shard = 1;
+  c.space.wrap = Wrap{.blocks_per_unit = 0};
+  c.space.wrap_ends.reset();
+}
+
 }  // namespace
 
 Case random_case() {
@@ -73,6 +89,7 @@ Case random_case() {
       *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Fused);
   c.space.base.accumulation = *rc::gen::element(1, 1, 2, 3);
   if (*rc::gen::inRange(0, 4) == 0) c.space.samples_per_gpu = *rc::gen::element(2, 3);
+  if (*rc::gen::inRange(0, 5) == 0) make_ddp(c);
   return c;
 }
 
