@@ -21,7 +21,6 @@ std::vector<Cell> row_of(const ComparedRuntime& runtime, bool with_host, std::si
     row.back() = {runtime.why_not, runtime.why_not, Style::Warning};
     return row;
   }
-  row.push_back({runtime.label, runtime.label});
   row.push_back(cell(runtime.device_peak));
   row.push_back(cell(runtime.step));
   row.push_back(cell(runtime.sent));
@@ -29,6 +28,7 @@ std::vector<Cell> row_of(const ComparedRuntime& runtime, bool with_host, std::si
   if (with_host) row.push_back(runtime.host > Bytes(0) ? cell(runtime.host) : Cell());
   const bool fits = runtime.verdict == Verdict::Fits;
   row.push_back(fits ? Cell{"fits", "fits", Style::Good} : Cell{"does not fit", "does_not_fit", Style::Bad});
+  row.push_back({runtime.label, runtime.label});  // Last: it may be wider than the screen.
   return row;
 }
 
@@ -37,13 +37,13 @@ Table table_of(const std::vector<ComparedRuntime>& runtimes) {
                                      [](const ComparedRuntime& runtime) { return runtime.host > Bytes(0); });
   Table table{.name = "runtimes",
               .columns = {{"runtime", "runtime"},
-                          {"plan", "plan"},
                           {"peak", "device_peak_bytes", true},
                           {"step", "step", true},
                           {"sent/GPU", "sent_per_gpu_bytes", true},
                           {"calls", "collectives", true}}};
   if (with_host) table.columns.push_back({"host/node", "host_bytes", true});
   table.columns.push_back({"", "verdict"});
+  table.columns.push_back({"plan", "plan"});
   for (const ComparedRuntime& runtime : runtimes)
     table.rows.push_back(row_of(runtime, with_host, table.columns.size()));
   return table;
@@ -69,7 +69,10 @@ std::string sentence_of(const RuntimeComparison& comparison) {
   const std::string name(spoken_name(best.framework));
   if (!fits(best)) return fmt::format("No plan fits with any; {} comes nearest", name);
   if (runtimes.size() > 1 && fits(runtimes[1])) return fmt::format("{} is {}", name, why_of(best, runtimes[1]));
-  return fmt::format("{} is the only one with a plan that fits", name);
+  const bool is_only_asked = std::all_of(runtimes.begin() + 1, runtimes.end(),
+                                         [](const ComparedRuntime& other) { return !other.why_not.empty(); });
+  return fmt::format(is_only_asked ? "Only {} can train this as asked" : "{} is the only one with a plan that fits",
+                     name);
 }
 
 }  // namespace
