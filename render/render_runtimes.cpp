@@ -71,8 +71,8 @@ std::string sentence_of(const RuntimeComparison& comparison) {
   if (runtimes.size() > 1 && fits(runtimes[1])) return fmt::format("{} is {}", name, why_of(best, runtimes[1]));
   const bool is_only_asked = std::all_of(runtimes.begin() + 1, runtimes.end(),
                                          [](const ComparedRuntime& other) { return !other.why_not.empty(); });
-  return fmt::format(is_only_asked ? "Only {} can train this as asked" : "{} is the only one with a plan that fits",
-                     name);
+  if (is_only_asked) return fmt::format("Only {} can train this as asked", name);
+  return fmt::format("{} is the only one with a plan that fits", name);
 }
 
 }  // namespace
