@@ -179,6 +179,10 @@ void describe_model(const Model& model, StepReport& report) {
   for (const Buffer& buffer : model.buffers) report.buffers += size_of(buffer.dtype) * num_elements(buffer.shape);
 }
 
+bool has_gpu(const PreparedPlan& prepared) {
+  return prepared.cluster->gpu.compute_capability > 0;
+}
+
 std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const MeshCosts& mesh) {
   std::vector<std::string> lines = prepared.cluster->assumptions;
   if (!peak_rate(prepared.cluster->gpu, prepared.activation)) {
@@ -197,12 +201,24 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
         "margin; fsdp-plan rehearse asks cuDNN itself.");
   }
   const Mesh& ranks = prepared.layout.mesh;
-  if (ranks.shard == 1 && ranks.replicate > 1) {
+  const bool is_flat = prepared.layout.flat != FlatParameters::None;
+  if (is_flat && has_gpu(prepared)) {
+    Bytes gradients;
+    for (const ShardedUnit& unit : prepared.layout.units) {
+      gradients += size_of(unit.param_dtype) * unit.reduced_true_elements;
+    }
+    lines.push_back(
+        "Memory that FSDP1 frees while another stream may use it (record_stream) is taken for free at once. Where the "
+        "CPU "
+        "runs far ahead the flat gradients of a whole backward can wait, " +
+        format_bytes(gradients) + ", and some units with them: fsdp-plan rehearse has both bounds.");
+  }
+  if (!is_flat && ranks.shard == 1 && ranks.replicate > 1) {
     lines.emplace_back(
         "NO_SHARD is FSDP2 with a full copy of the model per GPU, not DDP, whose buckets hold the gradients a second "
         "time.");
   }
-  if (ranks.world_size() == 1) {
+  if (ranks.world_size() == 1 && !is_flat) {
     lines.emplace_back(
         "FSDP2 on one GPU copies each unit's parameters before it runs; a script without FSDP2 does not.");
   }

@@ -36,8 +36,7 @@ constexpr std::int64_t kCap = 25 * kMebi;  // bucket_cap_mb
 std::vector<int> order_inside(const Block& block, int op) {
   std::vector<int> order = block.ops[op].parameters;
   if (block.ops[op].kind == OpKind::Linear) std::reverse(order.begin(), order.end());
-  if (block.ops[op].kind != OpKind::Recorded || !block.recorded || block.recorded->tapes.empty())
-    return order;
+  if (block.ops[op].kind != OpKind::Recorded || !block.recorded || block.recorded->tapes.empty()) return order;
   order.clear();
   for (const RecordedEvent& event : block.recorded->tapes.front().backward[op]) {
     if (event.kind == RecordedEvent::Kind::AddGrad) order.push_back(event.index);

@@ -10,9 +10,17 @@ namespace fsdp {
 
 inline constexpr EnumName<Framework> kFrameworks[] = {
     {Framework::Fsdp2, "pytorch-fsdp2"},
+    {Framework::Fsdp1, "pytorch-fsdp1"},
     {Framework::Ddp, "pytorch-ddp"},
 };
 inline constexpr EnumTable<Framework> kFrameworkTable{"runtime", kFrameworks};
+
+inline constexpr EnumName<BackwardPrefetch> kBackwardPrefetches[] = {
+    {BackwardPrefetch::Pre, "pre"},
+    {BackwardPrefetch::Post, "post"},
+    {BackwardPrefetch::None, "none"},
+};
+inline constexpr EnumTable<BackwardPrefetch> kBackwardPrefetchTable{"backward prefetch", kBackwardPrefetches};
 
 inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
     {CheckpointMode::None, "none"},

@@ -117,6 +117,9 @@ class Teacher {
                    fmt::format("The gradients in this bucket are complete. Those of all {} batches are averaged, while "
                                "the backward goes on.",
                                replicas_));
+      case InstructionKind::FlattenGrads:
+        return add(fmt::format("The gradients of {} become one", name),
+                   "FSDP1 reduces one flat gradient for each unit: those of its parameters are copied into it.");
       case InstructionKind::PrepareReduce:  // Nothing to be seen.
       case InstructionKind::Free:           // A part of another one.
         return;
