@@ -103,7 +103,7 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
   if (format == ExportFormat::Fsdp2 || format == ExportFormat::Ddp) {
     const Framework asked = format == ExportFormat::Ddp ? Framework::Ddp : Framework::Fsdp2;
     const Framework planned = given.file.plan.runtime.framework;
-    if (asked != planned) {
+    if (asked != planned && planned != Framework::Fsdp1) {
       return input_failure({{std::string(flag_of(Option::ExportTo)),
                              fmt::format("The plan is of {}.", name_of(kFrameworkTable, planned)),
                              fmt::format("Write --to {}.", name_of(kRuntimeTable, planned))}});

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/base/limits.h"
+#include "core/model/model_index.h"
+#include "core/plan/sharding.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/strategy_names.h"
 #include "planner/wrap_policy.h"
@@ -60,12 +63,40 @@ std::vector<Wrap> block_wraps(const Space& space, const Model& model, const Clus
   return wraps;
 }
 
+/// Those that FSDP1 has words for. A unit may be inside a block where none is checkpointed. Errors: those of the last
+/// wrapping, where all have some.
+Result<std::vector<NamedWrapping>> wrappings_of_flat(const Space& space, const Model& model, const Cluster& cluster,
+                                                     std::vector<NamedWrapping> wrappings) {
+  const ModelIndex index = index_of(model);
+  const bool may_checkpoint =
+      space.checkpoint ? space.checkpoint->mode != CheckpointMode::None : !space.checkpoint_modes.empty();
+  Plan plan = space.base;
+  plan.mesh = {1, world_size(cluster)};
+  if (may_checkpoint)
+    checkpoint_first(plan, blocks_of(model), std::numeric_limits<std::int32_t>::max(), CheckpointMode::Full);
+  Errors errors;
+  const auto has_layout = [&](const NamedWrapping& named, std::int64_t kept) {
+    plan.units = units_of(named.wrapping, Family{}, kept);
+    auto layout = make_layout(index, plan);
+    if (!layout) errors = std::move(layout).error();
+    return layout.has_value();
+  };
+  std::erase_if(wrappings, [&](const NamedWrapping& named) { return !has_layout(named, 0); });
+  const bool must_stay = space.reshard && space.reshard->kind == Kind::Never;
+  for (NamedWrapping& named : wrappings) named.can_stay = has_layout(named, named.wrapping.longest());
+  if (must_stay) std::erase_if(wrappings, [](const NamedWrapping& named) { return !named.can_stay; });
+  if (wrappings.empty()) return tl::unexpected(std::move(errors));
+  return wrappings;
+}
+
 /// Every way of wrapping once: without stacks or ends some of them are the same.
 Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model& model, const Cluster& cluster) {
   if (space.wrap && names_units(*space.wrap)) {
     FSDP_TRY(Wrapping wrapping, wrapping_by_name(model, *space.wrap));
-    return std::vector{
+    std::vector of_patterns{
         NamedWrapping{.wrapping = std::move(wrapping), .label = fmt::format("units {}", to_text(*space.wrap))}};
+    if (!is_flat(space.base)) return of_patterns;
+    return wrappings_of_flat(space, model, cluster, std::move(of_patterns));
   }
   const Wrappables wrappables = wrappables_of(model);
   std::vector<bool> ends = {true, false};
@@ -90,11 +121,13 @@ Result<std::vector<NamedWrapping>> wrappings_of(const Space& space, const Model&
       }
     }
   }
+  if (is_flat(space.base)) return wrappings_of_flat(space, model, cluster, std::move(wrappings));
   return wrappings;
 }
 
-/// 0, the powers of two, and all; or every number.
+/// 0, the powers of two, and all; or every number. FSDP1 keeps none or all.
 std::vector<std::int32_t> kept_numbers(const Space& space, std::int32_t all) {
+  if (is_flat(space.base)) return {0, all};
   std::vector<std::int32_t> numbers = {0};
   for (std::int32_t n = 1; n < all; n = space.every_number ? n + 1 : 2 * n) numbers.push_back(n);
   numbers.push_back(all);
@@ -146,6 +179,7 @@ std::vector<Reshard> reshards_of(const Space& space, const Cluster& cluster, con
     return {Reshard{Kind::Always, 0, {kept}}};
   }
   std::vector<Reshard> reshards = {{Kind::Always, 0, kept_numbers(space, longest)}};
+  if (is_flat(space.base)) return reshards;
   const std::int64_t node = cluster.gpus_per_node;
   if (cluster.nodes > 1 && node > 1 && mesh.shard > node && mesh.shard % node == 0) {
     reshards.push_back({Kind::Smaller, node, {0}});
@@ -197,6 +231,14 @@ Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) 
 std::vector<bool> syncs_of(const Space& space, const Batch& batch) {
   if (batch.accumulation > 1) return fixed_or(space.sync_every_micro_batch, space.gradient_syncs);
   return {space.sync_every_micro_batch.value_or(space.base.sync_every_micro_batch)};
+}
+
+/// PyTorch 2.11 fails at the gradient of a tied parameter then (core/plan/flat_units.cpp).
+bool fails_without_sync(const Plan& base, const Model& model, const Mesh& mesh) {
+  if (!is_flat(base) || !base.fsdp1.use_orig_params || mesh.shard > 1 || !base.mixed_precision.param_dtype)
+    return false;
+  return std::any_of(model.parameters.begin(), model.parameters.end(),
+                     [](const Parameter& parameter) { return parameter.trainable && !parameter.tied_names.empty(); });
 }
 
 /// What tells a point from its neighbors.
@@ -312,7 +354,8 @@ Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster
   return batches;
 }
 
-Result<Families> families_of(const Space& space, const Model& model, const Cluster& cluster) {
+Result<Families> families_of(const Space& given, const Model& model, const Cluster& cluster) {
+  FSDP_TRY(const Space space, said_by_runtime(given));
   Errors errors;
   auto wrappings = wrappings_of(space, model, cluster);
   const auto meshes = meshes_of(space, cluster);
@@ -343,6 +386,7 @@ Result<Families> families_of(const Space& space, const Model& model, const Clust
         family.micro_batch = batch.micro_batch;
         family.accumulation = batch.accumulation;
         for (const bool every : syncs_of(space, batch)) {
+          if (!every && batch.accumulation > 1 && fails_without_sync(space.base, model, family.mesh)) continue;
           family.sync_every_micro_batch = every;
           add_with_prefetch(family);
         }
@@ -351,7 +395,8 @@ Result<Families> families_of(const Space& space, const Model& model, const Clust
   };
   for (const Mesh& mesh : *meshes) {
     for (std::size_t w = 0; w < result.wrappings.size(); ++w) {
-      for (const Reshard& reshard : reshards_of(space, cluster, mesh, result.wrappings[w].wrapping)) {
+      for (Reshard& reshard : reshards_of(space, cluster, mesh, result.wrappings[w].wrapping)) {
+        if (!result.wrappings[w].can_stay) reshard.kept = {0};
         for (const Checkpoint& checkpoint : checkpoints) {
           Family family;
           family.mesh = mesh;
@@ -366,6 +411,10 @@ Result<Families> families_of(const Space& space, const Model& model, const Clust
         }
       }
     }
+  }
+  if (result.families.empty() && is_flat(space.base)) {
+    return failure("--gradient-sync", "FSDP1 has no plan that keeps gradients of tied parameters in another dtype.",
+                   "Reduce every micro-batch, or write false for use_orig_params.");
   }
   if (result.families.empty()) {
     return failure("--reshard", fmt::format("{} does not divide any of the shard sizes.", space.reshard->world_size),

@@ -50,6 +50,7 @@ struct NamedWrapping {
   BlockParts parts = BlockParts::Whole;
   bool ends = false;
   bool frozen = false;
+  bool can_stay = true;  ///< Units can stay unsharded after their forward; one of FSDP1 without a backward cannot.
 };
 
 /// The space of one model on one cluster.

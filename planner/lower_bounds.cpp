@@ -22,6 +22,10 @@
 // DDP gathers nothing and reduces in buckets: its all-reduces take the place of the collectives above, the copies into
 // and out of buckets that of the copies, and the buckets that of the unsharded root.
 //
+// FSDP1: with shards as above; flat gradients are kept in the dtype that is computed in. Without shards (NO_SHARD) no
+// unit is counted: there are copies in param_dtype at most. Under SHARD_GRAD_OP gradients that are reduced once a step
+// keep the parameters gathered from the first micro-batch on. Making gradients one is not counted in time.
+//
 // Both bounds are of one corner of a box: time falls with the units that stay unsharded and rises with the blocks that
 // are checkpointed, memory does the opposite. Where keys and values are cached in training, the first checkpointed
 // block turns that off for all of them, and takes the copies off the step: plans without a checkpointed block are boxes
@@ -225,7 +229,8 @@ void LowerBounds::add_accumulated(const Layout& layout, UnitSums& sums) const {
   sums.accumulated_of_call.assign(block_of_call_.size(), 0);
   for (const ShardedUnit& unit : layout.units) {
     if (unit.windows.empty()) continue;
-    const std::int64_t bytes = bytes_of(unit.reduced_true_elements, unit.reduce_dtype);
+    const bool is_flat = layout.flat != FlatParameters::None;
+    const std::int64_t bytes = bytes_of(unit.reduced_true_elements, is_flat ? unit.param_dtype : unit.reduce_dtype);
     sums.accumulated += bytes;
     const int last_pass = unit.windows.back().begin;
     for (std::size_t c = 0; c < sums.accumulated_of_call.size(); ++c) {
@@ -252,6 +257,11 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   plan.cpu_offload = family.cpu_offload;
   const Layout& layout = layout_of(family);
 
+  const bool has_copies = layout.flat == FlatParameters::None || layout.mesh.shard > 1;
+  const auto unsharded_bytes = [&](const ShardedUnit& unit) {
+    return has_copies ? bytes_of(unit.full_elements, unit.param_dtype) : 0;
+  };
+
   UnitSums sums;
   sums.outside = simulator::outside_terms(predictor.cluster(), plan);
   double optimizer = 0;
@@ -262,7 +272,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
       if (!parameter.receives_gradient) continue;
       optimizer += static_cast<double>(parameter.local_elements) * state_bytes(base_.optimizer, unit.original_dtype);
     }
-    if (unit.is_root) sums.root = bytes_of(unit.full_elements, unit.param_dtype);
+    if (unit.is_root) sums.root = unsharded_bytes(unit);
   }
   std::size_t next_unit = 0;
   for (const auto& stack : wrapping.stacks) {
@@ -271,7 +281,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
       std::int64_t bytes = unsharded.back();
       for (std::size_t i = 0; i < group.size(); ++i, ++next_unit) {
         const ShardedUnit& unit = layout.units[next_unit];
-        bytes += bytes_of(unit.full_elements, unit.param_dtype);
+        bytes += unsharded_bytes(unit);
       }
       unsharded.push_back(bytes);
     }
@@ -291,7 +301,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
       // A unit inside the call is gathered for a part of it only.
       const bool is_around = std::any_of(unit.modules.begin(), unit.modules.end(),
                                          [&](int module) { return index_.contains(module, call.module); });
-      if (!unit.is_root && is_around) largest = std::max(largest, bytes_of(unit.full_elements, unit.param_dtype));
+      if (!unit.is_root && is_around) largest = std::max(largest, unsharded_bytes(unit));
     }
     sums.unit_of_call.push_back(largest);
   }
@@ -391,7 +401,9 @@ Bound LowerBounds::bound(const Family& family, Interval kept, Interval checkpoin
   const Seconds kept_gradients = accumulates ? units.keeps + (micro_batches - 1) * units.adds : Seconds(0);
   const Seconds stream =
       compute + kept_gradients + micro_batches * units.copies[most_kept] + reductions * units.reduce_copies;
-  const Seconds communicator = micro_batches * units.gathers[most_kept] + reductions * units.reduces;
+  const bool stays_gathered = is_flat(base_) && accumulates;
+  const Seconds communicator =
+      (stays_gathered ? 1 : micro_batches) * units.gathers[most_kept] + reductions * units.reduces;
   const Seconds time = units.optimizer + std::max({units.root_gather + stream + units.last_reduce, communicator,
                                                    reductions * units.all_reduces});
   return {time.count(), memory(family, calls, units, kept.first, checkpointed)};

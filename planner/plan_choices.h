@@ -204,7 +204,7 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::Flavor, "--flavor", "transformers|transformers-repeat-kv|torchtitan",
                    "Whose model code is predicted", "--flavour"},
     PlanChoiceInfo{PlanChoice::AllocConf, "--alloc-conf", "", "PYTORCH_ALLOC_CONF, such as expandable_segments:True"},
-    PlanChoiceInfo{PlanChoice::Runtime, "--runtime", "fsdp2|ddp",
+    PlanChoiceInfo{PlanChoice::Runtime, "--runtime", "fsdp2|fsdp1|ddp",
                    "Data parallelism that is planned (default: fsdp2); all: compare all of them"},
     PlanChoiceInfo{PlanChoice::Strategy, "--strategy",
                    "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2",

@@ -176,7 +176,8 @@ WrappedModules wrapped_modules_of(const Plan& plan, const ModelFacts& facts) {
 
 std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts) {
   const auto [blocks, per_unit, parts, others] = wrapped_modules_of(plan, facts);
-  std::string text = "fully_shard";
+  const std::string call = is_flat(plan) ? "FullyShardedDataParallel" : "fully_shard";
+  std::string text = call;
   const auto all = static_cast<std::int64_t>(facts.blocks.size());
   if (blocks > 0) {
     text += blocks < facts.blocks.size() ? fmt::format(" on {} of {}", blocks, counted(all, "block"))
@@ -191,7 +192,7 @@ std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts) {
                        : fmt::format(" on {} of each block", is_short ? names : number);
   }
   const bool has_blocks = blocks > 0 || !parts.empty();
-  if (others.empty()) return has_blocks ? text : "fully_shard on the root only";
+  if (others.empty()) return has_blocks ? text : call + " on the root only";
   const std::string names = fmt::format("{}", fmt::join(fold_names(others), ", "));
   const std::string number = counted(static_cast<std::int64_t>(others.size()), has_blocks ? "other module" : "module");
   return fmt::format("{} {} {}", text, has_blocks ? "+" : "on", names.size() <= kMostNameColumns ? names : number);

@@ -149,6 +149,11 @@ struct Space {
 /// The same with every value of its dimensions that can save memory: every j and k, and units inside blocks.
 Space whole(const Space& space);
 
+/// Leaves out what the runtime of `base` has no words for. FSDP1: several modules in a unit, units inside blocks,
+/// settings that differ between units, a smaller group, CPU offload, FSDP2's prefetches. Errors: what is fixed to one
+/// of them.
+Result<Space> said_by_runtime(Space space);
+
 /// The plan that a recipe asks for, before anything is searched: its precision, optimizer and accumulation, the
 /// workload's patterns, AdamW and FSDP2 otherwise. Errors: those of find_recipe.
 Result<Plan> base_plan(const ModelSpec& spec, const Workload& workload);

@@ -64,7 +64,10 @@ std::string fsdp1_name(const Plan& plan) {
   if (plan.mesh.shard == 1) return "NO_SHARD";
   const bool hybrid = plan.mesh.replicate > 1;
   const ReshardCounts counts = count_reshards(plan);
-  const bool keeps_all = counts.never > 0 && counts.always + counts.smaller == 0;
+  // FullyShardedDataParallel alone is FULL_SHARD.
+  const bool is_default =
+      is_flat(plan) && plan.units.size() == 1 && plan.units.front().reshard_after_forward.kind == Kind::Default;
+  const bool keeps_all = !is_default && counts.never > 0 && counts.always + counts.smaller == 0;
   if (keeps_all) return hybrid ? "_HYBRID_SHARD_ZERO2" : "SHARD_GRAD_OP";
   return hybrid ? "HYBRID_SHARD" : "FULL_SHARD";
 }
@@ -76,6 +79,12 @@ std::string strategy_name(const Plan& plan) {
 }
 
 std::string fsdp2_name(const Plan& plan) {
+  if (is_flat(plan)) {
+    const bool hybrid = plan.mesh.replicate > 1 && plan.mesh.shard > 1;
+    return fmt::format("FullyShardedDataParallel, {}{}, use_orig_params={}", fsdp1_name(plan),
+                       hybrid ? fmt::format(" over ({}, {})", plan.mesh.replicate, plan.mesh.shard) : "",
+                       plan.fsdp1.use_orig_params ? "True" : "False");
+  }
   const ReshardCounts counts = count_reshards(plan);
   std::vector<std::string> parts;
   const auto add = [&](std::string_view value, std::int64_t count) {
@@ -97,6 +106,7 @@ std::string short_reshard(const Plan& plan) {
   if (has_mixed_reshard(plan) && counts.smaller == 0) {
     return fmt::format("reshard_after_forward=False for {} of {} units", counts.never, counts.always + counts.never);
   }
+  if (is_flat(plan)) return fmt::format("use_orig_params={}", plan.fsdp1.use_orig_params ? "True" : "False");
   const std::string whole = fsdp2_name(plan);
   return whole.substr(whole.find("reshard_after_forward"));
 }

@@ -30,10 +30,12 @@ bool has_mixed_reshard(const Plan& plan);
 /// "no wrapper" where that has one GPU.
 std::string strategy_name(const Plan& plan);
 
-/// "mesh (2, 8), reshard_after_forward=True"; "... True for 25 units, False for 3" where the units differ.
+/// "mesh (2, 8), reshard_after_forward=True"; "... True for 25 units, False for 3" where the units differ. Of a plan of
+/// FSDP1 what that is given.
 std::string fsdp2_name(const Plan& plan);
 
-/// The same without the mesh, shorter where the units differ: "reshard_after_forward=False for 3 of 28 units".
+/// The same without the mesh, shorter where the units differ: "reshard_after_forward=False for 3 of 28 units"; of a
+/// plan of FSDP1 "use_orig_params=False".
 std::string short_reshard(const Plan& plan);
 
 /// Fixes shard and reshard of a space to a strategy of FSDP1. A hybrid one shards over a node as FSDP1 does, and on one

@@ -240,6 +240,10 @@ class CodeWriter {
 
 Result<std::string> plan_code(const Plan& plan, const std::string& source) {
   Errors errors;
+  if (plan.runtime.framework == Framework::Fsdp1) {
+    errors.push_back({"/runtime/name", "Plans of FSDP1 are not written as Python.",
+                      "Plan with --runtime fsdp2, which new scripts use."});
+  }
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
     if (entry.mode != CheckpointMode::Selective) continue;
     errors.push_back(

@@ -81,6 +81,8 @@ std::string_view spoken_name(Framework framework) {
   switch (framework) {
     case Framework::Fsdp2:
       return "FSDP2";
+    case Framework::Fsdp1:
+      return "FSDP1";
     case Framework::Ddp:
       return "DDP";
   }

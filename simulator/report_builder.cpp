@@ -179,6 +179,10 @@ void describe_model(const Model& model, StepReport& report) {
   for (const Buffer& buffer : model.buffers) report.buffers += size_of(buffer.dtype) * num_elements(buffer.shape);
 }
 
+bool has_gpu(const PreparedPlan& prepared) {
+  return prepared.cluster->gpu.compute_capability > 0;
+}
+
 std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const MeshCosts& mesh) {
   std::vector<std::string> lines = prepared.cluster->assumptions;
   if (!peak_rate(prepared.cluster->gpu, prepared.activation)) {
@@ -198,6 +202,18 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   }
   const Mesh& ranks = prepared.layout.mesh;
   const bool is_fsdp2 = prepared.plan.runtime.framework == Framework::Fsdp2;
+  const bool is_flat = prepared.layout.flat != FlatParameters::None;
+  if (is_flat && has_gpu(prepared)) {
+    Bytes gradients;
+    for (const ShardedUnit& unit : prepared.layout.units) {
+      gradients += size_of(unit.param_dtype) * unit.reduced_true_elements;
+    }
+    lines.push_back(
+        "Memory that FSDP1 frees while another stream may use it (record_stream) is taken for free at once. Where the "
+        "CPU "
+        "runs far ahead the flat gradients of a whole backward can wait, " +
+        format_bytes(gradients) + ", and some units with them: fsdp-plan rehearse has both bounds.");
+  }
   if (is_fsdp2 && ranks.shard == 1 && ranks.replicate > 1) {
     lines.emplace_back(
         "NO_SHARD is FSDP2 with a full copy of the model per GPU, not DDP, whose buckets hold the gradients a second "
@@ -210,7 +226,8 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   const bool has_nccl = prepared.cluster->gpu.compute_capability > 0;
   if (!is_fsdp2 && ranks.world_size() > 1) {
     lines.emplace_back(
-        "DDP's first step all-reduces all gradients in one piece behind the backward; the times are those of every later "
+        "DDP's first step all-reduces all gradients in one piece behind the backward; the times are those of every "
+        "later "
         "step.");
   }
   if (prepared.layout.mesh.shard > 1 && has_nccl) lines.push_back(mesh.shard.provenance);

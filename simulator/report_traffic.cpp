@@ -49,6 +49,7 @@ class TrafficCounter {
 
   // _get_gradient_divide_factors: NCCL divides, but for dtypes that could overflow before it does.
   ReduceOp reduce_op(Dtype dtype) const {
+    if (prepared_.layout.flat != FlatParameters::None) return ReduceOp::Sum;
     const bool may_overflow = dtype != Dtype::Float32 && dtype != Dtype::BFloat16;
     return may_overflow || prepared_.layout.mesh.world_size() == 1 ? ReduceOp::Sum : ReduceOp::Avg;
   }
@@ -90,15 +91,17 @@ class TrafficCounter {
                           .micro_batch = step.micro_batch,
                           .time = times.reduce_scatter,
                           .exposed = next_exposed()};
-    add(step, collective);
-    if (mesh.replicate == 1) return;
+    // NO_SHARD has no reduce-scatter, and calls its all-reduce for one rank, too.
+    const bool is_whole = prepared_.layout.flat != FlatParameters::None && mesh.shard == 1;
+    if (!is_whole) add(step, collective);
+    if (mesh.replicate == 1 && !is_whole) return;
     collective.kind = CollectiveKind::AllReduce;
     collective.elements = unit.reduced_shard_elements;
     collective.payload = size_of(unit.reduce_dtype) * unit.reduced_shard_elements;
     collective.group = MeshDimension::Replicate;
     collective.group_size = mesh.replicate;
     collective.time = times.all_reduce;
-    collective.exposed = next_exposed();
+    collective.exposed = mesh.replicate > 1 ? next_exposed() : Seconds(0);
     add(step, collective);
   }
 
@@ -156,7 +159,8 @@ class TrafficCounter {
 
   // Gradients that are whole on every rank have their norm there.
   void clip(const Instruction& step) {
-    if (prepared_.layout.is_replicated) return;
+    const bool is_flat = prepared_.layout.flat != FlatParameters::None;
+    if (prepared_.layout.is_replicated || (is_flat && prepared_.layout.mesh.shard == 1)) return;
     std::int64_t norms = 0;
     std::optional<Dtype> common;
     for (const ShardedUnit& unit : prepared_.layout.units) {
@@ -165,7 +169,7 @@ class TrafficCounter {
       // Norms of several dtypes are stacked in the widest.
       common = common.value_or(unit.original_dtype) == unit.original_dtype ? unit.original_dtype : Dtype::Float32;
     }
-    const Dtype dtype = common.value_or(Dtype::Float32);
+    const Dtype dtype = is_flat ? Dtype::Float32 : common.value_or(Dtype::Float32);
     const std::int64_t elements = step.reduces_each_norm ? norms : 1;
     const Bytes payload = size_of(dtype) * elements;
     add(step, {.kind = CollectiveKind::AllReduce,

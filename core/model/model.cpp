@@ -1,10 +1,35 @@
 #include "core/model/model.h"
 
+#include <fmt/format.h>
+
+#include <cstdint>
 #include <set>
+#include <string_view>
 
 #include "core/model/op_shapes.h"
 
 namespace fsdp {
+
+namespace {
+
+// FNV-1a: the same on every machine, and quick. It tells plans apart, it protects nothing.
+class Hash {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) add_byte(static_cast<unsigned char>(c));
+    add_byte(0xff);
+  }
+  void add(std::int64_t number) {
+    for (int shift = 0; shift < 64; shift += 8) add_byte(static_cast<unsigned char>(number >> shift));
+  }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  void add_byte(unsigned char byte) { state_ = (state_ ^ byte) * 0x100000001b3ULL; }
+  std::uint64_t state_ = 0xcbf29ce484222325ULL;
+};
+
+}  // namespace
 
 std::int64_t num_elements(const Shape& shape) {
   std::int64_t product = 1;
@@ -54,6 +79,16 @@ std::int64_t num_active_parameters(const Model& model) {
   std::int64_t total = num_parameters(model);
   for (const int parameter : idle) total -= num_elements(model.parameters[parameter].shape);
   return total;
+}
+
+std::string fingerprint_of(const Model& model) {
+  Hash hash;
+  for (const Parameter& parameter : model.parameters) {
+    hash.add(parameter.name);
+    for (const std::int64_t size : parameter.shape) hash.add(size);
+    for (const std::string& alias : parameter.tied_names) hash.add(alias);
+  }
+  return fmt::format("{:016x}", hash.value());
 }
 
 }  // namespace fsdp

@@ -216,6 +216,9 @@ std::int64_t num_gradient_parameters(const Model& model);
 /// Those that one token meets: of each Experts op only as many experts as a token is sent to.
 std::int64_t num_active_parameters(const Model& model);
 
+/// A digest of the parameters' names, shapes and ties (16 hexadecimal digits).
+std::string fingerprint_of(const Model& model);
+
 /// Sets `receives_gradient` of every parameter from `trainable` and the graph: a value requires a gradient when it is
 /// made from a trainable parameter or from such a value, other than by a detach; a parameter receives one when its op's
 /// output requires a gradient and leads to the loss.

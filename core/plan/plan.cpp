@@ -16,23 +16,6 @@ namespace fsdp {
 
 namespace {
 
-// FNV-1a: the same on every machine, and quick. It tells plans apart, it protects nothing.
-class Hash {
- public:
-  void add(std::string_view text) {
-    for (const char c : text) add_byte(static_cast<unsigned char>(c));
-    add_byte(0xff);
-  }
-  void add(std::int64_t number) {
-    for (int shift = 0; shift < 64; shift += 8) add_byte(static_cast<unsigned char>(number >> shift));
-  }
-  std::uint64_t value() const { return state_; }
-
- private:
-  void add_byte(unsigned char byte) { state_ = (state_ ^ byte) * 0x100000001b3ULL; }
-  std::uint64_t state_ = 0xcbf29ce484222325ULL;
-};
-
 void check_checkpointing(const Plan& plan, const Model& model, const ModelIndex& index, Errors& errors) {
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
     const int module = index.find(entry.module);
@@ -163,6 +146,10 @@ std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view 
       "Plan with --runtime fsdp2."};
 }
 
+bool is_flat(const Plan& plan) {
+  return plan.runtime.framework == Framework::Fsdp1;
+}
+
 int unit_of(const Plan& plan, std::string_view module) {
   for (std::size_t u = 0; u < plan.units.size(); ++u) {
     const std::vector<std::string>& modules = plan.units[u].modules;
@@ -188,16 +175,6 @@ Implementations implementations_of(const Plan& plan) {
   return use;
 }
 
-std::string fingerprint_of(const Model& model) {
-  Hash hash;
-  for (const Parameter& parameter : model.parameters) {
-    hash.add(parameter.name);
-    for (const std::int64_t size : parameter.shape) hash.add(size);
-    for (const std::string& alias : parameter.tied_names) hash.add(alias);
-  }
-  return fmt::format("{:016x}", hash.value());
-}
-
 Errors check(const Plan& plan, const Model& model) {
   Errors errors;
   if (!plan.model_fingerprint.empty() && plan.model_fingerprint != fingerprint_of(model)) {
@@ -216,7 +193,7 @@ Errors check(const Plan& plan, const Model& model) {
   }
   check_trained(model, errors);
   check_checkpointing(plan, model, index, errors);
-  check_optimizer(plan.optimizer, errors);
+  if (!is_flat(plan)) check_optimizer(plan.optimizer, errors);
   check_output_dtype(plan, model, errors);
   check_frozen_dtypes(plan, model, errors);
   return errors;

@@ -122,6 +122,24 @@ struct DdpOptions {
   bool operator==(const DdpOptions&) const = default;
 };
 
+/// `backward_prefetch` of FullyShardedDataParallel: when the next unit of a backward is gathered.
+enum class BackwardPrefetch : std::uint8_t {
+  Pre,   ///< In front of the backward of the unit before it.
+  Post,  ///< Behind it, in front of its reduction.
+  None,  ///< When it is needed.
+};
+
+/// Arguments of FullyShardedDataParallel (FSDP1). Its strategy is what the mesh and the units' reshard_after_forward
+/// say, which is one for all units.
+struct Fsdp1Options {
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
+  bool forward_prefetch = false;  ///< The next unit of a forward is gathered in front of the one before it.
+  bool limit_all_gathers = true;  ///< The CPU waits for the unit before the last one to be freed.
+  bool use_orig_params = false;   ///< The optimizer gets views of the original parameters, and not the flat ones.
+
+  bool operator==(const Fsdp1Options&) const = default;
+};
+
 struct Plan {
   std::string model;              ///< Name of the model, and
   std::string model_fingerprint;  ///< what its parameters hash to: a plan for another model is refused.
@@ -146,7 +164,8 @@ struct Plan {
   Optimizer optimizer;
   Initialization initialization = Initialization::Meta;
   Runtime runtime;
-  DdpOptions ddp;  ///< Of Framework::Ddp alone.
+  DdpOptions ddp;      ///< Of Framework::Ddp alone.
+  Fsdp1Options fsdp1;  ///< Of Framework::Fsdp1 alone.
 
   bool operator==(const Plan&) const = default;
 };
@@ -160,15 +179,15 @@ bool is_replicated(const Plan& plan);
 /// Refuses a plan of another framework, for what knows FSDP2 alone. `what`: "fsdp-exec runs".
 std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view what);
 
+/// Each unit is one flat parameter (FSDP1).
+bool is_flat(const Plan& plan);
+
 /// Precision of activations under a plan: param_dtype, or that of the parameters.
 Dtype activation_dtype(const Model& model, const Plan& plan);
 
 /// The implementations that run under a plan: recomputation turns the cache of keys and values off, as transformers
 /// does.
 Implementations implementations_of(const Plan& plan);
-
-/// A digest of the parameters' names, shapes and ties (16 hexadecimal digits).
-std::string fingerprint_of(const Model& model);
 
 /// All that is wrong with a plan for this model: unknown modules, nested modules in one unit, no root, ties across
 /// units, parameters that are read outside of their unit's forward, mixed dtypes in a unit, an integer reshard that

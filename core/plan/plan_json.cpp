@@ -144,6 +144,16 @@ void write_ddp(JsonWriter& writer, const DdpOptions& ddp) {
   writer.end_object();
 }
 
+void write_fsdp1(JsonWriter& writer, const Fsdp1Options& fsdp1) {
+  writer.key("fsdp1");
+  writer.begin_object();
+  writer.member("backward_prefetch", name_of(kBackwardPrefetchTable, fsdp1.backward_prefetch));
+  writer.member("forward_prefetch", fsdp1.forward_prefetch);
+  writer.member("limit_all_gathers", fsdp1.limit_all_gathers);
+  writer.member("use_orig_params", fsdp1.use_orig_params);
+  writer.end_object();
+}
+
 }  // namespace
 
 void write_plan_members(JsonWriter& writer, const Plan& plan) {
@@ -187,6 +197,7 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
   writer.member("initialization", name_of(kInitializationTable, plan.initialization));
   write_runtime(writer, plan.runtime);
   if (plan.runtime.framework == Framework::Ddp) write_ddp(writer, plan.ddp);
+  if (plan.runtime.framework == Framework::Fsdp1) write_fsdp1(writer, plan.fsdp1);
 }
 
 }  // namespace fsdp

@@ -182,6 +182,7 @@ constexpr std::string_view kInitializationSentences[] = {"Built on the meta devi
                                                          "Built on the device: the whole model at once."};
 constexpr std::string_view kFrameworkSentences[] = {
     "torch.distributed.fsdp.fully_shard.",
+    "FullyShardedDataParallel (FSDP1): one strategy for all units, each of one module.",
     "DistributedDataParallel: one unit, the root, and shard 1; on one GPU the model without any wrapper."};
 constexpr std::string_view kRmsNormSentences[] = {"Op by op in fp32, cast back, then times the weight.",
                                                   "torch.nn.RMSNorm before 2.9.", "aten::_fused_rms_norm."};
@@ -467,6 +468,20 @@ void ddp_fields(Fields& fields, DdpOptions& ddp) {
                   ddp.find_unused_parameters);
 }
 
+constexpr std::string_view kBackwardPrefetchSentences[] = {
+    "In front of the backward of the unit before it.", "Behind it, in front of its reduction.", "When it is needed."};
+
+void fsdp1_fields(Fields& fields, Fsdp1Options& fsdp1) {
+  fields.optional("backward_prefetch", "When the next unit of a backward is gathered.", fsdp1.backward_prefetch,
+                  DescribedNames{kBackwardPrefetchTable, kBackwardPrefetchSentences});
+  fields.optional("forward_prefetch", "The next unit of a forward is gathered in front of the one before it.",
+                  fsdp1.forward_prefetch);
+  fields.optional("limit_all_gathers", "The CPU waits for the unit before the last one to be freed.",
+                  fsdp1.limit_all_gathers);
+  fields.optional("use_orig_params", "The optimizer gets the original parameters, and not the flat ones.",
+                  fsdp1.use_orig_params);
+}
+
 /// How it trains.
 void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes) {
   fields.optional("parameter_dtype", "Of the sharded parameters; null: as in the spec. float32 means master weights.",
@@ -496,6 +511,8 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
                          [&](Fields& inner) { runtime_fields(inner, plan.runtime, notes); });
   fields.optional_object("ddp", "Arguments of DistributedDataParallel, for that runtime alone.",
                          [&](Fields& inner) { ddp_fields(inner, plan.ddp); });
+  fields.optional_object("fsdp1", "Arguments of FullyShardedDataParallel, for that runtime alone.",
+                         [&](Fields& inner) { fsdp1_fields(inner, plan.fsdp1); });
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace fsdp {
 
 inline constexpr EnumName<Framework> kFrameworks[] = {
     {Framework::Fsdp2, "pytorch-fsdp2"},
+    {Framework::Fsdp1, "pytorch-fsdp1"},
     {Framework::Ddp, "pytorch-ddp"},
 };
 inline constexpr EnumTable<Framework> kFrameworkTable{"runtime", kFrameworks};
@@ -17,9 +18,17 @@ inline constexpr EnumTable<Framework> kFrameworkTable{"runtime", kFrameworks};
 /// What people type.
 inline constexpr EnumName<Framework> kRuntimes[] = {
     {Framework::Fsdp2, "fsdp2"},
+    {Framework::Fsdp1, "fsdp1"},
     {Framework::Ddp, "ddp"},
 };
 inline constexpr EnumTable<Framework> kRuntimeTable{"runtime", kRuntimes};
+
+inline constexpr EnumName<BackwardPrefetch> kBackwardPrefetches[] = {
+    {BackwardPrefetch::Pre, "pre"},
+    {BackwardPrefetch::Post, "post"},
+    {BackwardPrefetch::None, "none"},
+};
+inline constexpr EnumTable<BackwardPrefetch> kBackwardPrefetchTable{"backward prefetch", kBackwardPrefetches};
 
 inline constexpr EnumName<CheckpointMode> kCheckpointModes[] = {
     {CheckpointMode::None, "none"},

@@ -88,6 +88,7 @@ struct Quirks {
 /// Whose data parallelism trains the model.
 enum class Framework : std::uint8_t {
   Fsdp2,  ///< torch.distributed.fsdp.fully_shard.
+  Fsdp1,  ///< torch.distributed.fsdp.FullyShardedDataParallel.
   Ddp,    ///< torch.nn.parallel.DistributedDataParallel; on one GPU the model as it is, without any wrapper.
 };
 

@@ -13,9 +13,9 @@ namespace fsdp {
 namespace {
 
 constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
-    "LoadInputs",   "Unshard",         "WaitForUnshard", "LeaveRoot",    "Forward",       "Reshard",
-    "Backward",     "AccumulateGrads", "ReduceGrads",    "FinishReduce", "SyncBuffers",   "PrepareReduce",
-    "ReduceBucket", "ReduceUsedMap",   "Free",           "ClipGradNorm", "OptimizerStep", "ZeroGrad",
+    "LoadInputs",      "Unshard",     "WaitForUnshard", "LeaveRoot",     "Forward",     "Reshard",       "Backward",
+    "AccumulateGrads", "ReduceGrads", "FlattenGrads",   "FinishReduce",  "SyncBuffers", "PrepareReduce", "ReduceBucket",
+    "ReduceUsedMap",   "Free",        "ClipGradNorm",   "OptimizerStep", "ZeroGrad",
 };
 
 constexpr std::array<std::string_view, kNumBufferKinds> kBufferNames = {"all-gather output", "reduce-scatter input",
@@ -87,10 +87,10 @@ class Validator {
         start_micro_batch();
         return;
       case InstructionKind::Unshard:
-        make(instruction, BufferKind::AllGatherOutput);
+        if (!is_flat()) make(instruction, BufferKind::AllGatherOutput);
         return move(instruction.unit, UnitState::Sharded, UnitState::Gathering, "unsharded twice");
       case InstructionKind::WaitForUnshard:
-        use(instruction, BufferKind::AllGatherOutput);
+        if (!is_flat()) use(instruction, BufferKind::AllGatherOutput);
         return move(instruction.unit, UnitState::Gathering, UnitState::Unsharded, "waited for without an unshard");
       case InstructionKind::Reshard:
         // A prefetch that nobody used is dropped before its copy-out.
@@ -124,6 +124,7 @@ class Validator {
       case InstructionKind::ReduceBucket:
         return reduce_bucket(instruction.bucket);
       case InstructionKind::LeaveRoot:
+      case InstructionKind::FlattenGrads:
       case InstructionKind::FinishReduce:
       case InstructionKind::SyncBuffers:
       case InstructionKind::ReduceUsedMap:
@@ -198,6 +199,8 @@ class Validator {
       return;
     }
   }
+
+  bool is_flat() const { return layout_.flat != FlatParameters::None; }
 
   bool keeps_smaller_shard(int unit) const {
     return layout_.units[unit].reshard.kind == ReshardAfterForward::Kind::Smaller;
@@ -292,10 +295,16 @@ Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) 
   switch (plan.runtime.framework) {
     case Framework::Fsdp2:
       return lower_fsdp2(index, plan, layout);
+    case Framework::Fsdp1:
+      return lower_fsdp1(index, plan, layout);
     case Framework::Ddp:
       return lower_ddp(index, plan, layout);
   }
   return {};
+}
+
+Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  return is_flat(plan) ? lower_fsdp1(index, plan, layout, true) : lower(index, plan, layout);
 }
 
 std::vector<Instruction> actions_of(const Schedule& schedule) {

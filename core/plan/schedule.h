@@ -28,6 +28,7 @@ enum class InstructionKind : std::uint8_t {
   Backward,         ///< Run the backward of the ops [op_begin, op_end) of a call, last op first.
   AccumulateGrads,  ///< Without sync: keep the unsharded gradients, in the reduce dtype.
   ReduceGrads,      ///< Make the input of the reduction; reduce-scatter, with HSDP all-reduce, into .grad.
+  FlattenGrads,     ///< FSDP1: the gradients of one pass become one flat gradient.
   FinishReduce,     ///< End of backward: wait for all reductions.
   SyncBuffers,      ///< DDP: rank 0 sends the model's buffers to all.
   PrepareReduce,    ///< DDP, behind the forward: the gradients that come go into buckets.
@@ -48,8 +49,11 @@ std::string_view name_of(StepPhase phase);
 /// What one instruction makes and a later one frees. What lives no longer than the instruction that makes it is not
 /// written down: both interpreters know it from the instruction.
 enum class BufferKind : std::uint8_t {
-  AllGatherOutput,  ///< Made by Unshard, read by WaitForUnshard. Of no bytes where the shard group is one rank.
-  ReduceInput,      ///< Made by ReduceGrads; the reduce-scatter reads it while the next unit computes.
+  /// Made by Unshard, read by WaitForUnshard. Of no bytes where the shard group is one rank. Of flat parameters there
+  /// is
+  /// none: the output of the all-gather is what is computed with.
+  AllGatherOutput,
+  ReduceInput,  ///< Made by ReduceGrads; the reduce-scatter reads it while the next unit computes.
   /// Made by a ReduceGrads that `keeps_all_reduce_output`. Where it needs no cast it is the sharded gradient itself:
   /// then what is freed is FSDP2's second reference to it.
   AllReduceOutput,
@@ -139,8 +143,14 @@ bool saves_tensors(const Op& op);
 /// The schedule of one step of the plan's framework.
 Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
+/// The same of the first step, which differs under FSDP1 with forward_prefetch: the order of units is not known yet.
+Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
 /// PyTorch FSDP2. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).
 Schedule lower_fsdp2(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+/// PyTorch FSDP1, the same (core/plan/lower_fsdp1.cpp).
+Schedule lower_fsdp1(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step = false);
 
 /// PyTorch DDP, the same (core/plan/lower_ddp.cpp).
 Schedule lower_ddp(const ModelIndex& index, const Plan& plan, const Layout& layout);

@@ -24,6 +24,7 @@
 
 #include "core/base/nearest.h"
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/flat_units.h"
 
 namespace fsdp {
 
@@ -35,20 +36,29 @@ class LayoutMaker {
       : index_(index), model_(*index.model), plan_(plan), shard_(plan.mesh.shard) {
     layout_.mesh = plan.mesh;
     layout_.rank = rank;
+    if (is_flat(plan)) layout_.flat = plan.fsdp1.use_orig_params ? FlatParameters::Views : FlatParameters::Whole;
   }
 
   Result<Layout> make() {
     check_sizes();
     check_replicated();
+    if (is_flat(plan_)) append(errors_, check_flat_plan(plan_));
     find_modules();
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     assign_parameters();
     check_ties();
     for (std::size_t u = 0; u < layout_.units.size(); ++u) {
-      if (!is_replicated(plan_)) check_dtypes(layout_.units[u], fmt::format("units/{}", u));
+      const std::string where = fmt::format("units/{}", u);
+      if (is_flat(plan_)) {
+        choose_dtypes(layout_.units[u]);
+        append(errors_, flatten(layout_.units[u], layout_, plan_, model_, where));
+        continue;
+      }
+      if (!is_replicated(plan_)) check_dtypes(layout_.units[u], where);
       measure(layout_.units[u]);
     }
     for (ShardedUnit& unit : layout_.units) find_windows(unit);
+    if (is_flat(plan_) && errors_.empty()) append(errors_, check_flat_units(layout_, plan_, index_));
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     layout_.is_replicated = is_replicated(plan_);
     if (layout_.is_replicated && plan_.mesh.world_size() > 1) layout_.buckets = make_buckets(index_, plan_, layout_);
@@ -57,10 +67,12 @@ class LayoutMaker {
 
   Errors reshard(Layout& layout) {
     check_sizes();
+    if (is_flat(plan_)) append(errors_, check_flat_plan(plan_));
     for (std::size_t u = 0; u < layout.units.size(); ++u) {
       resolve_reshard(plan_.units[u].reshard_after_forward, u, layout.units[u]);
     }
     layout.mesh = plan_.mesh;
+    if (is_flat(plan_) && errors_.empty()) append(errors_, check_flat_units(layout, plan_, index_));
     return std::move(errors_);
   }
 
@@ -182,6 +194,10 @@ class LayoutMaker {
   void resolve_reshard(const ReshardAfterForward& from, std::size_t u, ShardedUnit& unit) {
     using Kind = ReshardAfterForward::Kind;
     unit.reshard = from;
+    if (is_flat(plan_)) {
+      unit.reshard = {unit.is_root || !reshards_after_forward(plan_) ? Kind::Never : Kind::Always, 0};
+      return;
+    }
     if (from.kind == Kind::Default) unit.reshard.kind = unit.is_root ? Kind::Never : Kind::Always;
     if (from.kind != Kind::Smaller) return;
     const std::int64_t size = from.world_size;
@@ -214,7 +230,13 @@ class LayoutMaker {
 
   void collect(int module, int u) {
     if (owner_of_module_[module] != u) return;
+    const bool own_first = is_flat(plan_);
+    if (own_first) collect_own(module, u);
     for (const int child : model_.modules[module].children) collect(child, u);
+    if (!own_first) collect_own(module, u);
+  }
+
+  void collect_own(int module, int u) {
     for (const int p : model_.modules[module].parameters) {
       if (layout_.unit_of_parameter[p] >= 0) continue;  // Tied: it appears once, at its first place.
       layout_.unit_of_parameter[p] = u;
@@ -371,6 +393,10 @@ class LayoutMaker {
 }  // namespace
 
 std::int64_t ShardedParameter::local_elements_of(std::int64_t rank) const {
+  if (flat_begin >= 0) {
+    const std::int64_t begin = std::max(flat_begin, rank * flat_shard);
+    return std::max<std::int64_t>(0, std::min(flat_begin + elements, (rank + 1) * flat_shard) - begin);
+  }
   return std::clamp<std::int64_t>(elements - rank * shard_elements, 0, shard_elements);
 }
 
@@ -391,6 +417,8 @@ void see_from(Layout& layout, std::int64_t rank) {
 
 std::vector<std::int64_t> different_ranks(const Layout& layout) {
   std::vector<std::int64_t> ranks = {0};
+  // Flat parameters are cut evenly: ranks differ by the padding between the original ones.
+  if (layout.flat != FlatParameters::None) return ranks;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
       if (p.shard_elements == 0) continue;

@@ -22,6 +22,8 @@ struct ShardedParameter {
   std::int64_t shard_elements = 0;  ///< Padded: ceil(rows / N) * row elements; the same on every rank.
   std::int64_t local_elements = 0;  ///< True elements on the rank in question; 0 on trailing ranks with nothing.
   bool receives_gradient = true;
+  std::int64_t flat_begin = -1;  ///< Of FSDP1: where it begins in the flat parameter, which is cut into shards of
+  std::int64_t flat_shard = 0;   ///< so many elements.
 
   /// `local_elements` of any rank of the shard group.
   std::int64_t local_elements_of(std::int64_t rank) const;
@@ -82,6 +84,13 @@ struct GradientBucket {
   bool operator==(const GradientBucket&) const = default;
 };
 
+/// Whether a unit is one flat parameter, as in FSDP1, and what the optimizer gets of it then.
+enum class FlatParameters : std::uint8_t {
+  None,   ///< Each parameter is cut by itself.
+  Whole,  ///< The flat parameter.
+  Views,  ///< The original parameters, as views of what of them lies in the rank's shard (use_orig_params).
+};
+
 struct Layout {
   Mesh mesh;
   std::int64_t rank = 0;               ///< In the shard group.
@@ -90,6 +99,7 @@ struct Layout {
   std::vector<Dtype> parameter_dtype;  ///< [num parameters] Of the sharded parameter.
   /// Of DDP, in the order of their all-reduces: those of every step but the first, which has one for each dtype.
   std::vector<GradientBucket> buckets = {};
+  FlatParameters flat = FlatParameters::None;
   bool is_replicated = false;  ///< Each rank has all parameters whole: units are never gathered and never resharded.
 
   bool operator==(const Layout&) const = default;

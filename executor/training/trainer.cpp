@@ -340,11 +340,12 @@ void Trainer::run(const Instruction& step) {
       return units_[step.unit]->reduce(step);
     case InstructionKind::FinishReduce:
       return finish_backward();
+    case InstructionKind::FlattenGrads:
     case InstructionKind::SyncBuffers:
     case InstructionKind::PrepareReduce:
     case InstructionKind::ReduceBucket:
     case InstructionKind::ReduceUsedMap:
-      assert(false);  // Plans of DDP are refused.
+      assert(false);  // Plans of DDP and FSDP1 are refused.
       return;
     case InstructionKind::Free:
       return units_[step.unit]->free(step.buffer, step.slot);

@@ -133,6 +133,9 @@ class Teacher {
                                replicas_));
       case InstructionKind::ReduceUsedMap:
         return add("All-reduce of what was used", "A number for each parameter tells which had a gradient on any GPU.");
+      case InstructionKind::FlattenGrads:
+        return add(fmt::format("The gradients of {} become one", name),
+                   "FSDP1 reduces one flat gradient for each unit: those of its parameters are copied into it.");
       case InstructionKind::PrepareReduce:  // Nothing to be seen.
       case InstructionKind::Free:           // A part of another one.
         return;

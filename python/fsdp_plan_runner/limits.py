@@ -10,7 +10,7 @@ from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
 from fsdp_plan_runner.plan import QUIRKS, Plan
 
-RUNTIMES = ("pytorch-fsdp2", "pytorch-ddp")
+RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp")
 
 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
@@ -68,7 +68,7 @@ def runtime_problems(plan: Plan) -> list[str]:
     """What the plan asks of a runtime that this PyTorch is not."""
     found = []
     if plan.runtime_name not in RUNTIMES:
-        found.append(f'plan/runtime/name: "{plan.runtime_name}" is not run here. Write {" or ".join(RUNTIMES)}.')
+        found.append(f'plan/runtime/name: "{plan.runtime_name}" is not run here. Write {", ".join(RUNTIMES[:-1])} or {RUNTIMES[-1]}.')
     for name, real in QUIRKS.items():
         if plan.quirks[name] != real:
             found.append(f"plan/runtime/quirks/{name}: this PyTorch has {_json(real)}, and the plan asks for "

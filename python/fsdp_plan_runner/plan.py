@@ -55,6 +55,14 @@ class Ddp:
 
 
 @dataclasses.dataclass(frozen=True)
+class Fsdp1:
+    backward_prefetch: str = "pre"
+    forward_prefetch: bool = False
+    limit_all_gathers: bool = True
+    use_orig_params: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Implementations:
     rms_norm: str = "written_out"
     rotary: str = "halves"
@@ -111,6 +119,7 @@ class Plan:
         runtime = value.get("runtime", {})
         self.runtime_name: str = runtime.get("name", "pytorch-fsdp2")
         self.ddp = Ddp(**value.get("ddp", {}))
+        self.fsdp1 = Fsdp1(**value.get("fsdp1", {}))
         self.runtime_version: str = runtime.get("version", "2.11.0")
         self.flavor: str = runtime.get("flavor", runtime.get("flavour", "transformers"))
         self.allocator_settings: str = runtime.get("allocator_settings", "")

@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
 from fsdp_plan_runner.expanded_model import ExpandedModel
+from fsdp_plan_runner.flat_units import wrap
 from fsdp_plan_runner.kernels import dtype_of
 from fsdp_plan_runner.kernels_attention import choose_backends
 from fsdp_plan_runner.modules import PlannedModule, activation_dtype, build_model
@@ -87,6 +88,9 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     checkpoint_blocks(root, model, plan)
     if plan.runtime_name == "pytorch-ddp":
         replicate(root, model, plan, job.device)
+        return root
+    if plan.runtime_name == "pytorch-fsdp1":
+        wrap(root, model, plan, job.device)
         return root
     shard(root, plan, mesh or make_mesh(plan, job.device.type))
     materialize(root, model, plan, job.device)
@@ -165,10 +169,17 @@ def run_step(root: PlannedModule, batch: Batch, optimizer: torch.optim.Optimizer
             total += loss.item()
         del result, loss
     if plan.optimizer.clip_grad_norm is not None:
-        torch.nn.utils.clip_grad_norm_(root.parameters(), plan.optimizer.clip_grad_norm)
+        clip(root, plan.optimizer.clip_grad_norm, plan)
     optimizer.step()
     optimizer.zero_grad()
     return total / plan.accumulation
+
+
+def clip(root: PlannedModule, most: float, plan: Plan) -> None:
+    if plan.runtime_name == "pytorch-fsdp1":
+        root.wrapper[0].clip_grad_norm_(most)
+    else:
+        torch.nn.utils.clip_grad_norm_(root.parameters(), most)
 
 
 def train(job: Job) -> PlannedModule:

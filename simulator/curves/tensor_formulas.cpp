@@ -118,6 +118,22 @@ class FormulaFinder {
         shapes = {one(unit.reduced_shard_elements)};
         dtype = unit.original_dtype;
         break;
+      case UnitTensor::FlatShard:
+      case UnitTensor::FlatFull:
+      case UnitTensor::FlatPadded:
+        shapes = {one(unit.shard_elements), one(unit.true_elements)};
+        dtype = unit.original_dtype;
+        break;
+      case UnitTensor::FlatGrad:
+      case UnitTensor::NewFlatGrad:
+        shapes = {one(unit.true_elements)};
+        break;
+      case UnitTensor::CastFlatGrad:
+        shapes = {one(unit.true_elements)};
+        dtype = unit.reduce_dtype;
+        break;
+      case UnitTensor::FlatGradTail:
+        return {};
     }
     std::string formula = find(shapes, {dtype}, bytes_);
     if (!formula.empty()) return formula;

@@ -32,12 +32,26 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "gradient of several uses",
     "optimizer temporary",
     "smaller shard",
+    "zeros in a flat gradient",
+    "zeros in a flat gradient",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
-    "shards cast for the all-gather", "all-gather output",  "reduce-scatter input",
-    "reduce-scatter output",          "parts of all ranks", "sharded gradients",
-    "new sharded gradients",          "all-gather output",
+    "shards cast for the all-gather",
+    "all-gather output",
+    "reduce-scatter input",
+    "reduce-scatter output",
+    "parts of all ranks",
+    "sharded gradients",
+    "new sharded gradients",
+    "all-gather output",
+    "flat parameter",
+    "flat parameter before sharding",
+    "padded shard",
+    "flat gradient",
+    "new flat gradient",
+    "zeros in a flat gradient",
+    "flat gradient in the reduce dtype",
 };
 
 constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
@@ -54,6 +68,7 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "gradient norms",
     "gradient norms",
     "gradient norms",
+    "gradient norm",
     "gradient norm",
     "gradient norm",
     "gradient norm",
@@ -76,6 +91,29 @@ std::string op_of(const PreparedPlan& prepared, const CallTensor& tensor, bool w
   return where + (block.recorded ? block.recorded->op_names[op] : std::string(name_of(block.ops[op].kind)));
 }
 
+std::string name_of_unit(const PreparedPlan& prepared, int unit) {
+  const std::string& name = prepared.layout.units[unit].name;
+  return name.empty() ? "root" : without_numbers(name);
+}
+
+// Under the number of its first parameter.
+bool is_of_flat_parameter(const PreparedPlan& prepared, ParameterTensor what) {
+  if (prepared.layout.flat != FlatParameters::Whole) return false;
+  switch (what) {
+    case ParameterTensor::FirstMoment:
+    case ParameterTensor::SecondMoment:
+    case ParameterTensor::StepCount:
+    case ParameterTensor::FirstScale:
+    case ParameterTensor::SecondScale:
+    case ParameterTensor::OptimizerTemp:
+    case ParameterTensor::SecondOptimizerTemp:
+    case ParameterTensor::DecayedGrad:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 std::string op_name(const PreparedPlan& prepared, int id) {
@@ -88,12 +126,15 @@ std::string tensor_name(const PreparedPlan& prepared, int id) {
   const Model& model = *prepared.index->model;
   if (id < ids.units_base()) {
     const auto what = kParameterTensors[id / ids.num_parameters];
+    if (is_of_flat_parameter(prepared, static_cast<ParameterTensor>(id / ids.num_parameters))) {
+      const int unit = prepared.layout.unit_of_parameter[id % ids.num_parameters];
+      return name_of_unit(prepared, unit) + ": " + std::string(what);
+    }
     return without_numbers(model.parameters[id % ids.num_parameters].name) + ": " + std::string(what);
   }
   if (id < ids.singles_base()) {
     const int offset = id - ids.units_base();
-    const std::string& unit = prepared.layout.units[offset % ids.num_units].name;
-    return (unit.empty() ? "root" : without_numbers(unit)) + ": " + std::string(kUnitTensors[offset / ids.num_units]);
+    return name_of_unit(prepared, offset % ids.num_units) + ": " + std::string(kUnitTensors[offset / ids.num_units]);
   }
   if (id < ids.buffers_base()) return std::string(kSingles[id - ids.singles_base()]);
   if (id < ids.inputs_base()) return without_numbers(model.buffers[id - ids.buffers_base()].name) + ": buffer";

@@ -35,8 +35,10 @@ enum class ParameterTensor : std::uint8_t {
   SummedWaitingGrad,  ///< their sum, where autograd did not add in place.
   DecayedGrad,        ///< With weight decay, in an optimizer that is a loop.
   OtherSmallerShard,  ///< Of the next forward, where a step without a backward has left one.
+  MissingGrad,        ///< Zeros in a flat gradient, for a parameter that has none, and
+  GradPadding,        ///< in front of one that has.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::OtherSmallerShard) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::GradPadding) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
@@ -48,8 +50,15 @@ enum class UnitTensor : std::uint8_t {
   ShardedGrad,
   NewShardedGrad,  ///< Of a later micro-batch, until it is added.
   OtherAllGather,  ///< Of a pass that begins while the output of the pass before is still kept.
+  FlatShard,       ///< FSDP1's flat parameter, and
+  FlatFull,        ///< the same before it is cut,
+  FlatPadded,      ///< its last part on the way to full size.
+  FlatGrad,        ///< The gradients of a pass in one.
+  NewFlatGrad,     ///< Of another pass or micro-batch, until it is added.
+  FlatGradTail,    ///< Zeros at its end.
+  CastFlatGrad,    ///< In the reduce dtype.
 };
-inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::OtherAllGather) + 1;
+inline constexpr int kNumUnitTensors = static_cast<int>(UnitTensor::CastFlatGrad) + 1;
 
 /// Tensors that exist once.
 enum class SingleTensor : std::uint8_t {
@@ -70,6 +79,7 @@ enum class SingleTensor : std::uint8_t {
   ClipScalar2,
   ClipScalar3,
   ClipScalar4,
+  ClipZero,   ///< What FSDP1 has for the norm of no gradients, from its first clipping on.
   Broadcast,  ///< Two: flat copies of what DDP broadcasts.
   Broadcast2,
   UsedMap,  ///< Which parameters were used, with DDP's find_unused_parameters.

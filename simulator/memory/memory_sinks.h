@@ -14,9 +14,10 @@
 
 namespace fsdp::simulator {
 
-/// Streams of FSDP2's communication context, as the allocator's pools see them.
-enum class MemoryStream : std::uint8_t { Compute, AllGatherCopyIn, ReduceScatter, AllReduce };
-inline constexpr int kNumMemoryStreams = 4;
+/// Streams of FSDP2's communication context, as the allocator's pools see them. FSDP1 gathers on AllGatherCopyIn, casts
+/// what it gathers on Cast, and reduces on ReduceScatter.
+enum class MemoryStream : std::uint8_t { Compute, AllGatherCopyIn, ReduceScatter, AllReduce, Cast };
+inline constexpr int kNumMemoryStreams = 5;
 
 /// No limit: what a run would take if it could.
 inline constexpr Bytes kEndlessMemory{std::int64_t{1} << 50};

@@ -7,6 +7,7 @@
 
 #include "simulator/memory/memory_walk_buckets.h"
 #include "simulator/memory/memory_walk_calls.h"
+#include "simulator/memory/memory_walk_flat_units.h"
 #include "simulator/memory/memory_walk_optimizer.h"
 #include "simulator/memory/memory_walk_units.h"
 
@@ -19,15 +20,23 @@ class MemoryWalk<Sink>::Impl {
       : in_(input),
         sink_(sink),
         units_(in_, sink),
+        flat_(in_, sink, units_.gradients()),
         calls_(in_, sink, units_),
         optimizer_(in_, sink),
         buckets_(in_, sink) {}
 
   void initialize() {
-    optimizer_.initialize();
+    if (is_flat() && in_.limits.num_sms > 0) {
+      flat_.initialize();
+    } else {
+      optimizer_.initialize();
+    }
     buckets_.construct();
   }
-  void make_states() { optimizer_.make_states_once(); }
+  void make_states() {
+    optimizer_.make_states_once();
+    is_first_step_ = false;
+  }
 
   void load_first_batch() {
     assert(in_.schedule->instructions.front().kind == InstructionKind::LoadInputs);
@@ -36,7 +45,8 @@ class MemoryWalk<Sink>::Impl {
   }
 
   void step() {
-    const std::vector<Instruction>& steps = in_.schedule->instructions;
+    const bool is_other = std::exchange(is_first_step_, false) && in_.first_schedule != nullptr;
+    const std::vector<Instruction>& steps = (is_other ? in_.first_schedule : in_.schedule)->instructions;
     for (std::size_t begin = 0; begin < steps.size();) {
       const Action action = action_at(steps, begin);
       begin = action.end;
@@ -46,9 +56,9 @@ class MemoryWalk<Sink>::Impl {
       }
       sink_.mark();
       enter(steps[action.main]);
-      for (std::size_t i = action.begin; i < action.main; ++i) units_.free(steps[i]);
+      for (std::size_t i = action.begin; i < action.main; ++i) free(steps[i]);
       run(steps[action.main]);
-      for (std::size_t i = action.main + 1; i < action.end; ++i) units_.free(steps[i]);
+      for (std::size_t i = action.main + 1; i < action.end; ++i) free(steps[i]);
       if constexpr (requires { sink_.has_enough(); }) {
         if (sink_.has_enough()) return;
       }
@@ -56,11 +66,16 @@ class MemoryWalk<Sink>::Impl {
   }
 
  private:
+  bool is_flat() const { return in_.layout->flat != FlatParameters::None; }
+
+  void free(const Instruction& step) { is_flat() ? flat_.free(step) : units_.free(step); }
+
   // What has to be done before an instruction and the frees that it begins with.
   void enter(const Instruction& step) {
+    const bool enters_forward = std::exchange(enters_forward_, step.kind == InstructionKind::LoadInputs);
+    if (enters_forward && is_flat()) flat_.enter_forward();
     if (step.kind != InstructionKind::LoadInputs) calls_.enter_root();
-    if (std::exchange(enters_forward_, step.kind == InstructionKind::LoadInputs))
-      buckets_.enter_forward(step.micro_batch);
+    if (enters_forward) buckets_.enter_forward(step.micro_batch);
     switch (step.kind) {
       case InstructionKind::Unshard:
         if (step.phase == StepPhase::Backward) calls_.begin_whole_backward();
@@ -74,13 +89,17 @@ class MemoryWalk<Sink>::Impl {
         return calls_.begin_hook(step.unit);
       case InstructionKind::ReduceGrads:
         calls_.begin_hook(step.unit);
-        return units_.add_to_accumulated(step);
+        if (!is_flat()) units_.add_to_accumulated(step);
+        return;
+      case InstructionKind::FlattenGrads:
+        return calls_.end_hooks();
       default:
         return;
     }
   }
 
   void run(const Instruction& step) {
+    if (is_flat() && run_flat(step)) return;
     switch (step.kind) {
       case InstructionKind::LoadInputs:
         calls_.begin_micro_batch();
@@ -104,6 +123,8 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::FinishReduce:
         units_.end_backward();
         return calls_.end_backward();
+      case InstructionKind::FlattenGrads:
+        return;
       case InstructionKind::SyncBuffers:
         return buckets_.sync_buffers();
       case InstructionKind::PrepareReduce:
@@ -123,12 +144,45 @@ class MemoryWalk<Sink>::Impl {
     }
   }
 
+  // What flat parameters do in another way; false: nothing.
+  bool run_flat(const Instruction& step) {
+    switch (step.kind) {
+      case InstructionKind::Unshard:
+        flat_.unshard(step);
+        return true;
+      case InstructionKind::WaitForUnshard:
+        return true;
+      case InstructionKind::Reshard:
+        flat_.reshard(step);
+        return true;
+      case InstructionKind::FlattenGrads:
+        flat_.flatten(step);
+        return true;
+      case InstructionKind::AccumulateGrads:
+        flat_.accumulate(step);
+        return true;
+      case InstructionKind::ReduceGrads:
+        flat_.reduce(step);
+        return true;
+      case InstructionKind::ClipGradNorm:
+        optimizer_.clip_flat();
+        return true;
+      case InstructionKind::ZeroGrad:
+        flat_.zero_grad();
+        return true;
+      default:
+        return false;
+    }
+  }
+
   const WalkInput in_;
   Sink& sink_;
   UnitWalk<Sink> units_;
+  FlatUnitWalk<Sink> flat_;
   CallWalk<Sink> calls_;
   OptimizerWalk<Sink> optimizer_;
   BucketWalk<Sink> buckets_;
+  bool is_first_step_ = true;
   bool first_is_loaded_ = false;
   bool enters_forward_ = false;  // The instruction before loaded inputs.
 };

@@ -25,6 +25,7 @@ struct WalkInput {
   const Plan* plan = nullptr;
   const Layout* layout = nullptr;
   const Schedule* schedule = nullptr;
+  const Schedule* first_schedule = nullptr;         ///< Of the first step, where that is another one.
   const std::vector<const Tape*>* tapes = nullptr;  ///< [num_calls]
   const MemoryIds* ids = nullptr;
   Bytes cublas_workspace{8519680};

@@ -84,6 +84,11 @@ class GradientWalk {
   }
 
  private:
+  // The node that takes them in runs on the stream where FSDP1 made its views.
+  MemoryStream stream_of_sums() const {
+    return in_.layout->flat == FlatParameters::None ? MemoryStream::Compute : MemoryStream::AllGatherCopyIn;
+  }
+
   struct State {
     ParameterTensor grad = ParameterTensor::Grad;  // Which tensor is the gradient, where there is one.
     std::int64_t bytes = 0;
@@ -132,7 +137,7 @@ class GradientWalk {
   void add_in_buffer(int p, ParameterTensor& held, ParameterTensor one, ParameterTensor other, bool& is_view) {
     if (is_view) {
       const ParameterTensor sum = held == one ? other : one;
-      sink_.alloc(in_.ids->of(sum, p), params_[p].bytes, MemoryStream::Compute, MemoryCategory::UnshardedGrad);
+      sink_.alloc(in_.ids->of(sum, p), params_[p].bytes, stream_of_sums(), MemoryCategory::UnshardedGrad);
       sink_.free(in_.ids->of(held, p));
       held = sum;
       is_view = false;

@@ -11,11 +11,13 @@
 // elements).
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "simulator/memory/memory_walk.h"
+#include "simulator/ops/reduction_scratch.h"
 
 namespace fsdp::simulator {
 
@@ -31,9 +33,11 @@ class OptimizerWalk {
     for (const ShardedUnit& unit : in_.layout->units) {
       for (const ShardedParameter& p : unit.parameters) shard_of_[p.parameter] = &p;
     }
+    if (in_.layout->flat != FlatParameters::None) make_flat();
     for (const ShardedParameter* shard : shard_of_) {
-      if (shard != nullptr) shards_.push_back(shard);
+      if (shard != nullptr && flat_.empty()) shards_.push_back(shard);
     }
+    for (const ShardedParameter& shard : flat_) shards_.push_back(&shard);
     for (std::size_t u = 0; u < in_.layout->units.size(); ++u) {
       for (const int module : in_.layout->units[u].modules) unit_of_module_.emplace_back(module, static_cast<int>(u));
     }
@@ -73,7 +77,7 @@ class OptimizerWalk {
       ++count;
       chunks = std::max(chunks, (shard->local_elements + kChunk - 1) / kChunk);
     }
-    if (count == 0) return in_.layout->is_replicated ? void() : sink_.collective();
+    if (count == 0) return has_whole_gradients() ? void() : sink_.collective();
     const auto make = [&](SingleTensor what, std::int64_t bytes) {
       sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
     };
@@ -90,14 +94,14 @@ class OptimizerWalk {
     }
     if (has_kernel) drop(ClipBuffer);
     make(ClipNorms, norms);
-    if (!in_.layout->is_replicated) {
+    if (!has_whole_gradients()) {
       make(ClipNorms2, norms);
       sink_.collective();
       for (const SingleTensor stack : {ClipNorms3, ClipNorms4}) make(stack, norms);
       for (const SingleTensor stack : {ClipNorms4, ClipNorms3}) drop(stack);
     }
     make(ClipScalar, 4);
-    if (!in_.layout->is_replicated) drop(ClipNorms2);
+    if (!has_whole_gradients()) drop(ClipNorms2);
     drop(ClipNorms);
     for (const ShardedParameter* shard : shards_) {
       if (!shard->receives_gradient) continue;
@@ -107,6 +111,41 @@ class OptimizerWalk {
     for (const SingleTensor scalar : {ClipScalar2, ClipScalar3}) drop(scalar);
     make(ClipScalar2, 4);
     for (const SingleTensor scalar : {ClipScalar2, ClipScalar4, ClipScalar}) drop(scalar);
+  }
+
+  /// FSDP1's own: norms of what the rank holds, one by one, and one number that all ranks add up.
+  void clip_flat() {
+    using enum SingleTensor;
+    const auto make = [&](SingleTensor what, std::int64_t bytes) {
+      sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
+    };
+    const auto drop = [&](SingleTensor what) { sink_.free(in_.ids->of(what)); };
+    if (!std::exchange(has_zero_, true)) make(ClipZero, 4);
+    if (in_.layout->mesh.shard == 1) return clip();
+    std::int64_t count = 0;
+    for (const ShardedParameter* shard : shards_) {
+      if (!shard->receives_gradient) continue;
+      ++count;
+      norm_of(shard->parameter, shard->local_elements);
+    }
+    if (count > 0) {
+      make(ClipNorms, 4 * count);
+      for (const ShardedParameter* shard : shards_) {
+        if (shard->receives_gradient) sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, shard->parameter));
+      }
+      make(ClipScalar, 4);
+      drop(ClipNorms);
+    }
+    make(ClipScalar2, 4);
+    sink_.collective();
+    make(ClipScalar3, 4);
+    drop(ClipScalar2);
+    make(ClipScalar2, 4);
+    make(ClipScalar4, 4);
+    drop(ClipScalar2);
+    make(ClipScalar2, 4);
+    for (const SingleTensor scalar : {ClipScalar3, ClipScalar4, ClipScalar2}) drop(scalar);
+    if (count > 0) drop(ClipScalar);
   }
 
   void step() {
@@ -129,6 +168,47 @@ class OptimizerWalk {
   }
 
  private:
+  // Each rank has them whole, so that a norm is no sum over ranks.
+  bool has_whole_gradients() const {
+    return in_.layout->is_replicated || (in_.layout->flat != FlatParameters::None && in_.layout->mesh.shard == 1);
+  }
+
+  // One number, in fp32, with what the kernel needs beside it.
+  void norm_of(int p, std::int64_t elements) {
+    alloc(ParameterTensor::OptimizerTemp, p, 4, MemoryCategory::Temp);
+    if (in_.limits.num_sms == 0) return;
+    constexpr std::array kPlaces = {ParameterTensor::SecondOptimizerTemp, ParameterTensor::DecayedGrad};
+    const std::vector<std::int64_t> scratch = reduction_scratch(1, elements, false, in_.limits);
+    for (std::size_t i = 0; i < scratch.size(); ++i) alloc(kPlaces[i], p, scratch[i], MemoryCategory::Temp);
+    for (std::size_t i = 0; i < scratch.size(); ++i) sink_.free(in_.ids->of(kPlaces[i], p));
+  }
+
+  // What FSDP1 gives the optimizer: flat parameters, in the order of the modules, under the number of their first
+  // parameter; or of each original parameter what lies in the rank's shard.
+  void make_flat() {
+    if (in_.layout->flat == FlatParameters::Views) {
+      for (const ShardedParameter* shard : shard_of_) {
+        if (shard == nullptr) continue;
+        flat_.push_back(*shard);
+        flat_.back().receives_gradient = shard->receives_gradient && shard->local_elements > 0;
+      }
+      return;
+    }
+    std::vector<const ShardedUnit*> units;
+    for (const ShardedUnit& unit : in_.layout->units) {
+      if (!unit.parameters.empty()) units.push_back(&unit);
+    }
+    std::sort(units.begin(), units.end(),
+              [](const ShardedUnit* a, const ShardedUnit* b) { return a->modules.front() < b->modules.front(); });
+    for (const ShardedUnit* unit : units) {
+      flat_.push_back({.parameter = unit->parameters.front().parameter,
+                       .elements = unit->true_elements,
+                       .shard_elements = unit->shard_elements,
+                       .local_elements = unit->shard_elements,
+                       .receives_gradient = unit->reduced_true_elements > 0});
+    }
+  }
+
   std::int64_t element_size(int p) const { return size_of(in_.layout->parameter_dtype[p]).count(); }
 
   // fsdp-exec, which has no other way: the padded shards at once.
@@ -321,8 +401,10 @@ class OptimizerWalk {
   std::vector<const ShardedParameter*> shard_of_;    // [num parameters]
   std::vector<const ShardedParameter*> shards_;      // In the order of model.parameters().
   std::vector<std::pair<int, int>> unit_of_module_;  // Modules that units are made of, rising, with their units.
+  std::vector<ShardedParameter> flat_;               // What the optimizer gets, of FSDP1.
   std::vector<bool> is_unpadded_;                    // [num parameters] Made, and not padded yet.
   bool has_states_ = false;
+  bool has_zero_ = false;
 };
 
 }  // namespace fsdp::simulator

@@ -36,6 +36,8 @@ class UnitWalk {
   UnitWalk(const WalkInput& input, Sink& sink)
       : in_(input), sink_(sink), units_(input.layout->units.size()), grads_(in_, sink) {}
 
+  GradientWalk<Sink>& gradients() { return grads_; }
+
   void make_grad(int p, std::int64_t bytes, bool is_view) { grads_.make(p, bytes, is_view); }
   void add_grad(int p) { grads_.add(p); }
 

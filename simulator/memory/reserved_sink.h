@@ -54,9 +54,9 @@ class ReservedSink {
 
   std::vector<Place> places_;  // [num ids]
   std::uint32_t walk_ = 0;
-  std::array<SegmentPool, 2 * kNumMemoryStreams> pools_ = {SegmentPool(false), SegmentPool(true),  SegmentPool(false),
-                                                           SegmentPool(true),  SegmentPool(false), SegmentPool(true),
-                                                           SegmentPool(false), SegmentPool(true)};
+  std::array<SegmentPool, 2 * kNumMemoryStreams> pools_ = {
+      SegmentPool(false), SegmentPool(true),  SegmentPool(false), SegmentPool(true),  SegmentPool(false),
+      SegmentPool(true),  SegmentPool(false), SegmentPool(true),  SegmentPool(false), SegmentPool(true)};
   std::int64_t reserved_ = 0;
   std::int64_t enough_ = kEndlessMemory.count();
 };

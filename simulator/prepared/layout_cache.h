@@ -32,7 +32,9 @@ class LayoutCache {
   struct Key {
     Framework framework = Framework::Fsdp2;
     DdpOptions ddp;
-    bool is_alone = false;  ///< One GPU.
+    Fsdp1Options fsdp1;
+    std::int64_t replicate = 1;  ///< Of flat parameters alone: NO_SHARD pads for it.
+    bool is_alone = false;       ///< One GPU.
     std::int64_t shard = 0;
     std::optional<Dtype> parameter_dtype;
     MixedPrecision mixed_precision;

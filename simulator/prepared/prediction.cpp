@@ -79,6 +79,7 @@ WalkInput PreparedPlan::walk_input() const {
           .plan = walked ? &*walked : &plan,
           .layout = &layout,
           .schedule = &schedule,
+          .first_schedule = first_schedule.instructions.empty() ? nullptr : &first_schedule,
           .tapes = &tapes,
           .ids = &ids,
           .cublas_workspace = cublas_workspace(cluster->gpu.compute_capability),
@@ -91,6 +92,7 @@ WalkInput PreparedPlan::walk_input() const {
 WalkInput PreparedPlan::short_walk_input() const {
   WalkInput input = walk_input();
   if (!short_schedule.instructions.empty()) input.schedule = &short_schedule;
+  if (!short_first_schedule.instructions.empty()) input.first_schedule = &short_first_schedule;
   return input;
 }
 
@@ -106,7 +108,8 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .used_map = collective_time(mesh.replicate, CollectiveKind::AllReduce, used_map_bytes(*index->model)),
       .optimizer = optimizer_time(layout, plan, costs),
       .clip = clip_time(layout, plan, mesh, costs),
-      .launch = costs.launch};
+      .launch = costs.launch,
+      .limits_gathers = layout.flat != FlatParameters::None && layout.mesh.shard > 1 && plan.fsdp1.limit_all_gathers};
   return lay_out(input, detail);
 }
 
@@ -145,10 +148,13 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   prepared.walked = plan_of_memory(plan, cluster);
   prepared.layout = std::move(layout);
   prepared.schedule = lower(index, plan, prepared.layout);
+  const bool has_first = is_flat(plan) && plan.fsdp1.forward_prefetch;
+  if (has_first) prepared.first_schedule = lower_first_step(index, plan, prepared.layout);
   if (plan.accumulation > kNumMicroBatches && use == PreparedFor::Everything) {
     Plan shorter = plan;
     shorter.accumulation = kNumMicroBatches;
     prepared.short_schedule = lower(index, shorter, prepared.layout);
+    if (has_first) prepared.short_first_schedule = lower_first_step(index, shorter, prepared.layout);
   }
   const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu);
   prepared.activation = settings.rules.activation;

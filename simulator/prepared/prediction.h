@@ -46,7 +46,9 @@ struct PreparedPlan {
   MemoryIds ids;
   std::vector<std::string> unmeasured;  ///< Calls of a CPU of which it is only assumed what they take.
 
-  Schedule short_schedule;  ///< With no more than `kNumMicroBatches`; empty where `schedule` has no more.
+  Schedule first_schedule;        ///< Of the first step; empty where it is like all others.
+  Schedule short_first_schedule;  ///< The same, of the short one.
+  Schedule short_schedule;        ///< With no more than `kNumMicroBatches`; empty where `schedule` has no more.
 
   WalkInput walk_input() const;
   /// With the short schedule: the same peaks for less.

@@ -37,6 +37,24 @@ double local_elements(const Layout& layout) {
   return elements;
 }
 
+// FSDP1 computes with what the all-gather gives, casts only what has another dtype, and casts and divides gradients on
+// the stream of the reduction.
+void make_flat(const ShardedUnit& unit, const ComputeCosts& costs, UnitTimes& t) {
+  const auto bytes = [&](Dtype dtype, std::int64_t elements) {
+    return static_cast<double>((size_of(dtype) * elements).count());
+  };
+  if (unit.param_dtype == unit.original_dtype) t.copy_in = Seconds(0);
+  t.copy_out = Seconds(0);
+  t.reduce_copy = Seconds(0);
+  t.keep_gradients = Seconds(0);
+  const double gradient = bytes(unit.param_dtype, unit.reduced_true_elements);
+  t.flatten = over(2 * gradient, costs.memory);
+  t.add_gradients = over(3 * gradient, costs.memory);
+  double moved = 2 * bytes(unit.reduce_dtype, unit.reduced_full_elements);
+  if (unit.reduce_dtype != unit.param_dtype) moved += gradient + moved / 2;
+  t.divide = over(moved, costs.memory);
+}
+
 }  // namespace
 
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
@@ -79,6 +97,7 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
       const Bytes sent = size_of(unit.original_dtype) * unit.reduced_shard_elements;
       t.to_host = sent / cluster.host_link.bandwidth.value;
     }
+    if (layout.flat != FlatParameters::None) make_flat(unit, costs, t);
     times.push_back(t);
   }
   return times;
@@ -123,7 +142,8 @@ Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh,
   }
   // Norms are read once; scaling reads and writes.
   const Seconds passes = over(3 * 4 * local_elements(layout), costs.memory);
-  if (layout.is_replicated) return passes;
+  if (layout.is_replicated || (layout.flat != FlatParameters::None && layout.mesh.shard == 1)) return passes;
+  if (layout.flat != FlatParameters::None) count = 1;
   return passes + collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(4 * count));
 }
 

@@ -12,6 +12,9 @@
 //   all-reduce(i) follows on its own stream.
 // * free: compute waits for the reduce-scatter whose input is freed.
 // * end: compute waits for all reductions.
+// * FSDP1: an all-gather is what is computed with, so that nothing is copied out; gradients are made one on the compute
+//   stream, and cast and divided on that of the reduction, which nobody waits for before the end; the CPU waits for the
+//   unit before the last one to be freed.
 // * bucket(i) of DDP: compute copies gradients in, then its all-reduce follows those before it on their one stream; at
 //   the end compute waits for each in turn and copies it out.
 //
@@ -28,6 +31,7 @@
 #include "simulator/time/timeline.h"
 
 #include <algorithm>
+#include <deque>
 #include <initializer_list>
 #include <optional>
 #include <utility>
@@ -96,9 +100,14 @@ class Timeline {
       case InstructionKind::LoadInputs:
         last_call_ = -1;
         return;
+      case InstructionKind::Reshard:
+        if (in_.limits_gathers) freed_.push_back(compute_);
+        return;
+      case InstructionKind::FlattenGrads:
+        return on_compute((*in_.units)[step.unit].flatten, 2 * in_.launch,
+                          has_names() ? "flatten " + unit_of(step).name : std::string());
       case InstructionKind::LeaveRoot:
       case InstructionKind::PrepareReduce:
-      case InstructionKind::Reshard:
       case InstructionKind::ZeroGrad:
         return;
     }
@@ -112,6 +121,8 @@ class Timeline {
   CopyOut& copied_out(const Instruction& step) { return copied_out_[step.unit * kNumSlots + step.slot]; }
 
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
+
+  bool is_flat() const { return in_.layout->flat != FlatParameters::None; }
 
   bool has_names() const { return detail_ != nullptr; }
 
@@ -175,6 +186,11 @@ class Timeline {
 
   void unshard(const Instruction& step) {
     const UnitTimes& times = (*in_.units)[step.unit];
+    // FSDP1's rate limiter: the CPU waits until the one before the last has been freed.
+    if (freed_.size() >= 2) {
+      cpu_ = std::max(cpu_, freed_.front());
+      freed_.pop_front();
+    }
     cpu_ += 2 * in_.launch;
     const Seconds copied = std::max({copy_in_, cpu_, gate_.end}) + times.copy_in;
     const Seconds start = std::max(communicator_, copied);
@@ -201,6 +217,7 @@ class Timeline {
   }
 
   void free(const Instruction& step) {
+    if (is_flat()) return;
     if (step.buffer == BufferKind::ReduceInput) return expose(reduced_, reduce_slot_, reduce_event_);
     if (step.buffer != BufferKind::AllGatherOutput) return;
     // Its memory goes to gathers that come after the copy-out.
@@ -265,7 +282,7 @@ class Timeline {
     if (has_accumulated_[step.unit]) accumulate(step);
     has_accumulated_[step.unit] = false;
     on_compute(times.reduce_copy, 3 * in_.launch, has_names() ? "copy-in " + name : std::string());
-    const Seconds start = std::max(communicator_, compute_);
+    const Seconds start = std::max(communicator_, compute_ + times.divide);
     communicator_ = start + times.reduce_scatter;
     reduced_ = communicator_;
     reduce_slot_ = new_collective();
@@ -326,6 +343,7 @@ class Timeline {
   void finish() {
     finish_buckets();
     if (!has_reduce_) return;
+    if (is_flat()) expose(reduced_, reduce_slot_, reduce_event_);
     if (in_.layout->mesh.replicate > 1) expose(all_reduce_, all_reduce_slot_, all_reduce_event_);
     expose(to_host_, reduce_slot_, to_host_event_);
     has_reduce_ = false;
@@ -335,6 +353,7 @@ class Timeline {
   TimelineDetail* detail_;             // Or none.
   const Instruction* main_ = nullptr;  // Of the action at work.
   TimelineResult result_;
+  std::deque<Seconds> freed_;             // Units that the CPU has not waited for, with its limit of gathers.
   std::vector<Seconds> gathered_;         // [num units] End of the last all-gather.
   std::vector<std::size_t> gather_slot_;  // [num units]
   Seconds cpu_{0}, compute_{0}, copy_in_{0}, communicator_{0}, all_reduce_{0}, to_host_{0};

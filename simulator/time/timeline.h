@@ -39,6 +39,8 @@ struct UnitTimes {
   Seconds reduce_scatter{0};
   Seconds all_reduce{0};
   Seconds to_host{0};  ///< Sharded gradients, with CPU offload.
+  Seconds flatten{0};  ///< FSDP1: gradients into a flat one,
+  Seconds divide{0};   ///< which is cast and divided in front of its reduction.
 };
 
 /// Durations of one bucket of DDP.
@@ -61,6 +63,7 @@ struct TimelineInput {
   Seconds optimizer{0};
   Seconds clip{0};
   Seconds launch{6e-6};
+  bool limits_gathers = false;  ///< FSDP1's limit_all_gathers.
 };
 
 struct TimelineResult {

@@ -39,6 +39,21 @@ std::string line_with(const std::string& text, const std::string& key) {
   return line.substr(line.find_first_not_of(' '));
 }
 
+TEST(PlanJson, OptionsOfFsdp1AreWrittenForThatRuntimeAlone) {
+  Plan plan;
+  plan.model = plan.model_file = "m";
+  plan.units = {{{""}, {}}};
+  plan.fsdp1 = {.backward_prefetch = BackwardPrefetch::Post,
+                .forward_prefetch = true,
+                .limit_all_gathers = false,
+                .use_orig_params = true};
+  EXPECT_EQ(to_json(plan).find("fsdp1"), std::string::npos);
+  plan.runtime.framework = Framework::Fsdp1;
+  const auto read = from_json(to_json(plan));
+  ASSERT_TRUE(read.has_value()) << to_string(read.error().front());
+  EXPECT_EQ(*read, plan);
+}
+
 Plan plan_of_layers(int count, int per_unit) {
   Plan plan;
   for (int i = 0; i < count; ++i) {

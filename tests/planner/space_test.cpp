@@ -161,6 +161,23 @@ TEST(Space, EachFixedChoiceTakesAwayItsDimension) {
   EXPECT_EQ(f.size(), 1);
 }
 
+TEST(Space, OfFsdp1HasOnlyWhatItHasWordsFor) {
+  Fixture f;
+  f.space.base.runtime.framework = Framework::Fsdp1;
+  // As above without offload and without units of several blocks, and with none or all of the units kept.
+  EXPECT_EQ(f.size(), 3 * 17 * (2 * 2 + 1 + 2));
+  f.space.cpu_offload = true;
+  f.space.reshard = ReshardChoice{Kind::Always, 0, 2};
+  f.space.wrap = Wrap{4, {}};
+  std::vector<std::string> refused;
+  const auto families = families_of(f.space, f.model, f.cluster);
+  ASSERT_FALSE(families.has_value());
+  for (const Error& error : families.error()) refused.push_back(to_string(error));
+  EXPECT_EQ(refused, (std::vector<std::string>{"--wrap: A unit of FSDP1 has one module. Write blocks.",
+                                               "--reshard: FSDP1 has one strategy for all units. Write true or false.",
+                                               "--offload: FSDP1's CPU offload is not predicted. Leave it out."}));
+}
+
 TEST(Space, BlocksAreCutWhereTheyAreLargeForTheDevice) {
   Fixture f;
   f.space.shard = 4;

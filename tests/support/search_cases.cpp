@@ -62,6 +62,23 @@ void make_ddp(Case& c) {
   c.space.wrap_ends.reset();
 }
 
+// FSDP1, where it has words for some plan of the case.
+void be_flat(Case& c) {
+  Case flat = c;
+  flat.space.base.runtime.framework = Framework::Fsdp1;
+  Fsdp1Options& options = flat.space.base.fsdp1;
+  options.use_orig_params = *rc::gen::arbitrary<bool>();
+  options.limit_all_gathers = *rc::gen::arbitrary<bool>();
+  options.forward_prefetch = *rc::gen::arbitrary<bool>();
+  options.backward_prefetch = *rc::gen::element(BackwardPrefetch::Pre, BackwardPrefetch::Post, BackwardPrefetch::None);
+  flat.space.cpu_offload = false;
+  flat.space.blocks_per_unit = {1, 0};
+  flat.space.block_parts.clear();
+  Predictors predictors = *Predictors::make(flat.spec, flat.workload, flat.cluster, micro_batches_of(flat));
+  const Model& model = predictors.of(predictors.micro_batches().front()).model();
+  if (families_of(flat.space, model, flat.cluster)) c = flat;
+}
+
 }  // namespace
 
 Case random_case() {
@@ -89,7 +106,16 @@ Case random_case() {
       *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Fused);
   c.space.base.accumulation = *rc::gen::element(1, 1, 2, 3);
   if (*rc::gen::inRange(0, 4) == 0) c.space.samples_per_gpu = *rc::gen::element(2, 3);
-  if (*rc::gen::inRange(0, 5) == 0) make_ddp(c);
+  switch (*rc::gen::inRange(0, 6)) {
+    case 0:
+      make_ddp(c);
+      break;
+    case 1:
+      be_flat(c);
+      break;
+    default:
+      break;
+  }
   return c;
 }
 

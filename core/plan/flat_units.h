@@ -1,0 +1,29 @@
+#pragma once
+
+// FSDP1's units: each is one flat parameter. flat_units.cpp says how parameters lie in it.
+
+#include <string>
+
+#include "core/base/result.h"
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "core/plan/sharding.h"
+
+namespace fsdp {
+
+/// Whether FSDP1's strategy for a plan frees units below the root after their forward: FULL_SHARD and HYBRID_SHARD do,
+/// SHARD_GRAD_OP and _HYBRID_SHARD_ZERO2 do not. What NO_SHARD has there is nothing.
+bool reshards_after_forward(const Plan& plan);
+
+/// What a plan asks for and FSDP1 has no words for: several modules in a unit, settings that differ between units, a
+/// smaller group, CPU offload (not predicted), FSDP2's prefetches, output_dtype.
+Errors check_flat_plan(const Plan& plan);
+
+/// Lays the parameters of a unit out in its flat parameter, and counts its elements. REQUIRES: its parameters and
+/// dtypes are there. Errors: parameters that one flat parameter cannot hold.
+Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const Model& model, const std::string& where);
+
+/// What of the units' passes is not predicted. REQUIRES: the passes of all units are known.
+Errors check_flat_units(const Layout& layout, const Plan& plan, const ModelIndex& index);
+
+}  // namespace fsdp

@@ -1,0 +1,425 @@
+// The order of events of one training step under PyTorch FSDP1 (FullyShardedDataParallel).
+//
+// Forward: a unit is gathered and waited for when its module is entered, unless it was prefetched or kept, and freed
+// when it is left: all but the root under FULL_SHARD, none under SHARD_GRAD_OP. With forward_prefetch the unit that is
+// entered next for the first time is gathered then, too.
+//
+// Backward: a hook on the outputs of a unit gathers it and waits for it, and with BACKWARD_PRE starts the gather of the
+// unit that was left one earlier. Its gradients meet in the node that split its flat parameter into views: they become
+// one flat gradient when all that was run behind the split has had its backward. With that a hook frees the unit,
+// starts the gather of the next one (BACKWARD_POST), and reduces:
+//
+//   FlattenGrads, Reshard, [Unshard of the next], ReduceGrads
+//
+// The views are made where the unit is gathered for its forward. So forward_prefetch moves a reduction behind the
+// backward of the unit that was entered one earlier.
+//
+// A module that is called several times has views, and a flat gradient, for each pass; the hook runs behind the last.
+// A frozen unit is freed when the gradients of all its arguments are there. What is left is freed at the end.
+//
+// no_sync() keeps flat gradients unsharded; FULL_SHARD frees parameters then, too, and SHARD_GRAD_OP does not, so that
+// the next forward gathers nothing. NO_SHARD gathers nothing, but makes its parameters in param_dtype in front of each
+// pass and drops them behind it: as Unshard and Reshard, here.
+//
+// Sources: torch/distributed/fsdp/_runtime_utils.py, _exec_order_utils.py, _flat_param.py
+// (_use_unsharded_flat_param), torch 2.11.
+//
+// Not modeled: a forward without gradients in between.
+
+#include <algorithm>
+
+#include "core/plan/flat_units.h"
+#include "core/plan/schedule.h"
+
+namespace fsdp {
+
+namespace {
+
+class Fsdp1Lowering {
+ public:
+  Fsdp1Lowering(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step)
+      : index_(index),
+        plan_(plan),
+        layout_(layout),
+        is_first_step_(is_first_step),
+        frees_after_forward_(reshards_after_forward(plan)) {
+    units_.resize(layout.units.size());
+    for (std::size_t u = 0; u < layout.units.size(); ++u) {
+      if (layout.units[u].is_root) root_ = static_cast<int>(u);
+      if (is_frozen(layout.units[u])) units_[u].free_at = maker_of_arguments(layout.units[u]);
+    }
+    find_boundaries();
+  }
+
+  Schedule run() {
+    for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
+      micro_batch_ = static_cast<int>(m);
+      sync_ = m + 1 == plan_.accumulation || plan_.sync_every_micro_batch;
+      phase_ = StepPhase::Forward;
+      emit({.kind = InstructionKind::LoadInputs});
+      forward();
+      phase_ = StepPhase::Backward;
+      backward();
+    }
+    phase_ = StepPhase::Optimizer;
+    if (plan_.optimizer.clip_grad_norm) {
+      emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false});
+    }
+    emit({.kind = InstructionKind::OptimizerStep});
+    emit({.kind = InstructionKind::ZeroGrad});
+    return std::move(schedule_);
+  }
+
+ private:
+  struct Boundary {
+    int position = 0;
+    int unit = 0;
+    int window = 0;
+  };
+
+  struct UnitState {
+    bool gathering = false;
+    bool unsharded = false;
+    bool prefetched = false;
+    bool needs_forward = false;   // Not entered yet in this forward.
+    bool needs_backward = false;  // Its pre-backward hook is still to come.
+    bool ran_pre_backward = false;
+    bool is_freed = false;       // In this backward.
+    int post_forward_index = 0;  // 0 counts as none (ExecOrderData.record_post_forward).
+    bool has_index = false;
+    int passes_left = 0;  // That have gradients for its flat parameter.
+    int free_at = -1;     // Frozen: the gradients of its arguments are there when this op's backward begins.
+  };
+
+  // Views of one pass: their node in the graph is older than whatever ran behind `position`.
+  struct Split {
+    int position = 0;
+    int unit = 0;
+    int window = 0;
+  };
+
+  void emit(Instruction instruction) {
+    instruction.phase = phase_;
+    instruction.micro_batch = micro_batch_;
+    schedule_.instructions.push_back(instruction);
+  }
+  void emit(InstructionKind kind, int unit) { emit({.kind = kind, .unit = unit}); }
+
+  bool has_parameters(int unit) const { return !layout_.units[unit].parameters.empty(); }
+  bool is_trained(int unit) const { return layout_.units[unit].reduced_true_elements > 0; }
+  bool is_frozen(const ShardedUnit& unit) const {
+    return !unit.parameters.empty() && !index_.model->parameters[unit.parameters.front().parameter].trainable;
+  }
+  bool is_sharded() const { return layout_.mesh.shard > 1; }
+
+  // Outer units are entered before and left after the units inside them.
+  void find_boundaries() {
+    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
+      const auto& windows = layout_.units[u].windows;
+      for (std::size_t w = 0; w < windows.size(); ++w) {
+        const int unit = static_cast<int>(u);
+        const int window = static_cast<int>(w);
+        begins_.push_back({windows[w].begin, unit, window});
+        ends_.push_back({windows[w].end, unit, window});
+        if (windows[w].pre_backward >= 0) pre_backwards_.push_back({windows[w].pre_backward, unit, window});
+      }
+    }
+    const auto length = [&](const Boundary& b) {
+      const Window& window = layout_.units[b.unit].windows[b.window];
+      return window.end - window.begin;
+    };
+    const auto outer_first = [&](const Boundary& a, const Boundary& b) {
+      return a.position != b.position ? a.position < b.position : length(a) > length(b);
+    };
+    const auto inner_first = [&](const Boundary& a, const Boundary& b) {
+      return a.position != b.position ? a.position < b.position : length(a) < length(b);
+    };
+    std::stable_sort(begins_.begin(), begins_.end(), outer_first);
+    std::stable_sort(ends_.begin(), ends_.end(), inner_first);
+    // Hooks on one tensor run in the order in which they were registered, which is that of post-forward hooks. The list
+    // is walked from its end.
+    std::stable_sort(pre_backwards_.begin(), pre_backwards_.end(), outer_first);
+    for (const Boundary& begin : begins_) {
+      const bool is_new = std::find(forward_order_.begin(), forward_order_.end(), begin.unit) == forward_order_.end();
+      if (is_new && has_parameters(begin.unit)) forward_order_.push_back(begin.unit);
+    }
+  }
+
+  // The earliest op in whose backward the gradient of an argument of the unit's first pass is used; -1: none is.
+  int maker_of_arguments(const ShardedUnit& unit) const {
+    if (unit.windows.empty()) return -1;
+    const Window& window = unit.windows.front();
+    int earliest = -1;
+    for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
+      const Call& call = index_.model->calls[c];
+      const Block& block = index_.model->blocks[call.block];
+      for (int o = 0; o < static_cast<int>(block.ops.size()); ++o) {
+        const int position = index_.call_begin[c] + o;
+        if (position < window.begin || position >= window.end) continue;
+        for (const int value : block.ops[o].inputs) {
+          const bool flows = index_.flow.requires_grad[c][value] && index_.flow.reaches_loss[c][value];
+          const int maker = flows ? maker_of(static_cast<int>(c), value) : -1;
+          if (maker >= 0 && maker < window.begin) earliest = earliest < 0 ? maker : std::min(earliest, maker);
+        }
+      }
+    }
+    return earliest;
+  }
+
+  // The position of the op that makes a value of a block; -1: none does.
+  int maker_of(int call, int value) const {
+    const Model& model = *index_.model;
+    const Block& block = model.blocks[model.calls[call].block];
+    for (std::size_t o = 0; o < block.ops.size(); ++o) {
+      const std::vector<int>& outputs = block.ops[o].outputs;
+      if (std::find(outputs.begin(), outputs.end(), value) != outputs.end())
+        return index_.call_begin[call] + static_cast<int>(o);
+    }
+    if (value >= static_cast<int>(model.calls[call].inputs.size())) return -1;
+    const int given = model.calls[call].inputs[value];
+    for (int c = call - 1; c >= 0; --c) {
+      const std::vector<int>& outputs = model.calls[c].outputs;
+      const auto found = std::find(outputs.begin(), outputs.end(), given);
+      if (found != outputs.end())
+        return maker_of(c, model.blocks[model.calls[c].block].outputs[found - outputs.begin()]);
+    }
+    return -1;
+  }
+
+  // ---- forward -----------------------------------------------------------------------------------------------------
+
+  void forward() {
+    splits_.clear();
+    post_forward_order_.clear();
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      UnitState& unit = units_[u];
+      unit.needs_forward = true;
+      unit.needs_backward = unit.ran_pre_backward = unit.is_freed = unit.has_index = unit.prefetched = false;
+      unit.post_forward_index = unit.passes_left = 0;
+    }
+    std::size_t next_begin = 0;
+    std::size_t next_end = 0;
+    for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
+      int position = index_.call_begin[c];
+      while (position < index_.call_begin[c + 1]) {
+        leave_units(position, next_end);
+        for (; next_begin < begins_.size() && begins_[next_begin].position <= position; ++next_begin) {
+          pre_forward(begins_[next_begin]);
+        }
+        int stop = index_.call_begin[c + 1];
+        if (next_begin < begins_.size()) stop = std::min(stop, begins_[next_begin].position);
+        if (next_end < ends_.size()) stop = std::min(stop, ends_[next_end].position);
+        const int first = index_.call_begin[c];
+        emit({.kind = InstructionKind::Forward,
+              .call = static_cast<int>(c),
+              .op_begin = position - first,
+              .op_end = stop - first});
+        position = stop;
+      }
+    }
+    leave_units(index_.num_positions(), next_end);
+  }
+
+  void pre_forward(const Boundary& begin) {
+    const int unit = begin.unit;
+    if (!has_parameters(unit)) return;
+    UnitState& state = units_[unit];
+    if (!state.prefetched) gather_for_forward(unit, begin.window, begin.position);
+    state.needs_forward = false;
+    wait(unit);
+    if (!plan_.fsdp1.forward_prefetch || (is_first_step_ && micro_batch_ == 0)) return;
+    const auto self = std::find(forward_order_.begin(), forward_order_.end(), unit);
+    if (self + 1 == forward_order_.end()) return;
+    const int next = *(self + 1);
+    if (!units_[next].needs_forward || units_[next].prefetched) return;
+    gather_for_forward(next, 0, begin.position);
+    units_[next].prefetched = true;
+  }
+
+  void gather_for_forward(int unit, int window, int position) {
+    unshard(unit);
+    splits_.push_back({position, unit, window});
+    const std::vector<Window>& windows = layout_.units[unit].windows;
+    if (is_trained(unit) && !windows.empty() && windows[window].pre_backward >= 0) ++units_[unit].passes_left;
+  }
+
+  void leave_units(int position, std::size_t& next_end) {
+    for (; next_end < ends_.size() && ends_[next_end].position <= position; ++next_end) {
+      post_forward(ends_[next_end]);
+    }
+  }
+
+  void post_forward(const Boundary& end) {
+    if (has_parameters(end.unit)) {
+      UnitState& state = units_[end.unit];
+      if (!state.has_index || state.post_forward_index == 0) {
+        state.post_forward_index = static_cast<int>(post_forward_order_.size());
+        state.has_index = true;
+      }
+      post_forward_order_.push_back(end.unit);
+      reshard(end.unit, !is_sharded() || (end.unit != root_ && frees_after_forward_));
+      state.needs_backward = layout_.units[end.unit].windows[end.window].pre_backward >= 0;
+      state.ran_pre_backward = false;
+    }
+    if (end.unit == root_) emit({.kind = InstructionKind::LeaveRoot});
+  }
+
+  // ---- backward ----------------------------------------------------------------------------------------------------
+
+  void backward() {
+    std::size_t next_pre = pre_backwards_.size();
+    std::size_t next_split = splits_.size();
+    int position = index_.num_positions();
+    while (position > 0) {
+      finish_splits(position, next_split);
+      if (!index_.in_backward[position - 1]) {
+        --position;
+        continue;
+      }
+      enter_units(position - 1, next_pre);
+      free_frozen(position - 1);
+      int stop = position - 1;
+      const int call = index_.call_at(stop);
+      const int call_begin = index_.call_begin[call];
+      while (stop > call_begin && index_.in_backward[stop - 1] && !is_boundary(stop, next_pre, next_split)) --stop;
+      emit({.kind = InstructionKind::Backward,
+            .call = call,
+            .op_begin = stop - call_begin,
+            .op_end = position - call_begin});
+      position = stop;
+    }
+    finish_splits(0, next_split);
+    final_callback();
+  }
+
+  // Something happens between the ops `position` and `position - 1`.
+  bool is_boundary(int position, std::size_t next_pre, std::size_t next_split) const {
+    if (next_pre > 0 && pre_backwards_[next_pre - 1].position == position - 1) return true;
+    if (next_split > 0 && splits_[next_split - 1].position == position) return true;
+    return std::any_of(units_.begin(), units_.end(),
+                       [&](const UnitState& unit) { return unit.free_at == position - 1; });
+  }
+
+  void enter_units(int position, std::size_t& next_pre) {
+    for (; next_pre > 0 && pre_backwards_[next_pre - 1].position >= position; --next_pre) {
+      pre_backward(pre_backwards_[next_pre - 1].unit);
+    }
+  }
+
+  void pre_backward(int unit) {
+    if (!has_parameters(unit)) return;
+    UnitState& state = units_[unit];
+    if (state.ran_pre_backward) return;
+    if (state.needs_backward) {
+      if (!state.prefetched) unshard(unit);
+      wait(unit);
+    }
+    state.needs_backward = false;
+    if (plan_.fsdp1.backward_prefetch == BackwardPrefetch::Pre) prefetch_before(unit);
+    state.ran_pre_backward = true;
+  }
+
+  // The unit that was left one earlier, where its backward is still to come.
+  void prefetch_before(int unit) {
+    const UnitState& state = units_[unit];
+    if (!state.has_index || state.post_forward_index == 0) return;
+    const int target = post_forward_order_[state.post_forward_index - 1];
+    if (!units_[target].needs_backward || units_[target].prefetched) return;
+    unshard(target);
+    units_[target].prefetched = true;
+  }
+
+  // The youngest views come first.
+  void finish_splits(int position, std::size_t& next_split) {
+    for (; next_split > 0 && splits_[next_split - 1].position >= position; --next_split) {
+      const Split& split = splits_[next_split - 1];
+      const std::vector<Window>& windows = layout_.units[split.unit].windows;
+      if (!is_trained(split.unit) || windows.empty() || windows[split.window].pre_backward < 0) continue;
+      emit(InstructionKind::FlattenGrads, split.unit);
+      if (--units_[split.unit].passes_left == 0) post_backward(split.unit);
+    }
+  }
+
+  void post_backward(int unit) {
+    free_in_backward(unit);
+    emit(sync_ ? InstructionKind::ReduceGrads : InstructionKind::AccumulateGrads, unit);
+    if (!sync_) return;
+    // One rank, too, calls its all-reduce.
+    schedule_.instructions.back().calls_alone = true;
+    emit({.kind = InstructionKind::Free, .buffer = BufferKind::ReduceInput, .closes = true, .unit = unit});
+  }
+
+  void free_in_backward(int unit) {
+    reshard(unit, !is_sharded() || sync_ || frees_after_forward_);
+    units_[unit].is_freed = true;
+    if (plan_.fsdp1.backward_prefetch == BackwardPrefetch::Post) prefetch_before(unit);
+  }
+
+  void free_frozen(int position) {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (units_[u].free_at == position) free_in_backward(static_cast<int>(u));
+    }
+  }
+
+  // In the order of the modules. What is sharded already stays so.
+  void final_callback() {
+    std::vector<int> in_module_order(layout_.units.size());
+    for (std::size_t u = 0; u < in_module_order.size(); ++u) in_module_order[u] = static_cast<int>(u);
+    std::stable_sort(in_module_order.begin(), in_module_order.end(),
+                     [&](int a, int b) { return layout_.units[a].modules.front() < layout_.units[b].modules.front(); });
+    for (const int unit : in_module_order) {
+      if (!units_[unit].is_freed) reshard(unit, !is_sharded() || sync_ || frees_after_forward_);
+      units_[unit].prefetched = false;
+    }
+    emit({.kind = InstructionKind::FinishReduce});
+  }
+
+  // ---- units -------------------------------------------------------------------------------------------------------
+
+  void unshard(int unit) {
+    UnitState& state = units_[unit];
+    if (state.unsharded || state.gathering) return;
+    state.gathering = true;
+    emit(InstructionKind::Unshard, unit);
+  }
+
+  void wait(int unit) {
+    UnitState& state = units_[unit];
+    if (!state.gathering) return;
+    state.gathering = false;
+    state.unsharded = true;
+    emit(InstructionKind::WaitForUnshard, unit);
+  }
+
+  void reshard(int unit, bool frees) {
+    UnitState& state = units_[unit];
+    state.prefetched = false;
+    if (!frees || (!state.unsharded && !state.gathering)) return;
+    state.unsharded = state.gathering = false;
+    emit(InstructionKind::Reshard, unit);
+  }
+
+  const ModelIndex& index_;
+  const Plan& plan_;
+  const Layout& layout_;
+  const bool is_first_step_;  // The order of units is known from its first backward on.
+  const bool frees_after_forward_;
+  std::vector<UnitState> units_;
+  std::vector<Boundary> begins_, ends_, pre_backwards_;
+  std::vector<int> forward_order_;  // Units with parameters, each once.
+  std::vector<int> post_forward_order_;
+  std::vector<Split> splits_;  // Of this forward, in the order in which they were made.
+  Schedule schedule_;
+  StepPhase phase_ = StepPhase::Forward;
+  int root_ = 0;
+  int micro_batch_ = 0;
+  bool sync_ = true;
+};
+
+}  // namespace
+
+Schedule lower_fsdp1(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step) {
+  return Fsdp1Lowering(index, plan, layout, is_first_step).run();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,381 @@
+#pragma once
+
+// The part of the memory walk that knows FSDP1's flat parameters.
+//
+// For a unit with a flat parameter of T elements, of which a rank holds S over N ranks (p / r / o bytes per element of
+// param, reduce and original dtype):
+//
+//   Unshard       [shard cast to p S, on a stream of its own, where p != o], all-gather output p N S: that is what is
+//                 computed with; the cast goes. NO_SHARD: the cast of all, p T, if any
+//   Reshard       that goes
+//   FlattenGrads  the gradients of a pass are copied into one, p T, and go; zeros for what has none, and for padding. A
+//                 second one is added to the first, and goes with the hook. All that on the stream of the all-gather,
+//                 where the views were made: autograd runs a node's backward on the stream of its forward
+//   ReduceGrads   on the stream of the reduction: [cast r T where r != p], [padded r N S where N S != T], output r S,
+//                 [cast to o S where r != o]. NO_SHARD: the flat gradient itself, [cast r T], [cast o T]
+//   Free          of the reduction's input: the flat gradient and its copies go when the hook returns
+//   ZeroGrad      sharded gradients go; with use_orig_params when the next forward begins
+//
+// In front of the first forward, what is gathered into is made once for each unit, and emptied.
+//
+// A block that another stream has used (record_stream) is taken for free at once: what is live does not depend on it,
+// and what is reserved may be more.
+//
+// Sources: torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py, torch 2.11; for the flat gradient
+// split_with_sizes_backward (torch/csrc/autograd/FunctionsManual.cpp).
+//
+// Not modeled: gradients that are views, which a parameter of its own would have copied, and a flat one does not (a few
+// KB, of expanded parameters); that a frozen unit of several arguments holds their gradients until all are there.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "simulator/memory/memory_walk.h"
+#include "simulator/memory/memory_walk_gradients.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class FlatUnitWalk {
+ public:
+  FlatUnitWalk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads)
+      : in_(input), sink_(sink), grads_(grads), units_(input.layout->units.size()) {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (!layout().units[u].parameters.empty()) in_module_order_.push_back(static_cast<int>(u));
+    }
+    std::sort(in_module_order_.begin(), in_module_order_.end(),
+              [&](int a, int b) { return layout().units[a].modules.front() < layout().units[b].modules.front(); });
+  }
+
+  /// Each unit's parameters come into being, are copied into a flat one, and cut.
+  void initialize() {
+    std::vector<bool> is_made(in_.index->model->buffers.size(), false);
+    if (in_.plan->initialization == Initialization::Device) {
+      for (std::size_t b = 0; b < is_made.size(); ++b) make_buffer(static_cast<int>(b), is_made);
+      for (std::size_t p = 0; p < layout().unit_of_parameter.size(); ++p) make_original(static_cast<int>(p));
+    }
+    for (std::size_t u = 0; u < units_.size(); ++u) make_flat(static_cast<int>(u), is_made);
+  }
+
+  /// A forward begins: gradients that were set to none are found to be.
+  void enter_forward() {
+    if (std::exchange(has_zeroed_, false)) drop_sharded_grads();
+    if (std::exchange(has_begun_, true) || in_.limits.num_sms == 0) return;
+    for (const int u : in_module_order_) {
+      const ShardedUnit& unit = layout().units[u];
+      if (is_cast(unit)) touch(UnitTensor::Cast, u, unit.shard_elements * size(unit.param_dtype));
+      if (!is_sharded()) continue;
+      touch(UnitTensor::AllGather, u, unit.full_elements * size(unit.param_dtype));
+      if (is_cast(unit)) touch(UnitTensor::AllGather, u, unit.full_elements * size(unit.original_dtype));
+    }
+  }
+
+  void unshard(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    const int cast = id(UnitTensor::Cast, step.unit);
+    if (is_cast(unit)) {
+      sink_.alloc(cast, unit.shard_elements * size(unit.param_dtype), MemoryStream::Cast,
+                  is_sharded() ? MemoryCategory::AllGather : MemoryCategory::UnshardedParam);
+    }
+    if (is_sharded()) {
+      sink_.alloc(id(UnitTensor::AllGather, step.unit), unit.full_elements * size(unit.param_dtype),
+                  MemoryStream::AllGatherCopyIn, MemoryCategory::UnshardedParam);
+    }
+    sink_.collective();
+    if (is_sharded() && is_cast(unit)) sink_.free(cast);
+  }
+
+  void reshard(const Instruction& step) {
+    if (is_sharded()) return sink_.free(id(UnitTensor::AllGather, step.unit));
+    if (is_cast(unit_of(step))) sink_.free(id(UnitTensor::Cast, step.unit));
+  }
+
+  void flatten(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    UnitState& state = units_[step.unit];
+    const std::int64_t item = size(unit.param_dtype);
+    const std::vector<std::pair<int, std::int64_t>> zeros = zeros_of(step.unit);
+    for (const auto& [zero, elements] : zeros) {
+      sink_.alloc(zero, elements * item, MemoryStream::AllGatherCopyIn, MemoryCategory::Temp);
+    }
+    const bool is_first = state.flat < 0;
+    const int made = id(is_first ? UnitTensor::FlatGrad : UnitTensor::NewFlatGrad, step.unit);
+    sink_.alloc(made, unit.true_elements * item, MemoryStream::AllGatherCopyIn, MemoryCategory::UnshardedGrad);
+    for (const auto& [zero, elements] : zeros) sink_.free(zero);
+    for (const ShardedParameter& p : unit.parameters) grads_.drop(p.parameter);
+    if (is_first) {
+      state.flat = made;
+      state.dtype = unit.param_dtype;
+    } else {
+      // Added in place. A pass before this one is done with; a hook holds what it was called with.
+      if (state.added >= 0) sink_.free(state.added);
+      state.added = made;
+    }
+  }
+
+  void accumulate(const Instruction& step) {
+    UnitState& state = units_[step.unit];
+    if (state.added < 0 && layout().flat == FlatParameters::Views) make_placeholders(unit_of(step));
+    drop_added(state);
+  }
+
+  void reduce(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    UnitState& state = units_[step.unit];
+    state.input = state.flat;
+    if (state.dtype != unit.reduce_dtype) {
+      state.input = id(UnitTensor::CastFlatGrad, step.unit);
+      sink_.alloc(state.input, unit.true_elements * size(unit.reduce_dtype), MemoryStream::ReduceScatter,
+                  MemoryCategory::ReduceScatter);
+    }
+    is_sharded() ? scatter(step) : reduce_whole(step);
+  }
+
+  /// The hook of a reduction returns.
+  void free(const Instruction& step) {
+    UnitState& state = units_[step.unit];
+    if (state.held >= 0) sink_.free(state.held);
+    if (state.input >= 0 && state.input != state.flat) sink_.free(state.input);
+    drop_added(state);
+    if (state.flat >= 0 && !state.is_grad) sink_.free(state.flat);
+    if (!state.is_grad) state.flat = -1;
+    state.held = state.input = -1;
+  }
+
+  void zero_grad() {
+    if (layout().flat == FlatParameters::Views) {
+      has_zeroed_ = true;
+    } else {
+      drop_sharded_grads();
+    }
+  }
+
+ private:
+  struct UnitState {
+    int flat = -1;         // The unsharded gradient, as a number of MemoryIds,
+    Dtype dtype{};         // and its dtype.
+    int added = -1;        // What was added to it, until a hook returns.
+    int input = -1;        // Of the reduction: the flat gradient or a copy.
+    int held = -1;         // The same, padded, or what was there before: until the hook returns.
+    bool is_grad = false;  // NO_SHARD: `flat` is .grad between steps.
+    bool has_sharded_grad = false;
+  };
+
+  const Layout& layout() const { return *in_.layout; }
+  const ShardedUnit& unit_of(const Instruction& step) const { return layout().units[step.unit]; }
+  bool is_sharded() const { return layout().mesh.shard > 1; }
+  static bool is_cast(const ShardedUnit& unit) { return unit.param_dtype != unit.original_dtype; }
+  static std::int64_t size(Dtype dtype) { return size_of(dtype).count(); }
+  int id(UnitTensor what, int unit) const { return in_.ids->of(what, unit); }
+
+  void alloc_temp(int tensor, std::int64_t bytes) {
+    sink_.alloc(tensor, bytes, MemoryStream::Compute, MemoryCategory::Temp);
+  }
+  void touch(UnitTensor what, int unit, std::int64_t bytes) {
+    alloc_temp(id(what, unit), bytes);
+    sink_.free(id(what, unit));
+  }
+
+  void drop_added(UnitState& state) {
+    if (state.added >= 0) sink_.free(state.added);
+    state.added = -1;
+  }
+
+  // Views of an unsharded gradient that fit no parameter take the place of what has its shape.
+  void make_placeholders(const ShardedUnit& unit) {
+    for (const ShardedParameter& p : unit.parameters) {
+      const bool has_shape = p.local_elements == p.elements &&
+                             (!is_sharded() || in_.index->model->parameters[p.parameter].shape.size() == 1);
+      if (p.local_elements == 0 || (has_shape && !is_cast(unit))) continue;
+      const int placeholder = in_.ids->of(ParameterTensor::MissingGrad, p.parameter);
+      sink_.alloc(placeholder, p.local_elements * size(unit.original_dtype), MemoryStream::AllGatherCopyIn,
+                  MemoryCategory::Temp);
+      sink_.free(placeholder);
+    }
+  }
+
+  // Parts of a flat gradient that no op has made, with their elements, in its order.
+  std::vector<std::pair<int, std::int64_t>> zeros_of(int u) const {
+    const ShardedUnit& unit = layout().units[u];
+    std::vector<std::pair<int, std::int64_t>> zeros;
+    std::int64_t end = 0;
+    for (const ShardedParameter& p : unit.parameters) {
+      if (p.flat_begin > end) {
+        zeros.emplace_back(in_.ids->of(ParameterTensor::GradPadding, p.parameter), p.flat_begin - end);
+      }
+      if (!grads_.has_any(p.parameter)) {
+        zeros.emplace_back(in_.ids->of(ParameterTensor::MissingGrad, p.parameter), p.elements);
+      }
+      end = p.flat_begin + p.elements;
+    }
+    if (unit.true_elements > end) zeros.emplace_back(id(UnitTensor::FlatGradTail, u), unit.true_elements - end);
+    return zeros;
+  }
+
+  void scatter(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    UnitState& state = units_[step.unit];
+    const bool casts = unit.reduce_dtype != unit.original_dtype;
+    const bool hybrid = layout().mesh.replicate > 1;
+    if (unit.reduced_full_elements != unit.true_elements) {
+      state.held = id(UnitTensor::ReduceScatterInput, step.unit);
+      sink_.alloc(state.held, unit.reduced_full_elements * size(unit.reduce_dtype), MemoryStream::ReduceScatter,
+                  MemoryCategory::ReduceScatter);
+    }
+    const int grad = id(state.has_sharded_grad ? UnitTensor::NewShardedGrad : UnitTensor::ShardedGrad, step.unit);
+    const int output = casts ? id(UnitTensor::ReduceScatterOutput, step.unit) : grad;
+    sink_.alloc(output, unit.reduced_shard_elements * size(unit.reduce_dtype), MemoryStream::ReduceScatter,
+                casts || state.has_sharded_grad ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
+    sink_.collective();
+    if (hybrid) sink_.collective();
+    if (casts) {
+      sink_.alloc(grad, unit.reduced_shard_elements * size(unit.original_dtype),
+                  hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter, MemoryCategory::ShardedGrad);
+      sink_.free(output);
+    }
+    if (state.has_sharded_grad) sink_.free(grad);
+    state.has_sharded_grad = true;
+  }
+
+  // What is reduced is the gradient, which keeps its place until it is set to none.
+  void reduce_whole(const Instruction& step) {
+    const ShardedUnit& unit = unit_of(step);
+    UnitState& state = units_[step.unit];
+    sink_.collective();
+    const bool casts = unit.reduce_dtype != unit.original_dtype;
+    // An earlier micro-batch's is there until the hook returns.
+    const int first = id(UnitTensor::ShardedGrad, step.unit);
+    const int grad = state.flat == first ? id(UnitTensor::NewShardedGrad, step.unit) : first;
+    if (casts) {
+      sink_.alloc(grad, unit.true_elements * size(unit.original_dtype), MemoryStream::ReduceScatter,
+                  MemoryCategory::ShardedGrad);
+    }
+    const int result = casts ? grad : state.input;
+    if (result != state.flat) {
+      if (state.input != state.flat && state.input != result) sink_.free(state.input);
+      state.held = state.flat;
+    }
+    state.flat = result;
+    state.input = result;
+    state.dtype = unit.original_dtype;
+    state.is_grad = true;
+  }
+
+  void drop_sharded_grads() {
+    for (const int u : in_module_order_) {
+      UnitState& state = units_[u];
+      if (state.has_sharded_grad) sink_.free(id(UnitTensor::ShardedGrad, u));
+      if (state.is_grad && state.flat >= 0) sink_.free(state.flat);
+      if (state.is_grad) state.flat = -1;
+      state.has_sharded_grad = state.is_grad = false;
+    }
+  }
+
+  // ---- initialization ----------------------------------------------------------------------------------------------
+
+  void make_original(int p) {
+    const Parameter& parameter = in_.index->model->parameters[p];
+    sink_.alloc(in_.ids->of(ParameterTensor::Full, p),
+                num_elements(parameter.shape) * size(layout().parameter_dtype[p]), MemoryStream::Compute,
+                MemoryCategory::ShardedParam);
+  }
+
+  void make_buffer(int b, std::vector<bool>& is_made) {
+    if (is_made[b]) return;
+    is_made[b] = true;
+    const Buffer& buffer = in_.index->model->buffers[b];
+    sink_.alloc(in_.ids->buffer(b), num_elements(buffer.shape) * size(buffer.dtype), MemoryStream::Compute,
+                MemoryCategory::Buffer);
+  }
+
+  // Modules below the unit's that no unit before has, level by level. On the meta device a module's buffers come with
+  // its parameters; those that are moved come behind all parameters.
+  void make_originals(int u, std::vector<bool>& is_made) {
+    const Model& model = *in_.index->model;
+    const bool is_moved = in_.plan->initialization == Initialization::Cpu;
+    std::vector<int> modules = layout().units[u].modules;
+    std::vector<bool> is_made_parameter(model.parameters.size(), false);
+    for (std::size_t i = 0; i < modules.size(); ++i) {
+      const int module = modules[i];
+      for (const int p : model.modules[module].parameters) {
+        if (layout().unit_of_parameter[p] != u || is_made_parameter[p]) continue;
+        is_made_parameter[p] = true;
+        make_original(p);
+      }
+      if (!is_moved) make_buffers(module, is_made);
+      for (const int child : model.modules[module].children) {
+        if (!is_another_unit(child, u)) modules.push_back(child);
+      }
+    }
+    if (!is_moved) return;
+    for (const int module : modules) make_buffers(module, is_made);
+  }
+
+  bool is_another_unit(int module, int u) const {
+    for (std::size_t other = 0; other < units_.size(); ++other) {
+      if (static_cast<int>(other) != u && layout().units[other].modules.front() == module) return true;
+    }
+    return false;
+  }
+
+  void make_buffers(int module, std::vector<bool>& is_made) {
+    for (const int b : in_.index->buffers[module]) make_buffer(b, is_made);
+  }
+
+  void make_flat(int u, std::vector<bool>& is_made) {
+    const ShardedUnit& unit = layout().units[u];
+    if (in_.plan->initialization != Initialization::Device) make_originals(u, is_made);
+    if (unit.parameters.empty()) return;
+    const std::int64_t item = size(unit.original_dtype);
+    const int shard = id(UnitTensor::FlatShard, u);
+    const int full = is_sharded() ? id(UnitTensor::FlatFull, u) : shard;
+    const std::vector<std::pair<int, std::int64_t>> zeros = paddings_of(u);
+    for (const auto& [zero, elements] : zeros) alloc_temp(zero, elements * item);
+    sink_.alloc(full, unit.true_elements * item, MemoryStream::Compute, MemoryCategory::ShardedParam);
+    for (const auto& [zero, elements] : zeros) sink_.free(zero);
+    if (is_sharded()) {
+      cut(u);
+      sink_.free(full);
+    }
+    for (const ShardedParameter& p : unit.parameters) sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
+  }
+
+  // A rank whose part ends early copies it, and pads the copy.
+  void cut(int u) {
+    const ShardedUnit& unit = layout().units[u];
+    const std::int64_t item = size(unit.original_dtype);
+    const std::int64_t own =
+        std::clamp<std::int64_t>(unit.true_elements - layout().rank * unit.shard_elements, 0, unit.shard_elements);
+    const int part = id(UnitTensor::FlatPadded, u);
+    if (own < unit.shard_elements && own > 0) alloc_temp(part, own * item);
+    sink_.alloc(id(UnitTensor::FlatShard, u), unit.shard_elements * item, MemoryStream::Compute,
+                MemoryCategory::ShardedParam);
+    if (own < unit.shard_elements && own > 0) sink_.free(part);
+  }
+
+  std::vector<std::pair<int, std::int64_t>> paddings_of(int u) const {
+    std::vector<std::pair<int, std::int64_t>> paddings;
+    const ShardedUnit& unit = layout().units[u];
+    std::int64_t end = 0;
+    for (const ShardedParameter& p : unit.parameters) {
+      if (p.flat_begin > end) {
+        paddings.emplace_back(in_.ids->of(ParameterTensor::GradPadding, p.parameter), p.flat_begin - end);
+      }
+      end = p.flat_begin + p.elements;
+    }
+    if (unit.true_elements > end) paddings.emplace_back(id(UnitTensor::FlatGradTail, u), unit.true_elements - end);
+    return paddings;
+  }
+
+  const WalkInput& in_;
+  Sink& sink_;
+  GradientWalk<Sink>& grads_;
+  std::vector<UnitState> units_;
+  std::vector<int> in_module_order_;  // Units with parameters.
+  bool has_zeroed_ = false;
+  bool has_begun_ = false;
+};
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,121 @@
+"""Plans that plan_runner_test.py trains with FSDP1 (FullyShardedDataParallel). A freed block that another stream has used
+is free at once there (record_stream), which is what a prediction has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plan_cases import MIXED, Case, checkpointed
+
+GPT2 = "transformer.h.{0..%d}"
+VIT = "encoder.layers.encoder_layer_{0..%d}"
+FP32 = {"parameter_dtype": "float32"}
+
+
+def plan(*parts: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """Members of a plan; `options` are those of FSDP1."""
+    merged: dict[str, Any] = {"runtime": {"name": "pytorch-fsdp1"}, "fsdp1": options}
+    for part in parts:
+        merged.update(part)
+    return merged
+
+
+def rows(blocks: str, layers: int, reshard: bool = True) -> list[dict[str, Any]]:
+    return [{"modules": [blocks % (layers - 1)], "modules_per_unit": 1, "reshard_after_forward": reshard},
+            {"modules": [""]}]
+
+
+LLAMA = "model.layers.{0..%d}"
+CLIP = {"optimizer": {"clip_grad_norm": 1.0}}
+SMALL = {"batch": 1, "seq": 256}
+
+FSDP1_CASES = [
+    Case("fsdp1_full_shard", "gpt2", 4, plan(FP32, CLIP), SMALL, blocks=GPT2),
+    Case("fsdp1_mixed", "qwen3_0_6b", 4, plan(MIXED, CLIP), SMALL),
+    # 7 ranks: nothing divides, so that shards and the reduction's input are padded. The last rank pads its shard.
+    Case("fsdp1_odd", "gpt2", 7, plan(MIXED), SMALL, rank=6, blocks=GPT2),
+    Case("fsdp1_orig_params_tied", "qwen3_0_6b", 4, plan(FP32, use_orig_params=True), SMALL),
+    Case("fsdp1_shard_grad_op", "qwen3_0_6b", 4, plan(MIXED), SMALL, units=rows(LLAMA, 3, False)),
+    Case("fsdp1_no_sync_orig_params", "gpt2", 4,
+         plan(MIXED, {"accumulation": 3, "sync_every_micro_batch": False}, use_orig_params=True), SMALL, blocks=GPT2),
+    Case("fsdp1_no_shard", "gpt2", 1, plan(MIXED, CLIP), SMALL, replicate=2, blocks=GPT2),
+    Case("fsdp1_no_shard_no_sync_orig", "vit_b_16", 1,
+         plan(MIXED, {"accumulation": 2, "sync_every_micro_batch": False}, use_orig_params=True), {"batch": 4},
+         replicate=3, blocks=VIT),
+    Case("fsdp1_one_gpu", "gpt2", 1, plan(FP32, CLIP), SMALL, blocks=GPT2),
+    Case("fsdp1_hybrid", "qwen3_0_6b", 2, plan(MIXED, CLIP), SMALL, replicate=4, rank=5),
+    Case("fsdp1_forward_prefetch", "gpt2", 4, plan(MIXED, forward_prefetch=True), SMALL, layers=5, blocks=GPT2),
+    Case("fsdp1_checkpoint", "qwen3_0_6b", 4, plan(MIXED, {"activation_checkpointing": checkpointed("full")}),
+         {"batch": 1, "seq": 1024}),
+    Case("fsdp1_checkpoint_selective", "llama3_2_1b", 4,
+         plan(MIXED, {"activation_checkpointing": checkpointed("selective"),
+                      "runtime": {"name": "pytorch-fsdp1", "flavor": "torchtitan"}}), {"batch": 1, "seq": 512}),
+    # The first block has no argument that needs a gradient; the embeddings have no backward.
+    Case("fsdp1_frozen", "qwen3_0_6b", 4, plan(MIXED, CLIP), SMALL,
+         frozen=["model.layers.1.*", "model.embed_tokens.*", "model.norm.*"]),
+    Case("fsdp1_frozen_prefix", "llama2_7b", 4, plan(MIXED), SMALL,
+         units=[{"modules": ["model.embed_tokens"]}, {"modules": [LLAMA % 2], "modules_per_unit": 1},
+                {"modules": ["model.norm"]}, {"modules": ["lm_head"]}, {"modules": [""]}],
+         frozen=["model.embed_tokens.*", "model.layers.0.*"]),
+    Case("fsdp1_bf16_sgd", "vit_b_16", 2,
+         plan({"parameter_dtype": "bfloat16",
+               "optimizer": {"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0, "implementation": "fused"}}),
+         {"batch": 4}, blocks=VIT),
+    Case("fsdp1_reduce_in_bf16", "gpt2", 4,
+         plan({"parameter_dtype": "float32",
+               "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": None}, "initialization": "cpu"}),
+         SMALL, blocks=GPT2),
+    Case("fsdp1_root_alone", "gpt2", 2,
+         plan(FP32, {"initialization": "device", "accumulation": 2, "sync_every_micro_batch": False}), SMALL,
+         units=[{"modules": [""]}]),
+    # A decoder whose layers read what the encoder made. A frozen one is freed when the gradients of all its arguments are
+    # there; the hook holds those that came first until then, which is not predicted.
+    Case("fsdp1_t5", "t5_3b", 8, plan(MIXED, CLIP), {"batch": 1}, layers=2,
+         units=[{"modules": ["encoder.block.{0..1}"], "modules_per_unit": 1},
+                {"modules": ["decoder.block.{0..1}"], "modules_per_unit": 1}, {"modules": [""]}],
+         frozen=["decoder.block.1.*"], requested=1e-3, allocated=1e-3),
+    # Modules that run several times in one forward, each pass with views of its own.
+    Case("fsdp1_qwen3_tts", "qwen3_tts", 4, plan(MIXED, CLIP), {"batch": 2}, layers=None,
+         units=[{"modules": ["talker.model.layers.{0..27}"], "modules_per_unit": 1},
+                {"modules": ["talker.code_predictor.model.layers.{0..4}"], "modules_per_unit": 1},
+                {"modules": ["talker.model.text_embedding"]}, {"modules": ["talker.model.codec_embedding"]},
+                {"modules": [""]}]),
+    # Convolutions and buffers.
+    Case("fsdp1_resnet", "resnet18", 2, plan(FP32), {"batch": 4}, layers=None,
+         units=[{"modules": ["layer1.0"]}, {"modules": ["layer2.0"]}, {"modules": [""]}]),
+    Case("fsdp1_experts", "mixtral_8x7b", 4, plan(MIXED), {"batch": 1, "seq": 256}, layers=2,
+         requested=3e-4, allocated=3e-4, reserved=4e-4),
+]
+
+NO_SYNC = {"accumulation": 3, "sync_every_micro_batch": False}
+TWICE = {"accumulation": 2}
+REDUCED_IN_BF16 = {"parameter_dtype": "float32", "mixed_precision": {"reduce_dtype": "bfloat16"}}
+PLAIN_SGD = {"optimizer": {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}}
+
+
+def backward_peak(name: str, *parts: dict[str, Any], shard: int = 4, replicate: int = 1, rank: int = 0,
+                  reshard: bool = True, **options: Any) -> Case:
+    """Without large logits and states the peak is in the backward of a block, or at the end of it."""
+    return Case(f"fsdp1_peak_{name}", "vit_b_16", shard, plan(PLAIN_SGD, *parts, **options), {"batch": 1},
+                replicate=replicate, rank=rank, layers=4, units=rows(VIT, 4, reshard))
+
+
+FSDP1_CASES += [
+    backward_peak("fp32", FP32),
+    backward_peak("mixed", MIXED),
+    backward_peak("odd", MIXED, shard=7, rank=6),
+    backward_peak("orig_params", MIXED, shard=7, rank=2, use_orig_params=True),
+    backward_peak("shard_grad_op", MIXED, reshard=False),
+    backward_peak("shard_grad_op_no_sync", MIXED, NO_SYNC, reshard=False),
+    backward_peak("no_sync", MIXED, NO_SYNC),
+    backward_peak("accumulate", MIXED, TWICE),
+    backward_peak("no_shard", MIXED, shard=1, replicate=4),
+    backward_peak("no_shard_accumulate", MIXED, TWICE, shard=1, replicate=4),
+    backward_peak("no_shard_no_sync", MIXED, NO_SYNC, shard=1, replicate=4),
+    backward_peak("no_shard_reduced_in_bf16", REDUCED_IN_BF16, TWICE, shard=1, replicate=4),
+    backward_peak("hybrid", MIXED, TWICE, shard=2, replicate=2),
+    backward_peak("reduced_in_bf16", REDUCED_IN_BF16, TWICE),
+    backward_peak("prefetch_post", MIXED, backward_prefetch="post"),
+    backward_peak("prefetch_none", MIXED, backward_prefetch="none"),
+    backward_peak("forward_prefetch", MIXED, forward_prefetch=True),
+]
