@@ -204,15 +204,10 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   const bool is_fsdp2 = prepared.plan.runtime.framework == Framework::Fsdp2;
   const bool is_flat = prepared.layout.flat != FlatParameters::None;
   if (is_flat && has_gpu(prepared)) {
-    Bytes gradients;
-    for (const ShardedUnit& unit : prepared.layout.units) {
-      gradients += size_of(unit.param_dtype) * unit.reduced_true_elements;
-    }
-    lines.push_back(
+    lines.emplace_back(
         "Memory that FSDP1 frees while another stream may use it (record_stream) is taken for free at once. Where the "
-        "CPU "
-        "runs far ahead the flat gradients of a whole backward can wait, " +
-        format_bytes(gradients) + ", and some units with them: fsdp-plan rehearse has both bounds.");
+        "CPU runs far ahead, more is reserved (fsdp-plan rehearse has both bounds); an allocator that finds no more "
+        "memory waits for the GPU and gets it back, which costs time.");
   }
   if (is_fsdp2 && ranks.shard == 1 && ranks.replicate > 1) {
     lines.emplace_back(
@@ -224,14 +219,14 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
         "FSDP2 on one GPU copies each unit's parameters before it runs; a script without FSDP2 does not.");
   }
   const bool has_nccl = prepared.cluster->gpu.compute_capability > 0;
-  if (!is_fsdp2 && ranks.world_size() > 1) {
+  if (prepared.layout.is_replicated && ranks.world_size() > 1) {
     lines.emplace_back(
         "DDP's first step all-reduces all gradients in one piece behind the backward; the times are those of every "
         "later "
         "step.");
   }
   if (prepared.layout.mesh.shard > 1 && has_nccl) lines.push_back(mesh.shard.provenance);
-  if (!is_fsdp2 && ranks.world_size() > 1 && has_nccl) lines.push_back(mesh.replicate.provenance);
+  if (prepared.layout.is_replicated && ranks.world_size() > 1 && has_nccl) lines.push_back(mesh.replicate.provenance);
   const std::vector<std::string>& notes = prepared.index->model->notes;
   lines.insert(lines.end(), notes.begin(), notes.end());
   return lines;
