@@ -35,6 +35,7 @@ class MemoryWalk<Sink>::Impl {
   }
   void make_states() {
     optimizer_.make_states_once();
+    buckets_.pass_first_step();
     is_first_step_ = false;
   }
 

@@ -59,6 +59,12 @@ class BucketWalk {
     if (has_views) drop_old();
   }
 
+  /// The next step is none of the first: its buckets are there.
+  void pass_first_step() {
+    has_reduced_ = true;
+    enter_forward(0);
+  }
+
   void sync_buffers() {
     std::vector<Part> parts;
     for (const Buffer& buffer : in_.index->model->buffers) {

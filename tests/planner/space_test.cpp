@@ -282,8 +282,7 @@ TEST(StrategyNames, WhatIsAskedForIsWhatIsPrinted) {
 TEST(StrategyNames, WhatIsNoStrategyHereSaysWhy) {
   Space space;
   EXPECT_EQ(to_string(apply_strategy("DDP", small_cluster(4, 1, Bytes(1 << 30)), space).error().at(0)),
-            "--strategy: DDP is not predicted: its buckets hold the gradients a second time. The nearest is NO_SHARD, "
-            "FSDP2 with a full copy of the model per GPU; add the size of the gradients.");
+            "--strategy: DDP is no strategy of FSDP. Write --runtime ddp.");
   EXPECT_EQ(to_string(apply_strategy("FULL_SHARD", small_cluster(1, 1, Bytes(1 << 30)), space).error().at(0)),
             "--strategy: FULL_SHARD needs more than one GPU. Write NO_SHARD, or leave --strategy out.");
 }
