@@ -205,7 +205,7 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
                    "Whose model code is predicted", "--flavour"},
     PlanChoiceInfo{PlanChoice::AllocConf, "--alloc-conf", "", "PYTORCH_ALLOC_CONF, such as expandable_segments:True"},
     PlanChoiceInfo{PlanChoice::Runtime, "--runtime", "fsdp2|fsdp1|ddp",
-                   "Data parallelism that is planned (default: fsdp2); all: compare all of them"},
+                   "Data parallelism that is planned: fsdp2 (default), fsdp1, ddp; all compares them"},
     PlanChoiceInfo{PlanChoice::Strategy, "--strategy",
                    "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2",
                    "Sharding strategy in FSDP1's names"},

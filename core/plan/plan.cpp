@@ -175,6 +175,23 @@ Implementations implementations_of(const Plan& plan) {
   return use;
 }
 
+namespace {
+
+// What says nothing where it stands is a mistake of whoever wrote it.
+void check_framework(const Plan& plan, Errors& errors) {
+  const Framework framework = plan.runtime.framework;
+  const auto refuse = [&](std::string_view where, Framework of) {
+    errors.push_back({std::string(where),
+                      fmt::format("These are arguments of {}, and the plan is of {}.", name_of(kFrameworkTable, of),
+                                  name_of(kFrameworkTable, framework)),
+                      "Leave them out, or write the other name in runtime/name."});
+  };
+  if (framework != Framework::Ddp && plan.ddp != DdpOptions{}) refuse("ddp", Framework::Ddp);
+  if (framework != Framework::Fsdp1 && plan.fsdp1 != Fsdp1Options{}) refuse("fsdp1", Framework::Fsdp1);
+}
+
+}  // namespace
+
 Errors check(const Plan& plan, const Model& model) {
   Errors errors;
   if (!plan.model_fingerprint.empty() && plan.model_fingerprint != fingerprint_of(model)) {
@@ -191,6 +208,7 @@ Errors check(const Plan& plan, const Model& model) {
   } else {
     errors = std::move(layout).error();
   }
+  check_framework(plan, errors);
   check_trained(model, errors);
   check_checkpointing(plan, model, index, errors);
   if (!is_flat(plan)) check_optimizer(plan.optimizer, errors);

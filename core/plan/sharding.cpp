@@ -92,6 +92,12 @@ class LayoutMaker {
       wrong("units", fmt::format("DDP wraps the whole model, and the plan has {} units.", plan_.units.size()),
             "Leave the root as the only one.");
     }
+    if (plan_.units.size() == 1 && plan_.units[0].reshard_after_forward != ReshardAfterForward{}) {
+      wrong("units/0", "DDP gathers nothing that it could reshard.", "Leave reshard_after_forward out.");
+    }
+    if (plan_.forward_prefetch != 0 || plan_.backward_prefetch != 1) {
+      wrong("prefetch", "DDP gathers nothing ahead.", "Leave forward_prefetch and backward_prefetch out.");
+    }
     if (plan_.cpu_offload) wrong("cpu_offload", "DDP offloads nothing.", "Write false.");
     const MixedPrecision& precision = plan_.mixed_precision;
     if (precision.param_dtype || precision.reduce_dtype || precision.output_dtype) {
