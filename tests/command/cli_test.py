@@ -489,6 +489,39 @@ def test_memory_that_would_do(tester):
         tester.check(is_card if "--mem" not in flags else is_size, f"{flags}: no card has {budget} bytes.")
 
 
+def test_runtimes(tester):
+    """DDP and FSDP1 in the place of FSDP2, and all of them beside each other."""
+    words = "gpt2 --gpus 2 --gpu A100-40G --batch 2 --seq 512"
+    code, out, _ = tester.run(f"{words} --precision fp32 --runtime all --json")
+    rows = {row["runtime"]: row for row in json.loads(out)["runtimes"]}
+    tester.check(code == 0 and set(rows) == {"fsdp2", "fsdp1", "ddp"}, f"Rows {sorted(rows)}.")
+    # By hand: all gradients in fp32 go around a ring of two once to be added and once to be known.
+    tester.check(rows["ddp"]["sent_per_gpu_bytes"] == 4 * 124439808, f"DDP sends {rows['ddp']['sent_per_gpu_bytes']}.")
+    tester.check(rows["fsdp1"]["device_peak_bytes"] != rows["fsdp2"]["device_peak_bytes"], "FSDP1 is FSDP2.")
+    out = tester.run(f"{words} --precision mixed --runtime fsdp2,ddp")[1]
+    tester.check("Only FSDP2 can train this as asked." in out and "DDP computes in the dtype" in out, out)
+
+    code, out, err = tester.run(f"{words} --precision fp32 --runtime ddp --accumulate 4 --gradient-sync last -o ddp.json")
+    tester.check(code == 0 and "DDP (gradient_as_bucket_view=True)" in out and "fully_shard" not in out, out + err)
+    plan = json.loads((tester.folder / "ddp.json").read_text(encoding="utf-8"))
+    tester.check(plan["runtime"]["name"] == "pytorch-ddp" and plan["mesh"] == {"replicate": 2, "shard": 1}, str(plan))
+    code, out, _ = tester.run("export ddp.json --to ddp")
+    compile(out, "ddp.py", "exec")
+    tester.check(code == 0 and "DistributedDataParallel(model, gradient_as_bucket_view=True)" in out
+                 and "with model.no_sync()" in out, out)
+    for refused in ("export ddp.json --to fsdp2", "export ddp.json --to accelerate", "execute ddp.json",
+                    f"{words} --precision fp32 --runtime dpd", f"{words} --precision mixed --runtime ddp",
+                    f"{words} --precision fp32 --runtime ddp --wrap blocks --offload yes",
+                    f"{words} --runtime fsdp1 --reshard keep-last:2", "gpt2 --gpu A100-40G --gpus 2,4 --runtime all"):
+        code, out, err = tester.run(refused)
+        tester.check(code == 2 and err.startswith("error: ") and not out, f"{refused}: {code} {out}{err}")
+    plan["mesh"] = {"replicate": 1, "shard": 2}
+    (tester.folder / "ddp.json").write_text(json.dumps(plan), encoding="utf-8")
+    code, _, err = tester.run("simulate ddp.json")
+    tester.check(code == 2 and "DDP shards nothing" in err, err)
+    (tester.folder / "ddp.json").unlink()
+
+
 def test_completions(tester):
     for shell in ("bash", "zsh", "fish"):
         code, out, _ = tester.run(f"completions {shell}")
