@@ -139,7 +139,7 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
 Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
   const std::vector<Framework> runtimes = runtimes_of(line, errors);
-  CommandLine rest = line;
+  CommandLine rest = without_lists(line);
   rest.values[static_cast<std::size_t>(Option::Runtime)].clear();
   PlanRequest request = read_choices(rest, errors);
   request.model = line.arguments.front();
