@@ -434,12 +434,13 @@ int run_rank(RunOptions options, Backend& backend) {
     if (!options.stands_in) network = std::make_unique<GlooNetwork>(*launch, options.timeout, options.reduce);
     if (network) {
       const Errors differences = check_agreement(*network, options, job);
-      if (!differences.empty()) return report_errors(differences), kExitInput;
+      if (!differences.empty()) return network->leave(), report_errors(differences), kExitInput;
       backend.meet(*network, *launch);
       if (options.on_cuda) network->begin_heartbeat(options.heartbeat);
     }
     const Result<void> trained = run_to_its_end(RunOfRank(options, rank, job, backend, network.get(), place));
     if (!trained) return report_errors(trained.error()), kExitRun;
+    if (network) network->leave();
   } catch (const CollectiveFailure& error) {
     if (error.instruction() >= 0) place.instruction = static_cast<int>(error.instruction());
     return failed(error.what());

@@ -93,6 +93,9 @@ class GlooNetwork {
   std::vector<int> ranks_that_differ(const std::string& text);
   /// Returns when all ranks have called it.
   void barrier(const std::string& name);
+  /// Returns when no rank asks this one's store for anything any more, or after some seconds. Each rank calls it last,
+  /// and uses the network no more. Never throws.
+  void leave();
   /// Makes bytes known to all ranks, and waits for those that another has made known. Throws CollectiveFailure.
   void put(const std::string& name, const std::string& bytes);
   std::string get(const std::string& name);

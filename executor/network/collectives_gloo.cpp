@@ -148,6 +148,9 @@ class GlooGroup final : public Group {
   int tag_ = 0;
 };
 
+/// How long the rank that serves the store waits for the others, which are done as well.
+constexpr std::chrono::seconds kForThoseWhoLeave{10};
+
 /// Ranks compare the text by it: what it says is nobody's business, and its length no burden.
 std::string digest_of(const std::string& text) {
   constexpr std::uint64_t kPrime = 0x100000001b3;  // FNV-1a.
@@ -247,6 +250,24 @@ void GlooNetwork::barrier(const std::string& name) {
     if (came == state_->launch.world_size) state_->store->set(key + "/all", std::string("yes"));
     state_->store->wait({key + "/all"}, state_->timeout);
   });
+}
+
+// The store ends with rank 0, and a request of a rank that is slower would fail. A set is not answered, so that nobody
+// waits for rank 0 after it.
+void GlooNetwork::leave() {
+  if (state_->heartbeat) state_->heartbeat->end();
+  const auto key = [](int rank) { return fmt::format("left/{}", rank); };
+  try {
+    if (state_->launch.rank != 0) {
+      state_->store->set(key(state_->launch.rank), std::string("yes"));
+      return;
+    }
+    std::vector<std::string> others;
+    for (int rank = 1; rank < state_->launch.world_size; ++rank) others.push_back(key(rank));
+    if (!others.empty()) state_->store->wait(others, kForThoseWhoLeave);
+  } catch (const std::exception&) {
+    // A rank that died meanwhile, or an agent's store that ended first: nothing is lost by it.
+  }
 }
 
 void GlooNetwork::put(const std::string& name, const std::string& bytes) {

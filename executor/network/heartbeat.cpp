@@ -132,6 +132,10 @@ Heartbeat::Heartbeat(c10::intrusive_ptr<c10d::Store> store, int rank, int world_
 }
 
 Heartbeat::~Heartbeat() {
+  end();
+}
+
+void Heartbeat::end() {
   std::unique_lock lock(state_->mutex);
   state_->ends = true;
   state_->wake.notify_all();

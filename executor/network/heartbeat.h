@@ -20,7 +20,6 @@ class Heartbeat {
  public:
   /// A rank that has said nothing for `patience` is lost. `store`: a connection that nobody else uses.
   Heartbeat(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size, std::chrono::milliseconds patience);
-  /// Does not wait for an answer of the store.
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -29,6 +28,8 @@ class Heartbeat {
   std::string lost() const;
   /// This rank has failed. Waits some moments until the others can hear of it.
   void say_failed(const std::string& why);
+  /// Says and hears nothing any more. Waits some moments for a request that is under way, and not for longer.
+  void end();
 
  private:
   struct State;
