@@ -103,7 +103,8 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
   if (format == ExportFormat::Fsdp2 || format == ExportFormat::Ddp) {
     const Framework asked = format == ExportFormat::Ddp ? Framework::Ddp : Framework::Fsdp2;
     const Framework planned = given.file.plan.runtime.framework;
-    if (asked != planned && planned != Framework::Fsdp1) {
+    const bool is_written = planned == Framework::Fsdp2 || planned == Framework::Ddp;
+    if (asked != planned && is_written) {
       return input_failure({{std::string(flag_of(Option::ExportTo)),
                              fmt::format("The plan is of {}.", name_of(kFrameworkTable, planned)),
                              fmt::format("Write --to {}.", name_of(kRuntimeTable, planned))}});

@@ -26,6 +26,8 @@
 // unit is counted: there are copies in param_dtype at most. Under SHARD_GRAD_OP gradients that are reduced once a step
 // keep the parameters gathered from the first micro-batch on. Making gradients one is not counted in time.
 //
+// ZeRO-1 and 2: as DDP; of the buffer for gradients nothing is counted.
+//
 // Both bounds are of one corner of a box: time falls with the units that stay unsharded and rises with the blocks that
 // are checkpointed, memory does the opposite. Where keys and values are cached in training, the first checkpointed
 // block turns that off for all of them, and takes the copies off the step: plans without a checkpointed block are boxes
@@ -36,6 +38,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "core/plan/zero_partition.h"
 #include "simulator/memory/device_terms.h"
 #include "simulator/prepared/prediction.h"
 #include "simulator/time/plan_times.h"
@@ -196,7 +199,9 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   }
   if (least_reduce != Seconds::max()) sums.last_reduce = least_reduce;
   if (layout.is_replicated) set_bucket_times(layout, plan, mesh, costs, sums);
-  sums.optimizer = simulator::optimizer_time(layout, plan, costs) + simulator::clip_time(layout, plan, mesh, costs);
+  const simulator::ZeroTimes zero = simulator::zero_times(layout, plan, mesh, costs);
+  sums.optimizer = simulator::optimizer_time(layout, plan, costs) + simulator::clip_time(layout, plan, mesh, costs) +
+                   zero.check_overflow + zero.gather_parameters;
 }
 
 void LowerBounds::set_bucket_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
@@ -249,6 +254,16 @@ void LowerBounds::set_bucket_bytes(const Layout& layout, UnitSums& sums) const {
   std::fill(sums.accumulated_of_call.begin(), sums.accumulated_of_call.end(), 0);
 }
 
+// Beside the parameters: the rank's fp32 copy and its moments. What stage 2 keeps of earlier micro-batches is most on
+// the rank whose part more parameters reach into.
+double LowerBounds::set_zero_bytes(const Layout& layout, UnitSums& sums) const {
+  sums.root = 0;
+  sums.gradients = bytes_of(touched_elements(layout.zero, rank_that_touches_most(layout.zero)), layout.zero.dtype);
+  const double kept =
+      static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
+  return kept * static_cast<double>(layout.zero.part_elements());
+}
+
 LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   Predictor& predictor = predictor_of_(family.micro_batch);
   const Wrapping& wrapping = families_.wrappings[family.wrapping].wrapping;
@@ -287,7 +302,11 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
     }
   }
   add_accumulated(layout, sums);
-  if (layout.is_replicated) set_bucket_bytes(layout, sums);
+  if (layout.zero.ranks > 0) {
+    optimizer = set_zero_bytes(layout, sums);
+  } else if (layout.is_replicated) {
+    set_bucket_bytes(layout, sums);
+  }
   sums.states += static_cast<std::int64_t>(optimizer);
   if (family.cpu_offload) sums.states = sums.gradients = 0;
   add_times(family, plan, layout, predictor.cluster(), predictor.model(), sums);

@@ -139,6 +139,48 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   space.base.ddp.gradient_as_bucket_view = true;
 }
 
+/// DeepSpeed's ZeRO-1 and 2 know no units, cut over all ranks, and keep an fp32 copy of 16-bit parameters.
+void fix_zero(const PlanRequest& request, std::int64_t world, Space& space, Errors& errors) {
+  const PlanChoices& choices = request.choices;
+  for (const PlanChoice choice :
+       {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
+        PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch, PlanChoice::GradientSync}) {
+    const bool is_unread = std::find(request.unread.begin(), request.unread.end(), choice) != request.unread.end();
+    if (!has(choices, choice) || is_unread) continue;
+    fail(errors, choice,
+         "ZeRO-1 and 2 keep the parameters whole on each GPU, and their stage says what is reduced when.",
+         "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (choices.cpu_offload.value_or(false)) {
+    fail(errors, PlanChoice::Offload, "DeepSpeed's offload is not predicted.",
+         "Leave it out, or plan for --runtime fsdp2.");
+  }
+  if (choices.optimizer_states && *choices.optimizer_states != OptimizerStates::AsParameter) {
+    fail(errors, PlanChoice::OptimizerStatesName,
+         "ZeRO's optimizer updates one flat fp32 tensor; other states are not predicted.", "Write as_parameter.");
+  }
+  Plan& base = space.base;
+  const bool is_mixed = base.parameter_dtype == Dtype::Float32 && base.mixed_precision.param_dtype == Dtype::BFloat16;
+  const bool is_fp32 = base.parameter_dtype == Dtype::Float32 && !base.mixed_precision.param_dtype;
+  if (choices.reduce_dtype && is_mixed && *choices.reduce_dtype != Dtype::BFloat16) {
+    fail(errors, PlanChoice::ReduceDtype, "Another communication_data_type than the parameters' is not predicted.",
+         "Leave it out.");
+  } else if (!is_mixed && !is_fp32) {
+    fail(errors, PlanChoice::Precision,
+         "DeepSpeed's bf16 keeps an fp32 copy of the parameters, which is mixed precision; fp16 is not predicted.",
+         "Write mixed or fp32.");
+  }
+  // bf16.enabled: gradients are in the parameters' dtype, and reduced in it.
+  base.mixed_precision = {};
+  if (is_mixed) base.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::BFloat16};
+  base.parameter_dtype = Dtype::Float32;
+  space.shard = world;
+  space.wrap = Wrap{.blocks_per_unit = 0};
+  space.wrap_ends.reset();
+  space.cpu_offloads = {false};
+  space.sync_every_micro_batch = base.runtime.framework == Framework::Zero2;
+}
+
 constexpr auto names_batch = [](const auto& dimensions) {
   return find_dimension(dimensions, kBatchDimension) != nullptr;
 };
@@ -217,7 +259,11 @@ ResolvedRequest resolve(const PlanRequest& request, const std::string& library, 
   if (is_ddp) fix_ddp(request, resolved.space, errors);
   auto cluster = keep(resolve_machines(choices, library), errors);
   if (!cluster) return resolved;
-  if (!is_ddp) fix_mesh(request, *cluster, resolved.space, errors);
+  if (is_zero(resolved.space.base)) {
+    fix_zero(request, world_size(*cluster), resolved.space, errors);
+  } else if (!is_ddp) {
+    fix_mesh(request, *cluster, resolved.space, errors);
+  }
   resolved.cluster = *std::move(cluster);
   return resolved;
 }

@@ -216,6 +216,10 @@ std::string sharding_of(const Plan& plan, const ModelFacts& facts) {
     const std::string arguments = plan.mesh.world_size() > 1 ? ddp_arguments(plan.ddp) : "";
     return arguments.empty() ? name : fmt::format("{} ({})", name, arguments);
   }
+  if (is_zero(plan)) {
+    return fmt::format("{} (reduce_bucket_size {}{})", name, plan.zero.reduce_bucket_size,
+                       plan.zero.overlap_comm ? ", overlap_comm" : "");
+  }
   const bool is_hybrid = plan.mesh.replicate > 1 && plan.mesh.shard > 1;
   const std::string mesh = is_hybrid ? fmt::format(" {} x {}", plan.mesh.replicate, plan.mesh.shard) : "";
   return fmt::format("{}{} ({}, {})", name, mesh, wrapping_of_plan(plan, facts), short_reshard(plan));
@@ -232,7 +236,8 @@ std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::st
   if (plan.cpu_offload) parts.emplace_back("CPU offload");
   if (plan.forward_prefetch != 0) parts.push_back(fmt::format("forward prefetch {}", plan.forward_prefetch));
   if (plan.backward_prefetch != 1) parts.push_back(fmt::format("backward prefetch {}", plan.backward_prefetch));
-  if (plan.accumulation > 1 && !plan.sync_every_micro_batch) parts.emplace_back("gradients reduced once a step");
+  if (plan.accumulation > 1 && !plan.sync_every_micro_batch && !is_zero(plan))
+    parts.emplace_back("gradients reduced once a step");
   parts.push_back(precision_of(plan, facts));
   parts.push_back(optimizer_of(plan));
   return fmt::format("{}", fmt::join(parts, ", "));

@@ -9,6 +9,7 @@
 #include "planner/checkpointed_blocks.h"
 #include "planner/remedy_list.h"
 #include "planner/rewrap.h"
+#include "planner/strategy_names.h"
 #include "planner/wrapping.h"
 
 namespace fsdp::planner {
@@ -151,12 +152,13 @@ void try_fsdp2(RemedyList& list) {
   Space space = *request.space;
   space.base.runtime.framework = Framework::Fsdp2;
   space.base.ddp = {};
+  space.base.zero = {};
   space.shard.reset();
   space.wrap.reset();
   space.wrap_ends.reset();
   space.cpu_offloads = ranges.cpu_offloads;
-  list.try_search({"FSDP2 in the place of DDP", {.runtime = Framework::Fsdp2}}, request.workload, request.cluster,
-                  space);
+  list.try_search({fmt::format("FSDP2 in the place of {}", strategy_name(list.plan())), {.runtime = Framework::Fsdp2}},
+                  request.workload, request.cluster, space);
 }
 
 }  // namespace

@@ -244,6 +244,9 @@ Result<std::string> plan_code(const Plan& plan, const std::string& source) {
     errors.push_back({"/runtime/name", "Plans of FSDP1 are not written as Python.",
                       "Plan with --runtime fsdp2, which new scripts use."});
   }
+  if (is_zero(plan)) {
+    errors.push_back({"/runtime/name", "Plans of DeepSpeed are not written as Python.", "Plan with --runtime fsdp2."});
+  }
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
     if (entry.mode != CheckpointMode::Selective) continue;
     errors.push_back(

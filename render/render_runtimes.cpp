@@ -85,6 +85,10 @@ std::string_view spoken_name(Framework framework) {
       return "FSDP1";
     case Framework::Ddp:
       return "DDP";
+    case Framework::Zero1:
+      return "ZeRO-1";
+    case Framework::Zero2:
+      return "ZeRO-2";
   }
   return "";
 }

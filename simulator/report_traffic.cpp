@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/plan/ddp_buckets.h"
+#include "core/plan/zero_partition.h"
 #include "simulator/nccl/collective_cost.h"
 
 namespace fsdp::simulator {
@@ -32,7 +33,9 @@ class TrafficCounter {
       if (step.kind == InstructionKind::Unshard) gather(step);
       if (step.kind == InstructionKind::ReduceGrads) reduce(step);
       if (step.kind == InstructionKind::SyncBuffers) broadcast(step);
-      if (step.kind == InstructionKind::ReduceBucket) reduce_bucket(step);
+      if (step.kind == InstructionKind::ReduceBucket) is_zero() ? reduce_slices(step) : reduce_bucket(step);
+      if (step.kind == InstructionKind::CheckOverflow) agree(step, Dtype::UInt8, ReduceOp::Max);
+      if (step.kind == InstructionKind::GatherParameters) gather_parameters(step);
       if (step.kind == InstructionKind::ReduceUsedMap) reduce_used_map(step);
       if (step.kind == InstructionKind::ClipGradNorm) clip(step);
     }
@@ -141,6 +144,59 @@ class TrafficCounter {
                .exposed = next_exposed()});
   }
 
+  bool is_zero() const { return prepared_.layout.zero.ranks > 0; }
+
+  // ZeRO's all-reduces of what is in its buffer.
+  void reduce_slices(const Instruction& step) {
+    const GradientBucket& bucket = prepared_.layout.buckets[step.bucket];
+    Seconds exposed = next_exposed();
+    for (const ZeroReduction& sent : reductions_of(bucket, prepared_.layout, prepared_.plan)) {
+      const Bytes payload = size_of(bucket.dtype) * sent.elements;
+      add(step, {.kind = CollectiveKind::AllReduce,
+                 .unit = "",
+                 .phase = std::string(name_of(step.phase)),
+                 .dtype = bucket.dtype,
+                 .elements = sent.elements,
+                 .payload = payload,
+                 .group = MeshDimension::Shard,
+                 .group_size = prepared_.layout.mesh.shard,
+                 .reduce_op = ReduceOp::Sum,
+                 .micro_batch = step.micro_batch,
+                 .time = collective_time(mesh_.shard, CollectiveKind::AllReduce, payload),
+                 .exposed = std::exchange(exposed, Seconds(0))});
+    }
+  }
+
+  // One number that all ranks agree on.
+  void agree(const Instruction& step, Dtype dtype, ReduceOp op) {
+    add(step, {.kind = CollectiveKind::AllReduce,
+               .unit = "",
+               .phase = std::string(name_of(step.phase)),
+               .dtype = dtype,
+               .elements = 1,
+               .payload = size_of(dtype),
+               .group = MeshDimension::Shard,
+               .group_size = prepared_.layout.mesh.shard,
+               .reduce_op = op,
+               .time = collective_time(mesh_.shard, CollectiveKind::AllReduce, size_of(dtype)),
+               .exposed = Seconds(0)});
+  }
+
+  void gather_parameters(const Instruction& step) {
+    const ZeroBuffer& buffer = prepared_.layout.zero;
+    const Bytes payload = size_of(buffer.dtype) * buffer.elements;
+    add(step, {.kind = CollectiveKind::AllGather,
+               .unit = "",
+               .phase = std::string(name_of(step.phase)),
+               .dtype = buffer.dtype,
+               .elements = buffer.elements,
+               .payload = payload,
+               .group = MeshDimension::Shard,
+               .group_size = prepared_.layout.mesh.shard,
+               .time = collective_time(mesh_.shard, CollectiveKind::AllGather, payload),
+               .exposed = next_exposed()});
+  }
+
   void reduce_used_map(const Instruction& step) {
     const Bytes payload = used_map_bytes(*prepared_.index->model);
     add(step, {.kind = CollectiveKind::AllReduce,
@@ -159,6 +215,7 @@ class TrafficCounter {
 
   // Gradients that are whole on every rank have their norm there.
   void clip(const Instruction& step) {
+    if (is_zero()) return agree(step, Dtype::Float32, ReduceOp::Sum);
     const bool is_flat = prepared_.layout.flat != FlatParameters::None;
     if (prepared_.layout.is_replicated || (is_flat && prepared_.layout.mesh.shard == 1)) return;
     std::int64_t norms = 0;

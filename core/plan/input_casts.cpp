@@ -73,7 +73,8 @@ class CastCheck {
 
   void look_at(const Op& op, const Value& value, const Flowing& flowing, int position) {
     if (flowing.maker < 0 && !op.parameters.empty() && takes_one_dtype(op.kind)) {
-      const bool could_cast = plan_.mixed_precision.param_dtype && !plan_.mixed_precision.cast_forward_inputs;
+      const MixedPrecision& precision = plan_.mixed_precision;
+      const bool could_cast = precision.param_dtype && !precision.cast_forward_inputs && !is_zero(plan_);
       add({could_cast ? "mixed_precision/cast_forward_inputs" : "parameter_dtype",
            fmt::format("The input \"{}\" is {}, and PyTorch does not multiply it by parameters in {}.", value.name,
                        name_of(*flowing.dtype), name_of(activation_)),
@@ -140,6 +141,7 @@ std::vector<bool> root_arguments(const Model& model) {
 std::vector<bool> inputs_cast_by_root(const Model& model, const Plan& plan) {
   const MixedPrecision& precision = plan.mixed_precision;
   std::vector<bool> cast = root_arguments(model);
+  if (is_zero(plan)) return std::vector<bool>(cast.size(), false);  // DeepSpeed's engine hands inputs on.
   for (std::size_t i = 0; i < cast.size(); ++i) {
     const Dtype dtype = model.values[model.inputs[i]].dtype.value_or(activation_dtype(model, plan));
     cast[i] = cast[i] && precision.cast_forward_inputs && precision.param_dtype && is_floating_point(dtype) &&

@@ -135,7 +135,7 @@ bool is_root(const Unit& unit) {
 }
 
 bool is_replicated(const Plan& plan) {
-  return plan.runtime.framework == Framework::Ddp;
+  return plan.runtime.framework == Framework::Ddp || is_zero(plan);
 }
 
 std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view what) {
@@ -144,6 +144,10 @@ std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view 
       "/runtime/name",
       fmt::format("The plan is of {}, and {} FSDP2 alone.", name_of(kFrameworkTable, plan.runtime.framework), what),
       "Plan with --runtime fsdp2."};
+}
+
+bool is_zero(const Plan& plan) {
+  return plan.runtime.framework == Framework::Zero1 || plan.runtime.framework == Framework::Zero2;
 }
 
 bool is_flat(const Plan& plan) {
@@ -188,6 +192,7 @@ void check_framework(const Plan& plan, Errors& errors) {
   };
   if (framework != Framework::Ddp && plan.ddp != DdpOptions{}) refuse("ddp", Framework::Ddp);
   if (framework != Framework::Fsdp1 && plan.fsdp1 != Fsdp1Options{}) refuse("fsdp1", Framework::Fsdp1);
+  if (!is_zero(plan) && plan.zero != ZeroOptions{}) refuse("zero", Framework::Zero1);
 }
 
 }  // namespace

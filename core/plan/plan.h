@@ -140,6 +140,14 @@ struct Fsdp1Options {
   bool operator==(const Fsdp1Options&) const = default;
 };
 
+/// Keys of DeepSpeed's zero_optimization.
+struct ZeroOptions {
+  std::int64_t reduce_bucket_size = 500'000'000;  ///< Elements of the buffer in which gradients are reduced.
+  bool overlap_comm = false;                      ///< Reduced on a stream of its own, from two buffers.
+
+  bool operator==(const ZeroOptions&) const = default;
+};
+
 struct Plan {
   std::string model;              ///< Name of the model, and
   std::string model_fingerprint;  ///< what its parameters hash to: a plan for another model is refused.
@@ -166,6 +174,7 @@ struct Plan {
   Runtime runtime;
   DdpOptions ddp;      ///< Of Framework::Ddp alone.
   Fsdp1Options fsdp1;  ///< Of Framework::Fsdp1 alone.
+  ZeroOptions zero;    ///< Of Framework::Zero1 and Zero2 alone.
 
   bool operator==(const Plan&) const = default;
 };
@@ -181,6 +190,10 @@ std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view 
 
 /// Each unit is one flat parameter (FSDP1).
 bool is_flat(const Plan& plan);
+
+/// DeepSpeed's ZeRO trains the model. Of such a plan mixed_precision is bf16.enabled: parameters and gradients are in
+/// its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy.
+bool is_zero(const Plan& plan);
 
 /// Precision of activations under a plan: param_dtype, or that of the parameters.
 Dtype activation_dtype(const Model& model, const Plan& plan);

@@ -154,6 +154,14 @@ void write_fsdp1(JsonWriter& writer, const Fsdp1Options& fsdp1) {
   writer.end_object();
 }
 
+void write_zero(JsonWriter& writer, const ZeroOptions& zero) {
+  writer.key("zero");
+  writer.begin_object();
+  writer.member("reduce_bucket_size", zero.reduce_bucket_size);
+  writer.member("overlap_comm", zero.overlap_comm);
+  writer.end_object();
+}
+
 }  // namespace
 
 void write_plan_members(JsonWriter& writer, const Plan& plan) {
@@ -198,6 +206,7 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
   write_runtime(writer, plan.runtime);
   if (plan.runtime.framework == Framework::Ddp) write_ddp(writer, plan.ddp);
   if (plan.runtime.framework == Framework::Fsdp1) write_fsdp1(writer, plan.fsdp1);
+  if (is_zero(plan)) write_zero(writer, plan.zero);
 }
 
 }  // namespace fsdp

@@ -183,7 +183,9 @@ constexpr std::string_view kInitializationSentences[] = {"Built on the meta devi
 constexpr std::string_view kFrameworkSentences[] = {
     "torch.distributed.fsdp.fully_shard.",
     "FullyShardedDataParallel (FSDP1): one strategy for all units, each of one module.",
-    "DistributedDataParallel: one unit, the root, and shard 1; on one GPU the model without any wrapper."};
+    "DistributedDataParallel: one unit, the root, and shard 1; on one GPU the model without any wrapper.",
+    "DeepSpeed 0.19.8, zero_optimization.stage 1: one unit, the root, and shard over all ranks.",
+    "The same with stage 2."};
 constexpr std::string_view kRmsNormSentences[] = {"Op by op in fp32, cast back, then times the weight.",
                                                   "torch.nn.RMSNorm before 2.9.", "aten::_fused_rms_norm."};
 constexpr std::string_view kRotarySentences[] = {"x * cos + rotate_half(x) * sin, on [batch, heads, seq, dim].",
@@ -482,6 +484,13 @@ void fsdp1_fields(Fields& fields, Fsdp1Options& fsdp1) {
                   fsdp1.use_orig_params);
 }
 
+void zero_fields(Fields& fields, ZeroOptions& zero) {
+  fields.optional("reduce_bucket_size", "Elements of the buffer in which gradients are reduced.",
+                  zero.reduce_bucket_size, IntegerRange{1, std::int64_t{1} << 40});
+  fields.optional("overlap_comm", "Gradients are reduced on a stream of their own, from two buffers.",
+                  zero.overlap_comm);
+}
+
 /// How it trains.
 void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes) {
   fields.optional("parameter_dtype", "Of the sharded parameters; null: as in the spec. float32 means master weights.",
@@ -513,6 +522,8 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
                          [&](Fields& inner) { ddp_fields(inner, plan.ddp); });
   fields.optional_object("fsdp1", "Arguments of FullyShardedDataParallel, for that runtime alone.",
                          [&](Fields& inner) { fsdp1_fields(inner, plan.fsdp1); });
+  fields.optional_object("zero", "DeepSpeed's zero_optimization, for its runtimes alone.",
+                         [&](Fields& inner) { zero_fields(inner, plan.zero); });
 }
 
 }  // namespace

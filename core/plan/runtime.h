@@ -90,6 +90,8 @@ enum class Framework : std::uint8_t {
   Fsdp2,  ///< torch.distributed.fsdp.fully_shard.
   Fsdp1,  ///< torch.distributed.fsdp.FullyShardedDataParallel.
   Ddp,    ///< torch.nn.parallel.DistributedDataParallel; on one GPU the model as it is, without any wrapper.
+  Zero1,  ///< DeepSpeed with zero_optimization.stage 1: the optimizer's states are cut.
+  Zero2,  ///< The same with stage 2: the gradients, too.
 };
 
 struct Runtime {

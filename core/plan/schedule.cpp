@@ -13,9 +13,10 @@ namespace fsdp {
 namespace {
 
 constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
-    "LoadInputs",      "Unshard",     "WaitForUnshard", "LeaveRoot",     "Forward",     "Reshard",       "Backward",
-    "AccumulateGrads", "ReduceGrads", "FlattenGrads",   "FinishReduce",  "SyncBuffers", "PrepareReduce", "ReduceBucket",
-    "ReduceUsedMap",   "Free",        "ClipGradNorm",   "OptimizerStep", "ZeroGrad",
+    "LoadInputs",    "Unshard",          "WaitForUnshard", "LeaveRoot",    "Forward",       "Reshard",
+    "Backward",      "AccumulateGrads",  "ReduceGrads",    "FlattenGrads", "FinishReduce",  "SyncBuffers",
+    "PrepareReduce", "ReduceBucket",     "ReduceUsedMap",  "Free",         "CheckOverflow", "ClipGradNorm",
+    "OptimizerStep", "GatherParameters", "ZeroGrad",
 };
 
 constexpr std::array<std::string_view, kNumBufferKinds> kBufferNames = {"all-gather output", "reduce-scatter input",
@@ -128,7 +129,9 @@ class Validator {
       case InstructionKind::FinishReduce:
       case InstructionKind::SyncBuffers:
       case InstructionKind::ReduceUsedMap:
+      case InstructionKind::CheckOverflow:
       case InstructionKind::ClipGradNorm:
+      case InstructionKind::GatherParameters:
       case InstructionKind::ZeroGrad:
         return;
     }
@@ -299,6 +302,9 @@ Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) 
       return lower_fsdp1(index, plan, layout);
     case Framework::Ddp:
       return lower_ddp(index, plan, layout);
+    case Framework::Zero1:
+    case Framework::Zero2:
+      return lower_zero(index, plan, layout);
   }
   return {};
 }

@@ -31,12 +31,14 @@ enum class InstructionKind : std::uint8_t {
   FlattenGrads,     ///< FSDP1: the gradients of one pass become one flat gradient.
   FinishReduce,     ///< End of backward: wait for all reductions.
   SyncBuffers,      ///< DDP: rank 0 sends the model's buffers to all.
-  PrepareReduce,    ///< DDP, behind the forward: the gradients that come go into buckets.
-  ReduceBucket,     ///< DDP: all-reduce a bucket, which is full.
+  PrepareReduce,    ///< DDP and ZeRO, behind the forward: the gradients that come go into buckets.
+  ReduceBucket,     ///< DDP and ZeRO: all-reduce a bucket, which is full.
   ReduceUsedMap,    ///< DDP with find_unused_parameters: all-reduce which parameters were used.
   Free,             ///< Let a buffer of a unit go, after all that uses it.
-  ClipGradNorm,
+  CheckOverflow,    ///< ZeRO: whether some rank's gradients are not finite.
+  ClipGradNorm,     ///< Of ZeRO the norm alone where nothing is clipped.
   OptimizerStep,
+  GatherParameters,  ///< ZeRO-1 and 2: all-gather the parts that the ranks have updated.
   ZeroGrad,
 };
 
@@ -154,5 +156,8 @@ Schedule lower_fsdp1(const ModelIndex& index, const Plan& plan, const Layout& la
 
 /// PyTorch DDP, the same (core/plan/lower_ddp.cpp).
 Schedule lower_ddp(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+/// DeepSpeed's ZeRO-1 and 2, the same (core/plan/lower_zero.cpp).
+Schedule lower_zero(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 }  // namespace fsdp

@@ -25,6 +25,7 @@
 #include "core/base/nearest.h"
 #include "core/plan/ddp_buckets.h"
 #include "core/plan/flat_units.h"
+#include "core/plan/zero_partition.h"
 
 namespace fsdp {
 
@@ -33,7 +34,7 @@ namespace {
 class LayoutMaker {
  public:
   LayoutMaker(const ModelIndex& index, const Plan& plan, std::int64_t rank)
-      : index_(index), model_(*index.model), plan_(plan), shard_(plan.mesh.shard) {
+      : index_(index), model_(*index.model), plan_(plan), shard_(is_zero(plan) ? 1 : plan.mesh.shard) {
     layout_.mesh = plan.mesh;
     layout_.rank = rank;
     if (is_flat(plan)) layout_.flat = plan.fsdp1.use_orig_params ? FlatParameters::Views : FlatParameters::Whole;
@@ -43,6 +44,7 @@ class LayoutMaker {
     check_sizes();
     check_replicated();
     if (is_flat(plan_)) append(errors_, check_flat_plan(plan_));
+    if (is_zero(plan_)) append(errors_, check_zero_plan(plan_, model_));
     find_modules();
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     assign_parameters();
@@ -61,7 +63,12 @@ class LayoutMaker {
     if (is_flat(plan_) && errors_.empty()) append(errors_, check_flat_units(layout_, plan_, index_));
     if (!errors_.empty()) return tl::unexpected(std::move(errors_));
     layout_.is_replicated = is_replicated(plan_);
-    if (layout_.is_replicated && plan_.mesh.world_size() > 1) layout_.buckets = make_buckets(index_, plan_, layout_);
+    if (is_zero(plan_)) {
+      layout_.zero = make_zero_buffer(index_, plan_, layout_);
+      layout_.buckets = make_zero_buckets(index_, plan_, layout_);
+    } else if (layout_.is_replicated && plan_.mesh.world_size() > 1) {
+      layout_.buckets = make_buckets(index_, plan_, layout_);
+    }
     return std::move(layout_);
   }
 
@@ -83,7 +90,7 @@ class LayoutMaker {
 
   // DDP knows no units, and no mesh but the number of copies.
   void check_replicated() {
-    if (!is_replicated(plan_)) return;
+    if (plan_.runtime.framework != Framework::Ddp) return;
     if (shard_ != 1) {
       wrong("mesh", fmt::format("DDP shards nothing, and the mesh has shard groups of {}.", shard_),
             fmt::format("Write replicate {} and shard 1.", plan_.mesh.world_size()));
@@ -226,12 +233,18 @@ class LayoutMaker {
     layout_.parameter_dtype.resize(model_.parameters.size());
     for (std::size_t p = 0; p < model_.parameters.size(); ++p) {
       const Parameter& parameter = model_.parameters[p];
-      const bool retyped = plan_.parameter_dtype && parameter.trainable && is_floating_point(parameter.dtype);
-      layout_.parameter_dtype[p] = retyped ? *plan_.parameter_dtype : parameter.dtype;
+      layout_.parameter_dtype[p] = dtype_of(parameter);
     }
     for (std::size_t u = 0; u < layout_.units.size(); ++u) {
       for (const int module : layout_.units[u].modules) collect(module, static_cast<int>(u));
     }
+  }
+
+  // DeepSpeed casts frozen parameters, too.
+  Dtype dtype_of(const Parameter& parameter) const {
+    if (!is_floating_point(parameter.dtype)) return parameter.dtype;
+    if (is_zero(plan_)) return plan_.mixed_precision.param_dtype.value_or(Dtype::Float32);
+    return plan_.parameter_dtype && parameter.trainable ? *plan_.parameter_dtype : parameter.dtype;
   }
 
   void collect(int module, int u) {
@@ -416,6 +429,7 @@ Errors reshard_as(Layout& layout, const ModelIndex& index, const Plan& plan) {
 
 void see_from(Layout& layout, std::int64_t rank) {
   layout.rank = rank;
+  if (layout.is_replicated) return;
   for (ShardedUnit& unit : layout.units) {
     for (ShardedParameter& p : unit.parameters) p.local_elements = p.local_elements_of(rank);
   }
@@ -423,6 +437,14 @@ void see_from(Layout& layout, std::int64_t rank) {
 
 std::vector<std::int64_t> different_ranks(const Layout& layout) {
   std::vector<std::int64_t> ranks = {0};
+  if (layout.zero.ranks > 0) {
+    const std::int64_t most = rank_that_touches_most(layout.zero);
+    // The last one pads its part, and has one more tensor for that.
+    for (const std::int64_t rank : {most, layout.zero.ranks - 1}) {
+      if (rank > ranks.back()) ranks.push_back(rank);
+    }
+    return ranks;
+  }
   // Flat parameters are cut evenly: ranks differ by the padding between the original ones.
   if (layout.flat != FlatParameters::None) return ranks;
   for (const ShardedUnit& unit : layout.units) {

@@ -72,12 +72,13 @@ struct ShardedUnit {
   bool operator==(const ShardedUnit&) const = default;
 };
 
-/// Gradients that DDP all-reduces in one call.
+/// Gradients that DDP or ZeRO all-reduces together.
 struct GradientBucket {
   std::vector<int> parameters;  ///< In `Model::parameters`, in the order in which their gradients are ready.
   Dtype dtype = Dtype::Float32;
   std::int64_t elements = 0;
-  /// The position after whose backward the last of its gradients is ready, and those of the buckets before it.
+  /// The position after whose backward it is reduced: the last of its gradients is ready, and those of the buckets
+  /// before it; with ZeRO one more, which has no place in it.
   int ready = 0;
 
   Bytes bytes() const { return size_of(dtype) * elements; }
@@ -91,15 +92,29 @@ enum class FlatParameters : std::uint8_t {
   Views,  ///< The original parameters, as views of what of them lies in the rank's shard (use_orig_params).
 };
 
+/// Of ZeRO-1 and 2: all trained parameters one behind the other, of which each rank updates an equal part.
+struct ZeroBuffer {
+  std::vector<int> parameters;       ///< In `Model::parameters`, rising.
+  std::vector<std::int64_t> begins;  ///< [parameters + 1] Where each begins; at the end where the last one ends.
+  std::int64_t ranks = 0;            ///< 0: there is no such buffer.
+  std::int64_t elements = 0;         ///< With the padding at the end.
+  Dtype dtype = Dtype::Float32;
+
+  std::int64_t part_elements() const { return elements / ranks; }
+  bool operator==(const ZeroBuffer&) const = default;
+};
+
 struct Layout {
   Mesh mesh;
   std::int64_t rank = 0;               ///< In the shard group.
   std::vector<ShardedUnit> units;      ///< As in the plan: bottom-up, the root last.
   std::vector<int> unit_of_parameter;  ///< [num parameters] In `units`.
   std::vector<Dtype> parameter_dtype;  ///< [num parameters] Of the sharded parameter.
-  /// Of DDP, in the order of their all-reduces: those of every step but the first, which has one for each dtype.
+  /// Of DDP and ZeRO, in the order of their all-reduces: those of every step, but for DDP's first one, which has one
+  /// for each dtype.
   std::vector<GradientBucket> buckets = {};
   FlatParameters flat = FlatParameters::None;
+  ZeroBuffer zero = {};
   bool is_replicated = false;  ///< Each rank has all parameters whole: units are never gathered and never resharded.
 
   bool operator==(const Layout&) const = default;

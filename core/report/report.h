@@ -165,8 +165,9 @@ enum class ReduceOp : std::uint8_t {
   None,  ///< Nothing is reduced, or it is not known: what the stub GPU saw.
   Avg,
   Sum,  ///< Where the average could overflow it is divided before and after by FSDP2 itself.
+  Max,
 };
-/// "avg", "sum"; "" for None.
+/// "avg", "sum", "max"; "" for None.
 std::string_view name_of(ReduceOp op);
 
 struct Collective {

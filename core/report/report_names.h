@@ -43,7 +43,8 @@ inline constexpr EnumName<CollectiveKind> kCollectiveKindNames[] = {{CollectiveK
 inline constexpr EnumTable<CollectiveKind> kCollectiveKindTable{"collective", kCollectiveKindNames};
 
 /// Without None, which is left out.
-inline constexpr EnumName<ReduceOp> kReduceOpNames[] = {{ReduceOp::Avg, "avg"}, {ReduceOp::Sum, "sum"}};
+inline constexpr EnumName<ReduceOp> kReduceOpNames[] = {
+    {ReduceOp::Avg, "avg"}, {ReduceOp::Sum, "sum"}, {ReduceOp::Max, "max"}};
 inline constexpr EnumTable<ReduceOp> kReduceOpTable{"reduction", kReduceOpNames};
 
 inline constexpr EnumName<MeshDimension> kMeshDimensionNames[] = {

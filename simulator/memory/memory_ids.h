@@ -82,9 +82,30 @@ enum class SingleTensor : std::uint8_t {
   ClipZero,   ///< What FSDP1 has for the norm of no gradients, from its first clipping on.
   Broadcast,  ///< Two: flat copies of what DDP broadcasts.
   Broadcast2,
-  UsedMap,  ///< Which parameters were used, with DDP's find_unused_parameters.
+  UsedMap,   ///< Which parameters were used, with DDP's find_unused_parameters.
+  ZeroFlat,  ///< Of ZeRO-1 and 2: all trained parameters,
+  ZeroPadding,
+  ZeroMaster,  ///< the rank's part of them in fp32,
+  ZeroFirstMoment,
+  ZeroSecondMoment,
+  ZeroStepCount,
+  ZeroBucket,  ///< what gradients are reduced in,
+  ZeroOtherBucket,
+  ZeroReduced,    ///< a bucket in one piece,
+  ZeroPart,       ///< gradients that reach into the rank's part, of the first micro-batch that reduces
+  ZeroLaterPart,  ///< and of a later one,
+  ZeroEnd,        ///< zeros behind them,
+  ZeroGrad,       ///< the gradient of the rank's part, and
+  ZeroGrad32,     ///< the same in fp32,
+  ZeroNormInput,  ///< a gradient in fp64,
+  ZeroNorm,       ///< the norm of the step before,
+  ZeroNewNorm,
+  ZeroOptimizerTemp,
+  ZeroOtherOptimizerTemp,
+  ZeroLossPart,  ///< the loss over the number of micro-batches,
+  ZeroScaledLoss,
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::UsedMap) + 1;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroScaledLoss) + 1;
 
 inline constexpr int kNumGradSums = 3;
 

@@ -10,6 +10,7 @@
 #include "simulator/memory/memory_walk_flat_units.h"
 #include "simulator/memory/memory_walk_optimizer.h"
 #include "simulator/memory/memory_walk_units.h"
+#include "simulator/memory/memory_walk_zero.h"
 
 namespace fsdp::simulator {
 
@@ -23,7 +24,8 @@ class MemoryWalk<Sink>::Impl {
         flat_(in_, sink, units_.gradients()),
         calls_(in_, sink, units_),
         optimizer_(in_, sink),
-        buckets_(in_, sink) {}
+        buckets_(in_, sink),
+        zero_(in_, sink, units_.gradients()) {}
 
   void initialize() {
     if (is_flat() && in_.limits.num_sms > 0) {
@@ -31,10 +33,10 @@ class MemoryWalk<Sink>::Impl {
     } else {
       optimizer_.initialize();
     }
-    buckets_.construct();
+    zero_.is_zero() ? zero_.construct() : buckets_.construct();
   }
   void make_states() {
-    optimizer_.make_states_once();
+    zero_.is_zero() ? zero_.make_states_once() : optimizer_.make_states_once();
     buckets_.pass_first_step();
     is_first_step_ = false;
   }
@@ -101,6 +103,7 @@ class MemoryWalk<Sink>::Impl {
 
   void run(const Instruction& step) {
     if (is_flat() && run_flat(step)) return;
+    if (zero_.is_zero() && run_zero(step)) return;
     switch (step.kind) {
       case InstructionKind::LoadInputs:
         calls_.begin_micro_batch();
@@ -125,6 +128,8 @@ class MemoryWalk<Sink>::Impl {
         units_.end_backward();
         return calls_.end_backward();
       case InstructionKind::FlattenGrads:
+      case InstructionKind::CheckOverflow:
+      case InstructionKind::GatherParameters:
         return;
       case InstructionKind::SyncBuffers:
         return buckets_.sync_buffers();
@@ -176,6 +181,41 @@ class MemoryWalk<Sink>::Impl {
     }
   }
 
+  // What ZeRO does in another way, or beside the rest; false: the rest.
+  bool run_zero(const Instruction& step) {
+    switch (step.kind) {
+      case InstructionKind::PrepareReduce:
+        zero_.prepare_reduce();
+        return true;
+      case InstructionKind::Backward:
+        zero_.begin_backward();
+        return false;
+      case InstructionKind::ReduceBucket:
+        zero_.reduce(step);
+        return true;
+      case InstructionKind::FinishReduce:
+        zero_.finish_backward();
+        return false;
+      case InstructionKind::CheckOverflow:
+        zero_.check_overflow();
+        return true;
+      case InstructionKind::ClipGradNorm:
+        zero_.clip();
+        return true;
+      case InstructionKind::OptimizerStep:
+        zero_.step();
+        return true;
+      case InstructionKind::GatherParameters:
+        zero_.gather();
+        return true;
+      case InstructionKind::ZeroGrad:
+        zero_.end_step();
+        return false;
+      default:
+        return false;
+    }
+  }
+
   const WalkInput in_;
   Sink& sink_;
   UnitWalk<Sink> units_;
@@ -183,6 +223,7 @@ class MemoryWalk<Sink>::Impl {
   CallWalk<Sink> calls_;
   OptimizerWalk<Sink> optimizer_;
   BucketWalk<Sink> buckets_;
+  ZeroWalk<Sink> zero_;
   bool is_first_step_ = true;
   bool first_is_loaded_ = false;
   bool enters_forward_ = false;  // The instruction before loaded inputs.

@@ -10,6 +10,7 @@
 // (accumulate_unsharded_grad_if_needed, to_accumulated_grad_if_needed), torch 2.11.
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,13 @@ class GradientWalk {
     if (in_.plan->ddp.gradient_as_bucket_view && !in_.layout->buckets.empty()) count_uses();
   }
 
+  /// From now on called with each parameter whose gradient a backward has completed.
+  void on_complete(std::function<void(int)> hook) {
+    on_complete_ = std::move(hook);
+    count_uses();
+    uses_so_far_.assign(num_uses_.size(), 0);
+  }
+
   /// A gradient is written,
   void make(int p, std::int64_t bytes, bool is_view) {
     State& state = params_[p];
@@ -36,13 +44,16 @@ class GradientWalk {
   /// and reaches its parameter.
   void add(int p) {
     add_to_gradient(p);
+    if (num_uses_.empty() || (!goes_to_bucket_ && !on_complete_)) return;
+    if (++uses_so_far_[p] < num_uses_[p]) return;
     // A bucket has taken the complete gradient in, which is a view of it from here on.
-    if (goes_to_bucket_ && ++uses_so_far_[p] == num_uses_[p]) drop(p);
+    if (goes_to_bucket_) drop(p);
+    if (on_complete_) on_complete_(p);
   }
 
   /// DDP: gradients go into buckets until the end of the backward.
   void prepare_reduce() {
-    if (num_uses_.empty()) return;
+    if (num_uses_.empty() || on_complete_) return;
     goes_to_bucket_ = true;
     uses_so_far_.assign(num_uses_.size(), 0);
   }
@@ -81,6 +92,7 @@ class GradientWalk {
   void end_backward() {
     ++backward_;
     goes_to_bucket_ = false;
+    if (on_complete_) uses_so_far_.assign(num_uses_.size(), 0);
   }
 
  private:
@@ -177,9 +189,10 @@ class GradientWalk {
   Sink& sink_;
   std::vector<State> params_;  // [num parameters]
   int backward_ = 0;
-  std::vector<int> num_uses_;  // [num parameters] Empty: no gradient is a view of a bucket.
+  std::vector<int> num_uses_;  // [num parameters] Empty: nobody asks when a gradient is complete.
   std::vector<int> uses_so_far_;
   bool goes_to_bucket_ = false;
+  std::function<void(int)> on_complete_;
 };
 
 }  // namespace fsdp::simulator

@@ -33,6 +33,7 @@ class LayoutCache {
     Framework framework = Framework::Fsdp2;
     DdpOptions ddp;
     Fsdp1Options fsdp1;
+    ZeroOptions zero;
     std::int64_t replicate = 1;  ///< Of flat parameters alone: NO_SHARD pads for it.
     bool is_alone = false;       ///< One GPU.
     std::int64_t shard = 0;

@@ -106,6 +106,8 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .buckets = &bucket_times,
       .sync_buffers = layout.is_replicated ? sync_buffers_time(*index->model, mesh, costs) : Seconds(0),
       .used_map = collective_time(mesh.replicate, CollectiveKind::AllReduce, used_map_bytes(*index->model)),
+      .zero = zero_times(layout, plan, mesh, costs),
+      .overlaps_buckets = !is_zero(plan) || plan.zero.overlap_comm,
       .optimizer = optimizer_time(layout, plan, costs),
       .clip = clip_time(layout, plan, mesh, costs),
       .launch = costs.launch,

@@ -12,6 +12,8 @@
 
 #include "simulator/time/plan_times.h"
 
+#include "core/plan/zero_partition.h"
+
 #include <algorithm>
 
 namespace fsdp::simulator {
@@ -28,6 +30,7 @@ Seconds over(double bytes, BytesPerSecond rate) {
 }
 
 double local_elements(const Layout& layout) {
+  if (layout.zero.ranks > 0) return static_cast<double>(layout.zero.part_elements());
   double elements = 0;
   for (const ShardedUnit& unit : layout.units) {
     for (const ShardedParameter& p : unit.parameters) {
@@ -103,10 +106,36 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
   return times;
 }
 
+namespace {
+
+// Into the buffer, divided there; in one piece once more where it is of several ranks. What is this rank's is copied
+// out twice: back into the buffer, and to where it stays.
+BucketTimes zero_bucket_times(const GradientBucket& bucket, const Layout& layout, const Plan& plan,
+                              const MeshCosts& mesh, const ComputeCosts& costs) {
+  const auto bytes = static_cast<double>(bucket.bytes().count());
+  double copied = 4 * bytes;
+  Seconds sent{0};
+  for (const ZeroReduction& reduction : reductions_of(bucket, layout, plan)) {
+    const Bytes payload = size_of(bucket.dtype) * reduction.elements;
+    sent += collective_time(mesh.shard, CollectiveKind::AllReduce, payload);
+    if (reduction.slices > 1) copied += 2 * static_cast<double>(payload.count());
+  }
+  return {.copy = over(copied, costs.memory),
+          .all_reduce = sent,
+          .copy_back = over(4 * bytes / static_cast<double>(layout.zero.ranks), costs.memory),
+          .num_gradients = static_cast<int>(bucket.parameters.size())};
+}
+
+}  // namespace
+
 std::vector<BucketTimes> bucket_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                                       const ComputeCosts& costs) {
   std::vector<BucketTimes> times;
   for (const GradientBucket& bucket : layout.buckets) {
+    if (is_zero(plan)) {
+      times.push_back(zero_bucket_times(bucket, layout, plan, mesh, costs));
+      continue;
+    }
     const Seconds copy = over(2 * static_cast<double>(bucket.bytes().count()), costs.memory);
     times.push_back({.copy = copy,
                      .all_reduce = collective_time(mesh.replicate, CollectiveKind::AllReduce, bucket.bytes()),
@@ -124,17 +153,47 @@ Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const Compu
          collective_time(mesh.replicate, CollectiveKind::Broadcast, bytes);
 }
 
+ZeroTimes zero_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+  if (layout.zero.ranks == 0) return {};
+  ZeroTimes times;
+  const Bytes part = size_of(layout.zero.dtype) * layout.zero.part_elements();
+  // The largest and the smallest element; a byte tells all ranks.
+  if (plan.mixed_precision.param_dtype) {
+    times.check_overflow = over(2 * static_cast<double>(part.count()), costs.memory) +
+                           collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(1));
+  }
+  times.gather_parameters =
+      collective_time(mesh.shard, CollectiveKind::AllGather, size_of(layout.zero.dtype) * layout.zero.elements);
+  return times;
+}
+
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const ComputeCosts& costs) {
   const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
   double passes = fused ? kFusedPasses : kForeachPasses;
   if (plan.optimizer.kind == OptimizerKind::Sgd) passes = plan.optimizer.momentum > 0 ? 5 : 3;
   const double item = plan.parameter_dtype && size_of(*plan.parameter_dtype) == Bytes(2) ? 2 : 4;
-  const double bytes = passes * item * local_elements(layout);
+  double bytes = passes * item * local_elements(layout);
+  // The gradient in one piece and in fp32, and the part of the parameters that is written from the fp32 one.
+  if (is_zero(plan))
+    bytes += 3 * (item + static_cast<double>(size_of(layout.zero.dtype).count())) * local_elements(layout);
   if (plan.cpu_offload) return Seconds(bytes / kHostBandwidth);
   return over(bytes, costs.memory);
 }
 
+namespace {
+
+// The norm is taken whether anything is clipped or not: each gradient is written in fp64, and read.
+Seconds zero_clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+  const double of_norm = 16 + static_cast<double>(size_of(layout.zero.dtype).count());
+  const double of_clipping = plan.optimizer.clip_grad_norm ? 8 : 0;
+  return over((of_norm + of_clipping) * local_elements(layout), costs.memory) +
+         collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(4));
+}
+
+}  // namespace
+
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+  if (is_zero(plan)) return zero_clip_time(layout, plan, mesh, costs);
   if (!plan.optimizer.clip_grad_norm) return Seconds(0);
   std::int64_t count = 0;
   for (const ShardedUnit& unit : layout.units) {

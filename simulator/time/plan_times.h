@@ -33,6 +33,9 @@ std::vector<BucketTimes> bucket_times(const Layout& layout, const Plan& plan, co
 /// The broadcast of a model's buffers, and the copies around it; 0 where it has none.
 Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const ComputeCosts& costs);
 
+/// Of ZeRO alone.
+ZeroTimes zero_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
+
 /// The optimizer's own time, and that of gradient clipping.
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const ComputeCosts& costs);
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);

@@ -92,6 +92,10 @@ class Timeline {
         return;
       case InstructionKind::Free:
         return free(step);
+      case InstructionKind::CheckOverflow:
+        return on_compute(in_.zero.check_overflow, in_.launch, "look for overflows");
+      case InstructionKind::GatherParameters:
+        return gather_parameters();
       case InstructionKind::ClipGradNorm:
         return on_compute(in_.clip, in_.launch, "clip_grad_norm");
       case InstructionKind::OptimizerStep:
@@ -314,7 +318,20 @@ class Timeline {
     expose(communicator_, slot, record(Stream::AllReduce, "buffers", start, communicator_, {compute_event_}));
   }
 
+  // The update is over when all have it.
+  void gather_parameters() {
+    const std::size_t slot = new_collective();
+    cpu_ += in_.launch;
+    const Seconds start = std::max({communicator_, compute_, cpu_});
+    communicator_ = start + in_.zero.gather_parameters;
+    expose(communicator_, slot, record(Stream::AllGather, "parameters", start, communicator_, {compute_event_}));
+  }
+
+  // ZeRO's backward goes on when the bucket before has been reduced, or this one.
+  bool is_zero() const { return in_.layout->zero.ranks > 0; }
+
   void reduce_bucket(const Instruction& step) {
+    if (is_zero()) finish_buckets();
     const BucketTimes& times = (*in_.buckets)[step.bucket];
     const std::string name = has_names() ? "bucket " + std::to_string(step.bucket) : std::string();
     on_compute(times.copy, times.num_gradients * in_.launch, has_names() ? "copy into " + name : std::string());
@@ -326,8 +343,9 @@ class Timeline {
     carry(buckets_.back().event, {.kind = CollectiveKind::AllReduce,
                                   .dtype = bucket.dtype,
                                   .bytes = bucket.bytes(),
-                                  .group = MeshDimension::Replicate,
-                                  .group_size = in_.layout->mesh.replicate});
+                                  .group = is_zero() ? MeshDimension::Shard : MeshDimension::Replicate,
+                                  .group_size = in_.layout->mesh.world_size()});
+    if (!in_.overlaps_buckets) finish_buckets();
   }
 
   void finish_buckets() {

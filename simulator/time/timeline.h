@@ -43,12 +43,19 @@ struct UnitTimes {
   Seconds divide{0};   ///< which is cast and divided in front of its reduction.
 };
 
-/// Durations of one bucket of DDP.
+/// Durations of one bucket of DDP or ZeRO.
 struct BucketTimes {
   Seconds copy{0};  ///< Gradients into the bucket, divided by the number of ranks.
   Seconds all_reduce{0};
   Seconds copy_back{0};  ///< Sums into the gradients; none where those are views.
   int num_gradients = 0;
+};
+
+/// What ZeRO does in a step beside the optimizer's own work: whether gradients overflow, and the all-gather of the
+/// updated parts.
+struct ZeroTimes {
+  Seconds check_overflow{0};
+  Seconds gather_parameters{0};
 };
 
 struct TimelineInput {
@@ -60,6 +67,8 @@ struct TimelineInput {
   const std::vector<BucketTimes>* buckets = nullptr;     ///< [num buckets]
   Seconds sync_buffers{0};
   Seconds used_map{0};  ///< All-reduce of DDP's map of used parameters.
+  ZeroTimes zero;
+  bool overlaps_buckets = true;  ///< False: the backward waits for each reduction of a bucket (ZeRO).
   Seconds optimizer{0};
   Seconds clip{0};
   Seconds launch{6e-6};

@@ -1,0 +1,202 @@
+// ZeRO-1 and 2's flat buffer and buckets.
+//
+// The trained parameters lie one behind the other in the order of model.parameters(), padded to a multiple of 2 N
+// elements, and the module's parameters are views of that. Rank k updates the k-th of N equal parts, wherever a
+// parameter begins or ends.
+//
+// Gradients are copied into a buffer of reduce_bucket_size elements as they become ready. One that has no place left
+// has the buffer reduced before it; one that is larger than the whole buffer is reduced by itself, from where it is.
+// Stage 1 without overlap_comm waits for the end of the last backward and takes them in the order of the parameters.
+//
+// DeepSpeed's "reduce_scatter" is an all-reduce of what the buffer holds: use_multi_rank_bucket_allreduce. What belongs
+// to different ranks is handed over as so many slices, which are copied into one tensor if they are several.
+//
+// Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, get_partition_info, average_tensor,
+// allreduce_and_scatter, reduce_independent_p_g_buckets_and_remove_grads), DeepSpeed 0.19.8.
+//
+// Not modeled: round_robin_gradients, parameter_alignment, reduce_scatter and use_multi_rank_bucket_allreduce off,
+// contiguous_gradients off, another communication_data_type or grad_accum_dtype, offload, fp16 with its loss scaling,
+// experts of DeepSpeed's own MoE, several parameter groups.
+
+#include "core/plan/zero_partition.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/plan/ddp_buckets.h"
+
+namespace fsdp {
+
+namespace {
+
+constexpr std::int64_t kAlignment = 2;  // nccl_start_alignment_factor
+
+// Gradients in the order in which they are put into buckets.
+std::vector<ReadyGradient> gradients_to_reduce(const ModelIndex& index, const Plan& plan) {
+  std::vector<ReadyGradient> gradients = gradients_as_they_are_ready(index);
+  const bool waits = plan.runtime.framework == Framework::Zero1 && !plan.zero.overlap_comm;
+  if (!waits) return gradients;
+  std::sort(gradients.begin(), gradients.end(),
+            [](const ReadyGradient& a, const ReadyGradient& b) { return a.parameter < b.parameter; });
+  for (ReadyGradient& gradient : gradients) gradient.position = 0;
+  return gradients;
+}
+
+// The ranks that update a parameter, each with how many of its elements, in the order of the elements.
+std::vector<std::pair<std::int64_t, std::int64_t>> owners_of(const ZeroBuffer& buffer, std::size_t place) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> owners;
+  for (std::int64_t at = buffer.begins[place]; at < buffer.begins[place + 1];) {
+    const std::int64_t rank = at / buffer.part_elements();
+    const std::int64_t end = std::min(buffer.begins[place + 1], (rank + 1) * buffer.part_elements());
+    owners.emplace_back(rank, end - at);
+    at = end;
+  }
+  return owners;
+}
+
+// The slices in which a bucket is handed over: neighbors of one rank are one.
+std::vector<std::pair<std::int64_t, std::int64_t>> slices_of(const GradientBucket& bucket, const ZeroBuffer& buffer) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> slices;
+  for (const int parameter : bucket.parameters) {
+    const auto place = std::lower_bound(buffer.parameters.begin(), buffer.parameters.end(), parameter);
+    for (const auto& [rank, elements] :
+         owners_of(buffer, static_cast<std::size_t>(place - buffer.parameters.begin()))) {
+      if (!slices.empty() && slices.back().first == rank) {
+        slices.back().second += elements;
+      } else {
+        slices.emplace_back(rank, elements);
+      }
+    }
+  }
+  return slices;
+}
+
+}  // namespace
+
+ZeroBuffer make_zero_buffer(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  const Model& model = *index.model;
+  ZeroBuffer buffer{.parameters = {}, .begins = {0}, .ranks = plan.mesh.world_size()};
+  for (std::size_t p = 0; p < model.parameters.size(); ++p) {
+    if (!model.parameters[p].trainable) continue;
+    buffer.parameters.push_back(static_cast<int>(p));
+    buffer.begins.push_back(buffer.begins.back() + num_elements(model.parameters[p].shape));
+    buffer.dtype = layout.parameter_dtype[p];
+  }
+  const std::int64_t multiple = kAlignment * buffer.ranks;
+  buffer.elements = (buffer.begins.back() + multiple - 1) / multiple * multiple;
+  return buffer;
+}
+
+std::vector<GradientBucket> make_zero_buckets(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  std::vector<GradientBucket> buckets;
+  GradientBucket open{.parameters = {}, .dtype = layout.zero.dtype};
+  const auto close = [&](int ready) {
+    if (open.parameters.empty()) return;
+    open.ready = ready;
+    buckets.push_back(std::move(open));
+    open = {.parameters = {}, .dtype = layout.zero.dtype};
+  };
+  for (const ReadyGradient& gradient : gradients_to_reduce(index, plan)) {
+    const std::int64_t elements = num_elements(index.model->parameters[gradient.parameter].shape);
+    if (elements == 0) continue;
+    if (open.elements + elements > plan.zero.reduce_bucket_size) close(gradient.position);
+    open.parameters.push_back(gradient.parameter);
+    open.elements += elements;
+  }
+  close(0);
+  return buckets;
+}
+
+std::vector<ZeroSlice> slices_of_rank(const ZeroBuffer& buffer, std::int64_t rank) {
+  const std::int64_t begin = rank * buffer.part_elements();
+  const std::int64_t end = begin + buffer.part_elements();
+  std::vector<ZeroSlice> slices;
+  for (std::size_t i = 0; i < buffer.parameters.size(); ++i) {
+    const std::int64_t first = std::max(begin, buffer.begins[i]);
+    const std::int64_t last = std::min(end, buffer.begins[i + 1]);
+    if (first < last) slices.push_back({buffer.parameters[i], first - buffer.begins[i], last - first});
+  }
+  return slices;
+}
+
+std::int64_t touched_elements(const ZeroBuffer& buffer, std::int64_t rank) {
+  const std::int64_t begin = rank * buffer.part_elements();
+  const std::int64_t end = begin + buffer.part_elements();
+  const auto first = std::upper_bound(buffer.begins.begin(), buffer.begins.end(), begin) - 1;
+  const auto last = std::lower_bound(buffer.begins.begin(), buffer.begins.end(), std::min(end, buffer.begins.back()));
+  return begin < buffer.begins.back() ? *last - *first : 0;
+}
+
+std::int64_t rank_that_touches_most(const ZeroBuffer& buffer) {
+  std::int64_t most = 0;
+  for (std::int64_t rank = 1; rank < buffer.ranks; ++rank) {
+    if (touched_elements(buffer, rank) > touched_elements(buffer, most)) most = rank;
+  }
+  return most;
+}
+
+std::vector<ZeroReduction> reductions_of(const GradientBucket& bucket, const Layout& layout, const Plan& plan) {
+  std::vector<ZeroReduction> reductions;
+  ZeroReduction open;
+  for (const auto& [rank, elements] : slices_of(bucket, layout.zero)) {
+    open.elements += elements;
+    ++open.slices;
+    if (open.elements <= plan.zero.reduce_bucket_size) continue;
+    reductions.push_back(std::exchange(open, {}));
+  }
+  if (open.slices > 0) reductions.push_back(open);
+  return reductions;
+}
+
+Errors check_zero_plan(const Plan& plan, const Model& model) {
+  Errors errors;
+  const auto wrong = [&](std::string where, std::string what, std::string hint) {
+    errors.push_back({std::move(where), std::move(what), std::move(hint)});
+  };
+  const bool is_first_stage = plan.runtime.framework == Framework::Zero1;
+  if (plan.mesh.replicate != 1) {
+    wrong("mesh", fmt::format("ZeRO cuts over all ranks, and the mesh has {} copies.", plan.mesh.replicate),
+          fmt::format("Write replicate 1 and shard {}.", plan.mesh.world_size()));
+  }
+  if (plan.units.size() != 1) {
+    wrong("units", fmt::format("ZeRO-1 and 2 know no units, and the plan has {}.", plan.units.size()),
+          "Leave the root as the only one.");
+  } else if (plan.units[0].reshard_after_forward != ReshardAfterForward{}) {
+    wrong("units/0", "ZeRO-1 and 2 gather nothing that they could reshard.", "Leave reshard_after_forward out.");
+  }
+  if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
+    wrong("prefetch", "ZeRO-1 and 2 gather nothing ahead.", "Leave forward_prefetch and backward_prefetch out.");
+  }
+  if (plan.cpu_offload) wrong("cpu_offload", "DeepSpeed's offload is not predicted.", "Write false.");
+  const MixedPrecision& precision = plan.mixed_precision;
+  const bool is_bf16 = precision.param_dtype == Dtype::BFloat16 && precision.reduce_dtype == Dtype::BFloat16;
+  const bool is_fp32 = !precision.param_dtype && !precision.reduce_dtype;
+  if ((!is_bf16 && !is_fp32) || precision.output_dtype) {
+    wrong("mixed_precision", "Of ZeRO bf16 (parameters and reduction in bfloat16) and fp32 are predicted.",
+          "Write bfloat16 for param_dtype and reduce_dtype, or neither.");
+  }
+  if (plan.parameter_dtype != Dtype::Float32) {
+    wrong("parameter_dtype", "What ZeRO's optimizer updates is an fp32 copy.", "Write float32.");
+  }
+  if (plan.optimizer.states != OptimizerStates::AsParameter) {
+    wrong("optimizer/states", "ZeRO updates one flat fp32 tensor; other states are not predicted.",
+          "Write as_parameter.");
+  }
+  if (plan.accumulation > 1 && plan.sync_every_micro_batch == is_first_stage) {
+    wrong("sync_every_micro_batch",
+          is_first_stage ? "ZeRO-1 reduces gradients in the last micro-batch." : "ZeRO-2 reduces gradients in each.",
+          is_first_stage ? "Write false." : "Write true.");
+  }
+  const auto is_other = [](const Parameter& parameter) { return !is_floating_point(parameter.dtype); };
+  if (std::any_of(model.parameters.begin(), model.parameters.end(), is_other)) {
+    wrong("runtime/name",
+          "The model has parameters that are no floating point numbers; DeepSpeed's cast of them is not "
+          "predicted.",
+          "Plan for --runtime fsdp2.");
+  }
+  return errors;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,53 @@
+#pragma once
+
+// How DeepSpeed's ZeRO-1 and 2 cut the trained parameters, and which gradients they reduce together.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/model_index.h"
+#include "core/plan/plan.h"
+#include "core/plan/sharding.h"
+
+namespace fsdp {
+
+/// Every trained parameter in one flat buffer. REQUIRES: the dtypes of the layout's parameters are there.
+ZeroBuffer make_zero_buffer(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+/// The all-reduces of one backward that reduces, in order. REQUIRES: the layout has its ZeroBuffer.
+std::vector<GradientBucket> make_zero_buckets(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+/// The part of a flat buffer that a rank updates.
+struct ZeroSlice {
+  int parameter = 0;          ///< In `Model::parameters`.
+  std::int64_t begin = 0;     ///< Its first element that lies in the part,
+  std::int64_t elements = 0;  ///< and how many do.
+
+  bool operator==(const ZeroSlice&) const = default;
+};
+
+/// What of which parameters a rank updates, in the order of the buffer.
+std::vector<ZeroSlice> slices_of_rank(const ZeroBuffer& buffer, std::int64_t rank);
+
+/// Elements of all parameters that reach into a rank's part, each counted whole: their gradients are kept whole.
+std::int64_t touched_elements(const ZeroBuffer& buffer, std::int64_t rank);
+
+/// The rank whose parts of parameters have the most elements around them: no other keeps more gradients.
+std::int64_t rank_that_touches_most(const ZeroBuffer& buffer);
+
+/// One all-reduce of a bucket.
+struct ZeroReduction {
+  std::int64_t elements = 0;
+  int slices = 0;  ///< Pieces of different ranks: several are copied into one more tensor.
+
+  bool operator==(const ZeroReduction&) const = default;
+};
+
+/// What a bucket becomes: one all-reduce; but the gradient of a parameter that is larger than the buffer may be sent in
+/// several where it belongs to several ranks.
+std::vector<ZeroReduction> reductions_of(const GradientBucket& bucket, const Layout& layout, const Plan& plan);
+
+/// All that ZeRO cannot do, or that is not predicted of it.
+Errors check_zero_plan(const Plan& plan, const Model& model);
+
+}  // namespace fsdp

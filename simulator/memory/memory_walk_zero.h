@@ -1,0 +1,300 @@
+#pragma once
+
+// The part of the memory walk that knows DeepSpeed's ZeRO-1 and 2.
+//
+//   initialization the parameters are copied into one flat buffer, and the rank's part of it into an fp32 one
+//   Backward       the first gradient of a pass brings the buffer of reduce_bucket_size elements (two with
+//                  overlap_comm); a gradient is copied there and goes. One without a place has the buffer reduced first
+//   ReduceBucket   a bucket of several ranks is copied into one piece. What reaches into the rank's part is copied into
+//                  a tensor for all such gradients, whole
+//   FinishReduce   the buffers go, and what later micro-batches have kept is added to what the first one kept
+//   ClipGradNorm   the rank's gradients in fp64, one after the other
+//   OptimizerStep  they in one piece, the same in fp32, and one temporary of that size (foreach)
+//
+// Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, initialize_optimizer_states, setup_buckets,
+// copy_grads_in_partition, independent_gradient_partition_epilogue, get_flat_partition, get_grad_norm_direct, step),
+// engine.py (backward), DeepSpeed 0.19.8.
+//
+// Not modeled: the scalars by which overflows are found.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/plan/zero_partition.h"
+#include "simulator/memory/memory_walk.h"
+#include "simulator/memory/memory_walk_gradients.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class ZeroWalk {
+ public:
+  ZeroWalk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads) : in_(input), sink_(sink), grads_(grads) {
+    if (!is_zero()) return;
+    const std::size_t num_parameters = in_.index->model->parameters.size();
+    slices_ = slices_of_rank(buffer(), in_.layout->rank);
+    is_in_part_.assign(num_parameters, false);
+    for (const ZeroSlice& slice : slices_) is_in_part_[slice.parameter] = true;
+    bucket_of_.assign(num_parameters, -1);
+    for (std::size_t b = 0; b < in_.layout->buckets.size(); ++b) {
+      for (const int p : in_.layout->buckets[b].parameters) bucket_of_[p] = static_cast<int>(b);
+    }
+    grads_.on_complete([this](int p) { take(p); });
+  }
+  ZeroWalk(const ZeroWalk&) = delete;
+  ZeroWalk& operator=(const ZeroWalk&) = delete;
+
+  bool is_zero() const { return buffer().ranks > 0; }
+
+  /// The engine is made around a model that is there.
+  void construct() {
+    const std::int64_t padding = buffer().elements - buffer().begins.back();
+    if (padding > 0) alloc(SingleTensor::ZeroPadding, padding * element_size(), MemoryCategory::Temp);
+    alloc(SingleTensor::ZeroFlat, buffer().elements * element_size(), MemoryCategory::UnshardedParam);
+    for (const int p : buffer().parameters) sink_.free(in_.ids->of(ParameterTensor::Sharded, p));
+    if (padding > 0) drop(SingleTensor::ZeroPadding);
+    if (casts()) alloc(SingleTensor::ZeroGrad, part_bytes(), MemoryCategory::Temp);
+    alloc(SingleTensor::ZeroMaster, part_bytes32(), MemoryCategory::ShardedParam);
+    if (casts()) drop(SingleTensor::ZeroGrad);
+    alloc(SingleTensor::ZeroGrad32, part_bytes32(), MemoryCategory::ShardedGrad);
+    drop(SingleTensor::ZeroGrad32);
+  }
+
+  void make_states_once() {
+    if (std::exchange(has_states_, true)) return;
+    const Optimizer& optimizer = in_.plan->optimizer;
+    const bool adam = optimizer.kind != OptimizerKind::Sgd;
+    if (!adam && optimizer.momentum == 0) return;
+    if (adam && optimizer.implementation == OptimizerImplementation::Fused) {
+      alloc(SingleTensor::ZeroStepCount, 4, MemoryCategory::OptState);
+    }
+    alloc(SingleTensor::ZeroFirstMoment, part_bytes32(), MemoryCategory::OptState);
+    if (adam) alloc(SingleTensor::ZeroSecondMoment, part_bytes32(), MemoryCategory::OptState);
+  }
+
+  /// The gradients of this backward are reduced.
+  void prepare_reduce() { reduces_ = true; }
+
+  /// The loss is divided by the number of micro-batches, and scaled by 1. Called before each part of a backward.
+  void begin_backward() {
+    if (std::exchange(is_in_backward_, true)) return;
+    alloc(SingleTensor::ZeroLossPart, 4, MemoryCategory::Temp);
+    alloc(SingleTensor::ZeroScaledLoss, 4, MemoryCategory::Temp);
+  }
+
+  /// A bucket that no gradient had to make room for.
+  void reduce(const Instruction& step) {
+    if (step.bucket < next_bucket_) return;
+    if (waits()) {
+      for (const int p : in_.layout->buckets[step.bucket].parameters) put(p);
+    }
+    reduce_bucket();
+  }
+
+  void finish_backward() {
+    if (std::exchange(reduces_, false)) finish_reduce();
+    if (!std::exchange(is_in_backward_, false)) return;
+    drop(SingleTensor::ZeroScaledLoss);
+    drop(SingleTensor::ZeroLossPart);
+  }
+
+  void check_overflow() { sink_.collective(); }
+
+  void clip() {
+    std::int64_t norms = 0;
+    for (const ZeroSlice& slice : slices_) {
+      alloc(SingleTensor::ZeroNormInput, kNormSize * slice.elements, MemoryCategory::Temp);
+      alloc(ParameterTensor::OptimizerTemp, slice.parameter, kNormSize, MemoryCategory::Temp);
+      drop(SingleTensor::ZeroNormInput);
+      norms += kNormSize;
+    }
+    if (norms > 0) {
+      alloc(SingleTensor::ClipNorms, norms, MemoryCategory::Temp);
+      drop(SingleTensor::ClipNorms);
+    }
+    sink_.collective();
+    alloc(SingleTensor::ClipScalar, 4, MemoryCategory::Temp);
+    for (const ZeroSlice& slice : slices_) sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, slice.parameter));
+    alloc(new_norm(), 4, MemoryCategory::Temp);
+  }
+
+  void step() {
+    const SingleTensor flat = casts() ? SingleTensor::ZeroGrad : SingleTensor::ZeroGrad32;
+    // One piece that is the whole part is taken as it is.
+    const bool is_copied = slices_.size() + (has_end_ ? 1 : 0) > 1;
+    if (is_copied) alloc(flat, part_bytes(), MemoryCategory::ShardedGrad);
+    if (casts()) alloc(SingleTensor::ZeroGrad32, part_bytes32(), MemoryCategory::ShardedGrad);
+    if (casts() && is_copied) drop(flat);
+    const bool is_view = !casts() && !is_copied;
+    if (!is_view) drop_parts();
+    make_states_once();
+    optimizer_temporaries();
+    if (is_view) drop_parts();
+    if (!is_view) drop(SingleTensor::ZeroGrad32);
+  }
+
+  /// The updated parts are gathered, where there are several, and the step is over.
+  void gather() { sink_.collective(); }
+  void end_step() {
+    drop(SingleTensor::ClipScalar);
+    // The engine has kept the norm of the step before.
+    is_other_norm_ = !is_other_norm_;
+    if (std::exchange(has_norm_, true)) drop(new_norm());
+  }
+
+ private:
+  static constexpr std::int64_t kNormSize = 8;  // Norms are taken in fp64 (get_norm_dtype).
+
+  const ZeroBuffer& buffer() const { return in_.layout->zero; }
+  std::int64_t element_size() const { return size_of(buffer().dtype).count(); }
+  std::int64_t part_bytes() const { return buffer().part_elements() * element_size(); }
+  std::int64_t part_bytes32() const { return 4 * buffer().part_elements(); }
+  bool casts() const { return buffer().dtype != Dtype::Float32; }
+  bool is_first_stage() const { return in_.plan->runtime.framework == Framework::Zero1; }
+  bool overlaps() const { return in_.plan->zero.overlap_comm; }
+  // Stage 1 reduces nothing before the end of the backward.
+  bool waits() const { return is_first_stage() && !overlaps(); }
+  MemoryStream reduction_stream() const { return overlaps() ? MemoryStream::ReduceScatter : MemoryStream::Compute; }
+  SingleTensor new_norm() const { return is_other_norm_ ? SingleTensor::ZeroNorm : SingleTensor::ZeroNewNorm; }
+
+  void alloc(SingleTensor what, std::int64_t bytes, MemoryCategory category,
+             MemoryStream stream = MemoryStream::Compute) {
+    sink_.alloc(in_.ids->of(what), bytes, stream, category);
+  }
+  void alloc(ParameterTensor what, int p, std::int64_t bytes, MemoryCategory category) {
+    sink_.alloc(in_.ids->of(what, p), bytes, MemoryStream::Compute, category);
+  }
+  void drop(SingleTensor what) { sink_.free(in_.ids->of(what)); }
+
+  // The hook of a gradient that is complete.
+  void take(int p) {
+    make_buffers();
+    if (reduces_ && !waits()) put(p);
+  }
+
+  void make_buffers() {
+    if (std::exchange(has_buffers_, true)) return;
+    const std::int64_t bytes = in_.plan->zero.reduce_bucket_size * element_size();
+    alloc(SingleTensor::ZeroBucket, bytes, MemoryCategory::ReduceScatter);
+    if (overlaps()) alloc(SingleTensor::ZeroOtherBucket, bytes, MemoryCategory::ReduceScatter);
+  }
+
+  void drop_buffers() {
+    if (!std::exchange(has_buffers_, false)) return;
+    drop(SingleTensor::ZeroBucket);
+    if (overlaps()) drop(SingleTensor::ZeroOtherBucket);
+  }
+
+  bool is_larger_than_buffer(int p) const {
+    return num_elements(in_.index->model->parameters[p].shape) > in_.plan->zero.reduce_bucket_size;
+  }
+
+  void put(int p) {
+    if (bucket_of_[p] > next_bucket_) reduce_bucket();
+    if (!is_larger_than_buffer(p)) grads_.drop(p);
+  }
+
+  void reduce_bucket() {
+    const GradientBucket& bucket = in_.layout->buckets[next_bucket_++];
+    for (const ZeroReduction& sent : reductions_of(bucket, *in_.layout, *in_.plan)) {
+      if (sent.slices > 1) {
+        alloc(SingleTensor::ZeroReduced, sent.elements * element_size(), MemoryCategory::ReduceScatter,
+              reduction_stream());
+      }
+      sink_.collective();
+      if (sent.slices > 1) drop(SingleTensor::ZeroReduced);
+    }
+    for (const int p : bucket.parameters) {
+      if (is_in_part_[p]) make_part();
+      if (!is_larger_than_buffer(p)) continue;
+      if (is_in_part_[p] || !is_first_stage()) {
+        grads_.drop(p);
+      } else {
+        left_.push_back(p);
+      }
+    }
+  }
+
+  // One tensor for the gradients of all parameters that reach into the rank's part.
+  void make_part() {
+    bool& has = has_finished_ ? has_later_part_ : has_part_;
+    if (std::exchange(has, true)) return;
+    alloc(has_finished_ ? SingleTensor::ZeroLaterPart : SingleTensor::ZeroPart,
+          touched_elements(buffer(), in_.layout->rank) * element_size(), MemoryCategory::ShardedGrad,
+          reduction_stream());
+  }
+
+  void finish_reduce() {
+    next_bucket_ = 0;
+    const bool is_first = !std::exchange(has_finished_, true);
+    for (const ZeroSlice& slice : slices_) {
+      if (bucket_of_[slice.parameter] >= 0) continue;
+      const int id = in_.ids->of(ParameterTensor::MissingGrad, slice.parameter);
+      const std::int64_t bytes = num_elements(in_.index->model->parameters[slice.parameter].shape) * element_size();
+      if (is_first) sink_.alloc(id, bytes, MemoryStream::Compute, MemoryCategory::ShardedGrad);
+    }
+    make_end();
+    drop_buffers();
+    // Stage 1 forgets those of other ranks at the very end.
+    for (const int p : left_) grads_.drop(p);
+    left_.clear();
+    if (std::exchange(has_later_part_, false)) drop(SingleTensor::ZeroLaterPart);
+  }
+
+  // The last part is longer than what there is of parameters.
+  void make_end() {
+    std::int64_t elements = buffer().part_elements();
+    for (const ZeroSlice& slice : slices_) elements -= slice.elements;
+    if (elements == 0 || has_end_) return;
+    has_end_ = true;
+    alloc(SingleTensor::ZeroEnd, elements * element_size(), MemoryCategory::ShardedGrad);
+  }
+
+  void drop_parts() {
+    for (const ZeroSlice& slice : slices_) {
+      if (bucket_of_[slice.parameter] < 0) sink_.free(in_.ids->of(ParameterTensor::MissingGrad, slice.parameter));
+    }
+    if (std::exchange(has_part_, false)) drop(SingleTensor::ZeroPart);
+    if (std::exchange(has_end_, false)) drop(SingleTensor::ZeroEnd);
+    has_finished_ = false;
+  }
+
+  // As of torch.optim's implementations for one tensor (memory_walk_optimizer.h).
+  void optimizer_temporaries() {
+    const Optimizer& optimizer = in_.plan->optimizer;
+    if (optimizer.implementation == OptimizerImplementation::Fused) return;
+    const bool adam = optimizer.kind != OptimizerKind::Sgd;
+    const bool is_loop = optimizer.implementation == OptimizerImplementation::ForLoop;
+    const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
+    using enum SingleTensor;
+    if (adds_decay) alloc(ZeroGrad, part_bytes32(), MemoryCategory::Temp);
+    if (adds_decay && !is_loop) drop(ZeroGrad);
+    if (adam) alloc(ZeroOptimizerTemp, part_bytes32(), MemoryCategory::Temp);
+    if (adam && is_loop) alloc(ZeroOtherOptimizerTemp, part_bytes32(), MemoryCategory::Temp);
+    if (adam) drop(ZeroOptimizerTemp);
+    if (adam && is_loop) drop(ZeroOtherOptimizerTemp);
+    if (adds_decay && is_loop) drop(ZeroGrad);
+  }
+
+  const WalkInput& in_;
+  Sink& sink_;
+  GradientWalk<Sink>& grads_;
+  std::vector<ZeroSlice> slices_;  // Of the rank.
+  std::vector<bool> is_in_part_;   // [num parameters] Reaches into the rank's part.
+  std::vector<int> bucket_of_;     // [num parameters] -1: no gradient comes.
+  std::vector<int> left_;          // Reduced gradients of other ranks that are still there.
+  int next_bucket_ = 0;
+  bool reduces_ = false;
+  bool is_in_backward_ = false;
+  bool has_buffers_ = false;
+  bool has_finished_ = false;  // A backward of this step has been reduced.
+  bool has_part_ = false;
+  bool has_later_part_ = false;
+  bool has_end_ = false;
+  bool has_states_ = false;
+  bool has_norm_ = false;
+  bool is_other_norm_ = false;
+};
+
+}  // namespace fsdp::simulator
