@@ -69,6 +69,8 @@ def run(arguments: argparse.Namespace) -> None:
     model, plan = read_parts(arguments.job, job)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     problems = problems_of(model, plan, world_size)
+    if plan.zero_stage and (arguments.device == "cpu" or arguments.results):
+        problems.append("--device cpu, --results: DeepSpeed is run on GPUs here, where values do not count. Leave them out.")
     try:
         set_allocator(plan.allocator_settings)
     except Refused as refused:
@@ -108,7 +110,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m fsdp_plan_runner", description="Trains a plan with FSDP2.")
+    parser = argparse.ArgumentParser(prog="python -m fsdp_plan_runner", description="Trains a plan with its framework.")
     parser.add_argument("job", help="file of the job")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda",
                         help="cpu: real tensors on the CPU, collectives that move nothing")
