@@ -99,8 +99,10 @@ def run(arguments: argparse.Namespace) -> None:
                       arguments.weights, arguments.tokens, arguments.load, arguments.steps_before, arguments.save)
     root = train(Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
                      "MASTER_ADDR" in os.environ, trial))
-    total = sum(parameter.numel() for parameter in root.parameters())
-    trained = sum(parameter.numel() for parameter in root.parameters() if parameter.requires_grad)
+    # What ZeRO-3 has sharded says its size itself.
+    sizes = [(getattr(parameter, "ds_numel", parameter.numel()), parameter.requires_grad) for parameter in root.parameters()]
+    total = sum(size for size, _ in sizes)
+    trained = sum(size for size, is_trained in sizes if is_trained)
     print(f"{model.name}: {total} parameters, {trained} trained, {len(plan.units)} units, {job['steps']} steps.",
           file=sys.stderr)
     if trial:

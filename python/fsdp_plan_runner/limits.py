@@ -11,7 +11,7 @@ from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
 from fsdp_plan_runner.plan import QUIRKS, Plan
 
-RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2")
+RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
 
 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:

@@ -64,10 +64,17 @@ class Fsdp1:
 
 @dataclasses.dataclass(frozen=True)
 class Zero:
-    """Keys of DeepSpeed's "zero_optimization"."""
+    """Keys of DeepSpeed's "zero_optimization". None: its own."""
 
-    reduce_bucket_size: int = 500000000
-    overlap_comm: bool = False
+    reduce_bucket_size: int | None = None
+    overlap_comm: bool | None = None
+    # Of ZeRO-3 alone.
+    sub_group_size: int | None = None
+    prefetch_bucket_size: int | None = None
+    param_persistence_threshold: int | None = None
+    model_persistence_threshold: int | None = None
+    max_live_parameters: int | None = None
+    max_reuse_distance: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,18 +1,20 @@
 """ZeRO of DeepSpeed: what its configuration says for a plan, and the engine that trains it.
 
-The model is whole on every rank when the engine takes it. With mixed precision its parameters are in 16 bits by then, as
-`torch_dtype=torch.bfloat16` makes them; the engine keeps the master weights in fp32. Where it is, by "initialization":
+The engine takes a model whose parameters are in 16 bits if it computes in them, as `torch_dtype=torch.bfloat16` makes them; the
+engine keeps the master weights in fp32. Where the model is by then, by "initialization":
 
-    device   made on the GPU at once, as under `with torch.device("cuda")`
-    cpu      made on the host, as `from_pretrained` does; the engine moves it to the GPU, parameter by parameter
-    meta     made without memory, then `to_empty` on the GPU
+    device   whole on the GPU, made there at once, as under `with torch.device("cuda")`
+    cpu      whole on the host, as `from_pretrained` makes it; the engine moves it to the GPU, parameter by parameter
+    meta     of ZeRO-1 and 2: whole on the GPU, made without memory, then `to_empty`;
+             of ZeRO-3: sharded, made under `deepspeed.zero.Init`, which shards what a module has made when it is made
 
-The engine makes its flat copy of all parameters while they are still there.
+From a whole model, ZeRO-1 and 2 make a flat copy while it is still there, and ZeRO-3 its shards, parameter by parameter.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import sys
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,10 @@ from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers
 if TYPE_CHECKING:
     from fsdp_plan_runner.training import Batch
 
+# Keys that DeepSpeed writes with "stage3_" in front.
+_STAGE3_KEYS = frozenset(("prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
+                          "max_live_parameters", "max_reuse_distance"))
+
 
 def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
     """Of the model that the engine is given; None: as the checkpoint has it."""
@@ -37,16 +43,15 @@ def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
 
 def configuration_of(plan: Plan) -> dict[str, Any]:
     """What a user writes into ds_config.json."""
-    given = plan.zero
-    zero: dict[str, Any] = {"stage": plan.zero_stage, "reduce_bucket_size": given.reduce_bucket_size,
-                            "overlap_comm": given.overlap_comm}
+    given = {key: value for key, value in dataclasses.asdict(plan.zero).items() if value is not None}
+    zero = {f"stage3_{key}" if key in _STAGE3_KEYS else key: value for key, value in given.items()}
     return {
         # DeepSpeed counts samples with it and nothing else.
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": plan.accumulation,
         "gradient_clipping": plan.optimizer.clip_grad_norm or 0.0,
         "bf16": {"enabled": plan.mixed_precision.param_dtype == "bfloat16"},
-        "zero_optimization": zero,
+        "zero_optimization": {"stage": plan.zero_stage, **zero},
         "zero_allow_untested_optimizer": True,
         "steps_per_print": None,
     }
@@ -54,6 +59,10 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
 
 def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
     """Gives the model memory and values, where a user's would be before the engine takes it."""
+    if plan.initialization == "meta" and plan.zero_stage == 3:
+        _make_sharded(root, plan, device)
+        make_buffers(root, device)
+        return
     if plan.initialization == "meta":
         with untied(model, root):
             root.to_empty(device=device)
@@ -63,15 +72,49 @@ def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.d
             fill_with_numbers(parameter)
 
 
-def start_engine(root: PlannedModule, optimizer: torch.optim.Optimizer, plan: Plan) -> None:
-    """Hands the model and its optimizer to DeepSpeed: `root.wrapper` is the engine. REQUIRES: a process group."""
+class _Made(torch.nn.Module):
+    """A module that makes parameters while it is made itself: what `zero.Init` waits for. A `PlannedModule` is given its own later."""
+
+    def __init__(self, like: dict[str, torch.nn.Parameter], device: torch.device) -> None:
+        super().__init__()
+        for name, parameter in like.items():
+            tensor = torch.empty(parameter.shape, device=device)
+            with torch.no_grad():
+                fill_with_numbers(tensor)
+            self.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=parameter.requires_grad))
+
+
+def _make_sharded(root: PlannedModule, plan: Plan, device: torch.device) -> None:
+    """Makes and shards the parameters of one module after the other, those inside of a module before its own."""
+    deepspeed = _deepspeed()
+    made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+
+    def make(module: torch.nn.Module) -> None:
+        for child in module.children():
+            make(child)
+        own = {name: parameter for name, parameter in module._parameters.items() if parameter not in made}
+        holder = _Made(own, device)
+        made.update((parameter, holder._parameters[name]) for name, parameter in own.items())
+        module._parameters.update((name, made[parameter]) for name, parameter in module._parameters.items())
+
+    with deepspeed.zero.Init(config_dict_or_path=configuration_of(plan)):
+        make(root)
+
+
+def _deepspeed() -> Any:
     # Its logger writes to what is stdout while it is imported.
     with contextlib.redirect_stdout(sys.stderr):
         import deepspeed
 
-        deepspeed.utils.logger.setLevel(logging.WARNING)
-        engine, *_ = deepspeed.initialize(model=root, optimizer=optimizer, config=configuration_of(plan),
-                                          dist_init_required=False)
+    deepspeed.utils.logger.setLevel(logging.WARNING)
+    return deepspeed
+
+
+def start_engine(root: PlannedModule, optimizer: torch.optim.Optimizer, plan: Plan) -> None:
+    """Hands the model and its optimizer to DeepSpeed: `root.wrapper` is the engine. REQUIRES: a process group."""
+    with contextlib.redirect_stdout(sys.stderr):
+        engine, *_ = _deepspeed().initialize(model=root, optimizer=optimizer, config=configuration_of(plan),
+                                             dist_init_required=False)
     # A list, so that torch.nn.Module does not take the wrapper for a child of what it wraps.
     root.wrapper = [engine]
 
