@@ -9,7 +9,7 @@ from typing import Any
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
-from fsdp_plan_runner.plan import QUIRKS, Plan
+from fsdp_plan_runner.plan import QUIRKS, ZERO3_KEYS, Plan
 
 RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
 
@@ -17,7 +17,7 @@ RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
     """One line for each problem: where it is, what it is, what would do. `known_kinds`: ops that have a kernel."""
     return [*_fit(model, plan, world_size), *_units(model, plan), *_checkpointing(model, plan), *_optimizer(model, plan),
-            *runtime_problems(plan), *_zero(plan), *_kinds(model, known_kinds)]
+            *runtime_problems(plan), *zero_problems(plan), *_kinds(model, known_kinds)]
 
 
 def _fit(model: ExpandedModel, plan: Plan, world_size: int) -> list[str]:
@@ -77,7 +77,7 @@ def runtime_problems(plan: Plan) -> list[str]:
     return found
 
 
-def _zero(plan: Plan) -> list[str]:
+def zero_problems(plan: Plan) -> list[str]:
     """What DeepSpeed's ZeRO cannot do, or not as it is run here."""
     if not plan.zero_stage:
         return []
@@ -101,6 +101,9 @@ def _zero(plan: Plan) -> list[str]:
         found.append(f"plan/sync_every_micro_batch: ZeRO-{plan.zero_stage} reduces gradients "
                      f"{'after every' if plan.zero_stage > 1 else 'after the last'} micro-batch. "
                      f"Write {_json(plan.zero_stage > 1)}.")
+    if plan.zero_stage < 3:
+        found += [f"plan/zero/{key}: ZeRO-3 alone has it, and the plan is for ZeRO-{plan.zero_stage}. Leave it out."
+                  for key in ZERO3_KEYS if getattr(plan.zero, key) is not None]
     return found
 
 

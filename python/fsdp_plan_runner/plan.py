@@ -68,13 +68,17 @@ class Zero:
 
     reduce_bucket_size: int | None = None
     overlap_comm: bool | None = None
-    # Of ZeRO-3 alone.
     sub_group_size: int | None = None
     prefetch_bucket_size: int | None = None
     param_persistence_threshold: int | None = None
     model_persistence_threshold: int | None = None
     max_live_parameters: int | None = None
     max_reuse_distance: int | None = None
+
+
+# Keys of ZeRO-3 alone. DeepSpeed writes all but the first with "stage3_" in front.
+ZERO3_KEYS = ("sub_group_size", "prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
+              "max_live_parameters", "max_reuse_distance")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,15 +24,11 @@ import torch
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.kernels import dtype_of
 from fsdp_plan_runner.modules import PlannedModule, untied
-from fsdp_plan_runner.plan import Plan
+from fsdp_plan_runner.plan import ZERO3_KEYS, Plan
 from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers
 
 if TYPE_CHECKING:
     from fsdp_plan_runner.training import Batch
-
-# Keys that DeepSpeed writes with "stage3_" in front.
-_STAGE3_KEYS = frozenset(("prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
-                          "max_live_parameters", "max_reuse_distance"))
 
 
 def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
@@ -44,7 +40,7 @@ def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
 def configuration_of(plan: Plan) -> dict[str, Any]:
     """What a user writes into ds_config.json."""
     given = {key: value for key, value in dataclasses.asdict(plan.zero).items() if value is not None}
-    zero = {f"stage3_{key}" if key in _STAGE3_KEYS else key: value for key, value in given.items()}
+    zero = {f"stage3_{key}" if key in ZERO3_KEYS[1:] else key: value for key, value in given.items()}
     return {
         # DeepSpeed counts samples with it and nothing else.
         "train_micro_batch_size_per_gpu": 1,
