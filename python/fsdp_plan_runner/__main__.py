@@ -69,6 +69,8 @@ def run(arguments: argparse.Namespace) -> None:
     model, plan = read_parts(arguments.job, job)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     problems = problems_of(model, plan, world_size)
+    if plan.zero_stage and (arguments.device == "cpu" or arguments.results):
+        problems.append("--device cpu, --results: DeepSpeed is run on GPUs here, where values do not count. Leave them out.")
     try:
         set_allocator(plan.allocator_settings)
     except Refused as refused:
@@ -97,8 +99,10 @@ def run(arguments: argparse.Namespace) -> None:
                       arguments.weights, arguments.tokens, arguments.load, arguments.steps_before, arguments.save)
     root = train(Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
                      "MASTER_ADDR" in os.environ, trial))
-    total = sum(parameter.numel() for parameter in root.parameters())
-    trained = sum(parameter.numel() for parameter in root.parameters() if parameter.requires_grad)
+    # What ZeRO-3 has sharded says its size itself.
+    sizes = [(getattr(parameter, "ds_numel", parameter.numel()), parameter.requires_grad) for parameter in root.parameters()]
+    total = sum(size for size, _ in sizes)
+    trained = sum(size for size, is_trained in sizes if is_trained)
     print(f"{model.name}: {total} parameters, {trained} trained, {len(plan.units)} units, {job['steps']} steps.",
           file=sys.stderr)
     if trial:
@@ -108,7 +112,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m fsdp_plan_runner", description="Trains a plan with FSDP2.")
+    parser = argparse.ArgumentParser(prog="python -m fsdp_plan_runner", description="Trains a plan with its framework.")
     parser.add_argument("job", help="file of the job")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda",
                         help="cpu: real tensors on the CPU, collectives that move nothing")

@@ -4,19 +4,20 @@ in its place."""
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from typing import Any
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
-from fsdp_plan_runner.plan import QUIRKS, Plan
+from fsdp_plan_runner.plan import QUIRKS, ZERO3_KEYS, Plan
 
-RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp")
+RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
 
 
 def problems_of(model: ExpandedModel, plan: Plan, world_size: int, known_kinds: list[str] | None = None) -> list[str]:
     """One line for each problem: where it is, what it is, what would do. `known_kinds`: ops that have a kernel."""
     return [*_fit(model, plan, world_size), *_units(model, plan), *_checkpointing(model, plan), *_optimizer(model, plan),
-            *runtime_problems(plan), *_kinds(model, known_kinds)]
+            *runtime_problems(plan), *zero_problems(plan), *_kinds(model, known_kinds)]
 
 
 def _fit(model: ExpandedModel, plan: Plan, world_size: int) -> list[str]:
@@ -73,6 +74,36 @@ def runtime_problems(plan: Plan) -> list[str]:
         if plan.quirks[name] != real:
             found.append(f"plan/runtime/quirks/{name}: this PyTorch has {_json(real)}, and the plan asks for "
                          f"{_json(plan.quirks[name])}, which no option of it brings about.")
+    return found
+
+
+def zero_problems(plan: Plan) -> list[str]:
+    """What DeepSpeed's ZeRO cannot do, or not as it is run here."""
+    if not plan.zero_stage:
+        return []
+    found = []
+    if importlib.util.find_spec("deepspeed") is None:
+        found.append("plan/runtime/name: this Python has no DeepSpeed. Install deepspeed, or use a Python that has it.")
+    if plan.replicate != 1:
+        found.append(f"plan/mesh/replicate: ZeRO shards over all ranks, and the plan has {plan.replicate} copies. Write 1.")
+    if len(plan.units) != 1:
+        found.append(f"plan/units: ZeRO has no units, and the plan has {len(plan.units)}. Leave the root alone.")
+    if plan.parameter_dtype != "float32":
+        found.append(f"plan/parameter_dtype: ZeRO's master weights are fp32, and the plan says {plan.parameter_dtype or 'nothing'}. "
+                     "Write float32.")
+    given = plan.mixed_precision
+    if (given.param_dtype, given.reduce_dtype) not in ((None, None), ("bfloat16", "bfloat16")) or given.output_dtype:
+        found.append("plan/mixed_precision: ZeRO is run in fp32, or with param_dtype and reduce_dtype bfloat16 and no "
+                     "output_dtype. Write one of the two.")
+    if plan.cpu_offload:
+        found.append("plan/cpu_offload: ZeRO-Offload is not run here. Write false.")
+    if plan.accumulation > 1 and plan.sync_every_micro_batch != (plan.zero_stage > 1):
+        found.append(f"plan/sync_every_micro_batch: ZeRO-{plan.zero_stage} reduces gradients "
+                     f"{'after every' if plan.zero_stage > 1 else 'after the last'} micro-batch. "
+                     f"Write {_json(plan.zero_stage > 1)}.")
+    if plan.zero_stage < 3:
+        found += [f"plan/zero/{key}: ZeRO-3 alone has it, and the plan is for ZeRO-{plan.zero_stage}. Leave it out."
+                  for key in ZERO3_KEYS if getattr(plan.zero, key) is not None]
     return found
 
 

@@ -142,9 +142,10 @@ def logits_of(model: ExpandedModel) -> tuple[int, ...]:
 
 
 def build_model(model: ExpandedModel, implementations: Implementations, activation: torch.dtype, device: torch.device,
-                compute_device: torch.device, parameter_dtype: torch.dtype | None = None) -> PlannedModule:
+                compute_device: torch.device, parameter_dtype: torch.dtype | None = None,
+                frozen_too: bool = False) -> PlannedModule:
     """The tree with its parameters and buffers on `device` ("meta" for none), to compute on `compute_device`.
-    `parameter_dtype` is that of trainable parameters where it is not the checkpoint's."""
+    `parameter_dtype` is that of trainable parameters, or of all, where it is not the checkpoint's."""
     keep = logits_of(model) if implementations.keep_logits else ()
     held = (*model.held, *(model.held_if_cached if implementations.use_cache else ()))
     program = ForwardProgram(model, keep, held)
@@ -162,7 +163,7 @@ def build_model(model: ExpandedModel, implementations: Implementations, activati
         owner = modules[parent_name(buffer.name)]
         owner.register_buffer(last_part(buffer.name), tensor, persistent=buffer.persistent)
         context.buffers[buffer.name] = owner
-    _add_parameters(model, modules, device, parameter_dtype)
+    _add_parameters(model, modules, device, parameter_dtype, frozen_too)
     root = modules[""]
     positions = {id(op): position for position, op in enumerate(model.ops)}
     for name, module in modules.items():
@@ -175,12 +176,12 @@ def build_model(model: ExpandedModel, implementations: Implementations, activati
 
 
 def _add_parameters(model: ExpandedModel, modules: dict[str, PlannedModule], device: torch.device,
-                    parameter_dtype: torch.dtype | None) -> None:
+                    parameter_dtype: torch.dtype | None, frozen_too: bool) -> None:
     made: dict[str, torch.nn.Parameter] = {}
     for parameter in model.parameters:
         if parameter.tied_to is None:
             dtype = dtype_of(parameter.dtype)
-            if parameter_dtype is not None and parameter.trainable and dtype.is_floating_point:
+            if parameter_dtype is not None and (parameter.trainable or frozen_too) and dtype.is_floating_point:
                 dtype = parameter_dtype
             tensor = torch.empty(parameter.shape, dtype=dtype, device=device)
             made[parameter.name] = torch.nn.Parameter(tensor, requires_grad=parameter.trainable)

@@ -63,6 +63,25 @@ class Fsdp1:
 
 
 @dataclasses.dataclass(frozen=True)
+class Zero:
+    """Keys of DeepSpeed's "zero_optimization". None: its own."""
+
+    reduce_bucket_size: int | None = None
+    overlap_comm: bool | None = None
+    sub_group_size: int | None = None
+    prefetch_bucket_size: int | None = None
+    param_persistence_threshold: int | None = None
+    model_persistence_threshold: int | None = None
+    max_live_parameters: int | None = None
+    max_reuse_distance: int | None = None
+
+
+# Keys of ZeRO-3 alone. DeepSpeed writes all but the first with "stage3_" in front.
+ZERO3_KEYS = ("sub_group_size", "prefetch_bucket_size", "param_persistence_threshold", "model_persistence_threshold",
+              "max_live_parameters", "max_reuse_distance")
+
+
+@dataclasses.dataclass(frozen=True)
 class Implementations:
     rms_norm: str = "written_out"
     rotary: str = "halves"
@@ -120,6 +139,7 @@ class Plan:
         self.runtime_name: str = runtime.get("name", "pytorch-fsdp2")
         self.ddp = Ddp(**value.get("ddp", {}))
         self.fsdp1 = Fsdp1(**value.get("fsdp1", {}))
+        self.zero = Zero(**value.get("zero", {}))
         self.runtime_version: str = runtime.get("version", "2.11.0")
         self.flavor: str = runtime.get("flavor", runtime.get("flavour", "transformers"))
         self.allocator_settings: str = runtime.get("allocator_settings", "")
@@ -132,6 +152,11 @@ class Plan:
     @property
     def world_size(self) -> int:
         return self.replicate * self.shard
+
+    @property
+    def zero_stage(self) -> int:
+        """Of DeepSpeed; 0 for every other framework."""
+        return int(self.runtime_name[-1]) if self.runtime_name.startswith("deepspeed-zero") else 0
 
 
 def _units(row: dict[str, Any]) -> list[Unit]:

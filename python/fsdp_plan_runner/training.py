@@ -23,6 +23,7 @@ from fsdp_plan_runner.modules import PlannedModule, activation_dtype, build_mode
 from fsdp_plan_runner.plan import Plan
 from fsdp_plan_runner.replicas import replicate, synchronizing
 from fsdp_plan_runner.sharding import make_mesh, materialize, shard
+from fsdp_plan_runner.zero import parameter_dtype_of, place, run_engine_step, start_engine
 
 _LEARNING_RATE = 1e-4
 
@@ -83,9 +84,13 @@ def prepare(job: Job, mesh: DeviceMesh | None = None) -> PlannedModule:
     if use.matmul_allow_tf32:
         torch.backends.cuda.matmul.allow_tf32 = True
     where = {"meta": torch.device("meta"), "cpu": torch.device("cpu"), "device": job.device}[plan.initialization]
+    dtype = dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None
     root = build_model(model, use, activation_dtype(model, plan), where, job.device,
-                       dtype_of(plan.parameter_dtype) if plan.parameter_dtype else None)
+                       parameter_dtype_of(plan) if plan.zero_stage else dtype, bool(plan.zero_stage))
     checkpoint_blocks(root, model, plan)
+    if plan.zero_stage:
+        place(root, model, plan, job.device)
+        return root
     if plan.runtime_name == "pytorch-ddp":
         replicate(root, model, plan, job.device)
         return root
@@ -193,8 +198,13 @@ def train(job: Job) -> PlannedModule:
     optimizer = make_optimizer(root, job.plan)
     batch = Batch(job.model, root.context.activation, job.device)
     root.train()
+    if job.plan.zero_stage:
+        start_engine(root, optimizer, job.plan)
     for _ in range(job.steps):
-        run_step(root, batch, optimizer, job.plan)
+        if job.plan.zero_stage:
+            run_engine_step(root, batch, job.plan)
+        else:
+            run_step(root, batch, optimizer, job.plan)
     if job.device.type == "cuda":
         torch.cuda.synchronize()
     return root

@@ -107,5 +107,8 @@ def install(settings: Settings, is_owner: bool) -> None:
     getters = ("get_state_dict", "get_model_state_dict", "get_optimizer_state_dict")
     after_import("torch.distributed.checkpoint.state_dict", lambda m: checkpoints.watch(m, getters, phases.during))
     after_import("torch.distributed.fsdp._optim_utils", checkpoints.install_fsdp1)
+    zero = "deepspeed.runtime.zero"
+    after_import(f"{zero}.stage_1_and_2", lambda m: steps.install_wrapper(m.DeepSpeedZeroOptimizer))
+    after_import(f"{zero}.stage3", lambda m: steps.install_wrapper(m.DeepSpeedZeroOptimizer_Stage3))
     after_import("transformers.generation.utils", generation.install)
     after_import("transformers.training_args", versions.install_transformers)

@@ -5,6 +5,8 @@ backward. So several optimizers side by side, one per stage of a pipeline or one
 calls per group of ZeRO-3. How many calls make a step is learned in the first one; with a single step asked for, it ends where
 the next forward begins.
 
+What wraps an optimizer and goes on after its step, as ZeRO does to gather the new parameters, ends the step where it returns.
+
 An optimizer that was made and has not been called yet will allocate its states when it is: a GAN trains its critic five times
 before its generator once. So the first step lasts until all have been called. One that is never called is not waited for longer
 than `_MOST_CALLS` calls of others, or `_MOST_SECONDS`; then a warning says whose states the figures lack.
@@ -39,6 +41,7 @@ class Steps:
         self._made: list[tuple[Any, dict[str, Any]]] = []  # weak references to optimizers, and the lines that made them
         self._repeated_at: Optional[int] = None  # calls before the first that was a repetition
         self._repeated_since = 0.0
+        self._wrapped: Optional[list[Any]] = None  # within the step of a wrapper: the optimizers that it has called
         self._meter, self._phases, self._history = meter, phases, history
         self._limit, self._stop = limit, stop
 
@@ -56,6 +59,25 @@ class Steps:
             enter(phase)
 
         self._phases.enter = enter_and_look
+
+    def install_wrapper(self, kind: Any) -> None:
+        """`kind`: a class with a `step` that calls those of optimizers, and goes on after them."""
+        real = kind.step
+
+        @functools.wraps(real)
+        def step(wrapper, *args, **kwargs):
+            if self._wrapped is not None:
+                return real(wrapper, *args, **kwargs)
+            self._wrapped = []
+            try:
+                result = real(wrapper, *args, **kwargs)
+            finally:
+                called, self._wrapped = self._wrapped, None
+            for optimizer in called:
+                self._called(optimizer, (), {})
+            return result
+
+        kind.step = step
 
     @guarded("The optimizers")
     def _watch_construction(self, kind: Any) -> None:
@@ -100,6 +122,10 @@ class Steps:
             )
 
     def _called(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._wrapped is not None:
+            if all(optimizer is not other for other in self._wrapped):
+                self._wrapped.append(optimizer)
+            return
         ended = self._count(optimizer)
         if ended and self._limit and self.done >= self._limit and self.calls_per_step:
             self._stop()

@@ -136,6 +136,23 @@ class WhatMakesAStep(unittest.TestCase):
             program.call(*[optimizer] * 5)
         self.assertEqual((program.steps.calls_per_step, program.steps.done), (5, 2))
 
+    def test_a_step_lasts_until_its_wrapper_returns(self):
+        """As in ZeRO, which gathers the parameters after the optimizer's step."""
+        program, optimizer = Program(limit=2), Optimizer()
+
+        class Zero:
+            def step(self, calls):
+                program.call(*[optimizer] * calls)
+                return program.steps.done
+
+        program.steps.install_wrapper(Zero)
+        for _ in range(3):
+            program.backward()
+            Zero().step(calls=0)  # Gradients overflowed.
+            program.backward()
+            self.assertEqual(Zero().step(calls=5), program.steps.done - 1)
+        self.assertEqual((program.steps.calls_per_step, program.steps.done, program.stopped_at), (1, 3, 10))
+
     def test_an_optimizer_that_was_made_is_waited_for(self):
         """As in a GAN whose critic steps three times before the generator does."""
         program, critic, generator = Program(limit=2), Trained(), Trained()

@@ -1,10 +1,14 @@
-"""Trains plans with the real FSDP2, FSDP1 and DDP on the stub GPU and holds the predictions to it: collectives, parameters, memory.
+"""Trains plans with the real FSDP2, FSDP1, DDP and ZeRO on the stub GPU and holds the predictions to it: collectives,
+parameters, memory.
 
-    plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, fsdp1 and ddp are all cases of one
+    plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, fsdp1, ddp and zero are all cases of one
+
+Exit 77: cases of zero are asked for, and the Python has no DeepSpeed.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -19,6 +23,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).r
 from command import answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES  # noqa: E402
+from plan_cases_zero import ZERO_CASES  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
@@ -44,9 +49,10 @@ def predict(case: Case, plan_file: pathlib.Path) -> dict[str, Any]:
 
 def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world_size: int) -> dict[str, Any]:
     """Runs the job as one rank on the stub GPU; returns the hook's record."""
+    path = os.pathsep.join([str(ROOT / "python" / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT / "python" / "hook"), "FSDP_REHEARSAL": "1", "FSDP_REHEARSAL_STUB": str(STUB),
+        "PYTHONPATH": path, "FSDP_REHEARSAL": "1", "FSDP_REHEARSAL_STUB": str(STUB),
         "FSDP_REHEARSAL_RECORD": str(record_file), "FSDP_REHEARSAL_STEPS": str(STEPS), "OMP_NUM_THREADS": "1",
         "FSDP_REHEARSAL_RANK": str(rank), "FSDP_REHEARSAL_WORLD_SIZE": str(world_size),
         "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size),
@@ -114,7 +120,15 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
                 self.assertLessEqual(bytes_predicted - bytes_measured, bound * bytes_measured)
 
 
-GROUPS = {"fsdp2": CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES}
+GROUPS = {"fsdp2": CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES}
+
+if importlib.util.find_spec("deepspeed") is None:
+    if not WANTED or "zero" in WANTED:
+        print("The cases of zero need DeepSpeed. Write: ./scripts/rehearsal_env deepspeed, and have PYTHONPATH lead there.",
+              file=sys.stderr)
+    if WANTED == ["zero"]:
+        sys.exit(77)
+    del GROUPS["zero"]
 
 for _group, _case in [(group, case) for group, cases in GROUPS.items() for case in cases]:
     if not WANTED or _case.name in WANTED or _group in WANTED:

@@ -1,0 +1,129 @@
+"""ZeRO of DeepSpeed: what its configuration says for a plan, and the engine that trains it.
+
+The engine takes a model whose parameters are in 16 bits if it computes in them, as `torch_dtype=torch.bfloat16` makes them; the
+engine keeps the master weights in fp32. Where the model is by then, by "initialization":
+
+    device   whole on the GPU, made there at once, as under `with torch.device("cuda")`
+    cpu      whole on the host, as `from_pretrained` makes it; the engine moves it to the GPU, parameter by parameter
+    meta     of ZeRO-1 and 2: whole on the GPU, made without memory, then `to_empty`;
+             of ZeRO-3: sharded, made under `deepspeed.zero.Init`, which shards what a module has made when it is made
+
+From a whole model, ZeRO-1 and 2 make a flat copy while it is still there, and ZeRO-3 its shards, parameter by parameter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fsdp_plan_runner.expanded_model import ExpandedModel
+from fsdp_plan_runner.kernels import dtype_of
+from fsdp_plan_runner.modules import PlannedModule, untied
+from fsdp_plan_runner.plan import ZERO3_KEYS, Plan
+from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers
+
+if TYPE_CHECKING:
+    from fsdp_plan_runner.training import Batch
+
+
+def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
+    """Of the model that the engine is given; None: as the checkpoint has it."""
+    named = plan.mixed_precision.param_dtype or plan.parameter_dtype
+    return dtype_of(named) if named else None
+
+
+def configuration_of(plan: Plan) -> dict[str, Any]:
+    """What a user writes into ds_config.json."""
+    given = {key: value for key, value in dataclasses.asdict(plan.zero).items() if value is not None}
+    zero = {f"stage3_{key}" if key in ZERO3_KEYS[1:] else key: value for key, value in given.items()}
+    return {
+        # DeepSpeed counts samples with it and nothing else.
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": plan.accumulation,
+        "gradient_clipping": plan.optimizer.clip_grad_norm or 0.0,
+        "bf16": {"enabled": plan.mixed_precision.param_dtype == "bfloat16"},
+        "zero_optimization": {"stage": plan.zero_stage, **zero},
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": None,
+    }
+
+
+def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
+    """Gives the model memory and values, where a user's would be before the engine takes it."""
+    if plan.initialization == "meta" and plan.zero_stage == 3:
+        _make_sharded(root, plan, device)
+        make_buffers(root, device)
+        return
+    if plan.initialization == "meta":
+        with untied(model, root):
+            root.to_empty(device=device)
+    make_buffers(root, torch.device("cpu") if plan.initialization == "cpu" else device)
+    with torch.no_grad():
+        for parameter in root.parameters():
+            fill_with_numbers(parameter)
+
+
+class _Made(torch.nn.Module):
+    """A module that makes parameters while it is made itself: what `zero.Init` waits for. A `PlannedModule` is given its own later."""
+
+    def __init__(self, like: dict[str, torch.nn.Parameter], device: torch.device) -> None:
+        super().__init__()
+        for name, parameter in like.items():
+            tensor = torch.empty(parameter.shape, device=device)
+            with torch.no_grad():
+                fill_with_numbers(tensor)
+            self.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=parameter.requires_grad))
+
+
+def _make_sharded(root: PlannedModule, plan: Plan, device: torch.device) -> None:
+    """Makes and shards the parameters of one module after the other, those inside of a module before its own."""
+    deepspeed = _deepspeed()
+    made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+
+    def make(module: torch.nn.Module) -> None:
+        for child in module.children():
+            make(child)
+        own = {name: parameter for name, parameter in module._parameters.items() if parameter not in made}
+        holder = _Made(own, device)
+        made.update((parameter, holder._parameters[name]) for name, parameter in own.items())
+        module._parameters.update((name, made[parameter]) for name, parameter in module._parameters.items())
+
+    with deepspeed.zero.Init(config_dict_or_path=configuration_of(plan)):
+        make(root)
+
+
+def _deepspeed() -> Any:
+    # Its logger writes to what is stdout while it is imported.
+    with contextlib.redirect_stdout(sys.stderr):
+        import deepspeed
+
+    deepspeed.utils.logger.setLevel(logging.WARNING)
+    return deepspeed
+
+
+def start_engine(root: PlannedModule, optimizer: torch.optim.Optimizer, plan: Plan) -> None:
+    """Hands the model and its optimizer to DeepSpeed: `root.wrapper` is the engine. REQUIRES: a process group."""
+    with contextlib.redirect_stdout(sys.stderr):
+        engine, *_ = _deepspeed().initialize(model=root, optimizer=optimizer, config=configuration_of(plan),
+                                             dist_init_required=False)
+    # A list, so that torch.nn.Module does not take the wrapper for a child of what it wraps.
+    root.wrapper = [engine]
+
+
+def run_engine_step(root: PlannedModule, batch: Batch, plan: Plan) -> None:
+    """The loop that DeepSpeed asks for: the engine divides the loss, and its step does nothing before the last micro-batch."""
+    from fsdp_plan_runner.training import run_forward
+
+    engine = root.wrapper[0]
+    for _ in range(plan.accumulation):
+        batch.load()
+        result = run_forward(root, batch.values)
+        loss = result[0] if isinstance(result, tuple) else result
+        engine.backward(loss)
+        del result, loss
+        engine.step()

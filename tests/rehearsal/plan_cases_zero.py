@@ -1,0 +1,92 @@
+"""Plans that plan_runner_test.py trains with DeepSpeed's ZeRO-1 and ZeRO-2. Those with `PLAIN_SGD` have no optimizer states, so
+that their peaks show buckets and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plan_cases import Case, checkpointed
+
+FP32 = {"parameter_dtype": "float32"}
+BF16 = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16"}}
+CLIP = {"optimizer": {"clip_grad_norm": 1.0}}
+PLAIN_SGD = {"optimizer": {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}}
+SMALL = {"batch": 1, "seq": 256}
+VIT = {"batch": 1}
+
+
+def _zero(stage: int, name: str, model: str, ranks: int, plan: dict[str, Any], dimensions: dict[str, float],
+          zero: dict[str, Any] | None = None, **others: Any) -> Case:
+    """A plan of ZeRO over so many ranks. Stage 1 reduces at the last micro-batch, stage 2 at each."""
+    whole = {"initialization": "device", **plan, "runtime": {"name": f"deepspeed-zero{stage}", **plan.get("runtime", {})},
+             "zero": zero or {}}
+    if plan.get("accumulation", 1) > 1:
+        whole["sync_every_micro_batch"] = stage > 1
+    return Case(f"zero{stage}_{name}", model, ranks, whole, dimensions, units=[{"modules": [""]}], **others)
+
+
+def buckets(elements: int, overlap: bool = False) -> dict[str, Any]:
+    return {"reduce_bucket_size": elements, "overlap_comm": overlap}
+
+
+ZERO_CASES = [
+    _zero(1, "gpt2", "gpt2", 4, {**BF16, **CLIP}, SMALL),
+    _zero(2, "gpt2", "gpt2", 4, {**BF16, **CLIP, "accumulation": 2}, SMALL),
+    _zero(1, "alone", "gpt2", 1, BF16, SMALL),
+    # The loss is computed behind the engine.
+    _zero(1, "accumulate", "llama3_2_1b", 4, {**BF16, "accumulation": 3, "runtime": {"flavor": "torchtitan"}}, SMALL, rank=3),
+    # The embeddings are larger than a bucket.
+    _zero(2, "small_buckets", "qwen3_0_6b", 8, BF16, SMALL, buckets(2_000_000), rank=5),
+    _zero(1, "small_buckets_accumulate", "qwen3_0_6b", 3, {**BF16, "accumulation": 3}, SMALL, buckets(3_000_000)),
+    _zero(2, "overlap", "gpt2", 3, {**BF16, **CLIP, "accumulation": 2}, SMALL, buckets(5_000_000, overlap=True), rank=2),
+    # 7 ranks: nothing divides, and the last rank has the padding.
+    _zero(1, "overlap_odd", "gpt2", 7, BF16, SMALL, buckets(4_000_000, overlap=True), rank=6),
+    _zero(1, "fp32_fused", "bert_large", 2,
+          {**FP32, "initialization": "cpu", "optimizer": {"implementation": "fused", "clip_grad_norm": 1.0}},
+          {"batch": 2, "seq": 128}),
+    _zero(2, "fp32_accumulate", "vit_h_14", 7, {**FP32, "initialization": "meta", "accumulation": 3}, VIT,
+          buckets(20_000_000), rank=3),
+    # Convolutions and buffers. In 16 bits DeepSpeed leaves the buffers of batch norms in fp32, which PyTorch refuses.
+    _zero(1, "resnet_sgd", "resnet18", 2, {**FP32, "optimizer": {"kind": "sgd", "momentum": 0.9, "implementation": "fused"}},
+          {"batch": 4}, buckets(1_000_000), layers=None),
+    _zero(2, "resnet", "resnet18", 4, {**FP32, **PLAIN_SGD, "accumulation": 2}, {"batch": 4}, layers=None),
+    _zero(2, "frozen", "qwen3_0_6b", 4, {**BF16, **CLIP, "accumulation": 2}, SMALL, buckets(10_000_000),
+          frozen=["model.embed_tokens.*", "model.layers.0.*"]),
+    # Frozen parameters are 16 bits too, whatever the checkpoint has.
+    _zero(1, "frozen_from_cpu", "gpt2", 2, {**BF16, "initialization": "cpu"}, SMALL,
+          frozen=["transformer.h.0.*"]),
+    _zero(1, "t5", "t5_3b", 4, BF16, {"batch": 1}, buckets(50_000_000), layers=2),
+    _zero(2, "experts", "mixtral_8x7b", 2, BF16, {"batch": 1, "seq": 256}, layers=1),
+    # Some parameters have no gradient.
+    _zero(2, "qwen3_tts_unused", "qwen3_tts", 4, {**BF16, **CLIP}, {"batch": 1}, layers=None),
+    _zero(1, "qwen3_tts_accumulate", "qwen3_tts", 8, {**BF16, "accumulation": 2}, {"batch": 1}, layers=None, rank=7),
+    _zero(2, "checkpoint", "llama3_2_1b", 4,
+          {**BF16, "initialization": "meta", "activation_checkpointing": checkpointed("full"),
+           "optimizer": {"implementation": "fused"}}, {"batch": 1, "seq": 1024}, buckets(50_000_000)),
+    _zero(1, "checkpoint_selective", "llama3_2_1b", 2,
+          {**BF16, "activation_checkpointing": checkpointed("selective"), "runtime": {"flavor": "torchtitan"}},
+          {"batch": 1, "seq": 512}, buckets(50_000_000)),
+]
+
+
+def _peak(stage: int, name: str, *parts: dict[str, Any], ranks: int = 4, rank: int = 0, elements: int = 4_000_000,
+          overlap: bool = False) -> Case:
+    """Without large logits and states the peak is in the backward, or at the end of it."""
+    whole: dict[str, Any] = {**PLAIN_SGD}
+    for part in parts:
+        whole.update(part)
+    return _zero(stage, f"peak_{name}", "vit_b_16", ranks, whole, VIT, buckets(elements, overlap), rank=rank, layers=4)
+
+
+TWICE = {"accumulation": 2}
+
+ZERO_CASES += [_peak(stage, *words, **options) for stage in (1, 2) for words, options in [
+    (("fp32", FP32), {}),
+    (("bf16", BF16), {}),
+    (("odd", BF16), {"ranks": 7, "rank": 6}),
+    (("accumulate", BF16, TWICE), {}),
+    (("accumulate_fp32", FP32, TWICE), {"rank": 2}),
+    (("overlap", BF16), {"overlap": True}),
+    (("overlap_accumulate", BF16, TWICE), {"overlap": True}),
+    (("one_bucket", BF16, TWICE), {"elements": 500_000_000}),
+]]
