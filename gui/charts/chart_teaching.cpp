@@ -130,9 +130,15 @@ class Teacher {
         return add("All-reduce of a bucket",
                    fmt::format("The gradients in this bucket are complete. Those of all {} batches are averaged, while "
                                "the backward goes on.",
-                               replicas_));
+                               ranks_ * replicas_));
       case InstructionKind::ReduceUsedMap:
         return add("All-reduce of what was used", "A number for each parameter tells which had a gradient on any GPU.");
+      case InstructionKind::CheckOverflow:
+        return add("Look for overflows", "One byte tells all GPUs whether some gradient is not finite.");
+      case InstructionKind::GatherParameters:
+        return add("All-gather of the parameters",
+                   fmt::format("Each of the {} GPUs has updated its part of the parameters, and sends it to all others.",
+                               ranks_));
       case InstructionKind::FlattenGrads:
         return add(fmt::format("The gradients of {} become one", name),
                    "FSDP1 reduces one flat gradient for each unit: those of its parameters are copied into it.");
