@@ -32,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/unit_boundaries.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_gradients.h"
 
@@ -42,11 +43,9 @@ class FlatUnitWalk {
  public:
   FlatUnitWalk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads)
       : in_(input), sink_(sink), grads_(grads), units_(input.layout->units.size()) {
-    for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (!layout().units[u].parameters.empty()) in_module_order_.push_back(static_cast<int>(u));
+    for (const int u : units_in_module_order(layout())) {
+      if (!layout().units[u].parameters.empty()) in_module_order_.push_back(u);
     }
-    std::sort(in_module_order_.begin(), in_module_order_.end(),
-              [&](int a, int b) { return layout().units[a].modules.front() < layout().units[b].modules.front(); });
   }
 
   /// Each unit's parameters come into being, are copied into a flat one, and cut.

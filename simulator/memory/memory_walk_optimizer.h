@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/unit_boundaries.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/ops/reduction_scratch.h"
 
@@ -194,18 +195,14 @@ class OptimizerWalk {
       }
       return;
     }
-    std::vector<const ShardedUnit*> units;
-    for (const ShardedUnit& unit : in_.layout->units) {
-      if (!unit.parameters.empty()) units.push_back(&unit);
-    }
-    std::sort(units.begin(), units.end(),
-              [](const ShardedUnit* a, const ShardedUnit* b) { return a->modules.front() < b->modules.front(); });
-    for (const ShardedUnit* unit : units) {
-      flat_.push_back({.parameter = unit->parameters.front().parameter,
-                       .elements = unit->true_elements,
-                       .shard_elements = unit->shard_elements,
-                       .local_elements = unit->shard_elements,
-                       .receives_gradient = unit->reduced_true_elements > 0});
+    for (const int u : units_in_module_order(*in_.layout)) {
+      const ShardedUnit& unit = in_.layout->units[u];
+      if (unit.parameters.empty()) continue;
+      flat_.push_back({.parameter = unit.parameters.front().parameter,
+                       .elements = unit.true_elements,
+                       .shard_elements = unit.shard_elements,
+                       .local_elements = unit.shard_elements,
+                       .receives_gradient = unit.reduced_true_elements > 0});
     }
   }
 
