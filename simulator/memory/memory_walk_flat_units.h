@@ -43,6 +43,7 @@ class FlatUnitWalk {
  public:
   FlatUnitWalk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads)
       : in_(input), sink_(sink), grads_(grads), units_(input.layout->units.size()) {
+    if (layout().flat == FlatParameters::None) return;
     for (const int u : units_in_module_order(layout())) {
       if (!layout().units[u].parameters.empty()) in_module_order_.push_back(u);
     }
@@ -372,7 +373,7 @@ class FlatUnitWalk {
   Sink& sink_;
   GradientWalk<Sink>& grads_;
   std::vector<UnitState> units_;
-  std::vector<int> in_module_order_;  // Units with parameters.
+  std::vector<int> in_module_order_;  // Flat units with parameters.
   bool has_zeroed_ = false;
   bool has_begun_ = false;
 };

@@ -96,6 +96,16 @@ WalkInput PreparedPlan::short_walk_input() const {
   return input;
 }
 
+namespace {
+
+// A search asks this of every plan, and only one kind of them has the map.
+Seconds used_map_time(const PreparedPlan& prepared, const MeshCosts& mesh) {
+  if (!prepared.layout.is_replicated || !prepared.plan.ddp.find_unused_parameters) return Seconds(0);
+  return collective_time(mesh.replicate, CollectiveKind::AllReduce, used_map_bytes(*prepared.index->model));
+}
+
+}  // namespace
+
 TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {
   const TimelineInput input{
       .index = index,
@@ -105,7 +115,7 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .units = &unit_times,
       .buckets = &bucket_times,
       .sync_buffers = layout.is_replicated ? sync_buffers_time(*index->model, mesh, costs) : Seconds(0),
-      .used_map = collective_time(mesh.replicate, CollectiveKind::AllReduce, used_map_bytes(*index->model)),
+      .used_map = used_map_time(*this, mesh),
       .optimizer = optimizer_time(layout, plan, costs),
       .clip = clip_time(layout, plan, mesh, costs),
       .launch = costs.launch,
