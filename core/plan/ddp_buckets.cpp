@@ -17,8 +17,7 @@
 // Sources: torch/nn/parallel/distributed.py (_ddp_init_helper), torch/csrc/distributed/c10d/reducer.cpp
 // (compute_bucket_assignment_by_size, rebuild_buckets, mark_bucket_ready), torch 2.11.
 //
-// Not modeled: static_graph; the order of the last buckets of several dtypes, which is that
-// of a hash table.
+// Not modeled: static_graph; the order of the last buckets of several dtypes, which is that of a hash table.
 
 #include "core/plan/ddp_buckets.h"
 

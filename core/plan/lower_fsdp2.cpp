@@ -19,8 +19,7 @@
 // Buffers live as long as FSDP2 refers to them:
 //
 //   all-gather output   forward: until the next unit's is copied out, or the root is left; backward: until its own is.
-//   One
-//                       that nobody waited for goes with the reshard
+//                       One that nobody waited for goes with the reshard
 //   reduce input        until the next unit is reduced, or the backward ends
 //   all-reduce output   of HSDP: until the backward ends, or the same unit is reduced once more in it
 //

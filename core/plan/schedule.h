@@ -50,8 +50,7 @@ std::string_view name_of(StepPhase phase);
 /// written down: both interpreters know it from the instruction.
 enum class BufferKind : std::uint8_t {
   /// Made by Unshard, read by WaitForUnshard. Of no bytes where the shard group is one rank. Of flat parameters there
-  /// is
-  /// none: the output of the all-gather is what is computed with.
+  /// is none: the output of the all-gather is what is computed with.
   AllGatherOutput,
   ReduceInput,  ///< Made by ReduceGrads; the reduce-scatter reads it while the next unit computes.
   /// Made by a ReduceGrads that `keeps_all_reduce_output`. Where it needs no cast it is the sharded gradient itself:
