@@ -142,7 +142,8 @@ bool saves_tensors(const Op& op);
 /// The schedule of one step of the plan's framework.
 Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
-/// The same of the first step, which differs under FSDP1 with forward_prefetch: the order of units is not known yet.
+/// The same of the first step where it differs from all others, which it does under FSDP1 with forward_prefetch: the
+/// order of units is not known yet. Empty where it does not differ.
 Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// PyTorch FSDP2. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).

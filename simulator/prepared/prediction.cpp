@@ -158,13 +158,12 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   prepared.walked = plan_of_memory(plan, cluster);
   prepared.layout = std::move(layout);
   prepared.schedule = lower(index, plan, prepared.layout);
-  const bool has_first = is_flat(plan) && plan.fsdp1.forward_prefetch;
-  if (has_first) prepared.first_schedule = lower_first_step(index, plan, prepared.layout);
+  prepared.first_schedule = lower_first_step(index, plan, prepared.layout);
   if (plan.accumulation > kNumMicroBatches && use == PreparedFor::Everything) {
     Plan shorter = plan;
     shorter.accumulation = kNumMicroBatches;
     prepared.short_schedule = lower(index, shorter, prepared.layout);
-    if (has_first) prepared.short_first_schedule = lower_first_step(index, shorter, prepared.layout);
+    prepared.short_first_schedule = lower_first_step(index, shorter, prepared.layout);
   }
   const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu);
   prepared.activation = settings.rules.activation;
