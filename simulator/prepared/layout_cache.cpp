@@ -14,9 +14,8 @@ constexpr std::size_t kMostParameters = std::size_t{1} << 21;
 
 bool LayoutCache::is_of(const Key& key, const Plan& plan) {
   return key.framework == plan.runtime.framework && key.ddp == plan.ddp && key.fsdp1 == plan.fsdp1 &&
-         (!is_flat(plan) || key.replicate == plan.mesh.replicate) && key.is_alone == (plan.mesh.world_size() == 1) &&
-         key.shard == plan.mesh.shard && key.parameter_dtype == plan.parameter_dtype &&
-         key.mixed_precision == plan.mixed_precision &&
+         (key.framework == Framework::Fsdp2 || key.replicate == plan.mesh.replicate) && key.shard == plan.mesh.shard &&
+         key.parameter_dtype == plan.parameter_dtype && key.mixed_precision == plan.mixed_precision &&
          std::equal(key.modules.begin(), key.modules.end(), plan.units.begin(), plan.units.end(),
                     [](const std::vector<std::string>& modules, const Unit& unit) { return modules == unit.modules; });
 }
@@ -43,7 +42,6 @@ void LayoutCache::give_back(const Plan& plan, Layout layout) {
             .ddp = plan.ddp,
             .fsdp1 = plan.fsdp1,
             .replicate = plan.mesh.replicate,
-            .is_alone = plan.mesh.world_size() == 1,
             .shard = plan.mesh.shard,
             .parameter_dtype = plan.parameter_dtype,
             .mixed_precision = plan.mixed_precision,
