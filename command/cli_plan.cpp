@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "command/capture_first.h"
@@ -66,8 +67,10 @@ std::vector<std::string> next_commands(const Output& output, const std::string& 
   return commands;
 }
 
-void print_quietly(const Output& output, const StepReport& report) {
-  output.print({verdict_of(report), summary_of(report)});
+void print_quietly(const Output& output, const StepReport& report, const Document& further = {}) {
+  Document document = {verdict_of(report), summary_of(report)};
+  document.insert(document.end(), further.begin(), further.end());
+  output.print(document);
 }
 
 /// The Pareto front is printed by the long answers alone.
@@ -89,6 +92,35 @@ Errors check_explain(const CommandLine& line, const Output& output) {
   }
   if (output.quiet) errors.push_back({"--explain", "--quiet leaves out what it would say.", "Give one of the two."});
   return errors;
+}
+
+/// What plan found, and how it is told.
+struct PlanAnswer {
+  const SearchResult& result;
+  const ResolvedRequest& request;
+  std::function<std::string()> json;
+  Document further;  ///< What --quiet says behind the plan.
+  std::function<Document(const AnswerContext&)> document;
+};
+
+/// How every plan ends: it is written where it is kept, and the answer is told as it was asked for.
+Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAnswer& answer) {
+  const StepReport& report = answer.result.report;
+  const Verdict verdict = answer.result.verdict;
+  const auto written = write_plan_file(line, output, report, answer.request.cluster);
+  if (!written) return tl::unexpected(written.error());
+  if (writes_to_stdout(line)) return code_of(verdict);
+  if (output.format == Format::Json) {
+    output.console.out << answer.json();
+  } else if (output.quiet) {
+    print_quietly(output, report, answer.further);
+  } else {
+    const std::string kept = line.value(Option::Output).value_or("");
+    output.print(answer.document({.batch_origin = answer.request.batch_origin,
+                                  .commands = next_commands(output, kept, verdict),
+                                  .explains_units = line.has(Option::Explain)}));
+  }
+  return code_of(verdict);
 }
 
 /// plan, where several machines are named.
@@ -117,27 +149,20 @@ Outcome plan_on_machines(const CommandLine& line, const Output& output) {
   progress.erase();
   if (!found) return input_failure(found.error());
 
-  const SearchResult& result = found->result;
-  const auto written = write_plan_file(line, output, result.report, found->request.cluster);
-  if (!written) return tl::unexpected(written.error());
-  if (writes_to_stdout(line)) return code_of(result.verdict);
-  if (output.format == Format::Json) {
-    output.console.out << to_json(*found);
-  } else if (output.quiet) {
-    output.print({verdict_of(result.report), summary_of(result.report), entry_of(*found, words.objective)});
-  } else {
-    const std::string kept = line.value(Option::Output).value_or("");
-    output.print(document_of(*found, words.objective, output.view(),
-                             {.batch_origin = found->request.batch_origin,
-                              .commands = next_commands(output, kept, result.verdict),
-                              .explains_units = line.has(Option::Explain)}));
-  }
-  return code_of(result.verdict);
+  return finish_plan(
+      line, output,
+      {.result = found->result,
+       .request = found->request,
+       .json = [&] { return to_json(*found); },
+       .further = {entry_of(*found, words.objective)},
+       .document =
+           [&](const AnswerContext& context) { return document_of(*found, words.objective, output.view(), context); }});
 }
 
 /// plan, where several frameworks are named.
 Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
   Errors errors = check_outputs(line, {Option::Output});
+  append(errors, check_explain(line, output));
   const std::vector<Framework> runtimes = runtimes_of(line, errors);
   CommandLine rest = without_lists(line);
   rest.values[static_cast<std::size_t>(Option::Runtime)].clear();
@@ -162,21 +187,13 @@ Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
   progress.erase();
   if (!found) return input_failure(found.error());
 
-  const SearchResult& result = found->result;
-  const auto written = write_plan_file(line, output, result.report, found->request.cluster);
-  if (!written) return tl::unexpected(written.error());
-  if (writes_to_stdout(line)) return code_of(result.verdict);
-  if (output.format == Format::Json) {
-    output.console.out << to_json(*found);
-  } else if (output.quiet) {
-    output.print({verdict_of(result.report), summary_of(result.report), entry_of(*found)});
-  } else {
-    const std::string kept = line.value(Option::Output).value_or("");
-    output.print(document_of(
-        *found, output.view(),
-        {.batch_origin = found->request.batch_origin, .commands = next_commands(output, kept, result.verdict)}));
-  }
-  return code_of(result.verdict);
+  return finish_plan(
+      line, output,
+      {.result = found->result,
+       .request = found->request,
+       .json = [&] { return to_json(*found); },
+       .further = {entry_of(*found)},
+       .document = [&](const AnswerContext& context) { return document_of(*found, output.view(), context); }});
 }
 
 }  // namespace
@@ -206,21 +223,13 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   progress.erase();
   if (!result) return input_failure(result.error());
 
-  const auto written = write_plan_file(line, output, result->report, request->cluster);
-  if (!written) return tl::unexpected(written.error());
-  if (writes_to_stdout(line)) return code_of(result->verdict);
-  if (output.format == Format::Json) {
-    output.console.out << to_json(*result, &request->cluster);
-  } else if (output.quiet) {
-    print_quietly(output, result->report);
-  } else {
-    const std::string kept = line.value(Option::Output).value_or("");
-    output.print(document_of(*result, output.view(),
-                             {.batch_origin = request->batch_origin,
-                              .commands = next_commands(output, kept, result->verdict),
-                              .explains_units = line.has(Option::Explain)}));
-  }
-  return code_of(result->verdict);
+  return finish_plan(
+      line, output,
+      {.result = *result,
+       .request = *request,
+       .json = [&] { return to_json(*result, &request->cluster); },
+       .further = {},
+       .document = [&](const AnswerContext& context) { return document_of(*result, output.view(), context); }});
 }
 
 Outcome simulate_command(const CommandLine& line, const Output& output) {

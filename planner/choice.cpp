@@ -7,6 +7,7 @@
 
 #include "core/base/limits.h"
 #include "core/model/model_index.h"
+#include "core/plan/flat_units.h"
 #include "core/plan/sharding.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/strategy_names.h"
@@ -233,12 +234,9 @@ std::vector<bool> syncs_of(const Space& space, const Batch& batch) {
   return {space.sync_every_micro_batch.value_or(space.base.sync_every_micro_batch)};
 }
 
-/// PyTorch 2.11 fails at the gradient of a tied parameter then (core/plan/flat_units.cpp).
 bool fails_without_sync(const Plan& base, const Model& model, const Mesh& mesh) {
-  if (!is_flat(base) || !base.fsdp1.use_orig_params || mesh.shard > 1 || !base.mixed_precision.param_dtype)
-    return false;
   return std::any_of(model.parameters.begin(), model.parameters.end(),
-                     [](const Parameter& parameter) { return parameter.trainable && !parameter.tied_names.empty(); });
+                     [&](const Parameter& parameter) { return fails_unreduced(base, mesh, parameter); });
 }
 
 /// What tells a point from its neighbors.

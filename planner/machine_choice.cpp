@@ -22,8 +22,8 @@
 
 #include "core/cluster/cluster_library.h"
 #include "core/cluster/cluster_reader.h"
+#include "planner/compared_search.h"
 #include "planner/plan_machines.h"
-#include "planner/predictors.h"
 
 namespace fsdp::planner {
 
@@ -48,12 +48,6 @@ template <class T>
 std::vector<std::optional<T>> or_left_open(const std::vector<T>& values) {
   if (values.empty()) return {std::nullopt};
   return {values.begin(), values.end()};
-}
-
-std::int64_t samples_of(const Plan& plan) {
-  const Dimension* batch = find_dimension(plan.dimensions, kBatchDimension);
-  const std::int64_t micro_batch = batch == nullptr ? 1 : static_cast<std::int64_t>(batch->value);
-  return micro_batch * plan.accumulation * plan.mesh.world_size();
 }
 
 /// Whether it is a choice that some sizes of machines allow and others do not.
@@ -205,12 +199,8 @@ std::pair<int, double> place_of_machine(const ComparedMachine& machine, MachineO
 /// The search of the best machine once more, with all that is asked of it.
 Result<MachineComparison> with_whole_answer(std::vector<MachineTrial> trials, const CompareOptions& options) {
   ResolvedRequest request = *std::move(trials.front().request);
-  request.space.explain = options.explain;
-  request.space.pareto_points = options.pareto_points;
-  SearchOptions search_options = options.search;
-  search_options.larger_gpus = request.larger_gpus;
   if (options.on_machine) options.on_machine(trials.front().machine.name);
-  FSDP_TRY(SearchResult result, search(request.spec, request.workload, request.cluster, request.space, search_options));
+  FSDP_TRY(SearchResult result, search_in_full(request, options.explain, options.pareto_points, options.search));
   MachineComparison comparison{.request = std::move(request), .result = std::move(result)};
   for (MachineTrial& trial : trials) comparison.machines.push_back(std::move(trial.machine));
   return comparison;
@@ -287,15 +277,7 @@ Result<MachineComparison> compare_machines(const PlanRequest& request, const Mac
   for (MachineTrial& trial : trials) {
     if (!trial.request) continue;
     if (options.on_machine) options.on_machine(trial.machine.name);
-    Space space = trial.request->space;
-    space.explain = false;
-    space.pareto_points = 0;
-    const ResolvedRequest& asked = *trial.request;
-    const Result<SearchResult> found = search(asked.spec, asked.workload, asked.cluster, space,
-                                              {.rank = {},
-                                               .on_progress = options.search.on_progress,
-                                               .should_stop = options.search.should_stop,
-                                               .on_best = {}});
+    const Result<SearchResult> found = search_briefly(*trial.request, options.search);
     if (found) {
       enter(trial.machine, *found);
       continue;

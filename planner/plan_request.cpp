@@ -75,13 +75,17 @@ void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   }
 }
 
+/// A value was given and could not be read, which is said already.
+bool is_unread(const PlanRequest& request, PlanChoice choice) {
+  return std::find(request.unread.begin(), request.unread.end(), choice) != request.unread.end();
+}
+
 void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, Errors& errors) {
   const PlanChoices& choices = request.choices;
   const std::int64_t world = world_size(cluster);
   if (choices.strategy) {
     for (const PlanChoice other : {PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard}) {
-      const bool is_unread = std::find(request.unread.begin(), request.unread.end(), other) != request.unread.end();
-      if (!is_unread && !has(choices, other)) continue;
+      if (!is_unread(request, other) && !has(choices, other)) continue;
       fail(errors, other, fmt::format("{} decides this already.", place_of(PlanChoice::Strategy)),
            "Give one of the two.");
     }
@@ -109,13 +113,10 @@ void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, 
 /// DDP has no units and one mesh, and computes in the dtype of the parameters.
 void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   const PlanChoices& choices = request.choices;
-  const auto is_unread = [&](PlanChoice choice) {
-    return std::find(request.unread.begin(), request.unread.end(), choice) != request.unread.end();
-  };
   for (const PlanChoice choice :
        {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
         PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch}) {
-    if (!has(choices, choice) || is_unread(choice)) continue;
+    if (!has(choices, choice) || is_unread(request, choice)) continue;
     fail(errors, choice, "DDP keeps the whole model on each GPU: it shards, wraps and gathers nothing.",
          "Leave it out, or plan for --runtime fsdp2.");
   }
@@ -125,7 +126,7 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   const MixedPrecision& precision = space.base.mixed_precision;
   if (precision.reduce_dtype && choices.reduce_dtype) {
     fail(errors, PlanChoice::ReduceDtype, "DDP reduces gradients in their own dtype.", "Leave it out.");
-  } else if ((precision.param_dtype || precision.reduce_dtype) && !is_unread(PlanChoice::Precision)) {
+  } else if ((precision.param_dtype || precision.reduce_dtype) && !is_unread(request, PlanChoice::Precision)) {
     fail(errors, PlanChoice::Precision,
          fmt::format("DDP computes in the dtype of the parameters, and {} mixed precision.",
                      choices.precision ? "this is" : "the recipe asks for"),

@@ -198,8 +198,6 @@ std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts) {
   return fmt::format("{} {} {}", text, has_blocks ? "+" : "on", names.size() <= kMostNameColumns ? names : number);
 }
 
-namespace {
-
 std::string ddp_arguments(const DdpOptions& ddp) {
   std::vector<std::string> arguments;
   if (ddp.gradient_as_bucket_view) arguments.emplace_back("gradient_as_bucket_view=True");
@@ -208,6 +206,8 @@ std::string ddp_arguments(const DdpOptions& ddp) {
   if (ddp.bucket_cap_mb) arguments.push_back(fmt::format("bucket_cap_mb={}", *ddp.bucket_cap_mb));
   return fmt::format("{}", fmt::join(arguments, ", "));
 }
+
+namespace {
 
 /// "FULL_SHARD (fully_shard per block, reshard_after_forward=True)".
 std::string sharding_of(const Plan& plan, const ModelFacts& facts) {

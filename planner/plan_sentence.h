@@ -35,6 +35,10 @@ std::string batch_of(const Plan& plan);
 /// "fully_shard per block + model.embed_tokens, lm_head"; "fully_shard per block and its self_attn, mlp".
 std::string wrapping_of_plan(const Plan& plan, const ModelFacts& facts);
 
+/// "gradient_as_bucket_view=True, bucket_cap_mb=10": what DistributedDataParallel is given beside the model; what is
+/// its default is left out.
+std::string ddp_arguments(const DdpOptions& ddp);
+
 /// "FULL_SHARD (fully_shard per block, reshard_after_forward=True), batch 2 x 4 accumulation x 4 GPUs = 32 samples a
 /// step, from recipe sft, checkpoint 23 of 33 blocks, bf16, AdamW foreach". `batch_origin` ("from recipe sft") may be
 /// empty.

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "planner/predictors.h"
+#include "planner/compared_search.h"
 
 namespace fsdp::planner {
 
@@ -36,10 +36,7 @@ void enter(ComparedRuntime& runtime, const SearchResult& result) {
     runtime.collectives += total.count;
   }
   if (report.memory.host) runtime.host = report.memory.host->needed;
-  const Plan& plan = result.best.plan;
-  const Dimension* batch = find_dimension(plan.dimensions, kBatchDimension);
-  runtime.samples =
-      (batch == nullptr ? 1 : static_cast<std::int64_t>(batch->value)) * plan.accumulation * plan.mesh.world_size();
+  runtime.samples = samples_of(result.best.plan);
 }
 
 /// What fits, by the time of a sample; what does not, by how far it is from fitting; what cannot be.
@@ -69,14 +66,7 @@ Result<RuntimeComparison> compare_runtimes(const PlanRequest& request, const std
       continue;
     }
     if (options.on_runtime) options.on_runtime(framework);
-    Space space = resolved->space;
-    space.explain = false;
-    space.pareto_points = 0;
-    const Result<SearchResult> found = search(resolved->spec, resolved->workload, resolved->cluster, space,
-                                              {.rank = {},
-                                               .on_progress = options.search.on_progress,
-                                               .should_stop = options.search.should_stop,
-                                               .on_best = {}});
+    const Result<SearchResult> found = search_briefly(*resolved, options.search);
     if (found) {
       enter(trial.runtime, *found);
       trial.request = *std::move(resolved);
@@ -91,12 +81,8 @@ Result<RuntimeComparison> compare_runtimes(const PlanRequest& request, const std
   if (!trials.front().request) return tl::unexpected(std::move(errors));
 
   ResolvedRequest best = *std::move(trials.front().request);
-  best.space.explain = options.explain;
-  best.space.pareto_points = options.pareto_points;
-  SearchOptions search_options = options.search;
-  search_options.larger_gpus = best.larger_gpus;
   if (options.on_runtime) options.on_runtime(trials.front().runtime.framework);
-  FSDP_TRY(SearchResult result, search(best.spec, best.workload, best.cluster, best.space, search_options));
+  FSDP_TRY(SearchResult result, search_in_full(best, options.explain, options.pareto_points, options.search));
   RuntimeComparison comparison{.request = std::move(best), .result = std::move(result)};
   for (RuntimeTrial& trial : trials) comparison.runtimes.push_back(std::move(trial.runtime));
   return comparison;

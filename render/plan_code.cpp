@@ -14,6 +14,7 @@
 #include "core/base/name_ranges.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/unit_rows.h"
+#include "planner/plan_sentence.h"
 #include "render/python_words.h"
 
 namespace fsdp::planner {
@@ -112,13 +113,8 @@ class CodeWriter {
   }
 
   std::string ddp_call() const {
-    const DdpOptions& given = plan_.ddp;
-    std::string options;
-    if (given.bucket_cap_mb) options += fmt::format(", bucket_cap_mb={}", *given.bucket_cap_mb);
-    if (given.gradient_as_bucket_view) options += ", gradient_as_bucket_view=True";
-    if (!given.broadcast_buffers) options += ", broadcast_buffers=False";
-    if (given.find_unused_parameters) options += ", find_unused_parameters=True";
-    return fmt::format("DistributedDataParallel(model{})", options);
+    const std::string arguments = ddp_arguments(plan_.ddp);
+    return fmt::format("DistributedDataParallel(model{}{})", arguments.empty() ? "" : ", ", arguments);
   }
 
   void mesh() {

@@ -17,14 +17,17 @@
 // Sources: torch/nn/parallel/distributed.py (_ddp_init_helper), torch/csrc/distributed/c10d/reducer.cpp
 // (compute_bucket_assignment_by_size, rebuild_buckets, mark_bucket_ready), torch 2.11.
 //
-// Not modeled: static_graph; the order of the last buckets of several dtypes, which is that
-// of a hash table.
+// Not modeled: static_graph; the order of the last buckets of several dtypes, which is that of a hash table.
 
 #include "core/plan/ddp_buckets.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "core/model/recorded_block.h"
 
@@ -54,7 +57,53 @@ struct Open {
   int num_closed = 0;
 };
 
+// A parameter that DDP waits for in vain, if any.
+std::optional<Error> check_use(const Plan& plan, const Model& model) {
+  if (plan.mesh.world_size() == 1 || plan.ddp.find_unused_parameters) return std::nullopt;
+  for (const Parameter& parameter : model.parameters) {
+    if (!parameter.trainable || parameter.receives_gradient) continue;
+    return Error{
+        "ddp/find_unused_parameters",
+        fmt::format("\"{}\" is trained but gets no gradient, so that DDP fails in its second step.", parameter.name),
+        "Write true, or freeze it."};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+Errors check_ddp_plan(const Plan& plan, const Model& model) {
+  Errors errors;
+  const auto wrong = [&](std::string where, std::string what, std::string hint) {
+    errors.push_back({std::move(where), std::move(what), std::move(hint)});
+  };
+  if (plan.mesh.shard != 1) {
+    wrong("mesh", fmt::format("DDP shards nothing, and the mesh has shard groups of {}.", plan.mesh.shard),
+          fmt::format("Write replicate {} and shard 1.", plan.mesh.world_size()));
+  }
+  if (plan.units.size() != 1) {
+    wrong("units", fmt::format("DDP wraps the whole model, and the plan has {} units.", plan.units.size()),
+          "Leave the root as the only one.");
+  }
+  if (plan.units.size() == 1 && plan.units[0].reshard_after_forward != ReshardAfterForward{}) {
+    wrong("units/0", "DDP gathers nothing that it could reshard.", "Leave reshard_after_forward out.");
+  }
+  if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
+    wrong("prefetch", "DDP gathers nothing ahead.", "Leave forward_prefetch and backward_prefetch out.");
+  }
+  if (plan.cpu_offload) wrong("cpu_offload", "DDP offloads nothing.", "Write false.");
+  const MixedPrecision& precision = plan.mixed_precision;
+  if (precision.param_dtype || precision.reduce_dtype || precision.output_dtype) {
+    wrong("mixed_precision", "DDP computes and reduces in the parameters' own dtype; autocast is not predicted.",
+          "Leave the dtypes out (--precision bf16, fp16 or fp32).");
+  }
+  if (plan.ddp.bucket_cap_mb && *plan.ddp.bucket_cap_mb < 1) {
+    wrong("ddp/bucket_cap_mb", fmt::format("{} MiB is no size of a bucket.", *plan.ddp.bucket_cap_mb),
+          "Write 1 or more.");
+  }
+  if (auto unused = check_use(plan, model)) errors.push_back(*std::move(unused));
+  return errors;
+}
 
 std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index) {
   const Model& model = *index.model;

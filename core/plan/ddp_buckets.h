@@ -4,11 +4,16 @@
 
 #include <vector>
 
+#include "core/base/result.h"
 #include "core/model/model_index.h"
 #include "core/plan/plan.h"
 #include "core/plan/sharding.h"
 
 namespace fsdp {
+
+/// What a plan asks for and DDP has no words for, which knows no units and no mesh but the number of copies; a trained
+/// parameter without a gradient, at which it fails.
+Errors check_ddp_plan(const Plan& plan, const Model& model);
 
 /// Trained parameters in the order in which a backward finishes their gradients, each with the position after which it
 /// is ready. ddp_buckets.cpp says how the order inside an op is known.

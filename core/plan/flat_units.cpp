@@ -60,15 +60,13 @@ void check_strategy(const Plan& plan, Errors& errors) {
   }
 }
 
-// PyTorch 2.11: "attempting to assign a gradient with dtype 'c10::BFloat16' to a tensor with grad_dtype 'Float'."
 void check_shared_grads(const Layout& layout, const Plan& plan, const Model& model, Errors& errors) {
   const bool keeps_gradients = plan.accumulation > 1 && !plan.sync_every_micro_batch;
-  if (layout.flat != FlatParameters::Views || plan.mesh.shard > 1 || !keeps_gradients) return;
+  if (!keeps_gradients) return;
   for (const ShardedUnit& unit : layout.units) {
-    if (unit.param_dtype == unit.original_dtype) continue;
     for (const ShardedParameter& p : unit.parameters) {
       const Parameter& parameter = model.parameters[p.parameter];
-      if (parameter.tied_names.empty() || !parameter.trainable) continue;
+      if (!fails_unreduced(plan, plan.mesh, parameter)) continue;
       errors.push_back({"fsdp1/use_orig_params",
                         fmt::format("PyTorch fails at the gradient of \"{}\", which is tied, computed in {} and not "
                                     "reduced.",
@@ -133,6 +131,13 @@ Errors check_flat_plan(const Plan& plan) {
     errors.push_back({"mixed_precision/output_dtype", "FSDP1 casts no outputs.", "Leave it out."});
   }
   return errors;
+}
+
+// "attempting to assign a gradient with dtype 'c10::BFloat16' to a tensor with grad_dtype 'Float'."
+bool fails_unreduced(const Plan& plan, const Mesh& mesh, const Parameter& parameter) {
+  if (!is_flat(plan) || !plan.fsdp1.use_orig_params || mesh.shard > 1) return false;
+  const Dtype own = plan.parameter_dtype.value_or(parameter.dtype);
+  return parameter.trainable && !parameter.tied_names.empty() && plan.mixed_precision.param_dtype.value_or(own) != own;
 }
 
 Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const Model& model,

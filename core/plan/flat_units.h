@@ -19,6 +19,9 @@ bool reshards_after_forward(const Plan& plan);
 /// smaller group, CPU offload (not predicted), FSDP2's prefetches, output_dtype.
 Errors check_flat_plan(const Plan& plan);
 
+/// Whether PyTorch 2.11 fails at the gradient of a parameter where a plan, on this mesh, leaves gradients unreduced.
+bool fails_unreduced(const Plan& plan, const Mesh& mesh, const Parameter& parameter);
+
 /// Lays the parameters of a unit out in its flat parameter, and counts its elements. REQUIRES: its parameters and
 /// dtypes are there. Errors: parameters that one flat parameter cannot hold.
 Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const Model& model, const std::string& where);

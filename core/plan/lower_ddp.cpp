@@ -15,7 +15,7 @@
 
 #include <algorithm>
 
-#include "core/plan/schedule.h"
+#include "core/plan/schedule_writer.h"
 
 namespace fsdp {
 
@@ -29,33 +29,27 @@ class DdpLowering {
   Schedule run() {
     bool synchronized = true;  // The forward before, which is that of the step before.
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
-      micro_batch_ = static_cast<int>(m);
+      out_.micro_batch = static_cast<int>(m);
       const bool sync = m + 1 == plan_.accumulation || plan_.sync_every_micro_batch;
-      phase_ = StepPhase::Forward;
-      emit({.kind = InstructionKind::LoadInputs});
+      out_.phase = StepPhase::Forward;
+      out_.emit({.kind = InstructionKind::LoadInputs});
       if (is_wrapped_ && synchronized && plan_.ddp.broadcast_buffers && !index_.model->buffers.empty()) {
-        emit({.kind = InstructionKind::SyncBuffers});
+        out_.emit({.kind = InstructionKind::SyncBuffers});
       }
       forward();
-      if (is_wrapped_ && sync) emit({.kind = InstructionKind::PrepareReduce});
+      if (is_wrapped_ && sync) out_.emit({.kind = InstructionKind::PrepareReduce});
       synchronized = sync;
-      phase_ = StepPhase::Backward;
+      out_.phase = StepPhase::Backward;
       backward(is_wrapped_ && sync);
     }
-    phase_ = StepPhase::Optimizer;
-    if (plan_.optimizer.clip_grad_norm) emit({.kind = InstructionKind::ClipGradNorm});
-    emit({.kind = InstructionKind::OptimizerStep});
-    emit({.kind = InstructionKind::ZeroGrad});
-    return std::move(schedule_);
+    out_.phase = StepPhase::Optimizer;
+    if (plan_.optimizer.clip_grad_norm) out_.emit({.kind = InstructionKind::ClipGradNorm});
+    out_.emit({.kind = InstructionKind::OptimizerStep});
+    out_.emit({.kind = InstructionKind::ZeroGrad});
+    return std::move(out_.schedule);
   }
 
  private:
-  void emit(Instruction instruction) {
-    instruction.phase = phase_;
-    instruction.micro_batch = micro_batch_;
-    schedule_.instructions.push_back(instruction);
-  }
-
   // The root's forward ends where its window does; a loss that the script computes comes behind it.
   void forward() {
     const int left = layout_.units.front().windows.empty() ? 0 : layout_.units.front().windows.back().end;
@@ -63,14 +57,12 @@ class DdpLowering {
     for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
       if (!has_left && index_.call_begin[c] >= left) {
         has_left = true;
-        emit({.kind = InstructionKind::LeaveRoot});
+        out_.emit({.kind = InstructionKind::LeaveRoot});
       }
-      emit({.kind = InstructionKind::Forward,
-            .call = static_cast<int>(c),
-            .op_begin = 0,
-            .op_end = index_.call_begin[c + 1] - index_.call_begin[c]});
+      out_.emit_ops(InstructionKind::Forward, index_, static_cast<int>(c), index_.call_begin[c],
+                    index_.call_begin[c + 1]);
     }
-    if (!has_left) emit({.kind = InstructionKind::LeaveRoot});
+    if (!has_left) out_.emit({.kind = InstructionKind::LeaveRoot});
   }
 
   void backward(bool sync) {
@@ -86,17 +78,17 @@ class DdpLowering {
       const int begin = index_.call_begin[call];
       int stop = position - 1;
       while (stop > begin && index_.in_backward[stop - 1] && !(sync && is_ready(next, stop))) --stop;
-      emit({.kind = InstructionKind::Backward, .call = call, .op_begin = stop - begin, .op_end = position - begin});
+      out_.emit_ops(InstructionKind::Backward, index_, call, stop, position);
       position = stop;
       if (sync) reduce_ready(next, position);
     }
-    if (sync && plan_.ddp.find_unused_parameters) emit({.kind = InstructionKind::ReduceUsedMap});
-    emit({.kind = InstructionKind::FinishReduce});
+    if (sync && plan_.ddp.find_unused_parameters) out_.emit({.kind = InstructionKind::ReduceUsedMap});
+    out_.emit({.kind = InstructionKind::FinishReduce});
   }
 
   void reduce_ready(std::size_t& next, int position) {
     for (; is_ready(next, position); ++next) {
-      emit({.kind = InstructionKind::ReduceBucket, .bucket = static_cast<int>(next)});
+      out_.emit({.kind = InstructionKind::ReduceBucket, .bucket = static_cast<int>(next)});
     }
   }
 
@@ -108,9 +100,7 @@ class DdpLowering {
   const Plan& plan_;
   const Layout& layout_;
   const bool is_wrapped_;
-  Schedule schedule_;
-  StepPhase phase_ = StepPhase::Forward;
-  int micro_batch_ = 0;
+  ScheduleWriter out_;
 };
 
 }  // namespace

@@ -29,7 +29,8 @@
 #include <algorithm>
 
 #include "core/plan/flat_units.h"
-#include "core/plan/schedule.h"
+#include "core/plan/schedule_writer.h"
+#include "core/plan/unit_boundaries.h"
 
 namespace fsdp {
 
@@ -42,41 +43,38 @@ class Fsdp1Lowering {
         plan_(plan),
         layout_(layout),
         is_first_step_(is_first_step),
-        frees_after_forward_(reshards_after_forward(plan)) {
+        frees_after_forward_(reshards_after_forward(plan)),
+        begins_(unit_begins(layout)),
+        ends_(unit_ends(layout)),
+        forward_order_(distinct_units(begins_, layout)) {
     units_.resize(layout.units.size());
     for (std::size_t u = 0; u < layout.units.size(); ++u) {
       if (layout.units[u].is_root) root_ = static_cast<int>(u);
       if (is_frozen(layout.units[u])) units_[u].free_at = maker_of_arguments(layout.units[u]);
     }
-    find_boundaries();
+    find_hooks();
   }
 
   Schedule run() {
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
-      micro_batch_ = static_cast<int>(m);
+      out_.micro_batch = static_cast<int>(m);
       sync_ = m + 1 == plan_.accumulation || plan_.sync_every_micro_batch;
-      phase_ = StepPhase::Forward;
-      emit({.kind = InstructionKind::LoadInputs});
+      out_.phase = StepPhase::Forward;
+      out_.emit({.kind = InstructionKind::LoadInputs});
       forward();
-      phase_ = StepPhase::Backward;
+      out_.phase = StepPhase::Backward;
       backward();
     }
-    phase_ = StepPhase::Optimizer;
+    out_.phase = StepPhase::Optimizer;
     if (plan_.optimizer.clip_grad_norm) {
-      emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false});
+      out_.emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false});
     }
-    emit({.kind = InstructionKind::OptimizerStep});
-    emit({.kind = InstructionKind::ZeroGrad});
-    return std::move(schedule_);
+    out_.emit({.kind = InstructionKind::OptimizerStep});
+    out_.emit({.kind = InstructionKind::ZeroGrad});
+    return std::move(out_.schedule);
   }
 
  private:
-  struct Boundary {
-    int position = 0;
-    int unit = 0;
-    int window = 0;
-  };
-
   struct UnitState {
     bool gathering = false;
     bool unsharded = false;
@@ -91,20 +89,6 @@ class Fsdp1Lowering {
     int free_at = -1;     // Frozen: the gradients of its arguments are there when this op's backward begins.
   };
 
-  // Views of one pass: their node in the graph is older than whatever ran behind `position`.
-  struct Split {
-    int position = 0;
-    int unit = 0;
-    int window = 0;
-  };
-
-  void emit(Instruction instruction) {
-    instruction.phase = phase_;
-    instruction.micro_batch = micro_batch_;
-    schedule_.instructions.push_back(instruction);
-  }
-  void emit(InstructionKind kind, int unit) { emit({.kind = kind, .unit = unit}); }
-
   bool has_parameters(int unit) const { return !layout_.units[unit].parameters.empty(); }
   bool is_trained(int unit) const { return layout_.units[unit].reduced_true_elements > 0; }
   bool is_frozen(const ShardedUnit& unit) const {
@@ -112,37 +96,14 @@ class Fsdp1Lowering {
   }
   bool is_sharded() const { return layout_.mesh.shard > 1; }
 
-  // Outer units are entered before and left after the units inside them.
-  void find_boundaries() {
-    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
-      const auto& windows = layout_.units[u].windows;
-      for (std::size_t w = 0; w < windows.size(); ++w) {
-        const int unit = static_cast<int>(u);
-        const int window = static_cast<int>(w);
-        begins_.push_back({windows[w].begin, unit, window});
-        ends_.push_back({windows[w].end, unit, window});
-        if (windows[w].pre_backward >= 0) pre_backwards_.push_back({windows[w].pre_backward, unit, window});
-      }
+  void find_hooks() {
+    for (const UnitBoundary& pass : unit_passes(layout_)) {
+      const int position = window_of(layout_, pass).pre_backward;
+      if (position >= 0) pre_backwards_.push_back({position, pass.unit, pass.window});
     }
-    const auto length = [&](const Boundary& b) {
-      const Window& window = layout_.units[b.unit].windows[b.window];
-      return window.end - window.begin;
-    };
-    const auto outer_first = [&](const Boundary& a, const Boundary& b) {
-      return a.position != b.position ? a.position < b.position : length(a) > length(b);
-    };
-    const auto inner_first = [&](const Boundary& a, const Boundary& b) {
-      return a.position != b.position ? a.position < b.position : length(a) < length(b);
-    };
-    std::stable_sort(begins_.begin(), begins_.end(), outer_first);
-    std::stable_sort(ends_.begin(), ends_.end(), inner_first);
     // Hooks on one tensor run in the order in which they were registered, which is that of post-forward hooks. The list
     // is walked from its end.
-    std::stable_sort(pre_backwards_.begin(), pre_backwards_.end(), outer_first);
-    for (const Boundary& begin : begins_) {
-      const bool is_new = std::find(forward_order_.begin(), forward_order_.end(), begin.unit) == forward_order_.end();
-      if (is_new && has_parameters(begin.unit)) forward_order_.push_back(begin.unit);
-    }
+    sort_outer_first(pre_backwards_, layout_);
   }
 
   // The earliest op in whose backward the gradient of an argument of the unit's first pass is used; -1: none is.
@@ -197,37 +158,20 @@ class Fsdp1Lowering {
       unit.needs_backward = unit.ran_pre_backward = unit.is_freed = unit.has_index = unit.prefetched = false;
       unit.post_forward_index = unit.passes_left = 0;
     }
-    std::size_t next_begin = 0;
-    std::size_t next_end = 0;
-    for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
-      int position = index_.call_begin[c];
-      while (position < index_.call_begin[c + 1]) {
-        leave_units(position, next_end);
-        for (; next_begin < begins_.size() && begins_[next_begin].position <= position; ++next_begin) {
-          pre_forward(begins_[next_begin]);
-        }
-        int stop = index_.call_begin[c + 1];
-        if (next_begin < begins_.size()) stop = std::min(stop, begins_[next_begin].position);
-        if (next_end < ends_.size()) stop = std::min(stop, ends_[next_end].position);
-        const int first = index_.call_begin[c];
-        emit({.kind = InstructionKind::Forward,
-              .call = static_cast<int>(c),
-              .op_begin = position - first,
-              .op_end = stop - first});
-        position = stop;
-      }
-    }
-    leave_units(index_.num_positions(), next_end);
+    walk_forward(
+        index_, begins_, ends_, [&](const UnitBoundary& begin) { pre_forward(begin); },
+        [&](int call, int begin, int end) { out_.emit_ops(InstructionKind::Forward, index_, call, begin, end); },
+        [&](const UnitBoundary& end) { post_forward(end); });
   }
 
-  void pre_forward(const Boundary& begin) {
+  void pre_forward(const UnitBoundary& begin) {
     const int unit = begin.unit;
     if (!has_parameters(unit)) return;
     UnitState& state = units_[unit];
     if (!state.prefetched) gather_for_forward(unit, begin.window, begin.position);
     state.needs_forward = false;
     wait(unit);
-    if (!plan_.fsdp1.forward_prefetch || (is_first_step_ && micro_batch_ == 0)) return;
+    if (!plan_.fsdp1.forward_prefetch || (is_first_step_ && out_.micro_batch == 0)) return;
     const auto self = std::find(forward_order_.begin(), forward_order_.end(), unit);
     if (self + 1 == forward_order_.end()) return;
     const int next = *(self + 1);
@@ -243,13 +187,7 @@ class Fsdp1Lowering {
     if (is_trained(unit) && !windows.empty() && windows[window].pre_backward >= 0) ++units_[unit].passes_left;
   }
 
-  void leave_units(int position, std::size_t& next_end) {
-    for (; next_end < ends_.size() && ends_[next_end].position <= position; ++next_end) {
-      post_forward(ends_[next_end]);
-    }
-  }
-
-  void post_forward(const Boundary& end) {
+  void post_forward(const UnitBoundary& end) {
     if (has_parameters(end.unit)) {
       UnitState& state = units_[end.unit];
       if (!state.has_index || state.post_forward_index == 0) {
@@ -261,7 +199,7 @@ class Fsdp1Lowering {
       state.needs_backward = layout_.units[end.unit].windows[end.window].pre_backward >= 0;
       state.ran_pre_backward = false;
     }
-    if (end.unit == root_) emit({.kind = InstructionKind::LeaveRoot});
+    if (end.unit == root_) out_.emit({.kind = InstructionKind::LeaveRoot});
   }
 
   // ---- backward ----------------------------------------------------------------------------------------------------
@@ -282,10 +220,7 @@ class Fsdp1Lowering {
       const int call = index_.call_at(stop);
       const int call_begin = index_.call_begin[call];
       while (stop > call_begin && index_.in_backward[stop - 1] && !is_boundary(stop, next_pre, next_split)) --stop;
-      emit({.kind = InstructionKind::Backward,
-            .call = call,
-            .op_begin = stop - call_begin,
-            .op_end = position - call_begin});
+      out_.emit_ops(InstructionKind::Backward, index_, call, stop, position);
       position = stop;
     }
     finish_splits(0, next_split);
@@ -332,21 +267,21 @@ class Fsdp1Lowering {
   // The youngest views come first.
   void finish_splits(int position, std::size_t& next_split) {
     for (; next_split > 0 && splits_[next_split - 1].position >= position; --next_split) {
-      const Split& split = splits_[next_split - 1];
+      const UnitBoundary& split = splits_[next_split - 1];
       const std::vector<Window>& windows = layout_.units[split.unit].windows;
       if (!is_trained(split.unit) || windows.empty() || windows[split.window].pre_backward < 0) continue;
-      emit(InstructionKind::FlattenGrads, split.unit);
+      out_.emit(InstructionKind::FlattenGrads, split.unit);
       if (--units_[split.unit].passes_left == 0) post_backward(split.unit);
     }
   }
 
   void post_backward(int unit) {
     free_in_backward(unit);
-    emit(sync_ ? InstructionKind::ReduceGrads : InstructionKind::AccumulateGrads, unit);
+    out_.emit(sync_ ? InstructionKind::ReduceGrads : InstructionKind::AccumulateGrads, unit);
     if (!sync_) return;
     // One rank, too, calls its all-reduce.
-    schedule_.instructions.back().calls_alone = true;
-    emit({.kind = InstructionKind::Free, .buffer = BufferKind::ReduceInput, .closes = true, .unit = unit});
+    out_.schedule.instructions.back().calls_alone = true;
+    out_.emit({.kind = InstructionKind::Free, .buffer = BufferKind::ReduceInput, .closes = true, .unit = unit});
   }
 
   void free_in_backward(int unit) {
@@ -363,15 +298,11 @@ class Fsdp1Lowering {
 
   // In the order of the modules. What is sharded already stays so.
   void final_callback() {
-    std::vector<int> in_module_order(layout_.units.size());
-    for (std::size_t u = 0; u < in_module_order.size(); ++u) in_module_order[u] = static_cast<int>(u);
-    std::stable_sort(in_module_order.begin(), in_module_order.end(),
-                     [&](int a, int b) { return layout_.units[a].modules.front() < layout_.units[b].modules.front(); });
-    for (const int unit : in_module_order) {
+    for (const int unit : units_in_module_order(layout_)) {
       if (!units_[unit].is_freed) reshard(unit, !is_sharded() || sync_ || frees_after_forward_);
       units_[unit].prefetched = false;
     }
-    emit({.kind = InstructionKind::FinishReduce});
+    out_.emit({.kind = InstructionKind::FinishReduce});
   }
 
   // ---- units -------------------------------------------------------------------------------------------------------
@@ -380,7 +311,7 @@ class Fsdp1Lowering {
     UnitState& state = units_[unit];
     if (state.unsharded || state.gathering) return;
     state.gathering = true;
-    emit(InstructionKind::Unshard, unit);
+    out_.emit(InstructionKind::Unshard, unit);
   }
 
   void wait(int unit) {
@@ -388,7 +319,7 @@ class Fsdp1Lowering {
     if (!state.gathering) return;
     state.gathering = false;
     state.unsharded = true;
-    emit(InstructionKind::WaitForUnshard, unit);
+    out_.emit(InstructionKind::WaitForUnshard, unit);
   }
 
   void reshard(int unit, bool frees) {
@@ -396,7 +327,7 @@ class Fsdp1Lowering {
     state.prefetched = false;
     if (!frees || (!state.unsharded && !state.gathering)) return;
     state.unsharded = state.gathering = false;
-    emit(InstructionKind::Reshard, unit);
+    out_.emit(InstructionKind::Reshard, unit);
   }
 
   const ModelIndex& index_;
@@ -405,14 +336,15 @@ class Fsdp1Lowering {
   const bool is_first_step_;  // The order of units is known from its first backward on.
   const bool frees_after_forward_;
   std::vector<UnitState> units_;
-  std::vector<Boundary> begins_, ends_, pre_backwards_;
-  std::vector<int> forward_order_;  // Units with parameters, each once.
+  const std::vector<UnitBoundary> begins_, ends_;
+  std::vector<UnitBoundary> pre_backwards_;
+  const std::vector<int> forward_order_;  // Units with parameters, each once.
   std::vector<int> post_forward_order_;
-  std::vector<Split> splits_;  // Of this forward, in the order in which they were made.
-  Schedule schedule_;
-  StepPhase phase_ = StepPhase::Forward;
+  // Views of this forward's passes, in the order in which they were made: their node in the graph is older than
+  // whatever ran behind the position.
+  std::vector<UnitBoundary> splits_;
+  ScheduleWriter out_;
   int root_ = 0;
-  int micro_batch_ = 0;
   bool sync_ = true;
 };
 

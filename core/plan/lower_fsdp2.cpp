@@ -19,8 +19,7 @@
 // Buffers live as long as FSDP2 refers to them:
 //
 //   all-gather output   forward: until the next unit's is copied out, or the root is left; backward: until its own is.
-//   One
-//                       that nobody waited for goes with the reshard
+//                       One that nobody waited for goes with the reshard
 //   reduce input        until the next unit is reduced, or the backward ends
 //   all-reduce output   of HSDP: until the backward ends, or the same unit is reduced once more in it
 //
@@ -35,17 +34,12 @@
 
 #include <algorithm>
 
-#include "core/plan/schedule.h"
+#include "core/plan/schedule_writer.h"
+#include "core/plan/unit_boundaries.h"
 
 namespace fsdp {
 
 namespace {
-
-struct Boundary {
-  int position = 0;
-  int unit = 0;
-  int window = 0;
-};
 
 class Fsdp2Lowering {
  public:
@@ -55,35 +49,37 @@ class Fsdp2Lowering {
         layout_(layout),
         checkpoint_modes_(checkpoint_modes(index, plan.checkpointing)),
         quirks_(plan.runtime.quirks),
-        units_(layout.units.size()) {
+        units_(layout.units.size()),
+        begins_(unit_begins(layout)),
+        ends_(unit_ends(layout)) {
     for (std::size_t u = 0; u < layout.units.size(); ++u) {
       if (layout.units[u].is_root) root_ = static_cast<int>(u);
     }
-    find_boundaries();
+    find_hooks();
   }
 
   Schedule run() {
-    schedule_.instructions.reserve(14 * units_.size() + 3 * index_.call_begin.size());
+    out_.schedule.instructions.reserve(14 * units_.size() + 3 * index_.call_begin.size());
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
-      micro_batch_ = static_cast<int>(m);
+      out_.micro_batch = static_cast<int>(m);
       const bool last = m + 1 == plan_.accumulation;
       sync_ = last || plan_.sync_every_micro_batch;
-      phase_ = StepPhase::Forward;
-      emit({.kind = InstructionKind::LoadInputs});
+      out_.phase = StepPhase::Forward;
+      out_.emit({.kind = InstructionKind::LoadInputs});
       forward();
-      phase_ = StepPhase::Backward;
+      out_.phase = StepPhase::Backward;
       backward();
       if (m == 0) reserve();
     }
-    phase_ = StepPhase::Optimizer;
+    out_.phase = StepPhase::Optimizer;
     if (plan_.optimizer.clip_grad_norm) {
-      emit({.kind = InstructionKind::ClipGradNorm,
-            .reduces_each_norm = quirks_.clip_reduces_each_norm,
-            .calls_alone = !quirks_.skip_collectives_of_one});
+      out_.emit({.kind = InstructionKind::ClipGradNorm,
+                 .reduces_each_norm = quirks_.clip_reduces_each_norm,
+                 .calls_alone = !quirks_.skip_collectives_of_one});
     }
-    emit({.kind = InstructionKind::OptimizerStep});
-    emit({.kind = InstructionKind::ZeroGrad});
-    return std::move(schedule_);
+    out_.emit({.kind = InstructionKind::OptimizerStep});
+    out_.emit({.kind = InstructionKind::ZeroGrad});
+    return std::move(out_.schedule);
   }
 
  private:
@@ -101,65 +97,30 @@ class Fsdp2Lowering {
 
   // Micro-batches are alike, but for the reductions of the last.
   void reserve() {
-    std::vector<Instruction>& list = schedule_.instructions;
+    std::vector<Instruction>& list = out_.schedule.instructions;
     list.reserve(list.size() * static_cast<std::size_t>(plan_.accumulation) + 4 * units_.size() + 3);
   }
 
-  void emit(Instruction instruction) {
-    instruction.phase = phase_;
-    instruction.micro_batch = micro_batch_;
-    schedule_.instructions.push_back(instruction);
-  }
-  void emit(InstructionKind kind, int unit) { emit({.kind = kind, .unit = unit}); }
-
   bool has_parameters(int unit) const { return !layout_.units[unit].parameters.empty(); }
 
-  // Outer units are entered before and left after the units inside them.
-  void find_boundaries() {
-    for (std::size_t u = 0; u < layout_.units.size(); ++u) {
-      const auto& windows = layout_.units[u].windows;
-      for (std::size_t w = 0; w < windows.size(); ++w) {
-        const int unit = static_cast<int>(u);
-        const int window = static_cast<int>(w);
-        begins_.push_back({windows[w].begin, unit, window});
-        ends_.push_back({windows[w].end, unit, window});
-        // The pre-backward hooks are hung on the outputs by the post-forward hook.
-        if (windows[w].is_left) {
-          if (windows[w].pre_backward >= 0) pre_backwards_.push_back({windows[w].pre_backward, unit, window});
-          for (const int position : windows[w].further_pre_backwards)
-            pre_backwards_.push_back({position, unit, window});
-        }
-        if (windows[w].has_post_backward) post_backwards_.push_back({windows[w].begin, unit, window});
+  void find_hooks() {
+    for (const UnitBoundary& pass : unit_passes(layout_)) {
+      const Window& window = window_of(layout_, pass);
+      // The pre-backward hooks are hung on the outputs by the post-forward hook.
+      if (window.is_left) {
+        if (window.pre_backward >= 0) pre_backwards_.push_back({window.pre_backward, pass.unit, pass.window});
+        for (const int position : window.further_pre_backwards)
+          pre_backwards_.push_back({position, pass.unit, pass.window});
       }
+      if (window.has_post_backward) post_backwards_.push_back(pass);
     }
-    const auto length = [&](const Boundary& b) {
-      const Window& window = layout_.units[b.unit].windows[b.window];
-      return window.end - window.begin;
-    };
-    const auto outer_first = [&](const Boundary& a, const Boundary& b) {
-      return a.position != b.position ? a.position < b.position : length(a) > length(b);
-    };
-    const auto inner_first = [&](const Boundary& a, const Boundary& b) {
-      return a.position != b.position ? a.position < b.position : length(a) < length(b);
-    };
-    std::stable_sort(begins_.begin(), begins_.end(), outer_first);
-    std::stable_sort(ends_.begin(), ends_.end(), inner_first);
     // Hooks on one tensor run in the order in which they were registered: the inner unit's first, as in post-forward.
     // An outer unit whose own ops follow is reached first because its last op lies later.
-    std::stable_sort(pre_backwards_.begin(), pre_backwards_.end(), outer_first);
-    std::stable_sort(post_backwards_.begin(), post_backwards_.end(), outer_first);
-    forward_order_ = distinct_units(begins_);
-    backward_order_ = distinct_units(ends_);
+    sort_outer_first(pre_backwards_, layout_);
+    sort_outer_first(post_backwards_, layout_);
+    forward_order_ = distinct_units(begins_, layout_);
+    backward_order_ = distinct_units(ends_, layout_);
     std::reverse(backward_order_.begin(), backward_order_.end());
-  }
-
-  std::vector<int> distinct_units(const std::vector<Boundary>& boundaries) const {
-    std::vector<int> order;
-    for (const Boundary& boundary : boundaries) {
-      const bool is_new = std::find(order.begin(), order.end(), boundary.unit) == order.end();
-      if (is_new && has_parameters(boundary.unit)) order.push_back(boundary.unit);
-    }
-    return order;
   }
 
   // ---- forward -----------------------------------------------------------------------------------------------------
@@ -174,33 +135,10 @@ class Fsdp2Lowering {
       unshard(root_);
       wait(root_);
     }
-    std::size_t next_begin = 0;
-    std::size_t next_end = 0;
-    for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
-      int position = index_.call_begin[c];
-      while (position < index_.call_begin[c + 1]) {
-        leave_units(position, next_end);
-        for (; next_begin < begins_.size() && begins_[next_begin].position <= position; ++next_begin) {
-          pre_forward(begins_[next_begin].unit);
-        }
-        int stop = index_.call_begin[c + 1];
-        if (next_begin < begins_.size()) stop = std::min(stop, begins_[next_begin].position);
-        if (next_end < ends_.size()) stop = std::min(stop, ends_[next_end].position);
-        const int first = index_.call_begin[c];
-        emit({.kind = InstructionKind::Forward,
-              .call = static_cast<int>(c),
-              .op_begin = position - first,
-              .op_end = stop - first});
-        position = stop;
-      }
-    }
-    leave_units(index_.num_positions(), next_end);
-  }
-
-  void leave_units(int position, std::size_t& next_end) {
-    for (; next_end < ends_.size() && ends_[next_end].position <= position; ++next_end) {
-      post_forward(ends_[next_end]);
-    }
+    walk_forward(
+        index_, begins_, ends_, [&](const UnitBoundary& begin) { pre_forward(begin.unit); },
+        [&](int call, int begin, int end) { out_.emit_ops(InstructionKind::Forward, index_, call, begin, end); },
+        [&](const UnitBoundary& end) { post_forward(end); });
   }
 
   void pre_forward(int unit) {
@@ -218,7 +156,7 @@ class Fsdp2Lowering {
     for (; next != end && count > 0; ++next, --count) unshard(*next);
   }
 
-  void post_forward(const Boundary& end) {
+  void post_forward(const UnitBoundary& end) {
     const ShardedUnit& unit = layout_.units[end.unit];
     UnitState& state = units_[end.unit];
     if (has_parameters(end.unit) && unit.windows[end.window].is_left) {
@@ -231,7 +169,7 @@ class Fsdp2Lowering {
     }
     if (end.unit != root_) return;
     free_held_gather(kBegins);
-    emit({.kind = InstructionKind::LeaveRoot});
+    out_.emit({.kind = InstructionKind::LeaveRoot});
   }
 
   // ---- backward ----------------------------------------------------------------------------------------------------
@@ -254,10 +192,7 @@ class Fsdp2Lowering {
       if (call != recomputed_call) recompute(call, stop, next_pre);
       recomputed_call = call;
       while (stop > call_begin && index_.in_backward[stop - 1] && !is_boundary(stop, next_pre, next_post)) --stop;
-      emit({.kind = InstructionKind::Backward,
-            .call = call,
-            .op_begin = stop - call_begin,
-            .op_end = position - call_begin});
+      out_.emit_ops(InstructionKind::Backward, index_, call, stop, position);
       position = stop;
       finish_units(position, next_post);
     }
@@ -275,7 +210,7 @@ class Fsdp2Lowering {
       --position;
     enter_units(position, next_pre);
     const int module = index_.model->calls[call].module;
-    for (const Boundary& boundary : begins_) {
+    for (const UnitBoundary& boundary : begins_) {
       if (boundary.position < begin || boundary.position >= end) continue;
       // The hooks of the block itself are outside of what runs again.
       const std::vector<int>& modules = layout_.units[boundary.unit].modules;
@@ -298,7 +233,7 @@ class Fsdp2Lowering {
 
   void finish_units(int position, std::size_t& next_post) {
     for (; next_post > 0 && post_backwards_[next_post - 1].position >= position; --next_post) {
-      const Boundary& hook = post_backwards_[next_post - 1];
+      const UnitBoundary& hook = post_backwards_[next_post - 1];
       post_backward(hook.unit, is_first_pass(hook));
     }
   }
@@ -331,7 +266,7 @@ class Fsdp2Lowering {
   }
 
   // The gradient of a parameter that several passes use is complete after the backward of the first of them.
-  bool is_first_pass(const Boundary& hook) const {
+  bool is_first_pass(const UnitBoundary& hook) const {
     const std::vector<Window>& windows = layout_.units[hook.unit].windows;
     return std::none_of(windows.begin(), windows.begin() + hook.window,
                         [](const Window& window) { return window.pre_backward >= 0; });
@@ -345,29 +280,25 @@ class Fsdp2Lowering {
     state.post_backward = true;
     reshard(unit);
     const bool fresh = gradients_complete && layout_.units[unit].reduced_true_elements > 0 && !state.reduced;
-    if (fresh && !sync_) emit(InstructionKind::AccumulateGrads, unit);
+    if (fresh && !sync_) out_.emit(InstructionKind::AccumulateGrads, unit);
     if (sync_ && (fresh || state.accumulated)) reduce(unit);
     state.accumulated = !sync_ && (state.accumulated || fresh);
     state.reduced = state.reduced || fresh;
   }
 
   void final_callback() {
-    std::vector<int> in_module_order(layout_.units.size());
-    for (std::size_t u = 0; u < in_module_order.size(); ++u) in_module_order[u] = static_cast<int>(u);
-    std::stable_sort(in_module_order.begin(), in_module_order.end(),
-                     [&](int a, int b) { return layout_.units[a].modules.front() < layout_.units[b].modules.front(); });
-    for (const int unit : in_module_order) {
+    for (const int unit : units_in_module_order(layout_)) {
       if (!units_[unit].post_backward) post_backward(unit, true);
       // finalize_backward drops the output of a prefetch that nobody waited for. What an integer reshard_after_forward
       // kept of a unit that had no backward is not gathered again: the unit counts as sharded.
       if (units_[unit].gathering) reshard(unit);
-      if (units_[unit].smaller) emit(InstructionKind::Reshard, unit);
+      if (units_[unit].smaller) out_.emit(InstructionKind::Reshard, unit);
       units_[unit].smaller = false;
     }
     free_reduce_input();
     for (const int unit : all_reduced_) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
     all_reduced_.clear();
-    emit({.kind = InstructionKind::FinishReduce});
+    out_.emit({.kind = InstructionKind::FinishReduce});
   }
 
   // ---- units -------------------------------------------------------------------------------------------------------
@@ -378,11 +309,11 @@ class Fsdp2Lowering {
     state.gathering = true;
     // A unit that is called twice in a row gathers again while its last output is held.
     state.slot = held_gather_ == unit && held_slot_ == 0 ? 1 : 0;
-    emit({.kind = InstructionKind::Unshard,
-          .slot = state.slot,
-          .smaller_group = state.smaller,
-          .calls_alone = !quirks_.skip_collectives_of_one,
-          .unit = unit});
+    out_.emit({.kind = InstructionKind::Unshard,
+               .slot = state.slot,
+               .smaller_group = state.smaller,
+               .calls_alone = !quirks_.skip_collectives_of_one,
+               .unit = unit});
   }
 
   void wait(int unit) {
@@ -392,9 +323,9 @@ class Fsdp2Lowering {
     state.unsharded = true;
     state.smaller = false;
     if (!quirks_.forward_all_gather_output_kept) free_held_gather(kBegins);
-    emit({.kind = InstructionKind::WaitForUnshard, .slot = state.slot, .unit = unit});
+    out_.emit({.kind = InstructionKind::WaitForUnshard, .slot = state.slot, .unit = unit});
     free_held_gather(kEnds);
-    if (phase_ == StepPhase::Forward) {
+    if (out_.phase == StepPhase::Forward) {
       held_gather_ = unit;
       held_slot_ = state.slot;
     } else {
@@ -407,7 +338,7 @@ class Fsdp2Lowering {
     if (!state.unsharded && !state.gathering) return;
     if (state.gathering) free(BufferKind::AllGatherOutput, unit, state.slot, kBegins);
     state.unsharded = state.gathering = false;
-    emit(InstructionKind::Reshard, unit);
+    out_.emit(InstructionKind::Reshard, unit);
   }
 
   // ---- buffers -----------------------------------------------------------------------------------------------------
@@ -416,11 +347,11 @@ class Fsdp2Lowering {
     free_reduce_input();
     if (std::erase(all_reduced_, unit) > 0) free(BufferKind::AllReduceOutput, unit, 0, kBegins);
     const bool keeps_output = layout_.mesh.replicate > 1 && quirks_.all_reduce_output_kept;
-    emit({.kind = InstructionKind::ReduceGrads,
-          .keeps_last_gradient = layout_.mesh.shard > 1 && quirks_.last_gradient_kept_in_reduce,
-          .keeps_all_reduce_output = keeps_output,
-          .calls_alone = !quirks_.skip_collectives_of_one,
-          .unit = unit});
+    out_.emit({.kind = InstructionKind::ReduceGrads,
+               .keeps_last_gradient = layout_.mesh.shard > 1 && quirks_.last_gradient_kept_in_reduce,
+               .keeps_all_reduce_output = keeps_output,
+               .calls_alone = !quirks_.skip_collectives_of_one,
+               .unit = unit});
     reduce_input_ = unit;
     if (keeps_output) all_reduced_.push_back(unit);
   }
@@ -429,7 +360,7 @@ class Fsdp2Lowering {
   static constexpr bool kEnds = true;     // ends the last one.
 
   void free(BufferKind buffer, int unit, std::uint8_t slot, bool ends) {
-    emit({.kind = InstructionKind::Free, .buffer = buffer, .slot = slot, .closes = ends, .unit = unit});
+    out_.emit({.kind = InstructionKind::Free, .buffer = buffer, .slot = slot, .closes = ends, .unit = unit});
   }
 
   void free_held_gather(bool ends) {
@@ -448,14 +379,13 @@ class Fsdp2Lowering {
   std::vector<CheckpointMode> checkpoint_modes_;  // [num_calls]
   const Quirks& quirks_;
   std::vector<UnitState> units_;
-  std::vector<Boundary> begins_, ends_, pre_backwards_, post_backwards_;
+  const std::vector<UnitBoundary> begins_, ends_;
+  std::vector<UnitBoundary> pre_backwards_, post_backwards_;
   std::vector<int> forward_order_,
       backward_order_;  // Units with parameters, each once: what explicit prefetch follows.
   std::vector<int> post_forward_order_;
-  Schedule schedule_;
-  StepPhase phase_ = StepPhase::Forward;
+  ScheduleWriter out_;
   int root_ = 0;
-  int micro_batch_ = 0;
   bool sync_ = true;
   int held_gather_ = -1;  // The unit whose gather's output the forward keeps, and
   std::uint8_t held_slot_ = 0;

@@ -22,6 +22,16 @@ void write_optional(JsonWriter& writer, std::string_view key, const std::optiona
   }
 }
 
+template <class Number>
+void write_optional(JsonWriter& writer, std::string_view key, const std::optional<Number>& number) {
+  writer.key(key);
+  if (number) {
+    writer.value(*number);
+  } else {
+    writer.value(nullptr);
+  }
+}
+
 void write_reshard(JsonWriter& writer, const ReshardAfterForward& reshard) {
   writer.key("reshard_after_forward");
   switch (reshard.kind) {
@@ -84,12 +94,7 @@ void write_optimizer(JsonWriter& writer, const Optimizer& optimizer) {
   writer.member("states", name_of(kOptimizerStatesTable, optimizer.states));
   writer.member("weight_decay", optimizer.weight_decay);
   writer.member("momentum", optimizer.momentum);
-  writer.key("clip_grad_norm");
-  if (optimizer.clip_grad_norm) {
-    writer.value(*optimizer.clip_grad_norm);
-  } else {
-    writer.value(nullptr);
-  }
+  write_optional(writer, "clip_grad_norm", optimizer.clip_grad_norm);
   writer.end_object();
 }
 
@@ -132,12 +137,7 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
 void write_ddp(JsonWriter& writer, const DdpOptions& ddp) {
   writer.key("ddp");
   writer.begin_object();
-  writer.key("bucket_cap_mb");
-  if (ddp.bucket_cap_mb) {
-    writer.value(*ddp.bucket_cap_mb);
-  } else {
-    writer.value(nullptr);
-  }
+  write_optional(writer, "bucket_cap_mb", ddp.bucket_cap_mb);
   writer.member("gradient_as_bucket_view", ddp.gradient_as_bucket_view);
   writer.member("broadcast_buffers", ddp.broadcast_buffers);
   writer.member("find_unused_parameters", ddp.find_unused_parameters);

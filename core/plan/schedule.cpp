@@ -310,7 +310,8 @@ Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) 
 }
 
 Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout) {
-  return is_flat(plan) ? lower_fsdp1(index, plan, layout, true) : lower(index, plan, layout);
+  if (!is_flat(plan) || !plan.fsdp1.forward_prefetch) return {};
+  return lower_fsdp1(index, plan, layout, true);
 }
 
 std::vector<Instruction> actions_of(const Schedule& schedule) {

@@ -52,8 +52,7 @@ std::string_view name_of(StepPhase phase);
 /// written down: both interpreters know it from the instruction.
 enum class BufferKind : std::uint8_t {
   /// Made by Unshard, read by WaitForUnshard. Of no bytes where the shard group is one rank. Of flat parameters there
-  /// is
-  /// none: the output of the all-gather is what is computed with.
+  /// is none: the output of the all-gather is what is computed with.
   AllGatherOutput,
   ReduceInput,  ///< Made by ReduceGrads; the reduce-scatter reads it while the next unit computes.
   /// Made by a ReduceGrads that `keeps_all_reduce_output`. Where it needs no cast it is the sharded gradient itself:
@@ -145,7 +144,8 @@ bool saves_tensors(const Op& op);
 /// The schedule of one step of the plan's framework.
 Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
-/// The same of the first step, which differs under FSDP1 with forward_prefetch: the order of units is not known yet.
+/// The same of the first step where it differs from all others, which it does under FSDP1 with forward_prefetch: the
+/// order of units is not known yet. Empty where it does not differ.
 Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// PyTorch FSDP2. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).

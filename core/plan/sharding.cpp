@@ -42,7 +42,7 @@ class LayoutMaker {
 
   Result<Layout> make() {
     check_sizes();
-    check_replicated();
+    if (plan_.runtime.framework == Framework::Ddp) append(errors_, check_ddp_plan(plan_, model_));
     if (is_flat(plan_)) append(errors_, check_flat_plan(plan_));
     if (is_zero(plan_)) append(errors_, check_zero_plan(plan_, model_));
     find_modules();
@@ -86,44 +86,6 @@ class LayoutMaker {
  private:
   void wrong(std::string where, std::string what, std::string hint) {
     errors_.push_back({std::move(where), std::move(what), std::move(hint)});
-  }
-
-  // DDP knows no units, and no mesh but the number of copies.
-  void check_replicated() {
-    if (plan_.runtime.framework != Framework::Ddp) return;
-    if (shard_ != 1) {
-      wrong("mesh", fmt::format("DDP shards nothing, and the mesh has shard groups of {}.", shard_),
-            fmt::format("Write replicate {} and shard 1.", plan_.mesh.world_size()));
-    }
-    if (plan_.units.size() != 1) {
-      wrong("units", fmt::format("DDP wraps the whole model, and the plan has {} units.", plan_.units.size()),
-            "Leave the root as the only one.");
-    }
-    if (plan_.units.size() == 1 && plan_.units[0].reshard_after_forward != ReshardAfterForward{}) {
-      wrong("units/0", "DDP gathers nothing that it could reshard.", "Leave reshard_after_forward out.");
-    }
-    if (plan_.forward_prefetch != 0 || plan_.backward_prefetch != 1) {
-      wrong("prefetch", "DDP gathers nothing ahead.", "Leave forward_prefetch and backward_prefetch out.");
-    }
-    if (plan_.cpu_offload) wrong("cpu_offload", "DDP offloads nothing.", "Write false.");
-    const MixedPrecision& precision = plan_.mixed_precision;
-    if (precision.param_dtype || precision.reduce_dtype || precision.output_dtype) {
-      wrong("mixed_precision", "DDP computes and reduces in the parameters' own dtype; autocast is not predicted.",
-            "Leave the dtypes out (--precision bf16, fp16 or fp32).");
-    }
-    if (plan_.ddp.bucket_cap_mb && *plan_.ddp.bucket_cap_mb < 1) {
-      wrong("ddp/bucket_cap_mb", fmt::format("{} MiB is no size of a bucket.", *plan_.ddp.bucket_cap_mb),
-            "Write 1 or more.");
-    }
-    for (const Parameter& parameter : model_.parameters) {
-      const bool is_used = !parameter.trainable || parameter.receives_gradient || plan_.ddp.find_unused_parameters;
-      if (is_used || plan_.mesh.world_size() == 1) continue;
-      wrong(
-          "ddp/find_unused_parameters",
-          fmt::format("\"{}\" is trained but gets no gradient, so that DDP fails in its second step.", parameter.name),
-          "Write true, or freeze it.");
-      return;
-    }
   }
 
   void check_sizes() {

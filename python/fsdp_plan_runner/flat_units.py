@@ -11,7 +11,7 @@ from fsdp_plan_runner.expanded_model import ExpandedModel, last_part, parent_nam
 from fsdp_plan_runner.kernels import dtype_of
 from fsdp_plan_runner.modules import PlannedModule, call_in_place
 from fsdp_plan_runner.plan import Plan
-from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers, make_mesh
+from fsdp_plan_runner.sharding import give_values, make_mesh
 
 _BACKWARD_PREFETCH = {"pre": BackwardPrefetch.BACKWARD_PRE, "post": BackwardPrefetch.BACKWARD_POST, "none": None}
 
@@ -85,7 +85,4 @@ def wrap(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.de
         else:
             # A list, so that torch.nn.Module does not take the wrapper for a child of what it wraps.
             root.wrapper = [wrapper]
-    make_buffers(root, device)
-    with torch.no_grad():
-        for parameter in root.parameters():
-            fill_with_numbers(parameter)
+    give_values(root, device)

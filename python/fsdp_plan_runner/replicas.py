@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.modules import PlannedModule, untied
 from fsdp_plan_runner.plan import Plan
-from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers
+from fsdp_plan_runner.sharding import give_values
 
 
 def replicate(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.device) -> None:
@@ -20,10 +20,7 @@ def replicate(root: PlannedModule, model: ExpandedModel, plan: Plan, device: tor
             root.to_empty(device=device)
     elif plan.initialization == "cpu":
         root.to(device)
-    make_buffers(root, device)
-    with torch.no_grad():
-        for parameter in root.parameters():
-            fill_with_numbers(parameter)
+    give_values(root, device)
     if plan.world_size == 1:
         return
     given = plan.ddp

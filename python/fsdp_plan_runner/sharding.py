@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import backward_order, forward_order, unit_windows
@@ -77,10 +78,15 @@ def materialize(root: PlannedModule, model: ExpandedModel, plan: Plan, device: t
     if plan.initialization == "meta":
         with untied(model, root):
             root.to_empty(device="cpu" if plan.cpu_offload else device)
+    give_values(root, device)
+
+
+def give_values(root: PlannedModule, device: torch.device) -> None:
+    """Values for all parameters, or what of them lies here, and for all buffers, which come onto the device."""
     make_buffers(root, device)
     with torch.no_grad():
         for parameter in root.parameters():
-            fill_with_numbers(parameter.to_local())
+            fill_with_numbers(parameter.to_local() if isinstance(parameter, DTensor) else parameter)
 
 
 def make_buffers(root: PlannedModule, device: torch.device) -> None:

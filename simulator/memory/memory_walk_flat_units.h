@@ -32,8 +32,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/unit_boundaries.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_gradients.h"
+#include "simulator/memory/memory_walk_initialization.h"
 
 namespace fsdp::simulator {
 
@@ -42,11 +44,10 @@ class FlatUnitWalk {
  public:
   FlatUnitWalk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads)
       : in_(input), sink_(sink), grads_(grads), units_(input.layout->units.size()) {
-    for (std::size_t u = 0; u < units_.size(); ++u) {
-      if (!layout().units[u].parameters.empty()) in_module_order_.push_back(static_cast<int>(u));
+    if (layout().flat == FlatParameters::None) return;
+    for (const int u : units_in_module_order(layout())) {
+      if (!layout().units[u].parameters.empty()) in_module_order_.push_back(u);
     }
-    std::sort(in_module_order_.begin(), in_module_order_.end(),
-              [&](int a, int b) { return layout().units[a].modules.front() < layout().units[b].modules.front(); });
   }
 
   /// Each unit's parameters come into being, are copied into a flat one, and cut.
@@ -96,7 +97,8 @@ class FlatUnitWalk {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[step.unit];
     const std::int64_t item = size(unit.param_dtype);
-    const std::vector<std::pair<int, std::int64_t>> zeros = zeros_of(step.unit);
+    const std::vector<std::pair<int, std::int64_t>> zeros =
+        zeros_of(step.unit, [&](int parameter) { return !grads_.has_any(parameter); });
     for (const auto& [zero, elements] : zeros) {
       sink_.alloc(zero, elements * item, MemoryStream::AllGatherCopyIn, MemoryCategory::Temp);
     }
@@ -196,8 +198,10 @@ class FlatUnitWalk {
     }
   }
 
-  // Parts of a flat gradient that no op has made, with their elements, in its order.
-  std::vector<std::pair<int, std::int64_t>> zeros_of(int u) const {
+  // Parts of a flat parameter or gradient that are filled with zeros, with their elements, in its order: padding, and
+  // `is_missing` parameters.
+  template <class IsMissing>
+  std::vector<std::pair<int, std::int64_t>> zeros_of(int u, IsMissing is_missing) const {
     const ShardedUnit& unit = layout().units[u];
     std::vector<std::pair<int, std::int64_t>> zeros;
     std::int64_t end = 0;
@@ -205,7 +209,7 @@ class FlatUnitWalk {
       if (p.flat_begin > end) {
         zeros.emplace_back(in_.ids->of(ParameterTensor::GradPadding, p.parameter), p.flat_begin - end);
       }
-      if (!grads_.has_any(p.parameter)) {
+      if (is_missing(p.parameter)) {
         zeros.emplace_back(in_.ids->of(ParameterTensor::MissingGrad, p.parameter), p.elements);
       }
       end = p.flat_begin + p.elements;
@@ -275,19 +279,12 @@ class FlatUnitWalk {
 
   // ---- initialization ----------------------------------------------------------------------------------------------
 
-  void make_original(int p) {
-    const Parameter& parameter = in_.index->model->parameters[p];
-    sink_.alloc(in_.ids->of(ParameterTensor::Full, p),
-                num_elements(parameter.shape) * size(layout().parameter_dtype[p]), MemoryStream::Compute,
-                MemoryCategory::ShardedParam);
-  }
+  void make_original(int p) { make_original_parameter(in_, sink_, p); }
 
   void make_buffer(int b, std::vector<bool>& is_made) {
     if (is_made[b]) return;
     is_made[b] = true;
-    const Buffer& buffer = in_.index->model->buffers[b];
-    sink_.alloc(in_.ids->buffer(b), num_elements(buffer.shape) * size(buffer.dtype), MemoryStream::Compute,
-                MemoryCategory::Buffer);
+    make_model_buffer(in_, sink_, b);
   }
 
   // Modules below the unit's that no unit before has, level by level. On the meta device a module's buffers come with
@@ -331,7 +328,7 @@ class FlatUnitWalk {
     const std::int64_t item = size(unit.original_dtype);
     const int shard = id(UnitTensor::FlatShard, u);
     const int full = is_sharded() ? id(UnitTensor::FlatFull, u) : shard;
-    const std::vector<std::pair<int, std::int64_t>> zeros = paddings_of(u);
+    const std::vector<std::pair<int, std::int64_t>> zeros = zeros_of(u, [](int) { return false; });
     for (const auto& [zero, elements] : zeros) alloc_temp(zero, elements * item);
     sink_.alloc(full, unit.true_elements * item, MemoryStream::Compute, MemoryCategory::ShardedParam);
     for (const auto& [zero, elements] : zeros) sink_.free(zero);
@@ -355,25 +352,11 @@ class FlatUnitWalk {
     if (own < unit.shard_elements && own > 0) sink_.free(part);
   }
 
-  std::vector<std::pair<int, std::int64_t>> paddings_of(int u) const {
-    std::vector<std::pair<int, std::int64_t>> paddings;
-    const ShardedUnit& unit = layout().units[u];
-    std::int64_t end = 0;
-    for (const ShardedParameter& p : unit.parameters) {
-      if (p.flat_begin > end) {
-        paddings.emplace_back(in_.ids->of(ParameterTensor::GradPadding, p.parameter), p.flat_begin - end);
-      }
-      end = p.flat_begin + p.elements;
-    }
-    if (unit.true_elements > end) paddings.emplace_back(id(UnitTensor::FlatGradTail, u), unit.true_elements - end);
-    return paddings;
-  }
-
   const WalkInput& in_;
   Sink& sink_;
   GradientWalk<Sink>& grads_;
   std::vector<UnitState> units_;
-  std::vector<int> in_module_order_;  // Units with parameters.
+  std::vector<int> in_module_order_;  // Flat units with parameters.
   bool has_zeroed_ = false;
   bool has_begun_ = false;
 };

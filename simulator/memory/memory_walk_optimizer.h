@@ -16,7 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/unit_boundaries.h"
 #include "simulator/memory/memory_walk.h"
+#include "simulator/memory/memory_walk_initialization.h"
 #include "simulator/ops/reduction_scratch.h"
 
 namespace fsdp::simulator {
@@ -194,18 +196,14 @@ class OptimizerWalk {
       }
       return;
     }
-    std::vector<const ShardedUnit*> units;
-    for (const ShardedUnit& unit : in_.layout->units) {
-      if (!unit.parameters.empty()) units.push_back(&unit);
-    }
-    std::sort(units.begin(), units.end(),
-              [](const ShardedUnit* a, const ShardedUnit* b) { return a->modules.front() < b->modules.front(); });
-    for (const ShardedUnit* unit : units) {
-      flat_.push_back({.parameter = unit->parameters.front().parameter,
-                       .elements = unit->true_elements,
-                       .shard_elements = unit->shard_elements,
-                       .local_elements = unit->shard_elements,
-                       .receives_gradient = unit->reduced_true_elements > 0});
+    for (const int u : units_in_module_order(*in_.layout)) {
+      const ShardedUnit& unit = in_.layout->units[u];
+      if (unit.parameters.empty()) continue;
+      flat_.push_back({.parameter = unit.parameters.front().parameter,
+                       .elements = unit.true_elements,
+                       .shard_elements = unit.shard_elements,
+                       .local_elements = unit.shard_elements,
+                       .receives_gradient = unit.reduced_true_elements > 0});
     }
   }
 
@@ -268,10 +266,7 @@ class OptimizerWalk {
                 MemoryStream::Compute, MemoryCategory::ShardedParam);
   }
 
-  void make_full(const ShardedParameter& p) {
-    sink_.alloc(in_.ids->of(ParameterTensor::Full, p.parameter), p.elements * element_size(p.parameter),
-                MemoryStream::Compute, MemoryCategory::ShardedParam);
-  }
+  void make_full(const ShardedParameter& p) { make_original_parameter(in_, sink_, p.parameter); }
 
   void cut(const ShardedUnit& unit) {
     for (const ShardedParameter& p : unit.parameters) make_shard(p);
@@ -295,11 +290,7 @@ class OptimizerWalk {
     }
   }
 
-  void make_buffer(std::size_t b) {
-    const Buffer& buffer = model_.buffers[b];
-    sink_.alloc(in_.ids->buffer(static_cast<int>(b)), num_elements(buffer.shape) * size_of(buffer.dtype).count(),
-                MemoryStream::Compute, MemoryCategory::Buffer);
-  }
+  void make_buffer(std::size_t b) { make_model_buffer(in_, sink_, static_cast<int>(b)); }
 
   bool is_updated(const ShardedParameter& shard) const { return shard.receives_gradient && shard.local_elements > 0; }
 

@@ -14,9 +14,9 @@ constexpr std::size_t kMostParameters = std::size_t{1} << 21;
 
 bool LayoutCache::is_of(const Key& key, const Plan& plan) {
   return key.framework == plan.runtime.framework && key.ddp == plan.ddp && key.fsdp1 == plan.fsdp1 &&
-         key.zero == plan.zero && (!is_flat(plan) || key.replicate == plan.mesh.replicate) &&
-         key.is_alone == (plan.mesh.world_size() == 1) && key.shard == plan.mesh.shard &&
-         key.parameter_dtype == plan.parameter_dtype && key.mixed_precision == plan.mixed_precision &&
+         key.zero == plan.zero && (key.framework == Framework::Fsdp2 || key.replicate == plan.mesh.replicate) &&
+         key.shard == plan.mesh.shard && key.parameter_dtype == plan.parameter_dtype &&
+         key.mixed_precision == plan.mixed_precision &&
          std::equal(key.modules.begin(), key.modules.end(), plan.units.begin(), plan.units.end(),
                     [](const std::vector<std::string>& modules, const Unit& unit) { return modules == unit.modules; });
 }
@@ -44,7 +44,6 @@ void LayoutCache::give_back(const Plan& plan, Layout layout) {
             .fsdp1 = plan.fsdp1,
             .zero = plan.zero,
             .replicate = plan.mesh.replicate,
-            .is_alone = plan.mesh.world_size() == 1,
             .shard = plan.mesh.shard,
             .parameter_dtype = plan.parameter_dtype,
             .mixed_precision = plan.mixed_precision,

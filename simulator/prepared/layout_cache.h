@@ -28,14 +28,14 @@ class LayoutCache {
   void give_back(const Plan& plan, Layout layout);
 
  private:
-  /// What a layout depends on beside the rank, reshard_after_forward and the number of replicas.
+  /// What a layout depends on beside the rank and reshard_after_forward.
   struct Key {
     Framework framework = Framework::Fsdp2;
     DdpOptions ddp;
     Fsdp1Options fsdp1;
     ZeroOptions zero;
-    std::int64_t replicate = 1;  ///< Of flat parameters alone: NO_SHARD pads for it.
-    bool is_alone = false;       ///< One GPU.
+    /// Not of FSDP2: NO_SHARD of FSDP1 pads for it, and DDP on one GPU has no buckets.
+    std::int64_t replicate = 1;
     std::int64_t shard = 0;
     std::optional<Dtype> parameter_dtype;
     MixedPrecision mixed_precision;

@@ -96,6 +96,16 @@ WalkInput PreparedPlan::short_walk_input() const {
   return input;
 }
 
+namespace {
+
+// A search asks this of every plan, and only one kind of them has the map.
+Seconds used_map_time(const PreparedPlan& prepared, const MeshCosts& mesh) {
+  if (!prepared.layout.is_replicated || !prepared.plan.ddp.find_unused_parameters) return Seconds(0);
+  return collective_time(mesh.replicate, CollectiveKind::AllReduce, used_map_bytes(*prepared.index->model));
+}
+
+}  // namespace
+
 TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* detail) const {
   const TimelineInput input{
       .index = index,
@@ -105,7 +115,7 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .units = &unit_times,
       .buckets = &bucket_times,
       .sync_buffers = layout.is_replicated ? sync_buffers_time(*index->model, mesh, costs) : Seconds(0),
-      .used_map = collective_time(mesh.replicate, CollectiveKind::AllReduce, used_map_bytes(*index->model)),
+      .used_map = used_map_time(*this, mesh),
       .zero = zero_times(layout, plan, mesh, costs),
       .overlaps_buckets = !is_zero(plan) || plan.zero.overlap_comm,
       .optimizer = optimizer_time(layout, plan, costs),
@@ -150,13 +160,12 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   prepared.walked = plan_of_memory(plan, cluster);
   prepared.layout = std::move(layout);
   prepared.schedule = lower(index, plan, prepared.layout);
-  const bool has_first = is_flat(plan) && plan.fsdp1.forward_prefetch;
-  if (has_first) prepared.first_schedule = lower_first_step(index, plan, prepared.layout);
+  prepared.first_schedule = lower_first_step(index, plan, prepared.layout);
   if (plan.accumulation > kNumMicroBatches && use == PreparedFor::Everything) {
     Plan shorter = plan;
     shorter.accumulation = kNumMicroBatches;
     prepared.short_schedule = lower(index, shorter, prepared.layout);
-    if (has_first) prepared.short_first_schedule = lower_first_step(index, shorter, prepared.layout);
+    prepared.short_first_schedule = lower_first_step(index, shorter, prepared.layout);
   }
   const TapeSettings settings = tape_settings(*index.model, plan, cluster.gpu);
   prepared.activation = settings.rules.activation;

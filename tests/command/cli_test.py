@@ -363,8 +363,10 @@ def test_options(tester):
 def test_auto_wrap_policies(tester):
     """--explain says what one of PyTorch's policies found, as text and as JSON; what it cannot say is refused."""
     words = "llama3_1_8b --gpu H100 --gpus 8 --strategy FULL_SHARD --activation-checkpointing full"
-    code, out, err = tester.run(f"{words} --wrap size:100M --explain", width=120)
-    tester.check(code == 0 and "model.layers.{0..31}.mlp " in out and "does not weigh" in out, f"--explain: {code}, {out}{err}")
+    for runtimes in ("", "--runtime all"):
+        code, out, err = tester.run(f"{words} --wrap size:100M --explain {runtimes}", width=120)
+        tester.check(code == 0 and "model.layers.{0..31}.mlp " in out and "does not weigh" in out,
+                     f"--explain {runtimes}: {code}, {out}{err}")
     code, out, _ = tester.run(f"{words} --wrap size:100M", width=120)
     tester.check(code == 0 and "its class is excluded" not in out, f"Nobody asked: {out}")
     for wrap, units in (("size:100M", 36), ("class:LlamaDecoderLayer,Embedding", 34)):
@@ -375,7 +377,8 @@ def test_auto_wrap_policies(tester):
     tester.check(said["in_root"] == ["model.norm", "lm_head"] and said["root_elements"] == 4096 + 128_256 * 4096, f"{said}")
     report = json.loads(tester.run(f"{words} --wrap blocks --json")[1])
     tester.check("wrap" not in report["explain"], "Blocks are no policy.")
-    for refused, why in (("--explain", "none does here"), ("--wrap size:1M --explain --quiet", "--quiet leaves out"),
+    for refused, why in (("--explain", "none does here"), ("--explain --runtime all", "none does here"),
+                         ("--wrap size:1M --explain --quiet", "--quiet leaves out"),
                          ("--wrap size:1M --wrap-ends yes", "says already what is a unit"),
                          ("--wrap model.layers.* --wrap-ends no", "says already what is a unit"),
                          ("--wrap class:LlamaDecodrLayer", 'Did you mean "LlamaDecoderLayer"?')):

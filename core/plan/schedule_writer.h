@@ -1,0 +1,29 @@
+#pragma once
+
+// How a lowering writes its schedule down.
+
+#include "core/plan/schedule.h"
+
+namespace fsdp {
+
+/// A schedule in the making, and where in the step its next instruction belongs.
+struct ScheduleWriter {
+  Schedule schedule;
+  StepPhase phase = StepPhase::Forward;
+  int micro_batch = 0;
+
+  void emit(Instruction instruction) {
+    instruction.phase = phase;
+    instruction.micro_batch = micro_batch;
+    schedule.instructions.push_back(instruction);
+  }
+  void emit(InstructionKind kind, int unit) { emit({.kind = kind, .unit = unit}); }
+
+  /// A Forward or Backward of the ops at the positions [begin, end), which are of one call.
+  void emit_ops(InstructionKind kind, const ModelIndex& index, int call, int begin, int end) {
+    const int first = index.call_begin[call];
+    emit({.kind = kind, .call = call, .op_begin = begin - first, .op_end = end - first});
+  }
+};
+
+}  // namespace fsdp

@@ -1,0 +1,63 @@
+#include "core/plan/unit_boundaries.h"
+
+namespace fsdp {
+
+namespace {
+
+int length_of(const Layout& layout, const UnitBoundary& boundary) {
+  const Window& window = window_of(layout, boundary);
+  return window.end - window.begin;
+}
+
+}  // namespace
+
+std::vector<UnitBoundary> unit_passes(const Layout& layout) {
+  std::vector<UnitBoundary> passes;
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    const std::vector<Window>& windows = layout.units[u].windows;
+    for (std::size_t w = 0; w < windows.size(); ++w) {
+      passes.push_back({windows[w].begin, static_cast<int>(u), static_cast<int>(w)});
+    }
+  }
+  return passes;
+}
+
+std::vector<UnitBoundary> unit_begins(const Layout& layout) {
+  std::vector<UnitBoundary> begins = unit_passes(layout);
+  sort_outer_first(begins, layout);
+  return begins;
+}
+
+std::vector<UnitBoundary> unit_ends(const Layout& layout) {
+  std::vector<UnitBoundary> ends = unit_passes(layout);
+  for (UnitBoundary& end : ends) end.position = window_of(layout, end).end;
+  std::stable_sort(ends.begin(), ends.end(), [&](const UnitBoundary& a, const UnitBoundary& b) {
+    return a.position != b.position ? a.position < b.position : length_of(layout, a) < length_of(layout, b);
+  });
+  return ends;
+}
+
+void sort_outer_first(std::vector<UnitBoundary>& boundaries, const Layout& layout) {
+  std::stable_sort(boundaries.begin(), boundaries.end(), [&](const UnitBoundary& a, const UnitBoundary& b) {
+    return a.position != b.position ? a.position < b.position : length_of(layout, a) > length_of(layout, b);
+  });
+}
+
+std::vector<int> distinct_units(const std::vector<UnitBoundary>& boundaries, const Layout& layout) {
+  std::vector<int> order;
+  for (const UnitBoundary& boundary : boundaries) {
+    const bool is_new = std::find(order.begin(), order.end(), boundary.unit) == order.end();
+    if (is_new && !layout.units[boundary.unit].parameters.empty()) order.push_back(boundary.unit);
+  }
+  return order;
+}
+
+std::vector<int> units_in_module_order(const Layout& layout) {
+  std::vector<int> order(layout.units.size());
+  for (std::size_t u = 0; u < order.size(); ++u) order[u] = static_cast<int>(u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return layout.units[a].modules.front() < layout.units[b].modules.front(); });
+  return order;
+}
+
+}  // namespace fsdp

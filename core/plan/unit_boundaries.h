@@ -1,0 +1,71 @@
+#pragma once
+
+// Where units are entered and left: what the lowerings of FSDP1 and FSDP2 share.
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "core/plan/sharding.h"
+
+namespace fsdp {
+
+/// A place at which something happens to a unit, in one of its passes.
+struct UnitBoundary {
+  int position = 0;  ///< In `ModelIndex`'s numbering of all ops: in front of this op.
+  int unit = 0;      ///< In `Layout::units`.
+  int window = 0;    ///< In `ShardedUnit::windows`.
+
+  bool operator==(const UnitBoundary&) const = default;
+};
+
+/// The pass of a boundary.
+inline const Window& window_of(const Layout& layout, const UnitBoundary& boundary) {
+  return layout.units[boundary.unit].windows[boundary.window];
+}
+
+/// [passes of all units] Where each pass begins, unit by unit.
+std::vector<UnitBoundary> unit_passes(const Layout& layout);
+
+/// [passes] Where units are entered, in that order: at one position outer units before those inside them.
+std::vector<UnitBoundary> unit_begins(const Layout& layout);
+
+/// [passes] Where units are left, in that order: at one position outer units after those inside them.
+std::vector<UnitBoundary> unit_ends(const Layout& layout);
+
+/// Sorts by position; at one position, outer units come before those inside them.
+void sort_outer_first(std::vector<UnitBoundary>& boundaries, const Layout& layout);
+
+/// The units of the boundaries that have parameters, each where it stands first.
+std::vector<int> distinct_units(const std::vector<UnitBoundary>& boundaries, const Layout& layout);
+
+/// [units] All units in the order of their first modules.
+std::vector<int> units_in_module_order(const Layout& layout);
+
+/// Walks over the forward of all calls: `enter` and `leave` are called with the boundaries of `unit_begins` and
+/// `unit_ends`, what is left at a position before what is entered there, and `run` between them with a call and the
+/// positions [begin, end) of its ops.
+template <class Enter, class Run, class Leave>
+void walk_forward(const ModelIndex& index, const std::vector<UnitBoundary>& begins,
+                  const std::vector<UnitBoundary>& ends, Enter enter, Run run, Leave leave) {
+  auto next_begin = begins.begin();
+  auto next_end = ends.begin();
+  const auto leave_units = [&](int position) {
+    for (; next_end != ends.end() && next_end->position <= position; ++next_end) leave(*next_end);
+  };
+  for (std::size_t c = 0; c + 1 < index.call_begin.size(); ++c) {
+    int position = index.call_begin[c];
+    while (position < index.call_begin[c + 1]) {
+      leave_units(position);
+      for (; next_begin != begins.end() && next_begin->position <= position; ++next_begin) enter(*next_begin);
+      int stop = index.call_begin[c + 1];
+      if (next_begin != begins.end()) stop = std::min(stop, next_begin->position);
+      if (next_end != ends.end()) stop = std::min(stop, next_end->position);
+      run(static_cast<int>(c), position, stop);
+      position = stop;
+    }
+  }
+  leave_units(index.num_positions());
+}
+
+}  // namespace fsdp
