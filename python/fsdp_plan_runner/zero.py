@@ -57,7 +57,9 @@ def place(root: PlannedModule, model: ExpandedModel, plan: Plan, device: torch.d
     """Gives the model memory and values, where a user's would be before the engine takes it."""
     if plan.initialization == "meta" and plan.zero_stage == 3:
         _make_sharded(root, plan, device)
-        make_buffers(root, device)
+        for buffer, owner in root.context.buffers.items():
+            name = buffer.rpartition(".")[2]
+            setattr(owner, name, torch.zeros_like(getattr(owner, name), device=device))
         return
     if plan.initialization == "meta":
         with untied(model, root):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from types import ModuleType
 
-from fsdp_rehearsal import checkpoints, generation, groups, known_values, store, uploads
+from fsdp_rehearsal import checkpoints, generation, groups, known_values, store, uploads, zero_checks
 from fsdp_rehearsal.after_import import after_import
 from fsdp_rehearsal.apply_plan import ApplyPlan
 from fsdp_rehearsal.apply_wrappers import Wrappers
@@ -110,5 +110,6 @@ def install(settings: Settings, is_owner: bool) -> None:
     zero = "deepspeed.runtime.zero"
     after_import(f"{zero}.stage_1_and_2", lambda m: steps.install_wrapper(m.DeepSpeedZeroOptimizer))
     after_import(f"{zero}.stage3", lambda m: steps.install_wrapper(m.DeepSpeedZeroOptimizer_Stage3))
+    after_import(f"{zero}.utils", zero_checks.install)
     after_import("transformers.generation.utils", generation.install)
     after_import("transformers.training_args", versions.install_transformers)

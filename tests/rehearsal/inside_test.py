@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 sys.dont_write_bytecode = True
 
-from fsdp_rehearsal import after_import, faults, frames, guard, settings  # noqa: E402
+from fsdp_rehearsal import after_import, faults, frames, guard, settings, zero_checks  # noqa: E402
 from fsdp_rehearsal.ledger import Label, Ledger, curve, rows_at_peak  # noqa: E402
 from fsdp_rehearsal.loops import EndlessLoop, Loops  # noqa: E402
 from fsdp_rehearsal.memory import Timeline  # noqa: E402
@@ -368,6 +368,16 @@ class Faults(unittest.TestCase):
             noted.note(error)
         self.assertTrue(noted.exception["out_of_memory"])
         self.assertEqual([t.split(".")[-1] for t in noted.exception["types"]], ["ValueError", "OutOfMemoryError"])
+
+
+class ChecksOfZero(unittest.TestCase):
+    def test_every_rank_writes_its_list_down_as_rank_0_does(self):
+        sent = []
+        module = mock.Mock(dist=mock.Mock(get_rank=lambda: 6, broadcast=sent.append))
+        zero_checks.install(module)
+        numbers = [3, 5] if module.dist.get_rank() == 0 else [-1, -1]
+        module.dist.broadcast(numbers)
+        self.assertEqual(sent, [[3, 5]])
 
 
 class Settings(unittest.TestCase):

@@ -11,12 +11,13 @@ FP32 = {"parameter_dtype": "float32"}
 BF16 = {"parameter_dtype": "float32", "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16"}}
 CLIP = {"optimizer": {"clip_grad_norm": 1.0}}
 PLAIN_SGD = {"optimizer": {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}}
+TWICE = {"accumulation": 2}
 SMALL = {"batch": 1, "seq": 256}
 VIT = {"batch": 1}
 
 
-def _zero(stage: int, name: str, model: str, ranks: int, plan: dict[str, Any], dimensions: dict[str, float],
-          zero: dict[str, Any] | None = None, **others: Any) -> Case:
+def zero_case(stage: int, name: str, model: str, ranks: int, plan: dict[str, Any], dimensions: dict[str, float],
+              zero: dict[str, Any] | None = None, **others: Any) -> Case:
     """A plan of ZeRO over so many ranks. Stage 1 reduces at the last micro-batch, stage 2 at each."""
     whole = {"initialization": "device", **plan, "runtime": {"name": f"deepspeed-zero{stage}", **plan.get("runtime", {})},
              "zero": zero or {}}
@@ -30,42 +31,42 @@ def buckets(elements: int, overlap: bool = False) -> dict[str, Any]:
 
 
 ZERO_CASES = [
-    _zero(1, "gpt2", "gpt2", 4, {**BF16, **CLIP}, SMALL),
-    _zero(2, "gpt2", "gpt2", 4, {**BF16, **CLIP, "accumulation": 2}, SMALL),
-    _zero(1, "alone", "gpt2", 1, BF16, SMALL),
+    zero_case(1, "gpt2", "gpt2", 4, {**BF16, **CLIP}, SMALL),
+    zero_case(2, "gpt2", "gpt2", 4, {**BF16, **CLIP, "accumulation": 2}, SMALL),
+    zero_case(1, "alone", "gpt2", 1, BF16, SMALL),
     # The loss is computed behind the engine.
-    _zero(1, "accumulate", "llama3_2_1b", 4, {**BF16, "accumulation": 3, "runtime": {"flavor": "torchtitan"}}, SMALL, rank=3),
+    zero_case(1, "accumulate", "llama3_2_1b", 4, {**BF16, "accumulation": 3, "runtime": {"flavor": "torchtitan"}}, SMALL, rank=3),
     # The embeddings are larger than a bucket.
-    _zero(2, "small_buckets", "qwen3_0_6b", 8, BF16, SMALL, buckets(2_000_000), rank=5),
-    _zero(1, "small_buckets_accumulate", "qwen3_0_6b", 3, {**BF16, "accumulation": 3}, SMALL, buckets(3_000_000)),
-    _zero(2, "overlap", "gpt2", 3, {**BF16, **CLIP, "accumulation": 2}, SMALL, buckets(5_000_000, overlap=True), rank=2),
+    zero_case(2, "small_buckets", "qwen3_0_6b", 8, BF16, SMALL, buckets(2_000_000), rank=5),
+    zero_case(1, "small_buckets_accumulate", "qwen3_0_6b", 3, {**BF16, "accumulation": 3}, SMALL, buckets(3_000_000)),
+    zero_case(2, "overlap", "gpt2", 3, {**BF16, **CLIP, "accumulation": 2}, SMALL, buckets(5_000_000, overlap=True), rank=2),
     # 7 ranks: nothing divides, and the last rank has the padding.
-    _zero(1, "overlap_odd", "gpt2", 7, BF16, SMALL, buckets(4_000_000, overlap=True), rank=6),
-    _zero(1, "fp32_fused", "bert_large", 2,
-          {**FP32, "initialization": "cpu", "optimizer": {"implementation": "fused", "clip_grad_norm": 1.0}},
-          {"batch": 2, "seq": 128}),
-    _zero(2, "fp32_accumulate", "vit_h_14", 7, {**FP32, "initialization": "meta", "accumulation": 3}, VIT,
-          buckets(20_000_000), rank=3),
+    zero_case(1, "overlap_odd", "gpt2", 7, BF16, SMALL, buckets(4_000_000, overlap=True), rank=6),
+    zero_case(1, "fp32_fused", "bert_large", 2,
+              {**FP32, "initialization": "cpu", "optimizer": {"implementation": "fused", "clip_grad_norm": 1.0}},
+              {"batch": 2, "seq": 128}),
+    zero_case(2, "fp32_accumulate", "vit_h_14", 7, {**FP32, "initialization": "meta", "accumulation": 3}, VIT,
+              buckets(20_000_000), rank=3),
     # Convolutions and buffers. In 16 bits DeepSpeed leaves the buffers of batch norms in fp32, which PyTorch refuses.
-    _zero(1, "resnet_sgd", "resnet18", 2, {**FP32, "optimizer": {"kind": "sgd", "momentum": 0.9, "implementation": "fused"}},
-          {"batch": 4}, buckets(1_000_000), layers=None),
-    _zero(2, "resnet", "resnet18", 4, {**FP32, **PLAIN_SGD, "accumulation": 2}, {"batch": 4}, layers=None),
-    _zero(2, "frozen", "qwen3_0_6b", 4, {**BF16, **CLIP, "accumulation": 2}, SMALL, buckets(10_000_000),
-          frozen=["model.embed_tokens.*", "model.layers.0.*"]),
+    zero_case(1, "resnet_sgd", "resnet18", 2, {**FP32, "optimizer": {"kind": "sgd", "momentum": 0.9, "implementation": "fused"}},
+              {"batch": 4}, buckets(1_000_000), layers=None),
+    zero_case(2, "resnet", "resnet18", 4, {**FP32, **PLAIN_SGD, "accumulation": 2}, {"batch": 4}, layers=None),
+    zero_case(2, "frozen", "qwen3_0_6b", 4, {**BF16, **CLIP, "accumulation": 2}, SMALL, buckets(10_000_000),
+              frozen=["model.embed_tokens.*", "model.layers.0.*"]),
     # Frozen parameters are 16 bits too, whatever the checkpoint has.
-    _zero(1, "frozen_from_cpu", "gpt2", 2, {**BF16, "initialization": "cpu"}, SMALL,
-          frozen=["transformer.h.0.*"]),
-    _zero(1, "t5", "t5_3b", 4, BF16, {"batch": 1}, buckets(50_000_000), layers=2),
-    _zero(2, "experts", "mixtral_8x7b", 2, BF16, {"batch": 1, "seq": 256}, layers=1),
+    zero_case(1, "frozen_from_cpu", "gpt2", 2, {**BF16, "initialization": "cpu"}, SMALL,
+              frozen=["transformer.h.0.*"]),
+    zero_case(1, "t5", "t5_3b", 4, BF16, {"batch": 1}, buckets(50_000_000), layers=2),
+    zero_case(2, "experts", "mixtral_8x7b", 2, BF16, {"batch": 1, "seq": 256}, layers=1),
     # Some parameters have no gradient.
-    _zero(2, "qwen3_tts_unused", "qwen3_tts", 4, {**BF16, **CLIP}, {"batch": 1}, layers=None),
-    _zero(1, "qwen3_tts_accumulate", "qwen3_tts", 8, {**BF16, "accumulation": 2}, {"batch": 1}, layers=None, rank=7),
-    _zero(2, "checkpoint", "llama3_2_1b", 4,
-          {**BF16, "initialization": "meta", "activation_checkpointing": checkpointed("full"),
-           "optimizer": {"implementation": "fused"}}, {"batch": 1, "seq": 1024}, buckets(50_000_000)),
-    _zero(1, "checkpoint_selective", "llama3_2_1b", 2,
-          {**BF16, "activation_checkpointing": checkpointed("selective"), "runtime": {"flavor": "torchtitan"}},
-          {"batch": 1, "seq": 512}, buckets(50_000_000)),
+    zero_case(2, "qwen3_tts_unused", "qwen3_tts", 4, {**BF16, **CLIP}, {"batch": 1}, layers=None),
+    zero_case(1, "qwen3_tts_accumulate", "qwen3_tts", 8, {**BF16, "accumulation": 2}, {"batch": 1}, layers=None, rank=7),
+    zero_case(2, "checkpoint", "llama3_2_1b", 4,
+              {**BF16, "initialization": "meta", "activation_checkpointing": checkpointed("full"),
+               "optimizer": {"implementation": "fused"}}, {"batch": 1, "seq": 1024}, buckets(50_000_000)),
+    zero_case(1, "checkpoint_selective", "llama3_2_1b", 2,
+              {**BF16, "activation_checkpointing": checkpointed("selective"), "runtime": {"flavor": "torchtitan"}},
+              {"batch": 1, "seq": 512}, buckets(50_000_000)),
 ]
 
 
@@ -75,10 +76,8 @@ def _peak(stage: int, name: str, *parts: dict[str, Any], ranks: int = 4, rank: i
     whole: dict[str, Any] = {**PLAIN_SGD}
     for part in parts:
         whole.update(part)
-    return _zero(stage, f"peak_{name}", "vit_b_16", ranks, whole, VIT, buckets(elements, overlap), rank=rank, layers=4)
+    return zero_case(stage, f"peak_{name}", "vit_b_16", ranks, whole, VIT, buckets(elements, overlap), rank=rank, layers=4)
 
-
-TWICE = {"accumulation": 2}
 
 ZERO_CASES += [_peak(stage, *words, **options) for stage in (1, 2) for words, options in [
     (("fp32", FP32), {}),
