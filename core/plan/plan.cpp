@@ -216,7 +216,7 @@ Errors check(const Plan& plan, const Model& model) {
   check_framework(plan, errors);
   check_trained(model, errors);
   check_checkpointing(plan, model, index, errors);
-  if (!is_flat(plan)) check_optimizer(plan.optimizer, errors);
+  if (plan.runtime.framework == Framework::Fsdp2) check_optimizer(plan.optimizer, errors);
   check_output_dtype(plan, model, errors);
   check_frozen_dtypes(plan, model, errors);
   return errors;

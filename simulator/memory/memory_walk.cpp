@@ -191,6 +191,9 @@ class MemoryWalk<Sink>::Impl {
         zero_.begin_backward();
         return false;
       case InstructionKind::ReduceBucket:
+        // Behind the backward, whose first gradient is gone.
+        if (zero_.is_left(step)) calls_.end_hooks();
+        if (zero_.is_left(step)) calls_.drop_loss_gradient();
         zero_.reduce(step);
         return true;
       case InstructionKind::FinishReduce:

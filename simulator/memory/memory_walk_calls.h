@@ -136,6 +136,7 @@ class CallWalk {
       sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
     };
     make(SingleTensor::LossGrad, returned_loss_bytes());
+    has_loss_gradient_ = true;
     if (!casts_loss()) return;
     make(SingleTensor::CastLossGrad, loss_bytes());
     const int id = in_.ids->of(SingleTensor::CastLossGrad);
@@ -161,9 +162,14 @@ class CallWalk {
     return 4;
   }
 
+  /// Autograd has returned; what the script holds is still there.
+  void drop_loss_gradient() {
+    if (std::exchange(has_loss_gradient_, false)) sink_.free(in_.ids->of(SingleTensor::LossGrad));
+  }
+
   /// After backward: the loss and gradients of values that nothing waits for.
   void end_backward() {
-    if (is_backward_) sink_.free(in_.ids->of(SingleTensor::LossGrad));
+    drop_loss_gradient();
     if (casts_loss()) sink_.free(in_.ids->of(SingleTensor::CastLoss));
     for (const int id : unused_) drop(id);
     unused_.clear();
@@ -377,6 +383,7 @@ class CallWalk {
   bool in_backward_of_ = false;
   bool hooks_are_due_ = false;
   bool is_backward_ = false;
+  bool has_loss_gradient_ = false;
   int current_call_ = -1;
   int backward_position_ = 0;  // What comes at and after it has had its backward.
   int turn_ = 0;

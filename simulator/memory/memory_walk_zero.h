@@ -17,6 +17,7 @@
 //
 // Not modeled: the scalars by which overflows are found.
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -83,9 +84,10 @@ class ZeroWalk {
     alloc(SingleTensor::ZeroScaledLoss, 4, MemoryCategory::Temp);
   }
 
-  /// A bucket that no gradient had to make room for.
+  /// A bucket that no gradient had to make room for: the backward is over.
+  bool is_left(const Instruction& step) const { return step.bucket >= next_bucket_; }
   void reduce(const Instruction& step) {
-    if (step.bucket < next_bucket_) return;
+    if (!is_left(step)) return;
     if (waits()) {
       for (const int p : in_.layout->buckets[step.bucket].parameters) put(p);
     }
@@ -190,13 +192,31 @@ class ZeroWalk {
     return num_elements(in_.index->model->parameters[p].shape) > in_.plan->zero.reduce_bucket_size;
   }
 
+  // An op hands several gradients out in an order of its own: one that belongs into a later bucket waits for the
+  // others.
   void put(int p) {
-    if (bucket_of_[p] > next_bucket_) reduce_bucket();
-    if (!is_larger_than_buffer(p)) grads_.drop(p);
+    waiting_.push_back(p);
+    const auto may_go = [&](int other) { return bucket_of_[other] == next_bucket_ || missing_of(next_bucket_) == 0; };
+    for (auto next = waiting_.begin(); next != waiting_.end();) {
+      next = std::find_if(waiting_.begin(), waiting_.end(), may_go);
+      if (next == waiting_.end()) return;
+      const int ready = *next;
+      waiting_.erase(next);
+      if (bucket_of_[ready] > next_bucket_) reduce_bucket();
+      ++num_there_;
+      if (!is_larger_than_buffer(ready)) grads_.drop(ready);
+      next = waiting_.begin();
+    }
+  }
+
+  // How many gradients of the bucket that is being filled are not there yet.
+  std::size_t missing_of(int bucket) const {
+    return in_.layout->buckets[static_cast<std::size_t>(bucket)].parameters.size() - num_there_;
   }
 
   void reduce_bucket() {
     const GradientBucket& bucket = in_.layout->buckets[next_bucket_++];
+    num_there_ = 0;
     for (const ZeroReduction& sent : reductions_of(bucket, *in_.layout, *in_.plan)) {
       if (sent.slices > 1) {
         alloc(SingleTensor::ZeroReduced, sent.elements * element_size(), MemoryCategory::ReduceScatter,
@@ -283,6 +303,8 @@ class ZeroWalk {
   std::vector<ZeroSlice> slices_;  // Of the rank.
   std::vector<bool> is_in_part_;   // [num parameters] Reaches into the rank's part.
   std::vector<int> bucket_of_;     // [num parameters] -1: no gradient comes.
+  std::vector<int> waiting_;       // Gradients on their way into a bucket,
+  std::size_t num_there_ = 0;      // and how many are in the one that is being filled.
   std::vector<int> left_;          // Reduced gradients of other ranks that are still there.
   int next_bucket_ = 0;
   bool reduces_ = false;
