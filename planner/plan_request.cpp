@@ -179,7 +179,8 @@ void fix_zero(const PlanRequest& request, std::int64_t world, Space& space, Erro
   space.wrap = Wrap{.blocks_per_unit = 0};
   space.wrap_ends.reset();
   space.cpu_offloads = {false};
-  space.sync_every_micro_batch = base.runtime.framework == Framework::Zero2;
+  base.sync_every_micro_batch = base.runtime.framework == Framework::Zero2;
+  space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
 
 constexpr auto names_batch = [](const auto& dimensions) {

@@ -219,14 +219,21 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
         "FSDP2 on one GPU copies each unit's parameters before it runs; a script without FSDP2 does not.");
   }
   const bool has_nccl = prepared.cluster->gpu.compute_capability > 0;
-  if (prepared.layout.is_replicated && ranks.world_size() > 1) {
+  const bool is_ddp = prepared.layout.is_replicated && prepared.layout.zero.ranks == 0;
+  if (prepared.layout.zero.ranks > 0) {
+    lines.push_back(fmt::format(
+        "DeepSpeed {} with contiguous_gradients, reduce_scatter and use_multi_rank_bucket_allreduce, which are its "
+        "defaults: gradients are all-reduced from a buffer of reduce_bucket_size elements, however small the model is.",
+        kDeepSpeedVersion));
+  }
+  if (is_ddp && ranks.world_size() > 1) {
     lines.emplace_back(
         "DDP's first step all-reduces all gradients in one piece behind the backward; the times are those of every "
         "later "
         "step.");
   }
   if (prepared.layout.mesh.shard > 1 && has_nccl) lines.push_back(mesh.shard.provenance);
-  if (prepared.layout.is_replicated && ranks.world_size() > 1 && has_nccl) lines.push_back(mesh.replicate.provenance);
+  if (is_ddp && ranks.world_size() > 1 && has_nccl) lines.push_back(mesh.replicate.provenance);
   const std::vector<std::string>& notes = prepared.index->model->notes;
   lines.insert(lines.end(), notes.begin(), notes.end());
   return lines;

@@ -94,6 +94,9 @@ enum class Framework : std::uint8_t {
   Zero2,  ///< The same with stage 2: the gradients, too.
 };
 
+/// The DeepSpeed that Zero1 and Zero2 are.
+inline constexpr std::string_view kDeepSpeedVersion = "0.19.8";
+
 struct Runtime {
   Framework framework = Framework::Fsdp2;
   std::string version = "2.11.0";       ///< Of PyTorch.

@@ -399,14 +399,7 @@ void see_from(Layout& layout, std::int64_t rank) {
 
 std::vector<std::int64_t> different_ranks(const Layout& layout) {
   std::vector<std::int64_t> ranks = {0};
-  if (layout.zero.ranks > 0) {
-    const std::int64_t most = rank_that_touches_most(layout.zero);
-    // The last one pads its part, and has one more tensor for that.
-    for (const std::int64_t rank : {most, layout.zero.ranks - 1}) {
-      if (rank > ranks.back()) ranks.push_back(rank);
-    }
-    return ranks;
-  }
+  if (layout.zero.ranks > 0) return different_parts(layout.zero);
   // Flat parameters are cut evenly: ranks differ by the padding between the original ones.
   if (layout.flat != FlatParameters::None) return ranks;
   for (const ShardedUnit& unit : layout.units) {

@@ -109,24 +109,48 @@ std::vector<GradientBucket> make_zero_buckets(const ModelIndex& index, const Pla
   return buckets;
 }
 
+namespace {
+
+// Places in the buffer of the first parameter that reaches into a rank's part, and behind the last one.
+std::pair<std::size_t, std::size_t> places_of_rank(const ZeroBuffer& buffer, std::int64_t rank) {
+  const std::int64_t begin = rank * buffer.part_elements();
+  const std::int64_t end = std::min(begin + buffer.part_elements(), buffer.begins.back());
+  if (begin >= end) return {0, 0};
+  const auto first = std::upper_bound(buffer.begins.begin(), buffer.begins.end(), begin) - 1;
+  const auto last = std::lower_bound(buffer.begins.begin(), buffer.begins.end(), end);
+  return {static_cast<std::size_t>(first - buffer.begins.begin()),
+          static_cast<std::size_t>(last - buffer.begins.begin())};
+}
+
+std::int64_t num_slices(const ZeroBuffer& buffer, std::int64_t rank) {
+  const auto [first, last] = places_of_rank(buffer, rank);
+  return static_cast<std::int64_t>(last - first);
+}
+
+std::int64_t largest_slice(const ZeroBuffer& buffer, std::int64_t rank) {
+  std::int64_t largest = 0;
+  for (const ZeroSlice& slice : slices_of_rank(buffer, rank)) largest = std::max(largest, slice.elements);
+  return largest;
+}
+
+}  // namespace
+
 std::vector<ZeroSlice> slices_of_rank(const ZeroBuffer& buffer, std::int64_t rank) {
   const std::int64_t begin = rank * buffer.part_elements();
   const std::int64_t end = begin + buffer.part_elements();
+  const auto [first, last] = places_of_rank(buffer, rank);
   std::vector<ZeroSlice> slices;
-  for (std::size_t i = 0; i < buffer.parameters.size(); ++i) {
-    const std::int64_t first = std::max(begin, buffer.begins[i]);
-    const std::int64_t last = std::min(end, buffer.begins[i + 1]);
-    if (first < last) slices.push_back({buffer.parameters[i], first - buffer.begins[i], last - first});
+  for (std::size_t i = first; i < last; ++i) {
+    const std::int64_t from = std::max(begin, buffer.begins[i]);
+    const std::int64_t to = std::min(end, buffer.begins[i + 1]);
+    if (from < to) slices.push_back({buffer.parameters[i], from - buffer.begins[i], to - from});
   }
   return slices;
 }
 
 std::int64_t touched_elements(const ZeroBuffer& buffer, std::int64_t rank) {
-  const std::int64_t begin = rank * buffer.part_elements();
-  const std::int64_t end = begin + buffer.part_elements();
-  const auto first = std::upper_bound(buffer.begins.begin(), buffer.begins.end(), begin) - 1;
-  const auto last = std::lower_bound(buffer.begins.begin(), buffer.begins.end(), std::min(end, buffer.begins.back()));
-  return begin < buffer.begins.back() ? *last - *first : 0;
+  const auto [first, last] = places_of_rank(buffer, rank);
+  return buffer.begins[last] - buffer.begins[first];
 }
 
 std::int64_t rank_that_touches_most(const ZeroBuffer& buffer) {
@@ -135,6 +159,26 @@ std::int64_t rank_that_touches_most(const ZeroBuffer& buffer) {
     if (touched_elements(buffer, rank) > touched_elements(buffer, most)) most = rank;
   }
   return most;
+}
+
+std::vector<std::int64_t> different_parts(const ZeroBuffer& buffer) {
+  constexpr std::int64_t kFew = 8;
+  std::vector<std::int64_t> ranks;
+  if (buffer.ranks <= kFew) {
+    for (std::int64_t rank = 0; rank < buffer.ranks; ++rank) ranks.push_back(rank);
+    return ranks;
+  }
+  // Of the gradients that it keeps whole, of the one that it copies into fp64, and of their number.
+  std::int64_t largest = 0;
+  std::int64_t most_slices = 0;
+  for (std::int64_t rank = 0; rank < buffer.ranks; ++rank) {
+    if (largest_slice(buffer, rank) > largest_slice(buffer, largest)) largest = rank;
+    if (num_slices(buffer, rank) > num_slices(buffer, most_slices)) most_slices = rank;
+  }
+  ranks = {0, rank_that_touches_most(buffer), largest, most_slices, buffer.ranks - 1};
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
 }
 
 std::vector<ZeroReduction> reductions_of(const GradientBucket& bucket, const Layout& layout, const Plan& plan) {

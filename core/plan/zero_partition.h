@@ -32,6 +32,9 @@ std::vector<ZeroSlice> slices_of_rank(const ZeroBuffer& buffer, std::int64_t ran
 /// Elements of all parameters that reach into a rank's part, each counted whole: their gradients are kept whole.
 std::int64_t touched_elements(const ZeroBuffer& buffer, std::int64_t rank);
 
+/// Ranks of which one needs the most memory: all of them where they are few, else those whose parts stand out.
+std::vector<std::int64_t> different_parts(const ZeroBuffer& buffer);
+
 /// The rank whose parts of parameters have the most elements around them: no other keeps more gradients.
 std::int64_t rank_that_touches_most(const ZeroBuffer& buffer);
 

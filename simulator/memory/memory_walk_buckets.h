@@ -27,7 +27,8 @@ template <class Sink>
 class BucketWalk {
  public:
   BucketWalk(const WalkInput& input, Sink& sink) : in_(input), sink_(sink) {
-    if (!layout().buckets.empty()) first_ = first_step_buckets(*in_.plan, layout());
+    const bool is_ddp = layout().zero.ranks == 0;
+    if (is_ddp && !layout().buckets.empty()) first_ = first_step_buckets(*in_.plan, layout());
   }
 
   /// The wrapper is made around a model that is there.

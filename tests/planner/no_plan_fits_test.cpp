@@ -33,9 +33,10 @@ std::vector<Space> widened(const Space& space) {
 
 RC_GTEST_PROP(NoPlanFits, IsSaidWhereNoWideningFits, ()) {
   Case c = random_case();
-  // DDP has one way to wrap and one mesh, so that nothing of it is widened but checkpointing.
+  // DDP and ZeRO have one way to wrap and one mesh, so that nothing of them is widened but checkpointing.
   c.space.base.runtime.framework = is_replicated(c.space.base) ? Framework::Fsdp2 : c.space.base.runtime.framework;
   c.space.base.ddp = {};
+  c.space.base.zero = {};
   c.space = Space{.base = c.space.base, .pareto_points = 0, .explain = false};
   c.space.cpu_offload = !is_flat(c.space.base) && *rc::gen::arbitrary<bool>();
   c.space.checkpoint_modes = {CheckpointMode::Full};

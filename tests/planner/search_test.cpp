@@ -368,7 +368,16 @@ Case uneven_case() {
                               .mixed_precision = *rc::gen::arbitrary<bool>()});
   const auto [gpus, nodes] = *rc::gen::element(std::pair(3, 1), std::pair(5, 1), std::pair(4, 2), std::pair(3, 2));
   c.cluster = small_cluster(gpus, nodes, kPlenty);
-  c.space.base = *base_plan(c.spec, c.workload);
+  const Plan drawn = std::exchange(c.space.base, *base_plan(c.spec, c.workload));
+  if (is_zero(drawn)) {
+    Plan& base = c.space.base;
+    base.runtime = drawn.runtime;
+    base.zero = drawn.zero;
+    base.parameter_dtype = drawn.parameter_dtype;
+    base.mixed_precision = drawn.mixed_precision;
+    base.sync_every_micro_batch = drawn.sync_every_micro_batch;
+    c.space.shard = world_size(c.cluster);
+  }
   c.space.samples_per_gpu.reset();
   if (*rc::gen::arbitrary<bool>()) {
     c.space.base.optimizer = {.kind = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};

@@ -62,6 +62,25 @@ void make_ddp(Case& c) {
   c.space.wrap_ends.reset();
 }
 
+/// The same for ZeRO-1 or 2.
+void make_zero(Case& c) {
+  Plan& base = c.space.base;
+  base.runtime.framework = *rc::gen::element(Framework::Zero1, Framework::Zero2);
+  base.parameter_dtype = Dtype::Float32;
+  base.mixed_precision = {};
+  if (*rc::gen::arbitrary<bool>()) {
+    base.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::BFloat16};
+  }
+  base.zero.reduce_bucket_size = *rc::gen::element<std::int64_t>(10'000, 1'000'000, 500'000'000);
+  base.zero.overlap_comm = *rc::gen::arbitrary<bool>();
+  c.space.cpu_offload = false;
+  c.space.shard = world_size(c.cluster);
+  c.space.wrap = Wrap{.blocks_per_unit = 0};
+  c.space.wrap_ends.reset();
+  base.sync_every_micro_batch = base.runtime.framework == Framework::Zero2;
+  c.space.sync_every_micro_batch = base.sync_every_micro_batch;
+}
+
 // FSDP1, where it has words for some plan of the case.
 void be_flat(Case& c) {
   Case flat = c;
@@ -106,12 +125,15 @@ Case random_case() {
       *rc::gen::element(OptimizerImplementation::Foreach, OptimizerImplementation::Fused);
   c.space.base.accumulation = *rc::gen::element(1, 1, 2, 3);
   if (*rc::gen::inRange(0, 4) == 0) c.space.samples_per_gpu = *rc::gen::element(2, 3);
-  switch (*rc::gen::inRange(0, 6)) {
+  switch (*rc::gen::inRange(0, 7)) {
     case 0:
       make_ddp(c);
       break;
     case 1:
       be_flat(c);
+      break;
+    case 2:
+      make_zero(c);
       break;
     default:
       break;
