@@ -345,6 +345,8 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::PrepareReduce:
     case InstructionKind::ReduceBucket:
     case InstructionKind::ReduceUsedMap:
+    case InstructionKind::CheckOverflow:
+    case InstructionKind::GatherParameters:
       assert(false);  // Plans of DDP and FSDP1 are refused.
       return;
     case InstructionKind::Free:
