@@ -97,7 +97,6 @@ FSDP1_CASES = [
     two_passes("accumulate", MIXED, TWICE),
     two_passes("no_sync", MIXED, NO_SYNC),
     two_passes("no_sync_orig_params", MIXED, NO_SYNC, use_orig_params=True),
-    two_passes("no_sync_fp32", FP32, NO_SYNC),
     two_passes("no_shard", MIXED, TWICE, shard=1, replicate=4),
     two_passes("no_shard_no_sync", MIXED, NO_SYNC, shard=1, replicate=4),
     # Convolutions and buffers.
