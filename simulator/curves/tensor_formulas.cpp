@@ -126,6 +126,7 @@ class FormulaFinder {
         break;
       case UnitTensor::FlatGrad:
       case UnitTensor::NewFlatGrad:
+      case UnitTensor::NextFlatGrad:
         shapes = {one(unit.true_elements)};
         break;
       case UnitTensor::CastFlatGrad:

@@ -54,7 +54,8 @@ enum class UnitTensor : std::uint8_t {
   FlatFull,        ///< the same before it is cut,
   FlatPadded,      ///< its last part on the way to full size.
   FlatGrad,        ///< The gradients of a pass in one.
-  NewFlatGrad,     ///< Of another pass or micro-batch, until it is added.
+  NewFlatGrad,     ///< Of a later micro-batch, and
+  NextFlatGrad,    ///< of another pass, until it is added.
   FlatGradTail,    ///< Zeros at its end.
   CastFlatGrad,    ///< In the reduce dtype.
 };

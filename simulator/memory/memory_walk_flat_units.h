@@ -9,8 +9,10 @@
 //                 computed with; the cast goes. NO_SHARD: the cast of all, p T, if any
 //   Reshard       that goes
 //   FlattenGrads  the gradients of a pass are copied into one, p T, and go; zeros for what has none, and for padding. A
-//                 second one is added to the first, and goes with the hook. All that on the stream of the all-gather,
-//                 where the views were made: autograd runs a node's backward on the stream of its forward
+//                 later one is added to the first, and goes: that of the last pass with the hook where p != o. Where
+//                 p = o an earlier micro-batch's takes in the sum of all passes, which goes with the hook. All that on
+//                 the stream of the all-gather, where the views were made: autograd runs a node's backward on the
+//                 stream of its forward
 //   ReduceGrads   on the stream of the reduction: [cast r T where r != p], [padded r N S where N S != T], output r S,
 //                 [cast to o S where r != o]. NO_SHARD: the flat gradient itself, [cast r T], [cast o T]
 //   Free          of the reduction's input: the flat gradient and its copies go when the hook returns
@@ -22,12 +24,14 @@
 // and what is reserved may be more.
 //
 // Sources: torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py, torch 2.11; for the flat gradient
-// split_with_sizes_backward (torch/csrc/autograd/FunctionsManual.cpp).
+// split_with_sizes_backward (torch/csrc/autograd/FunctionsManual.cpp), for sums of them input_buffer.cpp and
+// functions/accumulate_grad.h there.
 //
 // Not modeled: gradients that are views, which a parameter of its own would have copied, and a flat one does not (a few
 // KB, of expanded parameters); that a frozen unit of several arguments holds their gradients until all are there.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -102,25 +106,32 @@ class FlatUnitWalk {
     for (const auto& [zero, elements] : zeros) {
       sink_.alloc(zero, elements * item, MemoryStream::AllGatherCopyIn, MemoryCategory::Temp);
     }
-    const bool is_first = state.flat < 0;
-    const int made = id(is_first ? UnitTensor::FlatGrad : UnitTensor::NewFlatGrad, step.unit);
+    const bool is_last = is_last_pass(step.unit);
+    // What is cast has an AccumulateGrad for each pass, because set_data with another dtype drops the one before. Else
+    // passes share one, and an earlier gradient takes in their sum.
+    const bool waits = !is_cast(unit) && (state.is_earlier || state.is_grad);
+    int& sum = waits ? state.added : state.flat;
+    const bool is_first = sum < 0;
+    const UnitTensor first = waits ? UnitTensor::NewFlatGrad : UnitTensor::FlatGrad;
+    const int made = id(is_first ? first : UnitTensor::NextFlatGrad, step.unit);
     sink_.alloc(made, unit.true_elements * item, MemoryStream::AllGatherCopyIn, MemoryCategory::UnshardedGrad);
     for (const auto& [zero, elements] : zeros) sink_.free(zero);
     for (const ShardedParameter& p : unit.parameters) grads_.drop(p.parameter);
     if (is_first) {
-      state.flat = made;
-      state.dtype = unit.param_dtype;
+      sum = made;
+      if (!waits) state.dtype = unit.param_dtype;
+    } else if (is_cast(unit) && is_last) {
+      state.added = made;  // The hook holds what its node was called with.
     } else {
-      // Added in place. A pass before this one is done with; a hook holds what it was called with.
-      if (state.added >= 0) sink_.free(state.added);
-      state.added = made;
+      sink_.free(made);
     }
   }
 
   void accumulate(const Instruction& step) {
     UnitState& state = units_[step.unit];
-    if (state.added < 0 && layout().flat == FlatParameters::Views) make_placeholders(unit_of(step));
+    if (!state.is_earlier && layout().flat == FlatParameters::Views) make_placeholders(unit_of(step));
     drop_added(state);
+    state.is_earlier = true;
   }
 
   void reduce(const Instruction& step) {
@@ -144,6 +155,7 @@ class FlatUnitWalk {
     if (state.flat >= 0 && !state.is_grad) sink_.free(state.flat);
     if (!state.is_grad) state.flat = -1;
     state.held = state.input = -1;
+    state.is_earlier = false;
   }
 
   void zero_grad() {
@@ -156,13 +168,15 @@ class FlatUnitWalk {
 
  private:
   struct UnitState {
-    int flat = -1;         // The unsharded gradient, as a number of MemoryIds,
-    Dtype dtype{};         // and its dtype.
-    int added = -1;        // What was added to it, until a hook returns.
-    int input = -1;        // Of the reduction: the flat gradient or a copy.
-    int held = -1;         // The same, padded, or what was there before: until the hook returns.
-    bool is_grad = false;  // NO_SHARD: `flat` is .grad between steps.
+    int flat = -1;            // The unsharded gradient, as a number of MemoryIds,
+    Dtype dtype{};            // and its dtype.
+    int added = -1;           // What is added to it, until the hook returns.
+    int input = -1;           // Of the reduction: the flat gradient or a copy.
+    int held = -1;            // The same, padded, or what was there before: until the hook returns.
+    bool is_grad = false;     // NO_SHARD: `flat` is .grad between steps.
+    bool is_earlier = false;  // `flat` is of a micro-batch that was not reduced.
     bool has_sharded_grad = false;
+    std::ptrdiff_t passes = 0;  // So many of this backward have a flat gradient.
   };
 
   const Layout& layout() const { return *in_.layout; }
@@ -178,6 +192,15 @@ class FlatUnitWalk {
   void touch(UnitTensor what, int unit, std::int64_t bytes) {
     alloc_temp(id(what, unit), bytes);
     sink_.free(id(what, unit));
+  }
+
+  bool is_last_pass(int u) {
+    const std::vector<Window>& windows = layout().units[u].windows;
+    const auto passes =
+        std::count_if(windows.begin(), windows.end(), [](const Window& w) { return w.pre_backward >= 0; });
+    if (++units_[u].passes < passes) return false;
+    units_[u].passes = 0;
+    return true;
   }
 
   void drop_added(UnitState& state) {

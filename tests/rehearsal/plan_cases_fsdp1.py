@@ -28,6 +28,19 @@ def rows(blocks: str, layers: int, reshard: bool = True) -> list[dict[str, Any]]
 LLAMA = "model.layers.{0..%d}"
 CLIP = {"optimizer": {"clip_grad_norm": 1.0}}
 SMALL = {"batch": 1, "seq": 256}
+NO_SYNC = {"accumulation": 3, "sync_every_micro_batch": False}
+TWICE = {"accumulation": 2}
+PLAIN_SGD = {"optimizer": {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}}
+
+
+def two_passes(name: str, *parts: dict[str, Any], shard: int = 4, replicate: int = 1, **options: Any) -> Case:
+    """Nothing but an embedding that is called twice is trained: the peak is where its gradients meet."""
+    others = ["talker.model.text_embedding.*", "talker.model.layers.*", "talker.model.norm.*", "talker.codec_head.*",
+              "talker.code_predictor.*", "talker.text_projection.*", "speaker_encoder.*"]
+    return Case(f"fsdp1_two_passes_{name}", "qwen3_tts", shard, plan(PLAIN_SGD, *parts, **options),
+                {"batch": 1, "clip_seconds": 0.5, "reference_seconds": 1}, replicate=replicate, layers=1,
+                units=[{"modules": ["talker.model.codec_embedding"]}, {"modules": [""]}], frozen=others)
+
 
 FSDP1_CASES = [
     Case("fsdp1_full_shard", "gpt2", 4, plan(FP32, CLIP), SMALL, blocks=GPT2),
@@ -80,6 +93,12 @@ FSDP1_CASES = [
                 {"modules": ["talker.code_predictor.model.layers.{0..4}"], "modules_per_unit": 1},
                 {"modules": ["talker.model.text_embedding"]}, {"modules": ["talker.model.codec_embedding"]},
                 {"modules": [""]}]),
+    # What an earlier micro-batch has left takes in the sum of a unit's passes.
+    two_passes("accumulate", MIXED, TWICE),
+    two_passes("no_sync", MIXED, NO_SYNC),
+    two_passes("no_sync_orig_params", MIXED, NO_SYNC, use_orig_params=True),
+    two_passes("no_shard", MIXED, TWICE, shard=1, replicate=4),
+    two_passes("no_shard_no_sync", MIXED, NO_SYNC, shard=1, replicate=4),
     # Convolutions and buffers.
     Case("fsdp1_resnet", "resnet18", 2, plan(FP32), {"batch": 4}, layers=None,
          units=[{"modules": ["layer1.0"]}, {"modules": ["layer2.0"]}, {"modules": [""]}]),
@@ -87,10 +106,7 @@ FSDP1_CASES = [
          requested=3e-4, allocated=3e-4, reserved=4e-4),
 ]
 
-NO_SYNC = {"accumulation": 3, "sync_every_micro_batch": False}
-TWICE = {"accumulation": 2}
 REDUCED_IN_BF16 = {"parameter_dtype": "float32", "mixed_precision": {"reduce_dtype": "bfloat16"}}
-PLAIN_SGD = {"optimizer": {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}}
 
 
 def backward_peak(name: str, *parts: dict[str, Any], shard: int = 4, replicate: int = 1, rank: int = 0,

@@ -169,6 +169,50 @@ TEST(MemoryWalk, AUnitThatIsCalledTwiceInARowHasTwoAllGatherOutputsAtOnce) {
   EXPECT_EQ(gathered, 0);
 }
 
+// A layer of three passes, of F elements. Unsharded gradients at most: cast, what is there, the parameter's and the
+// flat one that is made of it, each in bf16. As it is, the sum of the passes waits beside what is there: one more, in
+// fp32.
+TEST(MemoryWalk, FlatGradientsOfSeveralPassesAreAddedUpInEveryMicroBatch) {
+  for (const bool is_cast : {true, false}) {
+    ModelAssembler model("shared layer", Dtype::Float32);
+    model.input("hidden", {1, 4, kWidth}, std::nullopt);
+    model.input("labels", {1, 4}, Dtype::Int64);
+    for (int pass = 0; pass < 3; ++pass) {
+      BlockBuilder b = model.block("layer", "Linear");
+      b.output("hidden", b.linear("", b.input("hidden"), kWidth));
+      model.call("layers.0", std::move(b));
+    }
+    BlockBuilder loss = model.block("loss", "Loss");
+    loss.output("loss", loss.cross_entropy(loss.input("hidden"), loss.input("labels"), false));
+    model.call("", std::move(loss), false, true);
+    Plan plan = plan_of({1, kRanks}, 1);
+    plan.runtime.framework = Framework::Fsdp1;
+    if (!is_cast) plan.mixed_precision = {};
+    plan.accumulation = 2;
+    plan.sync_every_micro_batch = false;
+    const PreparedRun run(model.finish("loss"), plan);
+
+    TraceSink trace;
+    MemoryWalk<TraceSink> walk(run.prepared().walk_input(), trace);
+    walk.initialize();
+    walk.step();
+    std::vector<MemoryEvent> live(static_cast<std::size_t>(run.prepared().ids.total));
+    std::vector<bool> lives(live.size(), false);
+    std::int64_t now = 0;
+    std::int64_t peak = 0;
+    for (const MemoryEvent& event : trace.events()) {
+      const auto id = static_cast<std::size_t>(event.id);
+      ASSERT_EQ(lives[id], event.is_free()) << "tensor " << event.id;
+      lives[id] = !event.is_free();
+      if (!event.is_free()) live[id] = event;
+      if (live[id].category == UnshardedGrad) now += event.is_free() ? -live[id].bytes : event.bytes;
+      peak = std::max(peak, now);
+    }
+    EXPECT_EQ(peak, is_cast ? 2 * 3 * kF : 4 * 4 * kF);
+    EXPECT_EQ(now, 0);
+  }
+}
+
 TEST(MemoryWalk, ForwardCopiesOutWhileThreeUnitsLive) {
   const Walked walked(chain(kWidth, kLayers), plan_of({1, kRanks}), kModelState);
   // The all-gather output of the unit before lives until the copy-out is done.
