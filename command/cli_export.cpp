@@ -17,12 +17,26 @@ namespace fsdp::planner {
 
 namespace {
 
-enum class ExportFormat : std::uint8_t { Fsdp2, Ddp, Accelerate, Trainer, Torchtitan, Chrome, MemoryViz, Csv };
-constexpr EnumName<ExportFormat> kExportFormats[] = {
-    {ExportFormat::Fsdp2, "fsdp2"},           {ExportFormat::Ddp, "ddp"},
-    {ExportFormat::Accelerate, "accelerate"}, {ExportFormat::Trainer, "trainer"},
-    {ExportFormat::Torchtitan, "torchtitan"}, {ExportFormat::Chrome, "chrome"},
-    {ExportFormat::MemoryViz, "memviz"},      {ExportFormat::Csv, "csv"}};
+enum class ExportFormat : std::uint8_t {
+  Fsdp2,
+  Ddp,
+  Accelerate,
+  Trainer,
+  Torchtitan,
+  DeepSpeed,
+  Chrome,
+  MemoryViz,
+  Csv
+};
+constexpr EnumName<ExportFormat> kExportFormats[] = {{ExportFormat::Fsdp2, "fsdp2"},
+                                                     {ExportFormat::Ddp, "ddp"},
+                                                     {ExportFormat::Accelerate, "accelerate"},
+                                                     {ExportFormat::Trainer, "trainer"},
+                                                     {ExportFormat::Torchtitan, "torchtitan"},
+                                                     {ExportFormat::DeepSpeed, "deepspeed"},
+                                                     {ExportFormat::Chrome, "chrome"},
+                                                     {ExportFormat::MemoryViz, "memviz"},
+                                                     {ExportFormat::Csv, "csv"}};
 constexpr EnumTable<ExportFormat> kExportFormatTable{"format", kExportFormats};
 
 std::optional<Trainer> trainer_of(ExportFormat format) {
@@ -33,6 +47,8 @@ std::optional<Trainer> trainer_of(ExportFormat format) {
       return Trainer::Transformers;
     case ExportFormat::Torchtitan:
       return Trainer::Torchtitan;
+    case ExportFormat::DeepSpeed:
+      return Trainer::DeepSpeed;
     default:
       return std::nullopt;
   }
@@ -64,6 +80,8 @@ std::string_view opened_by(ExportFormat format) {
       return "is for the script that makes the Trainer";
     case ExportFormat::Torchtitan:
       return "is for torchtitan's --job.config_file";
+    case ExportFormat::DeepSpeed:
+      return "is for deepspeed.initialize(config=...)";
     case ExportFormat::Chrome:
       return "opens in ui.perfetto.dev or chrome://tracing";
     case ExportFormat::MemoryViz:
@@ -79,15 +97,15 @@ std::optional<ExportFormat> read_format(const CommandLine& line, Errors& errors)
   if (!line.has(Option::ExportTo)) {
     errors.push_back(
         {"--to", "The format is missing.",
-         "Write --to fsdp2, --to ddp, --to accelerate, --to trainer, --to torchtitan, --to chrome, --to memviz or "
-         "--to csv."});
+         "Write --to fsdp2, --to ddp, --to accelerate, --to trainer, --to torchtitan, --to deepspeed, --to chrome, "
+         "--to memviz or --to csv."});
     return std::nullopt;
   }
   const auto format = OptionReader(line, errors).choice(Option::ExportTo, kExportFormatTable);
   if (!line.has(Option::Nearest) || !format) return format;
   if (!trainer_of(*format)) {
     errors.push_back({"--nearest", "It is for the configuration of a trainer.",
-                      "Leave it out, or write --to accelerate, --to trainer or --to torchtitan."});
+                      "Leave it out, or write --to accelerate, --to trainer, --to torchtitan or --to deepspeed."});
   } else if (line.value(Option::Nearest) == "-") {
     errors.push_back({"--nearest", "The plan needs a file of its own.", "Write --nearest nearest.json."});
   }

@@ -42,7 +42,9 @@ tl::expected<std::string, Failure> trainer_text(Trainer trainer, PlanPrediction&
     if (!written) return tl::unexpected(Failure{written.error(), kExitRun});
   }
   const std::string source = std::filesystem::path(file.value_or(given.path)).filename().string();
-  return to_text(trainer, {*said, given.model, given.cluster, fsdp::printable(source)});
+  const TrainerConfig config{*said, given.model, given.cluster, fsdp::printable(source)};
+  for (const std::string& note : notes_beside(trainer, config)) output.note(note);
+  return to_text(trainer, config);
 }
 
 }  // namespace fsdp::planner

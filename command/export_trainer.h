@@ -1,6 +1,6 @@
 #pragma once
 
-// export --to accelerate, trainer or torchtitan: a plan in the words of a program that trains.
+// export --to accelerate, trainer, torchtitan or deepspeed: a plan in the words of a program that trains.
 
 #include <string>
 
@@ -12,7 +12,7 @@ namespace fsdp::planner {
 
 /// The configuration. With --nearest that of the nearest plan, which is written to the file of that option. Errors:
 /// what the trainer cannot say of the plan, and what the nearest plan that it can would take; with --nearest, what has
-/// nothing near.
+/// nothing near. What a file has no room for is noted.
 tl::expected<std::string, Failure> trainer_text(Trainer trainer, PlanPrediction& prediction, const CommandLine& line,
                                                 const Output& output);
 

@@ -22,8 +22,9 @@ struct Limit {
 std::span<const Limit> limits_of_accelerate();
 std::span<const Limit> limits_of_transformers_loop();
 std::span<const Limit> limits_of_torchtitan();
+std::span<const Limit> limits_of_deepspeed();
 
-/// Of every trainer: PyTorch's own optimizers, and its own order of gathering.
+/// Of every trainer of FSDP2: PyTorch's own optimizers, and its own order of gathering.
 std::span<const Limit> limits_of_all();
 
 /// What a plan without shards is told; `program`: "accelerate".

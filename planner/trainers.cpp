@@ -47,7 +47,6 @@ std::optional<Error> other_framework(const Plan& plan, const Model&) {
 }
 
 constexpr Limit kLimitsOfAll[] = {
-    {other_framework, nullptr, true},
     {optimizer_states, [](Plan& plan, const Model&) { plan.optimizer.states = OptimizerStates::AsParameter; }},
     {prefetch,
      [](Plan& plan, const Model&) {
@@ -58,7 +57,9 @@ constexpr Limit kLimitsOfAll[] = {
 };
 
 std::vector<Limit> limits_of(Trainer trainer) {
-  std::vector<Limit> limits;
+  if (trainer == Trainer::DeepSpeed) return {limits_of_deepspeed().begin(), limits_of_deepspeed().end()};
+  // What else a plan of another framework has is beside the point.
+  std::vector<Limit> limits = {{other_framework, nullptr, true}};
   const auto add = [&](std::span<const Limit> more) { limits.insert(limits.end(), more.begin(), more.end()); };
   if (trainer == Trainer::Torchtitan) {
     add(limits_of_torchtitan());
@@ -80,6 +81,8 @@ std::string_view name_of(Trainer trainer) {
       return "transformers' Trainer 4.57.3";
     case Trainer::Torchtitan:
       return "torchtitan 0.2.2";
+    case Trainer::DeepSpeed:
+      return "DeepSpeed 0.19.8";
   }
   return {};
 }

@@ -241,7 +241,8 @@ Result<std::string> plan_code(const Plan& plan, const std::string& source) {
                       "Plan with --runtime fsdp2, which new scripts use."});
   }
   if (is_zero(plan)) {
-    errors.push_back({"/runtime/name", "Plans of DeepSpeed are not written as Python.", "Plan with --runtime fsdp2."});
+    errors.push_back({"/runtime/name", "Plans of DeepSpeed are not written as Python.",
+                      "Write --to deepspeed, or plan with --runtime fsdp2."});
   }
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
     if (entry.mode != CheckpointMode::Selective) continue;

@@ -11,10 +11,11 @@ namespace fsdp::planner {
 
 namespace {
 
-std::string_view place_of(Initialization initialization) {
-  switch (initialization) {
+std::string_view place_of(const Plan& plan) {
+  switch (plan.initialization) {
     case Initialization::Meta:
-      return "on the meta device, and filled when it is sharded";
+      return is_zero(plan) ? "on the meta device, and filled on the GPU before DeepSpeed takes it"
+                           : "on the meta device, and filled when it is sharded";
     case Initialization::Cpu:
       return "on the CPU";
     case Initialization::Device:
@@ -25,6 +26,8 @@ std::string_view place_of(Initialization initialization) {
 
 /// "float32", or of each the number of parameters' tensors where a checkpoint has several.
 std::string dtype_of_model(const TrainerConfig& config) {
+  // DeepSpeed makes the fp32 copy itself.
+  if (is_zero(config.said.plan)) return std::string(name_of(activation_dtype(config.model, config.said.plan)));
   if (config.said.plan.parameter_dtype) return std::string(name_of(*config.said.plan.parameter_dtype));
   std::vector<std::string_view> names;
   for (const Parameter& parameter : config.model.parameters) {
@@ -59,7 +62,7 @@ std::vector<std::string> lines_of(const std::string& heading, const std::vector<
 std::vector<Duty> duties_of_model(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   std::vector<Duty> duties = {{"model", fmt::format("parameters in {}; predicted for a model that is made {}",
-                                                    dtype_of_model(config), place_of(plan.initialization))}};
+                                                    dtype_of_model(config), place_of(plan))}};
   if (!plan.trainable.empty()) {
     duties.emplace_back("trained", fmt::format("only what matches {}", fmt::join(plan.trainable, ", ")));
   }
@@ -103,8 +106,15 @@ std::string to_text(Trainer trainer, const TrainerConfig& config) {
       return trainer_python(config);
     case Trainer::Torchtitan:
       return torchtitan_toml(config);
+    case Trainer::DeepSpeed:
+      return deepspeed_json(config);
   }
   return {};
+}
+
+std::vector<std::string> notes_beside(Trainer trainer, const TrainerConfig& config) {
+  if (trainer != Trainer::DeepSpeed) return {};
+  return deepspeed_notes(config);
 }
 
 }  // namespace fsdp::planner

@@ -178,6 +178,38 @@ class ForTrainers(unittest.TestCase):
         self.assertEqual(done.stderr.count(b"error:"), 1)
         self.assertIn(b"torchtitan has no flavor that is GPT-2.", done.stderr)
 
+    def zero_plan(self, *choices: str) -> pathlib.Path:
+        plan = pathlib.Path(self.folder.name) / "zero.json"
+        made = run("gpt2", "--gpu", "L4", "--gpus", "4", "--precision", "mixed", "--quiet", "--force", "-o", plan, *choices)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        return plan
+
+    def test_deepspeed_is_told_in_json(self) -> None:
+        plan = self.zero_plan("--runtime", "zero2", "--batch", "2", "--accumulate", "3", "--clip-grad-norm", "0.5",
+                              "--alloc-conf", "expandable_segments:True")
+        done = run("export", plan, "--to", "deepspeed")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        read = json.loads(done.stdout)
+        self.assertEqual((read["train_micro_batch_size_per_gpu"], read["gradient_accumulation_steps"]), (2, 3))
+        self.assertEqual(read["gradient_clipping"], 0.5)
+        self.assertEqual(read["zero_optimization"]["stage"], 2)
+        self.assertNotIn("optimizer", read)
+        for note in (b"PYTORCH_ALLOC_CONF=expandable_segments:True torchrun --nproc-per-node 4 train.py",
+                     b"note: optimizer: torch.optim.AdamW(model.parameters(), lr=..., ", b"for each of 3 micro-batches"):
+            self.assertIn(note, done.stderr)
+        self.assertNotIn(b"note:", run("export", plan, "--to", "deepspeed", "--quiet").stderr)
+
+    def test_deepspeed_takes_no_plan_of_fsdp2_and_no_other_takes_one_of_deepspeed(self) -> None:
+        done = run("export", self.plan, "--to", "deepspeed")
+        self.assertEqual((done.returncode, done.stdout), (2, b""))
+        self.assertIn(b"/runtime/name: The plan is of pytorch-fsdp2, and this configuration is for DeepSpeed alone.", done.stderr)
+        plan = self.zero_plan("--runtime", "zero1")
+        for form in ("fsdp2", "ddp", "accelerate", "trainer", "torchtitan"):
+            done = run("export", plan, "--to", form)
+            self.assertEqual((done.returncode, done.stdout), (2, b""), form)
+            self.assertEqual(done.stderr.count(b"error:"), 1, form)
+            self.assertIn(b"/runtime/name: ", done.stderr, form)
+
     def test_nearest_is_for_trainers(self) -> None:
         for words in (("--to", "csv", "--nearest", self.near), ("--to", "trainer", "--nearest", "-")):
             done = run("export", self.plan, *words, "--force")

@@ -111,6 +111,7 @@ simulate output_dtype.json
 explain other_model.json
 export plan.json --to accelerate -o out.yaml
 export plan.json --to torchtitan --nearest near.json
+export plan.json --to deepspeed
 export plan.json --to chrome --nearest near.json
 export plan.json --to accelrate
 schema plann

@@ -48,8 +48,9 @@ def predict(case: Case, plan_file: pathlib.Path) -> dict[str, Any]:
                      "--json")
 
 
-def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world_size: int) -> dict[str, Any]:
-    """Runs the job as one rank on the stub GPU; returns the hook's record."""
+def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world_size: int,
+             words: tuple[str, ...] = ("-m", "fsdp_plan_runner")) -> dict[str, Any]:
+    """Runs the job as one rank on the stub GPU, by the words that Python is given; returns the hook's record."""
     path = os.pathsep.join([str(ROOT / "python" / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {
         **os.environ,
@@ -61,7 +62,7 @@ def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world
         "STUB_GPU_CUDNN_WORKSPACE_BYTES": "0",  # A prediction has none.
         "STUB_GPU_EVENTS": "done",  # What another stream has used is free at once (record_stream), as in a prediction.
     }
-    done = subprocess.run([sys.executable, "-m", "fsdp_plan_runner", str(job_file)], cwd=ROOT / "python",
+    done = subprocess.run([sys.executable, *words, str(job_file)], cwd=ROOT / "python",
                           env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
     if not record_file.is_file():
         raise AssertionError(f"no record, exit status {done.returncode}\n{done.stdout}\n{done.stderr}")

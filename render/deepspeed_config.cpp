@@ -1,0 +1,106 @@
+// The JSON of deepspeed.initialize(config=...), with the keys of DeepSpeed 0.19.8. Keys whose default the prediction
+// relies on are written out. gradient_clipping always is: its default clips at 1.
+//
+// JSON has no comments, so that what the script must do is said beside the file. The optimizer is such a thing: the
+// file could name one, but "AdamW" there is DeepSpeed's own FusedAdam, which no plan says, and a file without a
+// learning rate trains with PyTorch's default. What is handed to deepspeed.initialize is taken as it is.
+//
+// Sources: deepspeed/runtime/constants.py, config.py, zero/config.py (DeepSpeedZeroConfig), engine.py
+// (_configure_optimizer, get_optimizer_configuration, _do_optimizer_sanity_check), DeepSpeed 0.19.8.
+//
+// Not modeled: "optimizer" with torch_adam, which would be PyTorch's AdamW again.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/json_writer.h"
+#include "core/base/name_ranges.h"
+#include "core/plan/plan_names.h"
+#include "render/python_words.h"
+#include "render/trainer_config.h"
+#include "render/trainer_notes.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+/// Without a size that is named batch, one: DeepSpeed counts samples with it, and loads data that it is handed.
+std::int64_t micro_batch_of(const Model& model) {
+  const Dimension* batch = find_dimension(model.dimensions, "batch");
+  return batch == nullptr ? 1 : static_cast<std::int64_t>(batch->value);
+}
+
+/// The blocks that are checkpointed in one way, and how.
+std::string checkpointed_as(const Checkpointing& given, CheckpointMode mode) {
+  std::vector<std::string> modules;
+  for (const Checkpointing::Entry& entry : given.entries) {
+    if (entry.mode == mode) modules.push_back(entry.module);
+  }
+  if (modules.empty()) return {};
+  std::string words =
+      fmt::format("torch.utils.checkpoint with use_reentrant=False{} around {}",
+                  given.early_stop ? "" : " and early_stop=False", fmt::join(fold_names(modules), ", "));
+  if (mode != CheckpointMode::Selective) return words;
+  std::vector<std::string_view> kept;
+  for (const OpKind kind : given.selective_keep) kept.push_back(name_of(kind));
+  words += fmt::format(", with a policy that keeps the outputs of {}", fmt::join(kept, ", "));
+  if (given.every_second_linear) words += " (of every second linear)";
+  return words;
+}
+
+std::vector<Duty> duties_of_engine(const TrainerConfig& config) {
+  const Plan& plan = config.said.plan;
+  std::vector<Duty> duties = duties_of_model(config);
+  for (const CheckpointMode mode : {CheckpointMode::Full, CheckpointMode::Selective}) {
+    std::string words = checkpointed_as(plan.checkpointing, mode);
+    if (!words.empty()) duties.emplace_back("checkpointing", std::move(words));
+  }
+  duties.emplace_back("optimizer",
+                      fmt::format("{}(model.parameters(), {}), handed to deepspeed.initialize with the model",
+                                  python_optimizer(plan.optimizer), python_optimizer_options(plan.optimizer)));
+  duties.emplace_back("micro-batch", sizes_of(plan.dimensions) + " on each GPU");
+  duties.emplace_back("loop", plan.accumulation > 1
+                                  ? fmt::format("engine.backward(loss) and engine.step() for each of {} micro-batches; "
+                                                "the engine divides the loss",
+                                                plan.accumulation)
+                                  : std::string("engine.backward(loss) and engine.step()"));
+  return duties;
+}
+
+}  // namespace
+
+std::string deepspeed_json(const TrainerConfig& config) {
+  const Plan& plan = config.said.plan;
+  JsonWriter json;
+  json.begin_object();
+  json.member("train_micro_batch_size_per_gpu", micro_batch_of(config.model));
+  json.member("gradient_accumulation_steps", plan.accumulation);
+  json.member("gradient_clipping", plan.optimizer.clip_grad_norm.value_or(0));
+  json.key("bf16");
+  json.begin_object();
+  json.member("enabled", plan.mixed_precision.param_dtype == Dtype::BFloat16);
+  json.end_object();
+  json.key("zero_optimization");
+  json.begin_object();
+  json.member("stage", plan.runtime.framework == Framework::Zero1 ? 1 : 2);
+  json.member("reduce_bucket_size", plan.zero.reduce_bucket_size);
+  json.member("overlap_comm", plan.zero.overlap_comm);
+  json.member("contiguous_gradients", true);
+  json.member("reduce_scatter", true);
+  json.member("use_multi_rank_bucket_allreduce", true);
+  json.member("round_robin_gradients", false);
+  json.end_object();
+  json.member("zero_allow_untested_optimizer", true);
+  json.end_object();
+  return std::move(json).take();
+}
+
+std::vector<std::string> deepspeed_notes(const TrainerConfig& config) {
+  std::vector<std::string> notes = {fmt::format("Predicted: {}. Start it with: {}", predicted_of(config.said.report),
+                                                torchrun_of(config, "train.py")),
+                                    "What the file cannot say, and the script must:"};
+  for (const auto& [subject, words] : duties_of_engine(config)) notes.push_back(fmt::format("{}: {}", subject, words));
+  return notes;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,86 @@
+"""`export PLAN --to deepspeed`: the real DeepSpeed is given the file and nothing else of the plan's configuration, and trains on
+the stub GPU. Its collectives and peaks are those of the plan.
+
+    export_deepspeed_test.py STUB FSDP_PLAN      run by a Python that has torch and DeepSpeed; exit 77 without DeepSpeed
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+if importlib.util.find_spec("deepspeed") is None:
+    print("This needs DeepSpeed. Write: ./scripts/rehearsal_env deepspeed, and have PYTHONPATH lead there.", file=sys.stderr)
+    sys.exit(77)
+
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[1] / "support")]
+import plan_runner_test as plans  # noqa: E402
+from command import run  # noqa: E402
+from plan_cases import Case, checkpointed, write_case  # noqa: E402
+from plan_cases_zero import BF16, CLIP, FP32, PLAIN_SGD, SMALL, TWICE, VIT, buckets, zero_case  # noqa: E402
+
+# The runner, with the file in the place of what it makes of the plan itself. The norm is computed whether or not anything is
+# clipped, so that neither bytes nor collectives show the limit: the engine is asked.
+WITH_THE_FILE = '''
+import json, runpy, sys
+from fsdp_plan_runner import zero
+
+with open(sys.argv.pop(1), encoding="utf-8") as file:
+    exported = json.load(file)
+zero.configuration_of = lambda plan: exported
+start = zero.start_engine
+
+
+def start_engine(root, optimizer, plan):
+    start(root, optimizer, plan)
+    limit = root.wrapper[0].gradient_clipping()
+    if limit != (plan.optimizer.clip_grad_norm or 0):
+        sys.exit(f"The plan clips at {plan.optimizer.clip_grad_norm}, and the engine at {limit}.")
+
+
+zero.start_engine = start_engine
+runpy.run_module("fsdp_plan_runner", run_name="__main__", alter_sys=True)
+'''
+
+CASES = [
+    zero_case(1, "clipped", "gpt2", 4, {**BF16, **CLIP, **TWICE}, SMALL),
+    # Nothing is clipped, which the file has to say.
+    zero_case(1, "plain", "vit_b_16", 4, {**FP32, **PLAIN_SGD}, VIT, buckets(4_000_000), layers=4),
+    zero_case(2, "overlapped", "gpt2", 3, {**BF16, **CLIP, **TWICE}, SMALL, buckets(5_000_000, overlap=True), rank=2),
+    zero_case(2, "checkpointed", "llama3_2_1b", 4,
+              {**BF16, "initialization": "meta", "activation_checkpointing": checkpointed("full"),
+               "optimizer": {"implementation": "fused"}}, {"batch": 1, "seq": 1024}, buckets(50_000_000)),
+]
+
+
+class ExportedPlansUnderDeepSpeed(unittest.TestCase):
+    compare_memory = plans.PlansUnderTheRealPyTorch.compare_memory  # Not its base: that one has tests of its own.
+
+    def check(self, case: Case) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            spec_file, plan_file = write_case(case, plans.LIBRARY, folder)
+            predicted = plans.predict(case, plan_file)
+            exported = folder / "ds_config.json"
+            run(plans.PROGRAM, "export", plan_file, "--gpu", case.gpu, "--gpus", str(case.shard), "--to", "deepspeed", "-o", exported)
+            model = plans.expand(case, spec_file)
+            job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
+                   "dimensions": model["dimensions"], "steps": plans.STEPS}
+            (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+            measured = plans.rehearse(folder / "job.json", folder / "record.json", case.rank, case.shard,
+                                      ("-c", WITH_THE_FILE, str(exported)))
+        self.assertEqual(plans.collectives_of(measured["collectives"]["steady_step"]),
+                         plans.collectives_of(predicted["traffic"]["collectives"]))
+        self.compare_memory(case, measured["memory"], predicted["memory"])
+
+
+for _case in CASES:
+    setattr(ExportedPlansUnderDeepSpeed, f"test_{_case.name}", lambda self, case=_case: self.check(case))
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,132 @@
+// A plan of ZeRO as ds_config.json, and what the file has no room for.
+
+#include <gtest/gtest.h>
+
+#include "planner/checkpointed_blocks.h"
+#include "render/trainer_config.h"
+#include "tests/support/small_models.h"
+
+namespace fsdp::planner {
+namespace {
+
+/// A small transformer on 4 GPUs, by what DeepSpeed does with bf16.enabled and stage 2.
+class DeepSpeedConfig : public testing::Test {
+ protected:
+  DeepSpeedConfig() {
+    Plan& plan = said_.plan;
+    plan.model = "small";
+    plan.dimensions = model_.dimensions;
+    plan.runtime.framework = Framework::Zero2;
+    plan.mesh = {1, 4};
+    plan.units = {{{""}, {}}};
+    plan.parameter_dtype = Dtype::Float32;
+    plan.mixed_precision = {.param_dtype = Dtype::BFloat16, .reduce_dtype = Dtype::BFloat16};
+    plan.zero = {.reduce_bucket_size = 4'000'000, .overlap_comm = true};
+    plan.accumulation = 3;
+    plan.optimizer.clip_grad_norm = 0.5;
+  }
+
+  TrainerConfig config() const { return {said_, model_, cluster_, "plan.json"}; }
+  std::string text() const { return to_text(Trainer::DeepSpeed, config()); }
+  std::vector<std::string> notes() const { return notes_beside(Trainer::DeepSpeed, config()); }
+  /// The note that begins so; empty: none does.
+  std::string note(const std::string& subject) const {
+    for (const std::string& each : notes()) {
+      if (each.starts_with(subject)) return each;
+    }
+    return {};
+  }
+
+  SaidPlan said_;
+  Model model_ = *build_model(small_transformer({.layers = 4}));
+  Cluster cluster_ = small_cluster(4, 1, Bytes(8LL << 30));
+};
+
+TEST_F(DeepSpeedConfig, HasTheKeysOfDeepSpeed) {
+  EXPECT_EQ(text(), R"({
+  "train_micro_batch_size_per_gpu": 2,
+  "gradient_accumulation_steps": 3,
+  "gradient_clipping": 0.5,
+  "bf16": {
+    "enabled": true
+  },
+  "zero_optimization": {
+    "stage": 2,
+    "reduce_bucket_size": 4000000,
+    "overlap_comm": true,
+    "contiguous_gradients": true,
+    "reduce_scatter": true,
+    "use_multi_rank_bucket_allreduce": true,
+    "round_robin_gradients": false
+  },
+  "zero_allow_untested_optimizer": true
+}
+)");
+}
+
+TEST_F(DeepSpeedConfig, SaysSoWhereNothingIsClippedOrMixed) {
+  said_.plan.runtime.framework = Framework::Zero1;
+  said_.plan.mixed_precision = {};
+  said_.plan.optimizer.clip_grad_norm.reset();
+  const std::string written = text();
+  // Left out, it is 1.
+  EXPECT_NE(written.find(R"("gradient_clipping": 0)"), std::string::npos) << written;
+  EXPECT_NE(written.find(R"("enabled": false)"), std::string::npos) << written;
+  EXPECT_NE(written.find(R"("stage": 1,)"), std::string::npos) << written;
+  EXPECT_EQ(note("model: parameters in float32").empty(), false);
+}
+
+TEST_F(DeepSpeedConfig, LeavesTheOptimizerToTheScript) {
+  EXPECT_EQ(text().find("\"optimizer\""), std::string::npos);
+  EXPECT_EQ(note("optimizer: "),
+            "optimizer: torch.optim.AdamW(model.parameters(), lr=..., weight_decay=0.01), handed to "
+            "deepspeed.initialize with the model");
+  said_.plan.optimizer.implementation = OptimizerImplementation::Fused;
+  EXPECT_NE(note("optimizer: ").find("fused=True"), std::string::npos);
+}
+
+TEST_F(DeepSpeedConfig, NotesWhatTheScriptMustDo) {
+  said_.plan.runtime.allocator_settings = "expandable_segments:True";
+  said_.plan.frozen = {"model.embed_tokens.*"};
+  checkpoint(said_.plan, model_, {CheckpointMode::Full, {}});
+  EXPECT_NE(
+      note("Predicted: ")
+          .find("Start it with: PYTORCH_ALLOC_CONF=expandable_segments:True torchrun --nproc-per-node 4 train.py"),
+      std::string::npos);
+  EXPECT_EQ(note("model: "),
+            "model: parameters in bfloat16; predicted for a model that is made on the meta device, and filled on the "
+            "GPU before DeepSpeed takes it");
+  EXPECT_EQ(note("frozen: "), "frozen: requires_grad_(False) where model.embed_tokens.* matches");
+  EXPECT_EQ(note("checkpointing: "),
+            "checkpointing: torch.utils.checkpoint with use_reentrant=False around model.layers.{0..3}");
+  EXPECT_EQ(note("micro-batch: "), "micro-batch: batch 2, seq 64 on each GPU");
+  EXPECT_EQ(note("loop: "),
+            "loop: engine.backward(loss) and engine.step() for each of 3 micro-batches; the engine divides the loss");
+}
+
+TEST_F(DeepSpeedConfig, NamesWhatSelectiveCheckpointingKeeps) {
+  checkpoint(said_.plan, model_, {CheckpointMode::Selective, {}});
+  EXPECT_EQ(note("checkpointing: "),
+            "checkpointing: torch.utils.checkpoint with use_reentrant=False around model.layers.{0..3}, with a policy "
+            "that keeps the outputs of attention, linear (of every second linear)");
+}
+
+TEST_F(DeepSpeedConfig, CountsSamplesWhereNoSizeIsABatch) {
+  std::erase_if(model_.dimensions, [](const Dimension& each) { return each.name == "batch"; });
+  EXPECT_NE(text().find(R"("train_micro_batch_size_per_gpu": 1,)"), std::string::npos);
+}
+
+TEST_F(DeepSpeedConfig, IsForPlansOfZeroAlone) {
+  EXPECT_EQ(unsaid(Trainer::DeepSpeed, said_.plan, model_), Errors{});
+  said_.plan.runtime.framework = Framework::Ddp;
+  EXPECT_EQ(unsaid(Trainer::DeepSpeed, said_.plan, model_),
+            (Errors{{"/runtime/name", "The plan is of pytorch-ddp, and this configuration is for DeepSpeed alone.",
+                     "Plan with --runtime zero1 or zero2."}}));
+}
+
+TEST_F(DeepSpeedConfig, HasItsNotesInNoOtherFile) {
+  EXPECT_EQ(notes_beside(Trainer::Accelerate, config()), std::vector<std::string>{});
+}
+
+}  // namespace
+}  // namespace fsdp::planner
