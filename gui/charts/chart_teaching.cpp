@@ -136,9 +136,10 @@ class Teacher {
       case InstructionKind::CheckOverflow:
         return add("Look for overflows", "One byte tells all GPUs whether some gradient is not finite.");
       case InstructionKind::GatherParameters:
-        return add("All-gather of the parameters",
-                   fmt::format("Each of the {} GPUs has updated its part of the parameters, and sends it to all others.",
-                               ranks_));
+        return add(
+            "All-gather of the parameters",
+            fmt::format("Each of the {} GPUs has updated its part of the parameters, and sends it to all others.",
+                        ranks_));
       case InstructionKind::FlattenGrads:
         return add(fmt::format("The gradients of {} become one", name),
                    "FSDP1 reduces one flat gradient for each unit: those of its parameters are copied into it.");
