@@ -183,6 +183,7 @@ std::optional<Space> space_on(Space space, const Cluster& cluster) {
     if (!apply_strategy(strategy, cluster, space)) return std::nullopt;
   }
   if (space.replicate && world % *space.replicate == 0) space.shard = world / *space.replicate;
+  if (is_zero(space.base)) space.shard = world;  // It cuts over all of them.
   if (space.shard && world % *space.shard != 0) return std::nullopt;
   return space;
 }

@@ -505,6 +505,9 @@ def test_runtimes(tester):
         sent = rows[stage]["sent_per_gpu_bytes"]
         tester.check(sent == (4 + 2) * 124439808 + 4, f"{stage} sends {sent}.")
     tester.check(rows["fsdp1"]["device_peak_bytes"] != rows["fsdp2"]["device_peak_bytes"], "FSDP1 is FSDP2.")
+    # What does not fit on four GPUs fits on eight, over all of which it is cut then.
+    out = tester.run("llama3_1_8b --gpus 4 --gpu \"H100 SXM\" --runtime zero2 --precision mixed")[1]
+    tester.check("--gpus 8" in out and "--runtime fsdp2" in out, out)
     out = tester.run(f"{words} --precision mixed --runtime fsdp2,ddp")[1]
     tester.check("Only FSDP2 can train this as asked." in out and "DDP computes in the dtype" in out, out)
 
