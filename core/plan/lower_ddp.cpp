@@ -13,7 +13,7 @@
 // Not modeled: the first step, which has one bucket for each dtype and no overlap; broadcasts that synchronize the
 // rebuilt buckets, once; static_graph, communication hooks, join.
 
-#include <algorithm>
+#include <utility>
 
 #include "core/plan/schedule_writer.h"
 
@@ -36,11 +36,13 @@ class DdpLowering {
       if (is_wrapped_ && synchronized && plan_.ddp.broadcast_buffers && !index_.model->buffers.empty()) {
         out_.emit({.kind = InstructionKind::SyncBuffers});
       }
-      forward();
+      out_.emit_whole_forward(index_, layout_);
       if (is_wrapped_ && sync) out_.emit({.kind = InstructionKind::PrepareReduce});
       synchronized = sync;
       out_.phase = StepPhase::Backward;
-      backward(is_wrapped_ && sync);
+      out_.emit_backward_in_buckets(index_, layout_, is_wrapped_ && sync, false);
+      if (is_wrapped_ && sync && plan_.ddp.find_unused_parameters) out_.emit({.kind = InstructionKind::ReduceUsedMap});
+      out_.emit({.kind = InstructionKind::FinishReduce});
     }
     out_.phase = StepPhase::Optimizer;
     if (plan_.optimizer.clip_grad_norm) out_.emit({.kind = InstructionKind::ClipGradNorm});
@@ -50,52 +52,6 @@ class DdpLowering {
   }
 
  private:
-  // The root's forward ends where its window does; a loss that the script computes comes behind it.
-  void forward() {
-    const int left = layout_.units.front().windows.empty() ? 0 : layout_.units.front().windows.back().end;
-    bool has_left = false;
-    for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
-      if (!has_left && index_.call_begin[c] >= left) {
-        has_left = true;
-        out_.emit({.kind = InstructionKind::LeaveRoot});
-      }
-      out_.emit_ops(InstructionKind::Forward, index_, static_cast<int>(c), index_.call_begin[c],
-                    index_.call_begin[c + 1]);
-    }
-    if (!has_left) out_.emit({.kind = InstructionKind::LeaveRoot});
-  }
-
-  void backward(bool sync) {
-    std::size_t next = 0;
-    int position = index_.num_positions();
-    if (sync) reduce_ready(next, position);
-    while (position > 0) {
-      if (!index_.in_backward[position - 1]) {
-        --position;
-        continue;
-      }
-      const int call = index_.call_at(position - 1);
-      const int begin = index_.call_begin[call];
-      int stop = position - 1;
-      while (stop > begin && index_.in_backward[stop - 1] && !(sync && is_ready(next, stop))) --stop;
-      out_.emit_ops(InstructionKind::Backward, index_, call, stop, position);
-      position = stop;
-      if (sync) reduce_ready(next, position);
-    }
-    if (sync && plan_.ddp.find_unused_parameters) out_.emit({.kind = InstructionKind::ReduceUsedMap});
-    out_.emit({.kind = InstructionKind::FinishReduce});
-  }
-
-  void reduce_ready(std::size_t& next, int position) {
-    for (; is_ready(next, position); ++next) {
-      out_.emit({.kind = InstructionKind::ReduceBucket, .bucket = static_cast<int>(next)});
-    }
-  }
-
-  bool is_ready(std::size_t bucket, int position) const {
-    return bucket < layout_.buckets.size() && layout_.buckets[bucket].ready >= position;
-  }
-
   const ModelIndex& index_;
   const Plan& plan_;
   const Layout& layout_;

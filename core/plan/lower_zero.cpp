@@ -12,10 +12,9 @@
 //
 // Not modeled: managed_gradient_accumulation off, coalesce_grad_reduction, compute_grad_norm off.
 
-#include <cstddef>
 #include <utility>
 
-#include "core/plan/schedule.h"
+#include "core/plan/schedule_writer.h"
 
 namespace fsdp {
 
@@ -28,81 +27,30 @@ class ZeroLowering {
 
   Schedule run() {
     for (std::int64_t m = 0; m < plan_.accumulation; ++m) {
-      micro_batch_ = static_cast<int>(m);
-      phase_ = StepPhase::Forward;
-      emit({.kind = InstructionKind::LoadInputs});
-      forward();
-      phase_ = StepPhase::Backward;
-      backward(m + 1 == plan_.accumulation || plan_.runtime.framework == Framework::Zero2);
+      out_.micro_batch = static_cast<int>(m);
+      out_.phase = StepPhase::Forward;
+      out_.emit({.kind = InstructionKind::LoadInputs});
+      out_.emit_whole_forward(index_, layout_);
+      out_.phase = StepPhase::Backward;
+      const bool reduces = m + 1 == plan_.accumulation || plan_.runtime.framework == Framework::Zero2;
+      if (reduces) out_.emit({.kind = InstructionKind::PrepareReduce});
+      out_.emit_backward_in_buckets(index_, layout_, reduces, true);
+      out_.emit({.kind = InstructionKind::FinishReduce});
     }
-    phase_ = StepPhase::Optimizer;
-    if (plan_.mixed_precision.param_dtype) emit({.kind = InstructionKind::CheckOverflow, .calls_alone = true});
-    emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false, .calls_alone = true});
-    emit({.kind = InstructionKind::OptimizerStep});
-    if (layout_.zero.ranks > 1) emit({.kind = InstructionKind::GatherParameters});
-    emit({.kind = InstructionKind::ZeroGrad});
-    return std::move(schedule_);
+    out_.phase = StepPhase::Optimizer;
+    if (plan_.mixed_precision.param_dtype) out_.emit({.kind = InstructionKind::CheckOverflow, .calls_alone = true});
+    out_.emit({.kind = InstructionKind::ClipGradNorm, .reduces_each_norm = false, .calls_alone = true});
+    out_.emit({.kind = InstructionKind::OptimizerStep});
+    if (layout_.zero.ranks > 1) out_.emit({.kind = InstructionKind::GatherParameters});
+    out_.emit({.kind = InstructionKind::ZeroGrad});
+    return std::move(out_.schedule);
   }
 
  private:
-  void emit(Instruction instruction) {
-    instruction.phase = phase_;
-    instruction.micro_batch = micro_batch_;
-    schedule_.instructions.push_back(instruction);
-  }
-
-  void forward() {
-    const int left = layout_.units.front().windows.empty() ? 0 : layout_.units.front().windows.back().end;
-    bool has_left = false;
-    for (std::size_t c = 0; c + 1 < index_.call_begin.size(); ++c) {
-      if (!has_left && index_.call_begin[c] >= left) {
-        has_left = true;
-        emit({.kind = InstructionKind::LeaveRoot});
-      }
-      emit({.kind = InstructionKind::Forward,
-            .call = static_cast<int>(c),
-            .op_begin = 0,
-            .op_end = index_.call_begin[c + 1] - index_.call_begin[c]});
-    }
-    if (!has_left) emit({.kind = InstructionKind::LeaveRoot});
-  }
-
-  void backward(bool reduces) {
-    if (reduces) emit({.kind = InstructionKind::PrepareReduce});
-    std::size_t next = 0;
-    int position = index_.num_positions();
-    while (position > 0) {
-      if (!index_.in_backward[position - 1]) {
-        --position;
-        continue;
-      }
-      const int call = index_.call_at(position - 1);
-      const int begin = index_.call_begin[call];
-      int stop = position - 1;
-      while (stop > begin && index_.in_backward[stop - 1] && !(reduces && is_ready(next, stop))) --stop;
-      emit({.kind = InstructionKind::Backward, .call = call, .op_begin = stop - begin, .op_end = position - begin});
-      position = stop;
-      // What is ready at the very end is reduced there.
-      for (; reduces && position > 0 && is_ready(next, position); ++next) reduce(next);
-    }
-    for (; reduces && next < layout_.buckets.size(); ++next) reduce(next);
-    emit({.kind = InstructionKind::FinishReduce});
-  }
-
-  void reduce(std::size_t bucket) {
-    emit({.kind = InstructionKind::ReduceBucket, .calls_alone = true, .bucket = static_cast<int>(bucket)});
-  }
-
-  bool is_ready(std::size_t bucket, int position) const {
-    return bucket < layout_.buckets.size() && layout_.buckets[bucket].ready >= position;
-  }
-
   const ModelIndex& index_;
   const Plan& plan_;
   const Layout& layout_;
-  Schedule schedule_;
-  StepPhase phase_ = StepPhase::Forward;
-  int micro_batch_ = 0;
+  ScheduleWriter out_;
 };
 
 }  // namespace

@@ -24,6 +24,13 @@ struct ScheduleWriter {
     const int first = index.call_begin[call];
     emit({.kind = kind, .call = call, .op_begin = begin - first, .op_end = end - first});
   }
+
+  /// The forward of a model whose only unit is the root: a loss that the script computes comes behind LeaveRoot.
+  void emit_whole_forward(const ModelIndex& index, const Layout& layout);
+
+  /// The backward of such a model. Where it `reduces`, each bucket of the layout is reduced when it is ready, in order;
+  /// `calls_alone` as of the instruction.
+  void emit_backward_in_buckets(const ModelIndex& index, const Layout& layout, bool reduces, bool calls_alone);
 };
 
 }  // namespace fsdp
