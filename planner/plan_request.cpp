@@ -146,8 +146,7 @@ void fix_zero(const PlanRequest& request, std::int64_t world, Space& space, Erro
   for (const PlanChoice choice :
        {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
         PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch, PlanChoice::GradientSync}) {
-    const bool is_unread = std::find(request.unread.begin(), request.unread.end(), choice) != request.unread.end();
-    if (!has(choices, choice) || is_unread) continue;
+    if (!has(choices, choice) || is_unread(request, choice)) continue;
     fail(errors, choice,
          "ZeRO-1 and 2 keep the parameters whole on each GPU, and their stage says what is reduced when.",
          "Leave it out, or plan for --runtime fsdp2.");
