@@ -198,19 +198,19 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
     least_reduce = std::min(least_reduce, times[u].reduce_scatter);
   }
   if (least_reduce != Seconds::max()) sums.last_reduce = least_reduce;
-  if (layout.is_replicated) set_bucket_times(layout, plan, mesh, costs, sums);
-  const simulator::ZeroTimes zero = simulator::zero_times(layout, plan, mesh, costs);
+  if (layout.is_replicated) set_bucket_times(model, layout, plan, mesh, costs, sums);
+  const simulator::ZeroTimes zero = simulator::zero_times(model, layout, plan, mesh, costs);
   sums.optimizer = simulator::optimizer_time(layout, plan, costs) + simulator::clip_time(layout, plan, mesh, costs) +
                    zero.check_overflow + zero.gather_parameters;
 }
 
-void LowerBounds::set_bucket_times(const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
+void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
                                    const simulator::ComputeCosts& costs, UnitSums& sums) {
   std::fill(sums.gathers.begin(), sums.gathers.end(), Seconds{0});
   std::fill(sums.copies.begin(), sums.copies.end(), Seconds{0});
   sums.keeps = sums.adds = sums.reduces = sums.reduce_copies = sums.all_reduces = Seconds{0};
   sums.root_gather = sums.last_reduce = Seconds{0};
-  for (const simulator::BucketTimes& bucket : simulator::bucket_times(layout, plan, mesh, costs)) {
+  for (const simulator::BucketTimes& bucket : simulator::bucket_times(model, layout, plan, mesh, costs)) {
     sums.reduce_copies += bucket.copy + bucket.copy_back;
     sums.all_reduces += bucket.all_reduce;
   }
@@ -258,7 +258,17 @@ void LowerBounds::set_bucket_bytes(const Layout& layout, UnitSums& sums) const {
 // the rank whose part more parameters reach into.
 double LowerBounds::set_zero_bytes(const Layout& layout, UnitSums& sums) const {
   sums.root = 0;
+  if (!layout.hooked.empty()) return set_zero3_bytes(layout, sums);
   sums.gradients = bytes_of(touched_elements(layout.zero, rank_that_touches_most(layout.zero)), layout.zero.dtype);
+  const double kept =
+      static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
+  return kept * static_cast<double>(layout.zero.part_elements());
+}
+
+// The rank's parts of parameters and gradients, the fp32 copy and its moments, and the bucket: at all times.
+double LowerBounds::set_zero3_bytes(const Layout& layout, UnitSums& sums) const {
+  sums.gradients = 0;
+  sums.states = bytes_of(2 * layout.zero.part_elements() + base_.zero.reduce_bucket_size, layout.zero.dtype);
   const double kept =
       static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
   return kept * static_cast<double>(layout.zero.part_elements());

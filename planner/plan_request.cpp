@@ -140,15 +140,18 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
   space.base.ddp.gradient_as_bucket_view = true;
 }
 
-/// DeepSpeed's ZeRO-1 and 2 know no units, cut over all ranks, and keep an fp32 copy of 16-bit parameters.
+/// DeepSpeed's ZeRO knows no units, cuts over all ranks, and keeps an fp32 copy of 16-bit parameters.
 void fix_zero(const PlanRequest& request, std::int64_t world, Space& space, Errors& errors) {
   const PlanChoices& choices = request.choices;
+  Plan& base = space.base;
   for (const PlanChoice choice :
        {PlanChoice::Strategy, PlanChoice::Shard, PlanChoice::Replicate, PlanChoice::Reshard, PlanChoice::Wrap,
         PlanChoice::WrapEnds, PlanChoice::Prefetch, PlanChoice::BackwardPrefetch, PlanChoice::GradientSync}) {
     if (!has(choices, choice) || is_unread(request, choice)) continue;
     fail(errors, choice,
-         "ZeRO-1 and 2 keep the parameters whole on each GPU, and their stage says what is reduced when.",
+         base.runtime.framework == Framework::Zero3
+             ? "ZeRO-3 gathers parameters as its thresholds say, and reduces gradients in each micro-batch."
+             : "ZeRO-1 and 2 keep the parameters whole on each GPU, and their stage says what is reduced when.",
          "Leave it out, or plan for --runtime fsdp2.");
   }
   if (choices.cpu_offload.value_or(false)) {
@@ -159,7 +162,6 @@ void fix_zero(const PlanRequest& request, std::int64_t world, Space& space, Erro
     fail(errors, PlanChoice::OptimizerStatesName,
          "ZeRO's optimizer updates one flat fp32 tensor; other states are not predicted.", "Write as_parameter.");
   }
-  Plan& base = space.base;
   const bool is_mixed = base.parameter_dtype == Dtype::Float32 && base.mixed_precision.param_dtype == Dtype::BFloat16;
   const bool is_fp32 = base.parameter_dtype == Dtype::Float32 && !base.mixed_precision.param_dtype;
   if (choices.reduce_dtype && is_mixed && *choices.reduce_dtype != Dtype::BFloat16) {
@@ -178,7 +180,8 @@ void fix_zero(const PlanRequest& request, std::int64_t world, Space& space, Erro
   space.wrap = Wrap{.blocks_per_unit = 0};
   space.wrap_ends.reset();
   space.cpu_offloads = {false};
-  base.sync_every_micro_batch = base.runtime.framework == Framework::Zero2;
+  base.sync_every_micro_batch = base.runtime.framework != Framework::Zero1;
+  base.zero = default_zero_options(base.runtime.framework);
   space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
 

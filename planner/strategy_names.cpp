@@ -74,6 +74,7 @@ std::string fsdp1_name(const Plan& plan) {
 
 std::string strategy_name(const Plan& plan) {
   if (plan.runtime.framework == Framework::Ddp) return plan.mesh.world_size() == 1 ? "no wrapper" : "DDP";
+  if (is_zero3(plan)) return "ZeRO-3";
   if (is_zero(plan)) return plan.runtime.framework == Framework::Zero1 ? "ZeRO-1" : "ZeRO-2";
   const bool is_hybrid = plan.mesh.replicate > 1 && plan.mesh.shard > 1;
   return is_hybrid ? "HYBRID_SHARD" : fsdp1_name(plan);

@@ -82,13 +82,22 @@ std::string deepspeed_json(const TrainerConfig& config) {
   json.end_object();
   json.key("zero_optimization");
   json.begin_object();
-  json.member("stage", plan.runtime.framework == Framework::Zero1 ? 1 : 2);
+  const int stage = is_zero3(plan) ? 3 : plan.runtime.framework == Framework::Zero1 ? 1 : 2;
+  json.member("stage", stage);
   json.member("reduce_bucket_size", plan.zero.reduce_bucket_size);
   json.member("overlap_comm", plan.zero.overlap_comm);
   json.member("contiguous_gradients", true);
   json.member("reduce_scatter", true);
-  json.member("use_multi_rank_bucket_allreduce", true);
-  json.member("round_robin_gradients", false);
+  if (stage == 3) {
+    json.member("stage3_prefetch_bucket_size", plan.zero.prefetch_bucket_size);
+    json.member("stage3_param_persistence_threshold", plan.zero.param_persistence_threshold);
+    json.member("stage3_max_live_parameters", plan.zero.max_live_parameters);
+    json.member("stage3_max_reuse_distance", plan.zero.max_reuse_distance);
+    json.member("sub_group_size", plan.zero.sub_group_size);
+  } else {
+    json.member("use_multi_rank_bucket_allreduce", true);
+    json.member("round_robin_gradients", false);
+  }
   json.end_object();
   json.member("zero_allow_untested_optimizer", true);
   json.end_object();

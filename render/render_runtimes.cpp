@@ -89,6 +89,8 @@ std::string_view spoken_name(Framework framework) {
       return "ZeRO-1";
     case Framework::Zero2:
       return "ZeRO-2";
+    case Framework::Zero3:
+      return "ZeRO-3";
   }
   return "";
 }

@@ -14,6 +14,7 @@ namespace {
 std::string_view place_of(const Plan& plan) {
   switch (plan.initialization) {
     case Initialization::Meta:
+      if (is_zero3(plan)) return "under deepspeed.zero.Init, which shards each module when it is made";
       return is_zero(plan) ? "on the meta device, and filled on the GPU before DeepSpeed takes it"
                            : "on the meta device, and filled when it is sharded";
     case Initialization::Cpu:

@@ -33,9 +33,12 @@ class TrafficCounter {
       if (step.kind == InstructionKind::Unshard) gather(step);
       if (step.kind == InstructionKind::ReduceGrads) reduce(step);
       if (step.kind == InstructionKind::SyncBuffers) broadcast(step);
-      if (step.kind == InstructionKind::ReduceBucket) is_zero() ? reduce_slices(step) : reduce_bucket(step);
+      if (step.kind == InstructionKind::ReduceBucket) reduce_any_bucket(step);
       if (step.kind == InstructionKind::CheckOverflow) agree(step, Dtype::UInt8, ReduceOp::Max);
-      if (step.kind == InstructionKind::GatherParameters) gather_parameters(step);
+      if (step.kind == InstructionKind::GatherParameters) {
+        is_zero3() ? gather_persistent(step) : gather_parameters(step);
+      }
+      if (step.kind == InstructionKind::FetchParameters) fetch(step);
       if (step.kind == InstructionKind::ReduceUsedMap) reduce_used_map(step);
       if (step.kind == InstructionKind::ClipGradNorm) clip(step);
     }
@@ -145,6 +148,57 @@ class TrafficCounter {
   }
 
   bool is_zero() const { return prepared_.layout.zero.ranks > 0; }
+  bool is_zero3() const { return !prepared_.layout.hooked.empty(); }
+
+  void reduce_any_bucket(const Instruction& step) {
+    if (is_zero3()) return scatter_bucket(step);
+    is_zero() ? reduce_slices(step) : reduce_bucket(step);
+  }
+
+  // A collective of ZeRO-3, which are all over all ranks.
+  void add_of_all(const Instruction& step, CollectiveKind kind, Dtype dtype, std::int64_t elements, Seconds exposed) {
+    const Bytes payload = size_of(dtype) * elements;
+    add(step, {.kind = kind,
+               .unit = "",
+               .phase = std::string(name_of(step.phase)),
+               .dtype = dtype,
+               .elements = elements,
+               .payload = payload,
+               .group = MeshDimension::Shard,
+               .group_size = prepared_.layout.mesh.shard,
+               .reduce_op = ReduceOp::Sum,
+               .micro_batch = step.micro_batch,
+               .time = collective_time(mesh_.shard, kind, payload),
+               .exposed = exposed});
+  }
+
+  const std::vector<int>& group_of(const Instruction& step) const {
+    return prepared_.schedule.groups[step.group].parameters;
+  }
+  std::int64_t padded(int parameter) const {
+    return padded_elements(parameter, prepared_.layout, *prepared_.index->model);
+  }
+
+  void fetch(const Instruction& step) {
+    std::int64_t elements = 0;
+    for (const int p : group_of(step)) elements += padded(p);
+    const Dtype dtype = prepared_.layout.parameter_dtype[group_of(step).front()];
+    add_of_all(step, CollectiveKind::AllGather, dtype, elements, next_exposed());
+  }
+
+  void gather_persistent(const Instruction& step) {
+    Seconds exposed = next_exposed();
+    for (const int p : group_of(step)) {
+      add_of_all(step, CollectiveKind::AllGather, prepared_.layout.parameter_dtype[p], padded(p),
+                 std::exchange(exposed, Seconds(0)));
+    }
+  }
+
+  void scatter_bucket(const Instruction& step) {
+    const GradientBucket& bucket = prepared_.layout.buckets[step.bucket];
+    const std::int64_t elements = padded_elements(bucket, prepared_.layout, *prepared_.index->model);
+    add_of_all(step, CollectiveKind::ReduceScatter, bucket.dtype, elements, next_exposed());
+  }
 
   // ZeRO's all-reduces of what is in its buffer.
   void reduce_slices(const Instruction& step) {
@@ -215,6 +269,12 @@ class TrafficCounter {
 
   // Gradients that are whole on every rank have their norm there.
   void clip(const Instruction& step) {
+    if (is_zero3()) {
+      // One for each sub-group.
+      const std::size_t num_groups = prepared_.layout.zero.group_begins.size() - 1;
+      for (std::size_t g = 0; g < num_groups; ++g) agree(step, Dtype::Float64, ReduceOp::Sum);
+      return;
+    }
     if (is_zero()) return agree(step, Dtype::Float32, ReduceOp::Sum);
     const bool is_flat = prepared_.layout.flat != FlatParameters::None;
     if (prepared_.layout.is_replicated || (is_flat && prepared_.layout.mesh.shard == 1)) return;

@@ -40,9 +40,10 @@ constexpr std::int64_t kFirstCap = kMebi;  // torch.distributed._DEFAULT_FIRST_B
 constexpr std::int64_t kCap = 25 * kMebi;  // bucket_cap_mb
 
 // The parameters of an op in the order in which its backward hands their gradients out, by their index in the block.
-std::vector<int> order_inside(const Block& block, int op) {
+std::vector<int> order_inside(const Block& block, int op, bool zero3_linear) {
   std::vector<int> order = block.ops[op].parameters;
-  if (block.ops[op].kind == OpKind::Linear) std::reverse(order.begin(), order.end());
+  const bool is_one_node = zero3_linear && !block.ops[op].attributes.transposed_weight;
+  if (block.ops[op].kind == OpKind::Linear && !is_one_node) std::reverse(order.begin(), order.end());
   if (block.ops[op].kind != OpKind::Recorded || !block.recorded || block.recorded->tapes.empty()) return order;
   order.clear();
   for (const RecordedEvent& event : block.recorded->tapes.front().backward[op]) {
@@ -105,7 +106,7 @@ Errors check_ddp_plan(const Plan& plan, const Model& model) {
   return errors;
 }
 
-std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index) {
+std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index, bool zero3_linear) {
   const Model& model = *index.model;
   std::vector<ReadyGradient> last_first;
   std::vector<bool> is_there(model.parameters.size(), false);
@@ -116,7 +117,7 @@ std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index) 
     for (int op = 0; op < static_cast<int>(block.ops.size()); ++op) {
       const int position = index.call_begin[c] + op;
       if (!index.in_backward[position]) continue;
-      std::vector<int> order = order_inside(block, op);
+      std::vector<int> order = order_inside(block, op, zero3_linear);
       for (auto local = order.rbegin(); local != order.rend(); ++local) {
         const int p = call.parameters[*local];
         if (is_there[p] || !model.parameters[p].receives_gradient) continue;

@@ -23,7 +23,8 @@ struct ReadyGradient {
 
   bool operator==(const ReadyGradient&) const = default;
 };
-std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index);
+/// `zero3_linear`: as of `Implementations`.
+std::vector<ReadyGradient> gradients_as_they_are_ready(const ModelIndex& index, bool zero3_linear = false);
 
 /// The buckets of every step but the first, which is `first_step_buckets`. REQUIRES: the dtypes of the layout's
 /// parameters are there.

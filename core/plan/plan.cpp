@@ -147,7 +147,17 @@ std::optional<Error> refuse_other_frameworks(const Plan& plan, std::string_view 
 }
 
 bool is_zero(const Plan& plan) {
-  return plan.runtime.framework == Framework::Zero1 || plan.runtime.framework == Framework::Zero2;
+  return plan.runtime.framework == Framework::Zero1 || plan.runtime.framework == Framework::Zero2 || is_zero3(plan);
+}
+
+bool is_zero3(const Plan& plan) {
+  return plan.runtime.framework == Framework::Zero3;
+}
+
+ZeroOptions default_zero_options(Framework framework) {
+  ZeroOptions options;
+  options.overlap_comm = framework == Framework::Zero3;
+  return options;
 }
 
 bool is_flat(const Plan& plan) {
@@ -176,6 +186,7 @@ Implementations implementations_of(const Plan& plan) {
   const auto recomputes = [](const Checkpointing::Entry& entry) { return entry.mode != CheckpointMode::None; };
   Implementations use = plan.runtime.implementations;
   use.use_cache = use.use_cache && std::none_of(entries.begin(), entries.end(), recomputes);
+  use.zero3_linear = is_zero3(plan);
   return use;
 }
 
@@ -193,6 +204,10 @@ void check_framework(const Plan& plan, Errors& errors) {
   if (framework != Framework::Ddp && plan.ddp != DdpOptions{}) refuse("ddp", Framework::Ddp);
   if (framework != Framework::Fsdp1 && plan.fsdp1 != Fsdp1Options{}) refuse("fsdp1", Framework::Fsdp1);
   if (!is_zero(plan) && plan.zero != ZeroOptions{}) refuse("zero", Framework::Zero1);
+  ZeroOptions of_all = plan.zero;
+  of_all.reduce_bucket_size = ZeroOptions{}.reduce_bucket_size;
+  of_all.overlap_comm = false;
+  if (is_zero(plan) && !is_zero3(plan) && of_all != ZeroOptions{}) refuse("zero", Framework::Zero3);
 }
 
 }  // namespace

@@ -143,7 +143,13 @@ struct Fsdp1Options {
 /// Keys of DeepSpeed's zero_optimization.
 struct ZeroOptions {
   std::int64_t reduce_bucket_size = 500'000'000;  ///< Elements of the buffer in which gradients are reduced.
-  bool overlap_comm = false;                      ///< Reduced on a stream of its own, from two buffers.
+  bool overlap_comm = false;  ///< Collectives have streams of their own; ZeRO-1 and 2 reduce from two buffers then.
+  // Of ZeRO-3 alone, all in elements; DeepSpeed writes "stage3_" in front of all but the last.
+  std::int64_t prefetch_bucket_size = 50'000'000;        ///< Gathered ahead of the modules that need it.
+  std::int64_t param_persistence_threshold = 100'000;    ///< Parameters of no more elements are whole between steps.
+  std::int64_t max_live_parameters = 1'000'000'000;      ///< Nothing is gathered ahead above this.
+  std::int64_t max_reuse_distance = 1'000'000'000;       ///< What is needed again within it stays gathered.
+  std::int64_t sub_group_size = 1'000'000'000;           ///< Of a rank's part, updated at a time.
 
   bool operator==(const ZeroOptions&) const = default;
 };
@@ -174,7 +180,7 @@ struct Plan {
   Runtime runtime;
   DdpOptions ddp;      ///< Of Framework::Ddp alone.
   Fsdp1Options fsdp1;  ///< Of Framework::Fsdp1 alone.
-  ZeroOptions zero;    ///< Of Framework::Zero1 and Zero2 alone.
+  ZeroOptions zero;    ///< Of Framework::Zero1 to Zero3 alone.
 
   bool operator==(const Plan&) const = default;
 };
@@ -182,7 +188,8 @@ struct Plan {
 /// The unit that has this module as one of its own, in `Plan::units`; -1: none has.
 int unit_of(const Plan& plan, std::string_view module);
 
-/// Every rank holds all parameters at all times, and nothing is gathered.
+/// Every rank holds all parameters at all times, and nothing is gathered; or, with ZeRO-3, each parameter is gathered
+/// by itself. Nothing of it belongs to units.
 bool is_replicated(const Plan& plan);
 
 /// Refuses a plan of another framework, for what knows FSDP2 alone. `what`: "fsdp-exec runs".
@@ -194,6 +201,10 @@ bool is_flat(const Plan& plan);
 /// DeepSpeed's ZeRO trains the model. Of such a plan mixed_precision is bf16.enabled: parameters and gradients are in
 /// its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy.
 bool is_zero(const Plan& plan);
+bool is_zero3(const Plan& plan);
+
+/// What DeepSpeed takes where its configuration says nothing.
+ZeroOptions default_zero_options(Framework framework);
 
 /// Precision of activations under a plan: param_dtype, or that of the parameters.
 Dtype activation_dtype(const Model& model, const Plan& plan);

@@ -154,11 +154,19 @@ void write_fsdp1(JsonWriter& writer, const Fsdp1Options& fsdp1) {
   writer.end_object();
 }
 
-void write_zero(JsonWriter& writer, const ZeroOptions& zero) {
+void write_zero(JsonWriter& writer, const Plan& plan) {
+  const ZeroOptions& zero = plan.zero;
   writer.key("zero");
   writer.begin_object();
   writer.member("reduce_bucket_size", zero.reduce_bucket_size);
   writer.member("overlap_comm", zero.overlap_comm);
+  if (is_zero3(plan)) {
+    writer.member("prefetch_bucket_size", zero.prefetch_bucket_size);
+    writer.member("param_persistence_threshold", zero.param_persistence_threshold);
+    writer.member("max_live_parameters", zero.max_live_parameters);
+    writer.member("max_reuse_distance", zero.max_reuse_distance);
+    writer.member("sub_group_size", zero.sub_group_size);
+  }
   writer.end_object();
 }
 
@@ -206,7 +214,7 @@ void write_plan_members(JsonWriter& writer, const Plan& plan) {
   write_runtime(writer, plan.runtime);
   if (plan.runtime.framework == Framework::Ddp) write_ddp(writer, plan.ddp);
   if (plan.runtime.framework == Framework::Fsdp1) write_fsdp1(writer, plan.fsdp1);
-  if (is_zero(plan)) write_zero(writer, plan.zero);
+  if (is_zero(plan)) write_zero(writer, plan);
 }
 
 }  // namespace fsdp

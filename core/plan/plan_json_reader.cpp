@@ -487,8 +487,22 @@ void fsdp1_fields(Fields& fields, Fsdp1Options& fsdp1) {
 void zero_fields(Fields& fields, ZeroOptions& zero) {
   fields.optional("reduce_bucket_size", "Elements of the buffer in which gradients are reduced.",
                   zero.reduce_bucket_size, IntegerRange{1, std::int64_t{1} << 40});
-  fields.optional("overlap_comm", "Gradients are reduced on a stream of their own, from two buffers.",
+  fields.optional("overlap_comm",
+                  "Collectives run on streams of their own; ZeRO-1 and 2 reduce from two buffers then. ZeRO-3: true where "
+                  "it is left out.",
                   zero.overlap_comm);
+  constexpr IntegerRange kElements{0, std::int64_t{1} << 50};
+  fields.optional("prefetch_bucket_size", "ZeRO-3: elements gathered ahead of the modules that need them.",
+                  zero.prefetch_bucket_size, kElements);
+  fields.optional("param_persistence_threshold",
+                  "ZeRO-3: parameters of no more elements are gathered once a step and stay whole.",
+                  zero.param_persistence_threshold, kElements);
+  fields.optional("max_live_parameters", "ZeRO-3: nothing is gathered ahead above so many elements.",
+                  zero.max_live_parameters, kElements);
+  fields.optional("max_reuse_distance", "ZeRO-3: what is needed again within so many elements stays gathered.",
+                  zero.max_reuse_distance, kElements);
+  fields.optional("sub_group_size", "ZeRO-3: elements of a rank's part that the optimizer updates at a time.",
+                  zero.sub_group_size, IntegerRange{1, std::int64_t{1} << 50});
 }
 
 /// How it trains.
@@ -522,6 +536,7 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
                          [&](Fields& inner) { ddp_fields(inner, plan.ddp); });
   fields.optional_object("fsdp1", "Arguments of FullyShardedDataParallel, for that runtime alone.",
                          [&](Fields& inner) { fsdp1_fields(inner, plan.fsdp1); });
+  if (is_zero(plan)) plan.zero = default_zero_options(plan.runtime.framework);
   fields.optional_object("zero", "DeepSpeed's zero_optimization, for its runtimes alone.",
                          [&](Fields& inner) { zero_fields(inner, plan.zero); });
 }

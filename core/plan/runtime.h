@@ -61,6 +61,10 @@ struct Implementations {
   /// `torch.set_float32_matmul_precision("high")`. Off by default.
   bool matmul_allow_tf32 = false;
 
+  /// torch.nn.functional.linear is DeepSpeed's own autograd function, as deepspeed.zero.Init leaves it: set by
+  /// implementations_of, and no choice of a user.
+  bool zero3_linear = false;
+
   bool operator==(const Implementations&) const = default;
 };
 
@@ -92,9 +96,10 @@ enum class Framework : std::uint8_t {
   Ddp,    ///< torch.nn.parallel.DistributedDataParallel; on one GPU the model as it is, without any wrapper.
   Zero1,  ///< DeepSpeed with zero_optimization.stage 1: the optimizer's states are cut.
   Zero2,  ///< The same with stage 2: the gradients, too.
+  Zero3,  ///< The same with stage 3: the parameters, too.
 };
 
-/// The DeepSpeed that Zero1 and Zero2 are.
+/// The DeepSpeed that Zero1 to Zero3 are.
 inline constexpr std::string_view kDeepSpeedVersion = "0.19.8";
 
 struct Runtime {

@@ -16,7 +16,8 @@ constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
     "LoadInputs",    "Unshard",          "WaitForUnshard", "LeaveRoot",    "Forward",       "Reshard",
     "Backward",      "AccumulateGrads",  "ReduceGrads",    "FlattenGrads", "FinishReduce",  "SyncBuffers",
     "PrepareReduce", "ReduceBucket",     "ReduceUsedMap",  "Free",         "CheckOverflow", "ClipGradNorm",
-    "OptimizerStep", "GatherParameters", "ZeroGrad",
+    "OptimizerStep", "GatherParameters", "FetchParameters", "WaitForParameters", "DropFetched", "ReleaseParameters",
+    "ZeroGrad",
 };
 
 constexpr std::array<std::string_view, kNumBufferKinds> kBufferNames = {"all-gather output", "reduce-scatter input",
@@ -40,6 +41,8 @@ class Validator {
 
   Errors run(const Schedule& schedule) {
     const std::vector<Instruction>& steps = schedule.instructions;
+    schedule_ = &schedule;
+    start_parameters();
     for (std::size_t i = 0; i < steps.size(); ++i) {
       where_ = fmt::format("instruction {}", i);
       if (!is_part(steps, i)) wrong("A free begins and ends no instruction.");
@@ -47,6 +50,14 @@ class Validator {
     }
     where_ = "end";
     finish_micro_batch();
+    for (const Instruction& step : steps) {
+      const bool persists = step.kind == InstructionKind::GatherParameters && step.group >= 0;
+      if (persists) move_group(step, UnitState::Unsharded, UnitState::Sharded, "not whole at the end");
+    }
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      if (parameters_[p] == UnitState::Sharded) continue;
+      wrong(fmt::format("\"{}\" is left gathered.", index_.model->parameters[p].name));
+    }
     for (std::size_t b = 0; b < buffers_.size(); ++b) {
       if (buffers_[b] == BufferState::There) wrong(fmt::format("{} is never freed.", buffer_name(b)));
     }
@@ -124,6 +135,15 @@ class Validator {
         return;
       case InstructionKind::ReduceBucket:
         return reduce_bucket(instruction.bucket);
+      case InstructionKind::FetchParameters:
+        return move_group(instruction, UnitState::Sharded, UnitState::Gathering, "gathered twice");
+      case InstructionKind::WaitForParameters:
+        return move_group(instruction, UnitState::Gathering, UnitState::Unsharded, "waited for without a gather");
+      case InstructionKind::ReleaseParameters:
+        return move_group(instruction, UnitState::Unsharded, UnitState::Sharded, "let go while it is sharded");
+      case InstructionKind::GatherParameters:
+        if (instruction.group < 0) return;
+        return move_group(instruction, UnitState::Sharded, UnitState::Unsharded, "gathered twice");
       case InstructionKind::LeaveRoot:
       case InstructionKind::FlattenGrads:
       case InstructionKind::FinishReduce:
@@ -131,9 +151,33 @@ class Validator {
       case InstructionKind::ReduceUsedMap:
       case InstructionKind::CheckOverflow:
       case InstructionKind::ClipGradNorm:
-      case InstructionKind::GatherParameters:
+      case InstructionKind::DropFetched:
       case InstructionKind::ZeroGrad:
         return;
+    }
+  }
+
+  // ---- parameters of ZeRO-3 ------------------------------------------------------------------------------------------
+
+  // What stays whole is there when a step begins, unless the step gathers it, as the first one does.
+  void start_parameters() {
+    parameters_.clear();
+    if (layout_.hooked.empty() || layout_.zero.ranks == 1) return;
+    parameters_.assign(layout_.parameter_dtype.size(), UnitState::Sharded);
+    std::vector<bool> is_seen(parameters_.size(), false);
+    for (const Instruction& step : schedule_->instructions) {
+      if (step.group < 0) continue;
+      for (const int p : schedule_->groups[step.group].parameters) {
+        if (!is_seen[p] && step.kind == InstructionKind::ReleaseParameters) parameters_[p] = UnitState::Unsharded;
+        is_seen[p] = true;
+      }
+    }
+  }
+
+  void move_group(const Instruction& step, UnitState from, UnitState to, std::string_view complaint) {
+    for (const int p : schedule_->groups[step.group].parameters) {
+      if (parameters_[p] != from) wrong(fmt::format("\"{}\" is {}.", index_.model->parameters[p].name, complaint));
+      parameters_[p] = to;
     }
   }
 
@@ -236,7 +280,12 @@ class Validator {
     const Block& block = index_.model->blocks[call.block];
     for (int o = instruction.op_begin; o < instruction.op_end; ++o) {
       for (const int local : block.ops[o].parameters) {
-        const int unit = layout_.unit_of_parameter[call.parameters[local]];
+        const int parameter = call.parameters[local];
+        if (!parameters_.empty() && parameters_[parameter] != UnitState::Unsharded) {
+          wrong(fmt::format("An op runs while \"{}\" is sharded.", index_.model->parameters[parameter].name));
+          return;
+        }
+        const int unit = layout_.unit_of_parameter[parameter];
         if (states_[unit] == UnitState::Unsharded) continue;
         wrong(fmt::format("An op of \"{}\" runs while its parameters are sharded.", layout_.units[unit].name));
         return;
@@ -262,6 +311,8 @@ class Validator {
   const Layout& layout_;
   const UnitState resting_;  // Between steps.
   std::vector<UnitState> states_;
+  const Schedule* schedule_ = nullptr;
+  std::vector<UnitState> parameters_;  // Of ZeRO-3.
   std::vector<int> reduced_;
   std::vector<bool> kept_;            // Gradients of earlier micro-batches.
   std::vector<BufferState> buffers_;  // [units, kinds, slots]
@@ -305,11 +356,14 @@ Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout) 
     case Framework::Zero1:
     case Framework::Zero2:
       return lower_zero(index, plan, layout);
+    case Framework::Zero3:
+      return lower_zero3(index, plan, layout);
   }
   return {};
 }
 
 Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout) {
+  if (is_zero3(plan)) return lower_zero3(index, plan, layout, true);
   if (!is_flat(plan) || !plan.fsdp1.forward_prefetch) return {};
   return lower_fsdp1(index, plan, layout, true);
 }
@@ -333,6 +387,11 @@ std::string to_text(const Schedule& schedule, const ModelIndex& index, const Lay
     fmt::format_to(out, "{}", name_of(step.kind));
     if (step.unit >= 0) fmt::format_to(out, " \"{}\"", layout.units[step.unit].name);
     if (step.bucket >= 0) fmt::format_to(out, " {}", step.bucket);
+    if (step.group >= 0) {
+      for (const int p : schedule.groups[step.group].parameters) {
+        fmt::format_to(out, " {}", index.model->parameters[p].name);
+      }
+    }
     if (step.call >= 0) {
       const Call& call = index.model->calls[step.call];
       const std::string_view name =

@@ -38,7 +38,12 @@ enum class InstructionKind : std::uint8_t {
   CheckOverflow,    ///< ZeRO: whether some rank's gradients are not finite.
   ClipGradNorm,     ///< Of ZeRO the norm alone where nothing is clipped.
   OptimizerStep,
-  GatherParameters,  ///< ZeRO-1 and 2: all-gather the parts that the ranks have updated.
+  GatherParameters,  ///< ZeRO: all-gather the parts that the ranks have updated; of ZeRO-3 those of parameters that stay
+                     ///< whole, one by one.
+  FetchParameters,    ///< ZeRO-3: start the all-gather of a group of parameters.
+  WaitForParameters,  ///< Wait for it; of several parameters, copy each out of its output.
+  DropFetched,        ///< Let that output go: each of its parameters has been asked for.
+  ReleaseParameters,  ///< Let a group of gathered parameters go.
   ZeroGrad,
 };
 
@@ -81,6 +86,7 @@ struct Instruction {
   bool reduces_each_norm = true;         ///< ClipGradNorm: the all-reduce has one element per parameter; else one.
   bool calls_alone = false;              ///< A group of one rank has its collectives called, too.
   int bucket = -1;                       ///< In `Layout::buckets`, for ReduceBucket.
+  int group = -1;                        ///< In `Schedule::groups`, for what ZeRO-3 does with parameters.
   int unit = -1;     ///< In `Layout::units`, for the instructions of a unit; of a Free, whose buffer it is.
   int call = -1;     ///< In `Model::calls`, for Forward and Backward.
   int op_begin = 0;  ///< In the block of the call.
@@ -90,8 +96,17 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
+/// Parameters that ZeRO-3 gathers in one collective, or lets go at once.
+struct ParameterGroup {
+  std::vector<int> parameters;  ///< In `Model::parameters`, in the order in which they lie in the output.
+  int last = -1;                ///< Of them the one that is asked for last: no other live output has it as its last.
+
+  bool operator==(const ParameterGroup&) const = default;
+};
+
 struct Schedule {
   std::vector<Instruction> instructions;  ///< One steady step.
+  std::vector<ParameterGroup> groups = {};
 
   bool operator==(const Schedule&) const = default;
 };
@@ -124,6 +139,7 @@ std::vector<Instruction> actions_of(const Schedule& schedule);
 ///  - nothing is unsharded when the optimizer runs, and each unit is sharded at the end; of a replicated layout, whose
 ///    units are always unsharded, each bucket is reduced once in a micro-batch that reduces, in order, when all its
 ///    gradients are there;
+///  - of ZeRO-3 an op runs only while its parameters are gathered, which happens to none that is, and what is let go was;
 ///  - a buffer is freed once after it was made, never used after that, and none outlives the step;
 ///  - a Free begins or ends an instruction.
 /// Errors: `where` is the index of an instruction that breaks one.
@@ -144,8 +160,8 @@ bool saves_tensors(const Op& op);
 /// The schedule of one step of the plan's framework.
 Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
-/// The same of the first step where it differs from all others, which it does under FSDP1 with forward_prefetch: the
-/// order of units is not known yet. Empty where it does not differ.
+/// The same of the first step where it differs from all others, which it does under FSDP1 with forward_prefetch and under
+/// ZeRO-3: the order of modules is not known yet. Empty where it does not differ.
 Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// PyTorch FSDP2. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).
@@ -159,5 +175,8 @@ Schedule lower_ddp(const ModelIndex& index, const Plan& plan, const Layout& layo
 
 /// DeepSpeed's ZeRO-1 and 2, the same (core/plan/lower_zero.cpp).
 Schedule lower_zero(const ModelIndex& index, const Plan& plan, const Layout& layout);
+
+/// DeepSpeed's ZeRO-3, the same (core/plan/lower_zero3.cpp).
+Schedule lower_zero3(const ModelIndex& index, const Plan& plan, const Layout& layout, bool is_first_step = false);
 
 }  // namespace fsdp

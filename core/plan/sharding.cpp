@@ -65,6 +65,7 @@ class LayoutMaker {
     layout_.is_replicated = is_replicated(plan_);
     if (is_zero(plan_)) {
       layout_.zero = make_zero_buffer(index_, plan_, layout_);
+      if (is_zero3(plan_)) find_hooked();
       layout_.buckets = make_zero_buckets(index_, plan_, layout_);
     } else if (layout_.is_replicated && plan_.mesh.world_size() > 1) {
       layout_.buckets = make_buckets(index_, plan_, layout_);
@@ -300,6 +301,48 @@ class LayoutMaker {
     unit.gather_shard_bytes = gathered;
   }
 
+  // Each module with a forward, for ZeRO-3's hooks. What a forward reads of a module around which it does not run is
+  // taken as its own.
+  void find_hooked() {
+    std::vector<int> place(model_.modules.size(), -1);
+    for (std::size_t m = 0; m < model_.modules.size(); ++m) {
+      if (index_.runs[m].empty() || (m > 0 && !model_.modules[m].called)) continue;
+      place[m] = static_cast<int>(layout_.hooked.size());
+      ShardedUnit& unit = layout_.hooked.emplace_back();
+      unit.name = model_.modules[m].name;
+      unit.modules = {static_cast<int>(m)};
+      unit.is_root = m == 0;
+      find_windows(unit);
+      for (const int p : model_.modules[m].parameters) add_hooked(unit, p);
+    }
+    for (const Call& call : model_.calls) {
+      const Block& block = model_.blocks[call.block];
+      for (const Op& op : block.ops) {
+        if (op.parameters.empty() || call.modules[op.module] < 0) continue;
+        for (const int local : op.parameters) gather_for(call.modules[op.module], call.parameters[local], place);
+      }
+    }
+  }
+
+  void gather_for(int module, int parameter, const std::vector<int>& place) {
+    int runner = -1;  // The innermost module that runs.
+    for (int above = module; above >= 0; above = model_.modules[above].parent) {
+      if (place[above] < 0) continue;
+      if (runner < 0) runner = place[above];
+      const std::vector<ShardedParameter>& own = layout_.hooked[place[above]].parameters;
+      if (std::any_of(own.begin(), own.end(), [&](const auto& p) { return p.parameter == parameter; })) return;
+    }
+    if (runner >= 0) add_hooked(layout_.hooked[runner], parameter);
+  }
+
+  void add_hooked(ShardedUnit& unit, int parameter) {
+    ShardedParameter p{.parameter = parameter, .elements = num_elements(model_.parameters[parameter].shape)};
+    p.shard_elements = (p.elements + plan_.mesh.shard - 1) / plan_.mesh.shard;
+    p.local_elements = p.shard_elements;
+    p.receives_gradient = model_.parameters[parameter].receives_gradient;
+    unit.parameters.push_back(p);
+  }
+
   void find_windows(ShardedUnit& unit) {
     if (unit.modules.size() == 1) {
       for (const Span& run : index_.runs[unit.modules.front()]) unit.windows.push_back({run.begin, run.end});
@@ -399,6 +442,7 @@ void see_from(Layout& layout, std::int64_t rank) {
 
 std::vector<std::int64_t> different_ranks(const Layout& layout) {
   std::vector<std::int64_t> ranks = {0};
+  if (!layout.hooked.empty()) return ranks;  // All parts are padded to one size.
   if (layout.zero.ranks > 0) return different_parts(layout.zero);
   // Flat parameters are cut evenly: ranks differ by the padding between the original ones.
   if (layout.flat != FlatParameters::None) return ranks;

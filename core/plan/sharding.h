@@ -92,13 +92,16 @@ enum class FlatParameters : std::uint8_t {
   Views,  ///< The original parameters, as views of what of them lies in the rank's shard (use_orig_params).
 };
 
-/// Of ZeRO-1 and 2: all trained parameters one behind the other, of which each rank updates an equal part.
+/// Of ZeRO: all trained parameters one behind the other, of which each rank updates an equal part. ZeRO-3 cuts each
+/// parameter by itself, padded, so that what is one behind the other are their parts: `begins` counts those.
 struct ZeroBuffer {
   std::vector<int> parameters;       ///< In `Model::parameters`, rising.
   std::vector<std::int64_t> begins;  ///< [parameters + 1] Where each begins; at the end where the last one ends.
   std::int64_t ranks = 0;            ///< 0: there is no such buffer.
   std::int64_t elements = 0;         ///< With the padding at the end.
   Dtype dtype = Dtype::Float32;
+  /// Of ZeRO-3: sub-groups, which are updated one after the other: where in `parameters` each begins, and its end.
+  std::vector<std::size_t> group_begins = {};
 
   std::int64_t part_elements() const { return elements / ranks; }
   bool operator==(const ZeroBuffer&) const = default;
@@ -115,6 +118,8 @@ struct Layout {
   std::vector<GradientBucket> buckets = {};
   FlatParameters flat = FlatParameters::None;
   ZeroBuffer zero = {};
+  /// Of ZeRO-3: each module with a forward, with its own parameters and where it runs. It gathers what a module needs.
+  std::vector<ShardedUnit> hooked = {};
   bool is_replicated = false;  ///< Each rank has all parameters whole: units are never gathered and never resharded.
 
   bool operator==(const Layout&) const = default;

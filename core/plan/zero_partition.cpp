@@ -1,4 +1,4 @@
-// ZeRO-1 and 2's flat buffer and buckets.
+// ZeRO's flat buffer and buckets.
 //
 // The trained parameters lie one behind the other in the order of model.parameters(), padded to a multiple of 2 N
 // elements, and the module's parameters are views of that. Rank k updates the k-th of N equal parts, wherever a
@@ -8,11 +8,15 @@
 // has the buffer reduced before it; one that is larger than the whole buffer is reduced by itself, from where it is.
 // Stage 1 without overlap_comm waits for the end of the last backward and takes them in the order of the parameters.
 //
-// DeepSpeed's "reduce_scatter" is an all-reduce of what the buffer holds: use_multi_rank_bucket_allreduce. What belongs
+// ZeRO-3 cuts each parameter by itself, into N equal parts with the last one padded, and a rank has its parts one behind
+// the other. Its buckets are reduce-scattered.
+//
+// Of ZeRO-1 and 2 DeepSpeed's "reduce_scatter" is an all-reduce of what the buffer holds: use_multi_rank_bucket_allreduce. What belongs
 // to different ranks is handed over as so many slices, which are copied into one tensor if they are several.
 //
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, get_partition_info, average_tensor,
-// allreduce_and_scatter, reduce_independent_p_g_buckets_and_remove_grads), DeepSpeed 0.19.8.
+// allreduce_and_scatter, reduce_independent_p_g_buckets_and_remove_grads), stage3.py (_create_fp16_sub_groups),
+// partition_parameters.py (_partition_param), DeepSpeed 0.19.8.
 //
 // Not modeled: round_robin_gradients, parameter_alignment, reduce_scatter and use_multi_rank_bucket_allreduce off,
 // contiguous_gradients off, another communication_data_type or grad_accum_dtype, offload, fp16 with its loss scaling,
@@ -35,7 +39,7 @@ constexpr std::int64_t kAlignment = 2;  // nccl_start_alignment_factor
 
 // Gradients in the order in which they are put into buckets.
 std::vector<ReadyGradient> gradients_to_reduce(const ModelIndex& index, const Plan& plan) {
-  std::vector<ReadyGradient> gradients = gradients_as_they_are_ready(index);
+  std::vector<ReadyGradient> gradients = gradients_as_they_are_ready(index, is_zero3(plan));
   const bool waits = plan.runtime.framework == Framework::Zero1 && !plan.zero.overlap_comm;
   if (!waits) return gradients;
   std::sort(gradients.begin(), gradients.end(),
@@ -73,6 +77,16 @@ std::vector<std::pair<std::int64_t, std::int64_t>> slices_of(const GradientBucke
   return slices;
 }
 
+// ZeRO-3 closes a sub-group with the parameter that fills it.
+std::vector<std::size_t> sub_groups_of(const ZeroBuffer& buffer, std::int64_t size) {
+  std::vector<std::size_t> begins = {0};
+  for (std::size_t i = 0; i < buffer.parameters.size(); ++i) {
+    const bool is_full = buffer.begins[i + 1] - buffer.begins[begins.back()] >= size;
+    if (is_full || i + 1 == buffer.parameters.size()) begins.push_back(i + 1);
+  }
+  return begins;
+}
+
 }  // namespace
 
 ZeroBuffer make_zero_buffer(const ModelIndex& index, const Plan& plan, const Layout& layout) {
@@ -81,8 +95,15 @@ ZeroBuffer make_zero_buffer(const ModelIndex& index, const Plan& plan, const Lay
   for (std::size_t p = 0; p < model.parameters.size(); ++p) {
     if (!model.parameters[p].trainable) continue;
     buffer.parameters.push_back(static_cast<int>(p));
-    buffer.begins.push_back(buffer.begins.back() + num_elements(model.parameters[p].shape));
+    const std::int64_t elements = num_elements(model.parameters[p].shape);
+    const std::int64_t part = (elements + buffer.ranks - 1) / buffer.ranks;
+    buffer.begins.push_back(buffer.begins.back() + (is_zero3(plan) ? part : elements));
     buffer.dtype = layout.parameter_dtype[p];
+  }
+  if (is_zero3(plan)) {
+    buffer.elements = buffer.ranks * buffer.begins.back();
+    buffer.group_begins = sub_groups_of(buffer, plan.zero.sub_group_size);
+    return buffer;
   }
   const std::int64_t multiple = kAlignment * buffer.ranks;
   buffer.elements = (buffer.begins.back() + multiple - 1) / multiple * multiple;
@@ -194,24 +215,51 @@ std::vector<ZeroReduction> reductions_of(const GradientBucket& bucket, const Lay
   return reductions;
 }
 
+std::int64_t padded_elements(int parameter, const Layout& layout, const Model& model) {
+  const std::int64_t elements = num_elements(model.parameters[parameter].shape);
+  return (elements + layout.zero.ranks - 1) / layout.zero.ranks * layout.zero.ranks;
+}
+
+std::int64_t padded_elements(const GradientBucket& bucket, const Layout& layout, const Model& model) {
+  std::int64_t elements = 0;
+  for (const int p : bucket.parameters) elements += padded_elements(p, layout, model);
+  return elements;
+}
+
+std::vector<int> persistent_parameters(const Layout& layout, const Plan& plan) {
+  std::vector<int> persistent;
+  for (const ShardedUnit& unit : layout.units) {
+    for (const ShardedParameter& p : unit.parameters) {
+      if (p.elements <= plan.zero.param_persistence_threshold) persistent.push_back(p.parameter);
+    }
+  }
+  std::sort(persistent.begin(), persistent.end());
+  return persistent;
+}
+
 Errors check_zero_plan(const Plan& plan, const Model& model) {
   Errors errors;
   const auto wrong = [&](std::string where, std::string what, std::string hint) {
     errors.push_back({std::move(where), std::move(what), std::move(hint)});
   };
   const bool is_first_stage = plan.runtime.framework == Framework::Zero1;
+  if (is_zero3(plan) && plan.initialization != Initialization::Meta) {
+    wrong("initialization",
+          "Of ZeRO-3 a model is predicted that is made under deepspeed.zero.Init, which shards each module when it is made.",
+          "Write meta.");
+  }
   if (plan.mesh.replicate != 1) {
     wrong("mesh", fmt::format("ZeRO cuts over all ranks, and the mesh has {} copies.", plan.mesh.replicate),
           fmt::format("Write replicate 1 and shard {}.", plan.mesh.world_size()));
   }
   if (plan.units.size() != 1) {
-    wrong("units", fmt::format("ZeRO-1 and 2 know no units, and the plan has {}.", plan.units.size()),
+    wrong("units", fmt::format("ZeRO knows no units, and the plan has {}.", plan.units.size()),
           "Leave the root as the only one.");
   } else if (plan.units[0].reshard_after_forward != ReshardAfterForward{}) {
-    wrong("units/0", "ZeRO-1 and 2 gather nothing that they could reshard.", "Leave reshard_after_forward out.");
+    wrong("units/0", "ZeRO reshards nothing by units.", "Leave reshard_after_forward out.");
   }
   if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
-    wrong("prefetch", "ZeRO-1 and 2 gather nothing ahead.", "Leave forward_prefetch and backward_prefetch out.");
+    wrong("prefetch", "ZeRO gathers no units ahead.", "Leave forward_prefetch and backward_prefetch out.");
   }
   if (plan.cpu_offload) wrong("cpu_offload", "DeepSpeed's offload is not predicted.", "Write false.");
   const MixedPrecision& precision = plan.mixed_precision;
@@ -230,7 +278,8 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
   }
   if (plan.accumulation > 1 && plan.sync_every_micro_batch == is_first_stage) {
     wrong("sync_every_micro_batch",
-          is_first_stage ? "ZeRO-1 reduces gradients in the last micro-batch." : "ZeRO-2 reduces gradients in each.",
+          is_first_stage ? "ZeRO-1 reduces gradients in the last micro-batch."
+                         : "ZeRO-2 and 3 reduce gradients in each.",
           is_first_stage ? "Write false." : "Write true.");
   }
   const auto is_other = [](const Parameter& parameter) { return !is_floating_point(parameter.dtype); };

@@ -1,6 +1,6 @@
 #pragma once
 
-// How DeepSpeed's ZeRO-1 and 2 cut the trained parameters, and which gradients they reduce together.
+// How DeepSpeed's ZeRO cuts the trained parameters, and which gradients they reduce together.
 
 #include <cstdint>
 #include <vector>
@@ -49,6 +49,15 @@ struct ZeroReduction {
 /// What a bucket becomes: one all-reduce; but the gradient of a parameter that is larger than the buffer may be sent in
 /// several where it belongs to several ranks.
 std::vector<ZeroReduction> reductions_of(const GradientBucket& bucket, const Layout& layout, const Plan& plan);
+
+/// Elements that ZeRO-3 reduce-scatters for a bucket: each gradient padded to a multiple of the ranks.
+std::int64_t padded_elements(const GradientBucket& bucket, const Layout& layout, const Model& model);
+
+/// The same of one parameter.
+std::int64_t padded_elements(int parameter, const Layout& layout, const Model& model);
+
+/// The parameters that ZeRO-3 keeps whole between steps, rising.
+std::vector<int> persistent_parameters(const Layout& layout, const Plan& plan);
 
 /// All that ZeRO cannot do, or that is not predicted of it.
 Errors check_zero_plan(const Plan& plan, const Model& model);

@@ -347,7 +347,11 @@ void Trainer::run(const Instruction& step) {
     case InstructionKind::ReduceUsedMap:
     case InstructionKind::CheckOverflow:
     case InstructionKind::GatherParameters:
-      assert(false);  // Plans of DDP and FSDP1 are refused.
+    case InstructionKind::FetchParameters:
+    case InstructionKind::WaitForParameters:
+    case InstructionKind::DropFetched:
+    case InstructionKind::ReleaseParameters:
+      assert(false);  // Plans of other frameworks are refused.
       return;
     case InstructionKind::Free:
       return units_[step.unit]->free(step.buffer, step.slot);

@@ -140,10 +140,16 @@ class Teacher {
             "All-gather of the parameters",
             fmt::format("Each of the {} GPUs has updated its part of the parameters, and sends it to all others.",
                         ranks_));
+      case InstructionKind::FetchParameters:
+        return add("All-gather of parameters", "ZeRO-3 gathers what a module needs now, or what the next ones will.");
+      case InstructionKind::ReleaseParameters:
+        return add("Parameters are let go", "Nobody needs them soon: each GPU keeps its part.");
       case InstructionKind::FlattenGrads:
         return add(fmt::format("The gradients of {} become one", name),
                    "FSDP1 reduces one flat gradient for each unit: those of its parameters are copied into it.");
       case InstructionKind::PrepareReduce:  // Nothing to be seen.
+      case InstructionKind::WaitForParameters:
+      case InstructionKind::DropFetched:
       case InstructionKind::Free:           // A part of another one.
         return;
       case InstructionKind::FinishReduce:

@@ -199,6 +199,20 @@ std::int32_t SegmentPool::new_block() {
   return index;
 }
 
+void SegmentPool::give_back() {
+  for (int shelf = next_shelf(0); shelf != kNumShelves; shelf = next_shelf(shelf + 1)) {
+    for (std::int32_t index = first_of(shelf); index != kNone;) {
+      const std::int32_t next = at(index).shelf_next;
+      if (at(index).prev == kNone && at(index).next == kNone) {
+        reserved_ -= at(index).size;
+        remove(index);
+        delete_block(index);
+      }
+      index = next;
+    }
+  }
+}
+
 void SegmentPool::delete_block(std::int32_t index) {
   at(index) = {.next = first_unused_};
   first_unused_ = index;

@@ -32,7 +32,10 @@ class SegmentPool {
   std::int32_t malloc(std::int64_t size);
   void free(std::int32_t block);
 
-  /// Never falls.
+  /// Gives back the segments of which nothing is used.
+  void give_back();
+
+  /// Falls in give_back alone.
   std::int64_t reserved() const { return reserved_; }
 
  private:

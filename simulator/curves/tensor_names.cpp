@@ -34,6 +34,9 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "smaller shard",
     "zeros in a flat gradient",
     "zeros in a flat gradient",
+    "parameter before it is cast",
+    "all-gather output",
+    "fp32 copy",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
@@ -49,6 +52,7 @@ constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
     "flat parameter before sharding",
     "padded shard",
     "flat gradient",
+    "new flat gradient",
     "new flat gradient",
     "zeros in a flat gradient",
     "flat gradient in the reduce dtype",
@@ -76,7 +80,40 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "copy for a broadcast",
     "copy for a broadcast",
     "map of used parameters",
+    "flat parameters",
+    "padding of the flat parameters",
+    "fp32 copy of the rank's part",
+    "first moment of the rank's part",
+    "second moment of the rank's part",
+    "step count",
+    "bucket of gradients",
+    "second bucket of gradients",
+    "bucket in one piece",
+    "gradients of the rank's part",
+    "gradients of a later micro-batch",
+    "padding of the rank's gradients",
+    "gradient of the rank's part",
+    "gradient of the rank's part in fp32",
+    "gradient in fp64",
+    "gradient norm",
+    "gradient norm",
+    "optimizer temporary",
+    "optimizer temporary",
+    "loss",
+    "scaled loss",
+    "whether gradients overflow",
+    "barrier",
+    "barrier",
 };
+
+template <std::size_t size>
+constexpr bool all_have_names(const std::array<std::string_view, size>& names) {
+  for (const std::string_view name : names) {
+    if (name.empty()) return false;
+  }
+  return true;
+}
+static_assert(all_have_names(kParameterTensors) && all_have_names(kUnitTensors) && all_have_names(kSingles));
 
 // The module that runs the op, relative to the call, and the op's kind.
 std::string op_of(const PreparedPlan& prepared, const CallTensor& tensor, bool whole_name) {

@@ -39,6 +39,7 @@ class CurveSink {
   }
   void mark() { ++instruction_; }
   void collective() {}
+  void empty_cache() { allocator_.empty_cache(); }
 
   /// A phase begins, after `instructions` of its step have run already.
   void begin_phase(std::int32_t instructions) {

@@ -36,9 +36,12 @@ enum class ParameterTensor : std::uint8_t {
   DecayedGrad,        ///< With weight decay, in an optimizer that is a loop.
   OtherSmallerShard,  ///< Of the next forward, where a step without a backward has left one.
   MissingGrad,        ///< Zeros in a flat gradient, for a parameter that has none, and
-  GradPadding,        ///< in front of one that has.
+  GradPadding,        ///< in front of one that has; behind one that ZeRO-3 cuts.
+  Float,              ///< Before it is cast, at initialization.
+  Fetched,            ///< ZeRO-3: the output of a gather of which this parameter is asked for last,
+  GroupMaster,        ///< and of the sub-group whose first it is, the fp32 copy.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::GradPadding) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::GroupMaster) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
@@ -105,8 +108,11 @@ enum class SingleTensor : std::uint8_t {
   ZeroOtherOptimizerTemp,
   ZeroLossPart,  ///< the loss over the number of micro-batches,
   ZeroScaledLoss,
+  ZeroOverflow,  ///< Of ZeRO-3: whether a gradient is not finite,
+  ZeroBarrier,   ///< what the last barrier was told with, and
+  ZeroBarrierSum,
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroScaledLoss) + 1;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroBarrierSum) + 1;
 
 inline constexpr int kNumGradSums = 3;
 

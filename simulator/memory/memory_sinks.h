@@ -53,6 +53,7 @@ class LiveSink {
   }
   void mark() {}
   void collective() {}
+  void empty_cache() {}
 
   /// No allocator reserves less: memory of one stream's pool never serves another.
   Bytes reserved_lower_bound() const {
@@ -107,6 +108,7 @@ class AllocatorSink {
   }
   void mark() {}
   void collective() {}
+  void empty_cache() { allocator_.empty_cache(); }
 
   bool has_enough() const { return allocator_.reserved_bytes() > enough_; }
   Bytes live() const { return Bytes(live_); }
@@ -162,6 +164,7 @@ class PeakSink {
   }
   /// A collective is called.
   void collective() { live_at_collective_.push_back(live_by_category_); }
+  void empty_cache() {}
 
   std::int64_t peak_event() const { return peak_event_; }
   std::int64_t peak_mark() const { return peak_mark_; }
@@ -211,6 +214,7 @@ class TraceSink {
   void free(int id) { events_.push_back({id, -1, MemoryStream::Compute, MemoryCategory::Temp}); }
   void mark() { marks_.push_back(events_.size()); }
   void collective() {}
+  void empty_cache() {}
 
   const std::vector<MemoryEvent>& events() const { return events_; }
   /// Number of events before each action.

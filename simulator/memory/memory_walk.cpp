@@ -11,6 +11,7 @@
 #include "simulator/memory/memory_walk_optimizer.h"
 #include "simulator/memory/memory_walk_units.h"
 #include "simulator/memory/memory_walk_zero.h"
+#include "simulator/memory/memory_walk_zero3.h"
 
 namespace fsdp::simulator {
 
@@ -25,9 +26,11 @@ class MemoryWalk<Sink>::Impl {
         calls_(in_, sink, units_),
         optimizer_(in_, sink),
         buckets_(in_, sink),
-        zero_(in_, sink, units_.gradients()) {}
+        zero_(in_, sink, units_.gradients()),
+        zero3_(in_, sink, units_.gradients()) {}
 
   void initialize() {
+    if (zero3_.is_zero3()) return zero3_.initialize();
     if (is_flat() && in_.limits.num_sms > 0) {
       flat_.initialize();
     } else {
@@ -36,8 +39,13 @@ class MemoryWalk<Sink>::Impl {
     zero_.is_zero() ? zero_.construct() : buckets_.construct();
   }
   void make_states() {
-    zero_.is_zero() ? zero_.make_states_once() : optimizer_.make_states_once();
+    if (zero3_.is_zero3()) {
+      zero3_.make_states_once();
+    } else {
+      zero_.is_zero() ? zero_.make_states_once() : optimizer_.make_states_once();
+    }
     buckets_.pass_first_step();
+    zero3_.pass_first_step();
     is_first_step_ = false;
   }
 
@@ -66,6 +74,7 @@ class MemoryWalk<Sink>::Impl {
         if (sink_.has_enough()) return;
       }
     }
+    zero3_.pass_first_step();
   }
 
  private:
@@ -83,6 +92,9 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::Unshard:
         if (step.phase == StepPhase::Backward) calls_.begin_whole_backward();
         return calls_.end_hooks();
+      case InstructionKind::FetchParameters:
+        if (step.phase == StepPhase::Backward) calls_.end_hooks();
+        return;
       case InstructionKind::WaitForUnshard:
       case InstructionKind::Backward:
       case InstructionKind::FinishReduce:
@@ -103,6 +115,7 @@ class MemoryWalk<Sink>::Impl {
 
   void run(const Instruction& step) {
     if (is_flat() && run_flat(step)) return;
+    if (zero3_.is_zero3() && run_zero3(step)) return;
     if (zero_.is_zero() && run_zero(step)) return;
     switch (step.kind) {
       case InstructionKind::LoadInputs:
@@ -130,6 +143,10 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::FlattenGrads:
       case InstructionKind::CheckOverflow:
       case InstructionKind::GatherParameters:
+      case InstructionKind::FetchParameters:
+      case InstructionKind::WaitForParameters:
+      case InstructionKind::DropFetched:
+      case InstructionKind::ReleaseParameters:
         return;
       case InstructionKind::SyncBuffers:
         return buckets_.sync_buffers();
@@ -219,6 +236,47 @@ class MemoryWalk<Sink>::Impl {
     }
   }
 
+  // The same of ZeRO-3.
+  bool run_zero3(const Instruction& step) {
+    switch (step.kind) {
+      case InstructionKind::FetchParameters:
+        zero3_.fetch(step);
+        return true;
+      case InstructionKind::WaitForParameters:
+        zero3_.wait(step);
+        return true;
+      case InstructionKind::DropFetched:
+        zero3_.drop_fetched(step);
+        return true;
+      case InstructionKind::ReleaseParameters:
+        zero3_.release(step);
+        return true;
+      case InstructionKind::PrepareReduce:
+        zero3_.begin_backward();
+        return true;
+      case InstructionKind::ReduceBucket:
+        // Behind the backward, whose first gradient is gone.
+        if (zero3_.is_left(step)) calls_.end_hooks();
+        if (zero3_.is_left(step)) calls_.drop_loss_gradient();
+        zero3_.reduce(step);
+        return true;
+      case InstructionKind::FinishReduce:
+        zero3_.finish_backward();
+        return false;
+      case InstructionKind::ClipGradNorm:
+        zero3_.clip();
+        return true;
+      case InstructionKind::OptimizerStep:
+        zero3_.step();
+        return true;
+      case InstructionKind::GatherParameters:
+        zero3_.gather_persistent(step);
+        return true;
+      default:
+        return false;
+    }
+  }
+
   const WalkInput in_;
   Sink& sink_;
   UnitWalk<Sink> units_;
@@ -227,6 +285,7 @@ class MemoryWalk<Sink>::Impl {
   OptimizerWalk<Sink> optimizer_;
   BucketWalk<Sink> buckets_;
   ZeroWalk<Sink> zero_;
+  Zero3Walk<Sink> zero3_;
   bool is_first_step_ = true;
   bool first_is_loaded_ = false;
   bool enters_forward_ = false;  // The instruction before loaded inputs.

@@ -24,6 +24,7 @@
 
 #include "core/plan/zero_partition.h"
 #include "simulator/memory/memory_walk.h"
+#include "simulator/memory/memory_walk_flat_optimizer.h"
 #include "simulator/memory/memory_walk_gradients.h"
 
 namespace fsdp::simulator {
@@ -46,7 +47,7 @@ class ZeroWalk {
   ZeroWalk(const ZeroWalk&) = delete;
   ZeroWalk& operator=(const ZeroWalk&) = delete;
 
-  bool is_zero() const { return buffer().ranks > 0; }
+  bool is_zero() const { return buffer().ranks > 0 && in_.layout->hooked.empty(); }
 
   /// The engine is made around a model that is there.
   void construct() {
@@ -131,7 +132,7 @@ class ZeroWalk {
     const bool is_view = !casts() && !is_copied;
     if (!is_view) drop_parts();
     make_states_once();
-    optimizer_temporaries();
+    make_flat_optimizer_temporaries(in_, sink_, part_bytes32());
     if (is_view) drop_parts();
     if (!is_view) drop(SingleTensor::ZeroGrad32);
   }
@@ -278,23 +279,6 @@ class ZeroWalk {
     if (std::exchange(has_part_, false)) drop(SingleTensor::ZeroPart);
     if (std::exchange(has_end_, false)) drop(SingleTensor::ZeroEnd);
     has_finished_ = false;
-  }
-
-  // As of torch.optim's implementations for one tensor (memory_walk_optimizer.h).
-  void optimizer_temporaries() {
-    const Optimizer& optimizer = in_.plan->optimizer;
-    if (optimizer.implementation == OptimizerImplementation::Fused) return;
-    const bool adam = optimizer.kind != OptimizerKind::Sgd;
-    const bool is_loop = optimizer.implementation == OptimizerImplementation::ForLoop;
-    const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
-    using enum SingleTensor;
-    if (adds_decay) alloc(ZeroGrad, part_bytes32(), MemoryCategory::Temp);
-    if (adds_decay && !is_loop) drop(ZeroGrad);
-    if (adam) alloc(ZeroOptimizerTemp, part_bytes32(), MemoryCategory::Temp);
-    if (adam && is_loop) alloc(ZeroOtherOptimizerTemp, part_bytes32(), MemoryCategory::Temp);
-    if (adam) drop(ZeroOptimizerTemp);
-    if (adam && is_loop) drop(ZeroOtherOptimizerTemp);
-    if (adds_decay && is_loop) drop(ZeroGrad);
   }
 
   const WalkInput& in_;

@@ -2,6 +2,7 @@
 
 // Listens to the memory walk for what it reserves, and nothing else: for searches, which ask it of hundreds of plans.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -20,7 +21,7 @@ class ReservedSink {
     if (places_.size() < static_cast<std::size_t>(num_ids)) places_.resize(static_cast<std::size_t>(num_ids));
     ++walk_;
     for (SegmentPool& pool : pools_) pool.reset(settings.large_segment_size.count());
-    reserved_ = 0;
+    reserved_ = most_ = 0;
     enough_ = enough.count();
   }
 
@@ -41,9 +42,18 @@ class ReservedSink {
   }
   void mark() {}
   void collective() {}
+  void empty_cache() {
+    most_ = std::max(most_, reserved_);
+    reserved_ = 0;
+    for (SegmentPool& pool : pools_) {
+      pool.give_back();
+      reserved_ += pool.reserved();
+    }
+  }
 
   bool has_enough() const { return reserved_ > enough_; }
-  Bytes reserved() const { return Bytes(reserved_); }
+  /// The most of the walk so far.
+  Bytes reserved() const { return Bytes(std::max(most_, reserved_)); }
 
  private:
   struct Place {
@@ -58,6 +68,7 @@ class ReservedSink {
       SegmentPool(false), SegmentPool(true),  SegmentPool(false), SegmentPool(true),  SegmentPool(false),
       SegmentPool(true),  SegmentPool(false), SegmentPool(true),  SegmentPool(false), SegmentPool(true)};
   std::int64_t reserved_ = 0;
+  std::int64_t most_ = 0;  // Before the cache was emptied.
   std::int64_t enough_ = kEndlessMemory.count();
 };
 

@@ -2,7 +2,8 @@
 //
 // A linear layer is one matrix product on x flattened to [rows, in]. Autograd saves x when the weight is trained and
 // the weight when x needs a gradient; the backward makes the weight's gradient, then x's. With a bias it is addmm,
-// which cuBLASLt runs with its own workspace.
+// which cuBLASLt runs with its own workspace. Under ZeRO-3 F.linear is DeepSpeed's own function: one node that saves x and
+// the weight itself, adds a bias behind the product, and makes the gradients of x, weight and bias in that order.
 //
 // The backward of an embedding fills a dense gradient of the whole table. Above 3072 indices it sorts them first and
 // sums equal ones in fp32: scratch of 4 width (rows / 10 + min(rows, table)) bytes and index arrays beside it. Where
@@ -10,7 +11,7 @@
 // more array of indices, and for 16-bit types a table in fp32.
 //
 // Sources: aten/src/ATen/native/Linear.cpp, native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu,
-// tools/autograd/derivatives.yaml (mm, addmm, embedding, convolution), torch 2.11.
+// tools/autograd/derivatives.yaml (mm, addmm, embedding, convolution), torch 2.11; deepspeed/runtime/zero/linear.py.
 //
 // Not modeled: the workspaces of cuDNN's convolution plans, which cannot be derived from shapes (taken as none). Those
 // of a CPU are measured (simulator/ops/kernel_workspaces.cpp).
@@ -38,8 +39,18 @@ void write_linear(KernelWriter& w) {
   const GradRule of_x = w.input_shape(0).size() > 2 ? GradRule::FreshView : GradRule::Fresh;
   // x.matmul(weight.t()): the gradient of the transposed weight is handed back as a view.
   const GradRule of_weight = w.op().attributes.transposed_weight ? GradRule::Fresh : GradRule::FreshView;
-  Kernel& kernel = w.add(bias ? KernelKind::GemmLt : KernelKind::Gemm, {}, {y});
-  if (bias) {
+  const bool is_flat = w.input_shape(0).size() == 2;
+  const bool is_zero3 = w.context().implementations.zero3_linear && !w.op().attributes.transposed_weight;
+  const bool is_addmm = bias && (!is_zero3 || is_flat);
+  Kernel& kernel = w.add(is_addmm ? KernelKind::GemmLt : KernelKind::Gemm, {}, {y});
+  if (is_zero3) {
+    // One node, which makes all gradients in this order.
+    kernel.inputs = {{x, GradRule::Fresh}, {weight, GradRule::Fresh}};
+    kernel.saved = {{x}, {weight}};
+    if (bias) kernel.inputs.push_back({w.parameter(1), GradRule::Fresh});
+    if (bias) w.note_sum(kernel, 2, rows, false);
+    if (bias && !is_addmm) kernel.extra_bytes = 2 * static_cast<double>(w.bytes(y));
+  } else if (bias) {
     // AddmmBackward0 goes through mat1, mat2, self.
     kernel.inputs = {{x, of_x}, {weight, of_weight}, {w.parameter(1), GradRule::Fresh}};
     kernel.saved = {{x, 1}, {weight, 0}};
@@ -55,8 +66,8 @@ void write_linear(KernelWriter& w) {
                           .rows = rows,
                           .inner = inner,
                           .columns = columns,
-                          .left = bias ? 0 : 1,
-                          .right = bias ? 1 : 0,
+                          .left = bias || is_zero3 ? 0 : 1,
+                          .right = bias || is_zero3 ? 1 : 0,
                           .turned = !w.op().attributes.transposed_weight});
   w.set_output(0, y);
 }

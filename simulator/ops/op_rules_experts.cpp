@@ -32,10 +32,13 @@ void write_router(KernelWriter& w) {
 
 int linear(KernelWriter& w, int x, int weight, std::int64_t rows, std::int64_t inner, std::int64_t columns) {
   const int y = w.make(rows * columns, w.activation());
-  Kernel& kernel = w.add(KernelKind::Gemm, {{weight, GradRule::Fresh}, {x, GradRule::Fresh}}, {y});
-  kernel.saved = {{x, 0}, {weight, 1}};
+  const bool is_zero3 = w.context().implementations.zero3_linear;  // op_rules_dense.cpp
+  const KernelInput of_weight{.slot = weight, .grad = GradRule::Fresh};
+  const KernelInput of_x{.slot = x, .grad = GradRule::Fresh};
+  Kernel& kernel = w.add(KernelKind::Gemm, {is_zero3 ? of_x : of_weight, is_zero3 ? of_weight : of_x}, {y});
+  kernel.saved = {{x, is_zero3 ? -1 : 0}, {weight, is_zero3 ? -1 : 1}};
   kernel.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
-  w.note_product(kernel, {.rows = rows, .inner = inner, .columns = columns, .left = 1, .right = 0, .turned = true});
+  w.note_product(kernel, {.rows = rows, .inner = inner, .columns = columns, .left = is_zero3 ? 0 : 1, .right = is_zero3 ? 1 : 0, .turned = true});
   return y;
 }
 

@@ -114,9 +114,10 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .calls = &times,
       .units = &unit_times,
       .buckets = &bucket_times,
+      .fetches = &fetch_times,
       .sync_buffers = layout.is_replicated ? sync_buffers_time(*index->model, mesh, costs) : Seconds(0),
       .used_map = used_map_time(*this, mesh),
-      .zero = zero_times(layout, plan, mesh, costs),
+      .zero = zero_times(*index->model, layout, plan, mesh, costs),
       .overlaps_buckets = !is_zero(plan) || plan.zero.overlap_comm,
       .optimizer = optimizer_time(layout, plan, costs),
       .clip = clip_time(layout, plan, mesh, costs),
@@ -191,7 +192,8 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   if (use != PreparedFor::Walk) {
     prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
-    prepared.bucket_times = bucket_times(prepared.layout, plan, mesh, prepared.costs);
+    prepared.bucket_times = bucket_times(*index.model, prepared.layout, plan, mesh, prepared.costs);
+    prepared.fetch_times = fetch_times(*index.model, prepared.layout, prepared.schedule, mesh, prepared.costs);
   }
   if (use != PreparedFor::Times)
     prepared.ids = number_tensors(*index.model, prepared.plan, prepared.layout, num_storages);

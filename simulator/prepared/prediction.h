@@ -43,6 +43,7 @@ struct PreparedPlan {
   std::vector<const CallTimes*> times;    ///< [num_calls]
   std::vector<UnitTimes> unit_times;      ///< [num_units]
   std::vector<BucketTimes> bucket_times;  ///< [num buckets]
+  std::vector<FetchTimes> fetch_times;    ///< [groups of the schedule]
   MemoryIds ids;
   std::vector<std::string> unmeasured;  ///< Calls of a CPU of which it is only assumed what they take.
 

@@ -128,10 +128,30 @@ BucketTimes zero_bucket_times(const GradientBucket& bucket, const Layout& layout
 
 }  // namespace
 
-std::vector<BucketTimes> bucket_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh,
+namespace {
+
+// ZeRO-3 copies, divides and reduces on the stream of the reduction: nothing of it on that of the backward.
+BucketTimes zero3_bucket_times(const GradientBucket& bucket, const Layout& layout, const Model& model,
+                               const MeshCosts& mesh, const ComputeCosts& costs) {
+  const Bytes payload = size_of(bucket.dtype) * padded_elements(bucket, layout, model);
+  // Into the bucket, from there into one piece, and a division in place.
+  const Seconds copied = over(6 * static_cast<double>(payload.count()), costs.memory);
+  return {.copy = Seconds(0),
+          .all_reduce = copied + collective_time(mesh.shard, CollectiveKind::ReduceScatter, payload),
+          .copy_back = Seconds(0),
+          .num_gradients = static_cast<int>(bucket.parameters.size())};
+}
+
+}  // namespace
+
+std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                                       const ComputeCosts& costs) {
   std::vector<BucketTimes> times;
   for (const GradientBucket& bucket : layout.buckets) {
+    if (is_zero3(plan)) {
+      times.push_back(zero3_bucket_times(bucket, layout, model, mesh, costs));
+      continue;
+    }
     if (is_zero(plan)) {
       times.push_back(zero_bucket_times(bucket, layout, plan, mesh, costs));
       continue;
@@ -153,9 +173,45 @@ Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const Compu
          collective_time(mesh.replicate, CollectiveKind::Broadcast, bytes);
 }
 
-ZeroTimes zero_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Schedule& schedule,
+                                    const MeshCosts& mesh, const ComputeCosts& costs) {
+  std::vector<FetchTimes> times;
+  times.reserve(schedule.groups.size());
+  for (const ParameterGroup& group : schedule.groups) {
+    Bytes payload;
+    for (const int p : group.parameters) {
+      payload += size_of(layout.parameter_dtype[p]) * padded_elements(p, layout, model);
+    }
+    const bool is_copied = group.parameters.size() > 1;
+    times.push_back({.payload = payload,
+                     .all_gather = collective_time(mesh.shard, CollectiveKind::AllGather, payload),
+                     .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0)});
+  }
+  return times;
+}
+
+namespace {
+
+Seconds persistent_time(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
+  Seconds time{0};
+  if (layout.zero.ranks == 1) return time;
+  for (const int p : persistent_parameters(layout, plan)) {
+    const Bytes payload = size_of(layout.parameter_dtype[p]) * padded_elements(p, layout, model);
+    time += collective_time(mesh.shard, CollectiveKind::AllGather, payload);
+  }
+  return time;
+}
+
+}  // namespace
+
+ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
+                     const ComputeCosts& costs) {
   if (layout.zero.ranks == 0) return {};
   ZeroTimes times;
+  if (is_zero3(plan)) {
+    times.gather_parameters = persistent_time(model, layout, plan, mesh);
+    return times;
+  }
   const Bytes part = size_of(layout.zero.dtype) * layout.zero.part_elements();
   // The largest and the smallest element; a byte tells all ranks.
   if (plan.mixed_precision.param_dtype) {

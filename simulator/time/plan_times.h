@@ -6,6 +6,7 @@
 
 #include "core/cluster/cluster.h"
 #include "core/plan/plan.h"
+#include "core/plan/schedule.h"
 #include "core/plan/sharding.h"
 #include "simulator/nccl/collective_cost.h"
 #include "simulator/time/roofline.h"
@@ -27,14 +28,19 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
                                   const ComputeCosts& costs);
 
 /// [num buckets]
-std::vector<BucketTimes> bucket_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh,
+std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
                                       const ComputeCosts& costs);
+
+/// [groups of the schedule] Of ZeRO-3 alone.
+std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Schedule& schedule,
+                                    const MeshCosts& mesh, const ComputeCosts& costs);
 
 /// The broadcast of a model's buffers, and the copies around it; 0 where it has none.
 Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const ComputeCosts& costs);
 
 /// Of ZeRO alone.
-ZeroTimes zero_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
+ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan, const MeshCosts& mesh,
+                     const ComputeCosts& costs);
 
 /// The optimizer's own time, and that of gradient clipping.
 Seconds optimizer_time(const Layout& layout, const Plan& plan, const ComputeCosts& costs);

@@ -15,6 +15,7 @@
 // * FSDP1: an all-gather is what is computed with, so that nothing is copied out; gradients are made one on the compute
 //   stream, and cast and divided on that of the reduction, which nobody waits for before the end; the CPU waits for the
 //   unit before the last one to be freed.
+// * fetch(i) of ZeRO-3: after the collective before it; whoever asks for a parameter of it waits, and copies out.
 // * bucket(i) of DDP: compute copies gradients in, then its all-reduce follows those before it on their one stream; at
 //   the end compute waits for each in turn and copies it out.
 //
@@ -49,7 +50,8 @@ class Timeline {
         gather_slot_(gathered_.size()),
         has_accumulated_(gathered_.size(), false),
         gather_event_(gathered_.size(), -1),
-        copied_out_(gathered_.size() * kNumSlots) {}
+        copied_out_(gathered_.size() * kNumSlots),
+        fetched_(input.schedule->groups.size()) {}
 
   TimelineResult run() {
     const std::vector<Instruction>& steps = in_.schedule->instructions;
@@ -110,8 +112,14 @@ class Timeline {
       case InstructionKind::FlattenGrads:
         return on_compute((*in_.units)[step.unit].flatten, 2 * in_.launch,
                           has_names() ? "flatten " + unit_of(step).name : std::string());
+      case InstructionKind::FetchParameters:
+        return fetch(step);
+      case InstructionKind::WaitForParameters:
+        return wait_for_fetch(step);
       case InstructionKind::LeaveRoot:
       case InstructionKind::PrepareReduce:
+      case InstructionKind::DropFetched:
+      case InstructionKind::ReleaseParameters:
       case InstructionKind::ZeroGrad:
         return;
     }
@@ -327,20 +335,57 @@ class Timeline {
     expose(communicator_, slot, record(Stream::AllGather, "parameters", start, communicator_, {compute_event_}));
   }
 
+  // A gather of ZeRO-3: nothing is copied in but the rank's own part.
+  void fetch(const Instruction& step) {
+    const FetchTimes& times = (*in_.fetches)[step.group];
+    cpu_ += 2 * in_.launch;
+    const Seconds start = std::max(communicator_, cpu_);
+    communicator_ = start + times.all_gather;
+    Fetched& fetched = fetched_[step.group];
+    fetched = {communicator_, new_collective(),
+               record(Stream::AllGather, name_of_group(step), start, communicator_, {last_reduce_event_})};
+    carry(fetched.event, {.kind = CollectiveKind::AllGather,
+                          .dtype = in_.layout->zero.dtype,
+                          .bytes = times.payload,
+                          .group = MeshDimension::Shard,
+                          .group_size = in_.layout->mesh.shard});
+  }
+
+  void wait_for_fetch(const Instruction& step) {
+    const Fetched& fetched = fetched_[step.group];
+    expose(fetched.end, fetched.slot, fetched.event);
+    const FetchTimes& times = (*in_.fetches)[step.group];
+    const auto copies = static_cast<double>(in_.schedule->groups[step.group].parameters.size());
+    if (times.copy_out > Seconds(0)) on_compute(times.copy_out, copies * in_.launch, "copy-out " + name_of_group(step));
+  }
+
+  // "q_proj.weight and 3 more"
+  std::string name_of_group(const Instruction& step) const {
+    if (!has_names()) return {};
+    const std::vector<int>& parameters = in_.schedule->groups[step.group].parameters;
+    std::string name = in_.index->model->parameters[parameters.front()].name;
+    if (parameters.size() > 1) name += " and " + std::to_string(parameters.size() - 1) + " more";
+    return name;
+  }
+
+  bool is_zero3() const { return !in_.layout->hooked.empty(); }
+
   // ZeRO's backward goes on when the bucket before has been reduced, or this one.
   bool is_zero() const { return in_.layout->zero.ranks > 0; }
 
   void reduce_bucket(const Instruction& step) {
-    if (is_zero()) finish_buckets();
+    if (is_zero() && !is_zero3()) finish_buckets();
     const BucketTimes& times = (*in_.buckets)[step.bucket];
     const std::string name = has_names() ? "bucket " + std::to_string(step.bucket) : std::string();
     on_compute(times.copy, times.num_gradients * in_.launch, has_names() ? "copy into " + name : std::string());
     const Seconds start = std::max(communicator_, compute_);
     communicator_ = start + times.all_reduce;
     buckets_.push_back({communicator_, new_collective(),
-                        record(Stream::AllReduce, name, start, communicator_, {compute_event_}), step.bucket});
+                        record(is_zero3() ? Stream::ReduceScatter : Stream::AllReduce, name, start, communicator_,
+                               {compute_event_}),
+                        step.bucket});
     const GradientBucket& bucket = in_.layout->buckets[step.bucket];
-    carry(buckets_.back().event, {.kind = CollectiveKind::AllReduce,
+    carry(buckets_.back().event, {.kind = is_zero3() ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
                                   .dtype = bucket.dtype,
                                   .bytes = bucket.bytes(),
                                   .group = is_zero() ? MeshDimension::Shard : MeshDimension::Replicate,
@@ -396,6 +441,12 @@ class Timeline {
   CopyOut gate_;                                         // Copies into the next gather come after it,
   std::optional<CopyOut> gate_after_root_;               // and from the next copy-out on after this one.
   std::vector<CopyOut> copied_out_;                      // [num units, slots]
+  struct Fetched {
+    Seconds end{0};
+    std::size_t slot = 0;
+    int event = -1;
+  };
+  std::vector<Fetched> fetched_;  // [groups]
   int last_gather_event_ = -1, last_reduce_event_ = -1;  // Of the communicator, when it was the last one.
 };
 

@@ -58,6 +58,13 @@ struct ZeroTimes {
   Seconds gather_parameters{0};
 };
 
+/// Durations of one gather of ZeRO-3.
+struct FetchTimes {
+  Bytes payload;
+  Seconds all_gather{0};
+  Seconds copy_out{0};
+};
+
 struct TimelineInput {
   const ModelIndex* index = nullptr;
   const Layout* layout = nullptr;
@@ -65,6 +72,7 @@ struct TimelineInput {
   const std::vector<const CallTimes*>* calls = nullptr;  ///< [num_calls]
   const std::vector<UnitTimes>* units = nullptr;         ///< [num_units]
   const std::vector<BucketTimes>* buckets = nullptr;     ///< [num buckets]
+  const std::vector<FetchTimes>* fetches = nullptr;      ///< [groups of the schedule]
   Seconds sync_buffers{0};
   Seconds used_map{0};  ///< All-reduce of DDP's map of used parameters.
   ZeroTimes zero;
@@ -81,7 +89,7 @@ struct TimelineResult {
   Seconds exposed{0};
   Seconds optimizer{0};
   /// Per collective in issue order, aligned with the schedule's Unshard, ReduceGrads (two entries with an all-reduce),
-  /// SyncBuffers and ReduceBucket.
+  /// SyncBuffers, ReduceBucket, FetchParameters and GatherParameters.
   std::vector<Seconds> exposed_of_collective;
 };
 

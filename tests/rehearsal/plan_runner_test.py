@@ -25,6 +25,7 @@ from command import answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES  # noqa: E402
 from plan_cases_zero import ZERO_CASES, ZERO_MORE_CASES  # noqa: E402
+from plan_cases_zero3 import ZERO3_CASES  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
@@ -122,7 +123,8 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
                 self.assertLessEqual(bytes_predicted - bytes_measured, bound * bytes_measured)
 
 
-GROUPS = {"fsdp2": CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES}
+GROUPS = {"fsdp2": CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
+          "zero3": ZERO3_CASES}
 
 if importlib.util.find_spec("deepspeed") is None:
     if not WANTED or set(WANTED) & {"zero", "zero_more"}:

@@ -1,0 +1,256 @@
+// ZeRO-3's decisions.
+//
+// Each module gathers its own parameters in front of its forward and its backward, in one collective, and lets them go
+// behind. The first micro-batch of a run records in which order modules ask. From then on
+//
+//   ahead     behind each module, what the next ones need is gathered, up to prefetch_bucket_size elements (the last
+//             parameter may exceed it), while no more than max_live_parameters are there
+//   reuse     what one of the next max_reuse_distance elements' modules needs again is not let go; neither is what a
+//             prefetch has passed over because it was there
+//   persist   parameters of at most param_persistence_threshold elements stay, until the optimizer updates them
+//
+// A gather of several parameters has one output, from which each is copied when the first of them is asked for; it goes
+// when the last one has been. Of one parameter the output is the parameter.
+//
+// What may be let go is asked once for each module and place, and the answer kept for the rest of the run (an
+// lru_cache), even where a later micro-batch would get another one.
+//
+// Sources: deepspeed/runtime/zero/partitioned_param_coordinator.py, parameter_offload.py (hooks),
+// partition_parameters.py (all_gather_coalesced), DeepSpeed 0.19.8.
+//
+// Not modeled: leaf modules (z3_leaf_module), a trace that a later step breaks, the order of Python's sets.
+
+#include "core/plan/zero_coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp {
+
+ZeroCoordinator::ZeroCoordinator(const Layout& layout, const Plan& plan, std::size_t num_parameters)
+    : plan_(plan), is_cut_(layout.zero.ranks > 1), states_(num_parameters), recomputed_for_(layout.hooked.size()) {
+  for (const ShardedUnit& module : layout.hooked) {
+    std::vector<int>& own = own_.emplace_back();
+    for (const ShardedParameter& p : module.parameters) own.push_back(p.parameter);
+  }
+  const std::vector<int>& trained = layout.zero.parameters;
+  for (std::size_t p = 0; p < states_.size(); ++p) {
+    states_[p].is_trained = std::binary_search(trained.begin(), trained.end(), static_cast<int>(p));
+  }
+  for (const ShardedUnit& unit : layout.units) {
+    int order = 0;
+    for (const ShardedParameter& p : unit.parameters) {
+      State& state = states_[static_cast<std::size_t>(p.parameter)];
+      state.order = order++;
+      state.elements = p.elements;
+      state.persists = p.elements <= plan.zero.param_persistence_threshold;
+    }
+  }
+}
+
+void ZeroCoordinator::begin_forward() {
+  std::vector<int> released;
+  for (const int p : std::vector<int>(in_flight_)) {
+    take(p);
+    release_one(p, released);
+  }
+  emit_release(std::move(released));
+  if (trace_ == Trace::Record) complete_trace();
+  if (trace_ == Trace::Invalid) trace_ = Trace::Record;
+  queue_.assign(uses_.begin(), uses_.end());
+  for (State& state : states_) state.fetched_for = kNever;
+  step_ = 0;
+  num_available_ = 0;
+}
+
+void ZeroCoordinator::complete_trace() {
+  trace_ = Trace::Complete;
+  for (std::size_t step = 0; step < order_.size(); ++step) {
+    std::vector<int> needed = own(order_[step]);
+    std::sort(needed.begin(), needed.end(), [&](int a, int b) { return states_[a].order < states_[b].order; });
+    for (const int p : needed) uses_.push_back({p, static_cast<std::int64_t>(step)});
+  }
+}
+
+void ZeroCoordinator::fetch(int module, bool forward) {
+  if (trace_ == Trace::Record) order_.push_back(module);
+  if (!forward && std::find(in_backward_.begin(), in_backward_.end(), module) == in_backward_.end()) {
+    in_backward_.push_back(module);
+  }
+  gather(own(module));
+  for (const int p : own(module)) {
+    State& state = states_[p];
+    if (std::find(state.active.begin(), state.active.end(), module) == state.active.end()) {
+      state.active.push_back(module);
+    }
+    if (recomputes_ && forward && !in_backward_.empty() && !state.is_trained) {
+      recomputed_for_[static_cast<std::size_t>(in_backward_.back())].push_back(p);
+    }
+    if (state.fetch != kNoFetch) take(p);
+  }
+  if (trace_ == Trace::Complete) prefetch(module);
+  ++step_;
+}
+
+void ZeroCoordinator::prefetch(int module) {
+  std::size_t missing = 0;
+  for (const int p : own(module)) missing += states_[p].fetched_for < step_ ? 1 : 0;
+  std::vector<int> passed;
+  while (!queue_.empty() && passed.size() < missing) {
+    const Use use = queue_.front();
+    queue_.pop_front();
+    states_[use.parameter].fetched_for = use.step;
+    if (std::find(passed.begin(), passed.end(), use.parameter) == passed.end()) passed.push_back(use.parameter);
+  }
+  const std::int64_t most = std::min(plan_.zero.max_live_parameters - num_available_, plan_.zero.prefetch_bucket_size);
+  if (plan_.zero.prefetch_bucket_size == 0) return;
+  std::vector<int> ahead;
+  std::int64_t elements = 0;
+  while (!queue_.empty() && elements < most) {
+    const Use use = queue_.front();
+    queue_.pop_front();
+    State& state = states_[use.parameter];
+    state.fetched_for = std::max(state.fetched_for, use.step);
+    const bool is_new = std::find(ahead.begin(), ahead.end(), use.parameter) == ahead.end();
+    if (!is_new || state.status != Status::NotAvailable) continue;
+    ahead.push_back(use.parameter);
+    elements += state.elements;
+  }
+  gather(std::move(ahead));
+}
+
+void ZeroCoordinator::gather(std::vector<int> parameters) {
+  std::erase_if(parameters, [&](int p) { return states_[p].status != Status::NotAvailable; });
+  if (parameters.empty()) return;
+  std::sort(parameters.begin(), parameters.end(), [&](int a, int b) { return states_[a].order < states_[b].order; });
+  for (const int p : parameters) {
+    State& state = states_[p];
+    state.status = Status::InFlight;
+    state.fetch = static_cast<int>(fetches_.size());
+    num_available_ += state.elements;
+    in_flight_.push_back(p);
+  }
+  Fetch fetch{.parameters = parameters, .left = static_cast<int>(parameters.size())};
+  if (is_cut_) {
+    fetch.group = new_group(std::move(parameters));
+    out_->emit({.kind = InstructionKind::FetchParameters, .group = fetch.group});
+  }
+  fetches_.push_back(std::move(fetch));
+}
+
+int ZeroCoordinator::new_group(std::vector<int> parameters) {
+  out_->schedule.groups.push_back({.parameters = std::move(parameters)});
+  return static_cast<int>(out_->schedule.groups.size()) - 1;
+}
+
+// Whoever asks for one parameter of a gather waits for all of them.
+void ZeroCoordinator::take(int parameter) {
+  Fetch& fetch = fetches_[static_cast<std::size_t>(std::exchange(states_[parameter].fetch, kNoFetch))];
+  std::erase(in_flight_, parameter);
+  if (!std::exchange(fetch.is_waited_for, true)) {
+    for (const int p : fetch.parameters) states_[p].status = Status::Available;
+    if (is_cut_) out_->emit({.kind = InstructionKind::WaitForParameters, .group = fetch.group});
+  }
+  if (--fetch.left > 0 || !is_cut_) return;
+  ParameterGroup& group = out_->schedule.groups[static_cast<std::size_t>(fetch.group)];
+  group.last = parameter;
+  if (group.parameters.size() > 1) out_->emit({.kind = InstructionKind::DropFetched, .group = fetch.group});
+}
+
+void ZeroCoordinator::release(int module, bool forward) {
+  std::vector<int> may_go = trace_ == Trace::Complete ? releasable(module) : own(module);
+  std::vector<int> parameters = own(module);
+  if (!forward) {
+    for (const int p : recomputed_for_[static_cast<std::size_t>(module)]) {
+      if (!states_[p].persists) may_go.push_back(p);
+      parameters.push_back(p);
+    }
+    recomputed_for_[static_cast<std::size_t>(module)].clear();
+    std::erase(in_backward_, module);
+  }
+  std::vector<int> released;
+  for (const int p : parameters) {
+    std::erase(states_[p].active, module);
+    if (std::find(may_go.begin(), may_go.end(), p) != may_go.end()) release_one(p, released);
+  }
+  emit_release(std::move(released));
+}
+
+const std::vector<int>& ZeroCoordinator::releasable(int module) {
+  const auto [place, is_new] = releasable_.try_emplace({module, step_});
+  if (is_new) place->second = find_releasable(module);
+  return place->second;
+}
+
+std::vector<int> ZeroCoordinator::find_releasable(int module) const {
+  std::vector<int> may_go;
+  for (const int p : own(module)) {
+    if (!states_[p].persists && states_[p].fetched_for <= step_) may_go.push_back(p);
+  }
+  std::int64_t passed = 0;
+  for (auto step = static_cast<std::size_t>(step_); step < order_.size() && !may_go.empty(); ++step) {
+    if (passed >= plan_.zero.max_reuse_distance) break;
+    for (const int p : own(order_[step])) {
+      std::erase(may_go, p);
+      passed += states_[p].elements;
+    }
+  }
+  return may_go;
+}
+
+void ZeroCoordinator::release_one(int parameter, std::vector<int>& released) {
+  State& state = states_[parameter];
+  if (state.status != Status::Available || !state.active.empty()) return;
+  state.status = Status::NotAvailable;
+  num_available_ -= state.elements;
+  released.push_back(parameter);
+}
+
+void ZeroCoordinator::emit_release(std::vector<int> released) {
+  if (released.empty() || !is_cut_) return;
+  const int group = new_group(std::move(released));
+  out_->emit({.kind = InstructionKind::ReleaseParameters, .group = group});
+}
+
+void ZeroCoordinator::release_left() {
+  std::vector<int> released;
+  while (!in_backward_.empty()) {
+    const int module = in_backward_.back();
+    in_backward_.pop_back();
+    std::vector<int> parameters = own(module);
+    std::vector<int>& recomputed = recomputed_for_[static_cast<std::size_t>(module)];
+    parameters.insert(parameters.end(), recomputed.begin(), recomputed.end());
+    recomputed.clear();
+    for (const int p : parameters) {
+      std::erase(states_[p].active, module);
+      if (!states_[p].persists) release_one(p, released);
+    }
+  }
+  emit_release(std::move(released));
+}
+
+void ZeroCoordinator::release_all() {
+  std::vector<int> released;
+  for (std::size_t p = 0; p < states_.size(); ++p) {
+    State& state = states_[p];
+    if (state.fetch != kNoFetch) take(static_cast<int>(p));
+    state.active.clear();
+    release_one(static_cast<int>(p), released);
+  }
+  emit_release(std::move(released));
+}
+
+void ZeroCoordinator::gather_persistent() {
+  std::vector<int> persistent;
+  for (std::size_t p = 0; p < states_.size(); ++p) {
+    if (!states_[p].persists) continue;
+    states_[p].status = Status::Available;
+    persistent.push_back(static_cast<int>(p));
+  }
+  fetches_.clear();
+  if (persistent.empty() || !is_cut_) return;
+  const int group = new_group(std::move(persistent));
+  out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = true, .group = group});
+}
+
+}  // namespace fsdp

@@ -1,0 +1,337 @@
+#pragma once
+
+// The part of the memory walk that knows DeepSpeed's ZeRO-3.
+//
+//   initialization each module makes its own parameters, in fp32 and then cast, and cuts them one by one. The engine
+//                  moves the parts of trained ones to the host, empties the allocator's cache, and brings them back as
+//                  one tensor; an fp32 copy per sub-group; the bucket and the gradients of all parts, which stay. Each
+//                  trained parameter is gathered once, for its hook
+//   Fetch          the output of the all-gather, of the padded size. Wait copies each parameter out of it; one alone
+//                  is the output
+//   Backward       a gradient is copied into the bucket and goes. One without a place has the bucket reduced first
+//   ReduceBucket   the parts of all ranks in one piece, with their padding; the sums go into the gradients' tensor
+//   ClipGradNorm   the parts of the gradients in fp64, one after the other
+//   OptimizerStep  a sub-group at a time: its gradients in one piece, the same in fp32, one temporary (foreach)
+//
+// Sources: deepspeed/runtime/zero/stage3.py (__init__, _setup_for_real_optimizer, initialize_optimizer_states,
+// create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, step),
+// partition_parameters.py (_post_init_method, _partition_param, _all_gather_dtype, AllGatherCoalescedHandle.wait),
+// runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), DeepSpeed 0.19.8.
+//
+// Not modeled: the scalars by which overflows are found, a kernel that saves a view of its weight and so keeps it, the
+// lists that ranks compare in the first two steps.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "simulator/memory/memory_walk.h"
+#include "simulator/memory/memory_walk_flat_optimizer.h"
+#include "simulator/memory/memory_walk_gradients.h"
+#include "simulator/memory/memory_walk_initialization.h"
+
+namespace fsdp::simulator {
+
+template <class Sink>
+class Zero3Walk {
+ public:
+  Zero3Walk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads) : in_(input), sink_(sink), grads_(grads) {
+    if (!is_zero3()) return;
+    bucket_of_.assign(in_.index->model->parameters.size(), -1);
+    for (std::size_t b = 0; b < in_.layout->buckets.size(); ++b) {
+      for (const int p : in_.layout->buckets[b].parameters) bucket_of_[p] = static_cast<int>(b);
+    }
+    grads_.on_complete([this](int p) { put(p); });
+  }
+  Zero3Walk(const Zero3Walk&) = delete;
+  Zero3Walk& operator=(const Zero3Walk&) = delete;
+
+  bool is_zero3() const { return !in_.layout->hooked.empty(); }
+
+  void initialize() {
+    is_made_.assign(in_.index->model->parameters.size(), false);
+    make_module(0);
+    for (std::size_t b = 0; b < in_.index->model->buffers.size(); ++b) {
+      make_model_buffer(in_, sink_, static_cast<int>(b));
+    }
+    start_engine();
+  }
+
+  void make_states_once() {
+    if (std::exchange(has_states_, true)) return;
+    for (std::size_t g = 0; g < num_groups(); ++g) make_states(g);
+  }
+
+  /// The first step, whose schedule may be another one, is over.
+  void pass_first_step() { is_first_step_ = false; }
+
+  // ---- parameters --------------------------------------------------------------------------------------------------
+
+  void fetch(const Instruction& step) {
+    const ParameterGroup& group = group_of(step);
+    if (group.parameters.size() == 1) {
+      const int p = group.parameters.front();
+      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
+    } else {
+      std::int64_t bytes = 0;
+      for (const int p : group.parameters) bytes += padded_bytes(p);
+      alloc(ParameterTensor::Fetched, group.last, bytes, MemoryCategory::AllGather, gather_stream());
+    }
+    sink_.collective();
+  }
+
+  void wait(const Instruction& step) {
+    const ParameterGroup& group = group_of(step);
+    if (group.parameters.size() == 1) return;
+    for (const int p : group.parameters) {
+      alloc(ParameterTensor::Unsharded, p, elements_of(p) * size_of_parameter(p), MemoryCategory::UnshardedParam,
+            gather_stream());
+    }
+  }
+
+  void drop_fetched(const Instruction& step) { drop(ParameterTensor::Fetched, group_of(step).last); }
+
+  void release(const Instruction& step) {
+    for (const int p : group_of(step).parameters) drop(ParameterTensor::Unsharded, p);
+  }
+
+  void gather_persistent(const Instruction& step) {
+    for (const int p : group_of(step).parameters) {
+      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, MemoryStream::Compute);
+    }
+    for (std::size_t i = 0; i < group_of(step).parameters.size(); ++i) sink_.collective();
+  }
+
+  // ---- backward ----------------------------------------------------------------------------------------------------
+
+  /// The loss is divided by the number of micro-batches, and scaled by 1. Called before each part of a backward.
+  void begin_backward() {
+    if (std::exchange(is_in_backward_, true)) return;
+    alloc(SingleTensor::ZeroLossPart, 4, MemoryCategory::Temp);
+    alloc(SingleTensor::ZeroScaledLoss, 4, MemoryCategory::Temp);
+  }
+
+  /// A bucket that no gradient had to make room for: the backward is over.
+  bool is_left(const Instruction& step) const { return step.bucket >= next_bucket_; }
+  void reduce(const Instruction& step) {
+    if (is_left(step)) reduce_bucket();
+  }
+
+  void finish_backward() {
+    next_bucket_ = 0;
+    if (!std::exchange(is_in_backward_, false)) return;
+    drop(SingleTensor::ZeroScaledLoss);
+    drop(SingleTensor::ZeroLossPart);
+  }
+
+  // ---- optimizer ---------------------------------------------------------------------------------------------------
+
+  void clip() {
+    for (std::size_t g = 0; g < num_groups(); ++g) {
+      std::int64_t norms = 0;
+      for (std::size_t i = buffer().group_begins[g]; i < buffer().group_begins[g + 1]; ++i) {
+        alloc(SingleTensor::ZeroNormInput, kNormSize * part_of(i), MemoryCategory::Temp);
+        alloc(ParameterTensor::OptimizerTemp, buffer().parameters[i], kNormSize, MemoryCategory::Temp);
+        drop(SingleTensor::ZeroNormInput);
+        norms += kNormSize;
+      }
+      alloc(SingleTensor::ClipNorms, norms, MemoryCategory::Temp);
+      drop(SingleTensor::ClipNorms);
+      sink_.collective();
+      for (std::size_t i = buffer().group_begins[g]; i < buffer().group_begins[g + 1]; ++i) {
+        drop(ParameterTensor::OptimizerTemp, buffer().parameters[i]);
+      }
+    }
+    alloc(SingleTensor::ClipScalar, kNormSize, MemoryCategory::Temp);
+    alloc(SingleTensor::ClipScalar2, kNormSize, MemoryCategory::Temp);
+    alloc(new_norm(), kNormSize, MemoryCategory::Temp);
+  }
+
+  void step() {
+    for (std::size_t g = 0; g < num_groups(); ++g) {
+      const std::int64_t elements = group_elements(g);
+      const SingleTensor flat = casts() ? SingleTensor::ZeroGrad : SingleTensor::ZeroGrad32;
+      // One gradient is taken as it is.
+      const bool is_copied = buffer().group_begins[g + 1] - buffer().group_begins[g] > 1;
+      if (is_copied) alloc(flat, elements * element_size(), MemoryCategory::ShardedGrad);
+      if (casts()) alloc(SingleTensor::ZeroGrad32, 4 * elements, MemoryCategory::ShardedGrad);
+      if (casts() && is_copied) drop(flat);
+      if (!has_states_) make_states(g);
+      make_flat_optimizer_temporaries(in_, sink_, 4 * elements);
+      if (casts() || is_copied) drop(SingleTensor::ZeroGrad32);
+    }
+    has_states_ = true;
+    drop(SingleTensor::ClipScalar2);
+    drop(SingleTensor::ClipScalar);
+    // The engine has kept the norm of the step before.
+    is_other_norm_ = !is_other_norm_;
+    if (std::exchange(has_norm_, true)) drop(new_norm());
+  }
+
+ private:
+  static constexpr std::int64_t kNormSize = 8;  // Norms are taken in fp64 (get_norm_dtype).
+
+  const ZeroBuffer& buffer() const { return in_.layout->zero; }
+  std::size_t num_groups() const { return buffer().group_begins.size() - 1; }
+  std::int64_t group_elements(std::size_t g) const {
+    return buffer().begins[buffer().group_begins[g + 1]] - buffer().begins[buffer().group_begins[g]];
+  }
+  std::int64_t part_of(std::size_t place) const { return buffer().begins[place + 1] - buffer().begins[place]; }
+  std::int64_t element_size() const { return size_of(buffer().dtype).count(); }
+  bool casts() const { return buffer().dtype != Dtype::Float32; }
+  bool overlaps() const { return in_.plan->zero.overlap_comm; }
+  MemoryStream gather_stream() const { return overlaps() ? MemoryStream::AllGatherCopyIn : MemoryStream::Compute; }
+  MemoryStream reduction_stream() const { return overlaps() ? MemoryStream::ReduceScatter : MemoryStream::Compute; }
+  SingleTensor new_norm() const { return is_other_norm_ ? SingleTensor::ZeroNorm : SingleTensor::ZeroNewNorm; }
+  const ParameterGroup& group_of(const Instruction& step) const {
+    const Schedule* schedule = is_first_step_ && in_.first_schedule != nullptr ? in_.first_schedule : in_.schedule;
+    return schedule->groups[static_cast<std::size_t>(step.group)];
+  }
+  std::int64_t elements_of(int p) const { return num_elements(in_.index->model->parameters[p].shape); }
+  std::int64_t part_elements(int p) const { return (elements_of(p) + buffer().ranks - 1) / buffer().ranks; }
+  std::int64_t padded_bytes(int p) const { return part_elements(p) * buffer().ranks * size_of_parameter(p); }
+  std::int64_t size_of_parameter(int p) const { return size_of(in_.layout->parameter_dtype[p]).count(); }
+
+  void alloc(SingleTensor what, std::int64_t bytes, MemoryCategory category,
+             MemoryStream stream = MemoryStream::Compute) {
+    sink_.alloc(in_.ids->of(what), bytes, stream, category);
+  }
+  void alloc(ParameterTensor what, int p, std::int64_t bytes, MemoryCategory category,
+             MemoryStream stream = MemoryStream::Compute) {
+    sink_.alloc(in_.ids->of(what, p), bytes, stream, category);
+  }
+  void drop(SingleTensor what) { sink_.free(in_.ids->of(what)); }
+  void drop(ParameterTensor what, int p) { sink_.free(in_.ids->of(what, p)); }
+
+  // ---- initialization ----------------------------------------------------------------------------------------------
+
+  // What lies below a module, then its own parameters: all of them made, and then cut one by one.
+  void make_module(int module) {
+    const Module& of = in_.index->model->modules[module];
+    for (const int child : of.children) make_module(child);
+    std::vector<int> made;
+    for (const int p : of.parameters) {
+      if (is_made_[p]) continue;
+      is_made_[p] = true;
+      made.push_back(p);
+      if (size_of_parameter(p) != 4) {
+        alloc(ParameterTensor::Float, p, 4 * elements_of(p), MemoryCategory::Temp);
+        make_original_parameter(in_, sink_, p);
+        drop(ParameterTensor::Float, p);
+      } else {
+        make_original_parameter(in_, sink_, p);
+      }
+    }
+    for (const int p : made) {
+      alloc(ParameterTensor::Sharded, p, part_elements(p) * size_of_parameter(p), MemoryCategory::ShardedParam);
+      drop(ParameterTensor::Full, p);
+    }
+  }
+
+  void start_engine() {
+    alloc(SingleTensor::ZeroOverflow, 1, MemoryCategory::Temp);
+    alloc(SingleTensor::ZeroBarrier, 1, MemoryCategory::Temp);
+    alloc(SingleTensor::ZeroBarrierSum, 4, MemoryCategory::Temp);
+    drop(SingleTensor::ZeroBarrierSum);
+    for (const int p : buffer().parameters) drop(ParameterTensor::Sharded, p);
+    sink_.empty_cache();
+    const std::int64_t elements = buffer().part_elements();
+    alloc(SingleTensor::ZeroFlat, elements * element_size(), MemoryCategory::ShardedParam);
+    std::int64_t largest = 0;
+    for (std::size_t g = 0; g < num_groups(); ++g) {
+      if (casts()) alloc(SingleTensor::ZeroGrad32, 4 * group_elements(g), MemoryCategory::Temp);
+      alloc(ParameterTensor::GroupMaster, first_of(g), 4 * group_elements(g), MemoryCategory::ShardedParam);
+      if (casts()) drop(SingleTensor::ZeroGrad32);
+      largest = std::max(largest, group_elements(g));
+    }
+    alloc(SingleTensor::ZeroGrad32, 4 * largest, MemoryCategory::Temp);
+    drop(SingleTensor::ZeroGrad32);
+    alloc(SingleTensor::ZeroBucket, in_.plan->zero.reduce_bucket_size * element_size(), MemoryCategory::ReduceScatter);
+    alloc(SingleTensor::ZeroPart, elements * element_size(), MemoryCategory::ShardedGrad);
+    for (const int p : buffer().parameters) {
+      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam);
+      drop(ParameterTensor::Unsharded, p);
+    }
+  }
+
+  int first_of(std::size_t g) const { return buffer().parameters[buffer().group_begins[g]]; }
+
+  void make_states(std::size_t g) {
+    const Optimizer& optimizer = in_.plan->optimizer;
+    const bool adam = optimizer.kind != OptimizerKind::Sgd;
+    if (!adam && optimizer.momentum == 0) return;
+    if (adam && optimizer.implementation == OptimizerImplementation::Fused) {
+      alloc(ParameterTensor::StepCount, first_of(g), 4, MemoryCategory::OptState);
+    }
+    alloc(ParameterTensor::FirstMoment, first_of(g), 4 * group_elements(g), MemoryCategory::OptState);
+    if (adam) alloc(ParameterTensor::SecondMoment, first_of(g), 4 * group_elements(g), MemoryCategory::OptState);
+  }
+
+  // ---- gradients ---------------------------------------------------------------------------------------------------
+
+  bool is_larger_than_bucket(int p) const { return elements_of(p) > in_.plan->zero.reduce_bucket_size; }
+
+  // The hook of a gradient that is complete. An op hands several out in an order of its own: one that belongs into a
+  // later bucket waits for the others.
+  void put(int p) {
+    waiting_.push_back(p);
+    const auto may_go = [&](int other) { return bucket_of_[other] == next_bucket_ || missing_of(next_bucket_) == 0; };
+    for (auto next = waiting_.begin(); next != waiting_.end();) {
+      next = std::find_if(waiting_.begin(), waiting_.end(), may_go);
+      if (next == waiting_.end()) return;
+      const int ready = *next;
+      waiting_.erase(next);
+      if (bucket_of_[ready] > next_bucket_) reduce_bucket();
+      ++num_there_;
+      if (!is_larger_than_bucket(ready)) grads_.drop(ready);
+      next = waiting_.begin();
+    }
+  }
+
+  // How many gradients of the bucket that is being filled are not there yet.
+  std::size_t missing_of(int bucket) const {
+    return in_.layout->buckets[static_cast<std::size_t>(bucket)].parameters.size() - num_there_;
+  }
+
+  void reduce_bucket() {
+    const GradientBucket& bucket = in_.layout->buckets[static_cast<std::size_t>(next_bucket_++)];
+    num_there_ = 0;
+    std::int64_t bytes = 0;
+    bool pads = false;
+    for (const int p : bucket.parameters) {
+      const std::int64_t padding = part_elements(p) * buffer().ranks - elements_of(p);
+      bytes += part_elements(p) * buffer().ranks * element_size();
+      pads = pads || padding > 0;
+      if (padding == 0) continue;
+      alloc(ParameterTensor::GradPadding, p, padding * element_size(), MemoryCategory::ReduceScatter,
+            reduction_stream());
+    }
+    const bool is_copied = bucket.parameters.size() > 1 || pads;
+    if (is_copied) alloc(SingleTensor::ZeroReduced, bytes, MemoryCategory::ReduceScatter, reduction_stream());
+    sink_.collective();
+    for (const int p : bucket.parameters) {
+      if (part_elements(p) * buffer().ranks > elements_of(p)) drop(ParameterTensor::GradPadding, p);
+    }
+    for (const int p : bucket.parameters) {
+      if (is_larger_than_bucket(p)) grads_.drop(p);
+    }
+    if (is_copied) drop(SingleTensor::ZeroReduced);
+  }
+
+  const WalkInput& in_;
+  Sink& sink_;
+  GradientWalk<Sink>& grads_;
+  std::vector<bool> is_made_;   // [num parameters]
+  std::vector<int> bucket_of_;  // [num parameters] -1: no gradient comes.
+  std::vector<int> waiting_;    // Gradients on their way into the bucket,
+  std::size_t num_there_ = 0;   // and how many are in it.
+  int next_bucket_ = 0;
+  bool is_first_step_ = true;
+  bool is_in_backward_ = false;
+  bool has_states_ = false;
+  bool has_norm_ = false;
+  bool is_other_norm_ = false;
+};
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,61 @@
+"""Plans that plan_runner_test.py trains with DeepSpeed's ZeRO-3. What is gathered when follows from the thresholds: a parameter
+of at most `param_persistence_threshold` elements stays whole, and one stays gathered that is needed again within
+`max_reuse_distance` elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plan_cases import Case, checkpointed
+from plan_cases_zero import BF16, CLIP, FP32, PLAIN_SGD, SMALL, TWICE, VIT, zero_case
+
+# Every parameter is gathered just before its module runs, and freed after it.
+NOTHING_STAYS = {"param_persistence_threshold": 0, "max_reuse_distance": 0, "prefetch_bucket_size": 0}
+SHARDED = {"initialization": "meta"}  # deepspeed.zero.Init
+
+
+def _zero3(name: str, model: str, ranks: int, plan: dict[str, Any], dimensions: dict[str, float],
+           zero: dict[str, Any] | None = None, **others: Any) -> Case:
+    return zero_case(3, name, model, ranks, {**SHARDED, **plan}, dimensions, zero, **others)
+
+
+ZERO3_CASES = [
+    _zero3("gpt2", "gpt2", 4, {**BF16, **CLIP}, SMALL),
+    _zero3("nothing_stays", "gpt2", 4, {**BF16, **CLIP}, SMALL, NOTHING_STAYS),
+    _zero3("accumulate", "gpt2", 3, {**BF16, **TWICE}, SMALL, {"max_reuse_distance": 0}, rank=2),
+    _zero3("fused", "bert_large", 2, {**FP32, "optimizer": {"implementation": "fused"}},
+           {"batch": 2, "seq": 128}, {"max_reuse_distance": 0, "param_persistence_threshold": 0}),
+    _zero3("odd", "gpt2", 7, BF16, SMALL, {"max_reuse_distance": 0, "param_persistence_threshold": 1000}, rank=6),
+    _zero3("alone", "gpt2", 1, BF16, SMALL),
+    _zero3("prefetch", "llama3_2_1b", 4, {**BF16, "accumulation": 3}, SMALL,
+           {"max_reuse_distance": 0, "prefetch_bucket_size": 20_000_000}),
+    _zero3("few_live", "llama3_2_1b", 4, BF16, SMALL,
+           {"max_live_parameters": 100_000_000, "max_reuse_distance": 50_000_000, "prefetch_bucket_size": 30_000_000}),
+    _zero3("small_buckets_tied", "qwen3_0_6b", 8, {**BF16, **TWICE}, SMALL,
+           {"reduce_bucket_size": 3_000_000, "max_reuse_distance": 0}, rank=5),
+    _zero3("no_overlap", "qwen3_0_6b", 4, BF16, SMALL, {"overlap_comm": False, **NOTHING_STAYS}),
+    _zero3("sub_groups", "qwen3_0_6b", 4, BF16, SMALL, {"sub_group_size": 50_000_000, "max_reuse_distance": 0}),
+    _zero3("frozen", "qwen3_0_6b", 4, {**BF16, **CLIP}, SMALL, {"max_reuse_distance": 0},
+           frozen=["model.embed_tokens.*", "model.layers.0.*"]),
+    _zero3("checkpoint", "llama3_2_1b", 4,
+           {**BF16, "activation_checkpointing": checkpointed("full"), "runtime": {"flavor": "torchtitan"}},
+           {"batch": 1, "seq": 1024}, NOTHING_STAYS),
+    _zero3("t5", "t5_3b", 4, BF16, {"batch": 1}, {"max_reuse_distance": 0}, layers=2),
+    _zero3("experts", "mixtral_8x7b", 2, BF16, {"batch": 1, "seq": 256}, {"max_reuse_distance": 0}, layers=1),
+    # A module that runs several times in one forward.
+    _zero3("qwen3_tts", "qwen3_tts", 4, {**BF16, **CLIP}, {"batch": 1}, {"max_reuse_distance": 0}, layers=None),
+    _zero3("resnet", "resnet18", 2, {**FP32, "optimizer": {"kind": "sgd", "momentum": 0.9}}, {"batch": 4}, NOTHING_STAYS,
+           layers=None),
+    *[_zero3(f"peak_{name}", "vit_b_16", ranks, {**precision, **PLAIN_SGD, **more}, VIT,
+             {**NOTHING_STAYS, "reduce_bucket_size": 4_000_000, **zero}, rank=ranks - 1, layers=4)
+      for name, ranks, precision, more, zero in [
+          ("bf16", 4, BF16, {}, {}),
+          ("fp32", 4, FP32, {}, {}),
+          ("odd", 7, BF16, {}, {}),
+          ("accumulate", 4, BF16, TWICE, {}),
+          ("no_overlap", 4, BF16, TWICE, {"overlap_comm": False}),
+          ("reused", 4, BF16, {}, {"max_reuse_distance": 1_000_000_000}),
+          ("prefetch", 4, BF16, {}, {"prefetch_bucket_size": 5_000_000}),
+          ("persistent", 4, BF16, {}, {"param_persistence_threshold": 100_000}),
+      ]],
+]
