@@ -43,7 +43,8 @@ constexpr std::int64_t kCap = 25 * kMebi;  // bucket_cap_mb
 std::vector<int> order_inside(const Block& block, int op, bool zero3_linear) {
   std::vector<int> order = block.ops[op].parameters;
   const bool is_one_node = zero3_linear && !block.ops[op].attributes.transposed_weight;
-  if (block.ops[op].kind == OpKind::Linear && !is_one_node) std::reverse(order.begin(), order.end());
+  const bool turns = block.ops[op].kind == OpKind::Experts || (block.ops[op].kind == OpKind::Linear && !is_one_node);
+  if (turns) std::reverse(order.begin(), order.end());
   if (block.ops[op].kind != OpKind::Recorded || !block.recorded || block.recorded->tapes.empty()) return order;
   order.clear();
   for (const RecordedEvent& event : block.recorded->tapes.front().backward[op]) {

@@ -19,7 +19,7 @@
 // independent_gradient_partition_epilogue), torch/utils/checkpoint.py (_StopRecomputationError), DeepSpeed 0.19.8.
 //
 // Not modeled: a module that is called again before its first backward (its hooks count inputs of the last call only);
-// parameters that another module's forward reads (external parameters) are taken as that module's own.
+// external parameters, which another module's forward reads, are gathered when that begins, and not when it reads them.
 
 #include <algorithm>
 #include <tuple>

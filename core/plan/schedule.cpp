@@ -51,7 +51,7 @@ class Validator {
     where_ = "end";
     finish_micro_batch();
     for (const Instruction& step : steps) {
-      const bool persists = step.kind == InstructionKind::GatherParameters && step.group >= 0;
+      const bool persists = step.kind == InstructionKind::GatherParameters && step.group >= 0 && step.phase == StepPhase::Optimizer;
       if (persists) move_group(step, UnitState::Unsharded, UnitState::Sharded, "not whole at the end");
     }
     for (std::size_t p = 0; p < parameters_.size(); ++p) {

@@ -39,7 +39,7 @@ enum class InstructionKind : std::uint8_t {
   ClipGradNorm,     ///< Of ZeRO the norm alone where nothing is clipped.
   OptimizerStep,
   GatherParameters,  ///< ZeRO: all-gather the parts that the ranks have updated; of ZeRO-3 those of parameters that stay
-                     ///< whole, one by one.
+                     ///< whole, or that a forward reads unexpectedly, one by one.
   FetchParameters,    ///< ZeRO-3: start the all-gather of a group of parameters.
   WaitForParameters,  ///< Wait for it; of several parameters, copy each out of its output.
   DropFetched,        ///< Let that output go: each of its parameters has been asked for.

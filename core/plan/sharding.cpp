@@ -332,7 +332,9 @@ class LayoutMaker {
       const std::vector<ShardedParameter>& own = layout_.hooked[place[above]].parameters;
       if (std::any_of(own.begin(), own.end(), [&](const auto& p) { return p.parameter == parameter; })) return;
     }
-    if (runner >= 0) add_hooked(layout_.hooked[runner], parameter);
+    if (runner < 0) return;
+    add_hooked(layout_.hooked[runner], parameter);
+    layout_.hooked[runner].parameters.back().is_external = true;
   }
 
   void add_hooked(ShardedUnit& unit, int parameter) {

@@ -22,6 +22,7 @@ struct ShardedParameter {
   std::int64_t shard_elements = 0;  ///< Padded: ceil(rows / N) * row elements; the same on every rank.
   std::int64_t local_elements = 0;  ///< True elements on the rank in question; 0 on trailing ranks with nothing.
   bool receives_gradient = true;
+  bool is_external = false;      ///< Of `Layout::hooked`: it belongs to a module that does not run.
   std::int64_t flat_begin = -1;  ///< Of FSDP1: where it begins in the flat parameter, which is cut into shards of
   std::int64_t flat_shard = 0;   ///< so many elements.
 

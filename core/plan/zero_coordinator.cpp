@@ -31,7 +31,11 @@ ZeroCoordinator::ZeroCoordinator(const Layout& layout, const Plan& plan, std::si
     : plan_(plan), is_cut_(layout.zero.ranks > 1), states_(num_parameters), recomputed_for_(layout.hooked.size()) {
   for (const ShardedUnit& module : layout.hooked) {
     std::vector<int>& own = own_.emplace_back();
-    for (const ShardedParameter& p : module.parameters) own.push_back(p.parameter);
+    std::vector<int>& unknown = unknown_.emplace_back();
+    for (const ShardedParameter& p : module.parameters) {
+      own.push_back(p.parameter);
+      if (p.is_external) unknown.push_back(p.parameter);
+    }
   }
   const std::vector<int>& trained = layout.zero.parameters;
   for (std::size_t p = 0; p < states_.size(); ++p) {
@@ -77,6 +81,7 @@ void ZeroCoordinator::fetch(int module, bool forward) {
   if (!forward && std::find(in_backward_.begin(), in_backward_.end(), module) == in_backward_.end()) {
     in_backward_.push_back(module);
   }
+  gather_unknown(module);
   gather(own(module));
   for (const int p : own(module)) {
     State& state = states_[p];
@@ -141,6 +146,18 @@ void ZeroCoordinator::gather(std::vector<int> parameters) {
 int ZeroCoordinator::new_group(std::vector<int> parameters) {
   out_->schedule.groups.push_back({.parameters = std::move(parameters)});
   return static_cast<int>(out_->schedule.groups.size()) - 1;
+}
+
+// Parameters that a forward reads of modules that do not run are not known to be its own before it first reads them: then
+// each is gathered by itself, and from there on with the others.
+void ZeroCoordinator::gather_unknown(int module) {
+  std::vector<int> unknown = std::exchange(unknown_[static_cast<std::size_t>(module)], {});
+  std::erase_if(unknown, [&](int p) { return states_[p].status != Status::NotAvailable; });
+  if (unknown.empty()) return;
+  for (const int p : unknown) states_[p].status = Status::Available;
+  if (!is_cut_) return;
+  const int group = new_group(std::move(unknown));
+  out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = true, .group = group});
 }
 
 // Whoever asks for one parameter of a gather waits for all of them.

@@ -64,6 +64,7 @@ class ZeroCoordinator {
 
   const std::vector<int>& own(int module) const { return own_[static_cast<std::size_t>(module)]; }
   void gather(std::vector<int> parameters);
+  void gather_unknown(int module);
   void take(int parameter);
   void prefetch(int module);
   void release_one(int parameter, std::vector<int>& released);
@@ -77,6 +78,7 @@ class ZeroCoordinator {
   const bool is_cut_;  // Over more than one rank: else nothing moves.
   ScheduleWriter* out_ = nullptr;
   std::vector<std::vector<int>> own_;  // [modules] In `Model::parameters`.
+  std::vector<std::vector<int>> unknown_;  // [modules] Of them, external ones that no forward has read yet.
   std::vector<State> states_;          // [parameters]
   std::vector<Fetch> fetches_;         // Of this step.
   std::vector<int> in_flight_;         // Parameters with a fetch, in order.
