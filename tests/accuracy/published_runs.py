@@ -1,6 +1,13 @@
-"""Published runs of FSDP, as data (tests/golden/published_runs.csv), and what fsdp-plan predicts for each.
+"""Published runs, as data (tests/golden/published_runs.csv), and what fsdp-plan predicts for each.
 
-A run of FSDP1 is predicted as FSDP2 with the same units: both gather and reduce the same bytes around the same kernels.
+A row is predicted from what its source states. One rule fills in the rest, and looks at no published figure:
+
+* The model code is that of the source at the time of the run, read in its repository; CODES has what differs from the newest.
+* Arguments of FSDP1 and DDP are PyTorch's defaults, but use_orig_params=True, as all of these projects pass.
+* A unit is a block, the root is the last one; gradients are clipped at 1; AdamW is foreach where no implementation is named,
+  and for_loop for Composer's DecoupledAdamW, which is one (composer/optim/decoupled_weight_decay.py).
+* bf16 of FSDP1 and FSDP2 is their mixed precision. Autocast is not predicted; such rows stand apart.
+* Padding to the longest sample counts: a batch has the longest sequence that its source allows.
 """
 
 from __future__ import annotations
@@ -16,11 +23,34 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import command
 
 GOLDEN = command.ROOT / "tests" / "golden" / "published_runs.csv"
+GIB = 2**30
+
+# What the model code of a source does, as `runtime` of a plan says it.
+_TITAN = {"flavor": "torchtitan"}
+_WRITTEN_OUT = {"rms_norm": "written_out", "repeat_kv": True}  # Until torchtitan 3b39d7ab0 (2025-03) and ff0829c10 (2026-01).
+CODES: dict[str, dict[str, Any]] = {
+    "transformers": {"flavor": "transformers"},
+    # self.output(h).float(), and the loop names it until the next batch: until e29b6b4d4 (2024-06) and e10cb9494 (2024-10).
+    "torchtitan-2024-03": {**_TITAN, "implementations": {**_WRITTEN_OUT, "float_logits": True, "keep_logits": True}},
+    "torchtitan-2024-08": {**_TITAN, "implementations": {**_WRITTEN_OUT, "float_logits": True}},
+    "torchtitan-2024-12": {**_TITAN, "implementations": _WRITTEN_OUT},
+    "torchtitan-2025": {**_TITAN, "implementations": {"repeat_kv": True}},
+    "torchtitan": _TITAN,
+    # flash-attn's fused cross-entropy works on logits in bf16. It keeps two tensors less than PyTorch's, which is predicted.
+    "llm-foundry": {"flavor": "transformers", "implementations": {"upcast_logits": False, "use_cache": False}},
+    "litgpt": {"flavor": "transformers", "implementations": {"upcast_logits": False, "repeat_kv": True, "use_cache": False}},
+    "torchtune": {"flavor": "transformers",
+                  "implementations": {"rotary": "complex", "float_logits": True, "repeat_kv": True, "use_cache": False}},
+    # Its weights are cast by autocast, of which the planner knows nothing: FSDP's mixed precision in its place.
+    "autocast": {"flavor": "transformers"},
+    "prime-rl": {"flavor": "transformers", "implementations": {"float_logits": True, "use_cache": False}},
+}  # fmt: skip
+TIED = ("FineWeb-ablation-1.7B", "Qwen3-0.6B", "Qwen3-4B", "Llama-3.2-3B")
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One line of the golden file. Sizes of the model, the plan, the machine, and the tokens a second of one GPU."""
+    """One line of the golden file. Sizes of the model, the plan, the machine, and what was published: 0 where it was not."""
 
     source: str
     model: str
@@ -31,9 +61,12 @@ class Run:
     intermediate: int
     vocabulary: int
     gpu: str
+    memory: str  # Of a GPU, where it is not that of the library.
     gpus_per_node: int
     nodes: int
-    fsdp: int
+    code: str
+    runtime: str  # fsdp2, fsdp1 or ddp, which on one GPU is none.
+    compiled: str  # yes: by torch.compile, which is predicted as if it were not.
     replicate: int
     parameter_dtype: str
     reduce_dtype: str
@@ -43,6 +76,9 @@ class Run:
     accumulation: int
     seq: int
     tokens_per_second_per_gpu: float
+    reserved_gib: float
+    allocated_gib: float
+    outcome: str  # ran, or out of memory.
 
     @property
     def project(self) -> str:
@@ -50,9 +86,34 @@ class Run:
         return self.source.split()[0]
 
     @property
+    def table(self) -> str:
+        """"torchtitan", or of llm-foundry, which has three tables of other cards and times, "llm-foundry, H100 SXM"."""
+        name = self.project.split("/")[1]
+        return f"{name}, {self.gpu}" if name == "llm-foundry" else name
+
+    @property
+    def gpus(self) -> int:
+        return self.gpus_per_node * self.nodes
+
+    @property
+    def is_timed(self) -> bool:
+        return self.tokens_per_second_per_gpu > 0
+
+    @property
+    def is_eager(self) -> bool:
+        return self.compiled == "no"
+
+    @property
     def group(self) -> str:
         nodes = "one node" if self.nodes == 1 else "several nodes"
-        return f"{self.gpu}, {self.project.split('/')[1]}, FSDP{self.fsdp}, {nodes}"
+        return f"{self.gpu}, {self.project.split('/')[1]}, {self.runtime.upper()}, {nodes}"
+
+    @property
+    def name(self) -> str:
+        """"MPT-7b, 8 x H100 SXM, FSDP1, full, 2 x 8 x 2048": accumulation, batch, sequence."""
+        runtime = "one GPU" if self.gpus == 1 else self.runtime.upper() if self.replicate == 1 else f"HSDP {self.replicate}"
+        tokens = f"{self.accumulation} x {self.micro_batch} x {self.seq}"
+        return f"{self.model}, {self.gpus} x {self.gpu}, {runtime}, checkpointing {self.checkpointing}, {tokens}"
 
     def spec(self) -> dict[str, Any]:
         return _mpt(self) if self.model.startswith("MPT") else _llama(self)
@@ -60,30 +121,43 @@ class Run:
     def plan(self, spec: str) -> dict[str, Any]:
         blocks = "transformer.blocks" if self.model.startswith("MPT") else "model.layers"
         row = f"{blocks}.{{0..{self.layers - 1}}}"
-        reshard: Any = True if self.fsdp == 1 else "default"
+        reshard: Any = True if self.runtime == "fsdp1" else "default"
         checkpointed = [] if self.checkpointing == "none" else [{"module": row, "mode": self.checkpointing}]
-        return {
+        plan: dict[str, Any] = {
             "format_version": "1.0",
             "model": {"name": self.model, "file": spec, "dimensions": {"batch": self.micro_batch, "seq": self.seq}},
-            "mesh": {"replicate": self.replicate, "shard": self.gpus_per_node * self.nodes // self.replicate},
+            "mesh": {"replicate": self.replicate, "shard": self.gpus // self.replicate},
             "units": [{"modules": [row], "modules_per_unit": 1, "reshard_after_forward": reshard}, {"modules": [""]}],
             "parameter_dtype": self.parameter_dtype,
             "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": self.reduce_dtype},
             "activation_checkpointing": {"modules": checkpointed},
             "accumulation": self.accumulation,
             "optimizer": {"implementation": self.optimizer, "weight_decay": 0.1, "clip_grad_norm": 1.0},
-            "runtime": {"flavor": "torchtitan" if self.project == "pytorch/torchtitan" else "transformers"},
+            "runtime": {**CODES[self.code], "name": f"pytorch-{self.runtime}"},
         }
+        if self.runtime == "fsdp1":
+            plan["fsdp1"] = {"use_orig_params": True}
+        if self.runtime == "ddp":
+            plan |= {"mesh": {"replicate": self.gpus, "shard": 1}, "units": [{"modules": [""]}],
+                     "sync_every_micro_batch": False, "ddp": {"gradient_as_bucket_view": False}}  # fmt: skip
+            del plan["mixed_precision"]
+        return plan
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Seconds of one step, with the printed band."""
+    """Seconds of one step, with the printed band; bytes; and whether it fits."""
 
     run: Run
     step: float
     low: float
     high: float
+    reserved: int
+    allocated: int
+    device: int
+    budget: int
+    fits: bool
+    flushes: int  # How often PyTorch would empty its cache in a step; -1: that does not help.
 
     @property
     def published_step(self) -> float:
@@ -98,11 +172,29 @@ class Prediction:
     def is_inside(self) -> bool:
         return self.low <= self.published_step <= self.high
 
+    @property
+    def reserved_error(self) -> float:
+        return self.reserved / GIB / self.run.reserved_gib - 1
+
+    @property
+    def allocated_error(self) -> float:
+        return self.allocated / GIB / self.run.allocated_gib - 1
+
+    @property
+    def answer(self) -> str:
+        """The verdict, and what is behind one that says no."""
+        if self.fits:
+            return "fits"
+        if self.flushes < 0:
+            return "out of memory"
+        return "within the margin" if self.flushes == 0 else "runs, emptying its cache"
+
 
 def runs(path: pathlib.Path = GOLDEN) -> list[Run]:
     types = {field.name: {"int": int, "float": float}.get(str(field.type), str) for field in dataclasses.fields(Run)}
     with path.open(encoding="utf-8", newline="") as lines:
-        return [Run(**{name: types[name](text) for name, text in row.items()}) for row in csv.DictReader(lines)]
+        return [Run(**{name: types[name](text or ("0" if types[name] is not str else "")) for name, text in row.items()})
+                for row in csv.DictReader(lines)]  # fmt: skip
 
 
 def predict(program: pathlib.Path, run: Run, folder: pathlib.Path, machine: list[str] | None = None) -> Prediction:
@@ -111,8 +203,12 @@ def predict(program: pathlib.Path, run: Run, folder: pathlib.Path, machine: list
     spec.write_text(json.dumps(run.spec()), encoding="utf-8")
     plan.write_text(json.dumps(run.plan(str(spec))), encoding="utf-8")
     words = machine or ["--gpu", run.gpu, "--gpus", str(run.gpus_per_node), "--nodes", str(run.nodes)]
-    time = command.answer(program, "simulate", plan, *words, "--json")["time"]
-    return Prediction(run, time["step"], time["uncertainty"]["low"], time["uncertainty"]["high"])
+    words = [*words, "--mem", run.memory] if run.memory else words
+    report = command.answer(program, "simulate", plan, *words, "--json")
+    time, memory = report["time"], report["memory"]
+    return Prediction(run, time["step"], time["uncertainty"]["low"], time["uncertainty"]["high"], memory["reserved_peak_bytes"],
+                      memory["allocated_peak_bytes"], memory["device_peak_bytes"], memory["budget_bytes"],
+                      report["verdict"] == "fits", memory["cache_flushes"])  # fmt: skip
 
 
 def _spec(run: Run, modules: list[dict[str, Any]], tied: dict[str, str]) -> dict[str, Any]:
@@ -143,17 +239,21 @@ def _mpt(run: Run) -> dict[str, Any]:
         {"name": f"transformer.blocks.{{0..{run.layers - 1}}}", "class": "MPTBlock", "ops": layer},
         {"name": "transformer.norm_f", "block": "layer_norm"},
         {"name": "lm_head", "block": "lm_head", "vocab_size": run.vocabulary},
-        {"name": "", "block": "cross_entropy", "shift": True},
+        {"name": "", "block": "cross_entropy"},
     ], {"lm_head.weight": "transformer.wte.weight"})  # fmt: skip
 
 
 def _llama(run: Run) -> dict[str, Any]:
+    head = 128 if run.model.startswith("Qwen3") else run.hidden // run.heads
+    layer = {"num_attention_heads": run.heads, "num_key_value_heads": run.kv_heads, "intermediate_size": run.intermediate}
+    layer |= {"head_dim": head, "qk_norm": True} if run.model.startswith("Qwen3") else {}
+    # Others get labels that are shifted.
+    shift = {"shift": True} if run.code in ("transformers", "litgpt") else {}
     return _spec(run, [
         {"name": "model.embed_tokens", "block": "token_embedding", "vocab_size": run.vocabulary, "hidden_size": run.hidden},
-        {"name": "model.rotary_emb", "block": "rotary_table", "head_dim": run.hidden // run.heads},
-        {"name": f"model.layers.{{0..{run.layers - 1}}}", "block": "decoder_layer", "num_attention_heads": run.heads,
-         "num_key_value_heads": run.kv_heads, "intermediate_size": run.intermediate},
+        {"name": "model.rotary_emb", "block": "rotary_table", "head_dim": head},
+        {"name": f"model.layers.{{0..{run.layers - 1}}}", "block": "decoder_layer", **layer},
         {"name": "model.norm", "block": "rms_norm"},
         {"name": "lm_head", "block": "lm_head", "vocab_size": run.vocabulary},
-        {"name": "", "block": "cross_entropy", "shift": True},
-    ], {"lm_head.weight": "model.embed_tokens.weight"} if run.model == "FineWeb-ablation-1.7B" else {})  # fmt: skip
+        {"name": "", "block": "cross_entropy", **shift},
+    ], {"lm_head.weight": "model.embed_tokens.weight"} if run.model in TIED else {})  # fmt: skip

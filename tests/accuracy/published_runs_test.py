@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Predicted tokens a second beside published ones (published_runs.py).
+"""The scoreboard: predicted tokens a second, memory and verdicts beside published runs (published_runs.py).
 
-usage: published_runs_test.py FSDP_PLAN [--document FILE]
+usage: published_runs_test.py FSDP_PLAN [--document FILE | --rows]
 
-The shares that cards reach in training were fitted to these runs, so three things are held apart: how near the median comes, whether
-nine in ten lie inside the printed band in each half of the sources, and what a card is worth that has no run of its own: A100 and H100
-with each other's shares. --document writes the table instead.
+The shares that cards reach in training were fitted to many of these runs, so several things are held apart: the figures of all runs,
+whether nine in ten lie inside the printed range in each half of the sources, and what a card is worth that has no run of its own: A100
+and H100 with each other's shares. --document writes the tables instead, --rows prints every run.
 
 Exit: 0 all hold, 1 one does not.
 """
@@ -16,21 +16,29 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import statistics
 import sys
 import tempfile
-from typing import Any
 
 import published_runs
+import published_scores as scores
+import published_tables as tables
 from published_runs import Prediction, Run
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import command
 import marked_text
 
-MEDIAN_ERROR = 0.05  # Of all runs.
-MEDIAN_ERROR_OF_A_CARD = 0.06
+# As good as they were when this was written, rounded up: a change that makes one worse has to say so here.
+MEAN_ERROR = 0.094  # Of tokens a second, eager. The target is 0.10.
+MEDIAN_ERROR = 0.067
+RANK_CORRELATION = 0.97
+MEAN_ERROR_RESERVED = 0.040  # The target is 0.05.
+MEAN_ERROR_ALLOCATED = 0.046
+WRONGLY_FITS = 1
+WRONGLY_IMPOSSIBLE = 4
+REFUSED = 59  # Of eager runs that ran, "does not fit".
 INSIDE = 0.9  # Of the runs of any half, and of borrowed shares.
+MEDIAN_ERROR_OF_A_CARD = {"A100 40GB SXM": 0.088, "A100 80GB SXM": 0.058, "H100 SXM": 0.060}
 
 CARDS = {"A100 40GB SXM": "a100_40gb_sxm", "A100 80GB SXM": "a100_80gb_sxm", "H100 SXM": "h100_80gb_sxm"}
 SHARES = ("achievable_compute", "achievable_bandwidth", "achievable_attention")
@@ -60,83 +68,73 @@ def borrowed(run: Run, folder: pathlib.Path) -> list[str]:
     return ["--cluster", str(path)]
 
 
-def inside(predictions: list[Prediction]) -> float:
-    return sum(p.is_inside for p in predictions) / len(predictions)
-
-
-def median_error(predictions: list[Prediction]) -> float:
-    return statistics.median(abs(p.ratio - 1) for p in predictions)
-
-
 def halves(predictions: list[Prediction]) -> tuple[list[Prediction], list[Prediction]]:
     """By source: llm-foundry's tables of A100 80GB and H100; its table of A100 40GB, and everybody else."""
     first = [p for p in predictions if p.run.project == "mosaicml/llm-foundry" and p.run.gpu != "A100 40GB SXM"]
     return first, [p for p in predictions if p not in first]
 
 
-def quantile_band(predictions: list[Prediction]) -> tuple[float, float]:
-    """What 19 of 20 published steps, in predicted ones, are above, and what 19 of 20 are below."""
-    ratios = sorted(p.ratio for p in predictions)
-    cut = len(ratios) // 20
-    return ratios[cut], ratios[-1 - cut]
-
-
-def share_within(predictions: list[Prediction], band: tuple[float, float]) -> float:
-    return sum(band[0] <= p.ratio <= band[1] for p in predictions) / len(predictions)
-
-
-def table(predictions: list[Prediction], swapped: list[Prediction]) -> list[str]:
-    groups: dict[str, list[Prediction]] = {}
-    for p in predictions:
-        groups.setdefault(p.run.group, []).append(p)
-    lines = [f"{len(predictions)} runs. Median error {median_error(predictions):.1%}, inside the printed band {inside(predictions):.0%}."
-             .replace("%", " %"), "",
-             "| GPU, source, FSDP, size | runs | tokens/s, predicted over published: median | least | most | inside |",
-             "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
-    for name, group in sorted(groups.items()):
-        ratios = [p.ratio for p in group]
-        within = sum(p.is_inside for p in group)
-        lines.append(f"| {name} | {len(group)} | {statistics.median(ratios):.2f} | {min(ratios):.2f} | {max(ratios):.2f} | {within} |")
-    first, second = halves(predictions)
-    lines.append("")
-    for fitted, checked, name in ((first, second, "first"), (second, first, "second")):
-        low, high = quantile_band(fitted)
-        lines.append(f"A band from the {name} half of the sources ({len(fitted)} runs, 5th to 95th percentile of published over "
-                     f"predicted steps) is {low:.2f} to {high:.2f}; of the other half {100 * share_within(checked, (low, high)):.0f} % "
-                     f"lie inside it, and {100 * inside(checked):.0f} % inside the printed band.")  # fmt: skip
-    lines.append(f"With the shares of the other architecture, as a card without runs has them, the median error is "
-                 f"{100 * median_error(swapped):.0f} %, and {100 * inside(swapped):.0f} % lie inside the wider band that is printed then.")  # fmt: skip
-    return lines
+def document(path: pathlib.Path, predictions: list[Prediction], swapped: list[Prediction]) -> None:
+    borrowed_error = scores.errors(p.ratio - 1 for p in swapped)
+    lines = [f"With the shares of the other architecture, as a card without runs has them, the median error of {borrowed_error.number} "
+             f"runs on A100 and H100 is {tables.percent(borrowed_error.median_absolute, 0)}, and "
+             f"{tables.percent(scores.inside(swapped), 0)} lie inside the wider range that is printed then."]  # fmt: skip
+    for name, made in (
+        ("published runs, verdict", tables.verdict(predictions)),
+        ("published runs, times", [*tables.worst(predictions), "", *tables.groups(predictions)]),
+        ("published runs, order", [tables.ranks(predictions)]),
+        ("published runs, sources", [*tables.held_back(predictions), "", *lines]),
+        ("published runs, memory", tables.memory(predictions)),
+        ("published runs, fits", tables.fits(predictions)),
+        ("published runs, compiled", tables.compiled(predictions)),
+    ):
+        marked_text.write_between(path, name, made)
 
 
 def failures(predictions: list[Prediction], swapped: list[Prediction]) -> list[str]:
     found: list[str] = []
 
-    def hold(what: str, figure: float, is_good: bool, bound: float) -> None:
-        if not is_good:
+    def hold(what: str, figure: float, bound: float, at_least: bool = False) -> None:
+        if figure < bound if at_least else figure > bound:
             found.append(f"{what}: {figure:.3f}, the bound is {bound}")
 
-    hold("median error", median_error(predictions), median_error(predictions) <= MEDIAN_ERROR, MEDIAN_ERROR)
+    times = scores.eager(predictions)
+    of_all = scores.errors(p.ratio - 1 for p in times)
+    hold("mean error of times", of_all.mean_absolute, MEAN_ERROR)
+    hold("median error of times", of_all.median_absolute, MEDIAN_ERROR)
     for card in CARDS:
-        own = [p for p in predictions if p.run.gpu == card]
-        hold(f"median error on {card}", median_error(own), median_error(own) <= MEDIAN_ERROR_OF_A_CARD, MEDIAN_ERROR_OF_A_CARD)
-    for name, half in zip(("first", "second"), halves(predictions), strict=True):
-        hold(f"inside the band, {name} half", inside(half), inside(half) >= INSIDE, INSIDE)
-    hold("inside the band of borrowed shares", inside(swapped), inside(swapped) >= INSIDE, INSIDE)
-    width: Any = [(p.high / p.low, q.high / q.low) for p, q in zip(predictions, swapped, strict=True) if p.run.nodes == 1]
-    hold("narrowest borrowed band over fitted one", min(b / a for a, b in width), all(b > a for a, b in width), 1)
+        own = scores.errors(p.ratio - 1 for p in times if p.run.gpu == card)
+        hold(f"median error of times on {card}", own.median_absolute, MEDIAN_ERROR_OF_A_CARD[card])
+    hold("rank correlation", scores.mean_rank_correlation(times), RANK_CORRELATION, at_least=True)
+    for name, half in zip(("first", "second"), halves(times), strict=True):
+        hold(f"inside the range, {name} half", scores.inside(half), INSIDE, at_least=True)
+    hold("inside the range of borrowed shares", scores.inside(swapped), INSIDE, at_least=True)
+    hold("mean error of reserved memory", scores.errors(p.reserved_error for p in scores.with_reserved(predictions)).mean_absolute,
+         MEAN_ERROR_RESERVED)  # fmt: skip
+    hold("mean error of allocated memory", scores.errors(p.allocated_error for p in scores.with_allocated(predictions)).mean_absolute,
+         MEAN_ERROR_ALLOCATED)  # fmt: skip
+    hold("\"fits\" of what ran out of memory", len(scores.wrongly_fits(predictions)), WRONGLY_FITS)
+    hold("\"out of memory\" of what ran", len(scores.wrongly_impossible(predictions)), WRONGLY_IMPOSSIBLE)
+    hold("\"does not fit\" of what ran", len(scores.wrongly_refused(predictions)), REFUSED)
+    own_band = {p.run: p.high / p.low for p in times}
+    widths = [q.high / q.low / own_band[q.run] for q in swapped if q.run.nodes == 1]
+    hold("narrowest borrowed range over fitted one", min(widths), 1.001, at_least=True)
     return found
 
 
 def main() -> int:
     program = pathlib.Path(sys.argv[1]).resolve()
     runs = published_runs.runs()
-    predictions, swapped = predict_all(program, runs), predict_all(program, runs, borrow=True)
+    predictions = predict_all(program, runs)
+    if sys.argv[2:3] == ["--rows"]:
+        print("\n".join(tables.rows(predictions)))
+        return 0
+    swapped = predict_all(program, [run for run in runs if run.is_eager and run.is_timed and run.gpu in CARDS], borrow=True)
     if sys.argv[2:3] == ["--document"]:
-        marked_text.write_between(pathlib.Path(sys.argv[3]), "published runs", table(predictions, swapped))
+        document(pathlib.Path(sys.argv[3]), predictions, swapped)
         return 0
     found = failures(predictions, swapped)
-    print("\n".join(found or table(predictions, swapped)))
+    print("\n".join(found or tables.verdict(predictions)))
     return 1 if found else 0
 
 
