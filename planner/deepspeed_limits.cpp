@@ -15,7 +15,7 @@ std::optional<Error> no_zero(const Plan& plan, const Model&) {
   return Error{"/runtime/name",
                fmt::format("The plan is of {}, and this configuration is for DeepSpeed alone.",
                            name_of(kFrameworkTable, plan.runtime.framework)),
-               "Plan with --runtime zero1 or zero2."};
+               "Plan with --runtime zero1, zero2 or zero3."};
 }
 
 constexpr Limit kLimitsOfDeepSpeed[] = {{no_zero, nullptr, true}};

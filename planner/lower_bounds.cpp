@@ -26,7 +26,8 @@
 // unit is counted: there are copies in param_dtype at most. Under SHARD_GRAD_OP gradients that are reduced once a step
 // keep the parameters gathered from the first micro-batch on. Making gradients one is not counted in time.
 //
-// ZeRO-1 and 2: as DDP; of the buffer for gradients nothing is counted.
+// ZeRO-1 and 2: as DDP; of the buffer for gradients nothing is counted. ZeRO-3: what lives at all times, and the
+// reduce-scatters; of its all-gathers nothing is counted.
 //
 // Both bounds are of one corner of a box: time falls with the units that stay unsharded and rises with the blocks that
 // are checkpointed, memory does the opposite. Where keys and values are cached in training, the first checkpointed

@@ -20,7 +20,7 @@ enum class Trainer : std::uint8_t {
   Accelerate,    ///< accelerate 1.12.0 with FSDP version 2, around a loop of the user's own.
   Transformers,  ///< transformers' Trainer 4.57.3, which has accelerate shard.
   Torchtitan,    ///< torchtitan 0.2.2, its own loop around its own models.
-  DeepSpeed,     ///< DeepSpeed 0.19.8, ZeRO-1 and 2, in a loop of the user's own.
+  DeepSpeed,     ///< DeepSpeed 0.19.8, ZeRO-1 to 3, in a loop of the user's own.
 };
 
 /// "accelerate 1.12.0": the program and the version that was read.

@@ -29,14 +29,25 @@ constexpr int kWidestOption = 40;
 /// Part of the peak that a suggestion must save when it does not make the plan fit.
 constexpr double kGoodDeal = 0.05;
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kInstructions = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kInstructions = {{
     {"Forward", "forward pass of"},
     {"Backward", "backward pass of"},
     {"Unshard", "all-gather of"},
     {"WaitForUnshard", "all-gather of"},
     {"AccumulateGrads", "gradient accumulation of"},
     {"ReduceGrads", "gradient reduction of"},
+    {"FlattenGrads", "gradient reduction of"},
     {"FinishReduce", "gradient reduction of"},
+    {"PrepareReduce", "begin of the backward pass"},
+    {"ReduceBucket", "gradient reduction"},
+    {"ReduceUsedMap", "gradient reduction"},
+    {"CheckOverflow", "overflow check"},
+    {"GatherParameters", "all-gather of parameters"},
+    {"FetchParameters", "all-gather of parameters"},
+    {"WaitForParameters", "all-gather of parameters"},
+    {"DropFetched", "all-gather of parameters"},
+    {"ReleaseParameters", "release of parameters"},
+    {"SyncBuffers", "broadcast of buffers"},
     {"ClipGradNorm", "gradient clipping"},
     {"OptimizerStep", "optimizer step"},
 }};

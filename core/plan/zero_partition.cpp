@@ -11,8 +11,9 @@
 // ZeRO-3 cuts each parameter by itself, into N equal parts with the last one padded, and a rank has its parts one behind
 // the other. Its buckets are reduce-scattered.
 //
-// Of ZeRO-1 and 2 DeepSpeed's "reduce_scatter" is an all-reduce of what the buffer holds: use_multi_rank_bucket_allreduce. What belongs
-// to different ranks is handed over as so many slices, which are copied into one tensor if they are several.
+// Of ZeRO-1 and 2 DeepSpeed's "reduce_scatter" is an all-reduce of what the buffer holds:
+// use_multi_rank_bucket_allreduce. What belongs to different ranks is handed over as so many slices, which are copied
+// into one tensor if they are several.
 //
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, get_partition_info, average_tensor,
 // allreduce_and_scatter, reduce_independent_p_g_buckets_and_remove_grads), stage3.py (_create_fp16_sub_groups),

@@ -87,7 +87,7 @@ enum class SingleTensor : std::uint8_t {
   Broadcast,  ///< Two: flat copies of what DDP broadcasts.
   Broadcast2,
   UsedMap,   ///< Which parameters were used, with DDP's find_unused_parameters.
-  ZeroFlat,  ///< Of ZeRO-1 and 2: all trained parameters,
+  ZeroFlat,  ///< Of ZeRO-1 and 2: all trained parameters; of ZeRO-3 the rank's parts of them,
   ZeroPadding,
   ZeroMaster,  ///< the rank's part of them in fp32,
   ZeroFirstMoment,

@@ -129,6 +129,12 @@ TEST(ZeroPlan, WhatIsNotPredictedIsRefused) {
       Places{"units/0"});
   EXPECT_EQ(places_after([](Plan& plan) { plan.forward_prefetch = 1; }), Places{"prefetch"});
   EXPECT_EQ(places_after([](Plan& plan) { plan.cpu_offload = true; }), Places{"cpu_offload"});
+  EXPECT_EQ(places_after([](Plan& plan) { plan.initialization = Initialization::Cpu; }), Places{});
+  EXPECT_EQ(places_after([](Plan& plan) {
+              plan.runtime.framework = Framework::Zero3;
+              plan.initialization = Initialization::Cpu;
+            }),
+            Places{"initialization"});
   EXPECT_EQ(places_after([](Plan& plan) { plan.mixed_precision.param_dtype = Dtype::BFloat16; }),
             Places{"mixed_precision"});
   EXPECT_EQ(places_after([](Plan& plan) { plan.parameter_dtype = Dtype::BFloat16; }), Places{"parameter_dtype"});

@@ -121,7 +121,7 @@ TEST_F(DeepSpeedConfig, IsForPlansOfZeroAlone) {
   said_.plan.runtime.framework = Framework::Ddp;
   EXPECT_EQ(unsaid(Trainer::DeepSpeed, said_.plan, model_),
             (Errors{{"/runtime/name", "The plan is of pytorch-ddp, and this configuration is for DeepSpeed alone.",
-                     "Plan with --runtime zero1 or zero2."}}));
+                     "Plan with --runtime zero1, zero2 or zero3."}}));
 }
 
 TEST_F(DeepSpeedConfig, HasItsNotesInNoOtherFile) {

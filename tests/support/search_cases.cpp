@@ -62,10 +62,10 @@ void make_ddp(Case& c) {
   c.space.wrap_ends.reset();
 }
 
-/// The same for ZeRO-1 or 2.
+/// The same for ZeRO.
 void make_zero(Case& c) {
   Plan& base = c.space.base;
-  base.runtime.framework = *rc::gen::element(Framework::Zero1, Framework::Zero2);
+  base.runtime.framework = *rc::gen::element(Framework::Zero1, Framework::Zero2, Framework::Zero3);
   base.parameter_dtype = Dtype::Float32;
   base.mixed_precision = {};
   if (*rc::gen::arbitrary<bool>()) {
@@ -73,11 +73,19 @@ void make_zero(Case& c) {
   }
   base.zero.reduce_bucket_size = *rc::gen::element<std::int64_t>(10'000, 1'000'000, 500'000'000);
   base.zero.overlap_comm = *rc::gen::arbitrary<bool>();
+  if (is_zero3(base)) {
+    const auto draw = [] { return *rc::gen::element<std::int64_t>(0, 1'000, 1'000'000, 1'000'000'000); };
+    base.zero.prefetch_bucket_size = draw();
+    base.zero.param_persistence_threshold = draw();
+    base.zero.max_live_parameters = draw();
+    base.zero.max_reuse_distance = draw();
+    base.zero.sub_group_size = *rc::gen::element<std::int64_t>(1'000, 1'000'000'000);
+  }
   c.space.cpu_offload = false;
   c.space.shard = world_size(c.cluster);
   c.space.wrap = Wrap{.blocks_per_unit = 0};
   c.space.wrap_ends.reset();
-  base.sync_every_micro_batch = base.runtime.framework == Framework::Zero2;
+  base.sync_every_micro_batch = base.runtime.framework != Framework::Zero1;
   c.space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
 
