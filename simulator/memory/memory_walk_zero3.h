@@ -239,12 +239,15 @@ class Zero3Walk {
     const std::int64_t elements = buffer().part_elements();
     alloc(SingleTensor::ZeroFlat, elements * element_size(), MemoryCategory::ShardedParam);
     std::int64_t largest = 0;
+    // What was cast is cloned, and goes when the next sub-group has been cast.
+    const auto cast_of = [](std::size_t g) { return g % 2 == 0 ? SingleTensor::ZeroGrad32 : SingleTensor::ZeroGrad; };
     for (std::size_t g = 0; g < num_groups(); ++g) {
-      if (casts()) alloc(SingleTensor::ZeroGrad32, 4 * group_elements(g), MemoryCategory::Temp);
+      if (casts()) alloc(cast_of(g), 4 * group_elements(g), MemoryCategory::Temp);
+      if (casts() && g > 0) drop(cast_of(g - 1));
       alloc(ParameterTensor::GroupMaster, first_of(g), 4 * group_elements(g), MemoryCategory::ShardedParam);
-      if (casts()) drop(SingleTensor::ZeroGrad32);
       largest = std::max(largest, group_elements(g));
     }
+    if (casts() && num_groups() > 0) drop(cast_of(num_groups() - 1));
     alloc(SingleTensor::ZeroGrad32, 4 * largest, MemoryCategory::Temp);
     drop(SingleTensor::ZeroGrad32);
     alloc(SingleTensor::ZeroBucket, in_.plan->zero.reduce_bucket_size * element_size(), MemoryCategory::ReduceScatter);

@@ -1,8 +1,8 @@
 """Trains plans with the real FSDP2, FSDP1, DDP and ZeRO on the stub GPU and holds the predictions to it: collectives,
 parameters, memory.
 
-    plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, fsdp1, ddp, zero and zero_more are
-                                                      all cases of one
+    plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, fsdp1, ddp, zero, zero_more,
+                                                      zero3 and zero3_more are all cases of one
 
 Exit 77: cases of zero are asked for, and the Python has no DeepSpeed.
 """
@@ -25,7 +25,7 @@ from command import answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
 from plan_cases_fsdp1 import FSDP1_CASES  # noqa: E402
 from plan_cases_zero import ZERO_CASES, ZERO_MORE_CASES  # noqa: E402
-from plan_cases_zero3 import ZERO3_CASES  # noqa: E402
+from plan_cases_zero3 import ZERO3_CASES, ZERO3_MORE_CASES  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STUB, PROGRAM = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
@@ -124,15 +124,17 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
 
 
 GROUPS = {"fsdp2": CASES, "fsdp1": FSDP1_CASES, "ddp": DDP_CASES, "zero": ZERO_CASES, "zero_more": ZERO_MORE_CASES,
-          "zero3": ZERO3_CASES}
+          "zero3": ZERO3_CASES, "zero3_more": ZERO3_MORE_CASES}
+OF_DEEPSPEED = {"zero", "zero_more", "zero3", "zero3_more"}
 
 if importlib.util.find_spec("deepspeed") is None:
-    if not WANTED or set(WANTED) & {"zero", "zero_more"}:
+    if not WANTED or set(WANTED) & OF_DEEPSPEED:
         print("The cases of zero need DeepSpeed. Write: ./scripts/rehearsal_env deepspeed, and have PYTHONPATH lead there.",
               file=sys.stderr)
-    if WANTED and set(WANTED) <= {"zero", "zero_more"}:
+    if WANTED and set(WANTED) <= OF_DEEPSPEED:
         sys.exit(77)
-    del GROUPS["zero"], GROUPS["zero_more"]
+    for _group in OF_DEEPSPEED:
+        del GROUPS[_group]
 
 for _group, _case in [(group, case) for group, cases in GROUPS.items() for case in cases]:
     if not WANTED or _case.name in WANTED or _group in WANTED:
