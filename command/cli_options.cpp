@@ -266,8 +266,8 @@ constexpr std::array kOptions = {
         Option::ExportTo, "--to", "FORMAT", "fsdp2|ddp|accelerate|trainer|torchtitan|deepspeed|chrome|memviz|csv",
         kOutput,
         "fsdp2 (the plan as Python, to paste into a script), accelerate (YAML for accelerate launch), trainer "
-        "(TrainingArguments of transformers, as Python), torchtitan (TOML), deepspeed (ds_config.json of ZeRO-1 and "
-        "2), chrome (trace of streams and memory), memviz (snapshot for pytorch.org/memory_viz), csv",
+        "(TrainingArguments of transformers, as Python), torchtitan (TOML), deepspeed (ds_config.json of "
+        "ZeRO), chrome (trace of streams and memory), memviz (snapshot for pytorch.org/memory_viz), csv",
         Command::Export},
     OptionInfo{
         Option::Nearest, "--nearest", "FILE", "", kOutput,

@@ -185,7 +185,7 @@ constexpr std::string_view kFrameworkSentences[] = {
     "FullyShardedDataParallel (FSDP1): one strategy for all units, each of one module.",
     "DistributedDataParallel: one unit, the root, and shard 1; on one GPU the model without any wrapper.",
     "DeepSpeed 0.19.8, zero_optimization.stage 1: one unit, the root, and shard over all ranks.",
-    "The same with stage 2."};
+    "The same with stage 2.", "The same with stage 3, the model made under deepspeed.zero.Init."};
 constexpr std::string_view kRmsNormSentences[] = {"Op by op in fp32, cast back, then times the weight.",
                                                   "torch.nn.RMSNorm before 2.9.", "aten::_fused_rms_norm."};
 constexpr std::string_view kRotarySentences[] = {"x * cos + rotate_half(x) * sin, on [batch, heads, seq, dim].",

@@ -497,11 +497,11 @@ def test_runtimes(tester):
     words = "gpt2 --gpus 2 --gpu A100-40G --batch 2 --seq 512"
     code, out, _ = tester.run(f"{words} --precision fp32 --runtime all --json")
     rows = {row["runtime"]: row for row in json.loads(out)["runtimes"]}
-    tester.check(code == 0 and set(rows) == {"fsdp2", "fsdp1", "ddp", "zero1", "zero2"}, f"Rows {sorted(rows)}.")
+    tester.check(code == 0 and set(rows) == {"fsdp2", "fsdp1", "ddp", "zero1", "zero2", "zero3"}, f"Rows {sorted(rows)}.")
     # By hand: all gradients in fp32 go around a ring of two once to be added and once to be known.
     tester.check(rows["ddp"]["sent_per_gpu_bytes"] == 4 * 124439808, f"DDP sends {rows['ddp']['sent_per_gpu_bytes']}.")
     # As DDP, then an all-gather of the parameters, and a norm.
-    for stage in ("zero1", "zero2"):
+    for stage in ("zero1", "zero2", "zero3"):
         sent = rows[stage]["sent_per_gpu_bytes"]
         tester.check(sent == (4 + 2) * 124439808 + 4, f"{stage} sends {sent}.")
     tester.check(rows["fsdp1"]["device_peak_bytes"] != rows["fsdp2"]["device_peak_bytes"], "FSDP1 is FSDP2.")
