@@ -54,6 +54,8 @@ Outcome answer_of(const CommandLine& line, const Output& output) {
       return explain_command(line, output);
     case Command::Fit:
       return fit_command(line, output);
+    case Command::Clock:
+      return clock_command(line, output);
     case Command::Capture:
       return capture_command(line, output);
     case Command::Rehearse:

@@ -15,6 +15,7 @@
 #include "core/base/parse_units.h"
 #include "core/cluster/cluster_library.h"
 #include "core/cluster/cluster_reader.h"
+#include "core/cluster/measurements.h"
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
 #include "core/model/model_json.h"
@@ -41,6 +42,7 @@ struct Schema {
 };
 constexpr Schema kSchemas[] = {{"model", "a model spec", model_schema},
                                {"cluster", "a cluster or a GPU", cluster_schema},
+                               {"measurements", "what was measured on a GPU", measurements_schema},
                                {"plan", "a plan, as -o writes it", plan_schema},
                                {"report", "a report, as --json prints it", report_schema}};
 

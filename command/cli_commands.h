@@ -42,6 +42,7 @@ Outcome plan_command(const CommandLine& line, const Output& output);
 Outcome simulate_command(const CommandLine& line, const Output& output);
 Outcome explain_command(const CommandLine& line, const Output& output);
 Outcome fit_command(const CommandLine& line, const Output& output);
+Outcome clock_command(const CommandLine& line, const Output& output);
 Outcome capture_command(const CommandLine& line, const Output& output);
 Outcome rehearse_command(const CommandLine& line, const Output& output);
 Outcome run_command(const CommandLine& line, const Output& output);

@@ -16,6 +16,9 @@ constexpr std::array kCommands = {
     CommandInfo{Command::Fit, "fit", "MODEL",
                 "Show the largest micro-batch and the longest sequence that fit each GPU. fit -- COMMAND captures a "
                 "script first."},
+    CommandInfo{Command::Clock, "clock", "WHAT [SIZE]",
+                "Show how long one collective, matrix product or attention takes: all_gather 256M, matmul "
+                "4096x4096x4096, attention 1x32x4096x128."},
     CommandInfo{Command::Capture, "capture", "-- COMMAND",
                 "Make a model file of a training script, to plan it like a shipped model."},
     CommandInfo{Command::Rehearse, "rehearse", "PLAN|-- COMMAND",
@@ -31,7 +34,8 @@ constexpr std::array kCommands = {
     CommandInfo{Command::Compare, "compare", "PREDICTED MEASURED", "Compare two reports, largest difference first."},
     CommandInfo{Command::Export, "export", "PLAN",
                 "Write a plan as Python, for a trainer, or its step for Perfetto, PyTorch's viewer or a spreadsheet."},
-    CommandInfo{Command::Schema, "schema", "[NAME]", "Print the JSON Schema of model, cluster, plan or report."},
+    CommandInfo{Command::Schema, "schema", "[NAME]",
+                "Print the JSON Schema of model, cluster, measurements, plan or report."},
     CommandInfo{Command::Models, "models", "[MODEL]", "List the shipped models; with --expanded, write one out."},
     CommandInfo{Command::Gpus, "gpus", "", "List the known GPUs and clusters."},
     CommandInfo{Command::Doctor, "doctor", "", "Show what is installed and what is missing."},
@@ -47,8 +51,9 @@ constexpr CommandSet kRuns = Command::Rehearse | Command::Execute;
 constexpr CommandSet kMeasures = Command::Run | Command::Measure;
 constexpr CommandSet kScripts = Command::Rehearse | Command::Capture;
 constexpr CommandSet kOnMachines = kPredicts | kScripts | Command::Export;
+constexpr CommandSet kNamesLinks = kOnMachines | Command::Clock;
 constexpr CommandSet kAnswers = kOnMachines | kMeasures | Command::Execute | Command::Replay | Command::Compare;
-constexpr CommandSet kPrintsJson = kPredicts | kRuns | kMeasures | Command::Replay | Command::Compare |
+constexpr CommandSet kPrintsJson = kPredicts | kRuns | kMeasures | Command::Replay | Command::Compare | Command::Clock |
                                    Command::Models | Command::Gpus | Command::Doctor;
 constexpr CommandSet kPrints = kPrintsJson | Command::Capture;
 constexpr CommandSet kWrites =
@@ -63,6 +68,7 @@ constexpr std::string_view kCapture = "Capture";
 constexpr std::string_view kExecution = "Execution";
 constexpr std::string_view kTraining = "Training";
 constexpr std::string_view kReplay = "Replay";
+constexpr std::string_view kClock = "Clock";
 constexpr std::string_view kOutput = "Output";
 
 /// An option that makes a choice of a plan: the same name, texts and help.
@@ -74,17 +80,17 @@ constexpr OptionInfo of_choice(PlanChoice choice, std::string_view names, std::s
 }
 
 constexpr std::array kOptions = {
-    of_choice(PlanChoice::Gpus, "--gpus,--nproc-per-node", "N", kMachines, kOnMachines | Command::Execute),
-    of_choice(PlanChoice::Nodes, "--nodes,--nnodes", "N", kMachines, kOnMachines),
-    of_choice(PlanChoice::GpuName, "--gpu", "NAME", kMachines, kOnMachines),
+    of_choice(PlanChoice::Gpus, "--gpus,--nproc-per-node", "N", kMachines, kNamesLinks | Command::Execute),
+    of_choice(PlanChoice::Nodes, "--nodes,--nnodes", "N", kMachines, kNamesLinks),
+    of_choice(PlanChoice::GpuName, "--gpu", "NAME", kMachines, kNamesLinks),
     of_choice(PlanChoice::Memory, "--mem,--memory", "SIZE", kMachines, kOnMachines | Command::Execute),
-    of_choice(PlanChoice::ClusterFile, "--cluster", "FILE|NAME", kMachines, kOnMachines),
+    of_choice(PlanChoice::ClusterFile, "--cluster", "FILE|NAME", kMachines, kNamesLinks),
 
-    of_choice(PlanChoice::IntraLinkName, "--intra-link", "KIND", kMachines, kOnMachines),
-    of_choice(PlanChoice::IntraBandwidth, "--intra-bandwidth", "RATE", kMachines, kOnMachines),
-    of_choice(PlanChoice::NetworkName, "--network", "KIND", kMachines, kOnMachines),
-    of_choice(PlanChoice::NicBandwidth, "--nic-bandwidth", "RATE", kMachines, kOnMachines),
-    of_choice(PlanChoice::GpusPerNic, "--gpus-per-nic", "N", kMachines, kOnMachines),
+    of_choice(PlanChoice::IntraLinkName, "--intra-link", "KIND", kMachines, kNamesLinks),
+    of_choice(PlanChoice::IntraBandwidth, "--intra-bandwidth", "RATE", kMachines, kNamesLinks),
+    of_choice(PlanChoice::NetworkName, "--network", "KIND", kMachines, kNamesLinks),
+    of_choice(PlanChoice::NicBandwidth, "--nic-bandwidth", "RATE", kMachines, kNamesLinks),
+    of_choice(PlanChoice::GpusPerNic, "--gpus-per-nic", "N", kMachines, kNamesLinks),
     of_choice(PlanChoice::HostMemory, "--host-mem", "SIZE", kMachines, kOnMachines),
 
     of_choice(PlanChoice::Recipe, "--recipe", "NAME", kWork, kDescribes),
@@ -250,6 +256,12 @@ constexpr std::array kOptions = {
     OptionInfo{Option::DeviceMemory, "--device-memory", "SIZE", "", kReplay,
                "Device memory, such as 16G (default: that of the recording, if known)", Command::Replay},
 
+    OptionInfo{Option::ClockDtype, "--dtype", "DTYPE", "bf16|fp16|fp32|tf32", kClock,
+               "Of a product or of attention (default: bf16)", Command::Clock},
+    OptionInfo{Option::Causal, "--causal", "", "", kClock, "Attention has a causal mask", Command::Clock},
+    OptionInfo{Option::Beside, "--beside", "FILE", "", kClock,
+               "Output of nccl-tests: its sizes, measured and predicted", Command::Clock},
+
     OptionInfo{Option::Output, "-o,--output", "FILE", "", kOutput,
                "Write the plan to a file; for a rehearsal or a comparison, what --json prints", kWrites},
     OptionInfo{Option::Force, "--force", "", "", kOutput, "Overwrite files", kWrites},
@@ -279,7 +291,7 @@ constexpr std::array kOptions = {
                Command::Plan},
     OptionInfo{Option::Verbose, "--verbose", "", "", kOutput, "Print more: all terms, sources and plans of the front",
                kAnswers},
-    OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only", kAnswers},
+    OptionInfo{Option::Quiet, "--quiet", "", "", kOutput, "Print the verdict only", kAnswers | Command::Clock},
     OptionInfo{Option::Help, "-h,--help", "", "", kOutput, "Show this help", CommandSet::all()},
     OptionInfo{Option::Version, "--version", "", "", kOutput, "Show the version", CommandSet::all()},
 };

@@ -19,6 +19,7 @@ enum class Command {
   Simulate,
   Explain,
   Fit,
+  Clock,
   Capture,
   Rehearse,
   Run,
@@ -178,6 +179,10 @@ enum class Option {
   NonfiniteLoss,
   // A replay.
   DeviceMemory,
+  // A clock.
+  ClockDtype,
+  Causal,
+  Beside,
   // The output.
   Output,
   Force,

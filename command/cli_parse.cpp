@@ -135,10 +135,16 @@ std::string nearest_command(const std::string& word) {
   return nearest ? fmt::format(" Did you mean the command \"{}\"?", *nearest) : "";
 }
 
-/// How many arguments a command takes.
+/// How many arguments a command takes: "A B" are two.
 std::size_t most_arguments(const CommandInfo& info) {
   if (info.argument.empty() || info.argument.starts_with("--")) return 0;
-  return info.command == Command::Compare ? 2 : 1;
+  return info.command == Command::Compare || info.command == Command::Clock ? 2 : 1;
+}
+
+/// How many of them it needs: those without brackets, "WHAT [SIZE]".
+std::size_t least_arguments(const CommandInfo& info) {
+  const auto optional = static_cast<std::size_t>(std::count(info.argument.begin(), info.argument.end(), '['));
+  return most_arguments(info) - std::min(most_arguments(info), optional);
 }
 
 /// A rehearsal has one plan, or a command after "--".
@@ -185,7 +191,7 @@ void check_arguments(const CommandLine& line, Errors& errors) {
   const CommandInfo& info = info_of(line.command);
   const std::string command = line.command == Command::Plan ? "fsdp-plan" : fmt::format("fsdp-plan {}", info.name);
   const std::size_t most = most_arguments(info);
-  const std::size_t least = most > 0 && info.argument[0] == '[' ? 0 : most;
+  const std::size_t least = least_arguments(info);
   if (line.arguments.size() > most) {
     std::string hint = most == 0   ? fmt::format("\"{}\" takes none.", command)
                        : most == 1 ? fmt::format("\"{}\" takes one {}.", command, info.argument)

@@ -13,6 +13,7 @@
 #include "command/cli_values.h"
 #include "core/base/files.h"
 #include "core/base/parse_units.h"
+#include "core/cluster/cluster_library.h"
 #include "core/library/model_library.h"
 #include "planner/checkpointed_blocks.h"
 #include "planner/space.h"
@@ -27,6 +28,10 @@ Result<Given> load(const std::string& path, const std::string& library, Errors& 
   Given given;
   given.path = path;
   FSDP_TRY(given.file, read_plan_file(given.path));
+  if (given.file.cluster) {
+    FSDP_TRY(const ClusterLibrary shipped, read_cluster_library(library + "/clusters"));
+    take_measurements(given.file.cluster->gpu, shipped.gpus);
+  }
   FSDP_TRY(PlannedModel planned, model_of_plan(given.file.plan, given.path, library));
   given.spec = std::move(planned.spec);
   given.workload = std::move(planned.workload);

@@ -28,11 +28,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "command"))
 import cli_rehearse_test  # noqa: E402  (it makes reports of rehearsals without PyTorch)
 
 # Those that the program makes from what its readers go by.
-GENERATED = ["model", "cluster", "plan", "report"]
+GENERATED = ["model", "cluster", "measurements", "plan", "report"]
 
 # Each schema, and the files that it is for.
 FILES_OF_SCHEMA = {
     "cluster.schema.json": ["clusters/*.json", "clusters/gpus/*.json"],
+    "measurements.schema.json": ["clusters/measured/*.json"],
     "model.schema.json": ["*.json"],
 }
 

@@ -17,6 +17,8 @@
 #include "core/base/provenance.h"
 #include "core/base/result.h"
 #include "core/base/units.h"
+#include "core/cluster/intra_link.h"
+#include "core/cluster/measurements.h"
 
 namespace fsdp {
 
@@ -30,14 +32,6 @@ struct Sourced {
   std::string source;
 
   bool operator==(const Sourced&) const = default;
-};
-
-/// How the GPUs of one node reach each other.
-enum class IntraLink {
-  NvSwitch,  ///< NVLink through a switch: every pair has the full rate of the GPU.
-  NvLink,    ///< NVLink without a switch (mesh or bridge): the rate is split among the neighbors.
-  PciePeer,  ///< PCIe with peer-to-peer copies: under one PCIe switch, and the driver allows it.
-  PcieHost,  ///< PCIe through host memory (NCCL's SHM transport): most consumer and T4 boxes.
 };
 
 enum class NetworkKind { Infiniband, Roce, Ethernet, Efa };
@@ -114,6 +108,8 @@ struct Gpu {
 
   /// CPU: what was measured of its kernels (core/model/kernel_workspaces.h). Null: nothing.
   std::shared_ptr<const KernelWorkspaces> kernel_workspaces = {};
+  /// What others measured on such cards. Not written with the card: it is the library's (`take_measurements`).
+  MeasuredCard measured = {};
 
   bool operator==(const Gpu&) const = default;
 };

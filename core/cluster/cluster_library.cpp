@@ -6,6 +6,7 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <system_error>
 
 #include "core/base/json_document.h"
@@ -118,6 +119,38 @@ void read_all(const std::vector<std::string>& paths, std::vector<Item>& items, E
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.name < b.name; });
 }
 
+Result<Measurements> read_measurements_of(const JsonDocument& document, const std::vector<Gpu>& gpus) {
+  FSDP_TRY(Measurements found, read_measurements(document));
+  Errors errors;
+  for (const std::string& name : found.gpus) {
+    const Result<Gpu> gpu = find_gpu(name, gpus, document.name);
+    if (!gpu) append(errors, gpu.error());
+  }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
+  return found;
+}
+
+/// Gives each card the tables that name it.
+void read_measured(const std::string& folder, std::vector<Gpu>& gpus, Errors& errors) {
+  std::error_code missing;
+  if (!std::filesystem::is_directory(folder, missing)) return;
+  const Result<std::vector<std::string>> paths = json_files(folder);
+  if (!paths) return append(errors, paths.error());
+  for (const std::string& path : *paths) {
+    const Result<JsonDocument> document = read_json_file(path);
+    Result<Measurements> found = document ? read_measurements_of(*document, gpus) : tl::unexpected(document.error());
+    if (!found) {
+      append(errors, found.error());
+      continue;
+    }
+    const MeasuredCard tables(std::make_shared<const Measurements>(*std::move(found)));
+    for (Gpu& gpu : gpus) {
+      const auto is_this = [&](const std::string& name) { return has_name(gpu, device_key(name)); };
+      if (std::any_of(tables.get()->gpus.begin(), tables.get()->gpus.end(), is_this)) gpu.measured = tables;
+    }
+  }
+}
+
 }  // namespace
 
 Result<ClusterLibrary> read_cluster_library(const std::string& folder) {
@@ -126,12 +159,20 @@ Result<ClusterLibrary> read_cluster_library(const std::string& folder) {
   ClusterLibrary library;
   Errors errors;
   read_all(gpu_paths, library.gpus, errors, read_gpu);
+  // Of cards with errors nobody knows the names.
+  if (errors.empty()) read_measured(folder + "/measured", library.gpus, errors);
   read_all(cluster_paths, library.clusters, errors,
            [&](const JsonDocument& document) { return read_cluster(document, library.gpus); });
   check_names(library.gpus, folder, errors);
   check_names(library.clusters, folder, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   return library;
+}
+
+void take_measurements(Gpu& gpu, std::span<const Gpu> gpus) {
+  for (const Gpu& shipped : gpus) {
+    if (shipped.name == gpu.name) gpu.measured = shipped.measured;
+  }
 }
 
 bool is_same_gpu_name(std::string_view a, std::string_view b) {

@@ -18,8 +18,12 @@ struct ClusterLibrary {
   std::vector<Cluster> clusters;
 };
 
-/// Reads every `gpus/*.json` and `*.json` of a folder. Error: all errors of all files; two that share a name.
+/// Reads every `gpus/*.json` and `*.json` of a folder, and every `measured/*.json`, where there is that folder: its
+/// tables become those of the cards that they name. Error: all errors of all files; two that share a name.
 Result<ClusterLibrary> read_cluster_library(const std::string& folder);
+
+/// Gives a card that stands in a file of its own, such as a plan, the measurements of the shipped card of its name.
+void take_measurements(Gpu& gpu, std::span<const Gpu> gpus);
 
 /// The GPU with this name or alias; case, blanks, "-" and "_" do not matter, nor does a leading "NVIDIA". Error:
 /// unknown, with the nearest name; `where` is put in front.

@@ -244,7 +244,11 @@ static bool read_json(const JsonValue& value, Gpu& gpu, JsonErrors& errors) {
 namespace {
 
 bool read_gpu_of_cluster(const JsonValue& value, Gpu& gpu, std::span<const Gpu> gpus, JsonErrors& errors) {
-  if (value.type == JsonType::Object) return read_json(value, gpu, errors);
+  if (value.type == JsonType::Object) {
+    const bool good = read_json(value, gpu, errors);
+    take_measurements(gpu, gpus);
+    return good;
+  }
   if (!expect_type(value, JsonType::String, "the name of a GPU or a GPU card", errors)) return false;
   Result<Gpu> found = find_gpu(value.text, gpus, "");
   if (!found) return errors.add(value, found.error().front().what, found.error().front().hint);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/cluster/cluster_library.h"
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
 #include "gui/state/plan_edit.h"
@@ -96,6 +97,8 @@ Result<Evaluator::Kept> Evaluator::read_kept(const Inputs& inputs) const {
   apply_implementations(kept.plan.runtime.implementations, kept.workload);
   FSDP_TRY(kept.model, build_model(kept.spec, kept.workload));
   kept.cluster = *std::move(cluster);
+  FSDP_TRY(const ClusterLibrary shipped, read_cluster_library(library_ + "/clusters"));
+  take_measurements(kept.cluster.gpu, shipped.gpus);
   kept.plan.mesh = mesh_on(kept.plan.mesh, world_size(kept.cluster));
   kept.plan.model_file = inputs.model;
   kept.plan.recipe = kept.workload.recipe.empty() ? kept.plan.recipe : kept.workload.recipe;

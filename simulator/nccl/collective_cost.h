@@ -1,7 +1,8 @@
 #pragma once
 
-// How long a collective takes: NCCL's own choice of algorithm, timed by a clock that was fitted to published
-// measurements. Cheap to ask: a cost is built once for a process group, then a size costs a table look-up.
+// How long a collective takes: as somebody measured it on such a node, else NCCL's own choice of algorithm, timed by a
+// clock that was fitted to published measurements. Cheap to ask: a cost is built once for a process group, then a size
+// costs a table look-up.
 
 #include <array>
 #include <string>

@@ -14,6 +14,10 @@
 // All groups of a dimension work at the same time. With n NICs on a node, G / k groups of k ranks each, and each group
 // going out through as many NICs as it has ranks (at most n), one NIC serves (G / k) min(k, n) / n groups.
 //
+// Measured times speak for a group inside one node whose link is the one they were measured over: its kind, its nominal
+// rate, and no bus bandwidth of its own that differs from what is usual for the card. Whoever states another one has
+// measured, or calibrated, this very machine.
+//
 // Sources: torch.distributed.device_mesh.init_device_mesh (row-major numbering), torchrun (ranks node by node).
 //
 // Not modeled: sibling groups that share PCIe lanes or the host's memory inside a node, and strides that divide
@@ -64,6 +68,21 @@ int groups_per_nic(int gpus_per_node, int ranks_per_node, int gpus_per_nic) {
   return divide_up(groups * std::min(ranks_per_node, nics), nics);
 }
 
+MeasuredCard measured_on(const Cluster& cluster, const GroupShape& shape) {
+  const Measurements* tables = cluster.gpu.measured.get();
+  if (tables == nullptr || !tables->collectives || shape.nodes > 1) return {};
+  const IntraNodeLink& link = cluster.intra_node;
+  const IntraNodeLink& usual = cluster.gpu.intra_node;
+  const bool is_this_link =
+      link.kind == tables->collectives->link && link.bandwidth.value == tables->collectives->bandwidth;
+  const bool says_more =
+      link.bus_bandwidth && (!usual.bus_bandwidth || link.bus_bandwidth->value != usual.bus_bandwidth->value);
+  const auto& times = tables->collectives->times;
+  const bool has_size =
+      std::any_of(times.begin(), times.end(), [&](const MeasuredTimes& each) { return each.gpus == shape.ranks; });
+  return is_this_link && !says_more && has_size ? cluster.gpu.measured : MeasuredCard{};
+}
+
 }  // namespace
 
 GroupShape group_shape(const Cluster& cluster, int ranks, int stride) {
@@ -85,6 +104,7 @@ GroupShape group_shape(const Cluster& cluster, int ranks, int stride) {
     shape.bus_bandwidth_provenance = cluster.intra_node.bus_bandwidth->provenance;
   }
   shape.cpu = cluster.cpu;
+  shape.measured = measured_on(cluster, shape);
   if (shape.nodes == 1) return shape;
   shape.nic_bandwidth = cluster.network.nic_bandwidth.value;
   shape.gpus_per_nic = std::clamp(cluster.network.gpus_per_nic, 1, cluster.gpus_per_node);

@@ -31,6 +31,8 @@ struct GroupShape {
   /// a node belongs to another replicate group. NCCL's choice does not see it, the clock does.
   int groups_per_nic = 1;
   bool sharp = false;  ///< The network reduces (CollNet plugin loaded).
+  /// What was measured on nodes of such GPUs and links; no collectives in it where they say nothing about this group.
+  MeasuredCard measured = {};
 
   bool operator==(const GroupShape&) const = default;
 };

@@ -1,0 +1,49 @@
+#pragma once
+
+// Times of single collectives and kernels, for people and for scripts.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/units.h"
+#include "core/report/report.h"
+#include "simulator/nccl/collective_cost.h"
+#include "simulator/time/kernel_clock.h"
+#include "text/document.h"
+
+namespace fsdp::planner {
+
+/// One size of a collective, and what somebody measured of it.
+struct ClockedSize {
+  Bytes total;
+  std::optional<Seconds> measured = {};
+};
+
+/// A collective among all GPUs of a cluster.
+struct CollectiveClock {
+  CollectiveKind kind = CollectiveKind::AllGather;
+  std::string machine;  ///< "8x H100 SXM"
+  simulator::CollectiveCost cost;
+  std::vector<ClockedSize> sizes;
+  std::vector<std::string> assumptions;  ///< Of the machine.
+};
+
+/// What a product or attention is called, and how long it takes.
+struct KernelClockAnswer {
+  std::string what;     ///< "matmul 4096x4096x4096 in bf16"
+  std::string machine;  ///< "H100 SXM"
+  simulator::KernelClock clock;
+};
+
+Document document_of(const CollectiveClock& clock, bool only_verdict);
+Document document_of(const KernelClockAnswer& answer, bool only_verdict);
+
+/// What `--json` prints; docs/file_formats.md says what the keys mean.
+std::string to_json(const CollectiveClock& clock);
+std::string to_json(const KernelClockAnswer& answer);
+
+/// Bus bandwidth, as nccl-tests defines it: what each link carries under a ring.
+BytesPerSecond bus_bandwidth(CollectiveKind kind, Bytes total, int ranks, Seconds time);
+
+}  // namespace fsdp::planner

@@ -1,0 +1,159 @@
+// Collectives of one node as somebody measured them: taken where they speak for the group, and how far other
+// laboratories are from them (tests/golden/nccl/nvlink_nodes.csv).
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/cluster/cluster_library.h"
+#include "simulator/nccl/collective_cost.h"
+
+namespace fsdp::simulator {
+namespace {
+
+using namespace fsdp::literals;
+using enum CollectiveKind;
+
+const ClusterLibrary& library() {
+  static const ClusterLibrary read = *read_cluster_library("model_specs/clusters");
+  return read;
+}
+
+Cluster node_of(const std::string& gpu, int gpus, int nodes = 1) {
+  return *make_cluster(*find_gpu(gpu, library().gpus, ""), gpus, nodes);
+}
+
+double microseconds(const Cluster& cluster, CollectiveKind kind, Bytes total) {
+  return 1e6 * collective_time(collective_cost(shard_group(cluster, world_size(cluster))), kind, total).count();
+}
+
+TEST(MeasuredCollectives, AMeasuredSizeTakesTheMeasuredTime) {
+  // model_specs/clusters/measured/h100_sxm.json, all_gather of 8.
+  EXPECT_NEAR(microseconds(node_of("H100", 8), AllGather, 512_MiB), 1401.5, .1);
+}
+
+TEST(MeasuredCollectives, BeyondTheTableTheClockGoesOnFromItsEnd) {
+  const Cluster with = node_of("H100", 8);
+  Cluster without = with;
+  without.gpu.measured = {};
+  const double ratio = microseconds(with, AllGather, 512_MiB) / microseconds(without, AllGather, 512_MiB);
+  EXPECT_NEAR(microseconds(with, AllGather, 16_GiB) / microseconds(without, AllGather, 16_GiB), ratio, 1e-3);
+}
+
+bool is_measured(const Cluster& cluster, int ranks) {
+  return shard_group(cluster, ranks).measured.get() != nullptr;
+}
+
+TEST(MeasuredCollectives, SpeakForTheirOwnLinkAndSizesAlone) {
+  EXPECT_TRUE(is_measured(node_of("H100", 8), 8));
+  EXPECT_TRUE(is_measured(node_of("A100 40GB SXM", 8), 4));
+  EXPECT_FALSE(is_measured(node_of("H100", 8), 3));       // Nobody measured three.
+  EXPECT_FALSE(is_measured(node_of("H100", 8, 2), 16));   // Several nodes.
+  EXPECT_TRUE(is_measured(node_of("H100", 8, 2), 8));     // One of them.
+  EXPECT_FALSE(is_measured(node_of("H100 PCIe", 8), 8));  // No NVLink.
+  EXPECT_FALSE(is_measured(node_of("L40S", 8), 8));       // PCIe boxes differ among themselves.
+  Cluster slower = node_of("H100", 8);
+  slower.intra_node.bandwidth.value = BytesPerSecond(300e9);
+  EXPECT_FALSE(is_measured(slower, 8));
+  Cluster measured_here = node_of("H100", 8);
+  measured_here.intra_node.bus_bandwidth->value = BytesPerSecond(200e9);
+  EXPECT_FALSE(is_measured(measured_here, 8));
+}
+
+TEST(MeasuredCollectives, TheProvenanceNamesWhatWasMeasured) {
+  EXPECT_EQ(collective_cost(shard_group(node_of("H100", 8), 8)).provenance,
+            "Collectives: measured on 8 H100 SXM, NCCL 2.29.2 (aiconfigurator-core 0.12.0), which is not this machine: "
+            "expect 0.95 to 1.1 times the predicted time (0.9 to 1.9 times below 64 MiB).");
+}
+
+struct Point {
+  std::string table;
+  Cluster cluster;
+  CollectiveKind kind = AllGather;
+  Bytes total;
+  double measured = 0;  // Microseconds.
+};
+
+std::vector<Point> points_of_others() {
+  std::vector<Point> points;
+  std::ifstream file("tests/golden/nccl/nvlink_nodes.csv");
+  std::string line;
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    std::istringstream fields(line);
+    std::string table, gpu, gpus, kind, bytes, time;
+    for (std::string* field : {&table, &gpu, &gpus, &kind, &bytes, &time}) std::getline(fields, *field, ',');
+    points.push_back({table, node_of(gpu, std::stoi(gpus)),
+                      kind == "all_gather"       ? AllGather
+                      : kind == "reduce_scatter" ? ReduceScatter
+                                                 : AllReduce,
+                      Bytes(std::stoll(bytes)), std::stod(time)});
+  }
+  return points;
+}
+
+// One process that drives eight GPUs pays about 5.3 us for each, whatever it sends.
+double floor_of(const Point& point) {
+  const bool is_one_process = !point.table.starts_with("xx_") && !point.table.starts_with("gcp_");
+  return is_one_process ? 5.3 * world_size(point.cluster) : 0;
+}
+
+struct Errors {
+  double sum = 0;
+  int count = 0;
+
+  void add(double ratio) {
+    sum += std::abs(ratio - 1);
+    ++count;
+  }
+  double mean() const { return sum / count; }
+};
+
+struct Expected {
+  double clock;
+  double measured;
+};
+
+// Mean of |predicted / measured - 1| against the tables of other laboratories. The clock's parameters were fitted with
+// some of these tables in view; the measured tables know none of them. Below 8 MiB all of them are of one process that
+// drives eight GPUs, which training does not do; nobody else published such sizes.
+TEST(MeasuredCollectives, OtherLaboratoriesAreAsFarAwayAsStated) {
+  std::map<int, Errors> clock, tables;
+  for (const Point& point : points_of_others()) {
+    Cluster without = point.cluster;
+    without.gpu.measured = {};
+    const double floor = floor_of(point);
+    const int band = point.total < 8_MiB ? 0 : point.total < 64_MiB ? 1 : 2;
+    tables[band].add(std::max(floor, microseconds(point.cluster, point.kind, point.total)) / point.measured);
+    clock[band].add(std::max(floor, microseconds(without, point.kind, point.total)) / point.measured);
+  }
+  const std::map<int, Expected> expected = {{0, {.177, .250}}, {1, {.158, .083}}, {2, {.053, .017}}};
+  for (const auto& [band, errors] : expected) {
+    EXPECT_NEAR(clock[band].mean(), errors.clock, .001) << "band " << band;
+    EXPECT_NEAR(tables[band].mean(), errors.measured, .001) << "band " << band;
+  }
+}
+
+TEST(MeasuredCollectives, NineOfTenPointsOfOthersLieInTheBandThatTheCostStates) {
+  int inside = 0;
+  int all = 0;
+  for (const Point& point : points_of_others()) {
+    const CollectiveCost cost = collective_cost(shard_group(point.cluster, world_size(point.cluster)));
+    const double predicted = 1e6 * collective_time(cost, point.kind, point.total).count();
+    const double ratio = point.measured / std::max(floor_of(point), predicted);
+    const UncertaintyBand band = uncertainty(cost, point.total);
+    inside += ratio >= band.low && ratio <= band.high ? 1 : 0;
+    ++all;
+  }
+  EXPECT_EQ(all, 112);
+  EXPECT_GE(inside, 101);
+}
+
+}  // namespace
+}  // namespace fsdp::simulator
