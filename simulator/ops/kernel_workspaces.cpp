@@ -42,6 +42,8 @@ Workspace KernelWriter::workspace_of(const KernelCall& call, std::int64_t assume
 }
 
 void KernelWriter::note_product(Kernel& kernel, const Product& p) {
+  kernel.product = {std::max<std::int64_t>(p.batches, 1), p.rows, p.columns, p.inner};
+  kernel.left = p.left;
   if (!context_.is_cpu()) return;
   const Dtype dtype = slot(kernel.outputs.front()).dtype;
   const auto ask = [&](const std::string& name, const KernelOperand& a, const KernelOperand& b) {

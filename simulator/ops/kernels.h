@@ -121,6 +121,20 @@ enum class KernelKind : std::uint8_t {
 };
 
 /// One ATen call.
+/// Sizes of a product of matrices [m, k] x [k, n], `batches` of them.
+struct ProductSizes {
+  std::int64_t batches = 0;  ///< 0: the kernel is no product.
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+
+  double flops() const {
+    return 2.0 * static_cast<double>(batches) * static_cast<double>(m) * static_cast<double>(n) *
+           static_cast<double>(k);
+  }
+  bool operator==(const ProductSizes&) const = default;
+};
+
 struct Kernel {
   KernelKind kind = KernelKind::Elementwise;
   int op = 0;                       ///< In `Block::ops`.
@@ -135,6 +149,8 @@ struct Kernel {
   std::vector<Workspace> backward_workspaces;  ///< [1 << num_inputs] Of one call that makes all gradients, by which of
                                                ///< them are wanted, a bit each; empty: each has a call of its own.
   GradientOrder order;
+  ProductSizes product;       ///< Of the forward.
+  int left = 0;               ///< Index among the first two inputs: the first matrix of the product.
   double flops = 0;           ///< Of the forward. The backward costs as much for each Fresh gradient of a product,
   double backward_flops = 0;  ///< or this, where it is not 0.
   double extra_bytes = 0;     ///< Memory traffic of the forward beyond reading the inputs and writing the outputs once.

@@ -53,6 +53,7 @@ struct OpWork {
     double attention_flops = 0;    ///< Fused attention.
     double bytes = 0;              ///< Read and written by the other kernels.
     int num_kernels = 0;
+    std::vector<ProductSizes> products = {};  ///< Of `gemm_flops`, those of which the sizes are known.
   };
   Part forward;
   Part backward;

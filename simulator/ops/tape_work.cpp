@@ -23,6 +23,13 @@ void add_part(OpWork::Part& part, const Kernel& kernel, double flops, double byt
   }
 }
 
+// dA = dY B' and dB = A' dY: what was summed over changes places with the operand's other size.
+ProductSizes product_of_gradient(const Kernel& kernel, std::size_t input) {
+  const ProductSizes& p = kernel.product;
+  const bool of_left = static_cast<int>(input) == kernel.left;
+  return of_left ? ProductSizes{p.batches, p.m, p.k, p.n} : ProductSizes{p.batches, p.k, p.n, p.m};
+}
+
 }  // namespace
 
 std::vector<OpWork> measure_work(const Block& block, const KernelProgram& program, const TapeFlow& flow) {
@@ -33,6 +40,7 @@ std::vector<OpWork> measure_work(const Block& block, const KernelProgram& progra
     double written = 0;
     double gradients = 0;
     int num_products = 0;
+    std::vector<ProductSizes> products;
     for (const KernelInput& input : kernel.inputs) {
       const auto bytes = static_cast<double>(program.slots[input.slot].bytes());
       read += bytes;
@@ -40,14 +48,18 @@ std::vector<OpWork> measure_work(const Block& block, const KernelProgram& progra
       if (!fresh || !flow.requires_grad[input.slot]) continue;
       gradients += bytes;
       // A third input is the bias, whose gradient is a sum.
-      if (&input - kernel.inputs.data() < 2) ++num_products;
+      const auto index = static_cast<std::size_t>(&input - kernel.inputs.data());
+      if (index < 2) ++num_products;
+      if (index < 2 && kernel.product.batches > 0) products.push_back(product_of_gradient(kernel, index));
     }
     for (const int slot : kernel.outputs) written += static_cast<double>(program.slots[slot].bytes());
     OpWork& work = result[kernel.op];
     add_part(work.forward, kernel, kernel.flops, read + written + kernel.extra_bytes);
+    if (kernel.product.batches > 0) work.forward.products.push_back(kernel.product);
     if (!flow.active[k] || gradients == 0) continue;
     const double flops = kernel.backward_flops > 0 ? kernel.backward_flops : kernel.flops * num_products;
     add_part(work.backward, kernel, flops, written + read + gradients + kernel.extra_bytes);
+    work.backward.products.insert(work.backward.products.end(), products.begin(), products.end());
   }
   return result;
 }

@@ -36,8 +36,10 @@ bool has_16_bits(Dtype dtype) {
 
 TimedKernel in_training(const Gpu& gpu, Dtype dtype, const OpWork::Part& part, const ComputeCosts& costs, double share,
                         Provenance provenance) {
+  const bool is_shaped = costs.measured.get() != nullptr && !part.products.empty();
   return {device_time(part, costs), compute_band(gpu, dtype),
-          fmt::format("{:.2g} of the peak rate, the share of training steps ({})", share, name_of(provenance))};
+          fmt::format("{:.2g} of the peak rate, the share of training steps ({}){}", share, name_of(provenance),
+                      is_shaped ? ", corrected for the shape" : "")};
 }
 
 TimedKernel as_measured(Flops work, FlopsPerSecond peak, double share, const HeldBack& held_back,
@@ -56,7 +58,9 @@ KernelClock clock_product(const Gpu& gpu, Dtype dtype, bool as_tf32, const Produ
   const auto k = static_cast<double>(shape.k);
   const ComputeCosts costs = compute_costs(gpu, dtype, {.matmul_allow_tf32 = as_tf32});
   KernelClock clock{.work = Flops(2 * m * n * k)};
-  const OpWork::Part part{.gemm_flops = clock.work.count(), .num_kernels = 1};
+  const OpWork::Part part{.gemm_flops = clock.work.count(),
+                          .num_kernels = 1,
+                          .products = {{.batches = 1, .m = shape.m, .n = shape.n, .k = shape.k}}};
   clock.in_step = in_training(gpu, dtype, part, costs, gpu.achievable_compute.value, gpu.achievable_compute.provenance);
   clock.alone = clock.in_step;
   const Measurements* tables = gpu.measured.get();

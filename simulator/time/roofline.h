@@ -25,6 +25,8 @@ struct ComputeCosts {
   FlopsPerSecond peak{1e12};              ///< The card's peak in this dtype, for MFU.
   FlopsPerSecond convolution_peak{1e12};  ///< The same of convolutions, which may run in TF32.
 
+  MeasuredCard measured = {};  ///< Whose products say what a shape loses; none: all shapes are alike.
+
   bool operator==(const ComputeCosts&) const = default;
 };
 

@@ -31,6 +31,7 @@ Gpu measured_card(bool is_measured) {
                                       .n = {1, 1000},
                                       .k = {1, 1000},
                                       .share = {.4, .4, .4, .4, .8, .8, .8, .8},
+                                      .large = .8,
                                       .held_back = {.shapes = 9, .median = .05, .p90 = .2}};
   tables->attention.push_back({.table = "a",
                                .causal = true,
@@ -51,6 +52,14 @@ TEST(KernelClock, AProductTakesWhatWasMeasuredAloneAndTheShareOfTrainingInAStep)
   EXPECT_EQ(clock.alone.band, (UncertaintyBand{.8, 1.2}));
   EXPECT_EQ(clock.alone.source, "measured on Card: t of tables 1.0");
   EXPECT_NEAR(clock.in_step.time.count(), 42e-6, 1e-12);
+}
+
+TEST(KernelClock, AStepIsCorrectedForTheShape) {
+  // One row reaches half of what large products do: 2e6 FLOPs at 25 TFLOPS, and 2 us.
+  const KernelClock clock = clock_product(measured_card(true), Dtype::BFloat16, false, {1, 1000, 1000});
+  EXPECT_NEAR(clock.in_step.time.count(), 2.08e-6, 1e-12);
+  EXPECT_EQ(clock.in_step.source,
+            "0.5 of the peak rate, the share of training steps (measured), corrected for the shape");
 }
 
 TEST(KernelClock, WithoutATableOfItsDtypeTheShareOfTrainingIsAllThereIs) {

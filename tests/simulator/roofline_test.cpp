@@ -5,9 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "simulator/memory/device_terms.h"
 #include "tests/support/prepared_plan.h"
 #include "tests/support/spec_models.h"
+#include "tests/support/taped_block.h"
 
 namespace fsdp::simulator {
 namespace {
@@ -45,6 +50,41 @@ TEST(Roofline, TheRuntimeSaysWhatRunsAsTf32) {
   older.tf32.reset();
   EXPECT_EQ(compute_costs(older, Dtype::Float32, {}).convolution, FlopsPerSecond(5e12));
   EXPECT_EQ(compute_costs(card(), Dtype::BFloat16, {}).convolution, FlopsPerSecond(80e12));
+}
+
+// y = x W' with 6 rows, 4 inner and 8 columns: dx sums over the columns, dW over the rows.
+TEST(Roofline, AProductAndItsGradientsHaveTheirSizes) {
+  for (const bool bias : {false, true}) {
+    BlockBuilder b("op", "Op", {{"x", {2, 3, 4}}});
+    b.output("y", b.linear("l", b.input("x"), 8, {.bias = bias}));
+    const OpWork work = tape_block(std::move(b)).tape.work.front();
+    EXPECT_EQ(work.forward.products, (std::vector<ProductSizes>{{1, 6, 8, 4}})) << bias;
+    std::vector<ProductSizes> of_gradients = work.backward.products;
+    if (!bias) std::swap(of_gradients[0], of_gradients[1]);
+    EXPECT_EQ(of_gradients, (std::vector<ProductSizes>{{1, 6, 4, 8}, {1, 4, 8, 6}})) << bias;
+    double flops = 0;
+    for (const ProductSizes& product : of_gradients) flops += product.flops();
+    EXPECT_EQ(flops, work.backward.gemm_flops);
+  }
+}
+
+TEST(Roofline, AShapeThatReachesHalfOfALargeProductsShareTakesTwiceAsLong) {
+  Gpu gpu = card();
+  auto tables = std::make_shared<Measurements>();
+  tables->products = MeasuredProducts{
+      .m = {1, 1000}, .n = {1, 2}, .k = {1, 2}, .share = {.4, .4, .4, .4, .8, .8, .8, .8}, .large = .8};
+  gpu.measured = MeasuredCard(std::move(tables));
+  const ComputeCosts costs = compute_costs(gpu, Dtype::BFloat16, {});
+  const auto time = [&](const ProductSizes& product) {
+    return device_time({.gemm_flops = product.flops(), .products = {product}}, costs) /
+           Seconds(product.flops() / 80e12);
+  };
+  EXPECT_DOUBLE_EQ(time({1, 1000, 1000, 1000}), 1);
+  EXPECT_DOUBLE_EQ(time({1, 1, 1000, 1000}), 2);
+  EXPECT_DOUBLE_EQ(time({1000, 1, 1000, 1000}), 1);  // A batch has the rows of all of it.
+  // The tables are of 16 bits.
+  EXPECT_DOUBLE_EQ(
+      device_time({.gemm_flops = 5e12, .products = {{1, 1, 1, 1}}}, compute_costs(gpu, Dtype::Float32, {})).count(), 1);
 }
 
 TEST(Roofline, AttentionHasAShareOfItsOwn) {
