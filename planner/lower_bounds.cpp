@@ -205,8 +205,9 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
                    zero.check_overflow + zero.gather_parameters;
 }
 
-void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
-                                   const simulator::ComputeCosts& costs, UnitSums& sums) {
+void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, const Plan& plan,
+                                   const simulator::MeshCosts& mesh, const simulator::ComputeCosts& costs,
+                                   UnitSums& sums) {
   std::fill(sums.gathers.begin(), sums.gathers.end(), Seconds{0});
   std::fill(sums.copies.begin(), sums.copies.end(), Seconds{0});
   sums.keeps = sums.adds = sums.reduces = sums.reduce_copies = sums.all_reduces = Seconds{0};

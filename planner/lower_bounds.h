@@ -89,8 +89,8 @@ class LowerBounds {
   UnitSums make_unit_sums(const Family& family);
   void add_times(const Family& family, const Plan& plan, const Layout& layout, const Cluster& cluster,
                  const Model& model, UnitSums& sums) const;
-  static void set_bucket_times(const Model& model, const Layout& layout, const Plan& plan, const simulator::MeshCosts& mesh,
-                               const simulator::ComputeCosts& costs, UnitSums& sums);
+  static void set_bucket_times(const Model& model, const Layout& layout, const Plan& plan,
+                               const simulator::MeshCosts& mesh, const simulator::ComputeCosts& costs, UnitSums& sums);
   void set_bucket_bytes(const Layout& layout, UnitSums& sums) const;
   /// Returns the bytes of the optimizer's states.
   double set_zero_bytes(const Layout& layout, UnitSums& sums) const;

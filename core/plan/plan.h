@@ -145,11 +145,11 @@ struct ZeroOptions {
   std::int64_t reduce_bucket_size = 500'000'000;  ///< Elements of the buffer in which gradients are reduced.
   bool overlap_comm = false;  ///< Collectives have streams of their own; ZeRO-1 and 2 reduce from two buffers then.
   // Of ZeRO-3 alone, all in elements; DeepSpeed writes "stage3_" in front of all but the last.
-  std::int64_t prefetch_bucket_size = 50'000'000;        ///< Gathered ahead of the modules that need it.
-  std::int64_t param_persistence_threshold = 100'000;    ///< Parameters of no more elements are whole between steps.
-  std::int64_t max_live_parameters = 1'000'000'000;      ///< Nothing is gathered ahead above this.
-  std::int64_t max_reuse_distance = 1'000'000'000;       ///< What is needed again within it stays gathered.
-  std::int64_t sub_group_size = 1'000'000'000;           ///< Of a rank's part, updated at a time.
+  std::int64_t prefetch_bucket_size = 50'000'000;      ///< Gathered ahead of the modules that need it.
+  std::int64_t param_persistence_threshold = 100'000;  ///< Parameters of no more elements are whole between steps.
+  std::int64_t max_live_parameters = 1'000'000'000;    ///< Nothing is gathered ahead above this.
+  std::int64_t max_reuse_distance = 1'000'000'000;     ///< What is needed again within it stays gathered.
+  std::int64_t sub_group_size = 1'000'000'000;         ///< Of a rank's part, updated at a time.
 
   bool operator==(const ZeroOptions&) const = default;
 };

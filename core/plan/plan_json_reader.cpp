@@ -185,7 +185,8 @@ constexpr std::string_view kFrameworkSentences[] = {
     "FullyShardedDataParallel (FSDP1): one strategy for all units, each of one module.",
     "DistributedDataParallel: one unit, the root, and shard 1; on one GPU the model without any wrapper.",
     "DeepSpeed 0.19.8, zero_optimization.stage 1: one unit, the root, and shard over all ranks.",
-    "The same with stage 2.", "The same with stage 3, the model made under deepspeed.zero.Init."};
+    "The same with stage 2.",
+    "The same with stage 3, the model made under deepspeed.zero.Init."};
 constexpr std::string_view kRmsNormSentences[] = {"Op by op in fp32, cast back, then times the weight.",
                                                   "torch.nn.RMSNorm before 2.9.", "aten::_fused_rms_norm."};
 constexpr std::string_view kRotarySentences[] = {"x * cos + rotate_half(x) * sin, on [batch, heads, seq, dim].",
@@ -487,10 +488,11 @@ void fsdp1_fields(Fields& fields, Fsdp1Options& fsdp1) {
 void zero_fields(Fields& fields, ZeroOptions& zero) {
   fields.optional("reduce_bucket_size", "Elements of the buffer in which gradients are reduced.",
                   zero.reduce_bucket_size, IntegerRange{1, std::int64_t{1} << 40});
-  fields.optional("overlap_comm",
-                  "Collectives run on streams of their own; ZeRO-1 and 2 reduce from two buffers then. ZeRO-3: true where "
-                  "it is left out.",
-                  zero.overlap_comm);
+  fields.optional(
+      "overlap_comm",
+      "Collectives run on streams of their own; ZeRO-1 and 2 reduce from two buffers then. ZeRO-3: true where "
+      "it is left out.",
+      zero.overlap_comm);
   constexpr IntegerRange kElements{0, std::int64_t{1} << 50};
   fields.optional("prefetch_bucket_size", "ZeRO-3: elements gathered ahead of the modules that need them.",
                   zero.prefetch_bucket_size, kElements);

@@ -13,10 +13,12 @@ namespace fsdp {
 namespace {
 
 constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
-    "LoadInputs",    "Unshard",          "WaitForUnshard", "LeaveRoot",    "Forward",       "Reshard",
-    "Backward",      "AccumulateGrads",  "ReduceGrads",    "FlattenGrads", "FinishReduce",  "SyncBuffers",
-    "PrepareReduce", "ReduceBucket",     "ReduceUsedMap",  "Free",         "CheckOverflow", "ClipGradNorm",
-    "OptimizerStep", "GatherParameters", "FetchParameters", "WaitForParameters", "DropFetched", "ReleaseParameters",
+    "LoadInputs",      "Unshard",           "WaitForUnshard", "LeaveRoot",
+    "Forward",         "Reshard",           "Backward",       "AccumulateGrads",
+    "ReduceGrads",     "FlattenGrads",      "FinishReduce",   "SyncBuffers",
+    "PrepareReduce",   "ReduceBucket",      "ReduceUsedMap",  "Free",
+    "CheckOverflow",   "ClipGradNorm",      "OptimizerStep",  "GatherParameters",
+    "FetchParameters", "WaitForParameters", "DropFetched",    "ReleaseParameters",
     "ZeroGrad",
 };
 
@@ -51,7 +53,8 @@ class Validator {
     where_ = "end";
     finish_micro_batch();
     for (const Instruction& step : steps) {
-      const bool persists = step.kind == InstructionKind::GatherParameters && step.group >= 0 && step.phase == StepPhase::Optimizer;
+      const bool persists =
+          step.kind == InstructionKind::GatherParameters && step.group >= 0 && step.phase == StepPhase::Optimizer;
       if (persists) move_group(step, UnitState::Unsharded, UnitState::Sharded, "not whole at the end");
     }
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -157,7 +160,8 @@ class Validator {
     }
   }
 
-  // ---- parameters of ZeRO-3 ------------------------------------------------------------------------------------------
+  // ---- parameters of ZeRO-3
+  // ------------------------------------------------------------------------------------------
 
   // What stays whole is there when a step begins, unless the step gathers it, as the first one does.
   void start_parameters() {

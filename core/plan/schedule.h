@@ -38,8 +38,7 @@ enum class InstructionKind : std::uint8_t {
   CheckOverflow,    ///< ZeRO: whether some rank's gradients are not finite.
   ClipGradNorm,     ///< Of ZeRO the norm alone where nothing is clipped.
   OptimizerStep,
-  GatherParameters,  ///< ZeRO: all-gather the parts that the ranks have updated; of ZeRO-3 those of parameters that stay
-                     ///< whole, or that a forward reads unexpectedly, one by one.
+  GatherParameters,   ///< ZeRO: all-gather the updated parts; ZeRO-3: some parameters, one by one.
   FetchParameters,    ///< ZeRO-3: start the all-gather of a group of parameters.
   WaitForParameters,  ///< Wait for it; of several parameters, copy each out of its output.
   DropFetched,        ///< Let that output go: each of its parameters has been asked for.
@@ -139,7 +138,8 @@ std::vector<Instruction> actions_of(const Schedule& schedule);
 ///  - nothing is unsharded when the optimizer runs, and each unit is sharded at the end; of a replicated layout, whose
 ///    units are always unsharded, each bucket is reduced once in a micro-batch that reduces, in order, when all its
 ///    gradients are there;
-///  - of ZeRO-3 an op runs only while its parameters are gathered, which happens to none that is, and what is let go was;
+///  - of ZeRO-3 an op runs only while its parameters are gathered, which happens to none that is, and what is let go
+///  was;
 ///  - a buffer is freed once after it was made, never used after that, and none outlives the step;
 ///  - a Free begins or ends an instruction.
 /// Errors: `where` is the index of an instruction that breaks one.
@@ -160,8 +160,8 @@ bool saves_tensors(const Op& op);
 /// The schedule of one step of the plan's framework.
 Schedule lower(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
-/// The same of the first step where it differs from all others, which it does under FSDP1 with forward_prefetch and under
-/// ZeRO-3: the order of modules is not known yet. Empty where it does not differ.
+/// The same of the first step where it differs from all others, which it does under FSDP1 with forward_prefetch and
+/// under ZeRO-3: the order of modules is not known yet. Empty where it does not differ.
 Schedule lower_first_step(const ModelIndex& index, const Plan& plan, const Layout& layout);
 
 /// PyTorch FSDP2. The only place that knows its order of events (core/plan/lower_fsdp2.cpp).

@@ -148,8 +148,8 @@ int ZeroCoordinator::new_group(std::vector<int> parameters) {
   return static_cast<int>(out_->schedule.groups.size()) - 1;
 }
 
-// Parameters that a forward reads of modules that do not run are not known to be its own before it first reads them: then
-// each is gathered by itself, and from there on with the others.
+// Parameters that a forward reads of modules that do not run are not known to be its own before it first reads them:
+// then each is gathered by itself, and from there on with the others.
 void ZeroCoordinator::gather_unknown(int module) {
   std::vector<int> unknown = std::exchange(unknown_[static_cast<std::size_t>(module)], {});
   std::erase_if(unknown, [&](int p) { return states_[p].status != Status::NotAvailable; });

@@ -49,7 +49,7 @@ class ZeroCoordinator {
     std::int64_t elements = 0;
     bool persists = false;
     bool is_trained = true;
-    int order = 0;          // DeepSpeed's number of it.
+    int order = 0;  // DeepSpeed's number of it.
   };
   struct Fetch {
     std::vector<int> parameters;
@@ -77,11 +77,11 @@ class ZeroCoordinator {
   const Plan& plan_;
   const bool is_cut_;  // Over more than one rank: else nothing moves.
   ScheduleWriter* out_ = nullptr;
-  std::vector<std::vector<int>> own_;  // [modules] In `Model::parameters`.
+  std::vector<std::vector<int>> own_;      // [modules] In `Model::parameters`.
   std::vector<std::vector<int>> unknown_;  // [modules] Of them, external ones that no forward has read yet.
-  std::vector<State> states_;          // [parameters]
-  std::vector<Fetch> fetches_;         // Of this step.
-  std::vector<int> in_flight_;         // Parameters with a fetch, in order.
+  std::vector<State> states_;              // [parameters]
+  std::vector<Fetch> fetches_;             // Of this step.
+  std::vector<int> in_flight_;             // Parameters with a fetch, in order.
   Trace trace_ = Trace::Invalid;
   std::vector<int> order_;  // Modules as they were fetched for in the step that was recorded.
   std::vector<Use> uses_;   // What they need, in order.

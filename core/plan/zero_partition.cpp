@@ -8,8 +8,8 @@
 // has the buffer reduced before it; one that is larger than the whole buffer is reduced by itself, from where it is.
 // Stage 1 without overlap_comm waits for the end of the last backward and takes them in the order of the parameters.
 //
-// ZeRO-3 cuts each parameter by itself, into N equal parts with the last one padded, and a rank has its parts one behind
-// the other. Its buckets are reduce-scattered.
+// ZeRO-3 cuts each parameter by itself, into N equal parts with the last one padded, and a rank has its parts one
+// behind the other. Its buckets are reduce-scattered.
 //
 // Of ZeRO-1 and 2 DeepSpeed's "reduce_scatter" is an all-reduce of what the buffer holds:
 // use_multi_rank_bucket_allreduce. What belongs to different ranks is handed over as so many slices, which are copied
@@ -246,7 +246,8 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
   const bool is_first_stage = plan.runtime.framework == Framework::Zero1;
   if (is_zero3(plan) && plan.initialization != Initialization::Meta) {
     wrong("initialization",
-          "Of ZeRO-3 a model is predicted that is made under deepspeed.zero.Init, which shards each module when it is made.",
+          "Of ZeRO-3 a model is predicted that is made under deepspeed.zero.Init, which shards each module when it is "
+          "made.",
           "Write meta.");
   }
   if (plan.mesh.replicate != 1) {
@@ -278,10 +279,10 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
           "Write as_parameter.");
   }
   if (plan.accumulation > 1 && plan.sync_every_micro_batch == is_first_stage) {
-    wrong("sync_every_micro_batch",
-          is_first_stage ? "ZeRO-1 reduces gradients in the last micro-batch."
-                         : "ZeRO-2 and 3 reduce gradients in each.",
-          is_first_stage ? "Write false." : "Write true.");
+    wrong(
+        "sync_every_micro_batch",
+        is_first_stage ? "ZeRO-1 reduces gradients in the last micro-batch." : "ZeRO-2 and 3 reduce gradients in each.",
+        is_first_stage ? "Write false." : "Write true.");
   }
   const auto is_other = [](const Parameter& parameter) { return !is_floating_point(parameter.dtype); };
   if (std::any_of(model.parameters.begin(), model.parameters.end(), is_other)) {

@@ -150,7 +150,7 @@ class Teacher {
       case InstructionKind::PrepareReduce:  // Nothing to be seen.
       case InstructionKind::WaitForParameters:
       case InstructionKind::DropFetched:
-      case InstructionKind::Free:           // A part of another one.
+      case InstructionKind::Free:  // A part of another one.
         return;
       case InstructionKind::FinishReduce:
         return add("All reductions are done", "The computation waits for the last reduce-scatter.");

@@ -38,7 +38,12 @@ int linear(KernelWriter& w, int x, int weight, std::int64_t rows, std::int64_t i
   Kernel& kernel = w.add(KernelKind::Gemm, {is_zero3 ? of_x : of_weight, is_zero3 ? of_weight : of_x}, {y});
   kernel.saved = {{x, is_zero3 ? -1 : 0}, {weight, is_zero3 ? -1 : 1}};
   kernel.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns);
-  w.note_product(kernel, {.rows = rows, .inner = inner, .columns = columns, .left = is_zero3 ? 0 : 1, .right = is_zero3 ? 1 : 0, .turned = true});
+  w.note_product(kernel, {.rows = rows,
+                          .inner = inner,
+                          .columns = columns,
+                          .left = is_zero3 ? 0 : 1,
+                          .right = is_zero3 ? 1 : 0,
+                          .turned = true});
   return y;
 }
 

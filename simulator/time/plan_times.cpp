@@ -183,9 +183,10 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
       payload += size_of(layout.parameter_dtype[p]) * padded_elements(p, layout, model);
     }
     const bool is_copied = group.parameters.size() > 1;
-    times.push_back({.payload = payload,
-                     .all_gather = collective_time(mesh.shard, CollectiveKind::AllGather, payload),
-                     .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0)});
+    times.push_back(
+        {.payload = payload,
+         .all_gather = collective_time(mesh.shard, CollectiveKind::AllGather, payload),
+         .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0)});
   }
   return times;
 }

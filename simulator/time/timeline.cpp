@@ -380,10 +380,10 @@ class Timeline {
     on_compute(times.copy, times.num_gradients * in_.launch, has_names() ? "copy into " + name : std::string());
     const Seconds start = std::max(communicator_, compute_);
     communicator_ = start + times.all_reduce;
-    buckets_.push_back({communicator_, new_collective(),
-                        record(is_zero3() ? Stream::ReduceScatter : Stream::AllReduce, name, start, communicator_,
-                               {compute_event_}),
-                        step.bucket});
+    buckets_.push_back(
+        {communicator_, new_collective(),
+         record(is_zero3() ? Stream::ReduceScatter : Stream::AllReduce, name, start, communicator_, {compute_event_}),
+         step.bucket});
     const GradientBucket& bucket = in_.layout->buckets[step.bucket];
     carry(buckets_.back().event, {.kind = is_zero3() ? CollectiveKind::ReduceScatter : CollectiveKind::AllReduce,
                                   .dtype = bucket.dtype,
@@ -438,15 +438,15 @@ class Timeline {
   std::vector<int> compute_waits_;
   int compute_event_ = -1;
   int reduce_event_ = -1, all_reduce_event_ = -1, to_host_event_ = -1;
-  CopyOut gate_;                                         // Copies into the next gather come after it,
-  std::optional<CopyOut> gate_after_root_;               // and from the next copy-out on after this one.
-  std::vector<CopyOut> copied_out_;                      // [num units, slots]
+  CopyOut gate_;                            // Copies into the next gather come after it,
+  std::optional<CopyOut> gate_after_root_;  // and from the next copy-out on after this one.
+  std::vector<CopyOut> copied_out_;         // [num units, slots]
   struct Fetched {
     Seconds end{0};
     std::size_t slot = 0;
     int event = -1;
   };
-  std::vector<Fetched> fetched_;  // [groups]
+  std::vector<Fetched> fetched_;                         // [groups]
   int last_gather_event_ = -1, last_reduce_event_ = -1;  // Of the communicator, when it was the last one.
 };
 

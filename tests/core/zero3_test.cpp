@@ -101,9 +101,9 @@ TEST(ZeroCoordinator, GathersAheadFromTheSecondStepOn) {
   plan.zero.max_reuse_distance = plan.zero.param_persistence_threshold = 0;
   ZeroCoordinator coordinator(three_modules(2), plan, 3);
   EXPECT_EQ(step(coordinator), kOneByOne);
-  EXPECT_EQ(step(coordinator),
-            (Steps{"fetch 0", "wait 0", "fetch 1", "release 0", "wait 1", "fetch 2", "release 1", "wait 2", "fetch 1",
-                   "release 2", "fetch 2", "wait 2", "fetch 0", "release 2", "wait 1", "release 1", "wait 0", "release 0"}));
+  EXPECT_EQ(step(coordinator), (Steps{"fetch 0", "wait 0", "fetch 1", "release 0", "wait 1", "fetch 2", "release 1",
+                                      "wait 2", "fetch 1", "release 2", "fetch 2", "wait 2", "fetch 0", "release 2",
+                                      "wait 1", "release 1", "wait 0", "release 0"}));
 }
 
 // 30 elements behind module 1 in the forward: module 2 takes them all, so that module 1 is let go, and module 2 is kept
@@ -114,9 +114,9 @@ TEST(ZeroCoordinator, KeepsWhatIsNeededAgainSoon) {
   plan.zero.max_reuse_distance = 30;
   ZeroCoordinator coordinator(three_modules(2), plan, 3);
   EXPECT_EQ(step(coordinator), kOneByOne);
-  EXPECT_EQ(step(coordinator), (Steps{"fetch 0", "wait 0", "release 0", "fetch 1", "wait 1", "release 1", "fetch 2",
-                                      "wait 2", "release 2", "fetch 1", "wait 1", "release 1", "fetch 0", "wait 0",
-                                      "release 0"}));
+  EXPECT_EQ(step(coordinator),
+            (Steps{"fetch 0", "wait 0", "release 0", "fetch 1", "wait 1", "release 1", "fetch 2", "wait 2", "release 2",
+                   "fetch 1", "wait 1", "release 1", "fetch 0", "wait 0", "release 0"}));
 }
 
 // The first step lets go of everything, and the optimizer's turn does; in between they stay from the second step on.
@@ -203,8 +203,8 @@ TEST(Zero3, AScheduleWithoutAGatherIsRefused) {
   const Layout layout = make_layout(index, plan).value();
   const Schedule whole = lower(index, plan, layout);
   EXPECT_TRUE(validate(whole, index, layout).empty());
-  for (const InstructionKind kind : {InstructionKind::FetchParameters, InstructionKind::WaitForParameters,
-                                     InstructionKind::ReleaseParameters}) {
+  for (const InstructionKind kind :
+       {InstructionKind::FetchParameters, InstructionKind::WaitForParameters, InstructionKind::ReleaseParameters}) {
     Schedule broken = whole;
     const auto first = std::find_if(broken.instructions.begin(), broken.instructions.end(),
                                     [&](const Instruction& step) { return step.kind == kind; });
