@@ -37,6 +37,7 @@ struct Work {
   uint64_t kernels = 0;
   std::unordered_map<cudaStream_t, Stream> streams;
   std::unordered_map<cudaStream_t, uint64_t> stuck;  // from which ticket on
+  std::unordered_map<int, Mark> last_of_queue;
 
   bool is_stuck(const Mark& mark) const {
     const auto found = stuck.find(mark.stream);
@@ -82,6 +83,20 @@ void wait_for(cudaStream_t stream, const Mark& mark) {
   if (mark.ticket <= w.streams[mark.stream].waited_for) return;
   Stream& waiting = w.streams[stream];
   waiting.dependencies.push_back(Dependency{++waiting.submitted, mark});
+}
+
+void submit_in_order(int queue, cudaStream_t stream) {
+  Mark last;
+  {
+    Work& w = work();
+    const std::lock_guard lock(w.mutex);
+    last = w.last_of_queue[queue];
+  }
+  if (last.stream != stream) wait_for(stream, last);
+  last = submit(stream);
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  w.last_of_queue[queue] = last;
 }
 
 bool is_finished(const Mark& mark) {

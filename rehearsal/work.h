@@ -22,6 +22,10 @@ Mark submit(cudaStream_t stream);
 /// Work of `stream` from here on starts after the mark.
 void wait_for(cudaStream_t stream, const Mark& mark);
 
+/// One piece of work at the end of a stream, and of a queue whose work is done in order whatever its streams: the
+/// collectives of a communicator.
+void submit_in_order(int queue, cudaStream_t stream);
+
 /// Whether the work up to the mark counts as finished, by STUB_GPU_EVENTS.
 bool is_finished(const Mark& mark);
 

@@ -29,13 +29,14 @@ constexpr int kWidestOption = 40;
 /// Part of the peak that a suggestion must save when it does not make the plan fit.
 constexpr double kGoodDeal = 0.05;
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kInstructions = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kInstructions = {{
     {"Forward", "forward pass of"},
     {"Backward", "backward pass of"},
     {"Unshard", "all-gather of"},
     {"WaitForUnshard", "all-gather of"},
     {"AccumulateGrads", "gradient accumulation of"},
     {"ReduceGrads", "gradient reduction of"},
+    {"LimitGathers", "limit of all-gathers at"},
     {"FlattenGrads", "gradient reduction of"},
     {"FinishReduce", "gradient reduction of"},
     {"PrepareReduce", "begin of the backward pass"},

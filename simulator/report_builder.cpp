@@ -118,6 +118,7 @@ Result<MemoryReport> memory_report(const PreparedPlan& prepared, CachingAllocato
   MemoryReport memory;
   memory.budget = prepared.cluster->gpu.usable_memory.value;
   memory.margin = prediction.margin;
+  memory.held = prediction.held;
   memory.peaks = prediction.peaks;
   memory.phases = std::move(prediction.phases);
   memory.device_terms.push_back({"reserved by PyTorch's allocator", memory.peaks.reserved, Provenance::Derived,

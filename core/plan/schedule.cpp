@@ -15,11 +15,11 @@ namespace {
 constexpr std::array<std::string_view, kNumInstructionKinds> kNames = {
     "LoadInputs",      "Unshard",           "WaitForUnshard", "LeaveRoot",
     "Forward",         "Reshard",           "Backward",       "AccumulateGrads",
-    "ReduceGrads",     "FlattenGrads",      "FinishReduce",   "SyncBuffers",
-    "PrepareReduce",   "ReduceBucket",      "ReduceUsedMap",  "Free",
-    "CheckOverflow",   "ClipGradNorm",      "OptimizerStep",  "GatherParameters",
-    "FetchParameters", "WaitForParameters", "DropFetched",    "ReleaseParameters",
-    "ZeroGrad",
+    "ReduceGrads",     "LimitGathers",      "FlattenGrads",   "FinishReduce",
+    "SyncBuffers",     "PrepareReduce",     "ReduceBucket",   "ReduceUsedMap",
+    "Free",            "CheckOverflow",     "ClipGradNorm",   "OptimizerStep",
+    "GatherParameters", "FetchParameters", "WaitForParameters", "DropFetched",
+    "ReleaseParameters", "ZeroGrad",
 };
 
 constexpr std::array<std::string_view, kNumBufferKinds> kBufferNames = {"all-gather output", "reduce-scatter input",
@@ -148,6 +148,7 @@ class Validator {
         if (instruction.group < 0) return;
         return move_group(instruction, UnitState::Sharded, UnitState::Unsharded, "gathered twice");
       case InstructionKind::LeaveRoot:
+      case InstructionKind::LimitGathers:
       case InstructionKind::FlattenGrads:
       case InstructionKind::FinishReduce:
       case InstructionKind::SyncBuffers:

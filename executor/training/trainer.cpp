@@ -340,6 +340,7 @@ void Trainer::run(const Instruction& step) {
       return units_[step.unit]->reduce(step);
     case InstructionKind::FinishReduce:
       return finish_backward();
+    case InstructionKind::LimitGathers:
     case InstructionKind::FlattenGrads:
     case InstructionKind::SyncBuffers:
     case InstructionKind::PrepareReduce:

@@ -147,7 +147,8 @@ class Teacher {
       case InstructionKind::FlattenGrads:
         return add(fmt::format("The gradients of {} become one", name),
                    "FSDP1 reduces one flat gradient for each unit: those of its parameters are copied into it.");
-      case InstructionKind::PrepareReduce:  // Nothing to be seen.
+      case InstructionKind::LimitGathers:  // Nothing to be seen.
+      case InstructionKind::PrepareReduce:
       case InstructionKind::WaitForParameters:
       case InstructionKind::DropFetched:
       case InstructionKind::Free:  // A part of another one.

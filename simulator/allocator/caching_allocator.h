@@ -153,6 +153,9 @@ class CachingAllocator {
   void synchronize(AllocatorStream stream);
   void synchronize();
 
+  /// A stream got past the first `num_events` events that were recorded on it.
+  void advance(AllocatorStream stream, std::int64_t num_events);
+
   /// Gives all that is cached and whole back to the device: `torch.cuda.empty_cache()`.
   void empty_cache();
 

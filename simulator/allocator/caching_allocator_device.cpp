@@ -324,6 +324,13 @@ void CachingAllocator::synchronize(AllocatorStream stream) {
   if (number < events_.size()) events_[number].num_completed = events_[number].num_recorded;
 }
 
+void CachingAllocator::advance(AllocatorStream stream, std::int64_t num_events) {
+  const auto number = static_cast<std::size_t>(stream);
+  if (number >= events_.size()) return;
+  EventQueue& queue = events_[number];
+  queue.num_completed = std::max(queue.num_completed, std::min(num_events, queue.num_recorded));
+}
+
 void CachingAllocator::synchronize() {
   for (EventQueue& queue : events_) queue.num_completed = queue.num_recorded;
 }

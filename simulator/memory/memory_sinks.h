@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "core/report/report.h"
@@ -92,9 +93,10 @@ class LiveSink {
 /// Feeds the caching allocator and counts live bytes beside it.
 class AllocatorSink {
  public:
-  /// The walk ends when more than `enough` bytes are reserved.
-  AllocatorSink(int num_ids, CachingAllocator& allocator, Bytes enough = kEndlessMemory)
-      : bytes_(static_cast<std::size_t>(num_ids), 0), allocator_(allocator), enough_(enough) {}
+  /// The walk ends when more than `enough` bytes are reserved. An allocator that progresses on demand gets memory that
+  /// another stream uses back when the CPU has waited for it.
+  AllocatorSink(int num_ids, CachingAllocator& allocator, Bytes enough = kEndlessMemory, bool holds = false)
+      : bytes_(static_cast<std::size_t>(num_ids), 0), allocator_(allocator), enough_(enough), holds_(holds) {}
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
     bytes_[id] = bytes;
@@ -105,6 +107,23 @@ class AllocatorSink {
   void free(int id) {
     live_ -= bytes_[id];
     allocator_.free(static_cast<AllocationId>(id));
+  }
+  /// The other stream is past it at `ticket`.
+  void free_behind(int id, MemoryStream stream, std::int64_t ticket) {
+    if (holds_ && bytes_[id] > 0) {
+      allocator_.record_stream(static_cast<AllocationId>(id), static_cast<AllocatorStream>(stream));
+      events_[static_cast<std::size_t>(stream)].tickets.push_back(ticket);
+    }
+    free(id);
+  }
+  /// The CPU knows that a stream is past `ticket`.
+  void reach(MemoryStream stream, std::int64_t ticket) {
+    Events& events = events_[static_cast<std::size_t>(stream)];
+    while (!events.tickets.empty() && events.tickets.front() <= ticket) {
+      events.tickets.pop_front();
+      ++events.num_done;
+    }
+    if (holds_) allocator_.advance(static_cast<AllocatorStream>(stream), events.num_done);
   }
   void mark() {}
   void collective() {}
@@ -125,6 +144,12 @@ class AllocatorSink {
   std::int64_t peak_ = 0;
   CachingAllocator& allocator_;
   Bytes enough_;
+  bool holds_;
+  struct Events {
+    std::deque<std::int64_t> tickets;  // Of those that are not done.
+    std::int64_t num_done = 0;
+  };
+  std::array<Events, kNumMemoryStreams> events_;
 };
 
 /// Finds the moment of the highest live bytes, and replays up to a moment to see who is alive.

@@ -140,6 +140,7 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::FinishReduce:
         units_.end_backward();
         return calls_.end_backward();
+      case InstructionKind::LimitGathers:
       case InstructionKind::FlattenGrads:
       case InstructionKind::CheckOverflow:
       case InstructionKind::GatherParameters:
@@ -174,6 +175,10 @@ class MemoryWalk<Sink>::Impl {
         flat_.unshard(step);
         return true;
       case InstructionKind::WaitForUnshard:
+        flat_.wait();
+        return true;
+      case InstructionKind::LimitGathers:
+        flat_.limit_gathers();
         return true;
       case InstructionKind::Reshard:
         flat_.reshard(step);
@@ -187,6 +192,9 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::ReduceGrads:
         flat_.reduce(step);
         return true;
+      case InstructionKind::FinishReduce:
+        flat_.finish();
+        return false;
       case InstructionKind::ClipGradNorm:
         optimizer_.clip_flat();
         return true;

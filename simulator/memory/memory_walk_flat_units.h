@@ -20,10 +20,18 @@
 //
 // In front of the first forward, what is gathered into is made once for each unit, and emptied.
 //
-// A block that another stream has used (record_stream) is taken for free at once: what is live does not depend on it,
-// and what is reserved may be more.
+// A block that another stream has used (record_stream) comes back when the CPU knows that the stream is past it. A sink
+// that `holds` is told of the latest time: what the CPU has waited for, and nothing else, is done. What is live does not
+// depend on it. So:
 //
-// Sources: torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py, torch 2.11; for the flat gradient
+//   the cast of a shard         is used by the all-gather,
+//   what was gathered           by the computation, where it is freed behind a forward. In a backward it is freed by a
+//                               hook that runs on the stream of the all-gather: at once,
+//   a gradient                  by the sum of its uses and by what makes it flat, on the stream of the all-gather,
+//   a flat gradient             by the reduction, and with HSDP what is scattered by the all-reduce;
+//   the CPU waits               where the limiter of all-gathers is asked and two units' frees are behind each other.
+//
+// Sources: torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py, _limiter_utils.py, torch 2.11; for the flat gradient
 // split_with_sizes_backward (torch/csrc/autograd/FunctionsManual.cpp), for sums of them input_buffer.cpp and
 // functions/accumulate_grad.h there.
 //
@@ -33,6 +41,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -40,6 +49,7 @@
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_gradients.h"
 #include "simulator/memory/memory_walk_initialization.h"
+#include "simulator/memory/stream_order.h"
 
 namespace fsdp::simulator {
 
@@ -49,6 +59,7 @@ class FlatUnitWalk {
   FlatUnitWalk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads)
       : in_(input), sink_(sink), grads_(grads), units_(input.layout->units.size()) {
     if (layout().flat == FlatParameters::None) return;
+    grads_.on_use_elsewhere([this](int tensor) { free_behind(tensor, MemoryStream::AllGatherCopyIn); });
     for (const int u : units_in_module_order(layout())) {
       if (!layout().units[u].parameters.empty()) in_module_order_.push_back(u);
     }
@@ -66,6 +77,8 @@ class FlatUnitWalk {
 
   /// A forward begins: gradients that were set to none are found to be.
   void enter_forward() {
+    order_.wait(MemoryStream::AllGatherCopyIn, MemoryStream::Compute);
+    order_.wait(MemoryStream::Cast, MemoryStream::Compute);
     if (std::exchange(has_zeroed_, false)) drop_sharded_grads();
     if (std::exchange(has_begun_, true) || in_.limits.num_sms == 0) return;
     for (const int u : in_module_order_) {
@@ -83,21 +96,50 @@ class FlatUnitWalk {
     if (is_cast(unit)) {
       sink_.alloc(cast, unit.shard_elements * size(unit.param_dtype), MemoryStream::Cast,
                   is_sharded() ? MemoryCategory::AllGather : MemoryCategory::UnshardedParam);
+      order_.wait(MemoryStream::AllGatherCopyIn, MemoryStream::Cast);
     }
+    limit_gathers();
     if (is_sharded()) {
       sink_.alloc(id(UnitTensor::AllGather, step.unit), unit.full_elements * size(unit.param_dtype),
                   MemoryStream::AllGatherCopyIn, MemoryCategory::UnshardedParam);
     }
     sink_.collective();
-    if (is_sharded() && is_cast(unit)) sink_.free(cast);
+    if (is_sharded()) order_.collective(MemoryStream::AllGatherCopyIn, kShards);
+    if (is_sharded() && is_cast(unit)) free_behind(cast, MemoryStream::AllGatherCopyIn);
+  }
+
+  /// The computation waits for a gather.
+  void wait() { order_.wait(MemoryStream::Compute, MemoryStream::AllGatherCopyIn); }
+
+  /// The CPU waits, if it has run ahead of two frees.
+  void limit_gathers() {
+    if (freed_.size() < 2) return;
+    order_.finish(freed_.front());
+    freed_.pop_front();
+    reach();
   }
 
   void reshard(const Instruction& step) {
-    if (is_sharded()) return sink_.free(id(UnitTensor::AllGather, step.unit));
-    if (is_cast(unit_of(step))) sink_.free(id(UnitTensor::Cast, step.unit));
+    const bool in_hook = std::exchange(flattened_, -1) == step.unit;
+    const MemoryStream stream = in_hook ? MemoryStream::AllGatherCopyIn : MemoryStream::Compute;
+    if (!is_sharded()) {
+      if (is_cast(unit_of(step))) free_behind(id(UnitTensor::Cast, step.unit), stream);
+      return;
+    }
+    const int gathered = id(UnitTensor::AllGather, step.unit);
+    in_hook ? sink_.free(gathered) : free_behind(gathered, stream);
+    if (in_.plan->fsdp1.limit_all_gathers) freed_.push_back(order_.submit(stream));
+  }
+
+  /// The backward ends.
+  void finish() {
+    order_.wait(MemoryStream::Compute, MemoryStream::ReduceScatter);
+    order_.wait(MemoryStream::Compute, MemoryStream::AllReduce);
   }
 
   void flatten(const Instruction& step) {
+    order_.wait(MemoryStream::AllGatherCopyIn, MemoryStream::Compute);
+    flattened_ = step.unit;
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[step.unit];
     const std::int64_t item = size(unit.param_dtype);
@@ -138,6 +180,8 @@ class FlatUnitWalk {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[step.unit];
     state.input = state.flat;
+    state.made_by = MemoryStream::AllGatherCopyIn;
+    order_.wait(MemoryStream::ReduceScatter, MemoryStream::AllGatherCopyIn);
     if (state.dtype != unit.reduce_dtype) {
       state.input = id(UnitTensor::CastFlatGrad, step.unit);
       sink_.alloc(state.input, unit.true_elements * size(unit.reduce_dtype), MemoryStream::ReduceScatter,
@@ -149,10 +193,12 @@ class FlatUnitWalk {
   /// The hook of a reduction returns.
   void free(const Instruction& step) {
     UnitState& state = units_[step.unit];
-    if (state.held >= 0) sink_.free(state.held);
+    if (state.held >= 0) {
+      state.holds_flat ? free_behind(state.held, MemoryStream::ReduceScatter) : sink_.free(state.held);
+    }
     if (state.input >= 0 && state.input != state.flat) sink_.free(state.input);
     drop_added(state);
-    if (state.flat >= 0 && !state.is_grad) sink_.free(state.flat);
+    if (state.flat >= 0 && !state.is_grad) free_behind(state.flat, MemoryStream::ReduceScatter);
     if (!state.is_grad) state.flat = -1;
     state.held = state.input = -1;
     state.is_earlier = false;
@@ -173,6 +219,8 @@ class FlatUnitWalk {
     int added = -1;           // What is added to it, until the hook returns.
     int input = -1;           // Of the reduction: the flat gradient or a copy.
     int held = -1;            // The same, padded, or what was there before: until the hook returns.
+    bool holds_flat = false;  // `held` is a flat gradient.
+    MemoryStream made_by{};   // `flat` lies in this stream's memory.
     bool is_grad = false;     // NO_SHARD: `flat` is .grad between steps.
     bool is_earlier = false;  // `flat` is of a micro-batch that was not reduced.
     bool has_sharded_grad = false;
@@ -189,6 +237,33 @@ class FlatUnitWalk {
   void alloc_temp(int tensor, std::int64_t bytes) {
     sink_.alloc(tensor, bytes, MemoryStream::Compute, MemoryCategory::Temp);
   }
+  // Another stream than that of its memory has used it.
+  void free_behind(int tensor, MemoryStream stream) {
+    if constexpr (requires { sink_.free_behind(tensor, stream, std::int64_t{0}); }) {
+      sink_.free_behind(tensor, stream, order_.submit(stream).ticket);
+      is_held_ = true;
+    } else {
+      sink_.free(tensor);
+    }
+  }
+
+  void reach() {
+    if constexpr (requires { sink_.reach(MemoryStream::Compute, std::int64_t{0}); }) {
+      if (!is_held_) return;
+      for (int s = 0; s < kNumMemoryStreams; ++s) {
+        const auto stream = static_cast<MemoryStream>(s);
+        sink_.reach(stream, order_.waited_for(stream));
+      }
+    }
+  }
+
+  void drop_sharded_grad(int u) {
+    const ShardedUnit& unit = layout().units[u];
+    const bool is_used = layout().mesh.replicate > 1 && unit.reduce_dtype == unit.original_dtype;
+    const int grad = id(UnitTensor::ShardedGrad, u);
+    is_used ? free_behind(grad, MemoryStream::AllReduce) : sink_.free(grad);
+  }
+
   void touch(UnitTensor what, int unit, std::int64_t bytes) {
     alloc_temp(id(what, unit), bytes);
     sink_.free(id(what, unit));
@@ -256,13 +331,20 @@ class FlatUnitWalk {
     sink_.alloc(output, unit.reduced_shard_elements * size(unit.reduce_dtype), MemoryStream::ReduceScatter,
                 casts || state.has_sharded_grad ? MemoryCategory::ReduceScatter : MemoryCategory::ShardedGrad);
     sink_.collective();
-    if (hybrid) sink_.collective();
+    order_.collective(MemoryStream::ReduceScatter, kShards);
+    if (hybrid) {
+      sink_.collective();
+      order_.wait(MemoryStream::AllReduce, MemoryStream::ReduceScatter);
+      order_.collective(MemoryStream::AllReduce, kReplicas);
+    }
     if (casts) {
       sink_.alloc(grad, unit.reduced_shard_elements * size(unit.original_dtype),
                   hybrid ? MemoryStream::AllReduce : MemoryStream::ReduceScatter, MemoryCategory::ShardedGrad);
-      sink_.free(output);
+      hybrid ? free_behind(output, MemoryStream::AllReduce) : sink_.free(output);
     }
-    if (state.has_sharded_grad) sink_.free(grad);
+    if (state.has_sharded_grad) {
+      hybrid && !casts ? free_behind(grad, MemoryStream::AllReduce) : sink_.free(grad);
+    }
     state.has_sharded_grad = true;
   }
 
@@ -271,6 +353,7 @@ class FlatUnitWalk {
     const ShardedUnit& unit = unit_of(step);
     UnitState& state = units_[step.unit];
     sink_.collective();
+    order_.collective(MemoryStream::ReduceScatter, kShards);
     const bool casts = unit.reduce_dtype != unit.original_dtype;
     // An earlier micro-batch's is there until the hook returns.
     const int first = id(UnitTensor::ShardedGrad, step.unit);
@@ -283,6 +366,8 @@ class FlatUnitWalk {
     if (result != state.flat) {
       if (state.input != state.flat && state.input != result) sink_.free(state.input);
       state.held = state.flat;
+      state.holds_flat = true;
+      state.made_by = MemoryStream::ReduceScatter;
     }
     state.flat = result;
     state.input = result;
@@ -293,8 +378,11 @@ class FlatUnitWalk {
   void drop_sharded_grads() {
     for (const int u : in_module_order_) {
       UnitState& state = units_[u];
-      if (state.has_sharded_grad) sink_.free(id(UnitTensor::ShardedGrad, u));
-      if (state.is_grad && state.flat >= 0) sink_.free(state.flat);
+      if (state.has_sharded_grad) drop_sharded_grad(u);
+      if (state.is_grad && state.flat >= 0) {
+        const bool is_used = state.made_by != MemoryStream::ReduceScatter;
+        is_used ? free_behind(state.flat, MemoryStream::ReduceScatter) : sink_.free(state.flat);
+      }
       if (state.is_grad) state.flat = -1;
       state.has_sharded_grad = state.is_grad = false;
     }
@@ -375,9 +463,17 @@ class FlatUnitWalk {
     if (own < unit.shard_elements && own > 0) sink_.free(part);
   }
 
+  // Communicators, for the order of their collectives.
+  static constexpr int kShards = 0;
+  static constexpr int kReplicas = 1;
+
   const WalkInput& in_;
   Sink& sink_;
   GradientWalk<Sink>& grads_;
+  StreamOrder order_;
+  std::deque<StreamOrder::Mark> freed_;  // That the limiter has not waited for.
+  int flattened_ = -1;                   // The unit whose hook behind its backward runs.
+  bool is_held_ = false;
   std::vector<UnitState> units_;
   std::vector<int> in_module_order_;  // Flat units with parameters.
   bool has_zeroed_ = false;

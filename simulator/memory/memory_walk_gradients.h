@@ -33,6 +33,9 @@ class GradientWalk {
     uses_so_far_.assign(num_uses_.size(), 0);
   }
 
+  /// From now on called with gradients that the stream of the sums has used, in place of their free.
+  void on_use_elsewhere(std::function<void(int tensor)> free_used) { free_used_ = std::move(free_used); }
+
   /// A gradient is written,
   void make(int p, std::int64_t bytes, bool is_view) {
     State& state = params_[p];
@@ -150,11 +153,11 @@ class GradientWalk {
     if (is_view) {
       const ParameterTensor sum = held == one ? other : one;
       sink_.alloc(in_.ids->of(sum, p), params_[p].bytes, stream_of_sums(), MemoryCategory::UnshardedGrad);
-      sink_.free(in_.ids->of(held, p));
+      free_used(in_.ids->of(held, p));
       held = sum;
       is_view = false;
     }
-    sink_.free(in_.ids->of(ParameterTensor::SecondGrad, p));
+    free_used(in_.ids->of(ParameterTensor::SecondGrad, p));
   }
 
   // The gradient of an earlier backward takes in the sum of all uses, and not one after the other.
@@ -172,9 +175,13 @@ class GradientWalk {
     state.waits = 0;
   }
 
+  void free_used(int tensor) { free_used_ ? free_used_(tensor) : sink_.free(tensor); }
+
   void drop_grad(int p) {
     State& state = params_[p];
-    sink_.free(in_.ids->of(state.grad, p));
+    const int grad = in_.ids->of(state.grad, p);
+    const bool is_sum = state.grad == ParameterTensor::SummedGrad || state.grad == ParameterTensor::SummedWaitingGrad;
+    is_sum ? sink_.free(grad) : free_used(grad);
     // Reduced between two uses: what waited for the second goes on as the gradient of this backward.
     const bool goes_on = state.waits > 0;
     state.has_grad = goes_on;
@@ -193,6 +200,7 @@ class GradientWalk {
   std::vector<int> uses_so_far_;
   bool goes_to_bucket_ = false;
   std::function<void(int)> on_complete_;
+  std::function<void(int)> free_used_;
 };
 
 }  // namespace fsdp::simulator

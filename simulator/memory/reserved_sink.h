@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "simulator/allocator/allocator_settings.h"
@@ -17,12 +18,15 @@ namespace fsdp::simulator {
 class ReservedSink {
  public:
   /// Begins a walk, which ends when more than `enough` bytes are reserved. REQUIRES: pools_suffice(settings).
-  void reset(int num_ids, const AllocatorSettings& settings, Bytes enough) {
+  /// With `holds`, memory that another stream uses comes back when the CPU has waited for it; else at once.
+  void reset(int num_ids, const AllocatorSettings& settings, Bytes enough, bool holds = false) {
     if (places_.size() < static_cast<std::size_t>(num_ids)) places_.resize(static_cast<std::size_t>(num_ids));
     ++walk_;
     for (SegmentPool& pool : pools_) pool.reset(settings.large_segment_size.count());
     reserved_ = most_ = 0;
     enough_ = enough.count();
+    holds_ = holds;
+    for (std::deque<Held>& held : held_) held.clear();
   }
 
   void alloc(int id, std::int64_t bytes, MemoryStream stream, MemoryCategory /*category*/) {
@@ -39,6 +43,21 @@ class ReservedSink {
     if (place.block < 0 || place.walk != walk_) return;
     pools_[static_cast<std::size_t>(place.pool)].free(place.block);
     place.block = -1;
+  }
+  /// The other stream is past it at `ticket`.
+  void free_behind(int id, MemoryStream stream, std::int64_t ticket) {
+    Place& place = places_[id];
+    if (!holds_ || place.block < 0 || place.walk != walk_) return free(id);
+    held_[static_cast<std::size_t>(stream)].push_back({ticket, place});
+    place.block = -1;
+  }
+  /// The CPU knows that a stream is past `ticket`.
+  void reach(MemoryStream stream, std::int64_t ticket) {
+    std::deque<Held>& held = held_[static_cast<std::size_t>(stream)];
+    for (; !held.empty() && held.front().ticket <= ticket; held.pop_front()) {
+      const Place& place = held.front().place;
+      pools_[static_cast<std::size_t>(place.pool)].free(place.block);
+    }
   }
   void mark() {}
   void collective() {}
@@ -62,7 +81,14 @@ class ReservedSink {
     std::uint32_t walk = 0;  // In which it was made.
   };
 
+  struct Held {
+    std::int64_t ticket = 0;
+    Place place;
+  };
+
   std::vector<Place> places_;  // [num ids]
+  std::array<std::deque<Held>, kNumMemoryStreams> held_;
+  bool holds_ = false;
   std::uint32_t walk_ = 0;
   std::array<SegmentPool, 2 * kNumMemoryStreams> pools_ = {
       SegmentPool(false), SegmentPool(true),  SegmentPool(false), SegmentPool(true),  SegmentPool(false),

@@ -58,6 +58,42 @@ std::optional<Plan> plan_of_memory(const Plan& plan, const Cluster& cluster) {
   return walked;
 }
 
+// What initialization and the steps reserve when memory that other streams use comes back as late as it can.
+template <class Sink>
+void walk_all_steps(const PreparedPlan& prepared, Sink& sink) {
+  MemoryWalk<Sink> walk(prepared.short_walk_input(), sink);
+  walk.initialize();
+  walk.load_first_batch();
+  for (int step = 0; step < kNumSteps && (step == 0 || !sink.has_enough()); ++step) walk.step();
+}
+
+Bytes reserved_while_held(const PreparedPlan& prepared, const AllocatorSettings& settings, ReservedSink& pools,
+                          CachingAllocator& allocator, Bytes enough) {
+  if (pools_suffice(settings)) {
+    pools.reset(prepared.ids.total, settings, enough, true);
+    walk_all_steps(prepared, pools);
+    if (2 * pools.reserved() <= kEndlessMemory) return pools.reserved();
+  }
+  allocator.reset({.total = kEndlessMemory, .progress = StreamProgress::OnDemand}, settings);
+  AllocatorSink sink(prepared.ids.total, allocator, enough, true);
+  walk_all_steps(prepared, sink);
+  return allocator.peak_reserved_bytes();
+}
+
+// The margin of a whole prediction, and what it has for memory that other streams hold.
+void add_margin(const PreparedPlan& prepared, const AllocatorSettings& settings, ReservedSink& pools,
+                CachingAllocator& allocator, Bytes enough, MemoryPrediction& result) {
+  result.margin = margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
+  if (!result.is_whole || prepared.layout.flat == FlatParameters::None) return;
+  if (prepared.cluster->gpu.compute_capability == 0) return;
+  const Bytes rest = sum_of(result.outside) + result.margin;
+  const Bytes most = enough >= kEndlessMemory ? kEndlessMemory : enough - rest;
+  const Bytes reserved = reserved_while_held(prepared, settings, pools, allocator, most);
+  result.held = std::max(Bytes(0), reserved - result.peaks.reserved);
+  result.margin += result.held;
+  result.is_whole = reserved <= most;
+}
+
 }  // namespace
 
 TapeSettings tape_settings(const Model& model, const Plan& plan, const Gpu& gpu) {
@@ -224,7 +260,8 @@ Result<MemoryPrediction> predict_memory(const PreparedPlan& prepared, CachingAll
   result.phases.push_back({"steady_step", steady});
   result.is_whole = !sink.has_enough();
   for (const PhasePeaks& phase : result.phases) result.peaks = highest(result.peaks, phase.peaks);
-  result.margin = margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
+  ReservedSink pools;
+  add_margin(prepared, settings, pools, allocator, enough, result);
   return result;
 }
 
@@ -235,16 +272,13 @@ Result<MemoryPrediction> predict_reserved(const PreparedPlan& prepared, Reserved
   MemoryPrediction result;
   result.outside = outside_terms(*prepared.cluster, prepared.plan);
   sink.reset(prepared.ids.total, settings, most_reserved(enough, result.outside, prepared.plan));
-  MemoryWalk<ReservedSink> walk(prepared.short_walk_input(), sink);
-  walk.initialize();
-  walk.load_first_batch();
-  for (int step = 0; step < kNumSteps && (step == 0 || !sink.has_enough()); ++step) walk.step();
+  walk_all_steps(prepared, sink);
   // Beyond that the device has an end after all.
   if (2 * sink.reserved() > kEndlessMemory) return predict_memory(prepared, allocator, enough);
   result.peaks.reserved = sink.reserved();
   result.peaks.device = sink.reserved() + sum_of(result.outside);
   result.is_whole = !sink.has_enough();
-  result.margin = margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
+  add_margin(prepared, settings, sink, allocator, enough, result);
   return result;
 }
 

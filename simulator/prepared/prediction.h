@@ -78,7 +78,10 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
 struct MemoryPrediction {
   MemoryPeaks peaks;
   std::vector<PhasePeaks> phases;
-  Bytes margin;
+  Bytes margin;  ///< With `held`.
+  /// What is reserved beside the peak where the CPU runs as far ahead of the GPU as it can: memory that FSDP1 frees while
+  /// another stream may use it (record_stream) comes back later.
+  Bytes held;
   std::vector<DeviceTerm> outside;
   bool is_whole = true;  ///< False: the walk ended above `enough`, and the peaks are those up to there.
 };

@@ -109,6 +109,8 @@ class Timeline {
       case InstructionKind::Reshard:
         if (in_.limits_gathers) freed_.push_back(compute_);
         return;
+      case InstructionKind::LimitGathers:
+        return limit_gathers();
       case InstructionKind::FlattenGrads:
         return on_compute((*in_.units)[step.unit].flatten, 2 * in_.launch,
                           has_names() ? "flatten " + unit_of(step).name : std::string());
@@ -198,11 +200,7 @@ class Timeline {
 
   void unshard(const Instruction& step) {
     const UnitTimes& times = (*in_.units)[step.unit];
-    // FSDP1's rate limiter: the CPU waits until the one before the last has been freed.
-    if (freed_.size() >= 2) {
-      cpu_ = std::max(cpu_, freed_.front());
-      freed_.pop_front();
-    }
+    limit_gathers();
     cpu_ += 2 * in_.launch;
     const Seconds copied = std::max({copy_in_, cpu_, gate_.end}) + times.copy_in;
     const Seconds start = std::max(communicator_, copied);
@@ -218,6 +216,13 @@ class Timeline {
     gather_event_[step.unit] = event;
     last_gather_event_ = event;
     last_reduce_event_ = -1;
+  }
+
+  // FSDP1's rate limiter: the CPU waits until the one before the last has been freed.
+  void limit_gathers() {
+    if (freed_.size() < 2) return;
+    cpu_ = std::max(cpu_, freed_.front());
+    freed_.pop_front();
   }
 
   void wait(const Instruction& step) {

@@ -1,0 +1,81 @@
+#pragma once
+
+// What the CPU knows to be finished when it never waits longer than it must: the latest time at which memory that
+// another stream uses comes back.
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "simulator/memory/memory_sinks.h"
+
+namespace fsdp::simulator {
+
+/// Streams, what each of them waits for, and how far the CPU has waited. The GPU is taken to do nothing before somebody
+/// waits for it: the extreme that `STUB_GPU_EVENTS=hold` has for the real PyTorch.
+class StreamOrder {
+ public:
+  /// A place in a stream.
+  struct Mark {
+    MemoryStream stream = MemoryStream::Compute;
+    std::int64_t ticket = 0;  ///< 0: its beginning.
+  };
+
+  /// One more piece of work at the end of a stream.
+  Mark submit(MemoryStream stream) { return {stream, ++at(stream).submitted}; }
+
+  /// What `stream` is given from now on starts behind the mark.
+  void wait(MemoryStream stream, const Mark& mark) {
+    if (mark.ticket <= at(mark.stream).waited_for) return;
+    Stream& waiting = at(stream);
+    waiting.dependencies.push_back({++waiting.submitted, mark});
+  }
+  /// ... and behind all that another stream has been given.
+  void wait(MemoryStream stream, MemoryStream other) { wait(stream, {other, at(other).submitted}); }
+
+  /// A collective: those of one communicator run in the order in which they were issued, whatever their streams
+  /// (ncclLaunchPrepare in NCCL's enqueue.cc).
+  void collective(MemoryStream stream, int communicator) {
+    Mark& last = last_collective_[static_cast<std::size_t>(communicator)];
+    wait(stream, last);
+    last = submit(stream);
+  }
+
+  /// The CPU waits for the mark, and so for all that it had to wait for.
+  void finish(const Mark& first) {
+    std::vector<Mark> open{first};
+    while (!open.empty()) {
+      const Mark mark = open.back();
+      open.pop_back();
+      Stream& stream = at(mark.stream);
+      if (mark.ticket <= stream.waited_for) continue;
+      stream.waited_for = mark.ticket;
+      while (!stream.dependencies.empty() && stream.dependencies.front().ticket <= mark.ticket) {
+        open.push_back(stream.dependencies.front().on);
+        stream.dependencies.pop_front();
+      }
+    }
+  }
+
+  /// The last of a stream's marks that the CPU has waited for.
+  std::int64_t waited_for(MemoryStream stream) const { return streams_[static_cast<std::size_t>(stream)].waited_for; }
+
+ private:
+  struct Dependency {
+    std::int64_t ticket = 0;  // Of the stream that waits.
+    Mark on;
+  };
+  struct Stream {
+    std::int64_t submitted = 0;
+    std::int64_t waited_for = 0;
+    std::deque<Dependency> dependencies;  // By rising ticket.
+  };
+
+  Stream& at(MemoryStream stream) { return streams_[static_cast<std::size_t>(stream)]; }
+
+  std::array<Stream, kNumMemoryStreams> streams_;
+  std::array<Mark, 2> last_collective_{};  // [communicators]
+};
+
+}  // namespace fsdp::simulator
