@@ -78,6 +78,7 @@ Reshard "blocks.0"
 Forward head:head [0, 1)
 Forward :loss [0, 3)
 LeaveRoot
+LimitGathers ""
 Unshard "blocks.0"
 Backward :loss [0, 3)
 Backward head:head [0, 1)
