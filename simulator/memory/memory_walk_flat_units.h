@@ -21,8 +21,8 @@
 // In front of the first forward, what is gathered into is made once for each unit, and emptied.
 //
 // A block that another stream has used (record_stream) comes back when the CPU knows that the stream is past it. A sink
-// that `holds` is told of the latest time: what the CPU has waited for, and nothing else, is done. What is live does not
-// depend on it. So:
+// that `holds` is told of the latest time: what the CPU has waited for, and nothing else, is done. What is live does
+// not depend on it. So:
 //
 //   the cast of a shard         is used by the all-gather,
 //   what was gathered           by the computation, where it is freed behind a forward. In a backward it is freed by a
@@ -31,9 +31,9 @@
 //   a flat gradient             by the reduction, and with HSDP what is scattered by the all-reduce;
 //   the CPU waits               where the limiter of all-gathers is asked and two units' frees are behind each other.
 //
-// Sources: torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py, _limiter_utils.py, torch 2.11; for the flat gradient
-// split_with_sizes_backward (torch/csrc/autograd/FunctionsManual.cpp), for sums of them input_buffer.cpp and
-// functions/accumulate_grad.h there.
+// Sources: torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py, _limiter_utils.py, torch 2.11; for
+// the flat gradient split_with_sizes_backward (torch/csrc/autograd/FunctionsManual.cpp), for sums of them
+// input_buffer.cpp and functions/accumulate_grad.h there.
 //
 // Not modeled: gradients that are views, which a parameter of its own would have copied, and a flat one does not (a few
 // KB, of expanded parameters); that a frozen unit of several arguments holds their gradients until all are there.
