@@ -67,7 +67,7 @@ struct Predictor::Impl {
       if (!memory.is_whole) break;
       see_from(prepared.layout, rank);
       FSDP_TRY(const MemoryPrediction other, predict_reserved(prepared, reserved, allocator, enough));
-      if (other.peaks.device <= memory.peaks.device) continue;
+      if (other.peaks.device + other.margin <= memory.peaks.device + memory.margin) continue;
       memory.peaks.reserved = other.peaks.reserved;
       memory.peaks.device = other.peaks.device;
       memory.margin = other.margin;
@@ -100,8 +100,9 @@ struct Predictor::Impl {
     for (const std::int64_t rank : ranks) {
       see_from(short_plan.layout, rank);
       FSDP_TRY(const MemoryPrediction memory, predict_reserved(short_plan, reserved, allocator));
-      if (memory.peaks.device <= most) continue;
-      most = memory.peaks.device;
+      const Bytes needed = memory.peaks.device + memory.margin;
+      if (needed <= most) continue;
+      most = needed;
       worst = rank;
     }
     give_back(short_plan);

@@ -184,7 +184,7 @@ bool has_gpu(const PreparedPlan& prepared) {
   return prepared.cluster->gpu.compute_capability > 0;
 }
 
-std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const MeshCosts& mesh) {
+std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const MeshCosts& mesh, Bytes held) {
   std::vector<std::string> lines = prepared.cluster->assumptions;
   if (!peak_rate(prepared.cluster->gpu, prepared.activation)) {
     lines.push_back(prepared.cluster->gpu.name + " has no hardware for " + std::string(name_of(prepared.activation)) +
@@ -205,10 +205,13 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   const bool is_fsdp2 = prepared.plan.runtime.framework == Framework::Fsdp2;
   const bool is_flat = prepared.layout.flat != FlatParameters::None;
   if (is_flat && has_gpu(prepared)) {
-    lines.emplace_back(
-        "Memory that FSDP1 frees while another stream may use it (record_stream) is taken for free at once. Where the "
-        "CPU runs far ahead, more is reserved (fsdp-plan rehearse has both bounds); an allocator that finds no more "
-        "memory waits for the GPU and gets it back, which costs time.");
+    std::string line =
+        "The peak takes memory that FSDP1 frees while another stream may use it (record_stream) for free at once, as "
+        "where the GPU keeps up with the CPU.";
+    line += held > Bytes(0) ? " The margin has " + format_bytes(held) +
+                                  " for a CPU that is three steps ahead and waits only where FSDP1 makes it."
+                            : " A CPU that runs ahead reserves no more here.";
+    lines.push_back(std::move(line));
   }
   if (is_fsdp2 && ranks.shard == 1 && ranks.replicate > 1) {
     lines.emplace_back(
@@ -271,10 +274,10 @@ Result<StepReport> build_report(const PreparedPlan& prepared, const MeshCosts& m
   report.gpu = prepared.cluster->gpu.name;
   report.gpus_per_node = prepared.cluster->gpus_per_node;
   report.nodes = prepared.cluster->nodes;
-  report.assumptions = assumptions_of(prepared, mesh);
   report.plan = prepared.plan;
   LiveAtCollectives live;
   FSDP_TRY(report.memory, memory_report(prepared, allocator, live));
+  report.assumptions = assumptions_of(prepared, mesh, report.memory.held);
   const bool device_fits = report.memory.peaks.device + report.memory.margin <= report.memory.budget;
   const bool fits = device_fits && (!report.memory.host || report.memory.host->missing() == Bytes(0));
   report.verdict = fits ? Verdict::Fits : Verdict::DoesNotFit;

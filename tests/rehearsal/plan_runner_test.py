@@ -1,8 +1,9 @@
 """Trains plans with the real FSDP2, FSDP1, DDP and ZeRO on the stub GPU and holds the predictions to it: collectives,
 parameters, memory.
 
-    plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, fsdp1, ddp, zero, zero_more,
-                                                      zero3 and zero3_more are all cases of one
+    plan_runner_test.py STUB FSDP_PLAN [CASE...]      run by a Python that has torch; fsdp2, fsdp1, fsdp1_held, ddp, zero,
+                                                      zero_more, zero3 and zero3_more are all cases of one; held_CASE is a
+                                                      case of FSDP1 with a CPU that is as far ahead as it can be
 
 Exit 77: cases of zero are asked for, and the Python has no DeepSpeed.
 """
@@ -23,7 +24,7 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[1] / "support")]
 from command import answer  # noqa: E402
 from plan_cases import CASES, DDP_CASES, Case, write_case  # noqa: E402
-from plan_cases_fsdp1 import FSDP1_CASES  # noqa: E402
+from plan_cases_fsdp1 import FSDP1_CASES, HELD_BANDS  # noqa: E402
 from plan_cases_zero import ZERO_CASES, ZERO_MORE_CASES  # noqa: E402
 from plan_cases_zero3 import ZERO3_CASES, ZERO3_MORE_CASES  # noqa: E402
 
@@ -50,7 +51,7 @@ def predict(case: Case, plan_file: pathlib.Path) -> dict[str, Any]:
 
 
 def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world_size: int,
-             words: tuple[str, ...] = ("-m", "fsdp_plan_runner")) -> dict[str, Any]:
+             words: tuple[str, ...] = ("-m", "fsdp_plan_runner"), events: str = "done") -> dict[str, Any]:
     """Runs the job as one rank on the stub GPU, by the words that Python is given; returns the hook's record."""
     path = os.pathsep.join([str(ROOT / "python" / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {
@@ -61,7 +62,7 @@ def rehearse(job_file: pathlib.Path, record_file: pathlib.Path, rank: int, world
         "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world_size),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "STUB_GPU_COUNT": str(world_size),
         "STUB_GPU_CUDNN_WORKSPACE_BYTES": "0",  # A prediction has none.
-        "STUB_GPU_EVENTS": "done",  # What another stream has used is free at once (record_stream), as in a prediction.
+        "STUB_GPU_EVENTS": events,  # done: what another stream has used is free at once (record_stream), as in a prediction.
     }
     done = subprocess.run([sys.executable, *words, str(job_file)], cwd=ROOT / "python",
                           env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
@@ -106,6 +107,26 @@ class PlansUnderTheRealPyTorch(unittest.TestCase):
             print(f"{case.name:24} pinned {measured['memory']['host_pinned_bytes']:15} {lists:+}", flush=True)
             self.assertTrue(0 <= lists <= 4 << 20, f"{lists} bytes are pinned and not predicted.")
 
+    def check_held(self, case: Case) -> None:
+        """What FSDP1 reserves when what another stream has used is free once the CPU has waited for it, and not before."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            spec_file, plan_file = write_case(case, LIBRARY, folder)
+            predicted = predict(case, plan_file)
+            model = expand(case, spec_file)
+            job = {"format_version": "1.0", "model": model, "plan": predicted["plan"],
+                   "dimensions": model["dimensions"], "steps": STEPS}
+            (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+            measured = rehearse(folder / "job.json", folder / "record.json", case.rank, case.replicate * case.shard,
+                                events="hold")
+        memory = predicted["memory"]
+        most = max(phase["reserved"] for phase in measured["memory"]["phases"])
+        bound = memory["reserved_peak_bytes"] + memory.get("held_bytes", 0)
+        print(f"held_{case.name:24} {most:15} {bound:15} {percent(most, bound)}", flush=True)
+        below, above = HELD_BANDS.get(case.name, (0, 0))
+        self.assertGreaterEqual(bound, (1 - below) * most)
+        self.assertLessEqual(bound, (1 + above) * most)
+
     def compare_memory(self, case: Case, measured: dict[str, Any], predicted: dict[str, Any]) -> None:
         rows = []
         for phase in measured["phases"]:
@@ -139,6 +160,10 @@ if importlib.util.find_spec("deepspeed") is None:
 for _group, _case in [(group, case) for group, cases in GROUPS.items() for case in cases]:
     if not WANTED or _case.name in WANTED or _group in WANTED:
         setattr(PlansUnderTheRealPyTorch, f"test_{_case.name}", lambda self, case=_case: self.check(case))
+
+for _case in FSDP1_CASES:
+    if not WANTED or f"held_{_case.name}" in WANTED or "fsdp1_held" in WANTED:
+        setattr(PlansUnderTheRealPyTorch, f"test_held_{_case.name}", lambda self, case=_case: self.check_held(case))
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -197,6 +197,24 @@ TEST(RecordStream, KeepsAFreedBlockActiveUntilTheOtherStreamIsPastIt) {
   EXPECT_EQ(allocator.reserved_bytes(), 60_MiB);
 }
 
+TEST(RecordStream, EndsWhereTheStreamGotPastItsEvents) {
+  CachingAllocator allocator({.progress = StreamProgress::OnDemand}, {});
+  for (const int number : {0, 1}) {
+    allocator.malloc(id(number), 30_MiB, kDefault);
+    allocator.record_stream(id(number), kSide);
+  }
+  allocator.free(id(0));
+  allocator.free(id(1));
+  allocator.advance(kSide, 1);
+  allocator.malloc(id(2), 30_MiB, kDefault);
+  EXPECT_EQ(allocator.address(id(2)), 0) << "In the first block; the stream is not past the second.";
+  EXPECT_EQ(allocator.active_bytes(), 60_MiB);
+  allocator.advance(kSide, 0);
+  allocator.advance(kSide, 100);
+  allocator.malloc(id(3), 30_MiB, kDefault);
+  EXPECT_EQ(allocator.reserved_bytes(), 60_MiB);
+}
+
 TEST(RecordStream, CostsNothingWhenTheStreamsKeepUp) {
   CachingAllocator allocator;
   allocator.malloc(id(0), 30_MiB, kDefault);

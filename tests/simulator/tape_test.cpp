@@ -13,12 +13,12 @@ namespace {
 
 using Kind = TapeEvent::Kind;
 
-constexpr std::int64_t kRows = 64;
-constexpr std::int64_t kWidth = 128;
-constexpr std::int64_t kBytes = 2 * kRows * kWidth;  // Of x, in bf16.
+constexpr std::int64_t kTapeRows = 64;
+constexpr std::int64_t kTapeWidth = 128;
+constexpr std::int64_t kBytes = 2 * kTapeRows * kTapeWidth;  // Of x, in bf16.
 
 BlockBuilder builder() {
-  BlockBuilder b("op", "Op", {{"x", {1, kRows, kWidth}}, {"labels", {1, kRows}, Dtype::Int64}});
+  BlockBuilder b("op", "Op", {{"x", {1, kTapeRows, kTapeWidth}}, {"labels", {1, kTapeRows}, Dtype::Int64}});
   b.input("x");
   return b;
 }
@@ -27,8 +27,8 @@ BlockBuilder builder() {
 TapedBlock mlp(const TapedSettings& settings) {
   BlockBuilder b = builder();
   const BlockValue x = b.input("x");
-  const BlockValue wide = b.silu(b.linear("up", x, 4 * kWidth));
-  b.output("y", b.add(x, b.linear("down", wide, kWidth)));
+  const BlockValue wide = b.silu(b.linear("up", x, 4 * kTapeWidth));
+  b.output("y", b.add(x, b.linear("down", wide, kTapeWidth)));
   return tape_block(std::move(b), settings);
 }
 constexpr std::int64_t kWide = 4 * kBytes;
@@ -61,9 +61,9 @@ TEST(Tape, WithNothingToDifferentiateNothingIsKeptAndNothingRunsBackward) {
 TEST(Tape, VariablesKeepTheirValuesInAFrozenLayer) {
   const auto peak = [](bool is_named) {
     BlockBuilder b = builder();
-    BlockValue q = b.linear("q", b.input("x"), 4 * kWidth);
+    BlockValue q = b.linear("q", b.input("x"), 4 * kTapeWidth);
     if (is_named) q = b.local("query_states", q);
-    b.output("y", b.linear("o", b.silu(q), kWidth));
+    b.output("y", b.linear("o", b.silu(q), kTapeWidth));
     return peak_of(tape_block(std::move(b), {.inputs = {false}, .parameters = {false, false}}).tape.forward);
   };
   EXPECT_EQ(peak(false), 2 * kWide);
@@ -101,14 +101,16 @@ TEST(Tape, SelectiveCheckpointingKeepsTheOutputsItNamesAndDoesNotMakeThemAgain) 
 // As torchtitan's policy: the copies of K and V that transformers 4 makes for the call run again.
 TEST(Tape, SelectiveCheckpointingKeepsOfAttentionTheFusedCallAlone) {
   const auto attention = [](AttentionBackend backend) {
-    BlockBuilder b("op", "Op", {{"q", {1, kRows, 4, 32}}, {"k", {1, kRows, 2, 32}}, {"v", {1, kRows, 2, 32}}});
+    BlockBuilder b("op", "Op",
+                   {{"q", {1, kTapeRows, 4, 32}}, {"k", {1, kTapeRows, 2, 32}}, {"v", {1, kTapeRows, 2, 32}}});
     b.output("y", b.scale(b.attention(b.input("q"), b.input("k"), b.input("v"), {}), 2));
     TapedSettings settings{.mode = CheckpointMode::Selective, .kept = {true, false}};
     settings.rules.implementations = {.attention = backend, .repeat_kv = true};
     return tape_block(std::move(b), settings).tape;
   };
   const Tape flash = attention(AttentionBackend::Flash);
-  EXPECT_EQ(flash.kept_bytes, kBytes + 4 * 4 * kRows + 16 + 8);  // Result, log-sum-exp, state of the random generator.
+  EXPECT_EQ(flash.kept_bytes,
+            kBytes + 4 * 4 * kTapeRows + 16 + 8);  // Result, log-sum-exp, state of the random generator.
   EXPECT_EQ(flash.recomputed, (std::vector<bool>{false, false}));
   EXPECT_EQ(allocations(flash.recompute), (AllocationCounts{{kBytes, 2}}));
   const Tape written_out = attention(AttentionBackend::Eager);
@@ -126,8 +128,8 @@ TEST(Tape, AGraphThatLeadsNowhereLivesDuringTheCallAndDiesWithIt) {
   const auto branch = [](bool trained) {
     BlockBuilder b = builder();
     const BlockValue x = b.input("x");
-    BlockValue y = b.linear("first", x, kWidth);
-    for (const char* name : {"second", "third", "fourth"}) y = b.silu(b.linear(name, y, kWidth));
+    BlockValue y = b.linear("first", x, kTapeWidth);
+    for (const char* name : {"second", "third", "fourth"}) y = b.silu(b.linear(name, y, kTapeWidth));
     b.output("y", b.detach(y));
     return tape_block(std::move(b), {.inputs = {false}, .parameters = std::vector<bool>(4, trained)});
   };
@@ -160,8 +162,8 @@ TEST(Tape, ASecondGradientIsAddedInPlaceWhenNobodyElseHoldsTheFirst) {
 
 TEST(Tape, ASecondGradientIsANewTensorWhenTheFirstIsAView) {
   // Linear hands its gradient back reshaped: the mean's, one for each use, their sum, and that of the scaling.
-  EXPECT_EQ(gradients_of_x([](BlockBuilder& b, BlockValue x, const char* name) { return b.linear(name, x, kWidth); }),
-            5);
+  EXPECT_EQ(
+      gradients_of_x([](BlockBuilder& b, BlockValue x, const char* name) { return b.linear(name, x, kTapeWidth); }), 5);
 }
 
 TEST(Tape, EachGradientOfAnInputIsHandedOutByItself) {
@@ -209,7 +211,7 @@ TEST(Tape, LogitsThatTheCallerKeepsLiveUntilTheEndOfTheBackward) {
     b.output("loss", b.cross_entropy(logits, b.input("labels"), false));
     return tape_block(std::move(b), {.keep_logits = keep, .inputs = {true, false}}).tape;
   };
-  EXPECT_EQ(loss(true).kept_bytes - loss(false).kept_bytes, 2 * kRows * 1000);
+  EXPECT_EQ(loss(true).kept_bytes - loss(false).kept_bytes, 2 * kTapeRows * 1000);
 }
 
 // ---- properties ----------------------------------------------------------------------------------------------------
