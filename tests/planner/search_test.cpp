@@ -383,7 +383,7 @@ Case uneven_case() {
     c.space.base.optimizer = {.kind = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};
   }
   const auto initialization = *rc::gen::element(Initialization::Meta, Initialization::Cpu);
-  if (!is_zero(c.space.base) || c.space.base.zero.stage < 3) c.space.base.initialization = initialization;
+  if (!is_zero3(c.space.base)) c.space.base.initialization = initialization;
   return c;
 }
 
