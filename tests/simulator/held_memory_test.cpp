@@ -49,9 +49,12 @@ TEST(HeldMemory, IsNoneWhereStreamsAreNotRecorded) {
 
 TEST(HeldMemory, IsLessWhereTheCpuWaitsForGathers) {
   Plan plan = plan_for(Framework::Fsdp1, 4);
-  const Bytes limited = predicted(plan).report.memory.held;
+  const MemoryReport limited = predicted(plan).report.memory;
   plan.fsdp1.limit_all_gathers = false;
-  EXPECT_GT(predicted(plan).report.memory.held, limited);
+  const MemoryReport free = predicted(plan).report.memory;
+  EXPECT_GT(free.held, limited.held);
+  ASSERT_EQ(free.peaks.device, limited.peaks.device);
+  EXPECT_EQ(free.margin - limited.margin, free.held - limited.held);
 }
 
 TEST(HeldMemory, DecidesWhetherAPlanFits) {
