@@ -187,6 +187,9 @@ constexpr std::string_view kFrameworkSentences[] = {
     "DeepSpeed 0.19.8, zero_optimization.stage 1: one unit, the root, and shard over all ranks.",
     "The same with stage 2.",
     "The same with stage 3, the model made under deepspeed.zero.Init."};
+constexpr std::string_view kCrossEntropySentences[] = {
+    "torch.nn.functional.cross_entropy: makes and keeps log_softmax of the logits.",
+    "flash_attn.losses.cross_entropy.CrossEntropyLoss, one Triton kernel: keeps the logits and a number per row."};
 constexpr std::string_view kRmsNormSentences[] = {"Op by op in fp32, cast back, then times the weight.",
                                                   "torch.nn.RMSNorm before 2.9.", "aten::_fused_rms_norm."};
 constexpr std::string_view kRotarySentences[] = {"x * cos + rotate_half(x) * sin, on [batch, heads, seq, dim].",
@@ -289,6 +292,8 @@ void implementation_fields(Fields& fields, Implementations& use) {
   fields.optional("rotary", "Rotary embedding.", use.rotary, DescribedNames{kRotaryTable, kRotarySentences});
   fields.optional("attention", "Backend of scaled_dot_product_attention.", use.attention,
                   DescribedNames{kAttentionBackendTable, kAttentionSentences});
+  fields.optional("cross_entropy", "The loss on the logits of a language model.", use.cross_entropy,
+                  DescribedNames{kCrossEntropyTable, kCrossEntropySentences});
   fields.optional("repeat_kv", "K and V are copied to all query heads before attention.", use.repeat_kv);
   fields.optional("upcast_logits", "The loss works on logits.float().", use.upcast_logits);
   fields.optional("keep_logits", "The logits stay referenced until after the backward.", use.keep_logits);

@@ -72,6 +72,13 @@ inline constexpr EnumName<RmsNormImplementation> kRmsNormImplementations[] = {
 };
 inline constexpr EnumTable<RmsNormImplementation> kRmsNormTable{"RMSNorm implementation", kRmsNormImplementations};
 
+inline constexpr EnumName<CrossEntropyImplementation> kCrossEntropyImplementations[] = {
+    {CrossEntropyImplementation::PyTorch, "pytorch"},
+    {CrossEntropyImplementation::FlashAttn, "flash_attn"},
+};
+inline constexpr EnumTable<CrossEntropyImplementation> kCrossEntropyTable{"cross entropy implementation",
+                                                                          kCrossEntropyImplementations};
+
 inline constexpr EnumName<RotaryImplementation> kRotaryImplementations[] = {
     {RotaryImplementation::Halves, "halves"},
     {RotaryImplementation::HalvesSeqFirst, "halves_seq_first"},

@@ -38,10 +38,17 @@ enum class AttentionBackend : std::uint8_t {
   Eager,  ///< Two matrix products and a softmax in fp32 (Hugging Face's "eager").
 };
 
+/// The loss of a language model on its logits.
+enum class CrossEntropyImplementation : std::uint8_t {
+  PyTorch,    ///< torch.nn.functional.cross_entropy: log_softmax is made, and its gradient beside that of nll_loss.
+  FlashAttn,  ///< flash_attn.losses.cross_entropy.CrossEntropyLoss (Triton): saves the logits and a number per row.
+};
+
 struct Implementations {
   RmsNormImplementation rms_norm = RmsNormImplementation::WrittenOut;
   RotaryImplementation rotary = RotaryImplementation::Halves;
   AttentionBackend attention = AttentionBackend::Automatic;
+  CrossEntropyImplementation cross_entropy = CrossEntropyImplementation::PyTorch;
   bool repeat_kv = false;     ///< K and V are copied to all query heads before attention (transformers < 5, or a mask).
   bool upcast_logits = true;  ///< The loss works on logits.float() (ForCausalLMLoss, torchtitan).
   bool keep_logits = false;   ///< The logits stay referenced until after the backward (`outputs` of a model).

@@ -62,6 +62,9 @@ Errors check_executable(const Plan& plan) {
   if (plan.runtime.implementations.attention == AttentionBackend::Cudnn) {
     errors.push_back({"/runtime/implementations/attention", "cuDNN is not used.", "Write \"automatic\"."});
   }
+  if (plan.runtime.implementations.cross_entropy != CrossEntropyImplementation::PyTorch) {
+    errors.push_back({"/runtime/implementations/cross_entropy", "flash-attn is not run.", "Write \"pytorch\"."});
+  }
   const Quirks& quirks = plan.runtime.quirks;
   if (plan.optimizer.clip_grad_norm && !quirks.clip_reduces_each_norm) {
     errors.push_back({"/runtime/quirks/clip_reduces_each_norm",

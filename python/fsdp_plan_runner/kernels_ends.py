@@ -1,4 +1,4 @@
-"""Losses. Source: transformers loss/loss_utils.py (ForCausalLMLoss)."""
+"""Losses. Sources: transformers loss/loss_utils.py (ForCausalLMLoss), flash_attn/losses/cross_entropy.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ def cross_entropy(op: Op, context: KernelContext, inputs: Tensors, parameters: T
         logits = logits.float()
     if op.attributes["shift"]:
         labels = F.pad(labels, (0, 1), value=-100)[..., 1:].contiguous()
-    return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1), ignore_index=-100)
+    rows, targets = logits.view(-1, logits.shape[-1]), labels.view(-1)
+    if context.implementations.cross_entropy == "flash_attn":
+        from flash_attn.losses.cross_entropy import CrossEntropyLoss
+
+        return CrossEntropyLoss(ignore_index=-100)(rows, targets)
+    return F.cross_entropy(rows, targets, ignore_index=-100)
 
 
 @kernel("mse_loss")

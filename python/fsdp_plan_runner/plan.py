@@ -86,6 +86,7 @@ class Implementations:
     rms_norm: str = "written_out"
     rotary: str = "halves"
     attention: str = "automatic"
+    cross_entropy: str = "pytorch"
     repeat_kv: bool = False
     upcast_logits: bool = True
     keep_logits: bool = False

@@ -15,7 +15,9 @@ KernelWriter::KernelWriter(const Block& block, const OpRuleContext& context, con
   for (int v = 0; v < block.num_inputs; ++v) {
     const Value& value = block.values[v];
     // Scalars that pass between calls are losses.
-    const bool is_loss = value.shape.empty() && context.implementations.upcast_logits;
+    const Implementations& use = context.implementations;
+    const bool is_wide = use.upcast_logits || use.cross_entropy == CrossEntropyImplementation::FlashAttn;
+    const bool is_loss = value.shape.empty() && is_wide;
     Dtype dtype = value.dtype.value_or(is_loss ? Dtype::Float32 : context.activation);
     if (!input_dtypes.empty()) dtype = input_dtypes[v].value_or(dtype);
     const std::int64_t elements = num_elements(value.shape);

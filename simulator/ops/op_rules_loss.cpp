@@ -2,10 +2,12 @@
 //
 // Cross entropy over N rows of V classes, as ForCausalLMLoss and torchtitan run it on 16-bit logits: a copy in fp32
 // (4 N V), log_softmax (4 N V, saved), nll_loss. Its backward makes the gradient of nll_loss and of log_softmax, 4 N V
-// each, and casts back. The three of them are the peak of many models with a large vocabulary.
+// each, and casts back. The three of them are the peak of many models with a large vocabulary. flash-attn's works on
+// the logits as they are and saves them; its backward makes their gradient and nothing else.
 //
 // Sources: transformers loss/loss_utils.py (ForCausalLMLoss), torch/nn/functional.py (cross_entropy),
-// aten/src/ATen/native/LossNLL.cpp, derivatives.yaml (nll_loss_forward, _log_softmax).
+// aten/src/ATen/native/LossNLL.cpp, derivatives.yaml (nll_loss_forward, _log_softmax); flash_attn 2.8 losses and
+// ops/triton/cross_entropy.py.
 
 #include "simulator/ops/kernel_writer.h"
 
@@ -26,11 +28,54 @@ int shifted_labels(KernelWriter& w) {
   return shifted;
 }
 
+// The mean over labels that count: loss.sum() / (labels != ignore_index).sum().
+int mean_of_labeled(KernelWriter& w, int losses, int labels, std::int64_t rows) {
+  const int sum = w.reduce(losses, 1, false);
+  const int counts = w.make(rows, Dtype::Bool, false);
+  w.add(KernelKind::Elementwise, {{labels, GradRule::None}}, {counts});
+  const int count = w.make(1, Dtype::Int64, false);
+  Kernel& counting = w.add(KernelKind::Elementwise, {{counts, GradRule::None}}, {count});
+  // A sum of booleans reads a copy of them in its own type.
+  counting.forward_temps = {rows * size_of(Dtype::Int64).count()};
+  for (const std::int64_t bytes : w.scratch_of(1, rows, true)) counting.forward_temps.push_back(bytes);
+  const int loss = w.make(1, Dtype::Float32);
+  w.add(KernelKind::Elementwise, {{sum, GradRule::Fresh}}, {loss}).saved = {{count, -1}};
+  return loss;
+}
+
+// Triton wants labels at addresses that divide by 16, which those of a single row without its first are not.
+int aligned_labels(KernelWriter& w, int labels, std::int64_t rows) {
+  const bool is_aligned = !w.op().attributes.shift || w.input_shape(1).back() != rows;
+  if (is_aligned) return labels;
+  const int padded = w.make(rows + 1, Dtype::Int64, false);
+  w.add(KernelKind::Elementwise, {{labels, GradRule::None}}, {padded});
+  return padded;
+}
+
+void write_flash_attn_cross_entropy(KernelWriter& w, int logits, int wide, int labels) {
+  const std::int64_t rows = w.elements(w.input(1));
+  const int aligned = aligned_labels(w, labels, rows);
+  const int losses = w.make(rows, Dtype::Float32);
+  const int log_sums = w.make(rows, Dtype::Float32, false);
+  const int z_losses = w.make(rows, Dtype::Float32, false);
+  Kernel& kernel = w.add(KernelKind::Elementwise, {{wide, GradRule::Fresh}}, {losses, log_sums, z_losses});
+  kernel.saved = {{wide, -1}, {log_sums, -1}, {aligned, -1}};
+  kernel.backward_temps = {{w.bytes(z_losses), TempLife::Whole}};  // Zeros for the output that is not differentiable.
+  const int loss = mean_of_labeled(w, losses, labels, rows);
+  Kernel& last = w.last_kernel();
+  last.holds = {losses, z_losses, wide, labels};
+  if (wide != logits) last.holds.push_back(logits);
+  w.set_output(0, loss);
+}
+
 void write_cross_entropy(KernelWriter& w) {
   const int logits = w.input(0);
   const bool upcast = w.context().implementations.upcast_logits;
   const int wide = upcast ? w.cast(logits, Dtype::Float32) : logits;
   const int labels = w.op().attributes.shift ? shifted_labels(w) : w.input(1);
+  if (w.context().implementations.cross_entropy == CrossEntropyImplementation::FlashAttn) {
+    return write_flash_attn_cross_entropy(w, logits, wide, labels);
+  }
   const int log_probabilities = w.log_softmax(wide);
   const int loss = w.make(1, w.slot(wide).dtype);
   const int total_weight = w.make(1, w.slot(wide).dtype, false);

@@ -36,8 +36,9 @@ CODES: dict[str, dict[str, Any]] = {
     "torchtitan-2024-12": {**_TITAN, "implementations": _WRITTEN_OUT},
     "torchtitan-2025": {**_TITAN, "implementations": {"repeat_kv": True}},
     "torchtitan": _TITAN,
-    # flash-attn's fused cross-entropy works on logits in bf16. It keeps two tensors less than PyTorch's, which is predicted.
-    "llm-foundry": {"flavor": "transformers", "implementations": {"upcast_logits": False, "use_cache": False}},
+    # MPT's loss_fn is fused_crossentropy unless a configuration says otherwise: flash-attn's, on logits in bf16.
+    "llm-foundry": {"flavor": "transformers",
+                    "implementations": {"cross_entropy": "flash_attn", "upcast_logits": False, "use_cache": False}},
     "litgpt": {"flavor": "transformers", "implementations": {"upcast_logits": False, "repeat_kv": True, "use_cache": False}},
     "torchtune": {"flavor": "transformers",
                   "implementations": {"rotary": "complex", "float_logits": True, "repeat_kv": True, "use_cache": False}},

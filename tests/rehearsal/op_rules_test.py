@@ -29,8 +29,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[2] / "python")]
 import op_differences  # noqa: E402
+from fsdp_rehearsal.compilers import prepare as prepare_compilers  # noqa: E402
 from op_cases import IMPLEMENTATIONS, OpCase, op_cases  # noqa: E402
 from op_differences import sorted_frees  # noqa: E402
 
@@ -185,6 +186,7 @@ def run_for_real(gpu: str, runs: list[Run], predicted: list[Predicted | str], fo
     jobs_file, results_file = folder / f"{gpu}.jobs.json", folder / f"{gpu}.results.json"
     jobs_file.write_text(json.dumps(jobs), encoding="utf-8")
     environment = {**os.environ, **card(gpu), "LD_PRELOAD": str(STUB), "OMP_NUM_THREADS": "1"}
+    prepare_compilers(environment, str(STUB))
     done = subprocess.run([sys.executable, "-B", str(pathlib.Path(__file__).parent / "op_runner.py"), str(jobs_file),
                            str(results_file)], env=environment, capture_output=True, text=True, timeout=SECONDS)
     if not results_file.is_file():
