@@ -108,6 +108,7 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::OptimizerStatesName, "--optimizer-state-dtype", "NAME", kWork, kPredicts),
     of_choice(PlanChoice::Clip, "--clip-grad-norm", "NORM", kWork, kPredicts),
     of_choice(PlanChoice::Flavor, "--flavor", "NAME", kWork, kPredicts | Command::Models),
+    of_choice(PlanChoice::CrossEntropy, "--cross-entropy", "NAME", kWork, kPredicts),
     of_choice(PlanChoice::AllocConf, "--alloc-conf", "TEXT", kWork, kPredicts | Command::Replay),
 
     of_choice(PlanChoice::Runtime, "--runtime", "NAME", kPlan, kSearches),

@@ -100,6 +100,7 @@ enum class Option {
   OptimizerStatesName,
   Clip,
   Flavor,
+  CrossEntropy,
   AllocConf,
   // The plan.
   Runtime,

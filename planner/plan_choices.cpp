@@ -72,6 +72,8 @@ void with_member(PlanChoice choice, Use use) {
       return use(&PlanChoices::clip);
     case PlanChoice::Flavor:
       return use(&PlanChoices::flavor);
+    case PlanChoice::CrossEntropy:
+      return use(&PlanChoices::cross_entropy);
     case PlanChoice::AllocConf:
       return use(&PlanChoices::allocator_settings);
     case PlanChoice::Runtime:

@@ -51,6 +51,7 @@ enum class PlanChoice : std::uint8_t {
   OptimizerStatesName,
   Clip,
   Flavor,
+  CrossEntropy,
   AllocConf,
   // The plan.
   Runtime,
@@ -121,7 +122,8 @@ struct PlanChoices {
   std::optional<OptimizerImplementation> optimizer_implementation = {};
   std::optional<OptimizerStates> optimizer_states = {};
   std::optional<GradientClipping> clip = {};
-  std::optional<std::string> flavor = {};              ///< Whose model code: core/plan/runtime.h has the names.
+  std::optional<std::string> flavor = {};  ///< Whose model code: core/plan/runtime.h has the names.
+  std::optional<CrossEntropyImplementation> cross_entropy = {};
   std::optional<std::string> allocator_settings = {};  ///< PYTORCH_ALLOC_CONF.
 
   // The plan.
@@ -203,6 +205,8 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
                    "--clip"},
     PlanChoiceInfo{PlanChoice::Flavor, "--flavor", "transformers|transformers-repeat-kv|torchtitan",
                    "Whose model code is predicted", "--flavour"},
+    PlanChoiceInfo{PlanChoice::CrossEntropy, "--cross-entropy", "pytorch|flash_attn",
+                   "Cross entropy of the loss; flash_attn's reads the logits as they are, without a copy in fp32"},
     PlanChoiceInfo{PlanChoice::AllocConf, "--alloc-conf", "", "PYTORCH_ALLOC_CONF, such as expandable_segments:True"},
     PlanChoiceInfo{PlanChoice::Runtime, "--runtime", "fsdp2|fsdp1|ddp",
                    "Data parallelism that is planned: fsdp2 (default), fsdp1, ddp; all compares them"},

@@ -313,6 +313,7 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
     if (runtime) plan.runtime = std::move(*runtime);
     if (!runtime) fail(errors, PlanChoice::Flavor, runtime.error()[0].what, runtime.error()[0].hint);
   }
+  if (choices.cross_entropy) set_cross_entropy(plan, *choices.cross_entropy);
   if (choices.allocator_settings) {
     const auto parsed = simulator::parse_allocator_settings(*choices.allocator_settings);
     if (!parsed) append(errors, parsed.error());

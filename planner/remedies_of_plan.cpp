@@ -69,6 +69,15 @@ void try_optimizer(RemedyList& list) {
   }
 }
 
+/// A loss that makes no tensors as large as the logits but their gradient.
+void try_cross_entropy(RemedyList& list) {
+  Plan plan = list.plan();
+  if (list.request().cluster.gpu.compute_capability == 0) return;  // It is a kernel of Triton.
+  if (plan.runtime.implementations.cross_entropy != CrossEntropyImplementation::PyTorch) return;
+  set_cross_entropy(plan, CrossEntropyImplementation::FlashAttn);
+  list.try_plan("flash-attn's cross entropy", {.cross_entropy = CrossEntropyImplementation::FlashAttn}, plan);
+}
+
 /// bf16 where more is kept, or where nothing is computed in it though the GPU can.
 void try_precision(RemedyList& list) {
   const Model& model = list.request().predictor.model();
@@ -169,6 +178,7 @@ void try_plan_changes(RemedyList& list) {
   if (!is_replicated(list.plan())) try_offload(list);
   try_gradient_sync(list);
   try_optimizer(list);
+  try_cross_entropy(list);
   try_allocator(list);
   if (is_replicated(list.plan())) return;
   try_precision(list);

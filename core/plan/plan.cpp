@@ -84,6 +84,20 @@ bool returns_other_dtype(const Model& model, Dtype activation, Dtype output) {
   return false;
 }
 
+// A recorded model has the loss of its script, and one of images may have none of this kind: what is asked for is not
+// what would be predicted.
+void check_cross_entropy(const Plan& plan, const Model& model, Errors& errors) {
+  if (plan.runtime.implementations.cross_entropy == CrossEntropyImplementation::PyTorch) return;
+  const bool has_one = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) {
+    return std::any_of(block.ops.begin(), block.ops.end(),
+                       [](const Op& op) { return op.kind == OpKind::CrossEntropy; });
+  });
+  if (has_one) return;
+  errors.push_back({"/runtime/implementations/cross_entropy",
+                    fmt::format("{} has no cross entropy whose implementation can be chosen.", model.name),
+                    "Write \"pytorch\", or leave it out."});
+}
+
 // Each unit casts what it returns, and only a unit casts what it is given: a final norm and head that the root runs
 // would multiply two dtypes, which PyTorch refuses. Where the root is the only unit, just the loss is cast.
 void check_output_dtype(const Plan& plan, const Model& model, Errors& errors) {
@@ -152,6 +166,11 @@ bool is_zero(const Plan& plan) {
 
 bool is_zero3(const Plan& plan) {
   return plan.runtime.framework == Framework::Zero3;
+}
+
+void set_cross_entropy(Plan& plan, CrossEntropyImplementation implementation) {
+  plan.runtime.implementations.cross_entropy = implementation;
+  if (implementation == CrossEntropyImplementation::FlashAttn) plan.runtime.implementations.upcast_logits = false;
 }
 
 ZeroOptions default_zero_options(Framework framework) {
@@ -233,6 +252,7 @@ Errors check(const Plan& plan, const Model& model) {
   check_checkpointing(plan, model, index, errors);
   if (plan.runtime.framework == Framework::Fsdp2) check_optimizer(plan.optimizer, errors);
   check_output_dtype(plan, model, errors);
+  check_cross_entropy(plan, model, errors);
   check_frozen_dtypes(plan, model, errors);
   return errors;
 }

@@ -206,6 +206,9 @@ bool is_zero3(const Plan& plan);
 /// What DeepSpeed takes where its configuration says nothing.
 ZeroOptions default_zero_options(Framework framework);
 
+/// The loss that a plan takes. flash-attn's reads the logits as they are: its kernel computes in fp32.
+void set_cross_entropy(Plan& plan, CrossEntropyImplementation implementation);
+
 /// Precision of activations under a plan: param_dtype, or that of the parameters.
 Dtype activation_dtype(const Model& model, const Plan& plan);
 

@@ -77,6 +77,7 @@ std::vector<ControlInfo> make_infos() {
       {PlanChoice::OptimizerStatesName, "States", kRuntime, Kind::Choice, {}, {}},
       {PlanChoice::Clip, "Gradient clipping", kRuntime, Kind::Open, {}, {"none", "1"}},
       {PlanChoice::Flavor, "Model code", kRuntime, Kind::Choice, {}, {}},
+      {PlanChoice::CrossEntropy, "Cross entropy", kRuntime, Kind::Choice, {}, {}},
       {PlanChoice::AllocConf, "Allocator", kRuntime, Kind::Open, {}, {"expandable_segments:True"}},
   };
   for (ControlInfo& info : infos) {
@@ -249,6 +250,8 @@ std::string work_text(PlanChoice choice, const Snapshot& snapshot) {
       return plan.optimizer.clip_grad_norm ? fmt::format("{}", *plan.optimizer.clip_grad_norm) : "none";
     case PlanChoice::Flavor:
       return plan.runtime.flavor;
+    case PlanChoice::CrossEntropy:
+      return std::string(name_of(kCrossEntropyTable, plan.runtime.implementations.cross_entropy));
     case PlanChoice::AllocConf:
       return plan.runtime.allocator_settings;
     default:

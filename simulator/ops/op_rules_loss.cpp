@@ -53,6 +53,10 @@ int aligned_labels(KernelWriter& w, int labels, std::int64_t rows) {
 }
 
 void write_flash_attn_cross_entropy(KernelWriter& w, int logits, int wide, int labels) {
+  if (w.context().compute_capability == 0) {
+    w.refuse({"/runtime/implementations/cross_entropy", "flash-attn's cross entropy is a kernel for GPUs.",
+              "Write \"pytorch\"."});
+  }
   const std::int64_t rows = w.elements(w.input(1));
   const int aligned = aligned_labels(w, labels, rows);
   const int losses = w.make(rows, Dtype::Float32);

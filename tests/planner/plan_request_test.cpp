@@ -45,6 +45,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::OptimizerStatesName, {"8bit"}},
     {PlanChoice::Clip, {"0.5"}},
     {PlanChoice::Flavor, {"torchtitan"}},
+    {PlanChoice::CrossEntropy, {"flash_attn"}},
     {PlanChoice::AllocConf, {"expandable_segments:True"}},
     {PlanChoice::Runtime, {"ddp"}},
     {PlanChoice::Strategy, {"SHARD_GRAD_OP"}},

@@ -15,6 +15,7 @@ diff; a combination that did not differ before needs its cause written there.
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import os
@@ -85,6 +86,9 @@ def all_runs() -> list[Run]:
 
 
 def chosen(runs: list[Run]) -> list[Run]:
+    if importlib.util.find_spec("flash_attn") is None:
+        print("Without flash-attn (./scripts/rehearsal_env flash-attn) its cross entropy is not compared.", flush=True)
+        runs = [run for run in runs if run.implementations.get("cross_entropy") != "flash_attn"]
     if WANTED:
         return [run for run in runs if any(wanted in run.name for wanted in WANTED)]
     if ALL:

@@ -14,10 +14,13 @@ import os
 import pathlib
 import sys
 import traceback
+import types
 from typing import Any
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+# flash-attn imports its CUDA as a whole; its cross entropy is a kernel of Triton, and needs none of it.
+sys.modules["flash_attn_2_cuda"] = types.ModuleType("flash_attn_2_cuda")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402

@@ -308,6 +308,28 @@ TEST(OpRules, CrossEntropyPeaksAtTenBytesPerLogitForwardAndTwelveBackward) {
   EXPECT_EQ(peak_of(narrow.tape.forward), 4 * nv + 4);
 }
 
+TEST(OpRules, FlashAttnKeepsTheLogitsAndMakesTheirGradientOnly) {
+  constexpr std::int64_t kClasses = 8000;
+  const std::int64_t nv = kRows * kClasses;
+  const auto taped = [&](int capability) {
+    BlockBuilder b = builder({{"x", {kRows, kWidth}}, {"labels", {kRows}, kLong}});
+    b.output("loss", b.cross_entropy(b.linear("head", b.input("x"), kClasses), b.input("labels"), false));
+    TapedSettings settings;
+    settings.rules.implementations.upcast_logits = false;
+    settings.rules.implementations.cross_entropy = CrossEntropyImplementation::FlashAttn;
+    settings.rules.compute_capability = capability;
+    settings.inputs = {true, false};
+    return tape_block(std::move(b), settings);
+  };
+  const TapedBlock fused = taped(90);
+  // Logits in bf16; losses, logsumexp and z-losses of each row, and the counting of labels: 1 byte and a copy in 8.
+  EXPECT_EQ(peak_of(fused.tape.forward), 2 * nv + (3 * 4 + 1 + 8) * kRows + 4 + 8);
+  // Their gradient beside them, the logsumexp, and zeros for the z-losses.
+  EXPECT_EQ(fused.tape.backward_peak, 2 * nv + 4 * kRows + 4);
+  EXPECT_FALSE(fused.program.refusal.has_value());
+  EXPECT_TRUE(taped(0).program.refusal.has_value()) << "A kernel of Triton on a CPU.";
+}
+
 TEST(OpRules, ShiftedLabelsArePaddedByOneInEachRowAndASingleRowIsNotCopiedAgain) {
   for (const std::int64_t rows : {1, 3}) {
     BlockBuilder b = builder({{"x", {rows, 10, 16}}, {"labels", {rows, 10}, kLong}});
