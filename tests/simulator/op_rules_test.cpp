@@ -324,8 +324,8 @@ TEST(OpRules, FlashAttnKeepsTheLogitsAndMakesTheirGradientOnly) {
   const TapedBlock fused = taped(90);
   // Logits in bf16; losses, logsumexp and z-losses of each row, and the counting of labels: 1 byte and a copy in 8.
   EXPECT_EQ(peak_of(fused.tape.forward), 2 * nv + (3 * 4 + 1 + 8) * kRows + 4 + 8);
-  // Their gradient beside them, the logsumexp, and zeros for the z-losses.
-  EXPECT_EQ(fused.tape.backward_peak, 2 * nv + 4 * kRows + 4);
+  // Their gradient beside them, the logsumexp, zeros for the z-losses, and the loss with its gradient.
+  EXPECT_EQ(fused.tape.backward_peak, 2 * (2 * nv) + 2 * (4 * kRows) + 2 * 4);
   EXPECT_FALSE(fused.program.refusal.has_value());
   EXPECT_TRUE(taped(0).program.refusal.has_value()) << "A kernel of Triton on a CPU.";
 }
