@@ -7,6 +7,7 @@ A row is predicted from what its source states. One rule fills in the rest, and 
 * A unit is a block, the root is the last one; gradients are clipped at 1; AdamW is foreach where no implementation is named,
   and for_loop for Composer's DecoupledAdamW, which is one (composer/optim/decoupled_weight_decay.py).
 * bf16 of FSDP1 and FSDP2 is their mixed precision. Autocast is not predicted; such rows stand apart.
+* What a source's trainer computes beside the step is added to the time alone (metrics_seconds).
 * Padding to the longest sample counts: a batch has the longest sequence that its source allows.
 """
 
@@ -17,7 +18,7 @@ import dataclasses
 import json
 import pathlib
 import sys
-from typing import Any
+from typing import Any, cast
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import command
@@ -36,9 +37,10 @@ CODES: dict[str, dict[str, Any]] = {
     "torchtitan-2024-12": {**_TITAN, "implementations": _WRITTEN_OUT},
     "torchtitan-2025": {**_TITAN, "implementations": {"repeat_kv": True}},
     "torchtitan": _TITAN,
-    # MPT's loss_fn is fused_crossentropy unless a configuration says otherwise: flash-attn's, on logits in bf16.
-    "llm-foundry": {"flavor": "transformers",
-                    "implementations": {"cross_entropy": "flash_attn", "upcast_logits": False, "use_cache": False}},
+    # MPT's loss_fn is fused_crossentropy unless a configuration says otherwise: flash-attn's, on logits in bf16. Composer's
+    # state.outputs names the logits until the next forward pass has made others.
+    "llm-foundry": {"flavor": "transformers", "implementations": {
+        "cross_entropy": "flash_attn", "upcast_logits": False, "keep_logits": True, "use_cache": False}},
     "litgpt": {"flavor": "transformers", "implementations": {"upcast_logits": False, "repeat_kv": True, "use_cache": False}},
     "torchtune": {"flavor": "transformers",
                   "implementations": {"rotary": "complex", "float_logits": True, "repeat_kv": True, "use_cache": False}},
@@ -46,6 +48,10 @@ CODES: dict[str, dict[str, Any]] = {
     "autocast": {"flavor": "transformers"},
     "prime-rl": {"flavor": "transformers", "implementations": {"float_logits": True, "use_cache": False}},
 }  # fmt: skip
+# Two metrics, LanguageCrossEntropy and LanguagePerplexity (use_train_metrics, on unless a configuration says otherwise), that Composer
+# computes after each backward pass, under autocast: logits of 2 bytes are cast to fp32, and log_softmax reads and writes those.
+METRICS_BYTES_PER_LOGIT = 2 * ((2 + 4) + (4 + 4))
+CARDS = {"A100 40GB SXM": "a100_40gb_sxm", "A100 80GB SXM": "a100_80gb_sxm", "H100 SXM": "h100_80gb_sxm"}
 TIED = ("FineWeb-ablation-1.7B", "Qwen3-0.6B", "Qwen3-4B", "Llama-3.2-3B")
 
 
@@ -147,7 +153,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Seconds of one step, with the printed band; bytes; and whether it fits."""
+    """Seconds of one step, with the printed band, metrics of the source's trainer among them; bytes; and whether it fits."""
 
     run: Run
     step: float
@@ -198,16 +204,36 @@ def runs(path: pathlib.Path = GOLDEN) -> list[Run]:
                 for row in csv.DictReader(lines)]  # fmt: skip
 
 
-def predict(program: pathlib.Path, run: Run, folder: pathlib.Path, machine: list[str] | None = None) -> Prediction:
-    """Asks `fsdp-plan simulate`. `machine`: other words than `--gpu` and its kin."""
+def card_of(gpu: str) -> dict[str, Any]:
+    text = (command.ROOT / "model_specs" / "clusters" / "gpus" / f"{CARDS[gpu]}.json").read_text(encoding="utf-8")
+    return cast(dict[str, Any], json.loads(text))
+
+
+def metrics_seconds(run: Run, card: dict[str, Any] | None) -> float:
+    """What a plan cannot say of the step that a source measured: its trainer's metrics, at the card's rate of elementwise kernels."""
+    if run.code != "llm-foundry":
+        return 0.0
+    card = card or card_of(run.gpu)
+    rate = float(card["memory_bandwidth"]["value"].removesuffix("GB/s")) * 1e9 * card["achievable_bandwidth"]["value"]
+    return run.accumulation * run.micro_batch * run.seq * run.vocabulary * METRICS_BYTES_PER_LOGIT / rate
+
+
+def predict(program: pathlib.Path, run: Run, folder: pathlib.Path, card: dict[str, Any] | None = None) -> Prediction:
+    """Asks `fsdp-plan simulate`. `card`: another than that of the library."""
     spec, plan = folder / "spec.json", folder / "plan.json"
     spec.write_text(json.dumps(run.spec()), encoding="utf-8")
     plan.write_text(json.dumps(run.plan(str(spec))), encoding="utf-8")
-    words = machine or ["--gpu", run.gpu, "--gpus", str(run.gpus_per_node), "--nodes", str(run.nodes)]
+    words = ["--gpu", run.gpu, "--gpus", str(run.gpus_per_node), "--nodes", str(run.nodes)]
+    if card is not None:
+        cluster = {"format_version": "1.0", "kind": "cluster", "name": "borrowed", "gpu": card, "gpus_per_node": run.gpus_per_node,
+                   "nodes": run.nodes}  # fmt: skip
+        (folder / "cluster.json").write_text(json.dumps(cluster), encoding="utf-8")
+        words = ["--cluster", str(folder / "cluster.json")]
     words = [*words, "--mem", run.memory] if run.memory else words
     report = command.answer(program, "simulate", plan, *words, "--json")
-    time, memory = report["time"], report["memory"]
-    return Prediction(run, time["step"], time["uncertainty"]["low"], time["uncertainty"]["high"], memory["reserved_peak_bytes"],
+    memory, metrics = report["memory"], metrics_seconds(run, card)
+    step, low, high = (seconds + metrics for seconds in (report["time"]["step"], *(report["time"]["uncertainty"][k] for k in ("low", "high"))))
+    return Prediction(run, step, low, high, memory["reserved_peak_bytes"],
                       memory["allocated_peak_bytes"], memory["device_peak_bytes"], memory["budget_bytes"],
                       report["verdict"] == "fits", memory["cache_flushes"])  # fmt: skip
 

@@ -20,7 +20,6 @@ REASONS: list[tuple[str, str, str, str]] = [
     (_FOUNDRY, "MPT-760m", "2 x 96 x 512", "an outlier of the source: slower than at 2048 tokens, on its other cards faster"),
     (_FOUNDRY, "MPT-70b", "64 x", "not known: the source's own run on 128 GPUs with twice the batch is 36 % faster"),
     (_FOUNDRY, "MPT-30b", "1 x 8192", "not known: the source's MFU falls by 12 points from 4096 to 8192 tokens on A100, by 6 on H100"),
-    (_FOUNDRY, "MPT-125m", "", "not known: most runs of this smallest model are too fast"),
     (_FOUNDRY, "MPT-13b", "8 x A100 40GB", "not known"),
 ]  # fmt: skip
 MEMORY_REASONS: list[tuple[str, str, str, str]] = [
