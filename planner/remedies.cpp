@@ -26,7 +26,7 @@ namespace {
 
 /// Changes below these are noise of the allocator and the timeline, and no remedies.
 constexpr Bytes kLeastSaving(8 << 20);
-constexpr double kLeastPartOfStep = 0.002;
+constexpr double kLeastPartOfStep = 0.005;
 
 /// Of one search that a remedy may take.
 constexpr std::int64_t kMostSearchPredictions = 600;

@@ -210,10 +210,14 @@ class Fields {
     if (writer_ != nullptr) return write_object(key, visit, layout);
     required_as(key, doc, object_ == nullptr ? schema_of_fields(visit, unknown_) : std::string(), reader_of(visit));
   }
+  /// `relation`: what no single field can say, as members of the object's schema.
   template <class Visit>
-  void optional_object(std::string_view key, FieldDoc doc, Visit visit, JsonLayout layout = JsonLayout::Lines) {
+  void optional_object(std::string_view key, FieldDoc doc, Visit visit, JsonLayout layout = JsonLayout::Lines,
+                       std::string_view relation = {}) {
     if (writer_ != nullptr) return write_object(key, visit, layout);
-    optional_as(key, doc, object_ == nullptr ? schema_of_fields(visit, unknown_) : std::string(), reader_of(visit));
+    std::string schema;
+    if (object_ == nullptr) schema = schema_of_fields(visit, unknown_).append(relation);
+    optional_as(key, doc, schema, reader_of(visit));
   }
 
   /// Where it reads: the object, for what no list can say; else nullptr.

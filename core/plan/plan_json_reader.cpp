@@ -532,8 +532,9 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
   fields.optional("sync_every_micro_batch",
                   "False: gradients are reduced in the last micro-batch only (set_requires_gradient_sync).",
                   plan.sync_every_micro_batch);
-  fields.optional_object("optimizer", "The optimizer.",
-                         [&](Fields& inner) { optimizer_fields(inner, plan.optimizer); });
+  fields.optional_object(
+      "optimizer", "The optimizer.", [&](Fields& inner) { optimizer_fields(inner, plan.optimizer); }, JsonLayout::Lines,
+      kOnlySgdHasMomentum);
   const std::string_view initialization = spelling_of("initialization", "initialisation", fields, notes);
   fields.optional(initialization, "How the sharded parameters come into being.", plan.initialization,
                   DescribedNames{kInitializationTable, kInitializationSentences});

@@ -404,12 +404,10 @@ std::vector<std::pair<std::string, std::string>> schemas_of_parts() {
              MixedPrecision precision;
              precision_fields(fields, precision);
            })},
-          // Only SGD has a momentum.
           {"optimizer", schema_of_fields([](Fields& fields) {
                           Optimizer optimizer;
                           optimizer_fields(fields, optimizer);
-                        }) + R"(, "anyOf": [{"properties": {"momentum": {"const": 0}}},
-                                             {"properties": {"kind": {"const": "sgd"}}, "required": ["kind"]}])"}};
+                        }).append(kOnlySgdHasMomentum)}};
 }
 
 }  // namespace fsdp::model_spec_reader
