@@ -24,9 +24,9 @@ namespace fsdp::planner {
 
 namespace {
 
-/// Changes below these are noise of the allocator and the timeline, and no remedies.
+/// Changes below these are noise of the allocator and the timeline, or not worth a word, and no remedies.
 constexpr Bytes kLeastSaving(8 << 20);
-constexpr double kLeastPartOfStep = 0.005;
+constexpr double kLeastPart = 0.005;  ///< Of the step, and of the device's peak.
 
 /// Of one search that a remedy may take.
 constexpr std::int64_t kMostSearchPredictions = 600;
@@ -94,8 +94,10 @@ void RemedyList::add(Trial trial, const Result<simulator::Outcome>& outcome) {
 }
 
 void RemedyList::keep_if_it_helps(Remedy remedy) {
-  const bool saves_bytes = remedy.delta_bytes <= -kLeastSaving;
-  const bool saves_time = remedy.delta_time < -kLeastPartOfStep * request_.best.step;
+  const auto part_of_peak =
+      Bytes(static_cast<std::int64_t>(kLeastPart * static_cast<double>(request_.best.device_peak.count())));
+  const bool saves_bytes = remedy.delta_bytes <= -std::max(kLeastSaving, part_of_peak);
+  const bool saves_time = remedy.delta_time < -kLeastPart * request_.best.step;
   const bool begins_to_fit = request_.verdict != Verdict::Fits && remedy.verdict == Verdict::Fits;
   if (saves_bytes || saves_time || begins_to_fit) remedies_.push_back(std::move(remedy));
 }
