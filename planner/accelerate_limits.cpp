@@ -245,6 +245,20 @@ std::optional<Error> gradient_sync(const Plan& plan, const Model&) {
                "Plan with --gradient-sync last."};
 }
 
+/// transformers' models compute PyTorch's (loss/loss_utils.py); a loop of the user's own, below accelerate, what it
+/// likes.
+std::optional<Error> other_loss(const Plan& plan, const Model&) {
+  if (plan.runtime.implementations.cross_entropy == CrossEntropyImplementation::PyTorch) return std::nullopt;
+  return Error{"/runtime/implementations/cross_entropy", "transformers' models compute PyTorch's cross entropy.",
+               "Plan with --cross-entropy pytorch."};
+}
+
+void compute_loss_of_transformers(Plan& plan, const Model&) {
+  const Implementations usual;
+  plan.runtime.implementations.cross_entropy = usual.cross_entropy;
+  plan.runtime.implementations.upcast_logits = usual.upcast_logits;
+}
+
 constexpr Limit kLimitsOfAccelerate[] = {
     {[](const Plan& plan, const Model&) { return not_sharded(plan, "accelerate"); }, shard_over_all},
     {other_units, wrap_by_class},
@@ -255,6 +269,7 @@ constexpr Limit kLimitsOfAccelerate[] = {
 };
 constexpr Limit kLimitsOfTransformersLoop[] = {
     {gradient_sync, [](Plan& plan, const Model&) { plan.sync_every_micro_batch = false; }},
+    {other_loss, compute_loss_of_transformers},
 };
 
 }  // namespace

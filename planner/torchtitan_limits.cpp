@@ -147,6 +147,18 @@ std::optional<Error> titan_sync(const Plan& plan, const Model&) {
                "Plan with --gradient-sync every."};
 }
 
+std::optional<Error> other_titan_loss(const Plan& plan, const Model&) {
+  if (plan.runtime.implementations.cross_entropy == CrossEntropyImplementation::PyTorch) return std::nullopt;
+  return Error{"/runtime/implementations/cross_entropy", "torchtitan computes PyTorch's cross entropy.",
+               "Plan with --cross-entropy pytorch."};
+}
+
+void compute_loss_of_titan(Plan& plan, const Model&) {
+  const Implementations usual;
+  plan.runtime.implementations.cross_entropy = usual.cross_entropy;
+  plan.runtime.implementations.upcast_logits = usual.upcast_logits;
+}
+
 std::optional<Error> titan_frozen(const Plan& plan, const Model&) {
   if (plan.trainable.empty() && plan.frozen.empty()) return std::nullopt;
   return Error{"/model/frozen", "torchtitan trains all parameters.", "Plan without --freeze and --trainable."};
@@ -163,6 +175,7 @@ constexpr Limit kLimitsOfTorchtitan[] = {
     {other_titan_optimizer, nullptr},
     {titan_clips, [](Plan& plan, const Model&) { plan.optimizer.clip_grad_norm = 1.0; }},
     {titan_sync, [](Plan& plan, const Model&) { plan.sync_every_micro_batch = true; }},
+    {other_titan_loss, compute_loss_of_titan},
 };
 
 }  // namespace

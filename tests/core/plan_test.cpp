@@ -64,6 +64,19 @@ TEST(PlanCheck, FrozenParametersAreMultipliedInTheirOwnDtype) {
   EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
 }
 
+TEST(PlanCheck, ALossThatIsNoCrossEntropyHasNoImplementationOfOne) {
+  Model model = model_of("mlp.json");
+  Plan plan = plan_of(model);
+  set_cross_entropy(plan, CrossEntropyImplementation::FlashAttn);
+  EXPECT_EQ(errors_of(plan, model), std::vector<std::string>{});
+  for (Block& block : model.blocks) {
+    for (Op& op : block.ops) op.kind = op.kind == OpKind::CrossEntropy ? OpKind::Mean : op.kind;
+  }
+  EXPECT_EQ(errors_of(plan, model),
+            std::vector<std::string>{"/runtime/implementations/cross_entropy: MLP has no cross entropy whose "
+                                     "implementation can be chosen. Write \"pytorch\", or leave it out."});
+}
+
 TEST(PlanCheck, WithoutATrainedParameterThereIsNoStep) {
   Model model = model_of("mlp.json");
   for (Parameter& parameter : model.parameters) parameter.trainable = false;

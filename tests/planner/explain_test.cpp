@@ -106,6 +106,21 @@ TEST(Explain, EachRemedyIsAPredictionOfItsOwnPlan) {
   EXPECT_EQ(fused->verdict, Verdict::Fits);
 }
 
+TEST(Explain, ALossWithoutCopiesOfTheLogitsIsOfferedWhereItSavesSomething) {
+  Question question(Bytes(8LL << 30));
+  question.spec = small_transformer({.layers = 2, .hidden = 256, .vocabulary = 65536, .batch = 8, .sequence = 512});
+  question.space.base = *base_plan(question.spec, question.workload);
+  const SearchResult result = question.answer();
+  const Remedy* fused = find(result, "--cross-entropy flash_attn");
+  ASSERT_NE(fused, nullptr);
+  EXPECT_LT(fused->delta_bytes, Bytes(0));
+  EXPECT_LT(fused->delta_time, Seconds(0));
+  Question small(Bytes(8LL << 30));
+  small.spec = small_transformer({.layers = 6, .hidden = 512, .vocabulary = 64, .batch = 8, .sequence = 512});
+  small.space.base = *base_plan(small.spec, small.workload);
+  EXPECT_EQ(find(small.answer(), "--cross-entropy"), nullptr) << "Less than half a percent.";
+}
+
 TEST(Explain, ThePlansThatWereRejectedArePredictedInFull) {
   const Question question(Bytes(2LL << 30));
   const SearchResult result = question.answer();

@@ -126,6 +126,8 @@ const std::vector<SaidCase>& said_cases() {
       {"8-bit states", [](Plan& plan) { plan.optimizer.states = OptimizerStates::EightBit; }, "/optimizer/states",
        "/optimizer/states"},
       {"every micro-batch reduced", [](Plan& plan) { plan.accumulation = 2; }, "", "/sync_every_micro_batch"},
+      {"flash-attn's loss", [](Plan& plan) { set_cross_entropy(plan, CrossEntropyImplementation::FlashAttn); }, "",
+       "/runtime/implementations/cross_entropy"},
       {"inputs as they are", [](Plan& plan) { plan.mixed_precision.cast_forward_inputs = false; },
        "/mixed_precision/cast_forward_inputs", "/mixed_precision/cast_forward_inputs"},
   };
