@@ -112,6 +112,7 @@ constexpr std::array kOptions = {
     of_choice(PlanChoice::AllocConf, "--alloc-conf", "TEXT", kWork, kPredicts | Command::Replay),
 
     of_choice(PlanChoice::Runtime, "--runtime", "NAME", kPlan, kSearches),
+    of_choice(PlanChoice::DeepSpeedFile, "--deepspeed", "FILE", kPlan, Command::Plan),
     of_choice(PlanChoice::Strategy, "--strategy", "NAME", kPlan, kSearches),
     of_choice(PlanChoice::Shard, "--shard", "N", kPlan, kSearches),
     of_choice(PlanChoice::Replicate, "--replicate", "N", kPlan, kSearches),

@@ -104,6 +104,7 @@ enum class Option {
   AllocConf,
   // The plan.
   Runtime,
+  DeepSpeedFile,
   Strategy,
   Shard,
   Replicate,

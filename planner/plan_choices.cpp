@@ -78,6 +78,8 @@ void with_member(PlanChoice choice, Use use) {
       return use(&PlanChoices::allocator_settings);
     case PlanChoice::Runtime:
       return use(&PlanChoices::runtime);
+    case PlanChoice::DeepSpeedFile:
+      return use(&PlanChoices::deepspeed_file);
     case PlanChoice::Strategy:
       return use(&PlanChoices::strategy);
     case PlanChoice::Shard:

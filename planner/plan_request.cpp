@@ -7,6 +7,7 @@
 
 #include "core/library/model_file.h"
 #include "core/library/model_library.h"
+#include "planner/deepspeed_choices.h"
 #include "planner/larger_gpus.h"
 #include "planner/plan_machines.h"
 #include "planner/predictors.h"
@@ -141,7 +142,8 @@ void fix_ddp(const PlanRequest& request, Space& space, Errors& errors) {
 }
 
 /// DeepSpeed's ZeRO knows no units, cuts over all ranks, and keeps an fp32 copy of 16-bit parameters.
-void fix_zero(const PlanRequest& request, std::int64_t world, Space& space, Errors& errors) {
+void fix_zero(const DeepSpeedRequest& asked, std::int64_t world, Space& space, Errors& errors) {
+  const PlanRequest& request = asked.request;
   const PlanChoices& choices = request.choices;
   Plan& base = space.base;
   for (const PlanChoice choice :
@@ -181,7 +183,8 @@ void fix_zero(const PlanRequest& request, std::int64_t world, Space& space, Erro
   space.wrap_ends.reset();
   space.cpu_offloads = {false};
   base.sync_every_micro_batch = base.runtime.framework != Framework::Zero1;
-  base.zero = default_zero_options(base.runtime.framework);
+  const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
+  base.zero = is_its_stage ? asked.config->zero : default_zero_options(base.runtime.framework);
   space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
 
@@ -239,8 +242,9 @@ bool has_unread_machines(const PlanRequest& request) {
 }
 
 /// `known`: the spec, where it was read before.
-ResolvedRequest resolve(const PlanRequest& request, const std::string& library, const ModelSpec* known,
+ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& library, const ModelSpec* known,
                         Errors& errors) {
+  const PlanRequest& request = asked.request;
   const PlanChoices& choices = request.choices;
   ResolvedRequest resolved;
   resolved.workload = workload_of(choices, errors);
@@ -264,11 +268,13 @@ ResolvedRequest resolve(const PlanRequest& request, const std::string& library, 
   auto cluster = keep(resolve_machines(choices, library), errors);
   if (!cluster) return resolved;
   if (is_zero(resolved.space.base)) {
-    fix_zero(request, world_size(*cluster), resolved.space, errors);
+    fix_zero(asked, world_size(*cluster), resolved.space, errors);
   } else if (!is_ddp) {
     fix_mesh(request, *cluster, resolved.space, errors);
   }
   resolved.cluster = *std::move(cluster);
+  auto& assumptions = resolved.cluster.assumptions;
+  assumptions.insert(assumptions.end(), asked.assumptions.begin(), asked.assumptions.end());
   return resolved;
 }
 
@@ -323,7 +329,8 @@ void apply_work_choices(const PlanChoices& choices, Plan& plan, Errors& errors) 
 
 Errors check_request(const PlanRequest& request, const std::string& library) {
   Errors errors;
-  resolve(request, library, nullptr, errors);
+  const DeepSpeedRequest asked = with_deepspeed(request, library, errors);
+  resolve(asked, library, nullptr, errors);
   return errors;
 }
 
@@ -334,12 +341,13 @@ Result<ModelSpec> read_spec(const PlanRequest& request, const std::string& libra
 
 Result<ResolvedRequest> resolve(const PlanRequest& request, const std::string& library, const ModelSpec* known) {
   Errors errors;
-  ResolvedRequest resolved = resolve(request, library, known, errors);
+  const DeepSpeedRequest asked = with_deepspeed(request, library, errors);
+  ResolvedRequest resolved = resolve(asked, library, known, errors);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   keep_recorded(resolved.spec, resolved.space);
-  resolved.batch_origin = batch_origin_of(request.choices, resolved.spec, resolved.space.base);
+  resolved.batch_origin = batch_origin_of(asked.request.choices, resolved.spec, resolved.space.base);
   resolved.space.samples_per_gpu =
-      default_samples(request.choices, resolved.spec, resolved.workload, resolved.space.base);
+      default_samples(asked.request.choices, resolved.spec, resolved.workload, resolved.space.base);
   resolved.larger_gpus = [choices = request.choices, now = resolved.cluster, library] {
     return larger_gpus(choices, now, false, library);
   };

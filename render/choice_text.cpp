@@ -161,6 +161,9 @@ Result<void> read_plan_choice(PlanChoice choice, const std::string& text, PlanCh
   switch (choice) {
     case PlanChoice::Runtime:
       return put(read_name(text, kRuntimeTable, where), choices.runtime);
+    case PlanChoice::DeepSpeedFile:
+      choices.deepspeed_file = text;
+      return {};
     case PlanChoice::Strategy:
       choices.strategy = text;
       return {};
@@ -310,6 +313,8 @@ std::vector<std::string> texts_of_plan(PlanChoice choice, const PlanChoices& cho
   switch (choice) {
     case PlanChoice::Runtime:
       return text_of(choices.runtime, kRuntimeTable);
+    case PlanChoice::DeepSpeedFile:
+      return text_of(choices.deepspeed_file);
     case PlanChoice::Strategy:
       return text_of(choices.strategy);
     case PlanChoice::Shard:

@@ -225,10 +225,16 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   const bool has_nccl = prepared.cluster->gpu.compute_capability > 0;
   const bool is_ddp = prepared.layout.is_replicated && prepared.layout.zero.ranks == 0;
   if (prepared.layout.zero.ranks > 0) {
-    lines.push_back(fmt::format(
-        "DeepSpeed {} with contiguous_gradients, reduce_scatter and use_multi_rank_bucket_allreduce, which are its "
-        "defaults: gradients are all-reduced from a buffer of reduce_bucket_size elements, however small the model is.",
-        kDeepSpeedVersion));
+    lines.push_back(is_zero3(prepared.plan)
+                        ? fmt::format("DeepSpeed {} with contiguous_gradients and reduce_scatter, which are its "
+                                      "defaults: gradients are reduce-scattered from a buffer of reduce_bucket_size "
+                                      "elements, however small the model is.",
+                                      kDeepSpeedVersion)
+                        : fmt::format("DeepSpeed {} with contiguous_gradients, reduce_scatter and "
+                                      "use_multi_rank_bucket_allreduce, which are its defaults: gradients are "
+                                      "all-reduced from a buffer of reduce_bucket_size elements, however small the "
+                                      "model is.",
+                                      kDeepSpeedVersion));
   }
   if (is_ddp && ranks.world_size() > 1) {
     lines.emplace_back(

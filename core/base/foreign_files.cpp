@@ -108,7 +108,8 @@ std::optional<Error> recognize_hugging_face(const JsonDocument& document) {
   }
   if (has_any(root, {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})) {
     return error("a configuration of DeepSpeed",
-                 "Its launcher can be rehearsed: fsdp-plan rehearse -- deepspeed train.py --deepspeed FILE.");
+                 "Plan for it: fsdp-plan MODEL --deepspeed FILE. Its launcher can be rehearsed: fsdp-plan rehearse -- "
+                 "deepspeed train.py --deepspeed FILE.");
   }
   if (has_any(root, {"model_type", "architectures"})) {
     return error("a configuration of Hugging Face", "Name it as a model: fsdp-plan FILE --gpus 4 --mem 16G.");

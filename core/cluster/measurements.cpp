@@ -127,11 +127,11 @@ void attention_fields(Fields& fields, MeasuredAttention& attention) {
   add_held_back(fields, attention.held_back);
 }
 
-struct Package {
+struct MeasuredPackage {
   std::string name, version, license, copyright;
 };
 
-void package_fields(Fields& fields, Package& package) {
+void package_fields(Fields& fields, MeasuredPackage& package) {
   fields.required("name", "As its registry calls it.", package.name, kSaid);
   fields.required("version", "Of the package.", package.version, kSaid);
   fields.required("license", "Under which the figures may be passed on.", package.license, kSaid);
@@ -156,7 +156,7 @@ void measurements_fields(Fields& fields, Measurements& measurements) {
                               errors.add(value, "This file describes something else.", "Write \"measurements\".");
                      });
   fields.required("gpus", "Names of the cards that the tables speak for.", measurements.gpus, kSaid);
-  Package package;
+  MeasuredPackage package;
   fields.required_object("package", "Where the figures are from.",
                          [&](Fields& inner) { package_fields(inner, package); });
   measurements.package = package.name + " " + package.version;

@@ -48,6 +48,7 @@ const std::map<PlanChoice, std::vector<std::string>> kTexts = {
     {PlanChoice::CrossEntropy, {"flash_attn"}},
     {PlanChoice::AllocConf, {"expandable_segments:True"}},
     {PlanChoice::Runtime, {"ddp"}},
+    {PlanChoice::DeepSpeedFile, {"ds_config.json"}},
     {PlanChoice::Strategy, {"SHARD_GRAD_OP"}},
     {PlanChoice::Shard, {"4"}},
     {PlanChoice::Replicate, {"2"}},

@@ -1,0 +1,316 @@
+// DeepSpeed takes what it does not know in silence, at the top of the file, so that a slip in a key trains something
+// else. Here every key is known or refused: those that are taken over, those that say nothing about memory or time,
+// those that are predicted with one value alone, and those that DeepSpeed has removed. "auto" is what transformers'
+// Trainer and accelerate fill in, from arguments that are not in the file. Where such a value is the user's to choose
+// by an option, nothing is taken over; three sizes of ZeRO-3's buffers they make of the model's width, and those are
+// refused: DeepSpeed alone would take its defaults for them.
+//
+// Sources: deepspeed/runtime/config.py (DeepSpeedConfig), config_utils.py (DeepSpeedConfigModel), zero/config.py,
+// engine.py (_configure_basic_optimizer), DeepSpeed 0.19.8; transformers/integrations/deepspeed.py
+// (trainer_config_finalize) for "auto".
+//
+// Not modeled: Hjson, which DeepSpeed reads: comments, and keys without quotes. A configuration as base64.
+
+#include "core/formats/deepspeed_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "core/base/json_writer.h"
+#include "core/base/nearest.h"
+#include "core/base/object_reader.h"
+#include "core/formats/deepspeed_keys.h"
+
+namespace fsdp {
+
+namespace {
+
+bool is_auto(const JsonValue& value) {
+  return value.type == JsonType::String && value.text == "auto";
+}
+
+bool is_off(const JsonValue& value) {
+  return value.type == JsonType::Null || (value.type == JsonType::Bool && !value.boolean);
+}
+
+bool says(const JsonValue& value, std::string_view usual) {
+  switch (value.type) {
+    case JsonType::Null:
+      return usual == "null";
+    case JsonType::Bool:
+      return usual == (value.boolean ? "true" : "false");
+    case JsonType::Number:
+      return usual == fmt::format("{}", value.real);
+    case JsonType::String:
+      return usual == json_quoted(value.text);
+    default:
+      return false;
+  }
+}
+
+class DeepSpeedReader {
+ public:
+  explicit DeepSpeedReader(const JsonDocument& document) : document_(document), errors_(document) {}
+
+  Result<DeepSpeedConfig> read() && {
+    const JsonValue& root = document_.root;
+    if (!expect_type(root, JsonType::Object, "DeepSpeed's configuration, an object", errors_)) {
+      return std::move(errors_).result(config_);
+    }
+    check_keys(root, deepspeed_keys(), "");
+    read_zero(root.find("zero_optimization"));
+    config_.train_batch = count(root, "train_batch_size");
+    config_.micro_batch = count(root, "train_micro_batch_size_per_gpu");
+    config_.accumulation = count(root, "gradient_accumulation_steps");
+    read_clipping(root.find("gradient_clipping"));
+    read_bf16(root);
+    read_optimizer(root.find("optimizer"));
+    for (const auto& [key, keys] : {std::pair("data_types", deepspeed_dtype_keys()),
+                                    std::pair("activation_checkpointing", deepspeed_checkpointing_keys())}) {
+      const JsonValue* part = root.find(key);
+      if (part != nullptr && expect_type(*part, JsonType::Object, "an object", errors_)) check_keys(*part, keys, key);
+    }
+    return std::move(errors_).result(std::move(config_));
+  }
+
+ private:
+  void check_keys(const JsonValue& object, std::span<const DeepSpeedKey> keys, std::string_view part) {
+    for (const JsonMember& member : object.members) {
+      const auto known =
+          std::find_if(keys.begin(), keys.end(), [&](const auto& key) { return key.name == member.key; });
+      if (known != keys.end()) {
+        check_value(member, *known);
+        continue;
+      }
+      std::vector<std::string_view> names;
+      for (const DeepSpeedKey& key : keys) names.push_back(key.name);
+      const auto close = nearest_name(member.key, names);
+      errors_.add(member.key_offset,
+                  fmt::format("DeepSpeed has no key {}{}.", json_quoted(member.key),
+                              part.empty() ? std::string() : fmt::format(" in \"{}\"", part)),
+                  close ? fmt::format("Did you mean \"{}\"?", *close) : std::string("Leave it out."));
+    }
+  }
+
+  void check_value(const JsonMember& member, const DeepSpeedKey& key) {
+    const JsonValue& value = member.value;
+    const auto refuse = [&](std::string what, std::string hint) {
+      errors_.add(member.key_offset, std::move(what), std::move(hint));
+    };
+    switch (key.meaning) {
+      case DeepSpeedMeaning::Read:
+      case DeepSpeedMeaning::Free:
+        return;
+      case DeepSpeedMeaning::Usual:
+        if (says(value, key.usual) || is_auto(value)) return;
+        return refuse(fmt::format("\"{}\" is predicted as {} alone, found {}.", key.name, key.usual, describe(value)),
+                      "Rehearse the script: fsdp-plan rehearse -- deepspeed train.py.");
+      case DeepSpeedMeaning::Disabled:
+      case DeepSpeedMeaning::Absent: {
+        if (is_off(value) || is_disabled(value, key.meaning)) return;
+        return refuse(fmt::format("\"{}\" is not predicted.", key.name),
+                      "Leave it out, or rehearse the script: fsdp-plan rehearse -- deepspeed train.py.");
+      }
+      case DeepSpeedMeaning::Removed:
+        return refuse(fmt::format("DeepSpeed has removed \"{}\", and ends with an error.", key.name), "Leave it out.");
+    }
+  }
+
+  static bool is_disabled(const JsonValue& value, DeepSpeedMeaning meaning) {
+    if (value.type != JsonType::Object) return false;
+    if (value.members.empty()) return true;
+    const JsonValue* enabled = value.find("enabled");
+    if (enabled == nullptr) return meaning == DeepSpeedMeaning::Disabled;
+    return is_off(*enabled) || is_auto(*enabled);
+  }
+
+  /// A whole number of at least `least`, also as 5e8. Nothing: it is not there, "auto", or wrong, which is said.
+  std::optional<std::int64_t> count(const JsonValue& object, std::string_view key, std::int64_t least = 1) {
+    const JsonValue* value = object.find(key);
+    if (value == nullptr || is_auto(*value)) return std::nullopt;
+    constexpr double kMost = 9e15;  // Whole numbers are exact below.
+    const bool is_whole = value->type == JsonType::Number && std::floor(value->real) == value->real;
+    if (is_whole && value->real >= static_cast<double>(least) && value->real <= kMost) {
+      return static_cast<std::int64_t>(value->real);
+    }
+    errors_.add(*value, fmt::format("Expected a whole number of at least {}, found {}.", least, describe(*value)));
+    return std::nullopt;
+  }
+
+  std::optional<bool> flag(const JsonValue& object, std::string_view key) {
+    const JsonValue* value = object.find(key);
+    bool read = false;
+    if (value == nullptr || is_auto(*value) || !read_json(*value, read, errors_)) return std::nullopt;
+    return read;
+  }
+
+  void read_zero(const JsonValue* zero) {
+    const std::string stages = "Only stages 1 to 3 of ZeRO are predicted.";
+    if (zero == nullptr) {
+      errors_.add(document_.root, fmt::format("There is no \"zero_optimization\". {}", stages),
+                  "DeepSpeed without ZeRO is nearest to --runtime ddp.");
+      return;
+    }
+    if (!expect_type(*zero, JsonType::Object, "an object", errors_)) return;
+    check_keys(*zero, deepspeed_zero_keys(), "zero_optimization");
+    const JsonValue* stage = zero->find("stage");
+    const bool is_stage = stage != nullptr && stage->is_integer && stage->integer >= 1 && stage->integer <= 3;
+    if (!is_stage) {
+      errors_.add(stage != nullptr ? *stage : *zero,
+                  fmt::format("{} {}", stages,
+                              stage != nullptr ? fmt::format("Found {}.", describe(*stage))
+                                               : std::string("Without \"stage\" it is 0.")),
+                  "DeepSpeed without ZeRO is nearest to --runtime ddp.");
+    }
+    const std::int64_t number = is_stage ? stage->integer : 2;
+    config_.framework = number == 1 ? Framework::Zero1 : number == 2 ? Framework::Zero2 : Framework::Zero3;
+    config_.zero = default_zero_options(config_.framework);
+    read_buffers(*zero);
+    if (const auto overlap = flag(*zero, "overlap_comm")) config_.zero.overlap_comm = *overlap;
+    for (const std::string_view key : {"offload_param", "offload_optimizer"}) check_offload(*zero, key);
+  }
+
+  void read_buffers(const JsonValue& zero) {
+    ZeroOptions& options = config_.zero;
+    const bool is_zero3 = config_.framework == Framework::Zero3;
+    struct Size {
+      std::string_view key;
+      std::int64_t& value;
+      std::int64_t least;
+      std::string_view filled_in = {};  ///< What transformers makes of "auto".
+    };
+    for (const Size& size :
+         {Size{"reduce_bucket_size", options.reduce_bucket_size, 1, "hidden_size^2"},
+          Size{"prefetch_bucket_size", options.prefetch_bucket_size, 0, "0.9 * hidden_size^2"},
+          Size{"param_persistence_threshold", options.param_persistence_threshold, 0, "10 * hidden_size"},
+          Size{"max_live_parameters", options.max_live_parameters, 0},
+          Size{"max_reuse_distance", options.max_reuse_distance, 0},
+          Size{"sub_group_size", options.sub_group_size, 0}}) {
+      const std::string prefixed = fmt::format("stage3_{}", size.key);
+      for (const std::string_view key : {size.key, std::string_view(prefixed)}) {
+        const JsonValue* value = zero.find(key);
+        if (value == nullptr) continue;
+        if (is_auto(*value) && !size.filled_in.empty()) {
+          errors_.add(
+              *value,
+              fmt::format("transformers fills in {} for \"auto\", and DeepSpeed alone its default.", size.filled_in),
+              "Write the number.");
+        } else if (const auto read = count(zero, key, size.least);
+                   read && (is_zero3 || size.key == "reduce_bucket_size")) {
+          size.value = *read;
+        }
+      }
+    }
+    // What is whole between steps is bounded by it, and with the default is not.
+    for (const std::string_view key : {"model_persistence_threshold", "stage3_model_persistence_threshold"}) {
+      const JsonValue* value = zero.find(key);
+      if (value == nullptr || is_auto(*value)) continue;
+      const bool is_unbounded = value->type == JsonType::Number && value->real > 1e15;
+      if (!is_unbounded)
+        errors_.add(*value, fmt::format("\"{}\" is predicted without a bound alone.", key), "Leave it out.");
+    }
+  }
+
+  void check_offload(const JsonValue& zero, std::string_view key) {
+    const JsonValue* part = zero.find(key);
+    if (part == nullptr || part->type == JsonType::Null || is_auto(*part)) return;
+    const JsonValue* device = part->type == JsonType::Object ? part->find("device") : nullptr;
+    const bool is_none =
+        part->type == JsonType::Object && (device == nullptr || device->text == "none" || is_auto(*device));
+    if (is_none) return;
+    errors_.add(*part, fmt::format("DeepSpeed's \"{}\" is not predicted.", key),
+                "Leave it out, plan for --runtime fsdp2 --offload yes, or rehearse the script: fsdp-plan rehearse -- "
+                "deepspeed train.py.");
+  }
+
+  void read_clipping(const JsonValue* value) {
+    config_.clip_grad_norm = 1.0;  // DeepSpeed's default since 0.19.
+    if (value == nullptr) return;
+    config_.clip_grad_norm.reset();
+    if (is_auto(*value)) return;
+    double norm = 0;
+    if (read_json(*value, norm, errors_, RealRange{0, 1e9})) config_.clip_grad_norm = norm;
+  }
+
+  void read_bf16(const JsonValue& root) {
+    config_.bf16 = false;
+    for (const std::string_view key : {"bfloat16", "bf16"}) {
+      const JsonValue* part = root.find(key);
+      if (part == nullptr || !expect_type(*part, JsonType::Object, "an object", errors_)) continue;
+      check_keys(*part, deepspeed_bf16_keys(), key);
+      if (part->find("enabled") != nullptr) config_.bf16 = flag(*part, "enabled");
+    }
+  }
+
+  void read_optimizer(const JsonValue* optimizer) {
+    if (optimizer == nullptr || !expect_type(*optimizer, JsonType::Object, "an object", errors_)) return;
+    const JsonValue* type = optimizer->find("type");
+    if (type == nullptr) return;  // The script's own, then.
+    std::string name = type->text;
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const JsonValue* params = optimizer->find("params");
+    const auto param = [&](std::string_view key) { return params == nullptr ? nullptr : params->find(key); };
+    const auto is_true = [&](std::string_view key, bool otherwise) {
+      const JsonValue* value = param(key);
+      return value == nullptr ? otherwise : value->type == JsonType::Bool && value->boolean;
+    };
+    if (name == "adam" || name == "adamw") {
+      const bool decouples = name == "adamw" || is_true("adam_w_mode", true);
+      config_.optimizer = decouples ? OptimizerKind::AdamW : OptimizerKind::Adam;
+      config_.has_fused_adam = !is_true("torch_adam", false);
+      if (config_.has_fused_adam) config_.implementation = OptimizerImplementation::Fused;
+    } else if (type->text == "SGD") {
+      config_.optimizer = OptimizerKind::Sgd;
+      const JsonValue* momentum = param("momentum");
+      if (momentum != nullptr && momentum->real != 0) {
+        errors_.add(*momentum, "SGD's momentum is not taken over from a configuration of DeepSpeed.",
+                    "Leave the optimizer out here, and write the momentum into the model's recipe.");
+      }
+    } else {
+      errors_.add(*type, fmt::format("The optimizer {} is not predicted.", describe(*type)),
+                  "Adam, AdamW and SGD are. Leave it out to plan for the recipe's.");
+    }
+  }
+
+  const JsonDocument& document_;
+  JsonErrors errors_;
+  DeepSpeedConfig config_;
+};
+
+}  // namespace
+
+Result<DeepSpeedConfig> read_deepspeed_config(const JsonDocument& document) {
+  return DeepSpeedReader(document).read();
+}
+
+Result<DeepSpeedConfig> read_deepspeed_config(const std::string& path) {
+  FSDP_TRY(const JsonDocument document, read_json_file(path));
+  return read_deepspeed_config(document);
+}
+
+Result<DeepSpeedBatch> batch_of(const DeepSpeedConfig& config, std::int64_t world, const std::string& where) {
+  DeepSpeedBatch batch{config.micro_batch, config.accumulation};
+  if (!config.train_batch) {
+    // Without an accumulation it is 1; without either, neither is known.
+    if (batch.micro_batch && !batch.accumulation) batch.accumulation = 1;
+    return batch;
+  }
+  const std::int64_t train = *config.train_batch;
+  if (batch.micro_batch && !batch.accumulation) batch.accumulation = train / *batch.micro_batch / world;
+  if (!batch.accumulation) batch.accumulation = 1;
+  if (!batch.micro_batch) batch.micro_batch = train / world / *batch.accumulation;
+  const std::int64_t product = *batch.micro_batch * *batch.accumulation * world;
+  if (product == train) return batch;
+  return failure(
+      where,
+      fmt::format("train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} "
+                  "x {} GPUs.",
+                  train, *batch.micro_batch, *batch.accumulation, world),
+      "DeepSpeed ends with an error here. Change one of them.");
+}
+
+}  // namespace fsdp

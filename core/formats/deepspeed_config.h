@@ -1,0 +1,46 @@
+#pragma once
+
+// DeepSpeed's configuration of a run (ds_config.json), as far as it decides memory, collectives and time.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/base/json_document.h"
+#include "core/base/result.h"
+#include "core/plan/plan.h"
+
+namespace fsdp {
+
+/// What a file says. Nothing where it says nothing, or "auto", which transformers and accelerate fill in.
+struct DeepSpeedConfig {
+  Framework framework = Framework::Zero2;  ///< Of zero_optimization.stage.
+  ZeroOptions zero;
+  std::optional<std::int64_t> train_batch;   ///< Samples of a step, over all GPUs.
+  std::optional<std::int64_t> micro_batch;   ///< Samples of a GPU and micro-batch.
+  std::optional<std::int64_t> accumulation;  ///< Micro-batches of a step.
+  std::optional<double> clip_grad_norm;      ///< 0: gradients are not clipped.
+  std::optional<bool> bf16;
+  std::optional<OptimizerKind> optimizer;
+  OptimizerImplementation implementation = OptimizerImplementation::Foreach;  ///< Of `optimizer`.
+  bool has_fused_adam = false;  ///< The optimizer is DeepSpeed's own, predicted as PyTorch's fused one.
+
+  bool operator==(const DeepSpeedConfig&) const = default;
+};
+
+/// Reads a file with the defaults of DeepSpeed 0.19.8. Errors, each with its place: keys that DeepSpeed does not know,
+/// values that it does not take, and what would change memory or collectives and is not predicted.
+Result<DeepSpeedConfig> read_deepspeed_config(const std::string& path);
+Result<DeepSpeedConfig> read_deepspeed_config(const JsonDocument& document);
+
+/// Micro-batch and accumulation of a run on `world` GPUs, by DeepSpeed's own rule for those of its three sizes that are
+/// missing. Nothing: the file says too little. Errors, at `where`: they contradict each other or the number of GPUs.
+struct DeepSpeedBatch {
+  std::optional<std::int64_t> micro_batch;
+  std::optional<std::int64_t> accumulation;
+
+  bool operator==(const DeepSpeedBatch&) const = default;
+};
+Result<DeepSpeedBatch> batch_of(const DeepSpeedConfig& config, std::int64_t world, const std::string& where);
+
+}  // namespace fsdp

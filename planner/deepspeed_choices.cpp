@@ -1,0 +1,106 @@
+// A choice of the user stands over the file, so that a remedy can be tried beside it; which do is said. Micro-batch and
+// accumulation of the file are for its own number of GPUs, by DeepSpeed's rule; a global batch of the user's is in the
+// place of both.
+
+#include "planner/deepspeed_choices.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "planner/plan_machines.h"
+#include "planner/predictors.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+PlanChoices choices_of(const DeepSpeedConfig& config, const DeepSpeedBatch& batch) {
+  PlanChoices choices;
+  choices.runtime = config.framework;
+  choices.batch = batch.micro_batch;
+  choices.accumulation = batch.accumulation;
+  if (config.bf16) choices.precision = *config.bf16 ? Precision::Mixed : Precision::Float32;
+  if (config.clip_grad_norm) {
+    choices.clip = GradientClipping{};
+    if (*config.clip_grad_norm > 0) choices.clip->norm = config.clip_grad_norm;
+  }
+  choices.optimizer = config.optimizer;
+  if (config.optimizer) choices.optimizer_implementation = config.implementation;
+  return choices;
+}
+
+PlanChoices only_one(PlanChoices choices, PlanChoice wanted) {
+  for (const PlanChoice choice : plan_choices()) {
+    if (choice != wanted) clear(choices, choice);
+  }
+  return choices;
+}
+
+/// Takes out of the file's choices what the user decides. Places of those that say something else.
+std::vector<std::string_view> give_way(PlanChoices& of_file, const PlanChoices& given) {
+  std::vector<std::string_view> places;
+  const auto clear_batch = [&](PlanChoice stands) {
+    const bool differs = of_file.batch || of_file.accumulation;
+    if (differs) places.push_back(place_of(stands));
+    of_file.batch.reset();
+  };
+  if (given.global_batch) {
+    clear_batch(PlanChoice::GlobalBatch);
+    of_file.accumulation.reset();
+  } else if (find_dimension(given.dimensions, kBatchDimension) != nullptr) {
+    clear_batch(PlanChoice::SetDimension);
+  }
+  for (const PlanChoice choice : plan_choices()) {
+    if (!has(of_file, choice) || !has(given, choice)) continue;
+    if (only_one(of_file, choice) != only_one(given, choice)) places.push_back(place_of(choice));
+    clear(of_file, choice);
+  }
+  return places;
+}
+
+/// Nothing: how many GPUs there are is not known, which is said elsewhere.
+std::optional<std::int64_t> world_of(const PlanChoices& choices, const std::string& library) {
+  const Result<Cluster> cluster = resolve_machines(choices, library);
+  if (!cluster) return std::nullopt;
+  return world_size(*cluster);
+}
+
+}  // namespace
+
+DeepSpeedRequest with_deepspeed(const PlanRequest& given, const std::string& library, Errors& errors) {
+  DeepSpeedRequest made{.request = given, .config = std::nullopt, .assumptions = {}};
+  const auto& file = given.choices.deepspeed_file;
+  if (!file) return made;
+  Result<DeepSpeedConfig> config = read_deepspeed_config(*file);
+  if (!config) {
+    append(errors, std::move(config).error());
+    return made;
+  }
+  DeepSpeedBatch batch{config->micro_batch, config->accumulation};
+  if (const auto world = world_of(given.choices, library)) {
+    const Result<DeepSpeedBatch> shared_out = batch_of(*config, *world, *file);
+    if (shared_out) batch = *shared_out;
+    const bool is_decided = given.choices.global_batch || given.choices.batch || given.choices.accumulation;
+    if (!shared_out && !is_decided) append(errors, shared_out.error());
+  }
+  PlanChoices of_file = choices_of(*config, batch);
+  const std::vector<std::string_view> over_it = give_way(of_file, given.choices);
+  made.request.choices = with_change(std::move(of_file), given.choices);
+  if (!over_it.empty()) {
+    made.assumptions.push_back(fmt::format("{} {} over what {} says.", fmt::join(over_it, ", "),
+                                           over_it.size() == 1 ? "stands" : "stand", *file));
+  }
+  const bool is_its_optimizer = !given.choices.optimizer && !given.choices.optimizer_implementation;
+  if (config->has_fused_adam && is_its_optimizer) {
+    made.assumptions.push_back(
+        fmt::format("The FusedAdam that DeepSpeed makes of {} is predicted as PyTorch's fused one, which holds the "
+                    "same two states.",
+                    *file));
+  }
+  made.config = *std::move(config);
+  return made;
+}
+
+}  // namespace fsdp::planner

@@ -1,0 +1,25 @@
+#pragma once
+
+// What a configuration of DeepSpeed decides, beneath what its user decides beside it.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/formats/deepspeed_config.h"
+#include "planner/plan_request.h"
+
+namespace fsdp::planner {
+
+/// A request with the choices of its configuration of DeepSpeed, if it names one.
+struct DeepSpeedRequest {
+  PlanRequest request;
+  std::optional<DeepSpeedConfig> config;
+  std::vector<std::string> assumptions;  ///< What the prediction makes of the file, and which options stand over it.
+};
+
+/// Reads the file that `given` names. Adds what is wrong with it to `errors`; machines that cannot be resolved are not
+/// its business.
+DeepSpeedRequest with_deepspeed(const PlanRequest& given, const std::string& library, Errors& errors);
+
+}  // namespace fsdp::planner
