@@ -1,0 +1,117 @@
+// A request with a configuration of DeepSpeed: what comes from the file, and what stands over it.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "planner/plan_request.h"
+
+namespace fsdp::planner {
+namespace {
+
+constexpr const char* kFile = R"({
+  "train_batch_size": 32, "gradient_accumulation_steps": 2, "gradient_clipping": 0.5, "bf16": {"enabled": true},
+  "optimizer": {"type": "AdamW"},
+  "zero_optimization": {"stage": 2, "reduce_bucket_size": 4000000, "overlap_comm": true}})";
+
+class PlansForDeepSpeed : public testing::Test {
+ protected:
+  PlansForDeepSpeed() : path_(testing::TempDir() + "/ds." + std::to_string(getpid()) + ".json") { write(kFile); }
+  ~PlansForDeepSpeed() override { std::filesystem::remove(path_); }
+
+  void write(const std::string& text) const { std::ofstream(path_) << text; }
+
+  PlanRequest request() const {
+    PlanRequest made{.model = "gpt2", .choices = {.gpus = 4, .gpu_name = "A100 80GB SXM"}};
+    made.choices.deepspeed_file = path_;
+    return made;
+  }
+  Result<ResolvedRequest> resolved(const PlanRequest& request) const { return resolve(request, "model_specs"); }
+
+  /// Whether an assumption says this.
+  static bool says(const ResolvedRequest& request, const std::string& words) {
+    for (const std::string& line : request.cluster.assumptions) {
+      if (line.find(words) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  std::string path_;
+};
+
+TEST_F(PlansForDeepSpeed, WhatTheFileSaysIsPlanned) {
+  const auto made = resolved(request());
+  ASSERT_TRUE(made) << to_string(made.error().front());
+  const Plan& base = made->space.base;
+  EXPECT_EQ(base.runtime.framework, Framework::Zero2);
+  EXPECT_EQ(base.zero, (ZeroOptions{.reduce_bucket_size = 4'000'000, .overlap_comm = true}));
+  EXPECT_EQ(base.accumulation, 2);
+  EXPECT_EQ(find_dimension(made->workload.dimensions, "batch")->value, 4);
+  EXPECT_EQ(base.optimizer.clip_grad_norm, 0.5);
+  EXPECT_EQ(base.optimizer.implementation, OptimizerImplementation::Fused);
+  EXPECT_EQ(base.mixed_precision.param_dtype, Dtype::BFloat16);
+  EXPECT_EQ(base.parameter_dtype, Dtype::Float32);
+  EXPECT_TRUE(says(*made, "FusedAdam"));
+  EXPECT_FALSE(says(*made, "over what"));
+}
+
+TEST_F(PlansForDeepSpeed, ChoicesBesideItStandOverItAndThatIsSaid) {
+  PlanRequest asked = request();
+  asked.choices.accumulation = 8;
+  asked.choices.clip = GradientClipping{0.5};  // As the file has it.
+  asked.choices.optimizer_implementation = OptimizerImplementation::ForLoop;
+  const auto made = resolved(asked);
+  ASSERT_TRUE(made) << to_string(made.error().front());
+  EXPECT_EQ(made->space.base.accumulation, 8);
+  EXPECT_EQ(made->space.base.optimizer.implementation, OptimizerImplementation::ForLoop);
+  EXPECT_TRUE(says(*made, "--accumulate, --optimizer-impl stand over what"));
+  EXPECT_FALSE(says(*made, "--clip-grad-norm"));
+  EXPECT_FALSE(says(*made, "FusedAdam"));
+}
+
+TEST_F(PlansForDeepSpeed, AGlobalBatchIsInThePlaceOfBothSizes) {
+  PlanRequest asked = request();
+  asked.choices.global_batch = 48;
+  const auto made = resolved(asked);
+  ASSERT_TRUE(made) << to_string(made.error().front());
+  EXPECT_EQ(made->space.global_batch, 48);
+  EXPECT_EQ(made->space.micro_batch, std::nullopt);
+  EXPECT_EQ(made->space.accumulation, std::nullopt);
+  EXPECT_TRUE(says(*made, "--global-batch stands over what"));
+}
+
+TEST_F(PlansForDeepSpeed, AnotherRuntimeKeepsTheWorkAndNotTheBuffers) {
+  PlanRequest asked = request();
+  asked.choices.runtime = Framework::Fsdp2;
+  const auto made = resolved(asked);
+  ASSERT_TRUE(made) << to_string(made.error().front());
+  EXPECT_EQ(made->space.base.runtime.framework, Framework::Fsdp2);
+  EXPECT_EQ(made->space.base.accumulation, 2);
+  EXPECT_EQ(made->space.base.zero, ZeroOptions{});
+  asked.choices.runtime = Framework::Zero3;
+  EXPECT_EQ(resolved(asked)->space.base.zero, default_zero_options(Framework::Zero3));
+}
+
+TEST_F(PlansForDeepSpeed, ItsErrorsComeWithAllOthers) {
+  write(R"({"train_batch_size": 30, "zero_optimization": {"stage": 2}})");
+  PlanRequest asked = request();
+  asked.choices.recipe = "none of that name";
+  const auto made = resolved(asked);
+  ASSERT_FALSE(made);
+  ASSERT_EQ(made.error().size(), 2U);
+  EXPECT_EQ(made.error()[0].where, path_);
+  EXPECT_EQ(made.error()[0].what,
+            "train_batch_size 30 is not train_micro_batch_size_per_gpu 7 x gradient_accumulation_steps 1 x 4 GPUs.");
+  // A size of the user's is in the place of the contradiction.
+  asked.choices.recipe.reset();
+  asked.choices.batch = 6;
+  EXPECT_TRUE(resolved(asked));
+  std::filesystem::remove(path_);
+  EXPECT_EQ(resolved(asked).error().size(), 1U);
+}
+
+}  // namespace
+}  // namespace fsdp::planner

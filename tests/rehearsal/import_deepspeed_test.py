@@ -1,0 +1,160 @@
+"""`--deepspeed FILE`: what the program takes from a file is what the real DeepSpeed's own reader takes from it, and what that
+refuses the program refuses.
+
+    import_deepspeed_test.py FSDP_PLAN      run by a Python that has torch and DeepSpeed; exit 77 without DeepSpeed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.util
+import io
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Any
+from unittest import mock
+
+if importlib.util.find_spec("deepspeed") is None:
+    print("This needs DeepSpeed. Write: ./scripts/rehearsal_env deepspeed, and have PYTHONPATH lead there.", file=sys.stderr)
+    sys.exit(77)
+
+sys.dont_write_bytecode = True
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    from deepspeed import comm
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+PROGRAM = pathlib.Path(sys.argv[1]).resolve()
+Config = dict[str, Any]
+
+# As they stand in the documentation of DeepSpeed and of transformers, and in users' repositories, but for sizes.
+FILES: dict[str, Config] = {
+    "least": {"train_batch_size": 8, "zero_optimization": {"stage": 1}},
+    "tutorial": {"train_batch_size": 16, "gradient_accumulation_steps": 2, "steps_per_print": 2000,
+                 "optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.8, 0.999], "eps": 1e-8, "weight_decay": 3e-7}},
+                 "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001, "warmup_num_steps": 1000}},
+                 "gradient_clipping": 0.7, "prescale_gradients": False, "bf16": {"enabled": True}, "wall_clock_breakdown": False,
+                 "zero_optimization": {"stage": 2, "allgather_partitions": True, "allgather_bucket_size": 5e8, "overlap_comm": True,
+                                       "reduce_scatter": True, "contiguous_gradients": True, "reduce_bucket_size": 5e7}},
+    "stage3": {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "gradient_clipping": 0,
+               "zero_optimization": {"stage": 3, "overlap_comm": True, "contiguous_gradients": True, "sub_group_size": 1e9,
+                                     "reduce_bucket_size": 4194304, "stage3_prefetch_bucket_size": 3774873,
+                                     "stage3_param_persistence_threshold": 20480, "stage3_max_live_parameters": 1e9,
+                                     "stage3_max_reuse_distance": 1e8, "stage3_gather_16bit_weights_on_model_save": True}},
+    "trainer": {"fp16": {"enabled": False, "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2,
+                         "min_loss_scale": 1},
+                "bf16": {"enabled": True}, "train_batch_size": 64, "train_micro_batch_size_per_gpu": 2,
+                "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "none", "pin_memory": True},
+                                      "offload_param": {"device": "none", "pin_memory": True}}},
+    "all_three": {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2,
+                  "zero_optimization": {"stage": 2, "overlap_comm": False}},
+    "fp32": {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 1}},
+}  # fmt: skip
+
+# One key of the file, and values that DeepSpeed takes or refuses: which, it says itself.
+DRAWN: list[tuple[str, list[Any]]] = [
+    ("train_batch_size", [8, 12, 16, 32, 7, 0, "8", None]),
+    ("train_micro_batch_size_per_gpu", [1, 2, 4, 3, -1, None]),
+    ("gradient_accumulation_steps", [1, 2, 4, 3, 0, None]),
+    ("gradient_clipping", [0, 0.5, 1, 2.5]),
+    ("bf16", [{"enabled": True}, {"enabled": False}, {}, {"enabld": True}]),
+    ("steps_per_print", [1, 10]),
+    ("zero_optimization/stage", [1, 2, 3, 4, "two"]),
+    ("zero_optimization/reduce_bucket_size", [1, 1000, 2e6, 5e8, 0, -4, 1.5, "much"]),
+    ("zero_optimization/overlap_comm", [True, False, None]),
+    ("zero_optimization/stage3_prefetch_bucket_size", [0, 5000, 3e7, -1]),
+    ("zero_optimization/stage3_param_persistence_threshold", [0, 10, 1e5, -1]),
+    ("zero_optimization/stage3_max_live_parameters", [0, 1e8, 2000, -1]),
+    ("zero_optimization/stage3_max_reuse_distance", [0, 1e8, 2000, -1]),
+    ("zero_optimization/sub_group_size", [1000, 1e9, -1]),
+    ("zero_optimization/mics_shard_size", [2]),
+    ("zero_optimization/overlapcomm", [True]),
+    ("elasticity", [{"enabled": True}]),
+]
+
+
+def real(config: Config, world: int) -> DeepSpeedConfig | None:
+    """What DeepSpeed makes of it; None: it refuses it."""
+    with mock.patch.object(comm, "get_world_size", lambda *_: world), mock.patch.object(comm, "get_rank", lambda *_: 0):
+        try:
+            return DeepSpeedConfig(copy.deepcopy(config))
+        except Exception:  # Of many kinds, assertions among them.
+            return None
+
+
+def ours(config: Config, world: int, folder: pathlib.Path) -> Config | str:
+    """The plan, or what is said in its place."""
+    (folder / "ds.json").write_text(json.dumps(config), encoding="utf-8")
+    words = ["mlp", "--deepspeed", str(folder / "ds.json"), "--gpus", str(world), "--gpu", "H100 SXM", "--json"]
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=600)
+    return done.stderr if done.returncode == 2 else json.loads(done.stdout)["plan"]
+
+
+def said_by(config: DeepSpeedConfig) -> Config:
+    zero = config.zero_config
+    said = {"batch": config.train_micro_batch_size_per_gpu, "accumulation": config.gradient_accumulation_steps,
+            "clip": config.gradient_clipping or None, "bf16": config.bfloat16_config.enabled, "stage": int(zero.stage),
+            "reduce_bucket_size": zero.reduce_bucket_size, "overlap_comm": zero.overlap_comm}  # fmt: skip
+    if zero.stage == 3:
+        said |= {key: getattr(zero, key) for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
+                                                     "max_reuse_distance", "sub_group_size")}  # fmt: skip
+    return said
+
+
+def said_in(plan: Config) -> Config:
+    stage = int(plan["runtime"]["name"][-1])
+    said = {"batch": plan["model"]["dimensions"]["batch"], "accumulation": plan["accumulation"],
+            "clip": plan["optimizer"]["clip_grad_norm"], "bf16": plan["mixed_precision"]["param_dtype"] == "bfloat16", "stage": stage,
+            "reduce_bucket_size": plan["zero"]["reduce_bucket_size"], "overlap_comm": plan["zero"]["overlap_comm"]}  # fmt: skip
+    if stage == 3:
+        said |= {key: plan["zero"][key] for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
+                                                    "max_reuse_distance", "sub_group_size")}  # fmt: skip
+    return said
+
+
+class ConfigurationsOfDeepSpeed(unittest.TestCase):
+    def test_files_mean_what_they_mean_to_deepspeed(self) -> None:
+        for name, config in FILES.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                theirs = real(config, 4)
+                plan = ours(config, 4, pathlib.Path(folder))
+                self.assertIsNotNone(theirs)
+                self.assertIsInstance(plan, dict, plan)
+                self.assertEqual(said_in(plan), said_by(theirs))
+
+    def test_changes_of_files_are_taken_and_refused_alike(self) -> None:
+        draw = random.Random(19)
+        taken = refused = 0
+        for number in range(150):
+            config = copy.deepcopy(draw.choice(list(FILES.values())))
+            world = draw.choice([1, 2, 4])
+            for key, values in draw.sample(DRAWN, 2):
+                part = config if "/" not in key else config["zero_optimization"]
+                value = draw.choice(values)
+                name = key.rsplit("/", maxsplit=1)[-1]
+                if value is None:
+                    part.pop(name, None)
+                else:
+                    part[name] = value
+            # A file without a size of a batch is one that DeepSpeed does not take, and here the batch is planned.
+            if not {"train_batch_size", "train_micro_batch_size_per_gpu"} & set(config):
+                continue
+            with self.subTest(number), tempfile.TemporaryDirectory() as folder:
+                theirs, plan = real(config, world), ours(config, world, pathlib.Path(folder))
+                self.assertEqual(theirs is None, isinstance(plan, str), f"{config} on {world}: {plan}")
+                if theirs is None:
+                    refused += 1
+                    continue
+                taken += 1
+                self.assertEqual(said_in(plan), said_by(theirs), config)
+        print(f"{taken} files are read alike, and {refused} are refused by both.", flush=True)
+        self.assertGreater(min(taken, refused), 20)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
