@@ -67,8 +67,10 @@ constexpr NotModeled kNotModeled[] = {
      "--context-parallel --ep --expert-parallel --sp ",
      "Only data parallelism is modeled: FSDP2, with and without replicas. See --shard and --replicate."},
     {" --lora --peft --qlora ", "Adapters are not modeled. --trainable and --freeze choose what is trained."},
-    {" --zero --zero-stage --deepspeed ",
-     "Write --runtime zero1, zero2 or zero3; of FSDP2, FULL_SHARD is like ZeRO-3, SHARD_GRAD_OP like ZeRO-2."},
+    {" --zero --zero-stage ",
+     "Write --runtime zero1, zero2 or zero3, or --deepspeed FILE; of FSDP2, FULL_SHARD is like ZeRO-3, SHARD_GRAD_OP "
+     "like "
+     "ZeRO-2."},
     {" --events ",
      "-o keeps a plan, and \"fsdp-plan export PLAN --to chrome -o FILE\" writes the streams of its step."},
 };

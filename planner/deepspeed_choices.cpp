@@ -73,6 +73,11 @@ DeepSpeedRequest with_deepspeed(const PlanRequest& given, const std::string& lib
   DeepSpeedRequest made{.request = given, .config = std::nullopt, .assumptions = {}};
   const auto& file = given.choices.deepspeed_file;
   if (!file) return made;
+  if (*file == "-") {  // Several searches read it again.
+    errors.push_back({std::string(place_of(PlanChoice::DeepSpeedFile)), "The standard input is for the model.",
+                      "Write the name of a file."});
+    return made;
+  }
   Result<DeepSpeedConfig> config = read_deepspeed_config(*file);
   if (!config) {
     append(errors, std::move(config).error());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "planner/checkpointed_blocks.h"
@@ -166,7 +167,13 @@ void try_fsdp2(RemedyList& list) {
   space.wrap.reset();
   space.wrap_ends.reset();
   space.cpu_offloads = ranges.cpu_offloads;
-  list.try_search({fmt::format("FSDP2 in the place of {}", strategy_name(list.plan())), {.runtime = Framework::Fsdp2}},
+  PlanChoices change{.runtime = Framework::Fsdp2};
+  if (is_zero(list.plan())) {
+    // Its stage said when gradients are reduced, and DeepSpeed's bf16 in which dtype.
+    space.sync_every_micro_batch = ranges.sync_every_micro_batch;
+    if (space.base.mixed_precision.param_dtype) change.reduce_dtype = space.base.mixed_precision.reduce_dtype;
+  }
+  list.try_search({fmt::format("FSDP2 in the place of {}", strategy_name(list.plan())), std::move(change)},
                   request.workload, request.cluster, space);
 }
 

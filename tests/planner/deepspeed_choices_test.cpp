@@ -111,6 +111,9 @@ TEST_F(PlansForDeepSpeed, ItsErrorsComeWithAllOthers) {
   EXPECT_TRUE(resolved(asked));
   std::filesystem::remove(path_);
   EXPECT_EQ(resolved(asked).error().size(), 1U);
+  asked.choices.deepspeed_file = "-";
+  EXPECT_EQ(to_string(resolved(asked).error().front()),
+            "--deepspeed: The standard input is for the model. Write the name of a file.");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "planner/plan_request.h"
 #include "planner/predictors.h"
 #include "planner/search.h"
 #include "planner/ties.h"
@@ -119,6 +120,27 @@ TEST(Explain, ALossWithoutCopiesOfTheLogitsIsOfferedWhereItSavesSomething) {
   small.spec = small_transformer({.layers = 6, .hidden = 512, .vocabulary = 64, .batch = 8, .sequence = 512});
   small.space.base = *base_plan(small.spec, small.workload);
   EXPECT_EQ(find(small.answer(), "--cross-entropy"), nullptr) << "Less than half a percent.";
+}
+
+TEST(Explain, Fsdp2InThePlaceOfZeroIsWhatItsOptionsComeTo) {
+  PlanRequest asked{.model = "gpt2", .choices = {.gpus = 4, .memory = Bytes(5LL << 30)}};
+  asked.choices.batch = 4;
+  asked.choices.accumulation = 2;
+  asked.choices.precision = Precision::Mixed;
+  asked.choices.runtime = Framework::Zero1;
+  const auto answer = [&] {
+    const ResolvedRequest resolved = *resolve(asked, "model_specs");
+    return *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space);
+  };
+  const SearchResult zero = answer();
+  ASSERT_NE(zero.verdict, Verdict::Fits);
+  const Remedy* remedy = find(zero, "--reduce-dtype bfloat16 --runtime fsdp2");
+  ASSERT_NE(remedy, nullptr);
+  asked.choices = with_change(asked.choices, remedy->change);
+  const SearchResult fsdp2 = answer();
+  EXPECT_EQ(fsdp2.verdict, remedy->verdict);
+  EXPECT_EQ(fsdp2.best.step - zero.best.step, remedy->delta_time);
+  EXPECT_EQ(fsdp2.best.device_peak - zero.best.device_peak, remedy->delta_bytes);
 }
 
 TEST(Explain, ThePlansThatWereRejectedArePredictedInFull) {
