@@ -20,6 +20,7 @@
 #include <cmath>
 
 #include "core/base/json_writer.h"
+#include "core/base/limits.h"
 #include "core/base/nearest.h"
 #include "core/base/object_reader.h"
 #include "core/formats/deepspeed_keys.h"
@@ -27,6 +28,12 @@
 namespace fsdp {
 
 namespace {
+
+// As far as a plan goes.
+constexpr IntegerRange kSamples{1, std::int64_t{1} << 31};
+constexpr IntegerRange kBucket{1, std::int64_t{1} << 40};
+constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
+constexpr IntegerRange kElements{0, kMostElements};
 
 bool is_auto(const JsonValue& value) {
   return value.type == JsonType::String && value.text == "auto";
@@ -62,9 +69,9 @@ class DeepSpeedReader {
     }
     check_keys(root, deepspeed_keys(), "");
     read_zero(root.find("zero_optimization"));
-    config_.train_batch = count(root, "train_batch_size");
-    config_.micro_batch = count(root, "train_micro_batch_size_per_gpu");
-    config_.accumulation = count(root, "gradient_accumulation_steps");
+    config_.train_batch = count(root, "train_batch_size", kSamples);
+    config_.micro_batch = count(root, "train_micro_batch_size_per_gpu", kSamples);
+    config_.accumulation = count(root, "gradient_accumulation_steps", IntegerRange{1, kMostMicroBatches});
     read_clipping(root.find("gradient_clipping"));
     read_bf16(root);
     read_optimizer(root.find("optimizer"));
@@ -127,16 +134,16 @@ class DeepSpeedReader {
     return is_off(*enabled) || is_auto(*enabled);
   }
 
-  /// A whole number of at least `least`, also as 5e8. Nothing: it is not there, "auto", or wrong, which is said.
-  std::optional<std::int64_t> count(const JsonValue& object, std::string_view key, std::int64_t least = 1) {
+  /// A whole number in `range`, also as 5e8. Nothing: it is not there, "auto", or wrong, which is said.
+  std::optional<std::int64_t> count(const JsonValue& object, std::string_view key, IntegerRange range) {
     const JsonValue* value = object.find(key);
     if (value == nullptr || is_auto(*value)) return std::nullopt;
-    constexpr double kMost = 9e15;  // Whole numbers are exact below.
     const bool is_whole = value->type == JsonType::Number && std::floor(value->real) == value->real;
-    if (is_whole && value->real >= static_cast<double>(least) && value->real <= kMost) {
-      return static_cast<std::int64_t>(value->real);
-    }
-    errors_.add(*value, fmt::format("Expected a whole number of at least {}, found {}.", least, describe(*value)));
+    const bool is_inside =
+        value->real >= static_cast<double>(range.min) && value->real <= static_cast<double>(range.max);
+    if (is_whole && is_inside) return static_cast<std::int64_t>(value->real);
+    errors_.add(*value, fmt::format("Expected a whole number from {} to {}, found {}.", range.min, range.max,
+                                    describe(*value)));
     return std::nullopt;
   }
 
@@ -179,16 +186,16 @@ class DeepSpeedReader {
     struct Size {
       std::string_view key;
       std::int64_t& value;
-      std::int64_t least;
+      IntegerRange range;
       std::string_view filled_in = {};  ///< What transformers makes of "auto".
     };
     for (const Size& size :
-         {Size{"reduce_bucket_size", options.reduce_bucket_size, 1, "hidden_size^2"},
-          Size{"prefetch_bucket_size", options.prefetch_bucket_size, 0, "0.9 * hidden_size^2"},
-          Size{"param_persistence_threshold", options.param_persistence_threshold, 0, "10 * hidden_size"},
-          Size{"max_live_parameters", options.max_live_parameters, 0},
-          Size{"max_reuse_distance", options.max_reuse_distance, 0},
-          Size{"sub_group_size", options.sub_group_size, 0}}) {
+         {Size{"reduce_bucket_size", options.reduce_bucket_size, kBucket, "hidden_size^2"},
+          Size{"prefetch_bucket_size", options.prefetch_bucket_size, kElements, "0.9 * hidden_size^2"},
+          Size{"param_persistence_threshold", options.param_persistence_threshold, kElements, "10 * hidden_size"},
+          Size{"max_live_parameters", options.max_live_parameters, kElements},
+          Size{"max_reuse_distance", options.max_reuse_distance, kElements},
+          Size{"sub_group_size", options.sub_group_size, IntegerRange{1, kMostElements}}}) {
       const std::string prefixed = fmt::format("stage3_{}", size.key);
       for (const std::string_view key : {size.key, std::string_view(prefixed)}) {
         const JsonValue* value = zero.find(key);
@@ -198,7 +205,7 @@ class DeepSpeedReader {
               *value,
               fmt::format("transformers fills in {} for \"auto\", and DeepSpeed alone its default.", size.filled_in),
               "Write the number.");
-        } else if (const auto read = count(zero, key, size.least);
+        } else if (const auto read = count(zero, key, size.range);
                    read && (is_zero3 || size.key == "reduce_bucket_size")) {
           size.value = *read;
         }
@@ -303,8 +310,10 @@ Result<DeepSpeedBatch> batch_of(const DeepSpeedConfig& config, std::int64_t worl
   if (batch.micro_batch && !batch.accumulation) batch.accumulation = train / *batch.micro_batch / world;
   if (!batch.accumulation) batch.accumulation = 1;
   if (!batch.micro_batch) batch.micro_batch = train / world / *batch.accumulation;
-  const std::int64_t product = *batch.micro_batch * *batch.accumulation * world;
-  if (product == train) return batch;
+  // Each is below 2^31: in int64 the product may not be.
+  const double product =
+      static_cast<double>(*batch.micro_batch) * static_cast<double>(*batch.accumulation) * static_cast<double>(world);
+  if (product == static_cast<double>(train)) return batch;
   return failure(
       where,
       fmt::format("train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} "

@@ -118,7 +118,8 @@ TEST(DeepSpeedConfig, WhatIsNotPredictedIsRefused) {
         R"("cpu_offload": true)", R"("zero_quantized_weights": true)", R"("zero_hpz_partition_size": 8)",
         R"("round_robin_gradients": true)", R"("contiguous_gradients": false)", R"("reduce_scatter": false)",
         R"("leaf_module": {"classes": ["Moe"]})", R"("stage3_model_persistence_threshold": 1000)",
-        R"("mics_shard_size": 8)", R"("reduce_bucket_size": 0)", R"("reduce_bucket_size": 1.5)"}) {
+        R"("mics_shard_size": 8)", R"("reduce_bucket_size": 0)", R"("reduce_bucket_size": 1.5)",
+        R"("reduce_bucket_size": 9e15)"}) {
     EXPECT_EQ(refusals_of(stage2("", zero)).size(), 1U) << zero;
   }
   for (const char* text : {R"({"train_batch_size": 8})", R"({"zero_optimization": {"stage": 0}})",
@@ -158,6 +159,8 @@ TEST(DeepSpeedConfig, TheBatchFollowsDeepSpeedsRule) {
   EXPECT_FALSE(batch(64, none, none, 6).has_value());
   EXPECT_FALSE(batch(8, 16, none, 1).has_value());
   EXPECT_FALSE(batch(4, none, none, 8).has_value());
+  const std::int64_t most = std::int64_t{1} << 31;
+  EXPECT_FALSE(batch(most, most, most, most).has_value());
 }
 
 TEST(DeepSpeedConfig, NoKeyStandsTwiceInATable) {
