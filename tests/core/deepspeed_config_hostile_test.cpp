@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/base/json_writer.h"
-#include "core/base/limits.h"
 #include "core/formats/deepspeed_config.h"
 #include "core/formats/deepspeed_keys.h"
 
@@ -66,26 +65,48 @@ std::string drawn_members(std::span<const DeepSpeedKey> keys, const std::string&
   return text;
 }
 
-RC_GTEST_PROP(DeepSpeedConfigHostile, AnyValueOfAKeyIsReadOrRefused, ()) {
+/// What holds of every answer.
+std::string wrong_with(const std::string& text) {
+  const auto document = parse_json(text, "ds.json");
+  if (!document) return "no JSON: " + text;
+  const auto config = read_deepspeed_config(*document);
+  if (!config) {
+    for (const Error& error : config.error()) {
+      if (error.where.rfind("ds.json:", 0) != 0) return "no place: " + text;
+    }
+    return "";
+  }
+  const ZeroOptions& zero = config->zero;
+  if (zero.reduce_bucket_size < 1 || zero.sub_group_size < 1 || zero.max_live_parameters < 0) return "a size: " + text;
+  for (const std::int64_t world : {std::int64_t{1}, std::int64_t{8}, std::int64_t{1} << 30}) {
+    const auto batch = batch_of(*config, world, "ds.json");
+    if (batch && (batch->micro_batch.value_or(1) < 1 || batch->accumulation.value_or(1) < 1)) return "a batch: " + text;
+  }
+  return "";
+}
+
+TEST(DeepSpeedConfigHostile, EachOddValueOfEachKeyIsReadOrRefused) {
+  for (const char* value : kOddValues) {
+    for (const int stage : {2, 3}) {
+      const std::string zero = R"("zero_optimization": {"stage": )" + std::to_string(stage);
+      for (const DeepSpeedKey& key : deepspeed_zero_keys()) {
+        if (key.name == "stage") continue;
+        EXPECT_EQ(wrong_with("{" + zero + ", " + json_quoted(key.name) + ": " + value + "}}"), "");
+      }
+      for (const DeepSpeedKey& key : deepspeed_keys()) {
+        if (key.name == "zero_optimization") continue;
+        EXPECT_EQ(wrong_with("{" + zero + "}, " + json_quoted(key.name) + ": " + value + "}"), "");
+      }
+    }
+  }
+}
+
+RC_GTEST_PROP(DeepSpeedConfigHostile, AnyMembersTogetherAreReadOrRefused, ()) {
   const std::string stage =
       *rc::gen::element<std::string>("", R"("stage": 1)", R"("stage": 2)", R"("stage": 3)", R"("stage": 3.5)");
   const std::string zero = R"("zero_optimization": {)" + drawn_members(deepspeed_zero_keys(), stage) + "}";
   const std::string text = "{" + drawn_members(deepspeed_keys(), *rc::gen::element(zero, std::string())) + "}";
-  const auto document = parse_json(text, "ds.json");
-  RC_ASSERT(document.has_value());
-  const auto config = read_deepspeed_config(*document);
-  if (!config) {
-    for (const Error& error : config.error()) RC_ASSERT(error.where.rfind("ds.json:", 0) == 0);
-    return;
-  }
-  RC_ASSERT(config->zero.reduce_bucket_size >= 1);
-  RC_ASSERT(config->zero.sub_group_size >= 1);
-  for (const std::int64_t world : {std::int64_t{1}, std::int64_t{8}, std::int64_t{1} << 30}) {
-    const auto batch = batch_of(*config, world, "ds.json");
-    if (!batch) continue;
-    RC_ASSERT(batch->micro_batch.value_or(1) >= 1);
-    RC_ASSERT(batch->accumulation.value_or(1) >= 1);
-  }
+  RC_ASSERT(wrong_with(text).empty());
 }
 
 }  // namespace
