@@ -10,6 +10,7 @@
 #include "command/cli_request.h"
 #include "command/cli_values.h"
 #include "core/base/files.h"
+#include "core/base/json_writer.h"
 #include "core/base/nearest.h"
 #include "core/base/split.h"
 #include "core/formats/nccl_tests_log.h"

@@ -7,6 +7,7 @@
 #include "command/capture_first.h"
 #include "command/cli_commands.h"
 #include "command/cli_machines.h"
+#include "command/cli_plan_file.h"
 #include "command/cli_request.h"
 #include "planner/fit.h"
 #include "render/render_fit.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/base/parse_units.h"
 #include "render/python_words.h"
 #include "text/figures.h"
 

@@ -4,6 +4,7 @@
 
 #include "planner/machine_choice.h"
 #include "render/render_brief.h"
+#include "render/render_report.h"
 #include "text/document.h"
 
 namespace fsdp::planner {
