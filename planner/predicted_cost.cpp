@@ -241,7 +241,8 @@ Bound PredictedCost::bound(const Box& box, int level) {
     }
     case CostLevel::Live: {
       const simulator::Outcome& live = outcome(smallest, Detail::Live);
-      const Bytes slack(box.is_point() ? 0 : lower_bounds_.live_slack(family));
+      if (box.is_point()) return {no_time, with_margin(live.own_lower_bound, smallest).count()};
+      const Bytes slack(lower_bounds_.live_slack(family));
       return {no_time, with_margin(live.device_lower_bound - slack, smallest).count()};
     }
     case CostLevel::Memory: {

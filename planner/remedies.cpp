@@ -31,32 +31,37 @@ constexpr double kLeastPart = 0.005;  ///< Of the step, and of the device's peak
 /// Of one search that a remedy may take.
 constexpr std::int64_t kMostSearchPredictions = 600;
 
+/// Device peak, verdict and times, without the statistics of whole reports, which cost ten times as much.
+Result<simulator::Outcome> price(simulator::Predictor& predictor, const Plan& plan) {
+  FSDP_TRY(simulator::Outcome outcome, predictor.evaluate(plan, simulator::Detail::Device));
+  FSDP_TRY(const simulator::Outcome times, predictor.evaluate(plan, simulator::Detail::Time));
+  outcome.step = times.step;
+  return outcome;
+}
+
 }  // namespace
 
 void RemedyList::try_plan(std::string what, PlanChoices change, const Plan& plan) {
   if (is_stopped() || !check(plan, request_.predictor.model()).empty()) return;
-  add({std::move(what), std::move(change)}, request_.predictor.evaluate(plan, simulator::Detail::Memory));
+  add({std::move(what), std::move(change)}, price(request_.predictor, plan));
 }
 
 bool RemedyList::try_rebuilt(Trial trial, const Plan& plan, const Workload& workload, const Cluster& cluster) {
-  const Result<Model> model = build_model(request_.spec, workload);
+  Result<Model> model = build_model(request_.spec, workload);
   // What would be refused is no remedy.
-  if (!model || !check(plan, *model).empty()) return false;
-  const auto outcome = predict(plan, workload, cluster);
+  if (is_stopped() || !model || !check(plan, *model).empty()) return false;
+  simulator::Predictor predictor(*std::move(model), cluster);
+  const auto outcome = price(predictor, plan);
   add(std::move(trial), outcome);
   return outcome && outcome->fits;
 }
 
-Result<simulator::Outcome> RemedyList::predict(const Plan& plan, const Workload& workload, const Cluster& cluster,
-                                               Bytes enough) const {
-  if (is_stopped()) return failure("", "Canceled.", "");
-  FSDP_TRY(Model model, build_model(request_.spec, workload));
-  simulator::Predictor predictor(std::move(model), cluster);
-  return predictor.evaluate(plan, simulator::Detail::Memory, enough);
-}
-
 std::optional<bool> RemedyList::fits(const Plan& plan, const Workload& workload, const Cluster& cluster) const {
-  const auto outcome = predict(plan, workload, cluster, cluster.gpu.usable_memory.value);
+  if (is_stopped()) return std::nullopt;
+  Result<Model> model = build_model(request_.spec, workload);
+  if (!model) return std::nullopt;
+  simulator::Predictor predictor(*std::move(model), cluster);
+  const auto outcome = predictor.evaluate(plan, simulator::Detail::Device, cluster.gpu.usable_memory.value);
   if (!outcome) return std::nullopt;
   return outcome->fits;
 }

@@ -34,10 +34,6 @@ class RemedyList {
   /// the choice would find something else.
   std::optional<bool> try_search(Trial trial, const Workload& workload, const Cluster& cluster, const Space& space);
 
-  /// The prediction alone. Errors: those of build_model and of the predictor.
-  Result<simulator::Outcome> predict(const Plan& plan, const Workload& workload, const Cluster& cluster,
-                                     Bytes enough = simulator::kWholePrediction) const;
-
   /// Whether it fits, which costs less to find out than by how much; nothing when the change makes no valid plan.
   std::optional<bool> fits(const Plan& plan, const Workload& workload, const Cluster& cluster) const;
 

@@ -39,9 +39,12 @@ struct Predictor::Impl {
   void give_back(PreparedPlan& prepared) { layouts.give_back(prepared.plan, std::move(prepared.layout)); }
 
   Result<void> live_bytes(const Plan& plan, Outcome& outcome) {
-    FSDP_TRY(PreparedPlan short_plan, prepared(plan, 0, PreparedFor::Walk));
+    FSDP_TRY(PreparedPlan short_plan, prepared(plan, 0, PreparedFor::Bound));
     live.reset(short_plan.ids.total);
-    MemoryWalk<LiveSink> walk(short_plan.walk_input(), live);
+    WalkInput input = short_plan.walk_input();
+    const bool is_fsdp2 = !short_plan.layout.is_replicated && short_plan.layout.flat == FlatParameters::None;
+    if (is_fsdp2) input.sums = &layouts.sums(short_plan.plan, short_plan.layout);
+    MemoryWalk<LiveSink> walk(input, live);
     walk.initialize();
     // A steady step holds the most: what the first one holds, and the optimizer's states.
     walk.make_states();

@@ -202,6 +202,15 @@ ModelIndex index_of(const Model& model) {
   }
   std::sort(index.names.begin(), index.names.end());
   index.last_descendant = last_descendants(model);
+  index.own_parameters.resize(model.modules.size());
+  std::vector<bool> is_named(model.parameters.size(), false);
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    for (const int p : model.modules[m].parameters) {
+      if (is_named[p] || model.parameters[p].module != static_cast<int>(m)) continue;
+      is_named[p] = true;
+      index.own_parameters[m].push_back(p);
+    }
+  }
   index.buffers.resize(model.modules.size());
   for (std::size_t b = 0; b < model.buffers.size(); ++b) {
     const int module = index.find(parent_name(model.buffers[b].name));

@@ -39,6 +39,9 @@ struct ModelIndex {
   std::vector<std::vector<Span>> runs;                  ///< [num_modules] One span per run of the module's forward.
   std::vector<int> last_descendant;          ///< [num_modules] Modules [m, last_descendant[m]] are m and all below it.
   std::vector<std::vector<int>> buffers;     ///< [num_modules] In `Model::buffers`: a module's own.
+  /// [num_modules] In `Model::parameters`, in the order of registration: those that are named first in this module.
+  /// What is tied to one of them, here or in another module, is not there.
+  std::vector<std::vector<int>> own_parameters;
   std::vector<HeldArgument> held_arguments;  ///< In order of `end`. Not the model's inputs: the batch holds those.
   GradientFlow flow;
   /// [num positions] The last position with a backward that reads what the op makes, in its call or a later one; -1:

@@ -84,12 +84,8 @@ class Initializer {
   // ---- meta
 
   void to_empty(int module) {
-    const Module& of = model_.modules[module];
-    for (const int child : of.children) to_empty(child);
-    for (auto p = of.parameters.begin(); p != of.parameters.end(); ++p) {
-      const bool is_alias = model_.parameters[*p].module != module || std::find(of.parameters.begin(), p, *p) != p;
-      if (!is_alias) make_local(*p);
-    }
+    for (const int child : model_.modules[module].children) to_empty(child);
+    for (const int parameter : index_.own_parameters[module]) make_local(parameter);
     for (const int buffer : index_.buffers[module]) add_buffer(buffer);
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const std::vector<int>& modules = layout_.units[u].modules;

@@ -12,13 +12,10 @@
 #include "core/report/report.h"
 #include "simulator/allocator/caching_allocator.h"
 #include "simulator/allocator/segment_pool.h"
+#include "simulator/memory/block_sums.h"
+#include "simulator/memory/memory_stream.h"
 
 namespace fsdp::simulator {
-
-/// Streams of FSDP2's communication context, as the allocator's pools see them. FSDP1 gathers on AllGatherCopyIn, casts
-/// what it gathers on Cast, and reduces on ReduceScatter.
-enum class MemoryStream : std::uint8_t { Compute, AllGatherCopyIn, ReduceScatter, AllReduce, Cast };
-inline constexpr int kNumMemoryStreams = 5;
 
 /// No limit: what a run would take if it could.
 inline constexpr Bytes kEndlessMemory{std::int64_t{1} << 50};
@@ -51,6 +48,23 @@ class LiveSink {
     live_[place.pool / 2] -= place.bytes;
     pool_live_[place.pool] -= place.bytes;
     place.bytes = 0;
+  }
+  /// Tensors that come one after the other, with nothing that goes between them.
+  void alloc_all(const BlockSums& sums, MemoryStream stream) {
+    const auto s = static_cast<std::size_t>(stream);
+    live_[s] += sums.small + sums.large;
+    peak_[s] = std::max(peak_[s], live_[s]);
+    pool_live_[2 * s] += sums.small;
+    pool_live_[2 * s + 1] += sums.large;
+    for (std::size_t pool = 2 * s; pool < 2 * s + 2; ++pool) {
+      pool_peak_[pool] = std::max(pool_peak_[pool], pool_live_[pool]);
+    }
+  }
+  void free_all(const BlockSums& sums, MemoryStream stream) {
+    const auto s = static_cast<std::size_t>(stream);
+    live_[s] -= sums.small + sums.large;
+    pool_live_[2 * s] -= sums.small;
+    pool_live_[2 * s + 1] -= sums.large;
   }
   void mark() {}
   void collective() {}

@@ -10,6 +10,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/schedule.h"
 #include "core/plan/sharding.h"
+#include "simulator/memory/block_sums.h"
 #include "simulator/memory/curve_sink.h"
 #include "simulator/memory/memory_ids.h"
 #include "simulator/memory/memory_sinks.h"
@@ -35,6 +36,7 @@ struct WalkInput {
   Dtype activation = Dtype::BFloat16;
   bool use_cache = true;  ///< Keys and values are cached in training.
   LaunchLimits limits;
+  const LayoutSums* sums = nullptr;  ///< Of the layout, for sinks that only count, where it is one of FSDP2.
 };
 
 /// Walks a run: initialization, then steps. Keeps what lives between steps.

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/plan/unit_boundaries.h"
+#include "simulator/memory/block_sums.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_initialization.h"
 #include "simulator/ops/reduction_scratch.h"
@@ -30,8 +31,10 @@ class OptimizerWalk {
       : in_(input),
         model_(*input.index->model),
         sink_(sink),
-        shard_of_(model_.parameters.size(), nullptr),
-        is_unpadded_(model_.parameters.size(), false) {
+        uses_kinds_(CountsSums<Sink> && input.sums != nullptr && input.plan->initialization == Initialization::Meta) {
+    if (uses_kinds_) return;
+    shard_of_.resize(model_.parameters.size(), nullptr);
+    is_unpadded_.resize(model_.parameters.size(), false);
     for (const ShardedUnit& unit : in_.layout->units) {
       for (const ShardedParameter& p : unit.parameters) shard_of_[p.parameter] = &p;
     }
@@ -47,6 +50,10 @@ class OptimizerWalk {
   }
 
   void initialize() {
+    if (uses_kinds_) {
+      each([&](const ShardedParameter& p, std::int64_t count) { make_shard(p, count); });
+      return buffers();
+    }
     if (in_.limits.num_sms == 0) return make_shards();
     if (in_.layout->is_replicated) return make_whole();
     switch (in_.plan->initialization) {
@@ -74,11 +81,13 @@ class OptimizerWalk {
     constexpr std::int64_t kChunk = 65536;  // Elements that one block of the norm kernel sums.
     std::int64_t count = 0;
     std::int64_t chunks = 1;
-    for (const ShardedParameter* shard : shards_) {
-      if (!shard->receives_gradient) continue;
-      ++count;
-      chunks = std::max(chunks, (shard->local_elements + kChunk - 1) / kChunk);
-    }
+    std::int64_t norms = 0;
+    each([&](const ShardedParameter& shard, std::int64_t of_kind) {
+      if (!shard.receives_gradient) return;
+      count += of_kind;
+      chunks = std::max(chunks, (shard.local_elements + kChunk - 1) / kChunk);
+      norms += of_kind * element_size(shard.parameter);
+    });
     if (count == 0) return has_whole_gradients() ? void() : sink_.collective();
     const auto make = [&](SingleTensor what, std::int64_t bytes) {
       sink_.alloc(in_.ids->of(what), bytes, MemoryStream::Compute, MemoryCategory::Temp);
@@ -87,13 +96,9 @@ class OptimizerWalk {
     using enum SingleTensor;
     const bool has_kernel = in_.limits.num_sms > 0;  // CUDA's own; on CPU each gradient is summed by itself.
     if (has_kernel) make(ClipBuffer, 4 * count * chunks);
-    std::int64_t norms = 0;
-    for (const ShardedParameter* shard : shards_) {
-      if (!shard->receives_gradient) continue;
-      const int p = shard->parameter;
-      alloc(ParameterTensor::OptimizerTemp, p, element_size(p), MemoryCategory::Temp);
-      norms += element_size(p);
-    }
+    const auto norm_bytes = [&](const ShardedParameter& shard) { return element_size(shard.parameter); };
+    const auto has_norm = [](const ShardedParameter& shard) { return shard.receives_gradient; };
+    alloc_of_each(ParameterTensor::OptimizerTemp, has_norm, norm_bytes);
     if (has_kernel) drop(ClipBuffer);
     make(ClipNorms, norms);
     if (!has_whole_gradients()) {
@@ -105,10 +110,7 @@ class OptimizerWalk {
     make(ClipScalar, 4);
     if (!has_whole_gradients()) drop(ClipNorms2);
     drop(ClipNorms);
-    for (const ShardedParameter* shard : shards_) {
-      if (!shard->receives_gradient) continue;
-      sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, shard->parameter));
-    }
+    free_of_each(ParameterTensor::OptimizerTemp, has_norm, norm_bytes, shards_.begin(), shards_.end());
     for (const SingleTensor scalar : {ClipScalar2, ClipScalar3, ClipScalar4}) make(scalar, 4);
     for (const SingleTensor scalar : {ClipScalar2, ClipScalar3}) drop(scalar);
     make(ClipScalar2, 4);
@@ -226,13 +228,8 @@ class OptimizerWalk {
 
   // torch.nn.Module.to_empty: what lies below a module, then its own parameters, then its own buffers.
   void to_empty(int module) {
-    const Module& of = model_.modules[module];
-    for (const int child : of.children) to_empty(child);
-    for (auto p = of.parameters.begin(); p != of.parameters.end(); ++p) {
-      const bool is_alias = model_.parameters[*p].module != module || std::find(of.parameters.begin(), p, *p) != p;
-      if (is_alias) continue;
-      make_local(*shard_of_[*p]);
-    }
+    for (const int child : model_.modules[module].children) to_empty(child);
+    for (const int p : in_.index->own_parameters[module]) make_local(*shard_of_[p]);
     for (const int b : in_.index->buffers[module]) make_buffer(static_cast<std::size_t>(b));
     auto made = std::lower_bound(unit_of_module_.begin(), unit_of_module_.end(), std::pair(module, 0));
     for (; made != unit_of_module_.end() && made->first == module; ++made) {
@@ -260,10 +257,13 @@ class OptimizerWalk {
     }
   }
 
-  void make_shard(const ShardedParameter& p) {
+  void make_shard(const ShardedParameter& p, std::int64_t count = 1) {
     if (in_.plan->cpu_offload) return;
-    sink_.alloc(in_.ids->of(ParameterTensor::Sharded, p.parameter), p.shard_elements * element_size(p.parameter),
-                MemoryStream::Compute, MemoryCategory::ShardedParam);
+    const std::int64_t bytes = p.shard_elements * element_size(p.parameter);
+    if (!in_.layout->is_replicated) {
+      return keep(ParameterTensor::Sharded, p.parameter, bytes, count, MemoryCategory::ShardedParam);
+    }
+    alloc(ParameterTensor::Sharded, p.parameter, bytes, MemoryCategory::ShardedParam);
   }
 
   void make_full(const ShardedParameter& p) { make_original_parameter(in_, sink_, p.parameter); }
@@ -298,31 +298,30 @@ class OptimizerWalk {
     const Optimizer& optimizer = in_.plan->optimizer;
     const bool adam = optimizer.kind != OptimizerKind::Sgd;
     if (!adam && optimizer.momentum == 0) return;
-    for (const ShardedParameter* shard : shards_) {
-      const int p = shard->parameter;
+    each([&](const ShardedParameter& shard, std::int64_t count) {
       // An empty shard has a step count too.
-      if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard->receives_gradient) {
-        alloc(ParameterTensor::StepCount, p, 4, MemoryCategory::OptState);
+      if (adam && optimizer.implementation == OptimizerImplementation::Fused && shard.receives_gradient) {
+        keep(ParameterTensor::StepCount, shard.parameter, 4, count, MemoryCategory::OptState);
       }
-      if (!is_updated(*shard)) continue;
-      moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, *shard);
-      if (adam) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, *shard);
-    }
+      if (!is_updated(shard)) return;
+      moment(ParameterTensor::FirstMoment, ParameterTensor::FirstScale, shard, count);
+      if (adam) moment(ParameterTensor::SecondMoment, ParameterTensor::SecondScale, shard, count);
+    });
   }
 
-  void moment(ParameterTensor what, ParameterTensor scale, const ShardedParameter& p) {
+  void moment(ParameterTensor what, ParameterTensor scale, const ShardedParameter& p, std::int64_t count) {
     constexpr std::int64_t kSmallest = 4096;  // Smaller tensors keep fp32 moments.
     constexpr std::int64_t kBlock = 256;      // Elements that share one fp32 scale.
     const std::int64_t n = p.local_elements;
     switch (in_.plan->optimizer.states) {
       case OptimizerStates::AsParameter:
-        return alloc(what, p.parameter, n * element_size(p.parameter), MemoryCategory::OptState);
+        return keep(what, p.parameter, n * element_size(p.parameter), count, MemoryCategory::OptState);
       case OptimizerStates::BFloat16:
-        return alloc(what, p.parameter, 2 * n, MemoryCategory::OptState);
+        return keep(what, p.parameter, 2 * n, count, MemoryCategory::OptState);
       case OptimizerStates::EightBit:
-        if (n < kSmallest) return alloc(what, p.parameter, 4 * n, MemoryCategory::OptState);
-        alloc(what, p.parameter, n, MemoryCategory::OptState);
-        return alloc(scale, p.parameter, 4 * ((n + kBlock - 1) / kBlock), MemoryCategory::OptState);
+        if (n < kSmallest) return keep(what, p.parameter, 4 * n, count, MemoryCategory::OptState);
+        keep(what, p.parameter, n, count, MemoryCategory::OptState);
+        return keep(scale, p.parameter, 4 * ((n + kBlock - 1) / kBlock), count, MemoryCategory::OptState);
     }
   }
 
@@ -330,18 +329,68 @@ class OptimizerWalk {
     sink_.alloc(in_.ids->of(what, p), bytes, MemoryStream::Compute, category);
   }
 
-  void temporaries(ParameterTensor what) {
-    for (const ShardedParameter* shard : shards_) {
-      if (!is_updated(*shard)) continue;
-      const int p = shard->parameter;
-      alloc(what, p, shard->local_elements * element_size(p), MemoryCategory::Temp);
+  // Until the run is over: one tensor, or one of each parameter of a kind.
+  void keep(ParameterTensor what, int p, std::int64_t bytes, std::int64_t count, MemoryCategory category) {
+    if constexpr (CountsSums<Sink>) {
+      BlockSums sums;
+      sums.add(bytes, count);
+      sink_.alloc_all(sums, MemoryStream::Compute);
+    } else {
+      alloc(what, p, bytes, category);
     }
   }
 
-  void drop_temporaries(ParameterTensor what) {
-    for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard) {
-      if (is_updated(**shard)) sink_.free(in_.ids->of(what, (*shard)->parameter));
+  // Each shard, or one of each kind with how many there are of it.
+  template <class Visit>
+  void each(const Visit& visit) const {
+    if (uses_kinds_) {
+      for (const LayoutSums::Kind& kind : in_.sums->kinds) visit(kind.shard, kind.count);
+    } else {
+      for (const ShardedParameter* shard : shards_) visit(*shard, std::int64_t{1});
     }
+  }
+
+  template <class Has, class BytesOf>
+  BlockSums sums_of_each(const Has& has, const BytesOf& bytes_of) const {
+    BlockSums sums;
+    each([&](const ShardedParameter& shard, std::int64_t count) {
+      if (has(shard)) sums.add(bytes_of(shard), count);
+    });
+    return sums;
+  }
+
+  // A temporary of each parameter that has one.
+  template <class Has, class BytesOf>
+  void alloc_of_each(ParameterTensor what, const Has& has, const BytesOf& bytes_of) {
+    if constexpr (CountsSums<Sink>) {
+      sink_.alloc_all(sums_of_each(has, bytes_of), MemoryStream::Compute);
+    } else {
+      for (const ShardedParameter* shard : shards_) {
+        if (has(*shard)) alloc(what, shard->parameter, bytes_of(*shard), MemoryCategory::Temp);
+      }
+    }
+  }
+
+  // In the order of [first, last), which are all of them.
+  template <class Has, class BytesOf, class Iterator>
+  void free_of_each(ParameterTensor what, const Has& has, const BytesOf& bytes_of, Iterator first, Iterator last) {
+    if constexpr (CountsSums<Sink>) {
+      sink_.free_all(sums_of_each(has, bytes_of), MemoryStream::Compute);
+    } else {
+      for (; first != last; ++first) {
+        if (has(**first)) sink_.free(in_.ids->of(what, (*first)->parameter));
+      }
+    }
+  }
+
+  // One as large as each shard that is updated.
+  void list_of_temporaries(ParameterTensor what) {
+    const auto has = [&](const ShardedParameter& shard) { return is_updated(shard); };
+    const auto bytes_of = [&](const ShardedParameter& shard) {
+      return shard.local_elements * element_size(shard.parameter);
+    };
+    alloc_of_each(what, has, bytes_of);
+    free_of_each(what, has, bytes_of, shards_.rbegin(), shards_.rend());
   }
 
   // Weight decay that is added to the gradients (Adam, SGD) makes a new list of them; AdamW's works in place. Adam
@@ -349,14 +398,8 @@ class OptimizerWalk {
   void foreach_temporaries() {
     const Optimizer& optimizer = in_.plan->optimizer;
     const bool adds_decay = optimizer.kind != OptimizerKind::AdamW && optimizer.weight_decay != 0;
-    if (adds_decay) {
-      temporaries(ParameterTensor::SecondOptimizerTemp);
-      drop_temporaries(ParameterTensor::SecondOptimizerTemp);
-    }
-    if (optimizer.kind != OptimizerKind::Sgd) {
-      temporaries(ParameterTensor::OptimizerTemp);
-      drop_temporaries(ParameterTensor::OptimizerTemp);
-    }
+    if (adds_decay) list_of_temporaries(ParameterTensor::SecondOptimizerTemp);
+    if (optimizer.kind != OptimizerKind::Sgd) list_of_temporaries(ParameterTensor::OptimizerTemp);
   }
 
   // Variables of the loop hold what they name until they name the next parameter's.
@@ -389,6 +432,7 @@ class OptimizerWalk {
   const WalkInput& in_;
   const Model& model_;
   Sink& sink_;
+  const bool uses_kinds_;                            // Nothing is asked of single parameters: the next three are empty.
   std::vector<const ShardedParameter*> shard_of_;    // [num parameters]
   std::vector<const ShardedParameter*> shards_;      // In the order of model.parameters().
   std::vector<std::pair<int, int>> unit_of_module_;  // Modules that units are made of, rising, with their units.

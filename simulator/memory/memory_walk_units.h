@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "simulator/memory/block_sums.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_gradients.h"
 #include "simulator/ops/copy_metadata.h"
@@ -47,8 +48,8 @@ class UnitWalk {
     const bool from_host = in_.plan->cpu_offload && !step.smaller_group;
     // The shards that an integer reshard_after_forward kept are cast already, and copied into one piece all the same.
     const std::int64_t parts = step.smaller_group ? in_.layout->mesh.shard / unit.reshard.world_size : 1;
-    const std::int64_t cast_size = parts * cast_bytes(unit);
-    const bool casts = !from_host && cast_size > 0;
+    const std::int64_t cast_size = from_host ? 0 : parts * cast_bytes(step.unit);
+    const bool casts = cast_size > 0;
     const int cast = in_.ids->of(UnitTensor::Cast, step.unit);
     if (from_host) fetch(unit);
     if (casts) sink_.alloc(cast, cast_size, MemoryStream::AllGatherCopyIn, MemoryCategory::AllGather);
@@ -64,18 +65,17 @@ class UnitWalk {
     if (!gathers()) return copy_shards(step);
     const ShardedUnit& unit = unit_of(step);
     const std::int64_t shard = in_.layout->mesh.shard;
-    for (const ShardedParameter& p : unit.parameters) {
-      sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter),
-                  shard * p.shard_elements * gathered_size(unit, p.parameter), MemoryStream::Compute,
-                  MemoryCategory::UnshardedParam);
+    if constexpr (CountsSums<Sink>) {
+      sink_.alloc_all(in_.sums->unsharded[step.unit], MemoryStream::Compute);
+    } else {
+      for (const ShardedParameter& p : unit.parameters) {
+        sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter), unsharded_bytes(unit, p),
+                    MemoryStream::Compute, MemoryCategory::UnshardedParam);
+      }
     }
     UnitState& state = units_[step.unit];
     const std::int64_t group = state.has_smaller ? unit.reshard.world_size : shard;
-    chunks_.clear();
-    for (const ShardedParameter& p : unit.parameters) {
-      chunks_.push_back(shard / group * p.shard_elements * gathered_size(unit, p.parameter));
-    }
-    if (in_.limits.num_sms > 0) metadata(copy_out_metadata(chunks_, group, in_.limits));
+    if (in_.limits.num_sms > 0) metadata(copy_out_bytes(step.unit, group));
     drop_smaller(step.unit);
     state.unsharded = true;
   }
@@ -107,10 +107,14 @@ class UnitWalk {
     const bool smaller = step.phase == StepPhase::Forward && unit.reshard.kind == ReshardAfterForward::Kind::Smaller;
     const ParameterTensor left = smaller_shard(state);
     if (smaller && state.left_smaller) state.is_other_smaller = !state.is_other_smaller;
-    for (const ShardedParameter& p : unit.parameters) {
-      if (smaller) keep_smaller(unit, p, smaller_shard(state));
-      if (smaller && state.left_smaller) sink_.free(in_.ids->of(left, p.parameter));
-      sink_.free(in_.ids->of(ParameterTensor::Unsharded, p.parameter));
+    if (CountsSums<Sink> && !smaller) {
+      free_unsharded(step.unit);
+    } else {
+      for (const ShardedParameter& p : unit.parameters) {
+        if (smaller) keep_smaller(unit, p, smaller_shard(state));
+        if (smaller && state.left_smaller) sink_.free(in_.ids->of(left, p.parameter));
+        free_unsharded(unit, p);
+      }
     }
     state.has_smaller = state.has_smaller || smaller;
     state.left_smaller = state.left_smaller && !smaller;
@@ -177,7 +181,43 @@ class UnitWalk {
     bool has_sharded_grad = false;
     int all_reduced = -1;  // The all-reduce's output that is kept, as a number of MemoryIds.
   };
+  /// What a unit asks in every pass.
+  struct CopyOut {
+    std::int64_t group = 0;  // Ranks of the gather; 0: not worked out yet.
+    std::int64_t bytes = 0;  // Of its tables.
+  };
   const ShardedUnit& unit_of(const Instruction& step) const { return in_.layout->units[step.unit]; }
+
+  std::int64_t unsharded_bytes(const ShardedUnit& unit, const ShardedParameter& p) const {
+    return in_.layout->mesh.shard * p.shard_elements * gathered_size(unit, p.parameter);
+  }
+
+  // The tables of the copy out of an all-gather over `group` ranks.
+  std::int64_t copy_out_bytes(int u, std::int64_t group) {
+    CopyOut& copy_out = copy_outs_[u];
+    if (copy_out.group == group) return copy_out.bytes;
+    const ShardedUnit& unit = in_.layout->units[u];
+    chunks_.clear();
+    for (const ShardedParameter& p : unit.parameters) {
+      chunks_.push_back(in_.layout->mesh.shard / group * p.shard_elements * gathered_size(unit, p.parameter));
+    }
+    copy_out = {group, copy_out_metadata(chunks_, group, in_.limits)};
+    return copy_out.bytes;
+  }
+
+  void free_unsharded(int u) {
+    if constexpr (CountsSums<Sink>) sink_.free_all(in_.sums->unsharded[u], MemoryStream::Compute);
+  }
+
+  void free_unsharded(const ShardedUnit& unit, const ShardedParameter& p) {
+    if constexpr (CountsSums<Sink>) {
+      BlockSums one;
+      one.add(unsharded_bytes(unit, p));
+      sink_.free_all(one, MemoryStream::Compute);
+    } else {
+      sink_.free(in_.ids->of(ParameterTensor::Unsharded, p.parameter));
+    }
+  }
 
   static UnitTensor gather_output(std::uint8_t slot) {
     return slot == 0 ? UnitTensor::AllGather : UnitTensor::OtherAllGather;
@@ -205,22 +245,36 @@ class UnitWalk {
       }
       if (before >= 0) sink_.free(before);
       before = cast;
-      sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter), elements * gathered_size(unit, p.parameter),
-                  MemoryStream::Compute, MemoryCategory::UnshardedParam);
+      if constexpr (CountsSums<Sink>) {
+        BlockSums one;
+        one.add(unsharded_bytes(unit, p));
+        sink_.alloc_all(one, MemoryStream::Compute);
+      } else {
+        sink_.alloc(in_.ids->of(ParameterTensor::Unsharded, p.parameter), unsharded_bytes(unit, p),
+                    MemoryStream::Compute, MemoryCategory::UnshardedParam);
+      }
     }
     if (before >= 0) sink_.free(before);
     units_[step.unit].unsharded = true;
   }
 
   std::int64_t gathered_size(const ShardedUnit& unit, int p) const {
-    const Dtype own = in_.layout->parameter_dtype[p];
-    if (!is_floating_point(own)) return size_of(own).count();
-    return size_of(in_.plan->mixed_precision.param_dtype ? unit.param_dtype : own).count();
+    return simulator::gathered_size(*in_.layout, unit, in_.plan->mixed_precision, p);
   }
 
   bool is_cast(const ShardedUnit& unit, int p) const {
-    const Dtype own = in_.layout->parameter_dtype[p];
-    return in_.plan->mixed_precision.param_dtype && is_floating_point(own) && own != unit.param_dtype;
+    return simulator::is_cast(*in_.layout, unit, in_.plan->mixed_precision, p);
+  }
+
+  // Only what changes its dtype is cast; the rest is copied from the shard itself.
+  std::int64_t cast_bytes(int u) const {
+    if (in_.sums != nullptr) return in_.sums->casts[u];
+    const ShardedUnit& unit = in_.layout->units[u];
+    std::int64_t bytes = 0;
+    for (const ShardedParameter& p : unit.parameters) {
+      if (is_cast(unit, p.parameter)) bytes += p.shard_elements * size_of(unit.param_dtype).count();
+    }
+    return bytes;
   }
 
   // With offload each shard is copied from the host and cast by itself.
@@ -242,15 +296,6 @@ class UnitWalk {
       const bool cast = is_cast(unit, p.parameter);
       sink_.free(in_.ids->of(cast ? ParameterTensor::CastShard : ParameterTensor::HostCopy, p.parameter));
     }
-  }
-
-  // Only what changes its dtype is cast; the rest is copied from the shard itself.
-  std::int64_t cast_bytes(const ShardedUnit& unit) const {
-    std::int64_t bytes = 0;
-    for (const ShardedParameter& p : unit.parameters) {
-      if (is_cast(unit, p.parameter)) bytes += p.shard_elements * size_of(unit.param_dtype).count();
-    }
-    return bytes;
   }
 
   void metadata(std::int64_t bytes) {
@@ -346,7 +391,8 @@ class UnitWalk {
   Sink& sink_;
   std::vector<UnitState> units_;
   GradientWalk<Sink> grads_;
-  std::vector<std::int64_t> chunks_;  // Kept between calls for its memory.
+  std::vector<CopyOut> copy_outs_ = std::vector<CopyOut>(units_.size());  // [num units]
+  std::vector<std::int64_t> chunks_;                                      // Kept between calls for its memory.
 };
 
 }  // namespace fsdp::simulator

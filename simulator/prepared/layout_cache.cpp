@@ -36,24 +36,32 @@ Result<Layout> LayoutCache::take(const Plan& plan, std::int64_t rank) {
   return std::move(found->layout);
 }
 
+std::list<LayoutCache::Entry>::iterator LayoutCache::find_or_add(const Plan& plan) {
+  if (const auto found = find(plan); found != entries_.end()) return found;
+  Key key{.framework = plan.runtime.framework,
+          .ddp = plan.ddp,
+          .fsdp1 = plan.fsdp1,
+          .zero = plan.zero,
+          .replicate = plan.mesh.replicate,
+          .shard = plan.mesh.shard,
+          .parameter_dtype = plan.parameter_dtype,
+          .mixed_precision = plan.mixed_precision,
+          .modules = {}};
+  for (const Unit& unit : plan.units) key.modules.push_back(unit.modules);
+  return entries_.insert(entries_.begin(), Entry{std::move(key), {}});
+}
+
 void LayoutCache::give_back(const Plan& plan, Layout layout) {
-  auto found = find(plan);
-  if (found == entries_.end()) {
-    Key key{.framework = plan.runtime.framework,
-            .ddp = plan.ddp,
-            .fsdp1 = plan.fsdp1,
-            .zero = plan.zero,
-            .replicate = plan.mesh.replicate,
-            .shard = plan.mesh.shard,
-            .parameter_dtype = plan.parameter_dtype,
-            .mixed_precision = plan.mixed_precision,
-            .modules = {}};
-    for (const Unit& unit : plan.units) key.modules.push_back(unit.modules);
-    found = entries_.insert(entries_.begin(), Entry{std::move(key), {}});
-  }
-  found->layout = std::move(layout);
-  found->is_here = true;
+  const auto of = find_or_add(plan);
+  of->layout = std::move(layout);
+  of->is_here = true;
   drop_old_ones();
+}
+
+const LayoutSums& LayoutCache::sums(const Plan& plan, const Layout& layout) {
+  std::optional<LayoutSums>& known = find_or_add(plan)->sums;
+  if (!known || known->rank != layout.rank) known = sums_of(layout, plan.mixed_precision);
+  return *known;
 }
 
 void LayoutCache::drop_old_ones() {

@@ -13,6 +13,7 @@
 #include "core/model/model_index.h"
 #include "core/plan/plan.h"
 #include "core/plan/sharding.h"
+#include "simulator/memory/block_sums.h"
 
 namespace fsdp::simulator {
 
@@ -26,6 +27,9 @@ class LayoutCache {
 
   /// Gives back what `take` gave for this plan, whatever rank it is seen from by now.
   void give_back(const Plan& plan, Layout layout);
+
+  /// Sums of a layout that was taken for this plan. They stay until the next `give_back`.
+  const LayoutSums& sums(const Plan& plan, const Layout& layout);
 
  private:
   /// What a layout depends on beside the rank and reshard_after_forward.
@@ -45,10 +49,12 @@ class LayoutCache {
     Key key;
     Layout layout;
     bool is_here = false;  ///< Not taken.
+    std::optional<LayoutSums> sums = std::nullopt;
   };
 
   static bool is_of(const Key& key, const Plan& plan);
   std::list<Entry>::iterator find(const Plan& plan);
+  std::list<Entry>::iterator find_or_add(const Plan& plan);
   void drop_old_ones();
 
   const ModelIndex& index_;

@@ -194,6 +194,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   prepared.plan = std::move(given);
   const Plan& plan = prepared.plan;
   if (use == PreparedFor::Walk) prepared.plan.accumulation = std::min(plan.accumulation, kNumMicroBatches);
+  if (use == PreparedFor::Bound) prepared.plan.accumulation = std::min(plan.accumulation, kNumBoundMicroBatches);
   prepared.walked = plan_of_memory(plan, cluster);
   prepared.layout = std::move(layout);
   prepared.schedule = lower(index, plan, prepared.layout);
@@ -226,7 +227,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
     num_storages.push_back(timed.tape.num_storages);
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
-  if (use != PreparedFor::Walk) {
+  if (use != PreparedFor::Walk && use != PreparedFor::Bound) {
     prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
     prepared.bucket_times = bucket_times(*index.model, prepared.layout, plan, mesh, prepared.costs);
     prepared.fetch_times = fetch_times(*index.model, prepared.layout, prepared.schedule, mesh, prepared.costs);

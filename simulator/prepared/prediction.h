@@ -29,6 +29,10 @@ inline constexpr int kNumSteps = 3;
 /// to them, the last may be the one that reduces. Those left out repeat the second.
 inline constexpr std::int64_t kNumMicroBatches = 3;
 
+/// The same of a bound: one that makes gradients, and one that adds to them and reduces. What one between them holds
+/// when its backward begins, when most is alive, the last one holds too.
+inline constexpr std::int64_t kNumBoundMicroBatches = 2;
+
 struct PreparedPlan {
   const ModelIndex* index = nullptr;
   const Cluster* cluster = nullptr;
@@ -64,6 +68,7 @@ enum class PreparedFor {
   Everything,
   Times,  ///< The timeline only: no tensor ids and no short schedule.
   Walk,   ///< The walk only: no times, and no more than `kNumMicroBatches` in the plan itself.
+  Bound,  ///< A walk for a lower bound: no more than `kNumBoundMicroBatches`.
 };
 
 /// `rank` is that in the shard group: shards and optimizer states differ where rows do not divide.

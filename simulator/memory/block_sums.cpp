@@ -1,0 +1,54 @@
+#include "simulator/memory/block_sums.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace fsdp::simulator {
+
+namespace {
+
+auto kind_of(const Layout& layout, const ShardedParameter& p) {
+  return std::tuple(p.shard_elements, p.local_elements, p.receives_gradient, layout.parameter_dtype[p.parameter]);
+}
+
+}  // namespace
+
+std::int64_t gathered_size(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision,
+                           int parameter) {
+  const Dtype own = layout.parameter_dtype[parameter];
+  if (!is_floating_point(own)) return size_of(own).count();
+  return size_of(precision.param_dtype ? unit.param_dtype : own).count();
+}
+
+bool is_cast(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision, int parameter) {
+  const Dtype own = layout.parameter_dtype[parameter];
+  return precision.param_dtype && is_floating_point(own) && own != unit.param_dtype;
+}
+
+LayoutSums sums_of(const Layout& layout, const MixedPrecision& precision) {
+  LayoutSums sums{.rank = layout.rank,
+                  .kinds = {},
+                  .unsharded = std::vector<BlockSums>(layout.units.size()),
+                  .casts = std::vector<std::int64_t>(layout.units.size(), 0)};
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    const ShardedUnit& unit = layout.units[u];
+    for (const ShardedParameter& p : unit.parameters) {
+      sums.unsharded[u].add(layout.mesh.shard * p.shard_elements * gathered_size(layout, unit, precision, p.parameter));
+      if (is_cast(layout, unit, precision, p.parameter)) {
+        sums.casts[u] += p.shard_elements * size_of(unit.param_dtype).count();
+      }
+      // Those of a kind mostly follow each other, or come again in the next unit.
+      const auto known = std::find_if(sums.kinds.rbegin(), sums.kinds.rend(), [&](const LayoutSums::Kind& kind) {
+        return kind_of(layout, kind.shard) == kind_of(layout, p);
+      });
+      if (known == sums.kinds.rend()) {
+        sums.kinds.push_back({p, 1});
+      } else {
+        ++known->count;
+      }
+    }
+  }
+  return sums;
+}
+
+}  // namespace fsdp::simulator

@@ -1,0 +1,58 @@
+#pragma once
+
+// Tensors of one stream that come together and go together: all unsharded parameters of a unit, all moments of an
+// optimizer. To a sink that only counts they are two numbers, however many they are; the others get them one by one.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/plan/sharding.h"
+#include "simulator/allocator/segment_pool.h"
+#include "simulator/memory/memory_stream.h"
+
+namespace fsdp::simulator {
+
+/// Bytes in blocks of 512, by the pool of their size.
+struct BlockSums {
+  std::int64_t small = 0;
+  std::int64_t large = 0;
+
+  /// `count` tensors of so many bytes.
+  void add(std::int64_t bytes, std::int64_t count = 1) {
+    const std::int64_t rounded = (bytes + 511) / 512 * 512;
+    (rounded > SegmentPool::kLargestSmall ? large : small) += count * rounded;
+  }
+};
+
+/// A sink that takes sums: it need not know one by one what it gets so.
+template <class Sink>
+concept CountsSums = requires(Sink& sink, const BlockSums& sums) {
+  sink.free_all(sums, MemoryStream::Compute);
+};
+
+/// What a walk that only counts asks of a layout of FSDP2 again and again: a model of experts has tens of thousands of
+/// parameters, of a few kinds.
+struct LayoutSums {
+  /// Parameters that differ in nothing that memory depends on.
+  struct Kind {
+    ShardedParameter shard;  ///< One of them.
+    std::int64_t count = 0;
+  };
+
+  std::int64_t rank = 0;             ///< From which the layout is seen.
+  std::vector<Kind> kinds;           ///< Of all units.
+  std::vector<BlockSums> unsharded;  ///< [num units] Unsharded parameters.
+  std::vector<std::int64_t> casts;   ///< [num units] Bytes of the rank's shards that are cast in front of a gather.
+};
+
+/// Bytes of an element of a parameter when it is gathered.
+std::int64_t gathered_size(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision,
+                           int parameter);
+
+/// Whether its shard changes its dtype on the way into an all-gather.
+bool is_cast(const Layout& layout, const ShardedUnit& unit, const MixedPrecision& precision, int parameter);
+
+LayoutSums sums_of(const Layout& layout, const MixedPrecision& precision);
+
+}  // namespace fsdp::simulator
