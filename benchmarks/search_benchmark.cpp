@@ -1,9 +1,13 @@
-// How long the whole default search takes: model building, bounds, predictions, proof, report, remedies.
+// How long whole answers take, asked as the command asks: reading, bounds, predictions, proof, report, suggestions.
 //
 //   Qwen3-TTS 1.7B on 4 GPUs of 16 GB        the headline command
+//   the same with 2 GiB                      no plan fits: the whole space is searched
+//   Qwen3-30B-A3B on 8 A100                  tens of thousands of parameters
 //   Llama-3.1-405B on 16,384 H100            the largest one
 //
-// `front` adds the Pareto front of memory against time. The counters say how often the predictor was asked.
+// `verdict` asks for the best plan alone, as --quiet does; `answer` also for the front and for suggestions. The
+// counters say how many plans there are and how many were predicted in full. benchmarks/search_speed times the command
+// for every model.
 
 #include <benchmark/benchmark.h>
 
@@ -12,9 +16,7 @@
 #include <string>
 #include <utility>
 
-#include "core/cluster/cluster_library.h"
-#include "planner/predicted_cost.h"
-#include "planner/predictors.h"
+#include "planner/plan_request.h"
 #include "planner/search.h"
 
 namespace fsdp::planner {
@@ -27,38 +29,28 @@ T value_or_exit(Result<T> result) {
   std::exit(1);
 }
 
-struct Question {
-  ModelSpec spec;
-  Workload workload;
-  Cluster cluster;
-  Space space;
-};
-
-Question question(const std::string& file, const std::string& gpu, int gpus_per_node, int nodes, Bytes memory) {
-  const ClusterLibrary library = value_or_exit(read_cluster_library("model_specs/clusters"));
-  ClusterOverrides overrides;
-  if (memory > Bytes(0)) overrides.memory = memory;
-  Question q;
-  q.spec = value_or_exit(read_model_spec("model_specs/" + file));
-  q.cluster = value_or_exit(
-      make_cluster(value_or_exit(find_gpu(gpu, library.gpus, "benchmark")), gpus_per_node, nodes, overrides));
-  q.space.base = value_or_exit(base_plan(q.spec, q.workload));
-  q.space.pareto_points = 0;
-  return q;
+PlanRequest qwen3_tts(std::int64_t gib) {
+  return {.model = "qwen3_tts", .choices = {.gpus = 4, .memory = Bytes(gib << 30)}};
 }
 
-Question qwen3_tts() {
-  return question("qwen3_tts.json", "L4", 4, 1, Bytes(16LL << 30));
+PlanRequest on(const char* model, const char* gpu, int gpus, int nodes) {
+  PlanRequest request{.model = model, .choices = {}};
+  request.choices.gpu_name = gpu;
+  request.choices.gpus = gpus;
+  request.choices.nodes = nodes;
+  return request;
 }
 
-Question llama3_1_405b() {
-  return question("llama3_1_405b.json", "H100 SXM", 8, 2048, Bytes(0));
-}
-
-void search_all(benchmark::State& state, const Question& q) {
+void search_all(benchmark::State& state, const PlanRequest& request, bool is_whole) {
   Proof proof;
   for (auto _ : state) {
-    SearchResult result = value_or_exit(search(q.spec, q.workload, q.cluster, q.space));
+    ResolvedRequest resolved = value_or_exit(resolve(request, "model_specs"));
+    if (!is_whole) resolved.space.pareto_points = 0;
+    resolved.space.explain = is_whole;
+    SearchOptions options;
+    options.larger_gpus = resolved.larger_gpus;
+    const SearchResult result =
+        value_or_exit(search(resolved.spec, resolved.workload, resolved.cluster, resolved.space, options));
     proof = result.proof;
     benchmark::DoNotOptimize(result);
   }
@@ -66,46 +58,21 @@ void search_all(benchmark::State& state, const Question& q) {
   state.counters["predicted"] = static_cast<double>(proof.evaluated);
 }
 
-/// The search for the best plan alone, without report and remedies.
-void search_best(benchmark::State& state, const Question& q) {
-  PredictedCost::Asked asked;
-  for (auto _ : state) {
-    Predictors predictors = value_or_exit(Predictors::make(q.spec, q.workload, q.cluster, {0}));
-    const Families families = value_or_exit(families_of(q.space, predictors.of(0).model(), q.cluster));
-    PredictedCost cost(q.space.base, families,
-                       [&](std::int64_t micro_batch) -> simulator::Predictor& { return predictors.of(micro_batch); });
-    BranchAndBound search(cost, Objective::Time);
-    benchmark::DoNotOptimize(search.next(budget_of(q.cluster).count()));
-    asked = cost.asked();
-  }
-  state.counters["time"] = static_cast<double>(asked.time);
-  state.counters["live"] = static_cast<double>(asked.live);
-  state.counters["memory"] = static_cast<double>(asked.memory);
+void verdict(benchmark::State& state, const PlanRequest& request) {
+  search_all(state, request, false);
+}
+void answer(benchmark::State& state, const PlanRequest& request) {
+  search_all(state, request, true);
 }
 
-void Qwen3TtsOn4Gpus(benchmark::State& state) {
-  search_all(state, qwen3_tts());
-}
-void Qwen3TtsOn4GpusWithFront(benchmark::State& state) {
-  Question q = qwen3_tts();
-  q.space.pareto_points = 8;
-  search_all(state, q);
-}
-void Qwen3TtsOn4GpusBestPlanOnly(benchmark::State& state) {
-  search_best(state, qwen3_tts());
-}
-void Llama405bOn16384Gpus(benchmark::State& state) {
-  search_all(state, llama3_1_405b());
-}
-void Llama405bOn16384GpusBestPlanOnly(benchmark::State& state) {
-  search_best(state, llama3_1_405b());
-}
+#define FSDP_SEARCH(name, ...)                                                  \
+  BENCHMARK_CAPTURE(verdict, name, __VA_ARGS__)->Unit(benchmark::kMillisecond); \
+  BENCHMARK_CAPTURE(answer, name, __VA_ARGS__)->Unit(benchmark::kMillisecond)
 
-BENCHMARK(Qwen3TtsOn4Gpus)->Unit(benchmark::kMillisecond);
-BENCHMARK(Qwen3TtsOn4GpusWithFront)->Unit(benchmark::kMillisecond);
-BENCHMARK(Qwen3TtsOn4GpusBestPlanOnly)->Unit(benchmark::kMillisecond);
-BENCHMARK(Llama405bOn16384Gpus)->Unit(benchmark::kMillisecond);
-BENCHMARK(Llama405bOn16384GpusBestPlanOnly)->Unit(benchmark::kMillisecond);
+FSDP_SEARCH(qwen3_tts_on_4_gpus, qwen3_tts(16));
+FSDP_SEARCH(qwen3_tts_where_nothing_fits, qwen3_tts(2));
+FSDP_SEARCH(qwen3_30b_a3b_on_8_gpus, on("qwen3_30b_a3b", "A100 80GB SXM", 8, 1));
+FSDP_SEARCH(llama3_1_405b_on_16384_gpus, on("llama3_1_405b", "H100 SXM", 8, 2048));
 
 }  // namespace
 }  // namespace fsdp::planner

@@ -109,7 +109,10 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
   const Verdict verdict = answer.result.verdict;
   const auto written = write_plan_file(line, output, report, answer.request.cluster);
   if (!written) return tl::unexpected(written.error());
-  if (writes_to_stdout(line)) return code_of(verdict);
+  // Where a bound was wrong, none that fits was found, and that there is none is not known.
+  const bool is_open = verdict == Verdict::DoesNotFit && !no_plan_fits(answer.result);
+  const ExitCode code = is_open ? kExitRun : code_of(verdict);
+  if (writes_to_stdout(line)) return code;
   if (output.format == Format::Json) {
     output.console.out << answer.json();
   } else if (output.quiet) {
@@ -120,7 +123,7 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
                                   .commands = next_commands(output, kept, verdict),
                                   .explains_units = line.has(Option::Explain)}));
   }
-  return code_of(verdict);
+  return code;
 }
 
 /// plan, where several machines are named.

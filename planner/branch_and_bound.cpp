@@ -154,9 +154,7 @@ void BranchAndBound::tell(double key) {
   // In a hurry the top of the heap is not the lowest.
   if (!is_worse_.comfortable) at_least_ = key;
   if (++num_boxes_ % kBoxesPerReport != 0 || !told_) return;
-  std::int64_t settled = counts_.evaluated;
-  for (const std::int64_t points : counts_.too_large) settled += points;
-  told_(settled, at_least_);
+  told_(num_boxes_, at_least_);
 }
 
 void BranchAndBound::order_by(std::optional<std::int64_t> comfortable) {

@@ -119,7 +119,7 @@ class BranchAndBound {
   /// After `next`: why no other point is better. evaluated + all counts = space.
   LevelCounts counts() const;
   /// Called every few boxes, with the points that are settled so far and the lowest objective that is still possible.
-  using OnProgress = std::function<void(std::int64_t settled, double at_least)>;
+  using OnProgress = std::function<void(std::int64_t looked_at, double at_least)>;
   void on_progress(OnProgress told) { told_ = std::move(told); }
   /// Asked at every box. Once it says true, `next` gives up and returns nothing.
   void stop_when(std::function<bool()> is_stopped) { is_stopped_ = std::move(is_stopped); }

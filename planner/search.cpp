@@ -102,10 +102,10 @@ void tell(const SearchOptions& options, const SearchProgress& progress) {
 
 BranchAndBound::OnProgress teller(const SearchOptions& options, SearchStage stage, const Families& families) {
   if (!options.on_progress) return {};
-  return [&options, stage, space = families.size()](std::int64_t settled, double at_least) {
-    SearchProgress progress{.stage = stage, .space = space, .settled = settled};
-    const bool is_known = stage == SearchStage::Fastest && at_least > 0;
-    if (is_known) progress.at_least = Seconds(at_least * 1e-9);
+  return [&options, stage, space = families.size()](std::int64_t looked_at, double at_least) {
+    SearchProgress progress{.stage = stage, .space = space, .looked_at = looked_at};
+    if (stage == SearchStage::Fastest && at_least > 0) progress.at_least = Seconds(at_least * 1e-9);
+    if (stage == SearchStage::Smallest && at_least > 0) progress.needs = Bytes(static_cast<std::int64_t>(at_least));
     options.on_progress(progress);
   };
 }
@@ -454,9 +454,10 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   result.proof = attempt->proof();
   assert(found.point.has_value());
   if (result.verdict == Verdict::Fits) {
-    const EvaluatedPoint named =
+    const auto [named, is_whole] =
         named_among_ties(cost, limit.within, *found.point, budget_of(cluster).count(), options.should_stop);
     if (is_stopped(options)) return stopped();
+    result.proof.compared_ties = is_whole;
     const double slower = named.cost.time / found.point->cost.time;
     result.proof.optimality_gap = std::max(0., slower * (1 + result.proof.optimality_gap) - 1);
     result.proof.saved = Bytes(found.point->cost.memory - named.cost.memory);
@@ -480,7 +481,7 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   }
   result.explanation.rejected = rejected_of(cost, limit.within, attempt->too_large(), result.best, result.verdict);
   if (space.explain) {
-    tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space, .settled = result.proof.space});
+    tell(options, {.stage = SearchStage::Remedies, .space = result.proof.space});
     FSDP_TRY(result.explanation.remedies,
              remedies_for({spec, workload, cluster, found.cost->predictor_of(choice), result.best, result.verdict,
                            options.should_stop, options.larger_gpus, &space}));

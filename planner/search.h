@@ -49,6 +49,8 @@ struct Proof {
   bool stopped_early = false;       ///< A limit stopped the search.
   bool is_proven = true;            ///< False: a bound turned out wrong, and none of this is known.
   Bytes saved;                      ///< Memory that the fastest plan needs more than the named one.
+  /// All plans within kTieShare were compared for their memory. False: a limit ended that, and one may need less.
+  bool compared_ties = true;
 
   bool operator==(const Proof&) const = default;
 };
@@ -117,9 +119,15 @@ enum class SearchStage {
 struct SearchProgress {
   SearchStage stage = SearchStage::Fastest;
   std::int64_t space = 0;           ///< Plans.
-  std::int64_t settled = 0;         ///< Of these, ruled out or predicted.
-  std::optional<Seconds> at_least;  ///< With SearchStage::Fastest: no plan that fits takes less.
+  std::int64_t looked_at = 0;       ///< Plans, and groups of them with one bound, that were looked at. Only rises.
+  std::optional<Seconds> at_least;  ///< With SearchStage::Fastest: no plan that fits takes less. Only rises.
+  std::optional<Bytes> needs;       ///< With SearchStage::Smallest: no plan needs less memory. Only rises.
 };
+
+/// Whether "no plan fits" is known, and not only that none was found.
+inline bool no_plan_fits(const SearchResult& result) {
+  return result.verdict == Verdict::DoesNotFit && result.proof.is_proven;
+}
 
 struct SearchOptions {
   /// Of the world: the report is of this one; of the rank that needs most when not given. Plans are compared by the

@@ -80,13 +80,12 @@ int complexity_of(const Families& families, const Choice& choice) {
   return complexity;
 }
 
-EvaluatedPoint named_among_ties(PredictedCost& cost, const Families& families, const EvaluatedPoint& fastest,
-                                std::int64_t budget, const std::function<bool()>& should_stop,
-                                const TieLimits& limits) {
+NamedPoint named_among_ties(PredictedCost& cost, const Families& families, const EvaluatedPoint& fastest,
+                            std::int64_t budget, const std::function<bool()>& should_stop, const TieLimits& limits) {
   TiedCost tied(cost, fastest.cost.time * (1 + kTieShare));
   BranchAndBound search(tied, Objective::Memory);
   search.stop_when([&] { return tied.is_at(limits) || (should_stop && should_stop()); });
-  search.next(budget);
+  const bool is_whole = search.next(budget).has_value();
 
   std::vector<EvaluatedPoint> points = {fastest};
   std::copy_if(
@@ -96,13 +95,14 @@ EvaluatedPoint named_among_ties(PredictedCost& cost, const Families& families, c
                                       [](const auto& a, const auto& b) { return a.cost.memory < b.cost.memory; });
   const double enough = static_cast<double>(least->cost.memory) * (1 + kTieMemoryShare);
   std::erase_if(points, [&](const auto& point) { return static_cast<double>(point.cost.memory) > enough; });
-  return *std::min_element(points.begin(), points.end(), [&](const auto& a, const auto& b) {
+  const auto named = std::min_element(points.begin(), points.end(), [&](const auto& a, const auto& b) {
     const int simple_a = complexity_of(families, cost.choice_of(a.point));
     const int simple_b = complexity_of(families, cost.choice_of(b.point));
     if (simple_a != simple_b) return simple_a < simple_b;
     if (a.cost.time != b.cost.time) return a.cost.time < b.cost.time;
     return comes_before(a.point, b.point);
   });
+  return {*named, is_whole};
 }
 
 }  // namespace fsdp::planner

@@ -27,11 +27,16 @@ struct TieLimits {
   std::int64_t walked = 240;    ///< Bounds that walk a plan's memory, these included.
 };
 
+struct NamedPoint {
+  EvaluatedPoint point;
+  bool is_whole = true;  ///< All that take at most kTieShare longer were compared; false: a limit ended that.
+};
+
 /// Of the points that fit the budget and take at most kTieShare longer than `fastest`: the one that needs least memory,
 /// and of those within kTieMemoryShare of that the simplest, then the fastest. A bounded number of plans is predicted;
 /// `fastest` is among those compared, and is the answer when `should_stop` says so first.
-EvaluatedPoint named_among_ties(PredictedCost& cost, const Families& families, const EvaluatedPoint& fastest,
-                                std::int64_t budget, const std::function<bool()>& should_stop,
-                                const TieLimits& limits = {});
+NamedPoint named_among_ties(PredictedCost& cost, const Families& families, const EvaluatedPoint& fastest,
+                            std::int64_t budget, const std::function<bool()>& should_stop,
+                            const TieLimits& limits = {});
 
 }  // namespace fsdp::planner

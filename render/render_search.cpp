@@ -24,9 +24,10 @@ std::string claim_of(const Proof& proof, Verdict verdict) {
     return fmt::format("stopped early: a better plan may be up to {:.1f} % faster", proof.optimality_gap * 100);
   }
   if (verdict == Verdict::DoesNotFit) return "no plan of the space fits";
-  if (proof.optimality_gap == 0) return "no plan of the space that fits is faster";
+  const std::string cut = proof.compared_ties ? "" : "; another as fast may need less memory";
+  if (proof.optimality_gap == 0) return "no plan of the space that fits is faster" + cut;
   const std::string saved =
-      proof.saved > Bytes(0) ? fmt::format("; the fastest needs {} more", format_bytes(proof.saved)) : "";
+      (proof.saved > Bytes(0) ? fmt::format("; the fastest needs {} more", format_bytes(proof.saved)) : "") + cut;
   return fmt::format("no plan of the space that fits is more than {:.2f} % faster{}", proof.optimality_gap * 100,
                      saved);
 }
@@ -142,7 +143,7 @@ Document document_of(const SearchResult& result, const View& view, const AnswerC
   const StepReport& report = result.report;
   AnswerContext told = context;
   told.facts = result.facts;
-  told.no_plan_fits = result.verdict == Verdict::DoesNotFit;
+  told.no_plan_fits = no_plan_fits(result);
   if (view.brief) return brief_of(report, result.explanation, brief_notes(result), told, view.width);
   Document document = {verdict_of(report, told.no_plan_fits), summary_of(report)};
   add_plan_and_memory(document, report, told.facts, told.batch_origin, view);
@@ -175,16 +176,19 @@ Document document_of(const StepReport& report, const Explanation& explanation, c
 }
 
 std::string text_of(const SearchProgress& progress) {
-  const std::string settled =
-      fmt::format("{} of {} plans ruled out or predicted", grouped(progress.settled), grouped(progress.space));
+  const std::string plans = fmt::format("searching {}", counted(progress.space, "plan"));
+  const std::string looked_at = fmt::format("{} looked at", grouped(progress.looked_at));
   switch (progress.stage) {
     case SearchStage::Fastest:
-      if (!progress.at_least) return "searching: " + settled;
-      return fmt::format("searching: {}, at least {}", settled, format_time(*progress.at_least));
+      if (!progress.at_least) return fmt::format("{}: {}", plans, looked_at);
+      return fmt::format("{}: none that fits is faster than {} ({})", plans, format_time(*progress.at_least),
+                         looked_at);
     case SearchStage::Smallest:
-      return "no plan fits; least memory: " + settled;
+      if (!progress.needs) return fmt::format("{} for the smallest: {}", plans, looked_at);
+      return fmt::format("{} for the smallest: none needs less than {} ({})", plans, format_bytes(*progress.needs),
+                         looked_at);
     case SearchStage::Front:
-      return "searching smaller plans: " + settled;
+      return fmt::format("{} for smaller ones: {}", plans, looked_at);
     case SearchStage::Remedies:
       return "pricing changes";
   }

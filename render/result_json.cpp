@@ -24,6 +24,10 @@ SearchAddition search_of(const SearchResult& result) {
   search.best = result.best.label;
   for (const Candidate& candidate : result.pareto) search.pareto.push_back(plan_of(candidate));
   search.notes = result.notes;
+  search.stopped_early = proof.stopped_early;
+  search.compared_ties = proof.compared_ties;
+  if (!result.refinement.empty()) search.refinement = result.refinement;
+  search.saved = proof.saved;
   return search;
 }
 

@@ -70,6 +70,10 @@ struct SearchAddition {
   std::string best;
   std::vector<OtherPlan> pareto;
   std::vector<std::string> notes;
+  bool stopped_early = false;             ///< A limit ended the search.
+  bool compared_ties = true;              ///< All plans that are as good as equally fast were compared.
+  std::optional<std::string> refinement;  ///< What the fastest plan has that the named one has not.
+  Bytes saved;                            ///< What the fastest plan needs more.
 };
 
 /// A change, predicted again.

@@ -69,6 +69,16 @@ static void fields_of(Fields& fields, Like<SearchAddition> auto& search) {
   fields.required("best", "What tells the plan from its neighbors.", search.best);
   fields.required("pareto", "The fastest plans for their memory, by rising device peak.", search.pareto, kAddedRow);
   fields.required("notes", "What a reader must know.", search.notes);
+  fields.optional("stopped_early", "Whether a limit ended the search; optimality_gap says what that leaves open.",
+                  search.stopped_early);
+  fields.optional("compared_ties",
+                  "Whether all plans within 0.02 of the fastest were compared for their memory; false: a limit ended "
+                  "that, and another may need less.",
+                  search.compared_ties);
+  field_if_any(fields, "refinement", "What the fastest plan that fits has that the named one has not.",
+               search.refinement);
+  fields.optional("saved_bytes", "What the fastest plan that fits needs more than the named one.", search.saved,
+                  kInBytes);
 }
 
 static void fields_of(Fields& fields, Like<RemedyAddition> auto& remedy) {

@@ -72,9 +72,10 @@ void names_the_one_that_needs_least_of_equally_fast_ones(const Case& c, const En
     const std::int64_t budget = random_budget(points);
     const Priced* fastest = fastest_within(points, budget);
     if (fastest == nullptr) continue;
-    const EvaluatedPoint named =
+    const auto [named, is_whole] =
         named_among_ties(engine.cost, engine.families, {fastest->box, {fastest->nanoseconds, fastest->needed}}, budget,
                          {}, {1 << 30, 1 << 30});
+    RC_ASSERT(is_whole);
     const double latest = fastest->nanoseconds * (1 + kTieShare);
     const Priced* least = fastest;
     for (const Priced& point : points) {
@@ -254,6 +255,35 @@ TEST(Search, ABrokenBoundProvesNothing) {
   result->proof.is_proven = false;
   EXPECT_FALSE(claims());
   EXPECT_NE(to_json(*result, &c.cluster).find("\"optimality_gap\": null"), std::string::npos);
+}
+
+TEST(Search, SaysWhereALimitEndedTheComparisonOfPlansThatAreAsFast) {
+  const Case c = standard_case(kPlenty);
+  auto result = search(c.spec, c.workload, c.cluster, c.space);
+  ASSERT_TRUE(result.has_value());
+  const auto says = [&](std::string_view text) {
+    return to_text(document_of(*result, View{.verbose = true}, {}), Terminal{.width = 999}).find(text) !=
+           std::string::npos;
+  };
+  result->proof.compared_ties = true;
+  EXPECT_FALSE(says("another as fast may need"));
+  EXPECT_NE(to_json(*result, &c.cluster).find("\"compared_ties\": true"), std::string::npos);
+  result->proof.compared_ties = false;
+  EXPECT_TRUE(says("another as fast may need"));
+  EXPECT_NE(to_json(*result, &c.cluster).find("\"compared_ties\": false"), std::string::npos);
+}
+
+TEST(Search, ANoWithoutAProofIsNoNoPlanFits) {
+  const Case c = standard_case(Bytes(64 << 20));
+  auto result = search(c.spec, c.workload, c.cluster, c.space);
+  ASSERT_TRUE(result.has_value());
+  ASSERT_EQ(result->verdict, Verdict::DoesNotFit);
+  const auto label = [&] { return to_text(document_of(*result, View{.verbose = true}, {}), Terminal{}).substr(0, 12); };
+  EXPECT_TRUE(no_plan_fits(*result));
+  EXPECT_EQ(label(), "NO PLAN FITS");
+  result->proof.is_proven = false;
+  EXPECT_FALSE(no_plan_fits(*result));
+  EXPECT_EQ(label(), "DOES NOT FIT");
 }
 
 TEST(Search, TheFrontRisesInMemoryAndFallsInTimeAndEndsWithTheBestPlan) {
