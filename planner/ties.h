@@ -24,7 +24,7 @@ int complexity_of(const Families& families, const Choice& choice);
 /// Where the comparison ends.
 struct TieLimits {
   std::int64_t predicted = 24;  ///< Plans that are predicted in full.
-  std::int64_t walked = 240;    ///< Bounds that walk a plan's memory, these included.
+  std::int64_t walked = 1200;   ///< Bounds that walk a plan's memory, these included.
 };
 
 struct NamedPoint {
