@@ -16,7 +16,8 @@
 namespace fsdp::simulator {
 
 /// Streams of FSDP2's communication context, as the allocator's pools see them. FSDP1 gathers on AllGatherCopyIn, casts
-/// what it gathers on Cast, and reduces on ReduceScatter.
+/// what it gathers on Cast, and reduces on ReduceScatter. ZeRO with overlap_comm gathers on AllGatherCopyIn, where NCCL
+/// works on a stream of its own, which has the place of AllReduce, and reduces on ReduceScatter.
 enum class MemoryStream : std::uint8_t { Compute, AllGatherCopyIn, ReduceScatter, AllReduce, Cast };
 inline constexpr int kNumMemoryStreams = 5;
 
@@ -108,6 +109,8 @@ class AllocatorSink {
     live_ -= bytes_[id];
     allocator_.free(static_cast<AllocationId>(id));
   }
+  /// Whether memory that another stream uses comes back late.
+  bool holds() const { return holds_; }
   /// The other stream is past it at `ticket`.
   void free_behind(int id, MemoryStream stream, std::int64_t ticket) {
     if (holds_ && bytes_[id] > 0) {

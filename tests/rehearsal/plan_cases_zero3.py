@@ -65,3 +65,8 @@ _IN_CI = ("gpt2", "nothing_stays", "alone", "accumulate", "few_live", "small_buc
           "experts", "peak_odd", "peak_no_overlap")
 ZERO3_CASES = [case for case in _CASES if case.name.removeprefix("zero3_") in _IN_CI]
 ZERO3_MORE_CASES = [case for case in _CASES if case not in ZERO3_CASES]
+
+# Held in every test run, and by how much the bound may be below and above what the real DeepSpeed reserves.
+_HELD_IN_CI = ("nothing_stays", "few_live")
+ZERO3_HELD_CASES = [case for case in _CASES if case.name.removeprefix("zero3_") in _HELD_IN_CI]
+ZERO3_HELD_BANDS: dict[str, tuple[float, float]] = {}
