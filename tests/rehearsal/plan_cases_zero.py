@@ -107,4 +107,3 @@ ZERO_CASES = [case for case in ZERO_CASES if case not in ZERO_MORE_CASES]
 
 # Held in every test run, and by how much the bound may be below and above what the real DeepSpeed reserves.
 ZERO_HELD_CASES = [case for case in ZERO_MORE_CASES if case.name == "zero2_resnet_overlap"]
-ZERO_HELD_BANDS: dict[str, tuple[float, float]] = {}
