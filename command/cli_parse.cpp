@@ -71,6 +71,9 @@ constexpr NotModeled kNotModeled[] = {
      "Write --runtime zero1, zero2 or zero3, or --deepspeed FILE; of FSDP2, FULL_SHARD is like ZeRO-3, SHARD_GRAD_OP "
      "like "
      "ZeRO-2."},
+    {" --compile --torch-compile --torch.compile --use-compile --inductor ",
+     "torch.compile is not predicted: what Inductor fuses is known when it has compiled. Rehearse the script, which "
+     "compiles it: fsdp-plan rehearse -- COMMAND."},
     {" --events ",
      "-o keeps a plan, and \"fsdp-plan export PLAN --to chrome -o FILE\" writes the streams of its step."},
 };

@@ -31,7 +31,7 @@ std::vector<Framework> runtimes_of(const CommandLine& line, Errors& errors) {
     return runtimes;
   }
   for (const std::string_view part : split(text, ',')) {
-    const Result<Framework> framework = read_name(part, kRuntimeTable, flag_of(Option::Runtime));
+    const Result<Framework> framework = read_runtime(part, flag_of(Option::Runtime));
     if (framework) add(*framework);
     if (!framework) append(errors, framework.error());
   }

@@ -273,6 +273,9 @@ std::vector<std::string> label_parts(const Families& families, const Choice& cho
   if (family.accumulation > 1 && !family.sync_every_micro_batch) parts.emplace_back("gradients reduced once a step");
   if (family.forward_prefetch != 0) parts.push_back(fmt::format("forward prefetch {}", family.forward_prefetch));
   if (family.backward_prefetch != 1) parts.push_back(fmt::format("backward prefetch {}", family.backward_prefetch));
+  for (std::string& text : texts_of_arguments(families.framework, families.arguments[family.arguments])) {
+    parts.push_back(std::move(text));
+  }
   return parts;
 }
 
@@ -368,12 +371,22 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
   result.wrappings = *std::move(wrappings);
   result.blocks = blocks_of(model);
   const std::vector<Checkpoint> checkpoints = checkpoints_of(space, result.longest_stack());
+  result.arguments = space.arguments;
+  if (result.arguments.empty()) result.arguments.push_back(arguments_of(space.base));
+  const auto add_with_arguments = [&](Family family) {
+    const bool has_units = result.wrappings[family.wrapping].wrapping.has_units();
+    const bool is_one = are_without_effect(result.framework, family.mesh, has_units);
+    for (std::size_t a = 0; a < (is_one ? 1 : result.arguments.size()); ++a) {
+      family.arguments = static_cast<int>(a);
+      result.families.push_back(family);
+    }
+  };
   const auto add_with_prefetch = [&](Family family) {
     for (const std::int64_t forward : fixed_or(space.forward_prefetch, space.forward_prefetches)) {
       for (const std::int64_t backward : fixed_or(space.backward_prefetch, space.backward_prefetches)) {
         family.forward_prefetch = forward;
         family.backward_prefetch = backward;
-        result.families.push_back(family);
+        add_with_arguments(family);
       }
     }
   };
@@ -448,6 +461,7 @@ Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
   plan.sync_every_micro_batch = family.sync_every_micro_batch;
   plan.forward_prefetch = family.forward_prefetch;
   plan.backward_prefetch = family.backward_prefetch;
+  set_arguments(plan, families.arguments[family.arguments]);
   return plan;
 }
 

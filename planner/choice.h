@@ -17,6 +17,7 @@
 #include "core/model/model.h"
 #include "core/plan/plan.h"
 #include "planner/branch_and_bound.h"
+#include "planner/framework_arguments.h"
 #include "planner/space.h"
 #include "planner/wrapping.h"
 
@@ -35,6 +36,7 @@ struct Family {
   bool sync_every_micro_batch = true;
   std::int64_t forward_prefetch = 0;
   std::int64_t backward_prefetch = 1;
+  int arguments = 0;               ///< In `Families::arguments`.
   std::vector<std::int32_t> kept;  ///< Last groups of units of each stack that stay unsharded; all: the others too.
   std::vector<std::int32_t> checkpointed;  ///< First blocks of each stack that are checkpointed.
 
@@ -57,6 +59,7 @@ struct NamedWrapping {
 struct Families {
   Framework framework = Framework::Fsdp2;
   std::vector<NamedWrapping> wrappings;
+  std::vector<FrameworkArguments> arguments;     ///< Those of the space's base first.
   std::vector<Family> families;                  ///< In the order of the space.
   std::vector<std::vector<std::string>> blocks;  ///< [stack][block] Names of the blocks that can be checkpointed.
 

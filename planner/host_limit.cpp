@@ -65,7 +65,8 @@ HostLimit split_by_host(const Plan& base, Families families, const PredictorOf& 
   }
   HostNeeds needs(base, families, predictor.model(), predictor.cluster());
   const Bytes budget = predictor.cluster().host_memory->value;
-  const Families none{.wrappings = families.wrappings, .families = {}, .blocks = families.blocks};
+  Families none = families;
+  none.families.clear();
   limit.within = none;
   std::map<Bytes, Families> beyond;
   for (const Family& family : families.families) {

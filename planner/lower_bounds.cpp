@@ -218,12 +218,20 @@ void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, con
   }
 }
 
-const Layout& LowerBounds::layout_of(const Family& family) {
-  const auto key = std::tuple(family.mesh.shard, family.wrapping);
-  const auto found = layouts_.find(key);
-  if (found != layouts_.end()) return found->second;
+Plan LowerBounds::plan_of(const Family& family) const {
   Plan plan = base_;
   plan.mesh = family.mesh;
+  plan.cpu_offload = family.cpu_offload;
+  set_arguments(plan, families_.arguments[family.arguments]);
+  return plan;
+}
+
+const Layout& LowerBounds::layout_of(const Family& family) {
+  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.arguments);
+  const auto found = layouts_.find(key);
+  if (found != layouts_.end()) return found->second;
+  Plan plan = plan_of(family);
+  plan.cpu_offload = base_.cpu_offload;
   Family resharding = family;
   resharding.reshard = ReshardAfterForward::Kind::Always;
   plan.units = units_of(families_.wrappings[family.wrapping].wrapping, resharding, 0);
@@ -258,9 +266,9 @@ void LowerBounds::set_bucket_bytes(const Layout& layout, UnitSums& sums) const {
 
 // Beside the parameters: the rank's fp32 copy and its moments. What stage 2 keeps of earlier micro-batches is most on
 // the rank whose part more parameters reach into.
-double LowerBounds::set_zero_bytes(const Layout& layout, UnitSums& sums) const {
+double LowerBounds::set_zero_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const {
   sums.root = 0;
-  if (!layout.hooked.empty()) return set_zero3_bytes(layout, sums);
+  if (!layout.hooked.empty()) return set_zero3_bytes(layout, plan, sums);
   sums.gradients = bytes_of(touched_elements(layout.zero, rank_that_touches_most(layout.zero)), layout.zero.dtype);
   const double kept =
       static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
@@ -268,9 +276,9 @@ double LowerBounds::set_zero_bytes(const Layout& layout, UnitSums& sums) const {
 }
 
 // The rank's parts of parameters and gradients, the fp32 copy and its moments, and the bucket: at all times.
-double LowerBounds::set_zero3_bytes(const Layout& layout, UnitSums& sums) const {
+double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const {
   sums.gradients = 0;
-  sums.states = bytes_of(2 * layout.zero.part_elements() + base_.zero.reduce_bucket_size, layout.zero.dtype);
+  sums.states = bytes_of(2 * layout.zero.part_elements() + plan.zero.reduce_bucket_size, layout.zero.dtype);
   const double kept =
       static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
   return kept * static_cast<double>(layout.zero.part_elements());
@@ -279,9 +287,7 @@ double LowerBounds::set_zero3_bytes(const Layout& layout, UnitSums& sums) const 
 LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   Predictor& predictor = predictor_of_(family.micro_batch);
   const Wrapping& wrapping = families_.wrappings[family.wrapping].wrapping;
-  Plan plan = base_;
-  plan.mesh = family.mesh;
-  plan.cpu_offload = family.cpu_offload;
+  const Plan plan = plan_of(family);
   const Layout& layout = layout_of(family);
 
   const bool has_copies = layout.flat == FlatParameters::None || layout.mesh.shard > 1;
@@ -315,7 +321,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   }
   add_accumulated(layout, sums);
   if (layout.zero.ranks > 0) {
-    optimizer = set_zero_bytes(layout, sums);
+    optimizer = set_zero_bytes(layout, plan, sums);
   } else if (layout.is_replicated) {
     set_bucket_bytes(layout, sums);
   }
@@ -351,7 +357,7 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
 
 const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
   // The sizes of a micro-batch change no unit.
-  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.reshard, family.cpu_offload);
+  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.reshard, family.cpu_offload, family.arguments);
   const auto found = unit_sums_.find(key);
   return found != unit_sums_.end() ? found->second : unit_sums_.emplace(key, make_unit_sums(family)).first->second;
 }

@@ -84,6 +84,8 @@ class LowerBounds {
 
   const CallSums& call_sums(const Family& family, bool some_checkpointed);
   const UnitSums& unit_sums(const Family& family);
+  /// What sums are of: the mesh and the arguments of a family, on the base.
+  Plan plan_of(const Family& family) const;
   const Layout& layout_of(const Family& family);
   CallSums make_call_sums(const Family& family, const Plan& plan);
   UnitSums make_unit_sums(const Family& family);
@@ -93,8 +95,8 @@ class LowerBounds {
                                const simulator::MeshCosts& mesh, const simulator::ComputeCosts& costs, UnitSums& sums);
   void set_bucket_bytes(const Layout& layout, UnitSums& sums) const;
   /// Returns the bytes of the optimizer's states.
-  double set_zero_bytes(const Layout& layout, UnitSums& sums) const;
-  double set_zero3_bytes(const Layout& layout, UnitSums& sums) const;
+  double set_zero_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const;
+  double set_zero3_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const;
   /// Unsharded gradients of earlier micro-batches that a plan holds while they are not reduced.
   void add_accumulated(const Layout& layout, UnitSums& sums) const;
   static std::int64_t kept_gradients(const Family& family, const UnitSums& units, std::size_t call);
@@ -110,9 +112,9 @@ class LowerBounds {
   bool first_checkpoint_saves_work_ = false;
   std::vector<StackOfCalls> stacks_;
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.
-  std::map<std::tuple<std::int64_t, int>, Layout> layouts_;  ///< By shard size and wrapping.
+  std::map<std::tuple<std::int64_t, int, int>, Layout> layouts_;  ///< By shard size, wrapping and arguments.
   std::map<std::tuple<std::int64_t, CheckpointMode, bool>, CallSums> call_sums_;
-  std::map<std::tuple<std::int64_t, int, ReshardAfterForward::Kind, bool>, UnitSums> unit_sums_;
+  std::map<std::tuple<std::int64_t, int, ReshardAfterForward::Kind, bool, int>, UnitSums> unit_sums_;
 };
 
 }  // namespace fsdp::planner

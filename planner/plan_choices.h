@@ -13,10 +13,12 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/joined_names.h"
 #include "core/base/units.h"
 #include "core/cluster/cluster.h"
 #include "core/model/model.h"
 #include "core/plan/plan.h"
+#include "core/plan/plan_names.h"
 #include "planner/space.h"
 
 namespace fsdp::planner {
@@ -171,6 +173,17 @@ struct PlanChoiceInfo {
   std::string_view former;  ///< What the version before this one called the place, if something else.
 };
 
+/// Texts of PlanChoice::Runtime: its values, and its help.
+struct RuntimeTexts {
+  static constexpr std::string_view kNothing{};
+  static constexpr std::string_view kBar = "|";
+  static constexpr std::string_view kComma = ", ";
+  static constexpr std::string_view kBefore = "Data parallelism that is planned, fsdp2 by default: ";
+  static constexpr std::string_view kAfter = "; all compares them";
+  static constexpr std::string_view kValues = JoinedNames<kRuntimes, kNothing, kBar, kNothing>::text();
+  static constexpr std::string_view kHelp = JoinedNames<kRuntimes, kBefore, kComma, kAfter>::text();
+};
+
 inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::Gpus, "--gpus", "", "GPUs per node"},
     PlanChoiceInfo{PlanChoice::Nodes, "--nodes", "", "Nodes (default: 1)"},
@@ -210,8 +223,7 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::CrossEntropy, "--cross-entropy", "pytorch|flash_attn",
                    "Cross entropy of the loss; flash_attn's reads the logits as they are, without a copy in fp32"},
     PlanChoiceInfo{PlanChoice::AllocConf, "--alloc-conf", "", "PYTORCH_ALLOC_CONF, such as expandable_segments:True"},
-    PlanChoiceInfo{PlanChoice::Runtime, "--runtime", "fsdp2|fsdp1|ddp",
-                   "Data parallelism that is planned: fsdp2 (default), fsdp1, ddp; all compares them"},
+    PlanChoiceInfo{PlanChoice::Runtime, "--runtime", RuntimeTexts::kValues, RuntimeTexts::kHelp},
     PlanChoiceInfo{PlanChoice::DeepSpeedFile, "--deepspeed", "",
                    "DeepSpeed's configuration: its stage, buffers, batch, precision, optimizer and clipping; other "
                    "options stand over it"},

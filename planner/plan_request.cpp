@@ -272,6 +272,10 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   } else if (!is_ddp) {
     fix_mesh(request, *cluster, resolved.space, errors);
   }
+  const Plan& base = resolved.space.base;
+  const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
+  resolved.space.arguments =
+      arguments_to_search(base, is_its_stage ? asked.config->zero_keys : std::vector<std::string>{});
   resolved.cluster = *std::move(cluster);
   auto& assumptions = resolved.cluster.assumptions;
   assumptions.insert(assumptions.end(), asked.assumptions.begin(), asked.assumptions.end());

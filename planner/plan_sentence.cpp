@@ -8,6 +8,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/base/name_ranges.h"
+#include "planner/framework_arguments.h"
 #include "planner/strategy_names.h"
 #include "text/figures.h"
 
@@ -209,6 +210,16 @@ std::string ddp_arguments(const DdpOptions& ddp) {
 
 namespace {
 
+/// The bucket, and what is not DeepSpeed's default.
+std::string zero_arguments(const Plan& plan) {
+  std::vector<std::string> arguments = {fmt::format("reduce_bucket_size {}", plan.zero.reduce_bucket_size)};
+  for (std::string& text : texts_of_arguments(plan.runtime.framework, arguments_of(plan))) {
+    if (text != arguments.front()) arguments.push_back(std::move(text));
+  }
+  if (plan.zero.overlap_comm) arguments.emplace_back("overlap_comm");
+  return fmt::format("{}", fmt::join(arguments, ", "));
+}
+
 /// "FULL_SHARD (fully_shard per block, reshard_after_forward=True)".
 std::string sharding_of(const Plan& plan, const ModelFacts& facts) {
   const std::string name = strategy_name(plan);
@@ -216,10 +227,7 @@ std::string sharding_of(const Plan& plan, const ModelFacts& facts) {
     const std::string arguments = plan.mesh.world_size() > 1 ? ddp_arguments(plan.ddp) : "";
     return arguments.empty() ? name : fmt::format("{} ({})", name, arguments);
   }
-  if (is_zero(plan)) {
-    return fmt::format("{} (reduce_bucket_size {}{})", name, plan.zero.reduce_bucket_size,
-                       plan.zero.overlap_comm ? ", overlap_comm" : "");
-  }
+  if (is_zero(plan)) return fmt::format("{} ({})", name, zero_arguments(plan));
   const bool is_hybrid = plan.mesh.replicate > 1 && plan.mesh.shard > 1;
   const std::string mesh = is_hybrid ? fmt::format(" {} x {}", plan.mesh.replicate, plan.mesh.shard) : "";
   return fmt::format("{}{} ({}, {})", name, mesh, wrapping_of_plan(plan, facts), short_reshard(plan));
@@ -233,6 +241,9 @@ std::string sentence_of(const Plan& plan, const ModelFacts& facts, const std::st
     parts.push_back(batch + (batch_origin.empty() ? "" : ", " + batch_origin));
   }
   parts.push_back(checkpointing_of(plan, facts));
+  if (is_flat(plan)) {
+    for (std::string& text : texts_of_arguments(Framework::Fsdp1, arguments_of(plan))) parts.push_back(std::move(text));
+  }
   if (plan.cpu_offload) parts.emplace_back("CPU offload");
   if (plan.forward_prefetch != 0) parts.push_back(fmt::format("forward prefetch {}", plan.forward_prefetch));
   if (plan.backward_prefetch != 1) parts.push_back(fmt::format("backward prefetch {}", plan.backward_prefetch));

@@ -163,6 +163,7 @@ void try_fsdp2(RemedyList& list) {
   space.base.runtime.framework = Framework::Fsdp2;
   space.base.ddp = {};
   space.base.zero = {};
+  space.arguments.clear();
   space.shard.reset();
   space.wrap.reset();
   space.wrap_ends.reset();

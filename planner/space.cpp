@@ -283,6 +283,11 @@ std::vector<std::string> describe(const Space& space, const Model& model, const 
   if (!batches.empty()) lines.push_back("micro-batch x accumulation: " + join(batches));
   if (!syncs.empty()) lines.push_back("gradients reduced after: " + join(syncs));
   lines.push_back("prefetch: " + join(prefetches));
+  for (const FrameworkArguments& arguments : families->arguments) {
+    if (families->arguments.size() == 1) break;
+    const std::vector<std::string> texts = texts_of_arguments(families->framework, arguments);
+    lines.push_back(fmt::format("arguments: {}", texts.empty() ? "the defaults" : join(texts)));
+  }
   lines.push_back(fmt::format("plans: {}", families->size()));
   return lines;
 }

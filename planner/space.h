@@ -18,6 +18,7 @@
 //   sync        With several micro-batches: gradients reduced after each, or once a step after the last one
 //               (set_requires_gradient_sync).
 //   prefetch    Units gathered ahead, explicitly, in forward; in backward.
+//   arguments   Of FSDP1, DDP and ZeRO: those of planner/framework_arguments.cpp.
 //
 // Where no plan of it fits, the whole space is searched before that is said (whole()): every j and every k, and units
 // inside blocks whatever their size.
@@ -36,6 +37,7 @@
 #include "core/model/model.h"
 #include "core/plan/plan.h"
 #include "core/spec/model_spec.h"
+#include "planner/framework_arguments.h"
 
 namespace fsdp::planner {
 
@@ -132,6 +134,7 @@ struct Space {
   std::vector<bool> gradient_syncs = {true, false};     ///< Of every micro-batch, or of the last one.
   std::vector<std::int64_t> forward_prefetches = {0};   ///< 0: FSDP2's own order.
   std::vector<std::int64_t> backward_prefetches = {1};  ///< 1: FSDP2's own order.
+  std::vector<FrameworkArguments> arguments = {};       ///< Empty: those of `base`.
   std::int64_t max_micro_batch = 1024;
   /// Of those that make up the samples of a step; empty: all of them.
   std::vector<std::int64_t> micro_batches = {};

@@ -77,6 +77,7 @@ int complexity_of(const Families& families, const Choice& choice) {
   complexity += wrapping.blocks_per_unit > 1 ? 1 : 0;
   complexity += wrapping.parts != BlockParts::Whole ? 2 : 0;
   complexity += wrapping.frozen ? 1 : 0;
+  complexity += family.arguments != 0 ? 1 : 0;
   return complexity;
 }
 

@@ -18,7 +18,7 @@ inline constexpr double kTieShare = 0.02;
 inline constexpr double kTieMemoryShare = 0.03;
 
 /// How far a point is from what somebody would write first: 0 is whole units with one reshard setting over all GPUs,
-/// all blocks checkpointed alike, every micro-batch reduced, nothing on the host.
+/// all blocks checkpointed alike, every micro-batch reduced, nothing on the host, the arguments of the base.
 int complexity_of(const Families& families, const Choice& choice);
 
 /// Where the comparison ends.

@@ -52,6 +52,7 @@ cudaError_t copy(void* to, const void* from, size_t size, cudaStream_t stream) {
   if (host_waits && capture_of(stream) != 0) return report(cudaErrorStreamCaptureUnsupported);
   const uint64_t unknown = copy_bytes(to, from, size);
   // A copy into pageable memory returns when it is done, and so is all that came before it.
+  submit(stream);
   if (host_waits) finish_stream(stream);
   if (unknown > 0) notice_readback(unknown);
   return cudaSuccess;
@@ -72,8 +73,9 @@ FSDP_STUB cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, 
 }
 
 FSDP_STUB cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
-                                        size_t height, cudaMemcpyKind, cudaStream_t) {
+                                        size_t height, cudaMemcpyKind, cudaStream_t stream) {
   count(Counter::Copy);
+  submit(stream);
   uint64_t unknown = 0;
   for (size_t row = 0; row < height; ++row) {
     unknown +=
@@ -89,7 +91,8 @@ FSDP_STUB cudaError_t cudaMemcpyToSymbol(const void*, const void*, size_t, size_
 }
 
 // Fills make contents known, like a copy of that many equal bytes from the host.
-FSDP_STUB cudaError_t cudaMemsetAsync(void* to, int value, size_t size, cudaStream_t) {
+FSDP_STUB cudaError_t cudaMemsetAsync(void* to, int value, size_t size, cudaStream_t stream) {
+  submit(stream);
   if (size <= kLargestKnown) {
     remember(address_of(to), std::string(size, static_cast<char>(value)).data(), size);
   } else {

@@ -16,9 +16,9 @@ CUresult create(Handle* handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult launch_of_module(dim3 grid, dim3 block) {
+CUresult launch_of_module(dim3 grid, dim3 block, cudaStream_t stream) {
   count(Counter::ModuleKernel);
-  return launch("(module)", grid, block) == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return launch("(module)", grid, block, stream) == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -67,15 +67,15 @@ FSDP_STUB CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const
 
 FSDP_STUB CUresult cuLaunchKernel(CUfunction, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                   unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int,
-                                  CUstream, void**, void**) {
-  return launch_of_module(dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z));
+                                  CUstream stream, void**, void**) {
+  return launch_of_module(dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z), stream);
 }
 FSDP_STUB CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**, void**) {
   return launch_of_module(dim3(config->gridDimX, config->gridDimY, config->gridDimZ),
-                          dim3(config->blockDimX, config->blockDimY, config->blockDimZ));
+                          dim3(config->blockDimX, config->blockDimY, config->blockDimZ), config->hStream);
 }
 FSDP_STUB CUresult cuLaunchCooperativeKernel(CUfunction, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                              unsigned int block_x, unsigned int block_y, unsigned int block_z,
-                                             unsigned int, CUstream, void**) {
-  return launch_of_module(dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z));
+                                             unsigned int, CUstream stream, void**) {
+  return launch_of_module(dim3(grid_x, grid_y, grid_z), dim3(block_x, block_y, block_z), stream);
 }

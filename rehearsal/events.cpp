@@ -67,7 +67,7 @@ FSDP_STUB cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   count(Counter::EventRecord);
   Mark mark;  // what is captured does not run, so that nothing has to be waited for
   mark.capture = capture_of(stream);
-  if (mark.capture == 0) mark = submit(stream);
+  if (mark.capture == 0) mark = end_of(stream);
   Event& e = behind(event);
   const std::lock_guard lock(e.mutex);
   e.mark = mark;

@@ -70,7 +70,7 @@ FSDP_STUB cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable,
 // Runs kernels that may write anywhere, and the collectives.
 FSDP_STUB cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   count(Counter::GraphLaunch);
-  kernel_launched();
+  kernel_launched(stream);
   forget_everything();
   submit(stream);
   for (const stub_gpu_collective& collective : behind(executable).collectives) log_collective(collective);

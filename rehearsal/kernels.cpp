@@ -58,9 +58,9 @@ thread_local PendingLaunch pending_launch;
 
 }  // namespace
 
-cudaError_t launch(const char* name, dim3 grid, dim3 block) {
+cudaError_t launch(const char* name, dim3 grid, dim3 block, cudaStream_t stream) {
   count(Counter::Kernel);
-  kernel_launched();
+  kernel_launched(stream);
   forget_everything();
   if (names_are_wanted()) trace(Trace::Kernels, "kernel %s", name == nullptr ? "?" : name);
   constexpr uint64_t kLargestGridX = 2147483647, kLargestGridYZ = 65535, kMostThreads = 1024;
@@ -118,16 +118,17 @@ FSDP_STUB cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host) {
   *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(host));
   return cudaSuccess;
 }
-FSDP_STUB cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void**, size_t, cudaStream_t) {
-  return launch(name_of_kernel(kernel), grid, block);
+FSDP_STUB cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void**, size_t,
+                                         cudaStream_t stream) {
+  return launch(name_of_kernel(kernel), grid, block, stream);
 }
-FSDP_STUB cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void**, size_t, cudaStream_t) {
-  return launch(name_of_kernel(kernel), grid, block);
+FSDP_STUB cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void**, size_t, cudaStream_t stream) {
+  return launch(name_of_kernel(kernel), grid, block, stream);
 }
 FSDP_STUB cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void**, size_t,
-                                                  cudaStream_t) {
-  return launch(name_of_kernel(kernel), grid, block);
+                                                  cudaStream_t stream) {
+  return launch(name_of_kernel(kernel), grid, block, stream);
 }
 FSDP_STUB cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
-  return launch(name_of_kernel(kernel), config->gridDim, config->blockDim);
+  return launch(name_of_kernel(kernel), config->gridDim, config->blockDim, config->stream);
 }

@@ -13,8 +13,9 @@
 // When work is finished matters to memory that was given to another stream with record_stream: PyTorch reuses it once
 // an event recorded there is done. Kernels take no time here, so the answer is a choice between two extremes. `done`:
 // work is finished when it is submitted. `hold`: not before the host has waited for it, directly, through a stream, or
-// through an event of a stream that waits for this one. A real run lies between; `lag:N` is a crude picture of a host
-// that runs N kernels ahead of the device.
+// through an event of a stream that waits for this one; but that a stream without work has nothing left to finish. Of
+// the default stream that is never said, since libraries (cuBLAS, cuDNN) run there and do not tell. A real run lies
+// between; `lag:N` is a crude picture of a host that runs N kernels ahead of the device.
 //
 // What the host has waited for is kept in either case, so that a run under `done` knows whether `hold` could differ.
 
@@ -75,14 +76,24 @@ Mark submit(cudaStream_t stream) {
   return Mark{stream, ++w.streams[stream].submitted, w.kernels};
 }
 
+Mark end_of(cudaStream_t stream) {
+  Work& w = work();
+  const std::lock_guard lock(w.mutex);
+  Stream& s = w.streams[stream];
+  const bool has_nothing = stream != nullptr && s.submitted == s.waited_for;
+  if (!has_nothing) ++s.submitted;
+  return Mark{stream, s.submitted, w.kernels};
+}
+
 void wait_for(cudaStream_t stream, const Mark& mark) {
   if (mark.ticket == 0) return;
   Work& w = work();
   const std::lock_guard lock(w.mutex);
-  if (w.is_stuck(mark)) w.stuck.try_emplace(stream, ++w.streams[stream].submitted);
+  // A stream that waits is about to be given work.
+  const uint64_t ticket = ++w.streams[stream].submitted;
+  if (w.is_stuck(mark)) w.stuck.try_emplace(stream, ticket);
   if (mark.ticket <= w.streams[mark.stream].waited_for) return;
-  Stream& waiting = w.streams[stream];
-  waiting.dependencies.push_back(Dependency{++waiting.submitted, mark});
+  w.streams[stream].dependencies.push_back(Dependency{ticket, mark});
 }
 
 void submit_in_order(int queue, cudaStream_t stream) {
@@ -156,10 +167,11 @@ cudaError_t state_of_device() {
   return w.kernels >= options().fault_at ? report(cudaErrorIllegalAddress) : cudaSuccess;
 }
 
-void kernel_launched() {
+void kernel_launched(cudaStream_t stream) {
   Work& w = work();
   const std::lock_guard lock(w.mutex);
   ++w.kernels;
+  ++w.streams[stream].submitted;
 }
 
 }  // namespace fsdp::rehearsal

@@ -19,6 +19,10 @@ struct Mark {
 /// One piece of work at the end of a stream.
 Mark submit(cudaStream_t stream);
 
+/// The end of a stream, for an event: one piece of work of its own, but where the stream has been given nothing since
+/// the host waited for it. A card is done with such an event before anybody can ask.
+Mark end_of(cudaStream_t stream);
+
 /// Work of `stream` from here on starts after the mark.
 void wait_for(cudaStream_t stream, const Mark& mark);
 
@@ -52,6 +56,6 @@ void hang(cudaStream_t stream);
 cudaError_t state_of_device();
 
 /// One more kernel was launched.
-void kernel_launched();
+void kernel_launched(cudaStream_t stream);
 
 }  // namespace fsdp::rehearsal

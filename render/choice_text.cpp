@@ -160,7 +160,7 @@ Result<void> read_plan_choice(PlanChoice choice, const std::string& text, PlanCh
   const std::string_view where = place_of(choice);
   switch (choice) {
     case PlanChoice::Runtime:
-      return put(read_name(text, kRuntimeTable, where), choices.runtime);
+      return put(read_runtime(text, where), choices.runtime);
     case PlanChoice::DeepSpeedFile:
       choices.deepspeed_file = text;
       return {};

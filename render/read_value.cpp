@@ -8,8 +8,19 @@
 
 #include "core/base/nearest.h"
 #include "core/base/parse_units.h"
+#include "core/plan/plan_names.h"
 
 namespace fsdp::planner {
+
+Result<Framework> read_runtime(std::string_view text, std::string_view where) {
+  for (const std::string_view compiler : {"torch.compile", "compile", "inductor"}) {
+    if (!is_same_name(text, compiler)) continue;
+    return failure(std::string(where),
+                   "torch.compile is not predicted: what Inductor fuses is known when it has compiled.",
+                   "Rehearse the script, which compiles it: fsdp-plan rehearse -- COMMAND.");
+  }
+  return read_name(text, kRuntimeTable, where);
+}
 
 Result<std::int64_t> read_count(std::string_view text, std::string_view where, std::int64_t min, std::int64_t most) {
   const std::optional<std::int64_t> number = parse_integer(text);

@@ -9,6 +9,7 @@
 
 #include "core/base/object_reader.h"
 #include "core/base/result.h"
+#include "core/plan/runtime.h"
 
 namespace fsdp::planner {
 
@@ -38,5 +39,8 @@ Result<E> read_name(std::string_view text, const EnumTable<E>& table, std::strin
   }
   return tl::unexpected(Errors{unknown_name(text, table.noun, all_names(table), where)});
 }
+
+/// Whose data parallelism is planned. torch.compile is refused by its name.
+Result<Framework> read_runtime(std::string_view text, std::string_view where);
 
 }  // namespace fsdp::planner

@@ -184,6 +184,22 @@ bool has_gpu(const PreparedPlan& prepared) {
   return prepared.cluster->gpu.compute_capability > 0;
 }
 
+/// What is said of memory that is freed while another stream may use it; empty: nothing is.
+std::string assumption_about_streams(const PreparedPlan& prepared, Bytes held) {
+  const bool is_flat = prepared.layout.flat != FlatParameters::None;
+  const bool is_zero3_beside = is_zero3(prepared.plan) && prepared.plan.zero.overlap_comm;
+  if (!has_gpu(prepared) || (!is_flat && !is_zero3_beside && held == Bytes(0))) return "";
+  const std::string framework = is_flat ? "FSDP1" : "DeepSpeed";
+  const std::string ahead = is_flat ? "is three steps ahead and waits" : "runs ahead and waits";
+  std::string line = "The peak takes memory that " + framework +
+                     " frees while another stream may use it (record_stream) for free at once, as "
+                     "where the GPU keeps up with the CPU.";
+  line += held > Bytes(0) ? " The margin has " + format_bytes(held) + " for a CPU that " + ahead + " only where " +
+                                framework + " makes it."
+                          : " A CPU that runs ahead reserves no more here.";
+  return line;
+}
+
 std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const MeshCosts& mesh, Bytes held) {
   std::vector<std::string> lines = prepared.cluster->assumptions;
   if (!peak_rate(prepared.cluster->gpu, prepared.activation)) {
@@ -203,16 +219,7 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   }
   const Mesh& ranks = prepared.layout.mesh;
   const bool is_fsdp2 = prepared.plan.runtime.framework == Framework::Fsdp2;
-  const bool is_flat = prepared.layout.flat != FlatParameters::None;
-  if (is_flat && has_gpu(prepared)) {
-    std::string line =
-        "The peak takes memory that FSDP1 frees while another stream may use it (record_stream) for free at once, as "
-        "where the GPU keeps up with the CPU.";
-    line += held > Bytes(0) ? " The margin has " + format_bytes(held) +
-                                  " for a CPU that is three steps ahead and waits only where FSDP1 makes it."
-                            : " A CPU that runs ahead reserves no more here.";
-    lines.push_back(std::move(line));
-  }
+  if (std::string line = assumption_about_streams(prepared, held); !line.empty()) lines.push_back(std::move(line));
   if (is_fsdp2 && ranks.shard == 1 && ranks.replicate > 1) {
     lines.emplace_back(
         "NO_SHARD is FSDP2 with a full copy of the model per GPU, not DDP, whose buckets hold the gradients a second "

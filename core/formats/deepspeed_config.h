@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/json_document.h"
 #include "core/base/result.h"
@@ -16,6 +17,7 @@ namespace fsdp {
 struct DeepSpeedConfig {
   Framework framework = Framework::Zero2;  ///< Of zero_optimization.stage.
   ZeroOptions zero;
+  std::vector<std::string> zero_keys;        ///< Of its keys those that the file gives, without "stage3_".
   std::optional<std::int64_t> train_batch;   ///< Samples of a step, over all GPUs.
   std::optional<std::int64_t> micro_batch;   ///< Samples of a GPU and micro-batch.
   std::optional<std::int64_t> accumulation;  ///< Micro-batches of a step.

@@ -28,7 +28,8 @@ enum class InstructionKind : std::uint8_t {
   Backward,         ///< Run the backward of the ops [op_begin, op_end) of a call, last op first.
   AccumulateGrads,  ///< Without sync: keep the unsharded gradients, in the reduce dtype.
   ReduceGrads,      ///< Make the input of the reduction; reduce-scatter, with HSDP all-reduce, into .grad.
-  LimitGathers,     ///< FSDP1: its limiter is asked for a unit that is still gathered; Unshard asks it, too.
+  LimitGathers,     ///< FSDP1: its limiter is asked for a unit that is still gathered; Unshard asks it, too. ZeRO-3:
+                    ///< one parameter of a group is asked for.
   FlattenGrads,     ///< FSDP1: the gradients of one pass become one flat gradient.
   FinishReduce,     ///< End of backward: wait for all reductions.
   SyncBuffers,      ///< DDP: rank 0 sends the model's buffers to all.

@@ -9,6 +9,9 @@
 //             prefetch has passed over because it was there
 //   persist   parameters of at most param_persistence_threshold elements stay, until the optimizer updates them
 //
+// Each parameter that a module asks for of a gather has an event on the stream of the gathers, and no more than two of
+// them are open: LimitGathers.
+//
 // A gather of several parameters has one output, from which each is copied when the first of them is asked for; it goes
 // when the last one has been. Of one parameter the output is the parameter.
 //
@@ -91,7 +94,7 @@ void ZeroCoordinator::fetch(int module, bool forward) {
     if (recomputes_ && forward && !in_backward_.empty() && !state.is_trained) {
       recomputed_for_[static_cast<std::size_t>(in_backward_.back())].push_back(p);
     }
-    if (state.fetch != kNoFetch) take(p);
+    if (state.fetch != kNoFetch) ask_for(p);
   }
   if (trace_ == Trace::Complete) prefetch(module);
   ++step_;
@@ -158,6 +161,13 @@ void ZeroCoordinator::gather_unknown(int module) {
   if (!is_cut_) return;
   const int group = new_group(std::move(unknown));
   out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = true, .group = group});
+}
+
+// The CPU waits if it has run ahead of too many parameters that were asked for.
+void ZeroCoordinator::ask_for(int parameter) {
+  const Fetch& fetch = fetches_[static_cast<std::size_t>(states_[parameter].fetch)];
+  if (is_cut_) out_->emit({.kind = InstructionKind::LimitGathers, .group = fetch.group});
+  take(parameter);
 }
 
 // Whoever asks for one parameter of a gather waits for all of them.

@@ -65,6 +65,7 @@ class ZeroCoordinator {
   const std::vector<int>& own(int module) const { return own_[static_cast<std::size_t>(module)]; }
   void gather(std::vector<int> parameters);
   void gather_unknown(int module);
+  void ask_for(int parameter);
   void take(int parameter);
   void prefetch(int module);
   void release_one(int parameter, std::vector<int>& released);

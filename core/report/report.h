@@ -120,7 +120,7 @@ struct MemoryReport {
   std::int64_t rank = 0;  ///< Of the world: whose memory this is.
   Bytes budget;           ///< Total memory of the device.
   Bytes margin;           ///< Kept free on top of the prediction.
-  Bytes held;             ///< In the margin: what FSDP1 may not get back in time from other streams.
+  Bytes held;             ///< In the margin: what FSDP1 or ZeRO may not get back in time from other streams.
   MemoryPeaks peaks;
   PeakMoment peak;
   BytesByCategory at_peak{};

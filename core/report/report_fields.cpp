@@ -191,10 +191,11 @@ static void peak_fields(Fields& fields, Like<StepReport> auto& report) {
                      memory.rank, kNatural);
   fields.required("budget_bytes", "What a process may use of the device.", memory.budget, kInBytes);
   fields.required("margin_bytes", "Kept free on top of the prediction.", memory.margin, kInBytes);
-  fields.optional_if(memory.held > Bytes(0), "held_bytes",
-                     "In the margin: what FSDP1 frees and may not get back in time, because another stream uses it "
-                     "(record_stream).",
-                     memory.held, kInBytes);
+  fields.optional_if(
+      memory.held > Bytes(0), "held_bytes",
+      "In the margin: what FSDP1 or ZeRO frees and may not get back in time, because another stream uses it "
+      "(record_stream).",
+      memory.held, kInBytes);
   fields_of(fields, memory.peaks);
   fields.required("peak", "When and where live memory is highest.", memory.peak, JsonLayout::Lines);
   // Only a prediction knows what each tensor is for, and a run of our own.

@@ -84,11 +84,12 @@ def run(arguments: argparse.Namespace) -> None:
     from fsdp_plan_runner.training import Job, Trial, train
 
     problems = problems_of(model, plan, world_size, list(KERNELS))
+    installed = torch.__version__.partition("+")[0]
+    if plan.runtime_version != installed:
+        problems.append(f"plan/runtime/version: The plan is of PyTorch {plan.runtime_version}, and {installed} is installed, "
+                        f"which may do something else. Install torch=={plan.runtime_version}.")
     if problems:
         raise Refused(*problems)
-    if plan.runtime_version != torch.__version__.partition("+")[0]:
-        print(f"note: the plan is written for PyTorch {plan.runtime_version}; this is {torch.__version__}.",
-              file=sys.stderr)
     device = torch.device("cpu")
     if arguments.device == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

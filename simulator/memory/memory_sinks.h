@@ -122,6 +122,8 @@ class AllocatorSink {
     live_ -= bytes_[id];
     allocator_.free(static_cast<AllocationId>(id));
   }
+  /// Whether memory that another stream uses comes back late.
+  bool holds() const { return holds_; }
   /// The other stream is past it at `ticket`.
   void free_behind(int id, MemoryStream stream, std::int64_t ticket) {
     if (holds_ && bytes_[id] > 0) {

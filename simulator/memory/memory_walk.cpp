@@ -250,6 +250,9 @@ class MemoryWalk<Sink>::Impl {
       case InstructionKind::FetchParameters:
         zero3_.fetch(step);
         return true;
+      case InstructionKind::LimitGathers:
+        zero3_.ask(step);
+        return true;
       case InstructionKind::WaitForParameters:
         zero3_.wait(step);
         return true;

@@ -46,10 +46,10 @@
 #include <vector>
 
 #include "core/plan/unit_boundaries.h"
+#include "simulator/memory/held_frees.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_gradients.h"
 #include "simulator/memory/memory_walk_initialization.h"
-#include "simulator/memory/stream_order.h"
 
 namespace fsdp::simulator {
 
@@ -114,9 +114,8 @@ class FlatUnitWalk {
   /// The CPU waits, if it has run ahead of two frees.
   void limit_gathers() {
     if (freed_.size() < 2) return;
-    order_.finish(freed_.front());
+    held_.finish(freed_.front());
     freed_.pop_front();
-    reach();
   }
 
   void reshard(const Instruction& step) {
@@ -238,24 +237,7 @@ class FlatUnitWalk {
     sink_.alloc(tensor, bytes, MemoryStream::Compute, MemoryCategory::Temp);
   }
   // Another stream than that of its memory has used it.
-  void free_behind(int tensor, MemoryStream stream) {
-    if constexpr (requires { sink_.free_behind(tensor, stream, std::int64_t{0}); }) {
-      sink_.free_behind(tensor, stream, order_.submit(stream).ticket);
-      is_held_ = true;
-    } else {
-      sink_.free(tensor);
-    }
-  }
-
-  void reach() {
-    if constexpr (requires { sink_.reach(MemoryStream::Compute, std::int64_t{0}); }) {
-      if (!is_held_) return;
-      for (int s = 0; s < kNumMemoryStreams; ++s) {
-        const auto stream = static_cast<MemoryStream>(s);
-        sink_.reach(stream, order_.waited_for(stream));
-      }
-    }
-  }
+  void free_behind(int tensor, MemoryStream stream) { held_.free_behind(tensor, stream); }
 
   void drop_sharded_grad(int u) {
     const ShardedUnit& unit = layout().units[u];
@@ -470,10 +452,10 @@ class FlatUnitWalk {
   const WalkInput& in_;
   Sink& sink_;
   GradientWalk<Sink>& grads_;
-  StreamOrder order_;
+  HeldFrees<Sink> held_{sink_};
+  StreamOrder& order_ = held_.order();
   std::deque<StreamOrder::Mark> freed_;  // That the limiter has not waited for.
   int flattened_ = -1;                   // The unit whose hook behind its backward runs.
-  bool is_held_ = false;
   std::vector<UnitState> units_;
   std::vector<int> in_module_order_;  // Flat units with parameters.
   bool has_zeroed_ = false;

@@ -36,6 +36,12 @@ class GradientWalk {
   /// From now on called with gradients that the stream of the sums has used, in place of their free.
   void on_use_elsewhere(std::function<void(int tensor)> free_used) { free_used_ = std::move(free_used); }
 
+  /// A whole gradient goes, which a reduction on another stream has used.
+  void drop_used(int p, const std::function<void(int tensor)>& free) {
+    State& state = params_[p];
+    if (state.has_grad) drop_grad(p, free);
+  }
+
   /// A gradient is written,
   void make(int p, std::int64_t bytes, bool is_view) {
     State& state = params_[p];
@@ -178,10 +184,15 @@ class GradientWalk {
   void free_used(int tensor) { free_used_ ? free_used_(tensor) : sink_.free(tensor); }
 
   void drop_grad(int p) {
+    const ParameterTensor grad = params_[p].grad;
+    const bool is_sum = grad == ParameterTensor::SummedGrad || grad == ParameterTensor::SummedWaitingGrad;
+    drop_grad(p, [&](int tensor) { is_sum ? sink_.free(tensor) : free_used(tensor); });
+  }
+
+  template <class Free>
+  void drop_grad(int p, const Free& free) {
     State& state = params_[p];
-    const int grad = in_.ids->of(state.grad, p);
-    const bool is_sum = state.grad == ParameterTensor::SummedGrad || state.grad == ParameterTensor::SummedWaitingGrad;
-    is_sum ? sink_.free(grad) : free_used(grad);
+    free(in_.ids->of(state.grad, p));
     // Reduced between two uses: what waited for the second goes on as the gradient of this backward.
     const bool goes_on = state.waits > 0;
     state.has_grad = goes_on;

@@ -11,8 +11,13 @@
 //   ClipGradNorm   the rank's gradients in fp64, one after the other
 //   OptimizerStep  they in one piece, the same in fp32, and one temporary of that size (foreach)
 //
+// With overlap_comm, reductions have a stream of their own. A gradient that is larger than the bucket is reduced where
+// it is, and comes back when the CPU knows that this stream is past it (record_stream, held_frees.h): at the end of the
+// backward, where it waits for the whole device. The buffers go behind that.
+//
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, initialize_optimizer_states, setup_buckets,
-// copy_grads_in_partition, independent_gradient_partition_epilogue, get_flat_partition, get_grad_norm_direct, step),
+// copy_grads_in_partition, allreduce_and_copy_with_multiple_ranks, independent_gradient_partition_epilogue,
+// get_flat_partition, get_grad_norm_direct, step),
 // engine.py (backward), DeepSpeed 0.19.8.
 //
 // Not modeled: the scalars by which overflows are found.
@@ -23,6 +28,7 @@
 #include <vector>
 
 #include "core/plan/zero_partition.h"
+#include "simulator/memory/held_frees.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_flat_optimizer.h"
 #include "simulator/memory/memory_walk_gradients.h"
@@ -218,7 +224,12 @@ class ZeroWalk {
   void reduce_bucket() {
     const GradientBucket& bucket = in_.layout->buckets[next_bucket_++];
     num_there_ = 0;
-    for (const ZeroReduction& sent : reductions_of(bucket, *in_.layout, *in_.plan)) {
+    const std::vector<ZeroReduction> reductions = reductions_of(bucket, *in_.layout, *in_.plan);
+    if (keeps_order()) {
+      held_.order().wait(reduction_stream(), MemoryStream::Compute);
+      held_.order().wait(MemoryStream::Compute, reduction_stream());
+    }
+    for (const ZeroReduction& sent : reductions) {
       if (sent.slices > 1) {
         alloc(SingleTensor::ZeroReduced, sent.elements * element_size(), MemoryCategory::ReduceScatter,
               reduction_stream());
@@ -230,12 +241,21 @@ class ZeroWalk {
       if (is_in_part_[p]) make_part();
       if (!is_larger_than_buffer(p)) continue;
       if (is_in_part_[p] || !is_first_stage()) {
-        grads_.drop(p);
+        // One slice is reduced in place, and the rank's own comes back there.
+        const auto is_in_place = [](const ZeroReduction& sent) { return sent.slices == 1; };
+        drop_reduced(p, is_in_part_[p] || std::any_of(reductions.begin(), reductions.end(), is_in_place));
       } else {
         left_.push_back(p);
       }
     }
   }
+
+  void drop_reduced(int p, bool is_used) {
+    if (!keeps_order() || !is_used) return grads_.drop(p);
+    grads_.drop_used(p, [this](int tensor) { held_.free_behind(tensor, reduction_stream()); });
+  }
+  // Streams matter to nobody else.
+  bool keeps_order() const { return overlaps() && held_.are_held(); }
 
   // One tensor for the gradients of all parameters that reach into the rank's part.
   void make_part() {
@@ -256,6 +276,7 @@ class ZeroWalk {
       if (is_first) sink_.alloc(id, bytes, MemoryStream::Compute, MemoryCategory::ShardedGrad);
     }
     make_end();
+    if (keeps_order()) held_.finish_all();
     drop_buffers();
     // Stage 1 forgets those of other ranks at the very end.
     for (const int p : left_) grads_.drop(p);
@@ -284,6 +305,7 @@ class ZeroWalk {
   const WalkInput& in_;
   Sink& sink_;
   GradientWalk<Sink>& grads_;
+  HeldFrees<Sink> held_{sink_};
   std::vector<ZeroSlice> slices_;  // Of the rank.
   std::vector<bool> is_in_part_;   // [num parameters] Reaches into the rank's part.
   std::vector<int> bucket_of_;     // [num parameters] -1: no gradient comes.

@@ -13,10 +13,23 @@
 //   ClipGradNorm   the parts of the gradients in fp64, one after the other
 //   OptimizerStep  a sub-group at a time: its gradients in one piece, the same in fp32, one temporary (foreach)
 //
+// With overlap_comm, gathers and reductions have streams of their own, and what the other stream has used comes back
+// when the CPU knows that it is past it (record_stream, held_frees.h):
+//
+//   a gathered parameter   by the computation,
+//   a gradient             by the copy into the bucket, or by its reduction;
+//   the CPU waits          for the oldest of three parameters that were asked for, the oldest of three reductions, the
+//                          reductions of a micro-batch at its end, whether the norm is finite, and the whole device
+//                          where parameters are gathered one by one.
+//
+// Nothing else makes it wait for the computation. So all that a forward gathers and lets go may be held to its end.
+//
 // Sources: deepspeed/runtime/zero/stage3.py (__init__, _setup_for_real_optimizer, initialize_optimizer_states,
 // create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, step),
-// partition_parameters.py (_post_init_method, _partition_param, _all_gather_dtype, AllGatherCoalescedHandle.wait),
-// runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), DeepSpeed 0.19.8.
+// partition_parameters.py (_post_init_method, _partition_param, _all_gather_dtype, AllGatherCoalescedHandle.wait,
+// free_param, _allgather_params_coalesced), partitioned_param_coordinator.py (__ongoing_fetch_events),
+// runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), runtime/utils.py (is_invalid_grad_norm), DeepSpeed
+// 0.19.8.
 //
 // Not modeled: the scalars by which overflows are found, a kernel that saves a view of its weight and so keeps it, the
 // lists that ranks compare in the first two steps.
@@ -26,6 +39,7 @@
 #include <utility>
 #include <vector>
 
+#include "simulator/memory/held_frees.h"
 #include "simulator/memory/memory_walk.h"
 #include "simulator/memory/memory_walk_flat_optimizer.h"
 #include "simulator/memory/memory_walk_gradients.h"
@@ -39,6 +53,7 @@ class Zero3Walk {
   Zero3Walk(const WalkInput& input, Sink& sink, GradientWalk<Sink>& grads) : in_(input), sink_(sink), grads_(grads) {
     if (!is_zero3()) return;
     bucket_of_.assign(in_.index->model->parameters.size(), -1);
+    is_on_compute_.assign(bucket_of_.size(), !overlaps());
     for (std::size_t b = 0; b < in_.layout->buckets.size(); ++b) {
       for (const int p : in_.layout->buckets[b].parameters) bucket_of_[p] = static_cast<int>(b);
     }
@@ -70,6 +85,12 @@ class Zero3Walk {
 
   void fetch(const Instruction& step) {
     const ParameterGroup& group = group_of(step);
+    if (keeps_order()) {
+      // NCCL's own stream begins where that of the gathers is.
+      order().wait(kNccl, gather_stream());
+      gathered_.resize(std::max(gathered_.size(), static_cast<std::size_t>(step.group) + 1));
+      gathered_[static_cast<std::size_t>(step.group)] = order().collective(kNccl, kRanks);
+    }
     if (group.parameters.size() == 1) {
       const int p = group.parameters.front();
       alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
@@ -81,8 +102,19 @@ class Zero3Walk {
     sink_.collective();
   }
 
+  /// A parameter of a group is asked for: the stream of the gathers waits for the group, and the computation for that.
+  void ask(const Instruction& step) {
+    if (!keeps_order()) return;
+    fetches_.limit(held_);
+    order().wait(gather_stream(), gathered_[static_cast<std::size_t>(step.group)]);
+    fetches_.record(order().submit(gather_stream()));
+    order().wait(MemoryStream::Compute, gather_stream());
+  }
+
   void wait(const Instruction& step) {
     const ParameterGroup& group = group_of(step);
+    // What nobody has asked for is waited for by the computation itself.
+    if (keeps_order()) order().wait(MemoryStream::Compute, gathered_[static_cast<std::size_t>(step.group)]);
     if (group.parameters.size() == 1) return;
     for (const int p : group.parameters) {
       alloc(ParameterTensor::Unsharded, p, elements_of(p) * size_of_parameter(p), MemoryCategory::UnshardedParam,
@@ -93,7 +125,11 @@ class Zero3Walk {
   void drop_fetched(const Instruction& step) { drop(ParameterTensor::Fetched, group_of(step).last); }
 
   void release(const Instruction& step) {
-    for (const int p : group_of(step).parameters) drop(ParameterTensor::Unsharded, p);
+    for (const int p : group_of(step).parameters) {
+      // Where they were gathered one by one it was on the stream of the computation.
+      is_on_compute_[p] ? drop(ParameterTensor::Unsharded, p) : drop_used(p);
+      is_on_compute_[p] = !overlaps();
+    }
   }
 
   void gather_persistent(const Instruction& step) {
@@ -101,6 +137,8 @@ class Zero3Walk {
       alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, MemoryStream::Compute);
     }
     for (std::size_t i = 0; i < group_of(step).parameters.size(); ++i) sink_.collective();
+    for (const int p : group_of(step).parameters) is_on_compute_[p] = true;
+    held_.finish_all();
   }
 
   // ---- backward ----------------------------------------------------------------------------------------------------
@@ -120,6 +158,8 @@ class Zero3Walk {
 
   void finish_backward() {
     next_bucket_ = 0;
+    // The CPU waits for the stream of the reductions.
+    if (keeps_order()) held_.finish(order().submit(reduction_stream()));
     if (!std::exchange(is_in_backward_, false)) return;
     drop(SingleTensor::ZeroScaledLoss);
     drop(SingleTensor::ZeroLossPart);
@@ -142,6 +182,11 @@ class Zero3Walk {
       for (std::size_t i = buffer().group_begins[g]; i < buffer().group_begins[g + 1]; ++i) {
         drop(ParameterTensor::OptimizerTemp, buffer().parameters[i]);
       }
+    }
+    // DeepSpeed reads whether the norm is finite.
+    if (keeps_order()) {
+      if (buffer().ranks > 1) order().collective(MemoryStream::Compute, kRanks);
+      held_.finish(order().submit(MemoryStream::Compute));
     }
     alloc(SingleTensor::ClipScalar, kNormSize, MemoryCategory::Temp);
     alloc(SingleTensor::ClipScalar2, kNormSize, MemoryCategory::Temp);
@@ -171,6 +216,10 @@ class Zero3Walk {
 
  private:
   static constexpr std::int64_t kNormSize = 8;  // Norms are taken in fp64 (get_norm_dtype).
+
+  // The communicator of all, and the stream on which NCCL gathers for a stream that goes on.
+  static constexpr int kRanks = 0;
+  static constexpr MemoryStream kNccl = MemoryStream::AllReduce;
 
   const ZeroBuffer& buffer() const { return in_.layout->zero; }
   std::size_t num_groups() const { return buffer().group_begins.size() - 1; }
@@ -203,6 +252,16 @@ class Zero3Walk {
   }
   void drop(SingleTensor what) { sink_.free(in_.ids->of(what)); }
   void drop(ParameterTensor what, int p) { sink_.free(in_.ids->of(what, p)); }
+  void drop_used(int p) { held_.free_behind(in_.ids->of(ParameterTensor::Unsharded, p), MemoryStream::Compute); }
+  // The stream of the reductions has copied or reduced it.
+  void drop_gradient(int p) {
+    if (!keeps_order()) return grads_.drop(p);
+    grads_.drop_used(p, [this](int tensor) { held_.free_behind(tensor, reduction_stream()); });
+  }
+
+  StreamOrder& order() { return held_.order(); }
+  // Streams matter to nobody else.
+  bool keeps_order() const { return overlaps() && held_.are_held(); }
 
   // ---- initialization ----------------------------------------------------------------------------------------------
 
@@ -287,7 +346,8 @@ class Zero3Walk {
       waiting_.erase(next);
       if (bucket_of_[ready] > next_bucket_) reduce_bucket();
       ++num_there_;
-      if (!is_larger_than_bucket(ready)) grads_.drop(ready);
+      if (keeps_order()) order().wait(reduction_stream(), MemoryStream::Compute);
+      if (!is_larger_than_bucket(ready)) drop_gradient(ready);
       next = waiting_.begin();
     }
   }
@@ -300,6 +360,7 @@ class Zero3Walk {
   void reduce_bucket() {
     const GradientBucket& bucket = in_.layout->buckets[static_cast<std::size_t>(next_bucket_++)];
     num_there_ = 0;
+    if (keeps_order()) reductions_.limit(held_);
     std::int64_t bytes = 0;
     bool pads = false;
     for (const int p : bucket.parameters) {
@@ -313,22 +374,29 @@ class Zero3Walk {
     const bool is_copied = bucket.parameters.size() > 1 || pads;
     if (is_copied) alloc(SingleTensor::ZeroReduced, bytes, MemoryCategory::ReduceScatter, reduction_stream());
     sink_.collective();
+    if (keeps_order() && buffer().ranks > 1) order().collective(reduction_stream(), kRanks);
     for (const int p : bucket.parameters) {
       if (part_elements(p) * buffer().ranks > elements_of(p)) drop(ParameterTensor::GradPadding, p);
     }
     for (const int p : bucket.parameters) {
-      if (is_larger_than_bucket(p)) grads_.drop(p);
+      if (is_larger_than_bucket(p)) drop_gradient(p);
     }
     if (is_copied) drop(SingleTensor::ZeroReduced);
+    if (keeps_order()) reductions_.record(order().submit(reduction_stream()));
   }
 
   const WalkInput& in_;
   Sink& sink_;
   GradientWalk<Sink>& grads_;
-  std::vector<bool> is_made_;   // [num parameters]
-  std::vector<int> bucket_of_;  // [num parameters] -1: no gradient comes.
-  std::vector<int> waiting_;    // Gradients on their way into the bucket,
-  std::size_t num_there_ = 0;   // and how many are in it.
+  HeldFrees<Sink> held_{sink_};
+  EventQueue fetches_;                       // Parameters that were asked for,
+  EventQueue reductions_;                    // and reductions, whose ends the CPU does not know.
+  std::vector<StreamOrder::Mark> gathered_;  // [groups] Ends of gathers.
+  std::vector<bool> is_on_compute_;          // [num parameters] Its memory is of the computation's stream.
+  std::vector<bool> is_made_;                // [num parameters]
+  std::vector<int> bucket_of_;               // [num parameters] -1: no gradient comes.
+  std::vector<int> waiting_;                 // Gradients on their way into the bucket,
+  std::size_t num_there_ = 0;                // and how many are in it.
   int next_bucket_ = 0;
   bool is_first_step_ = true;
   bool is_in_backward_ = false;

@@ -44,6 +44,8 @@ class ReservedSink {
     pools_[static_cast<std::size_t>(place.pool)].free(place.block);
     place.block = -1;
   }
+  /// Whether memory that another stream uses comes back late.
+  bool holds() const { return holds_; }
   /// The other stream is past it at `ticket`.
   void free_behind(int id, MemoryStream stream, std::int64_t ticket) {
     Place& place = places_[id];

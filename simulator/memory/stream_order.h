@@ -35,11 +35,12 @@ class StreamOrder {
   void wait(MemoryStream stream, MemoryStream other) { wait(stream, {other, at(other).submitted}); }
 
   /// A collective: those of one communicator run in the order in which they were issued, whatever their streams
-  /// (ncclLaunchPrepare in NCCL's enqueue.cc).
-  void collective(MemoryStream stream, int communicator) {
+  /// (ncclLaunchPrepare in NCCL's enqueue.cc). Returns its end.
+  Mark collective(MemoryStream stream, int communicator) {
     Mark& last = last_collective_[static_cast<std::size_t>(communicator)];
     wait(stream, last);
     last = submit(stream);
+    return last;
   }
 
   /// The CPU waits for the mark, and so for all that it had to wait for.
@@ -57,6 +58,16 @@ class StreamOrder {
       }
     }
   }
+
+  /// The CPU waits for the whole device.
+  void finish_all() {
+    for (Stream& stream : streams_) {
+      stream.waited_for = stream.submitted;
+      stream.dependencies.clear();
+    }
+  }
+
+  bool is_finished(const Mark& mark) const { return mark.ticket <= waited_for(mark.stream); }
 
   /// The last of a stream's marks that the CPU has waited for.
   std::int64_t waited_for(MemoryStream stream) const { return streams_[static_cast<std::size_t>(stream)].waited_for; }

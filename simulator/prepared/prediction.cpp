@@ -80,12 +80,24 @@ Bytes reserved_while_held(const PreparedPlan& prepared, const AllocatorSettings&
   return allocator.peak_reserved_bytes();
 }
 
+// Whether memory that is freed may be in use on another stream. ZeRO-1 and 2 let such go of gradients that do not fit
+// into a bucket alone.
+bool uses_other_streams(const PreparedPlan& prepared) {
+  if (prepared.cluster->gpu.compute_capability == 0) return false;
+  if (prepared.layout.flat != FlatParameters::None) return true;
+  if (!is_zero(prepared.plan) || !prepared.plan.zero.overlap_comm) return false;
+  if (!prepared.layout.hooked.empty()) return true;
+  const std::vector<Parameter>& all = prepared.index->model->parameters;
+  const auto is_large = [&](int p) { return num_elements(all[p].shape) > prepared.plan.zero.reduce_bucket_size; };
+  const std::vector<int>& trained = prepared.layout.zero.parameters;
+  return std::any_of(trained.begin(), trained.end(), is_large);
+}
+
 // The margin of a whole prediction, and what it has for memory that other streams hold.
 void add_margin(const PreparedPlan& prepared, const AllocatorSettings& settings, ReservedSink& pools,
                 CachingAllocator& allocator, Bytes enough, MemoryPrediction& result) {
   result.margin = margin(result.peaks.reserved, result.outside, prepared.plan) + convolution_workspace(prepared);
-  if (!result.is_whole || prepared.layout.flat == FlatParameters::None) return;
-  if (prepared.cluster->gpu.compute_capability == 0) return;
+  if (!result.is_whole || !uses_other_streams(prepared)) return;
   const Bytes rest = sum_of(result.outside) + result.margin;
   const Bytes most = enough >= kEndlessMemory ? kEndlessMemory : enough - rest;
   const Bytes reserved = reserved_while_held(prepared, settings, pools, allocator, most);

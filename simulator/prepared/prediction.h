@@ -84,8 +84,8 @@ struct MemoryPrediction {
   MemoryPeaks peaks;
   std::vector<PhasePeaks> phases;
   Bytes margin;  ///< With `held`.
-  /// What is reserved beside the peak where the CPU runs as far ahead of the GPU as it can: memory that FSDP1 frees
-  /// while another stream may use it (record_stream) comes back later.
+  /// What is reserved beside the peak where the CPU runs as far ahead of the GPU as it can: memory that FSDP1 or ZeRO
+  /// frees while another stream may use it (record_stream) comes back later.
   Bytes held;
   std::vector<DeviceTerm> outside;
   bool is_whole = true;  ///< False: the walk ended above `enough`, and the peaks are those up to there.

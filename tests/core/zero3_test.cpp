@@ -39,14 +39,16 @@ Layout three_modules(int ranks) {
   return layout;
 }
 
-// One word for each instruction: "fetch 0,1".
-std::vector<std::string> words_of(const Schedule& schedule) {
+// One word for each instruction: "fetch 0,1". Where a parameter is asked for is told on demand.
+std::vector<std::string> words_of(const Schedule& schedule, bool tells_asked) {
   std::vector<std::string> words;
   for (const Instruction& step : schedule.instructions) {
+    if (step.kind == InstructionKind::LimitGathers && !tells_asked) continue;
     std::string text;
     for (const int p : schedule.groups[step.group].parameters) text += (text.empty() ? "" : ",") + std::to_string(p);
     const char* word = step.kind == InstructionKind::FetchParameters     ? "fetch "
                        : step.kind == InstructionKind::WaitForParameters ? "wait "
+                       : step.kind == InstructionKind::LimitGathers      ? "ask "
                        : step.kind == InstructionKind::DropFetched       ? "drop "
                        : step.kind == InstructionKind::ReleaseParameters ? "release "
                                                                          : "whole ";
@@ -69,13 +71,13 @@ void run(ZeroCoordinator& coordinator) {
   coordinator.release_left();
 }
 
-std::vector<std::string> step(ZeroCoordinator& coordinator) {
+std::vector<std::string> step(ZeroCoordinator& coordinator, bool tells_asked = false) {
   ScheduleWriter out;
   coordinator.write_to(out);
   run(coordinator);
   coordinator.release_all();
   coordinator.gather_persistent();
-  return words_of(out.schedule);
+  return words_of(out.schedule, tells_asked);
 }
 
 using Steps = std::vector<std::string>;
@@ -142,6 +144,19 @@ TEST(ZeroCoordinator, TheOutputOfAGatherLivesUntilItsLastParameterIsAskedFor) {
   EXPECT_EQ(step(coordinator), kOneByOne);
   EXPECT_EQ(step(coordinator),
             (Steps{"fetch 0", "wait 0", "fetch 1,2", "wait 1,2", "drop 1,2", "release 2", "release 1", "release 0"}));
+}
+
+// Each parameter counts when its module asks for it, and not when its gather is waited for; what is let go unasked does
+// not.
+TEST(ZeroCoordinator, EachParameterThatIsAskedForMayMakeTheCpuWait) {
+  Plan plan = zero3_plan(2);
+  plan.zero.prefetch_bucket_size = 50;
+  plan.zero.max_reuse_distance = 1000;
+  plan.zero.param_persistence_threshold = 0;
+  ZeroCoordinator coordinator(three_modules(2), plan, 3);
+  EXPECT_EQ(step(coordinator).size(), kOneByOne.size());
+  EXPECT_EQ(step(coordinator, true), (Steps{"fetch 0", "ask 0", "wait 0", "fetch 1,2", "ask 1,2", "wait 1,2", "ask 1,2",
+                                            "drop 1,2", "release 2", "release 1", "release 0"}));
 }
 
 TEST(ZeroCoordinator, OneRankMovesNothing) {

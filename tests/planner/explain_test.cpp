@@ -123,7 +123,7 @@ TEST(Explain, ALossWithoutCopiesOfTheLogitsIsOfferedWhereItSavesSomething) {
 }
 
 TEST(Explain, Fsdp2InThePlaceOfZeroIsWhatItsOptionsComeTo) {
-  PlanRequest asked{.model = "gpt2", .choices = {.gpus = 4, .memory = Bytes(5LL << 30)}};
+  PlanRequest asked{.model = "gpt2", .choices = {.gpus = 4, .memory = Bytes(4LL << 30)}};
   asked.choices.batch = 4;
   asked.choices.accumulation = 2;
   asked.choices.precision = Precision::Mixed;

@@ -65,3 +65,9 @@ _IN_CI = ("gpt2", "nothing_stays", "alone", "accumulate", "few_live", "small_buc
           "experts", "peak_odd", "peak_no_overlap")
 ZERO3_CASES = [case for case in _CASES if case.name.removeprefix("zero3_") in _IN_CI]
 ZERO3_MORE_CASES = [case for case in _CASES if case not in ZERO3_CASES]
+
+# Held in every test run, and by how much the bound may be below and above what the real DeepSpeed reserves.
+_HELD_IN_CI = ("nothing_stays", "few_live")
+ZERO3_HELD_CASES = [case for case in _CASES if case.name.removeprefix("zero3_") in _HELD_IN_CI]
+# Above: something makes DeepSpeed's CPU wait that the walk has no instruction for.
+ZERO3_HELD_BANDS: dict[str, tuple[float, float]] = {"zero3_peak_fp32": (0, 0.05), "zero3_qwen3_tts": (0, 0.07), "zero3_t5": (0, 0.07)}

@@ -221,6 +221,13 @@ class Jobs(unittest.TestCase):
                           "plan/optimizer/states", "plan/runtime/quirks/all_reduce_output_kept",
                           "plan/runtime/allocator_settings"])
 
+    def test_a_plan_of_another_pytorch_is_refused(self) -> None:
+        installed = torch.__version__.partition("+")[0]
+        done = self.run_job(self.job(runtime={"version": "2.4.1"}), "--device", "cpu", WORLD_SIZE="2")
+        self.assertEqual((done.returncode, done.stderr), (
+            2, f"error: plan/runtime/version: The plan is of PyTorch 2.4.1, and {installed} is installed, which may do "
+               "something else. Install torch==2.4.1.\n"))
+
     def test_what_zero_cannot_do_is_said_at_once(self) -> None:
         job = self.job(mesh={"replicate": 2, "shard": 1}, parameter_dtype="bfloat16", cpu_offload=True, accumulation=2,
                        mixed_precision={"param_dtype": "bfloat16", "reduce_dtype": "float32"},

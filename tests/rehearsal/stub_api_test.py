@@ -152,17 +152,26 @@ def recorded(stream: ctypes.c_void_p) -> ctypes.c_void_p:
     return event
 
 
+def work_on(stream: ctypes.c_void_p) -> None:
+    assert cuda.cudaMemsetAsync(malloc(1), 0, ctypes.c_size_t(1), stream) == 0
+
+
 @case()
 def work_is_done_at_once() -> None:
-    assert cuda.cudaEventQuery(recorded(new(cuda.cudaStreamCreate))) == 0
+    stream = new(cuda.cudaStreamCreate)
+    work_on(stream)
+    assert cuda.cudaEventQuery(recorded(stream)) == 0
 
 
 @case(events="hold")
 def held_work_is_done_when_the_host_has_waited_for_it() -> None:
     first, second, third = (new(cuda.cudaStreamCreate) for _ in range(3))
+    work_on(first)
+    work_on(third)
     assert cuda.cudaEventQuery(new(cuda.cudaEventCreate)) == 0, "never recorded"
     on_first, on_third = recorded(first), recorded(third)
     assert cuda.cudaStreamWaitEvent(second, on_first, 0) == 0
+    work_on(first)
     after = recorded(first)
     assert cuda.cudaStreamQuery(second) == NOT_READY
     assert [cuda.cudaEventQuery(event) for event in (on_first, after, on_third)] == [NOT_READY] * 3
@@ -173,9 +182,27 @@ def held_work_is_done_when_the_host_has_waited_for_it() -> None:
     assert cuda.cudaFree(malloc(1)) == 0 and cuda.cudaEventQuery(after) == 0, "cudaFree waits for the device"
 
 
+@case(events="hold")
+def a_stream_without_work_has_nothing_left_to_finish() -> None:
+    stream, other = new(cuda.cudaStreamCreate), new(cuda.cudaStreamCreate)
+    assert cuda.cudaEventQuery(recorded(stream)) == 0, "never given any"
+    work_on(stream)
+    assert cuda.cudaEventQuery(recorded(stream)) == NOT_READY
+    assert cuda.cudaStreamSynchronize(stream) == 0
+    assert cuda.cudaEventQuery(recorded(stream)) == 0, "given none since the host waited"
+    assert cuda.cudaEventQuery(recorded(None)) == NOT_READY, "libraries run on the default stream"
+    assert cuda.cudaStreamWaitEvent(stream, recorded(other), 0) == 0
+    assert cuda.cudaEventQuery(recorded(stream)) == 0, "the event of an idle stream is none"
+    work_on(other)
+    assert cuda.cudaStreamWaitEvent(stream, recorded(other), 0) == 0
+    assert cuda.cudaEventQuery(recorded(stream)) == NOT_READY
+
+
 @case(events="lag:2")
 def lagging_work_is_done_after_so_many_kernels() -> None:
-    event = recorded(new(cuda.cudaStreamCreate))
+    stream = new(cuda.cudaStreamCreate)
+    work_on(stream)
+    event = recorded(stream)
     assert launch() == 0 and cuda.cudaEventQuery(event) == NOT_READY
     assert launch() == 0 and cuda.cudaEventQuery(event) == 0
 

@@ -1,10 +1,11 @@
-// The part of the margin for memory that FSDP1 has freed and other streams still hold. Against the real FSDP1:
-// tests/rehearsal/plan_runner_test.py, fsdp1_held.
+// The part of the margin for memory that FSDP1 and ZeRO have freed and other streams still hold. Against the real ones:
+// tests/rehearsal/plan_runner_test.py, fsdp1_held and zero_held.
 
 #include <gtest/gtest.h>
 
 #include "simulator/predictor.h"
 #include "tests/support/small_models.h"
+#include "tests/support/spec_models.h"
 
 namespace fsdp::simulator {
 namespace {
@@ -25,15 +26,18 @@ struct Held {
   Outcome quick;
 };
 
-Held predicted(const Plan& plan, Bytes memory = Bytes(15LL << 30)) {
-  const planner::SmallTransformer sizes{.layers = 6, .hidden = 512, .heads = 8};
-  Predictor predictor(*build_model(planner::small_transformer(sizes)),
-                      planner::small_cluster(static_cast<int>(plan.mesh.shard), 1, memory));
+Held predicted_of(const Model& model, const Plan& plan, Bytes memory = Bytes(15LL << 30)) {
+  Predictor predictor(model, planner::small_cluster(static_cast<int>(plan.mesh.shard), 1, memory));
   auto report = predictor.report(plan);
   EXPECT_TRUE(report.has_value()) << (report ? "" : to_string(report.error().front()));
   auto quick = predictor.evaluate(plan, Detail::Device);
   EXPECT_TRUE(quick.has_value());
   return {report.value_or(StepReport{}), quick.value_or(Outcome{})};
+}
+
+Held predicted(const Plan& plan, Bytes memory = Bytes(15LL << 30)) {
+  const planner::SmallTransformer sizes{.layers = 6, .hidden = 512, .heads = 8};
+  return predicted_of(*build_model(planner::small_transformer(sizes)), plan, memory);
 }
 
 TEST(HeldMemory, IsPartOfTheMarginOfFsdp1) {
@@ -55,6 +59,43 @@ TEST(HeldMemory, IsLessWhereTheCpuWaitsForGathers) {
   EXPECT_GT(free.held, limited.held);
   ASSERT_EQ(free.peaks.device, limited.peaks.device);
   EXPECT_EQ(free.margin - limited.margin, free.held - limited.held);
+}
+
+Plan zero_plan_for(Framework framework) {
+  Plan plan = plan_for(framework, 4);
+  plan.units = {{{""}, {}}};
+  plan.mixed_precision.reduce_dtype = Dtype::BFloat16;
+  plan.zero = default_zero_options(framework);
+  plan.zero.overlap_comm = true;
+  return plan;
+}
+
+// A block has some 3.1 million parameters. What a forward gathers and lets go is held to its end: all blocks, and of
+// each one at a time is there anyway.
+TEST(HeldMemory, OfZero3IsWhatAForwardLetsGo) {
+  Plan plan = zero_plan_for(Framework::Zero3);
+  plan.zero.max_reuse_distance = plan.zero.prefetch_bucket_size = plan.zero.param_persistence_threshold = 0;
+  const auto [report, quick] = predicted(plan);
+  EXPECT_GT(report.memory.held, Bytes(2 * 4 * 3'100'000));
+  EXPECT_EQ(quick.margin, report.memory.margin) << "The search and the report say the same.";
+  plan.zero.max_reuse_distance = 1'000'000'000;
+  EXPECT_LT(predicted(plan).report.memory.held, report.memory.held) << "Less is let go.";
+  plan.zero.overlap_comm = false;
+  EXPECT_EQ(predicted(plan).report.memory.held, Bytes(0)) << "All is on one stream.";
+}
+
+// The last convolutions of a ResNet have most of its parameters and the smallest outputs, so that their gradients come
+// while most activations are still there.
+TEST(HeldMemory, OfZero2IsGradientsThatAreLargerThanTheBucket) {
+  const Model model = model_of("resnet18.json", {.dimensions = {{"batch", 16}}});
+  Plan plan = zero_plan_for(Framework::Zero2);
+  plan.mixed_precision = {};
+  plan.optimizer.kind = OptimizerKind::Sgd;
+  EXPECT_EQ(predicted_of(model, plan).report.memory.held, Bytes(0));
+  plan.zero.reduce_bucket_size = 1'000'000;
+  EXPECT_GT(predicted_of(model, plan).report.memory.held, Bytes(10 << 20));
+  plan.zero.overlap_comm = false;
+  EXPECT_EQ(predicted_of(model, plan).report.memory.held, Bytes(0));
 }
 
 TEST(HeldMemory, DecidesWhetherAPlanFits) {

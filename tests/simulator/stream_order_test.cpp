@@ -57,6 +57,16 @@ TEST(StreamOrder, CollectivesOfOneCommunicatorRunInOrder) {
   EXPECT_EQ(order.waited_for(kCompute), 0) << "Of another communicator.";
 }
 
+TEST(StreamOrder, TheWholeDeviceIsWaitedForAtOnce) {
+  StreamOrder order;
+  const StreamOrder::Mark gather = order.submit(kGather);
+  order.wait(kCompute, kGather);
+  EXPECT_FALSE(order.is_finished(gather));
+  order.finish_all();
+  EXPECT_TRUE(order.is_finished(gather));
+  EXPECT_FALSE(order.is_finished(order.collective(kCompute, 0))) << "It came behind.";
+}
+
 TEST(StreamOrder, AMarkThatIsFinishedDelaysNobody) {
   StreamOrder order;
   const StreamOrder::Mark mark = order.submit(kCompute);

@@ -106,6 +106,16 @@ void be_flat(Case& c) {
   if (families_of(flat.space, model, flat.cluster)) c = flat;
 }
 
+/// Beside the arguments of the case some of those that a request for its framework tries.
+void vary_arguments(Case& c) {
+  if (*rc::gen::arbitrary<bool>()) return;
+  c.space.arguments = arguments_to_search(c.space.base, {});
+  while (c.space.arguments.size() > 3) {
+    c.space.arguments.erase(c.space.arguments.begin() +
+                            *rc::gen::inRange(1, static_cast<int>(c.space.arguments.size())));
+  }
+}
+
 }  // namespace
 
 Case random_case() {
@@ -146,6 +156,7 @@ Case random_case() {
     default:
       break;
   }
+  vary_arguments(c);
   return c;
 }
 

@@ -1,0 +1,129 @@
+// The values that are tried are those that people write: DDP's 25 MiB, a fifth and four times as much; ZeRO's buckets
+// of 500 million elements, a tenth and a hundredth, because the buffer is there however small the model is; of ZeRO-3
+// to keep what is needed again, to let it go, and to gather nothing ahead either. All others lie between two of them.
+
+#include "planner/framework_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/plan/plan_names.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+constexpr std::array<std::int64_t, 3> kReduceBuckets = {500'000'000, 50'000'000, 5'000'000};
+constexpr std::array<std::int64_t, 2> kBucketCaps = {5, 100};
+constexpr std::array kPrefetches = {BackwardPrefetch::Pre, BackwardPrefetch::Post, BackwardPrefetch::None};
+
+Plan plan_of_defaults(Framework framework) {
+  Plan plan;
+  plan.runtime.framework = framework;
+  if (is_zero(plan)) plan.zero = default_zero_options(framework);
+  return plan;
+}
+
+void add_new(std::vector<FrameworkArguments>& all, const FrameworkArguments& arguments) {
+  if (std::find(all.begin(), all.end(), arguments) == all.end()) all.push_back(arguments);
+}
+
+}  // namespace
+
+FrameworkArguments arguments_of(const Plan& plan) {
+  return {.bucket_cap_mb = plan.ddp.bucket_cap_mb,
+          .backward_prefetch = plan.fsdp1.backward_prefetch,
+          .reduce_bucket_size = plan.zero.reduce_bucket_size,
+          .prefetch_bucket_size = plan.zero.prefetch_bucket_size,
+          .max_live_parameters = plan.zero.max_live_parameters,
+          .max_reuse_distance = plan.zero.max_reuse_distance};
+}
+
+void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
+  plan.ddp.bucket_cap_mb = arguments.bucket_cap_mb;
+  plan.fsdp1.backward_prefetch = arguments.backward_prefetch;
+  plan.zero.reduce_bucket_size = arguments.reduce_bucket_size;
+  plan.zero.prefetch_bucket_size = arguments.prefetch_bucket_size;
+  plan.zero.max_live_parameters = arguments.max_live_parameters;
+  plan.zero.max_reuse_distance = arguments.max_reuse_distance;
+}
+
+std::vector<FrameworkArguments> arguments_to_search(const Plan& base, const std::vector<std::string>& fixed_zero) {
+  const FrameworkArguments own = arguments_of(base);
+  std::vector<FrameworkArguments> all = {own};
+  const auto is_free = [&](const char* key) {
+    return std::find(fixed_zero.begin(), fixed_zero.end(), key) == fixed_zero.end();
+  };
+  FrameworkArguments other = own;
+  switch (base.runtime.framework) {
+    case Framework::Fsdp2:
+      return all;
+    case Framework::Fsdp1:
+      for (const BackwardPrefetch prefetch : kPrefetches) {
+        other.backward_prefetch = prefetch;
+        add_new(all, other);
+      }
+      return all;
+    case Framework::Ddp:
+      for (const std::int64_t cap : kBucketCaps) {
+        other.bucket_cap_mb = cap;
+        add_new(all, other);
+      }
+      return all;
+    case Framework::Zero1:
+    case Framework::Zero2:
+    case Framework::Zero3:
+      break;
+  }
+  if (is_free("reduce_bucket_size")) {
+    for (const std::int64_t elements : kReduceBuckets) {
+      other.reduce_bucket_size = elements;
+      add_new(all, other);
+    }
+  }
+  // Who lets go of parameters to save memory wants the smallest buffer, too: the last one.
+  if (!is_zero3(base) || !is_free("max_reuse_distance")) return all;
+  other.max_reuse_distance = 0;
+  add_new(all, other);
+  if (is_free("prefetch_bucket_size")) other.prefetch_bucket_size = 0;
+  add_new(all, other);
+  return all;
+}
+
+bool are_without_effect(Framework framework, const Mesh& mesh, bool has_units) {
+  switch (framework) {
+    case Framework::Fsdp2:
+      return true;
+    case Framework::Fsdp1:
+      return mesh.shard == 1 || !has_units;
+    case Framework::Ddp:
+      return mesh.world_size() == 1;
+    default:
+      return false;
+  }
+}
+
+std::vector<std::string> texts_of_arguments(Framework framework, const FrameworkArguments& arguments) {
+  const Plan plan = plan_of_defaults(framework);
+  const FrameworkArguments usual = arguments_of(plan);
+  std::vector<std::string> texts;
+  if (framework == Framework::Ddp && arguments.bucket_cap_mb) {
+    texts.push_back(fmt::format("bucket_cap_mb {}", *arguments.bucket_cap_mb));
+  }
+  if (framework == Framework::Fsdp1 && arguments.backward_prefetch != usual.backward_prefetch) {
+    texts.push_back(fmt::format("backward_prefetch {}", name_of(kBackwardPrefetchTable, arguments.backward_prefetch)));
+  }
+  const auto add_unusual = [&](const char* key, std::int64_t FrameworkArguments::*value) {
+    if (arguments.*value != usual.*value) texts.push_back(fmt::format("{} {}", key, arguments.*value));
+  };
+  if (is_zero(plan)) add_unusual("reduce_bucket_size", &FrameworkArguments::reduce_bucket_size);
+  if (!is_zero3(plan)) return texts;
+  add_unusual("max_reuse_distance", &FrameworkArguments::max_reuse_distance);
+  add_unusual("max_live_parameters", &FrameworkArguments::max_live_parameters);
+  add_unusual("prefetch_bucket_size", &FrameworkArguments::prefetch_bucket_size);
+  return texts;
+}
+
+}  // namespace fsdp::planner

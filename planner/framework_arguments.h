@@ -1,0 +1,40 @@
+#pragma once
+
+// Arguments of a framework that the search chooses: when FSDP1 gathers ahead, how large DDP's buckets are, ZeRO's
+// thresholds. FSDP2 has a dimension of its own for each of its arguments.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/plan/plan.h"
+
+namespace fsdp::planner {
+
+/// Each is of one framework; what another one is given does nothing.
+struct FrameworkArguments {
+  std::optional<std::int64_t> bucket_cap_mb = {};              ///< Of DdpOptions,
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< of Fsdp1Options,
+  std::int64_t reduce_bucket_size = 0;                         ///< and from here on of ZeroOptions.
+  std::int64_t prefetch_bucket_size = 0;
+  std::int64_t max_live_parameters = 0;
+  std::int64_t max_reuse_distance = 0;
+
+  bool operator==(const FrameworkArguments&) const = default;
+};
+
+FrameworkArguments arguments_of(const Plan& plan);
+void set_arguments(Plan& plan, const FrameworkArguments& arguments);
+
+/// What the framework of a plan may be given: its own arguments first, then others. `fixed_zero`: keys of ZeroOptions
+/// that the user decided, such as "reduce_bucket_size".
+std::vector<FrameworkArguments> arguments_to_search(const Plan& base, const std::vector<std::string>& fixed_zero);
+
+/// Whether plans of different arguments do the same: nothing is gathered or reduced that they are about.
+bool are_without_effect(Framework framework, const Mesh& mesh, bool has_units);
+
+/// "reduce_bucket_size 5000000", "backward_prefetch none": what is not the framework's default.
+std::vector<std::string> texts_of_arguments(Framework framework, const FrameworkArguments& arguments);
+
+}  // namespace fsdp::planner
