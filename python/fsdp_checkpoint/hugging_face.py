@@ -13,9 +13,11 @@ import shutil
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from fsdp_checkpoint.convert import SafetensorsWriter
-from fsdp_checkpoint.parts import PREFIXES, NoCheckpoint, Part, metadata_of, parts_of
+from fsdp_checkpoint.parts import PREFIXES, NoCheckpoint, Part, becoming, metadata_of, parts_of
+from fsdp_plan_runner.stored import read_json_object
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BESIDE = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model",
@@ -26,12 +28,10 @@ _MOST_BYTES = 5_000_000_000  # Of a file, as save_pretrained has it.
 def _read_config(path: pathlib.Path) -> dict[str, Any]:
     file = path / "config.json" if path.is_dir() else path
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = read_json_object(file, is_strict=False)
     except OSError as error:
         raise NoCheckpoint(f"{file}: {error.strerror}: --config is config.json of the model, or its folder.") from None
-    except ValueError as error:
-        raise NoCheckpoint(f"{file}: this is not JSON: {error}.") from None
-    if not isinstance(config, dict) or "model_type" not in config:
+    if "model_type" not in config:
         raise NoCheckpoint(f'{file}: this is not a transformers config: it has no "model_type".')
     return config
 
@@ -79,26 +79,30 @@ def to_hugging_face(step: pathlib.Path, out: pathlib.Path, config_path: pathlib.
     by_key: dict[str, list[Part]] = {}
     for part in sorted(parts, key=lambda part: part.first_row):
         by_key.setdefault(part.key, []).append(part)
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for file in dict.fromkeys(files.values()):
-        keys = [key for key in described if files[names[key]] == file]
-        writer = SafetensorsWriter(partial / file, {names[key]: described[key] for key in keys}, is_part=False)
-        for key in keys:
-            writer.add(names[key], torch.cat([part.whole() for part in by_key[key]]).to(described[key].properties.dtype)
-                       if described[key].size else by_key[key][0].whole())
-        writer.close()
+    with becoming(out) as place:
+        place.mkdir()
+        for file in dict.fromkeys(files.values()):
+            keys = [key for key in described if files[names[key]] == file]
+            writer = SafetensorsWriter(place / file, {names[key]: described[key] for key in keys}, is_part=False)
+            for key in keys:
+                writer.add(names[key], torch.cat([part.whole() for part in by_key[key]]).to(described[key].properties.dtype)
+                           if described[key].size else by_key[key][0].whole())
+            writer.close()
+        _write_beside(place, config, described, sizes, files)
+        if config_path.is_dir():
+            for pattern in _BESIDE:
+                for file in config_path.glob(pattern):
+                    shutil.copyfile(file, place / file.name)
+
+
+def _write_beside(place: pathlib.Path, config: dict[str, Any], described: dict[str, TensorStorageMetadata],
+                  sizes: dict[str, int], files: dict[str, str]) -> None:
+    """The index of several files, and the configuration with the dtype of what was written."""
     if len(set(files.values())) > 1:
         index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": files}
-        (partial / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        (place / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     floating = {str(e.properties.dtype).removeprefix("torch.") for e in described.values()
                 if e.properties.dtype.is_floating_point}
     key = "dtype" if "dtype" in config else "torch_dtype"
     text = json.dumps({**config, **({key: floating.pop()} if len(floating) == 1 else {})}, indent=2)
-    (partial / "config.json").write_text(text + "\n", encoding="utf-8")
-    if config_path.is_dir():
-        for pattern in _BESIDE:
-            for file in config_path.glob(pattern):
-                shutil.copyfile(file, partial / file.name)
-    partial.rename(out)
+    (place / "config.json").write_text(text + "\n", encoding="utf-8")

@@ -1,5 +1,5 @@
 """A checkpoint of fsdp-exec as storage of torch.distributed.checkpoint: dcp.load reads it without a conversion, each
-rank the rows that it needs."""
+rank the rows that it needs. The ranks together read every file once for its checksum, before a tensor is loaded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import pathlib
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint import LoadPlan, LoadPlanner, StorageReader
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.futures import Future
 
-from fsdp_checkpoint.parts import Part, dcp_metadata, parts_of
+from fsdp_checkpoint.parts import Part, dcp_metadata, files_of, parts_of
 
 
 class CheckpointReader(StorageReader):
@@ -25,13 +26,16 @@ class CheckpointReader(StorageReader):
             self._step = pathlib.Path(checkpoint_id)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        parts = parts_of(self._step)
+        parts = parts_of(self._step, verified=False)
         self._parts = {(part.key, part.offsets): part for part in parts}
         return dcp_metadata(parts)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         if not self._parts:  # Only one rank reads the metadata for all.
             self.read_metadata()
+        ranks, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
+        for file in files_of(self._step)[rank::ranks]:
+            file.verify()
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
