@@ -116,12 +116,25 @@ class SafeReader(FileSystemReader):
     def __init__(self, source: pathlib.Path) -> None:
         super().__init__(source)
         self._source = source
+        self._refused: NoCheckpoint | None = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        metadata = read_metadata(self._source)
+        # dcp.load leaves an exception alone and asks again for its rank's metadata. It is told why by set_up_storage_reader.
+        if self._refused and "rank" in kwargs:
+            return Metadata({})
+        try:
+            metadata = read_metadata(self._source)
+        except NoCheckpoint as error:
+            self._refused = error
+            raise
         if getattr(metadata, "storage_meta", None) is not None:
             metadata.storage_meta.load_id = self.load_id
         return metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if self._refused:
+            raise self._refused
+        super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
 
 
 class SafePlanner(DefaultLoadPlanner):

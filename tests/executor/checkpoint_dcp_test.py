@@ -6,6 +6,7 @@ the same bits, whoever trains which half of it.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import multiprocessing
@@ -305,9 +306,7 @@ class FilesOfStrangers(Converted):
         self.refused("to-hf", good, "config.json: this is not JSON", "--config", str(self.folder / "config.json"))
 
     def test_a_damaged_file_is_noticed_before_a_model_reads_it(self) -> None:
-        step = self.step("step", crc32=1)
-
-        def run() -> None:
+        def run(step: pathlib.Path, said: str) -> None:
             import torch
             import torch.distributed.checkpoint as dcp
             from fsdp_checkpoint import CheckpointReader
@@ -316,9 +315,10 @@ class FilesOfStrangers(Converted):
             try:
                 dcp.load(state, storage_reader=CheckpointReader(step), no_dist=True)
             except dcp.api.CheckpointException as error:
-                os._exit(3 if "its checksum is" in str(error) and not state["model"]["w"].any() else 4)
+                os._exit(3 if said in str(error) and not state["model"]["w"].any() else 4)
 
-        self.forked(run, 3)
+        for step, said in ((self.step("sum", crc32=1), "its checksum is"), (self.step("long", bytes=3), "not as long as")):
+            self.forked(functools.partial(run, step, said), 3)
 
     def test_what_a_run_could_not_go_on_from_is_not_written(self) -> None:
         dcp = self.folder / "dcp"
