@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import pathlib
+import re
 import shutil
 from typing import Any
 
@@ -22,6 +23,14 @@ from fsdp_plan_runner.stored import read_json_object
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BESIDE = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model",
            "chat_template*", "generation_config.json", "preprocessor_config.json")
+# Of decoders, BERT, GPT-2, T5 and Whisper.
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")
+_HEADS = ("lm_head.weight", "proj_out.weight", "cls.predictions.decoder.weight")
+_WIDTHS = ("hidden_size", "n_embd", "d_model")
+_OTHER_WIDTHS = ("embedding_size", "word_embed_proj_dim")  # Of models whose embeddings are narrower.
+_LAYERS = (("num_hidden_layers", r"(?:^|\.)(?:model|encoder)\.layers?\.(\d+)\."), ("n_layer", r"(?:^|\.)h\.(\d+)\."),
+           ("num_layers", r"(?:^|\.)encoder\.block\.(\d+)\."), ("num_decoder_layers", r"(?:^|\.)decoder\.block\.(\d+)\."),
+           ("encoder_layers", r"(?:^|\.)encoder\.layers\.(\d+)\."), ("decoder_layers", r"(?:^|\.)decoder\.layers\.(\d+)\."))
 _MOST_BYTES = 5_000_000_000  # Of a file, as save_pretrained has it.
 
 
@@ -36,14 +45,23 @@ def _read_config(path: pathlib.Path) -> dict[str, Any]:
     return config
 
 
+def _check_layers(config: dict[str, Any], tensors: dict[str, torch.Size]) -> None:
+    for key, pattern in _LAYERS:
+        found = [int(match[1]) for match in (re.search(pattern, name) for name in tensors) if match]
+        if found and config.get(key, max(found) + 1) != max(found) + 1:
+            raise NoCheckpoint(f"--config: {key} is {config[key]!r}, and the checkpoint has {max(found) + 1} of them.")
+
+
 def _check(config: dict[str, Any], tensors: dict[str, torch.Size]) -> None:
     """What transformers would fill with numbers of its own, and say so in a warning at most."""
-    embeddings = [shape for name, shape in tensors.items() if name.endswith(("embed_tokens.weight", "wte.weight"))]
-    for key, dimension in (("vocab_size", 0), ("hidden_size", 1), ("n_embd", 1)):
+    _check_layers(config, tensors)
+    embeddings = [shape for name, shape in tensors.items() if name.endswith(_EMBEDDINGS)]
+    is_as_wide = not any(key in config for key in _OTHER_WIDTHS)
+    for key, dimension in (("vocab_size", 0), *((key, 1) for key in _WIDTHS if is_as_wide)):
         if key in config and embeddings and config[key] != embeddings[0][dimension]:
-            raise NoCheckpoint(f"--config: {key} is {config[key]}, and the checkpoint's embedding is "
+            raise NoCheckpoint(f"--config: {key} is {config[key]!r}, and the checkpoint's embedding is "
                                f"{list(embeddings[0])}.")
-    if config.get("tie_word_embeddings") is False and embeddings and "lm_head.weight" not in tensors:
+    if config.get("tie_word_embeddings") is False and embeddings and not any(name.endswith(_HEADS) for name in tensors):
         raise NoCheckpoint('--config: "tie_word_embeddings" is false, and the checkpoint has no lm_head.weight.')
 
 

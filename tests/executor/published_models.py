@@ -38,6 +38,7 @@ class Published:
     upcasts: bool = True  # The code's loss is of logits in fp32.
     gain: float = 2.0  # Of random weights. T5, which does not scale its scores, has large ones as it is.
     in_bf16: bool = True  # It runs in bf16 on CPU.
+    is_folder: bool = True  # Its library reads config.json and weights beside it.
     once: Callable[[Tensors], Tensors] | None = None  # Today's file as one of earlier days, which the code reads too.
 
 
@@ -248,7 +249,8 @@ MODELS = [
     Published("T5", "t5_3b", _t5, _in_order, {"seq": 200, "target_seq": 150}, upcasts=False, gain=1.0,
               once=_with_unread_bias),
     Published("Whisper", "whisper_large_v3", _whisper, _in_order, {"batch": 8, "target_seq": 16}, upcasts=False),
-    Published("Qwen3-TTS", "qwen3_tts", _qwen3_tts, _sft_step),
-    Published("ViT", "vit_b_16", _vit, _classified("pixel_values"), upcasts=False),
-    Published("ResNet", "resnet18", _resnet, _classified("images"), upcasts=False, in_bf16=False),
+    Published("Qwen3-TTS", "qwen3_tts", _qwen3_tts, _sft_step, is_folder=False),
+    Published("ViT", "vit_b_16", _vit, _classified("pixel_values"), upcasts=False, is_folder=False),
+    Published("ResNet", "resnet18", _resnet, _classified("images"), upcasts=False, in_bf16=False,
+              is_folder=False),
 ]
