@@ -15,6 +15,7 @@ import pathlib
 import struct
 import subprocess
 import sys
+import time
 import unittest
 from typing import Any
 
@@ -25,6 +26,7 @@ import torch  # noqa: E402
 from parity_cases import Case, checkpointed  # noqa: E402
 from plain_model import SEQ, VOCABULARY, Files, Plain, train  # noqa: E402
 from ranks import ROOT, InAFolder, run_executor, started  # noqa: E402
+from told import tell  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 TENSORBOARD = pathlib.Path(os.environ.get("FSDP_TENSORBOARD") or "none")  # Its folder of packages.
@@ -91,11 +93,13 @@ class Labels(OnFiles):
         labels = [5] * (4 * SEQ) + [IGNORED] * (4 * SEQ)  # Of rank 1.
         tokens, masks = (str(write_ids(self.folder / name, values, "i")) for name, values in
                          (("ids", ids), ("labels", labels)))
+        began = time.monotonic()
         with started(EXECUTOR, 2, [self.files.plan(2, 4)], self.folder,
                      ["--tokens", tokens, "--labels", masks, "--token-dtype", "int32"]) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [EXIT_RUN] * 2)
             self.assertIn("step 1: The loss of rank 1 is NaN or infinite", ranks[0].printed)
             self.assertRegex(ranks[1].printed, "step 1: The loss is -?nan")
+            tell("the loss of a rank is no number", ranks, began)
 
     def test_what_does_not_fit_is_said(self) -> None:
         short = str(write_ids(self.folder / "short", [1] * 7, "H"))
