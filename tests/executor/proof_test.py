@@ -1,6 +1,6 @@
 """fsdp-plan execute --proof on the stub GPU: all that it does on cards but the figures, and what its page says of that.
 
-    proof_test.py FSDP_PLAN STUB PYTHON_WITH_TORCH
+    proof_test.py FSDP_PLAN STUB PYTHON_WITH_TORCH [CLASS...]
 """
 
 from __future__ import annotations
@@ -183,6 +183,45 @@ class AHybridInMixedPrecision(unittest.TestCase):
         self.assertEqual([len(losses) for losses in proof["losses"]["pytorch"]], [2] * 4)
 
 
+class TheScript(unittest.TestCase):
+    """scripts/executor_gpu_proof with a driver's program that is not there."""
+
+    def test_it_proves_writes_the_page_and_the_table_and_says_that_it_was_the_stub(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            smi = folder / "nvidia-smi"
+            smi.write_text('#!/bin/sh\ncase "$*" in *memory.total*) end=", 81559" ;; esac\n'
+                           'for i in 1 2; do echo "NVIDIA H100 80GB HBM3$end"; done\n', encoding="utf-8")
+            smi.chmod(0o755)
+            page = (ROOT / "docs" / "executor.md").read_text(encoding="utf-8")
+            (folder / "page.md").write_text(page, encoding="utf-8")
+            done = subprocess.run([str(ROOT / "scripts" / "executor_gpu_proof"), "--out", "out", "--document", "page.md", "--plans", "1",
+                                   "mlp"], cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False,
+                                  env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "FSDP_PROOF_BIN": str(PLANNER.parent),
+                                       "LD_PRELOAD": str(STUB), "STUB_GPU_COUNT": "2", "FSDP_PLAN_PYTHON": str(PYTHON)})
+            self.assertEqual(done.returncode, 1, done.stderr)  # The stub proves nothing.
+            self.assertNotIn("Traceback", done.stderr)
+            self.assertIn("2 x H100 80GB HBM3", done.stderr)
+            proof = json.loads((folder / "out" / "mlp" / "proof.json").read_text(encoding="utf-8"))
+            self.assertEqual(proof["verdict"], "made on the stub GPU")
+            self.assertEqual({row["group"] for row in proof["rows"]},
+                             {"machine", "executor", "memory", "collectives", "times", "PyTorch FSDP2", "stub GPU"})
+            self.assertTrue((folder / "out" / "mlp" / "proof.html").is_file())
+            written = (folder / "page.md").read_text(encoding="utf-8").split("<!-- gpu: ")[1].split("<!-- end of gpu")[0]
+            self.assertIn("the stub GPU, which plays H100 80GB HBM3: nothing here is of a card", written)
+            self.assertEqual(written.count("\n| "), 2, written)  # The head and one plan.
+            self.assertNotIn("failed", written)
+            self.assertEqual([each.name for each in (folder / "out" / "measured").iterdir()], ["stub_h100_80gb_hbm3.jsonl"])
+        self.assertEqual((ROOT / "docs" / "executor.md").read_text(encoding="utf-8"), page)
+
+    def test_without_a_driver_it_is_skipped(self) -> None:
+        done = subprocess.run([str(ROOT / "scripts" / "executor_gpu_proof")], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PATH": "/usr/bin:/bin"})
+        if pathlib.Path("/usr/bin/nvidia-smi").exists():
+            self.skipTest("there is a driver")
+        self.assertEqual((done.returncode, done.stderr), (77, "There is no GPU: nvidia-smi is not found.\n"))
+
+
 class WhatIsRefused(unittest.TestCase):
     def refused(self, *words: object, **environment: str) -> str:
         with tempfile.TemporaryDirectory() as folder:
@@ -274,4 +313,4 @@ class HowRowsAreJudged(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=1)
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=1)
