@@ -300,18 +300,35 @@ class Curves:
         return max(abs(a / b - 1) for a, b in zip(self.ours, self.theirs, strict=True))
 
 
+def samples_of(model: Published, trial: Trial, folder: pathlib.Path,
+               text: pathlib.Path) -> tuple[Tensors, pathlib.Path | None]:
+    """What a model of text reads, a byte a token, and the file of it for fsdp-exec; of others nothing."""
+    ids = torch.frombuffer(bytearray(byte & 127 for byte in text.read_bytes()), dtype=torch.uint8).long()
+    inputs = trial.inputs(0)
+    if list(inputs) == ["input_ids", "labels"]:
+        file = folder / "tokens.bin"
+        file.write_bytes(ids.to(torch.int16).numpy().tobytes())  # Two bytes an id, as fsdp-exec reads them.
+        seq = inputs["labels"].shape[1]
+        rows = ids[:len(ids) // seq * seq].view(-1, seq)
+        return {"input_ids": rows, "labels": rows}, file
+    if not model.samples:
+        return {}, None
+    from safetensors.torch import save_file
+
+    file = folder / "samples.safetensors"
+    samples = model.samples(ids, inputs)
+    save_file({name: tensor.contiguous() for name, tensor in samples.items()}, file)
+    return samples, file
+
+
 def train(model: Published, executor: pathlib.Path, planner: pathlib.Path, folder: pathlib.Path, text: pathlib.Path,
           steps: int) -> Curves:
     """`text`: what language models read, a byte a token; all others read what the seed gives."""
     trial = Trial(model, planner, folder, {"kind": "adamw", "weight_decay": 0.01})
-    tokens = folder / "tokens.bin"
-    # Two bytes an id, as fsdp-exec reads them.
-    tokens.write_bytes(b"".join(bytes((byte & 127, 0)) for byte in text.read_bytes()))
-    reads_text = [trial.described["tensors"][i]["name"] for i in trial.described["inputs"]] == ["input_ids", "labels"]
+    samples, file = samples_of(model, trial, folder, text)
     ours = trial.executed(executor, steps, LEARNING_RATE, ("--checkpoint-dir", str(folder / "checkpoints"),
-                                                           *(("--tokens", str(tokens)) if reads_text else ())))
+                                                           *(("--tokens", str(file)) if file else ())))
     optimizer = torch.optim.AdamW(trial.code.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
-    ids = torch.frombuffer(bytearray(tokens.read_bytes()), dtype=torch.int16).long()
     # An expert to which no token goes has no gradient in transformers, and one of zeros under FSDP2, where every shard is
     # reduced: AdamW then still moves it.
     for parameter in trial.code.parameters():
@@ -319,15 +336,14 @@ def train(model: Published, executor: pathlib.Path, planner: pathlib.Path, folde
     theirs = []
     for step in range(steps):
         inputs = trial.inputs(step)
-        if reads_text:
-            batch, seq = inputs["labels"].shape
-            first = step * batch % (len(ids) // seq)
-            rows = [(first + row) % (len(ids) // seq) for row in range(batch)]
-            inputs = dict.fromkeys(inputs, torch.stack([ids[row * seq:(row + 1) * seq] for row in rows]))
+        if samples:
+            batch, count = inputs["labels"].shape[0], len(samples["labels"])
+            rows = [(step * batch + row) % count for row in range(batch)]
+            inputs = {name: tensor[rows] for name, tensor in samples.items()}
         loss = model.loss(trial.code, inputs)
         optimizer.zero_grad(set_to_none=False)
         loss.backward()
         optimizer.step()
         theirs.append(loss.item())
-    return Curves([step["loss"] for step in ours["steps"][0]], theirs, reads_text,
+    return Curves([step["loss"] for step in ours["steps"][0]], theirs, bool(samples),
                   there_and_back(model, trial, executor, steps))
