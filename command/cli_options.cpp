@@ -203,7 +203,7 @@ constexpr std::array kOptions = {
                "Parameters from safetensors files, a folder of them or an index; else from the seed", Command::Execute,
                true, true},
     OptionInfo{Option::Tokens, "--tokens", "FILE...", "", kExecution,
-               "Token ids of a language model, raw or .npy; else data from the seed", Command::Execute, true, true},
+               "Token ids, raw or .npy, or a .safetensors file of samples; else data from the seed", Command::Execute, true, true},
     OptionInfo{Option::TokenDtype, "--token-dtype", "DTYPE", "uint16|int32|uint32|int64", kExecution,
                "Dtype of raw token ids (default: by the vocabulary)", Command::Execute},
     OptionInfo{Option::Labels, "--labels", "FILE...", "", kExecution,
