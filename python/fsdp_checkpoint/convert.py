@@ -233,9 +233,9 @@ def _check_values(origin: str, values: dict[str, Any]) -> None:
             raise NoCheckpoint(f"{where}: {value!r}: {allowed} was expected.")
 
 
-def _dcp_loaded(source: pathlib.Path, batch: dict[str, torch.Tensor]) -> None:
+def _dcp_loaded(source: pathlib.Path, metadata: Metadata, batch: dict[str, torch.Tensor]) -> None:
     try:
-        dcp.load(batch, storage_reader=SafeReader(source), planner=SafePlanner(), no_dist=True)
+        dcp.load(batch, storage_reader=SafeReader(source, metadata), planner=SafePlanner(), no_dist=True)
     except Exception as error:  # noqa: BLE001  A damaged file may raise anything, which PyTorch wraps.
         failures = [cause for cause, _ in getattr(error, "failures", {}).values()] or [error]
         said = str(failures[0]).splitlines() or [type(failures[0]).__name__]
@@ -276,7 +276,7 @@ def from_dcp(source: pathlib.Path, out: pathlib.Path, **given: Any) -> list[str]
             path = place / folder / _SHARD
             writer = SafetensorsWriter(path, {names[key]: entry for key, entry in described.items()}, is_part=True)
             for batch in _batches(described):
-                _dcp_loaded(source, batch)
+                _dcp_loaded(source, metadata, batch)
                 for key, tensor in batch.items():
                     writer.add(names[key], tensor)
                     if key.endswith(".step"):

@@ -38,11 +38,23 @@ _CLASSES["torch"] |= {str(each).removeprefix("torch.") for each in vars(torch).v
 INDEX = "fsdp_exec.index"  # Of to-dcp: the index of the checkpoint, as bytes of JSON.
 
 
-class _OnlyMetadata(pickle.Unpickler):
+class _OnlyMetadata(pickle._Unpickler):
+    """Of pickle's two readers the one in Python, because its steps can be looked at."""
+
+    dispatch = dict(pickle._Unpickler.dispatch)
+
     def find_class(self, module: str, name: str) -> Any:
         if name in _CLASSES.get(module, ()):
             return super().find_class(module, name)
         raise NoCheckpoint(f"it names {module}.{name}, which checkpoint metadata never needs. None of it was run.")
+
+    def load_build(self) -> None:
+        # The members of an object are its own to set, those of a class or a function are everybody's.
+        if isinstance(self.stack[-2], type) or callable(self.stack[-2]):
+            raise NoCheckpoint("it changes a class, which checkpoint metadata never does. None of it was run.")
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
 
 
 def read_metadata(source: pathlib.Path) -> Metadata:
@@ -113,9 +125,11 @@ def _check_chunks(key: str, entry: TensorStorageMetadata, storage: dict[Metadata
 class SafeReader(FileSystemReader):
     """PyTorch's reader with this metadata in the place of its own."""
 
-    def __init__(self, source: pathlib.Path) -> None:
+    def __init__(self, source: pathlib.Path, metadata: Metadata | None = None) -> None:
+        """`metadata`: what read_metadata has found, where it is known already."""
         super().__init__(source)
         self._source = source
+        self._metadata = metadata
         self._refused: NoCheckpoint | None = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -123,7 +137,7 @@ class SafeReader(FileSystemReader):
         if self._refused and "rank" in kwargs:
             return Metadata({})
         try:
-            metadata = read_metadata(self._source)
+            metadata = self._metadata or read_metadata(self._source)
         except NoCheckpoint as error:
             self._refused = error
             raise

@@ -141,6 +141,9 @@ class AcrossPrograms(Converted):
         for name in "eval", "getattr":
             (dcp / ".metadata").write_bytes(f"cbuiltins\n{name}\n(V1\ntR.".encode())
             self.convert("from-dcp", str(dcp), str(self.folder / "out"), code=2, said=f"builtins.{name}")
+        # Nor may it give PyTorch's classes other members.
+        (dcp / ".metadata").write_bytes(b"ctorch.distributed.checkpoint.metadata\nMetadata\n(N(Vstorage_meta\nVx\ndtb.")
+        self.convert("from-dcp", str(dcp), str(self.folder / "out"), code=2, said="it changes a class")
 
     def test_what_a_stranger_wrote_is_not_run_by_the_program_that_trains_with_pytorch(self) -> None:
         case = Case("strange", "qwen3_0_6b", 1)
