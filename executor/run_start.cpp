@@ -15,12 +15,15 @@
 
 #include "executor/checkpoint/old_names.h"
 #include "executor/checkpoint/weights.h"
+#include "executor/training/stored_samples.h"
+#include "executor/training/token_file.h"
 
 namespace fsdp::executor {
 
 namespace {
 
 constexpr std::string_view kLatest = "latest";
+constexpr std::string_view kStoredSamples = ".safetensors";
 
 template <class T>
 void keep(Result<T> result, T& to, Errors& errors) {
@@ -41,9 +44,23 @@ void read_weights(const RunOptions& options, const Model& model, RunStart& start
   append(errors, unfit);
 }
 
-Result<std::shared_ptr<const TokenFile>> open_tokens(const TokenSource& source, const Model& model) {
+/// Token ids of a language model, or samples of any.
+Result<std::shared_ptr<const SampleSource>> open_samples(const TokenSource& source, const Model& model) {
+  const auto is_stored = [](const std::string& path) { return path.ends_with(kStoredSamples); };
+  if (std::any_of(source.files.begin(), source.files.end(), is_stored)) {
+    if (source.files.size() != 1 || !source.labels.empty() || source.dtype || source.document_end) {
+      return failure(
+          source.files.front(),
+          "A .safetensors file has all inputs of all samples, and stands alone: without other files, --labels, "
+          "--token-dtype and --document-end.",
+          "Put labels into it.");
+    }
+    FSDP_TRY(std::shared_ptr<const SampleSource> stored,
+             StoredSamples::open(source.files.front(), model, source.shuffle_seed));
+    return stored;
+  }
   FSDP_TRY(const TokenShape shape, token_shape(model));
-  FSDP_TRY(std::shared_ptr<const TokenFile> file, TokenFile::open(source, shape));
+  FSDP_TRY(std::shared_ptr<const SampleSource> file, TokenFile::open(source, shape));
   return file;
 }
 
@@ -55,7 +72,7 @@ void open_evaluated(const RunOptions& options, const Model& model, const Plan& p
                            .shuffle_seed = std::nullopt,
                            .document_end = options.training.values.document_end};
   const std::size_t before = errors.size();
-  keep(open_tokens(source, model), start.evaluated, errors);
+  keep(open_samples(source, model), start.evaluated, errors);
   if (errors.size() != before) return;
   const std::int64_t round = plan.mesh.world_size() * start.evaluated->batch();
   const std::int64_t samples = start.evaluated->samples();
@@ -164,12 +181,12 @@ Result<RunStart> read_run_start(RunOptions& options, const Model& model, const P
   read_resumed(options, model, plan, start, errors);
   read_weights(options, model, start, errors);
   if (!options.tokens.empty()) {
-    keep(open_tokens({.files = options.tokens,
-                      .labels = options.labels,
-                      .dtype = options.token_dtype,
-                      .shuffle_seed = options.training.values.shuffle_seed,
-                      .document_end = options.training.values.document_end},
-                     model),
+    keep(open_samples({.files = options.tokens,
+                       .labels = options.labels,
+                       .dtype = options.token_dtype,
+                       .shuffle_seed = options.training.values.shuffle_seed,
+                       .document_end = options.training.values.document_end},
+                      model),
          start.tokens, errors);
   }
   if (!options.evaluated.empty()) open_evaluated(options, model, plan, start, errors);

@@ -16,7 +16,7 @@
 #include "executor/checkpoint/checkpoint_load.h"
 #include "executor/options/options.h"
 #include "executor/training/agreement.h"
-#include "executor/training/token_file.h"
+#include "executor/training/sample_source.h"
 #include "executor/training/trainer.h"
 
 namespace fsdp::executor {
@@ -25,8 +25,8 @@ struct RunStart {
   std::optional<StoredTensors> weights;      ///< Of all parameters; nothing: from the seed or the checkpoint.
   std::optional<ResumedCheckpoint> resumed;  ///< What the run goes on from.
   std::vector<std::string> notes;            ///< What was read otherwise than it is written.
-  std::shared_ptr<const TokenFile> tokens;
-  std::shared_ptr<const TokenFile> evaluated;  ///< In the order of its files.
+  std::shared_ptr<const SampleSource> tokens;
+  std::shared_ptr<const SampleSource> evaluated;  ///< In the order of its files.
 };
 
 /// A file that the run begins with is damaged.

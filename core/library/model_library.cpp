@@ -148,6 +148,12 @@ std::optional<std::string> model_of_hub_name(std::string_view hub_name, const st
   return std::nullopt;
 }
 
+/// Whether it is the name of a shipped model, as `fsdp-plan models` lists them.
+bool is_named(const std::string& argument, const std::string& library) {
+  const std::vector<std::string> names = model_names(library);
+  return std::find(names.begin(), names.end(), argument) != names.end();
+}
+
 /// A shipped model by the page that its figures are from, whatever it is called here.
 Result<std::string> find_hub_name(const std::string& argument, const std::string& library) {
   const std::vector<std::string> names = model_names(library);
@@ -169,8 +175,15 @@ Result<std::string> find_hub_name(const std::string& argument, const std::string
 }  // namespace
 
 Result<std::string> find_model_file(const std::string& argument, const std::string& library, const std::string& near) {
-  if (argument == "-" || is_there(argument)) return argument;
-  if (!near.empty() && is_there(std::filesystem::path(near) / argument)) {
+  // A folder of results may be called as a shipped model is; one with a model in it comes before the library.
+  const bool is_shipped = is_named(argument, library);
+  const auto has_model = [&](const std::filesystem::path& path) {
+    std::error_code ignored;
+    return is_there(path) &&
+           !(is_shipped && std::filesystem::is_directory(path, ignored) && !is_there(path / "config.json"));
+  };
+  if (argument == "-" || has_model(argument)) return argument;
+  if (!near.empty() && has_model(std::filesystem::path(near) / argument)) {
     return (std::filesystem::path(near) / argument).string();
   }
   const bool is_path = argument.find('/') != std::string::npos;

@@ -60,7 +60,7 @@ Result<void> agree(const Result<void>& own, std::int64_t rank, Agreement* others
 }
 
 ProgressOfRun::ProgressOfRun(const RunOptions& options, Trainer& trainer, Agreement* others, bool speaks,
-                             std::shared_ptr<const TokenFile> evaluated)
+                             std::shared_ptr<const SampleSource> evaluated)
     : options_(options), trainer_(trainer), others_(others), speaks_(speaks), evaluated_(std::move(evaluated)) {}
 
 Result<void> ProgressOfRun::begin() {

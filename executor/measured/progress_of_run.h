@@ -11,7 +11,7 @@
 #include "executor/measured/metrics_file.h"
 #include "executor/options/options.h"
 #include "executor/training/agreement.h"
-#include "executor/training/token_file.h"
+#include "executor/training/sample_source.h"
 #include "executor/training/trainer.h"
 
 namespace fsdp::executor {
@@ -27,7 +27,7 @@ class ProgressOfRun {
   /// `speaks`: this rank prints and writes for all. `evaluated` and `others` may be null. REQUIRES: references outlive
   /// it.
   ProgressOfRun(const RunOptions& options, Trainer& trainer, Agreement* others, bool speaks,
-                std::shared_ptr<const TokenFile> evaluated);
+                std::shared_ptr<const SampleSource> evaluated);
 
   /// All ranks call it before the first step. Error: the metrics cannot be written.
   Result<void> begin();
@@ -49,7 +49,7 @@ class ProgressOfRun {
   Trainer& trainer_;
   Agreement* others_;
   bool speaks_;
-  std::shared_ptr<const TokenFile> evaluated_;
+  std::shared_ptr<const SampleSource> evaluated_;
   std::optional<MetricsFile> metrics_;
   std::optional<Evaluation> evaluation_;
 };

@@ -41,7 +41,7 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
       "--weights", options.weights,
       "Parameters: safetensors files, a folder of them, or a model.safetensors.index.json; else from the seed");
   app.add_option("--tokens", options.tokens,
-                 "Data of a language model: files of token ids, raw or .npy; else from the seed");
+                 "Data: files of token ids, raw or .npy, or one of samples, .safetensors; else from the seed");
   app.add_option("--labels", options.labels, "A file of labels for each of --tokens; -100 is ignored")
       ->needs("--tokens");
   app.add_option("--evaluate", options.evaluated, "Files of held-out token ids: print their loss, without dropout");

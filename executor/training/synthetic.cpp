@@ -68,6 +68,24 @@ void fill_spread(const at::Tensor& out, float a, std::uint64_t start, std::int64
 
 // ---- What inputs may be: each integer input is followed through views to the ops that read it.
 
+bool is_passed_on_by(OpKind kind) {
+  switch (kind) {
+    case OpKind::Reshape:
+    case OpKind::Transpose:
+    case OpKind::Slice:
+    case OpKind::Select:
+    case OpKind::Expand:
+    case OpKind::Split:
+    case OpKind::Contiguous:
+    case OpKind::Cat:
+    case OpKind::Stack:
+    case OpKind::Detach:
+      return true;
+    default:
+      return false;
+  }
+}
+
 class RangeFinder {
  public:
   explicit RangeFinder(const Model& model) : model_(model) {}
@@ -75,10 +93,12 @@ class RangeFinder {
   InputRange of(int value) {
     bound_ = std::numeric_limits<std::int64_t>::max();
     positions_ = false;
+    targets_ = 0;
+    other_readers_ = 0;
     follow_value(value);
-    if (positions_) return {InputRange::Kind::Positions, 0};
+    if (positions_) return {InputRange::Kind::Positions, 0, false};
     const bool is_known = bound_ != std::numeric_limits<std::int64_t>::max();
-    return {InputRange::Kind::Below, is_known ? bound_ : 2};
+    return {InputRange::Kind::Below, is_known ? bound_ : 2, targets_ > 0 && other_readers_ == 0};
   }
 
  private:
@@ -104,12 +124,18 @@ class RangeFinder {
 
   void read_by(const Call& call, const Block& block, const Op& op, std::size_t input) {
     const auto shape = [&](std::size_t i) -> const Shape& { return block.values[op.inputs[i]].shape; };
+    if (is_passed_on_by(op.kind)) {
+      for (const int output : op.outputs) follow_inside(call, output);
+      return;
+    }
+    if (op.kind != OpKind::CrossEntropy) ++other_readers_;
     switch (op.kind) {
       case OpKind::Embedding:
         limit(block.parameters[op.parameters[0]].front());
         break;
       case OpKind::CrossEntropy:
         if (input == 1) limit(shape(0).back());
+        ++(input == 1 ? targets_ : other_readers_);
         break;
       case OpKind::Index:
         if (input == 1) {
@@ -119,18 +145,6 @@ class RangeFinder {
         break;
       case OpKind::RotaryTable:
         positions_ = true;
-        break;
-      case OpKind::Reshape:
-      case OpKind::Transpose:
-      case OpKind::Slice:
-      case OpKind::Select:
-      case OpKind::Expand:
-      case OpKind::Split:
-      case OpKind::Contiguous:
-      case OpKind::Cat:
-      case OpKind::Stack:
-      case OpKind::Detach:
-        for (const int output : op.outputs) follow_inside(call, output);
         break;
       default:
         break;
@@ -142,6 +156,8 @@ class RangeFinder {
   const Model& model_;
   std::int64_t bound_ = 0;
   bool positions_ = false;
+  int targets_ = 0;
+  int other_readers_ = 0;
 };
 
 ParameterStart start_in(const Op& op, std::size_t index) {
@@ -161,9 +177,9 @@ std::vector<InputRange> input_ranges(const Model& model) {
   for (const int input : model.inputs) {
     const Value& value = model.values[input];
     if (!value.dtype || is_floating_point(*value.dtype)) {
-      ranges.push_back({InputRange::Kind::Normal, 0});
+      ranges.push_back({InputRange::Kind::Normal, 0, false});
     } else if (value.dtype == Dtype::Bool) {
-      ranges.push_back({InputRange::Kind::True, 0});
+      ranges.push_back({InputRange::Kind::True, 0, false});
     } else {
       ranges.push_back(finder.of(input));
     }

@@ -1,7 +1,5 @@
 // Files are mapped, so that a rank touches the pages of its own samples only. Which sample a rank trains next follows
-// from how many all ranks have trained, never from how many ranks there are. Sample g of a run is number g mod n of
-// epoch g / n over n samples: that number itself, or where it stands in a shuffle (Fisher and Yates) whose numbers are
-// SplitMix64's over (seed, epoch).
+// from how many all ranks have trained, never from how many ranks there are (sample_source.h).
 //
 // Not modeled: attention that stops at the border of a document.
 
@@ -12,7 +10,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -52,10 +49,12 @@ Result<TokenShape> token_shape(const Model& model) {
     shape.vocabulary = std::min(shape.vocabulary, ranges[i].below);
   }
   if (!has_ids || !has_labels || !others.empty()) {
-    return failure("--tokens",
-                   fmt::format("{} does not take input_ids and labels [batch, seq] alone{}.", model.name,
-                               others.empty() ? "" : ", but " + others),
-                   "Leave it out: data then come from the seed.");
+    return failure(
+        "--tokens",
+        fmt::format("{} does not take input_ids and labels [batch, seq] alone{}.", model.name,
+                    others.empty() ? "" : ", but " + others),
+        "Name a .safetensors file with a tensor for each of its inputs, or leave it out: data then come from the "
+        "seed.");
   }
   for (const Block& block : model.blocks) {
     for (const Op& op : block.ops) {
@@ -108,24 +107,8 @@ Result<std::shared_ptr<TokenFile>> TokenFile::open(const TokenSource& source, co
     file->samples_ += std::max<std::int64_t>(0, samples);
   }
   if (!errors.empty()) return tl::unexpected(std::move(errors));
+  file->order_.emplace(file->samples_, source.shuffle_seed);
   return file;
-}
-
-std::int64_t TokenFile::place_of(std::int64_t sample) const {
-  const std::int64_t epoch = sample / samples_;
-  const std::int64_t number = sample % samples_;
-  if (!source_.shuffle_seed) return number;
-  if (epoch != epoch_) {
-    order_.resize(static_cast<std::size_t>(samples_));
-    std::iota(order_.begin(), order_.end(), 0);
-    for (std::size_t i = order_.size(); i > 1; --i) {
-      const std::uint64_t drawn = drawn_number(static_cast<std::uint64_t>(*source_.shuffle_seed), "shuffle",
-                                               static_cast<std::uint64_t>(epoch), static_cast<std::int64_t>(i));
-      std::swap(order_[i - 1], order_[drawn % i]);
-    }
-    epoch_ = epoch;
-  }
-  return order_[number];
 }
 
 std::int64_t TokenFile::id_at(const MappedIds& ids, std::int64_t index) const {
@@ -145,7 +128,7 @@ at::Tensor TokenFile::tokens(std::int64_t first, bool are_labels) const {
   at::Tensor out = at::empty({shape_.batch, shape_.seq}, c10::kLong);
   auto* to = out.mutable_data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < shape_.batch; ++row) {
-    const std::int64_t place = place_of(first + row);
+    const std::int64_t place = order_->place_of(first + row);
     const auto after = std::upper_bound(begins_.begin(), begins_.end(), place);
     const auto file = static_cast<std::size_t>(after - begins_.begin()) - 1;
     const std::int64_t begin = (place - begins_[file]) * shape_.seq + (are_labels && !shape_.shifts ? 1 : 0);

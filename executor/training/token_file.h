@@ -14,6 +14,7 @@
 #include "core/base/result.h"
 #include "core/model/model.h"
 #include "executor/memory/mapped_ids.h"
+#include "executor/training/sample_source.h"
 
 namespace fsdp::executor {
 
@@ -40,24 +41,22 @@ struct TokenSource {
   std::optional<std::int64_t> document_end{};  ///< What comes behind this token is not to be predicted.
 };
 
-class TokenFile {
+class TokenFile final : public SampleSource {
  public:
   /// .npy files of whole numbers, or raw ids; without a dtype uint16 for a vocabulary of at most 65536 and int32 for a
   /// larger one. Errors: all files that cannot be read, are of another kind, have less than one sample, or labels of
   /// another number.
   static Result<std::shared_ptr<TokenFile>> open(const TokenSource& source, const TokenShape& shape);
 
-  std::int64_t samples() const { return samples_; }
-  std::int64_t batch() const { return shape_.batch; }
+  std::int64_t samples() const override { return samples_; }
+  std::int64_t batch() const override { return shape_.batch; }
   /// int64 [batch, seq]: samples [first, first + batch) of the run, which begins anew after the last. Throws
   /// std::runtime_error for an id outside the vocabulary, with its place.
   at::Tensor tokens(std::int64_t first, bool are_labels) const;
-  /// What the model is given as this input, or nothing when it is no input of tokens.
-  std::optional<at::Tensor> input(const std::string& name, std::int64_t first) const;
+  std::optional<at::Tensor> input(const std::string& name, std::int64_t first) const override;
 
  private:
   TokenFile() = default;
-  std::int64_t place_of(std::int64_t sample) const;
   std::int64_t id_at(const MappedIds& ids, std::int64_t index) const;
   std::int64_t label_at(std::size_t file, std::int64_t index) const;
 
@@ -67,8 +66,7 @@ class TokenFile {
   std::vector<std::shared_ptr<const MappedIds>> labels_;
   std::vector<std::int64_t> begins_;  ///< [files] The first sample of each.
   std::int64_t samples_ = 0;
-  mutable std::vector<std::int64_t> order_;  ///< Of an epoch.
-  mutable std::int64_t epoch_ = -1;
+  std::optional<SampleOrder> order_;
 };
 
 }  // namespace fsdp::executor

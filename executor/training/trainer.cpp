@@ -238,7 +238,7 @@ Progress Trainer::after_step() const {
 }
 
 // The forward of the schedule's first micro-batch, after which every unit is sharded again.
-Evaluation Trainer::evaluate(const TokenFile& data, std::int64_t rounds) {
+Evaluation Trainer::evaluate(const SampleSource& data, std::int64_t rounds) {
   const c10::AutoGradMode no_gradient(false);
   begin_peak();
   model_run_->set_training(false);
@@ -380,7 +380,7 @@ BatchPlace Trainer::place_of(std::int64_t micro_batch) const {
   return {static_cast<std::uint64_t>(from.micro_batches + position), sample};
 }
 
-at::Tensor Trainer::make_input_at(std::size_t input, const BatchPlace& place, const TokenFile* data) const {
+at::Tensor Trainer::make_input_at(std::size_t input, const BatchPlace& place, const SampleSource* data) const {
   const Value& value = index_.model->values[index_.model->inputs[input]];
   const c10::ScalarType dtype = scalar_type(value.dtype.value_or(activation_dtype(*index_.model, plan_)));
   std::optional<at::Tensor> tokens;
@@ -404,7 +404,7 @@ void Trainer::load_inputs(const Instruction& step) {
   begin_forward();
 }
 
-void Trainer::load_held_out(const TokenFile& data, const BatchPlace& place) {
+void Trainer::load_held_out(const SampleSource& data, const BatchPlace& place) {
   const CategoryScope inputs(MemoryCategory::Inputs);
   batch_.resize(index_.model->inputs.size());
   for (std::size_t i = 0; i < batch_.size(); ++i) {

@@ -23,9 +23,9 @@
 #include "executor/training/later_number.h"
 #include "executor/training/model_run.h"
 #include "executor/training/optimizer.h"
+#include "executor/training/sample_source.h"
 #include "executor/training/sharded_unit.h"
 #include "executor/training/synthetic.h"
-#include "executor/training/token_file.h"
 
 namespace fsdp::executor {
 
@@ -33,7 +33,7 @@ struct TrainingSettings {
   std::uint64_t seed = 0;  ///< Of weights and data.
   Hyperparameters hyperparameters;
   bool fills_parameters = true;                 ///< From the seed; else their values are the caller's to write.
-  std::shared_ptr<const TokenFile> tokens;      ///< In the place of token ids from the seed. May be null.
+  std::shared_ptr<const SampleSource> tokens;   ///< In the place of data from the seed. May be null.
   c10::Device device = c10::Device(c10::kCPU);  ///< With which streams there are.
   std::function<void()> check;                  ///< Throws when something that runs by itself has failed. May be none.
 };
@@ -51,7 +51,7 @@ struct RankGroups {
 struct Progress {
   std::int64_t steps = 0;
   std::int64_t micro_batches = 0;  ///< Of all ranks together.
-  std::int64_t samples = 0;        ///< Of a token file, of all ranks together.
+  std::int64_t samples = 0;        ///< Of --tokens, of all ranks together.
 
   bool operator==(const Progress&) const = default;
 };
@@ -97,7 +97,7 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   StepMeasurement step(bool measures = true);
   /// The mean loss of this rank over its `rounds` micro-batches of data that are held out: forwards without gradients
   /// and dropout. All ranks call it; nothing that a step depends on changes.
-  Evaluation evaluate(const TokenFile& data, std::int64_t rounds);
+  Evaluation evaluate(const SampleSource& data, std::int64_t rounds);
 
   /// The instruction at work, for whoever reports a failure: an index of the schedule.
   int current_instruction() const { return current_; }
@@ -133,11 +133,11 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   void wait_for_device();
   void wait_until(const std::function<bool()>& is_there) const;
   void load_inputs(const Instruction& step);
-  void load_held_out(const TokenFile& data, const BatchPlace& place);
+  void load_held_out(const SampleSource& data, const BatchPlace& place);
   void begin_forward();
   Progress after_step() const;
   BatchPlace place_of(std::int64_t micro_batch) const;
-  at::Tensor make_input_at(std::size_t input, const BatchPlace& place, const TokenFile* data) const;
+  at::Tensor make_input_at(std::size_t input, const BatchPlace& place, const SampleSource* data) const;
 
   const ModelIndex& index_;
   const Plan& plan_;

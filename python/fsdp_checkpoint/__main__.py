@@ -12,6 +12,7 @@ import sys
 from fsdp_checkpoint.convert import from_dcp, model_of_plan, quiet, to_dcp, to_safetensors
 from fsdp_checkpoint.hugging_face import to_hugging_face
 from fsdp_checkpoint.parts import NoCheckpoint
+from fsdp_plan_runner.stored import NotReadable
 
 
 def main() -> int:
@@ -34,7 +35,7 @@ def main() -> int:
     parser.add_argument("--optimizer", choices=("adamw", "adam", "sgd"), help="from-dcp: else by its moments")
     given = parser.parse_args()
     try:
-        if given.out.exists():
+        if given.out.exists() or given.out.is_symlink():
             raise NoCheckpoint(f"{given.out}: it is there already.")
         with quiet():
             if given.what == "to-dcp":
@@ -52,8 +53,10 @@ def main() -> int:
                 if assumed:
                     print(f"note: {given.source} does not say all that a run goes on from. Assumed: "
                           + ", ".join(assumed) + ".", file=sys.stderr)
-    except (NoCheckpoint, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (NotReadable, OSError) as error:
+        # Of a file's words, control characters are written out.
+        said = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(error))
+        print(f"error: {said}", file=sys.stderr)
         return 2
     return 0
 

@@ -20,14 +20,17 @@ from torch.distributed.checkpoint.default_planner import create_default_global_s
 from torch.distributed.checkpoint.metadata import MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
-from fsdp_checkpoint.dcp_files import INDEX, SafeReader, index_before, learning_rate_of, read_metadata
-from fsdp_checkpoint.parts import PREFIXES, SHARDING, NoCheckpoint, Part, metadata_of, parts_of
-from fsdp_plan_runner.stored import DTYPES
+from fsdp_checkpoint.dcp_files import INDEX, SafePlanner, SafeReader, index_before, learning_rate_of, read_metadata
+from fsdp_checkpoint.parts import (FORMAT_VERSION, INDEX_NAME, PREFIXES, SHARDING, NoCheckpoint, Part, becoming, metadata_of,
+                                   parts_of, read_index)
+from fsdp_plan_runner.stored import DTYPES, NotReadable, is_natural, read_json_object
 
 _MOST_BYTES = 1 << 30
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _SHARD = "shard-00001-model-00001-of-00001.safetensors"
 _MOMENTS = {"exp_avg": "adamw", "momentum_buffer": "sgd"}
+_OPTIMIZERS = ("adamw", "adam", "sgd")
+_MOST_RATE, _MOST_SEED, _MOST_STEPS = 1e300, 1 << 63, 1 << 60
 
 
 class _PartsPlanner(SavePlanner):
@@ -65,9 +68,10 @@ class _PartsPlanner(SavePlanner):
 
 
 def to_dcp(step: pathlib.Path, out: pathlib.Path) -> None:
-    index = json.loads((step / "checkpoint.json").read_text(encoding="utf-8"))
+    index = read_index(step)
     kept = json.dumps({key: value for key, value in index.items() if key not in ("files", "crc32_of_text_before")})
-    dcp.save({}, storage_writer=FileSystemWriter(out), planner=_PartsPlanner(parts_of(step), kept), no_dist=True)
+    with becoming(out) as place:
+        dcp.save({}, storage_writer=FileSystemWriter(place), planner=_PartsPlanner(parts_of(step), kept), no_dist=True)
 
 
 def _bytes_of(described: TensorStorageMetadata) -> int:
@@ -130,14 +134,15 @@ def to_safetensors(step: pathlib.Path, out: pathlib.Path) -> None:
     parts = parts_of(step, ("model",))
     described = metadata_of(parts)
     names = {key: key.removeprefix(PREFIXES["model"]) for key in described}
-    writer = SafetensorsWriter(out, {names[key]: entry for key, entry in described.items()}, is_part=False)
     by_key: dict[str, list[Part]] = {}
     for part in sorted(parts, key=lambda part: part.first_row):
         by_key.setdefault(part.key, []).append(part)
-    for key in described:
-        pieces = [part.whole() for part in by_key[key]]
-        writer.add(names[key], torch.cat(pieces) if len(pieces) > 1 else pieces[0])
-    writer.close()
+    with becoming(out) as place:
+        writer = SafetensorsWriter(place, {names[key]: entry for key, entry in described.items()}, is_part=False)
+        for key in described:
+            pieces = [part.whole() for part in by_key[key]]
+            writer.add(names[key], torch.cat(pieces) if len(pieces) > 1 else pieces[0])
+        writer.close()
 
 
 def _chosen(metadata: Metadata, folder: str) -> dict[str, TensorStorageMetadata]:
@@ -161,7 +166,7 @@ def _settled(source: pathlib.Path, metadata: Metadata, counted: int, found: str,
              before: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The index but for its files, and what it has from nowhere. An option counts first, then what to-dcp has kept, then
     what the optimizer says."""
-    index: dict[str, Any] = {"format_version": "1.0", **_model_of(source, before, given)}
+    index: dict[str, Any] = {"format_version": FORMAT_VERSION, **_model_of(source, before, given)}
     assumed = []
     choices = {"step": (counted, None), "micro_batches": (0, "--micro-batches"), "samples": (0, "--samples"),
                "seed": (0, "--seed"),
@@ -188,11 +193,11 @@ def _settled(source: pathlib.Path, metadata: Metadata, counted: int, found: str,
 def model_of_plan(path: pathlib.Path) -> dict[str, str]:
     """As fsdp-plan writes it into a plan: the members of an index that say which model it is."""
     try:
-        model = json.loads(path.read_text(encoding="utf-8"))["model"]
+        model = read_json_object(path)["model"]
         named = {"model": model["name"], "model_fingerprint": model["fingerprint"]}
     except OSError as error:
         raise NoCheckpoint(f"{path}: {error.strerror}: --plan is a plan of fsdp-plan.") from None
-    except (ValueError, KeyError, TypeError):
+    except (NotReadable, KeyError, TypeError):
         named = {"model": ""}
     if not all(isinstance(each, str) and each for each in named.values()):
         raise NoCheckpoint(f"{path}: this is not a plan that names its model and fingerprint: write it with "
@@ -200,39 +205,89 @@ def model_of_plan(path: pathlib.Path) -> dict[str, str]:
     return named
 
 
+_OPTIONS = {"step": "--step", "seed": "--seed", "micro_batches": "--micro-batches", "samples": "--samples",
+            "learning_rate": "--lr", "optimizer": "--optimizer"}
+
+
+def _check_values(origin: str, values: dict[str, Any]) -> None:
+    """NoCheckpoint: a member of an index that fsdp-exec would refuse. `origin`: who says it; empty: the options."""
+    for key, value in values.items():
+        if key in ("step", "micro_batches", "samples"):
+            is_right, allowed = is_natural(value), "a whole number of at least 0"
+        elif key == "seed":
+            is_right = isinstance(value, int) and not isinstance(value, bool) and -_MOST_SEED <= value < _MOST_SEED
+            allowed = "a whole number of 64 bits"
+        elif key == "learning_rate":
+            is_right = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _MOST_RATE
+            allowed = f"a number from 0 to {_MOST_RATE:g}"
+        elif key == "optimizer":
+            is_right, allowed = value in _OPTIMIZERS, "one of " + ", ".join(_OPTIMIZERS)
+        elif key in ("model", "model_fingerprint"):
+            is_right, allowed = isinstance(value, str) and bool(value), "a text"
+        elif key == "training":
+            is_right, allowed = isinstance(value, dict), "an object"
+        else:
+            continue
+        if not is_right:
+            where = f"{origin}: {key}" if origin else _OPTIONS.get(key, key)
+            raise NoCheckpoint(f"{where}: {value!r}: {allowed} was expected.")
+
+
+def _dcp_loaded(source: pathlib.Path, metadata: Metadata, batch: dict[str, torch.Tensor]) -> None:
+    try:
+        dcp.load(batch, storage_reader=SafeReader(source, metadata), planner=SafePlanner(), no_dist=True)
+    except Exception as error:  # noqa: BLE001  A damaged file may raise anything, which PyTorch wraps.
+        failures = [cause for cause, _ in getattr(error, "failures", {}).values()] or [error]
+        said = str(failures[0]).splitlines() or [type(failures[0]).__name__]
+        raise NoCheckpoint(f"{source}: its tensors cannot be read: {said[0]}") from None
+
+
+def _counted(source: pathlib.Path, key: str, tensor: torch.Tensor) -> int:
+    if tensor.numel() != 1 or not 0 <= float(tensor) < _MOST_STEPS:
+        raise NoCheckpoint(f"{source}: {key!r} counts no steps.")
+    return int(tensor)
+
+
 def from_dcp(source: pathlib.Path, out: pathlib.Path, **given: Any) -> list[str]:
     """`given`: members of the index, of which None counts as not given. Returns what was assumed of the others.
 
     Without a step it is that which the optimizer counts; without an optimizer AdamW or SGD, by its moments.
     """
+    _check_values("", {key: value for key, value in given.items() if value is not None})
     metadata = read_metadata(source)
-    if not _chosen(metadata, "model"):
+    chosen = {folder: _chosen(metadata, folder) for folder in PREFIXES}
+    if not chosen["model"]:
         raise NoCheckpoint(f"{source}: it has no tensors called model.NAME; its names begin with "
                            + ", ".join(sorted({key.split(".")[0] for key in metadata.state_dict_metadata})[:5]) + ".")
+    for key, entry in [item for described in chosen.values() for item in described.items()]:
+        if entry.properties.dtype not in _NAMES:
+            raise NoCheckpoint(f"{source}: {key!r} is {entry.properties.dtype}, which is not written.")
     before = index_before(source, metadata)
+    _check_values(f"{source}: {INDEX}", {key: value for key, value in before.items() if given.get(key) is None})
     _model_of(source, before, given)  # Before anything is written.
     files = []
     counted = 0
-    kinds = {_MOMENTS[key.rsplit(".", 1)[1]] for key in _chosen(metadata, "optimizer")
-             if key.rsplit(".", 1)[1] in _MOMENTS}
-    for folder, prefix in PREFIXES.items():
-        described = _chosen(metadata, folder)
-        names = {key: key.removeprefix(prefix) for key in described}
-        path = out / folder / _SHARD
-        writer = SafetensorsWriter(path, {names[key]: entry for key, entry in described.items()}, is_part=True)
-        for batch in _batches(described):
-            dcp.load(batch, storage_reader=SafeReader(source), no_dist=True)
-            for key, tensor in batch.items():
-                writer.add(names[key], tensor)
-                if key.endswith(".step"):
-                    counted = max(counted, int(tensor))
-        writer.close()
-        files.append({"name": f"{folder}/{_SHARD}", "bytes": path.stat().st_size, "crc32": writer.crc})
-    index, assumed = _settled(source, metadata, counted, next(iter(kinds), "adamw"), before, given)
-    index |= {"mesh": {"replicate": 1, "shard": 1}, "files": files}
-    text = json.dumps(index, indent=2).rstrip("}\n") + ',\n  '
-    text += f'"crc32_of_text_before": {zlib.crc32(text.encode())}\n}}\n'
-    (out / "checkpoint.json").write_text(text, encoding="utf-8")
+    ends = {key.rsplit(".", 1)[1] for key in chosen["optimizer"]}
+    kinds = [_MOMENTS[end] for end in _MOMENTS if end in ends]
+    with becoming(out) as place:
+        for folder, prefix in PREFIXES.items():
+            described = chosen[folder]
+            names = {key: key.removeprefix(prefix) for key in described}
+            path = place / folder / _SHARD
+            writer = SafetensorsWriter(path, {names[key]: entry for key, entry in described.items()}, is_part=True)
+            for batch in _batches(described):
+                _dcp_loaded(source, metadata, batch)
+                for key, tensor in batch.items():
+                    writer.add(names[key], tensor)
+                    if key.endswith(".step"):
+                        counted = max(counted, _counted(source, key, tensor))
+            writer.close()
+            files.append({"name": f"{folder}/{_SHARD}", "bytes": path.stat().st_size, "crc32": writer.crc})
+        index, assumed = _settled(source, metadata, counted, next(iter(kinds), "adamw"), before, given)
+        index |= {"mesh": {"replicate": 1, "shard": 1}, "files": files}
+        text = json.dumps(index, indent=2, allow_nan=False).rstrip("}\n") + ',\n  '
+        text += f'"crc32_of_text_before": {zlib.crc32(text.encode())}\n}}\n'
+        (place / INDEX_NAME).write_text(text, encoding="utf-8")
     return assumed
 
 

@@ -1,7 +1,8 @@
 """The metadata of torch.distributed.checkpoint, read without running what a stranger wrote into it.
 
 `.metadata` is a pickle, and a pickle names functions that its reader calls. The reader here finds the classes alone that such
-a file needs, and refuses any other by its name. Files that it names lie in its own folder.
+a file needs, and refuses any other by its name. Files that it names lie in its own folder, and have the bytes that it says.
+The planner here reads numbers and texts with weights_only=True, where PyTorch's own does not.
 
 Source: torch/distributed/checkpoint/filesystem.py (FileSystemReader), metadata.py, torch 2.11.
 """
@@ -9,16 +10,18 @@ Source: torch/distributed/checkpoint/filesystem.py (FileSystemReader), metadata.
 from __future__ import annotations
 
 import io
-import json
+import math
 import pathlib
 import pickle
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import FileSystemReader, Metadata
-from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader, Metadata
+from torch.distributed.checkpoint.metadata import MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import ReadItem
 
 from fsdp_checkpoint.parts import NoCheckpoint
+from fsdp_plan_runner.stored import is_natural, json_object
 
 _METADATA = "torch.distributed.checkpoint.metadata"
 _CLASSES = {
@@ -35,11 +38,23 @@ _CLASSES["torch"] |= {str(each).removeprefix("torch.") for each in vars(torch).v
 INDEX = "fsdp_exec.index"  # Of to-dcp: the index of the checkpoint, as bytes of JSON.
 
 
-class _OnlyMetadata(pickle.Unpickler):
+class _OnlyMetadata(pickle._Unpickler):
+    """Of pickle's two readers the one in Python, because its steps can be looked at."""
+
+    dispatch = dict(pickle._Unpickler.dispatch)
+
     def find_class(self, module: str, name: str) -> Any:
         if name in _CLASSES.get(module, ()):
             return super().find_class(module, name)
         raise NoCheckpoint(f"it names {module}.{name}, which checkpoint metadata never needs. None of it was run.")
+
+    def load_build(self) -> None:
+        # The members of an object are its own to set, those of a class or a function are everybody's.
+        if isinstance(self.stack[-2], type) or callable(self.stack[-2]):
+            raise NoCheckpoint("it changes a class, which checkpoint metadata never does. None of it was run.")
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
 
 
 def read_metadata(source: pathlib.Path) -> Metadata:
@@ -54,25 +69,102 @@ def read_metadata(source: pathlib.Path) -> Metadata:
         raise NoCheckpoint(f"{path}: this is not metadata: {type(error).__name__}: {error}.") from None
     if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_data, dict):
         raise NoCheckpoint(f"{path}: this is not metadata of torch.distributed.checkpoint.")
-    for info in metadata.storage_data.values():
-        name = pathlib.PurePosixPath(str(getattr(info, "relative_path", "..")))
-        if name.is_absolute() or ".." in name.parts:
-            raise NoCheckpoint(f"{path}: it names the file {str(name)!r}, which is not in its folder.")
+    try:
+        _check(source, metadata)
+    except NoCheckpoint as refused:
+        raise NoCheckpoint(f"{path}: {refused}") from None
+    except (AttributeError, TypeError, ValueError):  # Members that the classes have otherwise.
+        raise NoCheckpoint(f"{path}: this is not metadata of torch.distributed.checkpoint.") from None
     return metadata
+
+
+def _check(source: pathlib.Path, metadata: Metadata) -> None:
+    """Whether the files have what is promised of them, so that a few bytes do not ask for all memory."""
+    sizes: dict[str, int] = {}
+    for info in metadata.storage_data.values():
+        name = pathlib.PurePosixPath(info.relative_path)
+        if name.is_absolute() or ".." in name.parts or "\0" in info.relative_path:
+            raise NoCheckpoint(f"it names the file {str(name)!r}, which is not in its folder.")
+        if info.relative_path not in sizes:
+            file = source / name
+            if not file.is_file():
+                raise NoCheckpoint(f"it names the file {str(name)!r}, which is missing.")
+            sizes[info.relative_path] = file.stat().st_size
+        if not is_natural(info.offset) or not is_natural(info.length) or \
+                info.offset + info.length > sizes[info.relative_path]:
+            raise NoCheckpoint(f"it names bytes of the file {str(name)!r} that it does not have.")
+    for key, entry in metadata.state_dict_metadata.items():
+        if not isinstance(key, str):
+            raise NoCheckpoint(f"{key!r} is not the name of a tensor.")
+        if isinstance(entry, TensorStorageMetadata):
+            _check_chunks(key, entry, metadata.storage_data)
+
+
+def _check_chunks(key: str, entry: TensorStorageMetadata, storage: dict[MetadataIndex, Any]) -> None:
+    elements = 0
+    for chunk in entry.chunks:
+        here = math.prod(chunk.sizes)
+        if len(chunk.sizes) != len(entry.size) or len(chunk.offsets) != len(entry.size) or any(
+                offset < 0 or size < 0 or offset + size > whole
+                for offset, size, whole in zip(chunk.offsets, chunk.sizes, entry.size, strict=True)):
+            raise NoCheckpoint(f"{key!r} has a part outside its shape {list(entry.size)}.")
+        if here == 0:
+            continue
+        info = storage.get(MetadataIndex(key, chunk.offsets))
+        if info is None:
+            raise NoCheckpoint(f"no file has the part of {key!r} at {list(chunk.offsets)}.")
+        is_plain = not getattr(info, "transform_descriptors", None)  # Else compressed.
+        if is_plain and info.length < here * entry.properties.dtype.itemsize:
+            raise NoCheckpoint(f"the part of {key!r} at {list(chunk.offsets)} has {info.length} bytes, too few for "
+                               f"{list(chunk.sizes)}.")
+        elements += here
+    if elements != math.prod(entry.size):
+        raise NoCheckpoint(f"{key!r} has {math.prod(entry.size)} elements, and its parts have {elements}.")
 
 
 class SafeReader(FileSystemReader):
     """PyTorch's reader with this metadata in the place of its own."""
 
-    def __init__(self, source: pathlib.Path) -> None:
+    def __init__(self, source: pathlib.Path, metadata: Metadata | None = None) -> None:
+        """`metadata`: what read_metadata has found, where it is known already."""
         super().__init__(source)
         self._source = source
+        self._metadata = metadata
+        self._refused: NoCheckpoint | None = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        metadata = read_metadata(self._source)
+        # dcp.load leaves an exception alone and asks again for its rank's metadata. It is told why by set_up_storage_reader.
+        if self._refused and "rank" in kwargs:
+            return Metadata({})
+        try:
+            metadata = self._metadata or read_metadata(self._source)
+        except NoCheckpoint as error:
+            self._refused = error
+            raise
         if getattr(metadata, "storage_meta", None) is not None:
             metadata.storage_meta.load_id = self.load_id
         return metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if self._refused:
+            raise self._refused
+        super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
+
+
+class SafePlanner(DefaultLoadPlanner):
+    """PyTorch's planner for what lies beside the tensors: numbers, texts, and lists of them; nothing is run."""
+
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        try:
+            read = torch.load(value, weights_only=True, map_location="cpu")
+        except Exception as error:  # noqa: BLE001  What a stranger wrote may raise anything.
+            name = read_item.dest_index.fqn
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise NoCheckpoint(f"{name!r} is not read, because it may run what it names: {reason}") from None
+        plain = io.BytesIO()
+        torch.save(read, plain)  # Of known classes alone now.
+        plain.seek(0)
+        super().load_bytes(read_item, plain)
 
 
 def value_of(source: pathlib.Path, metadata: Metadata, key: str) -> Any:
@@ -91,14 +183,12 @@ def value_of(source: pathlib.Path, metadata: Metadata, key: str) -> Any:
 
 def index_before(source: pathlib.Path, metadata: Metadata) -> dict[str, Any]:
     """What to-dcp has kept of the index; empty: another program wrote the checkpoint."""
+    if MetadataIndex(INDEX) not in metadata.storage_data:
+        return {}
     text = value_of(source, metadata, INDEX)
     if not isinstance(text, str):
-        return {}
-    try:
-        index = json.loads(text)
-    except ValueError:
-        return {}
-    return index if isinstance(index, dict) else {}
+        raise NoCheckpoint(f"{source}: {INDEX} is not what to-dcp writes.")
+    return json_object(text, f"{source}: {INDEX}")
 
 
 def learning_rate_of(source: pathlib.Path, metadata: Metadata) -> float | None:
@@ -106,6 +196,6 @@ def learning_rate_of(source: pathlib.Path, metadata: Metadata) -> float | None:
     for key in sorted(metadata.state_dict_metadata):
         if key.startswith("optim.param_groups") and key.endswith(".lr"):
             rate = value_of(source, metadata, key)
-            if isinstance(rate, (int, float)):
+            if isinstance(rate, (int, float)) and math.isfinite(rate) and rate >= 0:
                 return float(rate)
     return None

@@ -9,41 +9,59 @@ from __future__ import annotations
 import json
 import math
 import pathlib
+import re
 import shutil
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from fsdp_checkpoint.convert import SafetensorsWriter
-from fsdp_checkpoint.parts import PREFIXES, NoCheckpoint, Part, metadata_of, parts_of
+from fsdp_checkpoint.parts import PREFIXES, NoCheckpoint, Part, becoming, metadata_of, parts_of
+from fsdp_plan_runner.stored import read_json_object
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BESIDE = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model",
            "chat_template*", "generation_config.json", "preprocessor_config.json")
+# Of decoders, BERT, GPT-2, T5 and Whisper.
+_EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")
+_HEADS = ("lm_head.weight", "proj_out.weight", "cls.predictions.decoder.weight")
+_WIDTHS = ("hidden_size", "n_embd", "d_model")
+_OTHER_WIDTHS = ("embedding_size", "word_embed_proj_dim")  # Of models whose embeddings are narrower.
+_LAYERS = (("num_hidden_layers", r"(?:^|\.)(?:model|encoder)\.layers?\.(\d+)\."), ("n_layer", r"(?:^|\.)h\.(\d+)\."),
+           ("num_layers", r"(?:^|\.)encoder\.block\.(\d+)\."), ("num_decoder_layers", r"(?:^|\.)decoder\.block\.(\d+)\."),
+           ("encoder_layers", r"(?:^|\.)encoder\.layers\.(\d+)\."), ("decoder_layers", r"(?:^|\.)decoder\.layers\.(\d+)\."))
 _MOST_BYTES = 5_000_000_000  # Of a file, as save_pretrained has it.
 
 
 def _read_config(path: pathlib.Path) -> dict[str, Any]:
     file = path / "config.json" if path.is_dir() else path
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = read_json_object(file, is_strict=False)
     except OSError as error:
         raise NoCheckpoint(f"{file}: {error.strerror}: --config is config.json of the model, or its folder.") from None
-    except ValueError as error:
-        raise NoCheckpoint(f"{file}: this is not JSON: {error}.") from None
-    if not isinstance(config, dict) or "model_type" not in config:
+    if "model_type" not in config:
         raise NoCheckpoint(f'{file}: this is not a transformers config: it has no "model_type".')
     return config
 
 
+def _check_layers(config: dict[str, Any], tensors: dict[str, torch.Size]) -> None:
+    for key, pattern in _LAYERS:
+        found = [int(match[1]) for match in (re.search(pattern, name) for name in tensors) if match]
+        if found and config.get(key, max(found) + 1) != max(found) + 1:
+            raise NoCheckpoint(f"--config: {key} is {config[key]!r}, and the checkpoint has {max(found) + 1} of them.")
+
+
 def _check(config: dict[str, Any], tensors: dict[str, torch.Size]) -> None:
     """What transformers would fill with numbers of its own, and say so in a warning at most."""
-    embeddings = [shape for name, shape in tensors.items() if name.endswith(("embed_tokens.weight", "wte.weight"))]
-    for key, dimension in (("vocab_size", 0), ("hidden_size", 1), ("n_embd", 1)):
+    _check_layers(config, tensors)
+    embeddings = [shape for name, shape in tensors.items() if name.endswith(_EMBEDDINGS)]
+    is_as_wide = not any(key in config for key in _OTHER_WIDTHS)
+    for key, dimension in (("vocab_size", 0), *((key, 1) for key in _WIDTHS if is_as_wide)):
         if key in config and embeddings and config[key] != embeddings[0][dimension]:
-            raise NoCheckpoint(f"--config: {key} is {config[key]}, and the checkpoint's embedding is "
+            raise NoCheckpoint(f"--config: {key} is {config[key]!r}, and the checkpoint's embedding is "
                                f"{list(embeddings[0])}.")
-    if config.get("tie_word_embeddings") is False and embeddings and "lm_head.weight" not in tensors:
+    if config.get("tie_word_embeddings") is False and embeddings and not any(name.endswith(_HEADS) for name in tensors):
         raise NoCheckpoint('--config: "tie_word_embeddings" is false, and the checkpoint has no lm_head.weight.')
 
 
@@ -79,26 +97,30 @@ def to_hugging_face(step: pathlib.Path, out: pathlib.Path, config_path: pathlib.
     by_key: dict[str, list[Part]] = {}
     for part in sorted(parts, key=lambda part: part.first_row):
         by_key.setdefault(part.key, []).append(part)
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for file in dict.fromkeys(files.values()):
-        keys = [key for key in described if files[names[key]] == file]
-        writer = SafetensorsWriter(partial / file, {names[key]: described[key] for key in keys}, is_part=False)
-        for key in keys:
-            writer.add(names[key], torch.cat([part.whole() for part in by_key[key]]).to(described[key].properties.dtype)
-                       if described[key].size else by_key[key][0].whole())
-        writer.close()
+    with becoming(out) as place:
+        place.mkdir()
+        for file in dict.fromkeys(files.values()):
+            keys = [key for key in described if files[names[key]] == file]
+            writer = SafetensorsWriter(place / file, {names[key]: described[key] for key in keys}, is_part=False)
+            for key in keys:
+                writer.add(names[key], torch.cat([part.whole() for part in by_key[key]]).to(described[key].properties.dtype)
+                           if described[key].size else by_key[key][0].whole())
+            writer.close()
+        _write_beside(place, config, described, sizes, files)
+        if config_path.is_dir():
+            for pattern in _BESIDE:
+                for file in config_path.glob(pattern):
+                    shutil.copyfile(file, place / file.name)
+
+
+def _write_beside(place: pathlib.Path, config: dict[str, Any], described: dict[str, TensorStorageMetadata],
+                  sizes: dict[str, int], files: dict[str, str]) -> None:
+    """The index of several files, and the configuration with the dtype of what was written."""
     if len(set(files.values())) > 1:
         index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": files}
-        (partial / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        (place / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     floating = {str(e.properties.dtype).removeprefix("torch.") for e in described.values()
                 if e.properties.dtype.is_floating_point}
     key = "dtype" if "dtype" in config else "torch_dtype"
     text = json.dumps({**config, **({key: floating.pop()} if len(floating) == 1 else {})}, indent=2)
-    (partial / "config.json").write_text(text + "\n", encoding="utf-8")
-    if config_path.is_dir():
-        for pattern in _BESIDE:
-            for file in config_path.glob(pattern):
-                shutil.copyfile(file, partial / file.name)
-    partial.rename(out)
+    (place / "config.json").write_text(text + "\n", encoding="utf-8")

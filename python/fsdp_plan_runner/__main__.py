@@ -81,6 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
     import torch
 
     from fsdp_plan_runner.kernels import KERNELS
+    from fsdp_plan_runner.stored import NotReadable
     from fsdp_plan_runner.training import Job, Trial, train
 
     problems = problems_of(model, plan, world_size, list(KERNELS))
@@ -98,8 +99,11 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.results:
         trial = Trial(arguments.seed, arguments.learning_rate, arguments.accumulation, arguments.results,
                       arguments.weights, arguments.tokens, arguments.load, arguments.steps_before, arguments.save)
-    root = train(Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
-                     "MASTER_ADDR" in os.environ, trial))
+    try:
+        root = train(Job(model, plan, job["steps"], device, int(os.environ.get("RANK", "0")), world_size,
+                         "MASTER_ADDR" in os.environ, trial))
+    except NotReadable as error:
+        raise Refused(str(error)) from None
     # What ZeRO-3 has sharded says its size itself.
     sizes = [(getattr(parameter, "ds_numel", parameter.numel()), parameter.requires_grad) for parameter in root.parameters()]
     total = sum(size for size, _ in sizes)

@@ -1,32 +1,105 @@
 """Parameters and token ids from files: those of fsdp-exec --weights and --tokens (executor/checkpoint/weights.cpp,
-executor/training/token_file.cpp), read without the package safetensors."""
+executor/training/token_file.cpp), read without the package safetensors.
+
+What a file says of itself is held against its size before a byte of a tensor is read, as core/formats/safetensors.cpp does.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import mmap
 import pathlib
 import struct
+from typing import Any
 
 import torch
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I64": torch.int64,
           "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
 _INDEX = "model.safetensors.index.json"
+_LENGTH_BYTES = 8
+_LONGEST_HEADER = 64 << 20
+_LONGEST_JSON = 256 << 20
+_MOST = 1 << 60
+
+
+class NotReadable(Exception):
+    """A file is not what it should be; the text names it and what is wrong."""
+
+
+def read_json_object(path: pathlib.Path, is_strict: bool = True) -> dict[str, Any]:
+    """OSError: it cannot be read. NotReadable: it is too long, or no object of JSON; not strict: JSON with Infinity and
+    NaN, as Python and so transformers write it."""
+    size = path.stat().st_size
+    if size > _LONGEST_JSON:
+        raise NotReadable(f"{path}: it has {size} bytes, and {_LONGEST_JSON} are read.")
+    return json_object(path.read_bytes(), str(path), is_strict)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
+
+
+def json_object(text: bytes | str, name: str, is_strict: bool = True) -> dict[str, Any]:
+    try:
+        value = json.loads(text, parse_constant=_refuse if is_strict else None)
+    except (ValueError, RecursionError) as error:
+        raise NotReadable(f"{name}: this is not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise NotReadable(f"{name}: an object was expected.")
+    return value
+
+
+def is_natural(value: Any, most: int = _MOST) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _is_naturals(value: Any) -> bool:
+    return isinstance(value, list) and all(is_natural(each) for each in value)
 
 
 class SafetensorsFile:
-    """The tensors of one file; only what is asked for is read."""
+    """The tensors of one file; only what is asked for is read. NotReadable: its header does not fit it."""
 
     def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        if not path.is_file():
+            raise NotReadable(f"{path}: the file is missing.")
         with open(path, "rb") as file:
-            size = struct.unpack("<Q", file.read(8))[0]
-            header = json.loads(file.read(size))
+            size = path.stat().st_size
+            if size < _LENGTH_BYTES:
+                raise NotReadable(f"{path}: the file has {size} bytes, too few for a safetensors file.")
+            length = struct.unpack("<Q", file.read(_LENGTH_BYTES))[0]
+            most = min(size - _LENGTH_BYTES, _LONGEST_HEADER)
+            if length > most:
+                raise NotReadable(f"{path}: its header would have {length} bytes, of {most} that there may be.")
+            header = json_object(file.read(length), str(path))
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._begin = _LENGTH_BYTES + length
         self.metadata: dict[str, str] = header.pop("__metadata__", {})
-        self._begin = 8 + size
+        if not isinstance(self.metadata, dict) or not all(isinstance(text, str) for text in self.metadata.values()):
+            raise NotReadable(f"{path}: __metadata__: texts were expected.")
         self._entries = header
+        self._check(size - self._begin)
+
+    def _check(self, size: int) -> None:
+        """Every byte behind the header belongs to one tensor."""
+        for name, entry in self._entries.items():
+            is_whole = (isinstance(entry, dict) and isinstance(entry.get("dtype"), str) and _is_naturals(entry.get("shape"))
+                        and _is_naturals(entry.get("data_offsets")) and len(entry["data_offsets"]) == 2)
+            if not is_whole:
+                raise NotReadable(f"{self._path}: {name!r}: a dtype, a shape and two offsets were expected.")
+            begin, end = entry["data_offsets"]
+            dtype = DTYPES.get(entry["dtype"])
+            if begin > end or (dtype and math.prod(entry["shape"]) * dtype.itemsize != end - begin):
+                raise NotReadable(f"{self._path}: {name!r} has {end - begin} bytes, which do not fit its shape and dtype.")
+        offsets = sorted(entry["data_offsets"] for entry in self._entries.values())
+        for before, after in itertools.pairwise([[0, 0], *offsets, [size, size]]):
+            if before[1] != after[0]:
+                raise NotReadable(f"{self._path}: the file has {size} bytes of tensors, and its header describes others: a "
+                                  f"tensor ends at {before[1]}, and {after[0]} follows.")
 
     def names(self) -> list[str]:
         return list(self._entries)
@@ -35,7 +108,10 @@ class SafetensorsFile:
         return self._entries[name]["shape"]
 
     def dtype(self, name: str) -> torch.dtype:
-        return DTYPES[self._entries[name]["dtype"]]
+        dtype = DTYPES.get(self._entries[name]["dtype"])
+        if dtype is None:
+            raise NotReadable(f"{self._path}: {name!r} has the dtype {self._entries[name]['dtype']!r}, which is not read.")
+        return dtype
 
     def flat(self, name: str, first: int = 0, count: int | None = None) -> torch.Tensor:
         """A copy of elements [first, first + count); all of them without `count`."""
@@ -59,7 +135,9 @@ class Weights:
 
     def elements(self, names: list[str], first: int, count: int) -> torch.Tensor:
         """Of the first of these names that there is."""
-        name = next(name for name in names if name in self._files)
+        name = next((name for name in names if name in self._files), None)
+        if name is None:
+            raise NotReadable(f"--weights: no file has {names[0]!r}, which the model has.")
         return self._files[name].flat(name, first, count)
 
 
@@ -71,8 +149,13 @@ def files_of(path: pathlib.Path) -> list[pathlib.Path]:
         else:
             return [whole] if whole.exists() else sorted(path.glob("*.safetensors"))
     if path.name.endswith(".index.json"):
-        index = json.loads(path.read_text(encoding="utf-8"))
-        return [path.parent / name for name in sorted(set(index["weight_map"].values()))]
+        files = read_json_object(path).get("weight_map")
+        if not isinstance(files, dict):
+            raise NotReadable(f"{path}: weight_map: an object of names and files was expected.")
+        for name in files.values():
+            if not isinstance(name, str) or not name or "/" in name or "\0" in name:
+                raise NotReadable(f"{path}: {name!r} is not the name of a file in the folder of the index.")
+        return [path.parent / name for name in sorted(set(files.values()))]
     return [path]
 
 

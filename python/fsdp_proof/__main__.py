@@ -100,6 +100,7 @@ class Proof:
         job = json.loads((self.request.folder / "job.json").read_text(encoding="utf-8"))
         if self.reports:
             self.rows += judge.pytorch_rows(self.reports, self.theirs, _is_in_16_bits(job), self.here.is_stub)
+            self.rows += judge.pytorch_collective_rows(self.reports, self.theirs, self.collectives)
         self.rows += judge.outside_rows(self.theirs, self.predicted, self.is_of_this_card)
 
     def verdict(self) -> str:

@@ -106,12 +106,13 @@ def _collectives(table: list[dict[str, Any]]) -> str:
     for row in table:
         seconds = row["seconds_median"]
         rate = f"{row['payload_bytes'] / seconds / 1e9:.1f}" if seconds > 0 else ""
-        forecast = row.get("predicted_seconds")
+        forecast, theirs = row.get("predicted_seconds"), row.get("pytorch_seconds_median")
         cells.append([row["collective"], html.escape(row["unit"]), row["phase"], f"{row['payload_bytes']:,}", str(row["ranks"]),
                       f"{seconds * 1e6:.1f}", f"{row['seconds_least'] * 1e6:.1f} to {row['seconds_most'] * 1e6:.1f}",
+                      "" if theirs is None else f"{theirs * 1e6:.1f}",
                       "" if forecast is None else f"{forecast * 1e6:.1f}", rate, f"{row['exposed_seconds'] * 1e6:.1f}"])
-    return _table(["collective", "unit", "phase", "bytes", "ranks", "µs, median of ranks", "least to most", "predicted", "GB/s",
-                   "waited for, µs (rank 0)"], cells, {3, 4, 5, 6, 7, 8, 9})
+    return _table(["collective", "unit", "phase", "bytes", "ranks", "µs, median of ranks", "least to most",
+                   "PyTorch's, median", "predicted", "GB/s", "waited for, µs (rank 0)"], cells, {3, 4, 5, 6, 7, 8, 9, 10})
 
 
 def _losses(losses: dict[str, Any]) -> str:

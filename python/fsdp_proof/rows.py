@@ -188,6 +188,46 @@ def pytorch_rows(reports: list[dict[str, Any]], theirs: list[dict[str, Any]], in
     return rows
 
 
+def _by_kind(collectives: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in collectives:
+        found.setdefault(each["kind"], []).append(each)
+    return found
+
+
+def _sizes(collectives: list[dict[str, Any]]) -> dict[str, list[int]]:
+    return {kind: [each["payload_bytes"] for each in those] for kind, those in _by_kind(collectives).items()}
+
+
+def pytorch_collective_rows(reports: list[dict[str, Any]], theirs: list[dict[str, Any]],
+                            table: list[dict[str, Any]]) -> list[Row]:
+    """PyTorch calls the same collectives; kinds may interleave otherwise. Puts its times into the table, over the ranks."""
+    own = reports[0]["traffic"]["collectives"]
+    differ = [rank for rank, found in enumerate(theirs) if _sizes(found["collectives"]) != _sizes(own)]
+    count = len(theirs[0]["collectives"])
+    rows = [Row("PyTorch FSDP2", "kind and bytes of each collective, in the order of their kind", "fail" if differ else "pass",
+                len(own), count, why=f"other ones on rank {differ[0]}" if differ else "")]
+    if differ or len(table) != len(own):
+        return rows
+    theirs_by_kind = [_by_kind(found["collectives"]) for found in theirs]
+    seen: dict[str, int] = {}
+    for row, each in zip(table, own, strict=True):
+        place = seen.get(each["kind"], 0)
+        seen[each["kind"]] = place + 1
+        times = [found[each["kind"]][place]["seconds"] for found in theirs_by_kind]
+        if all(seconds is not None for seconds in times):
+            row["pytorch_seconds_median"] = statistics.median(times)
+    timed = [row for row in table if "pytorch_seconds_median" in row]
+    if timed:
+        rows.append(Row("PyTorch FSDP2", f"collectives of a step, one after the other, {len(timed)} of {len(table)}", "note",
+                        sum(row["seconds_median"] for row in timed), sum(row["pytorch_seconds_median"] for row in timed), "s",
+                        why="the expected ones are PyTorch's kernels, by its own profiler"))
+    else:
+        rows.append(Row("PyTorch FSDP2", "times of its collectives", "note",
+                        why="its profiler has seen no kernel of NCCL for them"))
+    return rows
+
+
 # ---- The stub GPU's claims.
 
 

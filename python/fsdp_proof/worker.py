@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from fsdp_plan_runner.__main__ import read_job, read_parts, set_allocator
@@ -53,7 +54,41 @@ def peaks() -> dict[str, int]:
             "reserved": stats["reserved_bytes.all.peak"], "device": total - free}
 
 
-def train(job: Any) -> list[dict[str, Any]]:
+# What NCCL's kernels have in their names.
+_KERNELS = {"all_gather": "allgather", "reduce_scatter": "reducescatter", "all_reduce": "allreduce"}
+
+
+def add_times(collectives: list[dict[str, Any]], kernels: list[tuple[int, str, float]]) -> None:
+    """`kernels`: begin, name and seconds of what ran on the device. The collectives of a kind run in the order in which they are
+    called; where there are not as many kernels of the kind, as in a group of one rank, none of them has a time."""
+    for kind, word in _KERNELS.items():
+        of_kind = [each for each in collectives if each["kind"] == kind]
+        times = [seconds for _, name, seconds in sorted(kernels) if "nccl" in name.lower() and word in name.lower()]
+        for each, seconds in zip(of_kind, times if len(times) == len(of_kind) else [None] * len(of_kind), strict=True):
+            each["seconds"] = seconds
+
+
+def profiled(step: Callable[[], object]) -> list[dict[str, Any]]:
+    """The collectives of a step in the order of their calls, each with the seconds of its kernel, as PyTorch's profiler sees them."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    from fsdp_measure.profiled_step import collectives_of
+
+    profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True, acc_events=True)
+    profiler.start()
+    step()
+    torch.cuda.synchronize()
+    profiler.stop()
+    results = profiler.profiler.kineto_results
+    found = collectives_of(results.experimental_event_tree(), torch.distributed.get_world_size())
+    add_times(found, [(event.start_ns(), event.name(), event.duration_ns() * 1e-9) for event in results.events()
+                      if str(event.device_type()).endswith("CUDA")])
+    return found
+
+
+def train(job: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The steps, and the collectives of one more, which nothing else is measured of."""
     import torch
 
     from fsdp_plan_runner.training import make_optimizer, prepare, run_step
@@ -78,7 +113,7 @@ def train(job: Any) -> list[dict[str, Any]]:
         loss = run_step(root, batch, optimizer, job.plan)
         torch.cuda.synchronize()
         steps.append({"loss": loss, "wall_seconds": time.perf_counter() - began, **peaks()})
-    return steps
+    return steps, profiled(lambda: run_step(root, batch, optimizer, job.plan))
 
 
 def main(job_file: str, result: str, seed: int) -> None:
@@ -108,7 +143,7 @@ def main(job_file: str, result: str, seed: int) -> None:
         found["claims"] = claims(device)
     dist.barrier()
     torch.cuda.empty_cache()
-    found["steps"] = train(dataclasses.replace(job, trial=Trial(seed=seed, learning_rate=1e-4, accumulation="mean", results=result)))
+    found["steps"], found["collectives"] = train(dataclasses.replace(job, trial=Trial(seed=seed, learning_rate=1e-4, accumulation="mean", results=result)))
     with open(f"{result}.{rank}.json", "w", encoding="utf-8") as file:
         json.dump(found, file)
     dist.barrier()

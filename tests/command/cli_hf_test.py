@@ -76,6 +76,17 @@ def check_hub_names(tester):
                  'Mixtral-8x7B-v0.2.\n', errors)
 
 
+def check_folder_called_as_a_model(tester):
+    """As a proof makes one beside its plan: without a model in it, it does not hide the shipped one."""
+    place = tester.folder / "beside"
+    (place / "mlp").mkdir(parents=True)
+    plan = place / "plan.json"
+    code, _, errors = tester.run(f"mlp --gpus 2 --mem 16G -o {plan}")
+    tester.check(code == 0, errors)
+    code, _, errors = tester.run(f"simulate {plan}")
+    tester.check(code == 0, f"a folder hides the model: {errors}")
+
+
 LAUNCHER = "fsdp-plan rehearse -- accelerate launch"
 CAPTURE = "fsdp-plan capture -o my.model.json -- python"
 FOLDER = "Name its folder, which has the model's config.json"
@@ -137,6 +148,7 @@ def main(root, binary):
         check_notes(tester, folder)
         check_stale_plan(tester, folder)
         check_hub_names(tester)
+        check_folder_called_as_a_model(tester)
         check_others(tester, root, folder)
         for problem in tester.problems:
             print(problem)

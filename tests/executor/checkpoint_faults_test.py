@@ -25,6 +25,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from checkpoints import contents_of, differing, index_of, steps_in  # noqa: E402
 from parity_cases import Case  # noqa: E402
 from ranks import LIMIT_SECONDS, InAFolder, clean_environment, free_port, parameters_of, started  # noqa: E402
+from told import tell  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 TORCHRUN = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -76,14 +77,16 @@ class Faults(InAFolder):
             self.assertEqual([rank.wait() for rank in ranks], [0] * CASE.ranks, ranks[0].printed)
             self.assertIn(f"going on after step {last}", ranks[0].printed)
 
-    def expect_full(self, said: str) -> None:
+    def expect_full(self, fault: str, said: str) -> None:
         options = ["--steps", "5", "--every", "1", "--checkpoint-dir", str(self.checkpoints)]
+        began = time.monotonic()
         with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [EXIT_RUN] * CASE.ranks)
             for rank in ranks:
                 errors = [line for line in rank.printed.splitlines() if line.startswith("error")]
                 self.assertEqual(len(errors), 1, rank.printed)
                 self.assertRegex(errors[0], said)
+            tell(fault, ranks, began)
         self.assertEqual([path.name for path in self.checkpoints.iterdir() if not path.name.startswith("step-")], [])
         for step in steps_in(self.checkpoints):
             index_of(step)
@@ -93,7 +96,8 @@ class Faults(InAFolder):
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))  # The moments of a rank have 300 KB.
         try:
-            self.expect_full(r"error: the checkpoint of step 1 was not written: rank \d: .*optimizer/.*: The file cannot "
+            self.expect_full("a file of a checkpoint may not be as large",
+                             r"error: the checkpoint of step 1 was not written: rank \d: .*optimizer/.*: The file cannot "
                              "be written: File too large.*There is none before it")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -105,7 +109,8 @@ class Faults(InAFolder):
         if mount.returncode != 0:
             self.skipTest("only root can make a small disk")
         try:
-            self.expect_full(r"error: the checkpoint of step 3 was not written: rank \d: .*: No space left on device.*"
+            self.expect_full("the disk of checkpoints is full",
+                             r"error: the checkpoint of step 3 was not written: rank \d: .*: No space left on device.*"
                              "The last one is .*step-00000002")
         finally:
             subprocess.run(["umount", str(self.checkpoints)], check=True)

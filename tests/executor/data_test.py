@@ -8,11 +8,14 @@ Losses and parameters are compared with a loop of plain PyTorch (plain_model.py)
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pathlib
 import struct
+import subprocess
 import sys
+import time
 import unittest
 from typing import Any
 
@@ -21,10 +24,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 import torch  # noqa: E402
 from parity_cases import Case, checkpointed  # noqa: E402
-from plain_model import SEQ, VOCABULARY, Files, Plain, train  # noqa: E402
+from plain_model import SEQ, VOCABULARY, Files, Plain, train, write_safetensors  # noqa: E402
 from ranks import ROOT, InAFolder, run_executor, started  # noqa: E402
+from told import tell  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
+TENSORBOARD = pathlib.Path(os.environ.get("FSDP_TENSORBOARD") or "none")  # Its folder of packages.
 EXIT_INPUT, EXIT_RUN = 2, 3
 IGNORED = -100
 
@@ -88,11 +93,13 @@ class Labels(OnFiles):
         labels = [5] * (4 * SEQ) + [IGNORED] * (4 * SEQ)  # Of rank 1.
         tokens, masks = (str(write_ids(self.folder / name, values, "i")) for name, values in
                          (("ids", ids), ("labels", labels)))
+        began = time.monotonic()
         with started(EXECUTOR, 2, [self.files.plan(2, 4)], self.folder,
                      ["--tokens", tokens, "--labels", masks, "--token-dtype", "int32"]) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [EXIT_RUN] * 2)
             self.assertIn("step 1: The loss of rank 1 is NaN or infinite", ranks[0].printed)
             self.assertRegex(ranks[1].printed, "step 1: The loss is -?nan")
+            tell("the loss of a rank is no number", ranks, began)
 
     def test_what_does_not_fit_is_said(self) -> None:
         short = str(write_ids(self.folder / "short", [1] * 7, "H"))
@@ -101,6 +108,56 @@ class Labels(OnFiles):
                      short, short)
         for option in ("--shuffle", "3"), ("--document-end", "3"):
             self.refused(f"{option[0]}: It applies to token files", *option)
+
+
+class AllInputsOfAFile(OnFiles):
+    def stored(self, name: str, **changes: Any) -> str:
+        """What the token file has, with other tensors or without some."""
+        ids = torch.tensor(self.files.ids).view(-1, SEQ)
+        tensors = {"input_ids": ids, "labels": ids.clone(), **changes}
+        path = self.folder / f"{name}.safetensors"
+        write_safetensors(path, {key: tensor for key, tensor in tensors.items() if tensor is not None})
+        return str(path)
+
+    def test_it_trains_as_on_token_files_in_any_order_and_goes_on(self) -> None:
+        # The loss shifts labels, so that a label of its own token is none that is read twice.
+        labels = torch.tensor(self.files.ids).view(-1, SEQ)
+        labels[:, 3] = IGNORED
+        masks = str(write_ids(self.folder / "labels", labels.flatten().tolist(), "i"))
+        stored = self.stored("all", input_ids=torch.tensor(self.files.ids, dtype=torch.int32).view(-1, SEQ), labels=labels)
+        how = ["--steps", "9", "--lr", "0.02", "--shuffle", "7"]
+        ids = str(write_ids(self.folder / "ids", self.files.ids, "i"))
+        of_tokens = self.run_plain("tokens", *how, "--tokens", ids, "--labels", masks, "--token-dtype", "int32", ranks=2)
+        held = ["--evaluate", stored, "--evaluate-every", "9", "--metrics", str(self.folder / "m.jsonl")]
+        of_samples = self.run_plain("samples", *how, *held, "--tokens", stored, ranks=2)
+        self.assertEqual([self.losses(of_samples, rank) for rank in (0, 1)], [self.losses(of_tokens, rank) for rank in (0, 1)])
+        self.assertEqual(of_samples["parameters"], of_tokens["parameters"])
+        self.assertIn('"evaluation_samples": 24', (self.folder / "m.jsonl").read_text(encoding="utf-8"))
+        checkpoints = ["--checkpoint-dir", str(self.folder / "c")]
+        self.run_plain("begun", "--steps", "4", *how[2:], *checkpoints, "--tokens", stored, ranks=2)
+        rest = run_executor(EXECUTOR, self.files.plan(2, 4), 2, self.folder, "rest",
+                            [*checkpoints, "--resume", "latest", "--tokens", stored, "--steps", "9", "--reduce", "parity"])
+        self.assertEqual(rest["parameters"], of_tokens["parameters"])
+
+    def test_what_does_not_fit_is_said(self) -> None:
+        good = self.stored("good")
+        for path, said in (
+                (self.stored("none", labels=None), r'It has no "labels" \[samples, \d+\], which the model takes'),
+                (self.stored("name", label=torch.zeros(24, SEQ)), r'"label" is no input .* Did you mean "labels"\?'),
+                (self.stored("shape", labels=torch.zeros(24, SEQ + 1, dtype=torch.int64)), r'"labels" has the shape \[24, \d+\], and samples'),
+                (self.stored("kind", labels=torch.zeros(24, SEQ)), '"labels" is float32, and the model takes whole numbers'),
+                (self.stored("count", labels=torch.zeros(23, SEQ, dtype=torch.int64)), '"labels" has 23 samples, and "input_ids" has 24')):
+            with self.subTest(said):
+                self.refused(said, "--tokens", path)
+        for more in ([good], ["--labels", str(self.files.tokens)], ["--document-end", "3"], ["--token-dtype", "int32"]):
+            self.refused("A .safetensors file has all inputs of all samples, and stands alone", "--tokens", good, *more)
+        for name, ids in ("input_ids", IGNORED), ("labels", VOCABULARY):
+            wrong = torch.tensor(self.files.ids).view(-1, SEQ)
+            wrong[5, 1] = ids
+            with started(EXECUTOR, 1, [self.files.plan(1, 4)], self.folder,
+                         ["--steps", "3", "--tokens", self.stored(f"wrong-{name}", **{name: wrong})]) as ranks:
+                self.assertEqual(ranks[0].wait(), EXIT_RUN)
+                self.assertRegex(ranks[0].printed, rf'step 2.*"{name}" of sample 5 has {ids}, and the model takes whole numbers from 0 to')
 
 
 class Order(OnFiles):
@@ -211,23 +268,27 @@ class Metrics(OnFiles):
                 self.assertIn("notes.txt: This file exists and was not written by --metrics", rank.printed)
         self.assertEqual(path.read_text(encoding="utf-8"), "dear diary\n")
 
-    def test_tensorboard_is_written_or_missed(self) -> None:
-        import subprocess
+    def to_tensorboard(self, path: pathlib.Path, folder: pathlib.Path, packages: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-B", "-m", "fsdp_metrics", "to-tensorboard", str(path), str(folder)],
+                              env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), packages])},
+                              capture_output=True, text=True, check=False)
+
+    def test_tensorboard_reads_what_was_written(self) -> None:
         path, folder = self.folder / "metrics.jsonl", self.folder / "board"
         path.write_text('{"step": 1, "loss": 2.5, "samples": 8}\n{"step": 2, "loss": 2.25, "samples": 16}\n'
                         '{"step": 2, "evaluation_loss": 2.125}\n{"step": 3, "loss": null, "samples": 24}\n{"step": 4, "lo',
                         encoding="utf-8")
-        done = subprocess.run([sys.executable, "-B", "-m", "fsdp_metrics", "to-tensorboard", str(path), str(folder)],
-                              env={**os.environ, "PYTHONPATH": os.pathsep.join(
-                                  [str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])])},
-                              capture_output=True, text=True, check=False)
-        try:
-            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-        except ImportError:
+        if not importlib.util.find_spec("tensorboard"):
+            done = self.to_tensorboard(path, folder, "")
             self.assertEqual(done.returncode, EXIT_INPUT, done.stderr)
             self.assertIn("tensorboard is not installed. Run: pip install tensorboard", done.stderr)
-            return
+        if not TENSORBOARD.is_dir():
+            self.skipTest("There is no tensorboard. To run this: ./scripts/rehearsal_env tensorboard")
+        done = self.to_tensorboard(path, folder, str(TENSORBOARD))
         self.assertEqual(done.returncode, 0, done.stderr)
+        sys.path.append(str(TENSORBOARD))
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
         events = EventAccumulator(str(folder)).Reload()
         found = {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
         self.assertEqual(found, {"loss": [(1, 2.5), (2, 2.25)], "samples": [(1, 8.0), (2, 16.0), (3, 24.0)],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import pathlib
 import shutil
@@ -97,13 +98,15 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
         self.expect_equal(found)
         self.assertEqual(printed.count("step 2: loss"), 1, printed)
 
-    def ray(self, folder: pathlib.Path, *options: str, of_ray: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    def ray(self, folder: pathlib.Path, *options: str, of_ray: tuple[str, ...] = (), program: pathlib.Path = EXECUTOR,
+            **variables: str) -> subprocess.Popen[str]:
         if RAY is None or not RAY.is_file():
             self.skipTest("there is no Ray")
         plan = CASE.write(folder)
-        command = [str(RAY), "-m", "fsdp_plan_ray", str(plan), "--program", str(EXECUTOR), "--cpus", "0.5", "--storage",
+        command = [str(RAY), "-m", "fsdp_plan_ray", str(plan), "--program", str(program), "--cpus", "0.5", "--storage",
                    str(folder / "ray"), *of_ray, "--", "--threads", "1", "--seed", SEED, *options]
-        environment = {**clean_environment(), "PYTHONPATH": str(ROOT / "python"), "RAY_USAGE_STATS_ENABLED": "0"}
+        environment = {**clean_environment(), "PYTHONPATH": str(ROOT / "python"), "RAY_USAGE_STATS_ENABLED": "0",
+                       **variables}
         run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(run.communicate)
         self.addCleanup(run.kill)
@@ -137,6 +140,31 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
             self.assertRegex(printed, r"going on after step [2345]0 of")
             found, expected = parameters_of(pathlib.Path(name) / "out"), by_hand(steps="60")
             self.assertEqual([key for key in expected if found[key] != expected[key]], [])
+
+    def test_ray_gives_each_rank_a_gpu_of_its_own(self) -> None:
+        """On the stub GPU, where it is built: a script plays the driver, which shows a rank what Ray has given it."""
+        cuda, stub = EXECUTOR.with_name("fsdp-exec-cuda"), EXECUTOR.parents[1] / "lib" / "fsdp-plan" / "libfsdp-stub-gpu.so"
+        if not cuda.is_file() or not stub.is_file():
+            self.skipTest("the stub GPU is not built")
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            driver = folder / "driver"
+            driver.write_text(f'#!/bin/sh\necho "$RANK $CUDA_VISIBLE_DEVICES" >>{folder}/given\n'
+                              f'STUB_GPU_COUNT=1 STUB_GPU_FIRST=$CUDA_VISIBLE_DEVICES LD_PRELOAD={stub} exec {cuda} "$@"\n',
+                              encoding="utf-8")
+            driver.chmod(0o755)
+            count = CASE.ranks
+            run = self.ray(folder, "--steps", "2", "--report", f"{name}/report.{{rank}}.json", of_ray=("--gpus",), program=driver,
+                           RAY_OVERRIDE_RESOURCES=json.dumps({"CPU": count, "GPU": count}))
+            printed = "".join(run.communicate(timeout=LIMIT_SECONDS))
+            self.assertEqual(run.returncode, 0, printed)
+            given = dict(line.split() for line in (folder / "given").read_text(encoding="utf-8").splitlines())
+            self.assertEqual(sorted(given), [str(rank) for rank in range(count)])
+            self.assertEqual(sorted(given.values()), [str(gpu) for gpu in range(count)])
+            for rank in range(count):
+                report = json.loads((folder / f"report.{rank}.json").read_text(encoding="utf-8"))
+                self.assertNotIn("shared by several ranks", report["cluster"]["gpu"])
+                self.assertEqual(len(report["steps"]), 2)
 
     def test_gpus_that_ray_gives_are_trained_on(self) -> None:
         from fsdp_plan_ray.__main__ import options_of_rank

@@ -1,8 +1,8 @@
 """What fsdp-exec says when something is wrong, with a rank, with the memory, with the plan, and that it ends.
 
-    faults_test.py FSDP_EXEC [--times]
+    faults_test.py FSDP_EXEC
 
---times prints how long after its fault the last rank of each test had ended. No test depends on it: a run whose ranks
+No test depends on how long after its fault the last rank had ended, which told.py writes down: a run whose ranks
 may wait for each other longer than a test waits for them (PATIENT), and that still ends, was not ended by a time-out.
 """
 
@@ -21,13 +21,13 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from parity_cases import Case  # noqa: E402
 from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, started, stopped_in_a_step  # noqa: E402
+from told import tell  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 EXIT_INPUT, EXIT_RUN = 2, 3
 PATIENT = ["--timeout", str(4 * LIMIT_SECONDS)]
 ENDLESS = ["--steps", "1000000"]
 TIMEOUTS = (2, 8, 32, 128)  # Seconds. On a busy machine the first ones may run out before anything is wrong.
-ENDED: dict[str, float] = {}  # By test: from its fault, or its time-out, to the end of the last rank.
 
 
 class Faults(InAFolder):
@@ -47,9 +47,8 @@ class Faults(InAFolder):
     def wait_until_they_train(self, ranks: list[Rank]) -> None:
         self.assertTrue(self.they_train(ranks), "".join(rank.printed for rank in ranks))
 
-    def expect_end(self, rank: Rank, code: int, began: float, *said: str) -> None:
+    def expect_end(self, rank: Rank, code: int, *said: str) -> None:
         self.assertEqual(rank.wait(), code, rank.printed)
-        ENDED[self.id().rpartition(".")[2]] = time.monotonic() - began
         for pattern in said:
             self.assertRegex(rank.printed, pattern)
 
@@ -60,7 +59,8 @@ class Faults(InAFolder):
             began = time.monotonic()
             ranks[1].process.send_signal(signal.SIGKILL)
             for r in (0, 2):
-                self.expect_end(ranks[r], EXIT_RUN, began, stopped_in_a_step(r), "Of rank 1 nothing is heard")
+                self.expect_end(ranks[r], EXIT_RUN, stopped_in_a_step(r), "Of rank 1 nothing is heard")
+            tell("a rank is killed", [ranks[0], ranks[2]], began)
 
     def test_a_rank_that_hangs_is_named(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))
@@ -71,9 +71,10 @@ class Faults(InAFolder):
                 began = time.monotonic()
                 ranks[1].process.send_signal(signal.SIGSTOP)
                 for r in (0, 2):
-                    self.expect_end(ranks[r], EXIT_RUN, began + timeout, stopped_in_a_step(r))
+                    self.expect_end(ranks[r], EXIT_RUN, stopped_in_a_step(r))
                 # Others may have been late, too, where the machine lets a rank wait for seconds.
                 if all("Of rank 1 nothing is heard" in ranks[r].printed for r in (0, 2)):
+                    tell("a rank hangs (seconds after `--timeout`)", [ranks[0], ranks[2]], began + timeout)
                     return
         self.fail("".join(rank.printed for rank in ranks))
 
@@ -90,8 +91,9 @@ class Faults(InAFolder):
             port = other.getsockname()[1]
             began = time.monotonic()
             with started(EXECUTOR, 2, [plan], self.folder, ["--timeout", "3"], port=port) as ranks:
-                self.expect_end(ranks[0], EXIT_RUN, began, rf"error: rank 0: .*port {port} .*is taken.*MASTER_PORT")
-                self.expect_end(ranks[1], EXIT_RUN, began + 3, "error: rank 1: joining the other ranks: ")
+                self.expect_end(ranks[0], EXIT_RUN, rf"error: rank 0: .*port {port} .*is taken.*MASTER_PORT")
+                self.expect_end(ranks[1], EXIT_RUN, "error: rank 1: joining the other ranks: ")
+                tell("the port is taken (`--timeout 3`)", ranks, began)
 
     def test_copies_end_with_a_rank_of_another_shard_group(self) -> None:
         case = Case("f", "llama3_2_1b", 2, replicate=2)
@@ -100,14 +102,16 @@ class Faults(InAFolder):
             began = time.monotonic()
             ranks[3].process.send_signal(signal.SIGKILL)
             for rank in ranks[:3]:
-                self.expect_end(rank, EXIT_RUN, began, stopped_in_a_step(rank.rank))
+                self.expect_end(rank, EXIT_RUN, stopped_in_a_step(rank.rank))
+            tell("a rank of another shard group is killed", ranks[:3], began)
 
     def test_a_rank_that_never_starts_is_named_and_waited_for_no_longer_than_said(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))
         began = time.monotonic()
         with started(EXECUTOR, 2, [plan], self.folder, ["--timeout", "5"], world_size=3) as ranks:
             for rank in ranks:
-                self.expect_end(rank, EXIT_RUN, began, rf"error: rank {rank.rank}: joining the other ranks: .*ranks? .*2")
+                self.expect_end(rank, EXIT_RUN, rf"error: rank {rank.rank}: joining the other ranks: .*ranks? .*2")
+            tell("a rank never starts (`--timeout 5`)", ranks, began)
         self.assertGreater(time.monotonic() - began, 4, "they do not wait as long as said")
 
     def test_too_little_memory_is_said_in_bytes(self) -> None:
@@ -119,13 +123,15 @@ class Faults(InAFolder):
             said = "".join(rank.printed for rank in ranks)
             self.assertRegex(said, r"error: rank \d: .*\d+ bytes were asked for while \d+ of 614400 were in use")
             for rank in ranks:
-                self.expect_end(rank, EXIT_RUN, began, "error: rank")
+                self.expect_end(rank, EXIT_RUN, "error: rank")
+            tell("too little memory", ranks, began)
 
-    def expect_refusal(self, plans: list[pathlib.Path], *options: str) -> None:
+    def expect_refusal(self, fault: str, plans: list[pathlib.Path], *options: str) -> None:
         began = time.monotonic()
         with started(EXECUTOR, 3, plans, self.folder, list(options)) as ranks:
             for rank in ranks:
-                self.expect_end(rank, EXIT_INPUT, began, r"error: .*options.* rank 2 differ from those of rank 0")
+                self.expect_end(rank, EXIT_INPUT, r"error: .*options.* rank 2 differ from those of rank 0")
+            tell(fault, ranks, began)
 
     def test_ranks_with_another_plan_are_named_and_nobody_trains(self) -> None:
         case = Case("f", "llama3_2_1b", 3)
@@ -133,13 +139,13 @@ class Faults(InAFolder):
         for name, changes in {"accumulation": {"accumulation": 2}, "units": {"units": [{"modules": [""]}]},
                               "optimizer": {"optimizer": {"weight_decay": 0.5}}}.items():
             with self.subTest(name):
-                self.expect_refusal([one, one, self.plan(case, name, **changes)])
+                self.expect_refusal("a rank has another plan", [one, one, self.plan(case, name, **changes)])
 
     def test_ranks_with_other_options_are_named_and_nobody_trains(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))
         for options in ("--seed", "RANK"), ("--steps", "1RANK"), ("--lr", "1RANK"):
             with self.subTest(options[0]):
-                self.expect_refusal([plan], *options)
+                self.expect_refusal("a rank has other options", [plan], *options)
 
     def test_copies_of_a_plan_need_not_lie_in_one_place(self) -> None:
         case = Case("f", "llama3_2_1b", 2)
@@ -151,30 +157,28 @@ class Faults(InAFolder):
         options = ["--report", str(self.folder / "report.RANK"), "--save-parameters", str(self.folder / "parameters")]
         plan = self.plan(Case("f", "llama3_2_1b", 1), units=units)
         with started(EXECUTOR, 1, [plan], self.folder, options) as ranks:
-            self.expect_end(ranks[0], EXIT_INPUT, time.monotonic(), r"model\.layer\.0", r"model\.norms", "model.norm")
+            self.expect_end(ranks[0], EXIT_INPUT, r"model\.layer\.0", r"model\.norms", "model.norm")
         self.assertEqual([path.name for path in self.folder.iterdir() if path.name.startswith(("report", "param"))], [])
 
     def test_a_mesh_of_another_size_is_refused(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 3))
+        began = time.monotonic()
         with started(EXECUTOR, 2, [plan], self.folder, []) as ranks:
             for rank in ranks:
-                self.expect_end(rank, EXIT_INPUT, time.monotonic(), "3 ranks, and 2 were started")
+                self.expect_end(rank, EXIT_INPUT, "3 ranks, and 2 were started")
+            tell("the plan is for other ranks than are started", ranks, began)
 
     def test_a_plan_that_is_no_plan(self) -> None:
         (self.folder / "no.json").write_text('{"format_version": "1.0", "model": {', encoding="utf-8")
         with started(EXECUTOR, 1, [self.folder / "no.json"], self.folder, []) as ranks:
-            self.expect_end(ranks[0], EXIT_INPUT, time.monotonic(), r"no\.json")
+            self.expect_end(ranks[0], EXIT_INPUT, r"no\.json")
 
     def test_a_report_that_cannot_be_written(self) -> None:
         plan = self.plan(Case("f", "llama3_2_1b", 1))
         options = ["--report", str(self.folder / "nowhere" / "report")]
         with started(EXECUTOR, 1, [plan], self.folder, options) as ranks:
-            self.expect_end(ranks[0], EXIT_INPUT, time.monotonic(), r"nowhere is not a folder\.")
+            self.expect_end(ranks[0], EXIT_INPUT, r"nowhere is not a folder\.")
 
 
 if __name__ == "__main__":
-    result = unittest.main(argv=sys.argv[:1], exit=False).result
-    if "--times" in sys.argv:
-        for name, seconds in ENDED.items():
-            print(f"{seconds:5.1f} s  {name.removeprefix('test_').replace('_', ' ')}")
-    sys.exit(not result.wasSuccessful())
+    unittest.main(argv=sys.argv[:1])

@@ -1,11 +1,12 @@
 """On a real GPU: what fsdp-exec measures beside what was predicted. Without one the test is skipped (exit status 77).
 
-    gpu_test.py FSDP_EXEC_CUDA FSDP_PLAN [--write DOCUMENT FOLDER]
+    gpu_test.py FSDP_EXEC_CUDA FSDP_PLAN [--first COUNT] [--write DOCUMENT FOLDER]
 
 One rank of each plan runs alone on the first GPU, its collectives stood in for, so that one GPU is enough for any number of
 ranks; ranks that share the GPU over NCCL are run for their collectives only. Allocated and reserved bytes must be within 1 %
 of the prediction, those of the device within 2 %, and the recorded requests replayed by the model of the allocator must come
-to what was measured, byte for byte. With --write the table of DOCUMENT is renewed, and what was measured is kept in FOLDER.
+to what was measured, byte for byte. With --write the table of DOCUMENT is renewed, and what was measured is kept in FOLDER;
+on the stub GPU, where nothing is measured, both say so. --first: so many of the plans.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from typing import Any
 
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
-from stub_gpu import KINDS, StubRun, Trial, of_parity, of_plan  # noqa: E402
+from stub_gpu import KINDS, ROOT, StubRun, Trial, of_parity, of_plan  # noqa: E402
 from command import answer, run  # noqa: E402
 from marked_text import write_between  # noqa: E402
 import parity_cases  # noqa: E402
 import plan_cases  # noqa: E402
+
+sys.path.append(str(ROOT / "python"))
+from fsdp_proof.cards import node  # noqa: E402
 
 PROGRAM, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 SKIPPED = 77
@@ -103,7 +107,8 @@ def main() -> int:
         problems = share_a_gpu(gpu)
     except (AssertionError, subprocess.SubprocessError) as error:  # A card that is not in the library, above all.
         problems = [f"two ranks on one GPU: {str(error).strip().splitlines()[-1]}"]
-    for trial in trials(gpu):
+    first = int(sys.argv[sys.argv.index("--first") + 1]) if "--first" in sys.argv else None
+    for trial in trials(gpu)[:first]:
         try:
             done = StubRun(trial, PROGRAM, PLANNER, None)
         except (AssertionError, subprocess.SubprocessError) as error:
@@ -119,10 +124,12 @@ def main() -> int:
         print(problem, file=sys.stderr)
     if "--write" in sys.argv:
         document, folder = (pathlib.Path(path) for path in sys.argv[sys.argv.index("--write") + 1:][:2])
-        write_between(document, "gpu", [f"Measured on {gpu}.", "", *lines])
+        on = f"the stub GPU, which plays {gpu}: nothing here is of a card" if node().is_stub else gpu
+        write_between(document, "gpu", [f"Measured on {on}.", "", *lines])
         folder.mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(each) + "\n" for each in kept)
-        (folder / f"{gpu.lower().replace(' ', '_')}.jsonl").write_text(text, encoding="utf-8")
+        name = ("stub_" if node().is_stub else "") + gpu.lower().replace(" ", "_")
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
     return 1 if problems else 0
 
 

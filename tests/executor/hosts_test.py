@@ -32,6 +32,7 @@ from ranks import (  # noqa: E402
     started,
     stopped_in_a_step,
 )
+from told import tell  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
 IS_INSIDE = len(sys.argv) > 2
@@ -158,6 +159,7 @@ class TwoHosts(InAFolder):
                 self.assertEqual([rank.process.returncode for rank in ranks], [EXIT_RUN] * RANKS, said)
                 self.assertRegex(said, r"error: the checkpoint of step 1 was not written: rank \d: .*all hosts share")
                 self.assertEqual(steps_in(folder), [])
+        tell("hosts that share no folder of checkpoints", ranks)
 
     def test_a_lost_link_ends_every_rank(self) -> None:
         for timeout in TIMEOUTS:
@@ -170,9 +172,9 @@ class TwoHosts(InAFolder):
                 for rank in ranks:
                     self.assertEqual(rank.wait(), EXIT_RUN, rank.printed)
                     self.assertRegex(rank.printed, stopped_in_a_step(rank.rank))
-                print(f"{time.monotonic() - began - timeout:.1f} s after the time-out every rank has ended", file=sys.stderr)
                 # Rank 1 may have been late, too, where the machine lets a rank wait for seconds.
                 if "Of ranks 2, 3 nothing is heard" in ranks[0].printed:
+                    tell("the link between two hosts is lost (seconds after `--timeout`)", ranks, began + timeout)
                     return
                 self.hosts.mend()
         self.fail(ranks[0].printed)

@@ -69,7 +69,8 @@ class OnText(InAFolder):
 
     def expect_refusals(self, step: pathlib.Path, config: pathlib.Path) -> None:
         changes: list[tuple[dict[str, Any], str]] = [
-            ({"vocab_size": 256}, "vocab_size is 256"), ({"tie_word_embeddings": False}, "no lm_head.weight")]
+            ({"vocab_size": 256}, "vocab_size is 256"), ({"tie_word_embeddings": False}, "no lm_head.weight"),
+            ({"num_hidden_layers": 3}, "num_hidden_layers is 3, and the checkpoint has 2 of them")]
         for change, said in changes:
             (config / "config.json").write_text(json.dumps({**CONFIGURATION, **change}), encoding="utf-8")
             done = export(step, self.folder / "refused", "--config", str(config))

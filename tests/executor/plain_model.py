@@ -87,7 +87,8 @@ def write_safetensors(path: pathlib.Path, tensors: dict[str, torch.Tensor]) -> N
     header, data = {}, b""
     for name, tensor in tensors.items():
         part = tensor.contiguous().numpy().tobytes()
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(part)]}
+        dtype = {torch.float32: "F32", torch.int64: "I64", torch.int32: "I32"}[tensor.dtype]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(part)]}
         data += part
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)

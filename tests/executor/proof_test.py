@@ -1,6 +1,6 @@
 """fsdp-plan execute --proof on the stub GPU: all that it does on cards but the figures, and what its page says of that.
 
-    proof_test.py FSDP_PLAN STUB PYTHON_WITH_TORCH
+    proof_test.py FSDP_PLAN STUB PYTHON_WITH_TORCH [CLASS...]
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 from command import LIMIT_SECONDS  # noqa: E402
 from fsdp_proof import rows as judge  # noqa: E402
+from fsdp_proof import worker  # noqa: E402
 
 PLANNER, STUB = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 PYTHON = pathlib.Path(sys.argv[3])
@@ -99,6 +100,12 @@ class TheProof(unittest.TestCase):
         self.assertNotIn("memory: ", "".join(page.text[:first]))
         self.assertEqual(page.pictures, 2)
 
+    def test_pytorch_calls_the_same_collectives(self) -> None:
+        self.assertIn("PyTorch FSDP2: kind and bytes of each collective, in the order of their kind",
+                      self.rows(self.proof, "pass"))
+        # The stub has no profiler of a card, and the page says so.
+        self.assertIn("PyTorch FSDP2: times of its collectives", self.rows(self.proof, "note"))
+
     def again(self, name: str, changes: dict[str, Any], **environment: str) -> tuple[int, dict[str, Any], str]:
         """The same without PyTorch, with another request."""
         folder = self.folder / name
@@ -137,6 +144,84 @@ class TheProof(unittest.TestCase):
                       next(row["why"] for row in proof["rows"] if row["result"] == "fail"))
 
 
+    def test_a_torchrun_that_fails_is_a_row_and_what_needs_it_is_not_run(self) -> None:
+        python = self.folder / "python-whose-torchrun-fails"
+        python.write_text("#!/bin/sh\necho 'RuntimeError: no kernel image is available' >&2\nexit 7\n", encoding="utf-8")
+        python.chmod(0o755)
+        code, proof, page = self.again("torchrun", {"torch": str(python), "why_no_torch": ""})
+        self.assertEqual(code, 1)
+        failed = [row for row in proof["rows"] if row["result"] == "fail"]
+        self.assertEqual([(row["group"], row["name"]) for row in failed], [("PyTorch FSDP2", "the trial")])
+        self.assertIn("process 0 ended with 7: RuntimeError: no kernel image is available", failed[0]["why"])
+        self.assertIn("no kernel image is available", page)
+        self.assertIn("stub GPU: the trial", self.rows(proof, "not run"))
+        self.assertIn("memory: steady step: reserved", self.rows(proof, "pass"))
+
+
+class AHybridInMixedPrecision(unittest.TestCase):
+    def test_two_kinds_of_groups_and_two_precisions_are_held_against_pytorch(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            made = run(PLANNER, "mlp", "--gpu", "H100 SXM", "--gpus", "4", "--replicate", "2", "--precision", "mixed", "-o",
+                       folder / "plan.json")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            done = run(PLANNER, "execute", folder / "plan.json", "--proof", "--steps", "2", "--run-dir", folder / "proof", "--python",
+                       PYTHON, LD_PRELOAD=str(STUB), STUB_GPU_COUNT="4")
+            proof = json.loads((folder / "proof" / "proof.json").read_text(encoding="utf-8"))
+        self.assertEqual(proof["mesh"], {"shard": 2, "replicate": 2}, done.stderr)
+        rows = {f"{row['group']}: {row['name']}": row for row in proof["rows"]}
+        # What lies outside the allocator is the stub's to choose, and was not chosen here.
+        self.assertEqual([name for name, row in rows.items() if row["result"] == "fail" and "device" not in name
+                          and "CUDA context" not in name], [])
+        kinds = {each["collective"] for each in proof["collectives"]}
+        self.assertEqual(kinds, {"allgather_base", "reduce_scatter_base", "allreduce"})
+        for name in ("collectives: kind, unit, phase, dtype and bytes of each, in their order",
+                     "PyTorch FSDP2: kind and bytes of each collective, in the order of their kind",
+                     "PyTorch FSDP2: steady step: allocated"):
+            self.assertEqual(rows[name]["result"], "pass", rows[name])
+        self.assertIn("two kinds of groups", rows["stub GPU: bytes of a communicator of all ranks"]["why"])
+        self.assertEqual([len(losses) for losses in proof["losses"]["pytorch"]], [2] * 4)
+
+
+class TheScript(unittest.TestCase):
+    """scripts/executor_gpu_proof with a driver's program that is not there."""
+
+    def test_it_proves_writes_the_page_and_the_table_and_says_that_it_was_the_stub(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            smi = folder / "nvidia-smi"
+            smi.write_text('#!/bin/sh\ncase "$*" in *memory.total*) end=", 81559" ;; esac\n'
+                           'for i in 1 2; do echo "NVIDIA H100 80GB HBM3$end"; done\n', encoding="utf-8")
+            smi.chmod(0o755)
+            page = (ROOT / "docs" / "executor.md").read_text(encoding="utf-8")
+            (folder / "page.md").write_text(page, encoding="utf-8")
+            done = subprocess.run([str(ROOT / "scripts" / "executor_gpu_proof"), "--out", "out", "--document", "page.md", "--plans", "1",
+                                   "mlp"], cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False,
+                                  env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "FSDP_PROOF_BIN": str(PLANNER.parent),
+                                       "LD_PRELOAD": str(STUB), "STUB_GPU_COUNT": "2", "FSDP_PLAN_PYTHON": str(PYTHON)})
+            self.assertEqual(done.returncode, 1, done.stderr)  # The stub proves nothing.
+            self.assertNotIn("Traceback", done.stderr)
+            self.assertIn("2 x H100 80GB HBM3", done.stderr)
+            proof = json.loads((folder / "out" / "mlp" / "proof.json").read_text(encoding="utf-8"))
+            self.assertEqual(proof["verdict"], "made on the stub GPU")
+            self.assertEqual({row["group"] for row in proof["rows"]},
+                             {"machine", "executor", "memory", "collectives", "times", "PyTorch FSDP2", "stub GPU"})
+            self.assertTrue((folder / "out" / "mlp" / "proof.html").is_file())
+            written = (folder / "page.md").read_text(encoding="utf-8").split("<!-- gpu: ")[1].split("<!-- end of gpu")[0]
+            self.assertIn("the stub GPU, which plays H100 80GB HBM3: nothing here is of a card", written)
+            self.assertEqual(written.count("\n| "), 2, written)  # The head and one plan.
+            self.assertNotIn("failed", written)
+            self.assertEqual([each.name for each in (folder / "out" / "measured").iterdir()], ["stub_h100_80gb_hbm3.jsonl"])
+        self.assertEqual((ROOT / "docs" / "executor.md").read_text(encoding="utf-8"), page)
+
+    def test_without_a_driver_it_is_skipped(self) -> None:
+        done = subprocess.run([str(ROOT / "scripts" / "executor_gpu_proof")], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PATH": "/usr/bin:/bin"})
+        if pathlib.Path("/usr/bin/nvidia-smi").exists():
+            self.skipTest("there is a driver")
+        self.assertEqual((done.returncode, done.stderr), (77, "There is no GPU: nvidia-smi is not found.\n"))
+
+
 class WhatIsRefused(unittest.TestCase):
     def refused(self, *words: object, **environment: str) -> str:
         with tempfile.TemporaryDirectory() as folder:
@@ -155,6 +240,11 @@ class WhatIsRefused(unittest.TestCase):
         said = self.refused("--gpus", "2", "--python", PYTHON)
         self.assertEqual(said.count("It belongs to --proof."), 2)
 
+    def test_a_python_without_torch(self) -> None:
+        said = self.refused("--proof", "--python", "/bin/false", LD_PRELOAD=str(STUB), STUB_GPU_COUNT="2")
+        self.assertIn("--python", said)
+        self.assertIn("/bin/false", said)
+
     def test_a_node_without_gpus(self) -> None:
         try:
             ctypes.CDLL("libnvidia-ml.so.1")
@@ -164,6 +254,27 @@ class WhatIsRefused(unittest.TestCase):
 
 
 class HowRowsAreJudged(unittest.TestCase):
+    def collectives(self, *seconds: float | None, kind: str = "all_gather") -> list[dict[str, Any]]:
+        return [{"kind": kind, "payload_bytes": 8 * i, "seconds": each} for i, each in enumerate(seconds)]
+
+    def test_the_kernels_of_a_kind_are_its_collectives_in_their_order(self) -> None:
+        called = [*self.collectives(None, None), *self.collectives(None, kind="reduce_scatter")]
+        kernels = [(30, "ncclDevKernel_AllGather_RING_LL(a)", 3.0), (10, "ncclDevKernel_AllGather_RING_LL(a)", 1.0),
+                   (20, "gemm", 9.0), (5, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(a)", 7.0)]
+        worker.add_times(called, kernels)
+        self.assertEqual([each["seconds"] for each in called], [1.0, 3.0, None])
+
+    def test_times_of_pytorch_stand_beside_ours(self) -> None:
+        reports = [{"traffic": {"collectives": self.collectives(None, None)}}]
+        table = [{"seconds_median": 1.0}, {"seconds_median": 2.0}]
+        theirs = [{"collectives": self.collectives(*seconds)} for seconds in ((1.0, 4.0), (2.0, 4.0), (3.0, 4.0))]
+        rows = judge.pytorch_collective_rows(reports, theirs, table)
+        self.assertEqual([(row.result, row.found, row.expected) for row in rows], [("pass", 2, 2), ("note", 3.0, 6.0)])
+        self.assertEqual([row["pytorch_seconds_median"] for row in table], [2.0, 4.0])
+        theirs[1]["collectives"][1]["payload_bytes"] += 1
+        rows = judge.pytorch_collective_rows(reports, theirs, table)
+        self.assertEqual([(row.result, row.why) for row in rows], [("fail", "other ones on rank 1")])
+
     def test_a_card_has_many_names(self) -> None:
         names = ["H100-SXM5-80GB", "H100 80GB HBM3", "H100 SXM"]
         self.assertTrue(judge.is_called("NVIDIA H100 80GB HBM3", names))
@@ -202,4 +313,4 @@ class HowRowsAreJudged(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=1)
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=1)

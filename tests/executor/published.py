@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from checkpoints import tensors_of
 from parity_cases import Case
-from published_models import Published
+from published_models import Published, Tensors
 from ranks import expanded, parameters_of, run_executor  # And the runner's place.
 
+from fsdp_checkpoint.convert import to_safetensors
+from fsdp_checkpoint.hugging_face import to_hugging_face
+from fsdp_checkpoint.parts import NoCheckpoint
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.synthetic import input_values
 
@@ -127,10 +131,11 @@ class Trial:
         self.plan = write_plan(model, folder, spec_of(model, "float32"), plan_members(model, dtype, optimizer))
         self.described = expanded(planner, json.loads(self.plan.read_text(encoding="utf-8")))
 
-    def executed(self, executor: pathlib.Path, steps: int, rate: float, options: tuple[str, ...] = ()) -> dict[str, Any]:
+    def executed(self, executor: pathlib.Path, steps: int, rate: float, options: tuple[str, ...] = (),
+                 weights: pathlib.Path | None = None) -> dict[str, Any]:
         return run_executor(executor, self.plan, 1, self.folder, "executor",
                             ["--seed", str(SEED), "--steps", str(steps), "--lr", str(rate),
-                             "--weights", str(self.folder / "weights"), *options])
+                             "--weights", str(weights or self.folder / "weights"), *options])
 
     def inputs(self, step: int) -> dict[str, torch.Tensor]:
         """What fsdp-exec makes of the seed for a step, from 0 on."""
@@ -224,29 +229,106 @@ def worst_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tens
 
 
 @dataclass
+class Back:
+    """A checkpoint of fsdp-exec in the published code, and from there in fsdp-exec again."""
+
+    tensors: int  # Equal in every bit in all three.
+    loss: float  # The relative difference of what both compute with them.
+
+
+def in_the_published_code(model: Published, step: pathlib.Path, folder: pathlib.Path) -> tuple[pathlib.Path, Tensors]:
+    """What the checkpoint is for others, and the state of the published code that has read it. AssertionError: the code has
+    filled in or left out tensors."""
+    out = folder / "exported"
+    if not model.is_folder:
+        from safetensors.torch import load_file
+
+        to_safetensors(step, out)
+        code = model.make()
+        missing, unexpected = code.load_state_dict(load_file(out), strict=False)
+        tied = [name for name in missing if any(part is code.get_parameter(name) for other, part in
+                                                code.named_parameters(remove_duplicate=False) if other not in missing)]
+        assert not unexpected and tied == missing, (missing, unexpected)
+        return out, code.state_dict()
+    to_hugging_face(step, out, folder / "weights")
+    refuse_other_sizes(step, folder)
+    read, info = type(model.make()).from_pretrained(out, output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    return out, read.state_dict()
+
+
+def refuse_other_sizes(step: pathlib.Path, folder: pathlib.Path) -> None:
+    """A configuration that transformers would fill up at random is not written."""
+    config = json.loads((folder / "weights" / "config.json").read_text(encoding="utf-8"))
+    layers = next(key for key in ("num_hidden_layers", "n_layer", "num_layers") if key in config)
+    for key in "vocab_size", layers:
+        other = folder / "other.json"
+        other.write_text(json.dumps({**config, key: config[key] + 1}), encoding="utf-8")
+        try:
+            to_hugging_face(step, folder / "refused", other)
+        except NoCheckpoint as refused:
+            assert f"--config: {key} is {config[key] + 1}" in str(refused), refused
+        else:
+            raise AssertionError(f"another {key} is written")
+
+
+def there_and_back(model: Published, trial: Trial, executor: pathlib.Path, steps: int) -> Back:
+    """AssertionError: a tensor differs in a bit."""
+    step = trial.folder / "checkpoints" / f"step-{steps:08}"
+    stored = tensors_of(step / "model")
+    out, state = in_the_published_code(model, step, trial.folder)
+    theirs = {name: state[name].contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for name in stored}
+    assert [name for name, (_, _, data) in stored.items() if theirs[name] != data] == []
+    again = trial.executed(executor, 1, 0.0, weights=out)
+    assert [name for name, tensor in again["parameters"].items() if name in stored and tensor != stored[name]] == []
+    trial.code.load_state_dict(state)
+    loss = model.loss(trial.code, trial.inputs(0)).item()
+    return Back(len(stored), abs(again["steps"][0][0]["loss"] / loss - 1))
+
+
+@dataclass
 class Curves:
     """Losses of a training run: of fsdp-exec, and of the published code with torch.optim.AdamW."""
 
     ours: list[float]
     theirs: list[float]
     learns: bool  # The data mean something.
+    back: Back
 
     @property
     def worst(self) -> float:
         return max(abs(a / b - 1) for a, b in zip(self.ours, self.theirs, strict=True))
 
 
+def samples_of(model: Published, trial: Trial, folder: pathlib.Path,
+               text: pathlib.Path) -> tuple[Tensors, pathlib.Path | None]:
+    """What a model of text reads, a byte a token, and the file of it for fsdp-exec; of others nothing."""
+    ids = torch.frombuffer(bytearray(byte & 127 for byte in text.read_bytes()), dtype=torch.uint8).long()
+    inputs = trial.inputs(0)
+    if list(inputs) == ["input_ids", "labels"]:
+        file = folder / "tokens.bin"
+        file.write_bytes(ids.to(torch.int16).numpy().tobytes())  # Two bytes an id, as fsdp-exec reads them.
+        seq = inputs["labels"].shape[1]
+        rows = ids[:len(ids) // seq * seq].view(-1, seq)
+        return {"input_ids": rows, "labels": rows}, file
+    if not model.samples:
+        return {}, None
+    from safetensors.torch import save_file
+
+    file = folder / "samples.safetensors"
+    samples = model.samples(ids, inputs)
+    save_file({name: tensor.contiguous() for name, tensor in samples.items()}, file)
+    return samples, file
+
+
 def train(model: Published, executor: pathlib.Path, planner: pathlib.Path, folder: pathlib.Path, text: pathlib.Path,
           steps: int) -> Curves:
     """`text`: what language models read, a byte a token; all others read what the seed gives."""
     trial = Trial(model, planner, folder, {"kind": "adamw", "weight_decay": 0.01})
-    tokens = folder / "tokens.bin"
-    # Two bytes an id, as fsdp-exec reads them.
-    tokens.write_bytes(b"".join(bytes((byte & 127, 0)) for byte in text.read_bytes()))
-    reads_text = [trial.described["tensors"][i]["name"] for i in trial.described["inputs"]] == ["input_ids", "labels"]
-    ours = trial.executed(executor, steps, LEARNING_RATE, ("--tokens", str(tokens)) if reads_text else ())
+    samples, file = samples_of(model, trial, folder, text)
+    ours = trial.executed(executor, steps, LEARNING_RATE, ("--checkpoint-dir", str(folder / "checkpoints"),
+                                                           *(("--tokens", str(file)) if file else ())))
     optimizer = torch.optim.AdamW(trial.code.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
-    ids = torch.frombuffer(bytearray(tokens.read_bytes()), dtype=torch.int16).long()
     # An expert to which no token goes has no gradient in transformers, and one of zeros under FSDP2, where every shard is
     # reduced: AdamW then still moves it.
     for parameter in trial.code.parameters():
@@ -254,14 +336,14 @@ def train(model: Published, executor: pathlib.Path, planner: pathlib.Path, folde
     theirs = []
     for step in range(steps):
         inputs = trial.inputs(step)
-        if reads_text:
-            batch, seq = inputs["labels"].shape
-            first = step * batch % (len(ids) // seq)
-            rows = [(first + row) % (len(ids) // seq) for row in range(batch)]
-            inputs = dict.fromkeys(inputs, torch.stack([ids[row * seq:(row + 1) * seq] for row in rows]))
+        if samples:
+            batch, count = inputs["labels"].shape[0], len(samples["labels"])
+            rows = [(step * batch + row) % count for row in range(batch)]
+            inputs = {name: tensor[rows] for name, tensor in samples.items()}
         loss = model.loss(trial.code, inputs)
         optimizer.zero_grad(set_to_none=False)
         loss.backward()
         optimizer.step()
         theirs.append(loss.item())
-    return Curves([step["loss"] for step in ours["steps"][0]], theirs, reads_text)
+    return Curves([step["loss"] for step in ours["steps"][0]], theirs, bool(samples),
+                  there_and_back(model, trial, executor, steps))

@@ -36,7 +36,7 @@ def compared(model: Published, dtype: torch.dtype) -> Agreement:
 def row(model: Published) -> str:
     wide = compared(model, torch.float32)
     assert not wide.missing, wide
-    cells = [model.name, difference(wide.loss), difference(wide.gradient)]
+    cells = [model.name, difference(wide.loss), difference(wide.logits), difference(wide.gradient)]
     if model.in_bf16:
         narrow = compared(model, torch.bfloat16)
         cells += [difference(narrow.loss), difference(narrow.gradient), difference(narrow.noise)]
@@ -44,14 +44,15 @@ def row(model: Published) -> str:
         cells += ["", "", ""]
     with tempfile.TemporaryDirectory() as folder:
         curves = train(model, EXECUTOR, PLANNER, pathlib.Path(folder), ROOT / "LICENSE", STEPS)
-    cells += [f"{curves.theirs[0]:.3f}", f"{curves.theirs[-1]:.6f}", f"{curves.ours[-1]:.6f}", difference(curves.worst)]
+    cells += [f"{curves.theirs[0]:.3f}", f"{curves.theirs[-1]:.6f}", f"{curves.ours[-1]:.6f}", difference(curves.worst),
+              f"{curves.back.tensors} equal, loss {difference(curves.back.loss)}"]
     return "| " + " | ".join(cells) + " |"
 
 
 def main() -> None:
-    lines = ["| model | loss, fp32 | worst gradient | loss, bf16 | worst gradient | its own noise | first loss "
-             "| its loss of step 200 | ours | worst of 200 losses |",
-             "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    lines = ["| model | loss, fp32 | logits | worst gradient | loss, bf16 | worst gradient | its own noise | first loss "
+             "| its loss of step 200 | ours | worst of 200 losses | checkpoint there and back |",
+             "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"]
     for model in MODELS:
         print(model.name, file=sys.stderr, flush=True)
         lines.append(row(model))

@@ -38,6 +38,8 @@ class Published:
     upcasts: bool = True  # The code's loss is of logits in fp32.
     gain: float = 2.0  # Of random weights. T5, which does not scale its scores, has large ones as it is.
     in_bf16: bool = True  # It runs in bf16 on CPU.
+    is_folder: bool = True  # Its library reads config.json and weights beside it.
+    samples: Callable[[torch.Tensor, Inputs], Tensors] | None = None  # Of token ids of a text, for inputs of these shapes.
     once: Callable[[Tensors], Tensors] | None = None  # Today's file as one of earlier days, which the code reads too.
 
 
@@ -185,6 +187,39 @@ def _in_order(model: Module, inputs: Inputs) -> torch.Tensor:
     return model(**inputs, use_cache=False).loss
 
 
+_MASK, _IGNORED = 130, -100  # An id that is no byte of a text.
+
+
+def _masked(ids: torch.Tensor, share: float) -> torch.Tensor:
+    """Which tokens are hidden, the same ones each time, and one of each row at least."""
+    hidden = torch.rand(ids.shape, generator=torch.Generator().manual_seed(11)) < share
+    hidden[:, ids.shape[1] // 3] = True
+    return hidden
+
+
+def _hidden_tokens(ids: torch.Tensor, inputs: Inputs) -> Tensors:
+    """BERT's task: 15 % of the tokens are to be found, and whether the second half of a row follows on the first."""
+    seq = inputs["input_ids"].shape[1]
+    rows = ids[:len(ids) // seq * seq].view(-1, seq).clone()
+    other = torch.arange(len(rows)) % 2
+    second = slice(seq // 2, seq)
+    rows[other == 1, second] = rows.roll(7, dims=0)[other == 1, second]
+    hidden = _masked(rows, 0.15)
+    kinds = torch.zeros_like(rows)
+    kinds[:, second] = 1
+    return {"input_ids": rows.masked_fill(hidden, _MASK), "token_type_ids": kinds,
+            "labels": rows.masked_fill(~hidden, _IGNORED), "next_sentence_label": other}
+
+
+def _restored_text(ids: torch.Tensor, inputs: Inputs) -> Tensors:
+    """T5's task, simplified: a text of which tokens are hidden goes in, and its beginning comes out."""
+    seq, target = inputs["input_ids"].shape[1], inputs["labels"].shape[1]
+    rows = ids[:len(ids) // seq * seq].view(-1, seq)
+    labels = rows[:, :target].contiguous()
+    before = torch.cat([torch.zeros_like(labels[:, :1]), labels[:, :-1]], dim=1)
+    return {"input_ids": rows.masked_fill(_masked(rows, 0.15), _MASK), "decoder_input_ids": before, "labels": labels}
+
+
 def _with_frequencies(tensors: Tensors) -> Tensors:
     """As Llama 2's first files: of every layer."""
     return {**tensors, **{f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(8) for i in range(2)}}
@@ -244,11 +279,12 @@ MODELS = [
                       hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, rope_theta=10000.0,
                       tie_word_embeddings=True, attn_implementation="eager"), gain=10.0),
     Published("GPT-2", "gpt2", _gpt2, once=_of_the_base),
-    Published("BERT", "bert_large", _bert, upcasts=False, once=_of_tensorflow),
+    Published("BERT", "bert_large", _bert, upcasts=False, samples=_hidden_tokens, once=_of_tensorflow),
     Published("T5", "t5_3b", _t5, _in_order, {"seq": 200, "target_seq": 150}, upcasts=False, gain=1.0,
-              once=_with_unread_bias),
+              samples=_restored_text, once=_with_unread_bias),
     Published("Whisper", "whisper_large_v3", _whisper, _in_order, {"batch": 8, "target_seq": 16}, upcasts=False),
-    Published("Qwen3-TTS", "qwen3_tts", _qwen3_tts, _sft_step),
-    Published("ViT", "vit_b_16", _vit, _classified("pixel_values"), upcasts=False),
-    Published("ResNet", "resnet18", _resnet, _classified("images"), upcasts=False, in_bf16=False),
+    Published("Qwen3-TTS", "qwen3_tts", _qwen3_tts, _sft_step, is_folder=False),
+    Published("ViT", "vit_b_16", _vit, _classified("pixel_values"), upcasts=False, is_folder=False),
+    Published("ResNet", "resnet18", _resnet, _classified("images"), upcasts=False, in_bf16=False,
+              is_folder=False),
 ]

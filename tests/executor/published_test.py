@@ -48,6 +48,8 @@ class ThePublishedMathematics(InAFolder):
     def train(self, model: Published, steps: int) -> None:
         found = train(model, EXECUTOR, PLANNER, self.folder, TEXT, steps)
         self.assertLess(found.worst, 100 * CLOSE, found)
+        self.assertGreater(found.back.tensors, 0)
+        self.assertLess(found.back.loss, CLOSE, "of what was exported")
         if found.learns:
             self.assertLess(found.theirs[-1], found.theirs[0], "it learns")
 

@@ -19,6 +19,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from plain_model import Files  # noqa: E402
 from ranks import LIMIT_SECONDS, InAFolder, Rank, clean_environment, free_port, started  # noqa: E402
+from told import tell  # noqa: E402
 from torch.distributed import PrefixStore, TCPStore  # noqa: E402
 
 EXECUTOR = pathlib.Path(sys.argv[1]).resolve()
@@ -85,6 +86,7 @@ class Strangers(InAFolder):
             for rank in ranks:
                 self.assertNotIn(WORDS, rank.printed)
                 self.assertNotIn("error", rank.printed)
+            tell("a stranger writes into the store of a run on CPUs", ranks)
 
     def test_a_rank_that_is_there_already_is_refused_at_once(self) -> None:
         port = free_port()
@@ -93,15 +95,19 @@ class Strangers(InAFolder):
             self.wait_for(ranks, "step 2")
             environment = {**clean_environment(), "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2",
                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            began = time.monotonic()
             second = Rank([str(EXECUTOR), str(plan), "--timeout", str(4 * LIMIT_SECONDS)], 1, self.folder / "second.log",
                           environment)
             self.assertEqual(second.wait(), EXIT_RUN)
             self.assertRegex(second.printed, rf"rank 1 of a run is at 127\.0\.0\.1 port {port} already.*MASTER_PORT")
+            tell("a second rank of a number that is there comes to the port", [*ranks, second], began)
             # With a name of its own it is another run, which its rank 0 is missing from.
+            began = time.monotonic()
             named = Rank([str(EXECUTOR), str(plan), "--timeout", "2"], 1, self.folder / "named.log",
                          {**environment, "FSDP_EXEC_RUN_ID": "other"})
             self.assertEqual(named.wait(), EXIT_RUN)
             self.assertRegex(named.printed, "not there after 2 s: rank 0")
+            tell("a rank of another run comes to the port (`--timeout 2`)", [*ranks, named], began)
             self.assertTrue(all(rank.process.poll() is None for rank in ranks))
 
 
@@ -112,15 +118,17 @@ class MeetingPlaces(InAFolder):
         super().setUp()
         self.files = Files(self.folder)
 
-    def expect(self, said: str, address: str, port: int, timeout: str = "1") -> None:
+    def expect(self, fault: str, said: str, address: str, port: int, timeout: str = "1") -> None:
+        began = time.monotonic()
         rank = Rank([str(EXECUTOR), str(self.files.plan(2, 4)), "--timeout", timeout], 1, self.folder / "log",
                     {**clean_environment(), "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": address,
                      "MASTER_PORT": str(port)})
         self.assertEqual(rank.wait(), EXIT_RUN)
         self.assertRegex(rank.printed, f"error: rank 1: joining the other ranks: {said}")
+        tell(f"{fault} (`--timeout {timeout}`)", [rank], began)
 
     def test_a_name_that_nobody_knows(self) -> None:
-        self.expect(r'the host of MASTER_ADDR, "no\.such\.host\.invalid", is unknown', "no.such.host.invalid", 29500)
+        self.expect("nobody knows the name in MASTER_ADDR", r'the host of MASTER_ADDR, "no\.such\.host\.invalid", is unknown', "no.such.host.invalid", 29500)
 
     def test_a_host_that_does_not_answer(self) -> None:
         # TEST-NET-1 of RFC 5737, which nobody has. Some networks answer for all the world.
@@ -132,11 +140,11 @@ class MeetingPlaces(InAFolder):
                 self.skipTest("this network refuses for hosts that are not there")
             except OSError:
                 pass
-        self.expect(r"no host answers at 192\.0\.2\.1 \(.*\)\. Is MASTER_ADDR the address of rank 0\?", "192.0.2.1", 29500)
+        self.expect("no host answers", r"no host answers at 192\.0\.2\.1 \(.*\)\. Is MASTER_ADDR the address of rank 0\?", "192.0.2.1", 29500)
 
     def test_a_rank_0_that_is_gone(self) -> None:
         port = free_port()
-        self.expect(rf"127\.0\.0\.1 is there, and nothing listens at its port {port}: rank 0 has not started, or has ended",
+        self.expect("rank 0 is not there", rf"127\.0\.0\.1 is there, and nothing listens at its port {port}: rank 0 has not started, or has ended",
                     "127.0.0.1", port)
 
     def test_something_else_at_the_port(self) -> None:
@@ -144,19 +152,24 @@ class MeetingPlaces(InAFolder):
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
-            self.expect(rf"what answers at 127\.0\.0\.1 port {port} is not the store of rank 0", "127.0.0.1", port)
+            self.expect("another program is at the port", rf"what answers at 127\.0\.0\.1 port {port} is not the store of rank 0", "127.0.0.1", port)
 
     def test_too_few_descriptors(self) -> None:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         plan = self.files.plan(1, 4)
-        said = ""
+        said, is_told = "", False
         for files in (10, 12, 14, 16):
+            began = time.monotonic()
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, limits[1]))
             try:
                 with started(EXECUTOR, 1, [plan], self.folder, ["--steps", "1", "--timeout", "1"],
                              port=free_port()) as ranks:
                     ranks[0].wait()
                     said += ranks[0].printed
+                    if "ulimit" in ranks[0].printed and not is_told:
+                        is_told = True
+                        resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # To write it down.
+                        tell("too few descriptors", ranks, began)
             except OSError:  # Of this process, which has the limit, too.
                 continue
             finally:

@@ -29,6 +29,7 @@ from ranks import (  # noqa: E402
     run_executor,
     stopped_in_a_step,
 )
+from told import tell  # noqa: E402
 
 PROGRAM, PLANNER, STUB = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 NOTE = "note: there are fewer GPUs than ranks"
@@ -121,18 +122,22 @@ class HowTheyEnd(OnTheStub):
         cards = [{"STUB_GPU_FIRST": str(r)} for r in range(3)]
         with self.started(self.plan(3), cards, *self.ENDLESS, "--heartbeat", "3") as ranks:
             self.wait_until_they_train(ranks)
+            began = time.monotonic()
             ranks[1].process.send_signal(signal.SIGKILL)
             for r in (0, 2):
                 self.assertEqual(ranks[r].wait(), 3, ranks[r].printed)
                 self.assertRegex(ranks[r].printed, stopped_in_a_step(r) + "rank 1 has given no sign of life for 3\\.0 s\\. "
                                                                         "Of rank 1 nothing is heard")
+            tell("GPU: a rank is silent, killed or hanging (`--heartbeat 3`)", [ranks[0], ranks[2]], began)
 
     def test_the_cause_of_a_rank_that_fails_is_told_to_the_others_and_nothing_is_waited_for(self) -> None:
         cards = [{"STUB_GPU_FIRST": "0"},
                  {"STUB_GPU_FIRST": "1", "STUB_GPU_BYTES": str(8 << 20), "STUB_GPU_TRACE": "nccl"}]
         with self.started(self.plan(2), cards, *self.ENDLESS, "--heartbeat", "3600") as ranks:
+            began = time.monotonic()
             for rank in ranks:
                 self.assertEqual(rank.wait(), 3, rank.printed)
+            tell("GPU: the memory of a rank does not do", ranks, began)
         self.assertIn("error: rank 1: step 1, ", ranks[1].printed)
         self.assertIn("CUDA out of memory", ranks[1].printed)
         self.assertRegex(ranks[0].printed, r"error: rank 0: .*: rank 1 has failed: CUDA out of memory")
@@ -150,10 +155,24 @@ class HowTheyEnd(OnTheStub):
     def test_an_error_of_the_device_is_said_as_one(self) -> None:
         cards = [{"STUB_GPU_FIRST": "0"}, {"STUB_GPU_FIRST": "1", "STUB_GPU_FAULT": "illegal:200"}]
         with self.started(self.plan(2), cards, *self.ENDLESS, "--heartbeat", "3600") as ranks:
+            began = time.monotonic()
             for rank in ranks:
                 self.assertEqual(rank.wait(), 3, rank.printed)
+            tell("GPU: an address of a kernel is illegal", ranks, began)
         self.assertRegex(ranks[1].printed, "error: rank 1: .*an illegal memory access was encountered")
         self.assertRegex(ranks[0].printed, "error: rank 0: .*: rank 1 has failed: .*an illegal memory access was encountered")
+
+    def test_a_collective_that_never_ends_is_said_with_who_called_it(self) -> None:
+        cards = [{"STUB_GPU_FIRST": "0"}, {"STUB_GPU_FIRST": "1", "STUB_GPU_FAULT": "hang:40"}]
+        options = ["--steps", "1000000", "--timeout", "3", "--heartbeat", "3600"]
+        with self.started(self.plan(2), cards, *options) as ranks:
+            began = time.monotonic()
+            for rank in ranks:
+                self.assertEqual(rank.wait(), 3, rank.printed)
+            tell("GPU: a collective never ends (`--timeout 3`)", ranks, began)
+        has_not_ended = "all-gather of .* among 2 ranks has not ended after 3\\.0 s: another rank has not come to it"
+        self.assertRegex(ranks[1].printed, stopped_in_a_step(1) + has_not_ended)
+        self.assertRegex(ranks[0].printed, stopped_in_a_step(0) + "rank 1 has failed: " + has_not_ended)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""Writes the table of docs/executor.md that has each fault, what every rank is told of it, the exit code, and how long it
+took: as the tests of faults see it. scripts/executor_proof calls it.
+
+    faults_document.py BIN STUB TORCHRUN DOCUMENT      run by a Python that has torch
+
+BIN is the folder of fsdp-exec, fsdp-exec-cuda and fsdp-plan. AssertionError: a test has failed.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
+from marked_text import write_between  # noqa: E402
+from told import rows  # noqa: E402
+
+_ALONE = ["unshare", "-Urn"]
+# Runs some tests of a script, which take their programs from its arguments.
+_SOME = """
+import importlib, sys, unittest
+name, tests, sys.argv = sys.argv[1], sys.argv[2].split(","), [sys.argv[1], *sys.argv[3:]]
+suite = unittest.defaultTestLoader.loadTestsFromNames(tests, importlib.import_module(name))
+sys.exit(not unittest.TextTestRunner().run(suite).wasSuccessful())
+"""
+
+
+def main() -> None:
+    programs, stub, torchrun, document = (pathlib.Path(argument).resolve() for argument in sys.argv[1:5])
+    cpu, cuda, planner = (programs / name for name in ("fsdp-exec", "fsdp-exec-cuda", "fsdp-plan"))
+    runs: list[tuple[list[str], str, str, list[pathlib.Path]]] = [
+        ([], "faults_test", "Faults", [cpu]),
+        ([], "hosts_test", "", [cpu]),  # Whole: it starts itself again.
+        ([], "data_test", "Labels.test_a_rank_that_has_nothing_to_predict_stops_all", [cpu]),
+        ([], "checkpoint_faults_test", "Faults.test_a_disk_that_is_full,Faults.test_a_file_that_becomes_too_large",
+         [cpu, torchrun]),
+        ([], "stub_ranks_test", "HowTheyEnd", [cuda, planner, stub]),
+        ([], "strangers_test", "Strangers,MeetingPlaces", [cpu]),
+    ]
+    # Where a network answers for all the world, a host that is not there needs a network of its own.
+    if subprocess.run([*_ALONE, "true"], capture_output=True, check=False).returncode == 0:
+        runs.append((_ALONE, "strangers_test", "MeetingPlaces.test_a_host_that_does_not_answer", [cpu]))
+    with tempfile.TemporaryDirectory() as folder:
+        told = pathlib.Path(folder) / "told"
+        told.touch()
+        for before, script, tests, arguments in runs:
+            words = [str(HERE / f"{script}.py")] if not tests else ["-c", _SOME, script, tests]
+            done = subprocess.run([*before, sys.executable, "-B", *words, *map(str, arguments)], cwd=HERE, check=False,
+                                  env={**os.environ, "FSDP_TOLD": str(told), "PYTHONPATH": str(HERE)})
+            assert done.returncode == 0, script
+        lines = ["| fault | what each rank is told | exit | seconds |", "|---|---|---|---:|", *rows(told)]
+    write_between(document, "faults", lines)
+
+
+if __name__ == "__main__":
+    main()
