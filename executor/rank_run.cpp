@@ -242,6 +242,7 @@ struct Place {
 std::unique_ptr<Trainer> make_trainer(const RunOptions& options, int rank, const Job& job, Backend& backend,
                                       GlooNetwork* network) {
   RankGroups groups = groups_of(backend.group_maker(network, options, rank), network, options.on_cuda, job, rank);
+  if (network != nullptr) network->end_meeting();
   begin_peak();
   const TrainingSettings settings{.seed = options.seed,
                                   .hyperparameters = options.training.values,
@@ -418,11 +419,13 @@ int run_rank(RunOptions options, Backend& backend) {
   if (!started) return report_errors(started.error()), kExitInput;
   Place place;
   std::unique_ptr<GlooNetwork> network;
-  const auto failed = [&](const std::string& what) {
+  const auto failed = [&](const std::string& seen) {
+    const std::string intrusion = network ? network->intrusion() : std::string();
+    const std::string& what = intrusion.empty() ? seen : intrusion;
     const bool is_in_schedule = place.instruction >= 0;
     const std::string where =
         is_in_schedule ? fmt::format("{}, {}", place.doing, instruction_text(job, place.instruction)) : place.doing;
-    if (network) network->say_failed(what);
+    if (network) network->say_failed();
     const bool is_training = is_in_schedule || place.doing.starts_with("step ");
     const std::string others = network && is_training ? words_on(network->silent_ranks()) : std::string();
     // PyTorch and Gloo say it in many ways.
