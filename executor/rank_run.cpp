@@ -177,14 +177,26 @@ Result<void> write_workspaces(const std::string& path, const KernelCalls& calls)
   return write_result(path, std::move(writer).take());
 }
 
+/// What the parameters begin with, where a seed gives them.
+std::string initial_text(const Job& job) {
+  if (job.start.weights || job.start.resumed) return {};
+  std::string text;
+  for (const Parameter& parameter : job.planned.model.parameters) {
+    const InitialValues& initial = parameter.initial;
+    text += fmt::format("{} {} {} {}\n", name_of(kDistributionTable, initial.distribution), initial.std, initial.value,
+                        initial.zero_row);
+  }
+  return text;
+}
+
 /// What all ranks must have alike, so that no two of them wait for different things.
 std::string common_text(const RunOptions& options, const Job& job) {
   PlanFile file{.plan = job.plan, .cluster = std::nullopt};
   file.plan.model_file.clear();
   file.plan.model_fingerprint = fingerprint_of(job.planned.model);
-  return fmt::format("{}\n{} steps, seed {}, {}, reduce {}, version {}\n{}", to_text(file), options.steps, options.seed,
-                     text_of(options.training.values), static_cast<int>(options.reduce), kVersion,
-                     summary_of(job.start));
+  return fmt::format("{}\n{} steps, seed {}, {}, reduce {}, version {}\n{}{}", to_text(file), options.steps,
+                     options.seed, text_of(options.training.values), static_cast<int>(options.reduce), kVersion,
+                     summary_of(job.start), initial_text(job));
 }
 
 Errors check_agreement(GlooNetwork& network, const RunOptions& options, const Job& job) {

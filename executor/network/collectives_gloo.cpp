@@ -315,8 +315,8 @@ std::string GlooNetwork::get(const std::string& name) {
 void GlooNetwork::begin_heartbeat(std::chrono::milliseconds patience) {
   guarded([&] {
     // Requests of one connection wait for each other.
-    state_->heartbeat =
-        std::make_shared<Heartbeat>(state_->place.store->clone(), state_->launch.rank, state_->launch.world_size, patience);
+    state_->heartbeat = std::make_shared<Heartbeat>(state_->place.store->clone(), state_->launch.rank,
+                                                    state_->launch.world_size, patience);
   });
 }
 

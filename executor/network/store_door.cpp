@@ -1,8 +1,8 @@
-// PyTorch's store bounds one value and never their sum, and listens until it ends. But its listening socket is ours, and
-// a descriptor can be given another meaning: once all ranks have come, an eventfd that is never ready takes its place.
-// The kernel then drops the socket, and whoever waits in its queue; the store's loop, which is registered with the
-// socket and not with the number, hears of nothing any more, and closes the number at its end. (A shutdown of the socket
-// instead makes the loop spin on its error; /dev/null is ready at once, which ends a store that polls.)
+// PyTorch's store bounds one value and never their sum, and listens until it ends. But its listening socket is ours,
+// and a descriptor can be given another meaning: once all ranks have come, an eventfd that is never ready takes its
+// place. The kernel then drops the socket, and whoever waits in its queue; the store's loop, which is registered with
+// the socket and not with the number, hears of nothing any more, and closes the number at its end. (A shutdown of the
+// socket instead makes the loop spin on its error; /dev/null is ready at once, which ends a store that polls.)
 //
 // While the ranks meet, a thread adds up what the kernel has received on the store's connections. They are found among
 // the descriptors of the process: their own end is the store's port.

@@ -11,19 +11,19 @@
 
 namespace fsdp::executor {
 
-/// What all ranks together may send to a store while they meet, in bytes, with much room to spare: each tells each other
-/// where its connections are, once per group.
+/// What all ranks together may send to a store while they meet, in bytes, with much room to spare: each tells each
+/// other where its connections are, once per group.
 std::int64_t room_for_meeting(int world_size);
 
-/// The addresses at which this process holds connections to `port` of any host, as the other end sees them where nothing
-/// between translates addresses: "10.0.0.7 40822".
+/// The addresses at which this process holds connections to `port` of any host, as the other end sees them where
+/// nothing between translates addresses: "10.0.0.7 40822".
 std::vector<std::string> own_ends(int port);
 
 class StoreDoor {
  public:
   /// `listener`: a socket that listens, which belongs to a store of this process that outlives this. Once those who
-  /// came have sent more than `room` bytes, it is closed and all are put out. Throws CollectiveFailure when there are no
-  /// descriptors.
+  /// came have sent more than `room` bytes, it is closed and all are put out. Throws CollectiveFailure when there are
+  /// no descriptors.
   StoreDoor(int listener, std::int64_t room);
   ~StoreDoor();
   StoreDoor(const StoreDoor&) = delete;

@@ -55,8 +55,8 @@ TEST_F(HeartbeatTest, ARankThatStopsIsMissed) {
 }
 
 TEST_F(HeartbeatTest, WordsOfAStrangerReachNobody) {
-  for (const std::string words : {"your disk is on fire", "failed 1 0 your disk is on fire", "failed 7 0", "failed -1 0",
-                                  "failed 01 0", "silent 1 1\x1b]0;title\x07", "failed 1", ""}) {
+  for (const std::string words : {"your disk is on fire", "failed 1 0 your disk is on fire", "failed 7 0",
+                                  "failed -1 0", "failed 01 0", "silent 1 1\x1b]0;title\x07", "failed 1", ""}) {
     store()->set("heartbeat/lost", words);
     const Heartbeat first(store(), 0, 2, kLong);
     std::this_thread::sleep_for(milliseconds(20));

@@ -176,8 +176,8 @@ TEST(ListenAt, APortThatIsTakenIsSaidToBe) {
   const Listening taken;
   const Result<int> socket = listen_at("127.0.0.1", taken.port);
   ASSERT_FALSE(socket);
-  EXPECT_EQ(socket.error().front().what,
-            "port " + std::to_string(taken.port) + " of this machine is taken. Set MASTER_PORT to another, on all ranks");
+  EXPECT_EQ(socket.error().front().what, "port " + std::to_string(taken.port) +
+                                             " of this machine is taken. Set MASTER_PORT to another, on all ranks");
 }
 
 TEST(WhyUnreached, SomethingElseAnswers) {

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -130,6 +132,19 @@ class AnEvaluationLeavesTheStepsAsTheyAre(unittest.TestCase):
 
     def test_with_shards_on_the_host(self) -> None:
         self.check("llama_offload")
+
+
+class BatchesArePinned(unittest.TestCase):
+    def test_all_that_is_loaded_comes_from_pinned_memory(self) -> None:
+        trial = next(each for each in trials() if each.name == "llama_fp32")
+        shapes = [entry["shape"] for entry in trial.spec["inputs"].values()]
+        sizes = trial.plan["model"]["dimensions"]
+        batches = {8 * math.prod(sizes.get(size, size) for size in shape) for shape in shapes}  # int64.
+        run = StubRun(trial, PROGRAM, PLANNER, STUB, STUB_GPU_TRACE="memory")
+        copies = re.findall(r"(\d+) bytes to the card from (\w+) memory", run.printed)
+        loaded = [where for size, where in copies if int(size) in batches]
+        self.assertGreaterEqual(len(loaded), len(shapes) * STEPS)
+        self.assertEqual(set(loaded), {"pinned"})
 
 
 class WhatDoesNotEndIsSaid(unittest.TestCase):
