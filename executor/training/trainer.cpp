@@ -163,6 +163,10 @@ void Trainer::add_gradient(int parameter, at::Tensor gradient) {
   units_[layout_.unit_of_parameter[parameter]]->add_gradient(parameter, std::move(gradient));
 }
 
+bool Trainer::add_to_earlier(int parameter, const at::Tensor& gradient) {
+  return units_[layout_.unit_of_parameter[parameter]]->add_to_earlier(parameter, gradient);
+}
+
 void Trainer::called(int unit, const CalledCollective& collective) {
   Collective row;
   row.kind = collective.kind;

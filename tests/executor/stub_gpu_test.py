@@ -36,7 +36,7 @@ ALL = os.environ.get("FSDP_STUB_GPU") == "all"
 ALWAYS = ("llama_hsdp", "llama_alone", "llama_accumulate_without_sync", "llama_reshard_to_2", "gpt2_fused_kept",
           "qwen3_tied_and_frozen", "qwen3_tts", "vit_sgd_momentum", "whisper_mixed", "llama_fp32_t4_0",
           "llama3_2_1b_mixed_precision", "llama3_2_1b_one_of_1024", "llama3_2_1b_one_of_1024_alone",
-          "llama_offload", "llama_offload_clip", "qwen3_0_6b_checkpoint_full", "llama3_2_1b_checkpoint_selective",
+          "llama_accumulate_in_bf16_without_sync", "llama_offload", "llama_offload_clip", "qwen3_0_6b_checkpoint_full", "llama3_2_1b_checkpoint_selective",
           "llama3_2_1b_expandable", "called_twice")
 OFFLOADED = {**parity_cases.MIXED, "cpu_offload": True}
 ONE_OF_1024 = plan_cases.Case("one_of_1024", "llama3_2_1b", 1024, plan_cases.MIXED, {"batch": 1, "seq": 1024}, rank=5)
