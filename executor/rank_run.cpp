@@ -177,14 +177,26 @@ Result<void> write_workspaces(const std::string& path, const KernelCalls& calls)
   return write_result(path, std::move(writer).take());
 }
 
+/// What the parameters begin with, where a seed gives them.
+std::string initial_text(const Job& job) {
+  if (job.start.weights || job.start.resumed) return {};
+  std::string text;
+  for (const Parameter& parameter : job.planned.model.parameters) {
+    const InitialValues& initial = parameter.initial;
+    text += fmt::format("{} {} {} {}\n", name_of(kDistributionTable, initial.distribution), initial.std, initial.value,
+                        initial.zero_row);
+  }
+  return text;
+}
+
 /// What all ranks must have alike, so that no two of them wait for different things.
 std::string common_text(const RunOptions& options, const Job& job) {
   PlanFile file{.plan = job.plan, .cluster = std::nullopt};
   file.plan.model_file.clear();
   file.plan.model_fingerprint = fingerprint_of(job.planned.model);
-  return fmt::format("{}\n{} steps, seed {}, {}, reduce {}, version {}\n{}", to_text(file), options.steps, options.seed,
-                     text_of(options.training.values), static_cast<int>(options.reduce), kVersion,
-                     summary_of(job.start));
+  return fmt::format("{}\n{} steps, seed {}, {}, reduce {}, version {}\n{}{}", to_text(file), options.steps,
+                     options.seed, text_of(options.training.values), static_cast<int>(options.reduce), kVersion,
+                     summary_of(job.start), initial_text(job));
 }
 
 Errors check_agreement(GlooNetwork& network, const RunOptions& options, const Job& job) {
@@ -242,6 +254,7 @@ struct Place {
 std::unique_ptr<Trainer> make_trainer(const RunOptions& options, int rank, const Job& job, Backend& backend,
                                       GlooNetwork* network) {
   RankGroups groups = groups_of(backend.group_maker(network, options, rank), network, options.on_cuda, job, rank);
+  if (network != nullptr) network->end_meeting();
   begin_peak();
   const TrainingSettings settings{.seed = options.seed,
                                   .hyperparameters = options.training.values,
@@ -418,11 +431,13 @@ int run_rank(RunOptions options, Backend& backend) {
   if (!started) return report_errors(started.error()), kExitInput;
   Place place;
   std::unique_ptr<GlooNetwork> network;
-  const auto failed = [&](const std::string& what) {
+  const auto failed = [&](const std::string& seen) {
+    const std::string intrusion = network ? network->intrusion() : std::string();
+    const std::string& what = intrusion.empty() ? seen : intrusion;
     const bool is_in_schedule = place.instruction >= 0;
     const std::string where =
         is_in_schedule ? fmt::format("{}, {}", place.doing, instruction_text(job, place.instruction)) : place.doing;
-    if (network) network->say_failed(what);
+    if (network) network->say_failed();
     const bool is_training = is_in_schedule || place.doing.starts_with("step ");
     const std::string others = network && is_training ? words_on(network->silent_ranks()) : std::string();
     // PyTorch and Gloo say it in many ways.

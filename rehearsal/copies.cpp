@@ -12,6 +12,7 @@
 #include "rehearsal/errors.h"
 #include "rehearsal/exported.h"
 #include "rehearsal/known_contents.h"
+#include "rehearsal/options.h"
 #include "rehearsal/pinned_memory.h"
 #include "rehearsal/readback.h"
 #include "rehearsal/work.h"
@@ -50,6 +51,9 @@ cudaError_t copy(void* to, const void* from, size_t size, cudaStream_t stream) {
   count(Counter::Copy);
   const bool host_waits = is_device_address(from) && !is_device_address(to) && !is_pinned(to);
   if (host_waits && capture_of(stream) != 0) return report(cudaErrorStreamCaptureUnsupported);
+  if (is_device_address(to) && !is_device_address(from)) {
+    trace(Trace::Memory, "%zu bytes to the card from %s memory", size, is_pinned(from) ? "pinned" : "pageable");
+  }
   const uint64_t unknown = copy_bytes(to, from, size);
   // A copy into pageable memory returns when it is done, and so is all that came before it.
   submit(stream);

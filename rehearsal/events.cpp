@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
@@ -9,6 +11,7 @@
 #include "rehearsal/captures.h"
 #include "rehearsal/errors.h"
 #include "rehearsal/exported.h"
+#include "rehearsal/options.h"
 
 namespace fsdp::rehearsal {
 namespace {
@@ -65,6 +68,10 @@ FSDP_STUB cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 FSDP_STUB cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   count(Counter::EventRecord);
+  if (options().fault == Fault::Event) {
+    static std::atomic<std::uint64_t> records = 0;
+    if (++records == options().fault_at) return report(cudaErrorMemoryAllocation);
+  }
   Mark mark;  // what is captured does not run, so that nothing has to be waited for
   mark.capture = capture_of(stream);
   if (mark.capture == 0) mark = end_of(stream);

@@ -95,8 +95,8 @@ void read_nccl_bytes(Reader& reader, Options& options) {
 }
 
 void read_fault(Reader& reader, Options& options) {
-  constexpr std::pair<std::string_view, Fault> kFaults[] = {{"hang:", Fault::Hang},
-                                                            {"illegal:", Fault::IllegalAddress}};
+  constexpr std::pair<std::string_view, Fault> kFaults[] = {
+      {"hang:", Fault::Hang}, {"illegal:", Fault::IllegalAddress}, {"event:", Fault::Event}};
   const auto found = reader.text("STUB_GPU_FAULT");
   if (!found) return;
   for (const auto& [word, fault] : kFaults) {
@@ -105,7 +105,10 @@ void read_fault(Reader& reader, Options& options) {
     options.fault = fault;
     if (options.fault_at > 0) return;
   }
-  reader.reject("STUB_GPU_FAULT", *found, "hang:N with a number of a collective, or illegal:N with that of a kernel");
+  reader.reject(
+      "STUB_GPU_FAULT", *found,
+      "hang:N with a number of a collective, illegal:N with that of a kernel, or event:N with that of a record "
+      "of an event");
 }
 
 void read_behavior(Reader& reader, Options& options) {

@@ -39,6 +39,7 @@ enum class Fault {
   Nothing,
   Hang,            ///< A collective never ends, nor what waits for it.
   IllegalAddress,  ///< A kernel reads what it may not: from then on whoever asks the device hears of it.
+  Event,           ///< An event cannot be recorded.
 };
 
 /// What is written to stderr.
@@ -57,7 +58,7 @@ struct Options {
   uint64_t event_lag = 0;  ///< Kernels, of EventTiming::Lag.
   bool addresses_go_down = false;
   Fault fault = Fault::Nothing;
-  uint64_t fault_at = 0;  ///< The how many-th collective, or kernel, counted from 1.
+  uint64_t fault_at = 0;  ///< The how many-th collective, kernel or record of an event, counted from 1.
   std::vector<Trace> traces;
 };
 

@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::int64_t kMostExpertsOfLayer = 4096;
 constexpr double kWeightDecay = 0.1;
+constexpr std::string_view kInitialSource = "initializer_range of config.json; PreTrainedModel._init_weights";
 constexpr std::string_view kSlidingAttention = "sliding_attention";
 constexpr std::string_view kFullAttention = "full_attention";
 constexpr std::string_view kSpreadNote =
@@ -88,6 +89,7 @@ struct Decoder {
   bool states_head_dim = false;
   std::int64_t positions = 1;
   double norm_eps = 1e-6;
+  double initial_std = kUsualInitialStd;
   bool tied = false;
   std::optional<std::int64_t> padding;
   double attention_dropout = 0;
@@ -182,6 +184,7 @@ Decoder read_decoder(HfConfigReader& config, const Defaults& defaults) {
   }
   model.positions = config.size("max_position_embeddings", defaults.positions);
   model.norm_eps = config.positive("rms_norm_eps", defaults.norm_eps);
+  model.initial_std = config.positive("initializer_range", kUsualInitialStd);
   model.tied = config.flag("tie_word_embeddings", defaults.tied);
   model.padding = config.padding_index("pad_token_id", defaults.pad_token, model.vocab_size);
   model.attention_dropout = config.probability("attention_dropout", 0);
@@ -337,6 +340,7 @@ std::string spec_of_decoder(const Decoder& model, Target& target) {
   spec.end_modules();
   spec.registration({"model.embed_tokens", "model.layers", "model.norm", "model.rotary_emb"});
   if (model.tied) spec.tied({{"lm_head.weight", "model.embed_tokens.weight"}});
+  spec.initial_values(kInitialSource, model.initial_std);
   spec.recipes(kWeightDecay, true);
   if (model.num_experts > 0) target.notes.insert(target.notes.begin(), std::string(kSpreadNote));
   return std::move(spec).finish(target.notes);
@@ -469,6 +473,7 @@ std::string gpt2(HfConfigReader& config, Target& target) {
   const double dropout = config.probability("resid_pdrop", 0.1);
   const double attention_dropout = config.probability("attn_pdrop", 0.1);
   const double eps = config.positive("layer_norm_epsilon", 1e-5);
+  const double initial_std = config.positive("initializer_range", kUsualInitialStd);
   const bool tied = config.flag("tie_word_embeddings", true);
   config.text("activation_function", "gelu_new", {"gelu_new"});
   config.only("scale_attn_weights", true);
@@ -500,6 +505,8 @@ std::string gpt2(HfConfigReader& config, Target& target) {
   spec.module("", "cross_entropy", [&](JsonWriter& json) { json.member("shift", true); });
   spec.end_modules();
   if (tied) spec.tied({{"lm_head.weight", "transformer.wte.weight"}});
+  spec.initial_values("initializer_range of config.json; GPT2PreTrainedModel._init_weights", initial_std,
+                      {{"*.c_proj.weight", "normal", initial_std / std::sqrt(2.0 * static_cast<double>(layers))}});
   spec.recipes(kWeightDecay, true);
   return std::move(spec).finish(target.notes);
 }

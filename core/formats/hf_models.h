@@ -37,6 +37,9 @@ struct Kind {
 std::span<const Kind> decoder_kinds();
 std::span<const Kind> other_kinds();
 
+/// initializer_range of every class that has one, where the file states none.
+inline constexpr double kUsualInitialStd = 0.02;
+
 /// A sequence as specs usually have it: 4096 tokens, or as many as the model has positions.
 std::int64_t usual_seq(std::int64_t positions);
 

@@ -25,7 +25,7 @@ constexpr double kSmallWeightDecay = 0.01;
 struct Bert {
   std::int64_t vocab_size = 1, hidden_size = 1, intermediate_size = 1, layers = 1, heads = 1, positions = 1, types = 1;
   std::optional<std::int64_t> padding;
-  double dropout = 0, attention_dropout = 0, eps = 0;
+  double dropout = 0, attention_dropout = 0, eps = 0, initial_std = kUsualInitialStd;
   bool tied = true;
 };
 
@@ -43,6 +43,7 @@ Bert read_bert(HfConfigReader& config) {
   model.dropout = config.probability("hidden_dropout_prob", 0.1);
   model.attention_dropout = config.probability("attention_probs_dropout_prob", 0.1);
   model.eps = config.positive("layer_norm_eps", 1e-12);
+  model.initial_std = config.positive("initializer_range", kUsualInitialStd);
   model.tied = config.flag("tie_word_embeddings", true);
   config.text("hidden_act", "gelu", {"gelu"});
   config.text("position_embedding_type", "absolute", {"absolute"});
@@ -107,6 +108,7 @@ std::string bert(HfConfigReader& config, Target& target) {
   } else {
     spec.tied({{kBias, "cls.predictions.bias"}});
   }
+  spec.initial_values("initializer_range of config.json; BertPreTrainedModel._init_weights", model.initial_std);
   spec.recipes(kSmallWeightDecay, false);
   return std::move(spec).finish(target.notes);
 }
@@ -116,7 +118,7 @@ std::string bert(HfConfigReader& config, Target& target) {
 struct T5 {
   std::int64_t vocab_size = 1, width = 1, head_dim = 1, intermediate_size = 1, heads = 1, layers = 1;
   std::int64_t decoder_layers = 1, buckets = 1, distance = 1;
-  double dropout = 0, eps = 0;
+  double dropout = 0, eps = 0, initial_factor = 1;
   bool gated = false, tied = true;
 };
 
@@ -138,12 +140,13 @@ T5 read_t5(HfConfigReader& config) {
   model.distance = config.size("relative_attention_max_distance", 128);
   model.dropout = config.probability("dropout_rate", 0.1);
   model.eps = config.positive("layer_norm_epsilon", 1e-6);
+  model.initial_factor = config.positive("initializer_factor", 1.0);
   model.gated = config.text("feed_forward_proj", "relu", {"relu", "gated-gelu"}) == "gated-gelu";
   model.tied = config.flag("tie_word_embeddings", true);
   config.only("is_encoder_decoder", true);
   // Positions are relative; the last three follow from feed_forward_proj and the class.
-  config.pass_over({"n_positions", "output_past", "pad_token_id", "initializer_factor", "classifier_dropout",
-                    "dense_act_fn", "is_gated_act", "is_decoder"});
+  config.pass_over({"n_positions", "output_past", "pad_token_id", "classifier_dropout", "dense_act_fn", "is_gated_act",
+                    "is_decoder"});
   return model;
 }
 
@@ -215,6 +218,21 @@ void write_t5_modules(HfSpecText& spec, const T5& model) {
   spec.module("", "cross_entropy");
 }
 
+/// As Mesh TensorFlow draws them: queries are not scaled later, so that theirs are small.
+void write_t5_initial_values(HfSpecText& spec, const T5& model) {
+  const double factor = model.initial_factor;
+  const auto over_root = [factor](std::int64_t of) { return factor / std::sqrt(static_cast<double>(of)); };
+  spec.initial_values("initializer_factor of config.json; T5PreTrainedModel._init_weights", factor,
+                      {{"*Attention.q.weight", "normal", over_root(model.width * model.head_dim)},
+                       {"*Attention.k.weight", "normal", over_root(model.width)},
+                       {"*Attention.v.weight", "normal", over_root(model.width)},
+                       {"*Attention.o.weight", "normal", over_root(model.heads * model.head_dim)},
+                       {"*.relative_attention_bias.weight", "normal", over_root(model.width)},
+                       {"*.DenseReluDense.wi*", "normal", over_root(model.width)},
+                       {"*.DenseReluDense.wo.weight", "normal", over_root(model.intermediate_size)},
+                       {"*layer_norm.weight", "constant", factor}});
+}
+
 std::string t5(HfConfigReader& config, Target& target) {
   const T5 model = read_t5(config);
   if (target.dtype == Dtype::Float16) {
@@ -230,6 +248,7 @@ std::string t5(HfConfigReader& config, Target& target) {
   write_t5_modules(spec, model);
   spec.end_modules();
   if (model.tied) spec.tied({{"lm_head.weight", "shared.weight"}});
+  write_t5_initial_values(spec, model);
   spec.tokens_per_step("batch * (seq + target_seq)");
   spec.recipes(kSmallWeightDecay, false);
   target.notes.insert(target.notes.begin(),
@@ -245,6 +264,7 @@ struct Whisper {
   std::int64_t encoder_layers = 1, encoder_heads = 1, encoder_size = 1;
   std::int64_t decoder_layers = 1, decoder_heads = 1, decoder_size = 1;
   std::optional<std::int64_t> padding;
+  double initial_std = kUsualInitialStd;
   bool tied = true;
 };
 
@@ -266,6 +286,7 @@ Whisper read_whisper(HfConfigReader& config) {
   model.source_positions = config.size("max_source_positions", 1500);
   model.target_positions = config.size("max_target_positions", 448);
   model.padding = config.padding_index("pad_token_id", 50256, model.vocab_size);
+  model.initial_std = config.positive("init_std", kUsualInitialStd);
   model.tied = config.flag("tie_word_embeddings", true);
   config.text("activation_function", "gelu", {"gelu"});
   for (const std::string_view key :
@@ -276,7 +297,7 @@ Whisper read_whisper(HfConfigReader& config) {
   config.only("apply_spec_augment", false);
   config.only("is_encoder_decoder", true);
   // Layers of the encoder once more; masks of an augmentation that is off; heads for classes; what generation needs.
-  config.pass_over({"num_hidden_layers", "num_key_value_heads", "init_std", "mask_time_prob", "mask_time_length",
+  config.pass_over({"num_hidden_layers", "num_key_value_heads", "mask_time_prob", "mask_time_length",
                     "mask_time_min_masks", "mask_feature_prob", "mask_feature_length", "mask_feature_min_masks",
                     "use_weighted_layer_sum", "classifier_proj_size", "median_filter_width", "forced_decoder_ids",
                     "alignment_heads", "lang_to_id", "task_to_id", "no_timestamps_token_id", "is_multilingual"});
@@ -323,6 +344,8 @@ std::string whisper(HfConfigReader& config, Target& target) {
   spec.module("", "cross_entropy");
   spec.end_modules();
   if (model.tied) spec.tied({{"proj_out.weight", "model.decoder.embed_tokens.weight"}});
+  spec.initial_values("init_std of config.json; WhisperPreTrainedModel._init_weights", model.initial_std,
+                      {{"model.encoder.embed_positions.weight", "sinusoid"}});
   spec.tokens_per_step(fmt::format("batch * ({} + target_seq)", model.source_positions));
   spec.recipes(kSmallWeightDecay, false);
   return std::move(spec).finish(target.notes);
@@ -333,7 +356,7 @@ std::string whisper(HfConfigReader& config, Target& target) {
 struct Vit {
   std::int64_t hidden_size = 1, intermediate_size = 1, layers = 1, heads = 1, image = 1, patch = 1, channels = 1;
   std::int64_t classes = 2;
-  double dropout = 0, attention_dropout = 0, eps = 0;
+  double dropout = 0, attention_dropout = 0, eps = 0, initial_std = kUsualInitialStd;
 };
 
 /// The classes that the names of classes count.
@@ -362,6 +385,7 @@ Vit read_vit(HfConfigReader& config) {
   model.dropout = config.probability("hidden_dropout_prob", 0);
   model.attention_dropout = config.probability("attention_probs_dropout_prob", 0);
   model.eps = config.positive("layer_norm_eps", 1e-12);
+  model.initial_std = config.positive("initializer_range", kUsualInitialStd);
   model.classes = read_classes(config);
   if (model.classes < 2) {
     config.fail("id2label", "There is one class, of which transformers makes a regression.",
@@ -406,6 +430,7 @@ std::string vit(HfConfigReader& config, Target& target) {
   });
   spec.module("", "cross_entropy");
   spec.end_modules();
+  spec.initial_values("initializer_range of config.json; ViTPreTrainedModel._init_weights", model.initial_std);
   spec.tokens_per_step(fmt::format("batch * {}", patches + 1));
   spec.recipes(kSmallWeightDecay, false);
   return std::move(spec).finish(target.notes);

@@ -82,6 +82,27 @@ void HfSpecText::tied(std::initializer_list<std::pair<std::string_view, std::str
   json_.end_object();
 }
 
+void HfSpecText::initial_values(std::string_view source, double std, const std::vector<Initial>& exceptions) {
+  json_.key("initial_values");
+  json_.begin_object();
+  json_.member("source", source);
+  json_.member("distribution", "normal");
+  json_.member("std", std);
+  if (!exceptions.empty()) {
+    json_.key("exceptions");
+    json_.begin_array();
+    for (const Initial& each : exceptions) {
+      json_.begin_object(JsonLayout::OneLine);
+      json_.member("pattern", each.pattern);
+      json_.member("distribution", each.distribution);
+      if (each.distribution != "sinusoid") json_.member(each.distribution == "constant" ? "value" : "std", each.number);
+      json_.end_object();
+    }
+    json_.end_array();
+  }
+  json_.end_object();
+}
+
 void HfSpecText::recipes(double weight_decay, bool clips_always) {
   const auto optimizer = [&](bool clips) {
     json_.key("optimizer");

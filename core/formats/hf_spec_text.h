@@ -39,6 +39,13 @@ class HfSpecText {
   void end_modules();
   void registration(const std::vector<std::string>& names);
   void tied(std::initializer_list<std::pair<std::string_view, std::string_view>> ties);
+  /// What parameters begin with: normal with `std`, and exceptions.
+  struct Initial {
+    std::string pattern;
+    std::string_view distribution;  ///< "normal" with `number` as its std, "constant" with it as its value, "sinusoid".
+    double number = 0;
+  };
+  void initial_values(std::string_view source, double std, const std::vector<Initial>& exceptions = {});
   void tokens_per_step(std::string_view formula) { json_.member("tokens_per_step", formula); }
   /// The ways to train that shipped specs of this dtype have.
   void recipes(double weight_decay, bool clips_always);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/model/initial_values.h"
 #include "core/model/op.h"
 #include "core/model/recorded_block.h"
 
@@ -65,6 +66,7 @@ struct Parameter {
   bool receives_gradient = true;        ///< Derived: trainable, and on a path to the loss that no detach cuts.
   int module = 0;                       ///< In `Model::modules`.
   std::vector<std::string> tied_names;  ///< Other names of the same parameter ("lm_head.weight").
+  InitialValues initial = {};           ///< How its elements begin where nothing is loaded.
 
   bool operator==(const Parameter&) const = default;
 };

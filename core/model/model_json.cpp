@@ -251,6 +251,20 @@ class ExpandedModelWriter {
     } else {
       w_.value(parameter.name);
     }
+    write_initial_values(parameter.initial);
+    w_.end_object();
+  }
+
+  void write_initial_values(const InitialValues& initial) {
+    w_.key("initial");
+    w_.begin_object(JsonLayout::OneLine);
+    w_.member("distribution", fsdp::name_of(kDistributionTable, initial.distribution));
+    if (initial.distribution == Distribution::Constant) {
+      w_.member("value", initial.value);
+    } else if (initial.distribution != Distribution::Sinusoid) {
+      w_.member("std", initial.std);
+    }
+    if (initial.zero_row >= 0) w_.member("zero_row", initial.zero_row);
     w_.end_object();
   }
 

@@ -428,6 +428,7 @@ void Builder::finish(const DimensionValues& dimensions, const Recipe& recipe) {
   check_unread();
   append(errors_, tree_.tie(spec_.tied));
   append(errors_, tree_.finish(spec_.registration));
+  if (errors_.empty()) append(errors_, set_initial_values(spec_.initial_values, model_));
   set_trainable(recipe);
 
   SpecNumber tokens{.text = dimensions.has("seq") ? "batch * seq" : "batch", .where = spec_.file_name};

@@ -36,6 +36,7 @@
 #include "core/model/model.h"
 #include "core/model/op.h"
 #include "core/plan/plan.h"
+#include "core/spec/initial_values.h"
 
 namespace fsdp {
 
@@ -181,6 +182,7 @@ struct ModelSpec {
   std::vector<SpecModule> modules;
   std::vector<SpecPattern> registration;  ///< Modules in the order of registration where it is not forward order.
   std::vector<SpecTie> tied;
+  SpecInitialValues initial_values;
   std::string loss = "loss";
   std::optional<SpecNumber> tokens_per_step;  ///< Empty: batch * seq, or batch where there is no seq.
   std::vector<SpecPattern> trainable;

@@ -343,6 +343,13 @@ void body_fields(Fields& fields, ModelSpec& spec) {
                       R"([{"lm_head.weight": "model.embed_tokens.weight"}])"},
                      R"("type": "object", "additionalProperties": {"type": "string"})",
                      [&](const JsonValue& value, JsonErrors& errors) { read_ties(value, spec, errors); });
+  fields.optional_as(
+      "initial_values",
+      {"How parameters begin that no file gives: weights with a standard deviation, norms' scales as ones, biases as "
+       "zeros, and exceptions. Not given: weights are uniform with 0.02.",
+       R"([{"source": "initializer_range of config.json", "distribution": "normal", "std": 0.02}])"},
+      R"("allOf": [{"$ref": "#/definitions/initial_values"}])",
+      [&](const JsonValue& value, JsonErrors& errors) { read_initial_values(value, spec.initial_values, errors); });
   fields.optional("loss", "The value that is backpropagated.", spec.loss);
   fields.optional_as(
       "tokens_per_step",
@@ -386,28 +393,31 @@ std::string schema_of_spec() {
 
 std::vector<std::pair<std::string, std::string>> schemas_of_parts() {
   const std::vector<std::string_view> dtypes(kDtypes.begin(), kDtypes.end());
-  return {{"dtype", schema_of_names(dtypes)},
-          {"input", schema_of_fields([](Fields& fields) {
-             SpecInput input;
-             input_fields(fields, input, {});
-           })},
-          {"class", schema_of_fields([](Fields& fields) {
-             SpecClass entry;
-             class_fields(fields, entry);
-           })},
-          {"recipe",
-           "\"description\": \"Defaults that a command line may override.\", " + schema_of_fields([](Fields& fields) {
-             Recipe recipe;
-             recipe_fields(fields, {}, recipe);
-           })},
-          {"mixed_precision", schema_of_fields([](Fields& fields) {
-             MixedPrecision precision;
-             precision_fields(fields, precision);
-           })},
-          {"optimizer", schema_of_fields([](Fields& fields) {
-                          Optimizer optimizer;
-                          optimizer_fields(fields, optimizer);
-                        }).append(kOnlySgdHasMomentum)}};
+  std::vector<std::pair<std::string, std::string>> parts = {
+      {"dtype", schema_of_names(dtypes)},
+      {"input", schema_of_fields([](Fields& fields) {
+         SpecInput input;
+         input_fields(fields, input, {});
+       })},
+      {"class", schema_of_fields([](Fields& fields) {
+         SpecClass entry;
+         class_fields(fields, entry);
+       })},
+      {"recipe",
+       "\"description\": \"Defaults that a command line may override.\", " + schema_of_fields([](Fields& fields) {
+         Recipe recipe;
+         recipe_fields(fields, {}, recipe);
+       })},
+      {"mixed_precision", schema_of_fields([](Fields& fields) {
+         MixedPrecision precision;
+         precision_fields(fields, precision);
+       })},
+      {"optimizer", schema_of_fields([](Fields& fields) {
+                      Optimizer optimizer;
+                      optimizer_fields(fields, optimizer);
+                    }).append(kOnlySgdHasMomentum)}};
+  for (auto& part : schemas_of_initial_values()) parts.push_back(std::move(part));
+  return parts;
 }
 
 }  // namespace fsdp::model_spec_reader

@@ -93,6 +93,12 @@ class GlooNetwork {
   std::vector<int> ranks_that_differ(const std::string& text);
   /// Returns when all ranks have called it.
   void barrier(const std::string& name);
+  /// All ranks have made all groups that they will make. Who comes to the store after that finds nobody, and who is
+  /// connected to it and no rank is put out. (A store that an engine's agent serves stays as it is.) Throws
+  /// CollectiveFailure.
+  void end_meeting();
+  /// What others than the ranks did to the store of this rank, which ended the meeting; empty: nothing.
+  std::string intrusion() const;
   /// Returns when no rank asks this one's store for anything any more, or after some seconds. Each rank calls it last,
   /// and uses the network no more. Never throws.
   void leave();
@@ -110,8 +116,8 @@ class GlooNetwork {
   std::string lost() const { return listener()(); }
   /// The same, from any thread and for longer than this network lives.
   std::function<std::string()> listener() const;
-  /// Tells the others why this rank has failed, if there is a heartbeat. Never throws.
-  void say_failed(const std::string& why);
+  /// Tells the others that this rank has failed, if there is a heartbeat. Never throws.
+  void say_failed();
 
  private:
   struct State;

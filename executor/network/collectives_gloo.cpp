@@ -20,8 +20,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
+#include <string_view>
 #include <utility>
 
+#include "core/base/split.h"
 #include "executor/memory/counting_allocator.h"
 #include "executor/memory/tensors.h"
 #include "executor/network/collectives.h"
@@ -184,7 +187,7 @@ struct GlooNetwork::State {
   Launch launch;
   std::chrono::milliseconds timeout{0};
   ReduceAlgorithm algorithm = ReduceAlgorithm::Direct;
-  c10::intrusive_ptr<c10d::Store> store;
+  MeetingPlace place;
   std::shared_ptr<::gloo::transport::Device> device;
   std::shared_ptr<Heartbeat> heartbeat;
 };
@@ -195,7 +198,7 @@ GlooNetwork::GlooNetwork(const Launch& launch, std::chrono::milliseconds timeout
     state_->launch = launch;
     state_->timeout = timeout;
     state_->algorithm = algorithm;
-    state_->store = make_store(launch, timeout);
+    state_->place = make_store(launch, timeout);
     state_->device = make_device(launch);
   });
 }
@@ -210,7 +213,7 @@ std::unique_ptr<Group> GlooNetwork::group(const std::string& name, const std::ve
     }
     auto options = c10d::ProcessGroupGloo::Options::create(state_->timeout);
     options->devices.push_back(state_->device);
-    const auto store = c10::make_intrusive<c10d::PrefixStore>(name, state_->store);
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(name, state_->place.store);
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, own, static_cast<int>(ranks.size()), options);
     return std::make_unique<GlooGroup>(std::move(gloo), state_->algorithm);
   });
@@ -219,15 +222,15 @@ std::unique_ptr<Group> GlooNetwork::group(const std::string& name, const std::ve
 std::vector<int> GlooNetwork::ranks_that_differ(const std::string& text) {
   const int world_size = state_->launch.world_size;
   const auto key = [](int rank) { return fmt::format("text/{}", rank); };
-  guarded([&] { state_->store->set(key(state_->launch.rank), digest_of(text)); });
+  guarded([&] { state_->place.store->set(key(state_->launch.rank), digest_of(text)); });
   std::vector<std::string> keys;
   for (int rank = 0; rank < world_size; ++rank) keys.push_back(key(rank));
   try {
-    state_->store->wait(keys, state_->timeout);
+    state_->place.store->wait(keys, state_->timeout);
   } catch (const std::exception&) {
     std::string missing;
     for (int rank = 0; rank < world_size; ++rank) {
-      if (!guarded([&] { return state_->store->check({key(rank)}); })) missing += fmt::format(" rank {},", rank);
+      if (!guarded([&] { return state_->place.store->check({key(rank)}); })) missing += fmt::format(" rank {},", rank);
     }
     if (!missing.empty()) missing.pop_back();
     throw CollectiveFailure(
@@ -235,9 +238,9 @@ std::vector<int> GlooNetwork::ranks_that_differ(const std::string& text) {
   }
   return guarded([&] {
     std::vector<int> differing;
-    const std::string first = state_->store->get_to_str(key(0));
+    const std::string first = state_->place.store->get_to_str(key(0));
     for (int rank = 1; rank < world_size; ++rank) {
-      if (state_->store->get_to_str(key(rank)) != first) differing.push_back(rank);
+      if (state_->place.store->get_to_str(key(rank)) != first) differing.push_back(rank);
     }
     return differing;
   });
@@ -246,10 +249,41 @@ std::vector<int> GlooNetwork::ranks_that_differ(const std::string& text) {
 void GlooNetwork::barrier(const std::string& name) {
   guarded([&] {
     const std::string key = "barrier/" + name;
-    const std::int64_t came = state_->store->add(key, 1);
-    if (came == state_->launch.world_size) state_->store->set(key + "/all", std::string("yes"));
-    state_->store->wait({key + "/all"}, state_->timeout);
+    const std::int64_t came = state_->place.store->add(key, 1);
+    if (came == state_->launch.world_size) state_->place.store->set(key + "/all", std::string("yes"));
+    state_->place.store->wait({key + "/all"}, state_->timeout);
   });
+}
+
+// Who is connected by then is a rank, and as many as ranks have said: whoever takes the place of one in that list ends
+// the run, and nobody can fill the memory of rank 0 from then on. The request between the two makes sure that the
+// store's own thread has done with whom it was letting in.
+void GlooNetwork::end_meeting() {
+  guarded([&] {
+    constexpr std::size_t kMostEnds = 2;  // The store's own, and the heartbeat's.
+    State& state = *state_;
+    if (!state.launch.store_file.empty() || state.launch.agent_has_store) return;
+    const auto key = [](int rank) { return fmt::format("ends/{}", rank); };
+    std::vector<std::string> own = own_ends(state.place.door ? state.place.door->port() : state.launch.master_port);
+    own.resize(std::min(own.size(), kMostEnds));
+    state.place.store->set(key(state.launch.rank), fmt::format("{}", fmt::join(own, "\n")));
+    barrier("met");
+    if (!state.place.door) return;
+    state.place.door->close();
+    std::set<std::string> ends;
+    for (int rank = 0; rank < state.launch.world_size; ++rank) {
+      const std::string text = state.place.store->get_to_str(key(rank));
+      const std::vector<std::string_view> said = split(text, '\n');
+      ends.insert(said.begin(), said.begin() + static_cast<std::ptrdiff_t>(std::min(said.size(), kMostEnds)));
+    }
+    if (const std::string problem = state.place.door->put_out_others(ends); !problem.empty()) {
+      throw CollectiveFailure(problem);
+    }
+  });
+}
+
+std::string GlooNetwork::intrusion() const {
+  return state_->place.door ? state_->place.door->problem() : std::string();
 }
 
 // The store ends with rank 0, and a request of a rank that is slower would fail. A set is not answered, so that nobody
@@ -259,30 +293,30 @@ void GlooNetwork::leave() {
   const auto key = [](int rank) { return fmt::format("left/{}", rank); };
   try {
     if (state_->launch.rank != 0) {
-      state_->store->set(key(state_->launch.rank), std::string("yes"));
+      state_->place.store->set(key(state_->launch.rank), std::string("yes"));
       return;
     }
     std::vector<std::string> others;
     for (int rank = 1; rank < state_->launch.world_size; ++rank) others.push_back(key(rank));
-    if (!others.empty()) state_->store->wait(others, kForThoseWhoLeave);
+    if (!others.empty()) state_->place.store->wait(others, kForThoseWhoLeave);
   } catch (const std::exception&) {
     // A rank that died meanwhile, or an agent's store that ended first: nothing is lost by it.
   }
 }
 
 void GlooNetwork::put(const std::string& name, const std::string& bytes) {
-  guarded([&] { state_->store->set("bytes/" + name, bytes); });
+  guarded([&] { state_->place.store->set("bytes/" + name, bytes); });
 }
 
 std::string GlooNetwork::get(const std::string& name) {
-  return guarded([&] { return state_->store->get_to_str("bytes/" + name); });
+  return guarded([&] { return state_->place.store->get_to_str("bytes/" + name); });
 }
 
 void GlooNetwork::begin_heartbeat(std::chrono::milliseconds patience) {
   guarded([&] {
     // Requests of one connection wait for each other.
-    state_->heartbeat =
-        std::make_shared<Heartbeat>(state_->store->clone(), state_->launch.rank, state_->launch.world_size, patience);
+    state_->heartbeat = std::make_shared<Heartbeat>(state_->place.store->clone(), state_->launch.rank,
+                                                    state_->launch.world_size, patience);
   });
 }
 
@@ -290,12 +324,12 @@ std::function<std::string()> GlooNetwork::listener() const {
   return [heartbeat = state_->heartbeat] { return heartbeat ? heartbeat->lost() : std::string(); };
 }
 
-void GlooNetwork::say_failed(const std::string& why) {
-  if (state_->heartbeat) state_->heartbeat->say_failed(why);
+void GlooNetwork::say_failed() {
+  if (state_->heartbeat) state_->heartbeat->say_failed();
 }
 
 std::vector<int> GlooNetwork::silent_ranks() {
-  return executor::silent_ranks(state_->store, state_->launch);
+  return executor::silent_ranks(state_->place.store, state_->launch);
 }
 
 }  // namespace fsdp::executor

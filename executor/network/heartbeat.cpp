@@ -2,6 +2,9 @@
 // of ranks. Who finds its neighbor silent, or has failed itself, writes that under a key which all read. So does the
 // store's own silence count: it is served by rank 0 or by the engine's agent.
 //
+// Nobody's words go that way, because anybody may have written there: a rank, one of two causes, and for how long. What
+// a rank says of its own failure stands in its own output. What reads otherwise is nothing, and gives way.
+//
 // The thread is left behind when a request does not return (executor/network/store.cpp has the same trouble).
 
 #include "executor/network/heartbeat.h"
@@ -10,14 +13,18 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
-#include "core/base/printable.h"
+#include "core/base/split.h"
 
 namespace fsdp::executor {
 
@@ -30,16 +37,39 @@ constexpr milliseconds kLongestBeat{1000};
 constexpr int kBeatsInPatience = 4;
 constexpr milliseconds kForLastWords{1000};
 constexpr const char* kLost = "heartbeat/lost";
-constexpr std::size_t kLongestCause = 500;
 
 std::string heartbeat_key(int rank) {
   return fmt::format("heartbeat/{}", rank);
 }
 
-/// Words of the store, which anybody may have written: one line, and nothing that a terminal would obey.
-std::string cause_of(std::string words) {
-  words.resize(std::min({words.size(), words.find('\n'), kLongestCause}));
-  return printable(words);
+enum class Cause : std::uint8_t { Silent, Failed };
+
+struct Loss {
+  Cause cause = Cause::Silent;
+  int rank = 0;
+  std::int64_t silent_ms = 0;
+};
+
+std::string written(const Loss& loss) {
+  return fmt::format("{} {} {}", loss.cause == Cause::Silent ? "silent" : "failed", loss.rank, loss.silent_ms);
+}
+
+/// Nothing, where it is not exactly what a rank would have written.
+std::optional<Loss> read_loss(std::string_view text, int world_size) {
+  const std::vector<std::string_view> parts = split(text, ' ');
+  if (parts.size() != 3) return std::nullopt;
+  Loss loss;
+  loss.cause = parts[0] == "failed" ? Cause::Failed : Cause::Silent;
+  std::from_chars(parts[1].data(), parts[1].data() + parts[1].size(), loss.rank);
+  std::from_chars(parts[2].data(), parts[2].data() + parts[2].size(), loss.silent_ms);
+  if (loss.rank < 0 || loss.rank >= world_size || written(loss) != text) return std::nullopt;
+  return loss;
+}
+
+std::string words_of(const Loss& loss) {
+  if (loss.cause == Cause::Failed) return fmt::format("rank {} has failed, and says why in its own output", loss.rank);
+  return fmt::format("rank {} has given no sign of life for {:.1f} s", loss.rank,
+                     std::chrono::duration<double>(milliseconds(loss.silent_ms)).count());
 }
 
 }  // namespace
@@ -54,7 +84,7 @@ struct Heartbeat::State {
   std::condition_variable wake;
   bool ends = false;
   bool has_ended = false;
-  std::string own_failure;
+  bool has_failed = false;
   std::string lost;
   Clock::time_point answered = Clock::now();
 
@@ -65,7 +95,8 @@ struct Heartbeat::State {
 
   void run();
   void beat();
-  void announce(const std::string& words);
+  std::optional<Loss> announced();
+  void announce(const Loss& loss);
   void listen();
 };
 
@@ -73,14 +104,14 @@ void Heartbeat::State::run() {
   const milliseconds between = std::min(kLongestBeat, patience / kBeatsInPatience);
   std::unique_lock lock(mutex);
   while (!ends) {
-    const std::string failure = own_failure;
+    const bool failed = has_failed;
     lock.unlock();
     std::string problem;
     try {
-      if (failure.empty()) {
-        beat();
+      if (failed) {
+        announce({Cause::Failed, rank, 0});
       } else {
-        announce(fmt::format("rank {} has failed: {}", rank, failure));
+        beat();
       }
     } catch (const std::exception&) {
       problem = "the store is gone, and with it rank 0 or the agent that serves it";
@@ -88,8 +119,8 @@ void Heartbeat::State::run() {
     lock.lock();
     answered = Clock::now();
     if (lost.empty()) lost = problem;
-    if (!failure.empty() || !problem.empty()) break;
-    wake.wait_for(lock, between, [this] { return ends || !own_failure.empty(); });
+    if (failed || !problem.empty()) break;
+    wake.wait_for(lock, between, [this] { return ends || has_failed; });
   }
   has_ended = true;
   wake.notify_all();
@@ -98,10 +129,14 @@ void Heartbeat::State::run() {
 void Heartbeat::State::beat() {
   store->set(heartbeat_key(rank), fmt::format("{}", ++beats));
   if (world_size > 1) listen();
-  if (!store->check({kLost})) return;
-  const std::string words = cause_of(store->get_to_str(kLost));
+  const std::optional<Loss> loss = announced();
+  if (!loss) return;
   const std::lock_guard lock(mutex);
-  if (lost.empty()) lost = words;
+  if (lost.empty()) lost = words_of(*loss);
+}
+
+std::optional<Loss> Heartbeat::State::announced() {
+  return store->check({kLost}) ? read_loss(store->get_to_str(kLost), world_size) : std::nullopt;
 }
 
 void Heartbeat::State::listen() {
@@ -112,14 +147,13 @@ void Heartbeat::State::listen() {
     heard = now;
     heard_at = Clock::now();
   } else if (Clock::now() - heard_at > patience) {
-    announce(fmt::format("rank {} has given no sign of life for {:.1f} s", other,
-                         std::chrono::duration<double>(patience).count()));
+    announce({Cause::Silent, other, patience.count()});
   }
 }
 
 // The first cause stays: the failures of the others follow from it.
-void Heartbeat::State::announce(const std::string& words) {
-  if (!store->check({kLost})) store->set(kLost, words);
+void Heartbeat::State::announce(const Loss& loss) {
+  if (!announced()) store->set(kLost, written(loss));
 }
 
 Heartbeat::Heartbeat(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size, milliseconds patience)
@@ -152,9 +186,9 @@ std::string Heartbeat::lost() const {
                      std::chrono::duration<double>(silent).count());
 }
 
-void Heartbeat::say_failed(const std::string& why) {
+void Heartbeat::say_failed() {
   std::unique_lock lock(state_->mutex);
-  state_->own_failure = why;
+  state_->has_failed = true;
   state_->wake.notify_all();
   state_->wake.wait_for(lock, kForLastWords, [this] { return state_->has_ended; });
 }

@@ -26,8 +26,8 @@ class Heartbeat {
 
   /// What has become of a rank, in words; the same words on all ranks. Empty: nothing that is known.
   std::string lost() const;
-  /// This rank has failed. Waits some moments until the others can hear of it.
-  void say_failed(const std::string& why);
+  /// This rank has failed, and says why itself. Waits some moments until the others can hear that it has.
+  void say_failed();
   /// Says and hears nothing any more. Waits some moments for a request that is under way, and not for longer.
   void end();
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 
@@ -32,13 +33,20 @@ constexpr Names kEngines[] = {
     {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
 };
 
-// The first host of Slurm's short lists, where its rank 0 runs: "node[03-07,12],other" is node03.
+// The first host of Slurm's short lists, where its rank 0 runs: "rack[1-2]node[03-07,12]-ib,other" is
+// rack1node03-ib.
 std::string first_host(const std::string& list) {
-  const std::size_t bracket = list.find('[');
-  const std::size_t comma = list.find(',');
-  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
-  const std::size_t end = list.find_first_of("-,]", bracket);
-  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
+  std::string host;
+  for (std::size_t at = 0; at < list.size() && list[at] != ','; ++at) {
+    if (list[at] != '[') {
+      host += list[at];
+      continue;
+    }
+    const std::size_t end = list.find_first_of("-,]", at);
+    host += list.substr(at + 1, end == std::string::npos ? end : end - at - 1);
+    at = std::min(list.find(']', at), list.size() - 1);
+  }
+  return host;
 }
 
 int number(const char* name, int missing, Errors& errors) {

@@ -184,8 +184,10 @@ std::string why_unreached(const std::string& host, int port) {
   }
   if (reason == EMFILE || reason == ENFILE) return no_descriptors();
   if (reason == ECONNREFUSED) {
-    return fmt::format("{} is there, and nothing listens at its port {}: rank 0 has not started, or has ended", host,
-                       port);
+    return fmt::format(
+        "{} is there, and nothing listens at its port {}: rank 0 has not started, has ended, or trains with "
+        "the ranks that it has met",
+        host, port);
   }
   return fmt::format("no host answers at {} ({}). Is MASTER_ADDR the address of rank 0?", host, std::strerror(reason));
 }

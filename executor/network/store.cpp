@@ -26,7 +26,7 @@ using StorePointer = c10::intrusive_ptr<c10d::Store>;
 /// Of the name of a run in the keys; engines give shorter ones.
 constexpr std::size_t kLongestRunId = 128;
 
-StorePointer at_address(const Launch& launch, std::chrono::milliseconds timeout) {
+MeetingPlace at_address(const Launch& launch, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(launch.master_port);
   options.isServer = launch.rank == 0 && !launch.agent_has_store;
@@ -39,17 +39,23 @@ StorePointer at_address(const Launch& launch, std::chrono::milliseconds timeout)
     options.masterListenFd = *socket;
   }
   try {
-    return c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
+    MeetingPlace place{c10::make_intrusive<c10d::TCPStore>(launch.master_address, options), nullptr};
+    if (options.isServer) {
+      place.door = std::make_unique<StoreDoor>(*options.masterListenFd, room_for_meeting(launch.world_size));
+    }
+    return place;
+  } catch (const CollectiveFailure&) {
+    throw;
   } catch (const std::exception&) {
     if (options.isServer) throw;
     throw CollectiveFailure(why_unreached(launch.master_address, launch.master_port));
   }
 }
 
-StorePointer at_address_in_time(const Launch& launch, std::chrono::milliseconds timeout) {
+MeetingPlace at_address_in_time(const Launch& launch, std::chrono::milliseconds timeout) {
   static constexpr std::chrono::milliseconds kForItsOwnWords{500};
-  const auto promise = std::make_shared<std::promise<StorePointer>>();
-  std::future<StorePointer> store = promise->get_future();
+  const auto promise = std::make_shared<std::promise<MeetingPlace>>();
+  std::future<MeetingPlace> place = promise->get_future();
   std::thread([promise, launch, timeout] {
     try {
       promise->set_value(at_address(launch, timeout));
@@ -57,7 +63,7 @@ StorePointer at_address_in_time(const Launch& launch, std::chrono::milliseconds 
       promise->set_exception(std::current_exception());
     }
   }).detach();
-  if (store.wait_for(timeout + kForItsOwnWords) == std::future_status::ready) return store.get();
+  if (place.wait_for(timeout + kForItsOwnWords) == std::future_status::ready) return place.get();
   throw CollectiveFailure(why_unreached(launch.master_address, launch.master_port));
 }
 
@@ -78,18 +84,18 @@ std::string without_place(std::string_view text) {
   return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
 }
 
-StorePointer make_store(const Launch& launch, std::chrono::milliseconds timeout) {
-  StorePointer store;
+MeetingPlace make_store(const Launch& launch, std::chrono::milliseconds timeout) {
+  MeetingPlace place;
   if (!launch.store_file.empty()) {
-    store = c10::make_intrusive<c10d::FileStore>(launch.store_file, launch.world_size);
+    place.store = c10::make_intrusive<c10d::FileStore>(launch.store_file, launch.world_size);
   } else {
-    store = at_address_in_time(launch, timeout);
+    place = at_address_in_time(launch, timeout);
   }
-  store->setTimeout(timeout);
-  const auto own = c10::make_intrusive<c10d::PrefixStore>(
-      fmt::format("fsdp-exec/{}/{}", launch.run_id.substr(0, kLongestRunId), launch.restart), store);
-  claim_rank(*own, launch);
-  return own;
+  place.store->setTimeout(timeout);
+  place.store = c10::make_intrusive<c10d::PrefixStore>(
+      fmt::format("fsdp-exec/{}/{}", launch.run_id.substr(0, kLongestRunId), launch.restart), place.store);
+  claim_rank(*place.store, launch);
+  return place;
 }
 
 // When one rank fails, the connections of the others break or time out within the same second. Rank 0 may serve the

@@ -6,11 +6,13 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "executor/network/collectives.h"
+#include "executor/network/store_door.h"
 
 namespace c10d {
 class Store;
@@ -35,8 +37,15 @@ auto guarded(Function&& function) {
   }
 }
 
-/// The store of a run, in a file or at an address. Throws CollectiveFailure when it is not there within `timeout`.
-c10::intrusive_ptr<c10d::Store> make_store(const Launch& launch, std::chrono::milliseconds timeout);
+/// Where the ranks of a run meet. The door goes before the store.
+struct MeetingPlace {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::unique_ptr<StoreDoor> door;  ///< Null where this process does not serve the store.
+};
+
+/// The store of a run, in a file or at an address. Throws CollectiveFailure when it is not there within `timeout`, or
+/// when this rank has met there already.
+MeetingPlace make_store(const Launch& launch, std::chrono::milliseconds timeout);
 
 /// GlooNetwork::silent_ranks.
 std::vector<int> silent_ranks(const c10::intrusive_ptr<c10d::Store>& store, const Launch& launch);

@@ -40,16 +40,23 @@ class GradientSource final : public torch::autograd::Node {
 // An AccumulateGrad would hold the tensor whose gradient it makes.
 class Border final : public torch::autograd::Node {
  public:
-  /// Where the gradient goes. REQUIRES: it outlives the backward.
-  void deliver_to(at::Tensor* gradient) { gradient_ = gradient; }
+  /// Where the gradient goes, unless `take` has it. REQUIRES: both outlive the backward.
+  void deliver_to(at::Tensor* gradient, int id, const TakeParameterGradient* take) {
+    gradient_ = gradient;
+    id_ = id;
+    take_ = take;
+  }
 
  private:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    if (gradient_ != nullptr) *gradient_ = std::move(gradients[0]);
+    if (gradient_ == nullptr || (take_ != nullptr && gradients[0].defined() && (*take_)(id_, gradients[0]))) return {};
+    *gradient_ = std::move(gradients[0]);
     return {};
   }
 
   at::Tensor* gradient_ = nullptr;
+  int id_ = -1;
+  const TakeParameterGradient* take_ = nullptr;
 };
 
 class CountAsGradient final : public torch::autograd::FunctionPreHook {
@@ -83,7 +90,7 @@ torch::autograd::Edge edge_of(const at::Tensor& tensor) {
   return torch::autograd::impl::gradient_edge(tensor);
 }
 
-PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradients) {
+PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradients, const TakeParameterGradient& take) {
   torch::autograd::edge_list entries;
   std::vector<at::Tensor> given;
   for (std::size_t i = 0; i < piece.outputs.size(); ++i) {
@@ -101,7 +108,8 @@ PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradien
   if (exits.empty()) return result;
   std::vector<at::Tensor> arrived(exits.size());
   for (std::size_t i = 0; i < exits.size(); ++i) {
-    static_cast<Border&>(*exits[i].edge.function).deliver_to(&arrived[i]);
+    static_cast<Border&>(*exits[i].edge.function)
+        .deliver_to(&arrived[i], exits[i].id, i < num_inputs ? nullptr : &take);
   }
   const auto source = std::make_shared<GradientSource>(std::move(entries), std::move(given));
   torch::autograd::Engine::get_default_engine().execute({torch::autograd::Edge(source, 0)}, {at::empty({0})},

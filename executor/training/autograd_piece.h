@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -37,8 +38,12 @@ struct PieceGradients {
   std::vector<std::pair<int, at::Tensor>> parameters;
 };
 
+/// Offered the gradient of a parameter as soon as it is there, perhaps on a thread of autograd. True: it has been taken
+/// in, and goes.
+using TakeParameterGradient = std::function<bool(int id, const at::Tensor& gradient)>;
+
 /// The backward of a piece; its saved tensors are freed. `gradients` [num outputs] may have undefined ones; each is
 /// dropped as soon as it is used.
-PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradients);
+PieceGradients run_backward(AutogradPiece piece, std::vector<at::Tensor> gradients, const TakeParameterGradient& take);
 
 }  // namespace fsdp::executor

@@ -351,7 +351,10 @@ void ModelRun::backward(const Instruction& step) {
     state.pieces.pop_back();
     std::vector<at::Tensor> gradients;
     for (const PieceEdge& output : piece.graph.outputs) gradients.push_back(take_gradient(step.call, output.id));
-    PieceGradients result = run_backward(std::move(piece.graph), std::move(gradients));
+    const auto take = [this](int parameter, const at::Tensor& gradient) {
+      return parameters_.add_to_earlier(parameter, gradient);
+    };
+    PieceGradients result = run_backward(std::move(piece.graph), std::move(gradients), take);
     for (auto& [value, gradient] : result.inputs) give_gradient(step.call, value, std::move(gradient));
     for (auto& [parameter, gradient] : result.parameters) parameters_.add_gradient(parameter, std::move(gradient));
   }

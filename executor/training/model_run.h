@@ -30,6 +30,8 @@ class ParameterAccess {
   /// The unsharded parameter. Throws ScheduleBroken when its unit is sharded.
   virtual at::Tensor whole(int parameter) = 0;
   virtual void add_gradient(int parameter, at::Tensor gradient) = 0;
+  /// Adds it to that of earlier micro-batches, where autograd would. False: it does not, and `add_gradient` is due.
+  virtual bool add_to_earlier(int parameter, const at::Tensor& gradient) = 0;
 };
 
 /// The schedule asks for something that is not there: a bug of ours, named with its instruction.

@@ -34,6 +34,8 @@ struct ParameterState {
   at::Tensor whole;      ///< A view of it with the parameter's shape.
   at::Tensor new_grad;   ///< Gradient of the unsharded parameter in this backward, and
   at::Tensor kept_grad;  ///< of earlier micro-batches without reduction, in the reduce dtype.
+  int uses = 0;          ///< Gradients that come in one backward, once one has been kept; and
+  int came = 0;          ///< that came in this one.
 
   bool has_gradient() const { return new_grad.defined() || kept_grad.defined(); }
 };
@@ -95,6 +97,8 @@ class RunningUnit {
 
   /// A gradient of an unsharded parameter, in the parameter's gathered dtype; several of one backward are added.
   void add_gradient(int parameter, at::Tensor gradient);
+  /// ParameterAccess::add_to_earlier.
+  bool add_to_earlier(int parameter, const at::Tensor& gradient);
   /// Without gradient sync: keeps the gradients in the reduce dtype.
   void accumulate();
   /// Reduces all gradients that are there, and frees them; the sharded gradients are there after. `step` says what
@@ -110,6 +114,7 @@ class RunningUnit {
   void zero_grad();
 
  private:
+  bool is_left_to_autograd(const ParameterState& state) const;
   // On streams (sharded_unit_streams.cpp).
   void gather_on_streams(int slot);
   std::vector<at::Tensor> gather_sources();

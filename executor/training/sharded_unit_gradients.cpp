@@ -49,11 +49,30 @@ void RunningUnit::add_gradient(int id, at::Tensor gradient) {
     state.new_grad = as_kept(std::move(gradient));
   }
   recount(state.new_grad, MemoryCategory::UnshardedGrad);
+  ++state.came;
+  if (!is_left_to_autograd(state) || state.came < state.uses) return;
+  state.kept_grad += state.new_grad;
+  state.new_grad = at::Tensor();
+}
+
+// Where no other dtype is reduced in, FSDP2 leaves the gradient of earlier micro-batches to autograd, which adds to it
+// as soon as all uses have theirs.
+bool RunningUnit::is_left_to_autograd(const ParameterState& state) const {
+  return state.kept_grad.defined() && unit_.reduce_dtype == unit_.param_dtype;
+}
+
+bool RunningUnit::add_to_earlier(int id, const at::Tensor& gradient) {
+  ParameterState& state = parameter(id);
+  if (!is_left_to_autograd(state) || state.uses != 1) return false;
+  ++state.came;
+  state.kept_grad += gradient;
+  return true;
 }
 
 void RunningUnit::accumulate() {
   const CategoryScope gradients(MemoryCategory::UnshardedGrad);
   for (ParameterState& state : parameters_) {
+    if (state.came > 0) state.uses = std::exchange(state.came, 0);
     if (!state.new_grad.defined()) continue;
     if (state.kept_grad.defined()) {
       state.kept_grad += state.new_grad;
@@ -85,6 +104,7 @@ std::vector<int> RunningUnit::add_up_gradients() {
   std::vector<int> positions;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     ParameterState& state = parameters_[i];
+    state.came = 0;
     if (state.kept_grad.defined() && state.new_grad.defined()) {
       state.kept_grad += state.new_grad;
       state.new_grad = at::Tensor();

@@ -1,13 +1,19 @@
-// Element i of the numbers called k is a hash of (seed, k, i): SplitMix64's output function over a counter. Its upper
-// 24 bits are an exact fp32 number u of [0, 1); a value is (u * 2 - 1) * a, rounded once per operation, so that another
-// program finds the same bits (python/fsdp_plan_runner/synthetic.py).
+// Element i of the numbers called k is a hash of (seed, k, i): SplitMix64's output function over a counter. Every value
+// is rounded once per operation, so that another program finds the same bits (python/fsdp_plan_runner/synthetic.py).
+//
+//   uniform    the upper 24 bits are an exact fp32 number u of [0, 1); the value is (u * 2 - 1) * a, with a = s sqrt(3)
+//   normal     the sum n of the four 16-bit parts is an integer with mean 131070 and a variance of (65536^2 - 1) / 3;
+//              the value is (n - 131070) * (s sqrt(3) / 65536), within 3.5 standard deviations s: a bell of whole
+//              numbers, because logarithms and cosines differ between libraries
 //
 // Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
 
 #include "executor/training/synthetic.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 
@@ -23,8 +29,6 @@ namespace fsdp::executor {
 
 namespace {
 
-// Of evenly spread numbers with a standard deviation of 0.02, the initializer_range of most published configurations.
-const double kInitialSpread = 0.02 * std::sqrt(3.0);
 constexpr std::uint64_t kGoldenGamma = 0x9e3779b97f4a7c15;
 
 std::uint64_t mix(std::uint64_t z) {
@@ -52,18 +56,51 @@ float unit_float(std::uint64_t bits) {
   return static_cast<float>(bits >> 40) * 0x1p-24F;
 }
 
+float bell_number(std::uint64_t bits) {
+  constexpr std::uint64_t kPart = 0xffff;
+  constexpr std::int64_t kMean = 131070;
+  const std::uint64_t sum = (bits & kPart) + (bits >> 16 & kPart) + (bits >> 32 & kPart) + (bits >> 48);
+  return static_cast<float>(static_cast<std::int64_t>(sum) - kMean);
+}
+
 // In pieces, so that no second tensor of the size is needed.
-void fill_spread(const at::Tensor& out, float a, std::uint64_t start, std::int64_t first) {
+template <class Function>
+void fill_each(const at::Tensor& out, std::int64_t first, const Function& value_at) {
   constexpr std::int64_t kPiece = std::int64_t{1} << 16;
   const at::Tensor flat = out.view({-1});
   std::vector<float> piece(static_cast<std::size_t>(std::min(kPiece, flat.numel())));
   for (std::int64_t done = 0; done < flat.numel(); done += kPiece) {
     const std::int64_t count = std::min(kPiece, flat.numel() - done);
-    for (std::int64_t i = 0; i < count; ++i) {
-      piece[i] = (unit_float(number_at(start, first + done + i)) * 2.0F - 1.0F) * a;
-    }
+    for (std::int64_t i = 0; i < count; ++i) piece[i] = value_at(first + done + i);
     flat.narrow(0, done, count).copy_(at::from_blob(piece.data(), {count}, c10::kFloat));
   }
+}
+
+void fill_spread(const at::Tensor& out, float a, std::uint64_t start, std::int64_t first) {
+  fill_each(out, first, [&](std::int64_t i) { return (unit_float(number_at(start, i)) * 2.0F - 1.0F) * a; });
+}
+
+void fill_bell(const at::Tensor& out, double std, std::uint64_t start, std::int64_t first) {
+  const auto a = static_cast<float>(std * std::sqrt(3.0) / 65536.0);
+  fill_each(out, first, [&](std::int64_t i) { return bell_number(number_at(start, i)) * a; });
+}
+
+// With the calls of the published code, so that the bits are its own (`sinusoids` of modeling_whisper.py).
+at::Tensor sinusoids(const Shape& shape) {
+  constexpr double kLongest = 10000;
+  const std::int64_t half = shape[1] / 2;
+  const double step = std::log(kLongest) / static_cast<double>(half - 1);
+  const at::Tensor scales = at::exp(at::arange(half, c10::kFloat).mul(-step));
+  const at::Tensor angles = at::arange(shape[0], c10::kFloat).view({-1, 1}).mul(scales.view({1, -1}));
+  return at::cat({angles.sin(), angles.cos()}, 1);
+}
+
+// The part of a row that lies in [first, first + numel).
+void clear_row(const at::Tensor& out, const Shape& shape, std::int64_t row, std::int64_t first) {
+  const std::int64_t width = num_elements(shape) / shape.front();
+  const std::int64_t from = std::clamp<std::int64_t>(row * width - first, 0, out.numel());
+  const std::int64_t to = std::clamp<std::int64_t>((row + 1) * width - first, 0, out.numel());
+  out.view({-1}).narrow(0, from, to - from).zero_();
 }
 
 // ---- What inputs may be: each integer input is followed through views to the ops that read it.
@@ -160,15 +197,6 @@ class RangeFinder {
   int other_readers_ = 0;
 };
 
-ParameterStart start_in(const Op& op, std::size_t index) {
-  const bool is_norm = op.kind == OpKind::RmsNorm || op.kind == OpKind::LayerNorm || op.kind == OpKind::GroupNorm ||
-                       op.kind == OpKind::BatchNorm;
-  if (is_norm && index == 0) return {0, op.attributes.unit_offset ? 0.0 : 1.0};
-  const bool has_bias = is_norm || op.kind == OpKind::Linear || op.kind == OpKind::Conv1d || op.kind == OpKind::Conv2d;
-  if (has_bias && index == 1) return {0, 0};
-  return {kInitialSpread, 0};
-}
-
 }  // namespace
 
 std::vector<InputRange> input_ranges(const Model& model) {
@@ -187,28 +215,23 @@ std::vector<InputRange> input_ranges(const Model& model) {
   return ranges;
 }
 
-std::vector<ParameterStart> parameter_starts(const Model& model) {
-  std::vector<std::optional<ParameterStart>> found(model.parameters.size());
-  for (const Call& call : model.calls) {
-    for (const Op& op : model.blocks[call.block].ops) {
-      for (std::size_t i = 0; i < op.parameters.size(); ++i) {
-        auto& start = found[call.parameters[op.parameters[i]]];
-        if (!start) start = start_in(op, i);
-      }
-    }
+void fill_parameter(const at::Tensor& out, std::uint64_t seed, const Parameter& parameter, std::int64_t first) {
+  const InitialValues& initial = parameter.initial;
+  switch (initial.distribution) {
+    case Distribution::Uniform:
+      fill_spread(out, static_cast<float>(initial.std * std::sqrt(3.0)), start_of(seed, parameter.name, 0), first);
+      break;
+    case Distribution::Normal:
+      fill_bell(out, initial.std, start_of(seed, parameter.name, 0), first);
+      break;
+    case Distribution::Constant:
+      out.fill_(initial.value);
+      break;
+    case Distribution::Sinusoid:
+      out.view({-1}).copy_(sinusoids(parameter.shape).view({-1}).narrow(0, first, out.numel()));
+      break;
   }
-  std::vector<ParameterStart> starts;
-  for (const auto& start : found) starts.push_back(start.value_or(ParameterStart{kInitialSpread, 0}));
-  return starts;
-}
-
-void fill_parameter(const at::Tensor& out, std::uint64_t seed, const std::string& name, const ParameterStart& start,
-                    std::int64_t first) {
-  if (start.spread == 0) {
-    out.fill_(start.constant);
-    return;
-  }
-  fill_spread(out, static_cast<float>(start.spread), start_of(seed, name, 0), first);
+  if (initial.zero_row >= 0) clear_row(out, parameter.shape, initial.zero_row, first);
 }
 
 std::uint64_t drawn_number(std::uint64_t seed, const std::string& name, std::uint64_t stream, std::int64_t i) {

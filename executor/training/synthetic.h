@@ -29,17 +29,9 @@ struct InputRange {
 /// Per input of `Model::inputs`: what the ops that read it allow, all of them.
 std::vector<InputRange> input_ranges(const Model& model);
 
-/// How a parameter begins: linear and embedding weights spread evenly over [-a, a) with a standard deviation of 0.02,
-/// biases at 0, norm weights at 1 (or at 0 where 1 is added to them).
-struct ParameterStart {
-  double spread = 0;  ///< a; 0: `constant`.
-  double constant = 0;
-};
-std::vector<ParameterStart> parameter_starts(const Model& model);
-
-/// Fills a contiguous tensor with the elements [first, first + numel) of the parameter's flat numbers.
-void fill_parameter(const at::Tensor& out, std::uint64_t seed, const std::string& name, const ParameterStart& start,
-                    std::int64_t first);
+/// Fills a contiguous tensor with the elements [first, first + numel) of what a parameter begins with
+/// (`Parameter::initial`), from a seed.
+void fill_parameter(const at::Tensor& out, std::uint64_t seed, const Parameter& parameter, std::int64_t first);
 
 /// Number i of those that belong to a seed, a name and a stream.
 std::uint64_t drawn_number(std::uint64_t seed, const std::string& name, std::uint64_t stream, std::int64_t i);

@@ -105,6 +105,8 @@ Trainer::Trainer(const ModelIndex& index, const Plan& plan, const Layout& layout
   make_units(layout);
   buffers_ = make_shards_and_buffers(index, plan, layout, units_, settings.device);
   if (settings.fills_parameters) fill_parameters();
+  // What making values takes besides (frequencies, sinusoids) is the host's, which on a CPU is counted with the rest.
+  if (settings.device.is_cpu()) begin_peak();
   ParameterAccess& parameters = *this;
   const bool is_mean = settings.hyperparameters.accumulation == Accumulation::Mean;
   model_run_ =
@@ -140,12 +142,10 @@ void Trainer::make_units(const Layout& layout) {
 }
 
 void Trainer::fill_parameters() {
-  const std::vector<ParameterStart> starts = parameter_starts(*index_.model);
   for (auto& unit : units_) {
     for (ParameterState& state : unit->parameters()) {
       const std::int64_t first = layout_.rank * state.layout.shard_elements;
-      fill_parameter(state.shard.narrow(0, 0, state.layout.local_elements), settings_.seed, state.parameter->name,
-                     starts[state.layout.parameter], first);
+      fill_parameter(state.shard.narrow(0, 0, state.layout.local_elements), settings_.seed, *state.parameter, first);
     }
   }
 }
@@ -161,6 +161,10 @@ at::Tensor Trainer::whole(int parameter) {
 
 void Trainer::add_gradient(int parameter, at::Tensor gradient) {
   units_[layout_.unit_of_parameter[parameter]]->add_gradient(parameter, std::move(gradient));
+}
+
+bool Trainer::add_to_earlier(int parameter, const at::Tensor& gradient) {
+  return units_[layout_.unit_of_parameter[parameter]]->add_to_earlier(parameter, gradient);
 }
 
 void Trainer::called(int unit, const CalledCollective& collective) {

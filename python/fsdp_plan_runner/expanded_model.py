@@ -35,6 +35,7 @@ class Parameter:
     trainable: bool
     receives_gradient: bool
     tied_to: str | None  # The name under which the same parameter stands first; None for that one itself.
+    initial: dict[str, Any]  # "distribution", and its "std" or "value"; "zero_row".
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +94,7 @@ class ExpandedModel:
         self.dimensions: dict[str, float] = value["dimensions"]
         self.modules = [Module(m["name"], m["class"], m["called"]) for m in value["modules"]]
         self.parameters = [Parameter(p["name"], tuple(p["shape"]), p["dtype"], p["trainable"], p["receives_gradient"],
-                                     p["tied_to"]) for p in value["parameters"]]
+                                     p["tied_to"], p["initial"]) for p in value["parameters"]]
         self.buffers = [Buffer(b["name"], tuple(b["shape"]), b["dtype"], b["persistent"]) for b in value["buffers"]]
         self.tensors = [Tensor(t["name"], tuple(t["shape"]), t["dtype"]) for t in value["tensors"]]
         self.inputs: list[int] = value["inputs"]

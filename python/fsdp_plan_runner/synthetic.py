@@ -1,7 +1,8 @@
 """Numbers in place of weights and data: those of fsdp-exec (executor/training/synthetic.cpp), bit for bit.
 
-Element i of the numbers called k is SplitMix64's output over a counter that starts at a hash of (seed, k, stream). Its
-upper 24 bits are an exact fp32 number u of [0, 1); a value is (u * 2 - 1) * a.
+Element i of the numbers called k is SplitMix64's output over a counter that starts at a hash of (seed, k, stream). Of
+uniform values its upper 24 bits are an exact fp32 number u of [0, 1), and the value is (u * 2 - 1) * a. Of normal ones the
+sum of its four 16-bit parts is an integer in the shape of a bell.
 """
 
 from __future__ import annotations
@@ -15,9 +16,6 @@ from fsdp_plan_runner.expanded_model import ExpandedModel, Op, Tensor
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
-_DEVIATION = 0.02
-_NORMS = ("rms_norm", "layer_norm", "group_norm", "batch_norm")
-_BIASED = (*_NORMS, "linear", "conv1d", "conv2d")
 _VIEWS = ("reshape", "transpose", "slice", "select", "expand", "split", "contiguous", "cat", "stack", "detach")
 
 
@@ -56,18 +54,38 @@ def _spread(start: int, first: int, count: int, a: float) -> torch.Tensor:
     return (u * 2.0 - 1.0) * torch.tensor(a, dtype=torch.float32)
 
 
+def _bell(start: int, first: int, count: int, deviation: float) -> torch.Tensor:
+    z = _numbers(start, first, count)
+    parts = [_shifted(z, bits) & 0xFFFF for bits in (16, 32, 48)]
+    total = (z & 0xFFFF) + parts[0] + parts[1] + parts[2]
+    return (total - 131070).float() * torch.tensor(deviation * math.sqrt(3.0) / 65536.0, dtype=torch.float32)
+
+
+def _sinusoids(shape: tuple[int, ...]) -> torch.Tensor:
+    """`sinusoids` of modeling_whisper.py: sines of positions, then cosines."""
+    half = shape[1] // 2
+    scales = torch.exp(torch.arange(half, dtype=torch.float32) * -(math.log(10000) / (half - 1)))
+    angles = torch.arange(shape[0], dtype=torch.float32).view(-1, 1) * scales.view(1, -1)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
 def parameter_values(model: ExpandedModel, seed: int, name: str, first: int, count: int) -> torch.Tensor:
     """Elements [first, first + count) of a parameter, in fp32."""
-    names = {p.name for p in model.parameters if (p.tied_to or p.name) == name}
-    for op in model.ops:
-        index = next((i for i, parameter in enumerate(op.parameters) if parameter in names), None)
-        if index is not None:
-            if op.kind in _NORMS and index == 0:
-                return torch.full((count,), 0.0 if op.attributes["unit_offset"] else 1.0)
-            if op.kind in _BIASED and index == 1:
-                return torch.zeros(count)
-            break
-    return _spread(_start(seed, name, 0), first, count, _DEVIATION * math.sqrt(3.0))
+    parameter = next(p for p in model.parameters if p.name == name)
+    initial, start = parameter.initial, _start(seed, name, 0)
+    if initial["distribution"] == "constant":
+        values = torch.full((count,), float(initial["value"]))
+    elif initial["distribution"] == "sinusoid":
+        values = _sinusoids(parameter.shape).view(-1)[first:first + count].clone()
+    elif initial["distribution"] == "normal":
+        values = _bell(start, first, count, initial["std"])
+    else:
+        values = _spread(start, first, count, initial["std"] * math.sqrt(3.0))
+    if "zero_row" in initial:
+        width = math.prod(parameter.shape[1:])
+        row = initial["zero_row"] * width - first
+        values[max(0, min(row, count)):max(0, min(row + width, count))] = 0.0
+    return values
 
 
 def buffer_values(model: ExpandedModel, name: str, shape: tuple[int, ...]) -> torch.Tensor:

@@ -324,11 +324,12 @@ class EveryKey(unittest.TestCase):
         whole = schema("model")
         definitions = whole["definitions"]
         entry = definitions["plain_ops"]["properties"]
-        keys = {(key,) for key in whole["properties"]} - {("inputs",), ("classes",), ("modules",), ("recipes",)}
+        keys = {(key,) for key in whole["properties"]} - {("inputs",), ("classes",), ("modules",), ("recipes",), ("initial_values",)}
         keys |= {("inputs", key) for key in definitions["input"]["properties"]}
         keys |= {("classes", key) for key in definitions["class"]["properties"]}
         keys |= {("modules", key) for key in [*entry, "block", "per_layer"]}
         keys |= {("recipes", *path) for path, _ in leaves(definitions["recipe"], whole)}
+        keys |= {("initial_values", *path) for path, _ in leaves(definitions["initial_values"], whole)}
         self.assertEqual({path for path in keys if path[-1] not in FOR_PEOPLE}, set(IN_SPEC), "the table names every key")
         for path, (spec, changes) in IN_SPEC.items():
             with self.subTest("/".join(path)):
@@ -410,6 +411,9 @@ NO_SPEC_HAS: dict[str, Json] = {
 
 _TUNED = {"recipes": {"default": {"optimizer": {"kind": "sgd", "momentum": 0.9}, **MIXED}}}
 _RECIPE = ("recipes", "default")
+_BEGINS: Path = ("initial_values",)
+_EXCEPTION: Path = (*_BEGINS, "exceptions", "0")
+_BEGUN: Json = {"initial_values": {"source": "a test", "std": 0.25, "exceptions": [{"pattern": "lm_head", "std": 0.75}]}}
 
 # A good spec, and changes of which at least one shows. Keys for people are not here.
 IN_SPEC: dict[Path, tuple[Json, list[tuple[Path, Any]]]] = {
@@ -438,6 +442,18 @@ IN_SPEC: dict[Path, tuple[Json, list[tuple[Path, Any]]]] = {
     ("modules", "ops"): (small_mlp(), [(("modules", "0", "ops", "1", "op"), "relu")]),
     ("modules", "block"): (small_lm(), [(("modules", "3", "block"), "layer_norm")]),
     ("modules", "per_layer"): (small_lm(), [(("modules", "2", "per_layer"), {"qk_norm": [True, False]})]),
+    ("initial_values", "distribution"): (small_lm(**_BEGUN), [((*_BEGINS, "distribution"), "normal")]),
+    ("initial_values", "std"): (small_lm(**_BEGUN), [((*_BEGINS, "std"), 0.5)]),
+    ("initial_values", "fan"): (small_lm(**_BEGUN), [((*_BEGINS, "fan"), "in")]),
+    ("initial_values", "value"): (small_lm(initial_values={"source": "a test", "distribution": "constant"}),
+                                  [((*_BEGINS, "value"), 3)]),
+    ("initial_values", "exceptions", "0", "pattern"): (small_lm(**_BEGUN), [((*_EXCEPTION, "pattern"), "model.norm")]),
+    ("initial_values", "exceptions", "0", "distribution"): (small_lm(**_BEGUN), [((*_EXCEPTION, "distribution"), "normal")]),
+    ("initial_values", "exceptions", "0", "std"): (small_lm(**_BEGUN), [((*_EXCEPTION, "std"), 0.5)]),
+    ("initial_values", "exceptions", "0", "fan"): (small_lm(**_BEGUN), [((*_EXCEPTION, "fan"), "out")]),
+    ("initial_values", "exceptions", "0", "value"): (
+        small_lm(initial_values={"source": "a test", "exceptions": [{"pattern": "lm_head", "distribution": "constant"}]}),
+        [((*_EXCEPTION, "value"), 3)]),
     ("recipes", "parameter_dtype"): (small_lm(**_TUNED), [((*_RECIPE, "parameter_dtype"), "bfloat16")]),
     ("recipes", "mixed_precision", "param_dtype"): (small_lm(**_TUNED), [((*_RECIPE, "mixed_precision", "param_dtype"), "float16")]),
     ("recipes", "mixed_precision", "reduce_dtype"): (small_lm(**_TUNED), [((*_RECIPE, "mixed_precision", "reduce_dtype"), "bfloat16")]),

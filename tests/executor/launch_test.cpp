@@ -12,10 +12,26 @@ namespace {
 class Environment {
  public:
   explicit Environment(const std::map<std::string, std::string>& variables) {
-    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FSDP_EXEC_STORE_FILE",
-                             "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                             "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID",
-                             "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}) {
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "FSDP_EXEC_STORE_FILE",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_LOCALID",
+                             "SLURM_STEP_NODELIST",
+                             "SLURM_JOB_ID",
+                             "SLURM_STEP_ID",
+                             "TORCHELASTIC_USE_AGENT_STORE",
+                             "TORCHELASTIC_RESTART_COUNT",
+                             "TORCHELASTIC_RUN_ID",
+                             "FSDP_EXEC_RUN_ID",
+                             "PMIX_NAMESPACE"}) {
       unsetenv(name);
     }
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
@@ -37,6 +53,11 @@ TEST(Launch, RanksMeetAtTheFirstHostOfSlurmsShortLists) {
   EXPECT_EQ(host_of("node[5]"), "node5");
   EXPECT_EQ(host_of("login,node[03-07]"), "login");
   EXPECT_EQ(host_of("a100-[001-128]"), "a100-001");
+  EXPECT_EQ(host_of("node[1-2]-ib"), "node1-ib");
+  EXPECT_EQ(host_of("node[5,7]-ib,other"), "node5-ib");
+  EXPECT_EQ(host_of("rack[1-2]node[03-07]"), "rack1node03");
+  EXPECT_EQ(host_of("node[1-2"), "node1");
+  EXPECT_EQ(host_of("node["), "node");
 }
 
 TEST(Launch, EachStepOfASlurmJobHasAPortOfItsOwn) {
@@ -77,6 +98,31 @@ TEST(Launch, TorchrunIsAskedBeforeTheEnginesAroundIt) {
   EXPECT_EQ(launch->master_port, 29500);
   EXPECT_TRUE(launch->agent_has_store);
   EXPECT_EQ(launch->restart, "2");
+}
+
+std::string run_id_under(std::map<std::string, std::string> variables) {
+  variables.insert({{"MASTER_ADDR", "there"}, {"MASTER_PORT", "29500"}});
+  const Environment engine(variables);
+  const Result<Launch> launch = read_launch();
+  return launch ? launch->run_id : "error";
+}
+
+TEST(Launch, ARunIsCalledWhatItsEngineCallsIt) {
+  const std::map<std::string, std::string> torchrun{
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "7f3a"}, {"PMIX_NAMESPACE", "other"}};
+  EXPECT_EQ(run_id_under(torchrun), "7f3a");
+  EXPECT_EQ(run_id_under({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "4711.1"}}),
+            "4711.1");
+  EXPECT_EQ(
+      run_id_under({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "3"}}),
+      "12.3");
+  EXPECT_EQ(run_id_under({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), "");
+}
+
+TEST(Launch, TheUsersNameOfARunStandsBeforeTheEngines) {
+  EXPECT_EQ(
+      run_id_under({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "7f3a"}, {"FSDP_EXEC_RUN_ID", "a"}}),
+      "a");
 }
 
 TEST(Launch, WhatIsWrongIsSaidAtOnce) {

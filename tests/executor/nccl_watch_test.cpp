@@ -68,13 +68,33 @@ TEST(NcclWatch, TheTimeOfACollectiveBeginsWhenItsStreamHasComeToIt) {
   EXPECT_EQ(failure_of(watch), "");
 }
 
+// STUB_GPU_FAULT=event:1: a collective that nobody could watch is not called.
+TEST(NcclWatch, WithoutAnEventBeforeItNoCollectiveIsCalled) {
+  NcclWatch watch(std::chrono::hours(1), {});
+  try {
+    watch.begin(nullptr);
+    FAIL() << "an event that is none was given";
+  } catch (const CollectiveFailure& failure) {
+    EXPECT_STREQ(failure.what(), "CUDA: no event for a collective: out of memory");
+  }
+}
+
+// STUB_GPU_FAULT=event:2: the one behind it.
+TEST(NcclWatch, WithoutAnEventBehindItACollectiveIsSaidToBeUnwatched) {
+  NcclWatch watch(std::chrono::hours(1), {});
+  const cudaEvent_t begin = watch.begin(nullptr);
+  EXPECT_THROW(watch.called("all-reduce of 4 bytes", 7, nullptr, begin), CollectiveFailure);
+  const cudaEvent_t next = watch.begin(nullptr);  // The next one is watched again.
+  EXPECT_NO_THROW(watch.called("all-reduce of 8 bytes", 8, nullptr, next));
+}
+
 TEST(NcclWatch, WhatIsWrongWithOtherRanksEndsItsCommunicators) {
   int aborts = 0;
-  NcclWatch watch(std::chrono::hours(1), [] { return std::string("rank 1 has failed: its disk is full"); });
+  NcclWatch watch(std::chrono::hours(1), [] { return std::string("rank 1 has failed"); });
   const auto communicator =
       std::make_shared<GuardedCommunicator>(Called(watch).communicator, [&](GuardedCommunicator::Handle) { ++aborts; });
   watch.add(communicator);
-  EXPECT_EQ(wait_for_failure(watch), "rank 1 has failed: its disk is full");
+  EXPECT_EQ(wait_for_failure(watch), "rank 1 has failed");
   while (communicator->with([](auto) {})) std::this_thread::sleep_for(milliseconds(5));
   EXPECT_LE(aborts, 1);
 }

@@ -30,13 +30,17 @@ class Case:
     learning_rate: float = 1e-3
     dtype: str = "float32"  # Of the checkpoint, in place of the spec's own.
     always: bool = False  # In the ordinary run, which as a whole covers every feature.
+    layers: dict[str, Any] = field(default_factory=dict)  # Options of its decoder layers beside the spec's.
 
     @property
     def ranks(self) -> int:
         return self.shard * self.replicate
 
     def spec(self) -> dict[str, Any]:
-        return small_spec(self.model, self.dtype)
+        spec = small_spec(self.model, self.dtype)
+        spec["modules"] = [{**module, **self.layers} if module.get("block") == "decoder_layer" else module
+                           for module in spec["modules"]]
+        return spec
 
     def plan_of(self, spec_file: str) -> dict[str, Any]:
         return {
@@ -56,7 +60,7 @@ class Case:
         if "mixed_precision" not in plan and self.dtype == "float32" and self.model not in CONVOLUTIONS:
             return None
         return Case(f"teacher of {self.model}", self.model, 1, plan, units=[{"modules": [""]}],
-                    dimensions=self.dimensions, dtype=self.dtype)
+                    dimensions=self.dimensions, dtype=self.dtype, layers=self.layers)
 
     def write(self, folder: pathlib.Path, name: str = "plan", **changes: Any) -> pathlib.Path:
         """The plan's file, NAME.json, beside its spec; `changes` are members of the plan."""
@@ -96,6 +100,13 @@ CASES = [
     Case("llama_accumulate", "llama3_2_1b", 2, {"accumulation": 2}, always=True),
     Case("llama_accumulate_without_sync", "llama3_2_1b", 3,
          {**MIXED, "accumulation": 5, "sync_every_micro_batch": False, **CLIPPED}, always=True),
+    # Less is computed with than what making the model's buffers takes.
+    Case("llama_few_tokens", "llama3_2_1b", 2, dimensions={"batch": 1, "seq": 7}, always=True),
+    Case("llama_few_tokens_of_3", "llama3_2_1b", 3, dimensions={"batch": 1, "seq": 8}),
+    # Gradients of earlier micro-batches are autograd's, which adds to them one by one.
+    Case("llama_accumulate_in_bf16_without_sync", "llama3_2_1b", 2,
+         {**MIXED, "mixed_precision": {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16"}, "accumulation": 4,
+          "sync_every_micro_batch": False}, layers={"qkv_bias": True}, always=True),
     Case("llama_reshard_to_2", "llama3_2_1b", 4,
          units=each_block_a_unit("llama3_2_1b", reshard_after_forward=2), always=True),
     Case("llama_checkpointed", "llama3_2_1b", 2, checkpointed("llama3_2_1b"), always=True),

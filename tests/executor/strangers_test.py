@@ -46,10 +46,19 @@ def listened_at(pid: int, port: int) -> set[str]:
     return found
 
 
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds; 0: it has ended."""
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0
+
+
 class Strangers(InAFolder):
     def setUp(self) -> None:
         super().setUp()
         self.files = Files(self.folder)
+        self.plans: dict[int, pathlib.Path] = {}  # By the number of ranks, written before any rank reads it.
 
     def wait_for(self, ranks: list[Rank], text: str) -> None:
         deadline = time.monotonic() + LIMIT_SECONDS
@@ -58,57 +67,116 @@ class Strangers(InAFolder):
             self.assertTrue(all(rank.process.poll() is None for rank in ranks), "".join(rank.printed for rank in ranks))
             time.sleep(0.05)
 
+    def launch(self, rank: int, world_size: int, port: int, *options: str, **variables: str) -> Rank:
+        """One rank of a run that meets at a port; it does not outlive the test."""
+        environment = {**clean_environment(), "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size),
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **variables}
+        if world_size not in self.plans:
+            self.plans[world_size] = self.files.plan(world_size, 2 * world_size)
+        words = [str(EXECUTOR), str(self.plans[world_size]), "--threads", "1", *options]
+        started = Rank(words, rank, self.folder / f"{time.monotonic_ns()}.log", environment)
+        self.addCleanup(started.process.wait)
+        self.addCleanup(started.process.kill)
+        return started
+
+    def visit(self, port: int) -> TCPStore:
+        """Connects to the store as a rank would, once rank 0 is there."""
+        return TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False,
+                        timeout=timedelta(seconds=LIMIT_SECONDS))
+
+    def assert_closed(self, port: int) -> None:
+        with self.assertRaises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), LIMIT_SECONDS)
+
     def test_the_store_listens_where_the_run_meets_and_nowhere_else(self) -> None:
         port = free_port()
-        with started(EXECUTOR, 2, [self.files.plan(2, 4)], self.folder, ["--steps", "1000000"], port=port) as ranks:
-            self.wait_for(ranks, "step 2")
-            self.assertEqual(listened_at(ranks[0].process.pid, port), {"0100007F"})  # 127.0.0.1
+        first = self.launch(0, 2, port)
+        store = self.visit(port)
+        self.assertEqual(listened_at(first.process.pid, port), {"0100007F"})  # 127.0.0.1
+        del store
+
+    def test_nobody_comes_in_once_all_have_met_and_who_is_in_is_put_out(self) -> None:
+        port = free_port()
+        endless = ["--steps", "1000000"]
+        ranks = [self.launch(0, 3, port, *endless)]
+        store = self.visit(port)
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]
+        ranks += [self.launch(rank, 3, port, *endless) for rank in (1, 2)]
+        self.wait_for(ranks, "step 2")
+        self.assert_closed(port)
+        self.assertEqual(listened_at(ranks[0].process.pid, port), set())
+        with self.assertRaises(Exception):  # noqa: B017 (torch's are of several kinds)
+            store.set("more", "of it")
+            store.get("more")
+        for connection in idle:
+            connection.settimeout(LIMIT_SECONDS)
+            self.assertEqual(connection.recv(1), b"")
+            connection.close()
+        done = int(ranks[0].printed.rpartition("step ")[2].split(":")[0].split(" ")[0].rstrip(","))
+        self.wait_for(ranks, f"step {done + 30}:")
+        # Another run meets at the same port.
+        others = [self.launch(rank, 2, port, "--steps", "1") for rank in range(2)]
+        self.assertEqual([rank.wait() for rank in others], [0, 0], others[0].printed)
+
+    def test_who_writes_without_end_ends_the_meeting_and_fills_no_memory(self) -> None:
+        port = free_port()
+        first = self.launch(0, 2, port, "--timeout", str(4 * LIMIT_SECONDS))
+        store = self.visit(port)
+        before = resident(first.process.pid)
+        most = before
+        value = "x" * (4 << 20)
+        with self.assertRaises(Exception):  # noqa: B017
+            for i in range(1000):
+                store.set(f"stranger/{i}", value)
+                most = max(most, resident(first.process.pid))
+        self.assertEqual(first.wait(), EXIT_RUN)
+        self.assertRegex(first.printed, rf"error: rank 0: joining the other ranks: while the ranks met, the store at port "
+                                        rf"{port} was sent more than 16 MiB, which no ranks do\. Who else reaches that port")
+        self.assertLess(most - before, 400 << 20)
 
     def test_a_strangers_words_are_said_by_no_rank(self) -> None:
         port = free_port()
         checkpoints = self.folder / "c"
         options = ["--steps", "1000000", "--every", "3", "--keep", "1", "--checkpoint-dir", str(checkpoints)]
-        with started(EXECUTOR, 2, [self.files.plan(2, 4)], self.folder, options, port=port) as ranks:
-            self.wait_for(ranks, "step 3")
-            store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=20))
-            for prefix in "fsdp-exec/0", "fsdp-exec//0":
-                own = PrefixStore(prefix, store)
-                for step in range(3, 3000, 3):
-                    own.set(f"bytes/checkpoint/{step}/result", f"error {WORDS}")
-                    own.set(f"bytes/checkpoint/{step}/files/1", f"error {WORDS}")
-            # The plan is not there to be read.
-            read = {key: store.get(key) for key in store.list_keys()}
-            digests = [value for key, value in read.items() if key.endswith("text/0")]
-            self.assertEqual([len(digest) < 64 for digest in digests], [True], list(read))
-            self.assertEqual([key for key, value in read.items() if b"Plain" in value or b"mesh" in value], [])
-            before = int(ranks[0].printed.rpartition("step ")[2].split(":")[0].split(" ")[0].rstrip(","))
-            self.wait_for(ranks, f"step {before + 30}:")
-            for rank in ranks:
-                self.assertNotIn(WORDS, rank.printed)
-                self.assertNotIn("error", rank.printed)
-            tell("a stranger writes into the store of a run on CPUs", ranks)
+        ranks = [self.launch(0, 2, port, *options)]
+        store = self.visit(port)
+        for prefix in "fsdp-exec/0", "fsdp-exec//0":
+            own = PrefixStore(prefix, store)
+            own.set("heartbeat/lost", WORDS)
+            for step in range(3, 300, 3):
+                own.set(f"bytes/checkpoint/{step}/result", f"error {WORDS}")
+                own.set(f"bytes/checkpoint/{step}/files/1", f"error {WORDS}")
+        while not (digests := [key for key in store.list_keys() if key.endswith("text/0")]):
+            self.assertIsNone(ranks[0].process.poll(), ranks[0].printed)
+            time.sleep(0.05)
+        # The plan is not there to be read.
+        read = {key: store.get(key) for key in store.list_keys()}
+        self.assertEqual([len(read[digest]) < 64 for digest in digests], [True], list(read))
+        self.assertEqual([key for key, value in read.items() if b"Plain" in value or b"mesh" in value], [])
+        ranks.append(self.launch(1, 2, port, *options))
+        self.wait_for(ranks, "step 30:")
+        for rank in ranks:
+            self.assertNotIn(WORDS, rank.printed)
+            self.assertNotIn("error", rank.printed)
+        tell("a stranger writes into the store of a run on CPUs", ranks)
 
     def test_a_rank_that_is_there_already_is_refused_at_once(self) -> None:
         port = free_port()
-        plan = self.files.plan(2, 4)
-        with started(EXECUTOR, 2, [plan], self.folder, ["--steps", "1000000"], port=port) as ranks:
-            self.wait_for(ranks, "step 2")
-            environment = {**clean_environment(), "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2",
-                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            began = time.monotonic()
-            second = Rank([str(EXECUTOR), str(plan), "--timeout", str(4 * LIMIT_SECONDS)], 1, self.folder / "second.log",
-                          environment)
-            self.assertEqual(second.wait(), EXIT_RUN)
-            self.assertRegex(second.printed, rf"rank 1 of a run is at 127\.0\.0\.1 port {port} already.*MASTER_PORT")
-            tell("a second rank of a number that is there comes to the port", [*ranks, second], began)
-            # With a name of its own it is another run, which its rank 0 is missing from.
-            began = time.monotonic()
-            named = Rank([str(EXECUTOR), str(plan), "--timeout", "2"], 1, self.folder / "named.log",
-                         {**environment, "FSDP_EXEC_RUN_ID": "other"})
-            self.assertEqual(named.wait(), EXIT_RUN)
-            self.assertRegex(named.printed, "not there after 2 s: rank 0")
-            tell("a rank of another run comes to the port (`--timeout 2`)", [*ranks, named], began)
-            self.assertTrue(all(rank.process.poll() is None for rank in ranks))
+        ranks = [self.launch(rank, 3, port, "--timeout", str(4 * LIMIT_SECONDS)) for rank in range(2)]
+        store = PrefixStore("fsdp-exec//0", self.visit(port))
+        store.wait(["here/1"], timedelta(seconds=LIMIT_SECONDS))
+        began = time.monotonic()
+        second = self.launch(1, 3, port, "--timeout", str(4 * LIMIT_SECONDS))
+        self.assertEqual(second.wait(), EXIT_RUN)
+        self.assertRegex(second.printed, rf"rank 1 of a run is at 127\.0\.0\.1 port {port} already.*MASTER_PORT")
+        tell("a second rank of a number that is there comes to the port", [*ranks, second], began)
+        # With a name of its own it is another run, which its rank 0 is missing from.
+        began = time.monotonic()
+        named = self.launch(1, 3, port, "--timeout", "2", FSDP_EXEC_RUN_ID="other")
+        self.assertEqual(named.wait(), EXIT_RUN)
+        self.assertRegex(named.printed, "not there after 2 s: rank 0")
+        tell("a rank of another run comes to the port (`--timeout 2`)", [*ranks, named], began)
+        self.assertTrue(all(rank.process.poll() is None for rank in ranks))
 
 
 class MeetingPlaces(InAFolder):
@@ -144,7 +212,8 @@ class MeetingPlaces(InAFolder):
 
     def test_a_rank_0_that_is_gone(self) -> None:
         port = free_port()
-        self.expect("rank 0 is not there", rf"127\.0\.0\.1 is there, and nothing listens at its port {port}: rank 0 has not started, or has ended",
+        self.expect("rank 0 is not there", rf"127\.0\.0\.1 is there, and nothing listens at its port {port}: rank 0 has not started, has ended, or "
+                    "trains with the ranks that it has met",
                     "127.0.0.1", port)
 
     def test_something_else_at_the_port(self) -> None:

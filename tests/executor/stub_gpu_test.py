@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -34,7 +36,7 @@ ALL = os.environ.get("FSDP_STUB_GPU") == "all"
 ALWAYS = ("llama_hsdp", "llama_alone", "llama_accumulate_without_sync", "llama_reshard_to_2", "gpt2_fused_kept",
           "qwen3_tied_and_frozen", "qwen3_tts", "vit_sgd_momentum", "whisper_mixed", "llama_fp32_t4_0",
           "llama3_2_1b_mixed_precision", "llama3_2_1b_one_of_1024", "llama3_2_1b_one_of_1024_alone",
-          "llama_offload", "llama_offload_clip", "qwen3_0_6b_checkpoint_full", "llama3_2_1b_checkpoint_selective",
+          "llama_accumulate_in_bf16_without_sync", "llama_offload", "llama_offload_clip", "qwen3_0_6b_checkpoint_full", "llama3_2_1b_checkpoint_selective",
           "llama3_2_1b_expandable", "called_twice")
 OFFLOADED = {**parity_cases.MIXED, "cpu_offload": True}
 ONE_OF_1024 = plan_cases.Case("one_of_1024", "llama3_2_1b", 1024, plan_cases.MIXED, {"batch": 1, "seq": 1024}, rank=5)
@@ -130,6 +132,19 @@ class AnEvaluationLeavesTheStepsAsTheyAre(unittest.TestCase):
 
     def test_with_shards_on_the_host(self) -> None:
         self.check("llama_offload")
+
+
+class BatchesArePinned(unittest.TestCase):
+    def test_all_that_is_loaded_comes_from_pinned_memory(self) -> None:
+        trial = next(each for each in trials() if each.name == "llama_fp32")
+        shapes = [entry["shape"] for entry in trial.spec["inputs"].values()]
+        sizes = trial.plan["model"]["dimensions"]
+        batches = {8 * math.prod(sizes.get(size, size) for size in shape) for shape in shapes}  # int64.
+        run = StubRun(trial, PROGRAM, PLANNER, STUB, STUB_GPU_TRACE="memory")
+        copies = re.findall(r"(\d+) bytes to the card from (\w+) memory", run.printed)
+        loaded = [where for size, where in copies if int(size) in batches]
+        self.assertGreaterEqual(len(loaded), len(shapes) * STEPS)
+        self.assertEqual(set(loaded), {"pinned"})
 
 
 class WhatDoesNotEndIsSaid(unittest.TestCase):
