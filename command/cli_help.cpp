@@ -42,7 +42,7 @@ Nothing is computed: losses are zero and timings are meaningless.
 Examples:
   fsdp-plan rehearse -- torchrun --nproc-per-node 8 train.py
   fsdp-plan rehearse --gpu T4 --gpus 4 --rank worst -- python train.py
-  fsdp-plan rehearse --against plan.json -- torchrun --nproc-per-node 4 train.py
+  fsdp-plan rehearse --compare-with plan.json -- torchrun --nproc-per-node 4 train.py
   fsdp-plan rehearse plan.json --tolerance 2%
 
 Exit codes: 0 it fits, 1 it runs out of memory or is outside --tolerance, 2 the

@@ -210,7 +210,7 @@ void check_arguments(const CommandLine& line, Errors& errors) {
     }
     const std::string_view missing = info.argument.substr(line.arguments.empty() ? 0 : info.argument.find(' ') + 1);
     const std::string_view first = missing.substr(0, missing.find(' '));
-    errors.push_back({"", fmt::format("The {} is missing.", first),
+    errors.push_back({"", fmt::format("Missing argument: {}.", first),
                       swallowing.empty()
                           ? fmt::format("Write {} {}.", command, info.argument)
                           : fmt::format("Write it before {}, which takes all words that follow.", swallowing)});

@@ -95,7 +95,7 @@ void settle_options(RunOptions& options, const CheckpointIndex& index, const std
     TrainingOptions again{.values = options.training.values, .given = {flag}};
     go_on_with(settled, again);
     if (again.values == settled) continue;
-    errors.push_back({flag, fmt::format("{} was trained on its samples in another way.", folder), "Leave it out."});
+    errors.push_back({flag, fmt::format("{} was trained with a different value of it.", folder), "Leave it out."});
   }
   go_on_with(index.hyperparameters, options.training);
 }

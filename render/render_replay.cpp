@@ -222,7 +222,7 @@ Document document_of(const ReplayAnswer& answer, const View& view, const std::st
   add_limits(document, answer);
   if (!answer.request) {
     document.push_back(Entry{.label = "replayed",
-                             .lines = {"as it was recorded only: no other setting and no other device was given"}});
+                             .lines = {"only as recorded: no other setting or device was given"}});
   }
   if (!answer.knows_device) {
     document.push_back(Entry{.label = "see", .lines = {"--device-memory 16G: whether it fits on such a device"}});

@@ -1,5 +1,7 @@
 // Puts the whole report together: peaks, who is alive at the highest one, traffic, times.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -206,8 +208,8 @@ std::vector<std::string> assumptions_of(const PreparedPlan& prepared, const Mesh
   const bool is_flat = prepared.layout.flat != FlatParameters::None;
   if (is_flat && has_gpu(prepared)) {
     std::string line =
-        "The peak takes memory that FSDP1 frees while another stream may use it (record_stream) for free at once, as "
-        "where the GPU keeps up with the CPU.";
+        "Memory that FSDP1 frees while another stream may still use it (record_stream) counts as free at once in the "
+        "peak, as when the GPU keeps up with the CPU.";
     line += held > Bytes(0) ? " The margin has " + format_bytes(held) +
                                   " for a CPU that is three steps ahead and waits only where FSDP1 makes it."
                             : " A CPU that runs ahead reserves no more here.";

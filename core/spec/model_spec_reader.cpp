@@ -346,7 +346,7 @@ void body_fields(Fields& fields, ModelSpec& spec) {
   fields.optional("loss", "The value that is backpropagated.", spec.loss);
   fields.optional_as(
       "tokens_per_step",
-      "Tokens of one micro-batch that throughput counts; batch * seq otherwise, or batch where there is no seq.",
+      "Tokens of one micro-batch, for throughput; default: batch * seq, or batch without a seq.",
       kNumberSchema, [&](const JsonValue& value, JsonErrors& errors) {
         read_number(value, spec.tokens_per_step.emplace(), spec.dimensions, errors);
       });

@@ -125,7 +125,7 @@ class ForTrainers(unittest.TestCase):
     def nearest(self, form: str, plan: pathlib.Path | None = None) -> str:
         done = run("export", plan or self.plan, "--to", form, "--nearest", self.near, "--force")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(b"The nearest plan is predicted to take", done.stderr)
+        self.assertIn(b"The closest plan needs", done.stderr)
         return done.stdout.decode()
 
     def test_accelerate_is_told_of_all_machines(self) -> None:

@@ -53,7 +53,7 @@ class Faults(InAFolder):
         last = 0
         caught = 0
         for kill in range(KILLS):
-            options = ["--steps", "1000000", "--every", "1", "--keep", "2", "--checkpoint-dir", str(self.checkpoints),
+            options = ["--steps", "1000000", "--checkpoint-every", "1", "--checkpoint-keep", "2", "--checkpoint-dir", str(self.checkpoints),
                        "--resume", "latest"]
             with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
                 self.wait_for_step(last + 1)
@@ -77,7 +77,7 @@ class Faults(InAFolder):
             self.assertIn(f"going on after step {last}", ranks[0].printed)
 
     def expect_full(self, said: str) -> None:
-        options = ["--steps", "5", "--every", "1", "--checkpoint-dir", str(self.checkpoints)]
+        options = ["--steps", "5", "--checkpoint-every", "1", "--checkpoint-dir", str(self.checkpoints)]
         with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [EXIT_RUN] * CASE.ranks)
             for rank in ranks:
@@ -126,7 +126,7 @@ class Faults(InAFolder):
         options = ["--steps", steps, "--threads", "1", "--save-parameters"]
         words = [str(TORCHRUN), "--no-python", "--max-restarts", "2", "--monitor-interval", "0.1", "--nproc-per-node",
                  str(CASE.ranks), "--master-addr", "127.0.0.1", "--master-port", str(free_port()), str(EXECUTOR),
-                 str(plan), *options, str(restarted), "--checkpoint-dir", str(checkpoints), "--every", "10", "--resume", "latest"]
+                 str(plan), *options, str(restarted), "--checkpoint-dir", str(checkpoints), "--checkpoint-every", "10", "--resume", "latest"]
         log = self.folder / "log"
         with open(log, "w", encoding="utf-8") as file:
             run = subprocess.Popen(words, env=clean_environment(), stdout=file, stderr=file)

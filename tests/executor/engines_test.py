@@ -127,7 +127,7 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             checkpoints = pathlib.Path(name) / "checkpoints"
             run = self.ray(pathlib.Path(name), "--steps", "60", "--save-parameters", f"{name}/out", "--checkpoint-dir",
-                           str(checkpoints), "--every", "10", "--resume", "latest", of_ray=("--max-failures", "1"))
+                           str(checkpoints), "--checkpoint-every", "10", "--resume", "latest", of_ray=("--max-failures", "1"))
             while not (checkpoints / "step-00000020").is_dir():
                 self.assertIsNone(run.poll(), "it has ended")
                 time.sleep(0.02)

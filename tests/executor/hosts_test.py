@@ -172,7 +172,7 @@ class TwoHosts(InAFolder):
                     self.assertRegex(rank.printed, stopped_in_a_step(rank.rank))
                 print(f"{time.monotonic() - began - timeout:.1f} s after the time-out every rank has ended", file=sys.stderr)
                 # Rank 1 may have been late, too, where the machine lets a rank wait for seconds.
-                if "Of ranks 2, 3 nothing is heard" in ranks[0].printed:
+                if "No sign of life from ranks 2, 3" in ranks[0].printed:
                     return
                 self.hosts.mend()
         self.fail(ranks[0].printed)

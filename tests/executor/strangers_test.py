@@ -66,7 +66,7 @@ class Strangers(InAFolder):
     def test_a_strangers_words_are_said_by_no_rank(self) -> None:
         port = free_port()
         checkpoints = self.folder / "c"
-        options = ["--steps", "1000000", "--every", "3", "--keep", "1", "--checkpoint-dir", str(checkpoints)]
+        options = ["--steps", "1000000", "--checkpoint-every", "3", "--checkpoint-keep", "1", "--checkpoint-dir", str(checkpoints)]
         with started(EXECUTOR, 2, [self.files.plan(2, 4)], self.folder, options, port=port) as ranks:
             self.wait_for(ranks, "step 3")
             store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=20))
