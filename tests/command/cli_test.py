@@ -386,8 +386,8 @@ def test_auto_wrap_policies(tester):
     tester.check("wrap" not in report["explain"], "Blocks are no policy.")
     for refused, why in (("--explain", "none does here"), ("--explain --runtime all", "none does here"),
                          ("--wrap size:1M --explain --quiet", "--quiet leaves out"),
-                         ("--wrap size:1M --wrap-ends yes", "says already what is a unit"),
-                         ("--wrap model.layers.* --wrap-ends no", "says already what is a unit"),
+                         ("--wrap size:1M --wrap-ends yes", "already defines the units"),
+                         ("--wrap model.layers.* --wrap-ends no", "already defines the units"),
                          ("--wrap class:LlamaDecodrLayer", 'Did you mean "LlamaDecoderLayer"?')):
         code, out, err = tester.run(f"{words} {refused}")
         tester.check(code == 2 and not out and why in err, f"{refused}: {code}, {err}")

@@ -22,6 +22,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from plain_model import SEQ, SPEC, Files  # noqa: E402
 from ranks import LIMIT_SECONDS, InAFolder, clean_environment, parameters_of, run_executor, started  # noqa: E402
+from small_models import small_spec  # noqa: E402
 
 EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 EXIT_INPUT, EXIT_RUN = 2, 3
@@ -216,6 +217,22 @@ class Refusals(InAFolder):
             self.assertEqual(len(re.findall(f"^error: {option}: ", refused.stderr, re.MULTILINE)), 1, refused.stderr)
         proof = self.execute("--proof", "--lr", "1", "--metrics", "here", "--tokens", "there")
         self.assertEqual((proof.returncode, proof.stderr.count("A proof has no use for it")), (EXIT_INPUT, 3), proof.stderr)
+
+    def test_execute_refuses_what_cannot_be_predicted_before_it_trains(self) -> None:
+        spec, plan, run = (self.folder / name for name in ("small.json", "cannot.json", "run"))
+        spec.write_text(json.dumps(small_spec("llama3_2_1b")), encoding="utf-8")
+        run.mkdir()
+        for attention, code, said in (("flash", 0, ""), ("memory_efficient", EXIT_INPUT, "PyTorch refuses memory_efficient for float32")):
+            plan.write_text(json.dumps({
+                "format_version": "1.0", "model": {"name": "Llama-3.2-1B", "file": str(spec)}, "mesh": {"replicate": 1, "shard": 1},
+                "units": [{"modules": [""]}], "parameter_dtype": "float32", "runtime": {"implementations": {"attention": attention}},
+            }), encoding="utf-8")
+            into = self.folder / "trained" if code == 0 else run
+            done = subprocess.run([str(PLANNER), "execute", str(plan), "--quiet", "--steps", "1", "--device", "cpu", "--run-dir", str(into)],
+                                  env=clean_environment(), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(said, done.stderr)
+        self.assertEqual(list(run.iterdir()), [])
 
     def test_execute_says_why_there_is_no_folder(self) -> None:
         (self.folder / "file").write_text("", encoding="utf-8")
