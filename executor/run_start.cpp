@@ -208,7 +208,7 @@ Result<std::string> begin_run(const RunStart& start, Trainer& trainer, Agreement
     if (!damaged.empty()) throw UnusableInput(damaged);
     const Result<void> loaded = load_checkpoint(*start.resumed, trainer);
     if (!loaded) return tl::unexpected(loaded.error());
-    return fmt::format("going on after step {} of {}", start.resumed->index.step, start.resumed->folder);
+    return fmt::format("resuming after step {} of {}", start.resumed->index.step, start.resumed->folder);
   }
   if (!start.weights) return std::string();
   const int shard_rank = trainer.shard_group().rank();

@@ -167,7 +167,7 @@ class ForTrainers(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stdout, b"")
         self.assertFalse(path.exists())
-        for part in (b"/units/reshard_after_forward: The root", b"/mixed_precision: ", b"Add --nearest FILE", b"this one takes"):
+        for part in (b"/units/reshard_after_forward: The root", b"/mixed_precision: ", b"Add --nearest FILE", b"this one needs"):
             self.assertIn(part, done.stderr)
 
     def test_a_model_that_torchtitan_lacks_is_refused_in_one_sentence(self) -> None:

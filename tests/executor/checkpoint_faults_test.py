@@ -74,7 +74,7 @@ class Faults(InAFolder):
         options = ["--steps", str(last + 1), "--checkpoint-dir", str(self.checkpoints), "--resume", "latest"]
         with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [0] * CASE.ranks, ranks[0].printed)
-            self.assertIn(f"going on after step {last}", ranks[0].printed)
+            self.assertIn(f"resuming after step {last}", ranks[0].printed)
 
     def expect_full(self, said: str) -> None:
         options = ["--steps", "5", "--checkpoint-every", "1", "--checkpoint-dir", str(self.checkpoints)]
@@ -140,7 +140,7 @@ class Faults(InAFolder):
         finally:
             run.kill()
             run.wait()
-        again = re.search(r"going on after step (\d+) of", log.read_text(encoding="utf-8"))
+        again = re.search(r"resuming after step (\d+) of", log.read_text(encoding="utf-8"))
         if again is None or again[1] == steps:
             return False
         with started(EXECUTOR, CASE.ranks, [plan], self.folder, [*options[:2], *options[4:], str(whole)]) as ranks:

@@ -134,7 +134,7 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
             os.kill(self.a_rank_with(str(checkpoints)), signal.SIGKILL)
             printed = "".join(run.communicate(timeout=LIMIT_SECONDS))
             self.assertEqual(run.returncode, 0, printed)
-            self.assertRegex(printed, r"going on after step [2345]0 of")
+            self.assertRegex(printed, r"resuming after step [2345]0 of")
             found, expected = parameters_of(pathlib.Path(name) / "out"), by_hand(steps="60")
             self.assertEqual([key for key in expected if found[key] != expected[key]], [])
 

@@ -143,7 +143,7 @@ class TwoHosts(InAFolder):
         options = ["--steps", "4", *keep, "--save-parameters", str(parts)]
         with started(EXECUTOR, RANKS, [self.plan], self.folder, options) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [0] * RANKS, "".join(rank.printed for rank in ranks))
-            self.assertIn("going on after step 2 of", ranks[0].printed)
+            self.assertIn("resuming after step 2 of", ranks[0].printed)
         self.assertEqual(differing(parameters_of(parts), parameters_of(whole)), [])
 
     def test_a_folder_that_the_hosts_do_not_share_is_said(self) -> None:

@@ -166,7 +166,7 @@ class Refusals(InAFolder):
                 write_index(step, {**index, **change})
                 self.expect(EXIT_INPUT, said, *resume, plan=plan)
         write_index(step, index)
-        self.expect(0, "going on after step 2", *resume, plan=plan)
+        self.expect(0, "resuming after step 2", *resume, plan=plan)
 
     def test_an_interface_that_is_not_there(self) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "nosuch0"
