@@ -82,8 +82,8 @@ std::vector<std::int64_t> read_shape(const CommandLine& line, std::string_view e
 void refuse(const CommandLine& line, std::initializer_list<Option> refused, std::string_view what, Errors& errors) {
   for (const Option option : refused) {
     if (line.has(option)) {
-      errors.push_back({std::string(flag_of(option)), fmt::format("clock {} does not take this option.", what),
-                        "Leave it out."});
+      errors.push_back(
+          {std::string(flag_of(option)), fmt::format("clock {} does not take this option.", what), "Leave it out."});
     }
   }
 }
@@ -182,8 +182,7 @@ std::optional<std::pair<Gpu, ClockDtype>> read_card(const CommandLine& line, con
 Outcome clock_product(const CommandLine& line, const Output& output) {
   Errors errors;
   refuse(line, {Option::Causal, Option::CompareWith}, kProduct, errors);
-  const std::vector<std::int64_t> sizes =
-      read_shape(line, "4096x4096x4096", "MxNxK", errors);
+  const std::vector<std::int64_t> sizes = read_shape(line, "4096x4096x4096", "MxNxK", errors);
   const auto card = read_card(line, output, errors);
   if (!errors.empty()) return input_failure(std::move(errors));
   const auto& [gpu, dtype] = *card;

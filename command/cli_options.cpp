@@ -179,8 +179,7 @@ constexpr std::array kOptions = {
                "Batches to capture, such as 1,2,4,8 (default: that of the command); a plan chooses among them",
                Command::Capture | kSearches},
     OptionInfo{Option::NoCheck, "--no-check", "", "", kCapture,
-               "Skip checking the capture against a rehearsal of the script on two GPUs",
-               Command::Capture | kSearches},
+               "Skip checking the capture against a rehearsal of the script on two GPUs", Command::Capture | kSearches},
     OptionInfo{Option::Proof, "--proof", "", "", kExecution,
                "Prove it on all GPUs of the node: compare with the prediction, PyTorch's FSDP2 and the stub GPU",
                Command::Execute},
@@ -274,16 +273,16 @@ constexpr std::array kOptions = {
                "Report the memory of this rank (default: the rank that needs most). rehearse also accepts a list "
                "(0,5), all, or worst",
                kOnMachines},
-    OptionInfo{Option::ExportTo, "--to", "FORMAT",
-               "fsdp2|ddp|accelerate|trainer|torchtitan|deepspeed|chrome|memviz|csv", kOutput,
-               "fsdp2, ddp (the plan as Python, to paste into a script), accelerate (YAML for accelerate launch), trainer "
-               "(TrainingArguments of transformers, as Python), torchtitan (TOML), deepspeed (ds_config.json of "
-               "ZeRO), chrome (trace of streams and memory), memviz (snapshot for pytorch.org/memory_viz), csv",
-               Command::Export},
     OptionInfo{
-        Option::Nearest, "--nearest", "FILE", "", kOutput,
-        "If the trainer cannot express the plan, export the closest one it can, and save that plan here",
+        Option::ExportTo, "--to", "FORMAT", "fsdp2|ddp|accelerate|trainer|torchtitan|deepspeed|chrome|memviz|csv",
+        kOutput,
+        "fsdp2, ddp (the plan as Python, to paste into a script), accelerate (YAML for accelerate launch), trainer "
+        "(TrainingArguments of transformers, as Python), torchtitan (TOML), deepspeed (ds_config.json of "
+        "ZeRO), chrome (trace of streams and memory), memviz (snapshot for pytorch.org/memory_viz), csv",
         Command::Export},
+    OptionInfo{Option::Nearest, "--nearest", "FILE", "", kOutput,
+               "If the trainer cannot express the plan, export the closest one it can, and save that plan here",
+               Command::Export},
     OptionInfo{Option::Color, "--color", "WHEN", "auto|always|never", kOutput, "Colors", CommandSet::all()},
     OptionInfo{Option::Explain, "--explain", "", "", kOutput,
                "With --wrap size:N or class:NAME: explain for each visited module why it is or is not a unit",
@@ -316,9 +315,7 @@ constexpr std::array kCommandWords = {
     CommandWords{Option::Timeout,
                  Command::Execute,
                  {kExecution, "How long a rank waits for the others, such as 90s (default: 5min)"}},
-    CommandWords{Option::CompareWith,
-                 Command::Clock,
-                 {kClock, "Compare with the output of nccl-tests, size by size"}},
+    CommandWords{Option::CompareWith, Command::Clock, {kClock, "Compare with the output of nccl-tests, size by size"}},
     CommandWords{Option::Tolerance,
                  Command::Compare,
                  {"Comparison", "Exit 1 if any compared value is off by more than this, such as 2%"}},

@@ -126,7 +126,8 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
     if (line.has(Option::Apply))
       reader.fail(Option::Apply, "A plan already is what is rehearsed.", "Name a script, after --.");
     subject.plan = reader.keep(read_given(line, line.arguments.front(), library));
-    if (line.has(Option::CompareWith)) reader.fail(Option::CompareWith, "A plan is compared with its own prediction.", "");
+    if (line.has(Option::CompareWith))
+      reader.fail(Option::CompareWith, "A plan is compared with its own prediction.", "");
     if (subject.plan && subject.plan->spec.captured) {
       settings = read_captured_script(line, library, places, subject, reader);
     } else if (subject.plan) {

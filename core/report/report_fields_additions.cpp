@@ -155,7 +155,8 @@ static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& addi
   field_if_any(fields, "steps", "Those of fsdp-exec.", additions.steps, kAddedRow);
   field_if_any(fields, "evaluation", "What fsdp-exec measured on data that was held out.", additions.evaluation,
                kAddedRow);
-  field_if_any(fields, "comparison", "The report compared with another one. Of rehearse and execute, and alone of compare.",
+  field_if_any(fields, "comparison",
+               "The report compared with another one. Of rehearse and execute, and alone of compare.",
                additions.comparison, JsonLayout::Lines);
   field_if_any(fields, "assumptions", "Of execute: what its prediction rests on.", additions.assumptions);
   field_if_any(fields, "batches", "Of rehearse --find-batch: what came of each batch that was tried, smallest first.",

@@ -59,7 +59,8 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
   const std::int64_t head_dim = options.integer("head_dim", std::max<std::int64_t>(hidden / heads, 1));
   const LinearOptions qkv = {.bias = options.flag("qkv_bias")};
   if (!options.has("head_dim") && hidden % heads != 0) {
-    b.fail(fmt::format("The number of heads, {1}, does not divide the width {0}.", hidden, heads), "Give \"head_dim\" too.");
+    b.fail(fmt::format("The number of heads, {1}, does not divide the width {0}.", hidden, heads),
+           "Give \"head_dim\" too.");
   }
 
   const double scalar = options.number("query_pre_attn_scalar");

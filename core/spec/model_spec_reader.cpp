@@ -344,12 +344,11 @@ void body_fields(Fields& fields, ModelSpec& spec) {
                      R"("type": "object", "additionalProperties": {"type": "string"})",
                      [&](const JsonValue& value, JsonErrors& errors) { read_ties(value, spec, errors); });
   fields.optional("loss", "The value that is backpropagated.", spec.loss);
-  fields.optional_as(
-      "tokens_per_step",
-      "Tokens of one micro-batch, for throughput; default: batch * seq, or batch without a seq.",
-      kNumberSchema, [&](const JsonValue& value, JsonErrors& errors) {
-        read_number(value, spec.tokens_per_step.emplace(), spec.dimensions, errors);
-      });
+  fields.optional_as("tokens_per_step",
+                     "Tokens of one micro-batch, for throughput; default: batch * seq, or batch without a seq.",
+                     kNumberSchema, [&](const JsonValue& value, JsonErrors& errors) {
+                       read_number(value, spec.tokens_per_step.emplace(), spec.dimensions, errors);
+                     });
   fields.optional_as(
       "trainable",
       "Patterns of modules or parameters that are trained, in every recipe; all others are frozen. Not given: all are "

@@ -56,7 +56,8 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
                  "Dtype of raw token ids (uint16 for vocabularies up to 65536, else int32)")
       ->check(CLI::IsMember({"uint16", "int32", "uint32", "int64"}));
   app.add_option("--checkpoint-dir,--checkpoint", options.checkpoints.folder, "Write checkpoints into this folder");
-  app.add_option("--checkpoint-every,--every", options.checkpoints.every, "Write a checkpoint every N steps (only after the last step)")
+  app.add_option("--checkpoint-every,--every", options.checkpoints.every,
+                 "Write a checkpoint every N steps (only after the last step)")
       ->check(CLI::Range(1, 1'000'000'000))
       ->needs("--checkpoint-dir");
   app.add_option("--checkpoint-keep,--keep", options.checkpoints.keep, "Keep only the newest N checkpoints (all)")

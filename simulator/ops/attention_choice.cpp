@@ -53,7 +53,8 @@ std::string refusal_of_flash(const AttentionCase& which) {
 // Rows are read 16 bytes at a time where there are tensor cores for the dtype.
 std::string refusal_of_memory_efficient(const AttentionCase& which) {
   if (which.compute_capability == 0) return "it needs a GPU";
-  if (which.dtype == Dtype::BFloat16 && which.compute_capability < 80) return "it supports bfloat16 from compute capability 8.0 on";
+  if (which.dtype == Dtype::BFloat16 && which.compute_capability < 80)
+    return "it supports bfloat16 from compute capability 8.0 on";
   if (!is_half(which.dtype) && which.dtype != Dtype::Float32) return "it supports float16, bfloat16 and float32";
   const bool tensor_cores = which.compute_capability >= 80 || (which.compute_capability >= 70 && is_half(which.dtype));
   const std::int64_t multiple = tensor_cores ? 16 / size_of(which.dtype).count() : 1;

@@ -205,7 +205,8 @@ TEST(Space, AFixedChoiceThatNoPlanMeetsIsAnError) {
   ASSERT_FALSE(families.has_value());
   ASSERT_EQ(families.error().size(), 2U);
   EXPECT_EQ(families.error()[0].what, "\"model.layer.*\" matches no module that can be a unit.");
-  EXPECT_EQ(to_string(families.error()[1]), "--shard: 3 must divide the number of GPUs, which is 4. Write one of 4, 2, 1.");
+  EXPECT_EQ(to_string(families.error()[1]),
+            "--shard: 3 must divide the number of GPUs, which is 4. Write one of 4, 2, 1.");
 }
 
 TEST(Space, DescriptionsNameEveryDimension) {
