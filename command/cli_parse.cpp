@@ -65,12 +65,11 @@ struct NotModeled {
 constexpr NotModeled kNotModeled[] = {
     {" --tp --tensor-parallel --tensor-parallel-size --pp --pipeline-parallel --pipeline-parallel-size --cp "
      "--context-parallel --ep --expert-parallel --sp ",
-     "Only data parallelism is modeled: FSDP2, with and without replicas. See --shard and --replicate."},
+     "Only data parallelism is modeled: FSDP2, FSDP1, DDP and ZeRO. See --runtime, --shard and --replicate."},
     {" --lora --peft --qlora ", "Adapters are not modeled. --trainable and --freeze choose what is trained."},
     {" --zero --zero-stage ",
      "Write --runtime zero1, zero2 or zero3, or --deepspeed FILE; of FSDP2, FULL_SHARD is like ZeRO-3, SHARD_GRAD_OP "
-     "like "
-     "ZeRO-2."},
+     "like ZeRO-2."},
     {" --events ",
      "-o keeps a plan, and \"fsdp-plan export PLAN --to chrome -o FILE\" writes the streams of its step."},
 };
