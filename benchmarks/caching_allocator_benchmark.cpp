@@ -52,26 +52,36 @@ class TraceWriter {
 };
 
 // Of Qwen3-1.7B's size: hidden 2048, feed-forward 6144, 28 layers, batch 2 x 2048 tokens, on 8 ranks.
+constexpr std::int64_t kHidden = 2048, kFeedForward = 6144, kTokens = 4096, kLayers = 28, kRanks = 8, kVocab = 151936;
+
+/// Elements of the parameters of a layer.
+std::vector<std::int64_t> layer_weights() {
+  return {kHidden * kHidden,
+          kHidden * kHidden / 2,
+          kHidden * kHidden / 2,
+          kHidden * kHidden,
+          kHidden * kFeedForward,
+          kHidden * kFeedForward,
+          kHidden * kFeedForward,
+          kHidden,
+          kHidden,
+          128,
+          128};
+}
+
+/// Bytes that a layer keeps for its backward.
+std::vector<std::int64_t> saved_by_layer() {
+  return {kTokens * kHidden * 2,      kTokens * kHidden * 4,      kTokens * 4,
+          kTokens * kHidden * 2,      kTokens * kHidden * 2,      kTokens * kHidden,
+          kTokens * kHidden,          kTokens * kHidden * 2,      kTokens * 64,
+          kTokens * kHidden * 2,      kTokens * kHidden * 4,      kTokens * kFeedForward * 2,
+          kTokens * kFeedForward * 2, kTokens * kFeedForward * 2, kTokens * kFeedForward * 2,
+          kTokens * kHidden * 2};
+}
+
 std::vector<Operation> training_trace(int num_steps) {
-  constexpr std::int64_t kHidden = 2048, kFeedForward = 6144, kTokens = 4096, kLayers = 28, kRanks = 8, kVocab = 151936;
-  const std::vector<std::int64_t> weights = {kHidden * kHidden,
-                                             kHidden * kHidden / 2,
-                                             kHidden * kHidden / 2,
-                                             kHidden * kHidden,
-                                             kHidden * kFeedForward,
-                                             kHidden * kFeedForward,
-                                             kHidden * kFeedForward,
-                                             kHidden,
-                                             kHidden,
-                                             128,
-                                             128};
-  const std::vector<std::int64_t> saved_sizes = {
-      kTokens * kHidden * 2,      kTokens * kHidden * 4,      kTokens * 4,
-      kTokens * kHidden * 2,      kTokens * kHidden * 2,      kTokens * kHidden,
-      kTokens * kHidden,          kTokens * kHidden * 2,      kTokens * 64,
-      kTokens * kHidden * 2,      kTokens * kHidden * 4,      kTokens * kFeedForward * 2,
-      kTokens * kFeedForward * 2, kTokens * kFeedForward * 2, kTokens * kFeedForward * 2,
-      kTokens * kHidden * 2};
+  const std::vector<std::int64_t> weights = layer_weights();
+  const std::vector<std::int64_t> saved_sizes = saved_by_layer();
   std::int64_t layer = 0;
   for (const std::int64_t weight : weights) layer += weight;
   TraceWriter writer;

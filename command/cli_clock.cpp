@@ -53,7 +53,7 @@ Error unknown_what(std::string_view word) {
   std::vector<std::string_view> names;
   for (const CollectiveKind kind : kKinds) names.push_back(name_of(kCollectiveKindTable, kind));
   names.insert(names.end(), {kProduct, kAttention});
-  return {"", fmt::format("There is no clock of {}.", json_quoted(word)), suggest_name(word, names)};
+  return {"", fmt::format("clock cannot time {}.", json_quoted(word)), suggest_name(word, names)};
 }
 
 /// "4096x4096x4096": as many sizes as the example has. Adds what is wrong to `errors`.
@@ -61,7 +61,7 @@ std::vector<std::int64_t> read_shape(const CommandLine& line, std::string_view e
                                      Errors& errors) {
   const std::string hint = fmt::format("Write {}, such as {}.", meaning, example);
   if (line.arguments.size() < 2) {
-    errors.push_back({"", fmt::format("The shape of {} is missing.", line.arguments[0]), hint});
+    errors.push_back({"", fmt::format("Missing argument: the shape of {}.", line.arguments[0]), hint});
     return {};
   }
   const std::string& text = line.arguments[1];
@@ -82,8 +82,8 @@ std::vector<std::int64_t> read_shape(const CommandLine& line, std::string_view e
 void refuse(const CommandLine& line, std::initializer_list<Option> refused, std::string_view what, Errors& errors) {
   for (const Option option : refused) {
     if (line.has(option)) {
-      errors.push_back({std::string(flag_of(option)), fmt::format("The clock of {} does not take this option.", what),
-                        "Leave it out."});
+      errors.push_back(
+          {std::string(flag_of(option)), fmt::format("clock {} does not take this option.", what), "Leave it out."});
     }
   }
 }
@@ -104,10 +104,10 @@ std::string name_of_machines(const Cluster& cluster) {
 /// The sizes to tell: one, those of a log, or a table.
 std::vector<ClockedSize> sizes_of(const CommandLine& line, CollectiveKind kind, const std::optional<Cluster>& cluster,
                                   Errors& errors) {
-  const std::optional<std::string> path = line.value(Option::Beside);
+  const std::optional<std::string> path = line.value(Option::CompareWith);
   std::vector<ClockedSize> sizes;
   if (line.arguments.size() > 1) {
-    if (path) errors.push_back({"--beside", "The log has its own sizes.", "Leave the size out."});
+    if (path) errors.push_back({"--compare-with", "The log has its own sizes.", "Leave the size out."});
     const auto size = OptionReader(line, errors).keep(parse_size(line.arguments[1], "SIZE"));
     if (size && *size <= Bytes(0))
       errors.push_back({"SIZE", "There is nothing to send.", "Write a size such as 256M."});
@@ -154,7 +154,7 @@ Outcome clock_collective(const CommandLine& line, const Output& output, Collecti
   const std::optional<Cluster> cluster = machines_of(line, output, errors);
   const std::vector<ClockedSize> sizes = sizes_of(line, kind, cluster, errors);
   if (cluster && world_size(*cluster) < 2) {
-    errors.push_back({"--gpus", "One GPU has nobody to send to.", "Write --gpus 8."});
+    errors.push_back({"--gpus", "A collective needs at least two GPUs.", "Write --gpus 8."});
   }
   if (!errors.empty()) return input_failure(std::move(errors));
   const CollectiveClock clock{kind, name_of_machines(*cluster),
@@ -172,7 +172,7 @@ std::optional<std::pair<Gpu, ClockDtype>> read_card(const CommandLine& line, con
   const bool has_tf32 = asked != ClockDtype::TensorFloat32 || cluster->gpu.tf32;
   if (!has_tf32 || !peak_rate(cluster->gpu, dtype_of(asked))) {
     errors.push_back({"--dtype",
-                      fmt::format("{} has no products in {}.", cluster->gpu.name, name_of(kDtypeTable, asked)),
+                      fmt::format("{} does not support {} matmuls.", cluster->gpu.name, name_of(kDtypeTable, asked)),
                       cluster->gpu.fp16 ? "Write --dtype fp16 or fp32." : "Write --dtype fp32."});
     return std::nullopt;
   }
@@ -181,9 +181,8 @@ std::optional<std::pair<Gpu, ClockDtype>> read_card(const CommandLine& line, con
 
 Outcome clock_product(const CommandLine& line, const Output& output) {
   Errors errors;
-  refuse(line, {Option::Causal, Option::Beside}, kProduct, errors);
-  const std::vector<std::int64_t> sizes =
-      read_shape(line, "4096x4096x4096", "rows, columns and what is summed over", errors);
+  refuse(line, {Option::Causal, Option::CompareWith}, kProduct, errors);
+  const std::vector<std::int64_t> sizes = read_shape(line, "4096x4096x4096", "MxNxK", errors);
   const auto card = read_card(line, output, errors);
   if (!errors.empty()) return input_failure(std::move(errors));
   const auto& [gpu, dtype] = *card;
@@ -197,9 +196,9 @@ Outcome clock_product(const CommandLine& line, const Output& output) {
 
 Outcome clock_attention(const CommandLine& line, const Output& output) {
   Errors errors;
-  refuse(line, {Option::Beside}, kAttention, errors);
+  refuse(line, {Option::CompareWith}, kAttention, errors);
   const std::vector<std::int64_t> sizes =
-      read_shape(line, "1x32x4096x128", "batch, heads, sequence and head size", errors);
+      read_shape(line, "1x32x4096x128", "batch x heads x sequence x head_dim", errors);
   const auto card = read_card(line, output, errors);
   if (card && size_of(dtype_of(card->second)) != Bytes(2)) {
     errors.push_back({"--dtype", "Fused attention runs in 16 bits.", "Write --dtype bf16 or fp16."});

@@ -42,7 +42,7 @@ Nothing is computed: losses are zero and timings are meaningless.
 Examples:
   fsdp-plan rehearse -- torchrun --nproc-per-node 8 train.py
   fsdp-plan rehearse --gpu T4 --gpus 4 --rank worst -- python train.py
-  fsdp-plan rehearse --against plan.json -- torchrun --nproc-per-node 4 train.py
+  fsdp-plan rehearse --compare-with plan.json -- python train.py
   fsdp-plan rehearse plan.json --tolerance 2%
 
 Exit codes: 0 it fits, 1 it runs out of memory or is outside --tolerance, 2 the
@@ -52,7 +52,7 @@ input is wrong, 3 the script failed, 130 it was interrupted.
 constexpr std::string_view kCaptureText =
     R"(Make a model file of an unmodified training script: run it with the real
 PyTorch on a machine without a GPU, record what a few of its steps allocate,
-free and compute, and hold the result against the script itself. Then plan the
+free and compute, and check the result against the script itself. Then plan the
 file like a shipped model.
 
 Usage: fsdp-plan capture -o FILE [options] -- COMMAND...
@@ -78,8 +78,8 @@ largest difference first.
 
 Usage: fsdp-plan execute PLAN [options]
 
-On several machines, or under torchrun, mpirun or srun, start fsdp-exec PLAN in
-place of a Python script.
+On several machines, or under torchrun, mpirun or srun, start fsdp-exec PLAN
+instead of a Python script.
 
 Examples:
   fsdp-plan mlp --gpus 4 --mem 16G -o plan.json

@@ -135,7 +135,7 @@ enum class Option {
   Snapshot,
   AllocatorTrace,
   Html,
-  Against,
+  CompareWith,
   Tolerance,
   // A capture.
   BatchOption,
@@ -150,7 +150,7 @@ enum class Option {
   Calibration,
   // What is trained, for fsdp-exec (`handed_on`).
   Seed,
-  Reduce,
+  Reduction,
   Weights,
   Tokens,
   TokenDtype,
@@ -184,7 +184,6 @@ enum class Option {
   // A clock.
   ClockDtype,
   Causal,
-  Beside,
   // The output.
   Output,
   Force,

@@ -65,12 +65,11 @@ struct NotModeled {
 constexpr NotModeled kNotModeled[] = {
     {" --tp --tensor-parallel --tensor-parallel-size --pp --pipeline-parallel --pipeline-parallel-size --cp "
      "--context-parallel --ep --expert-parallel --sp ",
-     "Only data parallelism is modeled: FSDP2, with and without replicas. See --shard and --replicate."},
+     "Only data parallelism is modeled: FSDP2, FSDP1, DDP and ZeRO. See --runtime, --shard and --replicate."},
     {" --lora --peft --qlora ", "Adapters are not modeled. --trainable and --freeze choose what is trained."},
     {" --zero --zero-stage ",
      "Write --runtime zero1, zero2 or zero3, or --deepspeed FILE; of FSDP2, FULL_SHARD is like ZeRO-3, SHARD_GRAD_OP "
-     "like "
-     "ZeRO-2."},
+     "like ZeRO-2."},
     {" --compile --torch-compile --torch.compile --use-compile --inductor ",
      "torch.compile is not predicted: what Inductor fuses is known when it has compiled. Rehearse the script, which "
      "compiles it: fsdp-plan rehearse -- COMMAND."},
@@ -213,7 +212,7 @@ void check_arguments(const CommandLine& line, Errors& errors) {
     }
     const std::string_view missing = info.argument.substr(line.arguments.empty() ? 0 : info.argument.find(' ') + 1);
     const std::string_view first = missing.substr(0, missing.find(' '));
-    errors.push_back({"", fmt::format("The {} is missing.", first),
+    errors.push_back({"", fmt::format("Missing argument: {}.", first),
                       swallowing.empty()
                           ? fmt::format("Write {} {}.", command, info.argument)
                           : fmt::format("Write it before {}, which takes all words that follow.", swallowing)});

@@ -85,10 +85,9 @@ Errors check_explain(const CommandLine& line, const Output& output) {
   if (!wrap) return {};  // Said with the other choices.
   Errors errors;
   if (!is_policy(*wrap)) {
-    errors.push_back(
-        {"--explain", "It says how an auto-wrap policy of PyTorch chose the units, and none does here.",
-         "Write --wrap size:100M or --wrap class:NAME beside it. \"fsdp-plan explain PLAN\" says what sets "
-         "a plan's peak."});
+    errors.push_back({"--explain", "It says how an auto-wrap policy of PyTorch chose the units, and none does here.",
+                      "Add --wrap size:100M or --wrap class:NAME. \"fsdp-plan explain PLAN\" says what sets "
+                      "a plan's peak."});
   }
   if (output.quiet) errors.push_back({"--explain", "--quiet leaves out what it would say.", "Give one of the two."});
   return errors;

@@ -47,7 +47,7 @@ struct Against {
 };
 
 Result<std::optional<Against>> read_against(const CommandLine& line, const std::string& library) {
-  const std::optional<std::string> path = line.value(Option::Against);
+  const std::optional<std::string> path = line.value(Option::CompareWith);
   if (!path) return std::nullopt;
   FSDP_TRY(const JsonDocument document, read_json_file(*path));
   Against against;
@@ -81,8 +81,8 @@ std::optional<RehearsalSettings> read_script(const CommandLine& line, const std:
   const std::optional<std::string> apply = line.value(Option::Apply);
   if (apply) subject.applied = reader.keep(read_given(line, *apply, library));
   if (line.has(Option::Python)) reader.fail(Option::Python, "The command already names its Python.", "");
-  if (subject.tolerance && !line.has(Option::Against) && (!apply || subject.batch)) {
-    reader.fail(Option::Tolerance, "There is nothing to compare with.", "Add --against FILE.");
+  if (subject.tolerance && !line.has(Option::CompareWith) && (!apply || subject.batch)) {
+    reader.fail(Option::Tolerance, "There is nothing to compare with.", "Add --compare-with FILE.");
   }
   if (apply && !subject.applied) return std::nullopt;
   if (subject.applied && !subject.against) subject.against = Against{.report = std::nullopt, .plan = subject.applied};
@@ -116,7 +116,7 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
   if (subject.batch) {
     reader.keep(batch_words(*subject.batch, 1));
     if (line.script.empty()) reader.fail(Option::FindBatch, "A plan fixes its own batch.", "Name a script, after --.");
-    for (const Option one_run : {Option::Snapshot, Option::AllocatorTrace, Option::Against}) {
+    for (const Option one_run : {Option::Snapshot, Option::AllocatorTrace, Option::CompareWith}) {
       if (line.has(one_run)) reader.fail(one_run, "It applies to one rehearsal, and --find-batch runs many.", "");
     }
   }
@@ -126,7 +126,8 @@ std::optional<Subject> read_subject(const CommandLine& line, const std::string& 
     if (line.has(Option::Apply))
       reader.fail(Option::Apply, "A plan already is what is rehearsed.", "Name a script, after --.");
     subject.plan = reader.keep(read_given(line, line.arguments.front(), library));
-    if (line.has(Option::Against)) reader.fail(Option::Against, "A plan is compared with its own prediction.", "");
+    if (line.has(Option::CompareWith))
+      reader.fail(Option::CompareWith, "A plan is compared with its own prediction.", "");
     if (subject.plan && subject.plan->spec.captured) {
       settings = read_captured_script(line, library, places, subject, reader);
     } else if (subject.plan) {

@@ -17,9 +17,9 @@ Errors refusal(Trainer trainer, const SaidPlan& nearest, const PlanPrediction& p
   const std::string& path = prediction.given.path;
   Errors errors = in_plan_file(nearest.changes, path);
   errors.push_back({path,
-                    fmt::format("The nearest plan that {} can say is predicted to take {}; this one takes {}.",
+                    fmt::format("The closest plan that {} can express needs {} (predicted); this one needs {}.",
                                 name_of(trainer), predicted_of(nearest.report), predicted_of(prediction.report)),
-                    "Add --nearest FILE to export it, and to keep it as a plan."});
+                    "Add --nearest FILE to export it and save it as a plan."});
   return errors;
 }
 
@@ -33,7 +33,7 @@ tl::expected<std::string, Failure> trainer_text(Trainer trainer, PlanPrediction&
   const std::optional<std::string> file = line.value(Option::Nearest);
   if (!said->changes.empty()) {
     if (!file) return input_failure(refusal(trainer, *said, prediction));
-    output.note(fmt::format("The nearest plan is predicted to take {}; {} takes {}.", predicted_of(said->report),
+    output.note(fmt::format("The closest plan needs {} (predicted); {} needs {}.", predicted_of(said->report),
                             given.path, predicted_of(prediction.report)));
   }
   if (file) {

@@ -213,7 +213,7 @@ std::string words_on(const std::vector<int>& silent) {
   if (silent.empty()) return {};
   std::string ranks;
   for (const int rank : silent) ranks += fmt::format("{} {}", ranks.empty() ? "" : ",", rank);
-  return fmt::format(". Of rank{}{} nothing is heard: killed, hanging, or cut off.", silent.size() == 1 ? "" : "s",
+  return fmt::format(". No sign of life from rank{}{}: killed, hung, or disconnected.", silent.size() == 1 ? "" : "s",
                      ranks);
 }
 

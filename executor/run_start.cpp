@@ -112,7 +112,7 @@ void settle_options(RunOptions& options, const CheckpointIndex& index, const std
     TrainingOptions again{.values = options.training.values, .given = {flag}};
     go_on_with(settled, again);
     if (again.values == settled) continue;
-    errors.push_back({flag, fmt::format("{} was trained on its samples in another way.", folder), "Leave it out."});
+    errors.push_back({flag, fmt::format("{} was trained with a different value of it.", folder), "Leave it out."});
   }
   go_on_with(index.hyperparameters, options.training);
 }
@@ -225,7 +225,7 @@ Result<std::string> begin_run(const RunStart& start, Trainer& trainer, Agreement
     if (!damaged.empty()) throw UnusableInput(damaged);
     const Result<void> loaded = load_checkpoint(*start.resumed, trainer);
     if (!loaded) return tl::unexpected(loaded.error());
-    return fmt::format("going on after step {} of {}", start.resumed->index.step, start.resumed->folder);
+    return fmt::format("resuming after step {} of {}", start.resumed->index.step, start.resumed->folder);
   }
   if (!start.weights) return std::string();
   const int shard_rank = trainer.shard_group().rank();

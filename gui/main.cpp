@@ -51,6 +51,14 @@ void prepare(int argc, char** argv) {
   }
 }
 
+void name_application() {
+  QApplication::setOrganizationName("fsdp-plan");
+  QApplication::setApplicationName("fsdp-plan-gui");
+  QApplication::setApplicationVersion(QString::fromStdString(std::string(fsdp::kVersion)));
+  QApplication::setDesktopFileName("local.fsdp_plan.explorer");
+  QApplication::setWindowIcon(QIcon(":/icons/fsdp-plan-gui.svg"));
+}
+
 int usage_error(const QString& text) {
   std::fputs(("fsdp-plan-gui: " + text + "\nRun \"fsdp-plan-gui --help\" for all options.\n").toUtf8().constData(),
              stderr);
@@ -63,11 +71,7 @@ int main(int argc, char** argv) {
   prepare(argc, argv);
   QApplication application(argc, argv);
   QApplication::setStyle(new fsdp::gui::Style);
-  QApplication::setOrganizationName("fsdp-plan");
-  QApplication::setApplicationName("fsdp-plan-gui");
-  QApplication::setApplicationVersion(QString::fromStdString(std::string(fsdp::kVersion)));
-  QApplication::setDesktopFileName("local.fsdp_plan.explorer");
-  QApplication::setWindowIcon(QIcon(":/icons/fsdp-plan-gui.svg"));
+  name_application();
 
   QCommandLineParser parser;
   parser.setApplicationDescription("See what FSDP training of a model costs, and what a change would change.");

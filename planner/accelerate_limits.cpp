@@ -97,7 +97,7 @@ std::optional<Error> other_units(const Plan& plan, const Model& model) {
   }
   std::vector<std::string> classes;
   return Error{"/units",
-               fmt::format("\"{}\" is no unit, and has the class of one that is; accelerate chooses units by class.",
+               fmt::format("\"{}\" is not a unit but shares its class with one; accelerate chooses units by class.",
                            left_out_by_class(model, *single_modules(plan), &classes)),
                hint};
 }

@@ -217,7 +217,7 @@ Result<std::vector<Mesh>> meshes_of(const Space& space, const Cluster& cluster) 
     if (*space.shard < 1 || world % *space.shard != 0) {
       std::string sizes;
       for (const std::int64_t shard : shards) sizes += (sizes.empty() ? "" : ", ") + std::to_string(shard);
-      return failure("--shard", fmt::format("{} does not divide {} GPUs.", *space.shard, world),
+      return failure("--shard", fmt::format("{} must divide the number of GPUs, which is {}.", *space.shard, world),
                      fmt::format("Write one of {}.", sizes));
     }
     shards = {*space.shard};

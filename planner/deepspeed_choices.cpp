@@ -94,8 +94,8 @@ DeepSpeedRequest with_deepspeed(const PlanRequest& given, const std::string& lib
   const std::vector<std::string_view> over_it = give_way(of_file, given.choices);
   made.request.choices = with_change(std::move(of_file), given.choices);
   if (!over_it.empty()) {
-    made.assumptions.push_back(fmt::format("{} {} over what {} says.", fmt::join(over_it, ", "),
-                                           over_it.size() == 1 ? "stands" : "stand", *file));
+    made.assumptions.push_back(fmt::format("{} {} what {} says.", fmt::join(over_it, ", "),
+                                           over_it.size() == 1 ? "overrides" : "override", *file));
   }
   const bool is_its_optimizer = !given.choices.optimizer && !given.choices.optimizer_implementation;
   if (config->has_fused_adam && is_its_optimizer) {

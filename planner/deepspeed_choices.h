@@ -15,7 +15,7 @@ namespace fsdp::planner {
 struct DeepSpeedRequest {
   PlanRequest request;
   std::optional<DeepSpeedConfig> config;
-  std::vector<std::string> assumptions;  ///< What the prediction makes of the file, and which options stand over it.
+  std::vector<std::string> assumptions;  ///< What the prediction makes of the file, and which options override it.
 };
 
 /// Reads the file that `given` names. Adds what is wrong with it to `errors`; machines that cannot be resolved are not

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 namespace fsdp::planner {
@@ -16,93 +17,59 @@ constexpr bool follow_the_enum() {
 }
 static_assert(follow_the_enum(), "info_of takes the enumerator as the index");
 
+/// Each choice with the member that holds it.
+constexpr std::tuple kMembers{
+    std::pair{PlanChoice::Gpus, &PlanChoices::gpus},
+    std::pair{PlanChoice::Nodes, &PlanChoices::nodes},
+    std::pair{PlanChoice::GpuName, &PlanChoices::gpu_name},
+    std::pair{PlanChoice::Memory, &PlanChoices::memory},
+    std::pair{PlanChoice::ClusterFile, &PlanChoices::cluster_file},
+    std::pair{PlanChoice::IntraLinkName, &PlanChoices::intra_link},
+    std::pair{PlanChoice::IntraBandwidth, &PlanChoices::intra_bandwidth},
+    std::pair{PlanChoice::NetworkName, &PlanChoices::network},
+    std::pair{PlanChoice::NicBandwidth, &PlanChoices::nic_bandwidth},
+    std::pair{PlanChoice::GpusPerNic, &PlanChoices::gpus_per_nic},
+    std::pair{PlanChoice::HostMemory, &PlanChoices::host_memory},
+    std::pair{PlanChoice::Recipe, &PlanChoices::recipe},
+    std::pair{PlanChoice::Batch, &PlanChoices::batch},
+    std::pair{PlanChoice::Sequence, &PlanChoices::sequence},
+    std::pair{PlanChoice::GlobalBatch, &PlanChoices::global_batch},
+    std::pair{PlanChoice::Accumulate, &PlanChoices::accumulation},
+    std::pair{PlanChoice::SetDimension, &PlanChoices::dimensions},
+    std::pair{PlanChoice::Trainable, &PlanChoices::trainable},
+    std::pair{PlanChoice::Freeze, &PlanChoices::frozen},
+    std::pair{PlanChoice::Precision, &PlanChoices::precision},
+    std::pair{PlanChoice::ReduceDtype, &PlanChoices::reduce_dtype},
+    std::pair{PlanChoice::OptimizerName, &PlanChoices::optimizer},
+    std::pair{PlanChoice::OptimizerImpl, &PlanChoices::optimizer_implementation},
+    std::pair{PlanChoice::OptimizerStatesName, &PlanChoices::optimizer_states},
+    std::pair{PlanChoice::Clip, &PlanChoices::clip},
+    std::pair{PlanChoice::Flavor, &PlanChoices::flavor},
+    std::pair{PlanChoice::CrossEntropy, &PlanChoices::cross_entropy},
+    std::pair{PlanChoice::AllocConf, &PlanChoices::allocator_settings},
+    std::pair{PlanChoice::Runtime, &PlanChoices::runtime},
+    std::pair{PlanChoice::DeepSpeedFile, &PlanChoices::deepspeed_file},
+    std::pair{PlanChoice::Strategy, &PlanChoices::strategy},
+    std::pair{PlanChoice::Shard, &PlanChoices::shard},
+    std::pair{PlanChoice::Replicate, &PlanChoices::replicate},
+    std::pair{PlanChoice::Reshard, &PlanChoices::reshard},
+    std::pair{PlanChoice::Wrap, &PlanChoices::wrap},
+    std::pair{PlanChoice::WrapEnds, &PlanChoices::wrap_ends},
+    std::pair{PlanChoice::Checkpoint, &PlanChoices::checkpoint},
+    std::pair{PlanChoice::Offload, &PlanChoices::cpu_offload},
+    std::pair{PlanChoice::GradientSync, &PlanChoices::gradient_sync},
+    std::pair{PlanChoice::Prefetch, &PlanChoices::forward_prefetch},
+    std::pair{PlanChoice::BackwardPrefetch, &PlanChoices::backward_prefetch},
+};
+static_assert(std::tuple_size_v<decltype(kMembers)> == kNumPlanChoices, "each choice has a member");
+
 /// Calls `use` with the member that holds a choice, as a pointer to it.
 template <class Use>
 void with_member(PlanChoice choice, Use use) {
-  switch (choice) {
-    case PlanChoice::Gpus:
-      return use(&PlanChoices::gpus);
-    case PlanChoice::Nodes:
-      return use(&PlanChoices::nodes);
-    case PlanChoice::GpuName:
-      return use(&PlanChoices::gpu_name);
-    case PlanChoice::Memory:
-      return use(&PlanChoices::memory);
-    case PlanChoice::ClusterFile:
-      return use(&PlanChoices::cluster_file);
-    case PlanChoice::IntraLinkName:
-      return use(&PlanChoices::intra_link);
-    case PlanChoice::IntraBandwidth:
-      return use(&PlanChoices::intra_bandwidth);
-    case PlanChoice::NetworkName:
-      return use(&PlanChoices::network);
-    case PlanChoice::NicBandwidth:
-      return use(&PlanChoices::nic_bandwidth);
-    case PlanChoice::GpusPerNic:
-      return use(&PlanChoices::gpus_per_nic);
-    case PlanChoice::HostMemory:
-      return use(&PlanChoices::host_memory);
-    case PlanChoice::Recipe:
-      return use(&PlanChoices::recipe);
-    case PlanChoice::Batch:
-      return use(&PlanChoices::batch);
-    case PlanChoice::Sequence:
-      return use(&PlanChoices::sequence);
-    case PlanChoice::GlobalBatch:
-      return use(&PlanChoices::global_batch);
-    case PlanChoice::Accumulate:
-      return use(&PlanChoices::accumulation);
-    case PlanChoice::SetDimension:
-      return use(&PlanChoices::dimensions);
-    case PlanChoice::Trainable:
-      return use(&PlanChoices::trainable);
-    case PlanChoice::Freeze:
-      return use(&PlanChoices::frozen);
-    case PlanChoice::Precision:
-      return use(&PlanChoices::precision);
-    case PlanChoice::ReduceDtype:
-      return use(&PlanChoices::reduce_dtype);
-    case PlanChoice::OptimizerName:
-      return use(&PlanChoices::optimizer);
-    case PlanChoice::OptimizerImpl:
-      return use(&PlanChoices::optimizer_implementation);
-    case PlanChoice::OptimizerStatesName:
-      return use(&PlanChoices::optimizer_states);
-    case PlanChoice::Clip:
-      return use(&PlanChoices::clip);
-    case PlanChoice::Flavor:
-      return use(&PlanChoices::flavor);
-    case PlanChoice::CrossEntropy:
-      return use(&PlanChoices::cross_entropy);
-    case PlanChoice::AllocConf:
-      return use(&PlanChoices::allocator_settings);
-    case PlanChoice::Runtime:
-      return use(&PlanChoices::runtime);
-    case PlanChoice::DeepSpeedFile:
-      return use(&PlanChoices::deepspeed_file);
-    case PlanChoice::Strategy:
-      return use(&PlanChoices::strategy);
-    case PlanChoice::Shard:
-      return use(&PlanChoices::shard);
-    case PlanChoice::Replicate:
-      return use(&PlanChoices::replicate);
-    case PlanChoice::Reshard:
-      return use(&PlanChoices::reshard);
-    case PlanChoice::Wrap:
-      return use(&PlanChoices::wrap);
-    case PlanChoice::WrapEnds:
-      return use(&PlanChoices::wrap_ends);
-    case PlanChoice::Checkpoint:
-      return use(&PlanChoices::checkpoint);
-    case PlanChoice::Offload:
-      return use(&PlanChoices::cpu_offload);
-    case PlanChoice::GradientSync:
-      return use(&PlanChoices::gradient_sync);
-    case PlanChoice::Prefetch:
-      return use(&PlanChoices::forward_prefetch);
-    case PlanChoice::BackwardPrefetch:
-      return use(&PlanChoices::backward_prefetch);
-  }
+  const auto use_if_meant = [&](const auto& each) {
+    if (each.first == choice) use(each.second);
+  };
+  std::apply([&](const auto&... all) { (use_if_meant(all), ...); }, kMembers);
 }
 
 template <class T>

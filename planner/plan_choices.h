@@ -131,7 +131,7 @@ struct PlanChoices {
 
   // The plan.
   std::optional<Framework> runtime = {};
-  std::optional<std::string> deepspeed_file = {};  ///< A ds_config.json. Other choices stand over what it says.
+  std::optional<std::string> deepspeed_file = {};  ///< A ds_config.json. Other choices override what it says.
   std::optional<std::string> strategy = {};        ///< FSDP1's name, of planner/strategy_names.h.
   std::optional<std::int64_t> shard = {};
   std::optional<std::int64_t> replicate = {};
@@ -226,7 +226,7 @@ inline constexpr PlanChoiceInfo kPlanChoiceInfos[kNumPlanChoices] = {
     PlanChoiceInfo{PlanChoice::Runtime, "--runtime", RuntimeTexts::kValues, RuntimeTexts::kHelp},
     PlanChoiceInfo{PlanChoice::DeepSpeedFile, "--deepspeed", "",
                    "DeepSpeed's configuration: its stage, buffers, batch, precision, optimizer and clipping; other "
-                   "options stand over it"},
+                   "options override it"},
     PlanChoiceInfo{PlanChoice::Strategy, "--strategy",
                    "FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD|_HYBRID_SHARD_ZERO2",
                    "Sharding strategy in FSDP1's names"},

@@ -56,7 +56,7 @@ std::optional<T> keep(Result<T> result, Errors& errors) {
 void fix_space(const PlanChoices& choices, Space& space, Errors& errors) {
   if (choices.wrap && choices.wrap_ends && names_units(*choices.wrap)) {
     fail(errors, PlanChoice::WrapEnds,
-         fmt::format("{} {} says already what is a unit.", place_of(PlanChoice::Wrap), to_text(*choices.wrap)),
+         fmt::format("{} {} already defines the units.", place_of(PlanChoice::Wrap), to_text(*choices.wrap)),
          "Give one of the two.");
   }
   space.reshard = choices.reshard;
@@ -102,7 +102,7 @@ void fix_mesh(const PlanRequest& request, const Cluster& cluster, Space& space, 
                      world),
          "Give one of the two.");
   } else if (replicate && world % *replicate != 0) {
-    fail(errors, PlanChoice::Replicate, fmt::format("{} GPUs do not make {} equal groups.", world, *replicate),
+    fail(errors, PlanChoice::Replicate, fmt::format("{} GPUs cannot be split into {} equal groups.", world, *replicate),
          "Write a divisor of the number of GPUs.");
   } else if (replicate) {
     space.shard = world / *replicate;

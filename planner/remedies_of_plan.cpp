@@ -174,8 +174,8 @@ void try_fsdp2(RemedyList& list) {
     space.sync_every_micro_batch = ranges.sync_every_micro_batch;
     if (space.base.mixed_precision.param_dtype) change.reduce_dtype = space.base.mixed_precision.reduce_dtype;
   }
-  list.try_search({fmt::format("FSDP2 in the place of {}", strategy_name(list.plan())), std::move(change)},
-                  request.workload, request.cluster, space);
+  list.try_search({fmt::format("FSDP2 instead of {}", strategy_name(list.plan())), std::move(change)}, request.workload,
+                  request.cluster, space);
 }
 
 }  // namespace

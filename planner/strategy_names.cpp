@@ -146,7 +146,7 @@ Result<void> apply_strategy(std::string_view name, const Cluster& cluster, Space
   const auto strategy = std::find_if(kStrategies.begin(), kStrategies.end(),
                                      [&](const Strategy& candidate) { return candidate.name == name; });
   if (is_ddp(name)) {
-    return failure("--strategy", fmt::format("{} is no strategy of FSDP.", name), "Write --runtime ddp.");
+    return failure("--strategy", fmt::format("{} is not an FSDP sharding strategy.", name), "Write --runtime ddp.");
   }
   if (strategy == kStrategies.end()) {
     std::vector<std::string_view> names;

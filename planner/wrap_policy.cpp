@@ -339,8 +339,7 @@ std::string why(const PolicyVisit& visit, const Module& module, const Wrap& wrap
     case PolicyVerdict::TooSmall:
       return fmt::format("fewer than {}: not looked into", threshold);
     case PolicyVerdict::Remainder:
-      return fmt::format("{} remain beside the units inside, fewer than {}", format_elements(visit.remaining),
-                         threshold);
+      return fmt::format("{} remain outside nested units, fewer than {}", format_elements(visit.remaining), threshold);
     case PolicyVerdict::Excluded:
       return fmt::format("{} remain, but its class is excluded: {}", format_elements(visit.remaining),
                          module.class_name);

@@ -218,3 +218,82 @@ FSDP_STUB int cudnnBackendExecute(void*, void* plan, void*) {
   }
   return 0;
 }
+
+// Batch normalization, which PyTorch takes for convolutional nets in training. It does nothing; its workspace is
+// unknown, as that of the plans. Between forward and backward it keeps nothing: the reserve space serves the fusion
+// with an activation, which PyTorch does not ask for.
+
+namespace {
+
+int workspace(size_t* bytes) {
+  *bytes = fsdp::rehearsal::options().cudnn_workspace_bytes.value_or(0);
+  return 0;
+}
+
+}  // namespace
+
+FSDP_STUB_COUNTED(cudnnBatchNormalizationForwardTrainingEx, Cudnn)
+FSDP_STUB_COUNTED(cudnnBatchNormalizationForwardInference, Cudnn)
+FSDP_STUB_COUNTED(cudnnBatchNormalizationBackwardEx, Cudnn)
+
+// The size is the last of the arguments: handle, mode, operation, descriptors of x, z, y, statistics, activation.
+FSDP_STUB int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void*, int, int, void*, void*, void*, void*,
+                                                                       void*, size_t* bytes) {
+  return workspace(bytes);
+}
+
+// Handle, mode, operation, descriptors of x, y, dy, dz, dx, statistics, activation.
+FSDP_STUB int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void*, int, int, void*, void*, void*, void*, void*,
+                                                                void*, void*, size_t* bytes) {
+  return workspace(bytes);
+}
+
+// Handle, mode, operation, descriptors of activation and x.
+FSDP_STUB int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void*, int, int, void*, void*, size_t* bytes) {
+  *bytes = 0;
+  return 0;
+}
+
+// The older interface: recurrent nets, CTC, pooling, dropout, spatial transformers, convolutions as before version 8.
+// Descriptors are made by the real cuDNN, which needs no card for them; work with our invented handles must not reach
+// it, and says "not supported". torch.backends.cudnn.enabled = False takes PyTorch's own kernels instead.
+
+namespace {
+constexpr int kNotSupported = 3000;  // CUDNN_STATUS_NOT_SUPPORTED of cuDNN 9
+}  // namespace
+
+FSDP_STUB_MISSING(cudnnCTCLoss, kNotSupported)
+FSDP_STUB_MISSING(cudnnCTCLoss_v8, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetCTCLossWorkspaceSize, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetCTCLossWorkspaceSize_v8, kNotSupported)
+
+FSDP_STUB_MISSING(cudnnConvolutionBackwardData, kNotSupported)
+FSDP_STUB_MISSING(cudnnConvolutionBackwardFilter, kNotSupported)
+FSDP_STUB_MISSING(cudnnConvolutionBiasActivationForward, kNotSupported)
+FSDP_STUB_MISSING(cudnnConvolutionForward, kNotSupported)
+FSDP_STUB_MISSING(cudnnFindConvolutionBackwardDataAlgorithmEx, kNotSupported)
+FSDP_STUB_MISSING(cudnnFindConvolutionBackwardFilterAlgorithmEx, kNotSupported)
+FSDP_STUB_MISSING(cudnnFindConvolutionForwardAlgorithmEx, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionBackwardDataAlgorithm_v7, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionBackwardDataWorkspaceSize, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionBackwardFilterAlgorithm_v7, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionBackwardFilterWorkspaceSize, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionForwardAlgorithm_v7, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetConvolutionForwardWorkspaceSize, kNotSupported)
+
+FSDP_STUB_MISSING(cudnnDropoutGetStatesSize, kNotSupported)
+FSDP_STUB_MISSING(cudnnSetDropoutDescriptor, kNotSupported)
+FSDP_STUB_MISSING(cudnnRestoreDropoutDescriptor, kNotSupported)
+
+FSDP_STUB_MISSING(cudnnGetRNNTempSpaceSizes, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetRNNWeightParams, kNotSupported)
+FSDP_STUB_MISSING(cudnnGetRNNWeightSpaceSize, kNotSupported)
+FSDP_STUB_MISSING(cudnnRNNBackwardData_v8, kNotSupported)
+FSDP_STUB_MISSING(cudnnRNNBackwardWeights_v8, kNotSupported)
+FSDP_STUB_MISSING(cudnnRNNForward, kNotSupported)
+
+FSDP_STUB_MISSING(cudnnPoolingForward, kNotSupported)
+FSDP_STUB_MISSING(cudnnSpatialTfGridGeneratorBackward, kNotSupported)
+FSDP_STUB_MISSING(cudnnSpatialTfGridGeneratorForward, kNotSupported)
+FSDP_STUB_MISSING(cudnnSpatialTfSamplerBackward, kNotSupported)
+FSDP_STUB_MISSING(cudnnSpatialTfSamplerForward, kNotSupported)

@@ -66,7 +66,7 @@ void add_wrapping(const TrainerConfig& config, std::vector<std::string>& lines) 
 std::string accelerate_yaml(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   std::vector<std::string> notes = opening_of(Trainer::Accelerate, config, command_of(config));
-  for (std::string& line : lines_of("What this file cannot say, and the script must:", duties_of_loop(config))) {
+  for (std::string& line : lines_of("What this file cannot express, and the script must do:", duties_of_loop(config))) {
     notes.push_back(std::move(line));
   }
   std::vector<std::string> lines = as_comments(notes);

@@ -80,11 +80,11 @@ std::string precisions_of(const Model& model) {
 
 void add_check(Document& document, const CaptureCheck& check) {
   if (!check.not_made.empty()) {
-    document.push_back(
-        Entry{"check", {fmt::format("It could not be held against the script: {}", check.not_made)}, Style::Warning});
+    document.push_back(Entry{
+        "check", {fmt::format("It could not be checked against the script: {}", check.not_made)}, Style::Warning});
   } else if (!check.terms.empty()) {
     document.push_back(Entry{"check",
-                             {fmt::format("{} GPUs, FULL_SHARD: predicted beside the script itself, sharded by the "
+                             {fmt::format("{} GPUs, FULL_SHARD: predicted, next to the script itself sharded by the "
                                           "real FSDP2 and rehearsed",
                                           check.gpus)}});
     document.push_back(terms_of(check));

@@ -68,8 +68,8 @@ Table sizes_table(const CollectiveClock& clock) {
   return table;
 }
 
-Table beside_table(const CollectiveClock& clock) {
-  Table table{.name = "beside",
+Table comparison_table(const CollectiveClock& clock) {
+  Table table{.name = "compared",
               .columns = {{"size", "bytes", true},
                           {"measured", "measured_seconds", true},
                           {"predicted", "time_seconds", true},
@@ -104,7 +104,7 @@ std::string errors_text(const CollectiveClock& clock) {
 }
 
 Entry verdict_of(const CollectiveClock& clock) {
-  if (has_measured(clock)) return {.label = "BESIDE", .lines = {errors_text(clock)}};
+  if (has_measured(clock)) return {.label = "COMPARED", .lines = {errors_text(clock)}};
   if (clock.sizes.size() > 1) {
     return {.label = "TIME", .lines = {fmt::format("{} on {}", name_of_kind(clock.kind), clock.machine)}};
   }
@@ -150,7 +150,7 @@ Document document_of(const CollectiveClock& clock, bool only_verdict) {
   Document document = {verdict_of(clock)};
   if (only_verdict) return document;
   const bool is_one = clock.sizes.size() == 1 && !has_measured(clock);
-  Table table = has_measured(clock) ? beside_table(clock) : sizes_table(clock);
+  Table table = has_measured(clock) ? comparison_table(clock) : sizes_table(clock);
   table.only_for_scripts = is_one;
   document.emplace_back(std::move(table));
   document.emplace_back(Entry{.label = "source", .lines = {clock.cost.provenance}});

@@ -221,8 +221,7 @@ Document document_of(const ReplayAnswer& answer, const View& view, const std::st
   if (view.verbose) add_driver(document, answer);
   add_limits(document, answer);
   if (!answer.request) {
-    document.push_back(Entry{.label = "replayed",
-                             .lines = {"as it was recorded only: no other setting and no other device was given"}});
+    document.push_back(Entry{.label = "replayed", .lines = {"only as recorded: no other setting or device was given"}});
   }
   if (!answer.knows_device) {
     document.push_back(Entry{.label = "see", .lines = {"--device-memory 16G: whether it fits on such a device"}});

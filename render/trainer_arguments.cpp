@@ -105,7 +105,7 @@ std::string trainer_python(const TrainerConfig& config) {
   std::vector<std::string> lines = opening_of(Trainer::Transformers, config, torchrun_of(config, "train.py"));
   lines.front().insert(0, R"(""")");
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
-  add(lines_of("What these arguments cannot say, and the script must:", duties_of_script(config)));
+  add(lines_of("What these arguments cannot express, and the script must do:", duties_of_script(config)));
   add({R"(""")", "", "import os", "", "from transformers import TrainingArguments", ""});
   add(environment_lines(config.said.plan));
   add({"", "", "def training_arguments(output_dir, **more):",

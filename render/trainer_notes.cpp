@@ -46,7 +46,8 @@ std::vector<std::string> opening_of(Trainer trainer, const TrainerConfig& config
       ""};
   lines.push_back(fmt::format("Predicted: {}.", predicted_of(config.said.report)));
   if (config.said.changes.empty()) return lines;
-  lines.insert(lines.end(), {"", "It is the nearest plan that can be said here. What was asked for, and is not done:"});
+  lines.insert(lines.end(),
+               {"", "It is the closest plan that can be expressed here. What was asked for but is not done:"});
   for (const Error& change : config.said.changes) lines.push_back(fmt::format("  {}: {}", change.where, change.what));
   return lines;
 }

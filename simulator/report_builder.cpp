@@ -1,5 +1,7 @@
 // Puts the whole report together: peaks, who is alive at the highest one, traffic, times.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -191,9 +193,9 @@ std::string assumption_about_streams(const PreparedPlan& prepared, Bytes held) {
   if (!has_gpu(prepared) || (!is_flat && !is_zero3_beside && held == Bytes(0))) return "";
   const std::string framework = is_flat ? "FSDP1" : "DeepSpeed";
   const std::string ahead = is_flat ? "is three steps ahead and waits" : "runs ahead and waits";
-  std::string line = "The peak takes memory that " + framework +
-                     " frees while another stream may use it (record_stream) for free at once, as "
-                     "where the GPU keeps up with the CPU.";
+  std::string line = "Memory that " + framework +
+                     " frees while another stream may still use it (record_stream) counts as free at once in the "
+                     "peak, as when the GPU keeps up with the CPU.";
   line += held > Bytes(0) ? " The margin has " + format_bytes(held) + " for a CPU that " + ahead + " only where " +
                                 framework + " makes it."
                           : " A CPU that runs ahead reserves no more here.";

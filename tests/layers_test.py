@@ -5,9 +5,10 @@
     layers_test.py --self-test     plants one violation of each rule in a small tree, and expects it to be found
 
 The rules, and where they come from: docs/architecture.md (who may include whom, which folder needs which library) and
-CONTRIBUTING.md (length, listed sources, words).
+CONTRIBUTING.md (length of files and functions, listed sources, words).
 """
 
+import ast
 import pathlib
 import re
 import sys
@@ -78,6 +79,7 @@ SOURCES = {".cpp", ".h", ".cu"}
 TEXTS = SOURCES | {".py", ".sh", ".cmake", ".md", ".txt", ".json", ".yaml", ""}
 MAX_LINES = 600
 MAX_LINES_OF_A_TEST = 600
+MAX_LINES_OF_A_FUNCTION = 70
 # Written in pieces, so that this file does not break its own rule.
 FORBIDDEN = {
     "a path of somebody's machine": re.compile(r"(?<![\w.])/(?:work|root|home|Users)/|\.\./sha" r"red"),
@@ -138,6 +140,60 @@ def length_errors(name, text):
         yield f"{name} has {lines} lines, but {limit} is the limit: is there a second subject in it?"
 
 
+# What hides braces in C++: comments, and literals, which may be raw. A digit before an apostrophe is one of a number.
+HIDES = re.compile(r'//[^\n]*|/\*.*?\*/|R"([^\s()]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+NO_FUNCTION = re.compile(r"\b(?:namespace|class|struct|union|enum|concept)\b|=")
+
+
+def functions_of_cpp(text):
+    """The first line and the number of lines of each function that has a body, by braces. A function inside another one, as a
+    lambda, is a part of that."""
+    code = HIDES.sub(lambda hidden: re.sub(r"[^\n]", " ", hidden.group()), text)
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda line: re.sub(r"[^\n]", " ", line.group()), code, flags=re.M)
+    # A macro that stands for a whole definition has no semicolon.
+    code = re.sub(r"^[A-Z][A-Z0-9_]*\([^;{}\n]*\)[ \t]*$", lambda line: " " * len(line.group()), code, flags=re.M)
+    is_function = False
+    depth, parentheses, head = 0, 0, 0  # Of braces inside a function; where what stands before its body begins.
+    for sign in re.finditer(r"[{}();]", code):
+        at = sign.start()
+        if sign.group() in "()":
+            parentheses += 1 if sign.group() == "(" else -1
+        elif depth > 0:
+            depth += {"{": 1, "}": -1}.get(sign.group(), 0)
+            # A member that is initialized in braces stands between the head and the body.
+            if depth == 0 and not re.match(r"\s*[,{]", code[at + 1:]):
+                if is_function:
+                    begin = head + len(code[head:]) - len(code[head:].lstrip())
+                    yield code.count("\n", 0, begin) + 1, code.count("\n", begin, at) + 1
+                head = at + 1
+        elif sign.group() == "{" and parentheses == 0:
+            words = re.sub(r"\boperator\s*(?:\(\)|[^\s\w(]+)|[<>=!]=", "", code[head:at])
+            while (plain := re.sub(r"<[^<>]*>", "", words)) != words:  # Of templates.
+                words = plain
+            is_function = "(" in words and not NO_FUNCTION.search(words.partition("(")[0])
+            if is_function or "=" in words or re.search(r"\benum\b", words):
+                depth = 1
+            else:
+                head = at + 1
+        elif sign.group() in "};" and parentheses == 0:
+            head = at + 1
+
+
+def functions_of_python(text):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.end_lineno - node.lineno + 1
+
+
+def function_errors(name, text):
+    suffix = pathlib.Path(name).suffix
+    is_python = suffix == ".py" or text.startswith("#!/usr/bin/env python3")
+    functions = functions_of_cpp if suffix in SOURCES else functions_of_python if is_python else None
+    for line, lines in functions(text) if functions else ():
+        if lines > MAX_LINES_OF_A_FUNCTION:
+            yield f"{name}:{line} begins a function of {lines} lines, but {MAX_LINES_OF_A_FUNCTION} is the limit."
+
+
 def word_errors(name, text):
     for number, line in enumerate(text.split("\n"), start=1):
         for what, pattern in FORBIDDEN.items():
@@ -170,10 +226,12 @@ def errors_of(root):
         if path.suffix in SOURCES:
             yield from include_errors(name, text)
         yield from length_errors(name, text)
+        yield from function_errors(name, text)
         yield from word_errors(name, text)
         yield from listing_errors(root, name)
 
 
+NEWLINE = "\n"
 PLANTED = [
     ("core/CMakeLists.txt", "sources a.cpp b.cpp c.h d.cpp\n", None),
     ("command/CMakeLists.txt", "sources fine.cpp\n", None),
@@ -200,6 +258,17 @@ PLANTED = [
     ("planner/window.h", "#include <QtCore/QString>\n", "planner/window.h includes QtCore, but Qt is for gui/ only"),
     ("gui/view.h", '#include "executor/training/trainer.h"\n', "gui/view.h includes executor/, but gui/ may only include"),
     ("core/later.h", "// TO" "DO\n", "core/later.h:1 has \"TO" "DO\", an unfinished place"),
+    ("core/function.h", f"#define X {{\n/* {{ */ inline int f(char c = '{{') {{\n  auto g = [] {{ return R\"({{)\"; }};\n{NEWLINE * (MAX_LINES_OF_A_FUNCTION - 2)}}}\n",
+     "core/function.h:2 begins a function of 71 lines, but 70 is the limit."),
+    ("core/table.h", f"constexpr int kTable[] = {{\n{NEWLINE * MAX_LINES_OF_A_FUNCTION}}};\nstruct S {{\n{NEWLINE * MAX_LINES_OF_A_FUNCTION}}};\n"
+     f"enum class E {{ A }};\nnamespace n {{\nclass T {{\n  T() : a_{{1}} {{}}\n{NEWLINE * MAX_LINES_OF_A_FUNCTION}}};\n}}\n", None),
+    ("core/constructor.h", f"struct S {{\n  S(int a)\n      : a_{{a}}, b_(a) {{\n{NEWLINE * (MAX_LINES_OF_A_FUNCTION - 2)}  }}\n}};\n",
+     "core/constructor.h:2 begins a function of 71 lines"),
+    ("core/linked.h", f"template <class T, std::enable_if_t<(T() <= 1)>>\nextern \"C\" bool operator==(T a, T b) {{\n{NEWLINE * 68}}}\n",
+     "core/linked.h:1 begins a function of 71 lines"),
+    ("core/macros.h", "FSDP_STUB(a)\n" * MAX_LINES_OF_A_FUNCTION + "int f() {\n}\n", None),
+    ("python/long.py", f"def f():\n{NEWLINE * (MAX_LINES_OF_A_FUNCTION - 1)}    return 1\n", "python/long.py:1 begins a function of 71 lines"),
+    ("python/short.py", f"def f():\n{NEWLINE * (MAX_LINES_OF_A_FUNCTION - 2)}    return 1\n", None),
     ("build/dev/generated.h", "// TO" "DO\n", None),
 ]
 

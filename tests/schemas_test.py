@@ -192,7 +192,7 @@ def reports_of(binary, root, plans, folder):
                for name, words in made.items()}
     (folder / "rehearsed").mkdir()
     rehearsals = cli_rehearse_test.Tester(root, binary, folder / "rehearsed")
-    runs = {"fits": [], "oom": [], "timing": ["--against", str(folder / "plan.json")], "fails_on_rank_2": ["--gpus", "4", "--rank", "all"],
+    runs = {"fits": [], "oom": [], "timing": ["--compare-with", str(folder / "plan.json")], "fails_on_rank_2": ["--gpus", "4", "--rank", "all"],
             "batch": ["--mem", "20G", "--find-batch", "--batch-size {}"]}
     (folder / "plan.json").write_text(reports["plan"], encoding="utf-8")
     for mode, words in runs.items():

@@ -358,7 +358,7 @@ void cluster_fields(Fields& fields, Cluster& cluster, std::span<const Gpu> gpus,
   named.intra_node = fields.optional("intra_node", "The link of a node's GPUs.", cluster.intra_node);
   fields.optional("host_link", "The link of each GPU to its host.", cluster.host_link);
   named.network = fields.optional("network", "The network between the nodes.", cluster.network);
-  fields.optional("assumptions", "What was assumed to fill in what nobody said, as sentences.", cluster.assumptions);
+  fields.optional("assumptions", "Assumptions that fill in what was not given, as sentences.", cluster.assumptions);
 }
 
 }  // namespace

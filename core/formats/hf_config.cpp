@@ -83,7 +83,7 @@ Error no_blocks(const JsonDocument& document, const std::string& architecture, c
   if (!architecture.empty() && !model_type.empty()) name += fmt::format(" ({})", model_type);
   std::string known;
   for (const std::string& each : hf_model_types()) known += (known.empty() ? "" : ", ") + each;
-  return {document.name, fmt::format("This is the configuration of a {}, for which there are no blocks.", name),
+  return {document.name, fmt::format("This is the configuration of a {}, whose blocks are not built in.", name),
           fmt::format("There are some for {}; for another, {}", known, kCaptureInstead)};
 }
 
@@ -121,24 +121,8 @@ Dtype read_dtype(HfConfigReader& config, std::optional<Dtype> weights_dtype) {
   return dtype;
 }
 
-/// Keys that every configuration may have.
-void read_common_keys(HfConfigReader& config) {
-  config.only_empty({"quantization_config", "compression_config"},
-                    "Weights are trained in floating point here; plan the model that was quantized.");
-  config.only_empty({"auto_map"}, fmt::format("The model brings its own code; {}", kCaptureInstead));
-  config.only_empty({"gradient_checkpointing"}, "Take it out: a plan says which blocks are recomputed.");
-  for (const std::string_view key : {"attn_implementation", "_attn_implementation"}) {
-    const JsonValue* value = config.find(key);
-    if (value == nullptr || value->type == JsonType::Null || text_of(value) == "sdpa") continue;
-    config.fail(key, fmt::format("\"{}\" is {}.", key, describe(*value)),
-                "Take it out: a plan says which attention runs (runtime/implementations).");
-  }
-  for (const std::string_view key :
-       {"output_attentions", "output_hidden_states", "torchscript", "tie_encoder_decoder"}) {
-    config.only(key, false);
-  }
-  config.only("chunk_size_feed_forward", 0.0);
-  config.only_empty({"pruned_heads"});
+/// Keys of every configuration that say nothing of a training step.
+void pass_over_common_keys(HfConfigReader& config) {
   // What the file is, and what it was made by.
   config.pass_over({"architectures", "model_type", "transformers_version", "_name_or_path", "name_or_path",
                     "_commit_hash", "unsloth_version", "unsloth_fixed"});
@@ -192,6 +176,27 @@ void read_common_keys(HfConfigReader& config) {
                     "begin_suppress_tokens",
                     "num_beam_groups",
                     "diversity_penalty"});
+}
+
+/// Keys that every configuration may have.
+void read_common_keys(HfConfigReader& config) {
+  config.only_empty({"quantization_config", "compression_config"},
+                    "Weights are trained in floating point here; plan the model that was quantized.");
+  config.only_empty({"auto_map"}, fmt::format("The model brings its own code; {}", kCaptureInstead));
+  config.only_empty({"gradient_checkpointing"}, "Take it out: a plan says which blocks are recomputed.");
+  for (const std::string_view key : {"attn_implementation", "_attn_implementation"}) {
+    const JsonValue* value = config.find(key);
+    if (value == nullptr || value->type == JsonType::Null || text_of(value) == "sdpa") continue;
+    config.fail(key, fmt::format("\"{}\" is {}.", key, describe(*value)),
+                "Take it out: a plan says which attention runs (runtime/implementations).");
+  }
+  for (const std::string_view key :
+       {"output_attentions", "output_hidden_states", "torchscript", "tie_encoder_decoder"}) {
+    config.only(key, false);
+  }
+  config.only("chunk_size_feed_forward", 0.0);
+  config.only_empty({"pruned_heads"});
+  pass_over_common_keys(config);
 }
 
 /// The newer major version that wrote the file has other classes, whose experts are one tensor each.

@@ -299,7 +299,7 @@ void write_expert_layer(JsonWriter& json, const Decoder& model, std::int64_t fir
 /// Layers that are alike stand in one row.
 void write_layers(HfSpecText& spec, const Decoder& model) {
   const auto is_dense = [&](std::int64_t layer) {
-    return model.num_experts == 0 || (!model.dense.empty() && model.dense[static_cast<std::size_t>(layer)]);
+    return model.num_experts == 0 || (!model.dense.empty() && model.dense[layer]);
   };
   for (std::int64_t first = 0, last = 0; first < model.layers; first = last + 1) {
     last = first;
@@ -446,7 +446,7 @@ std::string qwen3_moe(HfConfigReader& config, Target& target) {
     std::vector<std::int64_t> layers;
     read_json(*dense, layers, config.errors(), IntegerRange{0, kMostConfigLayers});
     for (const std::int64_t layer : layers) {
-      if (layer >= 0 && layer < model.layers) model.dense[static_cast<std::size_t>(layer)] = true;
+      if (layer >= 0 && layer < model.layers) model.dense[layer] = true;
     }
   }
   if (std::find(model.dense.begin(), model.dense.end(), false) == model.dense.end()) model.num_experts = 0;
@@ -520,7 +520,7 @@ std::int64_t usual_seq(std::int64_t positions) {
 void check_heads(HfConfigReader& config, std::string_view width_key, std::int64_t width, std::string_view heads_key,
                  std::int64_t heads) {
   if (width % heads == 0) return;
-  config.fail(heads_key, fmt::format("A width of {} does not divide into {} heads.", width, heads),
+  config.fail(heads_key, fmt::format("The number of heads, {1}, does not divide the width {0}.", width, heads),
               fmt::format("\"{}\" is a multiple of \"{}\".", width_key, heads_key));
 }
 

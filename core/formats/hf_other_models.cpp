@@ -378,7 +378,7 @@ Vit read_vit(HfConfigReader& config) {
   model.patch = config.size("patch_size", 16);
   if (model.image % model.patch != 0) {
     config.fail("image_size",
-                fmt::format("An image of {} does not divide into patches of {}.", model.image, model.patch),
+                fmt::format("The patch size {1} does not divide the image size {0}.", model.image, model.patch),
                 "It is a multiple of \"patch_size\".");
   }
   model.channels = config.size("num_channels", 3);

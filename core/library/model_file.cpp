@@ -36,7 +36,7 @@ Errors no_configuration(const std::string& folder) {
     if (auto foreign = recognize_json(*document, WantedFile::ModelSpec)) return {*std::move(foreign)};
   }
   return {{folder, "This is a folder without a config.json.",
-           "A model of Hugging Face has one beside its weights, as save_pretrained writes it; else name a file."}};
+           "A folder of Hugging Face has one next to the weights, as save_pretrained writes it; else name a file."}};
 }
 
 /// A JSON text that has nothing of a model, where a list of all that it lacks would help nobody.

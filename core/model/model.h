@@ -41,11 +41,6 @@ struct Value {
   bool operator==(const Value&) const = default;
 };
 
-/// Index in `Model::modules`, which is in order of registration, parents before their children.
-enum class ModuleId : int {};
-/// Index in `Model::parameters`.
-enum class ParameterId : int {};
-
 struct Module {
   std::string name;        ///< Fully qualified; "" is the root.
   std::string class_name;  ///< As in Python: "Qwen3DecoderLayer".

@@ -10,12 +10,11 @@ std::vector<int> last_descendants(const Model& model) {
   const int count = static_cast<int>(model.modules.size());
   std::vector<int> last(model.modules.size());
   for (int m = count - 1; m >= 0; --m) {
-    const auto slot = static_cast<std::size_t>(m);
-    last[slot] = std::max(last[slot], m);
-    const int parent = model.modules[slot].parent;
+    last[m] = std::max(last[m], m);
+    const int parent = model.modules[m].parent;
     if (parent >= 0) {
       auto& of_parent = last[parent];
-      of_parent = std::max(of_parent, last[slot]);
+      of_parent = std::max(of_parent, last[m]);
     }
   }
   return last;
@@ -107,7 +106,7 @@ void hold_arguments_of(const Model& model, int module, const Span& run, const st
 
 // What the root names is no module's.
 void hold_named_value(const Model& model, const NamedValue& named, int maker, ModelIndex& index) {
-  const int call_end = index.call_begin[static_cast<std::size_t>(index.call_at(maker)) + 1];
+  const int call_end = index.call_begin[index.call_at(maker) + 1];
   for (int module = named.module; module > 0; module = model.modules[module].parent) {
     if (!model.modules[module].called) continue;
     for (const Span& run : index.runs[module]) {
@@ -136,23 +135,22 @@ void find_held_arguments(const Model& model, ModelIndex& index) {
 }
 
 void mark_backward(const Model& model, ModelIndex& index) {
-  index.in_backward.assign(static_cast<std::size_t>(index.num_positions()), false);
+  index.in_backward.assign(index.num_positions(), false);
   for (std::size_t c = 0; c < model.calls.size(); ++c) {
     const Block& block = model.blocks[model.calls[c].block];
     for (std::size_t o = 0; o < block.ops.size(); ++o) {
       bool takes_part = false;
       for (const int value : block.ops[o].outputs) {
-        const auto v = static_cast<std::size_t>(value);
-        takes_part = takes_part || (index.flow.requires_grad[c][v] && index.flow.reaches_loss[c][v]);
+        takes_part = takes_part || (index.flow.requires_grad[c][value] && index.flow.reaches_loss[c][value]);
       }
-      index.in_backward[static_cast<std::size_t>(index.call_begin[c]) + o] = takes_part;
+      index.in_backward[index.call_begin[c] + o] = takes_part;
     }
   }
 }
 
 // From the last call to the first: what later calls read of a call's outputs is known when it is looked at.
 void note_last_reads(const Model& model, ModelIndex& index) {
-  index.last_read.assign(static_cast<std::size_t>(index.num_positions()), -1);
+  index.last_read.assign(index.num_positions(), -1);
   std::vector<int> of_value(model.values.size(), -1);
   const auto raise = [](int& to, int position) { to = std::max(to, position); };
   for (std::size_t c = model.calls.size(); c-- > 0;) {
@@ -169,7 +167,7 @@ void note_last_reads(const Model& model, ModelIndex& index) {
       for (const int input : block.ops[o].inputs) raise(inside[input], position);
     }
     for (std::size_t o = 0; o < block.ops.size(); ++o) {
-      int& last = index.last_read[static_cast<std::size_t>(begin) + o];
+      int& last = index.last_read[begin + o];
       for (const int output : block.ops[o].outputs) raise(last, inside[output]);
     }
     for (std::size_t i = 0; i < call.inputs.size(); ++i) raise(of_value[call.inputs[i]], inside[i]);

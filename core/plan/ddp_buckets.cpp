@@ -100,7 +100,7 @@ Errors check_ddp_plan(const Plan& plan, const Model& model) {
           "Leave the dtypes out (--precision bf16, fp16 or fp32).");
   }
   if (plan.ddp.bucket_cap_mb && *plan.ddp.bucket_cap_mb < 1) {
-    wrong("ddp/bucket_cap_mb", fmt::format("{} MiB is no size of a bucket.", *plan.ddp.bucket_cap_mb),
+    wrong("ddp/bucket_cap_mb", fmt::format("{} MiB is not a valid bucket size.", *plan.ddp.bucket_cap_mb),
           "Write 1 or more.");
   }
   if (auto unused = check_use(plan, model)) errors.push_back(*std::move(unused));

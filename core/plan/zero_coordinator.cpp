@@ -47,7 +47,7 @@ ZeroCoordinator::ZeroCoordinator(const Layout& layout, const Plan& plan, std::si
   for (const ShardedUnit& unit : layout.units) {
     int order = 0;
     for (const ShardedParameter& p : unit.parameters) {
-      State& state = states_[static_cast<std::size_t>(p.parameter)];
+      State& state = states_[p.parameter];
       state.order = order++;
       state.elements = p.elements;
       state.persists = p.elements <= plan.zero.param_persistence_threshold;
@@ -92,7 +92,7 @@ void ZeroCoordinator::fetch(int module, bool forward) {
       state.active.push_back(module);
     }
     if (recomputes_ && forward && !in_backward_.empty() && !state.is_trained) {
-      recomputed_for_[static_cast<std::size_t>(in_backward_.back())].push_back(p);
+      recomputed_for_[in_backward_.back()].push_back(p);
     }
     if (state.fetch != kNoFetch) ask_for(p);
   }
@@ -154,7 +154,7 @@ int ZeroCoordinator::new_group(std::vector<int> parameters) {
 // Parameters that a forward reads of modules that do not run are not known to be its own before it first reads them:
 // then each is gathered by itself, and from there on with the others.
 void ZeroCoordinator::gather_unknown(int module) {
-  std::vector<int> unknown = std::exchange(unknown_[static_cast<std::size_t>(module)], {});
+  std::vector<int> unknown = std::exchange(unknown_[module], {});
   std::erase_if(unknown, [&](int p) { return states_[p].status != Status::NotAvailable; });
   if (unknown.empty()) return;
   for (const int p : unknown) states_[p].status = Status::Available;
@@ -172,14 +172,14 @@ void ZeroCoordinator::ask_for(int parameter) {
 
 // Whoever asks for one parameter of a gather waits for all of them.
 void ZeroCoordinator::take(int parameter) {
-  Fetch& fetch = fetches_[static_cast<std::size_t>(std::exchange(states_[parameter].fetch, kNoFetch))];
+  Fetch& fetch = fetches_[std::exchange(states_[parameter].fetch, kNoFetch)];
   std::erase(in_flight_, parameter);
   if (!std::exchange(fetch.is_waited_for, true)) {
     for (const int p : fetch.parameters) states_[p].status = Status::Available;
     if (is_cut_) out_->emit({.kind = InstructionKind::WaitForParameters, .group = fetch.group});
   }
   if (--fetch.left > 0 || !is_cut_) return;
-  ParameterGroup& group = out_->schedule.groups[static_cast<std::size_t>(fetch.group)];
+  ParameterGroup& group = out_->schedule.groups[fetch.group];
   group.last = parameter;
   if (group.parameters.size() > 1) out_->emit({.kind = InstructionKind::DropFetched, .group = fetch.group});
 }
@@ -188,11 +188,11 @@ void ZeroCoordinator::release(int module, bool forward) {
   std::vector<int> may_go = trace_ == Trace::Complete ? releasable(module) : own(module);
   std::vector<int> parameters = own(module);
   if (!forward) {
-    for (const int p : recomputed_for_[static_cast<std::size_t>(module)]) {
+    for (const int p : recomputed_for_[module]) {
       if (!states_[p].persists) may_go.push_back(p);
       parameters.push_back(p);
     }
-    recomputed_for_[static_cast<std::size_t>(module)].clear();
+    recomputed_for_[module].clear();
     std::erase(in_backward_, module);
   }
   std::vector<int> released;
@@ -245,7 +245,7 @@ void ZeroCoordinator::release_left() {
     const int module = in_backward_.back();
     in_backward_.pop_back();
     std::vector<int> parameters = own(module);
-    std::vector<int>& recomputed = recomputed_for_[static_cast<std::size_t>(module)];
+    std::vector<int>& recomputed = recomputed_for_[module];
     parameters.insert(parameters.end(), recomputed.begin(), recomputed.end());
     recomputed.clear();
     for (const int p : parameters) {

@@ -62,7 +62,7 @@ class ZeroCoordinator {
     std::int64_t step = 0;
   };
 
-  const std::vector<int>& own(int module) const { return own_[static_cast<std::size_t>(module)]; }
+  const std::vector<int>& own(int module) const { return own_[module]; }
   void gather(std::vector<int> parameters);
   void gather_unknown(int module);
   void ask_for(int parameter);

@@ -286,9 +286,7 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
   }
   const auto is_other = [](const Parameter& parameter) { return !is_floating_point(parameter.dtype); };
   if (std::any_of(model.parameters.begin(), model.parameters.end(), is_other)) {
-    wrong("runtime/name",
-          "The model has parameters that are no floating point numbers; DeepSpeed's cast of them is not "
-          "predicted.",
+    wrong("runtime/name", "The model has non-floating-point parameters; DeepSpeed's cast of them is not predicted.",
           "Plan for --runtime fsdp2.");
   }
   return errors;

@@ -27,7 +27,7 @@ static void fields_of(Fields& fields, Like<MeasuredStep> auto& step) {
   fields.optional_if(has_allocator, "reserved_peak_bytes", "Kept for blocks.", step.reserved, kInBytes);
   fields.optional_if(has_allocator, "segments", "Pieces that the allocator took from the device.", step.segments,
                      kNatural);
-  fields.optional_if(has_allocator, "device_bytes", "In use on the device by whomever, at the end.", step.device,
+  fields.optional_if(has_allocator, "device_bytes", "In use on the device by all processes, at the end.", step.device,
                      kInBytes);
 }
 
@@ -46,7 +46,7 @@ static void fields_of(Fields& fields, Like<TriedBatch> auto& trial) {
 }
 
 static void fields_of(Fields& fields, Like<OtherPlan> auto& plan) {
-  fields.required("plan", "What tells the plan from its neighbors.", plan.label);
+  fields.required("plan", "A label that distinguishes the plan from its neighbors.", plan.label);
   fields.required("device_peak_bytes", "Its device peak.", plan.device_peak, kInBytes);
   fields.required("step", "Its step time. In seconds.", plan.step, kInSeconds);
 }
@@ -66,9 +66,9 @@ static void fields_of(Fields& fields, Like<SearchAddition> auto& search) {
                   "proven, see notes. Plans within 0.02 count as equally fast, and the one that needs least memory is "
                   "named.",
                   search.optimality_gap, kNullIfNotFinite);
-  fields.required("best", "What tells the plan from its neighbors.", search.best);
+  fields.required("best", "A label that distinguishes the plan from its neighbors.", search.best);
   fields.required("pareto", "The fastest plans for their memory, by rising device peak.", search.pareto, kAddedRow);
-  fields.required("notes", "What a reader must know.", search.notes);
+  fields.required("notes", "Caveats of the answer.", search.notes);
   fields.optional("stopped_early", "Whether a limit ended the search; optimality_gap says what that leaves open.",
                   search.stopped_early);
   fields.optional("compared_ties",
@@ -150,7 +150,7 @@ static void fields_of(Fields& fields, Like<RuntimeAddition> auto& runtime) {
   const bool is_asked = runtime.why_not.empty();
   fields.optional_if(is_asked, "verdict", "Of its best plan.", runtime.verdict,
                      DescribedNames{kVerdictTable, kVerdictSentences});
-  fields.optional_if(is_asked, "plan", "What tells that plan from others.", runtime.plan);
+  fields.optional_if(is_asked, "plan", "A label that distinguishes that plan from others.", runtime.plan);
   fields.optional_if(is_asked, "step", "Its step time. In seconds.", runtime.step, kInSeconds);
   fields.optional_if(is_asked, "samples", "Of its step, over all GPUs.", runtime.samples, kNatural);
   fields.optional_if(is_asked, "device_peak_bytes", "Its device peak.", runtime.device_peak, kInBytes);
@@ -165,7 +165,8 @@ static void fields_of_additions(Fields& fields, Like<ReportAdditions> auto& addi
   field_if_any(fields, "steps", "Those of fsdp-exec.", additions.steps, kAddedRow);
   field_if_any(fields, "evaluation", "What fsdp-exec measured on data that was held out.", additions.evaluation,
                kAddedRow);
-  field_if_any(fields, "comparison", "The report beside another one. Of rehearse and execute, and alone of compare.",
+  field_if_any(fields, "comparison",
+               "The report compared with another one. Of rehearse and execute, and alone of compare.",
                additions.comparison, JsonLayout::Lines);
   field_if_any(fields, "assumptions", "Of execute: what its prediction rests on.", additions.assumptions);
   field_if_any(fields, "batches", "Of rehearse --find-batch: what came of each batch that was tried, smallest first.",

@@ -174,7 +174,7 @@ static void rehearsal_fields(Fields& fields, Like<Rehearsal> auto& rehearsal) {
   frame_field(fields, "peak_at", "The line of the script.", rehearsal.peak_at);
   fields.required("peak_stack", "Where allocated memory is highest, innermost first.", rehearsal.peak_stack, kRow);
   field_if_any(fields, "categories_at_peak",
-               "Requested bytes alive at the peak, by what they are for. Missing: nobody could look.",
+               "Requested bytes alive at the peak, by what they are for. Missing: they could not be observed.",
                rehearsal.categories, Keyed{&PeakCategory::name, &PeakCategory::bytes, kRow, kInBytes});
   fields.required("allocations_at_peak",
                   "Memory at the peak by line of Python, largest first; without a file: all smaller ones.",

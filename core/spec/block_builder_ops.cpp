@@ -33,7 +33,7 @@ BlockValue BlockBuilder::linear(std::string_view module, BlockValue x, std::int6
 BlockValue BlockBuilder::embedding(std::string_view module, BlockValue ids, std::int64_t num_embeddings,
                                    std::int64_t width, const EmbeddingOptions& options) {
   if (options.padding_idx >= num_embeddings) {
-    fail(fmt::format("The padding_idx {} is none of {} rows.", options.padding_idx, num_embeddings));
+    fail(fmt::format("padding_idx {} is out of range for {} rows.", options.padding_idx, num_embeddings));
   }
   make_module(module, options.class_name, true);
   const int weight = parameter_of(module, "weight", {num_embeddings, width}, options.fixed);

@@ -56,7 +56,7 @@ RotaryFrequencies frequencies_of(BlockBuilder& b, const BlockOptions& options) {
   f.low_freq_factor = options.number("low_freq_factor", f.low_freq_factor);
   f.high_freq_factor = options.number("high_freq_factor", f.high_freq_factor);
   f.original_positions = options.integer("original_max_positions", f.original_positions);
-  if (!(f.theta > 1)) b.fail(fmt::format("A rope_theta of {} gives no frequencies.", f.theta), "It is above 1.");
+  if (!(f.theta > 1)) b.fail(fmt::format("rope_theta is {}.", f.theta), "It must be above 1.");
   if (!(f.factor >= 1)) b.fail(fmt::format("A rope_factor of {} shortens.", f.factor), "It is at least 1.");
   if (!(f.low_freq_factor > 0 && f.high_freq_factor > f.low_freq_factor)) {
     b.fail(fmt::format("low_freq_factor {} and high_freq_factor {} leave no frequencies between them.",

@@ -27,7 +27,7 @@ BlockValue attention_mask(BlockBuilder& b) {
 BlockValue split_heads(BlockBuilder& b, BlockValue x, std::int64_t heads) {
   const std::int64_t width = b.size(x, -1);
   if (heads < 1 || width % heads != 0) {
-    b.fail(fmt::format("A width of {} does not divide into {} heads.", width, heads));
+    b.fail(fmt::format("The number of heads, {1}, does not divide the width {0}.", width, heads));
     return b.reshape(x, {b.size(x, 0), b.size(x, 1), 1, width});
   }
   return b.reshape(x, {b.size(x, 0), b.size(x, 1), heads, width / heads});
@@ -59,7 +59,8 @@ BlockValue decoder_attention(BlockBuilder& b, const BlockOptions& options, Block
   const std::int64_t head_dim = options.integer("head_dim", std::max<std::int64_t>(hidden / heads, 1));
   const LinearOptions qkv = {.bias = options.flag("qkv_bias")};
   if (!options.has("head_dim") && hidden % heads != 0) {
-    b.fail(fmt::format("A width of {} does not divide into {} heads.", hidden, heads), "Give \"head_dim\" too.");
+    b.fail(fmt::format("The number of heads, {1}, does not divide the width {0}.", hidden, heads),
+           "Give \"head_dim\" too.");
   }
 
   const double scalar = options.number("query_pre_attn_scalar");

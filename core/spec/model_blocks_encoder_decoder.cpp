@@ -173,7 +173,7 @@ BlockValue whisper_attention(BlockBuilder& b, std::string_view name, BlockValue 
   const auto scope = b.enter(name, "WhisperAttention");
   for (const std::string_view projection : {"k_proj", "v_proj", "q_proj", "out_proj"}) b.declare(projection, "Linear");
   const std::int64_t width = b.size(x, -1);
-  if (width % heads != 0) b.fail(fmt::format("A width of {} does not divide by {} heads.", width, heads));
+  if (width % heads != 0) b.fail(fmt::format("The number of heads, {1}, does not divide the width {0}.", width, heads));
   const double scaling = 1 / std::sqrt(static_cast<double>(width / heads));
   const BlockValue scaled = b.scale(b.linear("q_proj", x, width, {.bias = true}), scaling);
   const BlockValue q = b.local("query_states", heads_first(b, scaled, heads));

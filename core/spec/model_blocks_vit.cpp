@@ -25,8 +25,8 @@ BlockValue patches(BlockBuilder& b, std::string_view module, const BlockOptions&
   const std::int64_t patch = options.integer("patch_size");
   const std::int64_t hidden = options.integer("hidden_size");
   if (b.size(pixels, 2) % patch != 0 || b.size(pixels, 3) % patch != 0) {
-    b.fail(fmt::format("An image of {} x {} does not divide into patches of {}.", b.size(pixels, 2), b.size(pixels, 3),
-                       patch));
+    b.fail(fmt::format("The patch size {2} does not divide an image of {0} x {1}.", b.size(pixels, 2),
+                       b.size(pixels, 3), patch));
   }
   const BlockValue grid = b.conv2d(module, pixels, hidden, {.kernel = patch, .stride = patch});
   const BlockValue flat = b.reshape(grid, {b.size(grid, 0), hidden, b.size(grid, 2) * b.size(grid, 3)});

@@ -351,12 +351,11 @@ void body_fields(Fields& fields, ModelSpec& spec) {
       R"("allOf": [{"$ref": "#/definitions/initial_values"}])",
       [&](const JsonValue& value, JsonErrors& errors) { read_initial_values(value, spec.initial_values, errors); });
   fields.optional("loss", "The value that is backpropagated.", spec.loss);
-  fields.optional_as(
-      "tokens_per_step",
-      "Tokens of one micro-batch that throughput counts; batch * seq otherwise, or batch where there is no seq.",
-      kNumberSchema, [&](const JsonValue& value, JsonErrors& errors) {
-        read_number(value, spec.tokens_per_step.emplace(), spec.dimensions, errors);
-      });
+  fields.optional_as("tokens_per_step",
+                     "Tokens of one micro-batch, for throughput; default: batch * seq, or batch without a seq.",
+                     kNumberSchema, [&](const JsonValue& value, JsonErrors& errors) {
+                       read_number(value, spec.tokens_per_step.emplace(), spec.dimensions, errors);
+                     });
   fields.optional_as(
       "trainable",
       "Patterns of modules or parameters that are trained, in every recipe; all others are frozen. Not given: all are "

@@ -151,7 +151,7 @@ class RecordingCheck {
   void release_output(int index) {
     Storage& storage = storages_[index];
     if (!storage.is_output || !storage.is_kept) {
-      return wrong(fmt::format("Storage {} is no output that the call keeps.", index));
+      return wrong(fmt::format("Storage {} is not an output that the call keeps.", index));
     }
     if (!has_forward_) return wrong(fmt::format("Output storage {} is released in the forward.", index));
     if (storage.is_released) wrong(fmt::format("Output storage {} was released before.", index));

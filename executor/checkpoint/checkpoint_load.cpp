@@ -66,7 +66,7 @@ void check_states(const StoredTensors& states, const Model& model, const Plan& p
     }
   }
   if (steps > 0 && has_moments && is_trained && !has_some) {
-    errors.push_back({folder, fmt::format("It is of {} steps, and no file has a moment of the optimizer.", steps),
+    errors.push_back({folder, fmt::format("It has {} steps, but no optimizer moments in any file.", steps),
                       fmt::format("To begin with its parameters alone: --weights {}/{}", folder, kCheckpointModel)});
   }
 }

@@ -45,7 +45,7 @@ struct LivePeak {
   // Of the allocator that the tensors come from, each the highest since then; -1: it says nothing.
   Bytes allocated{-1};         ///< In blocks.
   Bytes reserved{-1};          ///< Kept for blocks.
-  Bytes device{-1};            ///< In use on the device by whomever, at the end.
+  Bytes device{-1};            ///< In use on the device by all processes, at the end.
   std::int64_t segments = -1;  ///< Pieces that it took from the device.
 };
 

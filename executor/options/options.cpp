@@ -56,10 +56,11 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
                  "Dtype of raw token ids (uint16 for vocabularies up to 65536, else int32)")
       ->check(CLI::IsMember({"uint16", "int32", "uint32", "int64"}));
   app.add_option("--checkpoint-dir,--checkpoint", options.checkpoints.folder, "Write checkpoints into this folder");
-  app.add_option("--every", options.checkpoints.every, "Write a checkpoint every N steps (only after the last step)")
+  app.add_option("--checkpoint-every,--every", options.checkpoints.every,
+                 "Write a checkpoint every N steps (only after the last step)")
       ->check(CLI::Range(1, 1'000'000'000))
       ->needs("--checkpoint-dir");
-  app.add_option("--keep", options.checkpoints.keep, "Keep only the newest N checkpoints (all)")
+  app.add_option("--checkpoint-keep,--keep", options.checkpoints.keep, "Keep only the newest N checkpoints (all)")
       ->check(CLI::Range(1, 1'000'000))
       ->needs("--checkpoint-dir");
   app.add_option(
@@ -78,7 +79,7 @@ void describe(CLI::App& app, RunOptions& options, Texts& texts) {
   app.add_option("--allocation-trace", options.allocations, "Write every allocation of the last step");
   app.add_option("--workspaces", options.workspaces,
                  "Measure the scratch memory of matrix products and convolutions on this CPU, and write it (rank 0)");
-  add_choice(app, "--reduce", options.reduce, kReduceAlgorithmTable,
+  add_choice(app, "--reduction,--reduce", options.reduce, kReduceAlgorithmTable,
              "Order of sums: direct, or parity with PyTorch on Gloo (direct)");
   app.add_option("--timeout", texts.timeout_seconds, "Seconds that a rank waits for another (300)")
       ->check(number_between(kLeastTimeout, kMostTimeout, true));
@@ -111,7 +112,7 @@ struct CommandLine {
   }
 };
 
-/// CLI11 says "--lr: what is wrong", and of an option that needs another "--every requires --checkpoint-dir".
+/// CLI11 says "--lr: what is wrong", and of an option that needs another "--resume requires --checkpoint-dir".
 Error error_of(const CLI::ParseError& error) {
   static constexpr std::string_view kNeeds = "requires ";
   const std::string text = error.what();
@@ -160,7 +161,10 @@ Errors unknown_words(const CLI::App& app) {
 /// Sentences about options that had another name in the version before this one.
 std::vector<std::string> notes_on(const std::vector<std::string>& words) {
   constexpr std::pair<std::string_view, std::string_view> kOldNames[] = {{"--checkpoint", "--checkpoint-dir"},
-                                                                         {"--trace", "--chrome-trace"}};
+                                                                         {"--trace", "--chrome-trace"},
+                                                                         {"--every", "--checkpoint-every"},
+                                                                         {"--keep", "--checkpoint-keep"},
+                                                                         {"--reduce", "--reduction"}};
   std::vector<std::string> notes;
   for (const std::string& word : words) {
     for (const auto& [before, now] : kOldNames) {

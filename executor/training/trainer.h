@@ -99,8 +99,6 @@ class Trainer final : private ParameterAccess, private CollectiveListener {
   /// and dropout. All ranks call it; nothing that a step depends on changes.
   Evaluation evaluate(const SampleSource& data, std::int64_t rounds);
 
-  /// The instruction at work, for whoever reports a failure: an index of the schedule.
-  int current_instruction() const { return current_; }
   std::vector<std::unique_ptr<RunningUnit>>& units() { return units_; }
   Group& shard_group() { return *groups_.shard; }
   Group* replicate_group() { return groups_.replicate.get(); }  ///< Null without copies.

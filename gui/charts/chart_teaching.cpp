@@ -73,6 +73,13 @@ class Teacher {
   void apply(const simulator::CurveInstruction& step, std::size_t number) {
     UnitFrame* unit = unit_of(step);
     if (unit != nullptr) unit->is_at_work = true;
+    apply_to_parameters(step, unit);
+    apply_to_gradients(step, unit, number);
+    apply_optimizer(step);
+  }
+
+  // What computes the forward, and what moves parameters.
+  void apply_to_parameters(const simulator::CurveInstruction& step, UnitFrame* unit) {
     const std::string name = target_of(step);
     const bool is_backward = step.phase == StepPhase::Backward;
     switch (step.kind) {
@@ -104,6 +111,25 @@ class Teacher {
         return add(
             fmt::format("Reshard {}", name),
             fmt::format("Each GPU frees the parts of {} that are not its own. Only 1/{} of it stays.", name, ranks_));
+      case InstructionKind::SyncBuffers:
+        return add("Broadcast of the buffers", "GPU 0 sends its buffers to all others, so that all have the same.");
+      case InstructionKind::GatherParameters:
+        return add(
+            "All-gather of the parameters",
+            fmt::format("Each of the {} GPUs has updated its part of the parameters, and sends it to all others.",
+                        ranks_));
+      case InstructionKind::FetchParameters:
+        return add("All-gather of parameters", "ZeRO-3 gathers what a module needs now, or what the next ones will.");
+      case InstructionKind::ReleaseParameters:
+        return add("Parameters are released", "They are not needed soon, so each GPU keeps only its part.");
+      default:
+        return;
+    }
+  }
+
+  void apply_to_gradients(const simulator::CurveInstruction& step, UnitFrame* unit, std::size_t number) {
+    const std::string name = target_of(step);
+    switch (step.kind) {
       case InstructionKind::Backward:
         if (unit != nullptr) {
           unit->has_activations = false;
@@ -115,6 +141,9 @@ class Teacher {
         if (unit != nullptr) unit->gradients = HeldGradients::Unsharded;
         return add(fmt::format("Keep the gradients of {}", name),
                    "This micro-batch is not reduced yet: its unsharded gradients are kept and accumulated.");
+      case InstructionKind::FlattenGrads:
+        return add(fmt::format("The gradients of {} are flattened", name),
+                   "FSDP1 reduces one flat gradient for each unit: those of its parameters are copied into it.");
       case InstructionKind::ReduceGrads:
         if (unit != nullptr) unit->gradients = HeldGradients::Sharded;
         return add(
@@ -124,37 +153,25 @@ class Teacher {
                         ranks_,
                         replicas_ > 1 ? " An all-reduce then averages each part over the GPUs that hold it too." : "") +
                 (step.freed.empty() ? "" : " Before, the buffer of the reduction before it is freed."));
-      case InstructionKind::SyncBuffers:
-        return add("Broadcast of the buffers", "GPU 0 sends its buffers to all others, so that all have the same.");
       case InstructionKind::ReduceBucket:
         return add("All-reduce of a bucket",
                    fmt::format("The gradients in this bucket are complete. Those of all {} batches are averaged, while "
                                "the backward goes on.",
                                ranks_ * replicas_));
       case InstructionKind::ReduceUsedMap:
-        return add("All-reduce of what was used", "A number for each parameter tells which had a gradient on any GPU.");
-      case InstructionKind::CheckOverflow:
-        return add("Look for overflows", "One byte tells all GPUs whether some gradient is not finite.");
-      case InstructionKind::GatherParameters:
-        return add(
-            "All-gather of the parameters",
-            fmt::format("Each of the {} GPUs has updated its part of the parameters, and sends it to all others.",
-                        ranks_));
-      case InstructionKind::FetchParameters:
-        return add("All-gather of parameters", "ZeRO-3 gathers what a module needs now, or what the next ones will.");
-      case InstructionKind::ReleaseParameters:
-        return add("Parameters are let go", "Nobody needs them soon: each GPU keeps its part.");
-      case InstructionKind::FlattenGrads:
-        return add(fmt::format("The gradients of {} become one", name),
-                   "FSDP1 reduces one flat gradient for each unit: those of its parameters are copied into it.");
-      case InstructionKind::LimitGathers:  // Nothing to be seen.
-      case InstructionKind::PrepareReduce:
-      case InstructionKind::WaitForParameters:
-      case InstructionKind::DropFetched:
-      case InstructionKind::Free:  // A part of another one.
-        return;
+        return add("All-reduce of the used-parameter map",
+                   "One flag per parameter tells whether it had a gradient on any GPU.");
       case InstructionKind::FinishReduce:
         return add("All reductions are done", "The computation waits for the last reduce-scatter.");
+      default:  // Of parameters or of the optimizer; or nothing to be seen, as of a Free.
+        return;
+    }
+  }
+
+  void apply_optimizer(const simulator::CurveInstruction& step) {
+    switch (step.kind) {
+      case InstructionKind::CheckOverflow:
+        return add("Check for overflow", "One byte tells every GPU whether any gradient is not finite.");
       case InstructionKind::ClipGradNorm:
         return add("Clip the gradient norm", "Each GPU adds up its part; one small all-reduce gives the norm of all.");
       case InstructionKind::OptimizerStep:
@@ -172,6 +189,8 @@ class Teacher {
       case InstructionKind::ZeroGrad:
         for (UnitFrame& each : now_.units) each.gradients = HeldGradients::None;
         return add("Zero the gradients", "The gradients are freed. The next step begins as this one did.");
+      default:
+        return;
     }
   }
 

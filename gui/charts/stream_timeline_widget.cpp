@@ -1,3 +1,6 @@
+// The chart of streams: a lane for each stream, wide events one by one with their names, narrow ones joined and as
+// strong as they are busy; the part of a collective for which the computation waits is hatched.
+
 #include "gui/charts/stream_timeline_widget.h"
 
 #include <QKeyEvent>
@@ -6,6 +9,7 @@
 #include <utility>
 
 #include "core/base/parse_units.h"
+#include "gui/charts/chart_text.h"
 #include "gui/charts/plot_paint.h"
 
 namespace fsdp::gui {
@@ -24,6 +28,20 @@ constexpr std::array kRows = {StreamRow{Stream::Compute, Lane::Compute, QT_TR_NO
                               StreamRow{Stream::AllReduce, Lane::AllReduce, QT_TR_NOOP("all-reduce")},
                               StreamRow{Stream::Copy, Lane::Copy, QT_TR_NOOP("copy-in")},
                               StreamRow{Stream::ToHost, Lane::Copy, QT_TR_NOOP("to host")}};
+
+constexpr qreal kRight = 14;
+constexpr qreal kLeast = 108;  // Of the memory chart, below which this one lies.
+
+QColor color_of(const StreamEvent& event, const QColor& lane, const Theme& theme) {
+  if (event.stream != Stream::Compute) return lane;
+  // Copies, then backward and optimizer beside forward.
+  const bool is_copy = event.name.starts_with("copy-");
+  if (is_copy) return mixed(lane, theme.background, 0.55);
+  if (event.name == "recompute") return mixed(lane, theme.background, 0.35);
+  if (event.phase == "backward") return mixed(lane, theme.is_dark ? QColor(Qt::white) : QColor(Qt::black), 0.22);
+  if (event.phase == "optimizer") return mixed(lane, theme.text_weak, 0.55);
+  return lane;
+}
 
 }  // namespace
 
@@ -239,6 +257,218 @@ QString StreamTimelineWidget::describe(const ValueRange& selection) const {
       .arg(count)
       .arg(100 * compute / width, 0, 'f', 0)
       .arg(100 * communication / width, 0, 'f', 0);
+}
+
+std::vector<LegendEntry> StreamTimelineWidget::legend() const {
+  const QColor& compute = theme().lane[static_cast<std::size_t>(Lane::Compute)];
+  std::vector<LegendEntry> entries = {{tr("compute:"), {}}};
+  const auto add = [&](const char* phase, const char* name, const QString& text) {
+    StreamEvent event;
+    event.stream = Stream::Compute;
+    event.phase = phase;
+    event.name = name;
+    entries.push_back({text, color_of(event, compute, theme())});
+  };
+  const auto& events = snapshot()->curves.events;
+  const auto is_recomputed = [](const StreamEvent& event) { return event.name == "recompute"; };
+  add("forward", "", tr("forward"));
+  add("backward", "", tr("backward"));
+  if (std::any_of(events.begin(), events.end(), is_recomputed)) add("backward", "recompute", tr("recomputed"));
+  add("optimizer", "", tr("optimizer"));
+  entries.push_back({tr("exposed: compute waits"), theme().bad, true});
+  return entries;
+}
+
+// In a low window the lanes matter more.
+qreal StreamTimelineWidget::legend_height(const QRectF& bounds) const {
+  if (rows_.empty() || bounds.height() < 26 * static_cast<qreal>(rows_.size()) + 56) return 0;
+  return draw_legend(nullptr, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
+}
+
+// What was measured stands below its prediction.
+QString StreamTimelineWidget::label_of(const LaneRow& row) {
+  return row.is_measured ? tr("measured") : row.name;
+}
+
+QRectF StreamTimelineWidget::plot_area(const QRectF& bounds) const {
+  const QFontMetricsF metrics(font());
+  qreal left = kLeast;
+  for (const LaneRow& row : rows_) left = std::max(left, metrics.horizontalAdvance(label_of(row)) + 20);
+  return bounds.adjusted(left, 10 + legend_height(bounds), -kRight, -metrics.height() - 12);
+}
+
+QRectF StreamTimelineWidget::box_of(std::size_t row, const QRectF& plot) const {
+  const qreal height = plot.height() / std::max<qreal>(1, static_cast<qreal>(rows_.size()));
+  const qreal bar = std::min(height - 5, std::max(40.0, height * 0.7));
+  const qreal top = plot.top() + static_cast<qreal>(row) * height + (height - bar) / 2;
+  return {plot.left(), top, plot.width(), std::max(3.0, bar)};
+}
+
+QRectF StreamTimelineWidget::rect_of(int event, const QRectF& plot) const {
+  const ChartAxis axis = time_axis(plot);
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    if (rows_[r].is_measured) continue;
+    const StreamEvent& wanted = snapshot()->curves.events[event];
+    if (rows_[r].spans.empty() || snapshot()->curves.events[rows_[r].spans.front().item].stream != wanted.stream) {
+      continue;
+    }
+    const QRectF box = box_of(r, plot);
+    const qreal begin = axis.to_pixel(wanted.start.count());
+    return {begin, box.top(), std::max(1.5, axis.to_pixel(wanted.end.count()) - begin), box.height()};
+  }
+  return {};
+}
+
+void StreamTimelineWidget::draw_chart(QPainter& painter, const QRectF& bounds, const QRectF& plot) {
+  if (rows_.empty()) {
+    return draw_empty(painter, bounds, empty_text(tr("Choose a model to see what its streams do.")), theme());
+  }
+  if (plot.width() < 20 || plot.height() < 20) return;
+  const ChartAxis axis = time_axis(plot);
+  if (legend_height(bounds) > 0) {
+    draw_legend(&painter, font(), bounds.adjusted(12, 4, -kRight, 0), legend(), theme());
+  }
+  draw_time_axis(painter, plot, axis, time_ticks(axis.values, std::max(2, static_cast<int>(plot.width() / 90))),
+                 theme(), {});
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    const QRectF box = box_of(r, plot);
+    painter.setPen(rows_[r].is_measured ? theme().text : theme().text_weak);
+    QFont small = font();
+    const qreal pitch = plot.height() / static_cast<qreal>(rows_.size());
+    if (pitch < QFontMetricsF(small).height()) small.setPixelSize(std::max(6, static_cast<int>(pitch * 0.8)));
+    painter.setFont(small);
+    const QFontMetricsF metrics(small);
+    painter.drawText(QPointF(plot.left() - 10 - metrics.horizontalAdvance(label_of(rows_[r])),
+                             box.center().y() + metrics.capHeight() / 2),
+                     label_of(rows_[r]));
+    painter.fillRect(box, with_alpha(theme().grid, 0.35));
+  }
+  painter.setFont(font());
+  painter.save();
+  painter.setClipRect(plot);
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    draw_row(painter, plot, r);
+    draw_exposed(painter, plot, r);
+  }
+  painter.restore();
+}
+
+void StreamTimelineWidget::draw_row(QPainter& painter, const QRectF& plot, std::size_t row) const {
+  const LaneRow& lane = rows_[row];
+  const std::vector<StreamEvent>& events = events_of(lane);
+  const QRectF box = box_of(row, plot);
+  const QColor color = theme().lane[static_cast<std::size_t>(lane.lane)];
+  const QFontMetricsF metrics(font());
+  for (const LaneRun& run : runs_of(lane.spans, time_axis(plot))) {
+    const QRectF shape(run.begin, box.top(), std::max(0.75, run.end - run.begin), box.height());
+    const StreamEvent& event = events[run.item];
+    const bool is_joined = run.count > 1;
+    const bool is_marked = has_unit_ && QString::fromStdString(event.unit) == unit_ && !is_joined;
+    const QColor fill = is_joined ? color : color_of(event, color, theme());
+    painter.fillRect(shape, is_joined ? with_alpha(fill, 0.25 + 0.75 * run.busy) : fill);
+    const qreal width = shape.width();
+    if (width > 4 && !is_joined)
+      painter.fillRect(QRectF(shape.right() - 1, shape.top(), 1, shape.height()), theme().background);
+    if (is_marked) {
+      painter.setPen(hairline(theme().accent, 2));
+      painter.setBrush(Qt::NoBrush);
+      painter.drawRect(shape.adjusted(1, 1, -1, -1));
+    }
+    if (box.height() < metrics.height() + 3 || width < 26) continue;
+    const QString name = is_joined ? QString("× %1").arg(run.count)
+                                   : (event.name.empty() ? tr("root") : QString::fromStdString(event.name));
+    const auto most = static_cast<std::size_t>((width - 8) / metrics.averageCharWidth());
+    QString text =
+        metrics.horizontalAdvance(name) <= width - 8
+            ? name
+            : (is_joined || most < 5 ? QString() : QString::fromStdString(shortened_name(name.toStdString(), most)));
+    if (metrics.horizontalAdvance(text) > width - 6) text.clear();
+    painter.setPen(is_joined && run.busy < 0.5 ? theme().text : text_on(fill));
+    painter.drawText(shape, Qt::AlignCenter, text);
+  }
+}
+
+void StreamTimelineWidget::draw_exposed(QPainter& painter, const QRectF& plot, std::size_t row) const {
+  const LaneRow& lane = rows_[row];
+  if (lane.lane == Lane::Compute) return;
+  const std::vector<StreamEvent>& events = events_of(lane);
+  const QRectF box = box_of(row, plot);
+  std::vector<LaneSpan> exposed;
+  for (const LaneSpan& span : lane.spans) {
+    const double time = events[span.item].exposed.count();
+    if (time > 0) exposed.push_back({std::max(span.begin, span.end - time), span.end, span.item});
+  }
+  QPainterPath path;
+  for (const LaneRun& run : runs_of(exposed, time_axis(plot))) {
+    if (run.end - run.begin < kNarrowestSpan) continue;
+    path.addRect(QRectF(run.begin, box.top(), run.end - run.begin, box.height()));
+    painter.fillRect(QRectF(run.begin, box.bottom() - 3, run.end - run.begin, 3), theme().bad);
+  }
+  draw_hatch(painter, path, text_on(theme().lane[static_cast<std::size_t>(lane.lane)]), 5);
+}
+
+void StreamTimelineWidget::draw_arrows(QPainter& painter, const QRectF& plot, int number) const {
+  if (number < 0 || static_cast<std::size_t>(number) >= waited_by_.size()) return;
+  const auto& events = snapshot()->curves.events;
+  painter.save();
+  painter.setRenderHint(QPainter::Antialiasing);
+  painter.setClipRect(plot.adjusted(0, -4, 0, 4));
+  const QRectF own = rect_of(number, plot);
+  painter.setBrush(Qt::NoBrush);
+  painter.setPen(hairline(theme().text, 2));
+  painter.drawRect(own);
+  const auto arrow = [&](int from, int to, const QColor& color) {
+    const QRectF source = rect_of(from, plot);
+    const QRectF target = rect_of(to, plot);
+    const bool goes_down = source.top() < target.top();
+    const QPointF begin(source.right(), goes_down ? source.bottom() : source.top());
+    const QPointF end(target.left(), goes_down ? target.top() : target.bottom());
+    const qreal bend = std::max(12.0, std::abs(end.y() - begin.y()) * 0.5) * (goes_down ? 1 : -1);
+    QPainterPath path(begin);
+    path.cubicTo(begin + QPointF(0, bend), end - QPointF(0, bend), end);
+    painter.setPen(hairline(theme().background, 4));
+    painter.drawPath(path);
+    painter.setPen(hairline(color, 1.8));
+    painter.drawPath(path);
+    painter.setBrush(color);
+    const qreal sign = goes_down ? -1 : 1;
+    painter.drawPolygon(QPolygonF({end, end + QPointF(-4, 7 * sign), end + QPointF(4, 7 * sign)}));
+    painter.setBrush(Qt::NoBrush);
+  };
+  for (const std::int32_t other : events[number].waits_for) arrow(other, number, theme().text);
+  for (const std::int32_t other : waited_by_[number]) arrow(number, other, theme().accent);
+  painter.restore();
+}
+
+void StreamTimelineWidget::draw_pointer(QPainter& painter, const QRectF& bounds, const QRectF& plot, double value) {
+  if (rows_.empty()) return;
+  const qreal x = time_axis(plot).to_pixel(value);
+  painter.setPen(hairline(theme().text));
+  painter.drawLine(QPointF(x, plot.top()), QPointF(x, plot.bottom()));
+  const bool is_here = underMouse() || hasFocus();
+  const int number = is_here ? event_at(value) : -1;
+  const bool is_predicted = number >= 0 && !rows_[pointed_row_].is_measured;
+  draw_arrows(painter, plot, is_predicted ? number : selected_);
+  if (number < 0) return;
+  const LaneRow& row = rows_[pointed_row_];
+  const StreamEvent& event = events_of(row)[number];
+  std::vector<NoteLine> lines;
+  lines.push_back({event.name.empty() ? tr("root") : QString::fromStdString(event.name), {}, {}, true});
+  lines.push_back({row.name, QString::fromStdString(event.phase), theme().lane[static_cast<std::size_t>(row.lane)]});
+  lines.push_back({tr("unit"), name_of_unit(event.unit), {}});
+  lines.push_back({tr("takes"), text_of(event.end - event.start), {}});
+  lines.push_back({tr("starts at"), text_of(event.start), {}});
+  if (event.payload) {
+    lines.push_back({tr("payload"), text_of(event.payload->bytes), {}});
+    lines.push_back({tr("bandwidth"), QString::fromStdString(format_bandwidth(bandwidth_of(event))), {}});
+    lines.push_back({tr("dtype"), QString::fromStdString(std::string(name_of(event.payload->dtype))), {}});
+    lines.push_back({tr("ranks"), QString::number(event.payload->group_size), {}});
+    const double share = 1 - event.exposed.count() / std::max(1e-12, (event.end - event.start).count());
+    lines.push_back({tr("exposed"), text_of(event.exposed), {}, event.exposed > Seconds(0)});
+    lines.push_back({tr("hidden by compute"), QString("%1 %").arg(100 * std::clamp(share, 0.0, 1.0), 0, 'f', 0), {}});
+  }
+  const QRectF box = box_of(static_cast<std::size_t>(pointed_row_), plot);
+  draw_note(painter, bounds.adjusted(4, 4, -4, -4), QPointF(x, box.bottom() - 10), lines, theme());
 }
 
 }  // namespace fsdp::gui

@@ -55,6 +55,17 @@ std::vector<std::int64_t> distinct_sizes(const planner::SnapshotHistory& history
   return {sizes.begin(), sizes.end()};
 }
 
+/// What was allocated before the recording. One that ends with blocks that it does not list begins with nothing.
+std::int64_t bytes_before(const planner::SnapshotHistory& history) {
+  std::int64_t total = 0;
+  for (const planner::SnapshotEvent& block : history.at_end) total += block.size;
+  for (const planner::SnapshotEvent& event : history.events) {
+    if (event.action == planner::SnapshotAction::Alloc) total -= event.size;
+    if (event.action == planner::SnapshotAction::FreeCompleted) total += event.size;
+  }
+  return std::max<std::int64_t>(0, total);
+}
+
 struct Block {
   std::int64_t size = 0;
   std::optional<std::size_t> category;
@@ -81,14 +92,7 @@ Result<Overlay> read_snapshot_overlay(const std::string& path, const OverlayLimi
   overlay.name = name;
   overlay.source = "memory snapshot";
   const PickleValue events = document.root().find("device_traces")->at(history.device);
-  std::int64_t total = 0;
-  for (const planner::SnapshotEvent& block : history.at_end) total += block.size;
-  for (const planner::SnapshotEvent& event : history.events) {
-    if (event.action == planner::SnapshotAction::Alloc) total -= event.size;
-    if (event.action == planner::SnapshotAction::FreeCompleted) total += event.size;
-  }
-  // A recording that ends with blocks that it does not list begins with nothing.
-  total = std::max<std::int64_t>(0, total);
+  std::int64_t total = bytes_before(history);
   std::map<std::int64_t, Block> blocks;
   std::array<std::int64_t, kNumMemoryCategories> live{};
   bool has_categories = false;

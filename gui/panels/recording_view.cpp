@@ -102,7 +102,7 @@ void RecordingView::build_replay(QVBoxLayout& column) {
   device_ = new QLineEdit(this);
   device_->setObjectName("replay_memory");
   device_->setAccessibleName(tr("GPU memory"));
-  device_->setToolTip(tr("Of the GPU, such as 24GiB; empty: as it was recorded"));
+  device_->setToolTip(tr("Memory of the GPU, such as 24GiB; empty: as recorded"));
   device_->setPlaceholderText(tr("as recorded"));
   device_->setMaximumWidth(130);
   auto* start = new QPushButton(tr("Replay"), this);

@@ -171,6 +171,23 @@ VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), stat
   auto* column = new QVBoxLayout(this);
   column->setContentsMargins(kSideMargin, 8, kSideMargin, 6);
   column->setSpacing(4);
+  column->addLayout(make_figures());
+  column->addLayout(make_moment());
+  column->addLayout(make_suggestions());
+  connect(&state_, &AppState::snapshot_changed, this, &VerdictBar::show_state);
+  connect(&state_, &AppState::baseline_changed, this, &VerdictBar::show_state);
+  connect(&state_, &AppState::measured_changed, this, &VerdictBar::show_state);
+  connect(&state_, &AppState::stale_changed, this, &VerdictBar::show_state);
+  connect(&state_, &AppState::busy_changed, this, &VerdictBar::show_busy);
+  connect(&state_, &AppState::inputs_changed, this, [this] { search_->setVisible(state_.inputs().kept.has_value()); });
+  connect(&state_, &AppState::inputs_changed, this, &VerdictBar::show_state);
+  search_->hide();
+  connect(&state_, &AppState::progressed, this, [this](const QString& text) { progress_text_->setText(text); });
+  show_state();
+  show_busy();
+}
+
+QLayout* VerdictBar::make_figures() {
   auto* row = new QHBoxLayout;
   row->setSpacing(kRowSpacing);
   verdict_ = new QLabel(this);
@@ -189,7 +206,10 @@ VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), stat
   step_ = add_figure(*row, tr("Step time"),
                      tr("One optimizer step, with all its micro-batches; in brackets the band in which it may lie"));
   exposed_ = add_figure(*row, tr("Exposed"), tr("Time in which the compute stream waits for communication"));
-  column->addLayout(row);
+  return row;
+}
+
+QLayout* VerdictBar::make_moment() {
   moment_ = new QPushButton(this);
   moment_->setObjectName("binding_moment");
   moment_->setFlat(true);
@@ -205,7 +225,10 @@ VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), stat
   assumes_->setCursor(Qt::PointingHandCursor);
   connect(assumes_, &QToolButton::clicked, this, &VerdictBar::assumptions_wanted);
   line->addWidget(assumes_);
-  column->addLayout(line);
+  return line;
+}
+
+QLayout* VerdictBar::make_suggestions() {
   auto* below = new QHBoxLayout;
   chips_ = new QWidget(this);
   chips_->setObjectName("remedies");
@@ -239,18 +262,7 @@ VerdictBar::VerdictBar(AppState& state, QWidget* parent) : QWidget(parent), stat
   below->addWidget(progress_text_);
   below->addWidget(progress_);
   below->addWidget(stop_);
-  column->addLayout(below);
-  connect(&state_, &AppState::snapshot_changed, this, &VerdictBar::show_state);
-  connect(&state_, &AppState::baseline_changed, this, &VerdictBar::show_state);
-  connect(&state_, &AppState::measured_changed, this, &VerdictBar::show_state);
-  connect(&state_, &AppState::stale_changed, this, &VerdictBar::show_state);
-  connect(&state_, &AppState::busy_changed, this, &VerdictBar::show_busy);
-  connect(&state_, &AppState::inputs_changed, this, [this] { search_->setVisible(state_.inputs().kept.has_value()); });
-  connect(&state_, &AppState::inputs_changed, this, &VerdictBar::show_state);
-  search_->hide();
-  connect(&state_, &AppState::progressed, this, [this](const QString& text) { progress_text_->setText(text); });
-  show_state();
-  show_busy();
+  return below;
 }
 
 VerdictBar::Figure VerdictBar::add_figure(QHBoxLayout& row, const QString& title, const QString& help) {

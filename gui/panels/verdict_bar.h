@@ -67,6 +67,9 @@ class VerdictBar : public QWidget {
     QLabel* delta = nullptr;
   };
 
+  QLayout* make_figures();
+  QLayout* make_moment();
+  QLayout* make_suggestions();
   Figure add_figure(QHBoxLayout& row, const QString& title, const QString& help);
   void show_state();
   void show_figures(const Snapshot& shown);

@@ -78,7 +78,7 @@ Result<Plan> with_shard(Plan plan, std::int64_t shard, const Cluster& cluster) {
   const std::int64_t world = world_size(cluster);
   if (world % shard != 0) {
     return failure(std::string(place_of(PlanChoice::Shard)),
-                   fmt::format("{} GPUs do not make groups of {}.", world, shard),
+                   fmt::format("{} GPUs cannot be split into groups of {}.", world, shard),
                    "Write a divisor of the number of GPUs.");
   }
   plan.mesh = {world / shard, shard};

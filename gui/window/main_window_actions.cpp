@@ -103,10 +103,10 @@ void MainWindow::build_edit_menu() {
   add_action(menu, "copy_python", tr("Copy as &Python"), {},
              tr("A function that shards a model with PyTorch's FSDP2 as the plan says"), [this] { copy_python(); });
   add_action(menu, "copy_accelerate", tr("Copy as &accelerate YAML"), {},
-             tr("For accelerate launch: the plan, or the nearest one that it can say"),
+             tr("For accelerate launch: the plan, or the closest one that it can express"),
              [this] { copy_for(planner::Trainer::Accelerate); });
   add_action(menu, "copy_trainer", tr("Copy as &Trainer arguments"), {},
-             tr("For the Trainer of transformers: the plan, or the nearest one that it can say"),
+             tr("For the Trainer of transformers: the plan, or the closest one that it can express"),
              [this] { copy_for(planner::Trainer::Transformers); });
   add_action(menu, "find", tr("&Find a module"), QKeySequence::Find, tr("Search in the tree of modules"), [this] {
     show_view("modules");
@@ -267,9 +267,9 @@ void MainWindow::copy_for(planner::Trainer trainer) {
   if (!said) return state_.report_errors(said.error());
   QApplication::clipboard()->setText(
       text_of(planner::to_text(trainer, {*said, *shown->model, shown->cluster, kPlanOfWindow})));
-  if (said->changes.empty()) return log(tr("Copied. It says this plan."));
-  log(tr("Copied the nearest plan that %1 can say, which takes %2; this plan takes %3. Its first lines have what is "
-         "otherwise.")
+  if (said->changes.empty()) return log(tr("Copied. It expresses this plan exactly."));
+  log(tr("Copied the closest plan that %1 can express, which needs %2; this plan needs %3. Its first lines list the "
+         "differences.")
           .arg(text_of(std::string(planner::name_of(trainer))), text_of(planner::predicted_of(said->report)),
                text_of(planner::predicted_of(shown->report))));
 }

@@ -51,7 +51,7 @@ def main() -> int:
                 assumed = from_dcp(given.source, given.out, **named, step=given.step, seed=given.seed, samples=given.samples,
                                    micro_batches=given.micro_batches, learning_rate=given.lr, optimizer=given.optimizer)
                 if assumed:
-                    print(f"note: {given.source} does not say all that a run goes on from. Assumed: "
+                    print(f"note: {given.source} does not hold everything that a resumed run needs. Assumed: "
                           + ", ".join(assumed) + ".", file=sys.stderr)
     except (NotReadable, OSError) as error:
         # Of a file's words, control characters are written out.

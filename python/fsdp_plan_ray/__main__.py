@@ -86,7 +86,7 @@ def read_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     options = words[words.index("--") + 1:] if "--" in words else []
     parser = argparse.ArgumentParser(prog="fsdp_plan_ray", description="Trains a plan as a job of Ray Train.")
     parser.add_argument("plan", help="plan file, as fsdp-plan --output writes it")
-    parser.add_argument("--program", help="fsdp-exec (beside fsdp-plan, or on the path)")
+    parser.add_argument("--program", help="fsdp-exec (default: next to fsdp-plan, or on PATH)")
     parser.add_argument("--gpus", action="store_true", help="each worker asks Ray for a GPU, and trains on it")
     parser.add_argument("--cpus", type=float, default=1, help="CPUs that each worker asks Ray for (1)")
     parser.add_argument("--storage", help="folder of Ray's own results")

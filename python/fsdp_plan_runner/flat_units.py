@@ -8,7 +8,7 @@ import torch
 from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 
 from fsdp_plan_runner.expanded_model import ExpandedModel, last_part, parent_name
-from fsdp_plan_runner.kernels import dtype_of
+from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.modules import PlannedModule, call_in_place
 from fsdp_plan_runner.plan import Plan
 from fsdp_plan_runner.sharding import give_values, make_mesh

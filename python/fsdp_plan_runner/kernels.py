@@ -1,58 +1,9 @@
-"""One function per kind of op: the kernel that stands for it. The names are those of core/model/op.h.
-
-A kernel takes the op, what it may look at beside it, the op's inputs and its parameters, and returns the output, or a
-tuple of them. It is written as the framework writes it whose behavior the plan's runtime has, so that it keeps and
-frees the same tensors; the simulator's op rules name the same sources.
-"""
+"""One function per kind of op: the kernel that stands for it. The names are those of core/model/op.h."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+# The families enter their functions into the table when they are imported.
+from fsdp_plan_runner import kernels_attention, kernels_layers, kernels_tensors  # noqa: F401
+from fsdp_plan_runner.kernel_table import KERNELS, KernelContext, dtype_of
 
-import torch
-
-from fsdp_plan_runner.expanded_model import Op
-from fsdp_plan_runner.plan import Implementations
-
-
-@dataclasses.dataclass
-class KernelContext:
-    implementations: Implementations
-    activation: torch.dtype  # Of tensors that have no dtype of their own.
-    device: torch.device
-    shapes: list[tuple[int, ...]]  # [num tensors] What the expanded model says.
-    buffers: dict[str, torch.nn.Module]  # By the name of a buffer: the module that holds it.
-
-    def buffer(self, name: str) -> torch.Tensor:
-        return getattr(self.buffers[name], name.rpartition(".")[2])
-
-
-Tensors = Sequence[torch.Tensor]
-Kernel = Callable[[Op, KernelContext, Tensors, Tensors], torch.Tensor | tuple[torch.Tensor, ...]]
-
-KERNELS: dict[str, Kernel] = {}
-
-
-def kernel(kind: str) -> Callable[[Kernel], Kernel]:
-    """Enters a function into the table."""
-
-    def enter(function: Kernel) -> Kernel:
-        assert kind not in KERNELS, kind
-        KERNELS[kind] = function
-        return function
-
-    return enter
-
-
-def dtype_of(name: str) -> torch.dtype:
-    """PyTorch's dtype of that name. Raises ValueError where there is none."""
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise ValueError(f'"{name}" is not a dtype of PyTorch')
-    return found
-
-
-# The families enter their functions when they are imported.
-from fsdp_plan_runner import kernels_attention, kernels_elementwise, kernels_ends, kernels_experts  # noqa: E402, F401
-from fsdp_plan_runner import kernels_layers, kernels_norms, kernels_shapes  # noqa: E402, F401
+__all__ = ["KERNELS", "KernelContext", "dtype_of"]

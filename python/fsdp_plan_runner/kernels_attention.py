@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from fsdp_plan_runner.constants import rotary_frequencies
 from fsdp_plan_runner.expanded_model import Op
-from fsdp_plan_runner.kernels import KernelContext, Tensors, kernel
+from fsdp_plan_runner.kernel_table import KernelContext, Tensors, kernel
 
 
 # ---- Rotary embeddings: q and k are [batch, seq, heads, dim]; the tables [batch or 1, seq, dim].

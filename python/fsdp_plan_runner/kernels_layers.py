@@ -1,4 +1,13 @@
-"""Linear layers, embeddings, convolutions, and parameters that are read as they are."""
+"""Linear layers, embeddings, convolutions, parameters that are read as they are, normalization, experts and losses.
+
+A mixture of experts has its tokens spread evenly. Where a token goes depends on values, and on a stub GPU there are none. So the router
+runs as it is, and expert e takes tokens * k / experts rows, a remainder going to the first experts: the same share that a prediction
+assumes. On a real GPU too, so that the two can be compared.
+
+Sources: transformers 4.57 models/llama and gemma2 /modeling_*.py (the order of the calls), models/mixtral/modeling_mixtral.py
+(MixtralSparseMoeBlock), loss/loss_utils.py (ForCausalLMLoss); aten/src/ATen/native/layer_norm.cpp (rms_norm_composite of PyTorch before
+2.9); flash_attn/losses/cross_entropy.py.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from fsdp_plan_runner.expanded_model import Op
-from fsdp_plan_runner.kernels import KernelContext, Tensors, kernel
+from fsdp_plan_runner.kernel_table import KernelContext, Tensors, kernel
 
 
 @kernel("linear")
@@ -43,3 +52,99 @@ def conv2d(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors)
 @kernel("parameter")
 def parameter(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     return parameters[0]
+
+
+def _normalized(x: torch.Tensor, eps: float) -> torch.Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+
+
+@kernel("rms_norm")
+def rms_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    x = inputs[0]
+    weight = parameters[0] if parameters else None
+    which = context.implementations.rms_norm
+    if which == "fused" and not op.attributes["unit_offset"]:
+        return F.rms_norm(x, (x.shape[-1],), weight, op.attributes["eps"])
+    y = _normalized(x.to(torch.float32), op.attributes["eps"])
+    if weight is None:
+        return y.to(x.dtype)
+    if op.attributes["unit_offset"]:
+        return (y * (1.0 + weight.float())).type_as(x)
+    if which == "written_out":
+        return weight * y.to(x.dtype)
+    y = y * weight
+    return y.to(x.dtype)
+
+
+@kernel("layer_norm")
+def layer_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return F.layer_norm(inputs[0], (inputs[0].shape[-1],), *parameters, eps=op.attributes["eps"])
+
+
+@kernel("group_norm")
+def group_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return F.group_norm(inputs[0], op.attributes["groups"], *parameters, eps=op.attributes["eps"])
+
+
+@kernel("batch_norm")
+def batch_norm(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    """PyTorch's own kernels: how much cuDNN's would keep in reserve is known to cuDNN alone."""
+    buffers = [context.buffer(f"{op.module}.{name}") for name in ("running_mean", "running_var")]
+    context.buffer(f"{op.module}.num_batches_tracked").add_(1)
+    with torch.backends.cudnn.flags(enabled=False):
+        return F.batch_norm(inputs[0], *buffers, *parameters, training=True,
+                            momentum=op.attributes["momentum"], eps=op.attributes["eps"])
+
+
+@kernel("router")
+def router(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
+    weights = F.softmax(inputs[0], dim=1, dtype=torch.float)
+    weights, chosen = torch.topk(weights, op.attributes["experts_per_token"], dim=-1)
+    if op.attributes["norm_topk_prob"]:
+        weights /= weights.sum(dim=-1, keepdim=True)
+    return weights.to(inputs[0].dtype), chosen
+
+
+@kernel("experts")
+def experts(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    x, weights, chosen = inputs
+    num_experts = op.attributes["num_experts"]
+    tokens, total = x.shape[0], chosen.numel()
+    result = torch.zeros_like(x)
+    mask = F.one_hot(chosen, num_classes=num_experts).permute(2, 1, 0)
+    first = 0
+    for e in range(num_experts):
+        count = total // num_experts + (1 if e < total % num_experts else 0)
+        if count == 0:
+            continue
+        # torch.where gives slot and row of each hit as two parts of one tensor.
+        slots, rows = torch.zeros((2, count), dtype=torch.int64, device=x.device).unbind(0)
+        rows.copy_(torch.arange(first, first + count, device=x.device).remainder_(tokens))
+        first += count
+        gate, up, down = parameters[3 * e:3 * e + 3]
+        current = x[None, rows].reshape(-1, x.shape[1])
+        current = F.linear(F.silu(F.linear(current, gate)) * F.linear(current, up), down)
+        current = current * weights[rows, slots, None]
+        result.index_add_(0, rows, current.to(x.dtype))
+    del mask
+    return result
+
+
+@kernel("cross_entropy")
+def cross_entropy(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    logits, labels = inputs
+    if context.implementations.upcast_logits:
+        logits = logits.float()
+    if op.attributes["shift"]:
+        labels = F.pad(labels, (0, 1), value=-100)[..., 1:].contiguous()
+    rows, targets = logits.view(-1, logits.shape[-1]), labels.view(-1)
+    if context.implementations.cross_entropy == "flash_attn":
+        from flash_attn.losses.cross_entropy import CrossEntropyLoss
+
+        return CrossEntropyLoss(ignore_index=-100)(rows, targets)
+    return F.cross_entropy(rows, targets, ignore_index=-100)
+
+
+@kernel("mse_loss")
+def mse_loss(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return F.mse_loss(inputs[0], inputs[1])

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import backward_order, forward_order, unit_windows
-from fsdp_plan_runner.kernels import dtype_of
+from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.modules import PlannedModule, untied
 from fsdp_plan_runner.plan import Plan
 

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from fsdp_plan_runner.activation_checkpointing import checkpoint_blocks
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.flat_units import wrap
-from fsdp_plan_runner.kernels import dtype_of
+from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.kernels_attention import choose_backends
 from fsdp_plan_runner.modules import PlannedModule, activation_dtype, build_model
 from fsdp_plan_runner.plan import Plan

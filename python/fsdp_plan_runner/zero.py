@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
-from fsdp_plan_runner.kernels import dtype_of
+from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.modules import PlannedModule, untied
 from fsdp_plan_runner.plan import ZERO3_KEYS, Plan
 from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers

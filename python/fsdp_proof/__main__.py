@@ -82,7 +82,7 @@ class Proof:
             return
         self.theirs = theirs
         self.attempt("PyTorch FSDP2", "what it measured", self.judge_pytorch)
-        claimed = self.attempt("stub GPU", "the stub GPU in the place of this card",
+        claimed = self.attempt("stub GPU", "the stub GPU instead of this card",
                                lambda: trials.stub(request, theirs[0]["card"]))
         if claimed is not None:
             self.rows += judge.claim_rows(theirs[0]["claims"], claimed)

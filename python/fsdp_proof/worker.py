@@ -2,7 +2,7 @@
 
     python -m fsdp_proof.worker JOB.json RESULT SEED        writes RESULT.RANK.json
 
-Weights, data and the loop are those of fsdp_plan_runner, so that losses can be held against fsdp-exec's.
+Weights, data and the loop are those of fsdp_plan_runner, so that losses can be compared with fsdp-exec's.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class ApplyPlan:
         self._faults.note(
             PlanNotApplied(
                 f"{self.shown}\tThe plan was not applied: the script made no torch.optim optimizer of a module's parameters, and "
-                "did not call fully_shard on a model with the plan's modules.\tNames the command the script that trains?"
+                "did not call fully_shard on a model with the plan's modules.\tDoes the command start the script that trains?"
             )
         )
         return True
@@ -287,7 +287,7 @@ class ApplyPlan:
     def _convert(self, root: Any) -> None:
         if self.plan.parameter_dtype is None:
             return
-        from fsdp_plan_runner.kernels import dtype_of
+        from fsdp_plan_runner.kernel_table import dtype_of
 
         count = convert(root, dtype_of(self.plan.parameter_dtype))
         if count:

@@ -41,11 +41,12 @@ def install(settings: Settings, is_owner: bool) -> None:
     steps = record.steps = Steps(meter, phases, history, settings.steps, record.stop)
     batches = record.batches = Batches(lambda: steps.calls)
     modules = record.modules = Modules(phases, batches)
-    units = record.units = Units(stub, phases, modules)
-    ties, versions = record.ties, record.versions = Ties(), Versions()
+    record.units = Units(stub, phases, modules)
+    ties = record.ties = Ties()
+    record.versions = Versions()
     faults = record.faults = Faults(record.finish)
     owners = record.owners = Owners(modules, steps)
-    techniques = record.techniques = Techniques(modules, phases, steps)
+    record.techniques = Techniques(modules, phases, steps)
     progress = record.progress
     record.readbacks = Readbacks(phases, lambda: steps.calls, progress.say)
     watchdog = Watchdog(settings.pause)
@@ -91,15 +92,21 @@ def install(settings: Settings, is_owner: bool) -> None:
                 failed("Values known to the host", error)
 
     after_import("torch", with_torch)
+    install_with_libraries(record, settings)
+
+
+def install_with_libraries(record: Record, settings: Settings) -> None:
+    """What hangs on modules of torch.distributed and of other libraries."""
+    stub, phases, steps, units, ties = record.stub, record.phases, record.steps, record.units, record.ties
     after_import("torch.distributed", store.install)
     after_import("torch.distributed", lambda dist: groups.install(dist, stub))
-    sent = SentObjects(settings, progress.say)
+    sent = SentObjects(settings, record.progress.say)
     after_import("torch.distributed", lambda dist: sent.install(dist.distributed_c10d) if dist.is_available() else None)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param_group", units.install_fsdp2)
     after_import("torch.distributed.fsdp._runtime_utils", units.install_fsdp1)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param_group", ties.install_fsdp2)
     after_import("torch.distributed.fsdp.fully_sharded_data_parallel", ties.install_fsdp1)
-    techniques.install(after_import)
+    record.techniques.install(after_import)
     after_import("torch.distributed.checkpoint.utils", checkpoints.install)
     after_import("torch.distributed.checkpoint.default_planner", checkpoints.install_planner)
     savers = ("save", "async_save")
@@ -112,4 +119,4 @@ def install(settings: Settings, is_owner: bool) -> None:
     after_import(f"{zero}.stage3", lambda m: steps.install_wrapper(m.DeepSpeedZeroOptimizer_Stage3))
     after_import(f"{zero}.utils", zero_checks.install)
     after_import("transformers.generation.utils", generation.install)
-    after_import("transformers.training_args", versions.install_transformers)
+    after_import("transformers.training_args", record.versions.install_transformers)

@@ -14,13 +14,8 @@ from typing import Any
 _kept: list[Any] = []  # the C++ side of PyTorch does not keep a store of Python alive
 
 
-def install(dist: ModuleType) -> None:
-    """Replaces the stores that talk to other processes; called after torch.distributed is imported."""
-    if not dist.is_available():
-        return
-    import torch.distributed.rendezvous  # noqa: F401  The name `rendezvous` in the package is a function.
-
-    rendezvous = sys.modules["torch.distributed.rendezvous"]
+def _lonely_store(dist: ModuleType) -> type:
+    """The class, which needs one of PyTorch to derive from."""
 
     class LonelyStore(dist.Store):
         def __init__(self, world_size: int) -> None:
@@ -83,6 +78,19 @@ def install(dist: ModuleType) -> None:
         @property
         def timeout(self):
             return self.limit
+
+    return LonelyStore
+
+
+def install(dist: ModuleType) -> None:
+    """Replaces the stores that talk to other processes; called after torch.distributed is imported."""
+    if not dist.is_available():
+        return
+    import torch.distributed.rendezvous  # noqa: F401  The name `rendezvous` in the package is a function.
+
+    rendezvous = sys.modules["torch.distributed.rendezvous"]
+
+    LonelyStore = _lonely_store(dist)
 
     def meeting_point(hostname, port, rank, world_size, *args, **kwargs):
         return LonelyStore(world_size)

@@ -178,7 +178,6 @@ class CachingAllocator {
   Bytes requested_bytes() const { return Bytes(requested_bytes_.current); }
   Bytes reserved_bytes() const { return Bytes(reserved_bytes_.current); }
   Bytes peak_allocated_bytes() const { return Bytes(allocated_bytes_.peak); }
-  Bytes peak_active_bytes() const { return Bytes(active_bytes_.peak); }
   Bytes peak_reserved_bytes() const { return Bytes(reserved_bytes_.peak); }
   /// Memory of the device that the allocator holds, in the driver's units of 2 MiB.
   Bytes device_used_bytes() const { return Bytes(device_used_); }

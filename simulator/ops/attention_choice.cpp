@@ -29,23 +29,23 @@ bool has_small_blocks(int capability) {
 
 // aten/src/ATen/native/transformers/sdp_utils_cpp.cpp: use_flash_attention_cpp.
 std::string refusal_of_flash_on_cpu(const AttentionCase& which) {
-  if (which.dropout) return "it has no dropout";
-  if (which.head_dim != which.value_dim) return "it takes values of the same width as queries";
-  if (which.mask_is_trained) return "it takes no mask that is trained";
+  if (which.dropout) return "it does not support dropout";
+  if (which.head_dim != which.value_dim) return "values must have the head_dim of queries";
+  if (which.mask_is_trained) return "the mask must not be trained";
   return {};
 }
 
 std::string refusal_of_flash(const AttentionCase& which) {
   if (which.compute_capability == 0) return refusal_of_flash_on_cpu(which);
   if (which.compute_capability < 80) return needs_capability(80);
-  if (!is_half(which.dtype)) return "it takes float16 and bfloat16";
-  if (which.head_dim > 256) return "it takes heads of at most 256";
-  if (which.head_dim != which.value_dim) return "it takes values of the same width as queries";
-  if (which.mask) return "it takes no mask";
-  if (which.causal_cross) return "it takes causal attention only with as many keys as queries";
+  if (!is_half(which.dtype)) return "it supports float16 and bfloat16";
+  if (which.head_dim > 256) return "head_dim must be at most 256";
+  if (which.head_dim != which.value_dim) return "values must have the head_dim of queries";
+  if (which.mask) return "it does not support masks";
+  if (which.causal_cross) return "causal attention needs as many keys as queries";
   const bool is_trained_here = which.head_dim <= 192 || (which.head_dim > 224 && !which.dropout);
   if (has_small_blocks(which.compute_capability) && !is_trained_here) {
-    return "it trains no heads of 193 to 224 on this GPU, and with dropout none above 192";
+    return "its backward does not support head_dim 193 to 224 on this GPU, nor with dropout any above 192";
   }
   return {};
 }
@@ -53,28 +53,29 @@ std::string refusal_of_flash(const AttentionCase& which) {
 // Rows are read 16 bytes at a time where there are tensor cores for the dtype.
 std::string refusal_of_memory_efficient(const AttentionCase& which) {
   if (which.compute_capability == 0) return "it needs a GPU";
-  if (which.dtype == Dtype::BFloat16 && which.compute_capability < 80) return "it takes bfloat16 from 8.0 on";
-  if (!is_half(which.dtype) && which.dtype != Dtype::Float32) return "it takes float16, bfloat16 and float32";
+  if (which.dtype == Dtype::BFloat16 && which.compute_capability < 80)
+    return "it supports bfloat16 from compute capability 8.0 on";
+  if (!is_half(which.dtype) && which.dtype != Dtype::Float32) return "it supports float16, bfloat16 and float32";
   const bool tensor_cores = which.compute_capability >= 80 || (which.compute_capability >= 70 && is_half(which.dtype));
   const std::int64_t multiple = tensor_cores ? 16 / size_of(which.dtype).count() : 1;
   if (which.head_dim % multiple != 0 || which.value_dim % multiple != 0) {
-    return fmt::format("it takes heads of a multiple of {} here", multiple);
+    return fmt::format("head_dim must be a multiple of {} here", multiple);
   }
-  if (which.grouped) return "it takes no grouped heads";
-  if (which.mask_is_strided) return "it takes only masks that lie in order along their last dimension";
+  if (which.grouped) return "it does not support grouped-query heads";
+  if (which.mask_is_strided) return "masks must be contiguous in their last dimension";
   return {};
 }
 
 std::string refusal_of_cudnn(const AttentionCase& which) {
   if (which.compute_capability < 80) return needs_capability(80);
-  if (!is_half(which.dtype)) return "it takes float16 and bfloat16";
+  if (!is_half(which.dtype)) return "it supports float16 and bfloat16";
   const bool is_blackwell_pair = which.compute_capability / 10 == 10 && which.head_dim == 192 && which.value_dim == 128;
   const std::int64_t most = which.compute_capability == 90 ? 256 : 128;
   if (!is_blackwell_pair && (which.head_dim > most || which.value_dim > most)) {
-    return fmt::format("it takes heads of at most {} on this GPU", most);
+    return fmt::format("head_dim must be at most {} on this GPU", most);
   }
-  if (which.head_dim % 8 != 0 || which.value_dim % 8 != 0) return "it takes heads of a multiple of 8";
-  if (which.mask_is_trained) return "it takes no mask that is trained";
+  if (which.head_dim % 8 != 0 || which.value_dim % 8 != 0) return "head_dim must be a multiple of 8";
+  if (which.mask_is_trained) return "the mask must not be trained";
   return {};
 }
 
@@ -102,7 +103,7 @@ std::optional<Error> check_attention(const AttentionCase& which, const Implement
     if (refusal_of(backend.value, which).empty()) allowed.push_back(backend.name);
   }
   return Error{"/runtime/implementations/attention",
-               fmt::format("PyTorch refuses {} for {}, heads of {} and compute capability {}.{}: {}.",
+               fmt::format("PyTorch refuses {} for {}, head_dim {} and compute capability {}.{}: {}.",
                            name_of(kAttentionBackendTable, implementations.attention), name_of(which.dtype),
                            which.head_dim, which.compute_capability / 10, which.compute_capability % 10, why),
                fmt::format("Allowed here are {}.", join_names(allowed))};

@@ -27,7 +27,7 @@ struct AttentionCase {
   int compute_capability = 90;
 };
 
-/// Why PyTorch refuses to train a case with this backend: "it takes heads of at most 256"; empty where it does not.
+/// Why PyTorch refuses to train a case with this backend: "head_dim must be at most 256"; empty where it does not.
 /// Source: the checks in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, torch 2.11, tried out on the stub GPU
 /// for sm_70 to sm_100.
 std::string refusal_of(AttentionBackend backend, const AttentionCase& which);

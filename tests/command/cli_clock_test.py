@@ -20,10 +20,10 @@ SCREENS = {
     "sizes": "clock all_reduce --cluster 'DGX H100' --nodes 2",
     "matmul": "clock matmul 4096x4096x4096 --gpu H100",
     "attention": "clock attention 1x32x4096x128 --causal --gpu H100",
-    "h100_8_all_gather": "clock all_gather --gpu 'H100 SXM' --gpus 8 --beside h100_8_all_gather.log",
-    "h100_4_all_reduce": "clock all-reduce --gpu 'H100 SXM' --gpus 4 --beside h100_4_all_reduce.log",
-    "h100_2x8_all_reduce": "clock all_reduce --cluster 'AWS p5.48xlarge' --nodes 2 --beside h100_2x8_all_reduce.log",
-    "a100_2x8_all_gather": "clock all_gather --cluster 'DGX A100' --nodes 2 --beside a100_2x8_all_gather.log",
+    "h100_8_all_gather": "clock all_gather --gpu 'H100 SXM' --gpus 8 --compare-with h100_8_all_gather.log",
+    "h100_4_all_reduce": "clock all-reduce --gpu 'H100 SXM' --gpus 4 --compare-with h100_4_all_reduce.log",
+    "h100_2x8_all_reduce": "clock all_reduce --cluster 'AWS p5.48xlarge' --nodes 2 --compare-with h100_2x8_all_reduce.log",
+    "a100_2x8_all_gather": "clock all_gather --cluster 'DGX A100' --nodes 2 --compare-with a100_2x8_all_gather.log",
 }
 
 # Each ends with exit code 2 and says all that is wrong.
@@ -33,14 +33,14 @@ clock all_gathr 256M
 clock all_to_all 256M --gpu H100 --gpus 8
 clock all_gather 256 --gpu H101 --causal --dtype bf16
 clock all_gather 0B --gpu H100
-clock all_gather 256M --gpu H100 --gpus 8 --beside h100_8_all_gather.log
-clock all_reduce --gpu H100 --gpus 8 --beside h100_8_all_gather.log
-clock all_gather --gpu H100 --gpus 8 --beside missing.log
-clock all_gather --gpu H100 --gpus 8 --beside cut.log
-clock all_gather --gpu H100 --gpus 8 --beside no.log
-clock all_gather --gpu H100 --gpus 4 --beside ranks.log
+clock all_gather 256M --gpu H100 --gpus 8 --compare-with h100_8_all_gather.log
+clock all_reduce --gpu H100 --gpus 8 --compare-with h100_8_all_gather.log
+clock all_gather --gpu H100 --gpus 8 --compare-with missing.log
+clock all_gather --gpu H100 --gpus 8 --compare-with cut.log
+clock all_gather --gpu H100 --gpus 8 --compare-with no.log
+clock all_gather --gpu H100 --gpus 4 --compare-with ranks.log
 clock matmul --gpu H100
-clock matmul 4096x0x4096 --gpu T4 --beside x.log --causal
+clock matmul 4096x0x4096 --gpu T4 --compare-with x.log --causal
 clock matmul 4096x4096 --gpu H100 --dtype fp8
 clock matmul 1x1x1 --gpu V100 --dtype bf16
 clock attention 1x32x4096 --gpu H100

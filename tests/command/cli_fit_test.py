@@ -74,7 +74,7 @@ def check_capture(tester):
 
 
 def check_mistakes(tester):
-    for words, wanted in (("fit", "The MODEL is missing"), ("fit gpt2 --global-batch 8", "does not take this option"),
+    for words, wanted in (("fit", "Missing argument: MODEL"), ("fit gpt2 --global-batch 8", "does not take this option"),
                           ("fit gpt2 --gpu L4,X9", "X9"), ("fit gpt2 --gpu L4,,T4", "empty name"),
                           ("fit gpt2 --batches 1,2", "fsdp-plan fit -- python train.py"),
                           ("fit gpt3 --gpus 4 --mem 16G", "gpt2"), ("fit --gpus 2 --", "There is no command")):

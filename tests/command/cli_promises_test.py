@@ -224,7 +224,7 @@ def test_lengths_are_round(tester, jobs):
 
 
 # Options of rehearse, execute, replay and export, which these requests are not.
-OF_OTHER_COMMANDS = {"--record-stream", "--routing", "--device", "--reduce", "--token-dtype", "--resume", "--to", "--format",
+OF_OTHER_COMMANDS = {"--record-stream", "--routing", "--device", "--reduction", "--token-dtype", "--resume", "--to", "--format",
                      "--schedule", "--no-decay", "--accumulation", "--nonfinite-loss",
                      "--color"}
 

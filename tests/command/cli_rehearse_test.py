@@ -146,7 +146,7 @@ BAD_COMMANDS = [
     ["rehearse"], ["rehearse", "--"], ["rehearse", "plan.json", "--", "./train.py"], ["rehearse", "torchrun", "train.py"],
     ["rehearse", "--", "torchrn", "train.py"], ["rehearse", "--", "stub.so"], ["rehearse", "--", "./stub.so"],
     ["rehearse", "--gpu", "H1000", "--steps", "-1", "--timeout", "0s", "--record-stream", "never", "--routing", "x",
-     "--rank", "1,b", "--nccl-bytes", "3", "--tolerance", "x", "--against", "missing.json", "--", "./train.py", "fits"],
+     "--rank", "1,b", "--nccl-bytes", "3", "--tolerance", "x", "--compare-with", "missing.json", "--", "./train.py", "fits"],
     ["rehearse", "--gpus", "4", "--rank", "4", "--", "./train.py", "fits"],
     ["rehearse", "--context-bytes", "80G", "--mem", "16G", "--", "./train.py", "fits"],
     ["rehearse", "--tolerance", "1%", "--", "./train.py", "fits"],
@@ -520,14 +520,14 @@ def test_comparison(tester):
     comparison = json.loads(tester.run("compare", "fits.json", "uneven.json", "--json")[1])["comparison"]
     worst = comparison["terms"][0]
     tester.check(worst["relative"] == worst["difference"] / worst["measured"] < -0.16, f"The worst term is {worst}.")
-    code, out, _ = tester.rehearse("uneven", "--gpus", "4", "--rank", "2", "--against", "fits.json", "--tolerance", "2%")
-    tester.check(code == 1 and "compare" in out and "-16.7 %" in out, f"--against: {code} {out}")
-    report = json.loads(tester.rehearse("fits", "--gpus", "4", "--against", "fits.json", "--json")[1])
-    tester.check(all(t["difference"] == 0 for t in report["comparison"]["terms"]), "--against itself is not exact.")
+    code, out, _ = tester.rehearse("uneven", "--gpus", "4", "--rank", "2", "--compare-with", "fits.json", "--tolerance", "2%")
+    tester.check(code == 1 and "compare" in out and "-16.7 %" in out, f"--compare-with: {code} {out}")
+    report = json.loads(tester.rehearse("fits", "--gpus", "4", "--compare-with", "fits.json", "--json")[1])
+    tester.check(all(t["difference"] == 0 for t in report["comparison"]["terms"]), "--compare-with itself is not exact.")
     tester.run("qwen3_tts", "--gpus", "4", "--mem", "16G", "-o", "plan.json")
-    code, out, err = tester.rehearse("fits", "--gpus", "4", "--mem", "16G", "--against", "plan.json", "--json")
+    code, out, err = tester.rehearse("fits", "--gpus", "4", "--mem", "16G", "--compare-with", "plan.json", "--json")
     names = [t["name"] for t in json.loads(out or "{}").get("comparison", {}).get("terms", [])]
-    tester.check(code == 0 and "steady step: reserved peak" in names, f"--against a plan: {code} {err}")
+    tester.check(code == 0 and "steady step: reserved peak" in names, f"--compare-with a plan: {code} {err}")
 
 
 def test_plan(tester):

@@ -238,6 +238,13 @@ def test_old_spellings_are_read_and_said(tester):
         for words in (f"{command} plan.json --trace no/where", f"--trace no/where {command} plan.json"):
             code, _, err = tester.run(words)
             tester.check(code == 2 and f"note: --trace is now {now}; the next" in err and "no/where" in err, f"{words}: {err}")
+    clock = "clock all_gather --gpu H100 --gpus 8"
+    for words, old, now in (("rehearse plan.json", "--against", "--compare-with"), (clock, "--beside", "--compare-with"),
+                            ("execute plan.json", "--reduce", "--reduction"), ("execute plan.json", "--every", "--checkpoint-every"),
+                            ("execute plan.json", "--keep", "--checkpoint-keep")):
+        code, _, err = tester.run(f"{words} {old} no/where")
+        tester.check(code == 2 and f"note: {old} is now {now}; the next" in err and f"error: {now}: " in err or "error: no/where: " in err,
+                     f"{words} {old}: {err}")
     code, _, err = tester.run("execute plan.json --checkpoint full")
     tester.check(code == 2 and "--activation-checkpointing" not in err, f"The folder of checkpoints is taken for another option: {err}")
 
@@ -383,8 +390,8 @@ def test_auto_wrap_policies(tester):
     tester.check("wrap" not in report["explain"], "Blocks are no policy.")
     for refused, why in (("--explain", "none does here"), ("--explain --runtime all", "none does here"),
                          ("--wrap size:1M --explain --quiet", "--quiet leaves out"),
-                         ("--wrap size:1M --wrap-ends yes", "says already what is a unit"),
-                         ("--wrap model.layers.* --wrap-ends no", "says already what is a unit"),
+                         ("--wrap size:1M --wrap-ends yes", "already defines the units"),
+                         ("--wrap model.layers.* --wrap-ends no", "already defines the units"),
                          ("--wrap class:LlamaDecodrLayer", 'Did you mean "LlamaDecoderLayer"?')):
         code, out, err = tester.run(f"{words} {refused}")
         tester.check(code == 2 and not out and why in err, f"{refused}: {code}, {err}")

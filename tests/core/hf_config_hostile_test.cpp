@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -77,7 +78,7 @@ TEST(HfConfig, EachKeyThatTheBlocksHaveNoWordForIsRefusedByName) {
       {config("llama", R"("num_hidden_layers_": 1, "hidden_size": 0)"), R"("hidden_size" is the number 0.)"},
       {config("llama", R"("hidden_size": 4096.5)"), R"("hidden_size" is the number 4096.5.)"},
       {config("llama", R"("head_dim": 5)"), "Heads are 5 wide, and rotary positions turn pairs."},
-      {config("llama", R"("num_attention_heads": 7)"), "A width of 4096 does not divide into 7 heads."},
+      {config("llama", R"("num_attention_heads": 7)"), "The number of heads, 7, does not divide the width 4096."},
       {config("llama", R"("num_key_value_heads": 5)"), "32 heads do not divide into 5 of keys and values."},
       {config("llama", R"("pad_token_id": 128)"), R"("pad_token_id" is the number 128.)"},
       {config("qwen3", R"("layer_types": ["full_attention"])"),
@@ -124,7 +125,7 @@ TEST(HfConfig, AnotherArchitectureIsOneSentence) {
             Sentences{"This is the configuration of a DeepseekV3ForCausalLM (deepseek_v3), for which there are no "
                       "blocks."});
   EXPECT_EQ(refused(R"({"architectures": ["MambaForCausalLM"]})"),
-            Sentences{"This is the configuration of a MambaForCausalLM, for which there are no blocks."});
+            Sentences{"This is the configuration of a MambaForCausalLM, whose blocks are not built in."});
   EXPECT_EQ(refused(config("llama", R"("architectures": ["LlamaForSequenceClassification"])")),
             Sentences{"There are no blocks for LlamaForSequenceClassification."});
   EXPECT_EQ(refused(config("bert", "")), Sentences{"A bert without a class in \"architectures\"."});

@@ -196,7 +196,7 @@ TEST(ModelMessages, OfModules) {
        {R"(m.json:11:80: /modules/2/num_attention_heads: There is no dimension "four". Known are batch and seq.)"}},
       {R"("num_attention_heads": 4)",
        R"("num_attention_heads": 5)",
-       {R"(m.json:11:5: /modules/2: A width of 32 does not divide into 5 heads. Give "head_dim" too.)",
+       {R"(m.json:11:5: /modules/2: The number of heads, 5, does not divide the width 32. Give "head_dim" too.)",
         R"(m.json:11:5: /modules/2: The op rotary in "self_attn" does not work: The tables [1, 16, 8] and [1, 16, 8] do not match a head width of 6.)"}},
       {R"("num_attention_heads": 4)",
        R"("num_attention_heads": 0)",

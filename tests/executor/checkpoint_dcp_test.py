@@ -39,7 +39,7 @@ class Converted(InAFolder):
 
     def ours(self, case: Case, name: str, *options: str, steps: int = 4) -> dict[str, Any]:
         return run_executor(EXECUTOR, self.plan(case), case.ranks, self.folder, name,
-                            [*SEED, "--lr", RATE, "--steps", str(steps), "--reduce", "parity", *options])
+                            [*SEED, "--lr", RATE, "--steps", str(steps), "--reduction", "parity", *options])
 
     def theirs(self, case: Case, name: str, *options: str) -> dict[str, Any]:
         return run_reference(PLANNER, self.plan(case), case.ranks, self.folder, name, 2,

@@ -54,7 +54,7 @@ class Faults(InAFolder):
         last = 0
         caught = 0
         for kill in range(KILLS):
-            options = ["--steps", "1000000", "--every", "1", "--keep", "2", "--checkpoint-dir", str(self.checkpoints),
+            options = ["--steps", "1000000", "--checkpoint-every", "1", "--checkpoint-keep", "2", "--checkpoint-dir", str(self.checkpoints),
                        "--resume", "latest"]
             with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
                 self.wait_for_step(last + 1)
@@ -75,10 +75,10 @@ class Faults(InAFolder):
         options = ["--steps", str(last + 1), "--checkpoint-dir", str(self.checkpoints), "--resume", "latest"]
         with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [0] * CASE.ranks, ranks[0].printed)
-            self.assertIn(f"going on after step {last}", ranks[0].printed)
+            self.assertIn(f"resuming after step {last}", ranks[0].printed)
 
     def expect_full(self, fault: str, said: str) -> None:
-        options = ["--steps", "5", "--every", "1", "--checkpoint-dir", str(self.checkpoints)]
+        options = ["--steps", "5", "--checkpoint-every", "1", "--checkpoint-dir", str(self.checkpoints)]
         began = time.monotonic()
         with started(EXECUTOR, CASE.ranks, [self.plan()], self.folder, options) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [EXIT_RUN] * CASE.ranks)
@@ -131,7 +131,7 @@ class Faults(InAFolder):
         options = ["--steps", steps, "--threads", "1", "--save-parameters"]
         words = [str(TORCHRUN), "--no-python", "--max-restarts", "2", "--monitor-interval", "0.1", "--nproc-per-node",
                  str(CASE.ranks), "--master-addr", "127.0.0.1", "--master-port", str(free_port()), str(EXECUTOR),
-                 str(plan), *options, str(restarted), "--checkpoint-dir", str(checkpoints), "--every", "10", "--resume", "latest"]
+                 str(plan), *options, str(restarted), "--checkpoint-dir", str(checkpoints), "--checkpoint-every", "10", "--resume", "latest"]
         log = self.folder / "log"
         with open(log, "w", encoding="utf-8") as file:
             run = subprocess.Popen(words, env=clean_environment(), stdout=file, stderr=file)
@@ -145,7 +145,7 @@ class Faults(InAFolder):
         finally:
             run.kill()
             run.wait()
-        again = re.search(r"going on after step (\d+) of", log.read_text(encoding="utf-8"))
+        again = re.search(r"resuming after step (\d+) of", log.read_text(encoding="utf-8"))
         if again is None or again[1] == steps:
             return False
         with started(EXECUTOR, CASE.ranks, [plan], self.folder, [*options[:2], *options[4:], str(whole)]) as ranks:

@@ -129,7 +129,7 @@ class ItIsRefused(Runs):
         self.case, self.alone = Case("r", LLAMA, 2), Case("a", LLAMA, 1)
         if ItIsRefused.written is None:
             ItIsRefused.written = pathlib.Path(tempfile.mkdtemp())
-            self.run_ranks(self.case, "--steps", "2", "--every", "1", "--checkpoint-dir", str(ItIsRefused.written))
+            self.run_ranks(self.case, "--steps", "2", "--checkpoint-every", "1", "--checkpoint-dir", str(ItIsRefused.written))
         shutil.copytree(ItIsRefused.written, self.checkpoints)
         self.step = self.checkpoints / "step-00000002"
 
@@ -181,7 +181,7 @@ class ItIsRefused(Runs):
 
     def test_old_ones_go_and_leftovers_too(self) -> None:
         (self.checkpoints / ".step-00000009.partial" / "model").mkdir(parents=True)
-        self.run_ranks(self.case, "--steps", "4", "--every", "1", "--keep", "2", "--checkpoint-dir", str(self.checkpoints),
+        self.run_ranks(self.case, "--steps", "4", "--checkpoint-every", "1", "--checkpoint-keep", "2", "--checkpoint-dir", str(self.checkpoints),
                        "--resume", "latest")
         self.assertEqual(sorted(path.name for path in self.checkpoints.iterdir()), ["step-00000003", "step-00000004"])
         self.assertIn("random.1", tensors_of(self.checkpoints / "step-00000004" / "optimizer"))

@@ -51,7 +51,7 @@ class OnFiles(InAFolder):
         return model
 
     def run_plain(self, name: str, *options: str, ranks: int = 1, batch: int = 4, **plan: Any) -> dict[str, Any]:
-        words = ["--weights", str(self.files.weights), "--reduce", "parity", *options]
+        words = ["--weights", str(self.files.weights), "--reduction", "parity", *options]
         return run_executor(EXECUTOR, self.files.plan(ranks, batch, **plan), ranks, self.folder, name, words)
 
     def losses(self, run: dict[str, Any], rank: int = 0) -> list[float]:
@@ -187,9 +187,9 @@ class Order(OnFiles):
         self.order("begun", n + 3, "--shuffle", "7", *checkpoints)
         resume = ["--resume", "latest", *checkpoints, "--tokens", str(self.files.tokens)]
         rest = run_executor(EXECUTOR, self.files.plan(1, 1), 1, self.folder, "rest",
-                            [*resume, "--steps", str(2 * n), "--reduce", "parity"])
+                            [*resume, "--steps", str(2 * n), "--reduction", "parity"])
         self.assertEqual(self.losses(rest), shuffled[n + 3:])
-        self.refused("--shuffle: .* was trained on its samples in another way", *resume, "--shuffle", "8")
+        self.refused("--shuffle: .* was trained with a different value of it", *resume, "--shuffle", "8")
 
 
 class Evaluations(OnFiles):
@@ -226,7 +226,7 @@ class Evaluations(OnFiles):
                      Case("kept", "llama3_2_1b", 2, checkpointed("llama3_2_1b", "selective"), replicate=2)):
             with self.subTest(case.name):
                 plan = case.write(self.folder, case.name)
-                options = ["--steps", "3", "--tokens", ids, "--lr", "0", "--reduce", "parity"]
+                options = ["--steps", "3", "--tokens", ids, "--lr", "0", "--reduction", "parity"]
                 without = run_executor(EXECUTOR, plan, case.ranks, self.folder, "without", options)
                 metrics = self.folder / f"{case.name}.jsonl"
                 with_it = run_executor(EXECUTOR, plan, case.ranks, self.folder, "with",
@@ -246,7 +246,7 @@ class Metrics(OnFiles):
     def test_a_run_that_goes_on_writes_its_steps_once(self) -> None:
         path = self.folder / "metrics.jsonl"
         options = ["--tokens", str(self.files.tokens), "--metrics", str(path), "--checkpoint-dir", str(self.folder / "c"),
-                   "--resume", "latest", "--reduce", "parity", "--schedule", "linear", "--schedule-steps", "9"]
+                   "--resume", "latest", "--reduction", "parity", "--schedule", "linear", "--schedule-steps", "9"]
         plan = self.files.plan(1, 4, optimizer={"clip_grad_norm": 1.0})
         run_executor(EXECUTOR, plan, 1, self.folder, "first", [*options, "--steps", "2"])
         # A run that was killed had come further than its checkpoint, and was in the middle of a line.

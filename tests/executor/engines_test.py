@@ -130,14 +130,14 @@ class EnginesGiveTheSameParameters(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             checkpoints = pathlib.Path(name) / "checkpoints"
             run = self.ray(pathlib.Path(name), "--steps", "60", "--save-parameters", f"{name}/out", "--checkpoint-dir",
-                           str(checkpoints), "--every", "10", "--resume", "latest", of_ray=("--max-failures", "1"))
+                           str(checkpoints), "--checkpoint-every", "10", "--resume", "latest", of_ray=("--max-failures", "1"))
             while not (checkpoints / "step-00000020").is_dir():
                 self.assertIsNone(run.poll(), "it has ended")
                 time.sleep(0.02)
             os.kill(self.a_rank_with(str(checkpoints)), signal.SIGKILL)
             printed = "".join(run.communicate(timeout=LIMIT_SECONDS))
             self.assertEqual(run.returncode, 0, printed)
-            self.assertRegex(printed, r"going on after step [2345]0 of")
+            self.assertRegex(printed, r"resuming after step [2345]0 of")
             found, expected = parameters_of(pathlib.Path(name) / "out"), by_hand(steps="60")
             self.assertEqual([key for key in expected if found[key] != expected[key]], [])
 

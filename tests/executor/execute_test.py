@@ -155,7 +155,7 @@ class Execute(InAFolder):
         options[-1] = "--json"
         done = self.execute(plan, "--steps", "3", *options)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("going on after step 2", done.stderr)
+        self.assertIn("resuming after step 2", done.stderr)
         self.assertEqual(sorted(path.name for path in folder.iterdir()), ["step-00000002", "step-00000003"])
         done = self.execute(plan, "--steps", "3", *options)
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)

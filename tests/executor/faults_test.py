@@ -59,7 +59,7 @@ class Faults(InAFolder):
             began = time.monotonic()
             ranks[1].process.send_signal(signal.SIGKILL)
             for r in (0, 2):
-                self.expect_end(ranks[r], EXIT_RUN, stopped_in_a_step(r), "Of rank 1 nothing is heard")
+                self.expect_end(ranks[r], EXIT_RUN, stopped_in_a_step(r), "No sign of life from rank 1")
             tell("a rank is killed", [ranks[0], ranks[2]], began)
 
     def test_a_rank_that_hangs_is_named(self) -> None:
@@ -73,7 +73,7 @@ class Faults(InAFolder):
                 for r in (0, 2):
                     self.expect_end(ranks[r], EXIT_RUN, stopped_in_a_step(r))
                 # Others may have been late, too, where the machine lets a rank wait for seconds.
-                if all("Of rank 1 nothing is heard" in ranks[r].printed for r in (0, 2)):
+                if all("No sign of life from rank 1" in ranks[r].printed for r in (0, 2)):
                     tell("a rank hangs (seconds after `--timeout`)", [ranks[0], ranks[2]], began + timeout)
                     return
         self.fail("".join(rank.printed for rank in ranks))

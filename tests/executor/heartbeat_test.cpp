@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <vector>
 
 namespace fsdp::executor {
 namespace {

@@ -144,7 +144,7 @@ class TwoHosts(InAFolder):
         options = ["--steps", "4", *keep, "--save-parameters", str(parts)]
         with started(EXECUTOR, RANKS, [self.plan], self.folder, options) as ranks:
             self.assertEqual([rank.wait() for rank in ranks], [0] * RANKS, "".join(rank.printed for rank in ranks))
-            self.assertIn("going on after step 2 of", ranks[0].printed)
+            self.assertIn("resuming after step 2 of", ranks[0].printed)
         self.assertEqual(differing(parameters_of(parts), parameters_of(whole)), [])
 
     def test_a_folder_that_the_hosts_do_not_share_is_said(self) -> None:
@@ -173,7 +173,7 @@ class TwoHosts(InAFolder):
                     self.assertEqual(rank.wait(), EXIT_RUN, rank.printed)
                     self.assertRegex(rank.printed, stopped_in_a_step(rank.rank))
                 # Rank 1 may have been late, too, where the machine lets a rank wait for seconds.
-                if "Of ranks 2, 3 nothing is heard" in ranks[0].printed:
+                if "No sign of life from ranks 2, 3" in ranks[0].printed:
                     tell("the link between two hosts is lost (seconds after `--timeout`)", ranks, began + timeout)
                     return
                 self.hosts.mend()

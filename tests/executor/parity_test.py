@@ -72,7 +72,7 @@ class TheSameBitsAsPyTorch(unittest.TestCase):
             between = time.monotonic()
             ours = run_executor(EXECUTOR, plan, case.ranks, folder, "executor",
                                 [*values, "--lr", str(case.learning_rate), "--steps", str(case.steps),
-                                 "--reduce", "parity"])
+                                 "--reduction", "parity"])
             print(f"{case.name}: {case.ranks} ranks, PyTorch {between - began:.1f} s, "
                   f"fsdp-exec {time.monotonic() - between:.1f} s", file=sys.stderr)
             self.assertEqual([len(steps) for steps in ours["steps"]], [case.steps] * case.ranks)

@@ -34,7 +34,7 @@ def trained(case: Case, rate: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         return run_executor(EXECUTOR, case.write(folder), case.ranks, folder, "run",
-                            ["--seed", "3", "--steps", str(STEPS), "--lr", repr(rate), "--reduce", "direct"])
+                            ["--seed", "3", "--steps", str(STEPS), "--lr", repr(rate), "--reduction", "direct"])
 
 
 @functools.cache

@@ -22,6 +22,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 from plain_model import SEQ, SPEC, Files  # noqa: E402
 from ranks import LIMIT_SECONDS, InAFolder, clean_environment, parameters_of, run_executor, started  # noqa: E402
+from small_models import small_spec  # noqa: E402
 
 EXECUTOR, PLANNER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 EXIT_INPUT, EXIT_RUN = 2, 3
@@ -60,7 +61,7 @@ class Refusals(InAFolder):
     def test_a_loss_that_is_no_number_stops_all_ranks_and_nothing_is_kept(self) -> None:
         checkpoints, report = self.folder / "c", self.folder / "report"
         plan = self.files.plan(2, 4, optimizer={"kind": "sgd", "weight_decay": 0.0})
-        options = ["--lr", "1e30", "--steps", "9", "--checkpoint-dir", str(checkpoints), "--every", "1", "--report",
+        options = ["--lr", "1e30", "--steps", "9", "--checkpoint-dir", str(checkpoints), "--checkpoint-every", "1", "--report",
                    str(report), *PATIENT]
         codes, printed = self.run_ranks(plan, 2, *options)
         self.assertEqual(codes, [EXIT_RUN] * 2, printed)
@@ -103,15 +104,15 @@ class Refusals(InAFolder):
             self.expect(EXIT_INPUT, "--timeout", "--timeout", timeout)
 
     def test_all_that_is_wrong_with_a_command_line_is_said_at_once(self) -> None:
-        wrong = ["--lr", "nan", "--betas", "0.9", "--schedule", "slow", "--warmup", "-1", "--steps=none", "--keep", "3",
+        wrong = ["--lr", "nan", "--betas", "0.9", "--schedule", "slow", "--warmup", "-1", "--steps=none", "--checkpoint-keep", "3",
                  "--stepps", "7", "--device", "cuda", "--mem", "3x", "--workspaces", "here", "--labels", "there"]
         codes, printed = self.run_ranks(self.files.plan(1, 4), 1, *wrong)
         self.assertEqual(codes, [EXIT_INPUT])
         places = re.findall(r"^error: (\S+): ", printed[0], re.MULTILINE)
-        self.assertEqual(sorted(places), sorted(["--lr", "--betas", "--schedule", "--warmup", "--steps", "--keep", "--stepps",
+        self.assertEqual(sorted(places), sorted(["--lr", "--betas", "--schedule", "--warmup", "--steps", "--checkpoint-keep", "--stepps",
                                                  "--mem", "--workspaces", "--labels"]), printed[0])
         self.assertIn("Did you mean --steps?", printed[0])
-        self.assertIn("--keep: It needs --checkpoint-dir.", printed[0])
+        self.assertIn("--checkpoint-keep: It needs --checkpoint-dir.", printed[0])
         self.assertIn("slow not in {constant,linear,cosine}", printed[0])
 
     def test_what_another_pytorch_would_communicate(self) -> None:
@@ -145,14 +146,17 @@ class Refusals(InAFolder):
 
     def test_a_checkpoint_that_is_of_another_model_or_lacks_its_moments(self) -> None:
         plan, folder = self.files.plan(1, 4), self.folder / "c"
-        codes, printed = self.run_ranks(plan, 1, "--steps", "2", "--checkpoint", str(folder))
+        codes, printed = self.run_ranks(plan, 1, "--steps", "2", "--checkpoint", str(folder), "--every", "1", "--keep", "2", "--reduce", "direct")
         self.assertEqual(codes, [0], printed)
-        self.assertEqual(printed[0].count("note: --checkpoint is now --checkpoint-dir; the next version takes only that."), 1)
+        self.assertTrue((folder / "step-00000001").exists())
+        for old, now in (("--checkpoint", "--checkpoint-dir"), ("--every", "--checkpoint-every"), ("--keep", "--checkpoint-keep"),
+                         ("--reduce", "--reduction")):
+            self.assertEqual(printed[0].count(f"note: {old} is now {now}; the next version takes only that."), 1)
         step = folder / "step-00000002"
         index = json.loads((step / "checkpoint.json").read_text(encoding="utf-8"))
         resume = ["--resume", str(step), "--steps", "3"]
         cases = {
-            "no file has a moment": {"files": [file for file in index["files"] if file["name"].startswith("model/")]},
+            "no optimizer moments in any file": {"files": [file for file in index["files"] if file["name"].startswith("model/")]},
             'is of the model "Other"': {"model": "Other", "model_fingerprint": "0123456789abcdef"},
             "model_fingerprint": {"model_fingerprint": None},
             "does not say of which model the checkpoint is": {"model": "", "model_fingerprint": ""},
@@ -162,7 +166,7 @@ class Refusals(InAFolder):
                 write_index(step, {**index, **change})
                 self.expect(EXIT_INPUT, said, *resume, plan=plan)
         write_index(step, index)
-        self.expect(0, "going on after step 2", *resume, plan=plan)
+        self.expect(0, "resuming after step 2", *resume, plan=plan)
 
     def test_an_interface_that_is_not_there(self) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "nosuch0"
@@ -194,7 +198,7 @@ class Refusals(InAFolder):
             pathlib.Path(path).write_bytes(struct.pack(f"<{9 * SEQ}i", *self.files.ids[7 * SEQ:16 * SEQ]))
         how = ["--steps", "2", "--lr", "0.5", "--schedule", "linear", "--betas", "0.5", "0.6", "--no-decay", "norms,biases",
                "--tokens", *ids[:2], "--labels", *ids[:2], "--token-dtype", "int32", "--shuffle", "3", "--document-end", "2",
-               "--evaluate", ids[2], "--evaluate-every", "1", "--evaluate-samples", "8", "--seed", "5", "--reduce", "parity"]
+               "--evaluate", ids[2], "--evaluate-every", "1", "--evaluate-samples", "8", "--seed", "5", "--reduction", "parity"]
         done = self.execute(*how, "--save-parameters", str(saved), "--run-dir", str(run), "--metrics", str(metrics))
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
@@ -213,6 +217,22 @@ class Refusals(InAFolder):
             self.assertEqual(len(re.findall(f"^error: {option}: ", refused.stderr, re.MULTILINE)), 1, refused.stderr)
         proof = self.execute("--proof", "--lr", "1", "--metrics", "here", "--tokens", "there")
         self.assertEqual((proof.returncode, proof.stderr.count("A proof has no use for it")), (EXIT_INPUT, 3), proof.stderr)
+
+    def test_execute_refuses_what_cannot_be_predicted_before_it_trains(self) -> None:
+        spec, plan, run = (self.folder / name for name in ("small.json", "cannot.json", "run"))
+        spec.write_text(json.dumps(small_spec("llama3_2_1b")), encoding="utf-8")
+        run.mkdir()
+        for attention, code, said in (("flash", 0, ""), ("memory_efficient", EXIT_INPUT, "PyTorch refuses memory_efficient for float32")):
+            plan.write_text(json.dumps({
+                "format_version": "1.0", "model": {"name": "Llama-3.2-1B", "file": str(spec)}, "mesh": {"replicate": 1, "shard": 1},
+                "units": [{"modules": [""]}], "parameter_dtype": "float32", "runtime": {"implementations": {"attention": attention}},
+            }), encoding="utf-8")
+            into = self.folder / "trained" if code == 0 else run
+            done = subprocess.run([str(PLANNER), "execute", str(plan), "--quiet", "--steps", "1", "--device", "cpu", "--run-dir", str(into)],
+                                  env=clean_environment(), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(said, done.stderr)
+        self.assertEqual(list(run.iterdir()), [])
 
     def test_execute_says_why_there_is_no_folder(self) -> None:
         (self.folder / "file").write_text("", encoding="utf-8")

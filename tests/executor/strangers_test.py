@@ -137,7 +137,7 @@ class Strangers(InAFolder):
     def test_a_strangers_words_are_said_by_no_rank(self) -> None:
         port = free_port()
         checkpoints = self.folder / "c"
-        options = ["--steps", "1000000", "--every", "3", "--keep", "1", "--checkpoint-dir", str(checkpoints)]
+        options = ["--steps", "1000000", "--checkpoint-every", "3", "--checkpoint-keep", "1", "--checkpoint-dir", str(checkpoints)]
         ranks = [self.launch(0, 2, port, *options)]
         store = self.visit(port)
         for prefix in "fsdp-exec/0", "fsdp-exec//0":

@@ -127,7 +127,7 @@ class HowTheyEnd(OnTheStub):
             for r in (0, 2):
                 self.assertEqual(ranks[r].wait(), 3, ranks[r].printed)
                 self.assertRegex(ranks[r].printed, stopped_in_a_step(r) + "rank 1 has given no sign of life for 3\\.0 s\\. "
-                                                                        "Of rank 1 nothing is heard")
+                                                                        "No sign of life from rank 1")
             tell("GPU: a rank is silent, killed or hanging (`--heartbeat 3`)", [ranks[0], ranks[2]], began)
 
     def test_the_cause_of_a_rank_that_fails_is_told_to_the_others_and_nothing_is_waited_for(self) -> None:

@@ -39,7 +39,7 @@ class Against(InAFolder):
         return model
 
     def ours(self, plan: pathlib.Path, steps: int, *options: str, name: str = "ours", ranks: int = 1) -> dict[str, Any]:
-        words = [*self.files.options(), "--steps", str(steps), "--reduce", "parity", *options]
+        words = [*self.files.options(), "--steps", str(steps), "--reduction", "parity", *options]
         return run_executor(EXECUTOR, plan, ranks, self.folder, name, words)
 
     def expect_equal(self, ours: dict[str, Any], theirs: Trained) -> None:
@@ -137,7 +137,7 @@ class Schedules(Against):
         whole = self.ours(plan, 8, *words, name="whole")
         checkpoints = ["--checkpoint-dir", str(self.folder / "c")]
         self.ours(plan, 3, *words, *checkpoints, name="first")
-        resume = ["--resume", "latest", "--tokens", str(self.files.tokens), "--reduce", "parity"]
+        resume = ["--resume", "latest", "--tokens", str(self.files.tokens), "--reduction", "parity"]
         rest = run_executor(EXECUTOR, plan, 1, self.folder, "rest", ["--steps", "8", *checkpoints, *resume])
         self.assertEqual([step["loss"] for step in rest["steps"][0]], [step["loss"] for step in whole["steps"][0]][3:])
         self.assertEqual([step["learning_rate"] for step in rest["steps"][0]],

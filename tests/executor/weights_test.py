@@ -73,7 +73,7 @@ class FromFiles(InAFolder):
         plan = self.plan(case)
         theirs = run_reference(PLANNER, plan, case.ranks, self.folder, "pytorch", 3,
                                ["--seed", "7", "--learning-rate", "0.001", *options])
-        ours = run_executor(EXECUTOR, plan, case.ranks, self.folder, "executor", [*STEPS, "--reduce", "parity", *options])
+        ours = run_executor(EXECUTOR, plan, case.ranks, self.folder, "executor", [*STEPS, "--reduction", "parity", *options])
         return ours, theirs
 
     def expect_equal(self, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ class FromFiles(InAFolder):
         theirs = run_reference(PLANNER, plan, 4, self.folder, "pytorch", 3,
                                ["--seed", "7", "--learning-rate", "0.001", *weights, *tokens])
         ours = run_executor(EXECUTOR, plan, 4, self.folder, "executor",
-                            [*STEPS, "--reduce", "parity", *weights, *tokens, "--token-dtype", "int32"])
+                            [*STEPS, "--reduction", "parity", *weights, *tokens, "--token-dtype", "int32"])
         self.expect_equal(ours, theirs)
         self.assertEqual(len({step["loss"] for steps in ours["steps"] for step in steps}), 12)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers
 from fsdp_plan_runner.expanded_model import ExpandedModel
-from fsdp_plan_runner.kernels import dtype_of
+from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.plan import Plan
 from fsdp_plan_runner.sharding import make_mesh, policy_of
 from fsdp_plan_runner.training import make_optimizer

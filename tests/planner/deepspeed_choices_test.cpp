@@ -67,7 +67,7 @@ TEST_F(PlansForDeepSpeed, ChoicesBesideItStandOverItAndThatIsSaid) {
   ASSERT_TRUE(made) << to_string(made.error().front());
   EXPECT_EQ(made->space.base.accumulation, 8);
   EXPECT_EQ(made->space.base.optimizer.implementation, OptimizerImplementation::ForLoop);
-  EXPECT_TRUE(says(*made, "--accumulate, --optimizer-impl stand over what"));
+  EXPECT_TRUE(says(*made, "--accumulate, --optimizer-impl override what"));
   EXPECT_FALSE(says(*made, "--clip-grad-norm"));
   EXPECT_FALSE(says(*made, "FusedAdam"));
 }
@@ -80,7 +80,7 @@ TEST_F(PlansForDeepSpeed, AGlobalBatchIsInThePlaceOfBothSizes) {
   EXPECT_EQ(made->space.global_batch, 48);
   EXPECT_EQ(made->space.micro_batch, std::nullopt);
   EXPECT_EQ(made->space.accumulation, std::nullopt);
-  EXPECT_TRUE(says(*made, "--global-batch stands over what"));
+  EXPECT_TRUE(says(*made, "--global-batch overrides what"));
 }
 
 TEST_F(PlansForDeepSpeed, AnotherRuntimeKeepsTheWorkAndNotTheBuffers) {

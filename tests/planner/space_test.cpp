@@ -205,7 +205,8 @@ TEST(Space, AFixedChoiceThatNoPlanMeetsIsAnError) {
   ASSERT_FALSE(families.has_value());
   ASSERT_EQ(families.error().size(), 2U);
   EXPECT_EQ(families.error()[0].what, "\"model.layer.*\" matches no module that can be a unit.");
-  EXPECT_EQ(to_string(families.error()[1]), "--shard: 3 does not divide 4 GPUs. Write one of 4, 2, 1.");
+  EXPECT_EQ(to_string(families.error()[1]),
+            "--shard: 3 must divide the number of GPUs, which is 4. Write one of 4, 2, 1.");
 }
 
 TEST(Space, DescriptionsNameEveryDimension) {
@@ -282,7 +283,7 @@ TEST(StrategyNames, WhatIsAskedForIsWhatIsPrinted) {
 TEST(StrategyNames, WhatIsNoStrategyHereSaysWhy) {
   Space space;
   EXPECT_EQ(to_string(apply_strategy("DDP", small_cluster(4, 1, Bytes(1 << 30)), space).error().at(0)),
-            "--strategy: DDP is no strategy of FSDP. Write --runtime ddp.");
+            "--strategy: DDP is not an FSDP sharding strategy. Write --runtime ddp.");
   EXPECT_EQ(to_string(apply_strategy("FULL_SHARD", small_cluster(1, 1, Bytes(1 << 30)), space).error().at(0)),
             "--strategy: FULL_SHARD needs more than one GPU. Write NO_SHARD, or leave --strategy out.");
 }

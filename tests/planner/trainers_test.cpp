@@ -46,8 +46,9 @@ struct SaidCase {
   std::string transformers;  ///< The same, where the Trainer differs.
 };
 
-const std::vector<SaidCase>& said_cases() {
-  static const std::vector<SaidCase> all = {
+/// Of meshes and units.
+std::vector<SaidCase> sharding_cases() {
+  return {
       {"nothing", [](Plan&) {}, "", ""},
       {"copies",
        [](Plan& plan) {
@@ -89,6 +90,12 @@ const std::vector<SaidCase>& said_cases() {
          for (Unit& unit : plan.units) unit.reshard_after_forward = {Kind::Smaller, 2};
        },
        "/units/reshard_after_forward", "/units/reshard_after_forward"},
+  };
+}
+
+/// Of precision, recomputation, prefetching and the optimizer.
+std::vector<SaidCase> training_cases() {
+  return {
       {"fp32 reduction",
        [](Plan& plan) {
          plan.parameter_dtype = Dtype::Float32;
@@ -131,6 +138,11 @@ const std::vector<SaidCase>& said_cases() {
       {"inputs as they are", [](Plan& plan) { plan.mixed_precision.cast_forward_inputs = false; },
        "/mixed_precision/cast_forward_inputs", "/mixed_precision/cast_forward_inputs"},
   };
+}
+
+std::vector<SaidCase> said_cases() {
+  std::vector<SaidCase> all = sharding_cases();
+  for (SaidCase& each : training_cases()) all.push_back(std::move(each));
   return all;
 }
 

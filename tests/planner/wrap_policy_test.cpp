@@ -104,7 +104,7 @@ TEST(AutoWrap, WhatIsLeftBesideUnitsInsideMayBeTooLittle) {
   add(model, "block.a", "Linear", 100);
   add(model, "block.b", "Linear", 100);
   const PolicyExplanation said = explain_policy(model, *parse_wrap("size:100"));
-  EXPECT_EQ(rows(said)[1], "block: 250, 50, no: 50 remain beside the units inside, fewer than 100");
+  EXPECT_EQ(rows(said)[1], "block: 250, 50, no: 50 remain outside nested units, fewer than 100");
   EXPECT_EQ(said.in_root, (Texts{"block"}));
   EXPECT_EQ(said.root_elements, 50);
 }
@@ -177,7 +177,7 @@ TEST(AutoWrap, EndsBesideItAreRefused) {
   request.choices.wrap_ends = true;
   const Errors errors = check_request(request, "model_specs");
   ASSERT_FALSE(errors.empty());
-  EXPECT_EQ(to_string(errors.front()), "--wrap-ends: --wrap size:1K says already what is a unit. Give one of the two.");
+  EXPECT_EQ(to_string(errors.front()), "--wrap-ends: --wrap size:1K already defines the units. Give one of the two.");
 }
 
 }  // namespace

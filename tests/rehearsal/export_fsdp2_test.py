@@ -85,7 +85,7 @@ class Export(unittest.TestCase):
         with open(f"{self.folder}/exported.py", "w", encoding="utf-8") as out:
             out.write(code)
         answer = self.run_program(
-            "rehearse", "--against", "plan.json", "--gpus", "4", "--gpu", "H100 SXM", "--json", "--",
+            "rehearse", "--compare-with", "plan.json", "--gpus", "4", "--gpu", "H100 SXM", "--json", "--",
             sys.executable, "train.py")
         terms = json.loads(answer[answer.index("{"):])["comparison"]["terms"]
         return code, {t["name"]: (t["predicted"], t["measured"]) for t in terms}

@@ -163,7 +163,7 @@ class Trainers(unittest.TestCase):
     def test_accelerate_offloads_keeps_gathered_and_accumulates(self) -> None:
         text = self.exported("accelerate", "--shard", "4", "--reshard", "false", "--offload", "yes", "--accumulate", "2",
                              "--gradient-sync", "last", "--activation-checkpointing", "none")
-        self.assertNotIn("nearest plan", text)
+        self.assertNotIn("closest plan", text)
         self.launched(text, "2")
 
     def test_the_trainer_shards_recomputes_clips_and_accumulates(self) -> None:

@@ -67,9 +67,9 @@ using enum AttentionBackend;
 TEST(AttentionRefusals, FlashTakesSixteenBitsAndOneWidthWithoutAMask) {
   EXPECT_EQ(refusal_of(Flash, {}), "");
   EXPECT_EQ(refusal_of(Flash, {.head_dim = 68, .value_dim = 68}), "") << "padded";
-  EXPECT_EQ(refusal_of(Flash, {.dtype = Dtype::Float32}), "it takes float16 and bfloat16");
+  EXPECT_EQ(refusal_of(Flash, {.dtype = Dtype::Float32}), "it supports float16 and bfloat16");
   EXPECT_EQ(refusal_of(Flash, {.dtype = Dtype::Float16, .compute_capability = 75}), "it needs compute capability 8.0");
-  EXPECT_EQ(refusal_of(Flash, {.head_dim = 264, .value_dim = 264}), "it takes heads of at most 256");
+  EXPECT_EQ(refusal_of(Flash, {.head_dim = 264, .value_dim = 264}), "head_dim must be at most 256");
   EXPECT_NE(refusal_of(Flash, {.head_dim = 192, .value_dim = 128}), "");
   EXPECT_NE(refusal_of(Flash, {.mask = true}), "");
   EXPECT_NE(refusal_of(Flash, {.causal_cross = true}), "");
@@ -96,11 +96,11 @@ TEST(AttentionRefusals, MemoryEfficientTakesAlignedHeads) {
     return refusal_of(MemoryEfficient,
                       {.dtype = dtype, .head_dim = dim, .value_dim = dim, .compute_capability = capability});
   };
-  EXPECT_EQ(refusal(Dtype::Float16, 68, 80), "it takes heads of a multiple of 8 here");
-  EXPECT_EQ(refusal(Dtype::Float16, 68, 75), "it takes heads of a multiple of 8 here");
-  EXPECT_EQ(refusal(Dtype::Float32, 66, 80), "it takes heads of a multiple of 4 here");
+  EXPECT_EQ(refusal(Dtype::Float16, 68, 80), "head_dim must be a multiple of 8 here");
+  EXPECT_EQ(refusal(Dtype::Float16, 68, 75), "head_dim must be a multiple of 8 here");
+  EXPECT_EQ(refusal(Dtype::Float32, 66, 80), "head_dim must be a multiple of 4 here");
   EXPECT_EQ(refusal(Dtype::Float32, 65, 75), "");
-  EXPECT_EQ(refusal(Dtype::BFloat16, 64, 75), "it takes bfloat16 from 8.0 on");
+  EXPECT_EQ(refusal(Dtype::BFloat16, 64, 75), "it supports bfloat16 from compute capability 8.0 on");
   EXPECT_EQ(refusal(Dtype::Float16, 512, 75), "");
   EXPECT_NE(refusal(Dtype::Float64, 64, 90), "");
 }
@@ -110,12 +110,12 @@ TEST(AttentionRefusals, CudnnTakesWiderHeadsOnHopperOnly) {
     return refusal_of(Cudnn, {.head_dim = dim, .value_dim = value_dim, .compute_capability = capability});
   };
   EXPECT_EQ(refusal(256, 256, 90), "");
-  EXPECT_EQ(refusal(136, 136, 80), "it takes heads of at most 128 on this GPU");
+  EXPECT_EQ(refusal(136, 136, 80), "head_dim must be at most 128 on this GPU");
   EXPECT_EQ(refusal(192, 128, 100), "");
   EXPECT_NE(refusal(192, 192, 100), "");
   EXPECT_NE(refusal(100, 100, 90), "");
   EXPECT_EQ(refusal_of(Cudnn, {.grouped = true, .mask = true}), "");
-  EXPECT_EQ(refusal_of(Cudnn, {.mask = true, .mask_is_trained = true}), "it takes no mask that is trained");
+  EXPECT_EQ(refusal_of(Cudnn, {.mask = true, .mask_is_trained = true}), "the mask must not be trained");
 }
 
 TEST(AttentionRefusals, WhatIsWrittenOutTakesAll) {
@@ -129,8 +129,8 @@ TEST(AttentionRefusals, SayWhatIsAllowed) {
   Implementations implementations;
   implementations.attention = Flash;
   EXPECT_EQ(to_string(*check_attention({.dtype = Dtype::Float32, .head_dim = 64, .value_dim = 64}, implementations)),
-            "/runtime/implementations/attention: PyTorch refuses flash for float32, heads of 64 and compute capability "
-            "9.0: it takes float16 and bfloat16. Allowed here are automatic, memory_efficient, math and eager.");
+            "/runtime/implementations/attention: PyTorch refuses flash for float32, head_dim 64 and compute capability "
+            "9.0: it supports float16 and bfloat16. Allowed here are automatic, memory_efficient, math and eager.");
 }
 
 }  // namespace

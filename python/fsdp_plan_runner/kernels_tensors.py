@@ -1,4 +1,4 @@
-"""Elementwise functions and reductions."""
+"""Elementwise functions and reductions; views, copies and indexing; and tensors that are made in the forward."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import torch
 import torch.nn.functional as F
 
+from fsdp_plan_runner.constants import make_constant
 from fsdp_plan_runner.expanded_model import Op
-from fsdp_plan_runner.kernels import KernelContext, Tensors, dtype_of, kernel
+from fsdp_plan_runner.kernel_table import KernelContext, Tensors, dtype_of, kernel
 
 
 @kernel("silu")
@@ -112,3 +113,94 @@ def max_pool2d(op: Op, context: KernelContext, inputs: Tensors, parameters: Tens
 @kernel("adaptive_avg_pool2d")
 def adaptive_avg_pool2d(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
     return F.adaptive_avg_pool2d(inputs[0], op.attributes["length"])
+
+
+@kernel("detach")
+def detach(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].detach()
+
+
+@kernel("reshape")
+def reshape(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].reshape(context.shapes[op.outputs[0]])
+
+
+@kernel("transpose")
+def transpose(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].transpose(op.attributes["dim"], op.attributes["other_dim"])
+
+
+@kernel("slice")
+def slice_(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].narrow(op.attributes["dim"], op.attributes["start"], op.attributes["length"])
+
+
+@kernel("select")
+def select(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].select(op.attributes["dim"], op.attributes["start"])
+
+
+@kernel("expand")
+def expand(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return inputs[0].expand(context.shapes[op.outputs[0]])
+
+
+@kernel("split")
+def split(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
+    return inputs[0].chunk(len(op.outputs), dim=op.attributes["dim"])
+
+
+@kernel("contiguous")
+def contiguous(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    # The model says that there is a copy; .contiguous() would make none of a tensor that lies in order already.
+    return inputs[0].clone(memory_format=torch.contiguous_format)
+
+
+@kernel("set_slice")
+def set_slice(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    x, part = inputs
+    x.narrow(op.attributes["dim"], op.attributes["start"], part.shape[op.attributes["dim"]]).copy_(part)
+    return x
+
+
+@kernel("kv_cache")
+def kv_cache(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> tuple[torch.Tensor, ...]:
+    if not context.implementations.use_cache:
+        return tuple(inputs)
+    key, value = (x.transpose(1, 2) for x in inputs)
+    empty = torch.tensor([], dtype=key.dtype, device=key.device)
+    key, value = torch.cat([empty, key], dim=-2), torch.cat([empty, value], dim=-2)
+    return key.transpose(1, 2), value.transpose(1, 2)
+
+
+@kernel("cat")
+def cat(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return torch.cat(list(inputs), dim=op.attributes["dim"])
+
+
+@kernel("stack")
+def stack(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    return torch.stack(list(inputs), dim=op.attributes["dim"])
+
+
+@kernel("index")
+def index(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    dim = op.attributes["dim"] % inputs[0].dim()
+    return inputs[0][(slice(None),) * dim + (inputs[1],)]
+
+
+@kernel("pad")
+def pad(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    """Half of what is missing in front, the rest behind, as convolutions with padding "same" do."""
+    x = inputs[0]
+    dim = op.attributes["dim"] % x.dim()
+    missing = op.attributes["length"] - x.shape[dim]
+    sizes = [0, 0] * (x.dim() - 1 - dim) + [missing // 2, missing - missing // 2]
+    return F.pad(x, sizes, mode="reflect" if op.attributes["reflect"] else "constant")
+
+
+@kernel("constant")
+def constant(op: Op, context: KernelContext, inputs: Tensors, parameters: Tensors) -> torch.Tensor:
+    name = op.attributes["dtype"]
+    return make_constant(op.attributes, context.shapes[op.outputs[0]], dtype_of(name) if name else context.activation,
+                         context.device)

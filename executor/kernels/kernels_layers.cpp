@@ -1,0 +1,185 @@
+// Linear layers, embeddings, convolutions, pooling, parameters that are read as they are, normalization, experts and
+// losses.
+//
+// A mixture of experts sends each token where the router says. A prediction assumes that tokens spread evenly, so the
+// memory of a run with experts depends on its data.
+//
+// Sources: transformers 4.57 models/llama and gemma2 /modeling_*.py (the order of the calls), models/mixtral/
+// modeling_mixtral.py (MixtralSparseMoeBlock), loss/loss_utils.py (ForCausalLMLoss); aten/src/ATen/native/
+// layer_norm.cpp (rms_norm_composite of PyTorch before 2.9).
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/conv1d.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/group_norm.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/index_add.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/one_hot.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <optional>
+#include <tuple>
+
+#include "executor/kernels/kernel_families.h"
+
+namespace fsdp::executor::kernels {
+
+namespace {
+
+std::optional<at::Tensor> parameter_at(const OpRun& run, std::size_t index) {
+  if (run.parameters.size() <= index) return std::nullopt;
+  return run.parameters[index];
+}
+
+constexpr std::int64_t kIgnoredLabel = -100;
+
+}  // namespace
+
+Tensors linear(const OpRun& run) {
+  const at::Tensor& weight = run.parameters[0];
+  const auto bias = parameter_at(run, 1);
+  if (!run.attributes().transposed_weight) return {at::linear(run.inputs[0], weight, bias)};
+  // Conv1D of transformers (pytorch_utils.py): the weight lies [in, out].
+  const at::Tensor x = run.inputs[0].view({-1, run.inputs[0].size(-1)});
+  const at::Tensor y = bias ? at::addmm(*bias, x, weight) : at::mm(x, weight);
+  return {y.view(run.output_shape())};
+}
+
+Tensors embedding(const OpRun& run) {
+  return {at::embedding(run.parameters[0], run.inputs[0], run.attributes().padding_idx)};
+}
+
+Tensors conv1d(const OpRun& run) {
+  const OpAttributes& a = run.attributes();
+  return {
+      at::conv1d(run.inputs[0], run.parameters[0], parameter_at(run, 1), a.stride, a.padding, a.dilation, a.groups)};
+}
+
+Tensors conv2d(const OpRun& run) {
+  const OpAttributes& a = run.attributes();
+  return {
+      at::conv2d(run.inputs[0], run.parameters[0], parameter_at(run, 1), a.stride, a.padding, a.dilation, a.groups)};
+}
+
+Tensors parameter(const OpRun& run) {
+  return {run.parameters[0]};
+}
+
+Tensors max_pool2d(const OpRun& run) {
+  const OpAttributes& a = run.attributes();
+  return {at::max_pool2d(run.inputs[0], a.kernel, a.stride, a.padding, a.dilation)};
+}
+
+Tensors adaptive_avg_pool2d(const OpRun& run) {
+  const std::int64_t length = run.attributes().length;
+  return {at::adaptive_avg_pool2d(run.inputs[0], {length, length})};
+}
+
+Tensors rms_norm(const OpRun& run) {
+  const at::Tensor& x = run.inputs[0];
+  const auto weight = parameter_at(run, 0);
+  const RmsNormImplementation which = run.context.implementations.rms_norm;
+  const bool unit_offset = run.attributes().unit_offset;
+  const double eps = run.attributes().eps;
+  if (which == RmsNormImplementation::Fused && !unit_offset) {
+    return {at::rms_norm(x, {x.size(-1)}, weight, eps)};
+  }
+  at::Tensor wide = x.to(c10::kFloat);
+  // A statement each: a temporary of C++ would live to the end of the whole expression.
+  at::Tensor variance = wide.pow(2);
+  variance = variance.mean(-1, /*keepdim=*/true);
+  variance = variance + eps;
+  variance = at::rsqrt(variance);
+  const at::Tensor y = wide * variance;
+  variance.reset();
+  wide.reset();
+  if (!weight) return {y.to(x.scalar_type())};
+  if (unit_offset) return {(y * (1.0 + weight->to(c10::kFloat))).to(x.scalar_type())};
+  if (which == RmsNormImplementation::WrittenOut) return {*weight * y.to(x.scalar_type())};
+  return {(y * *weight).to(x.scalar_type())};
+}
+
+Tensors layer_norm(const OpRun& run) {
+  const at::Tensor& x = run.inputs[0];
+  return {at::layer_norm(x, {x.size(-1)}, parameter_at(run, 0), parameter_at(run, 1), run.attributes().eps)};
+}
+
+Tensors group_norm(const OpRun& run) {
+  const OpAttributes& a = run.attributes();
+  return {at::group_norm(run.inputs[0], a.groups, parameter_at(run, 0), parameter_at(run, 1), a.eps)};
+}
+
+Tensors batch_norm(const OpRun& run) {
+  const auto buffer = [&](const char* name) { return run.context.buffers.at(run.module_name() + "." + name); };
+  buffer("num_batches_tracked").add_(1);
+  return {at::batch_norm(run.inputs[0], parameter_at(run, 0), parameter_at(run, 1), buffer("running_mean"),
+                         buffer("running_var"), /*training=*/true, run.attributes().momentum, run.attributes().eps,
+                         /*cudnn_enabled=*/false)};
+}
+
+Tensors router(const OpRun& run) {
+  auto [weights, chosen] = at::topk(at::softmax(run.inputs[0], 1, c10::kFloat), run.attributes().experts_per_token, -1);
+  if (run.attributes().norm_topk_prob) weights = weights / weights.sum(-1, /*keepdim=*/true);
+  return {weights.to(run.inputs[0].scalar_type()), chosen};
+}
+
+Tensors experts(const OpRun& run) {
+  const at::Tensor& x = run.inputs[0];
+  const at::Tensor& weights = run.inputs[1];
+  const std::int64_t num_experts = run.attributes().num_experts;
+  at::Tensor result = at::zeros_like(x, at::TensorOptions().requires_grad(false));
+  const at::Tensor mask = at::one_hot(run.inputs[2], num_experts).permute({2, 1, 0});
+  for (std::int64_t e = 0; e < num_experts; ++e) {
+    const auto parameter = [&](std::int64_t which) { return run.parameters[3 * e + which]; };
+    const Tensors hits = at::where(mask.select(0, e));
+    const at::Tensor& slots = hits[0];
+    const at::Tensor& rows = hits[1];
+    at::Tensor current = at::index(x, {rows});
+    // In Python's order of evaluation, which C++ leaves open.
+    const at::Tensor gate = at::silu(at::linear(current, parameter(0)));
+    const at::Tensor up = at::linear(current, parameter(1));
+    current = at::linear(gate * up, parameter(2));
+    current = current * at::index(weights, {rows, slots}).unsqueeze(-1);
+    result = at::index_add(result, 0, rows, current.to(x.scalar_type()));
+  }
+  return {result};
+}
+
+Tensors cross_entropy(const OpRun& run) {
+  at::Tensor logits = run.inputs[0];
+  at::Tensor labels = run.inputs[1];
+  if (run.context.implementations.upcast_logits) logits = logits.to(c10::kFloat);
+  if (run.attributes().shift) {
+    labels = at::constant_pad_nd(labels, {0, 1}, kIgnoredLabel).narrow(-1, 1, labels.size(-1)).contiguous();
+  }
+  return {at::cross_entropy_loss(logits.view({-1, logits.size(-1)}), labels.view(-1), {}, at::Reduction::Mean,
+                                 kIgnoredLabel)};
+}
+
+Tensors mse_loss(const OpRun& run) {
+  return {at::mse_loss(run.inputs[0], run.inputs[1])};
+}
+
+}  // namespace fsdp::executor::kernels
