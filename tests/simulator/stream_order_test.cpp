@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "simulator/memory/held_frees.h"
+
 namespace fsdp::simulator {
 namespace {
 
@@ -75,6 +77,23 @@ TEST(StreamOrder, AMarkThatIsFinishedDelaysNobody) {
   order.wait(kGather, mark);
   order.finish(order.submit(kGather));
   EXPECT_EQ(order.waited_for(kCompute), 1);
+}
+
+TEST(EventQueue, TheCpuWaitsForTheOldestOfThreeThatItDoesNotKnowToBeDone) {
+  LiveSink sink;
+  HeldFrees<LiveSink> held(sink);
+  EventQueue queue;
+  for (int i = 0; i < 3; ++i) {
+    queue.limit(held);
+    queue.record(held.order().submit(kGather));
+  }
+  EXPECT_EQ(held.order().waited_for(kGather), 0);
+  queue.limit(held);
+  EXPECT_EQ(held.order().waited_for(kGather), 1);
+  queue.record(held.order().submit(kGather));
+  held.finish_all();
+  queue.limit(held);
+  EXPECT_EQ(held.order().waited_for(kGather), 4) << "All are known to be done, and none is waited for.";
 }
 
 }  // namespace
