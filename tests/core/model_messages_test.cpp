@@ -99,7 +99,7 @@ TEST(ModelMessages, OfTheTopLevel) {
       {R"("modules": [)",
        R"("modules": [], "moduls": [)",
        {R"(m.json:8:14: /modules: There is no module. Write at least one.)",
-        R"(m.json:8:18: /moduls: Unknown key "moduls". Known are $schema, classes, description, dimensions, dtype, format_version, frozen, inputs, loss, modules, name, notes, recipes, registration, source, tied, tokens_per_step and trainable.)"}},
+        R"(m.json:8:18: /moduls: Unknown key "moduls". Known are $schema, classes, description, dimensions, dtype, format_version, frozen, initial_values, inputs, loss, modules, name, notes, recipes, registration, source, tied, tokens_per_step and trainable.)"}},
   });
 }
 

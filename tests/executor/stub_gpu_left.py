@@ -8,11 +8,6 @@ _EARLIER = ("The logits go when the last op of the root has read them. The predi
 LEFT: dict[str, tuple[str, dict[str, int]]] = {
     "gemma2": (_EARLIER, {"steady_step requested": -384, "steady_step allocated": -512}),
     "gemma2_mixed": (_EARLIER, {"steady_step requested": -384, "steady_step allocated": -512}),
-    "llama_selective": (
-        "Attention written out in fp32: its mask goes into new scores while a mode of Python looks on, and they and the mask "
-        "are kept with the rest of the op. PyTorch's own FSDP2 measures the same as fsdp-exec.",
-        {"first_step requested": 19016, "first_step allocated": 20480,
-         "steady_step requested": 19016, "steady_step allocated": 20480}),
     "t5_selective": (
         "A tensor of scores more is kept of attention that is written out. PyTorch's own FSDP2 measures the same as fsdp-exec.",
         {"first_step requested": 9216, "first_step allocated": 9216,
