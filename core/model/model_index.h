@@ -37,8 +37,8 @@ struct ModelIndex {
   std::vector<int> call_begin;                          ///< [num_calls + 1]
   std::vector<std::pair<std::string_view, int>> names;  ///< Modules, sorted by name.
   std::vector<std::vector<Span>> runs;                  ///< [num_modules] One span per run of the module's forward.
-  std::vector<int> last_descendant;          ///< [num_modules] Modules [m, last_descendant[m]] are m and all below it.
-  std::vector<std::vector<int>> buffers;     ///< [num_modules] In `Model::buffers`: a module's own.
+  std::vector<int> last_descendant;       ///< [num_modules] Modules [m, last_descendant[m]] are m and all below it.
+  std::vector<std::vector<int>> buffers;  ///< [num_modules] In `Model::buffers`: a module's own.
   /// [num_modules] In `Model::parameters`, in the order of registration: those that are named first in this module.
   /// What is tied to one of them, here or in another module, is not there.
   std::vector<std::vector<int>> own_parameters;
