@@ -309,8 +309,10 @@ std::string refinement_of(PredictedCost& cost, const Families& families, const E
   constexpr double kWorthALine = 0.01;
   const double faster = named.cost.time / fastest.cost.time - 1;
   if (faster < kWorthALine) return "";
-  return fmt::format("{:.1f} % faster with {}: {} more", faster * 100,
-                     difference_of(families, cost.choice_of(fastest.point), cost.choice_of(named.point)),
+  // "without selective checkpoint 2 of 16", or what the fastest plan has.
+  const std::string difference = difference_of(families, cost.choice_of(fastest.point), cost.choice_of(named.point));
+  const std::string_view with = difference.starts_with("without ") ? "" : "with ";
+  return fmt::format("{:.1f} % faster {}{}: {} more", faster * 100, with, difference,
                      format_bytes(Bytes(std::max<std::int64_t>(0, fastest.cost.memory - named.cost.memory))));
 }
 

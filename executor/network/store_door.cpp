@@ -40,7 +40,7 @@ namespace fsdp::executor {
 
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks{10};
+constexpr std::chrono::milliseconds kBetweenCounts{10};
 
 struct End {
   std::string host;
@@ -145,7 +145,7 @@ void StoreDoor::State::run() {
   std::unique_lock lock(mutex);
   while (!is_closed) {
     look();
-    wake.wait_for(lock, kBetweenLooks, [this] { return is_closed; });
+    wake.wait_for(lock, kBetweenCounts, [this] { return is_closed; });
   }
 }
 

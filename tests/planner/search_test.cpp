@@ -310,7 +310,8 @@ TEST(Search, SaysWhatTheFastestPlanWouldBringWhereThatIsWorthALine) {
     EXPECT_EQ(result.refinement.empty(), result.proof.optimality_gap < 0.01) << mib;
     if (result.refinement.empty()) continue;
     ++told;
-    const std::string begin = fmt::format("{:.1f} % faster with ", result.proof.optimality_gap * 100);
+    const std::string begin = fmt::format("{:.1f} % faster with", result.proof.optimality_gap * 100);
+    EXPECT_EQ(result.refinement.find("with without"), std::string::npos) << result.refinement;
     EXPECT_TRUE(result.refinement.starts_with(begin)) << result.refinement;
     EXPECT_NE(result.refinement.find(format_bytes(result.proof.saved) + " more"), std::string::npos);
   }
