@@ -36,7 +36,7 @@ InitialValues initial_of(const Result<Model>& model, const std::string& name) {
   return {};
 }
 
-std::string errors_of(const std::string& initial) {
+std::string errors_with(const std::string& initial) {
   const Result<Model> model = model_of(initial);
   std::string text;
   if (model) return text;
@@ -73,20 +73,20 @@ TEST(InitialValues, AFanDividesByARoot) {
 
 TEST(InitialValues, WhatCannotBeIsSaid) {
   EXPECT_EQ(
-      errors_of(R"({"source": "x", "exceptions": [{"pattern": "nobody", "std": 1}]})"),
+      errors_with(R"({"source": "x", "exceptions": [{"pattern": "nobody", "std": 1}]})"),
       "small.json:9:97: /initial_values/exceptions/0: The pattern \"nobody\" matches no parameter of Small. Write "
       "a module or a parameter, with * for any characters.\n");
-  EXPECT_NE(errors_of(R"({"source": "x", "exceptions": [{"pattern": "*.bias", "fan": "in"}]})")
+  EXPECT_NE(errors_with(R"({"source": "x", "exceptions": [{"pattern": "*.bias", "fan": "in"}]})")
                 .find("a.up.bias is [48]. A fan is of a matrix: write the standard deviation itself."),
             std::string::npos);
-  EXPECT_NE(errors_of(R"({"source": "x", "exceptions": [{"pattern": "b.weight", "distribution": "sinusoid"}, 
+  EXPECT_NE(errors_with(R"({"source": "x", "exceptions": [{"pattern": "b.weight", "distribution": "sinusoid"}, 
                                                          {"pattern": "norm.weight", "distribution": "sinusoid"}]})")
                 .find("norm.weight is [12]. A sinusoid has rows of positions"),
             std::string::npos);
-  EXPECT_NE(errors_of(R"({"std": 1})").find("\"source\""), std::string::npos);
-  EXPECT_NE(errors_of(R"({"source": "x", "distribution": "gaussian"})").find("Unknown distribution \"gaussian\""),
+  EXPECT_NE(errors_with(R"({"std": 1})").find("\"source\""), std::string::npos);
+  EXPECT_NE(errors_with(R"({"source": "x", "distribution": "gaussian"})").find("Unknown distribution \"gaussian\""),
             std::string::npos);
-  EXPECT_NE(errors_of(R"({"source": "x", "std": -1})"), "");
+  EXPECT_NE(errors_with(R"({"source": "x", "std": -1})"), "");
 }
 
 // What a plan or a checkpoint fits does not depend on it.
