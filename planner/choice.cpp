@@ -355,6 +355,20 @@ Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster
   return batches;
 }
 
+namespace {
+
+/// Adds the family once for each of the arguments that make a difference to it.
+void add_with_arguments(Family family, Families& result) {
+  const bool has_units = result.wrappings[family.wrapping].wrapping.has_units();
+  const bool is_one = are_without_effect(result.framework, family.mesh, has_units);
+  for (std::size_t a = 0; a < (is_one ? 1 : result.arguments.size()); ++a) {
+    family.arguments = static_cast<int>(a);
+    result.families.push_back(family);
+  }
+}
+
+}  // namespace
+
 Result<Families> families_of(const Space& given, const Model& model, const Cluster& cluster) {
   FSDP_TRY(const Space space, said_by_runtime(given));
   Errors errors;
@@ -373,20 +387,12 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
   const std::vector<Checkpoint> checkpoints = checkpoints_of(space, result.longest_stack());
   result.arguments = space.arguments;
   if (result.arguments.empty()) result.arguments.push_back(arguments_of(space.base));
-  const auto add_with_arguments = [&](Family family) {
-    const bool has_units = result.wrappings[family.wrapping].wrapping.has_units();
-    const bool is_one = are_without_effect(result.framework, family.mesh, has_units);
-    for (std::size_t a = 0; a < (is_one ? 1 : result.arguments.size()); ++a) {
-      family.arguments = static_cast<int>(a);
-      result.families.push_back(family);
-    }
-  };
   const auto add_with_prefetch = [&](Family family) {
     for (const std::int64_t forward : fixed_or(space.forward_prefetch, space.forward_prefetches)) {
       for (const std::int64_t backward : fixed_or(space.backward_prefetch, space.backward_prefetches)) {
         family.forward_prefetch = forward;
         family.backward_prefetch = backward;
-        add_with_arguments(family);
+        add_with_arguments(family, result);
       }
     }
   };

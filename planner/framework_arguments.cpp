@@ -50,12 +50,9 @@ void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
   plan.zero.max_reuse_distance = arguments.max_reuse_distance;
 }
 
-std::vector<FrameworkArguments> arguments_to_search(const Plan& base, const std::vector<std::string>& fixed_zero) {
+std::vector<FrameworkArguments> arguments_to_search(const Plan& base) {
   const FrameworkArguments own = arguments_of(base);
   std::vector<FrameworkArguments> all = {own};
-  const auto is_free = [&](const char* key) {
-    return std::find(fixed_zero.begin(), fixed_zero.end(), key) == fixed_zero.end();
-  };
   FrameworkArguments other = own;
   switch (base.runtime.framework) {
     case Framework::Fsdp2:
@@ -77,17 +74,15 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base, const std:
     case Framework::Zero3:
       break;
   }
-  if (is_free("reduce_bucket_size")) {
-    for (const std::int64_t elements : kReduceBuckets) {
-      other.reduce_bucket_size = elements;
-      add_new(all, other);
-    }
+  for (const std::int64_t elements : kReduceBuckets) {
+    other.reduce_bucket_size = elements;
+    add_new(all, other);
   }
   // Who lets go of parameters to save memory wants the smallest buffer, too: the last one.
-  if (!is_zero3(base) || !is_free("max_reuse_distance")) return all;
+  if (!is_zero3(base)) return all;
   other.max_reuse_distance = 0;
   add_new(all, other);
-  if (is_free("prefetch_bucket_size")) other.prefetch_bucket_size = 0;
+  other.prefetch_bucket_size = 0;
   add_new(all, other);
   return all;
 }

@@ -27,9 +27,8 @@ struct FrameworkArguments {
 FrameworkArguments arguments_of(const Plan& plan);
 void set_arguments(Plan& plan, const FrameworkArguments& arguments);
 
-/// What the framework of a plan may be given: its own arguments first, then others. `fixed_zero`: keys of ZeroOptions
-/// that the user decided, such as "reduce_bucket_size".
-std::vector<FrameworkArguments> arguments_to_search(const Plan& base, const std::vector<std::string>& fixed_zero);
+/// What the framework of a plan may be given: its own arguments first, then others.
+std::vector<FrameworkArguments> arguments_to_search(const Plan& base);
 
 /// Whether plans of different arguments do the same: nothing is gathered or reduced that they are about.
 bool are_without_effect(Framework framework, const Mesh& mesh, bool has_units);

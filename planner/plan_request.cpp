@@ -274,8 +274,8 @@ ResolvedRequest resolve(const DeepSpeedRequest& asked, const std::string& librar
   }
   const Plan& base = resolved.space.base;
   const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
-  resolved.space.arguments =
-      arguments_to_search(base, is_its_stage ? asked.config->zero_keys : std::vector<std::string>{});
+  // A file means what DeepSpeed makes of it: what it does not name is DeepSpeed's default.
+  if (!is_its_stage) resolved.space.arguments = arguments_to_search(base);
   resolved.cluster = *std::move(cluster);
   auto& assumptions = resolved.cluster.assumptions;
   assumptions.insert(assumptions.end(), asked.assumptions.begin(), asked.assumptions.end());

@@ -244,6 +244,7 @@ Result<std::string> plan_code(const Plan& plan, const std::string& source) {
     errors.push_back({"/runtime/name", "Plans of DeepSpeed are not written as Python.",
                       "Write --to deepspeed, or plan with --runtime fsdp2."});
   }
+  if (!errors.empty()) return tl::unexpected(std::move(errors));
   for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
     if (entry.mode != CheckpointMode::Selective) continue;
     errors.push_back(

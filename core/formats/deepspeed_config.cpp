@@ -208,7 +208,6 @@ class DeepSpeedReader {
         } else if (const auto read = count(zero, key, size.range);
                    read && (is_zero3 || size.key == "reduce_bucket_size")) {
           size.value = *read;
-          config_.zero_keys.emplace_back(size.key);
         }
       }
     }

@@ -17,7 +17,6 @@ namespace fsdp {
 struct DeepSpeedConfig {
   Framework framework = Framework::Zero2;  ///< Of zero_optimization.stage.
   ZeroOptions zero;
-  std::vector<std::string> zero_keys;        ///< Of its keys those that the file gives, without "stage3_".
   std::optional<std::int64_t> train_batch;   ///< Samples of a step, over all GPUs.
   std::optional<std::int64_t> micro_batch;   ///< Samples of a GPU and micro-batch.
   std::optional<std::int64_t> accumulation;  ///< Micro-batches of a step.

@@ -171,6 +171,7 @@ Result<Snapshot> Evaluator::answer(const Inputs& inputs, const Watcher& watcher)
     snapshot.at_peak = at_peak;
     snapshot.explanation = found.explanation;
     snapshot.proof = found.proof;
+    snapshot.refinement = found.refinement;
     snapshot.notes = found.notes;
     return snapshot;
   };

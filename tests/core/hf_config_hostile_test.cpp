@@ -122,8 +122,8 @@ TEST(HfConfig, AllThatIsWrongIsSaidAtOnce) {
 
 TEST(HfConfig, AnotherArchitectureIsOneSentence) {
   EXPECT_EQ(refused(R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": "x"})"),
-            Sentences{"This is the configuration of a DeepseekV3ForCausalLM (deepseek_v3), for which there are no "
-                      "blocks."});
+            Sentences{"This is the configuration of a DeepseekV3ForCausalLM (deepseek_v3), whose blocks are not "
+                      "built in."});
   EXPECT_EQ(refused(R"({"architectures": ["MambaForCausalLM"]})"),
             Sentences{"This is the configuration of a MambaForCausalLM, whose blocks are not built in."});
   EXPECT_EQ(refused(config("llama", R"("architectures": ["LlamaForSequenceClassification"])")),

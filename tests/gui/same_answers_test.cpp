@@ -43,6 +43,7 @@ std::string search_of(const Snapshot& shown) {
   result.verdict = shown.report.verdict;
   result.report = shown.report;
   result.proof = shown.proof.value_or(planner::Proof());
+  result.refinement = shown.refinement;
   result.explanation = shown.explanation;
   result.notes = shown.notes;
   for (const planner::Candidate& plan : shown.plans) {
