@@ -521,13 +521,13 @@ def test_runtimes(tester):
     tester.check(rows["zero3"]["sent_per_gpu_bytes"] == 2 * (gathered + 124439808) + 8, f"zero3 sends {rows['zero3']}.")
     tester.check("max_reuse_distance 0" in rows["zero3"]["plan"], str(rows["zero3"]))
     tester.check(rows["fsdp1"]["device_peak_bytes"] != rows["fsdp2"]["device_peak_bytes"], "FSDP1 is FSDP2.")
-    # The buffer of DeepSpeed's default is 1 GB, which does not fit here; a smaller one does, unless the user's file says otherwise.
+    # The buffer of DeepSpeed's default is 1 GB, which does not fit here; a smaller one does. A file without it means the default.
     small = "gpt2 --gpus 2 --mem 3G --batch 1 --accumulate 1 --seq 256 --activation-checkpointing none"
     code, out, err = tester.run(f"{small} --precision mixed --runtime zero2 -o zero2.json")
     tester.check(code == 0 and "ZeRO-2 (reduce_bucket_size 50000000)" in out, out + err)
     written = json.loads(tester.run("export zero2.json --to deepspeed")[1])
     tester.check(written["zero_optimization"]["reduce_bucket_size"] == 50000000, str(written))
-    for buffer, wanted in (({}, 0), ({"reduce_bucket_size": 500000000}, 1)):
+    for buffer, wanted in (({}, 1), ({"reduce_bucket_size": 50000000}, 0), ({"reduce_bucket_size": 500000000}, 1)):
         config = {"zero_optimization": {"stage": 2, **buffer}, "bf16": {"enabled": True}}
         (tester.folder / "ds.json").write_text(json.dumps(config), encoding="utf-8")
         code, out, err = tester.run(f"{small} --deepspeed ds.json")
