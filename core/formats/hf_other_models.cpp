@@ -221,7 +221,7 @@ void write_t5_modules(HfSpecText& spec, const T5& model) {
 /// As Mesh TensorFlow draws them: queries are not scaled later, so that theirs are small.
 void write_t5_initial_values(HfSpecText& spec, const T5& model) {
   const double factor = model.initial_factor;
-  const auto over_root = [factor](std::int64_t of) { return factor / std::sqrt(static_cast<double>(of)); };
+  const auto over_root = [factor](std::int64_t of) { return factor * std::pow(static_cast<double>(of), -0.5); };
   spec.initial_values("initializer_factor of config.json; T5PreTrainedModel._init_weights", factor,
                       {{"*Attention.q.weight", "normal", over_root(model.width * model.head_dim)},
                        {"*Attention.k.weight", "normal", over_root(model.width)},
