@@ -118,7 +118,7 @@ class BranchAndBound {
 
   /// After `next`: why no other point is better. evaluated + all counts = space.
   LevelCounts counts() const;
-  /// Called every few boxes, with the points that are settled so far and the lowest objective that is still possible.
+  /// Called every few boxes, with how many boxes were looked at so far and the lowest objective that is still possible.
   using OnProgress = std::function<void(std::int64_t looked_at, double at_least)>;
   void on_progress(OnProgress told) { told_ = std::move(told); }
   /// Asked at every box. Once it says true, `next` gives up and returns nothing.

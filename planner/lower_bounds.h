@@ -41,7 +41,7 @@ class LowerBounds {
   /// unsharded and checkpoints more blocks. Live bytes are not quite monotonic: recomputing a block can need more than
   /// having kept it, and a unit that stays unsharded is not gathered into a buffer again.
   /// `in_kept`, `in_checkpointed`: the plans differ in these numbers.
-  std::int64_t live_slack(const Family& family, bool in_kept = true, bool in_checkpointed = true);
+  std::int64_t live_slack(const Family& family, bool in_kept, bool in_checkpointed);
 
  private:
   /// Sums over calls, for one micro-batch, one mode of checkpointing, and keys and values cached or not.

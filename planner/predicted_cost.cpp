@@ -239,12 +239,8 @@ Bound PredictedCost::bound(const Box& box, int level) {
       const Seconds step = outcome(fastest, Detail::Time).step;
       return {box.is_point() ? rounded(step) : rounded_down(step), no_memory};
     }
-    case CostLevel::Live: {
-      const simulator::Outcome& live = outcome(smallest, Detail::Live);
-      if (box.is_point()) return {no_time, with_margin(live.own_lower_bound, smallest).count()};
-      const Bytes slack(lower_bounds_.live_slack(family));
-      return {no_time, with_margin(live.device_lower_bound - slack, smallest).count()};
-    }
+    case CostLevel::Live:
+      return {no_time, needed_at_least(box)};
     case CostLevel::Memory: {
       const simulator::Outcome& exact = outcome_up_to(fastest, enough_);
       return {rounded(exact.step), needed_bytes(exact)};

@@ -85,17 +85,6 @@ std::int32_t SegmentPool::find_best(std::int64_t size) {
   return next == kNumShelves ? kNone : first_of(next);
 }
 
-// A free block of the same size, beyond the neighbor in use; none: kNone.
-std::int32_t SegmentPool::equal_beside(const Block& block) {
-  const auto is_equal = [&](std::int32_t index) {
-    return index != kNone && at(index).is_free && at(index).size == block.size;
-  };
-  const std::int32_t before = block.prev == kNone ? kNone : at(block.prev).prev;
-  if (is_equal(before)) return before;
-  const std::int32_t after = block.next == kNone ? kNone : at(block.next).next;
-  return is_equal(after) ? after : kNone;
-}
-
 void SegmentPool::put(std::int32_t index) {
   Block& block = at(index);
   const int shelf = shelf_of(block.size);
@@ -103,8 +92,6 @@ void SegmentPool::put(std::int32_t index) {
     return other.size != block.size ? other.size < block.size : other.address < block.address;
   };
   std::int32_t& last = last_put_[shelf];
-  // Of equal blocks that lie behind each other with one in use between them nothing stands between on the shelf.
-  if (const std::int32_t beside = equal_beside(block); beside != kNone) last = beside;
   if (first_of(shelf) == kNone) filled_[shelf / kShelvesPerWord] |= bit_of(shelf);
   std::int32_t before = kNone;
   std::int32_t after = first_of(shelf);

@@ -61,7 +61,6 @@ class SegmentPool {
   Block& at(std::int32_t index) { return blocks_[index]; }
   std::int32_t& first_of(int shelf) { return shelves_[shelf]; }
   std::int32_t find_best(std::int64_t size);
-  std::int32_t equal_beside(const Block& block);
   void put(std::int32_t index);
   void remove(std::int32_t index);
   void absorb_next(Block& block);
