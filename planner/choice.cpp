@@ -403,7 +403,9 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
         family.micro_batch = batch.micro_batch;
         family.accumulation = batch.accumulation;
         for (const bool every : syncs_of(space, batch)) {
+          const bool adds_up = every && batch.accumulation > 1;
           if (!every && batch.accumulation > 1 && fails_without_sync(space.base, model, family.mesh)) continue;
+          if (offload && is_flat(space.base) && offload_misfit(space.base, model, family.mesh, adds_up)) continue;
           family.sync_every_micro_batch = every;
           add_with_prefetch(family);
         }
@@ -427,6 +429,14 @@ Result<Families> families_of(const Space& given, const Model& model, const Clust
           add_with(family);
         }
       }
+    }
+  }
+  if (result.families.empty() && is_flat(space.base) && space.cpu_offload.value_or(false)) {
+    const Batch& batch = batches->front();
+    const bool adds_up = batch.accumulation > 1 && syncs_of(space, batch).front();
+    if (auto misfit = offload_misfit(space.base, model, meshes->front(), adds_up)) {
+      misfit->where = "--offload";
+      return tl::unexpected(Errors{*std::move(misfit)});
     }
   }
   if (result.families.empty() && is_flat(space.base)) {

@@ -214,13 +214,11 @@ Result<Space> said_by_runtime(Space space) {
          "Units inside blocks are not predicted of FSDP1.", "Write blocks.");
   refuse(space.reshard && (space.reshard->kind == ReshardAfterForward::Kind::Smaller || space.reshard->keep_last > 0),
          "--reshard", "FSDP1 has one strategy for all units.", "Write true or false.");
-  refuse(space.cpu_offload.value_or(false), "--offload", "FSDP1's CPU offload is not predicted.", "Leave it out.");
   refuse(space.forward_prefetch.value_or(0) != 0 || space.backward_prefetch.value_or(1) != 1, "--prefetch",
          "FSDP1 has no prefetch by a number of units.", "Leave it out.");
   if (!errors.empty()) return tl::unexpected(std::move(errors));
   std::erase_if(space.blocks_per_unit, [](std::int64_t blocks) { return blocks > 1; });
   space.block_parts.clear();
-  space.cpu_offloads = {false};
   space.forward_prefetches = {0};
   space.backward_prefetches = {1};
   return space;

@@ -122,7 +122,6 @@ bool reshards_after_forward(const Plan& plan) {
 Errors check_flat_plan(const Plan& plan) {
   Errors errors;
   check_strategy(plan, errors);
-  if (plan.cpu_offload) errors.push_back({"cpu_offload", "FSDP1's CPU offload is not predicted.", "Write false."});
   if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
     errors.push_back({"prefetch", "FSDP1 has no prefetch by a number of units.",
                       "Write forward_prefetch 0 and backward_prefetch 1, and choose in \"fsdp1\"."});
@@ -131,6 +130,31 @@ Errors check_flat_plan(const Plan& plan) {
     errors.push_back({"mixed_precision/output_dtype", "FSDP1 casts no outputs.", "Leave it out."});
   }
   return errors;
+}
+
+std::optional<Error> offload_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool adds_up) {
+  if (mesh.shard == 1) {
+    return Error{"cpu_offload", "NO_SHARD with CPU offload is not predicted.",
+                 "Shard over several GPUs, or write false."};
+  }
+  if (adds_up) {
+    return Error{
+        "cpu_offload",
+        "With CPU offload FSDP1 copies each reduced gradient over that of the micro-batch before, which is lost.",
+        "Reduce gradients once a step (sync_every_micro_batch false), or write false."};
+  }
+  if (!plan.fsdp1.use_orig_params) return std::nullopt;
+  for (const Parameter& parameter : model.parameters) {
+    const Dtype own = plan.parameter_dtype.value_or(parameter.dtype);
+    if (plan.mixed_precision.param_dtype.value_or(own) != own) continue;
+    return Error{
+        "cpu_offload",
+        fmt::format("With use_orig_params and \"{}\" in {} throughout, CPU offload is not predicted: its views hold "
+                    "what was copied to the GPU.",
+                    parameter.name, name_of(own)),
+        "Write another param_dtype, or false for use_orig_params or cpu_offload."};
+  }
+  return std::nullopt;
 }
 
 // "attempting to assign a gradient with dtype 'c10::BFloat16' to a tensor with grad_dtype 'Float'."
@@ -178,6 +202,10 @@ Errors flatten(ShardedUnit& unit, const Layout& layout, const Plan& plan, const 
 Errors check_flat_units(const Layout& layout, const Plan& plan, const ModelIndex& index) {
   Errors errors;
   check_shared_grads(layout, plan, *index.model, errors);
+  const bool adds_up = plan.accumulation > 1 && plan.sync_every_micro_batch;
+  if (plan.cpu_offload) {
+    if (auto misfit = offload_misfit(plan, *index.model, plan.mesh, adds_up)) errors.push_back(*std::move(misfit));
+  }
   const std::vector<CheckpointMode> modes = checkpoint_modes(index, plan.checkpointing);
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const ShardedUnit& unit = layout.units[u];

@@ -2,9 +2,11 @@
 
 // FSDP1's units: each is one flat parameter. flat_units.cpp says how parameters lie in it.
 
+#include <optional>
 #include <string>
 
 #include "core/base/result.h"
+#include "core/model/model.h"
 #include "core/model/model_index.h"
 #include "core/plan/plan.h"
 #include "core/plan/sharding.h"
@@ -16,8 +18,12 @@ namespace fsdp {
 bool reshards_after_forward(const Plan& plan);
 
 /// What a plan asks for and FSDP1 has no words for: several modules in a unit, settings that differ between units, a
-/// smaller group, CPU offload (not predicted), FSDP2's prefetches, output_dtype.
+/// smaller group, FSDP2's prefetches, output_dtype.
 Errors check_flat_plan(const Plan& plan);
+
+/// What PyTorch loses, or is not predicted, where FSDP1 offloads (`CPUOffload(offload_params=True)`) on this mesh.
+/// `adds_up`: each of several micro-batches is reduced.
+std::optional<Error> offload_misfit(const Plan& plan, const Model& model, const Mesh& mesh, bool adds_up);
 
 /// Whether PyTorch 2.11 fails at the gradient of a parameter where a plan, on this mesh, leaves gradients unreduced.
 bool fails_unreduced(const Plan& plan, const Mesh& mesh, const Parameter& parameter);

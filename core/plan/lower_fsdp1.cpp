@@ -17,7 +17,8 @@
 // A module that is called several times has views, and a flat gradient, for each pass; the hook runs behind the last.
 // A frozen unit is freed when the gradients of all its arguments are there. What is left is freed at the end.
 //
-// _unshard() asks the rate limiter before it finds that a unit is still gathered: LimitGathers.
+// _unshard() asks the rate limiter before it finds that a unit is still gathered, and with CPU offload has copied the
+// shard to the GPU by then: LimitGathers.
 //
 // no_sync() keeps flat gradients unsharded; FULL_SHARD frees parameters then, too, and SHARD_GRAD_OP does not, so that
 // the next forward gathers nothing. NO_SHARD gathers nothing, but makes its parameters in param_dtype in front of each
@@ -312,7 +313,8 @@ class Fsdp1Lowering {
   void unshard(int unit) {
     UnitState& state = units_[unit];
     if (state.unsharded || state.gathering) {
-      if (plan_.fsdp1.limit_all_gathers && is_sharded()) out_.emit(InstructionKind::LimitGathers, unit);
+      const bool is_seen = plan_.fsdp1.limit_all_gathers || plan_.cpu_offload;
+      if (is_seen && is_sharded()) out_.emit(InstructionKind::LimitGathers, unit);
       return;
     }
     state.gathering = true;

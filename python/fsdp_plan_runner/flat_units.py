@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import (
+    BackwardPrefetch,
+    CPUOffload,
+    FullyShardedDataParallel,
+    MixedPrecision,
+    ShardingStrategy,
+)
 
 from fsdp_plan_runner.expanded_model import ExpandedModel, last_part, parent_name
 from fsdp_plan_runner.kernel_table import dtype_of
@@ -39,6 +45,8 @@ def options_of(plan: Plan, device: torch.device) -> dict[str, Any]:
             reduce_dtype=dtype_of(precision.reduce_dtype) if precision.reduce_dtype else None,
             cast_forward_inputs=precision.cast_forward_inputs,
             cast_root_forward_inputs=precision.cast_forward_inputs)
+    if plan.cpu_offload:
+        options["cpu_offload"] = CPUOffload(offload_params=True)
     if plan.replicate > 1 and plan.shard > 1:
         options["device_mesh"] = make_mesh(plan, device.type)
     return options

@@ -12,6 +12,10 @@
 // ordinary memory, and each is then copied into a pinned block; a model that is made on the CPU is unsharded there,
 // on every rank, until its units are sharded one by one. What is needed is the larger of both moments.
 //
+// FSDP1's CPUOffload(offload_params=True) has the same of each flat parameter, frozen or not: its shard, and a gradient
+// of its size from the first forward on. Shards lie in ordinary memory until then, and are copied into pinned blocks
+// together. The optimizer updates flat shards, or with use_orig_params what lies in them of each parameter.
+//
 // A node needs the sum over its ranks. Rows that do not divide leave the first ranks of a shard group with most, and
 // the first node has the first ranks, so no other node needs more. What a process holds beside the model is an assumed
 // term.
@@ -20,8 +24,9 @@
 // and caches need some of the rest.
 //
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param.py (_init_sharded_param, reset_sharded_param),
-// _fsdp_collectives.py (foreach_reduce), ATen/core/CachingHostAllocator.h (allocate: PowerOf2Ceil; no block is given
-// back), ATen/native/TensorConversions.cpp (_to_copy: pinned when it does not block), torch/optim/adam.py
+// _fsdp_collectives.py (foreach_reduce), torch/distributed/fsdp/_flat_param.py (init_flat_param_attributes),
+// ATen/core/CachingHostAllocator.h (allocate: PowerOf2Ceil; no block is given back), ATen/native/TensorConversions.cpp
+// (_to_copy: pinned when it does not block), torch/optim/adam.py
 // (_single_tensor_adam), torch/optim/optimizer.py (_default_to_fused_or_foreach), torch 2.11.
 //
 // Not modeled: the pinned lists of addresses by which a unit's tensors are copied (some 100 KiB), the data loader, the
@@ -106,12 +111,16 @@ class HostModel {
     Held held;
     std::int64_t largest = 0;
     for (const ShardedUnit& unit : layout_.units) {
-      for (const ShardedParameter& p : unit.parameters) {
-        if (plan_.cpu_offload) add(p, rank, held, largest);
+      if (!plan_.cpu_offload) break;
+      if (is_flat()) {
+        add_flat(unit, rank, held, largest);
+        continue;
       }
+      for (const ShardedParameter& p : unit.parameters) add(p, rank, held, largest);
     }
     if (plan_.cpu_offload) {
-      const std::int64_t arriving = plan_.accumulation > 1 && plan_.sync_every_micro_batch ? largest : 0;
+      const bool arrives = !is_flat() && plan_.accumulation > 1 && plan_.sync_every_micro_batch;
+      const std::int64_t arriving = arrives ? largest : 0;
       held.temporaries = std::max(arriving, num_loop_results(plan_.optimizer) * largest);
     }
     held.making = making(rank);
@@ -129,9 +138,28 @@ class HostModel {
     held.shards += pinned_block(p.shard_elements * size);
     if (!p.receives_gradient) return;
     held.gradients += pinned_block(local * size);
-    held.states += num_moments(plan_.optimizer) * moment_bytes(plan_.optimizer, local, size);
-    largest = std::max(largest, local * size);
+    add_updated(local, size, held, largest);
   }
+
+  void add_flat(const ShardedUnit& unit, std::int64_t rank, Held& held, std::int64_t& largest) const {
+    if (unit.parameters.empty()) return;
+    const std::int64_t size = size_of(unit.original_dtype).count();
+    held.shards += pinned_block(unit.shard_elements * size);
+    held.gradients += pinned_block(unit.shard_elements * size);
+    if (unit.reduced_true_elements == 0) return;
+    if (layout_.flat == FlatParameters::Whole) return add_updated(unit.shard_elements, size, held, largest);
+    for (const ShardedParameter& p : unit.parameters) {
+      if (p.receives_gradient) add_updated(p.local_elements_of(rank), size, held, largest);
+    }
+  }
+
+  // What the optimizer updates: so many elements at once.
+  void add_updated(std::int64_t elements, std::int64_t size, Held& held, std::int64_t& largest) const {
+    held.states += num_moments(plan_.optimizer) * moment_bytes(plan_.optimizer, elements, size);
+    largest = std::max(largest, elements * size);
+  }
+
+  bool is_flat() const { return layout_.flat != FlatParameters::None; }
 
   std::int64_t making(std::int64_t rank) const {
     std::int64_t whole = 0;
@@ -139,18 +167,26 @@ class HostModel {
       for (const ShardedUnit& unit : layout_.units) whole += whole_bytes(unit);
     }
     std::int64_t pinned = 0;
+    std::int64_t shards = 0;  // Flat ones, which are pinned together.
     std::int64_t highest = whole;
     for (const ShardedUnit& unit : layout_.units) {
       // A unit that was whole goes to the device before it is cut.
       if (plan_.initialization == Initialization::Cpu) whole -= whole_bytes(unit);
       if (!plan_.cpu_offload) continue;
       std::int64_t empty = 0;
+      if (is_flat()) {
+        shards += unit.shard_elements * size_of(unit.original_dtype).count();
+        pinned += 2 * pinned_block(unit.shard_elements * size_of(unit.original_dtype).count());
+        highest = std::max(highest, whole + shards);
+        continue;
+      }
       for (const ShardedParameter& p : unit.parameters) {
         pinned += pinned_block(p.shard_elements * element_size(p));
         if (plan_.initialization == Initialization::Meta) empty += p.local_elements_of(rank) * element_size(p);
       }
       highest = std::max(highest, whole + pinned + empty);
     }
+    if (is_flat()) highest = std::max(highest, shards + pinned);
     return highest;
   }
 

@@ -178,7 +178,7 @@ class MemoryWalk<Sink>::Impl {
         flat_.wait();
         return true;
       case InstructionKind::LimitGathers:
-        flat_.limit_gathers();
+        flat_.pass_unshard(step);
         return true;
       case InstructionKind::Reshard:
         flat_.reshard(step);

@@ -29,7 +29,11 @@
 //                               hook that runs on the stream of the all-gather: at once,
 //   a gradient                  by the sum of its uses and by what makes it flat, on the stream of the all-gather,
 //   a flat gradient             by the reduction, and with HSDP what is scattered by the all-reduce;
-//   the CPU waits               where the limiter of all-gathers is asked and two units' frees are behind each other.
+//   the CPU waits               where the limiter of all-gathers is asked and two units' frees are behind each other,
+//                               and with CPU offload at the end of a backward.
+//
+// With CPU offload a shard comes from the host in front of each pass, whether it is gathered or not: as it is (o S),
+// and cast beside it where p != o. What is reduced stays on the GPU until the backward ends.
 //
 // Sources: torch/distributed/fsdp/_flat_param.py, _runtime_utils.py, _init_utils.py, _limiter_utils.py, torch 2.11; for
 // the flat gradient split_with_sizes_backward (torch/csrc/autograd/FunctionsManual.cpp), for sums of them
@@ -93,9 +97,8 @@ class FlatUnitWalk {
   void unshard(const Instruction& step) {
     const ShardedUnit& unit = unit_of(step);
     const int cast = id(UnitTensor::Cast, step.unit);
-    if (is_cast(unit)) {
-      sink_.alloc(cast, unit.shard_elements * size(unit.param_dtype), MemoryStream::Cast,
-                  is_sharded() ? MemoryCategory::AllGather : MemoryCategory::UnshardedParam);
+    if (has_own_input(unit)) {
+      make_input(step.unit);
       order_.wait(MemoryStream::AllGatherCopyIn, MemoryStream::Cast);
     }
     limit_gathers();
@@ -105,7 +108,20 @@ class FlatUnitWalk {
     }
     sink_.collective();
     if (is_sharded()) order_.collective(MemoryStream::AllGatherCopyIn, kShards);
-    if (is_sharded() && is_cast(unit)) free_behind(cast, MemoryStream::AllGatherCopyIn);
+    if (is_sharded() && has_own_input(unit)) free_behind(cast, MemoryStream::AllGatherCopyIn);
+  }
+
+  /// A unit is asked for that is gathered already.
+  void pass_unshard(const Instruction& step) {
+    const bool copies = in_.plan->cpu_offload && has_own_input(unit_of(step));
+    if (copies) {
+      make_input(step.unit);
+      order_.wait(MemoryStream::AllGatherCopyIn, MemoryStream::Cast);
+    }
+    if (in_.plan->fsdp1.limit_all_gathers) limit_gathers();
+    if (!copies) return;
+    const int input = id(UnitTensor::Cast, step.unit);
+    is_cast(unit_of(step)) ? free_behind(input, MemoryStream::AllGatherCopyIn) : sink_.free(input);
   }
 
   /// The computation waits for a gather.
@@ -134,6 +150,11 @@ class FlatUnitWalk {
   void finish() {
     order_.wait(MemoryStream::Compute, MemoryStream::ReduceScatter);
     order_.wait(MemoryStream::Compute, MemoryStream::AllReduce);
+    if (!in_.plan->cpu_offload) return;
+    held_.finish(order_.submit(MemoryStream::Compute));
+    for (const int u : in_module_order_) {
+      if (std::exchange(units_[u].has_sharded_grad, false)) sink_.free(id(UnitTensor::ShardedGrad, u));
+    }
   }
 
   void flatten(const Instruction& step) {
@@ -170,7 +191,8 @@ class FlatUnitWalk {
 
   void accumulate(const Instruction& step) {
     UnitState& state = units_[step.unit];
-    if (!state.is_earlier && layout().flat == FlatParameters::Views) make_placeholders(unit_of(step));
+    const bool has_views = layout().flat == FlatParameters::Views && !in_.plan->cpu_offload;  // Else on the host.
+    if (!state.is_earlier && has_views) make_placeholders(unit_of(step));
     drop_added(state);
     state.is_earlier = true;
   }
@@ -204,6 +226,7 @@ class FlatUnitWalk {
   }
 
   void zero_grad() {
+    if (in_.plan->cpu_offload) return;
     if (layout().flat == FlatParameters::Views) {
       has_zeroed_ = true;
     } else {
@@ -230,6 +253,8 @@ class FlatUnitWalk {
   const ShardedUnit& unit_of(const Instruction& step) const { return layout().units[step.unit]; }
   bool is_sharded() const { return layout().mesh.shard > 1; }
   static bool is_cast(const ShardedUnit& unit) { return unit.param_dtype != unit.original_dtype; }
+  // What is gathered is not the shard itself.
+  bool has_own_input(const ShardedUnit& unit) const { return is_cast(unit) || in_.plan->cpu_offload; }
   static std::int64_t size(Dtype dtype) { return size_of(dtype).count(); }
   int id(UnitTensor what, int unit) const { return in_.ids->of(what, unit); }
 
@@ -244,6 +269,18 @@ class FlatUnitWalk {
     const bool is_used = layout().mesh.replicate > 1 && unit.reduce_dtype == unit.original_dtype;
     const int grad = id(UnitTensor::ShardedGrad, u);
     is_used ? free_behind(grad, MemoryStream::AllReduce) : sink_.free(grad);
+  }
+
+  // What is gathered: cast, or copied from the host, or both.
+  void make_input(int u) {
+    const ShardedUnit& unit = layout().units[u];
+    const auto make = [&](UnitTensor what, Dtype dtype, MemoryCategory category) {
+      sink_.alloc(id(what, u), unit.shard_elements * size(dtype), MemoryStream::Cast, category);
+    };
+    make(UnitTensor::Cast, unit.param_dtype, is_sharded() ? MemoryCategory::AllGather : MemoryCategory::UnshardedParam);
+    if (!in_.plan->cpu_offload || !is_cast(unit)) return;
+    make(UnitTensor::FlatShard, unit.original_dtype, MemoryCategory::AllGather);
+    sink_.free(id(UnitTensor::FlatShard, u));
   }
 
   void touch(UnitTensor what, int unit, std::int64_t bytes) {
@@ -430,6 +467,7 @@ class FlatUnitWalk {
       sink_.free(full);
     }
     for (const ShardedParameter& p : unit.parameters) sink_.free(in_.ids->of(ParameterTensor::Full, p.parameter));
+    if (in_.plan->cpu_offload) sink_.free(shard);
   }
 
   // A rank whose part ends early copies it, and pads the copy.

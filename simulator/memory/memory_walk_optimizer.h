@@ -126,6 +126,7 @@ class OptimizerWalk {
     const auto drop = [&](SingleTensor what) { sink_.free(in_.ids->of(what)); };
     if (!std::exchange(has_zero_, true)) make(ClipZero, 4);
     if (in_.layout->mesh.shard == 1) return clip();
+    if (in_.plan->cpu_offload) return clip_offloaded();
     std::int64_t count = 0;
     for (const ShardedParameter* shard : shards_) {
       if (!shard->receives_gradient) continue;
@@ -150,6 +151,24 @@ class OptimizerWalk {
     make(ClipScalar2, 4);
     for (const SingleTensor scalar : {ClipScalar3, ClipScalar4, ClipScalar2}) drop(scalar);
     if (count > 0) drop(ClipScalar);
+  }
+
+  /// The norm of what the host holds goes to the GPU to be added up, and back.
+  void clip_offloaded() {
+    using enum SingleTensor;
+    const bool has_any = std::any_of(shards_.begin(), shards_.end(),
+                                     [](const ShardedParameter* shard) { return shard->receives_gradient; });
+    const auto make = [&](SingleTensor what) {
+      sink_.alloc(in_.ids->of(what), 4, MemoryStream::Compute, MemoryCategory::Temp);
+    };
+    const auto drop = [&](SingleTensor what) { sink_.free(in_.ids->of(what)); };
+    if (has_any) make(ClipScalar);
+    make(ClipScalar2);
+    sink_.collective();
+    make(ClipScalar3);
+    drop(ClipScalar2);
+    drop(ClipScalar3);
+    if (has_any) drop(ClipScalar);
   }
 
   void step() {

@@ -170,7 +170,8 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .optimizer = optimizer_time(layout, plan, costs),
       .clip = clip_time(layout, plan, mesh, costs),
       .launch = costs.launch,
-      .limits_gathers = layout.flat != FlatParameters::None && layout.mesh.shard > 1 && plan.fsdp1.limit_all_gathers};
+      .limits_gathers = layout.flat != FlatParameters::None && layout.mesh.shard > 1 && plan.fsdp1.limit_all_gathers,
+      .copies_kept = layout.flat != FlatParameters::None && plan.cpu_offload};
   return lay_out(input, detail);
 }
 

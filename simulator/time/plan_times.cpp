@@ -42,11 +42,11 @@ double local_elements(const Layout& layout) {
 
 // FSDP1 computes with what the all-gather gives, casts only what has another dtype, and casts and divides gradients on
 // the stream of the reduction.
-void make_flat(const ShardedUnit& unit, const ComputeCosts& costs, UnitTimes& t) {
+void make_flat(const ShardedUnit& unit, const ComputeCosts& costs, Seconds from_host, UnitTimes& t) {
   const auto bytes = [&](Dtype dtype, std::int64_t elements) {
     return static_cast<double>((size_of(dtype) * elements).count());
   };
-  if (unit.param_dtype == unit.original_dtype) t.copy_in = Seconds(0);
+  if (unit.param_dtype == unit.original_dtype) t.copy_in = from_host;
   t.copy_out = Seconds(0);
   t.reduce_copy = Seconds(0);
   t.keep_gradients = Seconds(0);
@@ -79,7 +79,8 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
     const double gradients = static_cast<double>((size_of(unit.param_dtype) * unit.reduced_true_elements).count());
     const double original = static_cast<double>((size_of(unit.original_dtype) * unit.shard_elements).count());
     t.copy_in = over(original + gathered, costs.memory);
-    if (plan.cpu_offload) t.copy_in += over(original, cluster.host_link.bandwidth.value);
+    const Seconds from_host = plan.cpu_offload ? over(original, cluster.host_link.bandwidth.value) : Seconds(0);
+    t.copy_in += from_host;
     t.all_gather = collective_time(mesh.shard, CollectiveKind::AllGather, full);
     t.small_gather = t.all_gather;
     if (unit.reshard.kind == ReshardAfterForward::Kind::Smaller) {
@@ -100,7 +101,7 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
       const Bytes sent = size_of(unit.original_dtype) * unit.reduced_shard_elements;
       t.to_host = sent / cluster.host_link.bandwidth.value;
     }
-    if (layout.flat != FlatParameters::None) make_flat(unit, costs, t);
+    if (layout.flat != FlatParameters::None) make_flat(unit, costs, from_host, t);
     times.push_back(t);
   }
   return times;

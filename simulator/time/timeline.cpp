@@ -110,7 +110,7 @@ class Timeline {
         if (in_.limits_gathers) freed_.push_back(compute_);
         return;
       case InstructionKind::LimitGathers:
-        return limit_gathers();
+        return pass_unshard(step);
       case InstructionKind::FlattenGrads:
         return on_compute((*in_.units)[step.unit].flatten, 2 * in_.launch,
                           has_names() ? "flatten " + unit_of(step).name : std::string());
@@ -223,6 +223,20 @@ class Timeline {
     if (freed_.size() < 2) return;
     cpu_ = std::max(cpu_, freed_.front());
     freed_.pop_front();
+  }
+
+  // Of a unit that is still gathered. With CPU offload its shard is copied all the same, one unit ahead.
+  void pass_unshard(const Instruction& step) {
+    if (in_.limits_gathers) limit_gathers();
+    if (!in_.copies_kept) return;
+    if (passed_.event >= 0) compute_waits_.push_back(passed_.event);
+    compute_ = std::max(compute_, passed_.end);
+    const Seconds time = (*in_.units)[step.unit].copy_in;
+    const Seconds start = std::max(copy_in_, cpu_);
+    copy_in_ = start + time;
+    const int event = record(Stream::Copy, has_names() ? "copy-in " + unit_of(step).name : std::string(), start,
+                             copy_in_, {passed_.event});
+    passed_ = {copy_in_, event};
   }
 
   void wait(const Instruction& step) {
@@ -443,6 +457,7 @@ class Timeline {
   std::vector<int> compute_waits_;
   int compute_event_ = -1;
   int reduce_event_ = -1, all_reduce_event_ = -1, to_host_event_ = -1;
+  CopyOut passed_;                          // The last copy of what was gathered already.
   CopyOut gate_;                            // Copies into the next gather come after it,
   std::optional<CopyOut> gate_after_root_;  // and from the next copy-out on after this one.
   std::vector<CopyOut> copied_out_;         // [num units, slots]

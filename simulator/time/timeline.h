@@ -81,6 +81,7 @@ struct TimelineInput {
   Seconds clip{0};
   Seconds launch{6e-6};
   bool limits_gathers = false;  ///< FSDP1's limit_all_gathers.
+  bool copies_kept = false;     ///< FSDP1 with CPU offload: shards of what is still gathered, too.
 };
 
 struct TimelineResult {

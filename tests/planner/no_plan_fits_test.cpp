@@ -38,10 +38,11 @@ RC_GTEST_PROP(NoPlanFits, IsSaidWhereNoWideningFits, ()) {
   c.space.base.ddp = {};
   c.space.base.zero = {};
   c.space = Space{.base = c.space.base, .pareto_points = 0, .explain = false};
-  c.space.cpu_offload = !is_flat(c.space.base) && *rc::gen::arbitrary<bool>();
   c.space.checkpoint_modes = {CheckpointMode::Full};
   // One mesh at a time.
   c.space.shard = *rc::gen::elementOf(shard_sizes(c.cluster));
+  const bool may_offload = !is_flat(c.space.base) || (*c.space.shard > 1 && !c.space.base.fsdp1.use_orig_params);
+  c.space.cpu_offload = may_offload && *rc::gen::arbitrary<bool>();
   struct Widest {
     std::int64_t needed = 0;
     std::string label;

@@ -164,18 +164,45 @@ TEST(Space, EachFixedChoiceTakesAwayItsDimension) {
 TEST(Space, OfFsdp1HasOnlyWhatItHasWordsFor) {
   Fixture f;
   f.space.base.runtime.framework = Framework::Fsdp1;
-  // As above without offload and without units of several blocks, and with none or all of the units kept.
-  EXPECT_EQ(f.size(), 3 * 17 * (2 * 2 + 1 + 2));
-  f.space.cpu_offload = true;
+  // As above without units of several blocks, with none or all of the units kept, and offload where it shards.
+  EXPECT_EQ(f.size(), (3 + 2) * 17 * (2 * 2 + 1 + 2));
   f.space.reshard = ReshardChoice{Kind::Always, 0, 2};
   f.space.wrap = Wrap{4, {}};
   std::vector<std::string> refused;
   const auto families = families_of(f.space, f.model, f.cluster);
   ASSERT_FALSE(families.has_value());
   for (const Error& error : families.error()) refused.push_back(to_string(error));
-  EXPECT_EQ(refused, (std::vector<std::string>{"--wrap: A unit of FSDP1 has one module. Write blocks.",
-                                               "--reshard: FSDP1 has one strategy for all units. Write true or false.",
-                                               "--offload: FSDP1's CPU offload is not predicted. Leave it out."}));
+  EXPECT_EQ(refused,
+            (std::vector<std::string>{"--wrap: A unit of FSDP1 has one module. Write blocks.",
+                                      "--reshard: FSDP1 has one strategy for all units. Write true or false."}));
+}
+
+TEST(Space, OfFsdp1OffloadsWhereNoGradientIsLost) {
+  Fixture f;
+  f.space.base.runtime.framework = Framework::Fsdp1;
+  f.space.cpu_offload = true;
+  const auto refused = [](const Fixture& fixture) {
+    const auto families = families_of(fixture.space, fixture.model, fixture.cluster);
+    return families ? std::string() : families.error().front().what;
+  };
+  EXPECT_EQ(refused(f), "");
+  Fixture alone = f;
+  alone.space.shard = 1;
+  EXPECT_EQ(refused(alone), "NO_SHARD with CPU offload is not predicted.");
+  Fixture adding = f;
+  adding.space.accumulation = 2;
+  adding.space.sync_every_micro_batch = true;
+  EXPECT_EQ(refused(adding),
+            "With CPU offload FSDP1 copies each reduced gradient over that of the micro-batch before, which is lost.");
+  adding.space.sync_every_micro_batch = false;
+  EXPECT_EQ(refused(adding), "");
+  Fixture original = f;
+  original.space.base.fsdp1.use_orig_params = true;
+  original.space.base.mixed_precision = {};
+  EXPECT_NE(refused(original), "");
+  original.space.base.parameter_dtype = Dtype::Float32;
+  original.space.base.mixed_precision.param_dtype = Dtype::BFloat16;
+  EXPECT_EQ(refused(original), "");
 }
 
 TEST(Space, BlocksAreCutWhereTheyAreLargeForTheDevice) {

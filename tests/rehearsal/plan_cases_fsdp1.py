@@ -30,6 +30,7 @@ CLIP = {"optimizer": {"clip_grad_norm": 1.0}}
 SMALL = {"batch": 1, "seq": 256}
 NO_SYNC = {"accumulation": 3, "sync_every_micro_batch": False}
 TWICE = {"accumulation": 2}
+OFFLOAD = {"cpu_offload": True}
 PLAIN_SGD = {"optimizer": {"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0}}
 
 
@@ -102,6 +103,13 @@ FSDP1_CASES = [
     # Convolutions and buffers.
     Case("fsdp1_resnet", "resnet18", 2, plan(FP32), {"batch": 4}, layers=None,
          units=[{"modules": ["layer1.0"]}, {"modules": ["layer2.0"]}, {"modules": [""]}]),
+    # Shards come from the host in front of each pass, also of what is still gathered; gradients go there at the end.
+    Case("fsdp1_offload", "gpt2", 4, plan(MIXED, CLIP, OFFLOAD), SMALL, blocks=GPT2),
+    Case("fsdp1_offload_fp32", "gpt2", 3, plan(FP32, OFFLOAD), SMALL, rank=2, blocks=GPT2),
+    Case("fsdp1_offload_frozen_shard_grad_op", "qwen3_0_6b", 4, plan(MIXED, OFFLOAD), SMALL, units=rows(LLAMA, 3, False),
+         frozen=["model.layers.1.*"]),
+    Case("fsdp1_offload_no_sync_orig_params", "gpt2", 2, plan(MIXED, CLIP, OFFLOAD, NO_SYNC, use_orig_params=True), SMALL,
+         replicate=2, rank=3, blocks=GPT2),
     Case("fsdp1_experts", "mixtral_8x7b", 4, plan(MIXED), {"batch": 1, "seq": 256}, layers=2,
          requested=3e-4, allocated=3e-4, reserved=4e-4),
 ]
@@ -131,6 +139,10 @@ FSDP1_CASES += [
     backward_peak("no_shard_reduced_in_bf16", REDUCED_IN_BF16, TWICE, shard=1, replicate=4),
     backward_peak("hybrid", MIXED, TWICE, shard=2, replicate=2),
     backward_peak("reduced_in_bf16", REDUCED_IN_BF16, TWICE),
+    backward_peak("offload", MIXED, OFFLOAD),
+    backward_peak("offload_fp32_shard_grad_op", FP32, OFFLOAD, reshard=False),
+    backward_peak("offload_hybrid", MIXED, OFFLOAD, shard=2, replicate=2),
+    backward_peak("offload_no_limit", MIXED, OFFLOAD, reshard=False, limit_all_gathers=False),
     backward_peak("prefetch_post", MIXED, backward_prefetch="post"),
     backward_peak("prefetch_none", MIXED, backward_prefetch="none"),
     backward_peak("forward_prefetch", MIXED, forward_prefetch=True),

@@ -71,6 +71,25 @@ TEST(HostMemory, ANodeHoldsWhatAllItsRanksOffload) {
                                     {"processes", 4 * kProcess}}));
 }
 
+TEST(HostMemory, Fsdp1PinsFlatShardsAndAsMuchForTheirGradients) {
+  Layout layout = six_rows_over_four();
+  layout.flat = FlatParameters::Whole;
+  ShardedUnit& unit = layout.units[0];
+  unit.original_dtype = Dtype::Float32;
+  unit.shard_elements = 1500;
+  unit.true_elements = unit.reduced_true_elements = 6000;
+  ShardedUnit frozen = unit;
+  frozen.reduced_true_elements = 0;
+  layout.units.push_back(frozen);
+  // Of the frozen one no moments; a loop over flat shards has three results of one.
+  EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), offloaded(), layout)), (Terms{{"shards", 4 * 2 * 8192},
+                                                                                {"gradients", 4 * 2 * 8192},
+                                                                                {"optimizer states", 4 * 2 * 6000},
+                                                                                {"temporaries", 4 * 3 * 6000},
+                                                                                {"processes", 4 * kProcess}}));
+  EXPECT_EQ(pinned_memory(offloaded(), layout), Bytes(4 * 8192));
+}
+
 TEST(HostMemory, TheNodeThatHoldsMostCounts) {
   // Ranks 0 and 1 on the first node, 2 and 3 on the second, which has the empty shard.
   const auto host = host_memory(nodes_of(2, 2), offloaded(), six_rows_over_four());
