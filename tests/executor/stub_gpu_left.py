@@ -8,10 +8,6 @@ _EARLIER = ("The logits go when the last op of the root has read them. The predi
 LEFT: dict[str, tuple[str, dict[str, int]]] = {
     "gemma2": (_EARLIER, {"steady_step requested": -384, "steady_step allocated": -512}),
     "gemma2_mixed": (_EARLIER, {"steady_step requested": -384, "steady_step allocated": -512}),
-    "t5_selective": (
-        "A tensor of scores more is kept of attention that is written out. PyTorch's own FSDP2 measures the same as fsdp-exec.",
-        {"first_step requested": 9216, "first_step allocated": 9216,
-         "steady_step requested": 9216, "steady_step allocated": 9216}),
     "qwen3_tts_qwen3_tts": (
         "In the speaker encoder, whose graph leads nowhere, some tensors go a few requests earlier or later than in PyTorch, "
         "so that others get their blocks: 0.2 % of what is reserved. Live bytes are equal.",
