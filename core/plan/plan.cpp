@@ -173,6 +173,13 @@ void set_cross_entropy(Plan& plan, CrossEntropyImplementation implementation) {
   if (implementation == CrossEntropyImplementation::FlashAttn) plan.runtime.implementations.upcast_logits = false;
 }
 
+void set_offload(Plan& plan, bool offload) {
+  plan.cpu_offload = offload;
+  if (offload) return;
+  plan.zero.pin_memory = true;
+  plan.zero.offload_param = false;
+}
+
 ZeroOptions default_zero_options(Framework framework) {
   ZeroOptions options;
   options.overlap_comm = framework == Framework::Zero3;
