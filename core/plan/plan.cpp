@@ -233,6 +233,8 @@ void check_framework(const Plan& plan, Errors& errors) {
   ZeroOptions of_all = plan.zero;
   of_all.reduce_bucket_size = ZeroOptions{}.reduce_bucket_size;
   of_all.overlap_comm = false;
+  of_all.pin_memory = true;
+  of_all.offload_param = false;
   if (is_zero(plan) && !is_zero3(plan) && of_all != ZeroOptions{}) refuse("zero", Framework::Zero3);
 }
 

@@ -11,7 +11,8 @@
 // ZeRO-2 with several micro-batches keeps each gradient that reaches into its part, whole: e bytes an element, pinned,
 // made in the first backward. ZeRO-3 casts a sub-group's parameters on the host before they go to the device: e bytes of
 // the largest one, for a moment; with offload_param they stay there, e P, pinned whatever pin_memory says. deepspeed.zero.
-// Init has pinned each parameter's part by itself before; PyTorch gives such blocks not back.
+// Init has pinned each parameter's part by itself before; PyTorch gives such blocks not back, and uses them for later tensors of
+// the same block.
 //
 // Pinned tensors are copies of ones that are not, so that while the engine is made both are there. DeepSpeedCPUAdam makes
 // no temporaries; PyTorch's SGD, a loop on the host, makes one gradient with the weight decay added.
@@ -28,6 +29,7 @@
 #include "simulator/memory/host_memory_zero.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/plan/zero_partition.h"
@@ -125,16 +127,27 @@ class ZeroHost {
     return most;
   }
 
-  // Frozen ones stay where they are.
+  // Of parameters by themselves. Blocks of trained ones are free once those have moved, and some of what is pinned later
+  // lies in them; frozen ones stay where they are.
   std::int64_t single_parameters() const {
     std::int64_t bytes = 0;
+    std::multiset<std::int64_t> free;
     for (const auto& [parameter, elements] : elements_) {
       const std::int64_t own = (elements + zero_.ranks - 1) / zero_.ranks;
+      const std::int64_t held_bytes = held(own * size_of(layout_.parameter_dtype[parameter]).count());
       const bool is_trained = std::binary_search(zero_.parameters.begin(), zero_.parameters.end(), parameter);
-      if (plan_.zero.pin_memory || !is_trained) {
-        bytes += held(own * size_of(layout_.parameter_dtype[parameter]).count());
-      }
+      if (is_trained && !plan_.zero.pin_memory) continue;
+      bytes += held_bytes;
+      if (is_trained) free.insert(held_bytes);
     }
+    const auto take = [&](std::int64_t wanted) {
+      const auto found = free.find(held(wanted));
+      if (found == free.end()) return;
+      bytes -= *found;
+      free.erase(found);
+    };
+    for (const std::int64_t group : groups_) take(4 * group);
+    take(item() * part());
     return bytes;
   }
 

@@ -75,7 +75,7 @@ class Zero3Walk {
   bool is_zero3() const { return !in_.layout->hooked.empty(); }
 
   void initialize() {
-    is_made_.assign(in_.index->model->parameters.size(), false);
+    made_as_.assign(in_.index->model->parameters.size(), -1);
     make_module(0);
     for (std::size_t b = 0; b < in_.index->model->buffers.size(); ++b) {
       make_model_buffer(in_, sink_, static_cast<int>(b));
@@ -95,6 +95,7 @@ class Zero3Walk {
 
   void fetch(const Instruction& step) {
     const ParameterGroup& group = group_of(step);
+    if (buffer().ranks == 1) return bring_whole(step);
     if (keeps_order()) {
       // NCCL's own stream begins where that of the gathers is.
       order().wait(kNccl, gather_stream());
@@ -126,6 +127,7 @@ class Zero3Walk {
     const ParameterGroup& group = group_of(step);
     // What nobody has asked for is waited for by the computation itself.
     if (keeps_order()) order().wait(MemoryStream::Compute, gathered_[static_cast<std::size_t>(step.group)]);
+    if (buffer().ranks == 1) return;
     if (group.parameters.size() == 1) {
       if (offloads_parameters()) drop(ParameterTensor::HostCopy, group.parameters.front());
       return;
@@ -136,7 +138,9 @@ class Zero3Walk {
     }
   }
 
-  void drop_fetched(const Instruction& step) { drop(ParameterTensor::Fetched, group_of(step).last); }
+  void drop_fetched(const Instruction& step) {
+    if (buffer().ranks > 1) drop(ParameterTensor::Fetched, group_of(step).last);
+  }
 
   void release(const Instruction& step) {
     for (const int p : group_of(step).parameters) {
@@ -147,15 +151,16 @@ class Zero3Walk {
   }
 
   void gather_persistent(const Instruction& step) {
-    if (offloads_parameters()) {
+    const bool brings_parts = offloads_parameters() && buffer().ranks > 1;
+    if (brings_parts) {
       for (const int p : group_of(step).parameters) bring_part(p, MemoryStream::Compute);
     }
     for (const int p : group_of(step).parameters) {
       alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, MemoryStream::Compute);
     }
-    for (std::size_t i = 0; i < group_of(step).parameters.size(); ++i) sink_.collective();
+    for (std::size_t i = 0; i < group_of(step).parameters.size() && buffer().ranks > 1; ++i) sink_.collective();
     for (const int p : group_of(step).parameters) is_on_compute_[p] = true;
-    if (offloads_parameters()) {
+    if (brings_parts) {
       for (const int p : group_of(step).parameters) drop(ParameterTensor::HostCopy, p);
     }
     held_.finish_all();
@@ -297,8 +302,8 @@ class Zero3Walk {
     for (const int child : of.children) make_module(child);
     std::vector<int> made;
     for (const int p : of.parameters) {
-      if (is_made_[p]) continue;
-      is_made_[p] = true;
+      if (made_as_[p] >= 0) continue;
+      made_as_[p] = num_made_++;
       made.push_back(p);
       if (size_of_parameter(p) != 4) {
         alloc(ParameterTensor::Float, p, 4 * elements_of(p), MemoryCategory::Temp);
@@ -317,7 +322,8 @@ class Zero3Walk {
   }
 
   void start_engine() {
-    alloc(SingleTensor::ZeroOverflow, 1, MemoryCategory::Temp);
+    // Where the fp32 copy is.
+    if (!offloads()) alloc(SingleTensor::ZeroOverflow, 1, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroBarrier, 1, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroBarrierSum, 4, MemoryCategory::Temp);
     drop(SingleTensor::ZeroBarrierSum);
@@ -415,7 +421,7 @@ class Zero3Walk {
     for (const int p : bucket.parameters) {
       if (part_elements(p) * buffer().ranks > elements_of(p)) drop(ParameterTensor::GradPadding, p);
     }
-    for (const int p : bucket.parameters) {
+    for (const int p : as_made(bucket.parameters)) {
       if (offloads()) send_to_host(p);
       if (is_larger_than_bucket(p)) drop_gradient(p);
     }
@@ -430,12 +436,30 @@ class Zero3Walk {
     alloc(ParameterTensor::HostCopy, p, part_elements(p) * size_of_parameter(p), MemoryCategory::AllGather, stream);
   }
 
+  // On one GPU a parameter is copied to where it is used, and nothing is gathered.
+  void bring_whole(const Instruction& step) {
+    for (const int p : group_of(step).parameters) {
+      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
+    }
+    if (!keeps_order()) return;
+    gathered_.resize(std::max(gathered_.size(), static_cast<std::size_t>(step.group) + 1));
+    gathered_[static_cast<std::size_t>(step.group)] = order().submit(gather_stream());
+  }
+
   // Of a group all of them are there before they are put together.
   void bring_parts(const ParameterGroup& group) {
     for (const int p : group.parameters) bring_part(p, gather_stream());
     if (keeps_order()) held_.finish(order().submit(gather_stream()));
     if (group.parameters.size() == 1) return;
     for (const int p : group.parameters) drop(ParameterTensor::HostCopy, p);
+  }
+
+  // DeepSpeed sorts a bucket's parameters by their numbers.
+  std::vector<int> as_made(std::vector<int> parameters) const {
+    if (offloads()) {
+      std::sort(parameters.begin(), parameters.end(), [&](int a, int b) { return made_as_[a] < made_as_[b]; });
+    }
+    return parameters;
   }
 
   // What comes back lives until the next one does.
@@ -479,7 +503,8 @@ class Zero3Walk {
   EventQueue reductions_;                    // and reductions, whose ends the CPU does not know.
   std::vector<StreamOrder::Mark> gathered_;  // [groups] Ends of gathers.
   std::vector<bool> is_on_compute_;          // [num parameters] Its memory is of the computation's stream.
-  std::vector<bool> is_made_;                // [num parameters]
+  std::vector<int> made_as_;                 // [num parameters] In the order in which deepspeed.zero.Init makes them.
+  int num_made_ = 0;
   std::vector<int> bucket_of_;               // [num parameters] -1: no gradient comes.
   std::vector<int> waiting_;                 // Gradients on their way into the bucket,
   std::size_t num_there_ = 0;                // and how many are in it.
