@@ -354,9 +354,7 @@ class ZeroWalk {
   }
 
   void cast_for_host(const ZeroSlice& slice) {
-    alloc(SingleTensor::ZeroNormInput, kNormSize * slice.elements, MemoryCategory::Temp, reduction_stream());
-    alloc(ParameterTensor::OptimizerTemp, slice.parameter, kNormSize, MemoryCategory::Temp, reduction_stream());
-    drop(SingleTensor::ZeroNormInput);
+    make_norm_in_fp64(in_, sink_, slice.parameter, slice.elements, reduction_stream());
     norms_.push_back(slice.parameter);
     if (keeps_order()) held_.finish(held_.order().submit(reduction_stream()));
     if (!casts()) return;

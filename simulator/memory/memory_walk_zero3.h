@@ -469,9 +469,7 @@ class Zero3Walk {
           reduction_stream());
     if (micro_batch_ != last_micro_batch_) return;
     const std::int64_t elements = std::min(part_elements(p), kMostInNorm);
-    alloc(SingleTensor::ZeroNormInput, kNormSize * elements, MemoryCategory::Temp, reduction_stream());
-    alloc(ParameterTensor::OptimizerTemp, p, kNormSize, MemoryCategory::Temp, reduction_stream());
-    drop(SingleTensor::ZeroNormInput);
+    make_norm_in_fp64(in_, sink_, p, elements, reduction_stream());
     norms_.push_back(p);
     if (!casts()) return;
     alloc(SingleTensor::ZeroGrad32, 4 * part_elements(p), MemoryCategory::ShardedGrad, reduction_stream());

@@ -35,9 +35,10 @@ _CASES = [
     _case(2, "frozen", "qwen3_0_6b", 4, {**BF16, **CLIP, **TWICE}, SMALL, buckets(10_000_000),
           frozen=["model.embed_tokens.*", "model.layers.0.*"]),
     # Some parameters have no gradient.
-    _case(2, "unused", "qwen3_tts", 4, {**BF16, **TWICE}, {"batch": 1}, layers=None),
+    _case(2, "unused", "qwen3_tts", 4, {**BF16, **TWICE}, {"batch": 1}, layers=None, requested=0.00011, allocated=0.00011),
+    # What stage 1 keeps of the class token is not predicted (plan_cases_zero.py).
     *[_case(stage, f"peak_{name}", "vit_b_16", ranks, {**precision, **PLAIN_SGD, **more}, VIT, buckets(4_000_000, overlap), layers=4,
-            rank=ranks - 1)
+            rank=ranks - 1, **(dict.fromkeys(("requested", "allocated"), 0.0016) if stage == 1 and more else {}))
       for stage in (1, 2) for name, ranks, precision, more, overlap in [
           ("bf16", 4, BF16, {}, False),
           ("fp32", 4, FP32, TWICE, False),
@@ -59,8 +60,13 @@ _CASES = [
           frozen=["model.embed_tokens.*", "model.layers.0.*"]),
     _case(3, "all_alone", "gpt2", 1, BF16, SMALL, ALL),
     *[_case(3, f"{name}_peak", "vit_b_16", 4, {**precision, **PLAIN_SGD, **more}, VIT,
-            {**NOTHING_STAYS, "reduce_bucket_size": 4_000_000, **zero}, rank=3, layers=4)
-      for name, precision, more, zero in [("bf16", BF16, {}, {}), ("all_bf16", BF16, TWICE, ALL), ("all_fp32", FP32, {}, ALL)]],
+            {**NOTHING_STAYS, "reduce_bucket_size": 4_000_000, **zero}, rank=3, layers=4, **bounds)
+      for name, precision, more, zero, bounds in [
+          ("bf16", BF16, {}, {}, {}),
+          ("all_bf16", BF16, TWICE, ALL, {}),
+          # Less is split off a block in the first step, whose peak is below that of later ones.
+          ("all_fp32", FP32, {}, ALL, {"allocated": 0.006}),
+      ]],
 ]
 
 # Those that every test run trains; the others are trained by name: "offload_more".
