@@ -370,7 +370,8 @@ class ZeroWalk {
   void finish_sending() {
     if (keeps_order()) held_.finish_all();
     drop_buffers();
-    for (const int p : left_) drop_clone(p);
+    // The device has been waited for, and has been given nothing since.
+    for (const int p : left_) sink_.free(in_.ids->of(ParameterTensor::ClonedGrad, p));
     left_.clear();
   }
 
