@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/spec/model_builder.h"
+#include "core/spec/model_spec.h"
 #include "planner/choice.h"
 #include "planner/plan_request.h"
 
