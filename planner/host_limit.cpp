@@ -24,8 +24,12 @@ class HostNeeds {
   Bytes of(const Family& family) {
     if (!family.cpu_offload && base_.initialization != Initialization::Cpu) return Bytes(0);
     // What ZeRO-3 keeps of parameters follows from an argument.
-    const Key key{family.mesh.shard, family.wrapping, family.cpu_offload, family.accumulation > 1,
-                  family.sync_every_micro_batch, families_.arguments[family.arguments].offload_param};
+    const Key key{family.mesh.shard,
+                  family.wrapping,
+                  family.cpu_offload,
+                  family.accumulation > 1,
+                  family.sync_every_micro_batch,
+                  families_.arguments[family.arguments].offload_param};
     if (const auto known = needs_.find(key); known != needs_.end()) return known->second;
     Plan plan = base_;
     plan.mesh = family.mesh;

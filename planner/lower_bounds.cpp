@@ -201,8 +201,8 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   if (least_reduce != Seconds::max()) sums.last_reduce = least_reduce;
   if (layout.is_replicated) set_bucket_times(model, layout, plan, mesh, costs, sums);
   const simulator::ZeroTimes zero = simulator::zero_times(model, layout, plan, mesh, costs);
-  sums.optimizer = simulator::optimizer_time(layout, plan, mesh, costs) + simulator::clip_time(layout, plan, mesh, costs) +
-                   zero.check_overflow + zero.gather_parameters;
+  sums.optimizer = simulator::optimizer_time(layout, plan, mesh, costs) +
+                   simulator::clip_time(layout, plan, mesh, costs) + zero.check_overflow + zero.gather_parameters;
 }
 
 void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, const Plan& plan,
@@ -264,8 +264,8 @@ void LowerBounds::set_bucket_bytes(const Layout& layout, UnitSums& sums) const {
   std::fill(sums.accumulated_of_call.begin(), sums.accumulated_of_call.end(), 0);
 }
 
-// Beside the parameters: the rank's fp32 copy and its moments, unless they are on the host. What stage 2 keeps of earlier
-// micro-batches is most on the rank whose part more parameters reach into.
+// Beside the parameters: the rank's fp32 copy and its moments, unless they are on the host. What stage 2 keeps of
+// earlier micro-batches is most on the rank whose part more parameters reach into.
 double LowerBounds::set_zero_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const {
   sums.root = 0;
   if (!layout.hooked.empty()) return set_zero3_bytes(layout, plan, sums);

@@ -83,8 +83,7 @@ std::vector<Duty> duties_of_engine(const TrainerConfig& config) {
     std::string words = checkpointed_as(plan.checkpointing, mode);
     if (!words.empty()) duties.emplace_back("checkpointing", std::move(words));
   }
-  duties.emplace_back("optimizer",
-                      optimizer_call(plan) + ", handed to deepspeed.initialize with the model");
+  duties.emplace_back("optimizer", optimizer_call(plan) + ", handed to deepspeed.initialize with the model");
   duties.emplace_back("micro-batch", sizes_of(plan.dimensions) + " on each GPU");
   duties.emplace_back("loop", plan.accumulation > 1
                                   ? fmt::format("engine.backward(loss) and engine.step() for each of {} micro-batches; "

@@ -134,16 +134,9 @@ constexpr DeepSpeedKey kZeroKeys[] = {
 
 // Those of NVMe say nothing where the device is another.
 constexpr DeepSpeedKey kOffloadOptimizerKeys[] = {
-    {"device", Read},
-    {"pin_memory", Read},
-    {"ratio", Usual, "1"},
-    {"super_offload", Usual, "false"},
-    {"nvme_path"},
-    {"buffer_count"},
-    {"pipeline_read"},
-    {"pipeline_write"},
-    {"fast_init"},
-    {"cpuadam_cores_perc"},
+    {"device", Read}, {"pin_memory", Read},   {"ratio", Usual, "1"}, {"super_offload", Usual, "false"},
+    {"nvme_path"},    {"buffer_count"},       {"pipeline_read"},     {"pipeline_write"},
+    {"fast_init"},    {"cpuadam_cores_perc"},
 };
 
 constexpr DeepSpeedKey kOffloadParamKeys[] = {

@@ -244,11 +244,13 @@ namespace {
 template <class Wrong>
 void check_offload(const Plan& plan, const Wrong& wrong) {
   if (!plan.cpu_offload && !plan.zero.pin_memory) {
-    wrong("zero/pin_memory", "Nothing is offloaded that could be pinned.", "Leave it out, or write true for cpu_offload.");
+    wrong("zero/pin_memory", "Nothing is offloaded that could be pinned.",
+          "Leave it out, or write true for cpu_offload.");
   }
   if (!plan.zero.offload_param) return;
   if (!is_zero3(plan)) {
-    wrong("zero/offload_param", "ZeRO-1 and 2 keep the parameters whole on each GPU.", "Write false, or plan for ZeRO-3.");
+    wrong("zero/offload_param", "ZeRO-1 and 2 keep the parameters whole on each GPU.",
+          "Write false, or plan for ZeRO-3.");
   } else if (!plan.cpu_offload) {
     wrong("zero/offload_param", "Parameters on the host are predicted with the optimizer there alone.",
           "Write true for cpu_offload.");

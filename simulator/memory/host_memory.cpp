@@ -225,7 +225,8 @@ std::vector<HostTensor> zero_tensors_of_node(const Cluster& cluster, const Plan&
   std::vector<HostTensor> all;
   for (std::int64_t i = 0; i < cluster.gpus_per_node; ++i) {
     for (const HostTensor& tensor : zero_host_tensors(plan, layout, node * cluster.gpus_per_node + i)) {
-      const auto known = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.name == tensor.name; });
+      const auto known =
+          std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.name == tensor.name; });
       if (known == all.end()) {
         all.push_back(tensor);
       } else {
@@ -280,9 +281,9 @@ std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, 
     }
   } else {
     terms.add("model while it is made", node.making, Provenance::Derived,
-              is_zero_offload                                 ? "what DeepSpeed's engine makes, and what it is made of"
+              is_zero_offload                              ? "what DeepSpeed's engine makes, and what it is made of"
               : plan.initialization == Initialization::Cpu ? "unsharded on each rank of the node"
-                                                              : "shards and what they are made of");
+                                                           : "shards and what they are made of");
   }
   terms.add("processes", (cluster.gpus_per_node * kProcess).count(), Provenance::Assumed,
             fmt::format("{} of {} GiB: Python, PyTorch and CUDA", cluster.gpus_per_node, kProcess.count() >> 30));

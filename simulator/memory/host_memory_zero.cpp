@@ -1,5 +1,5 @@
-// With offload_optimizer a rank keeps on the host, of the P elements that it updates, e bytes each on the device, and of
-// the largest trained parameter's L elements,
+// With offload_optimizer a rank keeps on the host, of the P elements that it updates, e bytes each on the device, and
+// of the largest trained parameter's L elements,
 //
 //                          ZeRO-1 and 2                     ZeRO-3
 //   fp32 parameters        4 P, pinned                      4 P, not pinned, one for each sub-group
@@ -9,13 +9,13 @@
 //   moments                4 P each, not pinned             the same
 //
 // ZeRO-2 with several micro-batches keeps each gradient that reaches into its part, whole: e bytes an element, pinned,
-// made in the first backward. ZeRO-3 casts a sub-group's parameters on the host before they go to the device: e bytes of
-// the largest one, for a moment; with offload_param they stay there, e P, pinned whatever pin_memory says. deepspeed.zero.
-// Init has pinned each parameter's part by itself before; PyTorch gives such blocks not back, and uses them for later tensors of
-// the same block.
+// made in the first backward. ZeRO-3 casts a sub-group's parameters on the host before they go to the device: e bytes
+// of the largest one, for a moment; with offload_param they stay there, e P, pinned whatever pin_memory says.
+// deepspeed.zero. Init has pinned each parameter's part by itself before; PyTorch gives such blocks not back, and uses
+// them for later tensors of the same block.
 //
-// Pinned tensors are copies of ones that are not, so that while the engine is made both are there. DeepSpeedCPUAdam makes
-// no temporaries; PyTorch's SGD, a loop on the host, makes one gradient with the weight decay added.
+// Pinned tensors are copies of ones that are not, so that while the engine is made both are there. DeepSpeedCPUAdam
+// makes no temporaries; PyTorch's SGD, a loop on the host, makes one gradient with the weight decay added.
 //
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, initialize_optimizer_states,
 // async_accumulate_grad_in_cpu_via_gpu), stage3.py (_create_fp32_partitions, initialize_optimizer_states,
@@ -127,8 +127,8 @@ class ZeroHost {
     return most;
   }
 
-  // Of parameters by themselves. Blocks of trained ones are free once those have moved, and some of what is pinned later
-  // lies in them; frozen ones stay where they are.
+  // Of parameters by themselves. Blocks of trained ones are free once those have moved, and some of what is pinned
+  // later lies in them; frozen ones stay where they are.
   std::int64_t single_parameters() const {
     std::int64_t bytes = 0;
     std::multiset<std::int64_t> free;
@@ -171,9 +171,9 @@ class ZeroHost {
   const Plan& plan_;
   const ZeroBuffer& zero_;
   const Layout& layout_;
-  std::vector<std::int64_t> groups_;                     // Elements of each sub-group, of ZeRO-3.
+  std::vector<std::int64_t> groups_;                    // Elements of each sub-group, of ZeRO-3.
   std::vector<std::pair<int, std::int64_t>> elements_;  // Of each parameter, rising.
-  std::vector<int> reduced_;                             // Parameters that get a gradient, rising.
+  std::vector<int> reduced_;                            // Parameters that get a gradient, rising.
 };
 
 }  // namespace

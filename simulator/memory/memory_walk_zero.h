@@ -341,7 +341,8 @@ class ZeroWalk {
 
   void send_to_host(int p) {
     const bool is_last = micro_batch_ == last_micro_batch_;
-    const auto slice = std::find_if(slices_.begin(), slices_.end(), [&](const ZeroSlice& s) { return s.parameter == p; });
+    const auto slice =
+        std::find_if(slices_.begin(), slices_.end(), [&](const ZeroSlice& s) { return s.parameter == p; });
     if (slice != slices_.end()) {
       // What was sent before must have arrived before it is sent or added again.
       if (keeps_order() && !is_first_stage() && (micro_batch_ > 0 || !is_last)) held_.finish(sent_);

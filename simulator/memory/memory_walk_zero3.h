@@ -243,7 +243,7 @@ class Zero3Walk {
   }
 
  private:
-  static constexpr std::int64_t kNormSize = 8;  // Norms are taken in fp64 (get_norm_dtype).
+  static constexpr std::int64_t kNormSize = 8;              // Norms are taken in fp64 (get_norm_dtype).
   static constexpr std::int64_t kMostInNorm = 250'000'000;  // Elements, with offload.
 
   // The communicator of all, and the stream on which NCCL gathers for a stream that goes on.
@@ -503,10 +503,10 @@ class Zero3Walk {
   std::vector<bool> is_on_compute_;          // [num parameters] Its memory is of the computation's stream.
   std::vector<int> made_as_;                 // [num parameters] In the order in which deepspeed.zero.Init makes them.
   int num_made_ = 0;
-  std::vector<int> bucket_of_;               // [num parameters] -1: no gradient comes.
-  std::vector<int> waiting_;                 // Gradients on their way into the bucket,
-  std::size_t num_there_ = 0;                // and how many are in it.
-  std::vector<int> norms_;                   // Parameters whose gradients' norms are there, with offload.
+  std::vector<int> bucket_of_;  // [num parameters] -1: no gradient comes.
+  std::vector<int> waiting_;    // Gradients on their way into the bucket,
+  std::size_t num_there_ = 0;   // and how many are in it.
+  std::vector<int> norms_;      // Parameters whose gradients' norms are there, with offload.
   int next_bucket_ = 0;
   int micro_batch_ = 0;
   int last_micro_batch_ = 0;

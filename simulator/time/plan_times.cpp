@@ -8,13 +8,14 @@
 //
 // Sources: fsdp_semantics (bytes per all-gather), torch/optim/adam.py for the passes of the foreach implementation.
 //
-// ZeRO's offload sends what a rank updates to the host in fp32 behind each reduction: 4 bytes an element over the link of
-// one GPU to its host. With ZeRO-2 and several micro-batches each of them sends the gradients as they are, e bytes, and
-// all but the first bring back what is there; with ZeRO-3 each part is sent and comes back, always. The optimizer's turn
-// is the host's: AdamW's one pass over four tensors, the gradient scaled in place, the parameters cast, and the way back.
+// ZeRO's offload sends what a rank updates to the host in fp32 behind each reduction: 4 bytes an element over the link
+// of one GPU to its host. With ZeRO-2 and several micro-batches each of them sends the gradients as they are, e bytes,
+// and all but the first bring back what is there; with ZeRO-3 each part is sent and comes back, always. The optimizer's
+// turn is the host's: AdamW's one pass over four tensors, the gradient scaled in place, the parameters cast, and the
+// way back.
 //
-// Not modeled: the optimizer on the host with CPU offload beyond its memory traffic at an assumed 20 GB/s; whether copies
-// in both directions at once slow each other down; memory that is not pinned, whose copies are slower.
+// Not modeled: the optimizer on the host with CPU offload beyond its memory traffic at an assumed 20 GB/s; whether
+// copies in both directions at once slow each other down; memory that is not pinned, whose copies are slower.
 
 #include "simulator/time/plan_times.h"
 
@@ -222,8 +223,8 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
     const bool is_copied = group.parameters.size() > 1;
     times.push_back(
         {.payload = payload,
-         .all_gather = brought(payload, layout, plan, mesh) +
-                       collective_time(mesh.shard, CollectiveKind::AllGather, payload),
+         .all_gather =
+             brought(payload, layout, plan, mesh) + collective_time(mesh.shard, CollectiveKind::AllGather, payload),
          .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0)});
   }
   return times;

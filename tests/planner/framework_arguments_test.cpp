@@ -35,8 +35,8 @@ TEST(FrameworkArguments, ThoseOfThePlanComeFirst) {
   }
 }
 
-// Three buckets; with the smallest, what DeepSpeed keeps is let go as well, then nothing gathered ahead either, and then
-// nothing of the parameters stays.
+// Three buckets; with the smallest, what DeepSpeed keeps is let go as well, then nothing gathered ahead either, and
+// then nothing of the parameters stays.
 TEST(FrameworkArguments, Zero3KeepsWhatItNeedsAgainOrLetsItGo) {
   const std::vector<FrameworkArguments> all = arguments_to_search(plan_of(Framework::Zero3));
   ASSERT_EQ(all.size(), 6U);

@@ -143,7 +143,8 @@ Layout flat_over_four() {
   ShardedUnit unit;
   unit.parameters = {{.parameter = 0, .elements = 3000}, {.parameter = 1, .elements = 3004}};
   layout.units = {unit};
-  layout.zero = {.parameters = {0, 1}, .begins = {0, 3000, 6004}, .ranks = 4, .elements = 6004, .dtype = Dtype::BFloat16};
+  layout.zero = {
+      .parameters = {0, 1}, .begins = {0, 3000, 6004}, .ranks = 4, .elements = 6004, .dtype = Dtype::BFloat16};
   layout.buckets = {{.parameters = {1, 0}, .dtype = Dtype::BFloat16, .elements = 6004}};
   return layout;
 }
