@@ -362,6 +362,8 @@ void add_with_arguments(Family family, Families& result) {
   const bool has_units = result.wrappings[family.wrapping].wrapping.has_units();
   const bool is_one = are_without_effect(result.framework, family.mesh, has_units);
   for (std::size_t a = 0; a < (is_one ? 1 : result.arguments.size()); ++a) {
+    // Parameters go to the host with the optimizer.
+    if (!family.cpu_offload && a > 0 && result.arguments[a].offload_param) continue;
     family.arguments = static_cast<int>(a);
     result.families.push_back(family);
   }
@@ -472,12 +474,12 @@ Plan plan_of(const Plan& base, const Families& families, const Choice& choice) {
   plan.mesh = family.mesh;
   plan.units = units_of(families.wrappings[family.wrapping].wrapping, family, choice.kept);
   checkpoint_first(plan, families.blocks, choice.checkpointed, family.mode);
-  plan.cpu_offload = family.cpu_offload;
   plan.accumulation = family.accumulation;
   plan.sync_every_micro_batch = family.sync_every_micro_batch;
   plan.forward_prefetch = family.forward_prefetch;
   plan.backward_prefetch = family.backward_prefetch;
   set_arguments(plan, families.arguments[family.arguments]);
+  set_offload(plan, family.cpu_offload);
   return plan;
 }
 

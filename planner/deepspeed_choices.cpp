@@ -91,14 +91,17 @@ DeepSpeedRequest with_deepspeed(const PlanRequest& given, const std::string& lib
     if (!shared_out && !is_decided) append(errors, shared_out.error());
   }
   PlanChoices of_file = choices_of(*config, batch);
-  const std::vector<std::string_view> over_it = give_way(of_file, given.choices);
+  std::vector<std::string_view> over_it = give_way(of_file, given.choices);
+  if (given.choices.cpu_offload.value_or(config->offload) != config->offload) {
+    over_it.push_back(place_of(PlanChoice::Offload));
+  }
   made.request.choices = with_change(std::move(of_file), given.choices);
   if (!over_it.empty()) {
     made.assumptions.push_back(fmt::format("{} {} what {} says.", fmt::join(over_it, ", "),
                                            over_it.size() == 1 ? "overrides" : "override", *file));
   }
   const bool is_its_optimizer = !given.choices.optimizer && !given.choices.optimizer_implementation;
-  if (config->has_fused_adam && is_its_optimizer) {
+  if (config->has_fused_adam && is_its_optimizer && !given.choices.cpu_offload.value_or(config->offload)) {
     made.assumptions.push_back(
         fmt::format("The FusedAdam that DeepSpeed makes of {} is predicted as PyTorch's fused one, which holds the "
                     "same two states.",

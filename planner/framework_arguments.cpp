@@ -1,6 +1,7 @@
 // The values that are tried are those that people write: DDP's 25 MiB, a fifth and four times as much; ZeRO's buckets
 // of 500 million elements, a tenth and a hundredth, because the buffer is there however small the model is; of ZeRO-3
-// to keep what is needed again, to let it go, and to gather nothing ahead either. All others lie between two of them.
+// to keep what is needed again, to let it go, to gather nothing ahead either, and to have the parts on the host. All
+// others lie between two of them.
 
 #include "planner/framework_arguments.h"
 
@@ -38,7 +39,8 @@ FrameworkArguments arguments_of(const Plan& plan) {
           .reduce_bucket_size = plan.zero.reduce_bucket_size,
           .prefetch_bucket_size = plan.zero.prefetch_bucket_size,
           .max_live_parameters = plan.zero.max_live_parameters,
-          .max_reuse_distance = plan.zero.max_reuse_distance};
+          .max_reuse_distance = plan.zero.max_reuse_distance,
+          .offload_param = plan.zero.offload_param};
 }
 
 void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
@@ -48,6 +50,7 @@ void set_arguments(Plan& plan, const FrameworkArguments& arguments) {
   plan.zero.prefetch_bucket_size = arguments.prefetch_bucket_size;
   plan.zero.max_live_parameters = arguments.max_live_parameters;
   plan.zero.max_reuse_distance = arguments.max_reuse_distance;
+  plan.zero.offload_param = arguments.offload_param;
 }
 
 std::vector<FrameworkArguments> arguments_to_search(const Plan& base) {
@@ -84,6 +87,8 @@ std::vector<FrameworkArguments> arguments_to_search(const Plan& base) {
   add_new(all, other);
   other.prefetch_bucket_size = 0;
   add_new(all, other);
+  other.offload_param = true;
+  add_new(all, other);
   return all;
 }
 
@@ -118,6 +123,7 @@ std::vector<std::string> texts_of_arguments(Framework framework, const Framework
   add_unusual("max_reuse_distance", &FrameworkArguments::max_reuse_distance);
   add_unusual("max_live_parameters", &FrameworkArguments::max_live_parameters);
   add_unusual("prefetch_bucket_size", &FrameworkArguments::prefetch_bucket_size);
+  if (arguments.offload_param) texts.emplace_back("offload_param");
   return texts;
 }
 

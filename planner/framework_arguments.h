@@ -20,6 +20,7 @@ struct FrameworkArguments {
   std::int64_t prefetch_bucket_size = 0;
   std::int64_t max_live_parameters = 0;
   std::int64_t max_reuse_distance = 0;
+  bool offload_param = false;  ///< Of plans that offload.
 
   bool operator==(const FrameworkArguments&) const = default;
 };

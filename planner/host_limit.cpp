@@ -23,12 +23,18 @@ class HostNeeds {
   /// Margin included; 0: nothing.
   Bytes of(const Family& family) {
     if (!family.cpu_offload && base_.initialization != Initialization::Cpu) return Bytes(0);
-    const Key key{family.mesh.shard, family.wrapping, family.cpu_offload, family.accumulation > 1,
-                  family.sync_every_micro_batch};
+    // What ZeRO-3 keeps of parameters follows from an argument.
+    const Key key{family.mesh.shard,
+                  family.wrapping,
+                  family.cpu_offload,
+                  family.accumulation > 1,
+                  family.sync_every_micro_batch,
+                  families_.arguments[family.arguments].offload_param};
     if (const auto known = needs_.find(key); known != needs_.end()) return known->second;
     Plan plan = base_;
     plan.mesh = family.mesh;
-    plan.cpu_offload = family.cpu_offload;
+    set_arguments(plan, families_.arguments[family.arguments]);
+    set_offload(plan, family.cpu_offload);
     plan.accumulation = family.accumulation;
     plan.sync_every_micro_batch = family.sync_every_micro_batch;
     plan.units = units_of(families_.wrappings[family.wrapping].wrapping, family, 0);
@@ -39,7 +45,7 @@ class HostNeeds {
   }
 
  private:
-  using Key = std::tuple<std::int64_t, int, bool, bool, bool>;
+  using Key = std::tuple<std::int64_t, int, bool, bool, bool, bool>;
 
   const Plan& base_;
   const Families& families_;

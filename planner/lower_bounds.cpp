@@ -201,8 +201,8 @@ void LowerBounds::add_times(const Family& family, const Plan& plan, const Layout
   if (least_reduce != Seconds::max()) sums.last_reduce = least_reduce;
   if (layout.is_replicated) set_bucket_times(model, layout, plan, mesh, costs, sums);
   const simulator::ZeroTimes zero = simulator::zero_times(model, layout, plan, mesh, costs);
-  sums.optimizer = simulator::optimizer_time(layout, plan, costs) + simulator::clip_time(layout, plan, mesh, costs) +
-                   zero.check_overflow + zero.gather_parameters;
+  sums.optimizer = simulator::optimizer_time(layout, plan, mesh, costs) +
+                   simulator::clip_time(layout, plan, mesh, costs) + zero.check_overflow + zero.gather_parameters;
 }
 
 void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, const Plan& plan,
@@ -221,8 +221,8 @@ void LowerBounds::set_bucket_times(const Model& model, const Layout& layout, con
 Plan LowerBounds::plan_of(const Family& family) const {
   Plan plan = base_;
   plan.mesh = family.mesh;
-  plan.cpu_offload = family.cpu_offload;
   set_arguments(plan, families_.arguments[family.arguments]);
+  set_offload(plan, family.cpu_offload);
   return plan;
 }
 
@@ -231,7 +231,7 @@ const Layout& LowerBounds::layout_of(const Family& family) {
   const auto found = layouts_.find(key);
   if (found != layouts_.end()) return found->second;
   Plan plan = plan_of(family);
-  plan.cpu_offload = base_.cpu_offload;
+  set_offload(plan, base_.cpu_offload);
   Family resharding = family;
   resharding.reshard = ReshardAfterForward::Kind::Always;
   plan.units = units_of(families_.wrappings[family.wrapping].wrapping, resharding, 0);
@@ -264,11 +264,15 @@ void LowerBounds::set_bucket_bytes(const Layout& layout, UnitSums& sums) const {
   std::fill(sums.accumulated_of_call.begin(), sums.accumulated_of_call.end(), 0);
 }
 
-// Beside the parameters: the rank's fp32 copy and its moments. What stage 2 keeps of earlier micro-batches is most on
-// the rank whose part more parameters reach into.
+// Beside the parameters: the rank's fp32 copy and its moments, unless they are on the host. What stage 2 keeps of
+// earlier micro-batches is most on the rank whose part more parameters reach into.
 double LowerBounds::set_zero_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const {
   sums.root = 0;
   if (!layout.hooked.empty()) return set_zero3_bytes(layout, plan, sums);
+  if (plan.cpu_offload) {
+    sums.gradients = 0;
+    return 0;
+  }
   sums.gradients = bytes_of(touched_elements(layout.zero, rank_that_touches_most(layout.zero)), layout.zero.dtype);
   const double kept =
       static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
@@ -278,7 +282,9 @@ double LowerBounds::set_zero_bytes(const Layout& layout, const Plan& plan, UnitS
 // The rank's parts of parameters and gradients, the fp32 copy and its moments, and the bucket: at all times.
 double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, UnitSums& sums) const {
   sums.gradients = 0;
-  sums.states = bytes_of(2 * layout.zero.part_elements() + plan.zero.reduce_bucket_size, layout.zero.dtype);
+  const std::int64_t parts = !plan.cpu_offload ? 2 : plan.zero.offload_param ? 0 : 1;
+  sums.states = bytes_of(parts * layout.zero.part_elements() + plan.zero.reduce_bucket_size, layout.zero.dtype);
+  if (plan.cpu_offload) return 0;
   const double kept =
       static_cast<double>(size_of(Dtype::Float32).count()) + state_bytes(base_.optimizer, Dtype::Float32);
   return kept * static_cast<double>(layout.zero.part_elements());
@@ -287,7 +293,8 @@ double LowerBounds::set_zero3_bytes(const Layout& layout, const Plan& plan, Unit
 LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
   Predictor& predictor = predictor_of_(family.micro_batch);
   const Wrapping& wrapping = families_.wrappings[family.wrapping].wrapping;
-  const Plan plan = plan_of(family);
+  Plan plan = plan_of(family);
+  plan.accumulation = family.accumulation;
   const Layout& layout = layout_of(family);
 
   const bool has_copies = layout.flat == FlatParameters::None || layout.mesh.shard > 1;
@@ -326,7 +333,7 @@ LowerBounds::UnitSums LowerBounds::make_unit_sums(const Family& family) {
     set_bucket_bytes(layout, sums);
   }
   sums.states += static_cast<std::int64_t>(optimizer);
-  if (family.cpu_offload) sums.states = sums.gradients = 0;
+  if (family.cpu_offload && layout.zero.ranks == 0) sums.states = sums.gradients = 0;
   add_times(family, plan, layout, predictor.cluster(), predictor.model(), sums);
 
   const Model& model = predictor.model();
@@ -357,7 +364,10 @@ const LowerBounds::CallSums& LowerBounds::call_sums(const Family& family, bool s
 
 const LowerBounds::UnitSums& LowerBounds::unit_sums(const Family& family) {
   // The sizes of a micro-batch change no unit.
-  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.reshard, family.cpu_offload, family.arguments);
+  // How often ZeRO sends gradients to the host follows from the micro-batches.
+  const std::int64_t accumulation = family.cpu_offload ? family.accumulation : 1;
+  const auto key = std::tuple(family.mesh.shard, family.wrapping, family.reshard, family.cpu_offload, family.arguments,
+                              accumulation);
   const auto found = unit_sums_.find(key);
   return found != unit_sums_.end() ? found->second : unit_sums_.emplace(key, make_unit_sums(family)).first->second;
 }

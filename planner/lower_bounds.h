@@ -114,7 +114,7 @@ class LowerBounds {
   std::vector<std::pair<int, int>> block_of_call_;  ///< [call] Stack and block; (-1, -1) outside of the stacks.
   std::map<std::tuple<std::int64_t, int, int>, Layout> layouts_;  ///< By shard size, wrapping and arguments.
   std::map<std::tuple<std::int64_t, CheckpointMode, bool>, CallSums> call_sums_;
-  std::map<std::tuple<std::int64_t, int, ReshardAfterForward::Kind, bool, int>, UnitSums> unit_sums_;
+  std::map<std::tuple<std::int64_t, int, ReshardAfterForward::Kind, bool, int, std::int64_t>, UnitSums> unit_sums_;
 };
 
 }  // namespace fsdp::planner

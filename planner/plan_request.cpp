@@ -156,10 +156,6 @@ void fix_zero(const DeepSpeedRequest& asked, std::int64_t world, Space& space, E
              : "ZeRO-1 and 2 keep the parameters whole on each GPU, and their stage says what is reduced when.",
          "Leave it out, or plan for --runtime fsdp2.");
   }
-  if (choices.cpu_offload.value_or(false)) {
-    fail(errors, PlanChoice::Offload, "DeepSpeed's offload is not predicted.",
-         "Leave it out, or plan for --runtime fsdp2.");
-  }
   if (choices.optimizer_states && *choices.optimizer_states != OptimizerStates::AsParameter) {
     fail(errors, PlanChoice::OptimizerStatesName,
          "ZeRO's optimizer updates one flat fp32 tensor; other states are not predicted.", "Write as_parameter.");
@@ -181,10 +177,10 @@ void fix_zero(const DeepSpeedRequest& asked, std::int64_t world, Space& space, E
   space.shard = world;
   space.wrap = Wrap{.blocks_per_unit = 0};
   space.wrap_ends.reset();
-  space.cpu_offloads = {false};
   base.sync_every_micro_batch = base.runtime.framework != Framework::Zero1;
   const bool is_its_stage = asked.config && asked.config->framework == base.runtime.framework;
   base.zero = is_its_stage ? asked.config->zero : default_zero_options(base.runtime.framework);
+  if (is_its_stage && !space.cpu_offload) space.cpu_offload = asked.config->offload;
   space.sync_every_micro_batch = base.sync_every_micro_batch;
 }
 

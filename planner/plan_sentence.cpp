@@ -107,6 +107,11 @@ std::string precision_of(const Plan& plan, const ModelFacts& facts) {
 }
 
 std::string optimizer_of(const Plan& plan) {
+  if (is_zero(plan) && plan.cpu_offload) {
+    return plan.optimizer.kind == OptimizerKind::Sgd
+               ? "SGD on the CPU"
+               : fmt::format("{} (DeepSpeedCPUAdam)", name_of(plan.optimizer.kind));
+  }
   std::string text = fmt::format("{} {}", name_of(plan.optimizer.kind), name_of(plan.optimizer.implementation));
   if (plan.optimizer.states == OptimizerStates::BFloat16) text += ", bf16 states";
   if (plan.optimizer.states == OptimizerStates::EightBit) text += ", 8-bit states";

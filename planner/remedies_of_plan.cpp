@@ -109,7 +109,7 @@ void try_offload(RemedyList& list) {
   Plan plan = list.plan();
   const bool lacks_host = list.request().verdict != Verdict::Fits && list.request().best.missing == Bytes(0);
   if (plan.cpu_offload) {
-    plan.cpu_offload = false;
+    set_offload(plan, false);
     if (lacks_host) list.try_plan("keep shards, gradients and optimizer on the GPU", {.cpu_offload = false}, plan);
     return;
   }
@@ -183,7 +183,7 @@ void try_fsdp2(RemedyList& list) {
 void try_plan_changes(RemedyList& list) {
   try_fsdp2(list);
   try_checkpointing(list);
-  if (!is_replicated(list.plan())) try_offload(list);
+  if (!is_replicated(list.plan()) || is_zero(list.plan())) try_offload(list);
   try_gradient_sync(list);
   try_optimizer(list);
   try_cross_entropy(list);

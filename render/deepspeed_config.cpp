@@ -48,6 +48,34 @@ std::string checkpointed_as(const Checkpointing& given, CheckpointMode mode) {
   return words;
 }
 
+void write_offload(JsonWriter& json, std::string_view key, bool pin_memory) {
+  json.key(key);
+  json.begin_object(JsonLayout::OneLine);
+  json.member("device", "cpu");
+  json.member("pin_memory", pin_memory);
+  json.end_object();
+}
+
+bool is_on_host(const Plan& plan, OptimizerKind kind) {
+  return plan.cpu_offload && plan.optimizer.kind == kind;
+}
+
+/// Of the host DeepSpeed has an Adam of its own, and PyTorch a loop.
+std::string optimizer_call(const Plan& plan) {
+  if (!plan.cpu_offload) {
+    return fmt::format("{}(model.parameters(), {})", python_optimizer(plan.optimizer),
+                       python_optimizer_options(plan.optimizer));
+  }
+  Optimizer optimizer = plan.optimizer;
+  optimizer.implementation = OptimizerImplementation::Foreach;
+  const std::string options = python_optimizer_options(optimizer);
+  if (is_on_host(plan, OptimizerKind::Sgd)) {
+    return fmt::format("{}(model.parameters(), {})", python_optimizer(optimizer), options);
+  }
+  return fmt::format("deepspeed.ops.adam.DeepSpeedCPUAdam(model.parameters(), {}, adamw_mode={})", options,
+                     is_on_host(plan, OptimizerKind::AdamW) ? "True" : "False");
+}
+
 std::vector<Duty> duties_of_engine(const TrainerConfig& config) {
   const Plan& plan = config.said.plan;
   std::vector<Duty> duties = duties_of_model(config);
@@ -55,9 +83,7 @@ std::vector<Duty> duties_of_engine(const TrainerConfig& config) {
     std::string words = checkpointed_as(plan.checkpointing, mode);
     if (!words.empty()) duties.emplace_back("checkpointing", std::move(words));
   }
-  duties.emplace_back("optimizer",
-                      fmt::format("{}(model.parameters(), {}), handed to deepspeed.initialize with the model",
-                                  python_optimizer(plan.optimizer), python_optimizer_options(plan.optimizer)));
+  duties.emplace_back("optimizer", optimizer_call(plan) + ", handed to deepspeed.initialize with the model");
   duties.emplace_back("micro-batch", sizes_of(plan.dimensions) + " on each GPU");
   duties.emplace_back("loop", plan.accumulation > 1
                                   ? fmt::format("engine.backward(loss) and engine.step() for each of {} micro-batches; "
@@ -98,8 +124,12 @@ std::string deepspeed_json(const TrainerConfig& config) {
     json.member("use_multi_rank_bucket_allreduce", true);
     json.member("round_robin_gradients", false);
   }
+  if (plan.cpu_offload) write_offload(json, "offload_optimizer", plan.zero.pin_memory);
+  if (plan.zero.offload_param) write_offload(json, "offload_param", plan.zero.pin_memory);
   json.end_object();
   json.member("zero_allow_untested_optimizer", true);
+  // Of PyTorch's optimizers DeepSpeed takes none on the host without being told.
+  if (is_on_host(plan, OptimizerKind::Sgd)) json.member("zero_force_ds_cpu_optimizer", false);
   json.end_object();
   return std::move(json).take();
 }

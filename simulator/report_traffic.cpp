@@ -272,7 +272,8 @@ class TrafficCounter {
     if (is_zero3()) {
       // One for each sub-group.
       const std::size_t num_groups = prepared_.layout.zero.group_begins.size() - 1;
-      for (std::size_t g = 0; g < num_groups; ++g) agree(step, Dtype::Float64, ReduceOp::Sum);
+      const Dtype dtype = prepared_.plan.cpu_offload ? Dtype::Float32 : Dtype::Float64;
+      for (std::size_t g = 0; g < num_groups; ++g) agree(step, dtype, ReduceOp::Sum);
       return;
     }
     if (is_zero()) return agree(step, Dtype::Float32, ReduceOp::Sum);

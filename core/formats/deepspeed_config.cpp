@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <span>
 
 #include "core/base/json_writer.h"
 #include "core/base/limits.h"
@@ -177,7 +178,7 @@ class DeepSpeedReader {
     config_.zero = default_zero_options(config_.framework);
     read_buffers(*zero);
     if (const auto overlap = flag(*zero, "overlap_comm")) config_.zero.overlap_comm = *overlap;
-    for (const std::string_view key : {"offload_param", "offload_optimizer"}) check_offload(*zero, key);
+    read_offload(*zero);
   }
 
   void read_buffers(const JsonValue& zero) {
@@ -221,16 +222,48 @@ class DeepSpeedReader {
     }
   }
 
-  void check_offload(const JsonValue& zero, std::string_view key) {
+  struct Offload {
+    const JsonValue* part = nullptr;  ///< Nothing: it is off.
+    bool pin_memory = true;
+  };
+
+  void read_offload(const JsonValue& zero) {
+    const Offload optimizer = offload_of(zero, "offload_optimizer", deepspeed_offload_optimizer_keys());
+    const Offload param = offload_of(zero, "offload_param", deepspeed_offload_param_keys());
+    config_.offload = optimizer.part != nullptr;
+    if (config_.offload) config_.zero.pin_memory = optimizer.pin_memory;
+    if (param.part == nullptr) return;
+    if (config_.framework != Framework::Zero3) {
+      errors_.add(*param.part, "Stages 1 and 2 keep the parameters whole on each GPU, and DeepSpeed does nothing here.",
+                  "Leave it out, or write stage 3.");
+    } else if (!config_.offload) {
+      errors_.add(*param.part, "\"offload_param\" is predicted with \"offload_optimizer\" alone.",
+                  "Offload the optimizer, too, or leave it out.");
+    } else if (param.pin_memory != optimizer.pin_memory) {
+      errors_.add(*param.part, "\"pin_memory\" is predicted with one value for parameters and optimizer alone.",
+                  "Write the same in both.");
+    } else {
+      config_.zero.offload_param = true;
+    }
+  }
+
+  Offload offload_of(const JsonValue& zero, std::string_view key, std::span<const DeepSpeedKey> keys) {
     const JsonValue* part = zero.find(key);
-    if (part == nullptr || part->type == JsonType::Null || is_auto(*part)) return;
-    const JsonValue* device = part->type == JsonType::Object ? part->find("device") : nullptr;
-    const bool is_none =
-        part->type == JsonType::Object && (device == nullptr || device->text == "none" || is_auto(*device));
-    if (is_none) return;
-    errors_.add(*part, fmt::format("DeepSpeed's \"{}\" is not predicted.", key),
-                "Leave it out, plan for --runtime fsdp2 --offload yes, or rehearse the script: fsdp-plan rehearse -- "
-                "deepspeed train.py.");
+    if (part == nullptr || part->type == JsonType::Null || is_auto(*part)) return {};
+    if (!expect_type(*part, JsonType::Object, "an object", errors_)) return {};
+    check_keys(*part, keys, key);
+    const JsonValue* device = part->find("device");
+    if (device == nullptr || device->text == "none" || is_auto(*device)) return {};
+    if (device->text == "nvme") {
+      errors_.add(*device, fmt::format("Of \"{}\" the device cpu is predicted, and nvme is not.", key),
+                  "Write cpu, or rehearse the script: fsdp-plan rehearse -- deepspeed train.py.");
+      return {};
+    }
+    if (device->text != "cpu") {
+      errors_.add(*device, fmt::format("Expected none, cpu or nvme, found {}.", describe(*device)), "Write cpu.");
+      return {};
+    }
+    return {part, flag(*part, "pin_memory").value_or(true)};
   }
 
   void read_clipping(const JsonValue* value) {
@@ -252,10 +285,18 @@ class DeepSpeedReader {
     }
   }
 
+  // The script's. On the host DeepSpeed takes its own CPU optimizers alone, unless it is told otherwise.
+  void check_own_optimizer() {
+    const JsonValue* forces = document_.root.find("zero_force_ds_cpu_optimizer");
+    if (!config_.offload || forces == nullptr || forces->type != JsonType::Bool || forces->boolean) return;
+    errors_.add(*forces, "PyTorch's own optimizers on the host are not predicted; DeepSpeedCPUAdam is.",
+                "Write true, and hand DeepSpeedCPUAdam to deepspeed.initialize.");
+  }
+
   void read_optimizer(const JsonValue* optimizer) {
-    if (optimizer == nullptr || !expect_type(*optimizer, JsonType::Object, "an object", errors_)) return;
-    const JsonValue* type = optimizer->find("type");
-    if (type == nullptr) return;  // The script's own, then.
+    if (optimizer != nullptr && !expect_type(*optimizer, JsonType::Object, "an object", errors_)) return;
+    const JsonValue* type = optimizer == nullptr ? nullptr : optimizer->find("type");
+    if (type == nullptr) return check_own_optimizer();
     std::string name = type->text;
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -269,6 +310,10 @@ class DeepSpeedReader {
       const bool decouples = name == "adamw" || is_true("adam_w_mode", true);
       config_.optimizer = decouples ? OptimizerKind::AdamW : OptimizerKind::Adam;
       config_.has_fused_adam = !is_true("torch_adam", false);
+      if (config_.offload && !config_.has_fused_adam) {
+        errors_.add(*param("torch_adam"), "PyTorch's own Adam on the host is not predicted; DeepSpeedCPUAdam is.",
+                    "Leave torch_adam out.");
+      }
       if (config_.has_fused_adam) config_.implementation = OptimizerImplementation::Fused;
     } else if (type->text == "SGD") {
       config_.optimizer = OptimizerKind::Sgd;

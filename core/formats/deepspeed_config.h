@@ -17,6 +17,7 @@ namespace fsdp {
 struct DeepSpeedConfig {
   Framework framework = Framework::Zero2;  ///< Of zero_optimization.stage.
   ZeroOptions zero;
+  bool offload = false;                      ///< The optimizer is on the host.
   std::optional<std::int64_t> train_batch;   ///< Samples of a step, over all GPUs.
   std::optional<std::int64_t> micro_batch;   ///< Samples of a GPU and micro-batch.
   std::optional<std::int64_t> accumulation;  ///< Micro-batches of a step.

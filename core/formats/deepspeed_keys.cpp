@@ -132,6 +132,17 @@ constexpr DeepSpeedKey kZeroKeys[] = {
     {"zeropp_loco_param", Removed},
 };
 
+// Those of NVMe say nothing where the device is another.
+constexpr DeepSpeedKey kOffloadOptimizerKeys[] = {
+    {"device", Read}, {"pin_memory", Read},   {"ratio", Usual, "1"}, {"super_offload", Usual, "false"},
+    {"nvme_path"},    {"buffer_count"},       {"pipeline_read"},     {"pipeline_write"},
+    {"fast_init"},    {"cpuadam_cores_perc"},
+};
+
+constexpr DeepSpeedKey kOffloadParamKeys[] = {
+    {"device", Read}, {"pin_memory", Read}, {"nvme_path"}, {"buffer_count"}, {"buffer_size"}, {"max_in_cpu"},
+};
+
 constexpr DeepSpeedKey kBf16Keys[] = {
     {"enabled", Read},
     {"immediate_grad_update", Usual, "false"},
@@ -163,6 +174,12 @@ std::span<const DeepSpeedKey> deepspeed_keys() {
 }
 std::span<const DeepSpeedKey> deepspeed_zero_keys() {
   return kZeroKeys;
+}
+std::span<const DeepSpeedKey> deepspeed_offload_optimizer_keys() {
+  return kOffloadOptimizerKeys;
+}
+std::span<const DeepSpeedKey> deepspeed_offload_param_keys() {
+  return kOffloadParamKeys;
 }
 std::span<const DeepSpeedKey> deepspeed_bf16_keys() {
   return kBf16Keys;

@@ -25,6 +25,8 @@ struct DeepSpeedKey {
 /// Of the file itself, and of the object of that name in it.
 std::span<const DeepSpeedKey> deepspeed_keys();
 std::span<const DeepSpeedKey> deepspeed_zero_keys();
+std::span<const DeepSpeedKey> deepspeed_offload_optimizer_keys();
+std::span<const DeepSpeedKey> deepspeed_offload_param_keys();
 std::span<const DeepSpeedKey> deepspeed_bf16_keys();
 std::span<const DeepSpeedKey> deepspeed_dtype_keys();
 std::span<const DeepSpeedKey> deepspeed_checkpointing_keys();

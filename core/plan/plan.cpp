@@ -173,6 +173,13 @@ void set_cross_entropy(Plan& plan, CrossEntropyImplementation implementation) {
   if (implementation == CrossEntropyImplementation::FlashAttn) plan.runtime.implementations.upcast_logits = false;
 }
 
+void set_offload(Plan& plan, bool offload) {
+  plan.cpu_offload = offload;
+  if (offload) return;
+  plan.zero.pin_memory = true;
+  plan.zero.offload_param = false;
+}
+
 ZeroOptions default_zero_options(Framework framework) {
   ZeroOptions options;
   options.overlap_comm = framework == Framework::Zero3;
@@ -226,6 +233,8 @@ void check_framework(const Plan& plan, Errors& errors) {
   ZeroOptions of_all = plan.zero;
   of_all.reduce_bucket_size = ZeroOptions{}.reduce_bucket_size;
   of_all.overlap_comm = false;
+  of_all.pin_memory = true;
+  of_all.offload_param = false;
   if (is_zero(plan) && !is_zero3(plan) && of_all != ZeroOptions{}) refuse("zero", Framework::Zero3);
 }
 

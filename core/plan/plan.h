@@ -150,6 +150,9 @@ struct ZeroOptions {
   std::int64_t max_live_parameters = 1'000'000'000;    ///< Nothing is gathered ahead above this.
   std::int64_t max_reuse_distance = 1'000'000'000;     ///< What is needed again within it stays gathered.
   std::int64_t sub_group_size = 1'000'000'000;         ///< Of a rank's part, updated at a time.
+  // Of a plan with cpu_offload alone.
+  bool pin_memory = true;      ///< Of offload_optimizer and offload_param: what stays on the host is page-locked.
+  bool offload_param = false;  ///< ZeRO-3: the rank's parts of parameters are on the host, too.
 
   bool operator==(const ZeroOptions&) const = default;
 };
@@ -168,7 +171,8 @@ struct Plan {
   std::optional<Dtype> parameter_dtype;  ///< Of the sharded parameters; empty: as in the spec. fp32 = master weights.
   MixedPrecision mixed_precision;
   Checkpointing checkpointing;
-  bool cpu_offload = false;  ///< CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host.
+  /// CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host. Of ZeRO: offload_optimizer to cpu.
+  bool cpu_offload = false;
   std::int64_t forward_prefetch = 0;   ///< Units gathered ahead explicitly in forward (each unit's
                                        ///< set_modules_to_forward_prefetch); 0: FSDP2's implicit order.
   std::int64_t backward_prefetch = 1;  ///< Units gathered ahead in backward; 1: FSDP2's default; more: each unit's
@@ -202,6 +206,9 @@ bool is_flat(const Plan& plan);
 /// its param_dtype, and what the optimizer updates is the rank's part of an fp32 copy.
 bool is_zero(const Plan& plan);
 bool is_zero3(const Plan& plan);
+
+/// Offloads, or keeps on the devices, with all that says how.
+void set_offload(Plan& plan, bool offload);
 
 /// What DeepSpeed takes where its configuration says nothing.
 ZeroOptions default_zero_options(Framework framework);

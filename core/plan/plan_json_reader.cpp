@@ -510,6 +510,9 @@ void zero_fields(Fields& fields, ZeroOptions& zero) {
                   zero.max_reuse_distance, kElements);
   fields.optional("sub_group_size", "ZeRO-3: elements of a rank's part that the optimizer updates at a time.",
                   zero.sub_group_size, IntegerRange{1, std::int64_t{1} << 50});
+  fields.optional("pin_memory", "With cpu_offload: what stays on the host is page-locked.", zero.pin_memory);
+  fields.optional("offload_param", "ZeRO-3 with cpu_offload: the rank's parts of parameters are on the host, too.",
+                  zero.offload_param);
 }
 
 /// How it trains.
@@ -521,7 +524,9 @@ void training_fields(Fields& fields, Plan& plan, std::vector<std::string>* notes
                          [&](Fields& inner) { precision_fields(inner, plan.mixed_precision); });
   fields.optional_object("activation_checkpointing", "torch.utils.checkpoint, non-reentrant, of repeated blocks.",
                          [&](Fields& inner) { checkpointing_fields(inner, plan.checkpointing); });
-  fields.optional("cpu_offload", "CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host.",
+  fields.optional("cpu_offload",
+                  "CPUOffloadPolicy(pin_memory=True): shards, gradients and optimizer on the host. Of ZeRO: "
+                  "offload_optimizer to cpu, with DeepSpeedCPUAdam in the place of Adam and AdamW.",
                   plan.cpu_offload);
   fields.optional("forward_prefetch", "Units gathered ahead explicitly in forward; 0: FSDP2's implicit order.",
                   plan.forward_prefetch, kCounts);

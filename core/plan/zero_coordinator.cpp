@@ -31,7 +31,11 @@
 namespace fsdp {
 
 ZeroCoordinator::ZeroCoordinator(const Layout& layout, const Plan& plan, std::size_t num_parameters)
-    : plan_(plan), is_cut_(layout.zero.ranks > 1), states_(num_parameters), recomputed_for_(layout.hooked.size()) {
+    : plan_(plan),
+      is_cut_(layout.zero.ranks > 1),
+      is_fetched_(is_cut_ || plan.zero.offload_param),
+      states_(num_parameters),
+      recomputed_for_(layout.hooked.size()) {
   for (const ShardedUnit& module : layout.hooked) {
     std::vector<int>& own = own_.emplace_back();
     std::vector<int>& unknown = unknown_.emplace_back();
@@ -139,7 +143,7 @@ void ZeroCoordinator::gather(std::vector<int> parameters) {
     in_flight_.push_back(p);
   }
   Fetch fetch{.parameters = parameters, .left = static_cast<int>(parameters.size())};
-  if (is_cut_) {
+  if (is_fetched_) {
     fetch.group = new_group(std::move(parameters));
     out_->emit({.kind = InstructionKind::FetchParameters, .group = fetch.group});
   }
@@ -158,15 +162,15 @@ void ZeroCoordinator::gather_unknown(int module) {
   std::erase_if(unknown, [&](int p) { return states_[p].status != Status::NotAvailable; });
   if (unknown.empty()) return;
   for (const int p : unknown) states_[p].status = Status::Available;
-  if (!is_cut_) return;
+  if (!is_fetched_) return;
   const int group = new_group(std::move(unknown));
-  out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = true, .group = group});
+  out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = is_cut_, .group = group});
 }
 
 // The CPU waits if it has run ahead of too many parameters that were asked for.
 void ZeroCoordinator::ask_for(int parameter) {
   const Fetch& fetch = fetches_[static_cast<std::size_t>(states_[parameter].fetch)];
-  if (is_cut_) out_->emit({.kind = InstructionKind::LimitGathers, .group = fetch.group});
+  if (is_fetched_) out_->emit({.kind = InstructionKind::LimitGathers, .group = fetch.group});
   take(parameter);
 }
 
@@ -176,9 +180,9 @@ void ZeroCoordinator::take(int parameter) {
   std::erase(in_flight_, parameter);
   if (!std::exchange(fetch.is_waited_for, true)) {
     for (const int p : fetch.parameters) states_[p].status = Status::Available;
-    if (is_cut_) out_->emit({.kind = InstructionKind::WaitForParameters, .group = fetch.group});
+    if (is_fetched_) out_->emit({.kind = InstructionKind::WaitForParameters, .group = fetch.group});
   }
-  if (--fetch.left > 0 || !is_cut_) return;
+  if (--fetch.left > 0 || !is_fetched_) return;
   ParameterGroup& group = out_->schedule.groups[fetch.group];
   group.last = parameter;
   if (group.parameters.size() > 1) out_->emit({.kind = InstructionKind::DropFetched, .group = fetch.group});
@@ -234,7 +238,7 @@ void ZeroCoordinator::release_one(int parameter, std::vector<int>& released) {
 }
 
 void ZeroCoordinator::emit_release(std::vector<int> released) {
-  if (released.empty() || !is_cut_) return;
+  if (released.empty() || !is_fetched_) return;
   const int group = new_group(std::move(released));
   out_->emit({.kind = InstructionKind::ReleaseParameters, .group = group});
 }
@@ -275,9 +279,9 @@ void ZeroCoordinator::gather_persistent() {
     persistent.push_back(static_cast<int>(p));
   }
   fetches_.clear();
-  if (persistent.empty() || !is_cut_) return;
+  if (persistent.empty() || !is_fetched_) return;
   const int group = new_group(std::move(persistent));
-  out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = true, .group = group});
+  out_->emit({.kind = InstructionKind::GatherParameters, .calls_alone = is_cut_, .group = group});
 }
 
 }  // namespace fsdp

@@ -76,7 +76,8 @@ class ZeroCoordinator {
   void complete_trace();
 
   const Plan& plan_;
-  const bool is_cut_;  // Over more than one rank: else nothing moves.
+  const bool is_cut_;      // Over more than one rank.
+  const bool is_fetched_;  // Parameters come from other ranks, or from the host: else nothing moves.
   ScheduleWriter* out_ = nullptr;
   std::vector<std::vector<int>> own_;      // [modules] In `Model::parameters`.
   std::vector<std::vector<int>> unknown_;  // [modules] Of them, external ones that no forward has read yet.

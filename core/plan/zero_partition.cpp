@@ -20,7 +20,7 @@
 // partition_parameters.py (_partition_param), DeepSpeed 0.19.8.
 //
 // Not modeled: round_robin_gradients, parameter_alignment, reduce_scatter and use_multi_rank_bucket_allreduce off,
-// contiguous_gradients off, another communication_data_type or grad_accum_dtype, offload, fp16 with its loss scaling,
+// contiguous_gradients off, another communication_data_type or grad_accum_dtype, fp16 with its loss scaling,
 // experts of DeepSpeed's own MoE, several parameter groups.
 
 #include "core/plan/zero_partition.h"
@@ -238,6 +238,27 @@ std::vector<int> persistent_parameters(const Layout& layout, const Plan& plan) {
   return persistent;
 }
 
+namespace {
+
+// DeepSpeed takes each of these in silence, and does nothing.
+template <class Wrong>
+void check_offload(const Plan& plan, const Wrong& wrong) {
+  if (!plan.cpu_offload && !plan.zero.pin_memory) {
+    wrong("zero/pin_memory", "Nothing is offloaded that could be pinned.",
+          "Leave it out, or write true for cpu_offload.");
+  }
+  if (!plan.zero.offload_param) return;
+  if (!is_zero3(plan)) {
+    wrong("zero/offload_param", "ZeRO-1 and 2 keep the parameters whole on each GPU.",
+          "Write false, or plan for ZeRO-3.");
+  } else if (!plan.cpu_offload) {
+    wrong("zero/offload_param", "Parameters on the host are predicted with the optimizer there alone.",
+          "Write true for cpu_offload.");
+  }
+}
+
+}  // namespace
+
 Errors check_zero_plan(const Plan& plan, const Model& model) {
   Errors errors;
   const auto wrong = [&](std::string where, std::string what, std::string hint) {
@@ -263,7 +284,7 @@ Errors check_zero_plan(const Plan& plan, const Model& model) {
   if (plan.forward_prefetch != 0 || plan.backward_prefetch != 1) {
     wrong("prefetch", "ZeRO gathers no units ahead.", "Leave forward_prefetch and backward_prefetch out.");
   }
-  if (plan.cpu_offload) wrong("cpu_offload", "DeepSpeed's offload is not predicted.", "Write false.");
+  check_offload(plan, wrong);
   const MixedPrecision& precision = plan.mixed_precision;
   const bool is_bf16 = precision.param_dtype == Dtype::BFloat16 && precision.reduce_dtype == Dtype::BFloat16;
   const bool is_fp32 = !precision.param_dtype && !precision.reduce_dtype;

@@ -108,6 +108,7 @@ struct PhaseMark {
 struct HostMemory {
   std::optional<Bytes> budget;    ///< Of one node; nothing: not known, and not checked.
   Bytes needed;                   ///< The sum of `terms`.
+  Bytes pinned;                   ///< In it: page-locked.
   Bytes margin;                   ///< Kept free on top of it.
   std::vector<DeviceTerm> terms;  ///< Of all ranks of the node together.
 

@@ -175,6 +175,8 @@ static void fields_of(Fields& fields, Like<HostMemory> auto& host) {
   fields.required("margin_bytes", "Kept free on top of what is needed.", host.margin, kInBytes);
   fields.required("needed_bytes", "The sum of the terms. The plan fits when it and the margin are within the budget.",
                   host.needed, kInBytes);
+  fields.optional("pinned_bytes", "In needed_bytes: page-locked, which the system can give to nobody else.",
+                  host.pinned, kInBytes);
   fields.required("terms", "Its parts, of all ranks of the node together.", host.terms, kOneLine);
 }
 

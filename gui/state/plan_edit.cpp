@@ -107,7 +107,7 @@ Result<Plan> with_choice(Plan plan, PlanChoice choice, const planner::PlanChoice
       planner::checkpoint(plan, model, *made.checkpoint);
       return plan;
     case PlanChoice::Offload:
-      plan.cpu_offload = *made.cpu_offload;
+      set_offload(plan, *made.cpu_offload);
       return plan;
     case PlanChoice::GradientSync:
       plan.sync_every_micro_batch = *made.gradient_sync == planner::GradientSync::Every;

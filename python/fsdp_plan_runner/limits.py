@@ -9,7 +9,7 @@ from typing import Any
 
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.forward_program import ForwardProgram
-from fsdp_plan_runner.plan import QUIRKS, ZERO3_KEYS, Plan
+from fsdp_plan_runner.plan import OFFLOAD_KEYS, QUIRKS, ZERO3_KEYS, Plan
 
 RUNTIMES = ("pytorch-fsdp2", "pytorch-fsdp1", "pytorch-ddp", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
 
@@ -95,8 +95,11 @@ def zero_problems(plan: Plan) -> list[str]:
     if (given.param_dtype, given.reduce_dtype) not in ((None, None), ("bfloat16", "bfloat16")) or given.output_dtype:
         found.append("plan/mixed_precision: ZeRO is run in fp32, or with param_dtype and reduce_dtype bfloat16 and no "
                      "output_dtype. Write one of the two.")
-    if plan.cpu_offload:
-        found.append("plan/cpu_offload: ZeRO-Offload is not run here. Write false.")
+    if not plan.cpu_offload:
+        found += [f"plan/zero/{key}: it is of cpu_offload, and the plan has none. Leave it out."
+                  for key in OFFLOAD_KEYS if getattr(plan.zero, key) is not None]
+    elif plan.zero.offload_param and plan.zero_stage < 3:
+        found.append(f"plan/zero/offload_param: ZeRO-{plan.zero_stage} keeps the parameters whole on each GPU. Write false.")
     if plan.accumulation > 1 and plan.sync_every_micro_batch != (plan.zero_stage > 1):
         found.append(f"plan/sync_every_micro_batch: ZeRO-{plan.zero_stage} reduces gradients "
                      f"{'after every' if plan.zero_stage > 1 else 'after the last'} micro-batch. "

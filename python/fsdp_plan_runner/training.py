@@ -23,7 +23,7 @@ from fsdp_plan_runner.modules import PlannedModule, activation_dtype, build_mode
 from fsdp_plan_runner.plan import Plan
 from fsdp_plan_runner.replicas import replicate, synchronizing
 from fsdp_plan_runner.sharding import make_mesh, materialize, shard
-from fsdp_plan_runner.zero import parameter_dtype_of, place, run_engine_step, start_engine
+from fsdp_plan_runner.zero import make_offloaded_optimizer, parameter_dtype_of, place, run_engine_step, start_engine
 
 _LEARNING_RATE = 1e-4
 
@@ -66,7 +66,7 @@ def start_process_group(job: Job) -> None:
 
         dist.init_process_group("fake", store=FakeStore(), rank=job.rank, world_size=job.world_size)
         return
-    on_host = job.plan.cpu_offload and job.plan.optimizer.clip_grad_norm is not None
+    on_host = job.plan.cpu_offload and not job.plan.zero_stage and job.plan.optimizer.clip_grad_norm is not None
     backend = "cpu:gloo,cuda:nccl" if on_host else "nccl"
     if job.has_rendezvous:
         dist.init_process_group(backend)
@@ -106,6 +106,8 @@ def make_optimizer(root: torch.nn.Module, plan: Plan,
                    learning_rate: float = _LEARNING_RATE) -> torch.optim.Optimizer:
     given = plan.optimizer
     parameters = [parameter for parameter in root.parameters() if parameter.requires_grad]
+    if plan.zero_stage and plan.cpu_offload:
+        return make_offloaded_optimizer(parameters, plan, learning_rate)
     # PyTorch takes its foreach implementation where parameters are on a GPU, and its loop where they lie on the host.
     foreach = given.implementation == "foreach" and not plan.cpu_offload
     implementation = {"foreach": foreach, "fused": given.implementation == "fused"}

@@ -9,6 +9,8 @@ engine keeps the master weights in fp32. Where the model is by then, by "initial
              of ZeRO-3: sharded, made under `deepspeed.zero.Init`, which shards what a module has made when it is made
 
 From a whole model, ZeRO-1 and 2 make a flat copy while it is still there, and ZeRO-3 its shards, parameter by parameter.
+
+With "cpu_offload" the optimizer is DeepSpeedCPUAdam, which DeepSpeed asks for there; SGD is PyTorch's own, a loop on the host.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +27,7 @@ import torch
 from fsdp_plan_runner.expanded_model import ExpandedModel
 from fsdp_plan_runner.kernel_table import dtype_of
 from fsdp_plan_runner.modules import PlannedModule, untied
-from fsdp_plan_runner.plan import ZERO3_KEYS, Plan
+from fsdp_plan_runner.plan import OFFLOAD_KEYS, ZERO3_KEYS, Plan
 from fsdp_plan_runner.sharding import fill_with_numbers, make_buffers
 
 if TYPE_CHECKING:
@@ -39,8 +42,14 @@ def parameter_dtype_of(plan: Plan) -> torch.dtype | None:
 
 def configuration_of(plan: Plan) -> dict[str, Any]:
     """What a user writes into ds_config.json."""
-    given = {key: value for key, value in dataclasses.asdict(plan.zero).items() if value is not None}
-    zero = {f"stage3_{key}" if key in ZERO3_KEYS[1:] else key: value for key, value in given.items()}
+    given = {key: value for key, value in dataclasses.asdict(plan.zero).items()
+             if value is not None and key not in OFFLOAD_KEYS}
+    zero: dict[str, Any] = {f"stage3_{key}" if key in ZERO3_KEYS[1:] else key: value for key, value in given.items()}
+    if plan.cpu_offload:
+        host = {"device": "cpu", "pin_memory": plan.zero.pin_memory is not False}
+        zero["offload_optimizer"] = host
+        if plan.zero.offload_param:
+            zero["offload_param"] = host
     return {
         # DeepSpeed counts samples with it and nothing else.
         "train_micro_batch_size_per_gpu": 1,
@@ -49,6 +58,8 @@ def configuration_of(plan: Plan) -> dict[str, Any]:
         "bf16": {"enabled": plan.mixed_precision.param_dtype == "bfloat16"},
         "zero_optimization": {"stage": plan.zero_stage, **zero},
         "zero_allow_untested_optimizer": True,
+        # Of PyTorch's optimizers DeepSpeed takes none on the host without being told.
+        "zero_force_ds_cpu_optimizer": plan.optimizer.kind != "sgd",
         "steps_per_print": None,
     }
 
@@ -106,6 +117,36 @@ def _deepspeed() -> Any:
 
     deepspeed.utils.logger.setLevel(logging.WARNING)
     return deepspeed
+
+
+class _NoArithmetic:
+    """Stands for the compiled part of DeepSpeedCPUAdam in a rehearsal, where no value means anything: it allocates nothing, and
+    takes a minute to compile."""
+
+    def load(self) -> _NoArithmetic:
+        return self
+
+    def create_adam(self, *arguments: Any) -> None:
+        pass
+
+    def adam_update(self, *arguments: Any) -> None:
+        pass
+
+    def destroy_adam(self, *arguments: Any) -> None:
+        pass
+
+
+def make_offloaded_optimizer(parameters: list[torch.nn.Parameter], plan: Plan, learning_rate: float) -> torch.optim.Optimizer:
+    given = plan.optimizer
+    if given.kind == "sgd":
+        return torch.optim.SGD(parameters, lr=learning_rate, momentum=given.momentum, weight_decay=given.weight_decay,
+                               foreach=False, fused=False)
+    _deepspeed()
+    from deepspeed.ops.adam import DeepSpeedCPUAdam, cpu_adam
+
+    if "FSDP_REHEARSAL" in os.environ:
+        cpu_adam.CPUAdamBuilder = _NoArithmetic
+    return DeepSpeedCPUAdam(parameters, lr=learning_rate, weight_decay=given.weight_decay, adamw_mode=given.kind == "adamw")
 
 
 def start_engine(root: PlannedModule, optimizer: torch.optim.Optimizer, plan: Plan) -> None:

@@ -37,6 +37,7 @@ constexpr std::array<std::string_view, kNumParameterTensors> kParameterTensors =
     "parameter before it is cast",
     "all-gather output",
     "fp32 copy",
+    "gradient larger than the bucket",
 };
 
 constexpr std::array<std::string_view, kNumUnitTensors> kUnitTensors = {
@@ -104,6 +105,7 @@ constexpr std::array<std::string_view, kNumSingleTensors> kSingles = {
     "whether gradients overflow",
     "barrier",
     "barrier",
+    "gradient from the host",
 };
 
 template <std::size_t size>

@@ -23,6 +23,8 @@
 // The margin: the kernel keeps 64 bytes for each page of 4096 (struct page, 1.6 %), and the system's own services
 // and caches need some of the rest.
 //
+// ZeRO's offload keeps other tensors there: host_memory_zero.cpp.
+//
 // Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param.py (_init_sharded_param, reset_sharded_param),
 // _fsdp_collectives.py (foreach_reduce), torch/distributed/fsdp/_flat_param.py (init_flat_param_attributes),
 // ATen/core/CachingHostAllocator.h (allocate: PowerOf2Ceil; no block is given back), ATen/native/TensorConversions.cpp
@@ -34,11 +36,14 @@
 
 #include "simulator/memory/host_memory.h"
 
+#include "simulator/memory/host_memory_zero.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp::simulator {
@@ -109,6 +114,10 @@ class HostModel {
 
   Held of_rank(std::int64_t rank) const {
     Held held;
+    if (plan_.cpu_offload && is_zero(plan_)) {
+      held.making = std::max(making(rank), zero_host_making(plan_, layout_));
+      return held;
+    }
     std::int64_t largest = 0;
     for (const ShardedUnit& unit : layout_.units) {
       if (!plan_.cpu_offload) break;
@@ -172,7 +181,7 @@ class HostModel {
     for (const ShardedUnit& unit : layout_.units) {
       // A unit that was whole goes to the device before it is cut.
       if (plan_.initialization == Initialization::Cpu) whole -= whole_bytes(unit);
-      if (!plan_.cpu_offload) continue;
+      if (!plan_.cpu_offload || is_zero(plan_)) continue;
       std::int64_t empty = 0;
       if (is_flat()) {
         shards += unit.shard_elements * size_of(unit.original_dtype).count();
@@ -214,9 +223,76 @@ std::int64_t pinned_block(std::int64_t bytes) {
 }
 
 Bytes pinned_memory(const Plan& plan, const Layout& layout) {
+  if (is_zero(plan)) {
+    Bytes pinned;
+    if (!plan.cpu_offload) return pinned;
+    for (const HostTensor& tensor : zero_host_tensors(plan, layout, layout.rank)) {
+      if (tensor.is_pinned) pinned += Bytes(tensor.bytes);
+    }
+    return pinned;
+  }
   const Held held = HostModel(plan, layout).of_rank(layout.rank);
   return Bytes(held.shards + held.gradients);
 }
+
+namespace {
+
+/// Terms and their sum.
+class HostTerms {
+ public:
+  void add(std::string name, std::int64_t bytes, Provenance provenance, std::string source, bool is_pinned = false) {
+    if (bytes > 0) host.terms.push_back({std::move(name), Bytes(bytes), provenance, std::move(source)});
+    host.needed += Bytes(bytes);
+    if (is_pinned) host.pinned += Bytes(bytes);
+  }
+
+  HostMemory host;
+};
+
+std::int64_t bytes_of_all(const std::vector<HostTensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const HostTensor& tensor : tensors) bytes += tensor.bytes;
+  return bytes;
+}
+
+/// All tensors of a node's ranks, those of one name together.
+std::vector<HostTensor> zero_tensors_of_node(const Cluster& cluster, const Plan& plan, const Layout& layout,
+                                             std::int64_t node) {
+  std::vector<HostTensor> all;
+  for (std::int64_t i = 0; i < cluster.gpus_per_node; ++i) {
+    for (const HostTensor& tensor : zero_host_tensors(plan, layout, node * cluster.gpus_per_node + i)) {
+      const auto known =
+          std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.name == tensor.name; });
+      if (known == all.end()) {
+        all.push_back(tensor);
+      } else {
+        known->bytes += tensor.bytes;
+      }
+    }
+  }
+  return all;
+}
+
+/// Of the node that holds most: ranks differ by what reaches into their parts.
+std::vector<HostTensor> zero_tensors(const Cluster& cluster, const Plan& plan, const Layout& layout) {
+  const bool differ = plan.runtime.framework == Framework::Zero2 && plan.accumulation > 1;
+  std::vector<HostTensor> most;
+  for (std::int64_t node = 0; node < (differ ? cluster.nodes : 1); ++node) {
+    std::vector<HostTensor> tensors = zero_tensors_of_node(cluster, plan, layout, node);
+    if (most.empty() || bytes_of_all(tensors) > bytes_of_all(most)) most = std::move(tensors);
+  }
+  return most;
+}
+
+void add_training(const Held& node, HostTerms& terms) {
+  const std::string blocks = "pinned, rounded up to powers of two (ATen/core/CachingHostAllocator.h)";
+  terms.add("shards", node.shards, Provenance::Derived, blocks, true);
+  terms.add("gradients", node.gradients, Provenance::Derived, blocks, true);
+  terms.add("optimizer states", node.states, Provenance::Derived, "of the ranks of the node");
+  terms.add("temporaries", node.temporaries, Provenance::Derived, "results of the optimizer's loop");
+}
+
+}  // namespace
 
 std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, const Layout& layout) {
   if (cluster.gpu.compute_capability == 0) return std::nullopt;
@@ -228,25 +304,26 @@ std::optional<HostMemory> host_memory(const Cluster& cluster, const Plan& plan, 
     const std::int64_t end = i + 1 < ranks.size() ? ranks[i + 1] : layout.mesh.shard;
     node += ranks_between(ranks[i], end, layout.mesh.shard, cluster.gpus_per_node) * model.of_rank(ranks[i]);
   }
-  HostMemory host;
-  if (cluster.host_memory) host.budget = cluster.host_memory->value;
-  const auto add = [&](std::string name, Bytes bytes, Provenance provenance, std::string source) {
-    if (bytes > Bytes(0)) host.terms.push_back({std::move(name), bytes, provenance, std::move(source)});
-    host.needed += bytes;
-  };
-  const std::string blocks = "pinned, rounded up to powers of two (ATen/core/CachingHostAllocator.h)";
-  if (node.training() >= node.making) {
-    add("shards", Bytes(node.shards), Provenance::Derived, blocks);
-    add("gradients", Bytes(node.gradients), Provenance::Derived, blocks);
-    add("optimizer states", Bytes(node.states), Provenance::Derived, "of the ranks of the node");
-    add("temporaries", Bytes(node.temporaries), Provenance::Derived, "results of the optimizer's loop");
+  const bool is_zero_offload = plan.cpu_offload && is_zero(plan);
+  const std::vector<HostTensor> tensors =
+      is_zero_offload ? zero_tensors(cluster, plan, layout) : std::vector<HostTensor>{};
+  HostTerms terms;
+  if (cluster.host_memory) terms.host.budget = cluster.host_memory->value;
+  if (node.training() + bytes_of_all(tensors) >= node.making) {
+    add_training(node, terms);
+    for (const HostTensor& tensor : tensors) {
+      terms.add(std::string(tensor.name), tensor.bytes, Provenance::Derived, std::string(tensor.source),
+                tensor.is_pinned);
+    }
   } else {
-    add("model while it is made", Bytes(node.making), Provenance::Derived,
-        plan.initialization == Initialization::Cpu ? "unsharded on each rank of the node"
-                                                   : "shards and what they are made of");
+    terms.add("model while it is made", node.making, Provenance::Derived,
+              is_zero_offload                              ? "what DeepSpeed's engine makes, and what it is made of"
+              : plan.initialization == Initialization::Cpu ? "unsharded on each rank of the node"
+                                                           : "shards and what they are made of");
   }
-  add("processes", cluster.gpus_per_node * kProcess, Provenance::Assumed,
-      fmt::format("{} of {} GiB: Python, PyTorch and CUDA", cluster.gpus_per_node, kProcess.count() >> 30));
+  terms.add("processes", (cluster.gpus_per_node * kProcess).count(), Provenance::Assumed,
+            fmt::format("{} of {} GiB: Python, PyTorch and CUDA", cluster.gpus_per_node, kProcess.count() >> 30));
+  HostMemory& host = terms.host;
   host.margin = Bytes(static_cast<std::int64_t>(kMargin * static_cast<double>(host.needed.count())));
   return host;
 }

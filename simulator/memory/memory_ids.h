@@ -40,8 +40,9 @@ enum class ParameterTensor : std::uint8_t {
   Float,              ///< Before it is cast, at initialization.
   Fetched,            ///< ZeRO-3: the output of a gather of which this parameter is asked for last,
   GroupMaster,        ///< and of the sub-group whose first it is, the fp32 copy.
+  ClonedGrad,         ///< ZeRO with offload: of a gradient that is larger than the bucket.
 };
-inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::GroupMaster) + 1;
+inline constexpr int kNumParameterTensors = static_cast<int>(ParameterTensor::ClonedGrad) + 1;
 
 /// Tensors of one unit.
 enum class UnitTensor : std::uint8_t {
@@ -111,8 +112,9 @@ enum class SingleTensor : std::uint8_t {
   ZeroOverflow,  ///< Of ZeRO-3: whether a gradient is not finite,
   ZeroBarrier,   ///< what the last barrier was told with, and
   ZeroBarrierSum,
+  ZeroHostGrad,  ///< with offload: where a gradient from the host is added.
 };
-inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroBarrierSum) + 1;
+inline constexpr int kNumSingleTensors = static_cast<int>(SingleTensor::ZeroHostGrad) + 1;
 
 inline constexpr int kNumGradSums = 3;
 

@@ -213,7 +213,7 @@ class MemoryWalk<Sink>::Impl {
         zero_.prepare_reduce();
         return true;
       case InstructionKind::Backward:
-        zero_.begin_backward();
+        zero_.begin_backward(step);
         return false;
       case InstructionKind::ReduceBucket:
         // Behind the backward, whose first gradient is gone.
@@ -263,7 +263,7 @@ class MemoryWalk<Sink>::Impl {
         zero3_.release(step);
         return true;
       case InstructionKind::PrepareReduce:
-        zero3_.begin_backward();
+        zero3_.begin_backward(step);
         return true;
       case InstructionKind::ReduceBucket:
         // Behind the backward, whose first gradient is gone.

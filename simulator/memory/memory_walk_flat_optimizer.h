@@ -1,13 +1,18 @@
 #pragma once
 
 // What torch.optim's implementations make beside the states while they update one flat fp32 tensor, as ZeRO has it
-// (memory_walk_optimizer.h has them for many).
+// (memory_walk_optimizer.h has them for many), and what DeepSpeed makes to take the norm of a gradient that it sends to
+// the host.
 //
-// Source: torch/optim/{adam,adamw,sgd}.py, torch 2.11.
+// Sources: torch/optim/{adam,adamw,sgd}.py, aten/src/ATen/native/cuda/Reduce.cuh, torch 2.11.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "simulator/memory/memory_walk.h"
+#include "simulator/ops/reduction_scratch.h"
 
 namespace fsdp::simulator {
 
@@ -31,6 +36,23 @@ void make_flat_optimizer_temporaries(const WalkInput& in, Sink& sink, std::int64
   if (adam) drop(ZeroOptimizerTemp);
   if (adam && is_loop) drop(ZeroOtherOptimizerTemp);
   if (adds_decay && is_loop) drop(ZeroGrad);
+}
+
+/// A gradient of `p` in fp64, and its norm, which is the one thing that stays: in the place of an optimizer temporary.
+template <class Sink>
+void make_norm_in_fp64(const WalkInput& in, Sink& sink, int p, std::int64_t elements, MemoryStream stream) {
+  constexpr std::int64_t kSize = 8;
+  constexpr std::array kScratch = {ParameterTensor::SecondOptimizerTemp, ParameterTensor::DecayedGrad};
+  const auto alloc = [&](int id, std::int64_t bytes) { sink.alloc(id, bytes, stream, MemoryCategory::Temp); };
+  const int input = in.ids->of(SingleTensor::ZeroNormInput);
+  alloc(input, kSize * elements);
+  alloc(in.ids->of(ParameterTensor::OptimizerTemp, p), kSize);
+  std::vector<std::int64_t> scratch = reduction_scratch(1, elements, false, in.limits);
+  // Partial sums are in fp64, too; semaphores are not.
+  if (!scratch.empty()) scratch.front() *= 2;
+  for (std::size_t i = 0; i < scratch.size(); ++i) alloc(in.ids->of(kScratch[i], p), scratch[i]);
+  for (std::size_t i = 0; i < scratch.size(); ++i) sink.free(in.ids->of(kScratch[i], p));
+  sink.free(input);
 }
 
 }  // namespace fsdp::simulator

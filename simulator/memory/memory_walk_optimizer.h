@@ -77,7 +77,7 @@ class OptimizerWalk {
   }
 
   void clip() {
-    if (in_.plan->cpu_offload) return sink_.collective();
+    if (has_shards_on_host()) return sink_.collective();
     constexpr std::int64_t kChunk = 65536;  // Elements that one block of the norm kernel sums.
     std::int64_t count = 0;
     std::int64_t chunks = 1;
@@ -172,7 +172,7 @@ class OptimizerWalk {
   }
 
   void step() {
-    if (in_.plan->cpu_offload) return;
+    if (has_shards_on_host()) return;
     make_states_once();
     switch (in_.plan->optimizer.implementation) {
       case OptimizerImplementation::Fused:
@@ -185,12 +185,15 @@ class OptimizerWalk {
   }
 
   void make_states_once() {
-    if (has_states_ || in_.plan->cpu_offload) return;
+    if (has_states_ || has_shards_on_host()) return;
     make_states();
     has_states_ = true;
   }
 
  private:
+  // ZeRO's offload leaves the model itself on the device.
+  bool has_shards_on_host() const { return in_.plan->cpu_offload && in_.layout->zero.ranks == 0; }
+
   // Each rank has them whole, so that a norm is no sum over ranks.
   bool has_whole_gradients() const {
     return in_.layout->is_replicated || (in_.layout->flat != FlatParameters::None && in_.layout->mesh.shard == 1);
@@ -258,7 +261,7 @@ class OptimizerWalk {
 
   // What to_empty makes of a shard has its true size,
   void make_local(const ShardedParameter& p) {
-    if (in_.plan->cpu_offload) return;
+    if (has_shards_on_host()) return;
     if (p.local_elements == p.shard_elements) return make_shard(p);
     is_unpadded_[p.parameter] = true;
     if (p.local_elements == 0) return;
@@ -277,7 +280,7 @@ class OptimizerWalk {
   }
 
   void make_shard(const ShardedParameter& p, std::int64_t count = 1) {
-    if (in_.plan->cpu_offload) return;
+    if (has_shards_on_host()) return;
     const std::int64_t bytes = p.shard_elements * element_size(p.parameter);
     if (!in_.layout->is_replicated) {
       return keep(ParameterTensor::Sharded, p.parameter, bytes, count, MemoryCategory::ShardedParam);

@@ -15,9 +15,21 @@
 // it is, and comes back when the CPU knows that this stream is past it (record_stream, held_frees.h): at the end of the
 // backward, where it waits for the whole device. The buffers go behind that.
 //
+// With offload_optimizer neither the fp32 part nor gradients of it are on the device:
+//
+//   initialization the rank's part is cloned on its way to the host; a buffer as large as the largest parameter stays
+//   Backward       a gradient that is larger than the bucket is cloned
+//   ReduceBucket   what reaches into the rank's part is sent: its norm is taken in fp64, DeepSpeed reads whether it is
+//                  finite, and it is cast to fp32 on the device. Before the last micro-batch it is sent as it is, and
+//                  comes back to be added in the buffer above
+//   FinishReduce   gradients of earlier micro-batches that are larger than the bucket go
+//   OptimizerStep  nothing; the norms of all gradients go
+//
 // Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, initialize_optimizer_states, setup_buckets,
 // copy_grads_in_partition, allreduce_and_copy_with_multiple_ranks, independent_gradient_partition_epilogue,
-// get_flat_partition, get_grad_norm_direct, step),
+// get_flat_partition, get_grad_norm_direct, step; with offload: reduce_independent_p_g_buckets_and_remove_grads,
+// average_tensor, async_accumulate_grad_in_cpu_via_gpu, set_norm_for_param_grad_in_gpu,
+// async_inplace_copy_grad_to_fp32_buffer_from_gpu, complete_grad_norm_calculation_for_cpu_offload),
 // engine.py (backward), DeepSpeed 0.19.8.
 //
 // Not modeled: the scalars by which overflows are found.
@@ -48,6 +60,7 @@ class ZeroWalk {
     for (std::size_t b = 0; b < in_.layout->buckets.size(); ++b) {
       for (const int p : in_.layout->buckets[b].parameters) bucket_of_[p] = static_cast<int>(b);
     }
+    last_micro_batch_ = in_.schedule->instructions.back().micro_batch;
     grads_.on_complete([this](int p) { take(p); });
   }
   ZeroWalk(const ZeroWalk&) = delete;
@@ -62,6 +75,7 @@ class ZeroWalk {
     alloc(SingleTensor::ZeroFlat, buffer().elements * element_size(), MemoryCategory::UnshardedParam);
     for (const int p : buffer().parameters) sink_.free(in_.ids->of(ParameterTensor::Sharded, p));
     if (padding > 0) drop(SingleTensor::ZeroPadding);
+    if (offloads()) return construct_on_host();
     if (casts()) alloc(SingleTensor::ZeroGrad, part_bytes(), MemoryCategory::Temp);
     alloc(SingleTensor::ZeroMaster, part_bytes32(), MemoryCategory::ShardedParam);
     if (casts()) drop(SingleTensor::ZeroGrad);
@@ -70,7 +84,7 @@ class ZeroWalk {
   }
 
   void make_states_once() {
-    if (std::exchange(has_states_, true)) return;
+    if (offloads() || std::exchange(has_states_, true)) return;
     const Optimizer& optimizer = in_.plan->optimizer;
     const bool adam = optimizer.kind != OptimizerKind::Sgd;
     if (!adam && optimizer.momentum == 0) return;
@@ -85,7 +99,8 @@ class ZeroWalk {
   void prepare_reduce() { reduces_ = true; }
 
   /// The loss is divided by the number of micro-batches, and scaled by 1. Called before each part of a backward.
-  void begin_backward() {
+  void begin_backward(const Instruction& step) {
+    micro_batch_ = step.micro_batch;
     if (std::exchange(is_in_backward_, true)) return;
     alloc(SingleTensor::ZeroLossPart, 4, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroScaledLoss, 4, MemoryCategory::Temp);
@@ -111,6 +126,7 @@ class ZeroWalk {
   void check_overflow() { sink_.collective(); }
 
   void clip() {
+    if (offloads()) return sum_norms();
     std::int64_t norms = 0;
     for (const ZeroSlice& slice : slices_) {
       alloc(SingleTensor::ZeroNormInput, kNormSize * slice.elements, MemoryCategory::Temp);
@@ -129,6 +145,7 @@ class ZeroWalk {
   }
 
   void step() {
+    if (offloads()) return drop_norms();
     const SingleTensor flat = casts() ? SingleTensor::ZeroGrad : SingleTensor::ZeroGrad32;
     // One piece that is the whole part is taken as it is.
     const bool is_copied = slices_.size() + (has_end_ ? 1 : 0) > 1;
@@ -146,6 +163,7 @@ class ZeroWalk {
   /// The updated parts are gathered, where there are several, and the step is over.
   void gather() { sink_.collective(); }
   void end_step() {
+    if (offloads()) return;
     drop(SingleTensor::ClipScalar);
     // The engine has kept the norm of the step before.
     is_other_norm_ = !is_other_norm_;
@@ -159,6 +177,7 @@ class ZeroWalk {
   std::int64_t element_size() const { return size_of(buffer().dtype).count(); }
   std::int64_t part_bytes() const { return buffer().part_elements() * element_size(); }
   std::int64_t part_bytes32() const { return 4 * buffer().part_elements(); }
+  bool offloads() const { return in_.plan->cpu_offload; }
   bool casts() const { return buffer().dtype != Dtype::Float32; }
   bool is_first_stage() const { return in_.plan->runtime.framework == Framework::Zero1; }
   bool overlaps() const { return in_.plan->zero.overlap_comm; }
@@ -171,8 +190,9 @@ class ZeroWalk {
              MemoryStream stream = MemoryStream::Compute) {
     sink_.alloc(in_.ids->of(what), bytes, stream, category);
   }
-  void alloc(ParameterTensor what, int p, std::int64_t bytes, MemoryCategory category) {
-    sink_.alloc(in_.ids->of(what, p), bytes, MemoryStream::Compute, category);
+  void alloc(ParameterTensor what, int p, std::int64_t bytes, MemoryCategory category,
+             MemoryStream stream = MemoryStream::Compute) {
+    sink_.alloc(in_.ids->of(what, p), bytes, stream, category);
   }
   void drop(SingleTensor what) { sink_.free(in_.ids->of(what)); }
 
@@ -195,9 +215,8 @@ class ZeroWalk {
     if (overlaps()) drop(SingleTensor::ZeroOtherBucket);
   }
 
-  bool is_larger_than_buffer(int p) const {
-    return num_elements(in_.index->model->parameters[p].shape) > in_.plan->zero.reduce_bucket_size;
-  }
+  std::int64_t elements_of(int p) const { return num_elements(in_.index->model->parameters[p].shape); }
+  bool is_larger_than_buffer(int p) const { return elements_of(p) > in_.plan->zero.reduce_bucket_size; }
 
   // An op hands several gradients out in an order of its own: one that belongs into a later bucket waits for the
   // others.
@@ -211,7 +230,10 @@ class ZeroWalk {
       waiting_.erase(next);
       if (bucket_of_[ready] > next_bucket_) reduce_bucket();
       ++num_there_;
-      if (!is_larger_than_buffer(ready)) grads_.drop(ready);
+      if (offloads() && is_larger_than_buffer(ready)) {
+        alloc(ParameterTensor::ClonedGrad, ready, elements_of(ready) * element_size(), MemoryCategory::UnshardedGrad);
+      }
+      if (offloads() || !is_larger_than_buffer(ready)) grads_.drop(ready);
       next = waiting_.begin();
     }
   }
@@ -238,6 +260,10 @@ class ZeroWalk {
       if (sent.slices > 1) drop(SingleTensor::ZeroReduced);
     }
     for (const int p : bucket.parameters) {
+      if (offloads()) {
+        send_to_host(p);
+        continue;
+      }
       if (is_in_part_[p]) make_part();
       if (!is_larger_than_buffer(p)) continue;
       if (is_in_part_[p] || !is_first_stage()) {
@@ -268,11 +294,12 @@ class ZeroWalk {
 
   void finish_reduce() {
     next_bucket_ = 0;
+    if (offloads()) return finish_sending();
     const bool is_first = !std::exchange(has_finished_, true);
     for (const ZeroSlice& slice : slices_) {
       if (bucket_of_[slice.parameter] >= 0) continue;
       const int id = in_.ids->of(ParameterTensor::MissingGrad, slice.parameter);
-      const std::int64_t bytes = num_elements(in_.index->model->parameters[slice.parameter].shape) * element_size();
+      const std::int64_t bytes = elements_of(slice.parameter) * element_size();
       if (is_first) sink_.alloc(id, bytes, MemoryStream::Compute, MemoryCategory::ShardedGrad);
     }
     make_end();
@@ -302,6 +329,65 @@ class ZeroWalk {
     has_finished_ = false;
   }
 
+  // ---- with offload_optimizer --------------------------------------------------------------------------------------
+
+  void construct_on_host() {
+    alloc(SingleTensor::ZeroGrad, part_bytes(), MemoryCategory::Temp);
+    drop(SingleTensor::ZeroGrad);
+    std::int64_t largest = 0;
+    for (const int p : buffer().parameters) largest = std::max(largest, elements_of(p));
+    alloc(SingleTensor::ZeroHostGrad, largest * element_size(), MemoryCategory::Temp);
+  }
+
+  void send_to_host(int p) {
+    const bool is_last = micro_batch_ == last_micro_batch_;
+    const auto slice =
+        std::find_if(slices_.begin(), slices_.end(), [&](const ZeroSlice& s) { return s.parameter == p; });
+    if (slice != slices_.end()) {
+      // What was sent before must have arrived before it is sent or added again.
+      if (keeps_order() && !is_first_stage() && (micro_batch_ > 0 || !is_last)) held_.finish(sent_);
+      if (is_last) cast_for_host(*slice);
+      if (keeps_order()) sent_ = held_.order().submit(reduction_stream());
+    }
+    if (!is_larger_than_buffer(p)) return;
+    const bool is_needed = slice == slices_.end() ? is_first_stage() : !is_last;
+    is_needed ? left_.push_back(p) : drop_clone(p);
+  }
+
+  void cast_for_host(const ZeroSlice& slice) {
+    make_norm_in_fp64(in_, sink_, slice.parameter, slice.elements, reduction_stream());
+    norms_.push_back(slice.parameter);
+    if (keeps_order()) held_.finish(held_.order().submit(reduction_stream()));
+    if (!casts()) return;
+    alloc(SingleTensor::ZeroGrad32, 4 * slice.elements, MemoryCategory::ShardedGrad, reduction_stream());
+    drop(SingleTensor::ZeroGrad32);
+  }
+
+  void drop_clone(int p) {
+    const int clone = in_.ids->of(ParameterTensor::ClonedGrad, p);
+    keeps_order() ? held_.free_behind(clone, reduction_stream()) : sink_.free(clone);
+  }
+
+  void finish_sending() {
+    if (keeps_order()) held_.finish_all();
+    drop_buffers();
+    // The device has been waited for, and has been given nothing since.
+    for (const int p : left_) sink_.free(in_.ids->of(ParameterTensor::ClonedGrad, p));
+    left_.clear();
+  }
+
+  // DeepSpeed reads them one by one, and sends their sum.
+  void sum_norms() {
+    alloc(SingleTensor::ClipScalar, 4, MemoryCategory::Temp);
+    sink_.collective();
+    drop(SingleTensor::ClipScalar);
+  }
+
+  void drop_norms() {
+    for (const int p : norms_) sink_.free(in_.ids->of(ParameterTensor::OptimizerTemp, p));
+    norms_.clear();
+  }
+
   const WalkInput& in_;
   Sink& sink_;
   GradientWalk<Sink>& grads_;
@@ -312,7 +398,11 @@ class ZeroWalk {
   std::vector<int> waiting_;       // Gradients on their way into a bucket,
   std::size_t num_there_ = 0;      // and how many are in the one that is being filled.
   std::vector<int> left_;          // Reduced gradients of other ranks that are still there.
+  std::vector<int> norms_;         // Parameters whose gradients' norms are there, with offload.
+  StreamOrder::Mark sent_;         // The last gradient that went to the host.
   int next_bucket_ = 0;
+  int micro_batch_ = 0;
+  int last_micro_batch_ = 0;
   bool reduces_ = false;
   bool is_in_backward_ = false;
   bool has_buffers_ = false;

@@ -24,12 +24,21 @@
 //
 // Nothing else makes it wait for the computation. So all that a forward gathers and lets go may be held to its end.
 //
+// With offload_optimizer the fp32 copy, its moments and the gradients of all parts are on the host. ReduceBucket brings
+// each part of a gradient back that it has sent there, and in the last micro-batch takes its norm in fp64 and casts it;
+// the norms stay until the optimizer is done. With offload_param the parts of parameters are on the host, too, and the
+// engine moves none: each comes to the device on its way into a gather, and stays until that is waited for where it is
+// gathered alone. The CPU waits for these copies.
+//
 // Sources: deepspeed/runtime/zero/stage3.py (__init__, _setup_for_real_optimizer, initialize_optimizer_states,
 // create_reduce_and_remove_grad_hooks, __add_grad_to_ipg_bucket, __avg_scatter_grads, partition_grads, step),
 // partition_parameters.py (_post_init_method, _partition_param, _all_gather_dtype, AllGatherCoalescedHandle.wait,
 // free_param, _allgather_params_coalesced), partitioned_param_coordinator.py (__ongoing_fetch_events),
 // runtime/comm/coalesced_collectives.py, zero/utils.py (defragment), runtime/utils.py (is_invalid_grad_norm), DeepSpeed
 // 0.19.8.
+//
+// With offload: stage3.py (partition_grads, _offload_grad_partition_at_boundary, _constant_buffered_norm2,
+// complete_grad_norm_calculation_for_cpu_offload), partition_parameters.py (_all_gather_sequential).
 //
 // Not modeled: the scalars by which overflows are found, a kernel that saves a view of its weight and so keeps it, the
 // lists that ranks compare in the first two steps.
@@ -57,6 +66,7 @@ class Zero3Walk {
     for (std::size_t b = 0; b < in_.layout->buckets.size(); ++b) {
       for (const int p : in_.layout->buckets[b].parameters) bucket_of_[p] = static_cast<int>(b);
     }
+    last_micro_batch_ = in_.schedule->instructions.back().micro_batch;
     grads_.on_complete([this](int p) { put(p); });
   }
   Zero3Walk(const Zero3Walk&) = delete;
@@ -65,7 +75,7 @@ class Zero3Walk {
   bool is_zero3() const { return !in_.layout->hooked.empty(); }
 
   void initialize() {
-    is_made_.assign(in_.index->model->parameters.size(), false);
+    made_as_.assign(in_.index->model->parameters.size(), -1);
     make_module(0);
     for (std::size_t b = 0; b < in_.index->model->buffers.size(); ++b) {
       make_model_buffer(in_, sink_, static_cast<int>(b));
@@ -74,7 +84,7 @@ class Zero3Walk {
   }
 
   void make_states_once() {
-    if (std::exchange(has_states_, true)) return;
+    if (offloads() || std::exchange(has_states_, true)) return;
     for (std::size_t g = 0; g < num_groups(); ++g) make_states(g);
   }
 
@@ -85,6 +95,7 @@ class Zero3Walk {
 
   void fetch(const Instruction& step) {
     const ParameterGroup& group = group_of(step);
+    if (buffer().ranks == 1) return bring_whole(step);
     if (keeps_order()) {
       // NCCL's own stream begins where that of the gathers is.
       order().wait(kNccl, gather_stream());
@@ -99,6 +110,7 @@ class Zero3Walk {
       for (const int p : group.parameters) bytes += padded_bytes(p);
       alloc(ParameterTensor::Fetched, group.last, bytes, MemoryCategory::AllGather, gather_stream());
     }
+    if (offloads_parameters()) bring_parts(group);
     sink_.collective();
   }
 
@@ -115,14 +127,20 @@ class Zero3Walk {
     const ParameterGroup& group = group_of(step);
     // What nobody has asked for is waited for by the computation itself.
     if (keeps_order()) order().wait(MemoryStream::Compute, gathered_[static_cast<std::size_t>(step.group)]);
-    if (group.parameters.size() == 1) return;
+    if (buffer().ranks == 1) return;
+    if (group.parameters.size() == 1) {
+      if (offloads_parameters()) drop(ParameterTensor::HostCopy, group.parameters.front());
+      return;
+    }
     for (const int p : group.parameters) {
       alloc(ParameterTensor::Unsharded, p, elements_of(p) * size_of_parameter(p), MemoryCategory::UnshardedParam,
             gather_stream());
     }
   }
 
-  void drop_fetched(const Instruction& step) { drop(ParameterTensor::Fetched, group_of(step).last); }
+  void drop_fetched(const Instruction& step) {
+    if (buffer().ranks > 1) drop(ParameterTensor::Fetched, group_of(step).last);
+  }
 
   void release(const Instruction& step) {
     for (const int p : group_of(step).parameters) {
@@ -133,18 +151,26 @@ class Zero3Walk {
   }
 
   void gather_persistent(const Instruction& step) {
+    const bool brings_parts = offloads_parameters() && buffer().ranks > 1;
+    if (brings_parts) {
+      for (const int p : group_of(step).parameters) bring_part(p, MemoryStream::Compute);
+    }
     for (const int p : group_of(step).parameters) {
       alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, MemoryStream::Compute);
     }
-    for (std::size_t i = 0; i < group_of(step).parameters.size(); ++i) sink_.collective();
+    for (std::size_t i = 0; i < group_of(step).parameters.size() && buffer().ranks > 1; ++i) sink_.collective();
     for (const int p : group_of(step).parameters) is_on_compute_[p] = true;
+    if (brings_parts) {
+      for (const int p : group_of(step).parameters) drop(ParameterTensor::HostCopy, p);
+    }
     held_.finish_all();
   }
 
   // ---- backward ----------------------------------------------------------------------------------------------------
 
   /// The loss is divided by the number of micro-batches, and scaled by 1. Called before each part of a backward.
-  void begin_backward() {
+  void begin_backward(const Instruction& step) {
+    micro_batch_ = step.micro_batch;
     if (std::exchange(is_in_backward_, true)) return;
     alloc(SingleTensor::ZeroLossPart, 4, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroScaledLoss, 4, MemoryCategory::Temp);
@@ -168,6 +194,7 @@ class Zero3Walk {
   // ---- optimizer ---------------------------------------------------------------------------------------------------
 
   void clip() {
+    if (offloads()) return sum_norms();
     for (std::size_t g = 0; g < num_groups(); ++g) {
       std::int64_t norms = 0;
       for (std::size_t i = buffer().group_begins[g]; i < buffer().group_begins[g + 1]; ++i) {
@@ -194,6 +221,7 @@ class Zero3Walk {
   }
 
   void step() {
+    if (offloads()) return drop_norms();
     for (std::size_t g = 0; g < num_groups(); ++g) {
       const std::int64_t elements = group_elements(g);
       const SingleTensor flat = casts() ? SingleTensor::ZeroGrad : SingleTensor::ZeroGrad32;
@@ -215,7 +243,8 @@ class Zero3Walk {
   }
 
  private:
-  static constexpr std::int64_t kNormSize = 8;  // Norms are taken in fp64 (get_norm_dtype).
+  static constexpr std::int64_t kNormSize = 8;              // Norms are taken in fp64 (get_norm_dtype).
+  static constexpr std::int64_t kMostInNorm = 250'000'000;  // Elements, with offload.
 
   // The communicator of all, and the stream on which NCCL gathers for a stream that goes on.
   static constexpr int kRanks = 0;
@@ -228,6 +257,8 @@ class Zero3Walk {
   }
   std::int64_t part_of(std::size_t place) const { return buffer().begins[place + 1] - buffer().begins[place]; }
   std::int64_t element_size() const { return size_of(buffer().dtype).count(); }
+  bool offloads() const { return in_.plan->cpu_offload; }
+  bool offloads_parameters() const { return offloads() && in_.plan->zero.offload_param; }
   bool casts() const { return buffer().dtype != Dtype::Float32; }
   bool overlaps() const { return in_.plan->zero.overlap_comm; }
   MemoryStream gather_stream() const { return overlaps() ? MemoryStream::AllGatherCopyIn : MemoryStream::Compute; }
@@ -271,8 +302,8 @@ class Zero3Walk {
     for (const int child : of.children) make_module(child);
     std::vector<int> made;
     for (const int p : of.parameters) {
-      if (is_made_[p]) continue;
-      is_made_[p] = true;
+      if (made_as_[p] >= 0) continue;
+      made_as_[p] = num_made_++;
       made.push_back(p);
       if (size_of_parameter(p) != 4) {
         alloc(ParameterTensor::Float, p, 4 * elements_of(p), MemoryCategory::Temp);
@@ -283,20 +314,38 @@ class Zero3Walk {
       }
     }
     for (const int p : made) {
-      alloc(ParameterTensor::Sharded, p, part_elements(p) * size_of_parameter(p), MemoryCategory::ShardedParam);
+      if (!offloads_parameters()) {
+        alloc(ParameterTensor::Sharded, p, part_elements(p) * size_of_parameter(p), MemoryCategory::ShardedParam);
+      }
       drop(ParameterTensor::Full, p);
     }
   }
 
   void start_engine() {
-    alloc(SingleTensor::ZeroOverflow, 1, MemoryCategory::Temp);
+    // Where the fp32 copy is.
+    if (!offloads()) alloc(SingleTensor::ZeroOverflow, 1, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroBarrier, 1, MemoryCategory::Temp);
     alloc(SingleTensor::ZeroBarrierSum, 4, MemoryCategory::Temp);
     drop(SingleTensor::ZeroBarrierSum);
-    for (const int p : buffer().parameters) drop(ParameterTensor::Sharded, p);
-    sink_.empty_cache();
-    const std::int64_t elements = buffer().part_elements();
-    alloc(SingleTensor::ZeroFlat, elements * element_size(), MemoryCategory::ShardedParam);
+    if (!offloads_parameters()) {
+      for (const int p : buffer().parameters) drop(ParameterTensor::Sharded, p);
+      sink_.empty_cache();
+      alloc(SingleTensor::ZeroFlat, buffer().part_elements() * element_size(), MemoryCategory::ShardedParam);
+    }
+    if (!offloads()) make_masters();
+    alloc(SingleTensor::ZeroBucket, in_.plan->zero.reduce_bucket_size * element_size(), MemoryCategory::ReduceScatter);
+    if (!offloads()) {
+      alloc(SingleTensor::ZeroPart, buffer().part_elements() * element_size(), MemoryCategory::ShardedGrad);
+    }
+    for (const int p : buffer().parameters) {
+      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam);
+      if (offloads_parameters()) bring_part(p, MemoryStream::Compute);
+      if (offloads_parameters()) drop(ParameterTensor::HostCopy, p);
+      drop(ParameterTensor::Unsharded, p);
+    }
+  }
+
+  void make_masters() {
     std::int64_t largest = 0;
     // What was cast is cloned, and goes when the next sub-group has been cast.
     const auto cast_of = [](std::size_t g) { return g % 2 == 0 ? SingleTensor::ZeroGrad32 : SingleTensor::ZeroGrad; };
@@ -309,12 +358,6 @@ class Zero3Walk {
     if (casts() && num_groups() > 0) drop(cast_of(num_groups() - 1));
     alloc(SingleTensor::ZeroGrad32, 4 * largest, MemoryCategory::Temp);
     drop(SingleTensor::ZeroGrad32);
-    alloc(SingleTensor::ZeroBucket, in_.plan->zero.reduce_bucket_size * element_size(), MemoryCategory::ReduceScatter);
-    alloc(SingleTensor::ZeroPart, elements * element_size(), MemoryCategory::ShardedGrad);
-    for (const int p : buffer().parameters) {
-      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam);
-      drop(ParameterTensor::Unsharded, p);
-    }
   }
 
   int first_of(std::size_t g) const { return buffer().parameters[buffer().group_begins[g]]; }
@@ -378,11 +421,76 @@ class Zero3Walk {
     for (const int p : bucket.parameters) {
       if (part_elements(p) * buffer().ranks > elements_of(p)) drop(ParameterTensor::GradPadding, p);
     }
-    for (const int p : bucket.parameters) {
+    for (const int p : as_made(bucket.parameters)) {
+      if (offloads()) send_to_host(p);
       if (is_larger_than_bucket(p)) drop_gradient(p);
     }
+    if (std::exchange(has_host_grad_, false)) drop(SingleTensor::ZeroHostGrad);
     if (is_copied) drop(SingleTensor::ZeroReduced);
     if (keeps_order()) reductions_.record(order().submit(reduction_stream()));
+  }
+
+  // ---- with offload ------------------------------------------------------------------------------------------------
+
+  void bring_part(int p, MemoryStream stream) {
+    alloc(ParameterTensor::HostCopy, p, part_elements(p) * size_of_parameter(p), MemoryCategory::AllGather, stream);
+  }
+
+  // On one GPU a parameter is copied to where it is used, and nothing is gathered.
+  void bring_whole(const Instruction& step) {
+    for (const int p : group_of(step).parameters) {
+      alloc(ParameterTensor::Unsharded, p, padded_bytes(p), MemoryCategory::UnshardedParam, gather_stream());
+    }
+    if (!keeps_order()) return;
+    gathered_.resize(std::max(gathered_.size(), static_cast<std::size_t>(step.group) + 1));
+    gathered_[static_cast<std::size_t>(step.group)] = order().submit(gather_stream());
+  }
+
+  // Of a group all of them are there before they are put together.
+  void bring_parts(const ParameterGroup& group) {
+    for (const int p : group.parameters) bring_part(p, gather_stream());
+    if (keeps_order()) held_.finish(order().submit(gather_stream()));
+    if (group.parameters.size() == 1) return;
+    for (const int p : group.parameters) drop(ParameterTensor::HostCopy, p);
+  }
+
+  // DeepSpeed sorts a bucket's parameters by their numbers.
+  std::vector<int> as_made(std::vector<int> parameters) const {
+    if (offloads()) {
+      std::sort(parameters.begin(), parameters.end(), [&](int a, int b) { return made_as_[a] < made_as_[b]; });
+    }
+    return parameters;
+  }
+
+  // What comes back lives until the next one does.
+  void send_to_host(int p) {
+    if (std::exchange(has_host_grad_, true)) drop(SingleTensor::ZeroHostGrad);
+    alloc(SingleTensor::ZeroHostGrad, part_elements(p) * element_size(), MemoryCategory::ShardedGrad,
+          reduction_stream());
+    if (micro_batch_ != last_micro_batch_) return;
+    const std::int64_t elements = std::min(part_elements(p), kMostInNorm);
+    make_norm_in_fp64(in_, sink_, p, elements, reduction_stream());
+    norms_.push_back(p);
+    if (!casts()) return;
+    alloc(SingleTensor::ZeroGrad32, 4 * part_elements(p), MemoryCategory::ShardedGrad, reduction_stream());
+    drop(SingleTensor::ZeroGrad32);
+  }
+
+  // DeepSpeed brings each sum to the host.
+  void sum_norms() {
+    for (std::size_t g = 0; g < num_groups(); ++g) {
+      alloc(SingleTensor::ClipScalar, 4, MemoryCategory::Temp);
+      sink_.collective();
+      drop(SingleTensor::ClipScalar);
+    }
+    if (!keeps_order()) return;
+    if (buffer().ranks > 1) order().collective(MemoryStream::Compute, kRanks);
+    held_.finish(order().submit(MemoryStream::Compute));
+  }
+
+  void drop_norms() {
+    for (const int p : norms_) drop(ParameterTensor::OptimizerTemp, p);
+    norms_.clear();
   }
 
   const WalkInput& in_;
@@ -393,11 +501,16 @@ class Zero3Walk {
   EventQueue reductions_;                    // and reductions, whose ends the CPU does not know.
   std::vector<StreamOrder::Mark> gathered_;  // [groups] Ends of gathers.
   std::vector<bool> is_on_compute_;          // [num parameters] Its memory is of the computation's stream.
-  std::vector<bool> is_made_;                // [num parameters]
-  std::vector<int> bucket_of_;               // [num parameters] -1: no gradient comes.
-  std::vector<int> waiting_;                 // Gradients on their way into the bucket,
-  std::size_t num_there_ = 0;                // and how many are in it.
+  std::vector<int> made_as_;                 // [num parameters] In the order in which deepspeed.zero.Init makes them.
+  int num_made_ = 0;
+  std::vector<int> bucket_of_;  // [num parameters] -1: no gradient comes.
+  std::vector<int> waiting_;    // Gradients on their way into the bucket,
+  std::size_t num_there_ = 0;   // and how many are in it.
+  std::vector<int> norms_;      // Parameters whose gradients' norms are there, with offload.
   int next_bucket_ = 0;
+  int micro_batch_ = 0;
+  int last_micro_batch_ = 0;
+  bool has_host_grad_ = false;
   bool is_first_step_ = true;
   bool is_in_backward_ = false;
   bool has_states_ = false;

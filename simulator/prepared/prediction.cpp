@@ -167,7 +167,7 @@ TimelineResult PreparedPlan::timeline(const MeshCosts& mesh, TimelineDetail* det
       .used_map = used_map_time(*this, mesh),
       .zero = zero_times(*index->model, layout, plan, mesh, costs),
       .overlaps_buckets = !is_zero(plan) || plan.zero.overlap_comm,
-      .optimizer = optimizer_time(layout, plan, costs),
+      .optimizer = optimizer_time(layout, plan, mesh, costs),
       .clip = clip_time(layout, plan, mesh, costs),
       .launch = costs.launch,
       .limits_gathers = layout.flat != FlatParameters::None && layout.mesh.shard > 1 && plan.fsdp1.limit_all_gathers,
@@ -243,7 +243,7 @@ Result<PreparedPlan> prepare(const ModelIndex& index, const Cluster& cluster, Pl
   if (use != PreparedFor::Walk && use != PreparedFor::Bound) {
     prepared.unit_times = unit_times(prepared.layout, plan, mesh, cluster, prepared.costs);
     prepared.bucket_times = bucket_times(*index.model, prepared.layout, plan, mesh, prepared.costs);
-    prepared.fetch_times = fetch_times(*index.model, prepared.layout, prepared.schedule, mesh, prepared.costs);
+    prepared.fetch_times = fetch_times(*index.model, prepared.layout, plan, prepared.schedule, mesh, prepared.costs);
   }
   if (use != PreparedFor::Times)
     prepared.ids = number_tensors(*index.model, prepared.plan, prepared.layout, num_storages);

@@ -8,7 +8,14 @@
 //
 // Sources: fsdp_semantics (bytes per all-gather), torch/optim/adam.py for the passes of the foreach implementation.
 //
-// Not modeled: the optimizer on the host with CPU offload beyond its memory traffic at an assumed 20 GB/s.
+// ZeRO's offload sends what a rank updates to the host in fp32 behind each reduction: 4 bytes an element over the link
+// of one GPU to its host. With ZeRO-2 and several micro-batches each of them sends the gradients as they are, e bytes,
+// and all but the first bring back what is there; with ZeRO-3 each part is sent and comes back, always. The optimizer's
+// turn is the host's: AdamW's one pass over four tensors, the gradient scaled in place, the parameters cast, and the
+// way back.
+//
+// Not modeled: the optimizer on the host with CPU offload beyond its memory traffic at an assumed 20 GB/s; whether
+// copies in both directions at once slow each other down; memory that is not pinned, whose copies are slower.
 
 #include "simulator/time/plan_times.h"
 
@@ -64,7 +71,7 @@ MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh) {
   const int shard = static_cast<int>(mesh.shard);
   const int replicate = static_cast<int>(mesh.replicate);
   return {mesh, collective_cost(shard_group(cluster, shard)),
-          collective_cost(replicate_group(cluster, replicate, shard))};
+          collective_cost(replicate_group(cluster, replicate, shard)), cluster.host_link.bandwidth.value};
 }
 
 std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const Cluster& cluster,
@@ -109,6 +116,25 @@ std::vector<UnitTimes> unit_times(const Layout& layout, const Plan& plan, const 
 
 namespace {
 
+// Bytes over the host's link for each element of a rank's part, and micro-batch.
+double sent_per_element(const Layout& layout, const Plan& plan) {
+  if (!plan.cpu_offload) return 0;
+  const auto item = static_cast<double>(size_of(layout.zero.dtype).count());
+  const auto passes = static_cast<double>(plan.accumulation);
+  const double cast = static_cast<double>(size_of(Dtype::Float32).count()) / passes;
+  if (is_zero3(plan)) return 2 * item + cast;
+  const bool is_kept = plan.runtime.framework == Framework::Zero2 && plan.accumulation > 1;
+  // Buckets of stage 1 are reduced once a step.
+  if (plan.runtime.framework == Framework::Zero1) return cast * passes;
+  return cast + (is_kept ? (2 * passes - 1) / passes * item : 0);
+}
+
+Seconds sent_to_host(const GradientBucket& bucket, const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
+  if (!plan.cpu_offload) return Seconds(0);
+  const double part = static_cast<double>(bucket.elements) / static_cast<double>(layout.zero.ranks);
+  return over(sent_per_element(layout, plan) * part, mesh.host_link);
+}
+
 // Into the buffer, divided there; in one piece once more where it is of several ranks. What is this rank's is copied
 // out twice: back into the buffer, and to where it stays.
 BucketTimes zero_bucket_times(const GradientBucket& bucket, const Layout& layout, const Plan& plan,
@@ -123,7 +149,8 @@ BucketTimes zero_bucket_times(const GradientBucket& bucket, const Layout& layout
   }
   return {.copy = over(copied, costs.memory),
           .all_reduce = sent,
-          .copy_back = over(4 * bytes / static_cast<double>(layout.zero.ranks), costs.memory),
+          .copy_back = over(4 * bytes / static_cast<double>(layout.zero.ranks), costs.memory) +
+                       sent_to_host(bucket, layout, plan, mesh),
           .num_gradients = static_cast<int>(bucket.parameters.size())};
 }
 
@@ -132,13 +159,14 @@ BucketTimes zero_bucket_times(const GradientBucket& bucket, const Layout& layout
 namespace {
 
 // ZeRO-3 copies, divides and reduces on the stream of the reduction: nothing of it on that of the backward.
-BucketTimes zero3_bucket_times(const GradientBucket& bucket, const Layout& layout, const Model& model,
+BucketTimes zero3_bucket_times(const GradientBucket& bucket, const Layout& layout, const Plan& plan, const Model& model,
                                const MeshCosts& mesh, const ComputeCosts& costs) {
   const Bytes payload = size_of(bucket.dtype) * padded_elements(bucket, layout, model);
   // Into the bucket, from there into one piece, and a division in place.
   const Seconds copied = over(6 * static_cast<double>(payload.count()), costs.memory);
   return {.copy = Seconds(0),
-          .all_reduce = copied + collective_time(mesh.shard, CollectiveKind::ReduceScatter, payload),
+          .all_reduce = copied + collective_time(mesh.shard, CollectiveKind::ReduceScatter, payload) +
+                        sent_to_host(bucket, layout, plan, mesh),
           .copy_back = Seconds(0),
           .num_gradients = static_cast<int>(bucket.parameters.size())};
 }
@@ -150,7 +178,7 @@ std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, 
   std::vector<BucketTimes> times;
   for (const GradientBucket& bucket : layout.buckets) {
     if (is_zero3(plan)) {
-      times.push_back(zero3_bucket_times(bucket, layout, model, mesh, costs));
+      times.push_back(zero3_bucket_times(bucket, layout, plan, model, mesh, costs));
       continue;
     }
     if (is_zero(plan)) {
@@ -174,8 +202,18 @@ Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const Compu
          collective_time(mesh.replicate, CollectiveKind::Broadcast, bytes);
 }
 
-std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Schedule& schedule,
-                                    const MeshCosts& mesh, const ComputeCosts& costs) {
+namespace {
+
+// The rank's part of what is gathered, from the host.
+Seconds brought(Bytes payload, const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
+  if (!plan.cpu_offload || !plan.zero.offload_param) return Seconds(0);
+  return over(static_cast<double>(payload.count()) / static_cast<double>(layout.zero.ranks), mesh.host_link);
+}
+
+}  // namespace
+
+std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,
+                                    const Schedule& schedule, const MeshCosts& mesh, const ComputeCosts& costs) {
   std::vector<FetchTimes> times;
   times.reserve(schedule.groups.size());
   for (const ParameterGroup& group : schedule.groups) {
@@ -186,7 +224,8 @@ std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, co
     const bool is_copied = group.parameters.size() > 1;
     times.push_back(
         {.payload = payload,
-         .all_gather = collective_time(mesh.shard, CollectiveKind::AllGather, payload),
+         .all_gather =
+             brought(payload, layout, plan, mesh) + collective_time(mesh.shard, CollectiveKind::AllGather, payload),
          .copy_out = is_copied ? over(2 * static_cast<double>(payload.count()), costs.memory) : Seconds(0)});
   }
   return times;
@@ -199,7 +238,7 @@ Seconds persistent_time(const Model& model, const Layout& layout, const Plan& pl
   if (layout.zero.ranks == 1) return time;
   for (const int p : persistent_parameters(layout, plan)) {
     const Bytes payload = size_of(layout.parameter_dtype[p]) * padded_elements(p, layout, model);
-    time += collective_time(mesh.shard, CollectiveKind::AllGather, payload);
+    time += brought(payload, layout, plan, mesh) + collective_time(mesh.shard, CollectiveKind::AllGather, payload);
   }
   return time;
 }
@@ -225,10 +264,28 @@ ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan,
   return times;
 }
 
-Seconds optimizer_time(const Layout& layout, const Plan& plan, const ComputeCosts& costs) {
+namespace {
+
+double optimizer_passes(const Optimizer& optimizer, bool is_one_pass) {
+  if (optimizer.kind == OptimizerKind::Sgd) return optimizer.momentum > 0 ? 5 : 3;
+  return is_one_pass ? kFusedPasses : kForeachPasses;
+}
+
+// DeepSpeedCPUAdam passes over its tensors once.
+Seconds offloaded_zero_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh) {
+  const auto item = static_cast<double>(size_of(layout.zero.dtype).count());
+  const double on_host = 4 * optimizer_passes(plan.optimizer, true) + 4 + item;
+  const double sent = plan.zero.offload_param ? 0 : item;
+  return Seconds(on_host * local_elements(layout) / kHostBandwidth) +
+         over(sent * local_elements(layout), mesh.host_link);
+}
+
+}  // namespace
+
+Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
+  if (is_zero(plan) && plan.cpu_offload) return offloaded_zero_time(layout, plan, mesh);
   const bool fused = plan.optimizer.implementation == OptimizerImplementation::Fused;
-  double passes = fused ? kFusedPasses : kForeachPasses;
-  if (plan.optimizer.kind == OptimizerKind::Sgd) passes = plan.optimizer.momentum > 0 ? 5 : 3;
+  const double passes = optimizer_passes(plan.optimizer, fused);
   const double item = plan.parameter_dtype && size_of(*plan.parameter_dtype) == Bytes(2) ? 2 : 4;
   double bytes = passes * item * local_elements(layout);
   // The gradient in one piece and in fp32, and the part of the parameters that is written from the fp32 one.
@@ -244,7 +301,9 @@ namespace {
 Seconds zero_clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs) {
   const double of_norm = 16 + static_cast<double>(size_of(layout.zero.dtype).count());
   const double of_clipping = plan.optimizer.clip_grad_norm ? 8 : 0;
-  return over((of_norm + of_clipping) * local_elements(layout), costs.memory) +
+  const Seconds clipping = plan.cpu_offload ? Seconds(of_clipping * local_elements(layout) / kHostBandwidth)
+                                            : over(of_clipping * local_elements(layout), costs.memory);
+  return over(of_norm * local_elements(layout), costs.memory) + clipping +
          collective_time(mesh.shard, CollectiveKind::AllReduce, Bytes(4));
 }
 

@@ -19,6 +19,7 @@ struct MeshCosts {
   Mesh mesh;
   CollectiveCost shard;
   CollectiveCost replicate;
+  BytesPerSecond host_link;  ///< Of one GPU to its host.
 };
 
 MeshCosts mesh_costs(const Cluster& cluster, const Mesh& mesh);
@@ -32,8 +33,8 @@ std::vector<BucketTimes> bucket_times(const Model& model, const Layout& layout, 
                                       const ComputeCosts& costs);
 
 /// [groups of the schedule] Of ZeRO-3 alone.
-std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Schedule& schedule,
-                                    const MeshCosts& mesh, const ComputeCosts& costs);
+std::vector<FetchTimes> fetch_times(const Model& model, const Layout& layout, const Plan& plan,
+                                    const Schedule& schedule, const MeshCosts& mesh, const ComputeCosts& costs);
 
 /// The broadcast of a model's buffers, and the copies around it; 0 where it has none.
 Seconds sync_buffers_time(const Model& model, const MeshCosts& mesh, const ComputeCosts& costs);
@@ -43,7 +44,7 @@ ZeroTimes zero_times(const Model& model, const Layout& layout, const Plan& plan,
                      const ComputeCosts& costs);
 
 /// The optimizer's own time, and that of gradient clipping.
-Seconds optimizer_time(const Layout& layout, const Plan& plan, const ComputeCosts& costs);
+Seconds optimizer_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
 Seconds clip_time(const Layout& layout, const Plan& plan, const MeshCosts& mesh, const ComputeCosts& costs);
 
 }  // namespace fsdp::simulator

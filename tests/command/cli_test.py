@@ -533,8 +533,16 @@ def test_runtimes(tester):
         code, out, err = tester.run(f"{small} --deepspeed ds.json")
         tester.check(code == wanted, f"{buffer}: {code} {out}{err}")
     # What does not fit on four GPUs fits on eight, over all of which it is cut then.
-    out = tester.run("llama3_1_8b --gpus 4 --gpu \"H100 SXM\" --runtime zero2 --precision mixed")[1]
+    large = "llama3_1_8b --gpus 4 --gpu \"H100 SXM\" --runtime zero2 --precision mixed"
+    out = tester.run(f"{large} --offload no")[1]
     tester.check("--gpus 8" in out and "--runtime fsdp2" in out, out)
+    # Or with the optimizer on the host, as far as that can hold it.
+    code, out, _ = tester.run(f"{large} -o host.json")
+    tester.check(code == 0 and "CPU offload" in out and "DeepSpeedCPUAdam" in out and "host memory" in out, out)
+    written = json.loads(tester.run("export host.json --to deepspeed")[1])["zero_optimization"]
+    tester.check(written["offload_optimizer"] == {"device": "cpu", "pin_memory": True}, str(written))
+    code, out, _ = tester.run(f"{large} --host-mem 64G --offload yes")
+    tester.check(code == 1 and "host memory" in out, out)
     out = tester.run(f"{words} --precision mixed --runtime fsdp2,ddp")[1]
     tester.check("Only FSDP2 can train this as asked." in out and "DDP computes in the dtype" in out, out)
 

@@ -80,6 +80,41 @@ class Formulas(unittest.TestCase):
         self.assertTrue(1.0 < both / (2 * LLAMA) < 1.13, str(both))
 
 
+class Offload(unittest.TestCase):
+    """Of Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021: with the optimizer on the host the device has the
+    2 bytes a parameter of the 16-bit model, and the host 4 each of the fp32 copy, its gradient and two moments, divided by the GPUs;
+    4 for each of those gradients and 2 for each updated parameter go over the link. What DeepSpeed keeps beside that is said in
+    docs/cost_model.md."""
+
+    def host(self, prediction: dict[str, Any], *names: str) -> float:
+        terms = {term["name"]: term["bytes"] for term in prediction["memory"]["host"]["terms"]}
+        return sum(terms[name] for name in names) / LLAMA
+
+    def test_states_are_on_the_host_and_parameters_are_not(self) -> None:
+        for stage in (1, 2):
+            prediction = predicted(stage, 8, {"pin_memory": False}, cpu_offload=True)
+            self.assertAlmostEqual(rows(prediction, "flat parameters") / LLAMA, 2, 3)
+            self.assertEqual(rows(prediction, "fp32 copy", "moment", "gradients of the rank's part"), 0)
+            self.assertAlmostEqual(self.host(prediction, "fp32 parameters", "gradients"), 8, 3)
+            self.assertAlmostEqual(self.host(prediction, "optimizer states"), 8, 3)
+
+    def test_all_of_zero3_can_go(self) -> None:
+        prediction = predicted(3, 8, {"pin_memory": False, "offload_param": True, "max_reuse_distance": 0}, cpu_offload=True)
+        self.assertEqual(rows(prediction, "flat parameters", "fp32 copy", "moment"), 0)
+        self.assertAlmostEqual(self.host(prediction, "fp32 parameters", "gradients", "optimizer states"), 16, 3)
+        self.assertTrue(2 <= self.host(prediction, "16-bit parameters") < 4, "A block is up to twice as large.")
+
+    def test_times_are_those_of_the_link_and_of_the_hosts_memory(self) -> None:
+        on_device, on_host = (predicted(2, 8, cpu_offload=offload) for offload in (False, True))
+        part, link = LLAMA / 8, 32e9 * 16 / 8 * 128 / 130  # PCIe 5.0 x 16: 32 GT/s a lane, of 130 bits 128 for data.
+        # One pass over 7 numbers in fp32, the cast, at 20 GB/s; then the way back.
+        self.assertAlmostEqual(on_host["time"]["optimizer"], (7 * 4 + 4 + 2) * part / 20e9 + 2 * part / link, 3)
+        # Gradients go to the host while the backward waits.
+        later = on_host["time"]["step"] - on_device["time"]["step"]
+        expected = (34 / 20e9 + (4 + 2) / link) * part - on_device["time"]["optimizer"]
+        self.assertLess(abs(later / expected - 1), 0.01, f"{later} and {expected}")
+
+
 class Collectives(unittest.TestCase):
     """Of Llama-7B on 128 GPUs, as the generator of ZeRO's workloads in aliyun/aicb writes them down
     (workload/physical/model_workload/L7B-D1-C02_Llama7B_zero3_mbs1.csv and its like)."""

@@ -113,13 +113,26 @@ TEST(DeepSpeedConfig, WhatIsNotPredictedIsRefused) {
         R"("prescale_gradients": true)", R"("sequence_parallel_size": 2)"}) {
     EXPECT_EQ(refusals_of(stage2(members)).size(), 1U) << members;
   }
-  for (const char* zero :
-       {R"("offload_optimizer": {"device": "cpu"})", R"("offload_param": {"device": "nvme", "nvme_path": "/x"})",
-        R"("cpu_offload": true)", R"("zero_quantized_weights": true)", R"("zero_hpz_partition_size": 8)",
-        R"("round_robin_gradients": true)", R"("contiguous_gradients": false)", R"("reduce_scatter": false)",
-        R"("leaf_module": {"classes": ["Moe"]})", R"("stage3_model_persistence_threshold": 1000)",
-        R"("mics_shard_size": 8)", R"("reduce_bucket_size": 0)", R"("reduce_bucket_size": 1.5)",
-        R"("reduce_bucket_size": 9e15)"}) {
+  for (const char* zero : {R"("offload_optimizer": {"device": "nvme"})",
+                           R"("offload_optimizer": {"device": "gpu"})",
+                           R"("offload_optimizer": true)",
+                           R"("offload_optimizer": {"device": "cpu", "ratio": 0.5})",
+                           R"("offload_optimizer": {"device": "cpu", "super_offload": true})",
+                           R"("offload_optimizer": {"device": "cpu", "pinmemory": true})",
+                           R"("offload_param": {"device": "cpu"})",
+                           R"("offload_param": {"device": "nvme", "nvme_path": "/x"})",
+                           R"("cpu_offload": true)",
+                           R"("zero_quantized_weights": true)",
+                           R"("zero_hpz_partition_size": 8)",
+                           R"("round_robin_gradients": true)",
+                           R"("contiguous_gradients": false)",
+                           R"("reduce_scatter": false)",
+                           R"("leaf_module": {"classes": ["Moe"]})",
+                           R"("stage3_model_persistence_threshold": 1000)",
+                           R"("mics_shard_size": 8)",
+                           R"("reduce_bucket_size": 0)",
+                           R"("reduce_bucket_size": 1.5)",
+                           R"("reduce_bucket_size": 9e15)"}) {
     EXPECT_EQ(refusals_of(stage2("", zero)).size(), 1U) << zero;
   }
   for (const char* text : {R"({"train_batch_size": 8})", R"({"zero_optimization": {"stage": 0}})",
@@ -137,6 +150,26 @@ TEST(DeepSpeedConfig, WhatIsSwitchedOffIsTaken) {
                 R"("offload_optimizer": {"device": "none"}, "offload_param": null, "allgather_bucket_size": 2e8,
                               "zero_hpz_partition_size": 1, "stage3_model_persistence_threshold": 9223372036854775807)")),
             std::vector<std::string>{});
+}
+
+TEST(DeepSpeedConfig, WhatGoesToTheHostIsTakenOver) {
+  const DeepSpeedConfig plain = *read_ds(stage2("", R"("offload_optimizer": {"device": "cpu"})"));
+  EXPECT_TRUE(plain.offload);
+  EXPECT_TRUE(plain.zero.pin_memory);
+  EXPECT_FALSE(read_ds(stage2("", R"("offload_optimizer": {"device": "cpu", "pin_memory": false})"))->zero.pin_memory);
+  const std::string both =
+      R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": )";
+  EXPECT_TRUE(read_ds(both + R"({"device": "cpu"}}})")->zero.offload_param);
+  EXPECT_FALSE(read_ds(both + R"({"device": "none"}}})")->zero.offload_param);
+  EXPECT_EQ(refusals_of(both + R"({"device": "cpu", "pin_memory": false}}})").size(), 1U);
+  EXPECT_EQ(refusals_of(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})").size(), 1U);
+  // Adam there is DeepSpeed's own.
+  const std::string on_host = R"("offload_optimizer": {"device": "cpu"})";
+  EXPECT_EQ(refusals_of(stage2(R"("optimizer": {"type": "AdamW"})", on_host)), std::vector<std::string>{});
+  EXPECT_EQ(refusals_of(stage2(R"("optimizer": {"type": "AdamW", "params": {"torch_adam": true}})", on_host)).size(),
+            1U);
+  EXPECT_EQ(refusals_of(stage2(R"("zero_force_ds_cpu_optimizer": false)", on_host)).size(), 1U);
+  EXPECT_EQ(refusals_of(stage2(R"("zero_force_ds_cpu_optimizer": false)", "")), std::vector<std::string>{});
 }
 
 TEST(DeepSpeedConfig, TheBatchFollowsDeepSpeedsRule) {

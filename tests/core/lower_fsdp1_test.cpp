@@ -186,11 +186,28 @@ TEST(FlatUnits, WhatFsdp1HasNoWordsForIsRefused) {
   several.units.insert(several.units.begin(), Unit{{"blocks.0", "blocks.1"}, {}});
   EXPECT_EQ(refusals(several), Texts{"FSDP1 wraps one module at a time, and the unit has several."});
   Plan more = flat_plan(2);
-  more.cpu_offload = true;
   more.backward_prefetch = 2;
   more.mixed_precision.output_dtype = Dtype::Float32;
-  EXPECT_EQ(refusals(more), (Texts{"FSDP1's CPU offload is not predicted.",
-                                   "FSDP1 has no prefetch by a number of units.", "FSDP1 casts no outputs."}));
+  EXPECT_EQ(refusals(more), (Texts{"FSDP1 has no prefetch by a number of units.", "FSDP1 casts no outputs."}));
+}
+
+TEST(FlatUnits, AnOffloadThatLosesGradientsIsRefused) {
+  using Texts = std::vector<std::string>;
+  Plan plan = flat_plan(2);
+  plan.cpu_offload = true;
+  EXPECT_EQ(refusals(plan), Texts{});
+  plan.accumulation = 2;
+  EXPECT_EQ(refusals(plan), Texts{"With CPU offload FSDP1 copies each reduced gradient over that of the micro-batch "
+                                  "before, which is lost."});
+  plan.sync_every_micro_batch = false;
+  EXPECT_EQ(refusals(plan), Texts{});
+  plan.fsdp1.use_orig_params = true;
+  plan.mixed_precision.param_dtype = Dtype::BFloat16;
+  plan.parameter_dtype = Dtype::Float32;
+  EXPECT_EQ(refusals(plan), Texts{});
+  plan.parameter_dtype = Dtype::BFloat16;
+  ASSERT_EQ(refusals(plan).size(), 1u);
+  EXPECT_TRUE(refusals(plan).front().starts_with("With use_orig_params and"));
 }
 
 TEST(FlatUnits, AFlatParameterIsTrainedOrFrozenAsAWhole) {

@@ -41,7 +41,7 @@ StepReport predicted_report() {
                           {"steady_step", kPeaks, {{"forward", 80_B}, {"backward", 90_B}}}};
   report.memory.cache_flushes = -1;
   report.memory.host_pinned = 5_B;
-  report.memory.host = HostMemory{64_B, 40_B, 2_B, {{"shards", 40_B, Provenance::Assumed, "a guess"}}};
+  report.memory.host = HostMemory{64_B, 40_B, 30_B, 2_B, {{"shards", 40_B, Provenance::Assumed, "a guess"}}};
   report.memory.live_over_step = {10_B, 90_B, 20_B};
   report.memory.phase_marks = {{"forward", 0}, {"backward", 1}};
   report.traffic.totals[0] = {.count = 10, .payload = 1000_B, .sent_per_rank = 750_B};

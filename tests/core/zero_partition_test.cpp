@@ -128,7 +128,15 @@ TEST(ZeroPlan, WhatIsNotPredictedIsRefused) {
       places_after([](Plan& plan) { plan.units[0].reshard_after_forward.kind = ReshardAfterForward::Kind::Never; }),
       Places{"units/0"});
   EXPECT_EQ(places_after([](Plan& plan) { plan.forward_prefetch = 1; }), Places{"prefetch"});
-  EXPECT_EQ(places_after([](Plan& plan) { plan.cpu_offload = true; }), Places{"cpu_offload"});
+  EXPECT_EQ(places_after([](Plan& plan) { plan.cpu_offload = true; }), Places{});
+  EXPECT_EQ(places_after([](Plan& plan) { plan.zero.pin_memory = false; }), Places{"zero/pin_memory"});
+  EXPECT_EQ(places_after([](Plan& plan) { plan.zero.offload_param = plan.cpu_offload = true; }),
+            Places{"zero/offload_param"});
+  EXPECT_EQ(places_after([](Plan& plan) {
+              plan.runtime.framework = Framework::Zero3;
+              plan.zero.offload_param = true;
+            }),
+            Places{"zero/offload_param"});
   EXPECT_EQ(places_after([](Plan& plan) { plan.initialization = Initialization::Cpu; }), Places{});
   EXPECT_EQ(places_after([](Plan& plan) {
               plan.runtime.framework = Framework::Zero3;

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "core/spec/model_spec.h"
+#include "planner/choice.h"
 #include "planner/plan_request.h"
 
 namespace fsdp::planner {
@@ -93,6 +95,31 @@ TEST_F(PlansForDeepSpeed, AnotherRuntimeKeepsTheWorkAndNotTheBuffers) {
   EXPECT_EQ(made->space.base.zero, ZeroOptions{});
   asked.choices.runtime = Framework::Zero3;
   EXPECT_EQ(resolved(asked)->space.base.zero, default_zero_options(Framework::Zero3));
+}
+
+TEST_F(PlansForDeepSpeed, WhatTheFileOffloadsIsOffloadedAndNothingElse) {
+  EXPECT_EQ(resolved(request())->space.cpu_offload, false);
+  write(R"({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 3,
+      "offload_optimizer": {"device": "cpu", "pin_memory": false},
+      "offload_param": {"device": "cpu", "pin_memory": false}}})");
+  PlanRequest asked = request();
+  const auto made = resolved(asked);
+  ASSERT_TRUE(made) << to_string(made.error().front());
+  EXPECT_EQ(made->space.cpu_offload, true);
+  EXPECT_FALSE(made->space.base.zero.pin_memory);
+  EXPECT_TRUE(made->space.base.zero.offload_param);
+  EXPECT_FALSE(says(*made, "FusedAdam"));  // On the host it is another one.
+  // Another framework decides by itself, and what it keeps on the devices says nothing of the host.
+  asked.choices.runtime = Framework::Fsdp2;
+  EXPECT_EQ(resolved(asked)->space.cpu_offload, std::nullopt);
+  asked.choices.runtime.reset();
+  asked.choices.cpu_offload = false;
+  const auto kept = resolved(asked);
+  EXPECT_TRUE(says(*kept, "--offload overrides what"));
+  const auto families = families_of(kept->space, *build_model(kept->spec, kept->workload), kept->cluster);
+  ASSERT_TRUE(families) << to_string(families.error().front());
+  const Plan plan = plan_of(kept->space.base, *families, {});
+  EXPECT_EQ(plan.zero, default_zero_options(Framework::Zero3));
 }
 
 TEST_F(PlansForDeepSpeed, ItsErrorsComeWithAllOthers) {

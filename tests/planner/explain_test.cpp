@@ -128,6 +128,7 @@ TEST(Explain, Fsdp2InThePlaceOfZeroIsWhatItsOptionsComeTo) {
   asked.choices.accumulation = 2;
   asked.choices.precision = Precision::Mixed;
   asked.choices.runtime = Framework::Zero1;
+  asked.choices.cpu_offload = false;
   const auto answer = [&] {
     const ResolvedRequest resolved = *resolve(asked, "model_specs");
     return *search(resolved.spec, resolved.workload, resolved.cluster, resolved.space);

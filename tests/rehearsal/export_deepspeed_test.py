@@ -55,6 +55,9 @@ CASES = [
     zero_case(2, "checkpointed", "llama3_2_1b", 4,
               {**BF16, "initialization": "meta", "activation_checkpointing": checkpointed("full"),
                "optimizer": {"implementation": "fused"}}, {"batch": 1, "seq": 1024}, buckets(50_000_000)),
+    zero_case(2, "offloaded", "gpt2", 4, {**BF16, **CLIP, **TWICE, "cpu_offload": True}, SMALL),
+    zero_case(3, "all_offloaded", "vit_b_16", 4, {**FP32, **PLAIN_SGD, "initialization": "meta", "cpu_offload": True}, VIT,
+              {"offload_param": True, "reduce_bucket_size": 4_000_000}, layers=4, requested=0.00001, allocated=0.006),
     # Every threshold is another one than DeepSpeed's own.
     zero_case(3, "sharded", "llama3_2_1b", 4, {**BF16, **CLIP, **TWICE, "initialization": "meta"}, SMALL,
               {"reduce_bucket_size": 40_000_000, "prefetch_bucket_size": 20_000_000, "param_persistence_threshold": 3000,

@@ -51,6 +51,11 @@ FILES: dict[str, Config] = {
                 "bf16": {"enabled": True}, "train_batch_size": 64, "train_micro_batch_size_per_gpu": 2,
                 "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "none", "pin_memory": True},
                                       "offload_param": {"device": "none", "pin_memory": True}}},
+    "offload": {"train_batch_size": 8, "bf16": {"enabled": True}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},
+                "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "reduce_bucket_size": 5e7}},
+    "offload_all": {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
+                    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": False},
+                                          "offload_param": {"device": "cpu", "pin_memory": False}}},
     "all_three": {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2,
                   "zero_optimization": {"stage": 2, "overlap_comm": False}},
     "fp32": {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 1}},
@@ -72,6 +77,7 @@ DRAWN: list[tuple[str, list[Any]]] = [
     ("zero_optimization/stage3_max_live_parameters", [0, 1e8, 2000, -1]),
     ("zero_optimization/stage3_max_reuse_distance", [0, 1e8, 2000, -1]),
     ("zero_optimization/sub_group_size", [1000, 1e9, -1]),
+    ("zero_optimization/offload_optimizer", [{"device": "cpu"}, {"device": "none"}, {}, {"device": "disk"}, {"divice": "cpu"}, None]),
     ("zero_optimization/mics_shard_size", [2]),
     ("zero_optimization/overlapcomm", [True]),
     ("elasticity", [{"enabled": True}]),
@@ -95,14 +101,21 @@ def ours(config: Config, world: int, folder: pathlib.Path) -> Config | str:
     return done.stderr if done.returncode == 2 else json.loads(done.stdout)["plan"]
 
 
+def is_on_host(part: Any) -> bool:
+    return part is not None and part.device == "cpu"
+
+
 def said_by(config: DeepSpeedConfig) -> Config:
     zero = config.zero_config
     said = {"batch": config.train_micro_batch_size_per_gpu, "accumulation": config.gradient_accumulation_steps,
             "clip": config.gradient_clipping or None, "bf16": config.bfloat16_config.enabled, "stage": int(zero.stage),
-            "reduce_bucket_size": zero.reduce_bucket_size, "overlap_comm": zero.overlap_comm}  # fmt: skip
+            "reduce_bucket_size": zero.reduce_bucket_size, "overlap_comm": zero.overlap_comm,
+            **({"pin_memory": zero.offload_optimizer.pin_memory} if is_on_host(zero.offload_optimizer) else {})}  # fmt: skip
     if zero.stage == 3:
         said |= {key: getattr(zero, key) for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
                                                      "max_reuse_distance", "sub_group_size")}  # fmt: skip
+        if is_on_host(zero.offload_optimizer):
+            said["offload_param"] = is_on_host(zero.offload_param)
     return said
 
 
@@ -110,7 +123,8 @@ def said_in(plan: Config) -> Config:
     stage = int(plan["runtime"]["name"][-1])
     said = {"batch": plan["model"]["dimensions"]["batch"], "accumulation": plan["accumulation"],
             "clip": plan["optimizer"]["clip_grad_norm"], "bf16": plan["mixed_precision"]["param_dtype"] == "bfloat16", "stage": stage,
-            "reduce_bucket_size": plan["zero"]["reduce_bucket_size"], "overlap_comm": plan["zero"]["overlap_comm"]}  # fmt: skip
+            "reduce_bucket_size": plan["zero"]["reduce_bucket_size"], "overlap_comm": plan["zero"]["overlap_comm"],
+            **{key: plan["zero"][key] for key in ("pin_memory", "offload_param") if plan["cpu_offload"] and key in plan["zero"]}}  # fmt: skip
     if stage == 3:
         said |= {key: plan["zero"][key] for key in ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
                                                     "max_reuse_distance", "sub_group_size")}  # fmt: skip
@@ -131,7 +145,8 @@ class ConfigurationsOfDeepSpeed(unittest.TestCase):
         draw = random.Random(19)
         taken = refused = 0
         for number in range(150):
-            config = copy.deepcopy(draw.choice(list(FILES.values())))
+            # What DeepSpeed takes of offload_param and does nothing with is refused here.
+            config = copy.deepcopy(draw.choice([file for name, file in FILES.items() if name != "offload_all"]))
             world = draw.choice([1, 2, 4])
             for key, values in draw.sample(DRAWN, 2):
                 part = config if "/" not in key else config["zero_optimization"]

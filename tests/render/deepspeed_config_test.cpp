@@ -111,6 +111,24 @@ TEST_F(DeepSpeedConfig, NamesWhatSelectiveCheckpointingKeeps) {
             "that keeps the outputs of attention, linear (of every second linear)");
 }
 
+TEST_F(DeepSpeedConfig, SaysWhatGoesToTheHost) {
+  said_.plan.runtime.framework = Framework::Zero3;
+  said_.plan.cpu_offload = true;
+  EXPECT_NE(text().find(R"("offload_optimizer": {"device": "cpu", "pin_memory": true})"), std::string::npos) << text();
+  EXPECT_EQ(text().find("offload_param"), std::string::npos);
+  EXPECT_EQ(note("optimizer: "),
+            "optimizer: deepspeed.ops.adam.DeepSpeedCPUAdam(model.parameters(), lr=..., weight_decay=0.01, "
+            "adamw_mode=True), handed to deepspeed.initialize with the model");
+  said_.plan.zero.offload_param = true;
+  said_.plan.zero.pin_memory = false;
+  EXPECT_NE(text().find(R"("offload_param": {"device": "cpu", "pin_memory": false})"), std::string::npos) << text();
+  // DeepSpeed refuses PyTorch's optimizers there unless the file says so.
+  EXPECT_EQ(text().find("zero_force_ds_cpu_optimizer"), std::string::npos);
+  said_.plan.optimizer = {.kind = OptimizerKind::Sgd, .implementation = OptimizerImplementation::Fused};
+  EXPECT_NE(text().find(R"("zero_force_ds_cpu_optimizer": false)"), std::string::npos) << text();
+  EXPECT_EQ(note("optimizer: ").find("fused"), std::string::npos);
+}
+
 TEST_F(DeepSpeedConfig, CountsSamplesWhereNoSizeIsABatch) {
   std::erase_if(model_.dimensions, [](const Dimension& each) { return each.name == "batch"; });
   EXPECT_NE(text().find(R"("train_micro_batch_size_per_gpu": 1,)"), std::string::npos);

@@ -154,5 +154,87 @@ TEST(HostMemory, ACpuHasNoOther) {
   EXPECT_FALSE(host_memory(cluster, offloaded(), six_rows_over_four()).has_value());
 }
 
+// Parameters of 3000 and 3004 elements in one flat buffer over 4 ranks: parts of 1501, of which rank 1 has both.
+Layout flat_over_four() {
+  Layout layout;
+  layout.mesh = {1, 4};
+  layout.parameter_dtype = {Dtype::BFloat16, Dtype::BFloat16};
+  ShardedUnit unit;
+  unit.parameters = {{.parameter = 0, .elements = 3000}, {.parameter = 1, .elements = 3004}};
+  layout.units = {unit};
+  layout.zero = {
+      .parameters = {0, 1}, .begins = {0, 3000, 6004}, .ranks = 4, .elements = 6004, .dtype = Dtype::BFloat16};
+  layout.buckets = {{.parameters = {1, 0}, .dtype = Dtype::BFloat16, .elements = 6004}};
+  return layout;
+}
+
+// The same, each cut by itself: 750 and 751 elements a rank, in a sub-group each.
+Layout cut_over_four() {
+  Layout layout = flat_over_four();
+  layout.zero.begins = {0, 750, 1501};
+  layout.zero.group_begins = {0, 1, 2};
+  return layout;
+}
+
+Plan offloaded_by(Framework framework) {
+  Plan plan = offloaded();
+  plan.runtime.framework = framework;
+  return plan;
+}
+
+TEST(HostMemory, Zero1KeepsWhatARankUpdates) {
+  const auto host = host_memory(nodes_of(4, 1), offloaded_by(Framework::Zero1), flat_over_four());
+  ASSERT_TRUE(host.has_value());
+  // Of 1501 elements 6004 bytes in fp32 are a block of 8192, and 3002 in 16 bits one of 4096; of 3004 in 16 bits 8192.
+  EXPECT_EQ(terms_of(*host), (Terms{{"fp32 parameters", 4 * 8192},
+                                    {"optimizer states", 4 * 2 * 6004},
+                                    {"gradients", 4 * 8192},
+                                    {"parameters on their way back", 4 * 4096},
+                                    {"largest gradient", 4 * 8192},
+                                    {"processes", 4 * kProcess}}));
+  EXPECT_EQ(host->pinned, Bytes(4 * (3 * 8192 + 4096)));
+}
+
+TEST(HostMemory, Zero2KeepsWholeGradientsOfEarlierMicroBatches) {
+  Plan plan = offloaded_by(Framework::Zero2);
+  plan.accumulation = 2;
+  const auto host = host_memory(nodes_of(4, 1), plan, flat_over_four());
+  // Ranks 0, 2 and 3 have one parameter, rank 1 has both: blocks of 8192 of 6000 and 6008 bytes.
+  EXPECT_EQ(terms_of(*host).at("gradients of earlier micro-batches"), 5 * 8192);
+  // The node of ranks 0 and 1 holds most.
+  EXPECT_EQ(terms_of(*host_memory(nodes_of(2, 2), plan, flat_over_four())).at("gradients of earlier micro-batches"),
+            3 * 8192);
+  plan.zero.pin_memory = false;
+  const auto loose = host_memory(nodes_of(4, 1), plan, flat_over_four());
+  EXPECT_EQ(terms_of(*loose).at("gradients of earlier micro-batches"), 6000 + 6000 + 6008 + 6008 + 6008);
+  EXPECT_EQ(loose->pinned, Bytes(0));
+}
+
+TEST(HostMemory, Zero3PinsGradientsAndNotTheFp32Copy) {
+  Plan plan = offloaded_by(Framework::Zero3);
+  const auto host = host_memory(nodes_of(4, 1), plan, cut_over_four());
+  // 3000 and 3004 bytes are blocks of 4096; a sub-group of 751 elements is cast on the host.
+  EXPECT_EQ(terms_of(*host), (Terms{{"fp32 parameters", 4 * 6004},
+                                    {"optimizer states", 4 * 2 * 6004},
+                                    {"gradients", 4 * 2 * 4096},
+                                    {"16-bit gradients", 4 * 4096},
+                                    {"temporaries", 4 * 1502},
+                                    {"processes", 4 * kProcess}}));
+  plan.zero.offload_param = true;
+  const auto all = host_memory(nodes_of(4, 1), plan, cut_over_four());
+  // 3002 bytes in one block, after 1500 and 1502 in blocks of 2048, which PyTorch keeps.
+  EXPECT_EQ(terms_of(*all).at("16-bit parameters"), 4 * 4096);
+  EXPECT_EQ(terms_of(*all).at("16-bit parameters by themselves"), 4 * 2 * 2048);
+  EXPECT_EQ(terms_of(*all).count("temporaries"), 0u);
+}
+
+TEST(HostMemory, AnEngineWithoutStatesNeedsMostWhileItIsMade) {
+  Plan plan = offloaded_by(Framework::Zero3);
+  plan.optimizer = {.kind = OptimizerKind::Sgd, .weight_decay = 0, .momentum = 0};
+  // 6004 bytes in fp32; zeros of the largest sub-group, and of the one that is to be pinned; and blocks of both.
+  EXPECT_EQ(terms_of(*host_memory(nodes_of(4, 1), plan, cut_over_four())),
+            (Terms{{"model while it is made", 4 * (6004 + 3004 + 3004 + 2 * 4096)}, {"processes", 4 * kProcess}}));
+}
+
 }  // namespace
 }  // namespace fsdp::simulator

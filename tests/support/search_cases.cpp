@@ -81,7 +81,10 @@ void make_zero(Case& c) {
     base.zero.max_reuse_distance = draw();
     base.zero.sub_group_size = *rc::gen::element<std::int64_t>(1'000, 1'000'000'000);
   }
-  c.space.cpu_offload = false;
+  if (*c.space.cpu_offload) {
+    base.zero.pin_memory = *rc::gen::arbitrary<bool>();
+    base.zero.offload_param = is_zero3(base) && *rc::gen::arbitrary<bool>();
+  }
   c.space.shard = world_size(c.cluster);
   c.space.wrap = Wrap{.blocks_per_unit = 0};
   c.space.wrap_ends.reset();

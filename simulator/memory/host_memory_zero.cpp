@@ -1,0 +1,189 @@
+// With offload_optimizer a rank keeps on the host, of the P elements that it updates, e bytes each on the device, and
+// of the largest trained parameter's L elements,
+//
+//                          ZeRO-1 and 2                     ZeRO-3
+//   fp32 parameters        4 P, pinned                      4 P, not pinned, one for each sub-group
+//   gradients              4 P, pinned                      4 P, pinned, one for each sub-group
+//   16-bit copies          e P of parameters on their way   e P of gradients, pinned
+//                          to the device, and e L; pinned
+//   moments                4 P each, not pinned             the same
+//
+// ZeRO-2 with several micro-batches keeps each gradient that reaches into its part, whole: e bytes an element, pinned,
+// made in the first backward. ZeRO-3 casts a sub-group's parameters on the host before they go to the device: e bytes
+// of the largest one, for a moment; with offload_param they stay there, e P, pinned whatever pin_memory says.
+// deepspeed.zero. Init has pinned each parameter's part by itself before; PyTorch gives such blocks not back, and uses
+// them for later tensors of the same block.
+//
+// Pinned tensors are copies of ones that are not, so that while the engine is made both are there. DeepSpeedCPUAdam
+// makes no temporaries; PyTorch's SGD, a loop on the host, makes one gradient with the weight decay added.
+//
+// Sources: deepspeed/runtime/zero/stage_1_and_2.py (__init__, initialize_optimizer_states,
+// async_accumulate_grad_in_cpu_via_gpu), stage3.py (_create_fp32_partitions, initialize_optimizer_states,
+// _setup_for_real_optimizer, _create_param_groups_fp16_flat_cpu_memory, _reassign_or_swap_out_partitioned_parameters),
+// partition_parameters.py (_partition_param), ops/adam/cpu_adam.py, DeepSpeed 0.19.8; ATen/core/CachingHostAllocator.h
+// (allocate: PowerOf2Ceil), ATen/native/cuda/Copy.cu (copy_kernel_cuda: a copy that blocks is cast on the host), torch
+// 2.11.
+//
+// Not modeled: DS_PIN_MEMORY_BACKEND=native, which pins without blocks.
+
+#include "simulator/memory/host_memory_zero.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/plan/zero_partition.h"
+#include "simulator/memory/host_memory.h"
+
+namespace fsdp::simulator {
+
+namespace {
+
+constexpr std::string_view kPinned = "pinned, rounded up to powers of two (ATen/core/CachingHostAllocator.h)";
+constexpr std::string_view kPageable = "not pinned";
+
+class ZeroHost {
+ public:
+  ZeroHost(const Plan& plan, const Layout& layout) : plan_(plan), zero_(layout.zero), layout_(layout) {
+    for (std::size_t g = 0; g + 1 < zero_.group_begins.size(); ++g) {
+      groups_.push_back(zero_.begins[zero_.group_begins[g + 1]] - zero_.begins[zero_.group_begins[g]]);
+    }
+    for (const ShardedUnit& unit : layout.units) {
+      for (const ShardedParameter& p : unit.parameters) elements_.push_back({p.parameter, p.elements});
+    }
+    std::sort(elements_.begin(), elements_.end());
+    for (const GradientBucket& bucket : layout.buckets) {
+      reduced_.insert(reduced_.end(), bucket.parameters.begin(), bucket.parameters.end());
+    }
+    std::sort(reduced_.begin(), reduced_.end());
+  }
+
+  std::vector<HostTensor> tensors(std::int64_t rank) const {
+    std::vector<HostTensor> all;
+    const auto add = [&](std::string_view name, std::int64_t bytes, bool is_pinned) {
+      if (bytes > 0) all.push_back({name, bytes, is_pinned, is_pinned ? kPinned : kPageable});
+    };
+    const bool pins = plan_.zero.pin_memory;
+    const bool is_third = is_zero3(plan_);
+    add("fp32 parameters", is_third ? 4 * part() : held(4 * part()), pins && !is_third);
+    add("optimizer states", num_moments() * 4 * part(), false);
+    add("gradients", gradients(), pins);
+    if (is_third) {
+      add("16-bit gradients", held(item() * part()), pins);
+      if (plan_.zero.offload_param) {
+        add("16-bit parameters", pinned_block(item() * part()), true);
+        add("16-bit parameters by themselves", single_parameters(), pins);
+      }
+    } else {
+      add("parameters on their way back", held(item() * part()), pins);
+      add("largest gradient", held(item() * largest()), pins);
+      add("gradients of earlier micro-batches", earlier_gradients(rank), pins);
+    }
+    add("temporaries", temporaries(), false);
+    return all;
+  }
+
+  std::int64_t making() const {
+    const std::int64_t fp32 = 4 * part();
+    if (is_zero3(plan_)) {
+      const std::int64_t kept = plan_.zero.offload_param ? pinned_block(item() * part()) + single_parameters() : 0;
+      const std::int64_t group = 4 * largest_group();
+      // Cast and cloned; then zeros for all sub-groups, of which the last one is not pinned yet.
+      return kept + fp32 + std::max(2 * group, group + gradients() + (plan_.zero.pin_memory ? group : 0));
+    }
+    const std::int64_t before = held(fp32) + held(item() * part());
+    const std::int64_t buffer = item() * largest();
+    const std::int64_t copied = plan_.zero.pin_memory ? 1 : 0;
+    return before + held(buffer) + std::max(copied * buffer, held(fp32) + copied * fp32);
+  }
+
+ private:
+  std::int64_t item() const { return size_of(zero_.dtype).count(); }
+  std::int64_t part() const { return zero_.part_elements(); }
+  std::int64_t held(std::int64_t bytes) const { return plan_.zero.pin_memory ? pinned_block(bytes) : bytes; }
+
+  std::int64_t num_moments() const {
+    if (plan_.optimizer.kind != OptimizerKind::Sgd) return 2;
+    return plan_.optimizer.momentum > 0 ? 1 : 0;
+  }
+
+  std::int64_t largest_group() const { return groups_.empty() ? 0 : *std::max_element(groups_.begin(), groups_.end()); }
+
+  std::int64_t gradients() const {
+    if (!is_zero3(plan_)) return held(4 * part());
+    std::int64_t bytes = 0;
+    for (const std::int64_t elements : groups_) bytes += held(4 * elements);
+    return bytes;
+  }
+
+  std::int64_t elements_of(int parameter) const {
+    const auto found = std::lower_bound(elements_.begin(), elements_.end(), std::pair(parameter, std::int64_t{0}));
+    return found->second;
+  }
+
+  std::int64_t largest() const {
+    std::int64_t most = 0;
+    for (const int p : zero_.parameters) most = std::max(most, elements_of(p));
+    return most;
+  }
+
+  // Of parameters by themselves. Blocks of trained ones are free once those have moved, and some of what is pinned
+  // later lies in them; frozen ones stay where they are.
+  std::int64_t single_parameters() const {
+    std::int64_t bytes = 0;
+    std::multiset<std::int64_t> free;
+    for (const auto& [parameter, elements] : elements_) {
+      const std::int64_t own = (elements + zero_.ranks - 1) / zero_.ranks;
+      const std::int64_t held_bytes = held(own * size_of(layout_.parameter_dtype[parameter]).count());
+      const bool is_trained = std::binary_search(zero_.parameters.begin(), zero_.parameters.end(), parameter);
+      if (is_trained && !plan_.zero.pin_memory) continue;
+      bytes += held_bytes;
+      if (is_trained) free.insert(held_bytes);
+    }
+    const auto take = [&](std::int64_t wanted) {
+      const auto found = free.find(held(wanted));
+      if (found == free.end()) return;
+      bytes -= *found;
+      free.erase(found);
+    };
+    for (const std::int64_t group : groups_) take(4 * group);
+    take(item() * part());
+    return bytes;
+  }
+
+  std::int64_t earlier_gradients(std::int64_t rank) const {
+    if (plan_.runtime.framework != Framework::Zero2 || plan_.accumulation == 1) return 0;
+    std::int64_t bytes = 0;
+    for (const ZeroSlice& slice : slices_of_rank(zero_, rank)) {
+      const bool has_gradient = std::binary_search(reduced_.begin(), reduced_.end(), slice.parameter);
+      if (has_gradient) bytes += held(item() * elements_of(slice.parameter));
+    }
+    return bytes;
+  }
+
+  std::int64_t temporaries() const {
+    const std::int64_t updated = is_zero3(plan_) ? largest_group() : part();
+    const bool adds_decay = plan_.optimizer.kind == OptimizerKind::Sgd && plan_.optimizer.weight_decay != 0;
+    const bool casts = is_zero3(plan_) && zero_.dtype != Dtype::Float32 && !plan_.zero.offload_param;
+    return std::max(adds_decay ? 4 * updated : 0, casts ? item() * updated : 0);
+  }
+
+  const Plan& plan_;
+  const ZeroBuffer& zero_;
+  const Layout& layout_;
+  std::vector<std::int64_t> groups_;                    // Elements of each sub-group, of ZeRO-3.
+  std::vector<std::pair<int, std::int64_t>> elements_;  // Of each parameter, rising.
+  std::vector<int> reduced_;                            // Parameters that get a gradient, rising.
+};
+
+}  // namespace
+
+std::vector<HostTensor> zero_host_tensors(const Plan& plan, const Layout& layout, std::int64_t rank) {
+  return ZeroHost(plan, layout).tensors(rank);
+}
+
+std::int64_t zero_host_making(const Plan& plan, const Layout& layout) {
+  return ZeroHost(plan, layout).making();
+}
+
+}  // namespace fsdp::simulator
