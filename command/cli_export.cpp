@@ -127,7 +127,8 @@ tl::expected<std::string, Failure> exported(ExportFormat format, PlanPrediction&
                              fmt::format("The plan is of {}.", name_of(kFrameworkTable, planned)),
                              fmt::format("Write --to {}.", name_of(kRuntimeTable, planned))}});
     }
-    Result<std::string> code = plan_code(given.file.plan, std::filesystem::path(given.path).filename().string());
+    Result<std::string> code =
+        plan_code(given.file.plan, given.model, std::filesystem::path(given.path).filename().string());
     if (!code) return input_failure(in_plan_file(code.error(), given.path));
     return *std::move(code);
   }

@@ -12,9 +12,19 @@ namespace fsdp::planner {
 
 namespace {
 
-constexpr EnumName<MachineObjective> kObjectives[] = {{MachineObjective::Time, "time"},
-                                                      {MachineObjective::Cost, "cost"}};
-constexpr EnumTable<MachineObjective> kObjectiveTable{"objective", kObjectives};
+/// What the option may say: of machines, and of the plans of one.
+enum class AskedObjective : std::uint8_t { Time, Cost, Memory, Tokens };
+constexpr EnumName<AskedObjective> kObjectives[] = {{AskedObjective::Time, "time"},
+                                                    {AskedObjective::Memory, "memory"},
+                                                    {AskedObjective::Cost, "cost"},
+                                                    {AskedObjective::Tokens, "tokens"}};
+constexpr EnumTable<AskedObjective> kObjectiveTable{"objective", kObjectives};
+
+/// Whether the option asks something of the plans of one machine.
+bool is_of_plans(const CommandLine& line) {
+  const std::optional<std::string> text = line.value(Option::Objective);
+  return text == "memory" || text == "tokens";
+}
 
 /// The numbers of a list; what is none of them to `errors`.
 std::vector<int> numbers_of(const CommandLine& line, Option option, std::int64_t most, Errors& errors) {
@@ -82,8 +92,15 @@ CommandLine without_lists(CommandLine line) {
 }
 
 bool compares_machines(const CommandLine& line) {
-  if (line.has(Option::AtMost) || line.has(Option::Objective) || line.has(Option::Price)) return true;
+  if (line.has(Option::AtMost) || line.has(Option::Price)) return true;
+  if (line.has(Option::Objective) && !is_of_plans(line)) return true;
   return std::any_of(kLists.begin(), kLists.end(), [&](Option option) { return is_list(line, option); });
+}
+
+SearchObjective search_objective_of(const CommandLine& line, Errors& errors) {
+  const auto asked = OptionReader(line, errors).choice(Option::Objective, kObjectiveTable);
+  if (asked == AskedObjective::Memory) return SearchObjective::Memory;
+  return asked == AskedObjective::Tokens ? SearchObjective::Tokens : SearchObjective::Time;
 }
 
 MachineWords read_machine_words(const CommandLine& line, Errors& errors) {
@@ -95,7 +112,13 @@ MachineWords read_machine_words(const CommandLine& line, Errors& errors) {
   if (const auto most = read.count(Option::AtMost)) {
     words.range.at_most = static_cast<int>(std::min<std::int64_t>(*most, kLargestCount - 1));
   }
-  words.objective = read.choice(Option::Objective, kObjectiveTable).value_or(MachineObjective::Time);
+  const auto objective = read.choice(Option::Objective, kObjectiveTable);
+  if (objective == AskedObjective::Cost) words.objective = MachineObjective::Cost;
+  if (is_of_plans(line)) {
+    errors.push_back({std::string(flag_of(Option::Objective)),
+                      fmt::format("\"{}\" is asked of the plans of one machine.", *line.value(Option::Objective)),
+                      "Name one machine, or write --objective time or cost."});
+  }
   words.prices = prices_of(line, errors);
   for (const Option option : kLists) words.rest.values[static_cast<std::size_t>(option)].clear();
   return words;

@@ -4,11 +4,16 @@
 
 #include "command/cli_options.h"
 #include "planner/machine_choice.h"
+#include "planner/space.h"
 
 namespace fsdp::planner {
 
-/// Whether a command line asks which of several machines is best: lists, a limit, an objective or prices.
+/// Whether a command line asks which of several machines is best: lists, a limit, an objective of machines or prices.
 bool compares_machines(const CommandLine& line);
+
+/// What --objective asks of the plan of one machine: time where it is not there, or says what only machines differ in.
+/// Adds what is wrong with it to `errors`.
+SearchObjective search_objective_of(const CommandLine& line, Errors& errors);
 
 /// Whether an option lists several values: --gpu L4,A10G.
 bool is_list(const CommandLine& line, Option option);

@@ -128,8 +128,11 @@ constexpr std::array kOptions = {
     OptionInfo{Option::AtMost, "--at-most", "N", "", kMachines,
                "GPUs in all. With it, or with lists (--gpus 4,8 --gpu L4,A10G), the best of several machines is found",
                Command::Plan},
-    OptionInfo{Option::Objective, "--objective", "WHAT", "time|cost", kMachines,
-               "Of several machines: the one with most samples a second, or with the cheapest sample", Command::Plan},
+    OptionInfo{
+        Option::Objective, "--objective", "WHAT", "time|memory|cost|tokens", kMachines,
+        "The fastest step, the least memory, or most samples a second with a free batch; of several machines: most "
+        "samples a second (time), or the cheapest sample",
+        Command::Plan},
     OptionInfo{Option::Price, "--price", "PRICES", "", kMachines,
                "What an hour of one GPU costs: 1.5, or by name, L4=0.8,A10G=1.2", Command::Plan},
 

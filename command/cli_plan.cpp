@@ -17,16 +17,19 @@
 #include "core/library/model_library.h"
 #include "core/plan/plan_file.h"
 #include "core/report/report_json.h"
+#include "core/spec/model_spec.h"
 #include "planner/explain.h"
 #include "planner/larger_gpus.h"
 #include "planner/machine_choice.h"
 #include "planner/remedies.h"
 #include "planner/runtime_choice.h"
 #include "planner/search.h"
+#include "planner/space.h"
 #include "render/render_machines.h"
 #include "render/render_runtimes.h"
 #include "render/render_search.h"
 #include "render/result_json.h"
+#include "render/train_line.h"
 #include "text/progress_line.h"
 
 namespace fsdp::planner {
@@ -61,10 +64,22 @@ ExitCode code_of(Verdict verdict) {
 std::vector<std::string> next_commands(const Output& output, const std::string& plan_file, Verdict verdict) {
   std::vector<std::string> commands;
   if (!output.verbose) commands.emplace_back("--verbose has the rest");
-  if (plan_file.empty()) commands.emplace_back("-o plan.json keeps the plan");
+  // A plan that fits is kept to train by it, which has a line of its own.
+  if (plan_file.empty() && verdict == Verdict::DoesNotFit) commands.emplace_back("-o plan.json keeps the plan");
   if (!plan_file.empty()) commands.push_back(fmt::format("fsdp-plan explain {}", plan_file));
   if (verdict == Verdict::DoesNotFit) commands.emplace_back("fsdp-plan gpus");
   return commands;
+}
+
+/// How to train by the plan that was found; empty: it does not fit.
+std::string train_line_of(const ResolvedRequest& request, const StepReport& report, const std::string& plan_file) {
+  if (report.verdict == Verdict::DoesNotFit) return {};
+  Workload workload = request.workload;
+  Result<std::vector<Dimension>> sizes = own_sizes_of(report.plan, request.spec);
+  if (!sizes) return {};
+  workload.dimensions = *std::move(sizes);
+  const Result<Model> model = build_model(request.spec, workload);
+  return model ? train_line(report.plan, *model, plan_file) : std::string();
 }
 
 void print_quietly(const Output& output, const StepReport& report, const Document& further = {}) {
@@ -119,6 +134,7 @@ Outcome finish_plan(const CommandLine& line, const Output& output, const PlanAns
   } else {
     const std::string kept = line.value(Option::Output).value_or("");
     output.print(answer.document({.batch_origin = answer.request.batch_origin,
+                                  .train = train_line_of(answer.request, report, kept),
                                   .commands = next_commands(output, kept, verdict),
                                   .explains_units = line.has(Option::Explain)}));
   }
@@ -176,6 +192,10 @@ Outcome plan_for_runtimes(const CommandLine& line, const Output& output) {
     errors.push_back({std::string(flag_of(Option::Runtime)), "Several machines are compared for one runtime.",
                       "Name one runtime, or one machine."});
   }
+  if (search_objective_of(line, errors) != SearchObjective::Time) {
+    errors.push_back({std::string(flag_of(Option::Objective)), "Runtimes are compared by the time of a step.",
+                      "Leave it out, or name one runtime."});
+  }
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
@@ -212,10 +232,13 @@ Outcome plan_command(const CommandLine& line, const Output& output) {
   append(errors, check_explain(line, output));
   Result<ResolvedRequest> request = read_request(line, output.console.library);
   if (!request) append(errors, request.error());
+  const SearchObjective objective = search_objective_of(line, errors);
   const auto rank = read_rank(line);
   if (!rank) append(errors, rank.error());
   if (!errors.empty()) return input_failure(std::move(errors));
   note_decimal_sizes(line, output);
+  request->space.objective = objective;
+  if (objective == SearchObjective::Tokens) request->batch_origin.clear();
   request->space.explain = !output.quiet;
   request->space.pareto_points = pareto_points_of(request->space, output);
   ProgressLine progress(output.console.err, output.err, !output.quiet, seconds_of_this_process);
@@ -243,10 +266,13 @@ Outcome simulate_command(const CommandLine& line, const Output& output) {
   } else if (output.quiet) {
     print_quietly(output, report);
   } else {
-    output.print(document_of(report, {}, output.view(),
-                             {.facts = facts_of(given.model),
-                              .batch_origin = {},
-                              .commands = next_commands(output, given.path, report.verdict)}));
+    output.print(document_of(
+        report, {}, output.view(),
+        {.facts = facts_of(given.model),
+         .batch_origin = {},
+         .train = report.verdict == Verdict::DoesNotFit ? std::string()
+                                                        : train_line(given.file.plan, given.model, given.path),
+         .commands = next_commands(output, given.path, report.verdict)}));
   }
   return code_of(report.verdict);
 }

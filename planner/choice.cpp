@@ -10,6 +10,7 @@
 #include "core/plan/flat_units.h"
 #include "core/plan/sharding.h"
 #include "planner/checkpointed_blocks.h"
+#include "planner/objective.h"
 #include "planner/strategy_names.h"
 #include "planner/wrap_policy.h"
 
@@ -319,8 +320,28 @@ std::vector<std::int64_t> shard_sizes(const Cluster& cluster) {
   return sizes;
 }
 
+namespace {
+
+/// Where how many samples a step has is the answer.
+std::vector<Batch> free_batches(const Space& space) {
+  std::vector<std::int64_t> micro_batches = space.micro_batches;
+  if (space.micro_batch) micro_batches = {*space.micro_batch};
+  if (micro_batches.empty()) micro_batches = tried_micro_batches(space.max_micro_batch);
+  std::vector<Batch> batches;
+  for (const std::int64_t micro : micro_batches) {
+    for (const std::int64_t accumulation : kTriedAccumulations) {
+      if (!space.accumulation) batches.push_back({micro, accumulation});
+    }
+    if (space.accumulation) batches.push_back({micro, *space.accumulation});
+  }
+  return batches;
+}
+
+}  // namespace
+
 Result<std::vector<Batch>> batches_of(const Space& space, const Cluster& cluster) {
   const std::int64_t world = world_size(cluster);
+  if (space.objective == SearchObjective::Tokens && !space.global_batch) return free_batches(space);
   if (!space.global_batch && !space.samples_per_gpu) {
     return std::vector{Batch{space.micro_batch.value_or(0), space.accumulation.value_or(space.base.accumulation)}};
   }

@@ -9,6 +9,7 @@
 #include "core/library/model_library.h"
 #include "planner/deepspeed_choices.h"
 #include "planner/larger_gpus.h"
+#include "planner/objective.h"
 #include "planner/plan_machines.h"
 #include "planner/predictors.h"
 #include "planner/strategy_names.h"
@@ -210,11 +211,8 @@ std::optional<std::int64_t> default_samples(const PlanChoices& choices, const Mo
   if (!model) return std::nullopt;
   const Dimension* batch = find_dimension(model->dimensions, kBatchDimension);
   if (batch == nullptr) return std::nullopt;
-  const bool has_batch_norm = std::any_of(model->blocks.begin(), model->blocks.end(), [](const Block& block) {
-    return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) { return op.kind == OpKind::BatchNorm; });
-  });
   const std::int64_t samples = static_cast<std::int64_t>(batch->value) * base.accumulation;
-  if (has_batch_norm || samples < 2) return std::nullopt;
+  if (has_batch_norm(*model) || samples < 2) return std::nullopt;
   return samples;
 }
 

@@ -41,10 +41,12 @@
 #include "planner/choice.h"
 #include "planner/explain.h"
 #include "planner/host_limit.h"
+#include "planner/objective.h"
 #include "planner/predicted_cost.h"
 #include "planner/predictors.h"
 #include "planner/remedies.h"
 #include "planner/ties.h"
+#include "planner/trainers.h"
 #include "text/figures.h"
 
 namespace fsdp::planner {
@@ -222,13 +224,30 @@ struct Attempt {
         limit(split_by_host(space.base, families, predictor_of)),
         cost(space.base, limit.within, predictor_of),
         memory(cost),
-        fastest(cost, Objective::Time) {
+        per_sample(cost, limit.within),
+        is_per_sample(space.objective == SearchObjective::Tokens),
+        fastest(timed(), Objective::Time) {
     fastest.on_progress(teller(options, SearchStage::Fastest, limit.within));
     fastest.stop_when(options.should_stop);
   }
 
   /// REQUIRES: the same arguments where it goes on after a pause.
   void find_fastest(const Space& space, Bytes budget) { fitting = fastest.next(budget.count(), space.max_predictions); }
+
+  /// What the time of a plan is.
+  CostModel& timed() { return is_per_sample ? static_cast<CostModel&>(per_sample) : cost; }
+
+  /// The fastest of those that need least, where they fit; else `smallest` holds the proof, and can go on.
+  void find_smallest(Bytes budget, const SearchOptions& options) {
+    smallest.emplace(memory, Objective::Memory);
+    smallest->on_progress(teller(options, SearchStage::Smallest, limit.within));
+    smallest->stop_when(options.should_stop);
+    const auto least = smallest->next(std::numeric_limits<std::int64_t>::max());
+    if (!least || least->cost.memory > budget.count()) return;
+    broken_of_smallest = smallest->num_broken_bounds();
+    smallest.reset();
+    fitting = fastest.next(least->cost.memory);
+  }
 
   /// Whether some plan fits. Where none does, `smallest` holds the proof, and can go on.
   bool has_fitting(Bytes budget, const SearchOptions& options) {
@@ -257,7 +276,7 @@ struct Attempt {
   }
 
   std::int64_t num_broken_bounds() const {
-    return smallest ? smallest->num_broken_bounds() : fastest.num_broken_bounds();
+    return smallest ? smallest->num_broken_bounds() : fastest.num_broken_bounds() + broken_of_smallest;
   }
 
   /// Plans that were predicted and do not fit.
@@ -267,7 +286,10 @@ struct Attempt {
   HostLimit limit;
   PredictedCost cost;
   SmallestCost memory;
+  PerSampleCost per_sample;
+  bool is_per_sample;
   BranchAndBound fastest;
+  std::int64_t broken_of_smallest = 0;     ///< Bounds that were wrong when the least memory was looked for.
   std::optional<BranchAndBound> smallest;  ///< Where it has shown that nothing fits.
   std::optional<EvaluatedPoint> fitting;
 };
@@ -275,8 +297,14 @@ struct Attempt {
 /// In the space as it is asked for; where nothing fits, in the whole of it.
 Result<std::unique_ptr<Attempt>> attempt_of(const Space& space, const Model& model, const Cluster& cluster,
                                             const PredictorOf& predictor_of, const SearchOptions& options) {
-  FSDP_TRY(Families families, families_for(space, model, cluster));
   const Bytes budget = budget_of(cluster);
+  if (space.objective == SearchObjective::Memory) {
+    FSDP_TRY(Families all, families_for(whole(space), model, cluster));
+    auto attempt = std::make_unique<Attempt>(space, std::move(all), predictor_of, options);
+    if (!attempt->limit.within.families.empty()) attempt->find_smallest(budget, options);
+    return attempt;
+  }
+  FSDP_TRY(Families families, families_for(space, model, cluster));
   auto usual = std::make_unique<Attempt>(space, std::move(families), predictor_of, options);
   // Most searches end before that.
   constexpr std::int64_t kBoundsBeforeAsking = 1000;
@@ -411,6 +439,11 @@ Result<Ground> ground_of(const ModelSpec& spec, const Workload& workload, const 
   if (const auto recorded = check_recorded(spec, ground.space, cluster, ground.predictors); !recorded) {
     return tl::unexpected(recorded.error());
   }
+  if (space.objective == SearchObjective::Tokens && !space.micro_batch && !space.global_batch &&
+      has_batch_norm(ground.model())) {
+    return failure("--objective", "The statistics of a batch norm are those of a micro-batch, whose size changes them.",
+                   "Say the micro-batch with --batch.");
+  }
   if (ground.space.base.runtime.framework == Framework::Ddp) {
     ground.space.base.ddp.find_unused_parameters = has_unused_parameters(ground.model());
   }
@@ -455,9 +488,11 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   if (is_stopped(options)) return stopped();
   result.proof = attempt->proof();
   assert(found.point.has_value());
-  if (result.verdict == Verdict::Fits) {
+  result.objective = space.objective;
+  if (result.verdict == Verdict::Fits && space.objective != SearchObjective::Memory) {
     const auto [named, is_whole] =
-        named_among_ties(cost, limit.within, *found.point, budget_of(cluster).count(), options.should_stop);
+        named_among_ties(cost, attempt->timed(), limit.within, *found.point, budget_of(cluster).count(),
+                         options.should_stop, [&](const Plan& plan) { return !said_exactly_by(plan, model).empty(); });
     if (is_stopped(options)) return stopped();
     result.proof.compared_ties = is_whole;
     const double slower = named.cost.time / found.point->cost.time;
@@ -478,6 +513,9 @@ Result<SearchResult> search(const ModelSpec& spec, const Workload& workload, con
   result.explanation.binding = binding_of(result.report);
   if (filled.wrap && is_policy(*filled.wrap)) result.explanation.wrap = explain_policy(model, *filled.wrap);
   if (options.on_best) options.on_best(result);
+  // What is told of other plans compares times of steps.
+  const bool is_of_time = result.verdict != Verdict::Fits || space.objective == SearchObjective::Time;
+  if (!is_of_time) return result;
   if (result.verdict == Verdict::Fits) {
     result.pareto = front_of(cost, limit.within, *found.point, space.pareto_points, options);
   }

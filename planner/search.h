@@ -93,8 +93,10 @@ inline constexpr std::int64_t kParetoStep = 10;
 
 struct SearchResult {
   Verdict verdict = Verdict::Unknown;
+  SearchObjective objective = SearchObjective::Time;
   Candidate best;                 ///< Of the fastest plans that fit, within kTieShare, the one that needs least;
-                                  ///< when none fits, the one that needs least.
+                                  ///< when none fits, the one that needs least. Fast is a sample with
+                                  ///< SearchObjective::Tokens; with Memory the one that needs least, then the fastest.
   StepReport report;              ///< Of `best`.
   ModelFacts facts;               ///< Of the model.
   std::vector<Candidate> pareto;  ///< By rising device peak and falling step time; the last one is `best`. search.cpp

@@ -96,12 +96,21 @@ std::string to_text(const Wrap& wrap);
 std::string to_text(const ReshardChoice& reshard);
 std::string to_text(const CheckpointChoice& checkpoint);
 
+/// What makes a plan that fits the best one.
+enum class SearchObjective : std::uint8_t {
+  Time,    ///< The fastest step, of the samples that it is to have.
+  Memory,  ///< The least memory of a GPU, then the fastest step.
+  Tokens,  ///< Most samples a second: micro-batch and accumulation are free where neither they nor the global batch are
+           ///< given.
+};
+
 /// What is fixed, and the ranges of what is free.
 struct Space {
   /// All that is not searched: precision, optimizer, runtime, allocator settings, recipe. Its mesh, units,
   /// checkpointing, offload, gradient sync, prefetch, dimensions and accumulation are overwritten. base_plan() makes
   /// it.
   Plan base;
+  SearchObjective objective = SearchObjective::Time;
 
   // Fixed by the user; empty: searched.
   std::optional<std::int64_t> shard;      ///< The mesh: world size / shard replicas.

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "planner/branch_and_bound.h"
@@ -22,7 +23,7 @@ namespace {
 /// The same space, where a point that is later than `latest` has no memory that would do.
 class TiedCost : public CostModel {
  public:
-  TiedCost(PredictedCost& cost, double latest) : cost_(cost), latest_(latest) {}
+  TiedCost(CostModel& cost, double latest) : cost_(cost), latest_(latest) {}
 
   std::vector<Box> space() const override { return cost_.space(); }
   int num_levels() const override { return cost_.num_levels(); }
@@ -51,7 +52,7 @@ class TiedCost : public CostModel {
   const std::vector<EvaluatedPoint>& points() const { return points_; }
 
  private:
-  PredictedCost& cost_;
+  CostModel& cost_;
   double latest_;
   std::int64_t predicted_ = 0;
   std::int64_t walked_ = 0;
@@ -81,9 +82,11 @@ int complexity_of(const Families& families, const Choice& choice) {
   return complexity;
 }
 
-NamedPoint named_among_ties(PredictedCost& cost, const Families& families, const EvaluatedPoint& fastest,
-                            std::int64_t budget, const std::function<bool()>& should_stop, const TieLimits& limits) {
-  TiedCost tied(cost, fastest.cost.time * (1 + kTieShare));
+NamedPoint named_among_ties(PredictedCost& cost, CostModel& timed, const Families& families,
+                            const EvaluatedPoint& fastest, std::int64_t budget,
+                            const std::function<bool()>& should_stop, const std::function<bool(const Plan&)>& is_said,
+                            const TieLimits& limits) {
+  TiedCost tied(timed, fastest.cost.time * (1 + kTieShare));
   BranchAndBound search(tied, Objective::Memory);
   search.stop_when([&] { return tied.is_at(limits) || (should_stop && should_stop()); });
   const bool is_whole = search.next(budget).has_value();
@@ -96,12 +99,16 @@ NamedPoint named_among_ties(PredictedCost& cost, const Families& families, const
                                       [](const auto& a, const auto& b) { return a.cost.memory < b.cost.memory; });
   const double enough = static_cast<double>(least->cost.memory) * (1 + kTieMemoryShare);
   std::erase_if(points, [&](const auto& point) { return static_cast<double>(point.cost.memory) > enough; });
+  const auto rank_of = [&](const EvaluatedPoint& point) {
+    const Choice choice = cost.choice_of(point.point);
+    // Where the samples of a step differ, more of them by accumulation alone are no gain within the band.
+    return std::tuple(is_said && !is_said(cost.plan_of(choice)), complexity_of(families, choice),
+                      &timed == &cost ? 0 : families.families[choice.family].accumulation, point.cost.time);
+  };
   const auto named = std::min_element(points.begin(), points.end(), [&](const auto& a, const auto& b) {
-    const int simple_a = complexity_of(families, cost.choice_of(a.point));
-    const int simple_b = complexity_of(families, cost.choice_of(b.point));
-    if (simple_a != simple_b) return simple_a < simple_b;
-    if (a.cost.time != b.cost.time) return a.cost.time < b.cost.time;
-    return comes_before(a.point, b.point);
+    const auto rank_a = rank_of(a);
+    const auto rank_b = rank_of(b);
+    return rank_a != rank_b ? rank_a < rank_b : comes_before(a.point, b.point);
   });
   return {*named, is_whole};
 }

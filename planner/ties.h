@@ -2,8 +2,10 @@
 
 // Which of the plans that are as good as equally fast is named.
 
+#include <cstdint>
 #include <functional>
 
+#include "core/plan/plan.h"
 #include "planner/choice.h"
 #include "planner/predicted_cost.h"
 
@@ -33,10 +35,13 @@ struct NamedPoint {
 };
 
 /// Of the points that fit the budget and take at most kTieShare longer than `fastest`: the one that needs least memory,
-/// and of those within kTieMemoryShare of that the simplest, then the fastest. A bounded number of plans is predicted;
-/// `fastest` is among those compared, and is the answer when `should_stop` says so first.
-NamedPoint named_among_ties(PredictedCost& cost, const Families& families, const EvaluatedPoint& fastest,
-                            std::int64_t budget, const std::function<bool()>& should_stop,
+/// and of those within kTieMemoryShare of that one that `is_said`, in the configuration of some trainer; then the
+/// simplest, then the fastest. A bounded number of plans is predicted; `fastest` is among those compared, and is the
+/// answer when `should_stop` says so first. Without `is_said` none is. `timed`: what the time of a point is, `cost` or
+/// what is made of it.
+NamedPoint named_among_ties(PredictedCost& cost, CostModel& timed, const Families& families,
+                            const EvaluatedPoint& fastest, std::int64_t budget,
+                            const std::function<bool()>& should_stop, const std::function<bool(const Plan&)>& is_said,
                             const TieLimits& limits = {});
 
 }  // namespace fsdp::planner

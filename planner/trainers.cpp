@@ -137,6 +137,12 @@ Errors unsaid(Trainer trainer, const Plan& plan, const Model& model) {
   return errors;
 }
 
+std::vector<Trainer> said_exactly_by(const Plan& plan, const Model& model) {
+  std::vector<Trainer> trainers = {Trainer::Accelerate, Trainer::Transformers, Trainer::Torchtitan, Trainer::DeepSpeed};
+  std::erase_if(trainers, [&](Trainer trainer) { return !unsaid(trainer, plan, model).empty(); });
+  return trainers;
+}
+
 Result<Plan> nearest_said(Trainer trainer, Plan plan, const Model& model) {
   for (const Limit& limit : limits_of(trainer)) {
     if (limit.mend != nullptr && limit.find(plan, model)) limit.mend(plan, model);

@@ -57,6 +57,9 @@ std::string_view torchtitan_reshard_of(const Plan& plan);
 /// What the trainer's configuration cannot say of a plan. None: the trainer does what the plan says.
 Errors unsaid(Trainer trainer, const Plan& plan, const Model& model);
 
+/// The trainers whose configuration says exactly this plan, in the order of the enum.
+std::vector<Trainer> said_exactly_by(const Plan& plan, const Model& model);
+
 /// The plan with all that changed which the trainer cannot say, each to what is nearest. Errors: what has nothing near,
 /// or makes no plan of this model.
 Result<Plan> nearest_said(Trainer trainer, Plan plan, const Model& model);

@@ -9,12 +9,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "core/base/name_ranges.h"
 #include "core/plan/plan_names.h"
 #include "core/plan/unit_rows.h"
 #include "planner/plan_sentence.h"
+#include "render/kept_ops_code.h"
 #include "render/python_words.h"
 
 namespace fsdp::planner {
@@ -46,7 +48,8 @@ std::string python_range(std::int64_t first, std::int64_t stop, std::int64_t ste
 
 class CodeWriter {
  public:
-  CodeWriter(const Plan& plan, const std::string& source) : plan_(plan), source_(source) {}
+  CodeWriter(const Plan& plan, const Model& model, const std::string& source)
+      : plan_(plan), source_(source), kept_ops_(kept_ops_code(plan, model)) {}
 
   std::string write() {
     head();
@@ -81,7 +84,7 @@ class CodeWriter {
     line(loop());
     line("\"\"\"\n");
     if (checkpoints) line("import functools\n");
-    if (!policy_options().empty() || plan_.parameter_dtype) line("import torch");
+    if (!policy_options().empty() || plan_.parameter_dtype || !kept_ops_.empty()) line("import torch");
     if (!is_replicated(plan_)) {
       line("from torch.distributed.device_mesh import init_device_mesh");
       line(fmt::format("from torch.distributed.fsdp import {}{}fully_shard",
@@ -90,8 +93,13 @@ class CodeWriter {
     } else if (plan_.mesh.world_size() > 1) {
       line("from torch.nn.parallel import DistributedDataParallel");
     }
-    if (checkpoints) line("from torch.utils.checkpoint import checkpoint");
-    line("\n");
+    if (checkpoints) {
+      line(fmt::format("from torch.utils.checkpoint import {}checkpoint{}",
+                       kept_ops_.empty() ? "" : "CheckpointPolicy, ",
+                       kept_ops_.empty() ? "" : ", create_selective_checkpoint_contexts"));
+    }
+    line(kept_ops_.empty() ? "\n" : "");
+    for (const std::string& each : kept_ops_) line(each);
   }
 
   std::string loop() const {
@@ -161,11 +169,20 @@ class CodeWriter {
 
   void checkpointing() {
     if (plan_.checkpointing.entries.empty()) return;
+    line("    for module in model.modules():");
+    line("        config = getattr(module, \"config\", None)");
+    line("        if getattr(config, \"use_cache\", False):");
+    line("            config.use_cache = False  # transformers: a cache would grow again when a block runs again");
+    checkpointed(CheckpointMode::Full, "");
+    checkpointed(CheckpointMode::Selective, ", context_fn=kept_ops");
+  }
+
+  void checkpointed(CheckpointMode mode, std::string_view options) {
     std::vector<std::string> names;
-    for (const Checkpointing::Entry& entry : plan_.checkpointing.entries) names.push_back(entry.module);
-    line("    config = getattr(model, \"config\", None)");
-    line("    if getattr(config, \"use_cache\", False):");
-    line("        config.use_cache = False  # transformers: a cache would grow again when a block runs again");
+    for (const Checkpointing::Entry& entry : plan_.checkpointing.entries) {
+      if (entry.mode == mode) names.push_back(entry.module);
+    }
+    if (names.empty()) return;
     line("    for name in (");
     for (const NameRow& row : name_rows(names)) {
       if (row.range) {
@@ -177,8 +194,8 @@ class CodeWriter {
     }
     line("    ):");
     line("        block = model.get_submodule(name)");
-    line(fmt::format("        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False{})\n",
-                     plan_.checkpointing.early_stop ? "" : ", early_stop=False"));
+    line(fmt::format("        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False{}{})\n",
+                     options, plan_.checkpointing.early_stop ? "" : ", early_stop=False"));
   }
 
   void units() {
@@ -229,37 +246,33 @@ class CodeWriter {
 
   const Plan& plan_;
   const std::string& source_;
+  std::vector<std::string> kept_ops_;
   std::string text_;
 };
 
 }  // namespace
 
-Result<std::string> plan_code(const Plan& plan, const std::string& source) {
-  Errors errors;
+Errors unsaid_of_code(const Plan& plan, const Model& model) {
   if (plan.runtime.framework == Framework::Fsdp1) {
-    errors.push_back({"/runtime/name", "Plans of FSDP1 are not written as Python.",
-                      "Plan with --runtime fsdp2, which new scripts use."});
+    return {{"/runtime/name", "Plans of FSDP1 are not written as Python.",
+             "Plan with --runtime fsdp2, which new scripts use."}};
   }
   if (is_zero(plan)) {
-    errors.push_back({"/runtime/name", "Plans of DeepSpeed are not written as Python.",
-                      "Write --to deepspeed, or plan with --runtime fsdp2."});
+    return {{"/runtime/name", "Plans of DeepSpeed are not written as Python.",
+             "Write --to deepspeed, or plan with --runtime fsdp2."}};
   }
-  if (!errors.empty()) return tl::unexpected(std::move(errors));
-  for (const Checkpointing::Entry& entry : plan.checkpointing.entries) {
-    if (entry.mode != CheckpointMode::Selective) continue;
-    errors.push_back(
-        {"/activation_checkpointing",
-         fmt::format("\"{}\" keeps the outputs of some ops, which a plan names by kinds that no script has.",
-                     entry.module),
-         "Plan with --activation-checkpointing full or none."});
-    break;
-  }
+  Errors errors = unsaid_of_kept_ops(plan, model);
   if (plan.optimizer.states != OptimizerStates::AsParameter) {
     errors.push_back({"/optimizer/states", "PyTorch's optimizers keep their states in the parameters' dtype.",
                       "Plan with --optimizer-state-dtype as_parameter."});
   }
+  return errors;
+}
+
+Result<std::string> plan_code(const Plan& plan, const Model& model, const std::string& source) {
+  Errors errors = unsaid_of_code(plan, model);
   if (!errors.empty()) return tl::unexpected(std::move(errors));
-  return CodeWriter(plan, source).write();
+  return CodeWriter(plan, model, source).write();
 }
 
 }  // namespace fsdp::planner

@@ -184,15 +184,20 @@ Document brief_of(const StepReport& report, const Explanation& explanation, cons
   const auto lines_of = [&](const std::string& text) { return text.empty() ? 0 : wrap(text, columns).size(); };
   const Entry verdict = verdict_of(report, context.no_plan_fits);
   const std::string plan = sentence_of(report.plan, context.facts, context.batch_origin);
-  const std::string see = fmt::format("{}", fmt::join(context.commands, " · "));
+  std::string see = fmt::format("{}", fmt::join(context.commands, " · "));
   std::string assumed = report.assumptions.empty() ? "" : report.assumptions.front();
   std::vector<std::string> suggestions = suggestion_lines(report, explanation.remedies, kMostSuggestions, columns);
 
   // What the fixed parts leave goes to suggestions, then to an assumption. That no GPU was named is always said.
-  std::size_t used =
-      wrap(verdict.label + "  " + verdict.lines[0], width).size() + lines_of(plan) + kPeakLines + lines_of(see);
+  std::size_t used = wrap(verdict.label + "  " + verdict.lines[0], width).size() + lines_of(plan) + kPeakLines +
+                     lines_of(context.train) + lines_of(see);
   for (const std::string& note : notes) used += lines_of(note);
   if (report.memory.host) ++used;
+  // What to train with is more than what to read next.
+  if (!context.train.empty() && used + std::min<std::size_t>(suggestions.size(), 1) >= kMostLines) {
+    used -= lines_of(see);
+    see.clear();
+  }
   const std::size_t wanted = std::min(suggestions.size(), kFewestSuggestions);
   const bool is_stand_in = assumed.starts_with("No GPU named");
   const bool has_room = used + wanted + lines_of(assumed) <= kMostLines;
@@ -217,6 +222,7 @@ Document brief_of(const StepReport& report, const Explanation& explanation, cons
   }
   if (!notes.empty()) document.push_back(Entry{.label = "note", .lines = notes});
   if (!assumed.empty()) document.push_back(Entry{.label = "assume", .lines = {assumed}});
+  if (!context.train.empty()) document.push_back(Entry{.label = "train", .lines = {context.train}});
   if (!see.empty()) document.push_back(Entry{.label = "see", .lines = {see}});
   return document;
 }

@@ -17,6 +17,7 @@ namespace fsdp::planner {
 struct AnswerContext {
   ModelFacts facts;
   std::string batch_origin;           ///< "from recipe sft": where the batch comes from; empty: it was given.
+  std::string train;                  ///< What to type to train by the plan (train_line); empty: nothing.
   std::vector<std::string> commands;  ///< What to type next, one a line of the verbose answer.
   bool no_plan_fits = false;          ///< The plan is the one of a space that needs least.
   bool explains = false;              ///< Say more of the peak, and all suggestions.

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/base/name_ranges.h"
 #include "core/base/parse_units.h"
 #include "core/base/split.h"
+#include "planner/compared_search.h"
+#include "planner/objective.h"
 #include "render/choice_words.h"
 #include "render/render_plan.h"
 #include "render/render_policy.h"
@@ -18,21 +21,28 @@ namespace fsdp::planner {
 namespace {
 
 /// What is known of plans other than the named one.
-std::string claim_of(const Proof& proof, Verdict verdict) {
+std::string claim_of(const Proof& proof, Verdict verdict, SearchObjective objective) {
   if (!proof.is_proven) return "not proven: a lower bound of the search turned out wrong";
   if (proof.stopped_early) {
     return fmt::format("stopped early: a better plan may be up to {:.1f} % faster", proof.optimality_gap * 100);
   }
   if (verdict == Verdict::DoesNotFit) return "no plan of the space fits";
+  if (objective == SearchObjective::Memory)
+    return "no plan of the space needs less, and none that needs as little is faster";
+  const bool is_of_tokens = objective == SearchObjective::Tokens;
   const std::string cut = proof.compared_ties ? "" : "; another as fast may need less memory";
-  if (proof.optimality_gap == 0) return "no plan of the space that fits is faster" + cut;
+  const std::string_view is_better = is_of_tokens ? "trains" : "is";
+  const std::string_view more = is_of_tokens ? "samples a second" : "faster";
+  if (proof.optimality_gap == 0) {
+    return fmt::format("no plan of the space that fits {} {}{}{}", is_better, is_of_tokens ? "more " : "", more, cut);
+  }
   const std::string saved =
       (proof.saved > Bytes(0) ? fmt::format("; the fastest needs {} more", format_bytes(proof.saved)) : "") + cut;
-  return fmt::format("no plan of the space that fits is more than {:.2f} % faster{}", proof.optimality_gap * 100,
-                     saved);
+  return fmt::format("no plan of the space that fits {} more than {:.2f} % {}{}{}", is_better,
+                     proof.optimality_gap * 100, is_of_tokens ? "more " : "", more, saved);
 }
 
-std::string describe(const Proof& proof, Verdict verdict) {
+std::string describe(const Proof& proof, Verdict verdict, SearchObjective objective) {
   const auto sum_of = [&](std::string_view verdict_of_bound) {
     std::int64_t plans = 0;
     for (const RuledOut& reason : proof.ruled_out) {
@@ -42,7 +52,7 @@ std::string describe(const Proof& proof, Verdict verdict) {
   };
   return fmt::format("{} in the space: {} provably slower, {} provably too large, {} simulated in full · {}",
                      counted(proof.space, "plan"), grouped(sum_of("not better")), grouped(sum_of("too large")),
-                     grouped(proof.evaluated), claim_of(proof, verdict));
+                     grouped(proof.evaluated), claim_of(proof, verdict, objective));
 }
 
 /// Why plans were ruled out, by bound: with the sums of the proof, all that it counts.
@@ -89,12 +99,36 @@ Cell verdict_cell(Verdict verdict) {
 }
 
 void add_next(Document& document, const AnswerContext& context) {
+  if (!context.train.empty()) document.push_back(Entry{.label = "train", .lines = {context.train}});
   if (!context.commands.empty()) document.push_back(Entry{.label = "see", .lines = context.commands});
+}
+
+/// What was asked, where it is not the fastest step; and the answer, where the verdict does not say it.
+std::string objective_of(const SearchResult& result) {
+  if (result.verdict != Verdict::Fits || !result.proof.is_proven) return "";
+  switch (result.objective) {
+    case SearchObjective::Time:
+      break;
+    case SearchObjective::Memory:
+      return "Least memory: no plan needs less, and none as small is faster.";
+    case SearchObjective::Tokens: {
+      const auto samples = static_cast<double>(samples_of(result.best.plan)) / result.best.step.count();
+      const Dimension* seq = find_dimension(result.best.plan.dimensions, "seq");
+      const std::string tokens =
+          seq == nullptr ? "" : fmt::format(" ({} tokens)", grouped(std::llround(samples * seq->value)));
+      const double gap = result.proof.optimality_gap * 100;
+      return fmt::format("Most samples: {:.3g} a second{}. With at most {} micro-batches a step, none trains {} more.",
+                         samples, tokens, std::ranges::max(kTriedAccumulations),
+                         gap < 0.05 ? "any" : fmt::format("over {:.1f} %", gap));
+    }
+  }
+  return "";
 }
 
 /// What somebody must know of a search to read its answer: that it was cut short, or is not proven.
 std::vector<std::string> brief_notes(const SearchResult& result) {
   std::vector<std::string> notes = result.notes;
+  if (const std::string objective = objective_of(result); !objective.empty()) notes.push_back(objective);
   if (!result.refinement.empty()) notes.push_back(result.refinement + ".");
   if (result.proof.stopped_early && result.proof.is_proven) {
     notes.push_back(fmt::format("The search stopped early: a better plan may be up to {:.1f} % faster.",
@@ -149,13 +183,14 @@ Document document_of(const SearchResult& result, const View& view, const AnswerC
   add_plan_and_memory(document, report, told.facts, told.batch_origin, view);
   if (result.explanation.wrap) add_policy(document, *result.explanation.wrap);
   add_traffic_and_time(document, report, view);
-  document.push_back(Entry{.label = "proof", .lines = {describe(result.proof, result.verdict)}});
+  document.push_back(Entry{.label = "proof", .lines = {describe(result.proof, result.verdict, result.objective)}});
   if (view.verbose && !result.proof.ruled_out.empty()) document.push_back(table_of(result.proof));
   add_explanation(document, result.explanation, view.verbose);
   if (view.verbose && !result.pareto.empty()) {
     document.push_back(table_of("front", "least memory for its speed", result.pareto, false, kAll));
   }
   std::vector<std::string> notes = result.notes;
+  if (const std::string objective = objective_of(result); !objective.empty()) notes.push_back(objective);
   if (!result.refinement.empty()) notes.push_back(result.refinement + ".");
   if (!notes.empty()) document.push_back(Entry{.label = "note", .lines = notes});
   add_assumptions(document, report.assumptions);

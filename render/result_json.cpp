@@ -6,6 +6,8 @@
 
 #include "core/plan/plan_names.h"
 #include "core/report/report_json.h"
+#include "planner/compared_search.h"
+#include "planner/objective.h"
 #include "render/choice_words.h"
 
 namespace fsdp::planner {
@@ -28,6 +30,8 @@ SearchAddition search_of(const SearchResult& result) {
   search.compared_ties = proof.compared_ties;
   if (!result.refinement.empty()) search.refinement = result.refinement;
   search.saved = proof.saved;
+  search.objective = name_of(kSearchObjectiveTable, result.objective);
+  search.samples_per_second = static_cast<double>(samples_of(result.best.plan)) / result.best.step.count();
   return search;
 }
 

@@ -74,6 +74,8 @@ struct SearchAddition {
   bool compared_ties = true;              ///< All plans that are as good as equally fast were compared.
   std::optional<std::string> refinement;  ///< What the fastest plan has that the named one has not.
   Bytes saved;                            ///< What the fastest plan needs more.
+  std::string objective = "time";         ///< What was asked of the plan.
+  double samples_per_second = 0;          ///< Of all GPUs.
 };
 
 /// A change, predicted again.

@@ -6,6 +6,7 @@ namespace fsdp {
 namespace {
 
 constexpr std::string_view kPricings[] = {"search", "same plan"};
+constexpr std::string_view kObjectives[] = {"time", "memory", "tokens"};
 constexpr JsonLayout kAddedRow = JsonLayout::OneLine;
 
 }  // namespace
@@ -79,6 +80,11 @@ static void fields_of(Fields& fields, Like<SearchAddition> auto& search) {
                search.refinement);
   fields.optional("saved_bytes", "What the fastest plan that fits needs more than the named one.", search.saved,
                   kInBytes);
+  fields.optional("objective",
+                  "What was asked of the plan: time, the fastest step; memory, the least memory of a GPU, then the "
+                  "fastest step; tokens, the most samples a second, of which optimality_gap and 0.02 are said then.",
+                  search.objective, OneOf{"objective", kObjectives});
+  fields.optional("samples_per_second", "What the named plan trains, over all GPUs.", search.samples_per_second);
 }
 
 static void fields_of(Fields& fields, Like<RemedyAddition> auto& remedy) {

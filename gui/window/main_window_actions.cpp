@@ -253,7 +253,7 @@ void MainWindow::copy_command() {
 void MainWindow::copy_python() {
   const SnapshotPtr shown = state_.snapshot();
   if (!shown) return;
-  const Result<std::string> code = planner::plan_code(shown->report.plan, kPlanOfWindow);
+  const Result<std::string> code = planner::plan_code(shown->report.plan, *shown->model, kPlanOfWindow);
   if (!code) return state_.report_errors(code.error());
   QApplication::clipboard()->setText(text_of(*code));
   log(tr("Copied. The function wraps a model as this plan says."));

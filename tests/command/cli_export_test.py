@@ -210,6 +210,42 @@ class ForTrainers(unittest.TestCase):
             self.assertEqual(done.stderr.count(b"error:"), 1, form)
             self.assertIn(b"/runtime/name: ", done.stderr, form)
 
+    def selective_plan(self, model: str, checkpointing: str, **kept: object) -> pathlib.Path:
+        plan = pathlib.Path(self.folder.name) / "selective.json"
+        made = run(model, "--gpus", "8", "--gpu", "H100 SXM", "--activation-checkpointing", checkpointing, "--force", "--quiet",
+                   "-o", plan)  # fmt: skip
+        self.assertEqual(made.returncode, 0, made.stderr)
+        written = json.loads(plan.read_text(encoding="utf-8"))
+        written["activation_checkpointing"].update(kept)
+        plan.write_text(json.dumps(written), encoding="utf-8")
+        return plan
+
+    def selective_code(self, model: str, checkpointing: str, **kept: object) -> str:
+        done = run("export", self.selective_plan(model, checkpointing, **kept), "--to", "fsdp2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        compile(done.stdout, "exported.py", "exec")
+        return done.stdout.decode()
+
+    def test_python_keeps_of_the_planned_blocks_what_the_plan_keeps(self) -> None:
+        code = self.selective_code("qwen3_0_6b", "selective:12")
+        self.assertIn('*(f"model.layers.{i}" for i in range(12)),', code)
+        self.assertIn("use_reentrant=False, context_fn=kept_ops)", code)
+        self.assertIn("            keep = count % 2 == 1\n", code)
+        code = self.selective_code("qwen3_0_6b", "selective", selective_keep=["linear"], every_second_linear=False)
+        self.assertIn("        keep = function in PRODUCTS\n", code)
+        self.assertNotIn("ATTENTION", code)
+        code = self.selective_code("qwen3_0_6b", "selective", selective_keep=["attention"])
+        self.assertIn("        keep = function in ATTENTION\n", code)
+        self.assertNotIn("PRODUCTS", code)
+        # q, k, v, o and the router; what follows are the experts.
+        self.assertIn("keep = count % 2 == 1 and count <= 5\n", self.selective_code("qwen3_30b_a3b", "selective"))
+
+    def test_python_is_refused_what_a_script_cannot_keep(self) -> None:
+        done = run("export", self.selective_plan("qwen3_0_6b", "selective", selective_keep=["silu", "linear"]), "--to", "fsdp2")
+        self.assertEqual((done.returncode, done.stdout), (2, b""))
+        self.assertIn(b'/activation_checkpointing/selective_keep: The outputs of "silu" are kept, which a script cannot tell from '
+                      b'those of other ops. Write ["attention", "linear"], or plan', done.stderr)
+
     def test_nearest_is_for_trainers(self) -> None:
         for words in (("--to", "csv", "--nearest", self.near), ("--to", "trainer", "--nearest", "-")):
             done = run("export", self.plan, *words, "--force")

@@ -1,0 +1,45 @@
+#include "render/train_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "planner/trainers.h"
+#include "render/plan_code.h"
+
+namespace fsdp::planner {
+
+namespace {
+
+std::string_view target_of(Trainer trainer) {
+  switch (trainer) {
+    case Trainer::Accelerate:
+      return "accelerate";
+    case Trainer::Transformers:
+      return "trainer";
+    case Trainer::Torchtitan:
+      return "torchtitan";
+    case Trainer::DeepSpeed:
+      return "deepspeed";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string train_line(const Plan& plan, const Model& model, const std::string& plan_file) {
+  std::vector<std::string_view> targets;
+  for (const Trainer trainer : said_exactly_by(plan, model)) targets.push_back(target_of(trainer));
+  const Errors unsaid = unsaid_of_code(plan, model);
+  if (unsaid.empty()) targets.emplace_back(plan.runtime.framework == Framework::Ddp ? "ddp" : "fsdp2");
+  if (targets.empty()) return fmt::format("no trainer by this plan: {} {}", unsaid.front().what, unsaid.front().hint);
+  const std::vector<std::string_view> others(targets.begin() + 1, targets.end());
+  return fmt::format("{}fsdp-plan export {} --to {}{}", plan_file.empty() ? "add -o plan.json, then " : "",
+                     plan_file.empty() ? "plan.json" : plan_file, targets.front(),
+                     others.empty() ? "" : fmt::format(" (also {})", fmt::join(others, ", ")));
+}
+
+}  // namespace fsdp::planner
