@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "planner/compared_search.h"
+#include "planner/ties.h"
 
 namespace fsdp::planner {
 
@@ -46,6 +47,24 @@ std::pair<int, double> place_of_runtime(const ComparedRuntime& runtime) {
   return {0, runtime.step.count() / static_cast<double>(runtime.samples)};
 }
 
+/// Of what fits and is as fast as the first, whoever needs least comes first; of those within kTieMemoryShare of it
+/// whoever came first. REQUIRES: sorted by place.
+void put_named_first(std::vector<RuntimeTrial>& trials) {
+  const auto [kind, time] = place_of_runtime(trials.front().runtime);
+  if (kind != 0) return;
+  const auto end = std::find_if(trials.begin(), trials.end(), [&, kind = kind, time = time](const RuntimeTrial& trial) {
+    const auto [other_kind, other_time] = place_of_runtime(trial.runtime);
+    return other_kind != kind || other_time > (1 + kTieShare) * time;
+  });
+  const auto needs = [](const RuntimeTrial& trial) { return static_cast<double>(trial.runtime.needed.count()); };
+  const auto least = std::min_element(
+      trials.begin(), end, [&](const RuntimeTrial& a, const RuntimeTrial& b) { return needs(a) < needs(b); });
+  const auto named = std::find_if(
+      trials.begin(), end,
+      [&, most = (1 + kTieMemoryShare) * needs(*least)](const RuntimeTrial& trial) { return needs(trial) <= most; });
+  std::rotate(trials.begin(), named, named + 1);
+}
+
 }  // namespace
 
 Result<RuntimeComparison> compare_runtimes(const PlanRequest& request, const std::vector<Framework>& runtimes,
@@ -78,6 +97,7 @@ Result<RuntimeComparison> compare_runtimes(const PlanRequest& request, const std
   std::stable_sort(trials.begin(), trials.end(), [](const RuntimeTrial& a, const RuntimeTrial& b) {
     return place_of_runtime(a.runtime) < place_of_runtime(b.runtime);
   });
+  put_named_first(trials);
   if (!trials.front().request) return tl::unexpected(std::move(errors));
 
   ResolvedRequest best = *std::move(trials.front().request);

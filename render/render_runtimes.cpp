@@ -22,6 +22,7 @@ std::vector<Cell> row_of(const ComparedRuntime& runtime, bool with_host, std::si
     return row;
   }
   row.push_back(cell(runtime.device_peak));
+  row.push_back(cell(runtime.needed));
   row.push_back(cell(runtime.step));
   row.push_back(cell(runtime.sent));
   row.push_back(cell(runtime.collectives));
@@ -38,6 +39,7 @@ Table table_of(const std::vector<ComparedRuntime>& runtimes) {
   Table table{.name = "runtimes",
               .columns = {{"runtime", "runtime"},
                           {"peak", "device_peak_bytes", true},
+                          {"+ margin", "needed_bytes", true},
                           {"step", "step", true},
                           {"sent/GPU", "sent_per_gpu_bytes", true},
                           {"calls", "collectives", true}}};
@@ -49,14 +51,18 @@ Table table_of(const std::vector<ComparedRuntime>& runtimes) {
   return table;
 }
 
-/// What the best one has over the next that fits.
+double sample_time(const ComparedRuntime& runtime) {
+  return runtime.step.count() / static_cast<double>(runtime.samples);
+}
+
+/// What the best one has over the next that fits. Memory is what each must have, margins included.
 std::string why_of(const ComparedRuntime& best, const ComparedRuntime& next) {
-  const double faster =
-      next.step.count() / static_cast<double>(next.samples) / (best.step.count() / static_cast<double>(best.samples)) -
-      1;
-  const bool is_smaller = best.device_peak < next.device_peak;
-  const Bytes apart = is_smaller ? next.device_peak - best.device_peak : best.device_peak - next.device_peak;
-  return fmt::format("{} faster than {} and needs {} {}", planner::percent(faster), spoken_name(next.framework),
+  const double faster = sample_time(next) / sample_time(best) - 1;
+  const bool is_smaller = best.needed < next.needed;
+  const Bytes apart = is_smaller ? next.needed - best.needed : best.needed - next.needed;
+  const std::string speed = faster >= 0 ? fmt::format("{} faster", planner::percent(faster))
+                                        : fmt::format("{} slower", planner::percent(-faster));
+  return fmt::format("{} than {} and needs {} {} with its safety margin", speed, spoken_name(next.framework),
                      format_bytes(apart), is_smaller ? "less" : "more");
 }
 

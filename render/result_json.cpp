@@ -91,6 +91,7 @@ RuntimeAddition addition_of(const ComparedRuntime& runtime) {
   addition.step = runtime.step;
   addition.samples = runtime.samples;
   addition.device_peak = runtime.device_peak;
+  addition.needed = runtime.needed;
   addition.sent_per_gpu = runtime.sent;
   addition.collectives = runtime.collectives;
   addition.host = runtime.host;

@@ -139,6 +139,7 @@ struct RuntimeAddition {
   Seconds step{0};
   std::int64_t samples = 0;
   Bytes device_peak;
+  Bytes needed;  ///< That and the safety margin.
   Bytes sent_per_gpu;
   std::int64_t collectives = 0;
   Bytes host;

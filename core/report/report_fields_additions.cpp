@@ -160,6 +160,7 @@ static void fields_of(Fields& fields, Like<RuntimeAddition> auto& runtime) {
   fields.optional_if(is_asked, "step", "Its step time. In seconds.", runtime.step, kInSeconds);
   fields.optional_if(is_asked, "samples", "Of its step, over all GPUs.", runtime.samples, kNatural);
   fields.optional_if(is_asked, "device_peak_bytes", "Its device peak.", runtime.device_peak, kInBytes);
+  fields.optional_if(is_asked, "needed_bytes", "Its device peak and the safety margin.", runtime.needed, kInBytes);
   fields.optional_if(is_asked, "sent_per_gpu_bytes", "In a step, by the GPU that sends most.", runtime.sent_per_gpu,
                      kInBytes);
   fields.optional_if(is_asked, "collectives", "Of a step.", runtime.collectives, kNatural);
